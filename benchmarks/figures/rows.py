@@ -16,6 +16,7 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.contraction.wgmma.store import COPIED
 from gensor_kernels.programs.core.program import Program
+from gensor_kernels.programs.registry import program_from_json
 from gensor_tuner.build.cover import assign, single_kernel_regret
 from gensor_tuner.build.pool import Pool
 from gensor_tuner.output import class_text, sizes_text
@@ -44,7 +45,7 @@ def facts_of(store: Store) -> dict[str, list[Facts]]:
         entry = json.loads(binary.facts).get(kernel.family) if binary is not None else None
         if entry is not None:
             loop = tuple(sorted(entry.get("hot_loop", {}).items()))
-            program = Program.from_json(kernel.program)
+            program = program_from_json(kernel.program)
             known = Facts(program, entry["registers"], entry["spill_bytes"], loop)
             found.setdefault(kernel.class_key, []).append(known)
     return found

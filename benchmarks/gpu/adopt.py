@@ -11,7 +11,7 @@ from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.programs.registry import FAMILIES, program_from_json
 from gensor_kernels.programs.space import Space
 from gensor_tuner.build.cover import assign, cover
 from gensor_tuner.build.pool import Pool
@@ -25,7 +25,7 @@ def adopt(session: Session, other: Store, store: Store) -> int:
     programs: dict[str, list[Program]] = {}
     for kernel in other.rows(Kernel):
         if kernel.family in FAMILIES and FAMILIES[kernel.family].abi == kernel.abi:
-            programs.setdefault(kernel.class_key, []).append(Program.from_json(kernel.program))
+            programs.setdefault(kernel.class_key, []).append(program_from_json(kernel.program))
     workloads: dict[str, dict[str, Workload]] = {}
     for record in other.rows(Record):
         workload = Workload.from_json(record.key)

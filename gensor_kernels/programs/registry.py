@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+
 from .attention.family import Attention
 from .contraction.mma.family import ContractionMma
 from .contraction.patch.family import ContractionPatch
-from .contraction.rewrite.aligned import ContractionAligned
-from .contraction.rewrite.floats_wgmma import ContractionFloatsWgmma
-from .contraction.rewrite.packed import ContractionPacked
-from .contraction.rewrite.packed_wgmma import ContractionPackedWgmma
-from .contraction.rewrite.phased import ContractionPhased
-from .contraction.rewrite.phased_mma import ContractionPhasedMma
-from .contraction.rewrite.sliced import ContractionSliced
+from .contraction.rewrite.align import ALIGNED
+from .contraction.rewrite.ozaki import SLICED
+from .contraction.rewrite.pack import PACKED, PACKED_WGMMA
+from .contraction.rewrite.phases import PHASED, PHASED_MMA
+from .contraction.rewrite.split_float import FLOATS_WGMMA
 from .contraction.simt.family import ContractionSimt
 from .contraction.strip.family import ContractionStrip
 from .contraction.wgmma.family import ContractionWgmma
 from .core.family import Family
+from .core.program import Program
 from .gemv.family import Gemv
 from .rows.family import RowsFamily
 from .window.family import Window
@@ -25,17 +27,17 @@ FAMILIES: dict[str, Family] = {
     family.name: family
     for family in (
         ContractionMma(),
-        ContractionPacked(),
+        PACKED,
         ContractionPatch(),
-        ContractionPhased(),
-        ContractionPhasedMma(),
+        PHASED,
+        PHASED_MMA,
         ContractionSimt(),
-        ContractionSliced(),
+        SLICED,
         ContractionStrip(),
         ContractionWgmma(),
-        ContractionAligned(),
-        ContractionPackedWgmma(),
-        ContractionFloatsWgmma(),
+        ALIGNED,
+        PACKED_WGMMA,
+        FLOATS_WGMMA,
         Gemv(),
         RowsFamily(),
         Window(),
@@ -43,3 +45,15 @@ FAMILIES: dict[str, Family] = {
         Winograd(),
     )
 }
+
+
+def program_from_json(text: str | Mapping[str, object]) -> Program:
+    """Return the Program of canonical JSON or of an already parsed mapping, its coordinates in its family's order.
+
+    ValueError for text that is no Program.
+    """
+    body = json.loads(text) if isinstance(text, str) else text
+    family = FAMILIES.get(str(body["family"])) if isinstance(body, Mapping) and "family" in body else None
+    if family is None:
+        return Program.from_json(text, None)
+    return Program.from_json(text, family.names, family.always)

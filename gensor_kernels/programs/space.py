@@ -1,7 +1,7 @@
 """Space: the legal Programs of a Workload on an Arch, a disjoint union of family lattices.
 
 A *point* is a vector of value indices, one per coordinate, "level" first.  ``legal`` and ``potential`` of a partial
-point are those of its default completion.
+point are the verdict and seconds of its default completion.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Space:
     """Every family lattice that serves ``workload`` on ``arch``.
 
     ``feedback`` carries compiler facts from another Space of the same class and epilogue (see
-    FamilySpace.add_feedback), ``learnt`` what timings say beside the potential.
+    FamilySpace.add_feedback), ``learnt`` corrections from timings.
     Raises UnsupportedError, with every family's reason, when none serves it.
     """
 
@@ -167,7 +167,7 @@ class FamilySpace(Lattice):
     def add_feedback(
         self, program: Program, registers: int, spill_bytes: int, hot_loop: Mapping[str, float] | None = None
     ) -> None:
-        """Fold what the compiler said of one Program into the potential.
+        """Fold compiler facts of one Program into the potential.
 
         Programs that share its compile-time coordinates get these facts, the others a correction of the register
         estimate fitted over all facts.  ``hot_loop`` are the main loop's instructions by opcode

@@ -1,4 +1,4 @@
-"""What a Workload, a class and a Program from somebody else's file may be: exactly what this version writes itself.
+"""Validation of Workloads, classes and Programs from other people's files: exactly what this version writes.
 
 All three raise ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError or a GensorError for
 anything else: `MALFORMED`.
@@ -16,7 +16,7 @@ from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import Workload
 
 from .core.program import Program
-from .registry import FAMILIES
+from .registry import FAMILIES, program_from_json
 
 MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, GensorError)
 LARGEST_EXTENT = 2**31 - 1
@@ -41,10 +41,10 @@ def class_of(text: str) -> Workload:
 
 
 def _sized(workload: Workload, **less: int) -> Workload:
-    """The Workload of a class with sizes large enough for every Program, but for those that are given."""
+    """The Workload of a class with sizes large enough for every Program, except the given sizes."""
     try:
         return operator(workload.operator).sized(workload, {"batch": 1, "m": 4096, "n": 4096, "k": 4096} | less)
-    except NotImplementedError:  # windows that slide: what else depends on sizes is among Family.own
+    except NotImplementedError:  # windows that slide: other coordinates that depend on sizes are in Family.own
         return workload
 
 
@@ -64,16 +64,16 @@ def _declared(workload: Workload) -> Workload:
 
 def program_of(family_name: str, abi: int, class_key: str, text: str, arch_name: str) -> Program:
     """The Program of a kernel's row: of that family, with values that it has for some Workload of the class."""
-    family, body = FAMILIES.get(family_name), json.loads(text)
+    family = FAMILIES.get(family_name)
     current = family is not None and abi == family.abi
-    program = Program.from_json(text, None if current else sorted(set(body) - {"family"}))
+    program = program_from_json(text) if current else Program.from_json(text, None)
     if program.to_json() != text or program.family != family_name:
         raise ValueError("'program' is not in canonical form, or of another family")
     if family is None:
         raise ValueError(f"'family' is not one of {', '.join(FAMILIES)}")
     workload = class_of(class_key)
     if not current:
-        return program  # what its integers mean is not known here; it is never launched
+        return program  # the meaning of its integers is not known here; it is never launched
     possible = _possible(family_name, workload, arch_name)
     wrong = [f"{name}={value}" for name, value in program.values if value not in possible[name]]
     if wrong:

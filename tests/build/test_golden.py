@@ -12,8 +12,7 @@ import pytest
 
 from gensor_kernels.build.source import bind, digest, flatten
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.programs.registry import FAMILIES, program_from_json
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 CASES = json.loads((GOLDEN / "programs.json").read_text())
@@ -22,7 +21,7 @@ CASES = json.loads((GOLDEN / "programs.json").read_text())
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_a_program_binds_the_same_source_and_launches(name, golden):
     workload = Workload.from_json(json.dumps(CASES[name]["workload"]))
-    program = Program.from_json(json.dumps(CASES[name]["program"]))
+    program = program_from_json(json.dumps(CASES[name]["program"]))
     family = FAMILIES[program.family]
     bound = bind(flatten(family.source), family.constants(program, workload))
     prelude = [line for line in bound.split("#line", 1)[0].splitlines() if line]

@@ -14,8 +14,7 @@ from gensor_kernels.operators import operator
 from gensor_kernels.operators.windows import conv
 from gensor_kernels.programs.core import params
 from gensor_kernels.programs.core.params import Tiling
-from gensor_kernels.programs.core.pixels import Pixels
-from gensor_kernels.programs.core.tensor_maps import TensorMap, described
+from gensor_kernels.programs.core.tensor_maps import Pixels, TensorMap, described
 from tests.doubles.emulated_kernels import Launch
 from tests.programs.lattices import WGMMA
 

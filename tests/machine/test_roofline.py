@@ -9,8 +9,8 @@ from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.products.matmul import workload
-from gensor_kernels.programs.contraction.mma.operands import unswizzled_degree
-from gensor_kernels.programs.contraction.simt.operands import fragment_clocks, transposing_clocks
+from gensor_kernels.programs.contraction.mma.cost import unswizzled_degree
+from gensor_kernels.programs.contraction.simt.cost import fragment_clocks, transposing_clocks
 from gensor_kernels.programs.core.banks import wavefronts
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace

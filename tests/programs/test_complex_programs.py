@@ -14,6 +14,7 @@ from gensor_kernels.operators.expression.expression import SUM, Expression, axes
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.products.sum_of_products import SumOfProducts
 from gensor_kernels.operators.windows import conv
+from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace, Space
 from gensor_tuner.build.pool import candidate
@@ -35,7 +36,7 @@ def small(space, count, seed):
     points = random_legal(space, 600, seed)
     c = space.columns(points)
     most = 256 if space.family is SIMT else 8  # threads, or warps
-    keep = (c["block_m"] * c["block_n"] <= 4096) & (c["down"] * c["across"] <= most) & (c["split_k"] <= 4)
+    keep = (c["block_m"] * c["block_n"] <= 4096) & (c[column.DOWN] * c[column.ACROSS] <= most) & (c["split_k"] <= 4)
     return points[keep & (c["raster"] <= 2)][:count]
 
 

@@ -7,6 +7,7 @@ from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.build.source import bind, flatten
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products.matmul import workload
+from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.space import FamilySpace, Space
 
 from .contraction_harness import Case, Kernel, Problem, mma_launch, simt_launch, wgmma_launch
@@ -113,9 +114,9 @@ def test_fragment_conflicts_are_those_the_emulator_counts(layout, swizzle):
     program = MMA.starters(problem, lookup("sm_80"))[0]
     program = program.replace(block_m=96, block_n=48, block_k=32, warp_m=48, warp_n=24, swizzle=swizzle)
     columns = lattice.columns(lattice.point(program)[None])
-    reads = columns["read_clocks_a"] + columns["read_clocks_b"]
+    reads = columns[column.READ_CLOCKS["a"]] + columns[column.READ_CLOCKS["b"]]
     ideal = (48 + 24) * 32 * 2 / 128
-    modelled = float((reads - ideal)[0] * columns["down"][0] * columns["across"][0])
+    modelled = float((reads - ideal)[0] * columns[column.DOWN][0] * columns[column.ACROSS][0])
     assert (modelled == 0) == bool(swizzle)
     assert conflicts_per_iteration(program, problem, MMA) == modelled
 
@@ -129,7 +130,7 @@ def test_virtual_threads_avoid_conflicts(thread_n, vthread_n, free):
     )
     assert lattice.legal(lattice.point(program)[None])[0]
     columns = lattice.columns(lattice.point(program)[None])
-    modelled = float(np.round((columns["read_clocks_a"] + columns["read_clocks_b"] - 4 - 8)[0]))
+    modelled = float(np.round((columns[column.READ_CLOCKS["a"]] + columns[column.READ_CLOCKS["b"]] - 4 - 8)[0]))
     assert (modelled == 0) == free
     warps = 2
     assert conflicts_per_iteration(program, problem, SIMT) == modelled * 8 * warps

@@ -15,8 +15,7 @@ from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.products.matmul import workload
 from gensor_kernels.operators.windows.conv import workload as conv
-from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.programs.registry import FAMILIES, program_from_json
 from gensor_kernels.programs.space import FamilySpace, Space
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.search.graph import Graph
@@ -62,7 +61,7 @@ def test_codes_programs_and_starters(index):
     for point in points[:5]:
         program = lattice.program(point)
         assert (lattice.point(program) == point).all()
-        assert Program.from_json(program.to_json()) == program
+        assert program_from_json(program.to_json()) == program
     starters = GEMV.starters(lattice.workload, lattice.arch)
     assert 2 <= len(starters) <= 8
     assert lattice.legal(np.array([lattice.point(program) for program in starters])).all()

@@ -12,7 +12,7 @@ from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.products.matmul import workload as matmul
 from gensor_kernels.operators.rows.views import workload
-from gensor_kernels.programs.core.program import Program
+from gensor_kernels.programs.registry import program_from_json
 from gensor_kernels.programs.rows.shape import OPERATIONS, view
 from gensor_kernels.programs.space import FamilySpace, Space
 from gensor_tuner.build.pool import candidate
@@ -61,7 +61,7 @@ def test_codes_programs_and_levels(index):
     for point in points[:5]:
         program = lattice.program(point)
         assert (lattice.point(program) == point).all()
-        assert Program.from_json(program.to_json()) == program
+        assert program_from_json(program.to_json()) == program
     starters = lattice.family.starters(lattice.workload, lattice.arch)
     assert 4 <= len(starters) <= 8
     assert lattice.legal(np.array([lattice.point(program) for program in starters])).all()

@@ -14,8 +14,7 @@ from gensor_database.store import Store
 from gensor_kernels.errors import GensorError
 from gensor_kernels.machine.arch import Arch, lookup
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.programs.registry import FAMILIES, program_from_json
 from gensor_kernels.programs.space import FamilySpace
 from gensor_kernels.programs.validation import MALFORMED
 from gensor_tuner.store.show import best_times, described, timings, told_us
@@ -181,7 +180,7 @@ def _split(
         family = FAMILIES[kernel.family]
         if family.abi != kernel.abi or family.serves(workload, arch) is not None:
             return {}
-        program = Program.from_json(kernel.program)
+        program = program_from_json(kernel.program)
         # The whole lattice would take ten times as long; "level" must keep all its values to mark partial points.
         alone = {name: (value,) for name, value in program.values if name != "level"}
         space = FamilySpace(family, workload, arch, restrict=alone)

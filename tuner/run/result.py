@@ -20,8 +20,7 @@ from gensor_database.store import Store
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import bound_us, sustained_us
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.programs.registry import FAMILIES, program_from_json
 from gensor_tuner.measure.timer import vendor_name
 from gensor_tuner.output import class_text, sizes_text
 from gensor_tuner.shapes.reader import Row
@@ -272,7 +271,7 @@ def _from_entry(entry: Entry, workload: Workload, arch: Arch) -> Result | None:
     kernel, binary = entry.kernel, entry.binary(trusted=False)
     if binary is None:
         return None
-    program = Program.from_json(kernel.program)
+    program = program_from_json(kernel.program)
     family = FAMILIES[kernel.family]
     entry_facts = json.loads(binary.facts).get(kernel.family, {})
     return Result(

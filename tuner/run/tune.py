@@ -20,7 +20,7 @@ from gensor_kernels.machine.residual import Learnt
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.programs.registry import FAMILIES, program_from_json
 from gensor_kernels.programs.space import Space
 from gensor_tuner.build.cover import portfolio
 from gensor_tuner.build.pool import Candidate, Pool, candidate
@@ -209,7 +209,7 @@ class Run:
             family = FAMILIES.get(each.kernel.family)
             if not each.usable or family is None or each.kernel.abi != family.abi:
                 continue
-            program = Program.from_json(each.kernel.program)
+            program = program_from_json(each.kernel.program)
             # A kernel compiled for one epilogue serves no other.
             if not candidate(family, program, sample).fixes_epilogue:
                 programs[each.kernel.digest] = program

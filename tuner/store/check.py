@@ -30,8 +30,7 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types.epilogue import OPERATIONS
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.family import Family
-from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.programs.registry import FAMILIES, program_from_json
 from gensor_kernels.programs.validation import MALFORMED
 from gensor_tuner.build.pool import Candidate, candidate
 from gensor_tuner.output import say, write_line
@@ -91,7 +90,7 @@ def derive(family: Family, kernel: Kernel, binary: Binary) -> tuple[Candidate, W
     """Return the candidate of a kernel's Program, and a Workload of its class with the compiled-in epilogue."""
     epilogue = _fixed_epilogue(json.loads(binary.constants)["EPILOGUE_CODES"])
     workload = class_workload(kernel.class_key).with_epilogue(epilogue)
-    made = candidate(family, Program.from_json(kernel.program), workload)
+    made = candidate(family, program_from_json(kernel.program), workload)
     return Candidate(made.program, family, canonical(json.loads(made.constants))), workload
 
 

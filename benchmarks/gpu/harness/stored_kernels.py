@@ -10,8 +10,7 @@ from gensor_database.store import Store
 from gensor_kernels.devices.device import Code
 from gensor_kernels.dispatch.selection.library import code
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.programs.registry import FAMILIES, program_from_json
 from gensor_tuner.build.pool import Candidate
 
 
@@ -43,4 +42,4 @@ def load(store: Store, kernel: Kernel, workload: Workload) -> Stored | None:
     if family is None or family.abi != kernel.abi or binary is None or source is None:
         return None
     made = code(source.text.decode("utf-8"), json.loads(binary.constants), binary.target, binary.cubin)
-    return Stored(kernel.digest, Candidate(Program.from_json(kernel.program), family, binary.constants), made, workload)
+    return Stored(kernel.digest, Candidate(program_from_json(kernel.program), family, binary.constants), made, workload)

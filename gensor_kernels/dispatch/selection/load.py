@@ -21,7 +21,7 @@ from gensor_kernels.machine.residual import FEATURES, Residual
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.programs.registry import FAMILIES, program_from_json
 from gensor_kernels.programs.validation import MALFORMED
 
 from . import untrusted
@@ -110,7 +110,7 @@ def _portfolio(catalog: database.Catalog, class_key: str, arch: Arch) -> Sequenc
 def _kernel(stored: database.StoredKernel, arch: Arch) -> Kernel | None:
     row = stored.kernel
     try:
-        program = Program.from_json(row.program)
+        program = program_from_json(row.program)
         serves = class_workload(row.class_key)
     except MALFORMED as error:
         config.logger().warning("kernel %s is ignored: %s", row.digest[:12], error)

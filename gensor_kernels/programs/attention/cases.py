@@ -39,10 +39,10 @@ def has_partial_keys(program: Program, workload: Workload) -> bool:
 
 
 def attention_cases(program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
-    """The cases of a Program; `epilogue` is what the large ones run."""
+    """The cases of a Program; large cases run `epilogue`."""
     block, step, split = program["block_q"], program["block_k"], program["split_k"]
     unit, whole = key_step(workload), program["head_tile"]
-    # One vector short of the tile, where the class has such a size.
+    # A vector short of the tile, where the class has such a size.
     head = max(whole - head_step(workload), head_step(workload))
     ragged = min(step - unit, max(unit, step * 5 // 8 // unit * unit)) if unit < step else 0
     steps = (program["stages"] + 3) * split - 1  # the last part has one fewer
@@ -69,7 +69,7 @@ def attention_cases(program: Program, workload: Workload, epilogue: tuple[str, .
         case("blocks", 2 * block + block * 5 // 8, keys, whole, (1, 1, 1), 0, "bhqk", epilogue, (LATE, "forward")),
         case("shared heads", third, keys, head, (1, 1, 3), 1, "hqk", epilogue, *shuffled),
         case("upper left", third, 3 * step + third, head, (2, 1, 3), 2, "bqk", bare, (EARLY, "reverse")),
-        # One key short of whole steps, and a decoding query.
+        # A key short of whole steps, and a decoding query.
         case("granule", 1, 2 * split * step - unit, head, (1, 2, 1), 1, "hk", epilogue, (EARLY, "reverse")),
         case("one past", block + 1, split * step + unit, whole, (1, 1, 1), 1, "qk", bare, (LATE, 4)),
         case("blind rows", up(step) + block + 3, step + unit, head, (1, 1, 2), 1, "k", bare, (LATE, 3)),

@@ -1,15 +1,35 @@
-"""Terms of attention for the roofline: grid, L2 and DRAM bytes, residency, what begins and ends a block."""
+"""Terms of attention for the roofline: grid, L2 and DRAM bytes, residency, start and end of a block."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms, residency
+from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.contraction.cost import BLOCK_START, L2_USABLE, Loop, granted
-from gensor_kernels.programs.core.family import Columns, Facts
+from gensor_kernels.programs.contraction.mma.cost import unswizzled_degree
+from gensor_kernels.programs.contraction.mma.instructions import (
+    BARRIER,
+    INSTRUCTIONS,
+    MMA_LATENCY,
+    READ_LATENCY,
+    Instruction,
+    instructions,
+)
+from gensor_kernels.programs.contraction.problem import power_of_two_in
+from gensor_kernels.programs.contraction.split_k import reduction
+from gensor_kernels.programs.core.columns import Column
+from gensor_kernels.programs.core.family import Columns, Facts, Part, Values
 
-from .shape import ELEMENT, Sizes
+from . import column as own
+from .shape import ELEMENT, Sizes, sizes_of
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.types.workload import Workload
 
 #: Instructions of the main loop that only run in tiles which the diagonal or the edge cuts: per score.
 CUT_ISSUE = 3.0
@@ -17,22 +37,27 @@ CUT_ISSUE = 3.0
 
 def loop_of(c: Columns, registers: np.ndarray, memory: np.ndarray) -> Loop:
     """A step of keys; names as in roofline.Terms."""
-    warps = c["warps"]
-    copies = c["copies_k"] + c["copies_v"]
-    issue = c["weigh_issue"] + c["read_issue"] + copies * c["copy_issue"] + (c["passes_k"] + c["passes_v"]) * 2.4
+    warps = c[column.WARPS]
+    copies = c[own.COPIES["k"]] + c[own.COPIES["v"]]
+    issue = (
+        c[own.WEIGH_ISSUE]
+        + c[own.READ_ISSUE]
+        + copies * c[column.COPY_ISSUE]
+        + (c[own.PASSES["k"]] + c[own.PASSES["v"]]) * 2.4
+    )
     return Loop(
         warps=warps,
-        math=c["math"],
-        multiplies=c["multiplies"],
+        math=c[column.MATH],
+        multiplies=c[column.MULTIPLIES],
         issue=issue,
-        wavefronts=warps * (c["read_clocks"] + c["copy_clocks_k"] + c["copy_clocks_v"]),
-        chain=c["chain"],
-        in_flight=c["in_flight"],
-        exposed=c["exposed"],
+        wavefronts=warps * (c[own.READ_CLOCKS] + c[own.COPY_CLOCKS["k"]] + c[own.COPY_CLOCKS["v"]]),
+        chain=c[column.CHAIN],
+        in_flight=c[column.IN_FLIGHT],
+        exposed=c[column.EXPOSED],
         registers=registers,
         memory=memory,
-        outputs=c["outputs"],
-        staging=c["epilogue_staged"] * (c["warp_q"] / 16.0) * (60.0 + warps * c["staging_clocks"]),
+        outputs=c[column.OUTPUTS],
+        staging=c["epilogue_staged"] * (c["warp_q"] / 16.0) * (60.0 + warps * c[column.STAGING_CLOCKS]),
         touched=np.float32(2.0) * np.ones_like(warps),
     )
 
@@ -40,47 +65,224 @@ def loop_of(c: Columns, registers: np.ndarray, memory: np.ndarray) -> Loop:
 def dram_bytes(c: Columns, e: Sizes, blocks: np.ndarray, residents: np.ndarray, arch: Arch) -> np.ndarray:
     """Q once, and K and V once for each time that the blocks of an entry come by and do not find them in the L2."""
     window = np.minimum(blocks, residents * arch.sms)
-    per_entry = c["tiles"] * c["split_k"]
+    per_entry = c[own.TILES] * c["split_k"]
     entry = 2.0 * ELEMENT * e.keys * e.n
     passes = np.maximum(per_entry / window, 1.0)
     held = np.ceil(window / per_entry) * entry
     lost = np.maximum(1.0 - arch.l2_mb * 2**20 * L2_USABLE / held, 0.0)
-    share = np.minimum(c["iterations"] * c["split_k"] * c["block_k"] / e.keys, 1.0)
+    share = np.minimum(c[column.ITERATIONS] * c["split_k"] * c["block_k"] / e.keys, 1.0)
     once = float(e.batch) * (e.m * e.n * ELEMENT + entry) + e.mask_whole
     return once + e.batch * entry * (passes - 1.0) * lost * share
 
 
 def assemble(c: Columns, e: Sizes, arch: Arch, facts: Facts | None, loop: Loop) -> Terms:
     """The complete terms."""
-    blocks = c["tiles"] * c["slabs"]
+    blocks = c[own.TILES] * c[column.SLABS]
     registers, spilling, issue = granted(loop, c, facts, arch)
     if facts is not None:
         cut = c["warp_q"] * c["block_k"] * (CUT_ISSUE / 32)
         issue = np.where(np.isnan(facts.issue), issue, np.maximum(issue - cut, 0.0))
     residents = np.maximum(residency(loop.warps, registers, loop.memory, arch), 1.0)
-    stores = loop.outputs * c["stores"]
+    stores = loop.outputs * c[column.STORES]
     finish = stores * 6.0 + loop.outputs * ((3 + 2 * e.steps) / 32)
-    rows = c["held_q"] * (e.n * ELEMENT)
+    rows = c[own.HELD_Q] * (e.n * ELEMENT)
     return Terms(
         blocks=blocks,
         residents=residents,
         warps=loop.warps,
-        iterations=c["iterations"],
+        iterations=c[column.ITERATIONS],
         math=loop.math,
         multiplies=loop.multiplies,
         issue=issue,
         wavefronts=loop.wavefronts + spilling * loop.warps,
         chain=loop.chain,
-        l2_bytes=c["block_k"] * (2.0 * ELEMENT * e.n + c["held_q"] * e.mask_bytes),
+        l2_bytes=c["block_k"] * (2.0 * ELEMENT * e.n + c[own.HELD_Q] * e.mask_bytes),
         dram_bytes=dram_bytes(c, e, blocks, residents, arch),
         in_flight=loop.in_flight,
         exposed=loop.exposed,
         # Rows of Q: about ten instructions a piece, four on their way at a time.
         prologue=BLOCK_START + rows / (16 * 32) / loop.warps * 30.0,
         epilogue=finish * 2.0 + loop.staging + 100.0,
-        epilogue_busy=loop.warps * np.maximum(finish * 0.25, stores * c["store_lines"]) + loop.staging,
-        epilogue_bytes=c["written"],
-        after=c["after"],
+        epilogue_busy=loop.warps * np.maximum(finish * 0.25, stores * c[column.STORE_LINES]) + loop.staging,
+        epilogue_bytes=c[column.WRITTEN],
+        after=c[column.AFTER],
         registers=registers,
         shared_bytes=loop.memory,
     )
+
+
+BLOCKS = tuple(range(16, 257, 16))
+HEADS = tuple(range(16, 257, 16))
+WARP_ROWS = (16, 32)
+SPLITS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
+#: Rows of a warp times columns of its scores and sums together; beyond, they spill.
+MOST_WARP_VALUES = 6656
+MOST_COPIES, MOST_PREDICATES = 64, 32
+#: Clocks a sub-core's special-function unit takes for a warp's exponentials: 16 lanes per clock and SM.
+EXPONENTIAL = 8.0
+#: Clocks of the two shuffles that end a row's maximum, and of the steps that wait for it.
+REDUCE = 110.0
+
+
+def kind(workload: Workload) -> str:
+    """Which row of INSTRUCTIONS a Workload uses."""
+    return {"float16": "f16", "bfloat16": "bf16"}.get(workload.dtype["a"], "")
+
+
+def choices(workload: Workload, arch: Arch) -> tuple[Instruction, ...]:
+    """The instructions the Arch has for a Workload, best first."""
+    return instructions(kind(workload), arch) if kind(workload) in INSTRUCTIONS else ()
+
+
+def ring_bytes(v: Mapping[str, Any]) -> Any:
+    """Bytes of Q and of the ring of K and V, of numbers or arrays."""
+    return (v["block_q"] + 2 * v["stages"] * v["block_k"]) * v["head_tile"] * ELEMENT
+
+
+def slab_bytes(v: Mapping[str, Any]) -> Any:
+    """Bytes of a warp's slab in the staged epilogue: 16 rows of 4-byte words."""
+    return v["epilogue_staged"] * v["head_tile"] * 64
+
+
+def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
+    """Everything attention tabulates."""
+    e = sizes_of(workload)
+
+    def grid(v: Values) -> dict[Column, np.ndarray]:
+        tiles = -(-e.m // v["block_q"])
+        return {own.TILES: tiles, own.HELD_Q: e.m / tiles}
+
+    def splits(v: Values) -> dict[Column, np.ndarray]:
+        written, after = reduction(v["split_k"], e, arch)  # type: ignore[arg-type]
+        return {column.SLABS: v["split_k"] * e.batch, column.WRITTEN: written, column.AFTER: after}
+
+    def bounds(v: Values) -> dict[Column, np.ndarray]:
+        promised = np.maximum(v["min_blocks"], 1)
+        return {column.PROMISED: promised, column.REGISTER_SHARE: arch.regs_per_sm / 32 / 8 / promised}
+
+    def warps(v: Values) -> dict[Column, np.ndarray]:
+        return {column.WARPS: v["block_q"] // v["warp_q"], own.FITS_WARPS: v["block_q"] % v["warp_q"] == 0}
+
+    def copy(v: Values) -> dict[Column, np.ndarray]:
+        through = v["copy"] == 0
+        narrow = np.minimum(v["vector_k"], v["vector_v"]) < 4
+        return {
+            column.FITS_COPY: np.where(through, v["stages"] == 1, ~narrow),
+            column.IN_FLIGHT: np.where(through, 0.5, v["stages"] - 0.5),
+            column.EXPOSED: np.where(through, 0.12, 0.04),
+            column.COPY_ISSUE: np.where(through, 4.2, 4.6),
+            own.HOLD: np.where(through, 0.8 * np.maximum(v["vector_k"] / 4, 1), 1.2),
+        }
+
+    return (
+        Part(("block_q",), grid),
+        Part(("block_q", "block_k", "split_k"), _iterations(e)),
+        Part(("head_tile",), lambda v: {own.FITS_HEAD: v["head_tile"] >= e.n}),
+        Part(("split_k",), splits),
+        Part(("min_blocks",), bounds),
+        Part(("block_q", "warp_q"), warps),
+        Part(("copy", "stages", "vector_k", "vector_v"), copy),
+        Part(("block_q", "block_k", "head_tile", "stages"), lambda v: {column.RING: ring_bytes(v)}),
+        Part(("warp_q", "block_k", "head_tile", "instruction", "q_registers"), _multiply(workload, arch)),
+        Part(("warp_q", "block_k", "head_tile", "q_registers", "swizzle"), _read),
+        *(Part(("block_q", "warp_q", "block_k", "head_tile", f"vector_{x}"), _copies(x)) for x in "kv"),
+        Part(("head_tile", "epilogue_staged", "vector_c", "split_k"), _store(e)),
+    )
+
+
+def _iterations(e: Sizes):
+    """Tabulate the steps of a block, on average: causal blocks skip keys that they do not see."""
+
+    def function(v: Values) -> dict[Column, np.ndarray]:
+        steps = np.empty(len(v["block_q"]))
+        for block in np.unique(v["block_q"]):
+            last = np.arange(block - 1, e.m + block - 1, block)
+            seen = e.visible(last)
+            for keys in np.unique(v["block_k"]):
+                at = (v["block_q"] == block) & (v["block_k"] == keys)
+                steps[at] = np.mean(-(-seen // keys))
+        each = steps / v["split_k"]
+        return {
+            column.ITERATIONS: np.maximum(each if e.causal else np.ceil(each - 1e-9), 0.5),
+            column.FITS_SPLIT: (v["split_k"] - 1) * v["block_k"] < e.keys,
+        }
+
+    return function
+
+
+def _multiply(workload: Workload, arch: Arch):
+    """Both products and the softmax of a warp's step."""
+    known = choices(workload, arch)
+    counts = {choice.code: choice.needed for choice in known}
+    rate = arch.rate(known[0].rate) / 4
+    masked = sizes_of(workload).mask_bytes > 0
+
+    def function(v: Values) -> dict[Column, np.ndarray]:
+        fragments = v["warp_q"] / 16
+        scores, sums = v["warp_q"] * v["block_k"] / 32, v["warp_q"] * v["head_tile"] / 32
+        count = np.array([counts[int(code)] for code in v["instruction"]])
+        products = 2.0 * v["warp_q"] * v["block_k"] * v["head_tile"]
+        math = products / rate * np.where(count == known[0].needed, 1, 2)
+        powers = (scores + 2 * fragments) * EXPONENTIAL
+        # Largest, difference, exponential, sum and half a conversion per score, and the zero it starts from.
+        weigh = scores * (5.0 + 3.0 * masked) + sums + 24 * fragments
+        queries = np.where(v["q_registers"] == 1, sums / 2, 8 * fragments)
+        return {
+            # Exponentials and products use pipes of their own, and of one warp follow each other.
+            column.MATH: np.maximum(math, powers),
+            column.CHAIN: np.minimum(math, powers) + weigh + 2 * (BARRIER + READ_LATENCY + MMA_LATENCY) + REDUCE,
+            column.MULTIPLIES: products / 2048 * count,
+            own.WEIGH_ISSUE: weigh + 40,
+            # Fitted to the allocations of NVRTC 12.9.
+            column.BASE_REGISTERS: 1.2 * sums + queries + scores * (1.25 + 0.5 * masked) + 12 + 16 * fragments,
+            column.OUTPUTS: v["warp_q"] * v["head_tile"],
+            column.FITS_WARP: v["warp_q"] * (v["head_tile"] + v["block_k"]) <= MOST_WARP_VALUES,
+        }
+
+    return function
+
+
+def _read(v: Values) -> dict[Column, np.ndarray]:
+    """Instructions and shared clocks of a warp to read the fragments of a step."""
+    steps = v["head_tile"] / 16
+    matrices = 2 * steps * v["block_k"] / 16 + (1 - v["q_registers"]) * steps * v["warp_q"] / 16
+    plain = np.array([unswizzled_degree(int(row)) for row in v["head_tile"] * ELEMENT])
+    return {own.READ_ISSUE: matrices, own.READ_CLOCKS: matrices * 4 * np.where(v["swizzle"] == 1, 1, plain)}
+
+
+def _copies(operand: str):
+    """A thread's pieces of a tile of K or V (OperandTile in mma_tiles.cuh)."""
+
+    def function(v: Values) -> dict[Column, np.ndarray]:
+        threads = 32 * np.maximum(v["block_q"] // v["warp_q"], 1)
+        width = v[f"vector_{operand}"]
+        pieces = v["head_tile"] * ELEMENT // width
+        lanes = np.minimum(power_of_two_in(pieces), power_of_two_in(threads))
+        passes, columns = -(-v["block_k"] * lanes // threads), pieces // lanes
+        scattered = np.maximum(32.0 / lanes, width * 32 / 128) + np.maximum(width / 4, 1) + 1
+        return {
+            own.COPIES[operand]: passes * columns,
+            own.PASSES[operand]: passes,
+            own.COPY_CLOCKS[operand]: passes * columns * scattered * 0.5,
+            own.FITS[operand]: (passes * columns <= MOST_COPIES) & (columns <= MOST_PREDICATES),
+        }
+
+    return function
+
+
+def _store(e: Sizes):
+    """How a warp's outputs leave."""
+
+    def function(v: Values) -> dict[Column, np.ndarray]:
+        staged, split = v["epilogue_staged"] == 1, v["split_k"] > 1
+        size = np.where(split, e.bytes_acc, e.bytes_c)
+        wide = np.where(split, 16, v["vector_c"])
+        width = np.where(staged, wide, np.minimum(wide, 2 * size))
+        return {
+            column.STORES: size / (width * 32.0),
+            column.STORE_LINES: np.where(staged, np.maximum(width / 4, 1), 8.0),
+            column.SLAB: slab_bytes(v),
+            column.STAGING_CLOCKS: np.where(staged, v["head_tile"] * (16 * 4 * 2 / 128), 0.0),
+        }
+
+    return function

@@ -13,15 +13,18 @@ import numpy as np
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.attention.attention import NAMES
-from gensor_kernels.operators.types.dtypes import facts as dtype_facts
+from gensor_kernels.operators.types.dtypes import facts
+from gensor_kernels.programs.contraction import column
+from gensor_kernels.programs.contraction.build import WORKSPACE_GROUP
 from gensor_kernels.programs.core.cases import Case
 from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch, Part
+from gensor_kernels.programs.core.macros import epilogue_codes, macro_token
 from gensor_kernels.programs.core.params import Tiling, tiling
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.core.starters import completed
 
-from . import parts
-from .build import constants, launches, tile, workspace_bytes
+from . import column as own
+from . import cost
 from .cases import attention_cases, has_partial_keys
 from .cost import assemble, loop_of
 from .shape import sizes_of
@@ -32,9 +35,13 @@ if TYPE_CHECKING:
 
 EPILOGUE_NAMES = ("epilogue_staged", "epilogue_fixed", "vector_c", "min_blocks")
 OUTPUTS = ("float16", "bfloat16", "float32")
-#: Starters stay well below what a thread may hold.
+#: Starters stay well below the registers that a thread may hold.
 MOST_STARTING_REGISTERS = 248.0
 MASKS = {"int8", "float16", "bfloat16", "float32"}
+
+COMBINE_THREADS = 256
+#: MASK of the kernels by operator.
+MASK_CODES = {NAMES[""]: 0, NAMES["bool"]: 1, NAMES["added"]: 2}
 
 
 class Attention(Family):
@@ -55,30 +62,30 @@ class Attention(Family):
         if workload.operator not in NAMES.values():
             return f"{workload.operator} is no attention"
         types, head = workload.dtype, workload.size["head"]
-        if not parts.kind(workload):
+        if not cost.kind(workload):
             return f"no tensor-core attention of {types['a']}: two products and a softmax compose it"
-        if not parts.choices(workload, arch):
-            return f"{arch.name} has no {parts.kind(workload)} tensor-core instruction"
+        if not cost.choices(workload, arch):
+            return f"{arch.name} has no {cost.kind(workload)} tensor-core instruction"
         if types["c"] not in OUTPUTS or types.get("e", "int8") not in MASKS:
             return f"no attention kernel writes {types['c']} behind a mask of {types.get('e', 'nothing')}"
-        return None if head <= parts.HEADS[-1] else f"heads of {head} elements, kernels hold {parts.HEADS[-1]}"
+        return None if head <= cost.HEADS[-1] else f"heads of {head} elements, kernels hold {cost.HEADS[-1]}"
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Tiles of rows and keys, the head's tile, split, ring and copies, rows of a warp, epilogue."""
-        codes = tuple(i.code for i in parts.choices(workload, arch))
+        codes = tuple(i.code for i in cost.choices(workload, arch))
         asynchronous = self._asynchronous(workload, arch)
         return (
             Coordinate("level", (0, 1, 2), 0, "cache", "memory level the construction has reached"),
-            Coordinate("block_q", parts.BLOCKS, 0, "tile", "rows (query, head of a group) per block"),
-            Coordinate("block_k", parts.BLOCKS, 0, "tile", "keys of one main-loop step"),
-            Coordinate("head_tile", parts.HEADS, 0, "tile", "elements of a head with padding"),
-            Coordinate("split_k", parts.SPLITS, 0, "split", "blocks that share the keys of a tile", runtime=True),
+            Coordinate("block_q", cost.BLOCKS, 0, "tile", "rows (query, head of a group) per block"),
+            Coordinate("block_k", cost.BLOCKS, 0, "tile", "keys of one main-loop step"),
+            Coordinate("head_tile", cost.HEADS, 0, "tile", "elements of a head with padding"),
+            Coordinate("split_k", cost.SPLITS, 0, "split", "blocks that share the keys of a tile", runtime=True),
             Coordinate("stages", (1, 2, 3, 4) if asynchronous else (1,), 1, "stages", "pairs of tiles of K and V"),
             Coordinate("copy", (0, 1) if asynchronous else (0,), 1, "layout", "1: cp.async, 0: through registers"),
             _vector(workload, "vector_k", "b", 1),
             _vector(workload, "vector_v", "d", 1),
             Coordinate("swizzle", (0, 1), 1, "layout", "1: shared rows permuted by 16-byte chunks"),
-            Coordinate("warp_q", parts.WARP_ROWS, 2, "tile", "rows per warp"),
+            Coordinate("warp_q", cost.WARP_ROWS, 2, "tile", "rows per warp"),
             Coordinate("instruction", codes, 2, "instruction", "INSTRUCTION macro: the mma shape"),
             Coordinate("q_registers", (0, 1), 2, "layout", "1: a warp's rows of Q stay in its registers"),
             Coordinate("epilogue_staged", (0, 1), 2, "epilogue", "1: C leaves through shared memory"),
@@ -93,21 +100,21 @@ class Attention(Family):
         return "cp_async" in arch.features and min(workload.align[x] for x in "bd") >= 4
 
     def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
-        """See attention_parts."""
-        return parts.parts(workload, arch)
+        """Return what attention tabulates (cost.py)."""
+        return cost.parts(workload, arch)
 
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """The rules of attention.cu, and at least one block per SM."""
+        """Apply the rules of attention.cu, and at least one block per SM."""
         c = columns
-        memory, warps, promised = self._memory(c), c["warps"], c["promised"]
+        memory, warps, promised = self._memory(c), c[column.WARPS], c[column.PROMISED]
         ok = (
-            c["fits_warps"]
-            * c["fits_warp"]
-            * c["fits_copy"]
-            * c["fits_k"]
-            * c["fits_v"]
-            * c["fits_split"]
-            * c["fits_head"]
+            c[own.FITS_WARPS]
+            * c[column.FITS_WARP]
+            * c[column.FITS_COPY]
+            * c[own.FITS["k"]]
+            * c[own.FITS["v"]]
+            * c[column.FITS_SPLIT]
+            * c[own.FITS_HEAD]
             > 0
         )
         ok &= (memory <= arch.smem_per_block) & (promised * (memory + arch.smem_reserved) <= arch.smem_per_sm)
@@ -127,7 +134,7 @@ class Attention(Family):
             "vector_v": 16 * like,
             "swizzle": like,
             "warp_q": 16 * like,
-            "instruction": like * parts.choices(workload, arch)[0].code,
+            "instruction": like * cost.choices(workload, arch)[0].code,
             "q_registers": np.where(columns["head_tile"] + columns["block_k"] <= 192, 1, 0),
             "epilogue_staged": np.where(slabs <= arch.smem_per_block, 1, 0),
             "epilogue_fixed": 0 * like,
@@ -135,74 +142,105 @@ class Attention(Family):
             "min_blocks": like,
         }
 
-    # ---- what depends on too many coordinates to be tabulated
+    # ---- numbers that depend on too many coordinates to be tabulated
 
     @staticmethod
     def _memory(c: Columns) -> np.ndarray:
-        """Dynamic shared bytes of a block: Q and the ring, or the slabs of a staged epilogue."""
-        return np.maximum(c["ring"], c["slab"] * c["warps"])
+        """Return the dynamic shared bytes of a block: Q and the ring, or the slabs of a staged epilogue."""
+        return np.maximum(c[column.RING], c[column.SLAB] * c[column.WARPS])
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """Sums, scores, weights, Q where it is kept, pieces on their way, addresses."""
-        return columns["base_registers"] + (columns["copies_k"] + columns["copies_v"]) * columns["hold"]
+        return (
+            columns[column.BASE_REGISTERS] + (columns[own.COPIES["k"]] + columns[own.COPIES["v"]]) * columns[own.HOLD]
+        )
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
-        """See machine.roofline.Terms."""
+        """Return the terms of the roofline."""
         loop = loop_of(columns, self.registers(columns, workload, arch), self._memory(columns))
         return assemble(columns, sizes_of(workload), arch, facts, loop)
 
     # ---- one Program
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
-        """Macro bindings of attention.cu."""
-        return constants(program, workload)
+        """Return the macro bindings of attention.cu."""
+        types, layouts = workload.dtype, workload.layouts
+        units = {f"{macro}_UNIT": int(layouts[name] != "s") for macro, name in zip("QKVC", "abdc", strict=True)}
+        same = ("instruction", "swizzle", "stages", "warp_q", "block_q", "q_registers", "epilogue_staged", "min_blocks")
+        return {
+            "IN_TYPE": macro_token(types["a"]),
+            "OUT_TYPE": macro_token(types["c"]),
+            "ACC_TYPE": macro_token(workload.accumulator),
+            **units,
+            "Q_VECTOR": workload.align["a"],
+            **{f"{name.upper()}_VECTOR": program[f"vector_{name}"] for name in "kvc"},
+            **_mask_constants(workload),
+            **{name.upper(): program[name] for name in same},
+            "HEAD": program["head_tile"],
+            "BLOCK_KEYS": program["block_k"],
+            "ASYNC": program["copy"],
+            "SPLIT": int(program["split_k"] > 1),
+            "EPILOGUE_CODES": epilogue_codes(program, workload),
+        }
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
-        """The attention, and for a split the launch that combines its parts."""
-        return launches(program, workload)
+        """The attention, and for a split the launch that combines its parts (its grid: attention_finish.cuh)."""
+        p, e = dict(program.values), sizes_of(workload)
+        warps, split = p["block_q"] // p["warp_q"], p["split_k"]
+        memory = max(cost.ring_bytes(p), cost.slab_bytes(p) * warps)
+        grid = e.batch * split * -(-e.m // p["block_q"])
+        found = [Launch("attention", grid, 32 * warps, memory)]
+        if split > 1:
+            width = p["vector_c"] // e.bytes_c if workload.layouts["c"] != "s" else 1
+            groups = e.batch * e.m * -(-e.n // width)
+            found.append(Launch("attention_combine", -(-groups // COMBINE_THREADS), COMBINE_THREADS, 0, dependent=True))
+        return tuple(found)
 
     def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
-        """Bytes of a split's parts; nothing needs to be zero."""
-        return workspace_bytes(program, workload), False
+        """Return the bytes of a split's parts: sums in rows of whole groups of four, and two numbers a row."""
+        e, split = sizes_of(workload), program["split_k"]
+        columns = -(-e.n // WORKSPACE_GROUP) * WORKSPACE_GROUP
+        return (split * e.batch * e.m * (columns + 2) * e.bytes_acc if split > 1 else 0), False
 
     def tiling(self, program: Program, geometry: Geometry) -> Tiling:
         """Tiles of rows and parts of the keys."""
-        found = tiling({**tile(program), "m": 1, "n": max(geometry.sizes[1], 1)}, geometry)
+        found = tiling({**self.tile(program), "m": 1, "n": max(geometry.sizes[1], 1)}, geometry)
         rows = geometry.sizes[0] * geometry.batch[2]
         return Tiling(-(-rows // program["block_q"]), 1, found.split, found.k_per_split, 1)
 
     def tile(self, program: Program) -> dict[str, int]:
-        """What arguments and cases need to know of a Program."""
-        return tile(program)
+        """Rows, elements of a head, keys, stages, split: numbers of a Program that arguments and cases need."""
+        names = {"m": "block_q", "n": "head_tile", "k": "block_k", "stages": "stages", "split": "split_k"}
+        return {name: program[coordinate] for name, coordinate in names.items()} | {"raster": 1}
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
-        """See attention_cases."""
+        """Return the problems of cases.py."""
         return attention_cases(program, workload, epilogue)
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
-        """Coverage names that runs at verification sizes must count."""
+        """Return the coverage names that runs at verification sizes must count."""
         names = {"full_q", "edge_q", "full_block", "edge_k", "diagonal", "skipped"}
         if program["split_k"] > 1:
             names.add("split_reduce")
         return frozenset(names) - (frozenset() if has_partial_keys(program, workload) else {"edge_k"})
 
     def widest(self, program: Program, workload: Workload) -> Program:
-        """The same Program with accesses as wide as the alignment class of each operand, staged."""
+        """Return the Program with accesses as wide as the alignment class of each operand, staged."""
         align = workload.align
         return program.replace(vector_k=align["b"], vector_v=align["d"], vector_c=align["c"], epilogue_staged=1)
 
     def shared(self, program: Program) -> Program:
-        """The same Program with the run-time epilogue and all registers for one block."""
+        """Return the Program with the run-time epilogue and all registers for one block."""
         return program.replace(epilogue_fixed=0, min_blocks=1)
 
     def main_loop(self, program: Program) -> Hashable:
-        """Whether the keys are split, and every coordinate but those of epilogue and launch bounds."""
+        """Return whether the keys are split, and every coordinate except epilogue and launch bounds."""
         rest = ("split_k", *EPILOGUE_NAMES)
         return program.family, program["split_k"] > 1, tuple(v for name, v in program.values if name not in rest)
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
         """Matrix instructions of both products."""
-        needed = next(i.needed for i in parts.INSTRUCTIONS[parts.kind(workload)] if i.code == program["instruction"])
+        needed = next(i.needed for i in cost.INSTRUCTIONS[cost.kind(workload)] if i.code == program["instruction"])
         units = program["warp_q"] * program["block_k"] * program["head_tile"] // 1024
         return frozenset({"HMMA"}), int(units * needed)
 
@@ -225,6 +263,20 @@ class Attention(Family):
 
 def _vector(workload: Workload, name: str, operand: str, level: int) -> Coordinate:
     """Bytes of one global access of an operand: at least an element, at most its alignment class."""
-    element = dtype_facts(workload.dtype[operand]).itemsize
+    element = facts(workload.dtype[operand]).itemsize
     widths = tuple(w for w in (1, 2, 4, 8, 16) if element <= w <= max(workload.align[operand], element))
     return Coordinate(name, widths, level, "copy_width", f"bytes per global access of {name[-1].upper()}")
+
+
+def _mask_constants(workload: Workload) -> dict[str, int | str]:
+    """How the mask is read: two adjacent elements at a time where their address allows it."""
+    if workload.operator == NAMES[""]:
+        return {"MASK": 0, "MASK_TYPE": "float", "MASK_UNIT": 1, "MASK_VECTOR": 4}
+    size, unit = facts(workload.dtype["e"]).itemsize, workload.layouts["e"] != "s"
+    pair = unit and workload.align["e"] >= 2 * size
+    return {
+        "MASK": MASK_CODES[workload.operator],
+        "MASK_TYPE": macro_token(workload.dtype["e"]),
+        "MASK_UNIT": int(unit),
+        "MASK_VECTOR": size * (1 + pair),
+    }

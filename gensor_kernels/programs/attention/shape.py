@@ -23,8 +23,9 @@ class Sizes:
     """Sizes (an empty axis counts as 1). ``batch`` are pairs of a batch entry and a head of K and V, ``m`` the rows of
     each, queries times the heads that share it, ``n`` the elements of a head.
 
-    ``diagonal``: query i sees the keys below i + diagonal.  ``mask_bytes`` are those of a mask's element, 0 without
-    one; ``mask_whole`` those of all of it; ``extra`` those of epilogue operands; ``steps`` epilogue operations.
+    ``diagonal``: query i sees the keys below i + diagonal.  ``mask_bytes`` are the bytes of a mask's element, 0
+    without a mask; ``mask_whole`` the bytes of the mask; ``extra`` the bytes of epilogue operands; ``steps`` epilogue
+    operations.
     """
 
     batch: int

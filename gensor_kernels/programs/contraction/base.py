@@ -1,27 +1,27 @@
-"""What the contraction families share: coordinates, legality, and what they say alike about one Program.
+"""The base of contraction families: coordinates, legality, and answers about one Program that main loops share.
 
-Their tabulated parts are in split_k.py, their traffic in cost.py, macros and launches in
-build.py.
+Common tabulated parts are in split_k.py, memory traffic in cost.py, macros and launches in build.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.programs.core.cases import Case, contraction_cases, impossible_edges
+from gensor_kernels.programs.core.cases import Case
 from gensor_kernels.programs.core.family import Columns, Coordinate, Family
 from gensor_kernels.programs.core.params import Tiling, tiling
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.core.starters import completions
 
+from . import column, stream_k
 from . import complex as contraction_complex
 from . import prologue as contraction_prologue
-from . import stream_k
 from .build import workspace_bytes
+from .cases import contraction_cases, impossible_edges
 from .norm import WHOLE_ROWS, in_workspace
 from .problem import extents
 
@@ -75,13 +75,13 @@ def epilogue_coordinates(workload: Workload) -> tuple[Coordinate, ...]:
 
 
 def common_legal(c: Columns, arch: Arch, warps: np.ndarray, memory: np.ndarray) -> np.ndarray:
-    """What every contraction kernel asks for: warps and shared memory fit, no split without a k step."""
-    return (c["fits_split"] > 0) & block_fits(c, arch, warps, memory)
+    """Apply the rules of every contraction kernel: warps and shared memory fit, and every part of k has a step."""
+    return (c[column.FITS_SPLIT] > 0) & block_fits(c, arch, warps, memory)
 
 
 def block_fits(c: Columns, arch: Arch, warps: np.ndarray, memory: np.ndarray) -> np.ndarray:
     """Whether the warps and shared memory of a block fit, and of as many as are promised."""
-    promised = c["promised"]
+    promised = c[column.PROMISED]
     held = promised * (memory + arch.smem_reserved)
     ok = (memory <= arch.smem_per_block) & (held <= arch.smem_per_sm)
     ok &= (warps >= 1) & (warps <= arch.threads_per_block // 32)
@@ -89,7 +89,7 @@ def block_fits(c: Columns, arch: Arch, warps: np.ndarray, memory: np.ndarray) ->
 
 
 class ContractionFamily(Family):
-    """What both contraction families answer alike about one Program."""
+    """The answers that main loops of contractions share."""
 
     def sizeless(self, workload: Workload) -> bool:
         """Plain products have one lattice."""
@@ -100,15 +100,19 @@ class ContractionFamily(Family):
         return workspace_bytes(program, workload), False
 
     def tiling(self, program: Program, geometry: Geometry) -> Tiling:
-        """Tiles of C and parts of k."""
+        """Return the tiles of C and parts of k."""
         return stream_k.tiling(tiling(self.tile(program), geometry), program)
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
-        """See cases.contraction_cases."""
+        """Return the problems of contraction_cases."""
         return contraction_cases(workload, self.tile(program), epilogue)
 
+    def with_own_cases(self, found: list[Case], program: Program) -> list[Case]:
+        """Add the problems that this main loop needs beside those of every contraction."""
+        return found
+
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
-        """Coverage names that runs at verification sizes must count."""
+        """Return the coverage names that runs at verification sizes must count."""
         names = {"full_tile", "edge_m", "edge_n", "edge_k", "steady", "drain"}
         names |= {"group"} if extents(workload).group else set()
         if in_workspace(program, extents(workload)):
@@ -125,23 +129,23 @@ class ContractionFamily(Family):
         return frozenset(names) - impossible_edges(workload, self.tile(program))
 
     def tile(self, program: Program) -> dict[str, int]:
-        """m, n, k, stages, split, raster: what arguments and cases need to know of a Program."""
+        """m, n, k, stages, split, raster: numbers of a Program that arguments and cases need."""
         source = {"m": "block_m", "n": "block_n", "k": "block_k", "split": "split_k"}
         found = {name: program[source.get(name, name)] for name in ("m", "n", "k", "stages", "split", "raster")}
         found |= {"whole_rows": 1} if dict(program.values).get("epilogue_staged") == WHOLE_ROWS else {}
         return found | stream_k.tile(program)
 
     def widest(self, program: Program, workload: Workload) -> Program:
-        """The same Program with accesses as wide as the alignment class of each operand."""
+        """Return the Program with accesses as wide as the alignment class of each operand."""
         align = extents(workload).align
         return program.replace(**{f"vector_{operand}": align[operand] for operand in "abc"})
 
     def shared(self, program: Program) -> Program:
-        """The same Program with the run-time epilogue and nothing promised to the compiler, but what a stream needs."""
+        """Return the Program with the run-time epilogue, and no promise to the compiler beyond a stream's need."""
         return program.replace(epilogue_fixed=0, min_blocks=stream_k.promise(program))
 
     def main_loop(self, program: Program) -> Hashable:
-        """Whether k is split or streamed, and every coordinate but those of epilogue, launch bounds and grid order."""
+        """Return whether k is split or streamed, and every coordinate except epilogue, launch bounds and grid order."""
         rest = ("raster", "split_k", stream_k.NAME, *EPILOGUE_NAMES)
         values = tuple(value for name, value in program.values if name not in rest)
         return program.family, program["split_k"] > 1, stream_k.blocks_of(program) > 0, values
@@ -150,22 +154,8 @@ class ContractionFamily(Family):
     starter_blocks: tuple[tuple[int, int], ...] = ()
 
     def starters(self, workload: Workload, arch: Arch) -> list[Program]:
-        """Default completions of some block tiles, every third one split, ``variants`` in turn; at most 8."""
-        coordinates = {c.name: c.values for c in self.coordinates(workload, arch)}
-        variants, splits = self.variants(workload), len(coordinates["split_k"]) > 1
-        wanted = [
-            {"block_m": m, "block_n": n, "block_k": step, "split_k": 1 + (place % 3 == 2 and splits)}
-            | variants[place % len(variants)]
-            for place, (m, n) in enumerate(self.starter_blocks)
-            for step in coordinates["block_k"][1::-1]
-        ]
-        programs, columns = completions(self, wanted, workload, arch)
-        good = self.legal(columns, workload, arch) & self.starts(columns, workload, arch)
-        found: dict[tuple[int, ...], Program] = {}  # by block tile: of the first step that will do
-        for program, fine in zip(programs, good, strict=True):
-            if fine:
-                found.setdefault((program["block_m"], program["block_n"]), program)
-        return list(dict.fromkeys(found.values()))[:8]
+        """Return default completions of ``starter_blocks``, with ``variants`` in turn."""
+        return block_starters(self, self.starter_blocks, self.variants(workload), self.starts, workload, arch)
 
     def variants(self, workload: Workload) -> list[dict[str, int]]:
         """Values of further coordinates that starters take in turn: of complex products, where rows are normalised, or
@@ -178,8 +168,37 @@ class ContractionFamily(Family):
         return [{}, {"epilogue_staged": WHOLE_ROWS, "split_k": 1}] if e.norm else [{}]
 
     def starts(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """Which legal Programs are worth starting from."""
+        """Return which legal Programs are worth starting from."""
         return np.ones(len(columns["block_m"]), bool)
+
+
+def block_starters(
+    family: Family,
+    blocks: Sequence[tuple[int, int]],
+    variants: Sequence[dict[str, int]],
+    starts: Callable[[Columns, Workload, Arch], np.ndarray],
+    workload: Workload,
+    arch: Arch,
+) -> list[Program]:
+    """Return default completions of some block tiles that ``starts`` accepts; at most 8.
+
+    Every third tile is split, and each takes the next of the ``variants``: values of further coordinates.
+    """
+    coordinates = {c.name: c.values for c in family.coordinates(workload, arch)}
+    splits = len(coordinates["split_k"]) > 1
+    wanted = [
+        {"block_m": m, "block_n": n, "block_k": step, "split_k": 1 + (place % 3 == 2 and splits)}
+        | variants[place % len(variants)]
+        for place, (m, n) in enumerate(blocks)
+        for step in coordinates["block_k"][1::-1]
+    ]
+    programs, columns = completions(family, wanted, workload, arch)
+    good = family.legal(columns, workload, arch) & starts(columns, workload, arch)
+    found: dict[tuple[int, ...], Program] = {}  # by block tile: the first step that is good
+    for program, fine in zip(programs, good, strict=True):
+        if fine:
+            found.setdefault((program["block_m"], program["block_n"]), program)
+    return list(dict.fromkeys(found.values()))[:8]
 
 
 def default_epilogue(like: np.ndarray) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""What both contraction kernels are built with and launched as: macros, grids, the split-K reduction."""
+"""Macros, grids and launches of contraction kernels, split-K reduction included."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from gensor_kernels.operators.types.epilogue import OPERATIONS
 from gensor_kernels.operators.types.storage import PARTS
-from gensor_kernels.programs.core.family import Launch, macro_token
+from gensor_kernels.programs.core.family import Launch
+from gensor_kernels.programs.core.macros import epilogue_codes, macro_token
 from gensor_kernels.programs.core.params import ragged_tiles
 from gensor_kernels.programs.core.program import Program
 
@@ -24,15 +25,6 @@ REDUCE_THREADS = 256
 NORM_ROWS = REDUCE_THREADS // 32
 #: Partial sums of a split lie in rows of whole groups of four (contraction.cuh).
 WORKSPACE_GROUP = 4
-#: First entry of a compile-time epilogue without operations (epilogue.cuh).
-EPILOGUE_NONE = 31
-
-
-def epilogue_codes(program: Program, workload: Workload) -> int:
-    """The compiled-in list of the epilogue's operations; 0: they come with the arguments."""
-    if not program["epilogue_fixed"]:
-        return 0
-    return sum(OPERATIONS[name].code << (5 * place) for place, name in enumerate(workload.epilogue)) or EPILOGUE_NONE
 
 
 def common_constants(program: Program, workload: Workload) -> dict[str, int | str]:
@@ -68,7 +60,7 @@ def gate_constants(e: Extents) -> dict[str, int | str]:
 
 
 def class_constants(program: Program, workload: Workload) -> dict[str, int | str]:
-    """Those and more: the macros of families that read operands by ordinary accesses."""
+    """Return the macros of families that read operands by ordinary accesses."""
     e = extents(workload)
     own: dict[str, int | str] = {**gate_constants(e), **({"RAGGED_ROWS": 1} if e.rows else {})}
     if e.norm:
@@ -95,7 +87,7 @@ def class_constants(program: Program, workload: Workload) -> dict[str, int | str
 def class_launches(
     program: Program, workload: Workload, entry: str, threads: int, shared_bytes: int
 ) -> tuple[Launch, ...]:
-    """That of a prologue, the main launch, and for split-K the reduction (its grid: contraction.cuh)."""
+    """Return the launches of a prologue, of the product, and of split-K's reduction (its grid: contraction.cuh)."""
     e = extents(workload)
     split = program["split_k"]
     tiles = -(-e.m // program["block_m"]) * -(-e.n // program["block_n"])

@@ -1,4 +1,4 @@
-"""How a multiply-add is made of real ones, and what that takes (product_forms.cuh)."""
+"""Complex multiply-adds made of real multiply-adds, and their cost (product_forms.cuh)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def form(workload: Workload) -> Coordinate:
 
 
 def coordinate(workload: Workload) -> tuple[Coordinate, ...]:
-    """The same, of families that have it for complex types only."""
+    """Return the coordinate for families that have it for complex types only."""
     return (form(workload),) if extents(workload).is_complex else ()
 
 
@@ -50,7 +50,7 @@ def products(program: Program) -> int:
 
 
 def constants(program: Program, e: Extents) -> dict[str, int | str]:
-    """Macro bindings of a Program's form, and of conjugated operands."""
+    """Return the macro bindings of a Program's form, and of conjugated operands."""
     if NAME not in dict(program.values):
         return {}
     return {"FORM": program[NAME], **{f"{x.upper()}_CONJUGATE": int(e.conjugated[x]) for x in "ab"}}

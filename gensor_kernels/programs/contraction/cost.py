@@ -11,6 +11,7 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms, residency
 from gensor_kernels.programs.core.family import Columns, Facts
 
+from . import column
 from .problem import Extents
 
 #: Share of the L2 that keeps a working set alive beside streams.
@@ -25,7 +26,7 @@ BLOCK_START = 150.0
 class Loop:
     """A family's part of the terms: float32, one per Program; names as in roofline.Terms.
 
-    ``registers`` are what a thread wants before any limit; ``outputs`` those of a warp; ``staging`` the clocks a
+    ``registers`` are a thread's registers before any limit; ``outputs`` a warp's outputs; ``staging`` the clocks a
     block moves outputs through shared memory; ``touched`` how often an iteration comes back to a spilled word;
     ``storing`` the warps that store where not all do.
     """
@@ -65,18 +66,18 @@ def window_registers(entries: np.ndarray, ks: np.ndarray, masked: np.ndarray | f
 def dram_bytes(c: Columns, tiles: np.ndarray, blocks: np.ndarray, residents: np.ndarray, e: Extents, arch: Arch):
     """Bytes of A and B from DRAM over the whole main loop, with L2 reuse over one residency window; float32.
 
-    Blocks resident at once walk along k together: what several of them read in a step comes from DRAM once.
+    Blocks resident at once walk along k together: data that several of them read in a step comes from DRAM once.
     Between windows a panel is found again in so far as it fits the L2.
     """
-    tiles_m, tiles_n = c["tiles_m"], c["tiles_n"]
+    tiles_m, tiles_n = c[column.TILES["m"]], c[column.TILES["n"]]
     window = np.minimum(blocks, residents * arch.sms)
     # The window covers whole groups of `raster` tile rows once it is wider than one of them.
-    columns = np.minimum(tiles_n, np.ceil(window / np.minimum(c["raster_rows"], tiles_m)))
+    columns = np.minimum(tiles_n, np.ceil(window / np.minimum(c[column.RASTER_ROWS], tiles_m)))
     rows = np.minimum(tiles_m, np.ceil(window / columns))
     whole_a, whole_b = e.whole_a, e.whole_b
-    # Of an operand that is read through a window, neighbouring rows share elements.
-    held_a = rows * (c["held_m"] * (e.whole_a / e.m))
-    held_b = columns * (c["held_n"] * (e.whole_b / e.n))
+    # Neighbouring rows of an operand that is read through a window share elements.
+    held_a = rows * (c[column.HELD["m"]] * (e.whole_a / e.m))
+    held_b = columns * (c[column.HELD["n"]] * (e.whole_b / e.n))
     windows = np.maximum(tiles / (rows * columns), 1.0)
     usable = arch.l2_mb * 2**20 * L2_USABLE
     lost_a = np.maximum(1.0 - usable / (held_a + held_b), 0.0)
@@ -87,15 +88,15 @@ def dram_bytes(c: Columns, tiles: np.ndarray, blocks: np.ndarray, residents: np.
 
 
 def register_limit(c: Columns, warps: np.ndarray, arch: Arch) -> np.ndarray:
-    """Registers the compiler may give a thread under the launch bounds; what it wants beyond them spills."""
-    return np.minimum(np.floor(c["register_share"] / warps) * 8.0, arch.regs_per_thread)
+    """Registers the compiler may give a thread under the launch bounds; more registers spill."""
+    return np.minimum(np.floor(c[column.REGISTER_SHARE] / warps) * 8.0, arch.regs_per_thread)
 
 
 def granted(loop: Loop, c: Columns, facts: Facts | None, arch: Arch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(registers per thread, spill accesses and other instructions of a warp's iteration).
 
-    Estimates under the launch bounds; where the compiler has spoken, what it said.  Its spill bytes are those of
-    the loads and stores in the code, and its hot loop contains them.
+    Estimates under the launch bounds, or compiler facts where they are known.  Spill bytes are the bytes of loads and
+    stores in the code, and the hot loop contains them.
     """
     limit = register_limit(c, loop.warps, arch)
     wanted = loop.registers if facts is None else loop.registers + facts.register_offset
@@ -113,7 +114,7 @@ def granted(loop: Loop, c: Columns, facts: Facts | None, arch: Arch) -> tuple[np
 def settled(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop) -> dict[str, Any]:
     """The terms of a contraction that a family's loop decides, whatever the sizes."""
     registers, spilling, issue = granted(loop, c, facts, arch)
-    stores = loop.outputs * c["stores"]
+    stores = loop.outputs * c[column.STORES]
     storing = loop.warps if loop.storing is None else loop.storing
     finish = stores * 6.0 + loop.outputs * ((2 + 2 * e.steps) / 32)
     return {
@@ -127,7 +128,7 @@ def settled(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop)
         "in_flight": loop.in_flight,
         "exposed": loop.exposed,
         "epilogue": finish * 2.0 + loop.staging + 100.0,
-        "epilogue_busy": storing * np.maximum(finish * 0.25, stores * c["store_lines"]) + loop.staging,
+        "epilogue_busy": storing * np.maximum(finish * 0.25, stores * c[column.STORE_LINES]) + loop.staging,
         "registers": registers,
         "shared_bytes": loop.memory,
         "ahead": loop.ahead,
@@ -136,21 +137,23 @@ def settled(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop)
 
 
 def sized(c: Columns, e: Extents, arch: Arch, known: dict[str, Any]) -> Terms:
-    """The complete terms from what is `settled`."""
-    tiles, residents = c["tiles_m"] * c["tiles_n"], known["residents"]
-    blocks = tiles * c["slabs"]
-    among = c["written"] * (1.0 - np.minimum(residents * arch.sms / blocks, 1.0))
+    """Return the complete terms from the `settled` terms."""
+    tiles, residents = c[column.TILES["m"]] * c[column.TILES["n"]], known["residents"]
+    blocks = tiles * c[column.SLABS]
+    among = c[column.WRITTEN] * (1.0 - np.minimum(residents * arch.sms / blocks, 1.0))
     return Terms(
         **known,
         blocks=blocks,
-        iterations=c["iterations"],
+        iterations=c[column.ITERATIONS],
         # Past an edge nothing is loaded: only compute is wasted there.
-        l2_bytes=c["held_m"] * c["step_a"] + c["held_n"] * c["step_b"] + among / (blocks * c["iterations"]),
+        l2_bytes=c[column.HELD["m"]] * c[column.STEP["a"]]
+        + c[column.HELD["n"]] * c[column.STEP["b"]]
+        + among / (blocks * c[column.ITERATIONS]),
         # Nobody waits for a store: all rounds but the last store while the next one loads and computes.
         dram_bytes=dram_bytes(c, tiles, blocks, residents, e, arch) + among,
         prologue=BLOCK_START + searching(e),
-        epilogue_bytes=c["written"] - among,
-        after=c["after"] + c.get("before", 0.0),
+        epilogue_bytes=c[column.WRITTEN] - among,
+        after=c[column.AFTER] + c.get(column.BEFORE, 0.0),
     )
 
 

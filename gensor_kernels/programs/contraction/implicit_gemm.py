@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gensor_kernels.programs.core.family import Coordinate
+from gensor_kernels.programs.core.family import Columns, Coordinate
 
 from .problem import extents
 
@@ -30,7 +29,7 @@ def masked_coordinate(workload: Workload) -> tuple[Coordinate, ...]:
     return (Coordinate(MASKED, (0, 1) if fits else (0,), 1, "layout", doc),)
 
 
-def copy_lines(c: Mapping[str, np.ndarray], workload: Workload, operand: str, lanes: np.ndarray) -> np.ndarray:
+def copy_lines(c: Columns, workload: Workload, operand: str, lanes: np.ndarray) -> np.ndarray:
     """Lines of 128 bytes that a warp's accesses of one operand are scattered over, ``lanes`` side by side in a row.
 
     Rows of a matrix lie far apart: a line each at least. Under a window with channels last they are neighbouring

@@ -1,4 +1,4 @@
-"""Operands that are stored narrower than they are multiplied (widen.cuh): what lies where, and what it costs.
+"""Operands that are stored narrower than they are multiplied (widen.cuh): layouts and cost.
 
 The tensor-core family widens them on their way into shared memory (copy 0), once per block, or on their way from there
 into fragments (copy 1), once per warp that reads them, with less shared memory and its traffic. Which is better
@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels.machine.arch import Arch
+from gensor_kernels.programs.core.columns import Column
 from gensor_kernels.programs.core.family import Part, Values
 
+from . import column
 from .problem import Extents, extents
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ WORD_COSTS = {
     ("uint4x2", "float16"): (11.0, 14.0),
     ("uint4x2", "bfloat16"): (11.0, 14.0),
 }
-#: The same where an instruction converts two e4m3 numbers (sm_89).
+#: WORD_COSTS where an instruction converts two e4m3 numbers (sm_89).
 CONVERTED_COSTS = {("float8_e4m3fn", "float16"): (3.0, 4.0), ("float8_e4m3fn", "bfloat16"): (9.0, 8.0)}
 #: Instructions of reading a fragment in another's order of k, beyond ldmatrix: a second load, four moves.
 SPREAD_ISSUE = 5
@@ -77,20 +79,23 @@ def spread(e: Extents, operand: str, copy: Any) -> Any:
 
 
 def scale_parts(e: Extents) -> tuple[Part, ...]:
-    """What scales of b's columns cost a warp's iteration (mma_scales.cuh)."""
+    """Tabulate the cost of scales of b's columns in a warp's iteration (mma_scales.cuh)."""
     zeros = e.scaled - 1
 
-    def function(v: Values) -> dict[str, np.ndarray]:
+    def function(v: Values) -> dict[Column, np.ndarray]:
         down, across = v["warp_m"] / 16, v["warp_n"] / 8
         ends = v["block_k"] / e.group if e.group else 0.0 * down  # groups that end in an iteration
         fits = (v["block_k"] % e.group == 0) | (e.group % v["block_k"] == 0) if e.group else True
         # A group's end: multiply-adds of its sums, and for every column a load, its address and a conversion.
         each = down * across * 4 * (2 + zeros) + across * 2 * (6 + 6 * zeros) + 12
         return {
-            "scale_issue": ends * each,
-            "scale_multiplies": zeros * down * v["block_k"] / 16,
-            "scale_registers": (down * across * 4 if e.group else 0) + across * (1 + 2 * zeros) + down * 4 * zeros + 14,
-            "fits_scales": fits & ((v["warp_m"] * v["warp_n"] <= 2560) | (e.group == 0)),
+            column.SCALE_ISSUE: ends * each,
+            column.SCALE_MULTIPLIES: zeros * down * v["block_k"] / 16,
+            column.SCALE_REGISTERS: (down * across * 4 if e.group else 0)
+            + across * (1 + 2 * zeros)
+            + down * 4 * zeros
+            + 14,
+            column.FITS_SCALES: fits & ((v["warp_m"] * v["warp_n"] <= 2560) | (e.group == 0)),
         }
 
     return (Part(("warp_m", "warp_n", "block_k"), function),) if e.scaled else ()

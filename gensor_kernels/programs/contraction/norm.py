@@ -1,4 +1,4 @@
-"""Where rows of a product are normalised (norm.cuh): within the block that has them all, or in a second launch."""
+"""Normalisation of a product's rows (norm.cuh): in the block that has whole rows, or in a second launch."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 
 from gensor_kernels.machine.arch import Arch
+from gensor_kernels.programs.core.columns import Column
 from gensor_kernels.programs.core.family import Columns, Part, Values
 from gensor_kernels.programs.core.program import Program
 
+from . import column
 from .problem import Extents
 from .split_k import reduction
 
@@ -29,7 +31,7 @@ def in_workspace(program: Program, e: Extents) -> bool:
 
 
 def partial(v: Values, e: Extents) -> Any:
-    """The same, of many Programs."""
+    """Return whether sums go through the workspace, for many Programs."""
     split = v["split_k"] > 1
     return split | (v["epilogue_staged"] != WHOLE_ROWS) if e.norm else split
 
@@ -43,26 +45,26 @@ def tile_bytes(v: Any, e: Extents) -> Any:
 
 
 def norm_parts(e: Extents, arch: Arch) -> tuple[Part, ...]:
-    """What is tabulated for a norm: the tile, whether a block has its rows whole, and what the second launch takes."""
+    """Tabulate a norm: the tile, whether a block has whole rows, and the cost of the second launch."""
     if not e.norm:
         return ()
 
-    def tile(v: Values) -> dict[str, np.ndarray]:
+    def tile(v: Values) -> dict[Column, np.ndarray]:
         whole = v["epilogue_staged"] == WHOLE_ROWS
         vectors = v["block_n"] * e.bytes_c % v["vector_c"] == 0
         return {
-            "tile": tile_bytes(v, e),
-            "fits_rows": ~whole | ((v["block_n"] >= e.n) & vectors),
-            "row_clocks": whole * v["block_m"] * ROW_CLOCKS,
+            column.TILE: tile_bytes(v, e),
+            column.FITS_ROWS: ~whole | ((v["block_n"] >= e.n) & vectors),
+            column.ROW_CLOCKS: whole * v["block_m"] * ROW_CLOCKS,
         }
 
-    def leave(v: Values) -> dict[str, np.ndarray]:
+    def leave(v: Values) -> dict[Column, np.ndarray]:
         passes = 1 if e.n <= CHUNK else PASSES[e.norm]
         written, after = reduction(v["split_k"], e, arch, through=partial(v, e), passes=passes)
         return {
-            "written": written,
-            "after": after,
-            "fits_whole": (v["epilogue_staged"] != WHOLE_ROWS) | (v["split_k"] == 1),
+            column.WRITTEN: written,
+            column.AFTER: after,
+            column.FITS_WHOLE: (v["epilogue_staged"] != WHOLE_ROWS) | (v["split_k"] == 1),
         }
 
     return (
@@ -73,4 +75,4 @@ def norm_parts(e: Extents, arch: Arch) -> tuple[Part, ...]:
 
 def norm_legal(c: Columns, e: Extents) -> Any:
     """Whether a block that normalises has its rows whole, along n and along k."""
-    return (c["fits_rows"] * c["fits_whole"] > 0) if e.norm else True
+    return (c[column.FITS_ROWS] * c[column.FITS_WHOLE] > 0) if e.norm else True

@@ -26,10 +26,10 @@ class Extents:
 
     ``unit`` and ``align`` are an operand's axis of stride 1 and the bytes of its alignment class; ``whole_a`` and
     ``whole_b`` the bytes of all elements of one batch entry.  ``window`` and ``order``: see operators' Product.
-    ``conjugated`` says which operands are, ``is_complex`` what all of them are.  ``multiplied`` is the type in which
-    the elements of a and b are multiplied, ``element`` its bytes: one of them may be stored narrower.
-    ``scaled`` and ``group``: see operators' Side.  ``gate``, ``biased``, ``rows``, ``norm`` and ``prologue``: see
-    Product.
+    ``conjugated`` says which operands are conjugated, ``is_complex`` whether all operands are complex.  ``multiplied``
+    is the type in which the elements of a and b are multiplied, ``element`` its bytes: one of them may be stored
+    narrower. ``scaled`` and ``group``: see operators' Side.  ``gate``, ``biased``, ``rows``, ``norm`` and ``prologue``:
+    see Product.
     """
 
     batch: int
@@ -128,7 +128,7 @@ def extents(workload: Workload) -> Extents:
 
 
 def is_product(workload: Workload) -> bool:
-    """Whether the contraction families know what this Workload is."""
+    """Whether the Workload is a contraction."""
     return operator(workload.operator).product(workload) is not None
 
 

@@ -16,10 +16,13 @@ from gensor_kernels.machine.roofline import DRAM_EFFICIENCY
 from gensor_kernels.operators.declaration.lowered import Prologue
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.epilogue import OPERATIONS
-from gensor_kernels.programs.core.family import Columns, Coordinate, Launch, Part, Values, macro_token
+from gensor_kernels.programs.core.columns import Column
+from gensor_kernels.programs.core.family import Columns, Coordinate, Launch, Part, Values
 from gensor_kernels.programs.core.launch_cost import fixed_us
+from gensor_kernels.programs.core.macros import macro_token
 from gensor_kernels.programs.core.program import Program
 
+from . import column
 from .problem import Extents, extents
 
 if TYPE_CHECKING:
@@ -40,7 +43,7 @@ PITCH_BYTES = 16
 
 
 def inline_coordinate(e: Extents) -> tuple[Coordinate, ...]:
-    """The choice, where there is one to make: what is read through a window is always prepared as it is loaded."""
+    """Return the choice, if any: an operand that is read through a window is always prepared as it is loaded."""
     if not e.prologue:
         return ()
     doc = "the prologue: 0 applied as the operand is loaded, 1 by a launch in front"
@@ -58,13 +61,13 @@ def element_issue(prologue: Prologue, element: int) -> float:
 
 
 def inline_parts(e: Extents, arch: Arch) -> tuple[Part, ...]:
-    """What is tabulated: whether the prologue is inlined, and the microseconds of the launch in front."""
+    """Tabulate whether the prologue is inlined, and the microseconds of the launch in front."""
     if not e.prologue:
         return ()
 
-    def function(v: Values) -> dict[str, np.ndarray]:
+    def function(v: Values) -> dict[Column, np.ndarray]:
         inlined = v[NAME] == 0
-        return {"inlined": inlined, "before": np.where(inlined, 0.0, microseconds(e, arch))}
+        return {column.INLINED: inlined, column.BEFORE: np.where(inlined, 0.0, microseconds(e, arch))}
 
     return (Part((NAME,), function),)
 
@@ -74,14 +77,14 @@ def issue(c: Columns, workload: Workload, entries: np.ndarray, ks: np.ndarray) -
     e = extents(workload)
     width, along = _width(c, e)
     each = element_issue(e.prologue, e.element) if e.prologue else 0.0
-    return c["inlined"] * (entries * ks * width * each + ks * len(_vectors(e)) * (3.0 + along))
+    return c[column.INLINED] * (entries * ks * width * each + ks * len(_vectors(e)) * (3.0 + along))
 
 
 def registers(c: Columns, workload: Workload, entries: np.ndarray, ks: np.ndarray) -> np.ndarray:
     """Registers for the vectors: their elements of a step, addresses, and which loads lie in the image."""
     e = extents(workload)
     _, along = _width(c, e)
-    return c["inlined"] * (
+    return c[column.INLINED] * (
         ks * vector_words(_vectors(e), along) + 4.0 * len(_vectors(e)) + (2.0 if e.window else 0.0) + 4.0
     )
 
@@ -121,7 +124,7 @@ def constants(program: Program, e: Extents) -> dict[str, int | str]:
 
 
 def macros(prologue: Prologue | None, of_b: bool = False, materialised: bool = False) -> dict[str, int | str]:
-    """The same of a prologue by itself; none without one."""
+    """Return the macros of a prologue; none without a prologue."""
     if not prologue:
         return {}
     codes = sum(OPERATIONS[name].code << (5 * place) for place, name in enumerate(prologue.names))
@@ -165,7 +168,7 @@ def branches(program: Program, e: Extents) -> frozenset[str]:
 
 
 def inlined_branches(prologue: Prologue | None, windowed: bool) -> frozenset[str]:
-    """The same of one that is applied as elements are read."""
+    """Return the coverage names of a prologue that is applied as elements are read."""
     if not prologue:
         return frozenset()
     return frozenset({"prologue", "prologue_outside"} if windowed else {"prologue"})

@@ -1,4 +1,4 @@
-"""Tabulated parts both contraction families have: k steps, splits and their reduction, launch bounds, raster."""
+"""Tabulated parts that main loops share: k steps, splits and their reduction, launch bounds, raster."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ import numpy as np
 
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import DRAM_EFFICIENCY
+from gensor_kernels.programs.core.columns import Column
 from gensor_kernels.programs.core.family import Part, Values
 from gensor_kernels.programs.core.launch_cost import fixed_us
 
+from . import column
 from .problem import Extents
 
 
 def shared_parts(e: Extents, arch: Arch, taps: int = 1) -> tuple[Part, ...]:
-    """What depends on the coordinates both families have; each of ``taps`` parts of k has whole steps."""
+    """Tabulate steps, splits, bounds and raster; each of ``taps`` parts of k has whole steps."""
 
-    def steps(v: Values) -> dict[str, np.ndarray]:
+    def steps(v: Values) -> dict[Column, np.ndarray]:
         count = taps * -(-(e.k // taps) // v["block_k"])
         moved = v["block_k"] if taps == 1 else e.k / count  # zeros behind a tap come from nowhere
         return {
-            "iterations": -(-count // v["split_k"]),
-            "fits_split": v["split_k"] - 1 < count,
-            "step_a": moved * e.bytes_a,
-            "step_b": moved * e.moved_b * e.matrices,
+            column.ITERATIONS: -(-count // v["split_k"]),
+            column.FITS_SPLIT: v["split_k"] - 1 < count,
+            column.STEP["a"]: moved * e.bytes_a,
+            column.STEP["b"]: moved * e.moved_b * e.matrices,
         }
 
     return (Part(("block_k", "split_k"), steps), *split_parts(e, arch))
@@ -31,31 +33,31 @@ def shared_parts(e: Extents, arch: Arch, taps: int = 1) -> tuple[Part, ...]:
 def tiles_part(extent: int, axis: str) -> Part:
     """Tiles of the grid along an axis, and how much of it one holds on the average."""
 
-    def function(v: Values) -> dict[str, np.ndarray]:
+    def function(v: Values) -> dict[Column, np.ndarray]:
         tiles = -(-extent // v[f"block_{axis}"])
-        return {f"tiles_{axis}": tiles, f"held_{axis}": extent / tiles}
+        return {column.TILES[axis]: tiles, column.HELD[axis]: extent / tiles}
 
     return Part((f"block_{axis}",), function)
 
 
 def split_parts(e: Extents, arch: Arch) -> tuple[Part, ...]:
-    """Those that say nothing of steps of k."""
+    """Tabulate splits, bounds and raster."""
 
-    def splits(v: Values) -> dict[str, np.ndarray]:
-        slabs = {"slabs": v["split_k"] * e.batch}
+    def splits(v: Values) -> dict[Column, np.ndarray]:
+        slabs = {column.SLABS: v["split_k"] * e.batch}
         if e.norm:  # norm.py
             return slabs
         written, after = reduction(v["split_k"], e, arch, e.matrices)
-        return slabs | {"written": written, "after": after}
+        return slabs | {column.WRITTEN: written, column.AFTER: after}
 
-    def bounds(v: Values) -> dict[str, np.ndarray]:
+    def bounds(v: Values) -> dict[Column, np.ndarray]:
         promised = np.maximum(v["min_blocks"], 1)
-        return {"promised": promised, "register_share": arch.regs_per_sm / 32 / 8 / promised}
+        return {column.PROMISED: promised, column.REGISTER_SHARE: arch.regs_per_sm / 32 / 8 / promised}
 
     return (
         Part(("split_k",), splits),
         Part(("min_blocks",), bounds, fixed=True),
-        Part(("raster",), lambda v: {"raster_rows": v["raster"]}, fixed=True),
+        Part(("raster",), lambda v: {column.RASTER_ROWS: v["raster"]}, fixed=True),
     )
 
 

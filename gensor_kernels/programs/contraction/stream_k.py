@@ -1,7 +1,8 @@
 """Stream-K: a fixed number of blocks shares the steps of k of all tiles evenly (stream_k.cuh).
 
 After Osama, Merrill, Cecka, Garland and Owens, arXiv:2301.03598: whole waves of tiles are computed as usual, but for
-the last one; what that one and the partial wave behind it hold is cut into equal shares ("two-tile" stream-K).
+the last one; the tiles of the last wave and of the partial wave behind it are cut into equal shares ("two-tile"
+stream-K).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from gensor_kernels.machine.roofline import SM_L2_BYTES, Terms
 from gensor_kernels.programs.core.family import Columns, Coordinate, Launch
 from gensor_kernels.programs.core.params import Tiling
 
+from . import column
 from .problem import Extents
 
 if TYPE_CHECKING:
@@ -33,12 +35,13 @@ FLAG_BYTES = 16
 #: Trips to the L2 between the last store of a block's sums and the first load of another: the fence, the flag's store,
 #: its load.
 FLAG_TRIPS = 3.0
-#: What a flag holds when it is set, in two halves (stream_mark): drawn by each process, because what lies in a new
-#: workspace must not look like it.
+#: Value of a flag that is set, in two halves (stream_mark): drawn by each process, because a new workspace must not
+#: hold it by chance.
 MARK = (secrets.randbits(31), secrets.randbits(31))
-#: Registers of a thread beside those of its tiles: where the block is, and how far. SASS of 40 Programs has 0 to 30.
+#: Registers of a thread beside its tiles' registers: position and progress of the block. SASS of 40 Programs has 0 to
+#: 30.
 STREAM_REGISTERS = 14.0
-#: The same where sums are doubles: 12 to 36 in the SASS of 32 Programs.
+#: STREAM_REGISTERS where sums are doubles: 12 to 36 in the SASS of 32 Programs.
 DOUBLE_STREAM_REGISTERS = 30.0
 #: The kernel counts the steps of two waves of tiles in 32 bits.
 MOST_STEPS = 2.0**31
@@ -65,7 +68,7 @@ def blocks_of(program: Program) -> int:
 
 
 def tile(program: Program) -> dict[str, int]:
-    """What cases need to know of a stream."""
+    """Return what verification cases need to know of a stream."""
     return {"stream": 1} if blocks_of(program) else {}
 
 
@@ -80,7 +83,7 @@ def branches(program: Program) -> frozenset[str]:
 
 
 def constants(program: Program) -> dict[str, int | str]:
-    """Macro bindings of a stream."""
+    """Return the macro bindings of a stream."""
     return {"STREAM": 1} if blocks_of(program) else {}
 
 
@@ -102,7 +105,7 @@ def launch(main: Launch, program: Program) -> Launch:
 
 
 def _counted(blocks: np.ndarray, c: Columns) -> Any:
-    return 2.0 * blocks * c["iterations"] < MOST_STEPS
+    return 2.0 * blocks * c[column.ITERATIONS] < MOST_STEPS
 
 
 def promised(columns: Columns, arch: Arch) -> Any:
@@ -112,7 +115,7 @@ def promised(columns: Columns, arch: Arch) -> Any:
 
 
 def default(columns: Columns, arch: Arch) -> dict[str, Any]:
-    """The same as a default of ``min_blocks``, where a family has streams."""
+    """Return the blocks that a stream needs as a default of ``min_blocks``, where a family has streams."""
     return {"min_blocks": promised(columns, arch)} if NAME in columns else {}
 
 
@@ -126,13 +129,13 @@ def legal(c: Columns, arch: Arch) -> Any:
 
 
 def registers(c: Columns, each: float = STREAM_REGISTERS) -> Any:
-    """Registers a stream needs beside those of its tiles: ``each`` a thread."""
+    """Return the registers a stream needs beside its tiles' registers: ``each`` per thread."""
     blocks = c.get(NAME)
     return 0.0 if blocks is None else (blocks > 0) * np.float32(each)
 
 
 def streamed(terms: Terms, c: Columns, e: Extents, arch: Arch, outputs: np.ndarray, iterations: float = 1.0) -> Terms:
-    """The terms of Programs, some of which are streams; ``outputs`` those of a block, ``iterations`` those of a step.
+    """The terms of Programs, some of which are streams; ``outputs`` of a block, ``iterations`` of a step.
 
     A stream's block has all its steps in one round.  What it does between them is added to its epilogue: the start and
     end of every tile but one, and the sums it writes for others and reads from them.
@@ -166,7 +169,7 @@ def streamed(terms: Terms, c: Columns, e: Extents, arch: Arch, outputs: np.ndarr
 
 
 class _Shares(NamedTuple):
-    """What the busiest block has: ``steps``, tiles ``met`` and ``ended``, and ``others`` whose sums it adds."""
+    """Shares of the busiest block: ``steps``, tiles ``met`` and ``ended``, and ``others`` whose sums it adds."""
 
     steps: np.ndarray
     met: np.ndarray
@@ -175,7 +178,7 @@ class _Shares(NamedTuple):
 
 
 def _shares(blocks: np.ndarray, tiles: np.ndarray, steps: np.ndarray) -> _Shares:
-    """Those of stream_k.cuh: struct Stream, for the block that has most."""
+    """Return the shares that struct Stream of stream_k.cuh deals out, for the busiest block."""
     waves = np.floor(tiles / blocks)
     own = np.where(tiles == waves * blocks, waves, np.maximum(waves - 1, 0))
     rest = (tiles - own * blocks) * steps

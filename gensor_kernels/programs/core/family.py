@@ -1,11 +1,11 @@
-"""Family: how one kernel source is scheduled.  A family module describes it, vectorised; nothing else does."""
+"""Family: the contract of a kernel family, which describes, vectorised, how one kernel source is scheduled."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 
 from .cases import Case
+from .columns import Column
 from .params import Tiling
 from .program import Program
 from .tensor_maps import TensorMap
@@ -22,15 +23,17 @@ if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
 
 Values = Mapping[str, np.ndarray]
-#: Many Programs at once: coordinate values (int32) and outputs of parts (float32) by name; see tables.py.
-Columns = Mapping[str, np.ndarray]
+#: Many Programs at once: values (int32) by the name of a coordinate, outputs of parts (float32) by Column (tables.py).
+Columns = Mapping[str | Column, np.ndarray]
+#: Coordinate values of one Program or of many, by name.
+Points = Columns | Mapping[str, Any]
 
 #: The memory levels a construction descends: block tile, shared memory, registers.
 LEVELS = (0, 1, 2)
 
 
 class Coordinate(NamedTuple):
-    """One scheduling choice: ascending ``values``, the memory ``level`` it belongs to, what it means.
+    """One scheduling choice: ascending ``values``, the memory ``level`` it belongs to, its meaning.
 
     ``kind`` names the action that moves it: tile, vthread, instruction, stages, copy_width, layout, split,
     raster, epilogue, launch_bounds, cache (the level itself).  ``runtime`` coordinates are kernel arguments:
@@ -49,11 +52,11 @@ class Coordinate(NamedTuple):
 class Launch:
     """One kernel launch: entry name, blocks (1-D grid), threads per block, dynamic shared bytes.
 
-    ``maps`` are what its kernel reads by tensor copies: their encoding comes behind Params.  With ``per_sm`` blocks
-    walk the grid: at most that many are launched per multiprocessor.  ``together``: blocks wait for one another.
-    ``cluster`` blocks reach each other's shared memory: there are whole clusters, of which the kernel itself tells the
-    driver.  ``dependent``: its kernel waits for the launch in front of it (dependent.cuh), and may start
-    before that one has ended.
+    ``maps`` describe the operands that its kernel reads by tensor copies: their encoding comes behind Params.  With
+    ``per_sm`` blocks walk the grid: at most that many are launched per multiprocessor.  ``together``: blocks wait for
+    one another. ``cluster`` blocks reach each other's shared memory: there are whole clusters, of which the kernel
+    itself tells the driver.  ``dependent``: its kernel waits for the launch in front of it (dependent.cuh), and may
+    start before that one has ended.
     """
 
     entry: str
@@ -76,30 +79,33 @@ class Part(NamedTuple):
     """Outputs that depend on the coordinates ``names`` alone.
 
     ``function`` gets their values by name, int64 arrays over the product of the lattices, and returns arrays of
-    that length, or of shape (rows, length), by output name.  They are kept as float32.  Of a ``fixed`` part they are
-    the same for every size of the Workload: what is asked about many sizes computes them once.
+    that length, or of shape (rows, length), by Column.  They are kept as float32.  Of a ``fixed`` part they are
+    the same for every size of the Workload: callers that need many sizes compute them once.
     """
 
     names: tuple[str, ...]
-    function: Callable[[Values], Mapping[str, np.ndarray]]
+    function: Callable[[Values], Mapping[Column, np.ndarray]]
     fixed: bool = False
 
 
 class Family:
-    """What a family module provides.  Arrays are one element per Program; sizes come from the Workload."""
+    """A kernel family.  Arrays have one element per Program; sizes come from the Workload."""
 
     name: str
-    #: bumped only when generated code, Params or what a launch promises (Launch.dependent) change meaning
+    #: bumped only when generated code, Params or promises of a launch (Launch.dependent) change meaning
     abi: int
     #: file in gensor_kernels/cuda
     source: str
     #: coordinate names in order, "level" first
     names: tuple[str, ...]
+    #: coordinates that every Workload of the family has, though other families may lack them for some Workloads
+    #: (OPTIONAL)
+    always: tuple[str, ...] = ()
     #: coordinates whose values follow from a Workload's sizes, which are no part of its class, and all that they may be
     own: Mapping[str, Collection[int]] = MappingProxyType({})
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
-        """None where the family can compute the Workload on the Arch, else the reason why not."""
+        """Return None where the family can compute the Workload on the Arch, else the reason why not."""
         raise NotImplementedError
 
     def reads(self, workload: Workload, geometry: Geometry) -> bool:
@@ -115,7 +121,7 @@ class Family:
         return False
 
     def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
-        """What is tabulated: ``legal`` and ``terms`` read these outputs, and coordinates, from their columns."""
+        """Return what is tabulated: ``legal`` and ``terms`` read its outputs, and coordinates, from their columns."""
         return ()
 
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
@@ -123,14 +129,14 @@ class Family:
         raise NotImplementedError
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
-        """Values for the coordinates of levels 1 and 2, given those of lower levels: the default completion.
+        """Return the default completion: values for the coordinates of levels 1 and 2, given those of lower levels.
 
         A coordinate of level 2 may depend on the (given) values of level 1.
         """
-        raise NotImplementedError
+        return {}
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
-        """What the roofline needs to know; ``facts`` are compiler facts that replace estimates."""
+        """Return the terms of the roofline; ``facts`` are compiler facts that replace estimates."""
         raise NotImplementedError
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
@@ -138,7 +144,7 @@ class Family:
         raise NotImplementedError
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
-        """Macro bindings of the kernel source."""
+        """Return the macro bindings of the kernel source."""
         raise NotImplementedError
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
@@ -146,19 +152,19 @@ class Family:
         raise NotImplementedError
 
     def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
-        """(bytes, must be zero) of the workspace one call needs."""
-        raise NotImplementedError
+        """Return (bytes, must be zero) of the workspace one call needs."""
+        return 0, False
 
     def tiling(self, program: Program, geometry: Geometry) -> Tiling:
         """The arguments of a launch that depend on the Program."""
         raise NotImplementedError
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
-        """The problems a Program of this Workload's class is verified on, those that matter most with `epilogue`."""
+        """Return the problems that verify a Program of this Workload's class; the important ones run `epilogue`."""
         raise NotImplementedError
 
     def summed(self, workload: Workload) -> Workload:
-        """The Workload with the accumulator that kernels really have: what their results are compared as."""
+        """Return the Workload with the accumulator that kernels really have, for the comparison of their results."""
         return workload
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
@@ -166,20 +172,23 @@ class Family:
         raise NotImplementedError
 
     def widest(self, program: Program, workload: Workload) -> Program:
-        """The same Program with the widest global accesses the class's alignment allows; it may not be legal."""
+        """Return the Program with the widest global accesses the class's alignment allows; it may not be legal."""
         return program
 
     def shared(self, program: Program) -> Program:
-        """The same Program without what ties its binary to one epilogue or one launch bound; it may not be legal."""
+        """Return the Program without its compiled epilogue and launch bounds; it may not be legal."""
         return program
 
     def main_loop(self, program: Program) -> Hashable:
-        """What Programs with the same main loop have in common: they differ in how results leave, if at all."""
+        """Return a key that Programs with the same main loop share: they differ in how results leave, if at all."""
         return program
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
-        """The SASS opcodes that multiply, and how many of them a warp issues in one iteration of the main loop."""
-        raise NotImplementedError
+        """Return the SASS opcodes that multiply, and how many of them a warp issues in one iteration of the main loop.
+
+        Without opcodes, the main loop is not recognised in the SASS.
+        """
+        return frozenset(), 0
 
     def starters(self, workload: Workload, arch: Arch) -> list[Program]:
         """At most 8 good, legal, complete Programs that differ in kind."""
@@ -198,24 +207,3 @@ class Facts:
     spill_bytes: np.ndarray
     issue: np.ndarray
     register_offset: np.float32
-
-
-def macro_token(dtype: str) -> str:
-    """The device type of a NumPy dtype name, as the kernel sources spell it."""
-    return _TOKENS[dtype]
-
-
-_TOKENS = {
-    "float64": "double",
-    "float32": "float",
-    "float16": "half_t",
-    "bfloat16": "bfloat16_t",
-    "float8_e4m3fn": "e4m3_t",
-    "float8_e5m2": "e5m2_t",
-    "int8": "i8",
-    "uint4x2": "u4x2_t",
-    "int32": "i32",
-    "int64": "i64",
-    "complex64": "c64",
-    "complex128": "c128",
-}

@@ -13,7 +13,7 @@ class Feedback:
     def __init__(self) -> None:
         self._rows: dict[int, tuple[float, float, float, float]] = {}
         self._tables: tuple[np.ndarray, np.ndarray] | None = None
-        #: what the register estimate is off by, median over the facts
+        #: the error of the register estimate, median over the facts
         self.register_offset = 0.0
 
     def __len__(self) -> int:
@@ -23,7 +23,7 @@ class Feedback:
         """One binary: its code, the estimated and true registers, spilled bytes, instructions per iteration."""
         self._rows[code] = (float(registers), float(spill_bytes), float(issue), float(estimate))
         self._tables = None
-        # A spilling binary's register count is the limit, not what it wanted: it says nothing about the estimate.
+        # A spilling binary's register count is the limit, not its demand: it says nothing about the estimate.
         errors = [true - guess for true, spilled, _, guess in self._rows.values() if not spilled]
         self.register_offset = float(np.median(errors)) if errors else 0.0
 

@@ -126,7 +126,7 @@ class Lattice:
         return np.where(self.levels[None] <= level[:, None], filled, 0)
 
     def ascend(self, points: np.ndarray) -> np.ndarray:
-        """The inverse of Cache: one level back, what is no longer reached at index 0.
+        """The inverse of Cache: one level back, coordinates that are no longer reached at index 0.
 
         It is the exact inverse only where ``descend(ascend(p)) == p``; elsewhere the action is absent.
         """

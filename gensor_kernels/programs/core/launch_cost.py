@@ -1,12 +1,12 @@
-"""What a further launch costs, and one in front of another that reads operands and writes them anew for it to read."""
+"""Cost of a further launch, and of a launch that rewrites operands in front of another."""
 
 from __future__ import annotations
 
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import DRAM_EFFICIENCY, RAMP_US, SUBCORES
 
-#: Of RAMP_US, what passes while the launch in front drains where a launch need not wait for its end: the start of its
-#: blocks. An estimate, not measured.
+#: The share of RAMP_US that passes while the launch in front drains, where a launch need not wait for its end: the
+#: start of its blocks. An estimate, not measured.
 HIDDEN_US = RAMP_US / 2
 
 
@@ -16,14 +16,14 @@ def ramp_us(arch: Arch) -> float:
 
 
 def fixed_us(arch: Arch) -> float:
-    """What a further launch takes beside its work: the ramp, and two trips to memory."""
+    """Return the microseconds of a further launch beside its work: the ramp, and two trips to memory."""
     return ramp_us(arch) + arch.dram_latency * 2e-3 / arch.clock_ghz
 
 
 def cost_of_front(read: float, written: float, issue: float, arch: Arch) -> tuple[float, float]:
     """(microseconds, bytes that the next launch finds in the L2) of a launch that reads and writes these bytes and
     issues these instructions of warps."""
-    # As partial sums do: see contraction_parts.reduction.
+    # As partial sums do: see contraction/split_k.py.
     spilled = min(max(written / (arch.l2_mb * 2**20) - 0.5, 0.0), 1.0)
     dram = arch.dram_gb_s * DRAM_EFFICIENCY * 1e3
     l2 = arch.l2_bytes_per_clk * arch.clock_ghz * 1e3

@@ -2,7 +2,7 @@
 
 Extents and strides come from an operator's Geometry. The epilogue is a list of up to six steps, each with an
 operation code, a scalar, and an operand's pointer and strides. Grid, tile counts and split come from (Program,
-Geometry) in one place, a family's `tiling`, so that what was verified is what is launched.
+Geometry) in one place, a family's `tiling`, so that a launch equals the verified launch.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def ragged_tiles(rows: int, groups: int, tile: int) -> int:
 def tiling(tile: Mapping[str, int], geometry: Geometry) -> Tiling:
     """Tile counts and split extents; `tile` is a family's `tile(program)`: m, n, k, split, raster.
 
-    Each split gets a multiple of the k tile; the last one gets what remains, possibly nothing.
+    Each split gets a multiple of the k tile; the last one gets the rest, possibly nothing.
     """
     m, n, k = geometry.sizes
     split = tile["split"]

@@ -6,17 +6,15 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-#: Coordinates that only some workloads of a family have: with a prologue, with a window, plain products, complex ones;
-#: and families that have them always.
+#: Coordinates that only some workloads of a family have: with a prologue, with a window, plain products, complex ones.
 OPTIONAL = ("materialised", "masked", "stream", "form")
-ALWAYS = {"contraction_simt": ("form",)}
 
 
 @dataclass(frozen=True)
 class Program:
     """A family's name and its coordinates as (name, value) pairs, in the family's order.
 
-    Values are what the coordinate means (``p["block_m"]`` is 128), not indices into its lattice.
+    Values are the coordinate's own (``p["block_m"]`` is 128), not indices into its lattice.
     """
 
     family: str
@@ -42,7 +40,7 @@ class Program:
         raise KeyError(name)
 
     def replace(self, **values: int) -> Program:
-        """The same Program with other values of some coordinates; KeyError for one it does not have."""
+        """Return the Program with other values of some coordinates; KeyError for a coordinate that it does not have."""
         unknown = set(values) - {name for name, _ in self.values}
         if unknown:
             raise KeyError(", ".join(sorted(unknown)))
@@ -54,21 +52,20 @@ class Program:
         return json.dumps(body, sort_keys=True, separators=(",", ":"))
 
     @classmethod
-    def from_json(cls, text: str | Mapping[str, object], order: Iterable[str] | None = None) -> Program:
-        """The Program of :meth:`to_json`'s text or of an already parsed mapping.
+    def from_json(
+        cls, text: str | Mapping[str, object], order: Iterable[str] | None, always: Iterable[str] = ()
+    ) -> Program:
+        """Return the Program of :meth:`to_json`'s text or of an already parsed mapping.
 
-        Coordinates come back in the order of their family (or of ``order``), so that the result equals the
-        original.  ValueError for text that is no Program.
+        Coordinates come back in ``order``, or sorted.  All of them have to be there, but for OPTIONAL coordinates that
+        are not among ``always``.  ValueError for text that is no Program.  See registry.program_from_json.
         """
         body = json.loads(text) if isinstance(text, str) else dict(text)
         if not isinstance(body, dict) or not isinstance(body.get("family"), str):
             raise ValueError(f"not a program: {str(text)[:200]}")
         family = body.pop("family")
-        if order is None:
-            from gensor_kernels.programs import registry
-
-            order = registry.FAMILIES[family].names if family in registry.FAMILIES else sorted(body)
-        optional = set(OPTIONAL) - set(ALWAYS.get(family, ()))
+        order = sorted(body) if order is None else order
+        optional = set(OPTIONAL) - set(always)
         names = [name for name in order if name in body or name not in optional]
         if set(names) != set(body) or any(isinstance(v, bool) or not isinstance(v, int) for v in body.values()):
             raise ValueError(f"a {family} program has the integers {', '.join(names)}: {str(text)[:300]}")

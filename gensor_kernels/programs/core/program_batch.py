@@ -1,4 +1,4 @@
-"""A few Programs of one family that are asked about again and again, for Workloads of many sizes."""
+"""A few Programs of one family whose terms are needed again and again, for Workloads of many sizes."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Known:
-    """What holds for all Workloads of a class (``of``) with these coordinates: which Programs are on the lattice, and
-    their columns so far."""
+    """Programs on the lattice of a class (``of``) with these coordinates, and their columns."""
 
     of: tuple[object, ...]
     coordinates: tuple[Coordinate, ...]
@@ -31,7 +30,7 @@ class _Known:
 
 
 class Roster:
-    """Programs of a family, with what the class of the last Workload says of them: sizes change from call to call.
+    """Programs of a family, with facts kept for the class of the last Workload: sizes change from call to call.
 
     A Space tabulates its whole lattice, which pays from thousands of Programs on.
     """
@@ -42,7 +41,7 @@ class Roster:
         self._known: _Known | None = None
 
     def terms(self, workload: Workload, arch: Arch) -> tuple[np.ndarray, Terms | None]:
-        """The places of those that are legal for a Workload, and their terms; None where none is."""
+        """Return the places of the legal Programs of a Workload, and their terms; None where no Program is legal."""
         parts = self.family.parts(workload, arch)
         known = self._class(workload, arch, parts)
         if not len(known.places):
@@ -56,7 +55,7 @@ class Roster:
         return known.places[legal], self.family.terms(columns.where(legal), workload, arch)
 
     def _class(self, workload: Workload, arch: Arch, parts: Sequence[Part]) -> _Known:
-        """What holds for the Workload's class; that of the last one, where it is the same."""
+        """Return the facts for the Workload's class, kept from the last Workload where the class is the same."""
         of, known = (arch, _sizeless(workload)), self._known
         same = known is not None and known.of == of
         if known is not None and same and self.family.sizeless(workload):

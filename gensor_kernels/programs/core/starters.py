@@ -9,6 +9,7 @@ import numpy as np
 
 from gensor_kernels.machine.arch import Arch
 
+from .columns import Column
 from .family import Columns, Coordinate, Family
 from .program import Program
 from .program_batch import on_lattice
@@ -22,14 +23,15 @@ def completions(
     family: Family, wanted: Sequence[Mapping[str, int]], workload: Workload, arch: Arch
 ) -> tuple[list[Program], Columns]:
     """The Programs of the ``wanted`` values with the family's defaults for the rest, and their columns, in order;
-    those that are not on the lattice are left out."""
+    Programs that are not on the lattice are left out."""
     coordinates = family.coordinates(workload, arch)
-    values = {c.name: np.array([each.get(c.name, c.values[0]) for each in wanted], np.int32) for c in coordinates}
+    values: dict[str | Column, np.ndarray] = {
+        c.name: np.array([each.get(c.name, c.values[0]) for each in wanted], np.int32) for c in coordinates
+    }
     values["level"][:] = 2
     for level in (1, 2):
         defaults = family.defaults(values, workload, arch)
-        reached = {c.name: _completed(c, wanted, defaults) for c in coordinates if c.level == level}
-        values |= reached
+        values.update({c.name: _completed(c, wanted, defaults) for c in coordinates if c.level == level})
     numbers = np.stack([values[c.name] for c in coordinates], axis=1).astype(np.int64)
     numbers = numbers[on_lattice(numbers, coordinates)]
     names = [c.name for c in coordinates]
@@ -40,7 +42,8 @@ def completions(
 def _completed(
     coordinate: Coordinate, wanted: Sequence[Mapping[str, int]], defaults: Mapping[str, np.ndarray]
 ) -> np.ndarray:
-    """The values of one coordinate: the largest of its lattice that are at most what is wanted, or else usual."""
+    """The values of one coordinate: the largest of its lattice that are at most the wanted ones, or else the
+    defaults."""
     name, lattice = coordinate.name, np.array(coordinate.values, np.int32)
     usual = np.broadcast_to(defaults.get(name, lattice[0]), len(wanted))
     best = [each.get(name, value) for each, value in zip(wanted, usual.tolist(), strict=True)]
@@ -50,7 +53,7 @@ def _completed(
 def completed(
     family: Family, wanted: Sequence[Mapping[str, int]], workload: Workload, arch: Arch, registers: float
 ) -> list[Program]:
-    """Those `completions` that are legal and estimated to hold at most ``registers`` a thread, in order."""
+    """Return the legal `completions` that are estimated to need at most ``registers`` per thread, in order."""
     programs, columns = completions(family, wanted, workload, arch)
     good = family.legal(columns, workload, arch) & (family.registers(columns, workload, arch) <= registers)
     return list(dict.fromkeys(program for program, fine in zip(programs, good, strict=True) if fine))

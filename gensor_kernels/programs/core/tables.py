@@ -1,6 +1,6 @@
 """Functions of a few coordinates, tabulated once per space: the vectorised code then only looks them up.
 
-Most of what a family knows about a Program depends on two to five of its coordinates.  A ``Part`` names them and
+Most numbers that a family knows about a Program depend on two to five of its coordinates.  A ``Part`` names them and
 computes its outputs over every combination of their values; ``Columns`` gathers the outputs for many points.
 """
 
@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from .columns import Column
 from .family import Coordinate, Part
 
 Made = TypeVar("Made")
@@ -21,10 +22,10 @@ class Tables:
 
     def __init__(self, coordinates: Sequence[Coordinate], parts: Sequence[Part]):
         self.coordinates = tuple(coordinates)
-        self.place = {c.name: i for i, c in enumerate(self.coordinates)}
+        self.place: dict[str | Column, int] = {c.name: i for i, c in enumerate(self.coordinates)}
         self.values = [np.array(c.values, dtype=np.int32) for c in self.coordinates]
-        self.part_of: dict[str, int] = {}
-        self.rows_of: dict[str, int | slice] = {}
+        self.part_of: dict[str | Column, int] = {}
+        self.rows_of: dict[str | Column, int | slice] = {}
         self.blocks: list[np.ndarray] = []
         #: by part: (place of a coordinate, its stride in the table), slowest first
         self.strides: list[list[tuple[int, np.ndarray]]] = []
@@ -42,16 +43,16 @@ class Tables:
         self.strides.append(strides[::-1])
         outputs = part.function({name: grid.ravel() for name, grid in zip(part.names, grids, strict=True)})
         rows: list[np.ndarray] = []
-        for name, output in outputs.items():
+        for column, output in outputs.items():
             first = len(rows)
             array = np.asarray(output)
             rows.extend(np.broadcast_to(row, (step,)) for row in (array if array.ndim == 2 else [array]))
-            self.part_of[name] = number
-            self.rows_of[name] = slice(first, len(rows)) if array.ndim == 2 else first
+            self.part_of[column] = number
+            self.rows_of[column] = slice(first, len(rows)) if array.ndim == 2 else first
         self.blocks.append(np.array(rows, dtype=np.float32))
 
 
-class Columns(Mapping[str, np.ndarray]):
+class Columns(Mapping[str | Column, np.ndarray]):
     """Many Programs at once: coordinate values (int32) and the outputs of parts (float32) by name.
 
     Each array has one element per point; an output of several rows has shape (rows, points).
@@ -62,7 +63,7 @@ class Columns(Mapping[str, np.ndarray]):
         self._points = np.ascontiguousarray(points.T, dtype=np.intp)
         self._gathered: dict[int, np.ndarray] = {}
 
-    def __getitem__(self, name: str) -> np.ndarray:
+    def __getitem__(self, name: str | Column) -> np.ndarray:
         tables = self._tables
         number = tables.part_of.get(name)
         if number is None:
@@ -80,7 +81,7 @@ class Columns(Mapping[str, np.ndarray]):
             code = code + self._points[place] * stride
         return self._tables.blocks[number].take(code, axis=1, mode="clip")
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self) -> Iterator[str | Column]:
         yield from self._tables.place
 
     def __len__(self) -> int:
@@ -93,15 +94,15 @@ class Columns(Mapping[str, np.ndarray]):
 
 
 class Listed(Columns):
-    """The same of a few Programs given by their values (n, coordinates): nothing is tabulated for them."""
+    """Columns of a few Programs given by their values (n, coordinates): nothing is tabulated for them."""
 
     def __init__(self, coordinates: Sequence[Coordinate], parts: Sequence[Part], values: np.ndarray):
         rows = np.ascontiguousarray(np.asarray(values).T, dtype=np.int32)
         self._coordinates = tuple(c.name for c in coordinates)
-        self._columns: dict[str, np.ndarray] = dict(zip(self._coordinates, rows, strict=True))
+        self._columns: dict[str | Column, np.ndarray] = dict(zip(self._coordinates, rows, strict=True))
         self._wide = dict(zip(self._coordinates, rows.astype(np.int64), strict=True))
         self._count = rows.shape[1]
-        #: what `once` keeps
+        #: results that `once` keeps
         self.kept: dict[str, Any] = {}
         self._add(parts)
 
@@ -111,7 +112,7 @@ class Listed(Columns):
                 self._columns[name] = self._column(output)
 
     def plus(self, parts: Sequence[Part]) -> Listed:
-        """The same Programs with the outputs of more parts."""
+        """Return the Programs with the outputs of more parts."""
         more = object.__new__(Listed)
         more._coordinates, more._wide, more._count = self._coordinates, self._wide, self._count
         more._columns, more.kept = self._columns.copy(), self.kept
@@ -124,10 +125,10 @@ class Listed(Columns):
             return column
         return np.broadcast_to(column, (*column.shape[:-1], self._count))
 
-    def __getitem__(self, name: str) -> np.ndarray:
+    def __getitem__(self, name: str | Column) -> np.ndarray:
         return self._columns[name]
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self) -> Iterator[str | Column]:
         yield from self._coordinates
 
     def __len__(self) -> int:
@@ -147,8 +148,8 @@ class Listed(Columns):
         return some
 
 
-def once(columns: Mapping[str, np.ndarray], name: str, fixed: bool, compute: Callable[[], Made]) -> Made:
-    """``compute()``.  Where it is ``fixed``, made of nothing but coordinates and what fixed parts say, Listed columns
+def once(columns: Mapping[str | Column, np.ndarray], name: str, fixed: bool, compute: Callable[[], Made]) -> Made:
+    """``compute()``.  Where it is ``fixed``, made of nothing but coordinates and outputs of fixed parts, Listed columns
     keep it for every size of the Workload, under ``name``."""
     if not fixed or not isinstance(columns, Listed):
         return compute()

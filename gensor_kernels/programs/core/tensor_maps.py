@@ -1,4 +1,4 @@
-"""Tensor maps: what a kernel with tensor copies (TMA) is told of its operands beside Params.
+"""Tensor maps: descriptions of operands, beside Params, for kernels with tensor copies (TMA).
 
 A family names in `Launch.maps` which operands it reads by copies, and in which boxes. Which addresses, extents and
 strides that means follows from the packed Params of a call, so the device encodes the maps when it launches, and
@@ -18,15 +18,14 @@ from gensor_kernels.operators.types.geometry import BATCH_AXES, Geometry, Stride
 from gensor_kernels.operators.windows.conv_packed import packed_window, thin_window
 
 from .params import D_OFFSET, SIZE, TAIL_OFFSET, WORKSPACE_OFFSET
-from .pixels import Pixels
 
 #: Bytes of a map; maps lie behind Params from a multiple of ALIGNMENT on.
 MAP_BYTES = 128
 ALIGNMENT = 64
 MAPS_OFFSET = -(-SIZE // ALIGNMENT) * ALIGNMENT
-#: Bytes of a row of a box: those over which the hardware's widest swizzle permutes chunks.
+#: Bytes of a row of a box, over which the hardware's widest swizzle permutes chunks.
 ROW_BYTES = 128
-#: What the hardware can address: extents below 2**32 elements, strides in 16 bytes below 2**40.
+#: Limits of the hardware: extents below 2**32 elements, strides in 16 bytes below 2**40.
 STEP, MOST_EXTENT, MOST_STRIDE = 16, 2**32, 2**40
 
 _POINTER, _POINTERS = struct.Struct("<Q"), struct.Struct("<3Q")
@@ -35,7 +34,7 @@ _SIZES = struct.Struct("<4i2i")
 _OTHER = struct.Struct("<q")  # where a gated product's tail has the elements from the gate to the other matrix
 _STRIDES_OFFSET = D_OFFSET + 8
 _SIZES_OFFSET = _STRIDES_OFFSET + 20 * 8
-#: Where in Params the first byte behind strides and sizes lies; pointers come first, then those of other operands,
+#: Offset in Params of the first byte behind strides and sizes; pointers come first, then pointers of other operands,
 #: which no map depends on; a window is in the tail.
 KEY_END = _SIZES_OFFSET + _SIZES.size
 
@@ -47,12 +46,12 @@ class TensorMap:
 
     ``along_rows``: the operand's rows are adjacent (M-contiguous A, K-contiguous B), not its columns. ``element`` are
     the bytes of an element. ``rounded``: elements are float32, and copies round them to TF32 (CUTLASS, whose
-    Hopper kernels for float32 ask for the same, says that they do).  ``window``: what this operand of a convolution is,
-    whose rows of k are one tap's channels: "image", the pixels, or "filters".  ``copied_at``: a launch in front has
-    put a copy of the operand into the workspace, from this byte on, in lines of whole STEPs, or of so many ``parts``
-    of the operand, each of whole ROW_BYTES (a line to a pixel, or to a tap and filter of a convolution); the operands
-    of a convolution with channels first are packed there (operators/windows/conv_packed.py).  ``other``: of a gated
-    product, b is the matrix behind the gate.
+    Hopper kernels for float32 ask for the same, says that they do).  ``window``: the role of this operand of a
+    convolution, whose rows of k are one tap's channels: "image", the pixels, or "filters".  ``copied_at``: a launch in
+    front has put a copy of the operand into the workspace, from this byte on, in lines of whole STEPs, or of so many
+    ``parts`` of the operand, each of whole ROW_BYTES (a line to a pixel, or to a tap and filter of a convolution); the
+    operands of a convolution with channels first are packed there (operators/windows/conv_packed.py).  ``other``: of a
+    gated product, b is the matrix behind the gate.
     """
 
     operand: str
@@ -70,7 +69,7 @@ class TensorMap:
 class Described:
     """A map's numbers: the address of the first element, extents from the unit stride outwards, the strides of all
     but the first in bytes, the box (elements of a row, rows), bytes of an element, and whether it is rounded.  With
-    ``pixels`` the axes are those of an image (channel, column, row, image), else there are five."""
+    ``pixels`` the axes are an image's (channel, column, row, image), else there are five."""
 
     address: int
     extents: tuple[int, ...]
@@ -239,3 +238,31 @@ def key(packed: bytes | bytearray, copied: bool, stored: bool = False) -> bytes:
 def with_maps(packed: bytes | bytearray, maps: tuple[bytes, ...]) -> bytes:
     """Params with encoded maps behind them: the bytes of `MappedParams`."""
     return bytes(packed).ljust(MAPS_OFFSET, b"\0") + b"".join(maps)
+
+
+#: Limits of an image (four axes): corners are signed and distances from a pixel to a tap unsigned numbers of 8 bits.
+MOST_CORNER, MOST_PIXEL_STEP, MOST_MOVED = 128, 8, 255
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """How copies walk an image (im2col): along columns and rows, the corners of the pixel box, counted from the first
+    and the last column and row, and the steps from pixel to pixel."""
+
+    lower: tuple[int, int]
+    upper: tuple[int, int]
+    step: tuple[int, int]
+
+    @staticmethod
+    def under(window: Window) -> Pixels:
+        """The pixels under a filter's first tap."""
+        axes = list(zip(window.rows, window.step, window.pad, window.extent, strict=True))[::-1]
+        lower = tuple(-pad for _, _, pad, _ in axes)
+        upper = tuple((out - 1) * step - pad - (extent - 1) for out, step, pad, extent in axes)
+        return Pixels(lower, upper, tuple(step for _, step, _, _ in axes))  # type: ignore[arg-type]
+
+    @property
+    def possible(self) -> bool:
+        """Whether a map can say so (cuTensorMapEncodeIm2col, of four axes)."""
+        near = all(-MOST_CORNER <= corner < MOST_CORNER for corner in (*self.lower, *self.upper))
+        return near and all(0 < step <= MOST_PIXEL_STEP for step in self.step)

@@ -28,8 +28,8 @@ SECTOR, LINE = 32.0, 128.0
 
 
 def registers(c: Columns, e: Extents, s: Shape) -> np.ndarray:
-    """Registers a thread wants: sums, loads under way, what is multiplied now; fitted to 96 Programs of every type
-    (NVRTC 12.9: median error 9 registers)."""
+    """Registers a thread wants: sums, loads under way, operands of the current multiply-adds; fitted to 96 Programs of
+    every type (NVRTC 12.9: median error 9 registers)."""
     words = e.bytes_acc / 4
     sums = c["small"] * s.entries * words
     loads = c["rows"] * c["items"] * np.maximum(c["vector"] * e.bytes_a / 4, 1.0)
@@ -73,7 +73,7 @@ def _lines(c: Columns, e: Extents, s: Shape) -> np.ndarray:
     words = max(1, 16 // e.bytes_acc)
     run = np.where(by_columns, c["items"], c["vector"])
     piece = np.minimum(run, words)
-    # Lanes of one output read words side by side; those of others read the same ones.
+    # Lanes of one output read words side by side; lanes of other outputs read the same words.
     reads = c["small"] * np.where(by_columns, 1, c["items"]) * (run / piece)
     distinct = np.minimum(np.where(by_columns, 32.0 / side, side), 32.0)
     read = reads * np.maximum(distinct * piece * e.bytes_acc / LINE, 1.0)
@@ -93,7 +93,7 @@ def _bytes(c: Columns, e: Extents, s: Shape, arch: Arch) -> tuple[np.ndarray, np
     wasted = np.maximum(SECTOR / adjacent, 1.0)
     k = e.k / (s.split * s.steps)
     wide, small = of_form(c, e.n, e.m) / s.tiles_long, of_form(c, e.m, e.n) / s.tiles_small
-    # Without shared memory every warp that needs x asks for it: what L1 keeps of it does not count.
+    # Without shared memory every warp that needs x asks for it: hits in L1 do not count.
     readers = np.where(c["x_shared"] == 1, 1.0, np.where(c["threads_k"] >= 32, c["threads_l"], s.threads / 32.0))
     l2 = (wide * wasted + small * readers) * k * e.bytes_a
     weights = of_form(c, e.whole_b, e.whole_a) * e.batch
@@ -105,7 +105,8 @@ def _bytes(c: Columns, e: Extents, s: Shape, arch: Arch) -> tuple[np.ndarray, np
 
 
 def _meeting(c: Columns, e: Extents, s: Shape) -> tuple[np.ndarray, np.ndarray]:
-    """(clocks behind the last step, those in which the SM is busy): lanes meet, then parts, then the epilogue."""
+    """(clocks behind the last step, clocks of them in which the SM is busy): lanes meet, then parts, then the
+    epilogue."""
     by_columns, words = c["form"] % 2 == 1, e.bytes_acc / 4
     count, lanes = c["small"] * s.entries, np.minimum(c["threads_k"], 32)
     moved, levels = np.zeros(len(count)), np.where(by_columns, 0.0, np.log2(lanes))
@@ -125,7 +126,7 @@ def _meeting(c: Columns, e: Extents, s: Shape) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _fitting(c: Columns, e: Extents, s: Shape, facts: Facts | None, arch: Arch) -> tuple[np.ndarray, np.ndarray]:
-    """(registers per thread, accesses of spilled words in a step): estimated, or what the compiler said."""
+    """(registers per thread, accesses of spilled words in a step): estimated, or compiler facts."""
     wanted = registers(c, e, s)
     limit = np.floor(arch.regs_per_sm / 8 / (np.maximum(c["min_blocks"], 1) * s.threads)) * 8
     limit = np.minimum(limit, arch.regs_per_thread)

@@ -14,11 +14,13 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.programs.contraction import prologue as contraction_prologue
 from gensor_kernels.programs.contraction.base import SPLITS
-from gensor_kernels.programs.contraction.build import epilogue_codes, reduce_launch, workspace_bytes
+from gensor_kernels.programs.contraction.build import reduce_launch, workspace_bytes
+from gensor_kernels.programs.contraction.cases import contraction_cases, impossible_edges
 from gensor_kernels.programs.contraction.complex import RATES
 from gensor_kernels.programs.contraction.problem import extents, is_product
-from gensor_kernels.programs.core.cases import Case, contraction_cases, impossible_edges
-from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch, macro_token
+from gensor_kernels.programs.core.cases import Case
+from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch
+from gensor_kernels.programs.core.macros import epilogue_codes, macro_token
 from gensor_kernels.programs.core.params import Tiling, tiling
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.core.starters import completed
@@ -97,7 +99,7 @@ class Gemv(Family):
         )
 
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """The rules of gemv.cu; no part without a step; nothing too large to be verified."""
+        """Apply the rules of gemv.cu; no part without a step; nothing too large to be verified."""
         e, c = extents(workload), columns
         s, promised = shape(c, e), np.maximum(c["min_blocks"], 1)
         by_columns, shared = c["form"] % 2 == 1, c["x_shared"] == 1
@@ -139,11 +141,11 @@ class Gemv(Family):
         }
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
-        """See gemv_terms."""
+        """See cost.py."""
         return terms(columns, workload, arch, facts)
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """See gemv_terms."""
+        """See cost.py."""
         e = extents(workload)
         return registers(columns, e, shape(columns, e))
 
@@ -156,7 +158,7 @@ class Gemv(Family):
         return frozenset({opcode}), count * (4 if extents(workload).is_complex else 1)
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
-        """Macro bindings of gemv.cu."""
+        """Return the macro bindings of gemv.cu."""
         e, form = extents(workload), program["form"]
         weights, x = ("a", "b") if form >= A_ROWS else ("b", "a")
         s = shape({name: np.array([value]) for name, value in program.values}, e)
@@ -195,41 +197,41 @@ class Gemv(Family):
         return workspace_bytes(program, workload), False
 
     def tile(self, program: Program) -> dict[str, int]:
-        """m, n, k, stages, split, raster: what arguments and cases need to know of a Program."""
+        """m, n, k, stages, split, raster: numbers of a Program that arguments and cases need."""
         p = dict(program.values)
         small, wide = p["small"], int(long_tile(p))
         m, n = (wide, small) if p["form"] >= A_ROWS else (small, wide)
         return {"m": m, "n": n, "k": int(step_of(p)), "stages": 1, "split": p["split_k"], "raster": 1}
 
     def tiling(self, program: Program, geometry: Geometry) -> Tiling:
-        """Tiles of C and parts of k."""
+        """Return the tiles of C and parts of k."""
         return tiling(self.tile(program), geometry)
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
-        """See cases.contraction_cases."""
+        """Return the problems of contraction_cases."""
         return contraction_cases(workload, self.tile(program), epilogue)
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
-        """Coverage names that runs at verification sizes must count."""
+        """Return the coverage names that runs at verification sizes must count."""
         names = {"full_tile", "edge_m", "edge_n", "edge_k"} | ({"split_reduce"} if program["split_k"] > 1 else set())
         names |= contraction_prologue.branches(program, extents(workload))
         return frozenset(names) - impossible_edges(workload, self.tile(program))
 
     def widest(self, program: Program, workload: Workload) -> Program:
-        """The same Program with accesses as wide as the alignment class of the streamed operand."""
+        """Return the Program with accesses as wide as the alignment class of the streamed operand."""
         e = extents(workload)
         return program.replace(vector=max(1, e.align["ab"[program["form"] < A_ROWS]] // e.bytes_a))
 
     def shared(self, program: Program) -> Program:
-        """The same Program with the run-time epilogue and nothing promised to the compiler."""
+        """Return the Program with the run-time epilogue and no promise to the compiler."""
         return program.replace(epilogue_fixed=0, min_blocks=0)
 
     def main_loop(self, program: Program) -> Hashable:
-        """Whether k is split, and every coordinate but those of epilogue and launch bounds."""
+        """Return whether k is split, and every coordinate except epilogue and launch bounds."""
         return program["split_k"] > 1, tuple(value for name, value in program.values if name not in _OUTER)
 
     def starters(self, workload: Workload, arch: Arch) -> list[Program]:
-        """Default completions of some block tiles for the smallest tile that holds the small axis; at most 8."""
+        """Return default completions of some block tiles for the smallest tile that holds the small axis; at most 8."""
         e, wanted = extents(workload), []
         for place in range(len(ROW_STARTERS)):
             for form in forms(workload):

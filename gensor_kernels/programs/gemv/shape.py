@@ -1,4 +1,4 @@
-"""What follows from a gemv Program's tiles: extents of a block, loads, shared bytes, of numbers or arrays (gemv.cu)."""
+"""Shape of a gemv block from its tiles: extents, loads, shared bytes, of numbers or arrays (gemv.cu)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gensor_kernels.programs.contraction.problem import Extents, extents, power_of_two_in
+from gensor_kernels.programs.core.family import Points
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
 
-#: Most entries of the small axis of what the family serves.
+#: Most entries of the small axis that the family serves.
 MOST_SMALL = 16
 #: Forms of a Program: which operand is streamed, and whether along k or along the long axis.
 B_ROWS, B_COLUMNS, A_ROWS, A_COLUMNS = range(4)
@@ -25,17 +26,17 @@ def forms(workload: Workload) -> tuple[int, ...]:
     e, found = extents(workload), []
     if e.m <= MOST_SMALL:
         found.append(B_COLUMNS if e.unit["b"] == "n" else B_ROWS)
-    if e.n <= MOST_SMALL and not e.prologue:  # what is streamed goes straight into registers
+    if e.n <= MOST_SMALL and not e.prologue:  # the streamed operand goes straight into registers
         found.append(A_COLUMNS if e.unit["a"] == "m" else A_ROWS)
     return tuple(found)
 
 
-def step_of(v: Mapping[str, Any]) -> Any:
+def step_of(v: Points) -> Any:
     """Extent of k in one step."""
     return v["threads_k"] * v["items"] * np.where(v["form"] % 2 == 1, 1, v["vector"])
 
 
-def long_tile(v: Mapping[str, Any]) -> Any:
+def long_tile(v: Points) -> Any:
     """Entries of the long axis per block."""
     return v["threads_l"] * np.where(v["form"] % 2 == 1, v["vector"], v["rows"])
 
@@ -65,20 +66,20 @@ class Shape(NamedTuple):
     memory: np.ndarray
 
 
-def of_form(v: Mapping[str, Any], streams_b: Any, streams_a: Any) -> np.ndarray:
+def of_form(v: Points, streams_b: Any, streams_a: Any) -> np.ndarray:
     """One of two values, by the operand that is streamed."""
     return np.where(v["form"] >= A_ROWS, streams_a, streams_b)
 
 
-def shape(v: Mapping[str, Any], e: Extents) -> Shape:
+def shape(v: Points, e: Extents) -> Shape:
     """See Shape."""
-    c = {name: np.asarray(v[name], dtype=np.int64) for name in v}
+    c: dict[Any, np.ndarray] = {name: np.asarray(value, dtype=np.int64) for name, value in v.items()}
     by_columns, shared = c["form"] % 2 == 1, c["x_shared"] == 1
     threads, step, wide = c["threads_k"] * c["threads_l"], step_of(c), long_tile(c)
     small, split = c["small"], c["split_k"]
     widths = {x: max(1, e.align[x] // e.bytes_a) if e.unit[x] != "s" else 1 for x in "ab"}
     along_k = {x: widths[x] if e.unit[x] == "k" else 1 for x in "ab"}
-    # Beside columns x lies in shared memory as it is: a thread stores what one access takes.
+    # Beside columns x lies in shared memory as it is: a thread stores the elements of one access.
     most = np.where(by_columns, np.minimum(step, max(1, 16 // e.bytes_acc)), np.where(shared, step, c["vector"]))
     x_elements = np.minimum(of_form(c, along_k["a"], along_k["b"]), most)
     every = -(-e.k // step)

@@ -1,4 +1,4 @@
-"""What a rows Program is verified on: every branch it has, at sizes that leave a partial step, block and part."""
+"""The problems of rows Programs: every branch, at sizes that leave a partial step, block and part."""
 
 from __future__ import annotations
 

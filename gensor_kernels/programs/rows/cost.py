@@ -10,15 +10,15 @@ import numpy as np
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import DRAM_EFFICIENCY, Terms, residency
 from gensor_kernels.programs.contraction.cost import BLOCK_START, L2_USABLE
-from gensor_kernels.programs.core.family import Columns, Facts
+from gensor_kernels.programs.core.family import Columns, Facts, Points
 from gensor_kernels.programs.core.launch_cost import ramp_us
 
 from .shape import COPY, TWO_FORMS, View
 
 #: Instructions of an exponential, and of a comparison that keeps NaN.
 EXP, COMPARE = 9.0, 3.0
-#: Instructions per element: of the one-pass fold, of the first and the second of two passes, of the map; and what the
-#: one-pass fold costs per step beside.
+#: Instructions per element: of the one-pass fold, of the first and the second of two passes, of the map; and further
+#: instructions of the one-pass fold per step.
 COSTS: Mapping[str, tuple[float, float, float, float, float]] = {
     "copy": (0, 0, 0, 0, 0),
     "sum": (1, 0, 0, 0, 0),
@@ -43,7 +43,7 @@ AT_ONCE = 16
 
 
 class Shape(NamedTuple):
-    """What follows from tiles alone, float64 arrays."""
+    """Numbers that follow from tiles alone, float64 arrays."""
 
     threads: np.ndarray
     elements: np.ndarray
@@ -54,7 +54,7 @@ class Shape(NamedTuple):
     tiles: np.ndarray
 
 
-def shape(c: Columns, e: View) -> Shape:
+def shape(c: Points, e: View) -> Shape:
     """Threads, elements per access, per thread and per step, parts of k, steps of a part, tiles of rows."""
     lanes, rows, vector, items = (c[n].astype(np.float64) for n in ("threads_k", "threads_m", "vector", "items"))
     step = lanes * items * (1 if e.by_columns else vector)
@@ -65,7 +65,7 @@ def shape(c: Columns, e: View) -> Shape:
     return Shape(lanes * rows, vector, vector * items, step, split, steps, tiles)
 
 
-def scratch_bytes(c: Columns, e: View, s: Shape) -> np.ndarray:
+def scratch_bytes(c: Points, e: View, s: Shape) -> np.ndarray:
     """Shared bytes of the states that threads exchange (scratch_bytes in rows_source.cuh)."""
     if e.by_columns:
         states = np.where(c["threads_k"] > 1, s.threads * s.elements, 0)
@@ -78,14 +78,14 @@ def scratch_bytes(c: Columns, e: View, s: Shape) -> np.ndarray:
     return total
 
 
-def shared_bytes(c: Columns, e: View, s: Shape) -> np.ndarray:
-    """Dynamic shared bytes of a block."""
+def shared_bytes(c: Points, e: View, s: Shape) -> np.ndarray:
+    """Return the dynamic shared bytes of a block."""
     kept = np.ceil(e.k / s.step) * c["items"] * s.threads * s.elements * e.bytes_a
     return scratch_bytes(c, e, s) + np.where(c["keep"] == 2, kept, 0)
 
 
 def registers(c: Columns, e: View, s: Shape) -> np.ndarray:
-    """Registers a thread wants: the step's elements, raw and converted, states, and what passes the epilogue."""
+    """Registers a thread wants: the step's elements, raw and converted, states, and values in the epilogue."""
     words = e.bytes_acc / 4
     held = s.held * words
     raw = np.where(c["keep"] == 1, 0.3, 1.0) * s.held * e.bytes_a / 4
@@ -96,7 +96,7 @@ def registers(c: Columns, e: View, s: Shape) -> np.ndarray:
 
 
 class Work(NamedTuple):
-    """Of a warp and block: instructions over a whole part."""
+    """Instructions of a warp over a whole part of k, and passes."""
 
     multiplies: np.ndarray
     issue: np.ndarray
@@ -121,7 +121,7 @@ def _work(c: Columns, e: View, s: Shape) -> Work:
     loads = s.steps * c["items"] * (7.0 + 14.0 * (e.rows.digits == 3))
     issue = passes * (loads + convert * count)
     issue = issue + np.where(c["keep"] == 2, (folds + maps) * s.steps * c["items"] * 4.0 + convert * count, 0.0)
-    # Rotating what a run-time epilogue works on; compiled in, nothing moves.
+    # A run-time epilogue rotates its values; compiled in, nothing moves.
     rounds = np.maximum(s.held / AT_ONCE, 1.0)
     moves = np.where((c["epilogue_fixed"] == 0) & (rounds > 1), rounds, 0.0)
     width = np.minimum(s.elements, max(e.align_c // e.bytes_c, 1))
@@ -162,7 +162,7 @@ def _after(c: Columns, e: View, s: Shape, arch: Arch) -> np.ndarray:
 
 
 def _fitting(c: Columns, e: View, s: Shape, facts: Facts | None, arch: Arch) -> tuple[np.ndarray, np.ndarray]:
-    """(registers per thread, words a thread spills) under the launch bounds, or what the compiler said."""
+    """(registers per thread, words a thread spills) under the launch bounds, or compiler facts."""
     wanted = registers(c, e, s)
     promised = np.maximum(c["min_blocks"], 1)
     limit = np.floor(arch.regs_per_sm / 8 / (promised * s.threads)) * 8
@@ -178,7 +178,8 @@ def _fitting(c: Columns, e: View, s: Shape, facts: Facts | None, arch: Arch) -> 
 
 
 def _epilogue(c: Columns, e: View, s: Shape) -> tuple[np.ndarray, np.ndarray]:
-    """Clocks behind the last step: the lanes' states join, once per pass; and those of them that keep the SM busy."""
+    """Clocks behind the last step: the lanes' states join, once per pass; and the clocks of them that keep the SM
+    busy."""
     lanes = np.where(c["threads_k"] > 1, 30.0 * np.log2(c["threads_k"]), 0.0) + 80.0 * (scratch_bytes(c, e, s) > 0)
     joining = lanes * np.where(c["online"] == 0, 2.0, 1.0) * (s.elements if e.by_columns else 1.0) * (e.form != COPY)
     warps = s.threads / 32
@@ -192,7 +193,7 @@ def _wavefronts(c: Columns, e: View, s: Shape, work: Work) -> np.ndarray:
 
 
 def _written(c: Columns, e: View, s: Shape, running: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Bytes stored while other blocks load, and those stored behind all loads; ``running`` blocks at once.
+    """Bytes stored while other blocks load, and bytes stored behind all loads; ``running`` blocks at once.
 
     Elements of a map are stored while blocks that started earlier or later load theirs; a lone round has none such.
     """

@@ -14,11 +14,10 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.tolerance.rows import SERIAL
-from gensor_kernels.operators.types.epilogue import OPERATIONS as STEPS
-from gensor_kernels.programs.contraction.build import EPILOGUE_NONE
 from gensor_kernels.programs.core.cases import Case
-from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch, macro_token
+from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch
 from gensor_kernels.programs.core.lattice import Lattice
+from gensor_kernels.programs.core.macros import epilogue_codes, macro_token
 from gensor_kernels.programs.core.params import Tiling
 from gensor_kernels.programs.core.program import Program
 
@@ -44,7 +43,7 @@ _OUTER = ("split_k", "epilogue_fixed", "min_blocks")
 
 
 class RowsFamily(Family):
-    """Rows folded into one result each, or mapped with what was folded."""
+    """Rows folded into one result each, or mapped with the result of the fold."""
 
     name = "rows"
     abi = 2
@@ -55,7 +54,7 @@ class RowsFamily(Family):
     )
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
-        """What operators see as rows of real numbers; integers without an epilogue."""
+        """Serve operators that have rows of real numbers; integers without an epilogue."""
         if operator(workload.operator).rows(workload) is None:
             return f"{workload.operator} has no rows"
         if workload.is_complex:
@@ -87,7 +86,7 @@ class RowsFamily(Family):
         )
 
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """The rules of rows.cu; no part without a step, and at most SERIAL steps one after the other."""
+        """Apply the rules of rows.cu; no part without a step, and at most SERIAL steps one after the other."""
         e, c = view(workload), columns
         s = shape(c, e)
         memory, promised = shared_bytes(c, e, s), np.maximum(c["min_blocks"], 1)
@@ -123,11 +122,11 @@ class RowsFamily(Family):
         }
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
-        """See rows_terms."""
+        """See cost.py."""
         return terms(columns, view(workload), arch, facts)
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """See rows_terms."""
+        """See cost.py."""
         e = view(workload)
         return registers(columns, e, shape(columns, e))
 
@@ -138,11 +137,8 @@ class RowsFamily(Family):
         return frozenset({"LDG"}), program["items"]
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
-        """Macro bindings of rows.cu."""
-        e, codes = view(workload), 0
-        if program["epilogue_fixed"]:
-            codes = sum(STEPS[name].code << (5 * place) for place, name in enumerate(workload.epilogue))
-            codes = codes or EPILOGUE_NONE
+        """Return the macro bindings of rows.cu."""
+        e = view(workload)
         names = ("threads_k", "threads_m", "items", "keep", "online", "min_blocks")
         return {
             "IN_TYPE": macro_token(e.rows.a.dtype),
@@ -156,7 +152,7 @@ class RowsFamily(Family):
             "VECTOR": program["vector"] * e.bytes_a,
             "C_VECTOR": max(e.align_c, e.bytes_c),
             "SPLIT": int(program["split_k"] > 1),
-            "EPILOGUE_CODES": codes,
+            "EPILOGUE_CODES": epilogue_codes(program, workload),
             **{name.upper(): program[name] for name in names},
         }
 
@@ -207,29 +203,29 @@ class RowsFamily(Family):
         )
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
-        """See rows_cases."""
+        """See cases.py."""
         return rows_cases(program, workload, epilogue)
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
-        """See rows_cases."""
+        """See cases.py."""
         return rows_branches(program, workload)
 
     def widest(self, program: Program, workload: Workload) -> Program:
-        """The same Program with as many elements per access as the alignment class of x allows."""
+        """Return the Program with as many elements per access as the alignment class of x allows."""
         e = view(workload)
         width = max(1, e.align_a // e.bytes_a) if e.rows.along != "s" else 1
         return program.replace(vector=width)
 
     def shared(self, program: Program) -> Program:
-        """The same Program with the run-time epilogue and nothing promised to the compiler."""
+        """Return the Program with the run-time epilogue and no promise to the compiler."""
         return program.replace(epilogue_fixed=0, min_blocks=0)
 
     def main_loop(self, program: Program) -> Hashable:
-        """Whether k is split, and every coordinate but those of epilogue and launch bounds."""
+        """Return whether k is split, and every coordinate except epilogue and launch bounds."""
         return program["split_k"] > 1, tuple(value for name, value in program.values if name not in _OUTER)
 
     def starters(self, workload: Workload, arch: Arch) -> list[Program]:
-        """Default completions of some block tiles, two of them split; at most 8, all legal."""
+        """Return default completions of some block tiles, two of them split; at most 8, all legal."""
         lattice = Lattice(self, workload, arch)
         points = []
         for threads_k, threads_m, split in STARTERS:

@@ -21,7 +21,7 @@ OPERATIONS = {
         "copy sum mean max min prod argmax argmin l2_norm var logsumexp softmax log_softmax layernorm rmsnorm".split()  # noqa: SIM905
     )
 }
-#: Operations whose fold needs what another fold finds: one pass with states that carry it, or two passes.
+#: Operations whose fold needs the result of another fold: one pass with states that carry it, or two passes.
 TWO_FORMS = frozenset({"var", "logsumexp", "softmax", "log_softmax", "layernorm"})
 #: Forms of a Program, fixed by its class: reductions and maps of rows and of columns, and no fold at all.
 REDUCE_ROWS, MAP_ROWS, REDUCE_COLUMNS, MAP_COLUMNS, COPY = range(5)

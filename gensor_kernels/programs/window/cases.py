@@ -2,8 +2,8 @@
 
 Along each axis of y two whole blocks and a partial one, one granule past a block, and a corner where all are partial;
 padding on every side, windows that lie in the padding alone, several images.  A Program whose window comes from Params
-sees different ones: strides, holes, more rows than columns and fewer.  Sizes are multiples of what the workload's
-alignment class promises, and of nothing more.
+sees different ones: strides, holes, more rows than columns and fewer.  Sizes are multiples of the workload's
+alignment class, and of nothing more.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def granules(workload: Workload) -> tuple[int, int]:
 
 
 def branches_of(workload: Workload, program: Program) -> frozenset[str]:
-    """Coverage names that runs at verification sizes must count."""
+    """Return the coverage names that runs at verification sizes must count."""
     channels, columns = granules(workload)
     names = {"padding", "full_tile"}
     if _whole_image(workload):
@@ -78,7 +78,7 @@ def _whole_image(workload: Workload) -> bool:
 
 
 def window_cases(workload: Workload, program: Program, epilogue: tuple[str, ...]) -> list[Case]:
-    """The cases; ``epilogue`` is what the large ones run.
+    """The cases; large cases run ``epilogue``.
 
     A binary with a compile-time epilogue runs its own everywhere.
     """

@@ -1,9 +1,6 @@
-"""Terms of the window family: what a block issues, what it asks of L1, L2 and DRAM, and how it ends."""
+"""Terms of the window family: a block's instructions, its requests to L1, L2 and DRAM, and its end."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -11,7 +8,7 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms, residency
 from gensor_kernels.programs.contraction.cost import BLOCK_START, L2_USABLE
 from gensor_kernels.programs.contraction.prologue import element_issue
-from gensor_kernels.programs.core.family import Facts
+from gensor_kernels.programs.core.family import Facts, Points
 
 from .shape import TAPS, UNROLLED, Call, Tiles, grid, shared_bytes
 
@@ -26,7 +23,7 @@ RATES = {"float32": "fma_f32", "float64": "fma_f64", "int32": "imad"}
 
 
 def terms(
-    c: Mapping[str, Any], t: Tiles, call: Call, arch: Arch, accumulator: str, wanted: np.ndarray, facts: Facts | None
+    c: Points, t: Tiles, call: Call, arch: Arch, accumulator: str, wanted: np.ndarray, facts: Facts | None
 ) -> Terms:
     """The Terms of legal Programs; ``wanted`` registers before any limit.
 
@@ -72,7 +69,7 @@ def terms(
 
 
 def _registers(wanted: np.ndarray, limit: np.ndarray, facts: Facts | None) -> tuple[np.ndarray, np.ndarray]:
-    """(registers per thread, accesses to what is spilled), estimated or as the compiler said."""
+    """(registers per thread, accesses to spilled words), estimated or as the compiler said."""
     wanted = wanted if facts is None else np.maximum(wanted + facts.register_offset, 24.0)
     used = np.minimum(wanted, limit)
     spilled = 2.0 * (wanted - used)
@@ -82,7 +79,7 @@ def _registers(wanted: np.ndarray, limit: np.ndarray, facts: Facts | None) -> tu
     return used, spilled
 
 
-def _ending(c: Mapping[str, Any], t: Tiles, call: Call, warps: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _ending(c: Points, t: Tiles, call: Call, warps: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(instructions with which a thread ends, clocks a block issues them, clocks its stores take)."""
     stores = np.ceil(t.outputs * call.bytes_y / np.minimum(c["vector_c"], t.channels * call.bytes_y))
     row = 40.0 if call.kind == "average" else 20.0
@@ -90,7 +87,7 @@ def _ending(c: Mapping[str, Any], t: Tiles, call: Call, warps: np.ndarray) -> tu
     return finish, warps * (1 / 4) * finish, warps * stores * np.maximum(c["vector_c"] / 4.0, 1.0)
 
 
-def _meeting(c: Mapping[str, Any], t: Tiles) -> np.ndarray:
+def _meeting(c: Points, t: Tiles) -> np.ndarray:
     """Instructions with which a warp's parts of a window meet."""
     return np.where(c["split"] > 1, 30.0 + t.outputs * (2.0 + 2.0 * c["split"]), 0.0)
 
@@ -121,14 +118,14 @@ def prepare_issue(t: Tiles, call: Call) -> np.ndarray:
     return np.where(t.staged, copies(t), t.loads * t.channels) * each
 
 
-def read_elements(c: Mapping[str, Any], call: Call) -> np.ndarray:
-    """Elements of one read of the staged tile: what is adjacent and aligned for every thread."""
+def read_elements(c: Points, call: Call) -> np.ndarray:
+    """Elements of one read of the staged tile, adjacent and aligned for every thread."""
     step = c["thread_w"] * call.wide.stride
     most = np.where(c["window"] > 0, 16, TAPS)
     return np.minimum(np.minimum(step & -step, 16 // call.bytes_x), most)
 
 
-def issue(c: Mapping[str, Any], t: Tiles, call: Call) -> np.ndarray:
+def issue(c: Points, t: Tiles, call: Call) -> np.ndarray:
     """Instructions of a thread's loop beside its multiply-adds: loads, their addresses and predicates, conversions.
 
     Counted in the SASS of sm_87 for a dozen Programs of either layout.
@@ -144,7 +141,7 @@ def issue(c: Mapping[str, Any], t: Tiles, call: Call) -> np.ndarray:
     return np.where(t.sliding, _slide(c, t, call, convert)[0], t.loads * each + t.taps * taps + rolled)
 
 
-def _slide(c: Mapping[str, Any], t: Tiles, call: Call, convert: float) -> tuple[np.ndarray, np.ndarray]:
+def _slide(c: Points, t: Tiles, call: Call, convert: float) -> tuple[np.ndarray, np.ndarray]:
     """(instructions beside multiply-adds, passes through shared memory) of a thread that slides along its rows of x.
 
     Of every row it reads the columns under its outputs, and TAPS more for as many columns of the window; these take a
@@ -162,8 +159,8 @@ def _slide(c: Mapping[str, Any], t: Tiles, call: Call, convert: float) -> tuple[
     return moves + cells + taps * (loads + SLIDE_TAPS), reads * passes + taps * loads * planes
 
 
-def wavefronts(c: Mapping[str, Any], t: Tiles, call: Call) -> np.ndarray:
-    """Passes of a warp's loads through L1: a line of 128 bytes each, or what they bring where that is more.
+def wavefronts(c: Points, t: Tiles, call: Call) -> np.ndarray:
+    """Passes of a warp's loads through L1: a line of 128 bytes each, or the bytes they bring where these are more.
 
     Staged rows are read in vectors that lie a thread's columns apart.
     """
@@ -185,7 +182,7 @@ def wavefronts(c: Mapping[str, Any], t: Tiles, call: Call) -> np.ndarray:
 
 
 def l2_bytes(
-    c: Mapping[str, Any], t: Tiles, call: Call, arch: Arch, residents: np.ndarray, memory: np.ndarray
+    c: Points, t: Tiles, call: Call, arch: Arch, residents: np.ndarray, memory: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """(bytes a block asks of L2, bytes of x under its tile).
 

@@ -15,11 +15,11 @@ import numpy as np
 from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
-from gensor_kernels.operators.types.epilogue import OPERATIONS
 from gensor_kernels.programs.contraction import prologue as contraction_prologue
-from gensor_kernels.programs.contraction.build import EPILOGUE_NONE
 from gensor_kernels.programs.core.cases import Case
-from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch, macro_token
+from gensor_kernels.programs.core.columns import Column
+from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch
+from gensor_kernels.programs.core.macros import epilogue_codes, macro_token
 from gensor_kernels.programs.core.params import Tiling
 from gensor_kernels.programs.core.program import Program
 
@@ -97,7 +97,7 @@ class Window(Family):
         )
 
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """The rules of window.cu, and at least one block per SM."""
+        """Apply the rules of window.cu, and at least one block per SM."""
         call, c = call_of(workload), columns
         t = tiles(c, call)
         memory = parts.shared_bytes(c, t, call)
@@ -130,12 +130,12 @@ class Window(Family):
         return {**level, "thread_h": tile_h, "thread_w": tile_w, **ends}
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """See window_parts.registers."""
+        """Return the estimate of shape.registers."""
         call = call_of(workload)
         return parts.registers(columns, tiles(columns, call), call).astype(np.float32)
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
-        """See window_terms.terms."""
+        """Return the terms of cost.py."""
         call = call_of(workload)
         t = tiles(columns, call)
         wanted = parts.registers(columns, t, call)
@@ -144,11 +144,8 @@ class Window(Family):
     # ---- one Program
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
-        """Macro bindings of window.cu."""
-        call, codes = call_of(workload), 0
-        if program["epilogue_fixed"]:
-            codes = sum(OPERATIONS[name].code << (5 * place) for place, name in enumerate(workload.epilogue))
-            codes = codes or EPILOGUE_NONE
+        """Return the macro bindings of window.cu."""
+        call = call_of(workload)
         names = ("block_c", "block_h", "block_w", "thread_h", "thread_w", "window", "staged", "filter_held", "split")
         return {
             "IN_TYPE": macro_token(workload.dtype["x"]),
@@ -160,7 +157,7 @@ class Window(Family):
             "B_VECTOR": int(parts.vector_b(program["vector_a"], call)),
             "C_VECTOR": program["vector_c"],
             **{name.upper(): program[name] for name in names},
-            "EPILOGUE_CODES": codes,
+            "EPILOGUE_CODES": epilogue_codes(program, workload),
             "MIN_BLOCKS": program["min_blocks"],
             **contraction_prologue.macros(call.prologue),
         }
@@ -172,46 +169,38 @@ class Window(Family):
         blocks, memory = parts.grid(t, call), parts.shared_bytes(c, t, call)
         return (Launch(self.name, int(blocks[0]), int(t.threads[0]), int(memory[0])),)
 
-    def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
-        """None."""
-        return 0, False
-
     def tile(self, program: Program) -> dict[str, int]:
         """Channels, rows and columns of y per block, and threads per window."""
         return {"c": program["block_c"], "h": program["block_h"], "w": program["block_w"], "split": program["split"]}
 
     def tiling(self, program: Program, geometry: Geometry) -> Tiling:
-        """Nothing: the kernel counts its tiles itself."""
+        """Return no counts: the kernel counts its tiles itself."""
         return Tiling(tiles_m=1, tiles_n=1, split=1, k_per_split=1, raster=1)
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
-        """See window_cases."""
+        """See cases.py."""
         return window_cases(workload, program, epilogue)
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
-        """See window_cases."""
+        """See cases.py."""
         return branches_of(workload, program)
 
     def widest(self, program: Program, workload: Workload) -> Program:
-        """The same Program with accesses as wide as the alignment class of each operand."""
+        """Return the Program with accesses as wide as the alignment class of each operand."""
         call = call_of(workload)
         loads = call.align["x"] if call.channels_last else call.bytes_x
         return program.replace(vector_a=loads, vector_c=call.align["y"])
 
     def shared(self, program: Program) -> Program:
-        """The same Program with the run-time epilogue and nothing promised to the compiler."""
+        """Return the Program with the run-time epilogue and no promise to the compiler."""
         return program.replace(epilogue_fixed=0, min_blocks=0)
 
     def main_loop(self, program: Program) -> Hashable:
-        """Every coordinate but those of epilogue and launch bounds."""
+        """Return every coordinate except epilogue and launch bounds."""
         return program.family, tuple(value for name, value in program.values if name not in EPILOGUE_NAMES)
 
-    def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
-        """Nothing to recognise a main loop by: a fixed window has none, and other loops look alike."""
-        return frozenset(), 0
-
     def starters(self, workload: Workload, arch: Arch) -> list[Program]:
-        """Of some thousand Programs, the fastest of each kind."""
+        """Return the fastest of each kind of some thousand Programs."""
         coordinates = self.coordinates(workload, arch)
         lattice = {coordinate.name: coordinate.values for coordinate in coordinates}
         c = _grid(lattice)
@@ -237,8 +226,8 @@ def _widths(element: int, most: int) -> tuple[int, ...]:
     return tuple(width for width in (1, 2, 4, 8, 16) if element <= width <= max(most, element))
 
 
-def _grid(lattice: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
-    """Some values of every coordinate, all combinations: what starters are chosen from."""
+def _grid(lattice: dict[str, tuple[int, ...]]) -> dict[str | Column, np.ndarray]:
+    """Return all combinations of some values of every coordinate, from which starters are chosen."""
     wanted = {
         **{
             "level": (2,),

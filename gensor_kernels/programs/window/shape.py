@@ -1,4 +1,4 @@
-"""Numbers of the window family: sizes of a call, a Program's tiles, and what it issues, loads and holds.
+"""Shape of the window family: sizes of a call, a Program's tiles, instructions, loads and registers.
 
 Everything here is arithmetic on a few coordinates, so nothing is tabulated; arrays have one element per Program.
 """
@@ -19,11 +19,12 @@ from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.epilogue import OPERATIONS
 from gensor_kernels.operators.windows.sliding import IMAGES, Side, Sliding
 from gensor_kernels.programs.contraction.prologue import vector_words
+from gensor_kernels.programs.core.family import Points
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
 
-#: What a kernel does in the window, as its parameter OPERATION names it.
+#: Operations of a kernel in the window, in the order of its parameter OPERATION.
 KINDS = ("multiply", "average", "maximum")
 #: Multiply-adds of a thread's unrolled window; bytes of its accumulators; bytes of rows and filter it holds.
 MOST_UNROLLED, MOST_SUMS, MOST_HELD = 2048, 512, 768
@@ -127,7 +128,7 @@ def call_of(workload: Workload) -> Call:
 
 @dataclass
 class Tiles:
-    """What the coordinates of Programs come to; arrays of integers.
+    """Tiles that follow from the coordinates of Programs; arrays of integers.
 
     ``threads`` of a block; ``channels`` a thread loads at once; ``lanes_c`` and ``lanes_w`` threads along channels and
     columns; ``outputs`` of a thread; ``rows`` and ``columns`` of x under it where the window is fixed; ``loads`` of x
@@ -166,7 +167,7 @@ class Tiles:
         return np.maximum(self.threads // np.maximum(self.lanes_c, 1), 1)
 
 
-def tiles(c: Mapping[str, Any], call: Call) -> Tiles:
+def tiles(c: Points, call: Call) -> Tiles:
     """The Tiles of Programs by coordinate values."""
     fixed, staged = c["window"] > 0, c["staged"] == 1
     channels = np.maximum(c["vector_a"] // call.bytes_x, 1)
@@ -203,12 +204,12 @@ def tiles(c: Mapping[str, Any], call: Call) -> Tiles:
 
 
 def vector_b(vector_a: Any, call: Call) -> Any:
-    """Bytes of a load of the filter: those of x, as far as the filter's alignment class allows."""
+    """Bytes of a load of the filter: as many as of x, as far as the filter's alignment class allows."""
     return np.minimum(vector_a, call.align.get("w", 16))
 
 
-def legal(c: Mapping[str, Any], t: Tiles, call: Call) -> np.ndarray:
-    """The rules at the top of window.cu, but for those of an Arch."""
+def legal(c: Points, t: Tiles, call: Call) -> np.ndarray:
+    """Apply the rules at the top of window.cu, except the limits of an Arch."""
     ok = (c["block_c"] % t.channels == 0) & (c["vector_a"] % call.bytes_x == 0)
     ok &= (c["block_w"] % c["thread_w"] == 0) & (c["block_h"] % c["thread_h"] == 0)
     ok &= (t.threads >= 32) & (t.threads <= 1024) & (t.threads % 32 == 0)
@@ -220,8 +221,9 @@ def legal(c: Mapping[str, Any], t: Tiles, call: Call) -> np.ndarray:
     return ok & np.where(t.fixed, fits, shared & (c["filter_held"] == 0) & slides)
 
 
-def shared_bytes(c: Mapping[str, Any], t: Tiles, call: Call) -> np.ndarray:
-    """Dynamic shared bytes of a block: the tile of x and where threads slide its filters, or where parts meet."""
+def shared_bytes(c: Points, t: Tiles, call: Call) -> np.ndarray:
+    """Return the dynamic shared bytes of a block: the tile of x and where threads slide its filters, or where parts
+    meet."""
     filters = np.where(t.fixed, 0, call.high.window * call.taps_pitch * call.word)
     tile = c["block_c"] * (t.staged_rows * t.pitch * call.bytes_x + filters)
     return np.where(t.staged, tile, np.where(c["split"] > 1, t.threads * t.outputs * call.word, 0))
@@ -232,10 +234,10 @@ def grid(t: Tiles, call: Call) -> np.ndarray:
     return t.across.astype(np.float64) * t.down * t.deep * (call.images if call.channels_last else 1)
 
 
-def registers(c: Mapping[str, Any], t: Tiles, call: Call) -> np.ndarray:
+def registers(c: Points, t: Tiles, call: Call) -> np.ndarray:
     """Registers a thread wants: sums, rows of x (or the loads of a few positions), the filter, addresses.
 
-    Fitted to what NVRTC 12.9 allocated for 110 Programs of every type: median error 8 registers.
+    Fitted to the allocations of NVRTC 12.9 for 110 Programs of every type: median error 8 registers.
     """
     words = np.maximum(c["vector_a"] / 4.0, 1.0)
     sums = t.outputs * (call.word / 4.0)

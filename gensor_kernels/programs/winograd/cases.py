@@ -2,7 +2,7 @@
 
 Two whole blocks and a partial one along positions and filters, one granule past a block, partial blocks alone; odd and
 even images, padding from none to whole rows of it, several images to a block; more steps than stages + 2 with a partial
-last one, unequal splits and empty ones, no channels. Sizes are multiples of what the class's alignment promises, and of
+last one, unequal splits and empty ones, no channels. Sizes are multiples of the class's alignment, and of
 nothing more.
 """
 
@@ -34,7 +34,7 @@ class Granules:
 
 
 def granules(workload: Workload) -> Granules:
-    """What the alignment classes of a Workload promise."""
+    """Return the granules that the alignment classes of a Workload promise."""
     call, align = call_of(workload), workload.align
     y = align["y"] // facts(workload.dtype["y"]).itemsize
     by_filter = [align["w"] // WORD] if call.filters_last else []
@@ -45,7 +45,7 @@ def granules(workload: Workload) -> Granules:
 
 
 def branches_of(workload: Workload, program: Program) -> frozenset[str]:
-    """Coverage names that runs at verification sizes must count."""
+    """Return the coverage names that runs at verification sizes must count."""
     names = {"full_tile", "edge_m", "edge_n", "steady", "drain", "padding", "cut"}
     if granules(workload).channels % program["block_k"]:
         names.add("edge_k")
@@ -59,7 +59,7 @@ def branches_of(workload: Workload, program: Program) -> frozenset[str]:
 
 
 def winograd_cases(workload: Workload, program: Program, epilogue: tuple[str, ...]) -> list[Case]:
-    """The cases; ``epilogue`` is what the large ones run. A binary with a compile-time epilogue runs its own
+    """The cases; large cases run ``epilogue``. A binary with a compile-time epilogue runs its own
     everywhere."""
     call, g = call_of(workload), granules(workload)
     bare = workload.epilogue if epilogue == workload.epilogue else ()

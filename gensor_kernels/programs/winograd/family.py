@@ -14,16 +14,19 @@ import numpy as np
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.windows import winograd
+from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.contraction.base import RASTERS, SPLITS, common_legal
-from gensor_kernels.programs.contraction.build import epilogue_codes, reduce_launch, workspace_bytes
+from gensor_kernels.programs.contraction.build import reduce_launch, workspace_bytes
 from gensor_kernels.programs.contraction.cost import Loop, assemble
 from gensor_kernels.programs.contraction.problem import extents
 from gensor_kernels.programs.core.cases import Case
-from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch, Part, macro_token
+from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch, Part
+from gensor_kernels.programs.core.macros import epilogue_codes, macro_token
 from gensor_kernels.programs.core.params import Tiling
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.core.starters import completed
 
+from . import column as own
 from . import cost as winograd_cost
 from . import shape as shapes
 from .cases import branches_of, winograd_cases
@@ -39,7 +42,7 @@ EPILOGUE_NAMES = ("epilogue_fixed", "vector_c", "min_blocks")
 PREFERRED = ((16, 8, 1), (8, 16, 1), (8, 8, 2), (8, 8, 1), (8, 4, 2), (8, 4, 1), (4, 4, 2), (4, 4, 1), (2, 4, 1))
 #: Block tiles of starters.
 BLOCKS = ((64, 32), (32, 64), (32, 32), (16, 64), (48, 32), (16, 32), (8, 32))
-#: Starters stay well below what a thread may hold.
+#: Starters stay well below the registers that a thread may hold.
 MOST_STARTING_REGISTERS = 248.0
 
 
@@ -89,13 +92,13 @@ class Winograd(Family):
         )
 
     def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
-        """See winograd_parts."""
+        """Return what winograd tabulates (cost.py)."""
         return winograd_cost.parts(workload, arch)
 
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """The rules of winograd.cu, and at least one block per SM."""
-        legal = columns["fits"] * columns["fits_stages"] > 0
-        return legal & common_legal(columns, arch, columns["warps"], self._memory(columns))
+        """Apply the rules of winograd.cu, and at least one block per SM."""
+        legal = columns[own.FITS] * columns[own.FITS_STAGES] > 0
+        return legal & common_legal(columns, arch, columns[column.WARPS], self._memory(columns))
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """The largest preferred thread tile that is legal and finds registers, two buffers where they fit."""
@@ -118,39 +121,39 @@ class Winograd(Family):
 
     @staticmethod
     def _memory(c: Columns) -> np.ndarray:
-        """Dynamic shared bytes of a block: the buffers, or both slabs."""
-        return np.maximum(c["tile"] * c["stages"], c["slab"])
+        """Return the dynamic shared bytes of a block: the buffers, or both slabs."""
+        return np.maximum(c[own.TILE] * c["stages"], c[column.SLAB])
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """See winograd_parts.registers."""
-        return columns["base_registers"]
+        """Return the estimate of cost.registers."""
+        return columns[column.BASE_REGISTERS]
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
-        """See machine.roofline.Terms."""
+        """Return the terms of the roofline."""
         c = columns
         loop = Loop(
-            warps=c["warps"],
-            math=c["math"],
-            multiplies=c["multiplies"],
-            issue=c["issue"],
-            wavefronts=c["clocks"],
-            chain=c["chain"],
+            warps=c[column.WARPS],
+            math=c[column.MATH],
+            multiplies=c[column.MULTIPLIES],
+            issue=c[column.ISSUE],
+            wavefronts=c[own.CLOCKS],
+            chain=c[column.CHAIN],
             in_flight=1.0,
-            exposed=c["exposed"],
-            registers=c["base_registers"],
+            exposed=c[column.EXPOSED],
+            registers=c[column.BASE_REGISTERS],
             memory=self._memory(c),
-            outputs=c["outputs"],
+            outputs=c[column.OUTPUTS],
             touched=c["block_k"] * 0.5,
-            staging=c["staging"],
+            staging=c[own.STAGING],
         )
         terms = assemble(c, call_of(workload).e, arch, facts, loop)
-        terms.after = terms.after + c["first"]
+        terms.after = terms.after + c[own.FIRST]
         return terms
 
     # ---- one Program
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
-        """Macro bindings of winograd.cu."""
+        """Return the macro bindings of winograd.cu."""
         call = call_of(workload)
         names = ("block_m", "block_n", "block_k", "thread_m", "thread_n", "held", "prepared", "stages", "min_blocks")
         return {
@@ -188,7 +191,7 @@ class Winograd(Family):
     def tile(self, program: Program) -> dict[str, int]:
         """Rows, columns and channels of a block's tile, split and raster."""
         source = {"m": "block_m", "n": "block_n", "k": "block_k", "split": "split_k", "raster": "raster"}
-        return {name: program[own] for name, own in source.items()}
+        return {name: program[coordinate] for name, coordinate in source.items()}
 
     def tiling(self, program: Program, geometry: Geometry) -> Tiling:
         """Parts of the channels; the kernel counts its tiles itself."""
@@ -196,23 +199,23 @@ class Winograd(Family):
         return Tiling(1, 1, split, max(1, -(-steps // split)) * program["block_k"], program["raster"])
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
-        """See winograd_cases."""
+        """See cases.py."""
         return winograd_cases(workload, program, epilogue)
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
-        """See winograd_cases."""
+        """See cases.py."""
         return branches_of(workload, program)
 
     def widest(self, program: Program, workload: Workload) -> Program:
-        """The same Program with stores of two columns, where rows of y hold pairs of them."""
+        """Return the Program with stores of two columns, where rows of y hold pairs of them."""
         return program.replace(vector_c=shapes.store_widths(workload)[-1])
 
     def shared(self, program: Program) -> Program:
-        """The same Program with the run-time epilogue and nothing promised to the compiler."""
+        """Return the Program with the run-time epilogue and no promise to the compiler."""
         return program.replace(epilogue_fixed=0, min_blocks=0)
 
     def main_loop(self, program: Program) -> Hashable:
-        """Whether channels are split, and every coordinate but those of epilogue, launch bounds and grid order."""
+        """Return whether channels are split, and every coordinate except epilogue, launch bounds and grid order."""
         rest = ("raster", "split_k", *EPILOGUE_NAMES)
         return program.family, program["split_k"] > 1, tuple(v for name, v in program.values if name not in rest)
 
@@ -221,7 +224,7 @@ class Winograd(Family):
         return frozenset({"FFMA"}), program["held"] * program["thread_m"] * program["thread_n"] * program["block_k"]
 
     def starters(self, workload: Workload, arch: Arch) -> list[Program]:
-        """Default completions of some block tiles, every third one split, filters prepared or not; all legal."""
+        """Return default completions of some block tiles, every third one split, filters prepared or not; all legal."""
         wanted = [
             {"block_m": m, "block_n": n, "block_k": step, "split_k": 1 + (place % 3 == 2), "prepared": prepared}
             for place, (m, n) in enumerate(BLOCKS)

@@ -1,4 +1,4 @@
-"""What a Program of winograd is to a Workload: tiles, threads, loads, shared bytes, and what is legal.
+"""Shape of winograd Programs: tiles, threads, loads, shared bytes, and legality.
 
 Arithmetic on a few coordinates, of integers or arrays of them; it mirrors the header of winograd.cu.
 """
@@ -26,14 +26,15 @@ THREAD_ROWS, THREAD_COLUMNS, HELD = (2, 4, 8, 16), (4, 8, 16), (1, 2, 4)
 COMPONENTS, WORD = 16, 4
 #: Accumulators, unrolled multiply-adds of a step, and words of a step's loads of one thread.
 MOST_SUMS, MOST_MULTIPLIES, MOST_LOADED = 128, 1024, 64
-#: What tiles and threads of a Program are.
+#: Coordinates that shape tiles and threads.
 SHAPE = ("block_m", "block_n", "block_k", "thread_m", "thread_n", "held", "prepared")
 
 
 @dataclass(frozen=True)
 class Call:
     """A Workload as this family sees it: ``e`` counts pixels of all images as one axis and channels as k;
-    ``positions`` are 2 x 2 outputs, ``across`` those beside each other; ``even``: images of y have an even width."""
+    ``positions`` are 2 x 2 outputs, ``across`` counts 2 x 2 outputs beside each other; ``even``: images of y have an
+    even width."""
 
     e: Extents
     channels_last: bool
@@ -121,7 +122,7 @@ def prepared_filters(v: Mapping[str, Any], call: Call) -> Any:
 
 
 def fits(v: Mapping[str, Any], s: Mapping[str, Any], call: Call) -> Any:
-    """The rules at the top of winograd.cu, but for those of an Arch and of the stages."""
+    """Apply the rules at the top of winograd.cu, except the limits of an Arch and of the stages."""
     sums = v["held"] * v["thread_m"] * v["thread_n"]
     ok = (v["block_m"] % v["thread_m"] == 0) & (v["block_n"] % v["thread_n"] == 0)
     ok &= (v["thread_n"] * v["held"] <= 16) & (sums <= MOST_SUMS) & (sums * v["block_k"] <= MOST_MULTIPLIES)

@@ -22,7 +22,7 @@ from gensor_kernels.operators.tolerance import base as tolerance_base
 from gensor_kernels.operators.types.dtypes import decode, encode, round_to
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows import conv, conv_prologue
-from gensor_kernels.programs.core.program import Program
+from gensor_kernels.programs.registry import program_from_json
 from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.search.actions import moves
@@ -160,7 +160,7 @@ def test_inline_or_materialised_is_a_choice(family):
     if family == "contraction_mma":  # what passes through registers is not copied asynchronously
         assert not space.legal(space.point(inline.replace(copy=1, stages=3))[None])[0]
         assert space.legal(space.point(front.replace(copy=1, stages=3))[None])[0]
-    assert Program.from_json(front.to_json()) == front
+    assert program_from_json(front.to_json()) == front
 
 
 def test_gemv_streams_the_weights_of_few_rows_behind_a_prologue():
@@ -176,7 +176,7 @@ def test_programs_without_a_prologue_have_no_such_coordinate():
     for space in Space(w, arch).families:
         assert "materialised" not in space.names
         program = space.family.starters(w, arch)[0]
-        assert Program.from_json(program.to_json()) == program
+        assert program_from_json(program.to_json()) == program
 
 
 def test_files_of_shapes_have_the_column(tmp_path):

@@ -21,7 +21,7 @@ import gensor_kernels
 from gensor_kernels.devices.emulator import build
 from gensor_kernels.machine.arch import LEAST_FLOAT_SUM, lookup
 from gensor_kernels.operators.products.matmul import workload
-from gensor_kernels.programs.contraction.rewrite.floats_wgmma import LEAST_SUM
+from gensor_kernels.programs.contraction.rewrite.split_float import LEAST_SUM
 from gensor_kernels.programs.registry import FAMILIES
 from tests.campaigns.size import FULL
 from tests.doubles.stored import store_kernels

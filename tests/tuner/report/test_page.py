@@ -16,8 +16,7 @@ from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.programs.registry import FAMILIES, program_from_json
 from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.report.contents import Part, parts
 from gensor_tuner.report.drawing import LogScale, duration, si
@@ -136,7 +135,7 @@ def terms_of(record):
         kernel = store.kernel(record.kernel_digest).kernel
     workload = Workload.from_json(record.key)
     space = FamilySpace(FAMILIES[kernel.family], workload, ARCH)
-    return space.terms(space.point(Program.from_json(kernel.program))[None])
+    return space.terms(space.point(program_from_json(kernel.program))[None])
 
 
 def peak(workload):

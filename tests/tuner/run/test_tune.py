@@ -13,7 +13,7 @@ from gensor_database.record import Binary, Kernel, Record
 from gensor_database.store import Store
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core.program import Program
+from gensor_kernels.programs.registry import program_from_json
 from gensor_kernels.programs.space import Space
 from gensor_tuner.run.result import STAGES
 from gensor_tuner.search.trace import replay
@@ -97,7 +97,7 @@ def test_the_store_holds_kernels_records_and_a_portfolio(tuned):
         for record in records:
             kernel = store.get(Kernel, record.kernel_digest)
             space = Space(Workload.from_json(record.key), lookup("sm_87"))
-            assert replay(space, record.walk) == Program.from_json(kernel.program)
+            assert replay(space, record.walk) == program_from_json(kernel.program)
             assert any(leg["path"] for leg in json.loads(record.walk)["legs"])
         assert store.portfolio("sm_87", records[0].part, kernel.class_key)
 

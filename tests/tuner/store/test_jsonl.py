@@ -12,7 +12,7 @@ import pytest
 
 from gensor_database import PRETUNED, Kernel, Portfolio, Record, Store, Timing, Verification
 from gensor_database.record import TABLES
-from gensor_kernels.programs.core.program import Program
+from gensor_kernels.programs.registry import program_from_json
 
 pytest.importorskip("gensor_tuner.cli.app")
 grammar = pytest.importorskip("gensor_tuner.store.validation")
@@ -89,7 +89,7 @@ def hostile(shipped):
     kernel, record, timing = shipped[Kernel][0], shipped[Record][0], shipped[Timing][0]
     portfolio, verdict = shipped[Portfolio][0], shipped[Verification][0]
     program = json.loads(kernel.program)
-    canonical = Program.from_json
+    canonical = program_from_json
     wide = canonical({**program, "block_m": 2**20}).to_json()
     extra = json.dumps({**program, "grid": 7}, sort_keys=True, separators=(",", ":"))
     key = json.loads(record.key)

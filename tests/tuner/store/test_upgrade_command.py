@@ -11,8 +11,7 @@ import pytest
 from gensor_database import Kernel, Portfolio, Record, Store, Timing, Verification, canonical, merge
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.programs.registry import FAMILIES, program_from_json
 from gensor_kernels.programs.space import Space
 from gensor_tuner.search.trace import replay
 from tests.doubles.kernels import ARCH, workload
@@ -78,7 +77,7 @@ def test_winners_of_another_abi_are_built_and_verified_again(refresh, tmp_path):
             assert entry.verified == "emulator" and entry.binary().cubin.startswith(b"\x7fELF")
             assert json.loads(entry.record.provenance)["refreshed_from"] in {row.digest for row in before[Kernel]}
             space = Space(Workload.from_json(entry.record.key), lookup("sm_87"))
-            assert replay(space, entry.record.walk) == Program.from_json(entry.kernel.program)
+            assert replay(space, entry.record.walk) == program_from_json(entry.kernel.program)
         assert store.find(third.key(), ARCH.name, ARCH.part, abis) is None
         cover = store.portfolio(ARCH.name, ARCH.part, first.class_key())
         assert sorted(each.kernel.abi - abis[each.kernel.family] for each in cover) == [-1, 0, 0]

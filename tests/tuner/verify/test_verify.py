@@ -6,7 +6,8 @@ import pytest
 
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
-from gensor_kernels.programs.core.cases import generic_epilogue, granularity
+from gensor_kernels.programs.contraction.cases import granularity
+from gensor_kernels.programs.core.cases import generic_epilogue
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import Candidate, candidate

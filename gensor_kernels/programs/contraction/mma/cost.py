@@ -1,24 +1,35 @@
-"""Tabulated parts of contraction_mma: fragments, copies, ring, stores (mma_*.cuh)."""
+"""Cost of contraction_mma: tabulated parts (fragments, copies, ring, stores: mma_*.cuh), and the main loop.
+
+The main loop and its registers depend on too many coordinates to be tabulated: `loop` and `registers`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.programs.contraction.mixed_input import held, scale_parts, spread
+from gensor_kernels.programs.contraction import column, stream_k
+from gensor_kernels.programs.contraction import prologue as contraction_prologue
+from gensor_kernels.programs.contraction.cost import Loop, register_limit, window_issue, window_registers
+from gensor_kernels.programs.contraction.implicit_gemm import MASKED, copy_lines
+from gensor_kernels.programs.contraction.mixed_input import SPREAD_ISSUE, held, scale_parts, spread, stored, word_costs
 from gensor_kernels.programs.contraction.norm import norm_parts, partial
 from gensor_kernels.programs.contraction.problem import Extents, extents, power_of_two_in
 from gensor_kernels.programs.contraction.prologue import inline_parts
 from gensor_kernels.programs.contraction.split_k import shared_parts, tiles_part
-from gensor_kernels.programs.core.family import Part, Values
+from gensor_kernels.programs.core.banks import wavefronts
+from gensor_kernels.programs.core.columns import Column
+from gensor_kernels.programs.core.family import Columns, Part, Values
 
+from . import column as mma
 from . import complex as mma_complex
 from . import split_float as mma_split_float
 from .instructions import MMA_LATENCY, instructions, kind, least_registers, waits
-from .operands import copies, read
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
@@ -51,52 +62,52 @@ def slab_bytes(v: Mapping[str, Any], e: Extents) -> Any:
 
 
 def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
-    """Everything contraction_mma tabulates."""
+    """Return everything that contraction_mma tabulates."""
     e = extents(workload)
 
-    def ring(v: Values) -> dict[str, np.ndarray]:
-        return {"ring": ring_bytes({"copy": 1, **v}, workload)}
+    def ring(v: Values) -> dict[Column, np.ndarray]:
+        return {column.RING: ring_bytes({"copy": 1, **v}, workload)}
 
-    def copy(v: Values) -> dict[str, np.ndarray]:
+    def copy(v: Values) -> dict[Column, np.ndarray]:
         through = v["copy"] == 0
         narrow = np.minimum(v["vector_a"], v["vector_b"]) < 4
         return {
-            "fits_copy": np.where(through, v["stages"] == 2, ~narrow),
+            column.FITS_COPY: np.where(through, v["stages"] == 2, ~narrow),
             # Registers per copy: the piece itself, or its address and predicate (fitted too).
-            "hold_a": np.where(through, 1.6 * np.maximum(v["vector_a"] / 4, 1), 1.6),
-            "hold_b": np.where(through, 1.6 * np.maximum(v["vector_b"] / 4, 1), 1.6),
-            "in_flight": np.where(through, 1, v["stages"] - 1),
-            "exposed": np.where(through, 0.12, 0.04),
-            "copy_issue": np.where(through, 4.2, 4.6),
+            mma.HOLD["a"]: np.where(through, 1.6 * np.maximum(v["vector_a"] / 4, 1), 1.6),
+            mma.HOLD["b"]: np.where(through, 1.6 * np.maximum(v["vector_b"] / 4, 1), 1.6),
+            column.IN_FLIGHT: np.where(through, 1, v["stages"] - 1),
+            column.EXPOSED: np.where(through, 0.12, 0.04),
+            column.COPY_ISSUE: np.where(through, 4.2, 4.6),
         }
 
-    def store(v: Values) -> dict[str, np.ndarray]:
+    def store(v: Values) -> dict[Column, np.ndarray]:
         staged, split = v["epilogue_staged"] >= 1, partial(v, e)
         size = np.where(split, e.bytes_acc, e.bytes_c)
         wide = np.where(split, 16, v["vector_c"])
         width = np.where(staged, wide, np.minimum(wide, 2 * size))
         row = v["warp_n"] * size
         return {
-            "fits_store": ~staged | (v["warp_n"] * e.bytes_c % v["vector_c"] == 0),
-            "stores": size / (width * 32.0),
-            "store_lines": np.where(staged, np.maximum(width / 4, width * 32.0 / row), 8.0),
-            "slab": slab_bytes(v, e),
+            column.FITS_STORE: ~staged | (v["warp_n"] * e.bytes_c % v["vector_c"] == 0),
+            column.STORES: size / (width * 32.0),
+            column.STORE_LINES: np.where(staged, np.maximum(width / 4, width * 32.0 / row), 8.0),
+            column.SLAB: slab_bytes(v, e),
             # A slab is written and read once, in words.
-            "staging_clocks": np.where(staged, v["warp_n"] * (16 * e.bytes_acc * 2 / 128), 0.0),
+            column.STAGING_CLOCKS: np.where(staged, v["warp_n"] * (16 * e.bytes_acc * 2 / 128), 0.0),
         }
 
-    def rows(v: Values) -> dict[str, np.ndarray]:
-        return {"staging_rows": (v["epilogue_staged"] == 1) * v["warp_m"] / 16.0}
+    def rows(v: Values) -> dict[Column, np.ndarray]:
+        return {column.STAGING_ROWS: (v["epilogue_staged"] == 1) * v["warp_m"] / 16.0}
 
     return (
         *shared_parts(e, arch),
         *norm_parts(e, arch),
         *(each for axis, extent in (("m", e.m), ("n", e.n)) for each in (_warps(axis), tiles_part(extent, axis))),
         mma_complex.multiply(workload, arch) if e.is_complex else _multiply(workload, arch),
-        copies(workload, "a", arch),
-        copies(workload, "b", arch),
-        read(workload, "a", arch),
-        read(workload, "b", arch),
+        _copies(workload, "a", arch),
+        _copies(workload, "b", arch),
+        _read(workload, "a", arch),
+        _read(workload, "b", arch),
         Part(("stages", "block_k", "block_m", "block_n", *(("copy",) if e.is_widened else ())), ring, fixed=True),
         Part(("copy", "stages", "vector_a", "vector_b"), copy, fixed=True),
         Part(("warp_n", "epilogue_staged", "vector_c", "split_k"), store, fixed=True),
@@ -109,13 +120,13 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
 def _warps(axis: str) -> Part:
     """Warps of a block along an axis."""
 
-    def function(v: Values) -> dict[str, np.ndarray]:
+    def function(v: Values) -> dict[Column, np.ndarray]:
         block, warp = v[f"block_{axis}"], v[f"warp_{axis}"]
         count = np.maximum(block // warp, 1)
         return {
-            {"m": "down", "n": "across"}[axis]: count,
-            f"fits_{axis}": block % warp == 0,
-            f"power_{axis}": power_of_two_in(count),
+            {"m": column.DOWN, "n": column.ACROSS}[axis]: count,
+            column.FITS[axis]: block % warp == 0,
+            mma.POWER[axis]: power_of_two_in(count),
         }
 
     return Part((f"block_{axis}", f"warp_{axis}"), function, fixed=True)
@@ -132,7 +143,7 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
     beside = {1: 10, 4: 8}.get(element, 0) + 40 * (words(e) == 3)
     most = {1: MOST_WARP_OUTPUTS, 2: MOST_DOUBLES, 3: MOST_SLICED}[words(e)]
 
-    def function(v: Values) -> dict[str, np.ndarray]:
+    def function(v: Values) -> dict[Column, np.ndarray]:
         steps = v["block_k"] * element / 32
         count = np.array([counts[int(code)] for code in v["instruction"]])
         of_k = 1 / np.minimum(count, 1)  # fragments along k that one instruction takes
@@ -147,28 +158,223 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
         fragments = sum(rows[x] * (1 + spread(e, x, v["copy"])) for x in "ab") / 4 * of_k
         widened = e.is_widened * (v["copy"] == 1) * (v["warp_n"] / 4 + 4)
         outputs_of = waits(latency, reads, v["copy"]) | {
-            "math": math,
-            "multiplies": sums * steps / 128 * count,
-            "step_issue": reads + 9,
-            # DOUBLE_FRAGMENTS of mma_pipeline.cuh; the rest is fitted to what NVRTC 12.9 allocated.
-            "double_needs": held / 32 + 2 * fragments + 48,
-            "least_registers": least_registers(count),
-            "base_registers": held / 32 + 0.5 * fragments + 36 + beside + widened,
-            "second_fragments": 0.7 * fragments,
-            "outputs": outputs,
-            "k_steps": steps,
-            "fits_warp": (sums <= most) & (v["block_k"] * element / of_k % 32 == 0),
+            column.MATH: math,
+            column.MULTIPLIES: sums * steps / 128 * count,
+            column.STEP_ISSUE: reads + 9,
+            # DOUBLE_FRAGMENTS of mma_pipeline.cuh; the rest is fitted to the allocations of NVRTC 12.9.
+            mma.DOUBLE_NEEDS: held / 32 + 2 * fragments + 48,
+            mma.LEAST_REGISTERS: least_registers(count),
+            column.BASE_REGISTERS: held / 32 + 0.5 * fragments + 36 + beside + widened,
+            mma.SECOND_FRAGMENTS: 0.7 * fragments,
+            column.OUTPUTS: outputs,
+            column.K_STEPS: steps,
+            column.FITS_WARP: (sums <= most) & (v["block_k"] * element / of_k % 32 == 0),
         }
         if words(e) == 2:  # the fragments of a whole step are read ahead, and more where there is room
             ahead = 1.7 * fragments / of_k * steps
-            outputs_of |= {"base_registers": np.minimum(held / 32 + ahead + 36, 250), "second_fragments": 0 * held}
+            outputs_of |= {
+                column.BASE_REGISTERS: np.minimum(held / 32 + ahead + 36, 250),
+                mma.SECOND_FRAGMENTS: 0 * held,
+            }
         if in_parts:  # one set of fragments, of 64 bytes of k
             never = np.full_like(sums, 1e6, dtype=np.float64)
             own = mma_split_float.costs(v, arch) | {
-                "base_registers": mma_split_float.registers(v),
-                "double_needs": never,
+                column.BASE_REGISTERS: mma_split_float.registers(v),
+                mma.DOUBLE_NEEDS: never,
             }
-            outputs_of |= own | {"fits_warp": (sums <= mma_split_float.MOST_WARP_OUTPUTS) & (v["block_k"] % 16 == 0)}
+            outputs_of |= own | {
+                column.FITS_WARP: (sums <= mma_split_float.MOST_WARP_OUTPUTS) & (v["block_k"] % 16 == 0)
+            }
         return outputs_of
 
     return Part(("warp_m", "warp_n", "block_k", "instruction", "copy"), function, fixed=True)
+
+
+def k_contiguous(workload: Workload, operand: str) -> bool:
+    """Whether an operand's shared rows run along k (also where it has no unit stride)."""
+    return extents(workload).unit[operand] in ("k", "s")
+
+
+def entries(workload: Workload, operand: str, passes: np.ndarray, pieces: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A thread's rows of A or columns of B, and its values of k."""
+    return (passes, pieces) if k_contiguous(workload, operand) else (pieces, passes)
+
+
+def matrices(workload: Workload, operand: str) -> int:
+    """Matrices an operand consists of."""
+    return extents(workload).matrices if operand == "b" else 1
+
+
+def _copies(workload: Workload, operand: str, arch: Arch) -> Part:
+    """Pieces of a step's tile of one operand (OperandTile in mma_tiles.cuh), and the cost of widening a piece."""
+    e, cost = extents(workload), word_costs(workload, operand, arch)
+    axis = {"a": "m", "b": "n"}[operand]
+    along_k = k_contiguous(workload, operand)
+    element = stored(e, operand)
+
+    def function(v: Values) -> dict[Column, np.ndarray]:
+        block, width = v[f"block_{axis}"], v[f"vector_{operand}"]
+        pieces = ((v["block_k"] if along_k else block) * element).astype(np.int64) // width
+        outputs = {
+            mma.ROWS[operand]: block if along_k else v["block_k"],
+            mma.PIECES[operand]: pieces,
+            mma.PIECES_POWER[operand]: power_of_two_in(pieces),
+            mma.PIECE_CLOCKS[operand]: np.maximum(width / 4, 1) + 1,
+            mma.PIECE_LINES[operand]: width * 32 / 128,
+        }
+        if cost:
+            # Widened elements are stored in 16-byte chunks; those of every other lane lie in the same banks.
+            words = held(e, operand, v["copy"]) / element * width / 4
+            outputs[mma.PIECE_CLOCKS[operand]] = np.maximum(words * np.where(words > 4, 2, 1), 1) + 1
+            own = (v["copy"] == 0) * np.maximum(width / 4, 1)
+            outputs[mma.PIECE_ISSUE[operand]] = own * cost[0] + np.maximum(words / 4 - 1, 0)
+            outputs[mma.PIECE_WIDENING[operand]] = own * cost[1]
+        return outputs
+
+    names = (f"block_{axis}", "block_k", f"vector_{operand}")
+    return Part((*names, "copy") if cost else names, function, fixed=True)
+
+
+@lru_cache(maxsize=512)
+def unswizzled_degree(row_bytes: int) -> int:
+    """Wavefronts to read 8 rows x 16 bytes of an unswizzled tile; 1 is without conflicts."""
+    return wavefronts([row * row_bytes for row in range(8)], 16)
+
+
+@lru_cache(maxsize=512)
+def plain_degree(row_bytes: int) -> int:
+    """Wavefronts to read 4 rows x 8 adjacent words of an unswizzled tile: one register of 32-bit fragments."""
+    return wavefronts([lane % 4 * row_bytes + lane // 4 * 4 for lane in range(32)], 4)
+
+
+@lru_cache(maxsize=512)
+def doubles_degree(row_bytes: int) -> float:
+    """Wavefronts to read 8 rows x 4 adjacent doubles, or 4 rows x 8; half a warp reads 4 x 4 at once."""
+    return wavefronts([lane // 4 * row_bytes + lane % 4 * 8 for lane in range(32)], 8) / 2
+
+
+@lru_cache(maxsize=512)
+def complex_degree(row_bytes: int, along_k: bool) -> float:
+    """Wavefronts to read 16 bytes per lane, 8 rows x 4 or 4 rows x 8; a quarter of a warp reads 2 x 4 or 4 x 2."""
+    lanes = ((lane // 4, lane % 4) for lane in range(32))
+    places = [g * row_bytes + t * 16 if along_k else t * row_bytes + g * 16 for g, t in lanes]
+    return wavefronts(places, 16) / 4
+
+
+def _read(workload: Workload, operand: str, arch: Arch) -> Part:
+    """Instructions and shared clocks of a warp to read one operand's fragments of an iteration."""
+    axis = {"a": "m", "b": "n"}[operand]
+    e, cost = extents(workload), word_costs(workload, operand, arch)
+    element = e.element
+    matrices = e.matrices if operand == "b" else 1
+    along_k = k_contiguous(workload, operand)
+    rounding = 8 if workload.math == "tf32" else 0  # cvt.rna.tf32 of every register, and moves
+    by_matrix = (along_k or element == 2) and element < 8
+    rows_of: Callable[[int], float] = unswizzled_degree if by_matrix else plain_degree
+    if element >= 8:
+        rows_of = doubles_degree if element == 8 else functools.partial(complex_degree, along_k=along_k)
+
+    def function(v: Values) -> dict[Column, np.ndarray]:
+        bytes_k = v["block_k"] * held(e, operand, v.get("copy", 1))
+        count = matrices * v[f"warp_{axis}"] / 16 * ((bytes_k if along_k else v["block_k"] * element) / 32)
+        row = bytes_k if along_k else v[f"block_{axis}"] * element
+        plain = np.array([rows_of(int(length)) for length in row])
+        degree = np.where(v["swizzle"] == 1, 1, plain)
+        if by_matrix:
+            reads = count * (1 + rounding + SPREAD_ISSUE * spread(e, operand, v.get("copy", 1)))
+            outputs = {column.READ_ISSUE[operand]: reads, column.READ_CLOCKS[operand]: count * 4 * degree}
+            if cost:
+                words = (v["copy"] == 1) * matrices * v[f"warp_{axis}"] * v["block_k"] * stored(e, operand) / 128
+                outputs[column.READ_ISSUE[operand]] = reads + words * cost[0]
+                outputs[mma.READ_WIDENING[operand]] = words * cost[1]
+            return outputs
+        if element >= 4:
+            return {
+                column.READ_ISSUE[operand]: count * (16 // element + rounding),
+                column.READ_CLOCKS[operand]: count * 4 * degree,
+            }
+        # Bytes across rows: sixteen byte loads and their packing.
+        degree = np.where((v["swizzle"] == 1) & (row % 64 == 0), 1, 2)
+        return {column.READ_ISSUE[operand]: count * (16 + 12), column.READ_CLOCKS[operand]: count * 16 * degree}
+
+    names = (f"warp_{axis}", "block_k", *(() if along_k else (f"block_{axis}",)), "swizzle")
+    return Part((*names, "copy") if e.is_widened else names, function, fixed=True)
+
+
+def thread_copies(c: Columns, operand: str, warps: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(LANES, PASSES, COLUMNS) of an operand's OperandTile."""
+    # The largest power of two in (pieces | threads) is the smaller of the two's.
+    lanes = np.minimum(c[mma.PIECES_POWER[operand]], c[mma.POWER["m"]] * c[mma.POWER["n"]] * 32.0)
+    passes = np.ceil(c[mma.ROWS[operand]] * lanes / (warps * 32.0))
+    return lanes, passes, c[mma.PIECES[operand]] / lanes
+
+
+def registers(c: Columns, workload: Workload, arch: Arch, of_stream: float) -> np.ndarray:
+    """Accumulators, the fragments of a k step, pieces staged in registers, addresses, and a stream's registers."""
+    warps = np.maximum(c[column.DOWN] * c[column.ACROSS], 1.0)
+    held: Any = 0.0
+    for operand in ("a", "b"):
+        _, passes, pieces = thread_copies(c, operand, warps)
+        held = _holding(held, c, workload, operand, passes, pieces)
+    held = held + c.get(column.SCALE_REGISTERS, 0.0) + stream_k.registers(c, of_stream)
+    return c[column.BASE_REGISTERS] + _doubled(c, warps, arch) * c[mma.SECOND_FRAGMENTS] + held
+
+
+def _holding(held: Any, c: Columns, workload: Workload, operand: str, passes: np.ndarray, pieces: np.ndarray) -> Any:
+    """Return ``held`` registers and the registers of an operand's copies."""
+    held = held + passes * pieces * matrices(workload, operand) * c[mma.HOLD[operand]]
+    if operand == extents(workload).window:
+        held = held + window_registers(*entries(workload, operand, passes, pieces), c[MASKED])
+    if operand == extents(workload).prepared:
+        held = held + contraction_prologue.registers(c, workload, *entries(workload, operand, passes, pieces))
+    return held
+
+
+def _doubled(c: Columns, warps: np.ndarray, arch: Arch) -> np.ndarray:
+    """Return whether the kernel keeps two sets of fragments: DOUBLE_FRAGMENTS of mma_pipeline.cuh."""
+    return c[mma.DOUBLE_NEEDS] <= register_limit(c, warps, arch)
+
+
+def loop(c: Columns, workload: Workload, arch: Arch, memory: np.ndarray, of_stream: float) -> Loop:
+    """Return the cost of an iteration, and of the end of a block of ``memory`` shared bytes."""
+    warps = c[column.DOWN] * c[column.ACROSS]
+    doubled = _doubled(c, warps, arch)
+    issue, clocks, widening = c[column.STEP_ISSUE], 0.0, np.zeros_like(warps)
+    held = stream_k.registers(c, of_stream)
+    for operand in ("a", "b"):
+        lanes, passes, pieces = thread_copies(c, operand, warps)
+        count = passes * pieces * matrices(workload, operand)
+        # Per piece and per row; fitted, like the other instruction counts, to the SASS of 220 Programs.
+        issue = issue + c[column.READ_ISSUE[operand]] + count * c[column.COPY_ISSUE] + passes * 2.4
+        if word_costs(workload, operand, arch):
+            issue = issue + count * c[mma.PIECE_ISSUE[operand]]
+            widening = widening + c[mma.READ_WIDENING[operand]] + count * c[mma.PIECE_WIDENING[operand]]
+        # A copy takes the load/store pipe for itself, its words, and the lines it is scattered over.
+        lines = copy_lines(c, workload, operand, lanes)
+        scattered = np.maximum(lines, c[mma.PIECE_LINES[operand]]) + c[mma.PIECE_CLOCKS[operand]]
+        clocks = clocks + c[column.READ_CLOCKS[operand]] + count * scattered * 0.5
+        if operand == extents(workload).window:
+            issue = issue + window_issue(*entries(workload, operand, passes, pieces), c[MASKED])
+        if operand == extents(workload).prepared:
+            issue = issue + contraction_prologue.issue(c, workload, *entries(workload, operand, passes, pieces))
+        held = _holding(held, c, workload, operand, passes, pieces)
+    more = c.get(column.SCALE_MULTIPLIES, np.zeros_like(warps))
+    return Loop(
+        warps=warps,
+        math=np.maximum(c[column.MATH] * (1 + more / c[column.MULTIPLIES]), widening + c.get(mma.PARTS_CLOCKS, 0.0)),
+        multiplies=c[column.MULTIPLIES] + more,
+        issue=issue + c.get(column.SCALE_ISSUE, 0.0) + c.get(mma.PARTS_ISSUE, 0.0),
+        wavefronts=clocks * warps,
+        chain=c[column.CHAIN] - doubled * c[mma.CHAIN_SAVED],
+        in_flight=c[column.IN_FLIGHT],
+        exposed=c[column.EXPOSED],
+        registers=c[column.BASE_REGISTERS]
+        + doubled * c[mma.SECOND_FRAGMENTS]
+        + held
+        + c.get(column.SCALE_REGISTERS, 0.0),
+        memory=memory,
+        outputs=c[column.OUTPUTS],
+        touched=c[column.K_STEPS],
+        staging=c[column.STAGING_ROWS] * (60.0 + warps * c[column.STAGING_CLOCKS])
+        + (c[column.ROW_CLOCKS] / warps if extents(workload).norm else 0.0),
+    )

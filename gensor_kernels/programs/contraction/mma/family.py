@@ -12,16 +12,9 @@ import numpy as np
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.programs.contraction import base as shared
-from gensor_kernels.programs.contraction import (
-    complex as contraction_complex,
-)
-from gensor_kernels.programs.contraction import (
-    default_tiles,
-    stream_k,
-)
-from gensor_kernels.programs.contraction import (
-    prologue as contraction_prologue,
-)
+from gensor_kernels.programs.contraction import column, stream_k
+from gensor_kernels.programs.contraction import complex as contraction_complex
+from gensor_kernels.programs.contraction import prologue as contraction_prologue
 from gensor_kernels.programs.contraction.base import ContractionFamily
 from gensor_kernels.programs.contraction.build import class_constants, class_launches
 from gensor_kernels.programs.contraction.cost import register_limit, settled, sized
@@ -34,11 +27,11 @@ from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Laun
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.core.tables import once
 
-from . import cost as parts
-from . import loop as mma_loop
+from . import column as mma
+from . import cost, default_tiles
 from . import split_float as mma_split_float
+from .cost import k_contiguous
 from .instructions import INSTRUCTIONS, default_instruction, instructions, kind
-from .operands import k_contiguous
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
@@ -54,7 +47,6 @@ FLOAT_OUTPUTS = ("float16", "bfloat16", "float32")
 class ContractionMma(ContractionFamily):
     """Tensor-core matrix products."""
 
-    name = "contraction_mma"
     abi = 5
     source = "contraction_mma.cu"
     names = (
@@ -64,9 +56,23 @@ class ContractionMma(ContractionFamily):
         *shared.EPILOGUE_NAMES,
         *(contraction_prologue.NAME, MASKED, stream_k.NAME, contraction_complex.NAME),
     )
-    #: whether blocks may share the steps of all tiles, and what a thread then needs
-    streams, stream_registers = True, stream_k.STREAM_REGISTERS
     starter_blocks = ((128, 128), (64, 64), (64, 128), (128, 64), (32, 64), (16, 64), (16, 128), (256, 128))
+
+    def __init__(
+        self,
+        name: str = "contraction_mma",
+        *,
+        streams: bool = True,
+        stream_registers: float = stream_k.STREAM_REGISTERS,
+        extra_shared: int = 0,
+    ) -> None:
+        """Make the main loop of the kernel ``name``.
+
+        ``streams``: stream-K is among the choices, at the cost of ``stream_registers`` per thread.  ``extra_shared``
+        are the bytes of shared memory that the kernel takes beside the ring and the slabs.
+        """
+        self.name, self.streams, self.stream_registers = name, streams, stream_registers
+        self.extra_shared = extra_shared
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
         """float16, bfloat16, int8 and TF32 products on parts that have the instruction, float32 where it pays."""
@@ -85,18 +91,18 @@ class ContractionMma(ContractionFamily):
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Block tile, k step, ring of shared buffers and how they are filled, warp tile, instruction, epilogue."""
         e = extents(workload)
-        steps = [int(b // min(e.bytes_a, e.bytes_b)) << e.is_complex for b in parts.STEP_BYTES]
+        steps = [int(b // min(e.bytes_a, e.bytes_b)) << e.is_complex for b in cost.STEP_BYTES]
         codes = tuple(i.code for i in instructions(kind(workload) or "", arch))
         asynchronous = self._asynchronous(workload, arch)
         return (
-            *shared.grid_coordinates(workload, parts.BLOCKS, parts.BLOCKS, steps),
+            *shared.grid_coordinates(workload, cost.BLOCKS, cost.BLOCKS, steps),
             Coordinate("stages", (2, 3, 4, 5, 6) if asynchronous else (2,), 1, "stages", "shared buffers"),
             Coordinate("copy", (0, 1) if asynchronous else (0,), 1, "layout", "1: cp.async, 0: through registers"),
             shared.vector_coordinate(workload, "a", 1),
             shared.vector_coordinate(workload, "b", 1),
             Coordinate("swizzle", (0, 1), 1, "layout", "1: shared rows permuted by 16-byte chunks"),
-            Coordinate("warp_m", parts.WARP_TILES_M, 2, "tile", "rows of C per warp"),
-            Coordinate("warp_n", parts.WARP_TILES_N, 2, "tile", "columns of C per warp"),
+            Coordinate("warp_m", cost.WARP_TILES_M, 2, "tile", "rows of C per warp"),
+            Coordinate("warp_n", cost.WARP_TILES_N, 2, "tile", "columns of C per warp"),
             Coordinate("instruction", codes, 2, "instruction", "INSTRUCTION macro: the mma shape"),
             *shared.epilogue_coordinates(workload),
             *contraction_prologue.inline_coordinate(e),
@@ -114,34 +120,39 @@ class ContractionMma(ContractionFamily):
         return "cp_async" in arch.features and min(e.align["a"], e.align["b"]) >= 4 and by_fragment(workload)
 
     def starts(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """Of complex types, Programs whose threads find registers: blocks of many warps spill them."""
+        """For complex types, start from Programs whose threads find registers: blocks of many warps spill them."""
         if not extents(workload).is_complex:
             return super().starts(columns, workload, arch)
-        held = self.registers(columns, workload, arch) * columns["down"] * columns["across"] * 32
+        held = self.registers(columns, workload, arch) * columns[column.DOWN] * columns[column.ACROSS] * 32
         return held <= arch.regs_per_sm
 
     def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
-        """See mma_parts."""
-        return parts.parts(workload, arch)
+        """Return what contraction_mma tabulates (cost.py)."""
+        return cost.parts(workload, arch)
 
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """The rules of contraction_mma.cu, and at least one block per SM."""
+        """Apply the rules of contraction_mma.cu, and at least one block per SM."""
         e = extents(workload)
         fits = once(columns, "legal", e.is_plain, lambda: self._fits(columns, workload, arch))
-        return fits & (columns["fits_split"] > 0) & stream_k.legal(columns, arch)
+        return fits & (columns[column.FITS_SPLIT] > 0) & stream_k.legal(columns, arch)
 
     def _fits(self, c: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        warps = c["down"] * c["across"]
+        warps = c[column.DOWN] * c[column.ACROSS]
         ok = (
-            c["fits_m"] * c["fits_n"] * c["fits_warp"] * c["fits_copy"] * c["fits_store"] * c.get("fits_scales", 1)
+            c[column.FITS["m"]]
+            * c[column.FITS["n"]]
+            * c[column.FITS_WARP]
+            * c[column.FITS_COPY]
+            * c[column.FITS_STORE]
+            * c.get(column.FITS_SCALES, 1)
         ) > 0
         for operand in ("a", "b"):
-            _, passes, pieces = mma_loop.copies(c, operand, warps)
+            _, passes, pieces = cost.thread_copies(c, operand, warps)
             along = passes if k_contiguous(workload, operand) else pieces
             ok &= (passes * pieces <= MOST_COPIES) & (along <= MOST_PREDICATES)
-        ok &= norm_legal(c, extents(workload)) & (c["least_registers"] <= register_limit(c, warps, arch))
+        ok &= norm_legal(c, extents(workload)) & (c[mma.LEAST_REGISTERS] <= register_limit(c, warps, arch))
         if extents(workload).prologue:
-            ok &= (c["inlined"] == 0) | (c["copy"] == 0)
+            ok &= (c[column.INLINED] == 0) | (c["copy"] == 0)
         return ok & shared.block_fits(c, arch, warps, self._memory(c, warps, workload))
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
@@ -150,10 +161,10 @@ class ContractionMma(ContractionFamily):
         like = np.ones_like(m)
         asynchronous = self._asynchronous(workload, arch)
         one = {"stages": 1, "copy": int(asynchronous), "block_k": columns["block_k"], "block_m": m, "block_n": n}
-        stage = parts.ring_bytes(one, workload)
+        stage = cost.ring_bytes(one, workload)
         # The parts of floats take registers of accumulators, accumulators of doubles twice as many.
         in_parts = kind(workload) == mma_split_float.KIND
-        held = contraction_complex.sum_words(columns, 2 if in_parts else e.matrices * parts.words(e))
+        held = contraction_complex.sum_words(columns, 2 if in_parts else e.matrices * cost.words(e))
         tiles = default_tiles.warp_tiles(m, n, held)
         promised = np.maximum(like * int(in_parts), stream_k.promised(columns, arch))
         return {
@@ -172,46 +183,52 @@ class ContractionMma(ContractionFamily):
             contraction_complex.NAME: contraction_complex.PLAIN * like,
         }
 
-    @staticmethod
-    def _memory(c: Columns, warps: np.ndarray, workload: Workload) -> np.ndarray:
-        """Dynamic shared bytes of a block: the ring, the slabs of a staged epilogue, or a tile of whole rows."""
-        memory = np.maximum(c["ring"], c["slab"] * warps)
-        return np.maximum(memory, c["tile"]) if extents(workload).norm else memory
+    def _memory(self, c: Columns, warps: np.ndarray, workload: Workload) -> np.ndarray:
+        """Return a block's dynamic shared bytes: the ring, the slabs of a staged epilogue, or a tile of whole rows."""
+        memory = np.maximum(c[column.RING], c[column.SLAB] * warps)
+        memory = np.maximum(memory, c[column.TILE]) if extents(workload).norm else memory
+        return memory + self.extra_shared if self.extra_shared else memory
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """See mma_loop."""
-        return mma_loop.registers(columns, workload, arch, self._of_stream(workload))
+        """See cost."""
+        return cost.registers(columns, workload, arch, self._of_stream(workload))
 
     def _of_stream(self, workload: Workload) -> float:
         """Registers that a stream takes."""
-        return self.stream_registers if parts.words(extents(workload)) == 1 else stream_k.DOUBLE_STREAM_REGISTERS
+        return self.stream_registers if cost.words(extents(workload)) == 1 else stream_k.DOUBLE_STREAM_REGISTERS
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
-        """See machine.roofline.Terms."""
+        """Return the terms of the roofline."""
         c, e = columns, extents(workload)
 
         def known() -> dict[str, Any]:
-            memory = self._memory(c, c["down"] * c["across"], workload)
-            return settled(c, e, arch, facts, mma_loop.loop(c, workload, arch, memory, self._of_stream(workload)))
+            memory = self._memory(c, c[column.DOWN] * c[column.ACROSS], workload)
+            return settled(c, e, arch, facts, cost.loop(c, workload, arch, memory, self._of_stream(workload)))
 
         terms = sized(c, e, arch, once(c, "terms", e.is_plain and facts is None, known))
-        return stream_k.streamed(terms, c, e, arch, c["outputs"] * terms.warps)
+        return stream_k.streamed(terms, c, e, arch, c[column.OUTPUTS] * terms.warps)
 
     # ---- one Program
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
-        """See cases.contraction_cases and mma_floats."""
-        found = super().cases(program, workload, epilogue)
+        """Return the cases of every contraction, and sums that have to be formed again (see with_own_cases)."""
+        return self.with_own_cases(super().cases(program, workload, epilogue), program)
+
+    def with_own_cases(self, found: list[Case], program: Program) -> list[Case]:
+        """Add inputs whose sums overflow in bfloat16 parts and have to be formed again."""
         return mma_split_float.with_lost_sums(found) if program["instruction"] == 5 else found
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
-        """Those of contractions; sums formed again."""
+        """Return the coverage names of contractions, and of sums that are formed again."""
         own = frozenset({mma_split_float.AGAIN} if program["instruction"] == 5 else ())
         return super().branches(program, workload) | own
 
     def widest(self, program: Program, workload: Workload) -> Program:
-        """The same, staged and swizzled: the direct epilogue stores two outputs at a time, whatever vector_c says, and
-        shared rows as they come are read with bank conflicts."""
+        """Return the Program with the widest accesses, staged and swizzled.
+
+        The direct epilogue stores two outputs at a time, whatever vector_c says, and shared rows that are not swizzled
+        are read with bank conflicts.
+        """
         staged = max(1, program["epilogue_staged"])
         return super().widest(program, workload).replace(epilogue_staged=staged, swizzle=1)
 
@@ -230,7 +247,7 @@ class ContractionMma(ContractionFamily):
         return frozenset({"HMMA", "IMMA", "DMMA"}), int(units * needed) * e.matrices
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
-        """Macro bindings of contraction_mma.cu."""
+        """Return the macro bindings of contraction_mma.cu."""
         own = {name.upper(): program[name] for name in ("warp_m", "warp_n", "swizzle", "instruction")}
         masked = {"MASKED": 1} if dict(program.values).get(MASKED) else {}
         own |= {"ASYNC": program["copy"]}
@@ -247,9 +264,9 @@ class ContractionMma(ContractionFamily):
         warps = (p["block_m"] // p["warp_m"]) * (p["block_n"] // p["warp_n"])
         memory = int(
             max(
-                parts.ring_bytes(p, workload),
-                parts.slab_bytes(p, extents(workload)) * warps,
+                cost.ring_bytes(p, workload),
+                cost.slab_bytes(p, extents(workload)) * warps,
                 tile_bytes(p, extents(workload)),
             )
         )
-        return class_launches(program, workload, self.name, 32 * warps, memory)
+        return class_launches(program, workload, self.name, 32 * warps, memory + self.extra_shared)

@@ -1,4 +1,4 @@
-"""The tensor-core instructions of contraction_mma and its kin: what they multiply, where, and how fast."""
+"""The tensor-core instructions of mma.sync kernels: types, parts that have them, and rates."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gensor_kernels.machine.arch import BFLOAT16_PRODUCTS, Arch
+from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.contraction.problem import extents
+from gensor_kernels.programs.core.columns import Column
 
+from . import column as mma
 from . import split_float as mma_split_float
 
 if TYPE_CHECKING:
@@ -86,8 +89,8 @@ def least_registers(count: np.ndarray) -> np.ndarray:
     return np.where(count < 1, LEAST_DOUBLE_REGISTERS, 0)
 
 
-def waits(latency: np.ndarray, reads: Any, copy: np.ndarray) -> dict[str, np.ndarray]:
-    """What an iteration of ``reads`` steps of fragments waits for, beside the ``latency`` of sums.
+def waits(latency: np.ndarray, reads: Any, copy: np.ndarray) -> dict[Column, np.ndarray]:
+    """Return the waits of an iteration of ``reads`` steps of fragments, beside the ``latency`` of sums.
 
     With two sets of fragments the next ones are read during the math, across the barrier too where the steps come in
     pairs; with one set every step waits for its own.
@@ -95,6 +98,6 @@ def waits(latency: np.ndarray, reads: Any, copy: np.ndarray) -> dict[str, np.nda
     paired = (reads % 2 == 0) & (copy == 1)
     double = np.where(paired, BARRIER, BARRIER + READ_LATENCY)
     return {
-        "chain": latency + BARRIER + READ_LATENCY * reads,
-        "chain_saved": BARRIER + READ_LATENCY * reads - double,
+        column.CHAIN: latency + BARRIER + READ_LATENCY * reads,
+        mma.CHAIN_SAVED: BARRIER + READ_LATENCY * reads - double,
     }

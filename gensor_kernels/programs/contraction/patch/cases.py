@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gensor_kernels.operators.types.dtypes import facts
-from gensor_kernels.programs.contraction.rewrite.pack_cases import SMALL, thin
+from gensor_kernels.programs.contraction.thin_filters import SMALL, thin
 from gensor_kernels.programs.core.cases import Case
 from gensor_kernels.programs.core.program import Program
 
@@ -27,7 +27,7 @@ def on_their_way(program: Program, size: int) -> int:
 
 
 def patch_branches(program: Program, size: int) -> frozenset[str]:
-    """Coverage names that runs at verification sizes must count."""
+    """Return the coverage names that runs at verification sizes must count."""
     names = {"edge_m", "edge_k", "steady", "drain", "bands", "runs", "cut"}
     # Under one tap a patch has the pixels that outputs read, and no others.
     if program["taps"] != 1 or on_their_way(program, size) < program["block_n"]:
@@ -37,9 +37,9 @@ def patch_branches(program: Program, size: int) -> frozenset[str]:
 
 
 def patch_cases(cases: Sequence[Case], workload: Workload, program: Program) -> list[Case]:
-    """The cases of a product as those of tiles, under as many taps as are compiled in: rows of the output longer than a
-    tile, and patches of more pixels than are on their way during the math. With a split, partial sums are stored by
-    fours, so that rows are whole fours, but for the row of a single tile."""
+    """Return the cases of a product as convolutions of tiles, under as many taps as are compiled in: rows of the output
+    longer than a tile, and patches of more pixels than are on their way during the math. With a split, partial sums are
+    stored by fours, so that rows are whole fours, but for the row of a single tile."""
     block_n, taps, pixels = program["block_n"], program["taps"], on_their_way(program, call_of(workload).size)
     made = [replace(case, workload=_under(case.workload, verified_window(taps))) for case in cases]
     if program["split_k"] > 1:
@@ -59,14 +59,14 @@ def patch_cases(cases: Sequence[Case], workload: Workload, program: Program) -> 
 
 
 def _under(workload: Workload, window: tuple[int, int]) -> Workload:
-    """The same outputs under other taps than 3 x 3."""
+    """Return a Workload of the same outputs under other taps than 3 x 3."""
     z, (rows, columns) = workload.size, window
     h, w = (z[side] + (taps - 3) * z[f"dilation_{side}"] for side, taps in (("h", rows), ("w", columns)))
     return workload.with_sizes(r=rows, s=columns, h=max(h, 1), w=max(w, 1))
 
 
 def _widened(workload: Workload, multiple: int, at_least: int = 0) -> Workload:
-    """The same with rows of the output that are a multiple; the window moves by single columns."""
+    """Return the Workload with output rows of a multiple of columns; the window moves by single columns."""
     out = call_of(workload).out[1]
     return workload.with_sizes(w=workload.size["w"] + (-out % multiple if out >= at_least else multiple - out))
 
@@ -83,7 +83,7 @@ def _strided(workload: Workload, out: int, pixels: int, channels: int) -> Worklo
 
 
 def _in_one_row(workload: Workload) -> Workload:
-    """The same with one row of outputs."""
+    """Return the Workload with one row of outputs."""
     call = call_of(workload)
     high = (call.window[0] - 1) * call.dilation[0] + 1
     return workload.with_sizes(h=high, pad_top=0, pad_bottom=0)

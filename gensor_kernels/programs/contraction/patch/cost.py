@@ -9,14 +9,17 @@ import numpy as np
 
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import SM_L2_BYTES
-from gensor_kernels.programs.contraction.default_tiles import default_warp_tiles
+from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.contraction.mma.cost import MOST_WARP_OUTPUTS
+from gensor_kernels.programs.contraction.mma.default_tiles import default_warp_tiles
 from gensor_kernels.programs.contraction.mma.instructions import BARRIER, MMA_LATENCY, READ_LATENCY, instructions, kind
 from gensor_kernels.programs.contraction.problem import extents
 from gensor_kernels.programs.contraction.split_k import split_parts
 from gensor_kernels.programs.core.banks import wavefronts
+from gensor_kernels.programs.core.columns import Column
 from gensor_kernels.programs.core.family import Columns, Part, Values
 
+from . import column as patch
 from . import shape as shapes
 from .shape import SPARE_PIXELS, call_of, filter_bytes, shape, slab_bytes, verified_pixels
 
@@ -26,17 +29,17 @@ if TYPE_CHECKING:
 #: Pieces of a patch that a block may have on their way.
 MOST_PIECES = 2048
 #: Instructions of a thread, of the SASS of six Programs: for an element of the patch, for a piece that is found again
-#: in every step, for a piece of the filters, and for a step beside those.
+#: in every step, for a piece of the filters, and for a step beside copies.
 ELEMENT_ISSUE, FOUND_ISSUE, FILTER_ISSUE, STEP_ISSUE = 5.8, 46.0, 27.0, 85.0
 #: Of a tap, beside fragments; of four bytes of channels that are arranged, where their taps are compiled in and where
 #: they are not, and then of a channel in a group of taps.
 TAP_ISSUE, KNOWN_ISSUE, FOUR_ISSUE, GROUP_ISSUE = 14.0, 18.0, 34.0, 16.5
-#: Registers beside accumulators, fragments and what is on its way.
+#: Registers beside accumulators, fragments and elements on their way.
 OTHER_REGISTERS = 56.0
 
 
 def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
-    """Everything contraction_patch tabulates."""
+    """Return everything that contraction_patch tabulates."""
     e = extents(workload)
     return (
         *split_parts(e, arch),
@@ -54,13 +57,13 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
 def _filters(extent: int) -> Part:
     """Warps along the filters, tiles of the grid."""
 
-    def function(v: Values) -> dict[str, np.ndarray]:
+    def function(v: Values) -> dict[Column, np.ndarray]:
         tiles = -(-extent // v["block_m"])
         return {
-            "down": np.maximum(v["block_m"] // v["warp_m"], 1),
-            "fits_m": v["block_m"] % v["warp_m"] == 0,
-            "tiles_m": tiles,
-            "held_m": extent / tiles,
+            column.DOWN: np.maximum(v["block_m"] // v["warp_m"], 1),
+            column.FITS["m"]: v["block_m"] % v["warp_m"] == 0,
+            column.TILES["m"]: tiles,
+            column.HELD["m"]: extent / tiles,
         }
 
     return Part(("block_m", "warp_m"), function)
@@ -70,33 +73,33 @@ def _outputs(workload: Workload) -> Part:
     """Warps along the outputs, tiles of the grid."""
     call = call_of(workload)
 
-    def function(v: Values) -> dict[str, np.ndarray]:
+    def function(v: Values) -> dict[Column, np.ndarray]:
         own = shape(call, v["block_n"])
         tiles = own.bands * own.runs
         return {
-            "across": np.maximum(v["block_n"] // v["warp_n"], 1),
-            "fits_n": v["block_n"] % v["warp_n"] == 0,
-            "tiles_n": tiles,
-            "held_n": call.out[0] * call.out[1] / tiles,
+            column.ACROSS: np.maximum(v["block_n"] // v["warp_n"], 1),
+            column.FITS["n"]: v["block_n"] % v["warp_n"] == 0,
+            column.TILES["n"]: tiles,
+            column.HELD["n"]: call.out[0] * call.out[1] / tiles,
         }
 
     return Part(("block_n", "warp_n"), function)
 
 
 def _steps(workload: Workload) -> Part:
-    """Iterations are taps: those of a step of channels share what the step brings."""
+    """Tabulate steps; iterations are taps, and the taps of a step of channels share its copies."""
     call, e = call_of(workload), extents(workload)
 
-    def function(v: Values) -> dict[str, np.ndarray]:
+    def function(v: Values) -> dict[Column, np.ndarray]:
         count = shapes.steps(call, v["block_k"], v["split_k"])
         own = shape(call, v["block_n"])
         held = call.out[0] * call.out[1] / (own.bands * own.runs)
         return {
-            "iterations": count * call.taps,
-            "block_steps": count,
-            "fits_split": (v["split_k"] - 1) * v["block_k"] < call.channels,
-            "step_a": v["block_k"] * e.bytes_a,
-            "step_b": v["block_k"] * e.bytes_b * own.pixels / held / call.taps,
+            column.ITERATIONS: count * call.taps,
+            patch.BLOCK_STEPS: count,
+            column.FITS_SPLIT: (v["split_k"] - 1) * v["block_k"] < call.channels,
+            column.STEP["a"]: v["block_k"] * e.bytes_a,
+            column.STEP["b"]: v["block_k"] * e.bytes_b * own.pixels / held / call.taps,
         }
 
     return Part(("block_k", "split_k", "block_n"), function)
@@ -116,20 +119,22 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
     step = call.step[1] if call.window[1] > 1 else 1
     degree = image_degree(step)
 
-    def function(v: Values) -> dict[str, np.ndarray]:
+    def function(v: Values) -> dict[Column, np.ndarray]:
         fragments = v["block_k"] * call.size / shapes.FRAGMENT
         outputs = v["warp_m"] * v["warp_n"]
         filters, image = v["warp_m"] / 16 * fragments, v["warp_n"] / 16 * fragments
         math = outputs * fragments * clocks
         return {
-            "math": math,
-            "multiplies": outputs * fragments / 128,
-            "tap_issue": filters + image * 2.0 + TAP_ISSUE,
-            "tap_clocks": (filters + image * degree) * 4,
-            "chain": np.maximum(fragments * MMA_LATENCY - math, 0) + READ_LATENCY * fragments + 2 * BARRIER / call.taps,
-            "outputs": outputs,
-            "fits_warp": outputs <= MOST_WARP_OUTPUTS,
-            "base_registers": outputs / 32 + v["warp_n"] / 4 + v["warp_n"] / 16 + OTHER_REGISTERS,
+            column.MATH: math,
+            column.MULTIPLIES: outputs * fragments / 128,
+            patch.TAP_ISSUE: filters + image * 2.0 + TAP_ISSUE,
+            patch.TAP_CLOCKS: (filters + image * degree) * 4,
+            column.CHAIN: np.maximum(fragments * MMA_LATENCY - math, 0)
+            + READ_LATENCY * fragments
+            + 2 * BARRIER / call.taps,
+            column.OUTPUTS: outputs,
+            column.FITS_WARP: outputs <= MOST_WARP_OUTPUTS,
+            column.BASE_REGISTERS: outputs / 32 + v["warp_n"] / 4 + v["warp_n"] / 16 + OTHER_REGISTERS,
         }
 
     return Part(("warp_m", "warp_n", "block_k"), function)
@@ -140,57 +145,57 @@ def _copies(workload: Workload) -> Part:
     call = call_of(workload)
     elements = shapes.PLANE // call.size
 
-    def function(v: Values) -> dict[str, np.ndarray]:
+    def function(v: Values) -> dict[Column, np.ndarray]:
         pieces = v["block_k"] * call.size / shapes.PLANE * shape(call, v["block_n"]).pixels
         along = v["block_k"] * call.size * call.taps
         filters = v["block_m"] * along / v["vector_a"]
         lines = v["vector_a"] / 4 + 32 * v["vector_a"] / along
         return {
-            "patch_pieces": pieces,
-            "filter_pieces": filters,
-            "fours": v["block_m"] * v["block_k"] * call.size / 4,
+            patch.PATCH_PIECES: pieces,
+            patch.FILTER_PIECES: filters,
+            patch.FOURS: v["block_m"] * v["block_k"] * call.size / 4,
             # A copy takes the load/store pipe for itself, its words, and the lines it is scattered over.
-            "copy_clocks": (pieces * (elements * 2 + 4) + filters * (lines + v["vector_a"] / 4 + 1) * 0.5) / 32,
-            "copy_bytes": v["block_k"] * call.size * (v["block_m"] * call.taps) + pieces * shapes.PLANE,
+            patch.COPY_CLOCKS: (pieces * (elements * 2 + 4) + filters * (lines + v["vector_a"] / 4 + 1) * 0.5) / 32,
+            patch.COPY_BYTES: v["block_k"] * call.size * (v["block_m"] * call.taps) + pieces * shapes.PLANE,
         }
 
     return Part(("block_m", "block_n", "block_k", "vector_a"), function)
 
 
 def _memory(workload: Workload) -> Part:
-    """Shared bytes of the filters and of an image's stage, and those of all that verification needs."""
+    """Tabulate shared bytes of the filters and of an image's stage, and of the problems of verification."""
     call = call_of(workload)
 
-    def function(v: Values) -> dict[str, np.ndarray]:
+    def function(v: Values) -> dict[Column, np.ndarray]:
         deep = v["block_k"] * call.size
         own = filter_bytes(v, call.taps, call.size)
         tried = np.where(v["taps"] > 0, own, filter_bytes(v, 9, call.size))
         pixels = np.where(v["taps"] > 0, verified_pixels(v["block_n"], call.taps), verified_pixels(v["block_n"], 0))
         return {
-            "filters": own,
-            "stage": deep * shape(call, v["block_n"]).pixels,
-            "verified": tried + 2 * deep * pixels,
-            "strided": tried + deep * SPARE_PIXELS,
+            patch.FILTERS: own,
+            patch.STAGE: deep * shape(call, v["block_n"]).pixels,
+            patch.VERIFIED: tried + 2 * deep * pixels,
+            patch.STRIDED: tried + deep * SPARE_PIXELS,
         }
 
     return Part(("block_m", "block_n", "block_k", "taps"), function)
 
 
 def _stores(workload: Workload) -> Part:
-    """Outputs leave through slabs; what is stored together belongs to one tile."""
+    """Tabulate stores: outputs leave through slabs; outputs that are stored together belong to one tile."""
     e, call = extents(workload), call_of(workload)
 
-    def function(v: Values) -> dict[str, np.ndarray]:
+    def function(v: Values) -> dict[Column, np.ndarray]:
         split = v["split_k"] > 1
         own = shape(call, v["block_n"])
         size, width = np.where(split, e.bytes_acc, e.bytes_c), np.where(split, 16, v["vector_c"])
         row = v["warp_n"] * size
         return {
-            "fits_store": shapes.stored_whole(call, own, width // size) & (row % width == 0),
-            "stores": size / (width * 32.0),
-            "store_lines": np.maximum(width / 4, width * 32.0 / row),
-            "slab": slab_bytes(v),
-            "staging_clocks": v["warp_n"] * (16 * 4 * 2 / 128),
+            column.FITS_STORE: shapes.stored_whole(call, own, width // size) & (row % width == 0),
+            column.STORES: size / (width * 32.0),
+            column.STORE_LINES: np.maximum(width / 4, width * 32.0 / row),
+            column.SLAB: slab_bytes(v),
+            column.STAGING_CLOCKS: v["warp_n"] * (16 * 4 * 2 / 128),
         }
 
     return Part(("warp_n", "vector_c", "split_k", "block_n"), function)
@@ -202,11 +207,11 @@ def _arranging(workload: Workload) -> Part:
     words, each = 4 // call.size, call.taps * (2 + 4 // call.size)
     groups = -(-call.taps * call.size // 4)
 
-    def function(v: Values) -> dict[str, np.ndarray]:
+    def function(v: Values) -> dict[Column, np.ndarray]:
         constant = v["taps"] > 0
         return {
-            "arrange_issue": np.where(constant, KNOWN_ISSUE + each, FOUR_ISSUE + groups * words * GROUP_ISSUE),
-            "arrange_clocks": np.where(constant, 2 * call.taps, (groups + 1) * words + call.taps),
+            patch.ARRANGE_ISSUE: np.where(constant, KNOWN_ISSUE + each, FOUR_ISSUE + groups * words * GROUP_ISSUE),
+            patch.ARRANGE_CLOCKS: np.where(constant, 2 * call.taps, (groups + 1) * words + call.taps),
         }
 
     return Part(("taps",), function)
@@ -220,8 +225,8 @@ def start(copy_bytes: np.ndarray, issue: np.ndarray, warps: np.ndarray) -> np.nd
 def copying(c: Columns, workload: Workload, warps: np.ndarray, late: np.ndarray) -> np.ndarray:
     """Instructions of a warp for the copies of a step; a thread's ``late`` pieces of the patch come last."""
     element = shapes.PLANE / call_of(workload).size * ELEMENT_ISSUE
-    patch = c["copies"] * element + np.ceil(late) * (FOUND_ISSUE + element)
-    return patch + np.ceil(c["filter_pieces"] / (warps * 32)) * FILTER_ISSUE + STEP_ISSUE
+    pieces = c["copies"] * element + np.ceil(late) * (FOUND_ISSUE + element)
+    return pieces + np.ceil(c[patch.FILTER_PIECES] / (warps * 32)) * FILTER_ISSUE + STEP_ISSUE
 
 
 def defaults(c: Columns, workload: Workload) -> dict[str, np.ndarray]:

@@ -16,21 +16,24 @@ import numpy as np
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.types.geometry import Window
-from gensor_kernels.programs.contraction import stream_k
+from gensor_kernels.programs.contraction import column, stream_k
 from gensor_kernels.programs.contraction.base import RASTERS, SPLITS, common_legal, vector_coordinate
-from gensor_kernels.programs.contraction.build import epilogue_codes, reduce_launch, workspace_bytes
+from gensor_kernels.programs.contraction.build import reduce_launch, workspace_bytes
+from gensor_kernels.programs.contraction.cases import contraction_cases, impossible_edges
 from gensor_kernels.programs.contraction.cost import BLOCK_START, Loop, assemble
 from gensor_kernels.programs.contraction.mma.cost import BLOCKS, WARP_TILES_M, WARP_TILES_N
 from gensor_kernels.programs.contraction.mma.family import FLOAT_OUTPUTS, OUTPUTS
 from gensor_kernels.programs.contraction.mma.instructions import instructions, kind
 from gensor_kernels.programs.contraction.problem import extents
 from gensor_kernels.programs.core import params
-from gensor_kernels.programs.core.cases import Case, contraction_cases, impossible_edges
-from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch, Part, macro_token
+from gensor_kernels.programs.core.cases import Case
+from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch, Part
+from gensor_kernels.programs.core.macros import epilogue_codes, macro_token
 from gensor_kernels.programs.core.params import Tiling
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.core.starters import completed
 
+from . import column as patch
 from . import cost as patch_cost
 from . import shape as shapes
 from .cases import patch_branches, patch_cases
@@ -99,17 +102,17 @@ class ContractionPatch(Family):
         )
 
     def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
-        """See patch_parts."""
+        """Return what contraction_patch tabulates (cost.py)."""
         return patch_cost.parts(workload, arch)
 
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """The rules of contraction_patch.cu; the problems it is verified on fit shared memory too."""
+        """Apply the rules of contraction_patch.cu; the problems it is verified on fit shared memory too."""
         c = columns
-        warps = c["down"] * c["across"]
-        ok = (c["fits_m"] * c["fits_n"] * c["fits_warp"] * c["fits_store"]) > 0
+        warps = c[column.DOWN] * c[column.ACROSS]
+        ok = (c[column.FITS["m"]] * c[column.FITS["n"]] * c[column.FITS_WARP] * c[column.FITS_STORE]) > 0
         pieces = c["copies"] * warps * 32
         ok &= pieces <= patch_cost.MOST_PIECES
-        ok &= np.maximum(c["verified"], c["strided"] + pieces * shapes.PLANE) <= arch.smem_per_block
+        ok &= np.maximum(c[patch.VERIFIED], c[patch.STRIDED] + pieces * shapes.PLANE) <= arch.smem_per_block
         return ok & stream_k.legal(c, arch) & common_legal(c, arch, warps, self._memory(c, warps))
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
@@ -118,47 +121,50 @@ class ContractionPatch(Family):
 
     @staticmethod
     def _memory(c: Columns, warps: np.ndarray) -> np.ndarray:
-        """Dynamic shared bytes of a block: one or two stages, or the slabs."""
-        return np.maximum(c["filters"] + c["stage"] * np.minimum(c["block_steps"], 2), c["slab"] * warps)
+        """Return the dynamic shared bytes of a block: one or two stages, or the slabs."""
+        return np.maximum(
+            c[patch.FILTERS] + c[patch.STAGE] * np.minimum(c[patch.BLOCK_STEPS], 2), c[column.SLAB] * warps
+        )
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """Accumulators, fragments, elements on their way and where they come from."""
         staged = columns["copies"] * (shapes.PLANE / call_of(workload).size + 3.0)
-        return columns["base_registers"] + staged + stream_k.registers(columns)
+        return columns[column.BASE_REGISTERS] + staged + stream_k.registers(columns)
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
         """See machine.roofline.Terms; iterations are taps, and a step's copies are spread over its taps."""
         c, call = columns, call_of(workload)
-        warps = c["down"] * c["across"]
-        late = np.maximum(c["patch_pieces"] / (warps * 32) - c["copies"], 0)
+        warps = c[column.DOWN] * c[column.ACROSS]
+        late = np.maximum(c[patch.PATCH_PIECES] / (warps * 32) - c["copies"], 0)
         copied, own = patch_cost.copying(c, workload, warps, late), 1.0 / call.taps
-        arranging = np.ceil(c["fours"] / (warps * 32)) * c["arrange_issue"]
+        arranging = np.ceil(c[patch.FOURS] / (warps * 32)) * c[patch.ARRANGE_ISSUE]
         loop = Loop(
             warps=warps,
-            math=c["math"],
-            multiplies=c["multiplies"],
-            issue=c["tap_issue"],
-            wavefronts=c["tap_clocks"] * warps + (c["copy_clocks"] + c["fours"] * c["arrange_clocks"] / 32) * own,
+            math=c[column.MATH],
+            multiplies=c[column.MULTIPLIES],
+            issue=c[patch.TAP_ISSUE],
+            wavefronts=c[patch.TAP_CLOCKS] * warps
+            + (c[patch.COPY_CLOCKS] + c[patch.FOURS] * c[patch.ARRANGE_CLOCKS] / 32) * own,
             # Filters are arranged between barriers; pieces that come late are waited for, one behind the other.
-            chain=c["chain"] + (np.ceil(late) * arch.l2_latency + np.ceil(warps / 4) * arranging) * own,
+            chain=c[column.CHAIN] + (np.ceil(late) * arch.l2_latency + np.ceil(warps / 4) * arranging) * own,
             in_flight=float(call.taps),
             exposed=np.full_like(warps, 0.08),
             registers=self.registers(c, workload, arch),
             memory=self._memory(c, warps),
-            outputs=c["outputs"],
+            outputs=c[column.OUTPUTS],
             touched=np.ones_like(warps),
-            staging=c["warp_m"] / 16 * (60.0 + warps * c["staging_clocks"]),
+            staging=c["warp_m"] / 16 * (60.0 + warps * c[column.STAGING_CLOCKS]),
         )
         terms = assemble(c, extents(workload), arch, facts, loop)
         terms.issue = terms.issue + (copied + arranging) * own
-        terms.prologue = BLOCK_START + patch_cost.start(c["copy_bytes"], copied, warps)
+        terms.prologue = BLOCK_START + patch_cost.start(c[patch.COPY_BYTES], copied, warps)
         outputs = c["block_m"] * c["block_n"]
         return stream_k.streamed(terms, c, extents(workload), arch, outputs, iterations=call.taps)
 
     # ---- one Program
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
-        """Macro bindings of contraction_patch.cu."""
+        """Return the macro bindings of contraction_patch.cu."""
         e = extents(workload)
         names = ("block_m", "block_n", "block_k", "warp_m", "warp_n", "taps", "copies", "min_blocks")
         return {
@@ -199,38 +205,39 @@ class ContractionPatch(Family):
         return {name: program[own] for name, own in source.items()} | {"stages": 2} | stream_k.tile(program)
 
     def _under(self, program: Program, taps: int) -> dict[str, int]:
-        """The same of a product whose k are channels and taps."""
+        """Return the tile of a product whose k are channels and taps."""
         own = self.tile(program)
         return own | {"k": own["k"] * taps}
 
     def tiling(self, program: Program, geometry: Geometry) -> Tiling:
-        """Tiles of C and parts of k: whole steps of channels, with all taps."""
+        """Return the tiles of C and parts of k: whole steps of channels, with all taps."""
         window = Window.unpack(geometry.tail)
         _, _, bands, runs = shapes.tiles(window.rows, program["block_n"])
         own = params.tiling(self._under(program, window.ks[0] * window.ks[1]), geometry)
         return stream_k.tiling(replace(own, tiles_n=int(bands * runs)), program)
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
-        """See patch_cases."""
+        """Return the problems of cases.py."""
         found = contraction_cases(workload, self._under(program, shapes.VERIFIED_TAPS), epilogue)
         return patch_cases(found, workload, program)
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
-        """Coverage names that runs at verification sizes must count."""
+        """Return the coverage names that runs at verification sizes must count."""
         impossible = impossible_edges(workload, self._under(program, shapes.VERIFIED_TAPS))
         return patch_branches(program, call_of(workload).size) - impossible | stream_k.branches(program)
 
     def widest(self, program: Program, workload: Workload) -> Program:
-        """The same Program with accesses as wide as the alignment class of filters and output."""
+        """Return the Program with accesses as wide as the alignment class of filters and output."""
         align = extents(workload).align
         return program.replace(vector_a=align["a"], vector_c=align["c"])
 
     def shared(self, program: Program) -> Program:
-        """The same Program with the run-time epilogue and nothing promised to the compiler, but what a stream needs."""
+        """Return the Program with the run-time epilogue, and no promise to the compiler beyond a stream's need."""
         return program.replace(epilogue_fixed=0, min_blocks=stream_k.promise(program))
 
     def main_loop(self, program: Program) -> Hashable:
-        """Whether channels are split or streamed, and every coordinate but those of epilogue, bounds and grid order."""
+        """Return whether channels are split or streamed, and every coordinate except epilogue, bounds and grid
+        order."""
         rest, split = ("raster", "split_k", stream_k.NAME, *EPILOGUE_NAMES), program["split_k"] > 1
         values = tuple(v for name, v in program.values if name not in rest)
         return program.family, split, stream_k.blocks_of(program) > 0, values
@@ -241,7 +248,7 @@ class ContractionPatch(Family):
         return frozenset({"HMMA", "IMMA"}), units // (16 * 8 * 32)
 
     def starters(self, workload: Workload, arch: Arch) -> list[Program]:
-        """Default completions of some block tiles, every third one split; all legal."""
+        """Return default completions of some block tiles, every third one split; all legal."""
         step = shapes.STEP_BYTES[0] // extents(workload).bytes_a
         wanted = [
             {"block_m": m, "block_n": n, "block_k": step, "split_k": 1 + (place % 3 == 2)}

@@ -1,4 +1,4 @@
-"""What a block of the patch family holds: outputs of a tile, pixels they read, bytes (Patch in patch_tile.cuh)."""
+"""Shape of a block of the patch family: outputs of a tile, pixels that they read, bytes (Patch in patch_tile.cuh)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gensor_kernels.operators.windows.conv_product import output_size
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
 
-#: Bytes of channels that lie together; those of a fragment.
+#: Bytes of channels that lie together; bytes of a fragment.
 PLANE, FRAGMENT = 16, 32
 #: Pieces of the patch on their way to a thread.
 COPIES = (1, 2, 3, 4, 6, 8)
@@ -24,13 +24,13 @@ STEP_BYTES = (32, 64, 128)
 VERIFIED_TAPS = 9
 #: Taps that may be compiled in, at most.
 MOST_TAPS = 50
-#: Pixels, at most, by which the largest patch that a Program is verified with exceeds what is asked for.
+#: Pixels, at most, by which the largest patch that a Program is verified with exceeds the requested pixels.
 SPARE_PIXELS = 260
 
 
 @dataclass(frozen=True)
 class Call:
-    """A convolution as blocks see it; pairs are along h and w. ``channels`` are those of a group."""
+    """A convolution as blocks see it; pairs are along h and w. ``channels`` are a group's channels."""
 
     out: tuple[int, int]
     window: tuple[int, int]
@@ -41,7 +41,7 @@ class Call:
 
     @property
     def taps(self) -> int:
-        """Of a filter."""
+        """Taps of a filter."""
         return self.window[0] * self.window[1]
 
 

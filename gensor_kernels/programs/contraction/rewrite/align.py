@@ -1,5 +1,8 @@
-"""What contraction_aligned copies so that tensor copies can read it, and widens so that warpgroups can multiply it
-(contraction_aligned.cu)."""
+"""Copy operands that tensor copies cannot read: contraction_aligned, warpgroup products of the copies.
+
+A launch in front (operand_copies.cuh) copies operands into aligned lines, turns them where warpgroups need rows along
+k, and widens elements that are stored narrower than they are multiplied.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,23 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.programs.contraction.base import ContractionFamily
 from gensor_kernels.programs.contraction.build import stored_constants
-from gensor_kernels.programs.contraction.problem import extents
+from gensor_kernels.programs.contraction.problem import extents, is_product
+from gensor_kernels.programs.contraction.wgmma import store, tma
 from gensor_kernels.programs.contraction.wgmma.cost import KINDS, kind
+from gensor_kernels.programs.contraction.wgmma.family import ContractionWgmma
 
-from .copy_launch import CHUNK, Copy
+from . import copy_launch
+from .base import Constants, Rewritten
+from .copy_launch import CHUNK, Copy, CopyOperands
 
 if TYPE_CHECKING:
+    from gensor_kernels.operators.types.geometry import Geometry
     from gensor_kernels.operators.types.workload import Workload
 
-#: Instructions of a thread per store beside its loads, and those of widening: of the SASS.
+#: Instructions of a thread per store beside its loads, and for widening, from the SASS.
 ITEM_ISSUE, WIDENING_ISSUE = 75.0, 25.0
 
 
@@ -46,12 +56,12 @@ def widens(workload: Workload) -> bool:
 
 
 def sources(workload: Workload) -> dict[str, int | str]:
-    """Macros of the types that operands are stored in where these are not those of the copies."""
+    """Return the macros of operand types in memory where they differ from the copies' types."""
     return stored_constants(extents(workload), "SOURCE") if widens(workload) else {}
 
 
 def aligned(workload: Workload) -> Workload:
-    """The same product of the copies."""
+    """Return the product of the copies."""
     units, e = {copy.operand: copy.unit for copy in copies(workload)}, extents(workload)
     types = dict.fromkeys("ab", e.multiplied) if widens(workload) else {}
     return replace(
@@ -60,3 +70,34 @@ def aligned(workload: Workload) -> Workload:
         layout=tuple((name, units.get(name, layout)) for name, layout in workload.layout),
         alignment=tuple((name, CHUNK if name in units else given) for name, given in workload.alignment),
     )
+
+
+class Align(CopyOperands):
+    """Copies in front of warpgroup products."""
+
+    def __init__(self) -> None:
+        super().__init__("contraction_align", copies)
+
+    def rewritten(self, workload: Workload) -> Workload:
+        """Return the product of the copies."""
+        return aligned(workload)
+
+    def refusal(self, workload: Workload, arch: Arch, main: ContractionFamily) -> str | None:
+        """Serve products with an operand that tensor copies cannot read."""
+        if not is_product(workload) or extents(workload).window:
+            return f"{workload.operator} is no product of matrices"
+        if not copies(workload):
+            return "tensor copies read its operands where they are"
+        return main.serves(aligned(workload), arch) or copy_launch.too_large(copies(workload), workload)
+
+    def reads(self, workload: Workload, geometry: Geometry) -> bool:
+        """Read operands that are copied wherever they lie, and others as contraction_wgmma reads them."""
+        copied = {copy.operand for copy in copies(workload)}
+        return store.writes(workload, geometry) and tma.reads(aligned(workload), geometry, copied)
+
+    def constants(self, found: Constants, workload: Workload) -> Constants:
+        """Add the macros of the copying launch, and the types of operands that it widens."""
+        return super().constants(found, workload) | sources(workload)
+
+
+ALIGNED = Rewritten(Align(), ContractionWgmma("contraction_aligned", only_products=True), abi=4)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from gensor_kernels.machine.arch import Arch
+from gensor_kernels.programs.contraction.base import ContractionFamily
 from gensor_kernels.programs.contraction.build import workspace_bytes
 from gensor_kernels.programs.contraction.problem import Extents, extents
 from gensor_kernels.programs.core.family import Launch
 from gensor_kernels.programs.core.launch_cost import cost_of_front
+
+from .base import Constants, Rewrite
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
@@ -62,11 +65,11 @@ class Copy(NamedTuple):
         return -(-length * self.element // self.whole) * (self.whole // CHUNK) * count
 
     def bytes(self, e: Extents) -> int:
-        """Of the copy."""
+        """Bytes of the copy."""
         return self.entries(e) * self.parts * self.chunks(e) * CHUNK
 
     def warp_issue(self, e: Extents) -> float:
-        """Instructions of its warps."""
+        """Return the instructions of its warps."""
         loads = CHUNK / self.element * self._width / self.piece
         return self.entries(e) * self.chunks(e) / 32 * (self.issue + LOAD_ISSUE * loads)
 
@@ -103,7 +106,7 @@ def launch(entry: str, copies: Sequence[Copy], workload: Workload) -> Launch:
 
 
 def offsets(copies: Sequence[Copy], program: Program, workload: Workload) -> tuple[dict[str, int], int]:
-    """Where in the workspace the copies lie, behind a split's partial sums, by operand; and its bytes."""
+    """Return the copies' offsets in the workspace by operand, behind a split's partial sums, and its size in bytes."""
     e, end, found = extents(workload), workspace_bytes(program, workload), {}
     for copy in copies:
         found[copy.operand] = end
@@ -130,5 +133,35 @@ def cost(copies: Sequence[Copy], workload: Workload, arch: Arch) -> tuple[float,
 
 
 def branches(copies: Sequence[Copy]) -> frozenset[str]:
-    """Of the copying launch."""
+    """Return the coverage names of the copying launch."""
     return frozenset({f"copied_{copy.operand}" for copy in copies} | {"nothing_to_copy"})
+
+
+class CopyOperands(Rewrite):
+    """Copies of operands in front of a product that reads them by tensor copies.
+
+    ``entry`` is the kernel that makes the ``copies``.
+    """
+
+    def __init__(self, entry: str, copies: Callable[[Workload], tuple[Copy, ...]]) -> None:
+        self._entry, self._copies = entry, copies
+
+    def cost(self, workload: Workload, arch: Arch) -> tuple[float, float]:
+        """Return the cost of the copies."""
+        return cost(self._copies(workload), workload, arch)
+
+    def constants(self, found: Constants, workload: Workload) -> Constants:
+        """Add the macros of the copying launch."""
+        return found | constants(self._copies(workload))
+
+    def launches(self, found: Sequence[Launch], program: Program, workload: Workload) -> tuple[Launch, ...]:
+        """Put the copying launch in front of the product."""
+        return in_front(self._entry, self._copies(workload), program, workload, found)
+
+    def workspace(self, found: int, program: Program, workload: Workload) -> int:
+        """Add the copies."""
+        return offsets(self._copies(workload), program, workload)[1]
+
+    def branches(self, program: Program, workload: Workload, main: ContractionFamily) -> frozenset[str]:
+        """Return the coverage names of the product and of the copies."""
+        return main.branches(program, workload) | branches(self._copies(workload))

@@ -1,10 +1,13 @@
-"""What a float64 product of slices is to contraction_mma: one of int8 with many times the k, and a launch in front.
+"""Cut float64 operands into 8-bit slices (Ozaki's scheme): contraction_sliced, their products on integer tensor cores.
 
-slices.cuh and sliced_math.cuh have the scheme; a pass through k is made for every pair of slices.
+slices.cuh and sliced_math.cuh have the scheme.  A launch in front writes the slices; the main loop passes through k
+once for every pair of slices, so that to contraction_mma the product is an int8 one of many times the k.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -13,14 +16,36 @@ import numpy as np
 from gensor_kernels.machine.arch import SLICE_PRODUCTS, Arch
 from gensor_kernels.machine.roofline import DRAM_EFFICIENCY, SUBCORES
 from gensor_kernels.operators.tolerance.sliced import SLICES
+from gensor_kernels.programs.contraction.base import ContractionFamily
+from gensor_kernels.programs.contraction.cases import contraction_cases
+from gensor_kernels.programs.contraction.mma.family import ContractionMma
+from gensor_kernels.programs.contraction.mma.instructions import instructions
+from gensor_kernels.programs.contraction.mma.split_float import AGAIN
+from gensor_kernels.programs.contraction.problem import is_product
+from gensor_kernels.programs.core.cases import USUAL, Case
+from gensor_kernels.programs.core.family import Columns, Coordinate, Launch
 from gensor_kernels.programs.core.launch_cost import fixed_us
+from gensor_kernels.programs.core.program import Program
+
+from .base import Constants, Rewrite, Rewritten
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
 
+#: Coordinates of contraction_mma that have one value here.
+FIXED = {"split_k": 1, "copy": 1, "vector_a": 16, "vector_b": 16, "swizzle": 1, "instruction": 3}
+#: Macros of contraction_mma.cu that contraction_sliced.cu does not have.
+WITHOUT = (
+    *("IN_TYPE", "ACC_TYPE", "SPLIT", "MATH_TF32", "SWIZZLE", "INSTRUCTION", "ASYNC"),
+    *(f"{operand}_{what}" for operand in "AB" for what in ("LAYOUT", "UNIT", "WINDOW", "VECTOR")),
+)
+#: Bytes in which warps tell whether slices suffice.
+VOTES = 128
+#: Elements of the case whose slices do not suffice differ by up to two to twice this.
+SPREAD = 300
 #: The math mode that allows it.
 MATH = "ozaki"
-#: What slices.cuh writes of an element: its digits, and its leading bits.
+#: Bytes that slices.cuh writes per element: its digits, and its leading bits.
 WRITTEN_SLICES = SLICES + 1
 #: Longest sums: SLICES products of digits of at most 64 each are added in 32 bits.
 MOST_K = (2**31 - 1) // (SLICES * 64 * 64)
@@ -73,3 +98,69 @@ def microseconds(workload: Workload, arch: Arch) -> float:
     issue = elements / 32 * SLICE_ISSUE / (SUBCORES * clocks)
     doubles = float(z["batch"]) * z["m"] * z["n"] * DOUBLES_PER_OUTPUT / (arch.rate("fma_f64") * clocks)
     return float(np.maximum(moved, issue)) + doubles + fixed_us(arch)
+
+
+class Slice(Rewrite):
+    """Slicing in front of integer products, where a caller allows it."""
+
+    def rewritten(self, workload: Workload) -> Workload:
+        """Return the product of slices."""
+        return sliced(workload)
+
+    def refusal(self, workload: Workload, arch: Arch, main: ContractionFamily) -> str | None:
+        """Serve float64 products that may be computed in slices, on parts where that is faster."""
+        if workload.operator != "matmul" or workload.math != MATH:
+            return f"{workload.operator} with math {workload.math!r} is no product that may be cut into slices"
+        if workload.size["k"] > MOST_K:
+            return f"sums of more than {MOST_K} products of slices leave 32 bits"
+        if not instructions("s8", arch) or "mma_m16n8k32_s8" not in arch.features:
+            return f"{arch.name} has no mma_m16n8k32_s8"
+        if arch.rate("mma_s8") / SLICE_PRODUCTS <= max(arch.rate("mma_f64"), arch.rate("fma_f64")):
+            return f"{arch.name} multiplies float64 itself faster"
+        return None if is_product(workload) else "no matrix product"
+
+    def cost(self, workload: Workload, arch: Arch) -> tuple[float, float]:
+        """Return the cost of slicing and of the double arithmetic; no slices are counted as kept in the L2."""
+        return microseconds(workload, arch), 0.0
+
+    def coordinates(self, found: tuple[Coordinate, ...], workload: Workload) -> tuple[Coordinate, ...]:
+        """Copy slices 16 bytes at a time, and do not split k."""
+        return tuple(each._replace(values=(FIXED[each.name],)) if each.name in FIXED else each for each in found)
+
+    def defaults(self, found: dict[str, np.ndarray], columns: Columns) -> dict[str, np.ndarray]:
+        """Set the coordinates that have one value."""
+        like = np.ones_like(columns["block_m"])
+        return found | {name: value * like for name, value in FIXED.items() if name in found}
+
+    def constants(self, found: Constants, workload: Workload) -> Constants:
+        """Leave out the macros that contraction_sliced.cu does not have."""
+        return {name: value for name, value in found.items() if name not in WITHOUT}
+
+    def launches(self, found: Sequence[Launch], program: Program, workload: Workload) -> tuple[Launch, ...]:
+        """Put slicing in front of the product."""
+        (main,) = found
+        first = Launch("contraction_slice", -(-lines(workload) // LINES_PER_BLOCK), SLICE_THREADS, 0)
+        return first, replace(main, dependent=True)
+
+    def workspace(self, found: int, program: Program, workload: Workload) -> int:
+        """Return the bytes of slices and exponents."""
+        return workspace(workload)
+
+    def cases(
+        self, program: Program, workload: Workload, epilogue: tuple[str, ...], main: ContractionFamily
+    ) -> list[Case]:
+        """Return short products, and a tile with exponents so far apart that slices do not suffice.
+
+        Few k-iterations are enough, since passes through k follow each other.
+        """
+        found = contraction_cases(workload, main.tile(program) | {"stages": -1}, epilogue)
+        corner = next(case for case in found if case.name == "corner")
+        suffice = [replace(case, needless=frozenset({AGAIN})) for case in found]
+        return [*suffice, replace(corner, name="wide exponents", spread=SPREAD, schedule=USUAL)]
+
+    def branches(self, program: Program, workload: Workload, main: ContractionFamily) -> frozenset[str]:
+        """Return the coverage names of product and slicing, and of tiles whose slices do not suffice."""
+        return main.branches(program, workload) - {"steady", "drain"} | {"slice", AGAIN}
+
+
+SLICED = Rewritten(Slice(), ContractionMma("contraction_sliced", streams=False, extra_shared=VOTES), abi=3)

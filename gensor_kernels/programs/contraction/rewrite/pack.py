@@ -1,23 +1,54 @@
-"""The launch that packs a convolution's channels (packed_operands.cuh): sizes, grid, bytes and time."""
+"""Pack the channels of a convolution behind each other: contraction_packed and contraction_packed_wgmma.
+
+A launch in front (packed_operands.cuh) pads the channels of image and filters to whole accesses, channels last, so that
+the main loop can read them 16 bytes at a time, or by tensor copies.  The main loop computes the convolution of the
+packed operands (operators/windows/conv_packed.py).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.dtypes import facts
-from gensor_kernels.operators.windows.conv_packed import WIDE, filters_aligned, packed
+from gensor_kernels.operators.windows.conv import OPERATORS as CONVOLUTIONS
+from gensor_kernels.operators.windows.conv_packed import (
+    NARROWEST,
+    WIDE,
+    filters_aligned,
+    packed,
+    padded_channels,
+    widely_packed,
+)
 from gensor_kernels.operators.windows.conv_product import output_size
+from gensor_kernels.programs.contraction.base import ContractionFamily
+from gensor_kernels.programs.contraction.build import workspace_bytes
+from gensor_kernels.programs.contraction.mma import split_float
+from gensor_kernels.programs.contraction.mma.family import ContractionMma
+from gensor_kernels.programs.contraction.mma.instructions import kind
+from gensor_kernels.programs.contraction.problem import extents
+from gensor_kernels.programs.contraction.thin_filters import SMALL, THIN, one_tap
+from gensor_kernels.programs.contraction.wgmma import implicit_gemm, store
+from gensor_kernels.programs.contraction.wgmma.family import ContractionWgmma
+from gensor_kernels.programs.core.cases import Case
+from gensor_kernels.programs.core.family import Launch
 from gensor_kernels.programs.core.launch_cost import cost_of_front
+from gensor_kernels.programs.core.program import Program
+
+from .base import Constants, Rewrite, Rewritten
 
 if TYPE_CHECKING:
+    from gensor_kernels.operators.types.geometry import Geometry
     from gensor_kernels.operators.types.workload import Workload
 
 #: Threads of a block, and accesses of a block.
 PACK_THREADS, PACK_ACCESSES = 256, 1024
 SECTOR = 32
-#: Instructions of a thread beside its loads, and those that each load of an element comes with: of the SASS.
+#: Instructions of a thread beside its loads, and instructions per load of an element, from the SASS.
 ITEM_ISSUE, LOAD_ISSUE = 95.0, 4.5
 #: Accesses of a plane, and of a group's filters, are counted in 32 bits.
 MOST_ACCESSES = 2**31
@@ -26,7 +57,8 @@ MOST_ACCESSES = 2**31
 class Packing(NamedTuple):
     """``planes`` images of ``pixels`` and ``groups`` of ``lines`` (filters and taps): ``line`` bytes each when packed,
     ``source`` bytes before; elements have ``size`` bytes. ``fetched`` are the bytes of the image that come from DRAM.
-    Filters ``stay`` where they are in kernels of the Workload's own class; those of a less aligned one pack them."""
+    Filters ``stay`` where they are in kernels of the Workload's own class; kernels of a less aligned class pack
+    them."""
 
     planes: int
     pixels: int
@@ -69,7 +101,7 @@ def packing(workload: Workload) -> Packing:
 
 def _fetched(workload: Workload, size: int) -> int:
     """Bytes of the image that packing reads: rows and columns of the padding are nowhere, and of columns that outputs
-    skip, those in a sector with others come along."""
+    skip, columns that share a sector with others come along."""
     z, dense = workload.size, workload.layouts["x"] == "nhwc"
     taken = []
     for side, taps, before in (("h", "r", "pad_top"), ("w", "s", "pad_left")):
@@ -119,3 +151,173 @@ def cost(workload: Workload, arch: Arch, *, always: bool = False) -> tuple[float
     access = min(max(p.line, p.size), WIDE)
     issue = written / access / 32 * (ITEM_ISSUE + LOAD_ISSUE * access / p.size)
     return cost_of_front(read, written, issue, arch)
+
+
+# ---- verification
+
+
+def packed_cases(cases: Sequence[Case], workload: Workload, vector: int) -> list[Case]:
+    """Return the cases of a packed product as cases of ``workload``'s class, a channel short of whole accesses in every
+    other one; for accesses of ``vector`` bytes, if narrow, as few channels as they are for (one short, where these
+    still take such an access); and filters of one tap along an axis, which stay where they are if they can."""
+    made = [_unpacked(case, workload, short=place % 2 == 0) for place, case in enumerate(cases)]
+    small = next(case for case in made if case.name == SMALL)
+    if vector < WIDE:
+        size = facts(workload.dtype["x"]).itemsize
+        whole = max(vector, NARROWEST) // size
+        few = next(c for c in range(max(whole - 1, 1), whole + 1) if padded_channels(c, size) == whole)
+        made.append(replace(small, name="few channels", workload=_with_channels(small.workload, few)))
+    if not _transposed(workload):
+        made += one_tap(made)
+    if filters_aligned(workload):
+        made.append(replace(small, name="filters stay", workload=_one_tap(small.workload)))
+    return made
+
+
+def packed_branches(workload: Workload, *, stays: bool = True) -> frozenset[str]:
+    """Coverage names of the first launch; ``stays``: filters of one tap can stay where they are."""
+    thin = () if _transposed(workload) else THIN
+    stay = ("filters_stay",) if stays and filters_aligned(workload) else ()
+    return frozenset({"packed_image", "packed_filters", "no_channels", *thin, *stay})
+
+
+def _transposed(workload: Workload) -> bool:
+    return "output_padding_h" in workload.size
+
+
+def _unpacked(case: Case, workload: Workload, *, short: bool) -> Case:
+    z = case.workload.size
+    own = workload.with_sizes(**z).with_epilogue(case.workload.epilogue)
+    return replace(case, workload=_with_channels(own, max(z["c"] // z["groups"] - short, 0)))
+
+
+def _with_channels(workload: Workload, channels: int) -> Workload:
+    return workload.with_sizes(c=channels * workload.size["groups"])
+
+
+def _one_tap(workload: Workload) -> Workload:
+    """Return a Workload of the same outputs and about the same depth: one tap, and channels of whole accesses."""
+    z, whole = workload.size, WIDE // facts(workload.dtype["x"]).itemsize
+    depth = -(-(z["c"] // z["groups"] * z["r"] * z["s"]) // whole) * whole
+    sizes = {side: output_size(z, side, _transposed(workload)) for side in ("h", "w")}
+    sizes |= dict.fromkeys(("r", "s", "stride_h", "stride_w", "dilation_h", "dilation_w"), 1)
+    others = ("pad_top", "pad_bottom", "pad_left", "pad_right", "output_padding_h", "output_padding_w")
+    sizes |= {name: 0 for name in others if name in z}
+    return _with_channels(workload.with_sizes(**sizes), max(depth, whole))
+
+
+# ---- the families
+
+
+class Pack(Rewrite):
+    """Packing in front of a main loop that reads operands by ordinary accesses."""
+
+    #: widths that a group's channels with their padding allow
+    own = MappingProxyType(dict.fromkeys(("vector_a", "vector_b"), (4, 8, WIDE)))
+
+    def rewritten(self, workload: Workload) -> Workload:
+        """Return the convolution of the packed operands."""
+        return packed(workload)
+
+    def refusal(self, workload: Workload, arch: Arch, main: ContractionFamily) -> str | None:
+        """Serve convolutions whose channels cannot be read in whole accesses where they are."""
+        if workload.operator not in CONVOLUTIONS:
+            return f"{workload.operator} is no convolution"
+        align = workload.align
+        if workload.layouts["x"] == "nhwc" and min(align["x"], align["w"]) == WIDE:
+            return "its operands are read 16 bytes at a time where they are"
+        if kind(packed(workload)) == split_float.KIND or workload.is_complex:
+            return "no tensor-core products of packed operands of float32, or complex ones"
+        return main.serves(packed(workload), arch) or too_large(workload)
+
+    def cost(self, workload: Workload, arch: Arch) -> tuple[float, float]:
+        """Return the cost of packing the image, and filters that do not stay where they are."""
+        return cost(workload, arch)
+
+    def constants(self, found: Constants, workload: Workload) -> Constants:
+        """Add how operands lie before they are packed, and whether filters can stay."""
+        return found | {
+            "PACKED": extents(workload).order,
+            "FILTERS_LAST": int(workload.layouts["w"] == "rsck"),
+            "FILTERS_ALIGNED": int(filters_aligned(workload)),
+        }
+
+    def launches(self, found: Sequence[Launch], program: Program, workload: Workload) -> tuple[Launch, ...]:
+        """Put packing in front of the product."""
+        image, filters = ("a", "b") if extents(packed(workload)).window == "a" else ("b", "a")
+        blocks = grid(workload, program[f"vector_{image}"], program[f"vector_{filters}"])
+        main, *rest = found
+        return (Launch("contraction_pack", blocks, PACK_THREADS, 0), replace(main, dependent=True), *rest)
+
+    def workspace(self, found: int, program: Program, workload: Workload) -> int:
+        """Add the packed operands."""
+        return found + workspace(workload)
+
+    def cases(
+        self, program: Program, workload: Workload, epilogue: tuple[str, ...], main: ContractionFamily
+    ) -> list[Case]:
+        """See packed_cases."""
+        vector = max(program["vector_a"], program["vector_b"])
+        return packed_cases(main.cases(program, widely_packed(workload), epilogue), workload, vector)
+
+    def branches(self, program: Program, workload: Workload, main: ContractionFamily) -> frozenset[str]:
+        """Return the coverage names of the packed product and of packing."""
+        return main.branches(program, widely_packed(workload)) | packed_branches(workload)
+
+
+class PackForTensorCopies(Rewrite):
+    """Packing in front of a main loop that reads operands by tensor copies, which walk pixels as columns of B."""
+
+    def rewritten(self, workload: Workload) -> Workload:
+        """Return the convolution of the packed operands."""
+        return packed(workload)
+
+    def refusal(self, workload: Workload, arch: Arch, main: ContractionFamily) -> str | None:
+        """Serve convolutions with the channels of image and output first."""
+        if workload.operator not in CONVOLUTIONS or "output_padding_h" in workload.size:
+            return f"{workload.operator} is no convolution, or a transposed one"
+        if workload.layouts["x"] != "nchw" or extents(workload).window != "b":
+            return "channels of the image, or of the output, are innermost"
+        return main.serves(packed(workload), arch) or too_large(workload)
+
+    def reads(self, workload: Workload, geometry: Geometry) -> bool:
+        """Read operands wherever they lie, since they are packed; refuse results that tensor copies cannot store."""
+        return store.writes(workload, geometry) and implicit_gemm.unreadable(packed(workload), "b") is None
+
+    def cost(self, workload: Workload, arch: Arch) -> tuple[float, float]:
+        """Return the cost of packing both operands."""
+        return cost(workload, arch, always=True)
+
+    def constants(self, found: Constants, workload: Workload) -> Constants:
+        """Add how the image lies before it is packed."""
+        return found | {"PACKED": extents(workload).order}
+
+    def launches(self, found: Sequence[Launch], program: Program, workload: Workload) -> tuple[Launch, ...]:
+        """Put packing in front of the product, whose tensor maps describe the packed operands."""
+        image = workspace_bytes(program, workload)
+        places = {"a": image + image_bytes(workload), "b": image}
+        main, *rest = found
+        maps = tuple(replace(each, copied_at=places.get(each.operand)) for each in main.maps)
+        first = Launch("contraction_pack", grid(workload, WIDE, WIDE), PACK_THREADS, 0)
+        return (first, replace(main, maps=maps, dependent=True), *rest)
+
+    def workspace(self, found: int, program: Program, workload: Workload) -> int:
+        """Add the packed operands."""
+        return found + workspace(workload)
+
+    def cases(
+        self, program: Program, workload: Workload, epilogue: tuple[str, ...], main: ContractionFamily
+    ) -> list[Case]:
+        """See packed_cases."""
+        return packed_cases(main.cases(program, widely_packed(workload), epilogue), workload, WIDE)
+
+    def branches(self, program: Program, workload: Workload, main: ContractionFamily) -> frozenset[str]:
+        """Return the coverage names of the packed product and of packing."""
+        return main.branches(program, widely_packed(workload)) | packed_branches(workload, stays=False)
+
+
+#: Stream-K takes 26 to 40 registers in the SASS of four Programs: every share looks up anew where the flags are.
+PACKED = Rewritten(Pack(), ContractionMma("contraction_packed", stream_registers=32.0), abi=4)
+PACKED_WGMMA = Rewritten(
+    PackForTensorCopies(), ContractionWgmma("contraction_packed_wgmma", only_products=True, images="b"), abi=2
+)

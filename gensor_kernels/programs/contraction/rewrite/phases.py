@@ -1,75 +1,116 @@
-"""What families of transposed convolutions by phases share (phases.cuh).
+"""Compute strided transposed convolutions phase by phase: contraction_phased and contraction_phased_mma.
 
-To the main launch the workload is another one, an ordinary convolution whose groups are the phases
-(operators/windows/conv_phased.py): coordinates, legality, terms and constants are those of the family behind this class
-there. Sums pass through the workspace even where k is not split, and a second launch puts them in order.
+Outputs that the same taps reach are a phase (phases.cuh).  To the main loop all phases are one ordinary convolution
+whose groups are the phases (operators/windows/conv_phased.py).  Nothing runs in front: sums pass through the workspace
+even where k is not split, and a second launch puts them in order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from math import lcm
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.operators.windows.conv_phased import NAME, axis, phased, phases
-from gensor_kernels.programs.contraction.base import GRID_NAMES, ContractionFamily
+from gensor_kernels.operators.types.dtypes import facts
+from gensor_kernels.operators.windows.conv_phased import NAME, axis, least_depth, phased, phases
+from gensor_kernels.operators.windows.conv_product import output_size
+from gensor_kernels.programs.contraction import column
+from gensor_kernels.programs.contraction.base import ContractionFamily
 from gensor_kernels.programs.contraction.build import WORKSPACE_GROUP, reduce_launch
+from gensor_kernels.programs.contraction.cases import contraction_cases
 from gensor_kernels.programs.contraction.implicit_gemm import MASKED, MOST_TAPS
+from gensor_kernels.programs.contraction.mma import split_float
+from gensor_kernels.programs.contraction.mma.family import ContractionMma
+from gensor_kernels.programs.contraction.mma.instructions import kind
 from gensor_kernels.programs.contraction.problem import extents
+from gensor_kernels.programs.contraction.simt.family import ContractionSimt
 from gensor_kernels.programs.contraction.split_k import reduction
 from gensor_kernels.programs.contraction.stream_k import NAME as STREAM
 from gensor_kernels.programs.core.cases import Case
+from gensor_kernels.programs.core.columns import Column
 from gensor_kernels.programs.core.family import Columns, Coordinate, Launch, Part, Values
 from gensor_kernels.programs.core.program import Program
 
-from .base import OfRewritten
-from .phase_cases import phased_branches, phased_cases
+from .base import Constants, Rewrite, Rewritten
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
 
-#: the place of the steps of k among the coordinates
-STEPS = GRID_NAMES.index("block_k")
 #: Registers of a thread for its phase and for where it is in the filter: of the SASS of 32 Programs, -30 to 40.
 REGISTERS = 10.0
-#: Most that a starter is estimated to need: beyond, the estimate is too close to what a thread can have.
+#: Most registers that a starter is estimated to need: beyond, the estimate is too close to what a thread can have.
 STARTER_REGISTERS = 240.0
+#: the small case of which others are made
+SMALL = "batch"
+#: Where phases have one tap or none; where taps skip pixels, or meet one at every other output only; and where a phase
+#: has taps but no output.
+ONES = {name: 1 for name in ("stride_h", "stride_w", "dilation_h", "dilation_w")}
+NONE = {f"pad_{end}": 0 for end in ("top", "bottom", "left", "right")} | {"output_padding_h": 0, "output_padding_w": 0}
+FURTHER: dict[str, dict[str, int]] = {
+    "taps apart": {"stride_h": 3, "stride_w": 3, "r": 2, "s": 2, "h": 2, "w": 3},
+    "dilated": {
+        **{"stride_h": 3, "dilation_h": 2, "r": 5, "h": 3, "pad_top": 4, "pad_bottom": 1, "output_padding_h": 1},
+        **{"stride_w": 2, "dilation_w": 2, "s": 2, "w": 4, "pad_right": 1},
+    },
+    "one row": {
+        **{"stride_h": 2, "r": 3, "h": 1, "pad_top": 1, "pad_bottom": 1},
+        **{"stride_w": 2, "s": 3, "w": 3, "pad_left": 3, "output_padding_w": 1},
+    },
+}
 
 
-class OfPhases(OfRewritten, ContractionFamily):
-    """Transposed convolutions of channels that are last, phase by phase, by the family behind this class."""
+class Phases(Rewrite):
+    """Phases of transposed convolutions with channels last, whose pixels are rows of the product.
+
+    ``fixed`` are coordinates that have one value only.
+    """
 
     #: steps of k, which are of one tap each
     own: Mapping[str, Collection[int]] = MappingProxyType({"block_k": (4, 8, 16, 32, 64, 128, 256)})
-    #: coordinates that have one value only
-    fixed: Mapping[str, int] = MappingProxyType({STREAM: 0})
+    starter_registers = STARTER_REGISTERS
 
-    def serves(self, workload: Workload, arch: Arch) -> str | None:
-        """Those whose pixels are rows, of whole steps of channels."""
+    def __init__(self, fixed: Mapping[str, int]) -> None:
+        self.fixed = fixed
+
+    def rewritten(self, workload: Workload) -> Workload:
+        """Return the convolution of all phases."""
+        return phased(workload)
+
+    def refusal(self, workload: Workload, arch: Arch, main: ContractionFamily) -> str | None:
+        """Serve transposed convolutions with channels last and steps of whole taps."""
         if workload.operator != NAME:
             return f"{workload.operator} is no transposed convolution"
         if (workload.layouts["x"], workload.layouts["y"]) != ("nhwc", "nhwk"):
             return "channels of the image and of the output are not innermost"
-        refusal = super().serves(phased(workload), arch)
-        if refusal is None and not OfPhases.coordinates(self, workload, arch)[STEPS].values:
+        refusal = main.serves(phased(workload), arch)
+        if refusal is None and not self._values("block_k", workload, arch, main):
             return "a step of k has channels of more than one tap"
         return refusal
 
-    def rewritten(self, workload: Workload) -> Workload:
-        """The convolution of all phases."""
-        return phased(workload)
+    def _values(self, name: str, workload: Workload, arch: Arch, main: ContractionFamily) -> tuple[int, ...]:
+        found = self.coordinates(main.coordinates(phased(workload), arch), workload)
+        return next(each.values for each in found if each.name == name)
 
-    def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
-        """Those of the main launch, with steps that divide the channels of a group, and taps that masks have bits for:
-        those of a phase."""
+    def cost(self, workload: Workload, arch: Arch) -> tuple[float, float]:
+        """Return no time, since no launch is in front, and the image's bytes that later phases find in the L2."""
+        e, count = extents(phased(workload)), phases(workload)
+        image = e.whole_a * e.batch / count
+        missing = min(max(image / (arch.l2_mb * 2**20) - 0.5, 0.0), 1.0)
+        return 0.0, (1 - missing) * image * (count - 1)
+
+    # ---- the space
+
+    def coordinates(self, found: tuple[Coordinate, ...], workload: Workload) -> tuple[Coordinate, ...]:
+        """Keep steps that divide the channels of a group, and masks that have bits for a phase's taps."""
         channels = workload.size["c"] // workload.size["groups"]
         few = sum(axis(workload.size, side).taps for side in "hw") <= MOST_TAPS
-        found = []
-        for each in super().coordinates(workload, arch):
+        made = []
+        for each in found:
             values = (self.fixed[each.name],) if each.name in self.fixed else each.values
             if each.name == "block_k":
                 values = tuple(value for value in values if channels % value == 0)
@@ -77,80 +118,141 @@ class OfPhases(OfRewritten, ContractionFamily):
                 values = tuple(value for value in values if value)
             if each.name == MASKED:
                 values = (0, 1) if few else (0,)
-            found.append(each._replace(values=values))
-        return tuple(found)
+            made.append(each._replace(values=values))
+        return tuple(made)
 
-    def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
-        """Those of the main launch; sums always pass through the workspace."""
+    def parts(self, found: tuple[Part, ...], workload: Workload, arch: Arch) -> tuple[Part, ...]:
+        """Pass sums through the workspace even where k is not split."""
         e = extents(phased(workload))
 
-        def splits(v: Values) -> dict[str, np.ndarray]:
+        def splits(v: Values) -> dict[Column, np.ndarray]:
             split = v["split_k"]
             written, after = reduction(split, e, arch, through=np.ones(len(split), bool))
-            return {"slabs": split * e.batch, "written": written, "after": after}
+            return {column.SLABS: split * e.batch, column.WRITTEN: written, column.AFTER: after}
 
-        found = (_of_phase(part) for part in super().parts(workload, arch) if part.names != ("split_k",))
-        return (*found, Part(("split_k",), splits))
+        return (*(_of_phase(part) for part in found if part.names != ("split_k",)), Part(("split_k",), splits))
 
-    def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
-        """Those of the main launch, of one block promised."""
-        return super().defaults(columns, workload, arch) | {"min_blocks": np.ones_like(columns["block_m"])}
-
-    def starts(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """Programs that do not spill."""
-        fits = self.registers(columns, workload, arch) <= STARTER_REGISTERS
-        return super().starts(columns, self.rewritten(workload), arch) & fits
-
-    def shared(self, program: Program) -> Program:
-        """The same Program with the run-time epilogue, and one block promised."""
-        return program.replace(epilogue_fixed=0, min_blocks=1)
-
-    def front(self, workload: Workload, arch: Arch) -> tuple[float, float]:
-        """No launch is in front; every phase reads the image, and finds it in the L2 behind the first one."""
-        e, count = extents(phased(workload)), phases(workload)
-        image = e.whole_a * e.batch / count
-        missing = min(max(image / (arch.l2_mb * 2**20) - 0.5, 0.0), 1.0)
-        return 0.0, (1 - missing) * image * (count - 1)
+    def defaults(self, found: dict[str, np.ndarray], columns: Columns) -> dict[str, np.ndarray]:
+        """Promise one block per multiprocessor to the compiler."""
+        return found | {"min_blocks": np.ones_like(columns["block_m"])}
 
     # ---- one Program
 
-    def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
-        """Macro bindings of the main launch."""
-        return super().constants(program, phased(workload)) | {"SPLIT": 1}
+    def constants(self, found: Constants, workload: Workload) -> Constants:
+        """Store sums as a split does."""
+        return found | {"SPLIT": 1}
 
-    def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
-        """The products, and what puts their sums in order."""
-        main = super().launches(program, phased(workload))[0]
+    def launches(self, found: Sequence[Launch], program: Program, workload: Workload) -> tuple[Launch, ...]:
+        """Put the launch that orders sums behind the product."""
         e = extents(workload)
         width = program["vector_c"] // e.bytes_c if e.unit["c"] != "s" else 1
-        return main, replace(reduce_launch(e, width), entry="contraction_interleave")
+        return found[0], replace(reduce_launch(e, width), entry="contraction_interleave")
 
-    def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
-        """Bytes of the sums of all phases; nothing needs to be zero."""
+    def workspace(self, found: int, program: Program, workload: Workload) -> int:
+        """Return the bytes of the sums of all phases."""
         e = extents(phased(workload))
         columns = -(-e.n // WORKSPACE_GROUP) * WORKSPACE_GROUP
-        return program["split_k"] * e.batch * e.m * columns * e.bytes_acc, False
+        return program["split_k"] * e.batch * e.m * columns * e.bytes_acc
+
+    def shared(self, found: Program) -> Program:
+        """Keep the promise of one block per multiprocessor."""
+        return found.replace(min_blocks=1)
 
     # ---- verification
 
-    def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
+    def cases(
+        self, program: Program, workload: Workload, epilogue: tuple[str, ...], main: ContractionFamily
+    ) -> list[Case]:
         """See phased_cases."""
-        return phased_cases(workload, self.tile(program), epilogue)
+        return main.with_own_cases(phased_cases(workload, main.tile(program), epilogue), program)
 
-    def branches(self, program: Program, workload: Workload) -> frozenset[str]:
-        """Those of the main launch, and of phases."""
-        found = super().branches(program, phased(workload)) - {"split_reduce", "edge_k"}
-        return found | phased_branches(workload, self.tile(program))
+    def branches(self, program: Program, workload: Workload, main: ContractionFamily) -> frozenset[str]:
+        """Return the coverage names of the main loop and of phases."""
+        found = main.branches(program, phased(workload)) - {"split_reduce", "edge_k"}
+        return found | phased_branches(workload, main.tile(program))
+
+
+class PhasesOnTensorCores(Phases):
+    """Phases whose filters are copied asynchronously, and whose float32 sums are split into bfloat16 parts."""
+
+    def refusal(self, workload: Workload, arch: Arch, main: ContractionFamily) -> str | None:
+        """Serve float32 only where the sums of every phase are long enough for its parts."""
+        refusal = super().refusal(workload, arch, main)
+        if refusal is None and not self._values("copy", workload, arch, main):
+            refusal = f"{arch.name} has no cp.async, or not of these filters, whose taps are no neighbours"
+        if refusal is None and kind(workload) == split_float.KIND:
+            refusal = split_float.refusal(replace(extents(phased(workload)), k=least_depth(workload)))
+        return refusal
+
+    def coordinates(self, found: tuple[Coordinate, ...], workload: Workload) -> tuple[Coordinate, ...]:
+        """Copy filters that are innermost by cp.async: through registers, lines behind a tap would be read."""
+        made = super().coordinates(found, workload)
+        if extents(phased(workload)).unit["b"] != "n":
+            return made
+        return tuple(
+            each._replace(values=tuple(value for value in each.values if value)) if each.name == "copy" else each
+            for each in made
+        )
+
+
+PHASED = Rewritten(Phases({STREAM: 0, "epilogue_staged": 0}), ContractionSimt("contraction_phased"), abi=2)
+PHASED_MMA = Rewritten(PhasesOnTensorCores({STREAM: 0}), ContractionMma("contraction_phased_mma", streams=False), abi=3)
 
 
 def _of_phase(part: Part) -> Part:
-    """A part of the main launch: sums are stored as those of a split, and threads hold more."""
+    """Return a part of the main loop, with sums stored as by a split and more registers per thread."""
 
-    def function(v: Values) -> Mapping[str, np.ndarray]:
+    def function(v: Values) -> Mapping[Column, np.ndarray]:
         stored = "split_k" in v and "epilogue_staged" in v
         outputs = dict(part.function({**v, "split_k": np.maximum(v["split_k"], 2)} if stored else v))
-        if "base_registers" in outputs:
-            outputs["base_registers"] = outputs["base_registers"] + REGISTERS
+        if column.BASE_REGISTERS in outputs:
+            outputs[column.BASE_REGISTERS] = outputs[column.BASE_REGISTERS] + REGISTERS
         return outputs
 
     return part._replace(function=function)
+
+
+def phased_cases(workload: Workload, tile: Mapping[str, int], epilogue: tuple[str, ...]) -> list[Case]:
+    """Return a convolution's cases as the largest phases of transposed convolutions, and further cases."""
+    made = []
+    for case in contraction_cases(phased(workload), tile, epilogue):
+        own = workload.with_sizes(**_sizes(case.workload, _step(workload, tile["k"])))
+        made.append(replace(case, workload=own.with_epilogue(case.workload.epilogue)))
+    small = next(case for case in made if case.name == SMALL)
+    channels = _step(workload, tile["k"]) * small.workload.size["groups"]
+    # Phases of one output per image, and a row more of them than a tile has.
+    further = {
+        **FURTHER,
+        "one output": {"n": tile["m"] + 1, "h": 1, "w": 1, "r": 2, "s": 2, "stride_h": 2, "stride_w": 2},
+    }
+    for name, sizes in further.items():
+        own = small.workload.with_sizes(**ONES | NONE | {"c": channels} | sizes)
+        made.append(replace(small, name=name, workload=own.with_epilogue(epilogue)))
+    return made
+
+
+def phased_branches(workload: Workload, tile: Mapping[str, int]) -> frozenset[str]:
+    """Return the coverage names beside the products'; a tap's steps may leave parts of k without a step."""
+    found = {"interleave", "next_line", "no_channels", "no_taps", "past_phase"}
+    steps, split = _step(workload, tile["k"]) // tile["k"], tile["split"]
+    return frozenset(found | ({"empty_part"} if -(-steps // split) * (split - 1) > steps else set()))
+
+
+def _step(workload: Workload, depth: int) -> int:
+    """Channels of a group: whole steps of k, and whole accesses of the class."""
+    align, size = workload.align, facts(workload.dtype["x"]).itemsize
+    return lcm(depth, align["x"] // size, 1 if workload.layouts["w"] == "rsck" else align["w"] // size)
+
+
+def _sizes(convolution: Workload, step: int) -> dict[str, int]:
+    """Phases of up to as many rows, columns, filters, taps and channels as this convolution of 3 x 3 taps has."""
+    z = convolution.size
+    channels = -(-(z["c"] // z["groups"]) // step) * step
+    sizes = {name: z[name] for name in ("n", "k_out", "groups")} | ONES | {"c": channels * z["groups"]}
+    sizes |= {"r": 5, "s": 5, "stride_h": 2, "stride_w": 2, "output_padding_h": 1, "output_padding_w": 0}
+    for side, before, after in (("h", "pad_top", "pad_bottom"), ("w", "pad_left", "pad_right")):
+        outputs = output_size(z, side, False)
+        sizes[side] = max(outputs - 1, 1)
+        around = 2 * sizes[side] + 3 + sizes[f"output_padding_{side}"] - (2 * outputs - 1)
+        sizes |= {before: around - around // 2, after: around // 2}
+    return sizes

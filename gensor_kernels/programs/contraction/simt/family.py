@@ -15,16 +15,9 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.types.storage import EIGHT_BIT_FLOATS
 from gensor_kernels.programs.contraction import base as shared
-from gensor_kernels.programs.contraction import (
-    complex as contraction_complex,
-)
-from gensor_kernels.programs.contraction import (
-    default_tiles,
-    stream_k,
-)
-from gensor_kernels.programs.contraction import (
-    prologue as contraction_prologue,
-)
+from gensor_kernels.programs.contraction import column, stream_k
+from gensor_kernels.programs.contraction import complex as contraction_complex
+from gensor_kernels.programs.contraction import prologue as contraction_prologue
 from gensor_kernels.programs.contraction.base import ContractionFamily
 from gensor_kernels.programs.contraction.build import class_constants, class_launches
 from gensor_kernels.programs.contraction.cost import Loop, settled, sized, window_issue, window_registers
@@ -36,8 +29,9 @@ from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Laun
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.core.tables import once
 
-from . import cost as parts
-from .operands import load_clocks, matrices, transposed
+from . import column as simt
+from . import cost, default_tiles
+from .cost import load_clocks, matrices, transposed
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
@@ -58,7 +52,6 @@ def _common_divisors() -> np.ndarray:
 class ContractionSimt(ContractionFamily):
     """Matrix products on the CUDA cores, with virtual threads."""
 
-    name = "contraction_simt"
     abi = 7
     source = "contraction_simt.cu"
     names = (
@@ -68,7 +61,12 @@ class ContractionSimt(ContractionFamily):
         *shared.EPILOGUE_NAMES,
         *(contraction_prologue.NAME, MASKED, stream_k.NAME),
     )
+    always = ("form",)
     starter_blocks = ((128, 128), (64, 64), (64, 128), (128, 64), (32, 32), (8, 128), (128, 8), (16, 64))
+
+    def __init__(self, name: str = "contraction_simt") -> None:
+        """Make the main loop of the kernel ``name``."""
+        self.name = name
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
         """Every matmul: any dtype, any strides."""
@@ -82,17 +80,17 @@ class ContractionSimt(ContractionFamily):
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Block tile and k step, shared tiles, thread tile (in groups: virtual threads), epilogue."""
         return (
-            *shared.grid_coordinates(workload, parts.BLOCKS, parts.BLOCKS, parts.STEPS),
+            *shared.grid_coordinates(workload, cost.BLOCKS, cost.BLOCKS, cost.STEPS),
             Coordinate("stages", (1, 2), 1, "stages", "shared buffers"),
             shared.vector_coordinate(workload, "a", 1),
             shared.vector_coordinate(workload, "b", 1),
             Coordinate("pad", (0, 1), 1, "layout", "transposed tiles: 1 padded rows, 0 swizzled columns"),
             contraction_complex.form(workload),
-            Coordinate("thread_m", parts.THREAD_TILES, 2, "tile", "rows of C per thread"),
-            Coordinate("thread_n", parts.THREAD_TILES, 2, "tile", "columns of C per thread"),
-            Coordinate("vthread_m", parts.VTHREADS, 2, "vthread", "strided groups of a thread's rows"),
-            Coordinate("vthread_n", parts.VTHREADS, 2, "vthread", "strided groups of a thread's columns"),
-            Coordinate("lanes_m", parts.LANES, 2, "layout", "threads of a warp along M"),
+            Coordinate("thread_m", cost.THREAD_TILES, 2, "tile", "rows of C per thread"),
+            Coordinate("thread_n", cost.THREAD_TILES, 2, "tile", "columns of C per thread"),
+            Coordinate("vthread_m", cost.VTHREADS, 2, "vthread", "strided groups of a thread's rows"),
+            Coordinate("vthread_n", cost.VTHREADS, 2, "vthread", "strided groups of a thread's columns"),
+            Coordinate("lanes_m", cost.LANES, 2, "layout", "threads of a warp along M"),
             *shared.epilogue_coordinates(workload),
             *contraction_prologue.inline_coordinate(extents(workload)),
             *masked_coordinate(workload),
@@ -100,26 +98,32 @@ class ContractionSimt(ContractionFamily):
         )
 
     def starts(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """Of complex types, Programs whose threads find registers: their sums are wide, and blocks spill easily."""
+        """For complex types, start from Programs whose threads find registers: wide sums spill easily."""
         if not extents(workload).is_complex:
             return super().starts(columns, workload, arch)
-        threads = columns["down"] * columns["across"]
+        threads = columns[column.DOWN] * columns[column.ACROSS]
         return self.registers(columns, workload, arch) * threads <= arch.regs_per_sm
 
     def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
-        """See simt_parts."""
-        return parts.parts(workload, arch)
+        """Return what contraction_simt tabulates (cost.py)."""
+        return cost.parts(workload, arch)
 
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """The rules of contraction_simt.cu, and at least one block per SM."""
+        """Apply the rules of contraction_simt.cu, and at least one block per SM."""
         e = extents(workload)
         fits = once(columns, "legal", e.is_plain, lambda: self._fits(columns, workload, arch))
-        return fits & (columns["fits_split"] > 0) & stream_k.legal(columns, arch)
+        return fits & (columns[column.FITS_SPLIT] > 0) & stream_k.legal(columns, arch)
 
     def _fits(self, c: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        warps = c["down"] * c["across"] * (1 / 32)
-        fits = c["fits_m"] * c["fits_n"] * c["fits_sums"] * c["fits_groups_a"] * c["fits_groups_b"]
-        ok = fits * c["fits_vector_a"] * c["fits_vector_b"] * c["fits_store"] > 0
+        warps = c[column.DOWN] * c[column.ACROSS] * (1 / 32)
+        fits = (
+            c[column.FITS["m"]]
+            * c[column.FITS["n"]]
+            * c[column.FITS_SUMS]
+            * c[simt.FITS_GROUPS["a"]]
+            * c[simt.FITS_GROUPS["b"]]
+        )
+        ok = fits * c[simt.FITS_VECTOR["a"]] * c[simt.FITS_VECTOR["b"]] * c[column.FITS_STORE] > 0
         for operand in ("a", "b"):
             inner, outer = self._loads(c, workload, operand, warps)
             ok &= inner * outer <= MOST_LOADS
@@ -131,7 +135,7 @@ class ContractionSimt(ContractionFamily):
         e = extents(workload)
         c = columns
         like = np.ones_like(c["block_m"])
-        m, n = np.searchsorted(parts.BLOCKS, c["block_m"]), np.searchsorted(parts.BLOCKS, c["block_n"])
+        m, n = np.searchsorted(cost.BLOCKS, c["block_m"]), np.searchsorted(cost.BLOCKS, c["block_n"])
         form = c["form"]
         tiles = np.zeros((5, len(like)), dtype=np.int32)
         for each in np.unique(form):
@@ -157,39 +161,40 @@ class ContractionSimt(ContractionFamily):
             MASKED: like,
         }
 
-    # ---- what depends on too many coordinates to be tabulated
+    # ---- numbers that depend on too many coordinates to be tabulated
 
     @staticmethod
     def _loads(c: Columns, workload: Workload, operand: str, warps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(INNER_LOADS, OUTER_LOADS) of an operand's TileShape: their product is a thread's loads of a step."""
-        per_line = c[f"per_line_{operand}"]
+        per_line = c[simt.PER_LINE[operand]]
         if transposed(workload, operand):
-            lanes = c[f"load_lanes_{operand}"]
+            lanes = c[simt.LOAD_LANES[operand]]
         else:
             place = per_line * _WARPS + np.minimum(warps, _WARPS - 1)
             lanes = np.maximum(_common_divisors().take(place.astype(np.intp), mode="clip"), 1.0)
-        return per_line / lanes, np.ceil(c[f"lines_{operand}"] * lanes / (warps * 32.0))
+        return per_line / lanes, np.ceil(c[simt.LINES[operand]] * lanes / (warps * 32.0))
 
     @staticmethod
     def _memory(c: Columns, workload: Workload) -> np.ndarray:
-        """Dynamic shared bytes of a block: the buffers, two slabs of a staged epilogue, or a tile of whole rows."""
-        slab = c["row_words"] * c["down"] * c["extent_n"]
-        memory = np.maximum(c["ring"], np.ceil(slab * (1 / 128)) * 256.0 * c["staged"])
-        return np.maximum(memory, c["tile"]) if extents(workload).norm else memory
+        """Return the dynamic shared bytes of a block: the buffers, two slabs of a staged epilogue, or a tile of whole
+        rows."""
+        slab = c[simt.ROW_WORDS] * c[column.DOWN] * c[simt.EXTENT["n"]]
+        memory = np.maximum(c[column.RING], np.ceil(slab * (1 / 128)) * 256.0 * c[simt.STAGED])
+        return np.maximum(memory, c[column.TILE]) if extents(workload).norm else memory
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """Accumulators, two fragments of each operand, the loads of a step under way, addresses."""
         c = columns
-        warps = np.maximum(c["down"] * c["across"] * (1 / 32), 1.0)
-        registers = c["base_registers"] + stream_k.registers(c)
+        warps = np.maximum(c[column.DOWN] * c[column.ACROSS] * (1 / 32), 1.0)
+        registers = c[column.BASE_REGISTERS] + stream_k.registers(c)
         for operand in ("a", "b"):
             registers = registers + self._held(c, workload, operand, *self._loads(c, workload, operand, warps))
         return registers
 
     @staticmethod
     def _held(c: Columns, workload: Workload, operand: str, inner: np.ndarray, outer: np.ndarray) -> np.ndarray:
-        """Registers of an operand's loads under way, and of what it takes to find them."""
-        held = inner * outer * c[f"load_words_{operand}"] * matrices(workload, operand)
+        """Return the registers of an operand's loads under way, and of their addresses."""
+        held = inner * outer * c[simt.LOAD_WORDS[operand]] * matrices(workload, operand)
         if operand == extents(workload).prepared:
             held = held + contraction_prologue.registers(c, workload, *_entries(workload, operand, inner, outer))
         if operand != extents(workload).window:
@@ -197,26 +202,26 @@ class ContractionSimt(ContractionFamily):
         return held + window_registers(*_entries(workload, operand, inner, outer), c[MASKED])
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
-        """See machine.roofline.Terms."""
+        """Return the terms of the roofline."""
         c, e = columns, extents(workload)
 
         def known() -> dict[str, Any]:
             return settled(c, e, arch, facts, self._loop(c, workload))
 
         terms = sized(c, e, arch, once(c, "terms", e.is_plain and facts is None, known))
-        return stream_k.streamed(terms, c, e, arch, c["outputs"] * terms.warps)
+        return stream_k.streamed(terms, c, e, arch, c[column.OUTPUTS] * terms.warps)
 
     def _loop(self, c: Columns, workload: Workload) -> Loop:
-        """What an iteration takes, and the end of a block."""
+        """Return the cost of an iteration, and of the end of a block."""
         e = extents(workload)
-        warps = c["down"] * c["across"] * (1 / 32)
-        issue = c["step_issue"] + (c["read_issue_a"] + c["read_issue_b"]) * c["steps"]
-        clocks = (c["read_clocks_a"] + c["read_clocks_b"]) * c["steps"]
-        registers = c["base_registers"] + stream_k.registers(c)
+        warps = c[column.DOWN] * c[column.ACROSS] * (1 / 32)
+        issue = c[column.STEP_ISSUE] + (c[column.READ_ISSUE["a"]] + c[column.READ_ISSUE["b"]]) * c[simt.STEPS]
+        clocks = (c[column.READ_CLOCKS["a"]] + c[column.READ_CLOCKS["b"]]) * c[simt.STEPS]
+        registers = c[column.BASE_REGISTERS] + stream_k.registers(c)
         for operand in ("a", "b"):
             inner, outer = self._loads(c, workload, operand, warps)
             loads = inner * outer * matrices(workload, operand)
-            issue = issue + loads * c[f"load_issue_{operand}"]
+            issue = issue + loads * c[simt.LOAD_ISSUE[operand]]
             clocks = clocks + loads * load_clocks(c, workload, operand)
             registers = registers + self._held(c, workload, operand, inner, outer)
             if operand == extents(workload).window:
@@ -224,21 +229,23 @@ class ContractionSimt(ContractionFamily):
             if operand == e.prepared:
                 issue = issue + contraction_prologue.issue(c, workload, *_entries(workload, operand, inner, outer))
         # A slab is written and read once, in words, with a barrier on either side.
-        moved = warps * c["outputs"] * c["slab_words"] * (extents(workload).bytes_acc * 2 / 128)
+        moved = warps * c[column.OUTPUTS] * c[simt.SLAB_WORDS] * (extents(workload).bytes_acc * 2 / 128)
         return Loop(
             warps=warps,
-            math=c["math"],
-            multiplies=c["multiplies"],
+            math=c[column.MATH],
+            multiplies=c[column.MULTIPLIES],
             issue=issue,
             wavefronts=clocks * warps,
-            chain=c["chain"],
+            chain=c[column.CHAIN],
             in_flight=1.0,
-            exposed=c["exposed"],
+            exposed=c[column.EXPOSED],
             registers=registers,
             memory=self._memory(c, workload),
-            outputs=c["outputs"],
-            touched=c["steps"] * 0.5,
-            staging=moved + c["row_rounds"] * c["staged"] * 50.0 + (c["row_clocks"] / warps if e.norm else 0.0),
+            outputs=c[column.OUTPUTS],
+            touched=c[simt.STEPS] * 0.5,
+            staging=moved
+            + c[simt.ROW_ROUNDS] * c[simt.STAGED] * 50.0
+            + (c[column.ROW_CLOCKS] / warps if e.norm else 0.0),
         )
 
     # ---- one Program
@@ -251,7 +258,7 @@ class ContractionSimt(ContractionFamily):
         return frozenset({opcode}), count
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
-        """Macro bindings of contraction_simt.cu."""
+        """Return the macro bindings of contraction_simt.cu."""
         names = ("thread_m", "thread_n", "vthread_m", "vthread_n", "lanes_m", "pad")
         own = contraction_complex.constants(program, extents(workload))
         own |= {"MASKED": 1} if dict(program.values).get(MASKED) else {}
@@ -261,10 +268,10 @@ class ContractionSimt(ContractionFamily):
         """The product, and for a split the reduction."""
         p = dict(program.values)
         down, across = p["block_m"] // p["thread_m"], p["block_n"] // p["thread_n"]
-        memory = max(int(parts.ring_bytes(p, workload)), int(tile_bytes(p, extents(workload))))
+        memory = max(int(cost.ring_bytes(p, workload)), int(tile_bytes(p, extents(workload))))
         if p["epilogue_staged"] == 1 and not in_workspace(program, extents(workload)):
             word = extents(workload).bytes_acc
-            slab = int(parts.store_rows(p["thread_m"], p["thread_n"], word)) * down * p["block_n"] * word
+            slab = int(cost.store_rows(p["thread_m"], p["thread_n"], word)) * down * p["block_n"] * word
             memory = max(memory, (slab + 127) // 128 * 256)
         return class_launches(program, workload, self.name, down * across, memory)
 

@@ -19,7 +19,7 @@ SHORT = 13
 
 
 def strip_branches(program: Program, workload: Workload) -> frozenset[str]:
-    """Coverage names that runs at verification sizes must count."""
+    """Return the coverage names that runs at verification sizes must count."""
     copies = {f"copies_of_{width}" for width in ACCESSES[:-1]}
     return frozenset(copies | {"single_elements", "bands", "runs", "cut", "next_tile", "other_filters"})
 
@@ -27,7 +27,7 @@ def strip_branches(program: Program, workload: Workload) -> frozenset[str]:
 def strip_cases(workload: Workload, program: Program, epilogue: tuple[str, ...]) -> list[Case]:
     """Rows of the output shorter and longer than a tile, more filters than a block has, several images; segments with
     and without a place in front, that fill their places and do not; images that can be copied in all widths, and
-    padding from none to more than the filter. ``epilogue`` is what the large cases run; a binary with a compile-time
+    padding from none to more than the filter. Large cases run ``epilogue``; a binary with a compile-time
     epilogue runs its own everywhere."""
     bare = workload.epilogue if epilogue == workload.epilogue else ()
     last = workload.layouts["x"] == "nhwc"
@@ -61,7 +61,7 @@ def _sized(
     long: int = 0,
     odd: int = 0,
 ) -> Workload:
-    """A convolution with the lines and octets of a Program. ``more``: filters behind those of a block; ``full``:
+    """A convolution with the lines and octets of a Program. ``more``: filters behind a block's own; ``full``:
     segments fill their places; ``long``: a row of the output is more than a tile; ``odd``: the image has an odd number
     of columns, else whole eights."""
     call, places = call_of(workload), program["octets"] * EIGHT

@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.programs.contraction.default_tiles import default_warp_tiles
+from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.contraction.mma.cost import MOST_WARP_OUTPUTS
+from gensor_kernels.programs.contraction.mma.default_tiles import default_warp_tiles
 from gensor_kernels.programs.contraction.mma.instructions import BARRIER, MMA_LATENCY, READ_LATENCY, instructions, kind
 from gensor_kernels.programs.contraction.patch.shape import stored_whole
 from gensor_kernels.programs.contraction.problem import extents
 from gensor_kernels.programs.contraction.split_k import reduction
 from gensor_kernels.programs.core.banks import wavefronts
+from gensor_kernels.programs.core.columns import Column
 from gensor_kernels.programs.core.family import Columns, Part, Values
 from gensor_kernels.programs.core.program import Program
 
+from . import column as strip
 from .cases import verified_bytes
 from .shape import EIGHT, ELEMENT, Call, call_of, filter_bytes, shape, sides
 
@@ -36,7 +39,7 @@ OTHER_REGISTERS = 62.0
 
 
 def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
-    """Everything contraction_strip tabulates."""
+    """Return everything that contraction_strip tabulates."""
     return (
         _bounds(workload, arch),
         _axis(workload, "m"),
@@ -48,19 +51,19 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
 
 
 def _bounds(workload: Workload, arch: Arch) -> Part:
-    """Blocks of a multiprocessor, and what every Program has: one output of every product."""
+    """Tabulate blocks of a multiprocessor, and columns that are the same for every Program: sums are not split."""
     e = extents(workload)
     written, after = reduction(np.ones(1), e, arch)
 
-    def function(v: Values) -> dict[str, np.ndarray]:
+    def function(v: Values) -> dict[Column, np.ndarray]:
         like = np.ones_like(v["min_blocks"], dtype=float)
         return {
-            "promised": v["min_blocks"],
-            "register_share": arch.regs_per_sm / 32 / 8 / v["min_blocks"],
-            "raster_rows": like,
-            "slabs": e.batch * like,
-            "written": written[0] * like,
-            "after": after[0] * like,
+            column.PROMISED: v["min_blocks"],
+            column.REGISTER_SHARE: arch.regs_per_sm / 32 / 8 / v["min_blocks"],
+            column.RASTER_ROWS: like,
+            column.SLABS: e.batch * like,
+            column.WRITTEN: written[0] * like,
+            column.AFTER: after[0] * like,
         }
 
     return Part(("min_blocks",), function)
@@ -71,7 +74,7 @@ def _axis(workload: Workload, axis: str) -> Part:
     call, e = call_of(workload), extents(workload)
     of_outputs = (axis == "m") == call.pixel_rows
 
-    def function(v: Values) -> dict[str, np.ndarray]:
+    def function(v: Values) -> dict[Column, np.ndarray]:
         block, warp = v[f"block_{axis}"], v[f"warp_{axis}"]
         if of_outputs:
             own = shape(call, block)
@@ -79,10 +82,10 @@ def _axis(workload: Workload, axis: str) -> Part:
         else:
             tiles = -(-call.filters // block)
         return {
-            f"warps_{axis}": np.maximum(block // warp, 1),
-            f"fits_{axis}": block % warp == 0,
-            f"tiles_{axis}": tiles,
-            f"held_{axis}": (e.m if axis == "m" else e.n) / tiles,
+            strip.WARPS[axis]: np.maximum(block // warp, 1),
+            column.FITS[axis]: block % warp == 0,
+            column.TILES[axis]: tiles,
+            column.HELD[axis]: (e.m if axis == "m" else e.n) / tiles,
         }
 
     return Part((f"block_{axis}", f"warp_{axis}"), function)
@@ -103,43 +106,43 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
     masked = min(2 / call.octets, 1.0)  # the first and the last octet of a segment
     moved = 2.0 / call.octets  # addresses of another line
 
-    def function(v: Values) -> dict[str, np.ndarray]:
+    def function(v: Values) -> dict[Column, np.ndarray]:
         wide, filters = sides(v, call, "warp")
         outputs = v["warp_m"] * v["warp_n"]
         math = outputs * clocks
         words, taps = wide / 4.0, filters / 16.0
         return {
-            "math": math,
-            "multiplies": outputs / 128,
-            "step_issue": words * (1 + masked) + wide / 8.0 * moved + taps + STEP_ISSUE,
-            "step_clocks": words * degree + taps * 4,
-            "chain": np.maximum(MMA_LATENCY - math, 0) + READ_LATENCY + BARRIER / call.steps,
-            "outputs": outputs,
-            "fits_warp": outputs <= MOST_WARP_OUTPUTS,
-            "base_registers": outputs / 32 + wide / 4 + filters / 4 + wide * WORD_REGISTERS + OTHER_REGISTERS,
+            column.MATH: math,
+            column.MULTIPLIES: outputs / 128,
+            column.STEP_ISSUE: words * (1 + masked) + wide / 8.0 * moved + taps + STEP_ISSUE,
+            strip.STEP_CLOCKS: words * degree + taps * 4,
+            column.CHAIN: np.maximum(MMA_LATENCY - math, 0) + READ_LATENCY + BARRIER / call.steps,
+            column.OUTPUTS: outputs,
+            column.FITS_WARP: outputs <= MOST_WARP_OUTPUTS,
+            column.BASE_REGISTERS: outputs / 32 + wide / 4 + filters / 4 + wide * WORD_REGISTERS + OTHER_REGISTERS,
         }
 
     return Part(("warp_m", "warp_n"), function)
 
 
 def _lines(workload: Workload) -> Part:
-    """What comes for a tile, what stays; shared bytes, those of verification too."""
+    """Tabulate the lines of a tile, the filters that stay, and shared bytes, those of verification included."""
     call, standing = call_of(workload), workload.with_epilogue(()).with_sizes(**dict.fromkeys(workload.size, 1))
 
-    def function(v: Values) -> dict[str, np.ndarray]:
+    def function(v: Values) -> dict[Column, np.ndarray]:
         outputs, filters = sides(v, call)
         own = shape(call, outputs)
         moved = np.minimum(own.pitch, call.image[1] * call.unit * ELEMENT)
         window = call.lines, call.octets, call.planes
         pairs = zip(v["block_m"].tolist(), v["block_n"].tolist(), strict=True)
         return {
-            "pieces": own.stage / call.access,
-            "tile_bytes": own.lines * moved,
-            "stage_bytes": own.stage,
-            "filters": filter_bytes(call.steps, filters),
-            "arrange": filters * -(-call.lines * call.octets * EIGHT // 32),
-            "chunks": filter_bytes(call.steps, filters) / 16,
-            "verified": np.array([verified(standing, *window, m, n) for m, n in pairs]),
+            strip.PIECES: own.stage / call.access,
+            strip.TILE_BYTES: own.lines * moved,
+            strip.STAGE_BYTES: own.stage,
+            strip.FILTERS: filter_bytes(call.steps, filters),
+            strip.ARRANGE: filters * -(-call.lines * call.octets * EIGHT // 32),
+            strip.CHUNKS: filter_bytes(call.steps, filters) / 16,
+            strip.VERIFIED: np.array([verified(standing, *window, m, n) for m, n in pairs]),
         }
 
     return Part(("block_m", "block_n"), function)
@@ -153,19 +156,19 @@ def verified(standing: Workload, lines: int, octets: int, planes: int, block_m: 
 
 
 def _stores(workload: Workload) -> Part:
-    """Lanes store what they hold; what is stored together belongs to one tile."""
+    """Tabulate stores: lanes store the outputs they hold; outputs that are stored together belong to one tile."""
     e, call = extents(workload), call_of(workload)
 
-    def function(v: Values) -> dict[str, np.ndarray]:
+    def function(v: Values) -> dict[Column, np.ndarray]:
         width = v["vector_c"]
         whole = whole_stores(v["warp_n"], width, e.bytes_c)
         if not call.pixel_rows:
             whole &= stored_whole(call, shape(call, v["block_n"]), width // e.bytes_c)  # type: ignore[arg-type]
         return {
-            "fits_store": whole,
-            "stores": e.bytes_c / (width * 32.0),
+            column.FITS_STORE: whole,
+            column.STORES: e.bytes_c / (width * 32.0),
             # Four lanes of each of 8 rows; where outputs are stored one by one along a row, 8 lanes of each of 4.
-            "store_lines": np.where((width == e.bytes_c) & (not call.pixel_rows), 4.0, 8.0),
+            column.STORE_LINES: np.where((width == e.bytes_c) & (not call.pixel_rows), 4.0, 8.0),
         }
 
     return Part(("warp_n", "vector_c", "block_n"), function)
@@ -174,7 +177,7 @@ def _stores(workload: Workload) -> Part:
 def copying(c: Columns, call: Call, warps: np.ndarray) -> np.ndarray:
     """Instructions of a warp for the lines of a tile."""
     each = PIECE_ISSUE + (PLANE_ISSUE if call.planes > 1 else 0.0)
-    return np.ceil(c["pieces"] / (warps * 32)) * each + TILE_ISSUE
+    return np.ceil(c[strip.PIECES] / (warps * 32)) * each + TILE_ISSUE
 
 
 def whole_stores(warp_n: np.ndarray, width: np.ndarray | int, size: int) -> np.ndarray:
@@ -184,8 +187,8 @@ def whole_stores(warp_n: np.ndarray, width: np.ndarray | int, size: int) -> np.n
 
 def arranging(c: Columns, warps: np.ndarray, arch: Arch) -> np.ndarray:
     """Clocks in which a block arranges its filters: rounds of loads, instructions."""
-    share = c["arrange"] / warps
-    issue = (share * FILTER_ISSUE + c["chunks"] / 32 / warps * CHUNK_ISSUE) * np.ceil(warps / 4)
+    share = c[strip.ARRANGE] / warps
+    issue = (share * FILTER_ISSUE + c[strip.CHUNKS] / 32 / warps * CHUNK_ISSUE) * np.ceil(warps / 4)
     return np.maximum(issue, np.ceil(share / AT_ONCE) * arch.l2_latency)
 
 

@@ -15,19 +15,22 @@ import numpy as np
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.types.geometry import Window
+from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.contraction.base import block_fits, vector_coordinate
-from gensor_kernels.programs.contraction.build import epilogue_codes
 from gensor_kernels.programs.contraction.cost import BLOCK_START, Loop, assemble
 from gensor_kernels.programs.contraction.mma.cost import BLOCKS
 from gensor_kernels.programs.contraction.mma.family import FLOAT_OUTPUTS
 from gensor_kernels.programs.contraction.mma.instructions import instructions, kind
 from gensor_kernels.programs.contraction.problem import extents
 from gensor_kernels.programs.core.cases import Case
-from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch, Part, macro_token
+from gensor_kernels.programs.core.columns import Column
+from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch, Part
+from gensor_kernels.programs.core.macros import epilogue_codes, macro_token
 from gensor_kernels.programs.core.params import Tiling
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.core.starters import completed
 
+from . import column as strip
 from . import cost as strip_cost
 from . import shape as shapes
 from .cases import strip_branches, strip_cases
@@ -80,9 +83,9 @@ class ContractionStrip(Family):
     def reads(self, workload: Workload, geometry: Geometry) -> bool:
         """Images whose lines have no gaps, forwards."""
         call, window = call_of(workload), Window.unpack(geometry.tail)
-        column = geometry.a.column if call.pixel_rows else geometry.b.column
+        step = geometry.a.column if call.pixel_rows else geometry.b.column
         dense = not call.last or call.channels == 1 or window.k_strides[2] == 1
-        return dense and column == call.unit
+        return dense and step == call.unit
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Block and warp tile, the window's lines, epilogue, blocks of a multiprocessor."""
@@ -103,15 +106,15 @@ class ContractionStrip(Family):
         )
 
     def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
-        """See strip_parts."""
+        """Return what contraction_strip tabulates (cost.py)."""
         return strip_cost.parts(workload, arch)
 
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """The rules of contraction_strip.cu; the problems it is verified on fit shared memory too."""
+        """Apply the rules of contraction_strip.cu; the problems it is verified on fit shared memory too."""
         c = columns
-        warps = c["warps_m"] * c["warps_n"]
-        ok = (c["fits_m"] * c["fits_n"] * c["fits_warp"] * c["fits_store"]) > 0
-        ok &= c["verified"] <= arch.smem_per_block
+        warps = c[strip.WARPS["m"]] * c[strip.WARPS["n"]]
+        ok = (c[column.FITS["m"]] * c[column.FITS["n"]] * c[column.FITS_WARP] * c[column.FITS_STORE]) > 0
+        ok &= c[strip.VERIFIED] <= arch.smem_per_block
         return ok & block_fits(c, arch, warps, self._memory(c))
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
@@ -123,47 +126,48 @@ class ContractionStrip(Family):
 
     @staticmethod
     def _memory(c: Columns) -> np.ndarray:
-        """Dynamic shared bytes of a block: filters, two tiles' lines."""
-        return c["filters"] + 2 * c["stage_bytes"]
+        """Return the dynamic shared bytes of a block: filters, two tiles' lines."""
+        return c[strip.FILTERS] + 2 * c[strip.STAGE_BYTES]
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """Accumulators, fragments and where they come from."""
-        return columns["base_registers"]
+        return columns[column.BASE_REGISTERS]
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
         """See machine.roofline.Terms; iterations are steps of 16 places, and a tile's copies are spread over them."""
         c, call = columns, call_of(workload)
-        warps, own = c["warps_m"] * c["warps_n"], 1.0 / call.steps
+        warps, own = c[strip.WARPS["m"]] * c[strip.WARPS["n"]], 1.0 / call.steps
         copied = strip_cost.copying(c, call, warps)
         loop = Loop(
             warps=warps,
-            math=c["math"],
-            multiplies=c["multiplies"],
-            issue=c["step_issue"],
-            wavefronts=c["step_clocks"] * warps + c["stage_bytes"] * (own / 128),
-            chain=c["chain"],
+            math=c[column.MATH],
+            multiplies=c[column.MULTIPLIES],
+            issue=c[column.STEP_ISSUE],
+            wavefronts=c[strip.STEP_CLOCKS] * warps + c[strip.STAGE_BYTES] * (own / 128),
+            chain=c[column.CHAIN],
             in_flight=float(call.steps),
             exposed=np.full_like(warps, 0.08),
             registers=self.registers(c, workload, arch),
             memory=self._memory(c),
-            outputs=c["outputs"],
+            outputs=c[column.OUTPUTS],
             touched=np.ones_like(warps),
             staging=np.zeros_like(warps),
             ahead=np.ones_like(warps),
         )
-        c = {**{name: c[name] for name in USED}, "iterations": call.steps + 0 * warps, **_nothing(warps)}
-        terms = assemble(c, extents(workload), arch, facts, loop)
-        terms.residents = np.minimum(terms.residents, c["promised"])
+        used: dict[str | Column, np.ndarray] = {name: c[name] for name in USED}
+        used |= {column.ITERATIONS: call.steps + 0 * warps, **{each: 0 * warps for each in column.STEP.values()}}
+        terms = assemble(used, extents(workload), arch, facts, loop)
+        terms.residents = np.minimum(terms.residents, c[column.PROMISED])
         terms.issue = terms.issue + copied * own
         # Filters are read once by every block, lines for every tile.
-        terms.l2_bytes = terms.l2_bytes + columns["tile_bytes"] * np.float32(own)
+        terms.l2_bytes = terms.l2_bytes + columns[strip.TILE_BYTES] * np.float32(own)
         terms.prologue = BLOCK_START + strip_cost.arranging(columns, warps, arch)
         return terms
 
     # ---- one Program
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
-        """Macro bindings of contraction_strip.cu."""
+        """Return the macro bindings of contraction_strip.cu."""
         e, call = extents(workload), call_of(workload)
         names = ("block_m", "block_n", "warp_m", "warp_n", "lines", "octets", "planes", "min_blocks")
         return {
@@ -188,10 +192,6 @@ class ContractionStrip(Family):
         tiles = call.images * int(own.bands * own.runs) * -(-call.filters // filters)
         return (Launch(self.name, tiles, 32 * warps, memory, per_sm=p["min_blocks"]),)
 
-    def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
-        """None."""
-        return 0, False
-
     def tile(self, program: Program) -> dict[str, int]:
         """Rows and columns of a block's tile."""
         return {"m": program["block_m"], "n": program["block_n"]}
@@ -201,44 +201,41 @@ class ContractionStrip(Family):
         return Tiling(1, 1, 1, max(geometry.sizes[2], 1), 1)
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
-        """See strip_cases."""
+        """Return the problems of cases.py."""
         return strip_cases(workload, program, epilogue)
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
-        """Coverage names that runs at verification sizes must count."""
+        """Return the coverage names that runs at verification sizes must count."""
         return strip_branches(program, workload)
 
     def widest(self, program: Program, workload: Workload) -> Program:
-        """The same Program with stores as wide as the alignment class of the output."""
+        """Return the Program with stores as wide as the alignment class of the output."""
         return program.replace(vector_c=extents(workload).align["c"])
 
     def shared(self, program: Program) -> Program:
-        """The same Program with the run-time epilogue; its launch bound says how many blocks walk."""
+        """Return the Program with the run-time epilogue; its launch bound, the number of walking blocks, stays."""
         return program.replace(epilogue_fixed=0)
 
     def main_loop(self, program: Program) -> Hashable:
-        """Every coordinate but those of the epilogue."""
+        """Return every coordinate except the epilogue."""
         return program.family, tuple(v for name, v in program.values if name not in EPILOGUE_NAMES)
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
-        """Those of a step, a warp tile in units of 16 x 8; of no opcode, since the innermost loop that has them is a
-        tile's, with its stores and copies of every width."""
+        """Return the instructions of a step, a warp tile in units of 16 x 8, and no opcode.
+
+        The innermost loop that multiplies is a tile's, with its stores and copies of every width.
+        """
         return frozenset(), program["warp_m"] * program["warp_n"] // (16 * 8)
 
     def starters(self, workload: Workload, arch: Arch) -> list[Program]:
-        """Default completions of some block tiles; all legal."""
+        """Return default completions of some block tiles; all legal."""
         rows = ("block_m", "block_n") if call_of(workload).pixel_rows else ("block_n", "block_m")
         wanted = [dict(zip(rows, each, strict=True)) | {"min_blocks": 2} for each in STARTERS]
         return completed(self, wanted, workload, arch, MOST_STARTING_REGISTERS)[:8]
 
 
-#: What contraction/cost.py asks of the columns.
+#: Columns that contraction/cost.py reads.
 USED = (
-    *("promised", "register_share", "raster_rows", "slabs", "written", "after", "stores", "store_lines"),
-    *("tiles_m", "tiles_n", "held_m", "held_n"),
+    *(column.PROMISED, column.REGISTER_SHARE, column.RASTER_ROWS, column.SLABS, column.WRITTEN, column.AFTER),
+    *(column.STORES, column.STORE_LINES, *column.TILES.values(), *column.HELD.values()),
 )
-
-
-def _nothing(like: np.ndarray) -> dict[str, np.ndarray]:
-    """Bytes of a step by rows and columns: lines belong to a whole tile."""
-    return {"step_a": 0 * like, "step_b": 0 * like}

@@ -1,4 +1,4 @@
-"""What a block of the strip family holds: outputs of a tile, the lines they read, bytes (strip_tile.cuh)."""
+"""Shape of a block of the strip family: outputs of a tile, lines that they read, bytes (strip_tile.cuh)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ACCESSES = (16, 8, 4, ELEMENT)
 @dataclass(frozen=True)
 class Call:
     """A convolution as blocks see it; pairs are along h and w. ``last``: channels of the image are innermost;
-    ``pixel_rows``: those of the output are, so that rows of C are outputs."""
+    ``pixel_rows``: channels of the output are innermost, so that rows of C are outputs."""
 
     images: int
     image: tuple[int, int]

@@ -8,8 +8,12 @@ from typing import Any
 import numpy as np
 
 from gensor_kernels.machine.roofline import Terms
+from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.contraction.problem import Extents
+from gensor_kernels.programs.core.columns import Column
 from gensor_kernels.programs.core.family import Columns, Coordinate, Part, Values
+
+from . import column as wgmma
 
 #: Blocks by themselves; pairs side by side along m, which share tiles of B; and along n, of A. Multiprocessors come in
 #: pairs themselves, so a pair of blocks finds room wherever two blocks do.
@@ -19,7 +23,7 @@ MEETINGS = 500.0
 
 
 def coordinate(e: Extents) -> Coordinate:
-    """How blocks are paired: no pair shares the tiles of two matrices, a gate's or those of different groups."""
+    """How blocks are paired: no pair shares tiles of two matrices, a gate's or different groups'."""
     values = (ALONE, ALONG_N) if e.gate or e.rows else CLUSTERS
     return Coordinate("cluster", values, 0, "raster", "1: pairs of blocks along m; 2: along n")
 
@@ -41,43 +45,43 @@ def tile(found: dict[str, int], v: Mapping[str, int]) -> dict[str, int]:
 
 
 def cluster_parts(e: Extents) -> tuple[Part, ...]:
-    """Tiles of whole clusters, and what these share."""
+    """Tabulate tiles of whole clusters, and shared requests."""
     return (
         _tiles(e.m, "m"),
         _tiles(e.n, "n"),
-        Part(("raster", "cluster"), lambda v: {"raster_rows": np.maximum(v["raster"], pair(v, "m"))}, fixed=True),
+        Part(("raster", "cluster"), lambda v: {column.RASTER_ROWS: np.maximum(v["raster"], pair(v, "m"))}, fixed=True),
         _shares(e),
     )
 
 
 def clustered(terms: Terms, c: Columns) -> Terms:
-    """The terms of Programs, some of which are clusters: what both blocks need still arrives at both."""
-    saved = (c["held_m"] * c["step_a"] + c["held_n"] * c["step_b"]) * c["saved"]
+    """The terms of Programs, some of which are clusters: tiles that both blocks need still arrive at both."""
+    saved = (c[column.HELD["m"]] * c[column.STEP["a"]] + c[column.HELD["n"]] * c[column.STEP["b"]]) * c[wgmma.SAVED]
     terms.arriving = terms.l2_bytes / (terms.l2_bytes - saved)
     terms.l2_bytes = terms.l2_bytes - saved
-    terms.epilogue = terms.epilogue + c["meetings"]
+    terms.epilogue = terms.epilogue + c[wgmma.MEETINGS]
     return terms
 
 
 def _tiles(extent: int, axis: str) -> Part:
-    """Tiles of the grid along an axis, those of whole clusters, and what one of them holds."""
+    """Tabulate tiles of the grid along an axis, in whole clusters, and the extent that a tile holds."""
 
-    def function(v: Values) -> dict[str, np.ndarray]:
+    def function(v: Values) -> dict[Column, np.ndarray]:
         blocks = pair(v, axis)
         tiles = -(-extent // (v[f"block_{axis}"] * blocks)) * blocks
-        return {f"tiles_{axis}": tiles, f"held_{axis}": extent / tiles}
+        return {column.TILES[axis]: tiles, column.HELD[axis]: extent / tiles}
 
     return Part((f"block_{axis}", "cluster"), function)
 
 
 def _shares(e: Extents) -> Part:
-    """The share of its requests that a block of a pair leaves to the other one: half those of an operand."""
+    """The share of its requests that a block of a pair leaves to the other block: half the requests of an operand."""
 
-    def function(v: Values) -> dict[str, np.ndarray]:
+    def function(v: Values) -> dict[Column, np.ndarray]:
         of_a, of_b = v["block_m"] * e.bytes_a, v["block_n"] * e.moved_b * e.matrices
         return {
-            "saved": 1 - (of_a / pair(v, "n") + of_b / pair(v, "m")) / (of_a + of_b),
-            "meetings": (v["cluster"] > 0) * MEETINGS,
+            wgmma.SAVED: 1 - (of_a / pair(v, "n") + of_b / pair(v, "m")) / (of_a + of_b),
+            wgmma.MEETINGS: (v["cluster"] > 0) * MEETINGS,
         }
 
     return Part(("block_m", "block_n", "cluster"), function)

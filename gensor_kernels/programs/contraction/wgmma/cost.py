@@ -1,4 +1,4 @@
-"""Tabulated parts of contraction_wgmma: registers that change hands, ring, products, stores (wgmma_*.cuh)."""
+"""Tabulated cost of contraction_wgmma: registers that change hands, ring, products (wgmma_*.cuh)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import numpy as np
 
 from gensor_kernels.machine.arch import BFLOAT16_PRODUCTS, Arch
 from gensor_kernels.operators.types.storage import EIGHT_BIT_FLOATS, PARTS
+from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.contraction.norm import norm_parts
 from gensor_kernels.programs.contraction.problem import Extents, extents
 from gensor_kernels.programs.contraction.split_k import shared_parts
+from gensor_kernels.programs.core.columns import Column
 from gensor_kernels.programs.core.family import Part, Values
 
+from . import column as wgmma
 from .cluster import cluster_parts
 from .implicit_gemm import taps
 from .store import copies, store_parts
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Kind(NamedTuple):
-    """How elements are multiplied: their bytes, the rate (Arch), the SASS opcode, what C may be.
+    """How elements are multiplied: their bytes, the rate (Arch), the SASS opcode, types of C.
 
     ``promoted``: short sums are added to float32 ones, one of a step, or, of elements in ``parts``, one more for every
     PRODUCT_BYTES of k.  ``products`` of parts stand for one.  ``summed``: the type of short sums that have few bits.
@@ -76,7 +79,8 @@ PERSISTENT = ONE_TILE, WALKING, IN_TURNS = (0, 1, 2)
 PRODUCT_ROWS, PRODUCT_BYTES, GROUP_THREADS, RING = 64, 32, 128, 1024
 #: Registers a multiplying thread needs beside its sums, and where it goes on to other tiles or fills boxes.
 OTHER_REGISTERS, WALKING_REGISTERS = 32, 64
-#: Registers ptxas wants beside the sums of one product, of those at entry: others need not have changed hands then.
+#: Registers ptxas wants beside the sums of one product, out of the registers at entry: registers need not have changed
+#: hands by then.
 PRODUCT_REGISTERS = 26
 #: Clocks of an iteration in which a lone warpgroup has nothing on its way: it waits for a buffer, then issues.
 TURN = 30.0
@@ -89,7 +93,7 @@ def entry_registers(consumers: Any, blocks: Any, arch: Arch) -> Any:
 
 
 def multiplying_registers(consumers: Any, blocks: Any, arch: Arch) -> Any:
-    """Those of a multiplying thread once the others have given theirs."""
+    """Registers of a multiplying thread once the others have given theirs."""
     entry = entry_registers(consumers, blocks, arch)
     given = np.where(consumers == 3, 32, 40)
     taken = np.minimum(240, (entry * (consumers + 1) - given) // consumers // 8 * 8)
@@ -112,19 +116,20 @@ def group_rows(v: Mapping[str, Any]) -> Any:
 
 
 def shared_bytes(ring: Any, slab: Any, persistent: Any) -> Any:
-    """Dynamic shared bytes of a block: mbarriers, the ring, and slabs in its place or, where blocks walk, behind it."""
+    """Return the dynamic shared bytes of a block: mbarriers, the ring, and slabs in its place or, where blocks walk,
+    behind it."""
     return RING + np.maximum(ring + (persistent > 0) * slab, slab)
 
 
 def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
-    """Everything contraction_wgmma tabulates."""
+    """Return everything that contraction_wgmma tabulates."""
     e, own = extents(workload), kind(workload)
     assert own is not None
     # The products of one step are on their way while the next are issued: their buffer is not free yet.
     held = 1.0 if own.promoted else 1.5
 
-    def stages(v: Values) -> dict[str, np.ndarray]:
-        return {"in_flight": np.maximum(v["stages"] - held, 0.5)}
+    def stages(v: Values) -> dict[Column, np.ndarray]:
+        return {column.IN_FLIGHT: np.maximum(v["stages"] - held, 0.5)}
 
     return (
         *shared_parts(e, arch, taps(workload)),
@@ -132,7 +137,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         _products(own, e, arch),
         Part(("block_m", "block_n", "consumers", "persistent"), _ends),
         _registers(own, e, arch),
-        Part(("block_m", "block_n", "block_k", "stages"), lambda v: {"ring": ring_bytes(v, e)}),
+        Part(("block_m", "block_n", "block_k", "stages"), lambda v: {column.RING: ring_bytes(v, e)}),
         Part(("stages",), stages),
         *store_parts(e),
         *norm_parts(e, arch),
@@ -140,10 +145,10 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
 
 
 def _products(kind: Kind, e: Extents, arch: Arch) -> Part:
-    """A block's iteration, seen as if its warps, those that request included, shared the work evenly."""
+    """A block's iteration, seen as if its warps, requesting warps included, shared the work evenly."""
     rate, depth = arch.rate(kind.rate), PRODUCT_BYTES // kind.element
 
-    def function(v: Values) -> dict[str, np.ndarray]:
+    def function(v: Values) -> dict[Column, np.ndarray]:
         groups = v["consumers"] + 1
         at_once = sharing(v)
         share = at_once / groups
@@ -160,38 +165,38 @@ def _products(kind: Kind, e: Extents, arch: Arch) -> Part:
         added = waited * columns / 2
         waits = kind.promoted * np.maximum(added + waited * TURN - math * (1 - 1 / v["consumers"]), 0)
         return {
-            "warps": 4 * groups,
-            "math": math / groups,
-            "multiplies": count * share,
+            column.WARPS: 4 * groups,
+            column.MATH: math / groups,
+            column.MULTIPLIES: count * share,
             # Counted in the SASS of hot loops.
-            "issue": (26 + 7 * count + added) * share,
-            "wavefronts": (read + written) / 128.0,
-            "chain": np.where(at_once == 1, TURN, 0.0) + waits,
-            "staging_rows": tiles * 1.0,
-            "k_steps": steps,
-            "fits_groups": v["block_m"] % (PRODUCT_ROWS * at_once) == 0,
+            column.ISSUE: (26 + 7 * count + added) * share,
+            wgmma.WAVEFRONTS: (read + written) / 128.0,
+            column.CHAIN: np.where(at_once == 1, TURN, 0.0) + waits,
+            column.STAGING_ROWS: tiles * 1.0,
+            column.K_STEPS: steps,
+            wgmma.FITS_GROUPS: v["block_m"] % (PRODUCT_ROWS * at_once) == 0,
         }
 
     return Part(("block_m", "block_n", "block_k", "consumers", "persistent"), function)
 
 
-def _ends(v: Values) -> dict[str, np.ndarray]:
+def _ends(v: Values) -> dict[Column, np.ndarray]:
     """How tiles begin and end. Those behind the first begin while the one before is multiplied, where blocks walk, and
     end while the next one is, where warpgroups take turns."""
     turns, walks, at_once = v["persistent"] == IN_TURNS, v["persistent"] > 0, sharing(v)
     return {
-        "storing": 4.0 * np.where(walks, at_once, v["consumers"] + 1),
-        "outputs": v["block_m"] * v["block_n"] / (4.0 * at_once),
-        "ahead": walks * 1.0,
-        "behind": np.where(turns, v["consumers"] - 1.0, 0.0),
-        "fits_turns": ~turns | (v["consumers"] > 1),
+        wgmma.STORING: 4.0 * np.where(walks, at_once, v["consumers"] + 1),
+        column.OUTPUTS: v["block_m"] * v["block_n"] / (4.0 * at_once),
+        wgmma.AHEAD: walks * 1.0,
+        wgmma.BEHIND: np.where(turns, v["consumers"] - 1.0, 0.0),
+        wgmma.FITS_TURNS: ~turns | (v["consumers"] > 1),
     }
 
 
 def _registers(kind: Kind, e: Extents, arch: Arch) -> Part:
-    """Registers at entry: what the sums need beyond those of a multiplying thread comes on top, as spills."""
+    """Tabulate registers at entry; registers that sums need beyond a multiplying thread's come on top, as spills."""
 
-    def function(v: Values) -> dict[str, np.ndarray]:
+    def function(v: Values) -> dict[Column, np.ndarray]:
         consumers, blocks = v["consumers"], np.maximum(v["min_blocks"], 1)
         tiles = np.maximum(group_rows(v), 1)
         columns = e.matrices * v["block_n"]
@@ -200,6 +205,6 @@ def _registers(kind: Kind, e: Extents, arch: Arch) -> Part:
         most = multiplying_registers(consumers, blocks, arch)
         entry = np.minimum(entry_registers(consumers, blocks, arch), arch.regs_per_thread)
         fits = (wanted <= most) & (columns // 2 + PRODUCT_REGISTERS <= entry)
-        return {"entry": entry + np.maximum(wanted - most, 0), "fits_sums": fits}
+        return {wgmma.ENTRY: entry + np.maximum(wanted - most, 0), column.FITS_SUMS: fits}
 
     return Part(("block_m", "block_n", "consumers", "min_blocks", "persistent", "epilogue_staged"), function)

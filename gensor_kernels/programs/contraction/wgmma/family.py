@@ -14,7 +14,7 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.programs.contraction import base as shared
-from gensor_kernels.programs.contraction import stream_k
+from gensor_kernels.programs.contraction import column, stream_k
 from gensor_kernels.programs.contraction.base import ContractionFamily
 from gensor_kernels.programs.contraction.build import common_constants, gate_constants, stored_constants
 from gensor_kernels.programs.contraction.cost import Loop, assemble, searching
@@ -23,19 +23,15 @@ from gensor_kernels.programs.contraction.problem import extents, is_product
 from gensor_kernels.programs.core.cases import Case
 from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Launch, Part
 from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.core.tensor_maps import operand_extents, readable
 
-from . import cluster as clusters
-from . import cost as parts
-from . import implicit_gemm as windows
-from . import launches as wgmma_launches
-from . import store as stores
-from . import stream_k as wgmma_stream_k
-from .launches import ROW_AXIS
+from . import cluster, cost, implicit_gemm, store, tma
+from . import column as wgmma
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
 
+#: Bytes of the flag with which a warp passes on its share of a tile that is streamed.
+FLAG_BYTES = 8
 #: The case of contraction_cases without any k.
 EMPTY = "empty k"
 
@@ -43,83 +39,81 @@ EMPTY = "empty k"
 class ContractionWgmma(ContractionFamily):
     """Matrix products of warpgroups."""
 
-    name = "contraction_wgmma"
     abi = 5
     source = "contraction_wgmma.cu"
     names = (*shared.GRID_NAMES, "cluster", "persistent", "stages", "consumers", *shared.EPILOGUE_NAMES, stream_k.NAME)
-    streams = True
-    gates = True
-    ragged = True  # groups of different rows
-    norms = True
-    image = "a"  # the operands that an image can be
     starter_blocks = ((128, 128), (128, 256), (64, 64), (256, 128), (64, 128), (128, 64), (192, 192), (64, 256))
 
+    def __init__(self, name: str = "contraction_wgmma", *, only_products: bool = False, images: str = "a") -> None:
+        """Make the main loop of the kernel ``name``.
+
+        ``only_products`` leaves out stream-K, gates, groups of different rows and norms.  ``images`` are the operands
+        that can be the image of a convolution.
+        """
+        self.name, self.only_products, self.images = name, only_products, images
+
     def serves(self, workload: Workload, arch: Arch) -> str | None:
-        """Products of plain matrices, and of images, that tensor copies can read, of the types in wgmma_parts.KINDS."""
+        """Products of plain matrices, and of images, that tensor copies can read, of the types in cost.KINDS."""
         if not is_product(workload):
             return f"{workload.operator} is no matrix product"
         e = extents(workload)
         if "wgmma" not in arch.features:
             return f"{arch.name} has no warpgroup products"
-        kind = parts.kind(workload)
+        kind = cost.kind(workload)
         if kind is None or e.dtype["c"] not in kind.outputs:
             math = "" if workload.math == "ieee" else f" with math {workload.math}"
             return f"no warpgroup product of {e.dtype['a']} and {e.dtype['b']} into {e.dtype['c']}{math}"
-        refused = (e.gate and not self.gates) or (e.rows and not self.ragged) or (e.norm and not self.norms) or e.scaled
-        if refused or (e.prologue and not e.window):
+        refused = self.only_products and (e.gate or e.rows or e.norm)
+        if refused or e.scaled or (e.prologue and not e.window):
             return f"no warpgroup product for {workload.operator}"
         for operand in "ab":
             if e.unit[operand] == "s" or e.align[operand] < 16:
                 return f"tensor copies read {operand} from addresses and rows that are multiples of 16 bytes only"
             if kind.k_contiguous and e.unit[operand] != "k":
                 return f"warpgroups multiply {e.dtype[operand]} from rows along k only, unlike those of {operand}"
-        return windows.unreadable(workload, self.image) if e.window else None
+        return implicit_gemm.unreadable(workload, self.images) if e.window else None
 
     def reads(self, workload: Workload, geometry: Geometry) -> bool:
         """Tensor copies go forward, and over one batch entry again and again, but not over one row."""
-        if extents(workload).window:
-            return stores.writes(workload, geometry) and windows.reads(workload, geometry)
-        e, sizes = extents(workload), operand_extents(geometry)
-        return stores.writes(workload, geometry) and all(
-            readable(where, sizes[operand], e.unit[operand] == ROW_AXIS[operand], e.bytes_a)
-            for operand, where in (("a", geometry.a), ("b", geometry.b))
-        )
+        reads = implicit_gemm.reads if extents(workload).window else tma.reads
+        return store.writes(workload, geometry) and reads(workload, geometry)
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Block tile, k step, who walks tiles, ring, warpgroups that multiply, epilogue."""
         e, kind = extents(workload), _kind(workload)
-        columns = [n for n in (parts.BLOCKS_N_ROWS if e.unit["b"] == "n" else parts.BLOCKS_N) if n * e.matrices <= 256]
-        steps = [size // kind.element for size in parts.STEP_BYTES[: 1 if kind.promoted else None]]
+        columns = [n for n in (cost.BLOCKS_N_ROWS if e.unit["b"] == "n" else cost.BLOCKS_N) if n * e.matrices <= 256]
+        steps = [size // kind.element for size in cost.STEP_BYTES[: 1 if kind.promoted else None]]
         route, *ends, bounds = shared.epilogue_coordinates(workload)
-        grid = shared.grid_coordinates(workload, parts.BLOCKS_M, columns, steps)
+        grid = shared.grid_coordinates(workload, cost.BLOCKS_M, columns, steps)
         return (
             *(c._replace(values=(1,)) if c.kind == "split" and e.gate else c for c in grid),
-            clusters.coordinate(e),
-            Coordinate("persistent", parts.PERSISTENT, 0, "raster", "1: blocks walk tiles; 2: warpgroups in turn"),
-            Coordinate("stages", parts.STAGES, 1, "stages", "shared buffers"),
-            Coordinate("consumers", parts.CONSUMERS, 2, "tile", "warpgroups that multiply"),
-            stores.route(route, e),
+            cluster.coordinate(e),
+            Coordinate("persistent", cost.PERSISTENT, 0, "raster", "1: blocks walk tiles; 2: warpgroups in turn"),
+            Coordinate("stages", cost.STAGES, 1, "stages", "shared buffers"),
+            Coordinate("consumers", cost.CONSUMERS, 2, "tile", "warpgroups that multiply"),
+            store.route(route, e),
             *ends,
             bounds._replace(values=(1, 2, 3)),  # registers change hands only under a bound
-            *(wgmma_stream_k.coordinate(e) if self.streams else ()),
+            # Steps of an image are those of taps, which streams do not count.
+            *(() if self.only_products or e.window else stream_k.coordinate(e)),
         )
 
     def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
-        """See wgmma_parts."""
-        return parts.parts(workload, arch)
+        """Return what contraction_wgmma tabulates (cost.py)."""
+        return cost.parts(workload, arch)
 
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """The rules of contraction_wgmma.cu."""
+        """Apply the rules of contraction_wgmma.cu."""
         c = columns
-        ok = (c["fits_groups"] * c["fits_turns"] * c["fits_sums"] * c["fits_store"]) > 0
-        return ok & wgmma_stream_k.legal(c, arch) & shared.common_legal(c, arch, c["warps"], self._memory(c))
+        ok = (c[wgmma.FITS_GROUPS] * c[wgmma.FITS_TURNS] * c[column.FITS_SUMS] * c[column.FITS_STORE]) > 0
+        return ok & _streams(c, arch) & shared.common_legal(c, arch, c[column.WARPS], self._memory(c))
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """As many stages as fit, up to five; 64 or 128 rows per warpgroup."""
         m, n = columns["block_m"], columns["block_n"]
         like = np.ones_like(m)
         one = {"stages": 1, "block_m": m, "block_n": n, "block_k": columns["block_k"]}
-        fitting = (arch.smem_per_block - parts.RING) // parts.ring_bytes(one, extents(workload))
+        fitting = (arch.smem_per_block - cost.RING) // cost.ring_bytes(one, extents(workload))
         return {
             "stages": np.clip(fitting, 2, 5),
             "consumers": np.where(m == 64, 1, np.where(m == 192, 3, 2)),
@@ -129,36 +123,36 @@ class ContractionWgmma(ContractionFamily):
 
     @staticmethod
     def _memory(c: Columns) -> np.ndarray:
-        """Dynamic shared bytes of a block."""
-        return parts.shared_bytes(c["ring"], c["slab"], c["persistent"])
+        """Return the dynamic shared bytes of a block."""
+        return cost.shared_bytes(c[column.RING], c[column.SLAB], c["persistent"])
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """What the launch gives every thread."""
-        return columns["entry"]
+        """Return the registers that the launch gives every thread."""
+        return columns[wgmma.ENTRY]
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
-        """See machine.roofline.Terms."""
+        """Return the terms of the roofline."""
         c = columns
         loop = Loop(
-            warps=c["warps"],
-            math=c["math"],
-            multiplies=c["multiplies"],
-            issue=c["issue"],
-            wavefronts=c["wavefronts"],
-            chain=c["chain"],
-            in_flight=c["in_flight"],
-            exposed=np.full_like(c["math"], 0.02),
-            registers=c["entry"],
+            warps=c[column.WARPS],
+            math=c[column.MATH],
+            multiplies=c[column.MULTIPLIES],
+            issue=c[column.ISSUE],
+            wavefronts=c[wgmma.WAVEFRONTS],
+            chain=c[column.CHAIN],
+            in_flight=c[column.IN_FLIGHT],
+            exposed=np.full_like(c[column.MATH], 0.02),
+            registers=c[wgmma.ENTRY],
             memory=self._memory(c),
-            outputs=c["outputs"],
-            touched=c["k_steps"],
-            staging=c["staging_rows"] * (60.0 + c["storing"] * c["staging_clocks"]),
-            storing=c["storing"],
-            ahead=c["ahead"],
-            behind=c["behind"],
+            outputs=c[column.OUTPUTS],
+            touched=c[column.K_STEPS],
+            staging=c[column.STAGING_ROWS] * (60.0 + c[wgmma.STORING] * c[column.STAGING_CLOCKS]),
+            storing=c[wgmma.STORING],
+            ahead=c[wgmma.AHEAD],
+            behind=c[wgmma.BEHIND],
         )
         e = extents(workload)
-        terms = clusters.clustered(assemble(c, e, arch, facts, loop), c)
+        terms = cluster.clustered(assemble(c, e, arch, facts, loop), c)
         if e.rows:  # a warp that walks finds every tile's group
             terms.epilogue = terms.epilogue + (c["persistent"] > 0) * np.float32(searching(e))
         return stream_k.streamed(terms, c, e, arch, c["block_m"] * np.float32(1) * c["block_n"])
@@ -167,69 +161,80 @@ class ContractionWgmma(ContractionFamily):
 
     def variants(self, workload: Workload) -> list[dict[str, int]]:
         """Starters walk tiles or not, in turn; some in pairs."""
-        walking = {"persistent": parts.WALKING}
-        return [{}, walking, {}, walking | {"cluster": clusters.ALONG_N}]
+        walking = {"persistent": cost.WALKING}
+        return [{}, walking, {}, walking | {"cluster": cluster.ALONG_N}]
 
     def widest(self, program: Program, workload: Workload) -> Program:
-        """The same, staged: the direct epilogue stores two outputs at a time, whatever vector_c says."""
-        route = stores.COPIED if stores.copies(dict(program.values)) else stores.STAGED
+        """Return the Program with the widest stores, staged: the direct epilogue stores two outputs at a time."""
+        route = store.COPIED if store.copies(dict(program.values)) else store.STAGED
         return program.replace(vector_c=extents(workload).align["c"], epilogue_staged=route)
 
     def shared(self, program: Program) -> Program:
-        """The same Program with the run-time epilogue; its launch bound is part of the main loop."""
+        """Return the Program with the run-time epilogue; its launch bound, part of the main loop, stays."""
         return program.replace(epilogue_fixed=0)
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
-        """Those of every contraction, a buffer that is filled again, a block's second tile, and another group's."""
-        walking = {"next_tile", "another_group"} if program["persistent"] == parts.IN_TURNS else {"next_tile"}
+        """Return the coverage names of contractions, refilled buffers, a block's second tile, and another group's."""
+        walking = {"next_tile", "another_group"} if program["persistent"] == cost.IN_TURNS else {"next_tile"}
         own = {"refill"} | (walking if program["persistent"] and not stream_k.blocks_of(program) else set())
         without = {"raster_tail"} if self.tile(program)["raster"] == 1 else set()
-        return (super().branches(program, workload) - without) | own | windows.branches(workload)
+        return (super().branches(program, workload) - without) | own | implicit_gemm.branches(workload)
 
     def tile(self, program: Program) -> dict[str, int]:
-        """Those of a cluster."""
-        return clusters.tile(super().tile(program), dict(program.values))
+        """Return the tile of a cluster."""
+        return cluster.tile(super().tile(program), dict(program.values))
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
         """Products of 64 x block_n x 32 bytes that a warp takes part in."""
-        kind, tiles = _kind(workload), int(parts.group_rows(dict(program.values)))
-        steps = program["block_k"] * kind.element // parts.PRODUCT_BYTES
+        kind, tiles = _kind(workload), int(cost.group_rows(dict(program.values)))
+        steps = program["block_k"] * kind.element // cost.PRODUCT_BYTES
         return frozenset({kind.opcode}), tiles * steps * kind.products
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
-        """Those of every contraction, summed as the hardware does."""
+        """Return the cases of every contraction, summed as the hardware does."""
         found, e = super().cases(program, workload, epilogue), extents(workload)
         if e.window:
-            found = windows.cases(found, self.tile(program), alone="a" in self.image)
-        elif program["persistent"] == parts.IN_TURNS:
+            found = implicit_gemm.cases(found, self.tile(program), alone="a" in self.images)
+        elif program["persistent"] == cost.IN_TURNS:
             found += [_empty_turns(case, e.rows > 0) for case in found if case.name == EMPTY]
         return [replace(case, workload=self.summed(case.workload)) for case in found]
 
     def summed(self, workload: Workload) -> Workload:
         """8-bit floats have sums of their own (operators/tolerance/base.py)."""
-        own = parts.kind(workload)
+        own = cost.kind(workload)
         return replace(workload, accumulator=own.summed) if own and own.summed else workload
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
-        """Macro bindings of contraction_wgmma.cu."""
+        """Return the macro bindings of contraction_wgmma.cu."""
         e = extents(workload)
         own = common_constants(program, workload) | stored_constants(e) | gate_constants(e)
         own |= {"BLOCK_N": program["block_n"] * e.matrices}
         walking = {"PERSISTENT": program["persistent"]} if program["persistent"] else {}
         window = {f"{e.window.upper()}_WINDOW": e.order} if e.window else {}
         window |= {"CLUSTER": program["cluster"]} if program["cluster"] else {}
-        own |= stores.constants(dict(program.values)) | stream_k.constants(program)
+        own |= store.constants(dict(program.values)) | stream_k.constants(program)
         own |= ({"RAGGED_ROWS": 1} if e.rows else {}) | ({"NORM": CODES[e.norm]} if e.norm else {})
         return own | walking | window | {"CONSUMERS": program["consumers"]}
 
     def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
-        """See wgmma_stream."""
+        """Add what stream_k does not count: room of the threads that do not multiply, and the flags of warps."""
         own, zero = super().workspace(program, workload)
-        return own + wgmma_stream_k.workspace_bytes(program, extents(workload)), zero
+        blocks, threads = stream_k.blocks_of(program), cost.GROUP_THREADS * (program["consumers"] + 1)
+        idle = program["block_m"] * program["block_n"] * extents(workload).bytes_acc // program["consumers"]
+        return own + blocks * (idle + FLAG_BYTES * threads // 32), zero
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """The product, whose operands are read by tensor copies, and for a split the reduction."""
-        return wgmma_launches.launches(program, workload, self.name, self.tile(program))
+        return tma.launches(program, workload, self.name, self.tile(program))
+
+
+def _streams(c: Columns, arch: Arch) -> np.ndarray | bool:
+    """Whether the blocks of a stream walk tiles, each by itself."""
+    blocks = c.get(stream_k.NAME)
+    if blocks is None:
+        return True
+    alone = (c["persistent"] == cost.WALKING) & (c["cluster"] == cluster.ALONE)
+    return stream_k.legal(c, arch) & ((blocks == 0) | alone)
 
 
 def _empty_turns(case: Case, ragged: bool) -> Case:
@@ -239,8 +244,8 @@ def _empty_turns(case: Case, ragged: bool) -> Case:
     return replace(case, name="empty turns", workload=many, schedule=(("late", 5),))
 
 
-def _kind(workload: Workload) -> parts.Kind:
-    """That of a Workload which is served."""
-    kind = parts.kind(workload)
+def _kind(workload: Workload) -> cost.Kind:
+    """Return the kind of a Workload that is served."""
+    kind = cost.kind(workload)
     assert kind is not None
     return kind

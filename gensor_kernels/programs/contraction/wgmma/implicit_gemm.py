@@ -14,10 +14,10 @@ import numpy as np
 
 from gensor_kernels.operators.types.geometry import Geometry, Window
 from gensor_kernels.operators.windows.conv_product import output_size
+from gensor_kernels.programs.contraction.cases import granularity
 from gensor_kernels.programs.contraction.problem import extents
-from gensor_kernels.programs.core.cases import Case, granularity
-from gensor_kernels.programs.core.pixels import MOST_MOVED, Pixels
-from gensor_kernels.programs.core.tensor_maps import MOST_STRIDE
+from gensor_kernels.programs.core.cases import Case
+from gensor_kernels.programs.core.tensor_maps import MOST_MOVED, MOST_STRIDE, Pixels
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
@@ -81,7 +81,7 @@ def taps(workload: Workload) -> int:
 
 
 def least_terms(workload: Workload) -> int:
-    """Terms of a product's shortest sums: those of the output of a convolution whose taps meet the padding most."""
+    """Terms of a product's shortest sums; a convolution's are sums of the output whose taps meet the padding most."""
     e, z = extents(workload), workload.size
     if not e.window:
         return e.k
@@ -95,8 +95,10 @@ def least_terms(workload: Workload) -> int:
 
 
 def cases(found: Sequence[Case], tile: Mapping[str, int], *, alone: bool) -> list[Case]:
-    """Those of a product as convolutions, of one group where it has to be ``alone``, and taps that have several steps:
-    whole ones, and a rest."""
+    """Return a product's cases as convolutions, and taps of several steps, whole and with a rest.
+
+    ``alone``: convolutions of one group.
+    """
     made = [replace(case, workload=_one_group(case.workload)) if alone else case for case in found]
     small = next(case for case in made if case.name == SMALL)
     whole = small.workload.with_sizes(c=2 * tile["k"])
@@ -110,7 +112,7 @@ def cases(found: Sequence[Case], tile: Mapping[str, int], *, alone: bool) -> lis
 
 
 def _under(workload: Workload, window: Mapping[str, int]) -> Workload:
-    """The same outputs, which may have to be whole accesses, under another window."""
+    """Return a Workload of the same outputs, which may have to be whole accesses, under another window."""
     z, sizes = workload.size, dict(window)
     for side, taps, ends in (("h", "r", ("top", "bottom")), ("w", "s", ("left", "right"))):
         reach = (output_size(z, side, False) - 1) * window[f"stride_{side}"]

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels.operators.types.geometry import Geometry
+from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.contraction.norm import partial
 from gensor_kernels.programs.contraction.problem import Extents, extents
+from gensor_kernels.programs.core.columns import Column
 from gensor_kernels.programs.core.family import Coordinate, Part, Values
 from gensor_kernels.programs.core.tensor_maps import ROW_BYTES, TensorMap, operand_extents, readable
 
@@ -42,7 +44,7 @@ def copies(v: Mapping[str, Any]) -> Any:
 
 
 def constants(v: Mapping[str, int]) -> dict[str, int | str]:
-    """Macro bindings of copies."""
+    """Return the macro bindings of copies."""
     return {"EPILOGUE_STAGED": DIRECT, "STORE_COPIES": 1} if copies(v) else {}
 
 
@@ -71,22 +73,22 @@ def slab_bytes(v: Mapping[str, Any]) -> Any:
 
 
 def stores_copies(e: Extents) -> bool:
-    """Whether results can leave by tensor copies: those in rows of whole 16 bytes, which are of one group and finished
-    here."""
+    """Whether results can leave by tensor copies: they lie in rows of whole 16 bytes, belong to one group, and are
+    finished here."""
     return e.unit["c"] == "n" and e.align["c"] >= 16 and not (e.rows or e.norm)
 
 
 def store_parts(e: Extents) -> tuple[Part, ...]:
-    """Slabs, and what stores cost."""
+    """Tabulate slabs, and the cost of stores."""
 
-    def store(v: Values) -> dict[str, np.ndarray]:
+    def store(v: Values) -> dict[Column, np.ndarray]:
         staged, copied, split = v["epilogue_staged"] == STAGED, v["epilogue_staged"] == COPIED, partial(v, e)
         size = np.where(split, e.bytes_acc, e.bytes_c)
         wide = np.where(split, 16, v["vector_c"])
         width = np.where(staged, wide, np.minimum(wide, 2 * size))
         columns = slab_columns(v["block_n"], v["persistent"])
         box = ~split & (v["vector_c"] == 16) & (v["block_n"] * e.bytes_c % ROW_BYTES == 0)
-        # Of an output: stores of a warp, wavefronts to the L2 (a copy has rows of ROW_BYTES), and instructions.
+        # Per output: stores of a warp, wavefronts to the L2 (a copy has rows of ROW_BYTES), and instructions.
         each = size / (width * 32.0)
         lines = each * np.where(staged, np.maximum(width / 4, width * 32.0 / (columns * size)), 8.0)
         lines = np.where(copied, size / ROW_BYTES, lines)
@@ -96,13 +98,13 @@ def store_parts(e: Extents) -> tuple[Part, ...]:
         # the banks, and read by a copy.
         staging = np.where(staged, 16 * 4 * 2 / 128, np.where(copied, 16 * np.maximum(size, 2) / 128, 0.0))
         return {
-            "fits_store": np.where(copied, box, ~staged | (columns * e.bytes_c % v["vector_c"] == 0)),
-            "stores": counted / STORE,
-            "store_lines": lines * STORE / counted,
-            "staging_clocks": v["block_n"] * staging,
+            column.FITS_STORE: np.where(copied, box, ~staged | (columns * e.bytes_c % v["vector_c"] == 0)),
+            column.STORES: counted / STORE,
+            column.STORE_LINES: lines * STORE / counted,
+            column.STAGING_CLOCKS: v["block_n"] * staging,
         }
 
     return (
-        Part(("block_n", "consumers", "epilogue_staged", "persistent"), lambda v: {"slab": slab_bytes(v)}),
+        Part(("block_n", "consumers", "epilogue_staged", "persistent"), lambda v: {column.SLAB: slab_bytes(v)}),
         Part(("block_n", "epilogue_staged", "vector_c", "split_k", "persistent"), store),
     )

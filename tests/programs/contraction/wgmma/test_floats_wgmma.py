@@ -15,7 +15,7 @@ from gensor_kernels.operators.windows.conv import workload as convolution
 from gensor_kernels.programs.contraction.problem import extents
 from gensor_kernels.programs.contraction.rewrite import copy_launch
 from gensor_kernels.programs.contraction.rewrite import split_float as rewrite_split_float
-from gensor_kernels.programs.contraction.rewrite.floats_wgmma import LEAST_SUM
+from gensor_kernels.programs.contraction.rewrite.split_float import LEAST_SUM
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.build.pool import candidate

@@ -18,8 +18,7 @@ from gensor_kernels.operators.windows.conv import workload as convolution
 from gensor_kernels.operators.windows.conv_product import output_size
 from gensor_kernels.programs.contraction.problem import extents
 from gensor_kernels.programs.contraction.rewrite import split_float as rewrite_split_float
-from gensor_kernels.programs.contraction.rewrite.floats_wgmma import LEAST_SUM
-from gensor_kernels.programs.contraction.rewrite.split_float import divided
+from gensor_kernels.programs.contraction.rewrite.split_float import LEAST_SUM, divided
 from gensor_kernels.programs.contraction.wgmma.implicit_gemm import least_terms, unreadable
 from gensor_kernels.programs.core.cases import Case
 from gensor_kernels.programs.registry import FAMILIES

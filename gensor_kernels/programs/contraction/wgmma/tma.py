@@ -1,8 +1,8 @@
-"""How contraction_wgmma is launched: blocks, the tensor maps of its operands, and for a split the reduction."""
+"""Tensor copies (TMA): which operands in memory they can read, and launches with the tensor maps of operands."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,28 +12,36 @@ from gensor_kernels.programs.contraction.problem import extents
 from gensor_kernels.programs.core.family import Launch
 from gensor_kernels.programs.core.params import ragged_tiles
 from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.core.tensor_maps import TensorMap
+from gensor_kernels.programs.core.tensor_maps import TensorMap, operand_extents, readable
 
-from . import cluster as clusters
-from . import cost as parts
-from . import store as stores
+from . import cluster, cost, store
 
 if TYPE_CHECKING:
+    from gensor_kernels.operators.types.geometry import Geometry
     from gensor_kernels.operators.types.workload import Workload
 
-#: Which axis of an operand is that of its rows.
+#: The axis of an operand's rows.
 ROW_AXIS = {"a": "m", "b": "k"}
+
+
+def reads(workload: Workload, geometry: Geometry, copied: Collection[str] = ()) -> bool:
+    """Whether tensor copies can read the operands of a plain product, but for those that are ``copied`` first."""
+    e, sizes = extents(workload), operand_extents(geometry)
+    return all(
+        operand in copied or readable(where, sizes[operand], e.unit[operand] == ROW_AXIS[operand], e.bytes_a)
+        for operand, where in (("a", geometry.a), ("b", geometry.b))
+    )
 
 
 def launches(program: Program, workload: Workload, entry: str, tile: Mapping[str, int]) -> tuple[Launch, ...]:
     """The product, in tiles of ``tile`` rows and columns (a cluster's), and for a split the reduction."""
     p, e = dict(program.values), extents(workload)
-    memory = int(parts.shared_bytes(parts.ring_bytes(p, e), stores.slab_bytes(p), p["persistent"]))
-    threads = parts.GROUP_THREADS * (p["consumers"] + 1)
+    memory = int(cost.shared_bytes(cost.ring_bytes(p, e), store.slab_bytes(p), p["persistent"]))
+    threads = cost.GROUP_THREADS * (p["consumers"] + 1)
     main, *rest = class_launches(program, workload, entry, threads, memory)
     a, b = (_map(operand, p, workload) for operand in "ab")
-    maps = (a, b, *([replace(b, other=True)] if e.gate else []), *stores.maps(p, e))
-    walking, blocks = p["min_blocks"] if p["persistent"] else 0, clusters.blocks(p)
+    maps = (a, b, *([replace(b, other=True)] if e.gate else []), *store.maps(p, e))
+    walking, blocks = p["min_blocks"] if p["persistent"] else 0, cluster.blocks(p)
     down = ragged_tiles(e.rows, e.batch, tile["m"]) if e.rows else e.batch * p["split_k"] * -(-e.m // tile["m"])
     grid = stream_k.blocks_of(program) or down * -(-e.n // tile["n"]) * blocks
     return (replace(main, grid=grid, maps=maps, per_sm=walking, cluster=blocks), *rest)
@@ -41,10 +49,10 @@ def launches(program: Program, workload: Workload, entry: str, tile: Mapping[str
 
 def _map(operand: str, p: dict[str, int], workload: Workload) -> TensorMap:
     """How tiles of an operand are copied: rows of M or N where it is K-contiguous, else of k."""
-    e, kind, axis = extents(workload), parts.kind(workload), {"a": "m", "b": "n"}[operand]
+    e, kind, axis = extents(workload), cost.kind(workload), {"a": "m", "b": "n"}[operand]
     assert kind is not None
     rows = p[f"block_{axis}"] if e.unit[operand] == "k" else p["block_k"]
-    rows //= clusters.pair(p, {"a": "n", "b": "m"}[operand])  # each block of a pair fetches half of what both have
+    rows //= cluster.pair(p, {"a": "n", "b": "m"}[operand])  # each block of a pair fetches half of a shared tile
     along_rows, rounded = e.unit[operand] == ROW_AXIS[operand], workload.math == "tf32"
     window = ("image" if operand == e.window else "filters") if e.window else ""
     return TensorMap(operand, along_rows, kind.element, rows, rounded, window, parts=kind.parts)

@@ -1,0 +1,71 @@
+"""The kernel family that CONTRIBUTING.md adds: its text, as files, walked, built, verified, stored and served."""
+
+import re
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gensor_kernels
+from gensor_database.store import Store
+from gensor_kernels.build import source
+from gensor_kernels.build.nvrtc import compile_cubin
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.products.matmul import workload
+from gensor_kernels.programs import registry
+from gensor_kernels.programs.space import FamilySpace
+from gensor_tuner.run.class_run import Options
+from gensor_tuner.run.tune import Run
+from gensor_tuner.shapes.reader import read_shapes
+from tests.doubles.emulated_store import isolate
+from tests.programs.lattices import random_legal
+
+CONTRIBUTING = Path(__file__).resolve().parents[2] / "CONTRIBUTING.md"
+ARCH = "sm_87"
+
+
+@pytest.fixture
+def added(monkeypatch, tmp_path):
+    """Do what the text says: one `.cu`, one module, one line in the registry; no other family serves beside it."""
+    text = CONTRIBUTING.read_text(encoding="utf-8")
+    kernel = re.search(r"the file\n`(\w+\.cu)` in a folder `plain` .*?\n\n```cuda\n(.*?)```", text, re.DOTALL)
+    module = re.search(r"the file `(family)` in a folder `(plain)` .*?\n\n```python\n(.*?)```", text, re.DOTALL)
+    name = re.search(r"behind `from \.plain\.family import (\w+)`:\n\n```\n        \1,\n```", text)[1]
+    path = tmp_path / kernel[1]
+    path.write_text(kernel[2], encoding="utf-8")
+    monkeypatch.setitem(source._installed_files(), kernel[1], path)
+    made = types.ModuleType(f"{registry.__package__}.{module[2]}.{module[1]}")
+    exec(compile(module[3], f"{module[1]}.py", "exec"), made.__dict__)
+    family = vars(made)[name]
+    for other in list(registry.FAMILIES):
+        monkeypatch.delitem(registry.FAMILIES, other)
+    monkeypatch.setitem(registry.FAMILIES, family.name, family)
+    yield family
+    source._installed.cache_clear()
+
+
+def test_legal_programs_compile(added):
+    lattice = FamilySpace(added, workload(100, 96, 65, dtype="float32", epilogue=("bias",)), lookup(ARCH))
+    for point in random_legal(lattice, 3):
+        bound = source.bind(source.flatten(added.source), added.constants(lattice.program(point), lattice.workload))
+        binary = compile_cubin(bound, lattice.arch.target)
+        assert binary.error is None and added.name in binary.entries
+        assert added.launches(lattice.program(point), lattice.workload)[0].grid == lattice.explain(point)["blocks"]
+
+
+def test_the_family_is_walked_verified_and_served(added, tmp_path, monkeypatch):
+    shapes = tmp_path / "shapes.csv"
+    shapes.write_text("op,m,n,k,dtype,epilogue\nmatmul,40,48,32,fp32,bias_relu\nmatmul,33,31,17,fp16,none\n")
+    with Store.open(tmp_path / "kernels.db") as store:
+        run = Run(lookup(ARCH), store, Options(top=2, jobs=1))
+        results = [result for _, result in run.rows(read_shapes(shapes))]
+    wanted = [("ok", None, "emulator", added.name)] * 2
+    assert [(result.status, result.error, result.verified, result.family) for result in results] == wanted
+    isolate(monkeypatch, tmp_path)
+    monkeypatch.setenv("GENSOR_DB", str(tmp_path / "kernels.db"))
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-3, 4, shape).astype(np.float16) for shape in ((33, 17), (17, 31)))
+    with gensor_kernels.emulated(ARCH):
+        assert gensor_kernels.explain(gensor_kernels.matmul, a, b).family == added.name
+        np.testing.assert_array_equal(gensor_kernels.matmul(a, b), (a.astype(np.float64) @ b).astype(np.float16))
