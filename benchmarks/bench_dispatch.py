@@ -7,70 +7,42 @@ figures are for 50 calls; `per_call_us` in the extra information is for one, of 
 ever add. Without a driver the queries of the device and the stream cannot be timed; on a GPU `test_queries` times them.
 """
 
-import itertools
-
 import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.plans.plan import NOWHERE
-from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import library, predict
 from gensor_kernels.errors import ToolMissingError
-from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul as operator
 from gensor_kernels.programs.space import Space
 from gensor_tuner.build import cover
 
 cupy = pytest.importorskip("cupy")
-from tests.doubles import fake_cuda  # noqa: E402
-from tests.doubles.kernels import put  # noqa: E402
 
-ARCH = lookup("h200")
+from .without_gpu import ARCH, fake_allocator, starter_kernels, stub_runtime  # noqa: E402
+
 KEYS = 50
 
 
-def nothing(grid, block, arguments, shared):
-    """Stands for cupy.cuda.Function."""
-
-
-def kernels(split):
-    """Default Programs; with a split they need a workspace, which is an allocation."""
+def kernels(split_k=1):
+    """Default Programs of float16 and float32 products; with a split they need a workspace, which is an allocation."""
     for dtype in ("float16", "float32"):
-        wanted = operator.workload(512, 512, 512, dtype=dtype)
-        for family in Space(wanted, ARCH).families:
-            for program in family.family.starters(wanted, ARCH):
-                yield library.generate(program.replace(split_k=2 if split else 1), wanted, ARCH)
+        yield from starter_kernels(operator.workload(512, 512, 512, dtype=dtype), split_k)
 
 
 @pytest.fixture
 def allocator():
-    """CuPy's allocator hands out addresses of nothing, as quickly as may be."""
-    following = itertools.count(fake_cuda.LOWEST, 2**24)
-    memory = cupy.cuda.UnownedMemory
-
-    def allocate(size):
-        return cupy.cuda.MemoryPointer(memory(next(following), max(size, 1), None, 0), 0)
-
-    with fake_cuda.allocating(allocate):
+    """CuPy's allocator hands out addresses that are never read."""
+    with fake_allocator():
         yield
 
 
-def made_current(monkeypatch, stored, portfolio=()):
-    monkeypatch.setenv("GENSOR_TUNE", "predicted")
-    contents = library.Contents({k.digest: k for k in stored}, portfolio=frozenset(portfolio))
-    device = fake_cuda.FakeCudaDevice(ARCH.part, function=lambda entry: nothing)
-    made = put(monkeypatch, Runtime(device, library.Library(contents)))
-    # As on a machine with one GPU: nothing asks which device is current.
-    monkeypatch.setattr(current, "only", made)
-    return made
-
-
 @pytest.fixture
-def runtime(allocator, monkeypatch):
-    """The Runtime public calls use."""
-    return made_current(monkeypatch, kernels(split=False))
+def runtime(allocator):
+    """The Runtime that public calls use."""
+    with stub_runtime(kernels()) as made:
+        yield made
 
 
 def memory(dtype):
@@ -128,16 +100,16 @@ def test_warm_call_with_epilogue(benchmark, runtime):
     assert len(runtime.plans) == KEYS
 
 
-def test_warm_call_with_workspace(benchmark, allocator, monkeypatch):
-    """Split-K: two launches, and a workspace from the (here: Python) allocator."""
-    made_current(monkeypatch, kernels(split=True))
+def test_warm_call_with_workspace(benchmark, allocator):
+    """Split-K: two launches, and a workspace from the allocator (here in Python)."""
     matmul = gensor_kernels.matmul
 
     def run(arguments):
         for a, b, out, _ in arguments:
             matmul(a, b, out)
 
-    timed(benchmark, run, lambda: list(calls("float16")))
+    with stub_runtime(kernels(split_k=2)):
+        timed(benchmark, run, lambda: list(calls("float16")))
 
 
 def test_warm_call_that_allocates(benchmark, runtime):
@@ -237,18 +209,19 @@ def stored_class(count):
 
 
 @pytest.mark.parametrize("covered", [True, False], ids=["portfolio", "without"])
-def test_first_call_of_an_unseen_shape(benchmark, allocator, monkeypatch, covered):
+def test_first_call_of_an_unseen_shape(benchmark, allocator, covered):
     """The same among 200 stored kernels of its class, with and without their portfolio of at most 8."""
     found, portfolio = stored_class(200)
-    runtime = made_current(monkeypatch, found, portfolio if covered else ())
     arguments = list(calls("float16"))
 
-    def run(arguments):
-        runtime.plans.clear()
-        for a, b, out, _ in arguments:
-            gensor_kernels.matmul(a, b, out)
+    with stub_runtime(found, portfolio if covered else ()) as runtime:
 
-    benchmark.pedantic(run, args=(arguments,), rounds=3)
+        def run(arguments):
+            runtime.plans.clear()
+            for a, b, out, _ in arguments:
+                gensor_kernels.matmul(a, b, out)
+
+        benchmark.pedantic(run, args=(arguments,), rounds=3)
     per_call = round(benchmark.stats.stats.median / KEYS * 1e6, 1)
     benchmark.extra_info.update(per_call_us=per_call, loaded=len(runtime.loaded))
     print(f"\n{len(portfolio) if covered else len(found)} candidates: {per_call} us, {len(runtime.loaded)} loaded")
