@@ -20,8 +20,7 @@ import numpy as np
 
 from gensor_tuner.learn.fit import fit
 
-from .figures.ranking import regret, spearman
-from .ranking import learnt, measurements, predict
+from .ranking import learnt, measurements, predict, regret, spearman
 from .spaces.measured_space import Space, given
 
 FEW = 64

@@ -20,14 +20,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from gensor_kernels.machine.arch import lookup
+from gensor_kernels.machine.arch import Arch, lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.programs.core.family import Family
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.search.walk import walk
-
-from .spaces.sublattice import OneFamily, reduce_to
 
 LEAST, LATTICE, SHARE = 20_000, 1_000_000, 0.05
 ARCHS = ("sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_120")
@@ -77,6 +76,37 @@ def describe(workload: Workload) -> str:
     letters = ("N" if layout["a"] == "k" else "T") + ("N" if layout["b"] == "n" else "T")
     math = "tf32" if workload.math == "tf32" else workload.dtype["a"]
     return " ".join([f"{size['m']}x{size['n']}x{size['k']}", math, letters, "+".join(workload.epilogue)]).strip()
+
+
+#: Most values of coordinates whose values but the smallest go with few of the others': of a stream that is the split,
+#: and bounds that hold its blocks at once.
+FEW = {"stream": 3}
+
+
+def reduce_to(
+    family: Family, workload: Workload, arch: Arch, lattice: int, rng: np.random.Generator
+) -> dict[str, tuple[int, ...]]:
+    """Values by coordinate for at most `lattice` complete lattice points, dropped at random.
+
+    The smallest value of each coordinate stays, so that the minimal Program does.
+    """
+    kept = {c.name: list(c.values) for c in family.coordinates(workload, arch) if c.name != "level"}
+    names = list(kept)
+    for name, most in FEW.items():
+        while len(kept.get(name, ())) > most:
+            del kept[name][rng.integers(1, len(kept[name]))]
+    while np.prod([len(values) for values in kept.values()], dtype=object) > lattice:
+        room = np.array([len(kept[name]) - 1 for name in names], float)
+        name = names[rng.choice(len(names), p=room / room.sum())]
+        del kept[name][rng.integers(1, len(kept[name]))]
+    return {name: tuple(values) for name, values in kept.items()}
+
+
+class OneFamily:
+    """A Space with a single family."""
+
+    def __init__(self, family: FamilySpace):
+        self.families = (family,)
 
 
 def spaces(count: int, seed: int = 0) -> Iterator[tuple[FamilySpace, NDArray[np.float64]]]:

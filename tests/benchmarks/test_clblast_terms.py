@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.spaces import clblast_terms, lane_costs
+from benchmarks.spaces import clblast_terms
 from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import lookup
 
@@ -28,12 +28,12 @@ from .clblast_space import columns, configurations
     ],
 )
 def test_read_costs(width, apart, words, clocks, lines):
-    assert lane_costs.read_costs(width, apart, words) == (clocks, lines)
+    assert clblast_terms.read_costs(width, apart, words) == (clocks, lines)
 
 
 def test_copy_costs():
-    assert lane_costs.copy_costs(8, 4, 4096, 4) == (4.0, 4.0)
-    assert lane_costs.copy_costs(32, 1, 4096, 1) == (1.0, 1.0)
+    assert clblast_terms.copy_costs(8, 4, 4096, 4) == (4.0, 4.0)
+    assert clblast_terms.copy_costs(32, 1, 4096, 1) == (1.0, 1.0)
 
 
 # ---- terms

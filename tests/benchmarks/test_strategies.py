@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from benchmarks import strategies
-from benchmarks.figures.strategies import Compared, beaten, quartiles, read, written
 from benchmarks.spaces import kernel_tuner_space
 from benchmarks.spaces.measured_space import Space, load
 from gensor_kernels.machine.arch import lookup
@@ -27,15 +26,20 @@ def test_a_trace_knows_the_best_after_evaluations_and_within_seconds():
 
 
 def test_figures_survive_their_file(tmp_path):
-    found = {"walk": {"64": quartiles(np.array([3.0, 1.0, 2.0])), "1 s": [1.0, float("inf"), float("inf"), 1.0]}}
+    found = {
+        "walk": {"64": strategies.quartiles(np.array([3.0, 1.0, 2.0])), "1 s": [1.0, float("inf"), float("inf"), 1.0]}
+    }
     found["random"] = {"64": [1.0, 1.5, 3.0, 1.0], "1 s": [1.0] * 4}
-    spaces = {"a": Compared(0.5, found), "b": Compared(None, {"walk": {"64": [2.0, 4.0, 4.0, 2.0]}})}
-    (tmp_path / "f.json").write_text(written(spaces, 3, 32))
-    assert read(tmp_path / "f.json", 3) == spaces
+    spaces = {
+        "a": strategies.Compared(0.5, found),
+        "b": strategies.Compared(None, {"walk": {"64": [2.0, 4.0, 4.0, 2.0]}}),
+    }
+    (tmp_path / "f.json").write_text(strategies.written(spaces, 3, 32))
+    assert strategies.read(tmp_path / "f.json", 3) == spaces
     assert spaces["a"].regrets()["walk"]["64"] == [1, 3, 3, 1] and spaces["b"].regrets()["walk"]["64"] == [0, 1, 1, 0]
-    assert beaten(spaces, ["64"]) == ["on a, 64 evaluations, by random"]
+    assert strategies.beaten(spaces, ["64"]) == ["on a, 64 evaluations, by random"]
     with pytest.raises(ValueError, match="has 3 seeds, not 4"):
-        read(tmp_path / "f.json", 4)
+        strategies.read(tmp_path / "f.json", 4)
 
 
 @pytest.fixture
