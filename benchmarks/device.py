@@ -28,9 +28,8 @@ from gensor_kernels.build.source import flatten
 from gensor_kernels.errors import ToolMissingError, UnknownArchError
 from gensor_kernels.programs.registry import FAMILIES
 
-from .gpu import models, sanitizer
+from .gpu import models, sanitizer, summary
 from .gpu.families import OPERATORS
-from .gpu.harness import plot, summary
 from .gpu.harness.journal import Journal
 from .gpu.harness.session import Session
 from .gpu.harness.supervise import UNUSABLE, Step, Supervisor
@@ -78,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         (options.out / "arch.toml").write_text(row, encoding="utf-8")
     title = f"{found['gpu']}{', EMULATED: times say nothing' if found['emulated'] else ''}"
     print("\n".join(summary.lines(found)))
-    print(plot.draw(journal.results(), options.out / "speedups.png", title))
+    print(summary.plot(journal.results(), options.out / "speedups.png", title))
     return 1 if found["broken"] else 0
 
 

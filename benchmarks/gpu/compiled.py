@@ -14,7 +14,7 @@ from typing import Any
 from .harness.session import Item, Session
 from .shipped import Stored, rejected, stored
 from .timing import Bench, timed_name
-from .vendors.vendors import COMPILED, EAGER, TORCH
+from .vendors.registry import COMPILED, EAGER, TORCH
 
 STEP = "compiled"
 SECONDS = 180.0  # one compilation may take this long before it counts as hanging

@@ -27,8 +27,8 @@ from gensor_tuner.output import class_text
 from gensor_tuner.shapes.reader import read_shapes
 from gensor_tuner.verify.on_device import verify_on
 
-from .harness.ordering import Known, ordered, shipped
 from .harness.session import Item, Session
+from .kernels.ordering import Known, ordered, shipped
 
 STEP = "families"
 TYPES = (

@@ -17,7 +17,7 @@ from gensor_tuner.measure.operands import Noise
 
 from .families import class_workload, compiled
 from .harness.session import Item, Session
-from .real_size import check
+from .kernels.real_size import check
 
 STEP = "fault_injection"
 C_POINTER, M_EXTENT, K_EXTENT = 16, 200, 208  # offsets in Params

@@ -13,7 +13,7 @@ from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection.library import Library
 
-from .harness.rehearsed import RehearsedDevice
+from .harness.rehearsal import RehearsedDevice
 
 #: Of an element and of the root of the mean square: four roundings of a result, and the intermediate ones of the
 #: library's compositions, which round to the operands' type in between.

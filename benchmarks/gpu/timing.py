@@ -26,10 +26,10 @@ from gensor_tuner.measure.timer import CudaClock, HostClock, Timed, Timer, vendo
 from gensor_tuner.output import class_text
 
 from .facts import Clocks, environment
-from .harness.fitting import fitting
 from .harness.session import Item, Session
+from .kernels.fitting import fitting
 from .shipped import Stored, load, rehearsed, rejected, stored
-from .vendors.vendors import CUPY, EAGER, Vendors
+from .vendors.registry import CUPY, EAGER, Vendors
 
 STEP = "timing"
 MOST_KERNELS = 16  # of one class timed on one workload: the best predicted, and the record's own

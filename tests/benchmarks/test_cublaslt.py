@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.gpu.harness import summary
-from benchmarks.gpu.harness.rehearsed import RehearsedDevice
+from benchmarks.gpu import summary
+from benchmarks.gpu.harness.rehearsal import RehearsedDevice
 from benchmarks.gpu.vendors import cublaslt
 from benchmarks.gpu.vendors.padded import padded
 from gensor_kernels.errors import ToolMissingError

@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.gpu import timing
-from benchmarks.gpu.harness import summary
-from benchmarks.gpu.harness.fitting import shrunk
+from benchmarks.gpu import summary, timing
 from benchmarks.gpu.harness.journal import Journal
 from benchmarks.gpu.harness.supervise import Step, Supervisor
+from benchmarks.gpu.kernels.fitting import shrunk
 from gensor_database.record import Kernel, Record, Timing, Verification
 from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import compile_cubin

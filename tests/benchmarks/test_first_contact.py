@@ -10,10 +10,10 @@ import pytest
 
 from benchmarks import links
 from benchmarks.gpu import families, sanitizer, shipped
-from benchmarks.gpu.harness import ordering
 from benchmarks.gpu.harness.journal import Journal
 from benchmarks.gpu.harness.session import Session
 from benchmarks.gpu.harness.supervise import COMPLETE, OUT_OF_TIME
+from benchmarks.gpu.kernels import ordering
 from gensor_database.record import Verification
 from gensor_kernels.machine.arch import lookup
 from gensor_tuner.run.result import Result

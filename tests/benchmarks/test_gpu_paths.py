@@ -6,11 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks.gpu import facts, families, overlap, probes, real_size, sanitizer, shipped, timing
-from benchmarks.gpu.harness import output_blocks as parts
+from benchmarks.gpu import facts, families, overlap, probes, sanitizer, shipped, timing
 from benchmarks.gpu.harness import session
-from benchmarks.gpu.harness.fitting import fitting
 from benchmarks.gpu.harness.journal import Journal
+from benchmarks.gpu.kernels import output_blocks as parts
+from benchmarks.gpu.kernels import real_size
+from benchmarks.gpu.kernels.fitting import fitting
 from gensor_database.record import Kernel, Record, Timing, Verification
 from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import compile_cubin

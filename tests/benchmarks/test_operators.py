@@ -6,13 +6,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks.gpu import public_calls, real_size
+from benchmarks.gpu import public_calls, summary
 from benchmarks.gpu.families import OPERATORS
-from benchmarks.gpu.harness import output_blocks, summary
-from benchmarks.gpu.harness.fitting import fitting, shrunk
-from benchmarks.gpu.harness.rehearsed import RehearsedDevice
+from benchmarks.gpu.harness.rehearsal import RehearsedDevice
+from benchmarks.gpu.kernels import output_blocks, real_size
+from benchmarks.gpu.kernels.fitting import fitting, shrunk
 from benchmarks.gpu.models import read_models
-from benchmarks.gpu.vendors.vendors import Vendors
+from benchmarks.gpu.vendors.registry import Vendors
 from gensor_kernels.dispatch.functions import vendor_call
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import MODULES, operator

@@ -62,7 +62,7 @@ class Session:
     def device(self) -> Device:
         """The GPU, or the emulator. ToolMissingError, with a sentence, where there is none."""
         if self.emulate:
-            from .rehearsed import RehearsedDevice
+            from .rehearsal import RehearsedDevice
 
             return RehearsedDevice(lookup(self.arch_name or EMULATED_ARCH))
         # A TF32 row's vendor call must be TF32, too; IEEE rows switch it off call by call.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from benchmarks.gpu.harness.session import Session
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows import winograd
 from gensor_kernels.programs.core.family import Family
 
 from .output_blocks import cuts_of
-from .session import Session
 
 #: Axes of parts that alignment classes say nothing of, or whose multiples of 16 they allow.
 WHOLE = 16

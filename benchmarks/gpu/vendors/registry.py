@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks.gpu.harness.session import Session
-from benchmarks.gpu.real_size import grossly_off, widened
+from benchmarks.gpu.kernels.real_size import grossly_off, widened
 from gensor_kernels.errors import ToolMissingError
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.workload import Workload
@@ -17,7 +17,7 @@ from gensor_tuner.measure.timer import HostClock, Vendor
 
 from .cublaslt import CublasLt, NoCallError
 from .padded import padded
-from .torch_calls import Torch
+from .pytorch import Torch
 
 CUPY, CUBLASLT, PADDED, TORCH, COMPILED = "cupy", "cublaslt", "padded", "torch", "compiled"
 #: Those that are timed beside every kernel: nothing of theirs is compiled.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import NamedTuple
 
+from benchmarks.gpu.harness.session import Session
 from gensor_database import PRETUNED
 from gensor_database.record import Kernel, Record
 from gensor_database.store import Store
@@ -17,8 +18,7 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.build.pool import Candidate
 from gensor_tuner.output import class_text
 
-from .session import Session
-from .stored_kernels import load
+from .stored import load
 
 
 class Known(NamedTuple):

@@ -1,6 +1,6 @@
 """One kernel on one workload at its real sizes: compared with float64 in parts, and with the library as a whole.
 
-Parts of the output (harness/output_blocks.py) are compared with the operator's own float64 reference on the host, the
+Parts of the output (output_blocks.py) are compared with the operator's own float64 reference on the host, the
 last corner first, the others in random order, until all of it, or the time for one item, is done; the share that was
 checked is recorded. The whole output is compared with what the array library computes of the same numbers in float64,
 as far as a tile or a row in the wrong place would show. Unwritten elements (the output begins as NaN) and writes into
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.gpu.harness.session import Session
 from gensor_kernels.devices.device import Code
 from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.functions.vendor_call import library_call
@@ -27,8 +28,7 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.build.pool import Candidate
 from gensor_tuner.measure.operands import POISON, Block, Noise, Operands
 
-from .harness.output_blocks import Part, cut, parts
-from .harness.session import Session
+from .output_blocks import Part, cut, parts
 
 RED_ZONE = 1 << 16  # bytes on both sides of each array: a whole tile row of most kernels
 SECONDS = 1.0  # of comparison per item
