@@ -19,7 +19,8 @@ from gensor_kernels.machine.arch import lookup
 from gensor_tuner.run.result import Result
 from tests.project.test_packaging import FOLDERS, PROJECT
 
-from .test_gpu_paths import ARCH, device
+from .stored_kernel import ARCH
+from .test_gpu_paths import device
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -40,18 +41,18 @@ def one_operator(monkeypatch, tmp_path):
     monkeypatch.setattr(shipped, "OPERATORS", tmp_path / "rows.csv")
     monkeypatch.setattr(shipped, "_given", lambda session, sources, store: {"from": "nothing"})
     monkeypatch.setattr(shipped, "TOP", 1)
-    real = shipped.Run
+    real = shipped.BudgetedRun
 
     class Late:
         elapsed = float("inf")
 
         def __init__(self, *given, **more):
-            monkeypatch.setattr(shipped, "Run", real)
+            monkeypatch.setattr(shipped, "BudgetedRun", real)
 
         def rows(self, rows):
             return [(row, Result(row.workload, "failed", error="the budget was spent")) for row in rows]
 
-    monkeypatch.setattr(shipped, "Run", Late)
+    monkeypatch.setattr(shipped, "BudgetedRun", Late)
 
 
 def fillings(made):
@@ -123,6 +124,19 @@ def test_a_tool_that_ends_in_time_for_no_kernel_is_no_verdict(tool, monkeypatch,
     assert sanitizer.sanitize(made, "racecheck")["outcome"] == "timeout"
 
 
+def test_the_sanitizers_verdict_is_its_own_count(tool, tmp_path):
+    made = session(tmp_path)
+    tool("echo '========= ERROR SUMMARY: 3 errors'")
+    assert sanitizer.sanitize(made, "memcheck")["outcome"] == "failed"  # nothing was executed
+    end = '{"event": "end", "step": "families", "item": "x", "outcome": "ok"}'
+    run = f'while [ "$1" != --out ]; do shift; done; echo \'{end}\' > "$2/results.jsonl"; '
+    tool(run + "echo '========= ERROR SUMMARY: 3 errors'")
+    found = sanitizer.sanitize(made, "memcheck")
+    assert {**found, "error": ""} == {"outcome": "wrong", "errors": 3, "kernels": 1, "not_ok": [], "error": ""}
+    tool(run + "echo '========= ERROR SUMMARY: 0 errors'")
+    assert sanitizer.sanitize(made, "memcheck")["outcome"] == "ok"
+
+
 # ---- families
 
 
@@ -163,14 +177,16 @@ def test_links_make_the_packages_importable(tmp_path):
         "import benchmarks.device, benchmarks.gpu.shipped, gensor_tuner.run.tune, gensor_database; "
         "print(gensor_tuner.__file__); print(gensor_database.__file__)"
     )
-    around = os.environ | {"PYTHONPATH": str(folder)}
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=around, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+
+    def python(*arguments):
+        around = os.environ | {"PYTHONPATH": str(folder)}
+        done = subprocess.run([sys.executable, *arguments], cwd=ROOT, env=around, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done
+
+    done = python("-c", code)
     assert [Path(line).parent for line in done.stdout.split()] == [folder / "gensor_tuner", folder / "gensor_database"]
-    help_text = subprocess.run(
-        [sys.executable, "-m", "benchmarks.device", "--help"], cwd=ROOT, env=around, capture_output=True, text=True
-    )
-    assert "--budget" in help_text.stdout
+    assert "--budget" in python("-m", "benchmarks.device", "--help").stdout
 
 
 def test_links_are_those_of_the_package(tmp_path, capsys):

@@ -15,7 +15,7 @@ from benchmarks.gpu.models import read_models
 from benchmarks.gpu.vendors.registry import Vendors
 from gensor_kernels.dispatch.functions import vendor_call
 from gensor_kernels.machine.arch import lookup
-from gensor_kernels.operators import MODULES, operator
+from gensor_kernels.operators import MODULES
 from gensor_kernels.operators.attention import attention
 from gensor_kernels.operators.tolerance import base as tolerance_base
 from gensor_kernels.operators.types.dtypes import decode
@@ -47,15 +47,30 @@ def noise(session):
 def expected(operands):
     """The float64 reference of all of it, its arrays and steps."""
     arrays = {name: block.view(np) for name, block in operands.blocks.items() if block is not operands.out}
-    kinds = [
-        None if block is None else "int8" if block.dtype == "bool" else block.dtype for _, block, _ in operands.steps
-    ]
-    steps = [
-        Step(name, None if block is None else decode(kind, block.view(np)), scalar)
-        for (name, block, scalar), kind in zip(operands.steps, kinds, strict=True)
-    ]
+
+    def decoded(block):
+        return None if block is None else decode("int8" if block.dtype == "bool" else block.dtype, block.view(np))
+
+    steps = [Step(name, decoded(block), scalar) for name, block, scalar in operands.steps]
     made = operands.operator.expect(operands.workload, arrays, steps, integer_steps=operands.integer_steps)
     return made, arrays, steps
+
+
+def compare_parts(operands, made, arrays, steps=(), atol=1e-9):
+    """Compare the reference of every part with the whole; return how often each element of the output was covered."""
+    out, workload = operands.operator.names[-1], operands.workload
+    covered = np.zeros(operands.out.shape, int)
+    for part in output_blocks.parts(workload):
+        taken = {name: output_blocks.cut(each, part.slices[name]) for name, each in arrays.items()}
+        there = part.slices[out]
+        cut = [
+            step if step.operand is None else Step(step.name, output_blocks.cut(step.operand, there), step.scalar)
+            for step in steps
+        ]
+        found = operands.operator.expect(part.workload, taken, cut, integer_steps=operands.integer_steps)
+        np.testing.assert_allclose(found.values, output_blocks.cut(made.values, there), rtol=1e-9, atol=atol)
+        covered[there] += 1
+    return covered
 
 
 def compare_native(operands, made, root):
@@ -85,21 +100,7 @@ def test_the_library_computes_every_operator_and_parts_are_the_whole(session, no
     compare_native(operands, made, root)
     monkeypatch.setattr(output_blocks, "PRODUCT_WORK", max(workload.flops() / 5, 100))
     monkeypatch.setattr(output_blocks, "OTHER_WORK", max(workload.bytes_moved() / 5, 100))
-    covered, out = np.zeros(operands.out.shape, int), operands.operator.names[-1]
-    for part in output_blocks.parts(workload):
-        taken = {name: output_blocks.cut(each, part.slices[name]) for name, each in arrays.items()}
-        cut = [
-            step
-            if step.operand is None
-            else Step(step.name, output_blocks.cut(step.operand, part.slices[out]), step.scalar)
-            for step in steps
-        ]
-        found = operator(workload.operator).expect(part.workload, taken, cut, integer_steps=operands.integer_steps)
-        np.testing.assert_allclose(
-            found.values, output_blocks.cut(made.values, part.slices[out]), rtol=1e-9, atol=1e-9 * root
-        )
-        covered[part.slices[out]] += 1
-    assert (covered == 1).all()
+    assert (compare_parts(operands, made, arrays, steps, 1e-9 * root) == 1).all()
 
 
 @pytest.mark.parametrize("causal", [False, "lower_right", "upper_left"])
@@ -109,15 +110,7 @@ def test_parts_of_attention_see_the_keys_they_saw(session, noise, causal, querie
     operands = Operands(session.device, workload, noise)
     made, arrays, _ = expected(operands)
     monkeypatch.setattr(output_blocks, "OTHER_WORK", 4000)
-    seen = 0
-    for part in output_blocks.parts(workload):
-        taken = {name: output_blocks.cut(each, part.slices[name]) for name, each in arrays.items()}
-        found = operator(workload.operator).expect(part.workload, taken)
-        np.testing.assert_allclose(
-            found.values, output_blocks.cut(made.values, part.slices["c"]), rtol=1e-9, atol=1e-12
-        )
-        seen += found.values.size
-    assert seen >= made.values.size // 2
+    assert compare_parts(operands, made, arrays, atol=1e-12).sum() >= made.values.size // 2
 
 
 def windows():
@@ -136,10 +129,7 @@ def test_windows_in_parts_and_by_pytorch(session, noise, workload, monkeypatch):
     operands = Operands(session.device, workload, noise)
     made, arrays, _ = expected(operands)
     monkeypatch.setattr(output_blocks, "PRODUCT_WORK", 2000)
-    for part in output_blocks.parts(workload):
-        taken = {name: output_blocks.cut(each, part.slices[name]) for name, each in arrays.items()}
-        found = operator(workload.operator).expect(part.workload, taken)
-        np.testing.assert_allclose(found.values, output_blocks.cut(made.values, part.slices["y"]), rtol=1e-9, atol=1e-9)
+    compare_parts(operands, made, arrays)
     torch = Vendors(session).torch
     result = torch.wide(torch.call(operands)())
     assert tolerance_base.check(result.astype(np.float32), made).ok
@@ -235,12 +225,8 @@ def test_public_calls_are_right_on_the_host_itself(name):
 def test_memory_bounds_the_sizes_of_any_operator():
     runtime = SimpleNamespace(memGetInfo=lambda: (30 << 20, 1 << 33))
     pool = SimpleNamespace(free_all_blocks=lambda: None)
-    gpu = SimpleNamespace(
-        emulate=False,
-        device=SimpleNamespace(
-            xp=SimpleNamespace(cuda=SimpleNamespace(runtime=runtime), get_default_memory_pool=lambda: pool)
-        ),
-    )
+    cupy = SimpleNamespace(cuda=SimpleNamespace(runtime=runtime), get_default_memory_pool=lambda: pool)
+    gpu = SimpleNamespace(emulate=False, device=SimpleNamespace(xp=cupy))
     for row in ROWS:
         found = fitting(gpu, row.workload)
         assert found.class_key() == row.workload.class_key()

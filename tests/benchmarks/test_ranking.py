@@ -1,7 +1,5 @@
 """benchmarks.ranking: its statistics, the command, and the measured spaces where present."""
 
-import csv
-import gzip
 import itertools
 import json
 from pathlib import Path
@@ -14,18 +12,10 @@ from benchmarks.spaces import clblast_terms, measured_space
 from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import lookup
 
-from .clblast_space import configurations
+from .clblast_space import configurations, write_space
 
 MEASURED = Path(__file__).resolve().parents[3] / "shared" / "measured"
 PARTS = {"RTX_3090": "rtx-3090", "RTX_2080_Ti": "rtx-2080-ti"}
-
-
-def write(path, space, times):
-    with gzip.open(path, "wt", encoding="utf-8", newline="") as file:
-        out = csv.writer(file)
-        out.writerow([*space, "time_ms"])
-        out.writerows(zip(*(v.tolist() for v in space.values()), times, strict=True))
-    return str(path)
 
 
 # ---- statistics
@@ -65,10 +55,10 @@ def test_regret_is_of_the_best_among_the_best_predicted():
 
 @pytest.fixture
 def space(tmp_path):
-    """Configurations with times: the potential, 1.5 times as long where A is not staged."""
-    shape, arch = configurations(), lookup("rtx-3090")
-    times = roofline.seconds(clblast_terms.terms(shape, arch), arch) * 1e3 * np.where(shape["SA"] == 0, 1.5, 1.0)
-    return write(tmp_path / "space.csv.gz", shape, times.tolist()), shape, times
+    """Configurations with times."""
+    shape = configurations()
+    times = slower_unstaged(shape, "rtx-3090")
+    return write_space(tmp_path / "space.csv.gz", shape, times), shape, times
 
 
 def run(tmp_path, *arguments):
@@ -76,6 +66,16 @@ def run(tmp_path, *arguments):
     code = ranking.main([*arguments, "--predictions", str(out), "--json", str(tmp_path / "out.json")])
     lines = out.read_text().splitlines() if out.exists() else [""]
     return code, np.array(lines[1:], dtype=float), lines[0]
+
+
+def predicted_ms(shape, part):
+    arch = lookup(part)
+    return roofline.seconds(clblast_terms.terms(shape, arch), arch) * 1e3
+
+
+def slower_unstaged(shape, part):
+    """The potential, 1.5 times as long where A is not staged."""
+    return predicted_ms(shape, part) * np.where(shape["SA"] == 0, 1.5, 1.0)
 
 
 def test_a_filled_space_is_compared(tmp_path, space, capsys):
@@ -106,32 +106,25 @@ def test_a_row_of_a_file_is_a_part(tmp_path, space):
 
 def test_empty_rows_are_predicted_in_their_order(tmp_path, space):
     _, shape, times = space
-    path = write(tmp_path / "empty.csv.gz", shape, [""] * len(times))
+    path = write_space(tmp_path / "empty.csv.gz", shape, [""] * len(times))
     code, predicted, _ = run(tmp_path, path, "--part", "rtx-3090")
-    arch = lookup("rtx-3090")
     assert code == 0
-    np.testing.assert_allclose(predicted, roofline.seconds(clblast_terms.terms(shape, arch), arch) * 1e3, rtol=1e-4)
+    np.testing.assert_allclose(predicted, predicted_ms(shape, "rtx-3090"), rtol=1e-4)
 
 
 def test_filled_rows_are_learnt_from(tmp_path, space):
     pytest.importorskip("lightgbm")
     _, shape, times = space
     known = np.random.default_rng(0).random(len(times)) < 0.5
-    mixed = write(
-        tmp_path / "mixed.csv.gz", shape, [t if k else "" for t, k in zip(times.tolist(), known, strict=True)]
-    )
+    mixed = write_space(tmp_path / "mixed.csv.gz", shape, np.where(known, times.astype(str), ""))
     code, predicted, _ = run(tmp_path, mixed, "--part", "rtx-3090")
-    assert code == 0
-    hidden = ~known
-    assert np.abs(np.log(predicted[hidden] / times[hidden])).mean() < 0.08
+    assert code == 0 and np.abs(np.log(predicted / times))[~known].mean() < 0.08
 
 
 def test_another_part_teaches_and_its_times_are_the_baseline(tmp_path, space, capsys):
     pytest.importorskip("lightgbm")
     path, shape, _ = space
-    arch = lookup("rtx-2080-ti")
-    truth = roofline.seconds(clblast_terms.terms(shape, arch), arch) * 1e3 * np.where(shape["SA"] == 0, 1.5, 1.0)
-    target = write(tmp_path / "target.csv.gz", shape, truth.tolist())
+    target = write_space(tmp_path / "target.csv.gz", shape, slower_unstaged(shape, "rtx-2080-ti"))
     code, _, _ = run(tmp_path, target, "--part", "rtx-2080-ti", "--train", f"{path}:rtx-3090")
     found = json.loads((tmp_path / "out.json").read_text())["rankings"]
     assert code == 0 and set(found) == {"analytic", "learnt", "times of rtx-3090"}
@@ -155,7 +148,7 @@ def test_what_cannot_be_done_is_a_sentence(tmp_path, space, capsys, change, mess
 
 
 def test_columns_of_no_known_kernel_are_refused(tmp_path, capsys):
-    path = write(tmp_path / "other.csv.gz", {"BLOCK": np.array([1])}, ["2"])
+    path = write_space(tmp_path / "other.csv.gz", {"BLOCK": np.array([1])}, ["2"])
     assert run(tmp_path, path, "--part", "rtx-3090")[0] == 2
     assert "no kernel here has the columns BLOCK" in capsys.readouterr().err
 
