@@ -7,9 +7,8 @@ import pytest
 
 from gensor_kernels.build.source import flatten
 from gensor_kernels.programs.registry import FAMILIES
-from tests import mutator
 
-from . import mutations
+from .engine import mutations, sweep
 from .programs import Configuration, configurations
 from .survivors import EQUIVALENT, is_equivalent
 
@@ -115,7 +114,7 @@ def named(group: str, name: str) -> Configuration:
     ],
 )
 def test_every_missing_barrier_and_wait_is_caught(group, names):
-    dead, work = mutator.plan([named(group, name) for name in names])
+    dead, work = sweep.plan([named(group, name) for name in names])
     # What a split does not finish with waits for nothing: test_dependent has a mutant of every wait.
     missed = [site for site in dead[group] if not site.is_guard and site.function not in DEPENDENT]
     unreached = [(site.function, site.code) for site in missed]
@@ -130,7 +129,7 @@ def test_every_missing_barrier_and_wait_is_caught(group, names):
     else:
         assert unreached == []
     orderings = [each for each in work if not each[1].site.is_guard]
-    survivors = [each for each in mutator.run(orderings, jobs=2) if not each.caught_by]
+    survivors = [each for each in sweep.run(orderings, jobs=2) if not each.caught_by]
     assert all(is_equivalent(each.group, each.mutant) for each in survivors)
 
 
@@ -142,16 +141,16 @@ def test_every_missing_barrier_and_wait_is_caught(group, names):
     ],
 )
 def test_guards_of_windows_are_caught(name, code):
-    _, work = mutator.plan([named("simt", name)])
+    _, work = sweep.plan([named("simt", name)])
     chosen = [each for each in work if each[1].site.code == code]
     assert len(chosen) == 3
-    assert all(result.caught_by for result in mutator.run(chosen, jobs=2))
+    assert all(result.caught_by for result in sweep.run(chosen, jobs=2))
 
 
 def test_a_guard_off_by_one_is_caught_and_an_equivalent_mutant_is_not():
     configuration = named("simt", "one buffer, split")
-    _, work = mutator.plan([configuration])
+    _, work = sweep.plan([configuration])
     chosen = [each for each in work if each[1].site.code == "within(at, k_end)"]
     assert len(chosen) == 3
-    assert all(result.caught_by for result in mutator.run(chosen, jobs=2))
+    assert all(result.caught_by for result in sweep.run(chosen, jobs=2))
     assert configuration.verify(lambda text: text + "\n").outcome == "ok"
