@@ -1,10 +1,11 @@
-"""What a warm call costs in Python: real `cupy.ndarray`s over a fake allocator, a stub in place of the launch.
+"""Python time of a warm call: real `cupy.ndarray` objects over a fake allocator, a stub in place of the launch.
 
     pytest benchmarks/bench_dispatch.py --benchmark-columns=min,median,ops
 
-50 keys in turn, arrays freshly sliced for each call outside the timed part, `out=` given, key building included. The
-figures are for 50 calls; `per_call_us` in the extra information is for one, of the fastest round: other processes only
-ever add. Without a driver the queries of the device and the stream cannot be timed; on a GPU `test_queries` times them.
+Each round makes 50 calls with 50 keys. Arrays are sliced anew for each call, outside the timed part; `out=` is given,
+and building the key counts. The figures are for 50 calls; `per_call_us` in the extra information is for one call of the
+fastest round, because other processes only add time. Queries of the device and the stream need a driver: on a GPU
+`test_queries` times them.
 """
 
 import numpy as np
@@ -26,7 +27,7 @@ KEYS = 50
 
 
 def kernels(split_k=1):
-    """Default Programs of float16 and float32 products; with a split they need a workspace, which is an allocation."""
+    """Yield the default Programs of float16 and float32 products; with a split they allocate a workspace."""
     for dtype in ("float16", "float32"):
         yield from starter_kernels(operator.workload(512, 512, 512, dtype=dtype), split_k)
 
@@ -46,12 +47,12 @@ def runtime(allocator):
 
 
 def memory(dtype):
-    """What the operands of 50 calls are slices of."""
+    """Return the arrays that operands of 50 calls are slices of."""
     return *(cupy.empty((4096, 4096), dtype) for _ in range(3)), cupy.empty((4096,), dtype)
 
 
 def calls(dtype, within=None):
-    """Arguments of 50 calls, each with shapes of its own, every array a new slice: of new memory, or `within` some."""
+    """Yield the arguments of 50 calls with different shapes, every array a new slice of `within` or of new memory."""
     a, b, c, x = within or memory(dtype)
     for i in range(KEYS):
         m, n, k = 64 + 16 * i, 128 + 16 * i, 256 + 16 * (i % 7)
@@ -59,7 +60,7 @@ def calls(dtype, within=None):
 
 
 def timed(benchmark, run, prepare):
-    """Times `run` over all keys, warm."""
+    """Time `run` over all keys, warm."""
     run(prepare())
 
     def setup():
@@ -74,8 +75,8 @@ def timed(benchmark, run, prepare):
 @pytest.mark.parametrize("reused", [True, False], ids=["reused", "new"])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_warm_call(benchmark, runtime, dtype, reused):
-    """The figure to bring down to 1.5 us. `reused`: buffers that come back, as those are that a program passes as
-    `out`, and as CuPy's pool hands memory out; else every call is at addresses never seen."""
+    """The target is 1.5 us. `reused`: the same buffers come back, like a program's `out` arrays and the blocks of
+    CuPy's pool; otherwise every call has new addresses."""
     matmul = gensor_kernels.matmul
     within = memory(dtype) if reused else None
 
@@ -101,7 +102,7 @@ def test_warm_call_with_epilogue(benchmark, runtime):
 
 
 def test_warm_call_with_workspace(benchmark, allocator):
-    """Split-K: two launches, and a workspace from the allocator (here in Python)."""
+    """Split-K: two launches, and a workspace from the allocator, which is Python here."""
     matmul = gensor_kernels.matmul
 
     def run(arguments):
@@ -124,7 +125,7 @@ def test_warm_call_that_allocates(benchmark, runtime):
 
 @pytest.mark.parametrize("text", ["ij,jk->ik", "ij,jk"])
 def test_warm_einsum(benchmark, runtime, text):
-    """To compare with the warm call that allocates: einsum has no `out`."""
+    """Compares with the warm call that allocates: einsum has no `out`."""
     einsum = gensor_kernels.einsum
 
     def run(arguments):
@@ -167,7 +168,7 @@ def test_warm_linear(benchmark, runtime):
 
 
 def test_slicing(benchmark, allocator):
-    """What the preparation of the arguments costs, for scale: CuPy's own slicing and pointers."""
+    """The time of preparing the arguments, for scale: CuPy's own slicing and pointers."""
 
     def run(_):
         for a, *_ in calls("float16"):
@@ -191,7 +192,7 @@ def test_first_call_of_a_shape(benchmark, runtime):
 
 
 def stored_class(count):
-    """A class with `count` kernels, defaults with one coordinate changed, and the portfolio of these."""
+    """Return `count` kernels of a class (defaults with one coordinate changed) and the digests of their portfolio."""
     wanted = operator.workload(512, 512, 512, dtype="float16")
     near = {}
     for space in Space(wanted, ARCH).families:
@@ -210,7 +211,7 @@ def stored_class(count):
 
 @pytest.mark.parametrize("covered", [True, False], ids=["portfolio", "without"])
 def test_first_call_of_an_unseen_shape(benchmark, allocator, covered):
-    """The same among 200 stored kernels of its class, with and without their portfolio of at most 8."""
+    """The first call of a shape among 200 stored kernels of its class, with and without a portfolio of at most 8."""
     found, portfolio = stored_class(200)
     arguments = list(calls("float16"))
 
@@ -229,7 +230,7 @@ def test_first_call_of_an_unseen_shape(benchmark, allocator, covered):
 
 
 def test_queries(benchmark):
-    """Reported beside the warm call: which device and which stream are current, and is that one capturing."""
+    """The current device, the current stream, and whether it captures: to be added to the time of a warm call."""
     from gensor_kernels.devices import cuda
 
     try:

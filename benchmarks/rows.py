@@ -1,9 +1,9 @@
-"""What gensor-tune makes of shapes files, in figures: `python -m benchmarks.rows ARCH SHAPES.csv [...]`.
+"""Figures about gensor-tune's results for shapes files: `python -m benchmarks.rows ARCH SHAPES.csv [...]`.
 
-Runs the whole pipeline (walk, compile, feed back, cover, verify on the emulator) over the rows of all files in one
-run, with cold caches and an empty database, and writes benchmarks/results/rows-<arch>-<name>.json: rows by status,
-predicted time over the bound by operator and by file with the limiting term of every row above twice of it, kernels
-per class, the predicted regret of one kernel per class, and what the run cost.
+Runs the whole pipeline (walk, compile, feed back, cover, verify on the emulator) over the rows of all files in one run,
+with cold caches and an empty database, and writes benchmarks/results/rows-<arch>-<name>.json: rows by status; predicted
+time over the bound, by operator and by file, with the limiting terms of every row above twice the bound; kernels per
+class; the predicted regret of one kernel per class; and the cost of the run.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ RESULTS = Path(__file__).resolve().parent / "results"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; 1 where a row failed."""
+    """Run the command; 1 where a row failed."""
     made = argparse.ArgumentParser(prog="python -m benchmarks.rows", description=__doc__.splitlines()[0])
     made.add_argument("arch", help="compute capability or part")
     made.add_argument("shapes", type=Path, nargs="+", help="shapes files")
-    made.add_argument("--name", help="of the results (default: the file's; 'all' for several)")
-    made.add_argument("--jobs", type=int, default=parallel.usable_cores())
-    made.add_argument("--top", type=int, default=16)
+    made.add_argument("--name", help="name of the results file (default: the shapes file's; 'all' for several)")
+    made.add_argument("--jobs", type=int, default=parallel.usable_cores(), help="processes (default: one per core)")
+    made.add_argument("--top", type=int, default=16, help="finalists per class (default %(default)s)")
     made.add_argument("--verify", choices=["emulator", "none"], default="emulator")
-    made.add_argument("--warm", action="store_true", help="use the caches there are, instead of empty ones")
+    made.add_argument("--warm", action="store_true", help="use the existing caches instead of empty ones")
     made.add_argument("--out", type=Path, default=RESULTS, help="folder for the JSON (default %(default)s)")
     options = made.parse_args(arguments)
     name = options.name or (options.shapes[0].stem if len(options.shapes) == 1 else "all")
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def figures(arch: Arch, options: argparse.Namespace, db: Path) -> dict[str, Any]:
-    """Tune all rows; everything that is reported about them."""
+    """Tune all rows and return the figures of the report."""
     began, compiled = time.perf_counter(), nvrtc.compile_count()
     chosen = Options(top=options.top, jobs=options.jobs, verify=options.verify)
     with Store.open(db) as store:
@@ -92,7 +92,7 @@ def figures(arch: Arch, options: argparse.Namespace, db: Path) -> dict[str, Any]
 
 
 def tune(run: Run, shapes: Sequence[Path]) -> list[Tuned]:
-    """The rows of all files through one run, so that files that share a class share its kernels."""
+    """Tune the rows of all files in one run, so that files that share a class share its kernels."""
     rows = [(row, path.stem) for path in shapes for row in read_shapes(path)]
     file_of = {id(row): stem for row, stem in rows}
     tuned = []
@@ -103,13 +103,13 @@ def tune(run: Run, shapes: Sequence[Path]) -> list[Tuned]:
     return tuned
 
 
-#: Terms that say where a Program runs, not what it waits for.
+#: Terms that describe the launch, not a resource that a Program waits for.
 SHAPE_TERMS = {"blocks", "residents", "warps", "iterations", "registers", "shared_bytes", "in_flight", "exposed"}
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """A row of a file and what became of it."""
+    """A row of a file and its result."""
 
     row: Row
     result: Result
@@ -117,7 +117,7 @@ class Tuned:
 
 
 def facts_of(store: Store) -> dict[str, list[Facts]]:
-    """What the compiler said of every stored kernel, by class: the feedback its predictions were made with."""
+    """Return the compiler's facts about every stored kernel, by class: the feedback behind its predictions."""
     found: dict[str, list[Facts]] = {}
     for kernel in store.rows(Kernel):
         binary = store.binary(kernel)
@@ -131,11 +131,12 @@ def facts_of(store: Store) -> dict[str, list[Facts]]:
 
 
 def half_figures(store: Store) -> dict[str, Any]:
-    """Kernels of aligned float16 and bfloat16 classes: how many spill, have bank conflicts, or move less than 16 bytes,
-    and which.
+    """Return how many kernels of aligned float16 and bfloat16 classes spill, have bank conflicts, or move fewer than 16
+    bytes at a time, and list them.
 
-    Copies into shared memory and stores of results count, tensor copies as wide ones; epilogue operands are read as
-    their own layout allows. Not gemv's: its results are few and leave one by one, its vector is shared as it comes.
+    Counts copies into shared memory and stores of results; tensor copies count as wide. Epilogue operands do not count,
+    because their own layout decides, and neither does gemv: it stores few results, one by one, and shares its vector in
+    any layout.
     """
     found: dict[str, Any] = {"kernels": 0, "spilling": 0, "conflicting": 0, "narrow": 0, "unread": 0, "which": []}
     for kernel in store.rows(Kernel):
@@ -145,7 +146,7 @@ def half_figures(store: Store) -> dict[str, Any]:
             continue
         accesses = json.loads(binary.facts)[kernel.family].get("accesses")
         widths = {width for opcode in ("LDGSTS", "STG") for width in (accesses or {}).get(opcode, {})}
-        flags = {"8"} if json.loads(kernel.program).get("stream") else set()  # by which a stream's blocks meet
+        flags = {"8"} if json.loads(kernel.program).get("stream") else set()  # flags of stream-K
         by_tensor = json.loads(kernel.program).get("epilogue_staged") == COPIED
         wide = widths - flags == {"16"} or (by_tensor and not widths)
         counters = [json.loads(row.counters) for row in store.rows(Verification, kernel_digest=kernel.digest)]
@@ -164,12 +165,12 @@ def half_figures(store: Store) -> dict[str, Any]:
 
 
 def by_class(served: Sequence[Tuned]) -> dict[str, list[Tuned]]:
-    """Served rows by the classes of their workloads."""
+    """Return served rows by the classes of their workloads."""
     return _grouped(served, lambda each: each.row.workload.class_key() if each.row.workload else "")
 
 
 def near_by(served: Sequence[Tuned], group: Callable[[Tuned], str]) -> dict[str, dict[str, Any]]:
-    """How many rows of each group are within twice their bound."""
+    """Return how many rows of each group are within twice their bound."""
     return {name: _near([ratio(each.result) for each in rows]) for name, rows in _grouped(served, group).items()}
 
 
@@ -192,7 +193,7 @@ def _near(ratios: Sequence[float]) -> dict[str, Any]:
 
 
 def bound_figures(arch: Arch, served: Sequence[Tuned], feedback: dict[str, list[Facts]]) -> dict[str, Any]:
-    """Predicted time over the bound: how many rows are within twice of it, and why the others are not."""
+    """Return how many rows are predicted within twice their bound, and explain the others."""
     ratios = [ratio(each.result) for each in served]
     far = [each for each, value in zip(served, ratios, strict=True) if value > NEAR_BOUND]
     return _near(ratios) | {
@@ -201,13 +202,13 @@ def bound_figures(arch: Arch, served: Sequence[Tuned], feedback: dict[str, list[
 
 
 def ratio(result: Result) -> float:
-    """Predicted time over the bound."""
+    """Return predicted time over the bound."""
     assert result.predicted_us is not None and result.bound_us is not None
     return result.predicted_us / result.bound_us
 
 
 def explained(arch: Arch, each: Tuned, feedback: dict[str, list[Facts]]) -> dict[str, Any]:
-    """A row with the terms its predicted time hangs on."""
+    """Return a row with the terms that limit it."""
     workload, result = each.result.workload, each.result
     assert workload is not None and result.family is not None
     space = space_for(workload, arch, feedback.get(workload.class_key(), ())).family(result.family)
@@ -230,7 +231,7 @@ def explained(arch: Arch, each: Tuned, feedback: dict[str, list[Facts]]) -> dict
 
 
 def limits(terms: dict[str, float], arch: Arch) -> dict[str, float]:
-    """Share of the predicted time that would be saved if a term were (almost) nothing, the largest first."""
+    """Return the share of the predicted time that would be saved without a term, the three largest first."""
     names = [each.name for each in fields(roofline.Terms)]
     whole = roofline.Terms(**{name: np.array([terms[name]], np.float32) for name in names})
     before = float(roofline.seconds(whole, arch)[0])
@@ -244,13 +245,13 @@ def limits(terms: dict[str, float], arch: Arch) -> dict[str, float]:
 
 
 def program_of(result: Result) -> Program:
-    """The Program a result names."""
+    """Return the Program that a result names."""
     assert result.family is not None
     return Program(result.family, tuple(result.program.items()))
 
 
 def class_figures(arch: Arch, group: Sequence[Tuned], feedback: Sequence[Facts]) -> dict[str, Any]:
-    """Kernels of one class, and the predicted regret of its most used one on every row."""
+    """Return the kernels of one class, and the predicted regret of its most used kernel over all rows."""
     unique = {each.result.workload.key(): each.result for each in group if each.result.workload is not None}
     workloads: list[Workload] = [each.workload for each in unique.values() if each.workload is not None]
     spaces = [space_for(workload, arch, feedback) for workload in workloads]
@@ -274,7 +275,7 @@ def class_figures(arch: Arch, group: Sequence[Tuned], feedback: Sequence[Facts])
 
 
 def cost(tuned: Sequence[Tuned], wall: float, compilations: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Seconds, compilations and memory of a run."""
+    """Return the seconds, compilations and memory of a run."""
     stages: Counter[str] = Counter()
     seen: set[int] = set()
     for each in tuned:
@@ -292,7 +293,7 @@ def cost(tuned: Sequence[Tuned], wall: float, compilations: int, options: argpar
         "warm": options.warm,
         "stage_seconds": {name: round(value, 2) for name, value in sorted(stages.items())},
         "compilations": compilations,
-        # The stage's wall time over its compilations: what one costs with `jobs` at a time.
+        # The stage's wall time over its compilations, `jobs` of which run at a time.
         "seconds_per_compilation": round(stages["compile"] / compilations, 4) if compilations else None,
         "peak_mb_self": round(own, 1),
         "peak_mb_largest_child": round(child, 1),
@@ -301,7 +302,7 @@ def cost(tuned: Sequence[Tuned], wall: float, compilations: int, options: argpar
 
 
 def lines(found: dict[str, Any]) -> list[str]:
-    """The report as text."""
+    """Return the report as text."""
     bound, spent = found["bound"], found["cost"]
     counts = ", ".join(f"{count} {name}" for name, count in sorted(found["status"].items()))
     text = [f"{found['rows']} rows on {found['part']}: {counts}"]
