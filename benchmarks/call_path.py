@@ -1,12 +1,11 @@
-"""Files a call passes through: `python -m benchmarks.call_path`.
+"""Files that a call passes through: `python -m benchmarks.call_path`.
 
-Traces three calls and counts the project's files whose functions run, and the moves from a function of one file to a
-function of another (calls and returns). Imports do not count: modules are imported by an earlier call, and whatever a
-module's own body runs is left out.
+Traces three calls and counts the project's files whose functions run, and the moves between files (calls and returns).
+Imports do not count: an earlier call has imported the modules, and the bodies of modules are left out.
 
-cold-matmul     first call of a shape on the emulator: its class is served, its kernel is not loaded yet
-warm-matmul     repeated call on CuPy arrays into `out` (no GPU: stub device, fake allocator)
-row             one row of a shapes file through the tuner
+    cold-matmul     first call of a shape on the emulator: its class is served, its kernel is not loaded yet
+    warm-matmul     repeated call on CuPy arrays into `out` (no GPU: stub device, fake allocator)
+    row             one row of a shapes file through the tuner
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ ARCH = "sm_87"
 
 
 class Trace:
-    """Within it, the files of the functions that run, of every thread that starts meanwhile; moves of this thread."""
+    """Records the files of all functions that run within it, in this and in new threads, and this thread's moves."""
 
     def __init__(self, root: Path = ROOT, folders: Sequence[str] = FOLDERS):
         self.files: set[str] = set()
@@ -48,7 +47,7 @@ class Trace:
         self._last: str | None = None
         self._names: dict[str, str | None] = {}
         self._thread = threading.get_ident()
-        self._importing = threading.local()  # .depth: module bodies on the stack
+        self._importing = threading.local()  # depth: the number of module bodies on the stack
 
     def __enter__(self) -> Trace:
         threading.setprofile(self._event)
@@ -77,14 +76,14 @@ class Trace:
             self._last = name
 
     def _caller(self, frame: FrameType) -> str | None:
-        """File of the nearest function of the project that waits for `frame`."""
+        """Return the file of the nearest function of the project below `frame` on the stack."""
         above = frame.f_back
         while above is not None and self._name(above) is None:
             above = above.f_back
         return self._name(above) if above is not None else None
 
     def _name(self, frame: FrameType) -> str | None:
-        """Path of the function's file in the project; None for other people's code."""
+        """Return the path of the function's file in the project; None for other code."""
         name = frame.f_code.co_filename
         if name not in self._names:
             path = Path(name).resolve()
@@ -94,7 +93,7 @@ class Trace:
 
 
 def cold_matmul() -> Trace:
-    """The first call of a large float16 product, after one of a small product."""
+    """Trace the first call of a large float16 product, after a small product."""
 
     def operands(side: int) -> tuple[np.ndarray, np.ndarray]:
         return tuple(np.random.default_rng(0).standard_normal((2, side, side)).astype(np.float16))  # type: ignore
@@ -108,7 +107,7 @@ def cold_matmul() -> Trace:
 
 
 def warm_matmul() -> Trace:
-    """A call into `out` at new addresses, after so many of its shapes that it is not on trial any more."""
+    """Trace a call into `out` at new addresses, after as many calls of its shapes as end their trial."""
     import cupy
 
     from .without_gpu import fake_allocator, starter_kernels, stub_runtime
@@ -127,7 +126,7 @@ def warm_matmul() -> Trace:
 
 
 def row() -> Trace:
-    """A row of float32, after a row of float16."""
+    """Trace a row of float32, after a row of float16."""
     with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder, "rows.db")) as store:
         _tune(store, Path(folder, "first.csv"), "matmul,fp16,1024,1024,1024")
         with Trace() as trace:
@@ -146,7 +145,7 @@ CASES: dict[str, Callable[[], Trace]] = {"cold-matmul": cold_matmul, "warm-matmu
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command."""
+    """Run the command."""
     made = argparse.ArgumentParser(prog="python -m benchmarks.call_path", description=__doc__.splitlines()[0])
     made.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), help="calls to trace (default: all)")
     made.add_argument("--list", action="store_true", help="list the files of each call")

@@ -118,7 +118,7 @@ def _served(workload: Workload, arch: Arch) -> bool:
 
 
 def run(campaign: Gradient, memory: Memory, evaluations: int) -> Iterator[tuple[int, float]]:
-    """Yield (evaluations, seconds of the model) before the first slice and after each, until `evaluations` are spent."""
+    """Yield (evaluations, seconds of the model) before the first slice and after each, within `evaluations`."""
     yield 0, campaign.seconds
     while campaign.evaluations < evaluations and (each := campaign.choose()) is not None:
         campaign.take(each, memory(campaign.request(each)))

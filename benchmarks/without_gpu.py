@@ -1,4 +1,4 @@
-"""A CUDA device without a driver: real `cupy.ndarray` over addresses of nothing, launches that do nothing."""
+"""A CUDA device without a driver: real `cupy.ndarray` objects at made-up addresses, and launches that do nothing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _function(grid: object, block: object, arguments: object, shared: object) ->
 
 
 def starter_kernels(workload: Workload, split_k: int = 1) -> Iterator[library.Kernel]:
-    """Every family's default Programs of a workload; with a split they need a workspace."""
+    """Yield the kernels of every family's default Programs for a workload; with a split they need a workspace."""
     for space in Space(workload, ARCH).families:
         for program in space.family.starters(workload, ARCH):
             yield library.generate(program.replace(split_k=split_k), workload, ARCH)
@@ -63,7 +63,7 @@ def stub_runtime(stored: Iterable[library.Kernel], portfolio: Iterable[str] = ()
     contents = library.Contents({kernel.digest: kernel for kernel in stored}, portfolio=frozenset(portfolio))
     with mock.patch.dict(os.environ, GENSOR_TUNE="predicted"):
         made = Runtime(StubDevice(), library.Library(contents))
-        # As on a machine with one GPU: nothing asks which device is current.
+        # As on a machine with one GPU: no query of the current device.
         inside = ContextVar("benchmark", default=made)
         with mock.patch.object(current, "only", made), mock.patch.object(current, "inside", inside):
             yield made

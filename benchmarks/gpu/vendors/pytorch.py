@@ -1,8 +1,8 @@
-"""The same Workload by PyTorch: cuBLAS, cuDNN and its own kernels, eager or compiled (Triton where that is installed).
+"""The same Workload by PyTorch: cuBLAS, cuDNN and its own kernels, eager or compiled (Triton where it is installed).
 
-Every function takes tensors in the axes an operator declares and gives its result in them: views, no copies. What
-torch.nn.functional takes as an argument (a bias, a norm's weight) is given to it, the rest of an epilogue follows as
-element-wise calls, as a user writes them.
+Every function takes tensors in the axes that an operator declares and returns its result in them: views, no copies.
+Arguments of torch.nn.functional (a bias, a norm's weight) are used; the rest of an epilogue follows as element-wise
+calls.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ Main = tuple[Function, int]  # the core of a call, and how many steps of the epi
 
 
 class Torch:
-    """PyTorch beside a device's own array library; ImportError where it is not installed, RuntimeError where it reaches
-    no GPU although it should. `device`: "cuda", or "cpu" in a rehearsal."""
+    """PyTorch beside a device's own array library. `device`: "cuda", or "cpu" in a rehearsal.
+
+    Raises ImportError where it is not installed, RuntimeError where it reaches no GPU although it should.
+    """
 
     def __init__(self, emulated: bool):
         import torch
@@ -37,14 +39,15 @@ class Torch:
         if not emulated and not torch.cuda.is_available():
             raise RuntimeError("PyTorch is installed without CUDA, or reaches no GPU")
         self.torch, self.emulated = torch, emulated
-        self._made: dict[str, Function] = {}  # the last workload's, compiled
+        self._made: dict[str, Function] = {}  # the function of the last workload, compiled
         torch.backends.cudnn.benchmark = True
         # The accumulator of kernels here: float32 all the way.
         for name in ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction"):
             setattr(torch.backends.cuda.matmul, name, False)
 
     def call(self, operands: Operands, compiled: bool = False) -> Callable[[], Any] | None:
-        """The call for these operands; None where PyTorch has none. Raises what PyTorch raises for ones it refuses."""
+        """Return the call for these operands; None where PyTorch has none. Raises PyTorch's error for operands that it
+        refuses."""
         torch, workload = self.torch, operands.workload
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = workload.math == "tf32"
         try:
@@ -53,12 +56,12 @@ class Torch:
             return None
         arrays = [self.tensor(block) for block in operands.inputs]
         extras = [None if block is None else self.tensor(block) for _, block, _ in operands.steps]
-        made(*arrays, *extras)  # what it refuses, it refuses here
+        made(*arrays, *extras)  # errors of refused operands come up here
         return lambda: made(*arrays, *extras)
 
     def _compiled(self, operands: Operands) -> Function:
-        """By TorchInductor: its templates and Triton are timed against cuBLAS, without CUDA graphs, which would copy
-        operands. Once for a workload, whose operand sets differ in addresses only."""
+        """Compile by TorchInductor: its templates and Triton are timed against cuBLAS, without CUDA graphs, which would
+        copy operands. A workload is compiled once, because its operand sets differ in addresses only."""
         key = operands.workload.key()
         if key not in self._made:
             self.torch._dynamo.reset()
@@ -67,7 +70,7 @@ class Torch:
         return self._made[key]
 
     def tensor(self, block: Block) -> Any:
-        """The same memory as a tensor; a boolean operand as a new one of booleans."""
+        """Return the same memory as a tensor; a boolean operand as a new tensor of booleans."""
         array = block.view(block_library(block))
         brain = block.dtype == "bfloat16"
         if brain:  # held as its bits
@@ -78,12 +81,12 @@ class Torch:
         return found != 0 if block.dtype == "bool" else found
 
     def wide(self, result: Any) -> np.ndarray | Any:
-        """A result as an array of the device's library, float64 or complex128."""
+        """Return a result as an array of the device's library, float64 or complex128."""
         wide = result.to(self.torch.complex128 if result.is_complex() else self.torch.float64)
         return wide.resolve_conj().numpy() if self.emulated else wide.resolve_conj()
 
     def function(self, operands: Operands) -> Function:
-        """A function of the inputs and of the epilogue's operands; NoCallError where there is none."""
+        """Return a function of the inputs and of the epilogue's operands; NoCallError where there is none."""
         workload = operands.workload
         inputs = len(operands.inputs)
         main = MAIN.get(MODULES.get(workload.operator, ""))
@@ -105,14 +108,14 @@ class Torch:
 
 
 def block_library(block: Block) -> Any:
-    """NumPy or CuPy, whichever a block's memory is of."""
+    """Return NumPy or CuPy, the owner of a block's memory."""
     import sys
 
     return sys.modules[type(block.memory).__module__.partition(".")[0]]
 
 
 def element_wise(torch: Any, name: str, value: Any, extra: Any, scalar: complex, out: Any) -> Any:
-    """One operation of an epilogue or a prologue."""
+    """Apply one operation of an epilogue or a prologue."""
     functional = torch.nn.functional
     if name in ("bias", "add"):
         return value + extra
@@ -130,7 +133,7 @@ def element_wise(torch: Any, name: str, value: Any, extra: Any, scalar: complex,
 
 
 def gated(torch: Any, workload: Workload, steps: list[str]) -> Main:
-    """One product with both matrices."""
+    """Return one product with both matrices."""
     functional, declared = torch.nn.functional, operator(workload.operator)
     name: str = declared.gate  # type: ignore[attr-defined]
     gates: dict[str, Callable[[Any], Any]] = {"gelu_tanh": lambda v: functional.gelu(v, approximate="tanh")}
@@ -146,7 +149,7 @@ def gated(torch: Any, workload: Workload, steps: list[str]) -> Main:
 
 
 def normed(torch: Any, workload: Workload, steps: list[str]) -> Main:
-    """The sums in front of the norm, and the norm."""
+    """Return the product, the sums in front of the norm, and the norm."""
     functional, shape, before = torch.nn.functional, (workload.size["n"],), workload.size["before"]
     declared: Any = operator(workload.operator)
     if any(step not in ("bias", "add") for step in steps[:before]):
@@ -165,7 +168,7 @@ def normed(torch: Any, workload: Workload, steps: list[str]) -> Main:
 
 
 def prepared(main: Callable[[Any, Workload, list[str]], Main]) -> Callable[[Any, Workload, list[str]], Main]:
-    """A product that `main` computes, behind element-wise calls in the operands' type."""
+    """Return a product of `main` behind element-wise calls in the operands' type."""
 
     def made(torch: Any, workload: Workload, steps: list[str]) -> Main:
         core, taken = main(torch, workload, steps)
@@ -182,7 +185,7 @@ def prepared(main: Callable[[Any, Workload, list[str]], Main]) -> Callable[[Any,
     return made
 
 
-# ---- what each kind of operator is; with how many steps of the epilogue it takes itself
+# ---- the core of each kind of operator
 
 
 def _matmul(torch: Any, workload: Workload, steps: list[str]) -> Main:
@@ -243,7 +246,7 @@ def _norm(torch: Any, workload: Workload, steps: list[str]) -> Main:
 
 
 def operands_are_vectors(workload: Workload) -> bool:
-    """Whether a norm's `mul` and `bias` have one element per element of a row: then they are weight and bias."""
+    """Return whether a norm's `mul` and `bias` have one element per element of a row: then they are weight and bias."""
     from gensor_kernels.operators.types.epilogue import OPERATIONS
 
     size = workload.size

@@ -1,4 +1,4 @@
-"""Convolutions and poolings by torch.nn.functional: cuDNN, with channels first or last as the arrays lie."""
+"""Convolutions and poolings by torch.nn.functional: cuDNN, with channels first or last, like the arrays."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class NoCallError(Exception):
 
 
 def _pads(size: Mapping[str, int]) -> tuple[tuple[int, int], tuple[int, int, int, int] | None]:
-    """(padding that a call takes, or what F.pad is given first)."""
+    """Return (the padding argument of a call, the padding for F.pad in front of it)."""
     top, bottom, left, right = (size[f"pad_{side}"] for side in ("top", "bottom", "left", "right"))
     if (top, left) == (bottom, right):
         return (top, left), None
@@ -24,7 +24,7 @@ def _pads(size: Mapping[str, int]) -> tuple[tuple[int, int], tuple[int, int, int
 
 
 def _first(x: Any) -> Any:
-    """(n, h, w, c) as (n, c, h, w): a view."""
+    """Return (n, h, w, c) as (n, c, h, w), a view."""
     return x.permute(0, 3, 1, 2)
 
 
@@ -37,7 +37,7 @@ def _over(size: Mapping[str, int], *names: str) -> list[tuple[int, int]]:
 
 
 def convolution(torch: Any, workload: Workload, steps: list[str]) -> tuple[Function, int]:
-    """conv2d or conv_transpose2d, a bias included."""
+    """Return conv2d or conv_transpose2d, a bias included."""
     size, functional = workload.size, torch.nn.functional
     declared: Any = operator(workload.operator)
     padding, before = _pads(size)
@@ -65,7 +65,7 @@ def convolution(torch: Any, workload: Workload, steps: list[str]) -> tuple[Funct
 
 
 def depthwise(torch: Any, workload: Workload, steps: list[str]) -> tuple[Function, int]:
-    """conv2d with as many groups as channels."""
+    """Return conv2d with as many groups as channels."""
     size, functional = workload.size, torch.nn.functional
     padding, before = _pads(size)
     stride, dilation = _over(size, "stride", "dilation")
@@ -81,7 +81,7 @@ def depthwise(torch: Any, workload: Workload, steps: list[str]) -> tuple[Functio
 
 
 def pooling(torch: Any, workload: Workload, steps: list[str]) -> tuple[Function, int]:
-    """max_pool2d, avg_pool2d or adaptive_avg_pool2d."""
+    """Return max_pool2d, avg_pool2d or adaptive_avg_pool2d."""
     size, functional = workload.size, torch.nn.functional
     if workload.operator == "global_avg_pool2d":
         return lambda x: _last(functional.adaptive_avg_pool2d(_first(x), 1)), 0
