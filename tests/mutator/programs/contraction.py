@@ -112,7 +112,7 @@ def mma_configurations(copies: str) -> list[Configuration]:
 
 
 def sliced_configurations() -> list[Configuration]:
-    """Single elements through shared memory, and pairs straight from registers."""
+    """Single elements through shared memory, and pairs directly from registers."""
     base = {"block_m": 32, "block_n": 32, "block_k": 32, "warp_m": 16, "warp_n": 16, "stages": 3, "raster": 1}
     ends = {"epilogue_staged": 1, "epilogue_fixed": 0, "min_blocks": 0, "vector_c": 8}
     odd, wide = (matmul(size, size, size, dtype="float64", math="ozaki") for size in (255, 256))

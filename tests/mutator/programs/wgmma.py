@@ -12,10 +12,9 @@ from tests.mutator.engine.configuration import Configuration
 
 
 def wgmma_configurations() -> list[Configuration]:
-    """Both layouts of both operands, one warpgroup and two that multiply, all
-    store routes, a split, an epilogue that is compiled in and one that is not, sums of 8-bit floats, blocks that walk
-    tiles, pairs of blocks, warpgroups that take tiles in turn, gates, rows that are normalised, and images read by
-    their pixels."""
+    """Both layouts of both operands, one multiplying warpgroup and two, all store routes, a split, epilogues compiled
+    in and not, sums of 8-bit floats, persistent blocks, clusters of two, warpgroups that alternate tiles, gates,
+    normalised rows, and images read by their pixels."""
     nt, nn = matmul(256, 256, 256, trans_b=True), matmul(256, 256, 256)
     tn = matmul(256, 256, 256, trans_a=True, dtype="bfloat16", out="float32")
     odd, wide = matmul(255, 255, 256, trans_b=True), matmul(255, 252, 256, trans_b=True, out="float32")
@@ -51,7 +50,7 @@ def wgmma_configurations() -> list[Configuration]:
 
 
 def aligned_configurations() -> list[Configuration]:
-    """Operands that are copied first: along their lines and across, one element at a time and several, split, one
+    """Operands that are copied first: along their rows and across, one element at a time and several, split, one
     operand of two, batches; tiles of several boxes and of few columns."""
     odd = matmul(77, 93, 75, batch=2)
     turned = matmul(77, 92, 92, dtype="int8", trans_a=True, batch=2)
@@ -68,8 +67,8 @@ def aligned_configurations() -> list[Configuration]:
 
 
 def packed_wgmma_configurations() -> list[Configuration]:
-    """Images with channels first: one block to a tile and a split of groups; pairs that share pixels, or filters;
-    blocks that walk tiles."""
+    """Images with channels first: one block per tile and a split of groups; clusters that share pixels, or filters;
+    persistent blocks."""
     image = convolution(n=2, h=9, w=9, c=20, k_out=20, r=3, s=3, dtype="float16", layout="nchw", groups=2)
     plain = {"block_n": 16, "stages": 2, "vector_c": 2, "group": "packed_wgmma"}
     return [
@@ -80,8 +79,8 @@ def packed_wgmma_configurations() -> list[Configuration]:
 
 
 def floats_configurations() -> list[Configuration]:
-    """float32 in parts: along the lines of both operands and across, several elements at a time and one, a split,
-    pairs of blocks that share either operand, blocks that walk tiles; the same of pixels."""
+    """float32 as a sum of parts: along the rows of both operands and across, several elements at a time and one, a
+    split, clusters that share either operand, persistent blocks; the same for pixels."""
     odd = matmul(77, 93, 1005, batch=2, dtype="float32")
     even = matmul(80, 96, 1000, dtype="float32", trans_b=True)
     image = {"n": 2, "h": 8, "w": 7, "k_out": 20, "r": 3, "s": 3, "dtype": "float32"}

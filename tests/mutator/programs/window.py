@@ -15,7 +15,7 @@ def _window(name: str, workload: Workload, arch: str = "sm_87", **values: int) -
 
 
 def window_configurations() -> list[Configuration]:
-    """Both layouts, windows compiled in and not, every way in which threads of a plane share its staged tile."""
+    """Both layouts, windows compiled in and not, every way in which the threads of a plane share its staged tile."""
     planes = {"layout": "nchw", **padded()}
     single = {"vector_a": 4, "vector_c": 4}
     pixels = {"block_c": 16, "block_h": 4, "block_w": 4}
