@@ -1,4 +1,4 @@
-"""The whole of benchmarks.device rehearsed on the emulator: resume, budgets, kernels and processes that fail."""
+"""The whole of benchmarks.device, rehearsed on the emulator: resuming, budgets, failing kernels and processes."""
 
 import json
 import subprocess
@@ -20,7 +20,7 @@ from gensor_kernels.operators.windows import conv, winograd
 from .stored_kernel import ARCH, stored_kernel
 
 ROOT = Path(__file__).resolve().parents[2]
-#: PyTorch's side is tested in this process: importing it in every worker takes longer than all the rest.
+#: PyTorch's calls are tested in this process: importing it in every worker takes longer than all other steps.
 COMMAND = (sys.executable, "-m", "benchmarks.device", "--emulate", "--vendors", "cupy,padded,cublaslt")
 STEPS = {"facts", "families", "shipped", "timing", "models", "compiled", "public", "suite"}
 STEPS |= {"fault_injection", "sanitizer"}
@@ -40,7 +40,7 @@ def rows(workload, built_for):
 
 @pytest.fixture(scope="module")
 def rehearsal(tmp_path_factory):
-    """A rehearsal over a good kernel, one with an epilogue of another, and one that takes B for its transpose."""
+    """A rehearsal over a good kernel, one with the epilogue of another, and one that takes B for its transpose."""
     folder = tmp_path_factory.mktemp("device")
     sizes, single = {"m": 72, "n": 48, "k": 48}, {"m": 72, "n": 48, "k": 48, "dtype": "float32"}
     good = matmul.workload(**sizes, epilogue="bias_relu")
@@ -58,7 +58,7 @@ def rehearsal(tmp_path_factory):
 
 def test_every_step_ran_and_says_that_it_is_a_rehearsal(rehearsal):
     folder, done, ends = rehearsal
-    made = {path.name for path in (folder / "out").iterdir()} - {"speedups.png"}  # that where matplotlib is
+    made = {path.name for path in (folder / "out").iterdir()} - {"speedups.png"}  # if matplotlib is installed
     assert made == {"device.db", "results.jsonl", "summary.json"}
     assert {step for step, _ in ends} == STEPS
     assert all(end["emulated"] for end in ends.values())
@@ -72,7 +72,11 @@ def test_every_step_ran_and_says_that_it_is_a_rehearsal(rehearsal):
 def test_planted_kernels_are_rejected_and_the_other_one_timed(rehearsal):
     folder, _, ends = rehearsal
     outcomes = {item: end["outcome"] for (step, item), end in ends.items() if step == "shipped"}
-    assert sorted(outcomes.values()) == ["failed", *["ok"] * 5, "wrong"]  # with one of each family made here
+    assert sorted(outcomes.values()) == [
+        "failed",
+        *["ok"] * 5,
+        "wrong",
+    ]  # one kernel of each family is made
     with Store.open(folder / "out" / "device.db", readonly=True) as store:
         verdicts = {row.kernel_digest: row for row in store.rows(Verification)}
         bad = {row.outcome: row for row in verdicts.values() if row.outcome != "ok"}
@@ -123,7 +127,7 @@ def test_a_second_run_does_nothing_again_and_an_interrupted_one_goes_on(rehearsa
     added = journal.path.read_text().splitlines()[len(kept) + 1 :]
     assert [json.loads(line)["item"] for line in added if '"end"' in line] == [name]
     assert journal.results().keys() == ends.keys()
-    # What broke is left alone, unless it is to be tried again.
+    # A broken item is left alone, except with --retry.
     journal.write(event="end", step="families", item=name, outcome="timeout")
     device(folder / "out", "--db", folder / "kernels.db", "--steps", "families", check=1)
     assert journal.results()["families", name]["outcome"] == "timeout"
@@ -174,7 +178,7 @@ def test_a_worker_that_dies_before_its_first_item_is_not_started_for_ever(tmp_pa
     supervisor = Supervisor(journal, lambda step, seconds: [sys.executable, "-c", "import os; os.abort()"], 30.0)
     supervisor.run([Step("step", 1.0)])
     assert journal.results()["step", "(worker)"]["outcome"] == "crashed"
-    assert len(list(journal.events())) == 2  # its turn, and the leftover time's
+    assert len(list(journal.events())) == 2  # one in its share of the time, one in the remaining time
 
 
 def test_shrinking_keeps_the_class():

@@ -1,4 +1,4 @@
-"""What benchmarks.device does with little time, or on a machine where nothing can be installed."""
+"""benchmarks.device with little time, or on a machine where nothing can be installed."""
 
 import os
 import subprocess
@@ -36,7 +36,7 @@ def session(folder, arch=ARCH, seconds=300):
 
 @pytest.fixture
 def one_operator(monkeypatch, tmp_path):
-    """A database without kernels, and one operator that it lacks; the first run's time suffices for none."""
+    """A database without kernels that lacks one operator; the time of the first run suffices for no kernel."""
     (tmp_path / "rows.csv").write_text("op,dtype,shape,axes\nreduce_sum,fp32,64x64,1\n")
     monkeypatch.setattr(shipped, "OPERATORS", tmp_path / "rows.csv")
     monkeypatch.setattr(shipped, "_given", lambda session, sources, store: {"from": "nothing"})
@@ -89,7 +89,7 @@ def test_a_run_that_resumes_tunes_what_is_left(one_operator, monkeypatch, tmp_pa
 
 @pytest.fixture
 def tool(monkeypatch, tmp_path):
-    """A compute-sanitizer that notes how it was called and then does what `tool` says."""
+    """A compute-sanitizer that records its arguments and then runs a script."""
     path = tmp_path / "compute-sanitizer"
 
     def made(script):

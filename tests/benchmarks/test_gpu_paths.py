@@ -1,4 +1,4 @@
-"""What benchmarks.device does on a GPU and not in a rehearsal, over NumPy: its clock and its library are faked."""
+"""The paths of benchmarks.device that a rehearsal does not take, over NumPy with a fake clock and a fake library."""
 
 import json
 import time
@@ -33,7 +33,7 @@ class Event:
         pass
 
 
-#: NumPy with the parts of cupy.cuda that the benchmarks ask.
+#: NumPy with the parts of cupy.cuda that the benchmarks use.
 CUPY = Numpy(
     __version__="fake",
     get_default_memory_pool=lambda: SimpleNamespace(free_all_blocks=lambda: None),
@@ -54,13 +54,13 @@ CUPY = Numpy(
 
 
 def device(arch=ARCH, execute=emulate):
-    """The emulator with a library, taken for a GPU."""
+    """The emulator with a library, which passes for a GPU."""
     return FakeDevice(arch, execute, xp=CUPY, multiply=wide_product)
 
 
 @pytest.fixture
 def gpu(tmp_path, monkeypatch):
-    monkeypatch.setattr(shipped, "lacking", lambda session, store: [])  # operators that are not in the database
+    monkeypatch.setattr(shipped, "lacking", lambda session, store: [])  # no operators without kernels
     made = session.Session(tmp_path, Journal(tmp_path / "results.jsonl"), time.monotonic() + 300)
     made.__dict__["device"] = device()
     return made
@@ -190,7 +190,7 @@ def test_without_any_database_the_common_shapes_are_tuned(gpu, monkeypatch, tmp_
     assert shipped.fill(gpu)["rows"] == {"ok": 1}
     (each,) = shipped.stored(gpu)
     with gpu.store() as store:
-        assert not store.kernel(each.digest).usable  # that is for the device to say
+        assert not store.kernel(each.digest).usable  # until the device has verified it
     assert shipped.verify(gpu, Noise(gpu.device), each)["outcome"] == "ok"
     with gpu.store() as store:
         assert store.kernel(each.digest).verified == "device"

@@ -1,4 +1,4 @@
-"""What benchmarks.device does with operators of every kind: the library's call, PyTorch's, parts, public functions."""
+"""benchmarks.device with operators of every kind: the library's call, PyTorch's, parts, public functions."""
 
 import math
 from types import SimpleNamespace
@@ -26,7 +26,7 @@ from gensor_tuner.shapes.reader import read_shapes
 
 ARCH = lookup("sm_87")
 ROWS = read_shapes(OPERATORS)
-#: Of the root of the mean square: what compositions that round to the operands' type in between are off.
+#: Tolerance relative to the root mean square, for compositions that round to the operands' type in between.
 NEAR = {"float16": 1e-2, "bfloat16": 6e-2, "int8": 1e-6}
 
 
@@ -45,7 +45,7 @@ def noise(session):
 
 
 def expected(operands):
-    """The float64 reference of all of it, its arrays and steps."""
+    """Return the float64 reference of the whole output, its arrays and steps."""
     arrays = {name: block.view(np) for name, block in operands.blocks.items() if block is not operands.out}
 
     def decoded(block):
@@ -74,7 +74,7 @@ def compare_parts(operands, made, arrays, steps=(), atol=1e-9):
 
 
 def compare_native(operands, made, root):
-    """CuPy's own call of it, in the operands' types."""
+    """Compare CuPy's own call, in the operands' types, with the reference."""
     workload = operands.workload
     native = decode(operands.out.dtype, np.asarray(operands.vendor()()).reshape(made.values.shape))
     assert np.max(np.abs(native - made.values)) <= NEAR.get(workload.dtype[operands.operator.names[0]], 1e-5) * root
@@ -94,7 +94,7 @@ def test_the_library_computes_every_operator_and_parts_are_the_whole(session, no
     made, arrays, steps = expected(operands)
     root = float(np.sqrt(np.mean(np.abs(made.values) ** 2)))
     wide = real_size.wide_reference(session, operands).reshape(made.values.shape)
-    # In float64, what a prologue gives is not rounded to the operand's type.
+    # In float64, the result of a prologue is not rounded to the operand's type.
     rounding = {2: 5e-2, 4: 1e-6}.get(arrays[operands.operator.names[0]].itemsize) if workload.prologue else None
     assert np.max(np.abs(wide - made.values)) <= (rounding or 1e-9) * root
     compare_native(operands, made, root)
@@ -114,7 +114,7 @@ def test_parts_of_attention_see_the_keys_they_saw(session, noise, causal, querie
 
 
 def windows():
-    """Padding of whole windows, and on one side only; poolings that count what they see."""
+    """Padding of whole windows, and on one side only; poolings that count padding."""
     yield conv.workload(n=2, h=5, w=6, c=8, k_out=8, r=2, s=3, pad_top=7, pad_bottom=4, pad_left=1, stride_h=2)
     yield conv.workload(n=1, h=6, w=6, c=16, k_out=8, r=4, s=4, stride_h=2, stride_w=2, groups=2, transposed=True)
     sides = {"pad_top": 1, "pad_bottom": 1, "pad_left": 1, "pad_right": 1}
@@ -146,7 +146,7 @@ def test_pytorch_computes_every_operator(session, noise, row):
     made, *_ = expected(operands)
     torch = Vendors(session).torch
     call = torch.call(operands)
-    # One cropped unevenly, one not square, rows of no group, which torch leaves undefined, 8-bit floats, quantised.
+    # PyTorch has no call for uneven cropping, non-square causal masks, rows of no group, 8-bit floats, quantisation.
     if call is None:
         unlike = ("attention_fp16_causal", "ragged_fp16", "matmul_fp8")
         assert row.name in unlike or row.name.startswith(("weights_", "conv_transpose_"))

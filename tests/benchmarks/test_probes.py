@@ -1,4 +1,4 @@
-"""Probes of what the roofline takes a part to do: right on the emulator, on a GPU the loops they are to be."""
+"""Probes of the roofline's facts: right on the emulator, and with the intended loops in machine code."""
 
 import re
 
@@ -55,6 +55,6 @@ def test_the_row_it_makes_describes_a_part(tmp_path):
     path.write_text(probes.arch_row(arch, 1.8, found))
     made = part_named(str(path))
     assert (made.l2_bytes_per_clk, made.l2_latency, made.launch_us) == (5500, 270, 3.25)
-    assert made.dram_latency == arch.dram_latency and made.dram_gb_s == arch.dram_gb_s  # not measured; the data sheet's
+    assert made.dram_latency == arch.dram_latency and made.dram_gb_s == arch.dram_gb_s  # not measured
     assert re.search(r"# the table has 6150$", path.read_text(), re.MULTILINE)
     assert "# copy: 4321 gb_s" in path.read_text()

@@ -1,4 +1,4 @@
-"""benchmarks.ranking: its statistics, the command, and the measured spaces where present."""
+"""benchmarks.ranking: its statistics, the command, and the measured spaces, if present."""
 
 import itertools
 import json
@@ -74,7 +74,7 @@ def predicted_ms(shape, part):
 
 
 def slower_unstaged(shape, part):
-    """The potential, 1.5 times as long where A is not staged."""
+    """Return the potential, 1.5 times as long where A is not staged."""
     return predicted_ms(shape, part) * np.where(shape["SA"] == 0, 1.5, 1.0)
 
 

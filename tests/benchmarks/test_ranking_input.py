@@ -1,4 +1,4 @@
-"""What benchmarks.ranking is given: every part, and files that are none of a space or of a part."""
+"""Input of benchmarks.ranking: every part, and files that are no spaces or no parts."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def part_file(tmp_path, head="", **changes):
 
 
 def space_file(tmp_path, **changes):
-    """Six configurations without times; ``changes`` are of the fourth."""
+    """Write six configurations without times; `changes` apply to the fourth."""
     columns = {name: values[:6].tolist() for name, values in configurations().items()} | {"time_ms": [""] * 6}
     for name, value in changes.items():
         columns[name][3] = value

@@ -1,4 +1,4 @@
-"""The figures of benchmarks.rows, on rows whose Programs are given."""
+"""The figures of benchmarks.rows, for rows with given Programs."""
 
 import math
 from argparse import Namespace
@@ -17,7 +17,7 @@ ARCH = lookup("sm_87")
 
 
 def tuned(m, n, k, choose=min, **options):
-    """A row served by the best (or the worst) starter."""
+    """Return a row served by the best (or the worst) starter."""
     workload = matmul.workload(m, n, k, **options)
     found = []
     for space in Space(workload, ARCH).families:

@@ -1,4 +1,4 @@
-"""benchmarks.strategies: what it counts, its arguments, and Kernel Tuner's place beside ours."""
+"""benchmarks.strategies: its counts, its arguments, and Kernel Tuner beside our strategies."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_figures_survive_their_file(tmp_path):
 
 @pytest.fixture
 def data(tmp_path):
-    """A small measured space as a file, in a hundredth of a second a configuration."""
+    """A small measured space as a file."""
     columns = configurations()
     analytic = Space(columns, np.ones(len(columns["MWG"])), lookup("rtx-3090")).analytic_ms
     return write_space(tmp_path / "space.csv.gz", columns, analytic**1.1)
