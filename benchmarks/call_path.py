@@ -56,7 +56,7 @@ class Trace:
 
     def __exit__(self, *_: object) -> None:
         sys.setprofile(None)
-        threading.setprofile(None)  # type: ignore[arg-type]
+        threading.setprofile(None)
 
     def _event(self, frame: FrameType, event: str, _: object) -> None:
         if event not in ("call", "return"):
@@ -96,7 +96,7 @@ def cold_matmul() -> Trace:
     """Trace the first call of a large float16 product, after a small product."""
 
     def operands(side: int) -> tuple[np.ndarray, np.ndarray]:
-        return tuple(np.random.default_rng(0).standard_normal((2, side, side)).astype(np.float16))  # type: ignore
+        return tuple(np.random.default_rng(0).standard_normal((2, side, side)).astype(np.float16))
 
     with gensor_kernels.emulated(ARCH):
         gensor_kernels.matmul(*operands(64))

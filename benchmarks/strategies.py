@@ -26,12 +26,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from gensor_kernels.machine.arch import lookup
-from gensor_kernels.programs.space import Space
+from gensor_kernels.programs.space import FamilySpace, Space
 from gensor_tuner.shapes.reader import read_shapes
 from gensor_tuner.strategies import Search, strategy
 
@@ -72,10 +72,17 @@ class Trace:
         return float(self.best[count - 1]) if count else float("inf")
 
 
+class Landscape(Protocol):
+    """A space to search: a Space, or a lattice that is its own only family."""
+
+    @property
+    def families(self) -> Sequence[FamilySpace]: ...
+
+
 class Recorded:
     """A family that records its evaluations and their times."""
 
-    def __init__(self, family: Any, trace: list[tuple[float, np.ndarray]]):
+    def __init__(self, family: FamilySpace, trace: list[tuple[float, np.ndarray]]):
         self._family, self._trace = family, trace
 
     def __getattr__(self, name: str) -> Any:
@@ -92,12 +99,12 @@ class Recorded:
 class RecordedSpace:
     """A Space whose families record their evaluations."""
 
-    def __init__(self, space: Any):
+    def __init__(self, space: Landscape):
         self.trace: list[tuple[float, np.ndarray]] = []
         self.families = tuple(Recorded(family, self.trace) for family in space.families)
 
 
-def searched(name: str, space: Any, seed: int, evaluations: int, runs: int) -> Trace:
+def searched(name: str, space: Landscape, seed: int, evaluations: int, runs: int) -> Trace:
     """Run one search."""
     recorded = RecordedSpace(space)
     began = time.process_time()
@@ -108,11 +115,11 @@ def searched(name: str, space: Any, seed: int, evaluations: int, runs: int) -> T
 Runner = Callable[[int, int], Trace]  # seed, evaluations
 
 
-def measured_runners(blind: Any, foreseen: Any, runs: int, told: bool) -> dict[str, Runner]:
+def measured_runners(blind: Landscape, foreseen: Landscape, runs: int, told: bool) -> dict[str, Runner]:
     """Return every strategy on a completely known space, by reported name: on the space without predictions and with
     them."""
 
-    def runner(name: str, space: Any) -> Runner:
+    def runner(name: str, space: Landscape) -> Runner:
         return lambda seed, evaluations: searched(name, space, seed, evaluations, runs)
 
     runners = {"walk": runner("walk", foreseen), "walk, blind": runner("walk", blind)}

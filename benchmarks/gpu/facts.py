@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -78,7 +79,7 @@ def environment(session: Session) -> dict[str, Any]:
     }
 
 
-def _cublas(cupy: Any) -> int | None:
+def _cublas(cupy: ModuleType) -> int | None:
     try:
         return cupy_internals.cublas_version(cupy)
     except Exception:  # a detail, which CuPy has moved before

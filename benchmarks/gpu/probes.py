@@ -144,7 +144,7 @@ def named(session: Session, seconds: Callable[[Session, Callable[[], None]], flo
     yield "launch", probes.launches
 
 
-def _same(found: Any, wanted: Any) -> None:
+def _same(found: np.ndarray, wanted: np.ndarray) -> None:
     if not np.array_equal(found, wanted):
         raise WrongProbeError(f"{found} where {wanted} was to be")
 

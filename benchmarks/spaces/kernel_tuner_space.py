@@ -9,8 +9,8 @@ import os
 import random
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -84,8 +84,8 @@ class Simulator:
         took = time.process_time() - began
         return np.array([self.times[self._key(each)] for each in results[:evaluations]]), took
 
-    def _key(self, row: Any) -> tuple[int, ...]:
+    def _key(self, row: Mapping[str, int]) -> tuple[int, ...]:
         return tuple(int(row[name]) for name in self.axes)
 
-    def _allowed(self, row: Any) -> bool:
+    def _allowed(self, row: Mapping[str, int]) -> bool:
         return self._key(row) in self.times

@@ -6,7 +6,7 @@ import csv
 import gzip
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
@@ -67,7 +67,7 @@ class Space:
         return None if np.isnan(times).all() else times
 
 
-def kernel_of(columns: Mapping[str, np.ndarray]) -> ModuleType:
+def kernel_of(columns: Collection[str]) -> ModuleType:
     """Return the module that declares these columns; ValueError where there is none."""
     for kernel in KERNELS:
         if set(kernel.NAMES) <= set(columns):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
-from gensor_kernels.programs.core.family import Coordinate, Family
+from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.programs.core.family import Columns, Coordinate, Family
+from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.space import FamilySpace
 
 from .measured_space import Space, kernel_of
@@ -38,22 +40,22 @@ class Measured(Family):
     def _place(self, columns: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
         return tuple(np.searchsorted(self.values[name], columns[name]) for name in self.axes)
 
-    def coordinates(self, workload: Any, arch: Any) -> tuple[Coordinate, ...]:
+    def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Return the kernel's columns; all of them exist from the first memory level on."""
         level = Coordinate("level", (0, 1, 2), 0, "cache", "memory level reached")
         columns = (Coordinate(name, self.values[name], 0, KINDS.get(name, "tile"), name) for name in self.axes)
         return (level, *columns)
 
-    def legal(self, columns: Any, workload: Any, arch: Any) -> np.ndarray:
+    def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """Return which configurations were measured."""
         legal: np.ndarray = self._there[self._place(columns)]
         return legal
 
-    def defaults(self, columns: Any, workload: Any, arch: Any) -> dict[str, np.ndarray]:
+    def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """Return nothing: there is nothing to complete."""
         return {}
 
-    def starters(self, workload: Any, arch: Any) -> list[Any]:
+    def starters(self, workload: Workload, arch: Arch) -> list[Program]:
         """Return none."""
         return []
 
@@ -84,7 +86,7 @@ class Timed(FamilySpace):
         legal: NDArray[np.bool_] = inside & self._there[self.encode(points) % self._there.size]
         return legal
 
-    def enumerate(self, chunk: int = 65536) -> Any:
+    def enumerate(self, chunk: int = 65536) -> Iterator[np.ndarray]:
         """Yield every configuration: few points of the lattice are one."""
         for start in range(0, len(self._codes), chunk):
             yield self.decode(self._codes[start : start + chunk])

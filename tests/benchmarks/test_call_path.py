@@ -8,39 +8,17 @@ import pytest
 
 from benchmarks import call_path
 
-TOP = """
-from lib import low
-
-
-def work():
-    low.one()
-    low.one()
-    return sorted([2, 1], key=low.two)
-"""
-LOW = """
-def one():
-    from lib import late
-    late.three()
-
-
-def two(x):
-    return x
-"""
-LATE = """
-from lib import low
-
-low.two(1)
-
-
-def three():
-    pass
-"""
+MODULES = {
+    "top": "from lib import low\ndef work(): low.one(); low.one(); return sorted([2, 1], key=low.two)\n",
+    "low": "def one(): from lib import late; late.three()\ndef two(x): return x\n",
+    "late": "from lib import low\nlow.two(1)\ndef three(): pass\n",
+}
 
 
 @pytest.fixture
 def top(tmp_path, monkeypatch):
     (tmp_path / "lib").mkdir()
-    for name, text in {"top": TOP, "low": LOW, "late": LATE}.items():
+    for name, text in MODULES.items():
         (tmp_path / "lib" / f"{name}.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     yield importlib.import_module("lib.top")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -146,7 +147,7 @@ def grossly_off(session: Session, out: Block, reference: Any) -> float:
     return round(float(1 - xp.mean(near)), 6)
 
 
-def _wide(xp: Any, block: Block) -> Any:
+def _wide(xp: ModuleType, block: Block) -> Any:
     """Return an array as float64 or complex128, contiguous."""
     if block.dtype in EIGHT_BIT_FLOATS:
         return xp.asarray(float8_values(block.dtype))[block.view(xp)]
@@ -181,7 +182,7 @@ def _sum(block: Block) -> int:
     return int(head.sum(dtype=np.uint64)) + int(words[usable:].sum(dtype=np.uint64))
 
 
-def _unwritten(xp: Any, out: Block) -> int:
+def _unwritten(xp: ModuleType, out: Block) -> int:
     """Return the number of elements that are still poison; integers have no such value."""
     if facts(out.dtype).is_integer:
         return 0

@@ -171,7 +171,7 @@ class CublasLt:
         made.destroy = getattr(self._library, f"cublasLt{kind}Destroy")
         return made
 
-    def _set(self, kind: str, what: Owned, attribute: int, value: Any) -> None:
+    def _set(self, kind: str, what: Owned, attribute: int, value: ctypes._SimpleCData) -> None:
         size = ctypes.c_size_t(ctypes.sizeof(value))
         self._ask(f"cublasLt{kind}SetAttribute", what, attribute, ctypes.byref(value), size)
 

@@ -7,7 +7,10 @@ back; the copies count.
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
+
+import numpy as np
 
 from gensor_kernels.dispatch.functions.vendor_call import library_call
 from gensor_tuner.measure.operands import Block, Operands
@@ -37,7 +40,7 @@ def padded(operands: Operands) -> Callable[[], Any] | None:
     return run
 
 
-def _zeros(xp: Any, block: Block, dtype: Any, whole: int) -> Any:
+def _zeros(xp: ModuleType, block: Block, dtype: np.dtype, whole: int) -> Any:
     """Return zeros of the padded shape, in the same order of rows and columns."""
     *batch, rows, columns = block.shape
     rows, columns = (-(-extent // whole) * whole for extent in (rows, columns))

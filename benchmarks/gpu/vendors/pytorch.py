@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +23,9 @@ from gensor_tuner.measure.operands import Block, Operands
 
 from . import pytorch_windows
 from .pytorch_windows import NoCallError
+
+if TYPE_CHECKING:
+    from torch import Tensor, dtype
 
 Function = Callable[..., Any]
 Main = tuple[Function, int]  # the core of a call, and how many steps of the epilogue it takes itself
@@ -69,7 +73,7 @@ class Torch:
             self._made = {key: self.torch.compile(self.function(operands), dynamic=False, **how)}
         return self._made[key]
 
-    def tensor(self, block: Block) -> Any:
+    def tensor(self, block: Block) -> Tensor:
         """Return the same memory as a tensor; a boolean operand as a new tensor of booleans."""
         array = block.view(block_library(block))
         brain = block.dtype == "bfloat16"
@@ -80,7 +84,7 @@ class Torch:
             found = found.view(self.torch.bfloat16)
         return found != 0 if block.dtype == "bool" else found
 
-    def wide(self, result: Any) -> np.ndarray | Any:
+    def wide(self, result: Tensor) -> np.ndarray | Tensor:
         """Return a result as an array of the device's library, float64 or complex128."""
         wide = result.to(self.torch.complex128 if result.is_complex() else self.torch.float64)
         return wide.resolve_conj().numpy() if self.emulated else wide.resolve_conj()
@@ -97,7 +101,7 @@ class Torch:
         shape = operands.out.shape
         rest = operands.steps[taken:]
 
-        def function(*tensors: Any) -> Any:
+        def function(*tensors: Tensor) -> Tensor:
             given = tensors[inputs:]
             value = core(*tensors[:inputs], *given[:taken]).reshape(shape)
             for (name, _, scalar), extra in zip(rest, given[taken:], strict=True):
@@ -107,14 +111,16 @@ class Torch:
         return function
 
 
-def block_library(block: Block) -> Any:
+def block_library(block: Block) -> ModuleType:
     """Return NumPy or CuPy, the owner of a block's memory."""
     import sys
 
     return sys.modules[type(block.memory).__module__.partition(".")[0]]
 
 
-def element_wise(torch: Any, name: str, value: Any, extra: Any, scalar: complex, out: Any) -> Any:
+def element_wise(
+    torch: ModuleType, name: str, value: Tensor, extra: Tensor | None, scalar: complex, out: dtype
+) -> Tensor:
     """Apply one operation of an epilogue or a prologue."""
     functional = torch.nn.functional
     if name in ("bias", "add"):
@@ -132,14 +138,14 @@ def element_wise(torch: Any, name: str, value: Any, extra: Any, scalar: complex,
     return getattr(torch if name in ("tanh", "sigmoid") else functional, name)(value)
 
 
-def gated(torch: Any, workload: Workload, steps: list[str]) -> Main:
+def gated(torch: ModuleType, workload: Workload, steps: list[str]) -> Main:
     """Return one product with both matrices."""
     functional, declared = torch.nn.functional, operator(workload.operator)
     name: str = declared.gate  # type: ignore[attr-defined]
     gates: dict[str, Callable[[Any], Any]] = {"gelu_tanh": lambda v: functional.gelu(v, approximate="tanh")}
     gate = gates.get(name) or getattr(functional, name)
 
-    def core(a: Any, b: Any, d: Any = None) -> Any:
+    def core(a: Tensor, b: Tensor, d: Tensor | None = None) -> Tensor:
         both = torch.matmul(a, b.flatten(2))
         both = both if d is None else both + d.flatten()
         first, second = both.chunk(2, dim=-1)
@@ -148,7 +154,7 @@ def gated(torch: Any, workload: Workload, steps: list[str]) -> Main:
     return core, 0
 
 
-def normed(torch: Any, workload: Workload, steps: list[str]) -> Main:
+def normed(torch: ModuleType, workload: Workload, steps: list[str]) -> Main:
     """Return the product, the sums in front of the norm, and the norm."""
     functional, shape, before = torch.nn.functional, (workload.size["n"],), workload.size["before"]
     declared: Any = operator(workload.operator)
@@ -158,7 +164,7 @@ def normed(torch: Any, workload: Workload, steps: list[str]) -> Main:
 
     norm = functional.layer_norm if declared.norm == "layernorm" else functional.rms_norm
 
-    def core(a: Any, b: Any, *extras: Any) -> Any:
+    def core(a: Tensor, b: Tensor, *extras: Tensor) -> Tensor:
         value = torch.matmul(a, b)
         for extra in extras:
             value = value + extra
@@ -170,10 +176,10 @@ def normed(torch: Any, workload: Workload, steps: list[str]) -> Main:
 def prepared(main: Callable[[Any, Workload, list[str]], Main]) -> Callable[[Any, Workload, list[str]], Main]:
     """Return a product of `main` behind element-wise calls in the operands' type."""
 
-    def made(torch: Any, workload: Workload, steps: list[str]) -> Main:
+    def made(torch: ModuleType, workload: Workload, steps: list[str]) -> Main:
         core, taken = main(torch, workload, steps)
 
-        def function(x: Any, w: Any, *more: Any) -> Any:
+        def function(x: Tensor, w: Tensor, *more: Tensor) -> Tensor:
             vectors, rest = more[: vectors_of(workload.prologue)], more[vectors_of(workload.prologue) :]
             kind = x.dtype
             for step in steps_of(workload.prologue, vectors):
@@ -188,7 +194,7 @@ def prepared(main: Callable[[Any, Workload, list[str]], Main]) -> Callable[[Any,
 # ---- the core of each kind of operator
 
 
-def _matmul(torch: Any, workload: Workload, steps: list[str]) -> Main:
+def _matmul(torch: ModuleType, workload: Workload, steps: list[str]) -> Main:
     if workload.dtype["a"] != workload.dtype["b"] or workload.dtype["a"] in EIGHT_BIT_FLOATS:
         raise NoCallError("PyTorch multiplies no such types as they are")
     if workload.dtype["a"] == "int8":
@@ -197,7 +203,7 @@ def _matmul(torch: Any, workload: Workload, steps: list[str]) -> Main:
         return lambda a, b: torch._int_mm(a[0], b[0]), 0
     flags = workload.conjugated
 
-    def given(a: Any, b: Any) -> tuple[Any, Any]:
+    def given(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         return a.conj() if flags["a"] else a, b.conj() if flags["b"] else b
 
     if workload.size["batch"] == 1:
@@ -207,7 +213,7 @@ def _matmul(torch: Any, workload: Workload, steps: list[str]) -> Main:
     return lambda a, b: torch.matmul(*given(a, b)), 0
 
 
-def _reduction(torch: Any, workload: Workload, steps: list[str]) -> Main:
+def _reduction(torch: ModuleType, workload: Workload, steps: list[str]) -> Main:
     dims, name = (3, 4, 5), workload.operator
     ddof = workload.size.get("ddof", 0)
     functions: dict[str, Function] = {
@@ -227,12 +233,12 @@ def _reduction(torch: Any, workload: Workload, steps: list[str]) -> Main:
     return lambda x: functions[name](x).transpose(1, 2), 0
 
 
-def _softmax(torch: Any, workload: Workload, steps: list[str]) -> Main:
+def _softmax(torch: ModuleType, workload: Workload, steps: list[str]) -> Main:
     function = getattr(torch.nn.functional, workload.operator)
     return lambda x: function(x, -1), 0
 
 
-def _norm(torch: Any, workload: Workload, steps: list[str]) -> Main:
+def _norm(torch: ModuleType, workload: Workload, steps: list[str]) -> Main:
     functional, shape = torch.nn.functional, (workload.size["k"],)
     given: Any = operator(workload.operator)
     vectors = operands_are_vectors(workload)
@@ -254,11 +260,11 @@ def operands_are_vectors(workload: Workload) -> bool:
     return rows == 1 or all(OPERATIONS[name].operand == "n" for name in workload.epilogue[:2])
 
 
-def _elementwise(torch: Any, workload: Workload, steps: list[str]) -> Main:
+def _elementwise(torch: ModuleType, workload: Workload, steps: list[str]) -> Main:
     return lambda x: x, 0
 
 
-def _attention(torch: Any, workload: Workload, steps: list[str]) -> Main:
+def _attention(torch: ModuleType, workload: Workload, steps: list[str]) -> Main:
     size, functional = workload.size, torch.nn.functional
     masked, queries, keys = "e" in workload.dtype, size["queries"], size["keys"]
     if facts(workload.dtype["a"]).itemsize > 2:
@@ -268,7 +274,7 @@ def _attention(torch: Any, workload: Workload, steps: list[str]) -> Main:
         raise NoCallError("PyTorch's flag is for square attention without a mask")
     more = {"is_causal": bool(causal), "enable_gqa": size["heads"] != size["kv_heads"]}
 
-    def attention(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+    def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
         return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, **more)
 
     return attention, 0

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import Workload
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Function = Callable[..., Any]
 
@@ -23,12 +27,12 @@ def _pads(size: Mapping[str, int]) -> tuple[tuple[int, int], tuple[int, int, int
     return (0, 0), (left, right, top, bottom)
 
 
-def _first(x: Any) -> Any:
+def _first(x: Tensor) -> Tensor:
     """Return (n, h, w, c) as (n, c, h, w), a view."""
     return x.permute(0, 3, 1, 2)
 
 
-def _last(x: Any) -> Any:
+def _last(x: Tensor) -> Tensor:
     return x.permute(0, 2, 3, 1)
 
 
@@ -36,7 +40,7 @@ def _over(size: Mapping[str, int], *names: str) -> list[tuple[int, int]]:
     return [(size[f"{name}_h"], size[f"{name}_w"]) for name in names]
 
 
-def convolution(torch: Any, workload: Workload, steps: list[str]) -> tuple[Function, int]:
+def convolution(torch: ModuleType, workload: Workload, steps: list[str]) -> tuple[Function, int]:
     """Return conv2d or conv_transpose2d, a bias included."""
     size, functional = workload.size, torch.nn.functional
     declared: Any = operator(workload.operator)
@@ -48,14 +52,14 @@ def convolution(torch: Any, workload: Workload, steps: list[str]) -> tuple[Funct
             raise NoCallError("conv_transpose2d crops both sides alike")
         (extra,) = _over(size, "output_padding")
 
-        def transposed(x: Any, w: Any, bias: Any = None) -> Any:
+        def transposed(x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
             x, w = _first(x.flatten(3)), w.permute(0, 4, 1, 2, 3).flatten(0, 1)
             b = None if bias is None else bias.flatten()
             return _last(functional.conv_transpose2d(x, w, b, stride, padding, extra, size["groups"], dilation))
 
         return transposed, int(biased)
 
-    def convolved(x: Any, w: Any, bias: Any = None) -> Any:
+    def convolved(x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
         x, w = _first(x.flatten(3)), _first(w.flatten(0, 1))
         x = x if before is None else functional.pad(x, before)
         b = None if bias is None else bias.flatten()
@@ -64,14 +68,14 @@ def convolution(torch: Any, workload: Workload, steps: list[str]) -> tuple[Funct
     return convolved, int(biased)
 
 
-def depthwise(torch: Any, workload: Workload, steps: list[str]) -> tuple[Function, int]:
+def depthwise(torch: ModuleType, workload: Workload, steps: list[str]) -> tuple[Function, int]:
     """Return conv2d with as many groups as channels."""
     size, functional = workload.size, torch.nn.functional
     padding, before = _pads(size)
     stride, dilation = _over(size, "stride", "dilation")
     biased = steps[:1] == ["bias"]
 
-    def convolved(x: Any, w: Any, bias: Any = None) -> Any:
+    def convolved(x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
         x, w = _first(x), w.permute(2, 0, 1)[:, None]
         x = x if before is None else functional.pad(x, before)
         b = None if bias is None else bias.flatten()
@@ -80,7 +84,7 @@ def depthwise(torch: Any, workload: Workload, steps: list[str]) -> tuple[Functio
     return convolved, int(biased)
 
 
-def pooling(torch: Any, workload: Workload, steps: list[str]) -> tuple[Function, int]:
+def pooling(torch: ModuleType, workload: Workload, steps: list[str]) -> tuple[Function, int]:
     """Return max_pool2d, avg_pool2d or adaptive_avg_pool2d."""
     size, functional = workload.size, torch.nn.functional
     if workload.operator == "global_avg_pool2d":
@@ -95,7 +99,7 @@ def pooling(torch: Any, workload: Workload, steps: list[str]) -> tuple[Function,
         return lambda x: _last(functional.avg_pool2d(_first(x), window, stride, padding, ceil, counted)), 0
     (dilation,) = _over(size, "dilation")
 
-    def pooled(x: Any) -> Any:
+    def pooled(x: Tensor) -> Tensor:
         x = _first(x)
         x = x if before is None else functional.pad(x, before, value=float("-inf"))
         return _last(functional.max_pool2d(x, window, stride, padding, dilation, ceil))

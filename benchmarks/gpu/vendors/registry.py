@@ -13,7 +13,7 @@ from gensor_kernels.errors import ToolMissingError
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.measure.operands import Noise, Operands
-from gensor_tuner.measure.timer import HostClock, Vendor
+from gensor_tuner.measure.timer import CudaClock, HostClock, Vendor
 
 from .cublaslt import CublasLt, NoCallError
 from .padded import padded
@@ -30,7 +30,7 @@ OF_PRODUCTS = (CUBLASLT, PADDED)
 class Vendors:
     """The vendors of this machine; `missing` says why a vendor is absent. `clock` times calls (measure/timer.py)."""
 
-    def __init__(self, session: Session, clock: Any = None):
+    def __init__(self, session: Session, clock: HostClock | CudaClock | None = None):
         self.session, self.missing = session, dict[str, str]()
         self.torch: Torch | None = None
         self.cublaslt: CublasLt | None = None
@@ -43,7 +43,7 @@ class Vendors:
         except (ImportError, OSError, RuntimeError) as error:  # OSError: a library of PyTorch's own is absent
             self.missing[TORCH] = f"{type(error).__name__}: {error}"[:300]
 
-    def _find_cublaslt(self, clock: Any) -> None:
+    def _find_cublaslt(self, clock: HostClock | CudaClock) -> None:
         if self.session.emulate:
             self.missing[CUBLASLT] = "it takes a GPU"
             return
