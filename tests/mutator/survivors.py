@@ -103,12 +103,14 @@ EQUIVALENT = {
     "patch_filters.cuh within(p * PIECE, left) -> bound - 1": _WHOLE_COPIES,
     "patch_filters.cuh within(tap, count) -> bound + 1": _NO_TAPS_LEFT,
     "patch_image.cuh within(piece, pieces) -> deleted": _NO_PIECE,
-    "patch: epilogue_operand.cuh within(at.column, params.n) -> deleted": _TILES_END,
-    "patch: epilogue_operand.cuh within(at.column, params.n) -> bound + 1": _TILES_END,
-    "patch: contraction.cuh within(at.column, params.n) -> deleted": _TILES_END,
-    "patch: contraction.cuh within(at.column, params.n) -> bound + 1": _TILES_END,
-    "patch: epilogue.cuh within(column, (i64)params.n) -> deleted": _TILES_END,
-    "patch: epilogue.cuh within(column, (i64)params.n) -> bound + 1": _TILES_END,
+    **{
+        f"patch: {site} -> {how}": _TILES_END
+        for site in (
+            *("epilogue_operand.cuh within(at.column, params.n)", "contraction.cuh within(at.column, params.n)"),
+            "epilogue.cuh within(column, (i64)params.n)",
+        )
+        for how in ("deleted", "bound + 1")
+    },
     "patch_image.cuh within(piece, pieces) -> bound + 1": _NO_PIECE,
     "contraction_simt.cu within(k, tile.k_end) -> bound + 1": _EXTRA_STEP,
     "gemv.cu within(k, tile.k_end) -> bound + 1": _EXTRA_STEP,

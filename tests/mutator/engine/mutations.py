@@ -100,14 +100,14 @@ def mutants(site: Site) -> list[Mutant]:
     """Return all mutations of a site."""
     inner = site.code[site.code.index("(") + 1 : -1]
     if site.function == "within":
-        index, bound = split_arguments(inner)
+        index, bound = arguments(inner)
         return [
             Mutant(site, "deleted", "true"),
             Mutant(site, "bound + 1", f"within({index}, ({bound}) + 1)"),
             Mutant(site, "bound - 1", f"within({index}, ({bound}) - 1)"),
         ]
     if site.function == "minimum":
-        first, second = split_arguments(inner)
+        first, second = arguments(inner)
         changed = [("first alone", f"({first})"), ("second alone", f"({second})")]
         changed += [(f"bound {sign} 1", f"({site.code} {sign} 1)") for sign in "+-"]
         return [Mutant(site, *each) for each in changed]
@@ -141,14 +141,6 @@ def instrument(text: str) -> tuple[str, list[Site]]:
     for i, site in reversed(list(enumerate(every))):
         text = text[: site.begin] + f'({{ cover("site {i}"); {site.code}; }})' + text[site.end :]
     return text, every
-
-
-def split_arguments(inner: str) -> tuple[str, str]:
-    """Return the two arguments of a call."""
-    found = arguments(inner)
-    if len(found) != 2:
-        raise ValueError(f"not two arguments: {inner!r}")
-    return found[0], found[1]
 
 
 def arguments(inner: str) -> list[str]:
