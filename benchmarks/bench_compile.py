@@ -23,7 +23,7 @@ CASES = [("float16", "sm_87"), ("float16", "sm_75"), ("int8", "sm_87"), ("float3
 
 
 def requests(dtype: str, arch_name: str) -> list[tuple[str, str]]:
-    """Distinct (bound source, target) pairs of the starters of one 1,024-cubed matmul."""
+    """Return the distinct (bound source, target) pairs of the starters of one 1,024-cubed matmul."""
     arch, work = lookup(arch_name), workload(1024, 1024, 1024, dtype=dtype)
     pairs = [
         (source.bind(source.flatten(family.source), family.constants(program, work)), arch.target)

@@ -1,4 +1,4 @@
-"""The machine's own speed: work that none of our code has a part in. `gensor-tune check` divides by it.
+"""The machine's own speed, measured by work without our code. `gensor-tune check` divides by it.
 
 pytest benchmarks/bench_control.py
 """
@@ -7,7 +7,7 @@ import numpy as np
 
 
 def test_control(benchmark):
-    """Interpreter, arithmetic and memory in about the shares the other benchmarks have."""
+    """Interpreter, arithmetic and memory in about the same shares as in the other benchmarks."""
     values = np.random.default_rng(0).standard_normal(20_000)
 
     def work():

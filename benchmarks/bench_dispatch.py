@@ -1,85 +1,58 @@
-"""What a warm call costs in Python: real `cupy.ndarray`s over a fake allocator, a stub in place of the launch.
+"""Python time of a warm call: real `cupy.ndarray` objects over a fake allocator, a stub in place of the launch.
 
     pytest benchmarks/bench_dispatch.py --benchmark-columns=min,median,ops
 
-50 keys in turn, arrays freshly sliced for each call outside the timed part, `out=` given, key building included. The
-figures are for 50 calls; `per_call_us` in the extra information is for one, of the fastest round: other processes only
-ever add. Without a driver the queries of the device and the stream cannot be timed; on a GPU `test_queries` times them.
+Each round makes 50 calls with 50 keys. Arrays are sliced anew for each call, outside the timed part; `out=` is given,
+and building the key counts. The figures are for 50 calls; `per_call_us` in the extra information is for one call of the
+fastest round, because other processes only add time. Queries of the device and the stream need a driver: on a GPU
+`test_queries` times them.
 """
-
-import itertools
 
 import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.plans.plan import NOWHERE
-from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import library, predict
 from gensor_kernels.errors import ToolMissingError
-from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul as operator
 from gensor_kernels.programs.space import Space
 from gensor_tuner.build import cover
 
 cupy = pytest.importorskip("cupy")
-from tests.doubles import fake_cuda  # noqa: E402
-from tests.doubles.kernels import put  # noqa: E402
 
-ARCH = lookup("h200")
+from .without_gpu import ARCH, fake_allocator, starter_kernels, stub_runtime  # noqa: E402
+
 KEYS = 50
 
 
-def nothing(grid, block, arguments, shared):
-    """Stands for cupy.cuda.Function."""
-
-
-def kernels(split):
-    """Default Programs; with a split they need a workspace, which is an allocation."""
+def kernels(split_k=1):
+    """Yield the default Programs of float16 and float32 products; with a split they allocate a workspace."""
     for dtype in ("float16", "float32"):
-        wanted = operator.workload(512, 512, 512, dtype=dtype)
-        for family in Space(wanted, ARCH).families:
-            for program in family.family.starters(wanted, ARCH):
-                yield library.generate(program.replace(split_k=2 if split else 1), wanted, ARCH)
+        yield from starter_kernels(operator.workload(512, 512, 512, dtype=dtype), split_k)
 
 
 @pytest.fixture
 def allocator():
-    """CuPy's allocator hands out addresses of nothing, as quickly as may be."""
-    following = itertools.count(fake_cuda.LOWEST, 2**24)
-    memory = cupy.cuda.UnownedMemory
-
-    def allocate(size):
-        return cupy.cuda.MemoryPointer(memory(next(following), max(size, 1), None, 0), 0)
-
-    with fake_cuda.allocating(allocate):
+    """CuPy's allocator hands out addresses that are never read."""
+    with fake_allocator():
         yield
 
 
-def made_current(monkeypatch, stored, portfolio=()):
-    monkeypatch.setenv("GENSOR_TUNE", "predicted")
-    contents = library.Contents({k.digest: k for k in stored}, portfolio=frozenset(portfolio))
-    device = fake_cuda.FakeCudaDevice(ARCH.part, function=lambda entry: nothing)
-    made = put(monkeypatch, Runtime(device, library.Library(contents)))
-    # As on a machine with one GPU: nothing asks which device is current.
-    monkeypatch.setattr(current, "only", made)
-    return made
-
-
 @pytest.fixture
-def runtime(allocator, monkeypatch):
-    """The Runtime public calls use."""
-    return made_current(monkeypatch, kernels(split=False))
+def runtime(allocator):
+    """The Runtime that public calls use."""
+    with stub_runtime(kernels()) as made:
+        yield made
 
 
 def memory(dtype):
-    """What the operands of 50 calls are slices of."""
+    """Return the arrays that operands of 50 calls are slices of."""
     return *(cupy.empty((4096, 4096), dtype) for _ in range(3)), cupy.empty((4096,), dtype)
 
 
 def calls(dtype, within=None):
-    """Arguments of 50 calls, each with shapes of its own, every array a new slice: of new memory, or `within` some."""
+    """Yield the arguments of 50 calls with different shapes, every array a new slice of `within` or of new memory."""
     a, b, c, x = within or memory(dtype)
     for i in range(KEYS):
         m, n, k = 64 + 16 * i, 128 + 16 * i, 256 + 16 * (i % 7)
@@ -87,7 +60,7 @@ def calls(dtype, within=None):
 
 
 def timed(benchmark, run, prepare):
-    """Times `run` over all keys, warm."""
+    """Time `run` over all keys, warm."""
     run(prepare())
 
     def setup():
@@ -102,8 +75,8 @@ def timed(benchmark, run, prepare):
 @pytest.mark.parametrize("reused", [True, False], ids=["reused", "new"])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_warm_call(benchmark, runtime, dtype, reused):
-    """The figure to bring down to 1.5 us. `reused`: buffers that come back, as those are that a program passes as
-    `out`, and as CuPy's pool hands memory out; else every call is at addresses never seen."""
+    """The target is 1.5 us. `reused`: the same buffers come back, like a program's `out` arrays and the blocks of
+    CuPy's pool; otherwise every call has new addresses."""
     matmul = gensor_kernels.matmul
     within = memory(dtype) if reused else None
 
@@ -128,16 +101,16 @@ def test_warm_call_with_epilogue(benchmark, runtime):
     assert len(runtime.plans) == KEYS
 
 
-def test_warm_call_with_workspace(benchmark, allocator, monkeypatch):
-    """Split-K: two launches, and a workspace from the (here: Python) allocator."""
-    made_current(monkeypatch, kernels(split=True))
+def test_warm_call_with_workspace(benchmark, allocator):
+    """Split-K: two launches, and a workspace from the allocator, which is Python here."""
     matmul = gensor_kernels.matmul
 
     def run(arguments):
         for a, b, out, _ in arguments:
             matmul(a, b, out)
 
-    timed(benchmark, run, lambda: list(calls("float16")))
+    with stub_runtime(kernels(split_k=2)):
+        timed(benchmark, run, lambda: list(calls("float16")))
 
 
 def test_warm_call_that_allocates(benchmark, runtime):
@@ -152,7 +125,7 @@ def test_warm_call_that_allocates(benchmark, runtime):
 
 @pytest.mark.parametrize("text", ["ij,jk->ik", "ij,jk"])
 def test_warm_einsum(benchmark, runtime, text):
-    """To compare with the warm call that allocates: einsum has no `out`."""
+    """Compares with the warm call that allocates: einsum has no `out`."""
     einsum = gensor_kernels.einsum
 
     def run(arguments):
@@ -195,7 +168,7 @@ def test_warm_linear(benchmark, runtime):
 
 
 def test_slicing(benchmark, allocator):
-    """What the preparation of the arguments costs, for scale: CuPy's own slicing and pointers."""
+    """The time of preparing the arguments, for scale: CuPy's own slicing and pointers."""
 
     def run(_):
         for a, *_ in calls("float16"):
@@ -219,7 +192,7 @@ def test_first_call_of_a_shape(benchmark, runtime):
 
 
 def stored_class(count):
-    """A class with `count` kernels, defaults with one coordinate changed, and the portfolio of these."""
+    """Return `count` kernels of a class (defaults with one coordinate changed) and the digests of their portfolio."""
     wanted = operator.workload(512, 512, 512, dtype="float16")
     near = {}
     for space in Space(wanted, ARCH).families:
@@ -237,18 +210,19 @@ def stored_class(count):
 
 
 @pytest.mark.parametrize("covered", [True, False], ids=["portfolio", "without"])
-def test_first_call_of_an_unseen_shape(benchmark, allocator, monkeypatch, covered):
-    """The same among 200 stored kernels of its class, with and without their portfolio of at most 8."""
+def test_first_call_of_an_unseen_shape(benchmark, allocator, covered):
+    """The first call of a shape among 200 stored kernels of its class, with and without a portfolio of at most 8."""
     found, portfolio = stored_class(200)
-    runtime = made_current(monkeypatch, found, portfolio if covered else ())
     arguments = list(calls("float16"))
 
-    def run(arguments):
-        runtime.plans.clear()
-        for a, b, out, _ in arguments:
-            gensor_kernels.matmul(a, b, out)
+    with stub_runtime(found, portfolio if covered else ()) as runtime:
 
-    benchmark.pedantic(run, args=(arguments,), rounds=3)
+        def run(arguments):
+            runtime.plans.clear()
+            for a, b, out, _ in arguments:
+                gensor_kernels.matmul(a, b, out)
+
+        benchmark.pedantic(run, args=(arguments,), rounds=3)
     per_call = round(benchmark.stats.stats.median / KEYS * 1e6, 1)
     benchmark.extra_info.update(per_call_us=per_call, loaded=len(runtime.loaded))
     print(f"\n{len(portfolio) if covered else len(found)} candidates: {per_call} us, {len(runtime.loaded)} loaded")
@@ -256,7 +230,7 @@ def test_first_call_of_an_unseen_shape(benchmark, allocator, monkeypatch, covere
 
 
 def test_queries(benchmark):
-    """Reported beside the warm call: which device and which stream are current, and is that one capturing."""
+    """The current device, the current stream, and whether it captures: to be added to the time of a warm call."""
     from gensor_kernels.devices import cuda
 
     try:

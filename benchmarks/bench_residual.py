@@ -1,8 +1,8 @@
-"""How fast the potential is with a learnt residual on top, on one core: Programs of a walk, and kernels of a library.
+"""Speed of the potential with a learned residual on one core: Programs of a walk, and kernels of a library.
 
     pytest benchmarks/bench_residual.py --benchmark-columns=min,median
 
-The residual is of full size: shared trees, and trees of the part.  What it was taught does not matter for its speed.
+The residual has full size: shared trees, and trees of the part. Its training data do not matter for its speed.
 """
 
 import itertools
@@ -21,7 +21,7 @@ KERNELS = 200
 
 
 def taught(space):
-    """A residual learnt on thousands of Programs of a space."""
+    """Return a residual trained on thousands of Programs of a space."""
     pytest.importorskip("lightgbm")
     x = features(space.terms(distinct(space, 4_000)), space.arch)
     place = (space.arch.part, space.workload.kind, space.workload.operator)
@@ -41,8 +41,7 @@ def test_potential_with_residual(benchmark, case, batch):
 @pytest.mark.parametrize("case", ("mma", "simt"))
 @pytest.mark.parametrize("what", ("potential", "both", "residual"))
 def test_kernels_of_a_library(benchmark, case, what):
-    """What an unseen shape, each time another one, costs among 200 stored kernels of its class; "residual" is what the
-    residual adds."""
+    """Prediction for an unseen shape among 200 stored kernels of its class; "residual" is the residual's share."""
     space = lattice(case)
     programs = [space.program(point) for point in distinct(space, KERNELS)]
     kernels = [library.generate(program, CASES[case][2], space.arch) for program in programs]

@@ -1,9 +1,9 @@
-"""How fast the potential is: distinct random legal Programs per second, on one core.
+"""Speed of the potential: distinct random legal Programs per second, on one core.
 
     pytest benchmarks/bench_roofline.py --benchmark-columns=min,median
 
-Batches are those of a walk; `programs_per_s` in the extra information is of the median.  Setting up a lattice (once
-per workload) and `legal` are timed beside it.
+Batches have the sizes of a walk's; `programs_per_s` in the extra information is for the median. Setting up a lattice
+(once per workload) and `legal` are timed, too.
 """
 
 import numpy as np
@@ -27,7 +27,7 @@ def lattice(case: str) -> FamilySpace:
 
 
 def distinct(space: FamilySpace, count: int) -> np.ndarray:
-    """Distinct random legal complete points (count, d)."""
+    """Return distinct random legal complete points (count, d)."""
     rng, found = np.random.default_rng(0), np.zeros((0, len(space.extents)), dtype=np.int64)
     while len(found) < count:
         points = np.stack([rng.integers(0, extent, 100_000) for extent in space.extents], axis=1)

@@ -1,9 +1,9 @@
-"""What the store costs a program that starts: one record out of a file, and an arch out of a large one.
+"""Time that the store takes when a program starts: to find one record of a file, and to load an arch of a large one.
 
     pytest benchmarks/bench_store.py --benchmark-columns=min,median
 
-The large store has 100,000 records of 10 architectures, as a fleet's merged database has; the figure is for the
-architecture that is loaded, with every row's digest checked.
+The large store has 100,000 records of 10 architectures, like the merged database of a fleet; loading one architecture
+checks the digest of each of its rows.
 """
 
 import sys
@@ -41,7 +41,7 @@ def large(tmp_path_factory):
 
 
 def test_cold_lookup(benchmark, small):
-    """Opening included: at most 5 ms."""
+    """At most 5 ms, opening included."""
 
     def look():
         with Store.open(small, readonly=True) as store:
@@ -61,7 +61,7 @@ def test_one_arch_of_many_records(benchmark, large):
 
 
 def test_memory_of_one_arch(large):
-    """At most 100 MB beside what Python and the package take: a process of its own says."""
+    """At most 100 MB more than Python and the package, measured in a process of its own."""
     import subprocess
 
     program = (

@@ -1,7 +1,7 @@
 """Seconds per walk: `pytest benchmarks/bench_walk.py --benchmark-only`.
 
-Each case is what one workload costs the tuner: a walk, compiler facts of its best folded in, a re-walk from its elites,
-16,000 chain-steps in all, at least 200 per chain.
+Each case is the tuner's work for one workload: a walk, the compiler's facts about its best Programs folded in, and a
+second walk from its elites; 16,000 chain-steps in all, at least 200 per chain.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CASES = {
 
 
 def both_walks(workload, arch, graph: str = "full") -> tuple[Walk, Walk]:
-    """The first walk of a workload and the one after feedback."""
+    """Return the first walk of a workload and the walk after feedback."""
     space = Space(workload, arch)
     first = walk(space, chains=48, steps=200, graph=graph, keep=16)
     elites = [program for program, _ in first.best]

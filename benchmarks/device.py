@@ -1,11 +1,11 @@
-"""Everything a GPU is needed for, in one command and within a time budget: `python -m benchmarks.device`.
+"""All measurements that need a GPU, in one command and within a time budget: `python -m benchmarks.device`.
 
-python -m benchmarks.device --budget 540 --out results-h200 --db kernels.db
-python -m benchmarks.device --emulate --out rehearsal
+    python -m benchmarks.device --budget 540 --out results-h200 --db kernels.db
+    python -m benchmarks.device --emulate --out rehearsal
 
 Steps, most valuable first: facts, families, shipped, timing, models, compiled, public, suite, fault_injection,
-sanitizer (see benchmarks/gpu). The folder gets results.jsonl (one line per event, flushed), device.db (kernels,
-verifications and timings, ready to be merged), summary.json, arch.toml and speedups.png. The same command again goes on
+sanitizer (see benchmarks/gpu). The output folder gets results.jsonl (one line per event, flushed), device.db (kernels,
+verifications and timings, ready to be merged), summary.json, arch.toml and speedups.png. The same command again resumes
 where it stopped.
 """
 
@@ -28,9 +28,8 @@ from gensor_kernels.build.source import flatten
 from gensor_kernels.errors import ToolMissingError, UnknownArchError
 from gensor_kernels.programs.registry import FAMILIES
 
-from .gpu import models, sanitizer
+from .gpu import models, sanitizer, summary
 from .gpu.families import OPERATORS
-from .gpu.harness import plot, summary
 from .gpu.harness.journal import Journal
 from .gpu.harness.session import Session
 from .gpu.harness.supervise import UNUSABLE, Step, Supervisor
@@ -52,7 +51,7 @@ STEPS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; 0 where everything that ran is right, 1 where something is not, 2 where nothing can run."""
+    """Run the command; 0 where all results are right, 1 where one is not, 2 where nothing can run."""
     options = parser().parse_args(arguments)
     options.out.mkdir(0o700, parents=True, exist_ok=True)
     journal = Journal(options.out / "results.jsonl")
@@ -78,33 +77,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         (options.out / "arch.toml").write_text(row, encoding="utf-8")
     title = f"{found['gpu']}{', EMULATED: times say nothing' if found['emulated'] else ''}"
     print("\n".join(summary.lines(found)))
-    print(plot.draw(journal.results(), options.out / "speedups.png", title))
+    print(summary.plot(journal.results(), options.out / "speedups.png", title))
     return 1 if found["broken"] else 0
 
 
 def _tidy(path: Path) -> None:
-    """One file, without a journal beside it: ready to be copied or committed."""
+    """Leave one file without a journal beside it, ready to be copied or committed."""
     if path.exists():
         with Store.open(path) as store:
             store.connection.execute("PRAGMA journal_mode=DELETE")
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options; those without help are the supervisor's own, for its workers."""
+    """Return the parser of the options; options without help are for the supervisor's own workers."""
     made = argparse.ArgumentParser(prog="python -m benchmarks.device", description=__doc__.splitlines()[0])
     made.add_argument("--budget", type=float, default=BUDGET, help="seconds in all (default %(default)s)")
     made.add_argument("--out", type=Path, default=Path("device-results"), help="folder for results")
     made.add_argument("--db", type=Path, help="database of kernels (default: the package's)")
-    made.add_argument(
-        "--workloads", type=Path, help="folder of shapes files: the models in its e2e_*.csv are timed whole"
-    )
-    made.add_argument("--vendors", default=VENDORS, help="whom to time beside (default %(default)s)")
-    made.add_argument("--cupy-tests", type=Path, help="checkout of CuPy, whose own tests are run inside accelerate")
-    made.add_argument("--arch", help="part, where the GPU is listed as several")
-    made.add_argument("--emulate", action="store_true", help="rehearse everything on the emulator, at tiny sizes")
-    made.add_argument("--retry", action="store_true", help="run items again that broke")
-    made.add_argument("--steps", help="only these, separated by commas")
-    made.add_argument("--item-seconds", type=float, default=90.0, help="after which an item counts as hanging")
+    made.add_argument("--workloads", type=Path, help="folder of shapes files: the models in its e2e_*.csv are timed")
+    made.add_argument("--vendors", default=VENDORS, help="vendors to compare with (default %(default)s)")
+    made.add_argument("--cupy-tests", type=Path, help="checkout of CuPy: its tests run inside accelerate")
+    made.add_argument("--arch", help="the GPU's part, where several are listed for its name")
+    made.add_argument("--emulate", action="store_true", help="rehearse all steps on the emulator, at tiny sizes")
+    made.add_argument("--retry", action="store_true", help="run broken items again")
+    made.add_argument("--steps", help="only these steps, separated by commas")
+    made.add_argument("--item-seconds", type=float, default=90.0, help="seconds after which an item counts as hanging")
     made.add_argument("--worker", choices=[step.name for step in STEPS], help=argparse.SUPPRESS)
     made.add_argument("--seconds", type=float, default=60.0, help=argparse.SUPPRESS)
     made.add_argument("--since", type=float, default=0.0, help=argparse.SUPPRESS)
@@ -114,7 +111,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def worker_command(options: argparse.Namespace, step: str, seconds: float) -> list[str]:
-    """The command line of a worker."""
+    """Return the command line of a worker."""
     command = [sys.executable, "-m", "benchmarks.device", "--worker", step, "--seconds", f"{seconds:.1f}"]
     command += ["--out", str(options.out)]
     for name in ("db", "arch", "since", "workloads", "vendors", "cupy_tests"):
@@ -124,7 +121,7 @@ def worker_command(options: argparse.Namespace, step: str, seconds: float) -> li
 
 
 def inputs(options: argparse.Namespace) -> str:
-    """Digest of what results depend on: with other kernels or another database there is something left to do."""
+    """Return the digest of everything that results depend on: other kernels or another database reopen the steps."""
     digest = hashlib.sha256(repr((options.emulate, options.arch, options.since, options.vendors)).encode())
     for family in FAMILIES.values():
         digest.update(flatten(family.source).encode())
@@ -135,7 +132,7 @@ def inputs(options: argparse.Namespace) -> str:
 
 
 def work(options: argparse.Namespace, journal: Journal) -> int:
-    """A worker: one step in this process."""
+    """Run one step in this process, as a worker."""
     session = Session(
         options.out,
         journal,
@@ -151,9 +148,7 @@ def work(options: argparse.Namespace, journal: Journal) -> int:
         options.cupy_tests,
     )
     if options.sanitized:
-        signal.alarm(
-            math.ceil(options.seconds + sanitizer.END / 2)
-        )  # a kernel that hangs ends this process, not the tool
+        signal.alarm(math.ceil(options.seconds + sanitizer.END / 2))  # a hanging kernel ends this process, not the tool
     module = importlib.import_module(f"benchmarks.gpu.{options.worker}")
     try:
         known = {end["part"] for end in journal.results("facts").values() if "part" in end}

@@ -1,6 +1,6 @@
-"""The packages under the names they are imported by, for a machine where nothing can be installed.
+"""Links to the packages under their import names, for a machine where nothing can be installed.
 
-python -m benchmarks.links                      # makes the folder .links, of three links, and prints its path
+python -m benchmarks.links                      # makes the folder .links with three links, and prints its path
 PYTHONPATH=$(python -m benchmarks.links) python -m benchmarks.device --out results
 """
 
@@ -17,7 +17,7 @@ FOLDERS = {"gensor_kernels": "gensor_kernels", "gensor_database": "database", "g
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; 1 where something else is in a link's place, or none can be made."""
+    """Run the command; 1 where something else has the name of a link, or no link can be made."""
     made = argparse.ArgumentParser(prog="python -m benchmarks.links", description=__doc__.splitlines()[0])
     made.add_argument("folder", type=Path, nargs="?", default=ROOT / ".links", help="default: .links of the repository")
     folder = made.parse_args(arguments).folder.absolute()
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def link(folder: Path) -> None:
-    """Make the folder and its links; those that are there are kept."""
+    """Make the folder and its links; keep existing links."""
     folder.mkdir(exist_ok=True)
     for package, source in FOLDERS.items():
         place = folder / package

@@ -1,7 +1,7 @@
-"""How long a shape whose class is new takes, in all: `python -m benchmarks.new_class`.
+"""Total time of tuning a shape of a new class: `python -m benchmarks.new_class`.
 
-Each shape is a run of `gensor-tune` of its own, from starting Python to the last row, with an empty database and cold
-caches: even the emulator is compiled anew. Shapes differ in dtype, layout, alignment, size and epilogue.
+Each shape is a run of `gensor-tune` of its own, from the start of Python to the last row, with an empty database and
+cold caches: even the emulator is compiled anew. Shapes differ in dtype, layout, alignment, size and epilogue.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ RESULT = Path(__file__).resolve().parent / "results" / "new_class.json"
 
 
 def run(shape: str, arch: str) -> dict[str, object]:
-    """One shape in a process of its own: seconds of the process and of its stages."""
+    """Tune one shape in a process of its own; return the seconds of the process and of its stages."""
     with tempfile.TemporaryDirectory() as folder:
         shapes, out = Path(folder, "shapes.csv"), Path(folder, "out.json")
         shapes.write_text(HEADER + shape + "\n", encoding="utf-8")
@@ -61,10 +61,10 @@ def run(shape: str, arch: str) -> dict[str, object]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command."""
+    """Run the command."""
     made = argparse.ArgumentParser(prog="python -m benchmarks.new_class", description=__doc__.splitlines()[0])
-    made.add_argument("--arch", nargs="+", default=["sm_87"], help="each shape is tuned for each of these")
-    made.add_argument("--json", type=Path, default=RESULT)
+    made.add_argument("--arch", nargs="+", default=["sm_87"], help="architectures to tune every shape for")
+    made.add_argument("--json", type=Path, default=RESULT, help="file for the results (default %(default)s)")
     options = made.parse_args(arguments)
     rows = []
     for arch in options.arch:

@@ -1,9 +1,9 @@
-"""What gensor-tune makes of shapes files, in figures: `python -m benchmarks.rows ARCH SHAPES.csv [...]`.
+"""Figures about gensor-tune's results for shapes files: `python -m benchmarks.rows ARCH SHAPES.csv [...]`.
 
-Runs the whole pipeline (walk, compile, feed back, cover, verify on the emulator) over the rows of all files in one
-run, with cold caches and an empty database, and writes benchmarks/results/rows-<arch>-<name>.json: rows by status,
-predicted time over the bound by operator and by file with the limiting term of every row above twice of it, kernels
-per class, the predicted regret of one kernel per class, and what the run cost.
+Runs the whole pipeline (walk, compile, feed back, cover, verify on the emulator) over the rows of all files in one run,
+with cold caches and an empty database, and writes benchmarks/results/rows-<arch>-<name>.json: rows by status; predicted
+time over the bound, by operator and by file, with the limiting terms of every row above twice the bound; kernels per
+class; the predicted regret of one kernel per class; and the cost of the run.
 """
 
 from __future__ import annotations
@@ -16,33 +16,44 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from gensor_database.record import Kernel, Verification
 from gensor_database.store import Store
 from gensor_kernels.build import nvrtc, parallel
+from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import Arch, lookup
+from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.programs.contraction.wgmma.store import COPIED
+from gensor_kernels.programs.core.program import Program
+from gensor_kernels.programs.registry import program_from_json
+from gensor_tuner.build.cover import assign, single_kernel_regret
+from gensor_tuner.build.pool import Pool
+from gensor_tuner.output import class_text, sizes_text
 from gensor_tuner.run.class_run import Options
-from gensor_tuner.run.result import NEAR_BOUND
+from gensor_tuner.run.result import NEAR_BOUND, Result
 from gensor_tuner.run.tune import Run
-from gensor_tuner.shapes.reader import read_shapes
-
-from .figures.rows import Tuned, bound_figures, by_class, class_figures, facts_of, half_figures, near_by
+from gensor_tuner.shapes.reader import Row, read_shapes
+from gensor_tuner.strategies.parallel import Facts, space_for
 
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; 1 where a row failed."""
+    """Run the command; 1 where a row failed."""
     made = argparse.ArgumentParser(prog="python -m benchmarks.rows", description=__doc__.splitlines()[0])
     made.add_argument("arch", help="compute capability or part")
     made.add_argument("shapes", type=Path, nargs="+", help="shapes files")
-    made.add_argument("--name", help="of the results (default: the file's; 'all' for several)")
-    made.add_argument("--jobs", type=int, default=parallel.usable_cores())
-    made.add_argument("--top", type=int, default=16)
+    made.add_argument("--name", help="name of the results file (default: the shapes file's; 'all' for several)")
+    made.add_argument("--jobs", type=int, default=parallel.usable_cores(), help="processes (default: one per core)")
+    made.add_argument("--top", type=int, default=16, help="finalists per class (default %(default)s)")
     made.add_argument("--verify", choices=["emulator", "none"], default="emulator")
-    made.add_argument("--warm", action="store_true", help="use the caches there are, instead of empty ones")
+    made.add_argument("--warm", action="store_true", help="use the existing caches instead of empty ones")
     made.add_argument("--out", type=Path, default=RESULTS, help="folder for the JSON (default %(default)s)")
     options = made.parse_args(arguments)
     name = options.name or (options.shapes[0].stem if len(options.shapes) == 1 else "all")
@@ -57,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def figures(arch: Arch, options: argparse.Namespace, db: Path) -> dict[str, Any]:
-    """Tune all rows; everything that is reported about them."""
+    """Tune all rows and return the figures of the report."""
     began, compiled = time.perf_counter(), nvrtc.compile_count()
     chosen = Options(top=options.top, jobs=options.jobs, verify=options.verify)
     with Store.open(db) as store:
@@ -82,7 +93,7 @@ def figures(arch: Arch, options: argparse.Namespace, db: Path) -> dict[str, Any]
 
 
 def tune(run: Run, shapes: Sequence[Path]) -> list[Tuned]:
-    """The rows of all files through one run, so that files that share a class share its kernels."""
+    """Tune the rows of all files in one run, so that files that share a class share its kernels."""
     rows = [(row, path.stem) for path in shapes for row in read_shapes(path)]
     file_of = {id(row): stem for row, stem in rows}
     tuned = []
@@ -93,8 +104,179 @@ def tune(run: Run, shapes: Sequence[Path]) -> list[Tuned]:
     return tuned
 
 
+#: Terms that describe the launch, not a resource that a Program waits for.
+SHAPE_TERMS = {"blocks", "residents", "warps", "iterations", "registers", "shared_bytes", "in_flight", "exposed"}
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A row of a file and its result."""
+
+    row: Row
+    result: Result
+    file: str = ""
+
+
+def facts_of(store: Store) -> dict[str, list[Facts]]:
+    """Return the compiler's facts about every stored kernel, by class: the feedback behind its predictions."""
+    found: dict[str, list[Facts]] = {}
+    for kernel in store.rows(Kernel):
+        binary = store.binary(kernel)
+        entry = json.loads(binary.facts).get(kernel.family) if binary is not None else None
+        if entry is not None:
+            loop = tuple(sorted(entry.get("hot_loop", {}).items()))
+            program = program_from_json(kernel.program)
+            known = Facts(program, entry["registers"], entry["spill_bytes"], loop)
+            found.setdefault(kernel.class_key, []).append(known)
+    return found
+
+
+def half_figures(store: Store) -> dict[str, Any]:
+    """Return how many kernels of aligned float16 and bfloat16 classes spill, have bank conflicts, or move fewer than 16
+    bytes at a time, and list them.
+
+    Counts copies into shared memory and stores of results; tensor copies count as wide. Epilogue operands do not count,
+    because their own layout decides, and neither does gemv: it stores few results, one by one, and shares its vector in
+    any layout.
+    """
+    found: dict[str, Any] = {"kernels": 0, "spilling": 0, "conflicting": 0, "narrow": 0, "unread": 0, "which": []}
+    for kernel in store.rows(Kernel):
+        workload, binary = json.loads(kernel.class_key), store.binary(kernel)
+        half = set(workload["dtypes"].values()) <= {"float16", "bfloat16"}
+        if binary is None or not half or set(workload["alignment"].values()) != {16} or kernel.family == "gemv":
+            continue
+        accesses = json.loads(binary.facts)[kernel.family].get("accesses")
+        widths = {width for opcode in ("LDGSTS", "STG") for width in (accesses or {}).get(opcode, {})}
+        flags = {"8"} if json.loads(kernel.program).get("stream") else set()  # flags of stream-K
+        by_tensor = json.loads(kernel.program).get("epilogue_staged") == COPIED
+        wide = widths - flags == {"16"} or (by_tensor and not widths)
+        counters = [json.loads(row.counters) for row in store.rows(Verification, kernel_digest=kernel.digest)]
+        faults = {
+            "spilling": binary.spill_bytes > 0,
+            "conflicting": any(each["counters"].get("bank_conflicts", 0) for each in counters),
+            "narrow": accesses is not None and not wide,
+            "unread": accesses is None,
+        }
+        found["kernels"] += 1
+        for name, there in faults.items():
+            found[name] += there
+        if names := [name for name, there in faults.items() if there]:
+            found["which"].append(f"{' and '.join(names)}: {workload['operator']} {kernel.program}")
+    return found
+
+
+def by_class(served: Sequence[Tuned]) -> dict[str, list[Tuned]]:
+    """Return served rows by the classes of their workloads."""
+    return _grouped(served, lambda each: each.row.workload.class_key() if each.row.workload else "")
+
+
+def near_by(served: Sequence[Tuned], group: Callable[[Tuned], str]) -> dict[str, dict[str, Any]]:
+    """Return how many rows of each group are within twice their bound."""
+    return {name: _near([ratio(each.result) for each in rows]) for name, rows in _grouped(served, group).items()}
+
+
+def _grouped(served: Sequence[Tuned], group: Callable[[Tuned], str]) -> dict[str, list[Tuned]]:
+    groups: dict[str, list[Tuned]] = {}
+    for each in served:
+        groups.setdefault(group(each), []).append(each)
+    return groups
+
+
+def _near(ratios: Sequence[float]) -> dict[str, Any]:
+    within = sum(value <= NEAR_BOUND for value in ratios)
+    return {
+        "within": within,
+        "of": len(ratios),
+        "fraction": within / len(ratios) if ratios else None,
+        "median": float(np.median(ratios)) if ratios else None,
+        "worst": max(ratios, default=None),
+    }
+
+
+def bound_figures(arch: Arch, served: Sequence[Tuned], feedback: dict[str, list[Facts]]) -> dict[str, Any]:
+    """Return how many rows are predicted within twice their bound, and explain the others."""
+    ratios = [ratio(each.result) for each in served]
+    far = [each for each, value in zip(served, ratios, strict=True) if value > NEAR_BOUND]
+    return _near(ratios) | {
+        "far": [explained(arch, each, feedback) for each in sorted(far, key=lambda each: -ratio(each.result))]
+    }
+
+
+def ratio(result: Result) -> float:
+    """Return predicted time over the bound."""
+    assert result.predicted_us is not None and result.bound_us is not None
+    return result.predicted_us / result.bound_us
+
+
+def explained(arch: Arch, each: Tuned, feedback: dict[str, list[Facts]]) -> dict[str, Any]:
+    """Return a row with the terms that limit it."""
+    workload, result = each.result.workload, each.result
+    assert workload is not None and result.family is not None
+    space = space_for(workload, arch, feedback.get(workload.class_key(), ())).family(result.family)
+    terms = space.explain(space.point(program_of(result)))
+    waves = terms["blocks"] / (terms["residents"] * arch.sms)
+    return {
+        "name": each.row.name,
+        "file": each.file,
+        "line": each.row.line,
+        "sizes": sizes_text(workload),
+        "operator": workload.operator,
+        "dtype": workload.kind,
+        "epilogue": list(workload.epilogue),
+        "ratio": round(ratio(result), 3),
+        "predicted_us": result.predicted_us,
+        "bound_us": result.bound_us,
+        "waves": round(waves, 2),
+        "limits": limits(terms, arch),
+    }
+
+
+def limits(terms: dict[str, float], arch: Arch) -> dict[str, float]:
+    """Return the share of the predicted time that would be saved without a term, the three largest first."""
+    names = [each.name for each in fields(roofline.Terms)]
+    whole = roofline.Terms(**{name: np.array([terms[name]], np.float32) for name in names})
+    before = float(roofline.seconds(whole, arch)[0])
+    saved = {}
+    for name in names:
+        if name not in SHAPE_TERMS:
+            without: Any = {name: getattr(whole, name) * np.float32(1e-3)}
+            saved[name] = 1 - float(roofline.seconds(replace(whole, **without), arch)[0]) / before
+    best = sorted(saved.items(), key=lambda pair: -pair[1])
+    return {name: round(share, 3) for name, share in best[:3] if share > 0.01}
+
+
+def program_of(result: Result) -> Program:
+    """Return the Program that a result names."""
+    assert result.family is not None
+    return Program(result.family, tuple(result.program.items()))
+
+
+def class_figures(arch: Arch, group: Sequence[Tuned], feedback: Sequence[Facts]) -> dict[str, Any]:
+    """Return the kernels of one class, and the predicted regret of its most used kernel over all rows."""
+    unique = {each.result.workload.key(): each.result for each in group if each.result.workload is not None}
+    workloads: list[Workload] = [each.workload for each in unique.values() if each.workload is not None]
+    spaces = [space_for(workload, arch, feedback) for workload in workloads]
+    pool = Pool(workloads)
+    for space, result in zip(spaces, unique.values(), strict=True):
+        pool.add(space, [program_of(result)])
+    seconds = pool.seconds(spaces)
+    picks = assign(seconds, range(len(pool.candidates)), pool.names)
+    _, regrets = single_kernel_regret(seconds, picks)
+    finite = regrets[np.isfinite(regrets)]
+    sample = workloads[0]
+    return {
+        "class": class_text(sample),
+        "rows": len(group),
+        "workloads": len(workloads),
+        "kernels": len({result.kernel for result in unique.values()}),
+        "single_kernel_regret_median": float(np.median(finite)) if len(finite) else None,
+        "single_kernel_regret_worst": float(finite.max()) if len(finite) else None,
+        "single_kernel_cannot_serve": int(len(regrets) - len(finite)),
+    }
+
+
 def cost(tuned: Sequence[Tuned], wall: float, compilations: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Seconds, compilations and memory of a run."""
+    """Return the seconds, compilations and memory of a run."""
     stages: Counter[str] = Counter()
     seen: set[int] = set()
     for each in tuned:
@@ -112,7 +294,7 @@ def cost(tuned: Sequence[Tuned], wall: float, compilations: int, options: argpar
         "warm": options.warm,
         "stage_seconds": {name: round(value, 2) for name, value in sorted(stages.items())},
         "compilations": compilations,
-        # The stage's wall time over its compilations: what one costs with `jobs` at a time.
+        # The stage's wall time over its compilations, `jobs` of which run at a time.
         "seconds_per_compilation": round(stages["compile"] / compilations, 4) if compilations else None,
         "peak_mb_self": round(own, 1),
         "peak_mb_largest_child": round(child, 1),
@@ -121,7 +303,7 @@ def cost(tuned: Sequence[Tuned], wall: float, compilations: int, options: argpar
 
 
 def lines(found: dict[str, Any]) -> list[str]:
-    """The report as text."""
+    """Return the report as text."""
     bound, spent = found["bound"], found["cost"]
     counts = ", ".join(f"{count} {name}" for name, count in sorted(found["status"].items()))
     text = [f"{found['rows']} rows on {found['part']}: {counts}"]

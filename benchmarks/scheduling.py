@@ -1,14 +1,14 @@
-"""Where should a model's search time go? The tuner's scheduler against round-robin and fixed shares, simulated.
+"""Allocation of search time over the tasks of a model: the tuner's scheduler against round-robin and fixed shares.
 
     python -m benchmarks.scheduling SHAPES.csv ... [--arch sm_87] [--slices 4] [--json FILE] [--plot FILE.png]
 
-A model is a shapes file: the first sets of its rows (column `set`) up to TASKS workloads. Its tasks are searched in
-slices, exactly as `gensor-tune --budget` does it, but time is counted in evaluations. Round-robin gives every task
-`--slices` slices, one each in turn; `fixed` gives them to one task after the other; both keep what they find to the
-task it was found for. `gradient` is the scheduler; `gradient alone` is it without trying Programs on similar tasks,
-`round-robin, shared` is round-robin with that. Reported: the evaluations each needs to come within 0.01 % of what
-round-robin has in the end, and to reach it exactly, as shares of round-robin's budget; round-robin's own beside them.
-Evaluations for other tasks are counted, too.
+A model is a shapes file: the first sets of its rows (column `set`) up to TASKS workloads. Its tasks are searched in the
+slices that `gensor-tune --budget` takes, but time is counted in evaluations. Round-robin gives every task `--slices`
+slices, one each in turn; `fixed` gives all slices to one task after the other; neither tries a task's Programs on other
+tasks. `gradient` is the scheduler; `gradient alone` is the scheduler without trying Programs on similar tasks, and
+`round-robin, shared` is round-robin with it. The report gives the evaluations that each policy needs to come within
+0.01 % of round-robin's final result, and to reach it exactly, as shares of round-robin's budget. Evaluations for other
+tasks count.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from gensor_tuner.budget.task_scheduler import SLICE, Slice, TaskScheduler
 from gensor_tuner.shapes.reader import read_shapes
 from gensor_tuner.strategies.parallel import Found, Request, search
 
-#: Workloads of a model after which no further set of its file is taken.
+#: Once a model has this many workloads, no further set of its file is taken.
 TASKS = 10
-#: A model's time counts as reached within this share of it.
+#: A model's time counts as reached when it is at most this share higher.
 NEAR = 1e-4
 Curve = list[tuple[int, float]]  # (evaluations, seconds of the model)
 
 
 class Gradient(TaskScheduler):
-    """The scheduler as it is."""
+    """The tuner's scheduler."""
 
     def choose(self) -> Slice | None:
-        """The slice to take next."""
+        """Return the slice to take next."""
         return next(iter(self.next(1)), None)
 
 
 class Alone(Gradient):
-    """Its tasks keep what they find to themselves."""
+    """The scheduler without sharing Programs among tasks."""
 
     def _share(self, source: int, programs: Sequence[object]) -> None:
         pass
@@ -54,21 +54,21 @@ class SharedRoundRobin(Gradient):
     """One slice of each task in turn."""
 
     def choose(self) -> Slice | None:
-        """The task that had fewest."""
+        """Return a slice of the task with the fewest."""
         return self._slice(min(range(len(self.tasks)), key=lambda i: self.tasks[i].slices))
 
 
 class RoundRobin(SharedRoundRobin, Alone):
-    """The same without sharing."""
+    """Round-robin without sharing."""
 
 
 class Fixed(Alone):
-    """All slices of one task, then those of the next."""
+    """All slices of one task, then all of the next."""
 
     each = 0
 
     def choose(self) -> Slice | None:
-        """The first task that has not had its share."""
+        """Return a slice of the first task that has not had its share."""
         return next((self._slice(i) for i, task in enumerate(self.tasks) if task.slices < self.each), None)
 
 
@@ -82,20 +82,20 @@ POLICIES: dict[str, type[Gradient]] = {
 
 
 class Memory:
-    """Walks, each taken once: policies ask for many of the same."""
+    """A cache of walks: policies ask for many equal ones."""
 
     def __init__(self) -> None:
         self._taken: dict[Request, Found] = {}
 
     def __call__(self, request: Request) -> Found:
-        """What the walk finds."""
+        """Return the result of the walk."""
         if request not in self._taken:
             self._taken[request] = search(request)
         return self._taken[request]
 
 
 def model(path: Path, arch: Arch) -> dict[str, tuple[Workload, float]]:
-    """Workloads and calls by key; rows that `arch` cannot serve are left out."""
+    """Return workloads and calls by key, without rows that `arch` cannot serve."""
     calls: dict[str, tuple[Workload, float]] = {}
     sets: list[str] = []
     for row in read_shapes(path):
@@ -118,7 +118,7 @@ def _served(workload: Workload, arch: Arch) -> bool:
 
 
 def run(campaign: Gradient, memory: Memory, evaluations: int) -> Iterator[tuple[int, float]]:
-    """(evaluations, seconds of the model) before the first slice and after each, until so many are spent."""
+    """Yield (evaluations, seconds of the model) before the first slice and after each, within `evaluations`."""
     yield 0, campaign.seconds
     while campaign.evaluations < evaluations and (each := campaign.choose()) is not None:
         campaign.take(each, memory(campaign.request(each)))
@@ -126,7 +126,7 @@ def run(campaign: Gradient, memory: Memory, evaluations: int) -> Iterator[tuple[
 
 
 def curves(calls: dict[str, tuple[Workload, float]], arch: Arch, slices: int, seed: int) -> dict[str, Curve]:
-    """Each policy's curve; none spends more than round-robin's slices are worth."""
+    """Return each policy's curve; none spends more than round-robin's slices are worth."""
     base, memory = Request(next(iter(calls.values()))[0], arch, seed, "full"), Memory()
     found = {}
     for name, policy in POLICIES.items():
@@ -138,12 +138,12 @@ def curves(calls: dict[str, tuple[Workload, float]], arch: Arch, slices: int, se
 
 
 def reached(curve: Curve, goal: float, near: float) -> int | None:
-    """Evaluations after which a curve is at most this share above the goal; None if it never is."""
+    """Return the evaluations after which a curve is at most the share `near` above the goal; None if it never is."""
     return next((evaluations for evaluations, seconds in curve if seconds <= goal * (1 + near)), None)
 
 
 def figures(found: dict[str, Curve]) -> dict[str, Any]:
-    """What is reported of a model."""
+    """Return the figures of a model."""
     whole, goal = found["round-robin"][-1]
 
     def shares(near: float) -> dict[str, float | None]:
@@ -162,7 +162,7 @@ def figures(found: dict[str, Curve]) -> dict[str, Any]:
 
 
 def plot(path: Path, models: dict[str, dict[str, Any]]) -> str | None:
-    """Draws every model's curves; the reason why not, where matplotlib is missing."""
+    """Draw every model's curves; return a message where matplotlib is missing."""
     try:
         import matplotlib
 
@@ -186,11 +186,11 @@ def plot(path: Path, models: dict[str, dict[str, Any]]) -> str | None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code 0 where half of round-robin's budget is enough on four models (or on all, of fewer), else 1."""
+    """Run the command; 0 where half of round-robin's budget is enough on four models (on all, if fewer), else 1."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scheduling", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("shapes", nargs="+", type=Path)
+    parser.add_argument("shapes", nargs="+", type=Path, help="shapes files, one per model")
     parser.add_argument("--arch", default="sm_87")
-    parser.add_argument("--slices", type=int, default=4, help="of each task, by round-robin")
+    parser.add_argument("--slices", type=int, default=4, help="slices per task in round-robin")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--plot", type=Path, metavar="FILE.png")

@@ -1,9 +1,10 @@
-"""What compilers and the emulator say of each family: `python -m benchmarks.static_figures [--arch ARCH ...]`.
+"""Static figures of each family from compilers and the emulator: `python -m benchmarks.static_figures [--arch ARCH
+...]`.
 
-For a sample of workloads and every arch, the best of a family's default Programs by the potential is compiled and
-executed at its verification cases. The table goes to docs/static-figures.md: registers and spills of the main entry,
-shared memory, bytes of global accesses, instructions of the hot loop, bank conflicts counted on the emulator, and bytes
-from DRAM as predicted over the least that must move.
+For a sample of workloads and every arch, the family's default Program with the least predicted time is compiled and
+executed at its verification cases. The table in docs/static-figures.md has: registers and spills of the main entry,
+shared memory, bytes of global accesses, instructions of the hot loop, bank conflicts counted on the emulator, and
+predicted bytes from DRAM over the least that must move.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class Figures:
     traffic: float
 
     def line(self) -> str:
-        """The row as Markdown."""
+        """Return the row as Markdown."""
         cells = (
             *(self.workload, self.arch, f"`{self.family}`", self.registers, self.spill_bytes, self.shared_bytes),
             *(self.widths, self.hot_loop or "", self.conflicts, f"{self.traffic:.2f}"),
@@ -101,7 +102,7 @@ class Figures:
 
 
 def figures(name: str, workload: Workload, arch_name: str) -> Figures | None:
-    """The best default Program of a workload on an arch; None where no family serves it there."""
+    """Return the row of the best default Program of a workload on an arch; None where no family serves it there."""
     arch = lookup(arch_name)
     try:
         spaces = Space(workload, arch).families
@@ -154,7 +155,7 @@ bytes from and to DRAM of the main launch over the minimum.
 
 
 def table(archs: Sequence[str]) -> Iterator[Figures]:
-    """Every row of the table."""
+    """Yield every row of the table."""
     for name, workload in SAMPLE.items():
         for arch in archs:
             row = figures(name, workload, arch)
@@ -163,7 +164,7 @@ def table(archs: Sequence[str]) -> Iterator[Figures]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command."""
+    """Run the command."""
     made = argparse.ArgumentParser(prog="python -m benchmarks.static_figures", description=__doc__.splitlines()[0])
     made.add_argument("--arch", nargs="+", default=ARCHS, help="compute capabilities or parts")
     made.add_argument("--out", type=Path, default=TABLE, help="the Markdown file to write")

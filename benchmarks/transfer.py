@@ -1,11 +1,11 @@
-"""What one GPU's measurements are worth on another: the residual carried over, beside plain copying of times.
+"""Value of one GPU's measurements for another: a residual carried over, against copied times.
 
     python -m benchmarks.transfer DATA.csv.gz:PART DATA.csv.gz:PART [--splits 8] [--json FILE]
 
-Both files hold the same configurations.  In each direction a residual learns from one half of the configurations on
-one GPU and ranks the other half on the other GPU, over several random halves: without a measurement of the target, and
-with 64 of it, all of the half that is not ranked: chosen at random, or the best predicted, as a tuner chooses what it
-measures.  Baseline: rank by the other GPU's times of the very configurations ranked, which the residual never sees.
+Both files hold the same configurations. In each direction a residual learns from one half of the configurations on one
+GPU and ranks the other half on the other GPU, over several random halves: without a measurement on the target, and with
+64 of them from the half that is not ranked, chosen at random or as the best predicted, like a tuner chooses. The
+baseline ranks by the other GPU's times of the ranked configurations, which the residual never sees.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ import numpy as np
 
 from gensor_tuner.learn.fit import fit
 
-from .figures.ranking import regret, spearman
-from .ranking import learnt, measurements, predict
+from .ranking import learnt, measurements, predict, regret, spearman
 from .spaces.measured_space import Space, given
 
 FEW = 64
@@ -29,7 +28,7 @@ NAMES = ("copied times", "analytic", "learnt, none of the target", "learnt, 64 a
 
 
 def one_split(source: Space, target: Space, seed: int) -> dict[str, tuple[float, float, float]]:
-    """(Spearman, regret@1, regret@16) by ranking, for one random half."""
+    """Return (Spearman, regret@1, regret@16) by ranking, for one random half."""
     order = np.random.default_rng(seed).permutation(len(target.time_ms))
     half, other = order[: len(order) // 2], order[len(order) // 2 :]
     ranked, rest, taught = target.rows(other), target.rows(half), source.rows(half)
@@ -46,7 +45,7 @@ def one_split(source: Space, target: Space, seed: int) -> dict[str, tuple[float,
 
 
 def direction(source: Space, target: Space, splits: int) -> dict[str, dict[str, float]]:
-    """Means over random halves, and the worst, by ranking."""
+    """Return means over random halves, and the worst, by ranking."""
     runs = [one_split(source, target, seed) for seed in range(splits)]
     result = {}
     for name in NAMES:
@@ -58,7 +57,7 @@ def direction(source: Space, target: Space, splits: int) -> dict[str, dict[str, 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Prints both directions."""
+    """Print the figures of both directions."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.transfer", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("spaces", nargs=2, metavar="DATA.csv.gz:PART")
     parser.add_argument("--splits", type=int, default=8)

@@ -1,11 +1,18 @@
-"""The steps of `python -m benchmarks.device`.
+"""The steps of `python -m benchmarks.device`, most valuable first: each module has `items(session)`.
 
-journal    what was done: JSON lines, read again by a second run
-supervise  steps in subprocesses, each with its share of the time; a dead context or a hang costs one item
-session    what a step works with, and the loop over its items
-facts, families, shipped, timing, models, compiled, public, fault_injection, sanitizer: the steps, most valuable first
-real_size  a launch at real sizes, compared in parts with float64 (parts), and as a whole with the library
-vendors    whom we are timed beside: CuPy (gensor_kernels.dispatch.functions.vendor_call), PyTorch (torch_calls,
-torch_windows)
-summary    the table at the end
+facts            the machine and its ceilings (probes, overlap)
+families         every kernel family at the verifier's own cases
+shipped          every kernel of the database at the sizes of its records
+timing           the same kernels beside the vendors' calls
+models           layers of whole models beside the vendors' calls
+compiled         one workload of each operator beside torch.compile
+public           the public functions (public_calls)
+suite            CuPy's own tests inside `accelerate` (accelerated)
+fault_injection  damaged launches, which must be noticed
+sanitizer        a few kernels under compute-sanitizer
+
+harness/   what runs the steps: the journal, the supervisor of worker processes, a worker's session
+kernels/   what they run: stored kernels, the sizes that fit, the order of verification, comparison with float64
+vendors/   whom kernels are timed beside: CuPy, cuBLASLt, PyTorch
+summary    the report at the end
 """

@@ -1,7 +1,7 @@
-"""Step 6: beside what torch.compile makes of the same operator with mode="max-autotune" (Triton), group by group.
+"""torch.compile with mode="max-autotune" (Triton) on the same operators, one workload of each operator and type.
 
-A compilation takes seconds to minutes, so one workload of each group is taken, the one with the most work; the largest
-first. Skipped where PyTorch or Triton is not installed.
+A compilation takes seconds to minutes, so that only the workload with the most work is taken, the largest first.
+Skipped where PyTorch or Triton is not installed.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any
 from .harness.session import Item, Session
 from .shipped import Stored, rejected, stored
 from .timing import Bench, timed_name
-from .vendors.vendors import COMPILED, EAGER, TORCH
+from .vendors.registry import COMPILED, EAGER, TORCH
 
 STEP = "compiled"
-SECONDS = 180.0  # one compilation may take this long before it counts as hanging
+SECONDS = 180.0  # after which a compilation counts as hanging
 MOST_KERNELS = 3
 REHEARSED = 1
 
 
 def items(session: Session) -> Iterator[Item]:
-    """One item per operator and type, or one that says why there is none."""
+    """Yield one item per operator and type, or an item that says why there is none."""
     bench = Bench(session)
     reason = bench.vendors.missing.get(TORCH)
     if COMPILED not in session.vendors:
@@ -39,7 +39,7 @@ def items(session: Session) -> Iterator[Item]:
 
 
 def chosen(session: Session) -> list[Stored]:
-    """The record with the most work of each operator and type."""
+    """Return the record with the most work of each operator and type."""
     bad, best = rejected(session), dict[tuple[str, str], Stored]()
     for each in stored(session):
         group = each.workload.operator, each.workload.kind
@@ -49,7 +49,7 @@ def chosen(session: Session) -> list[Stored]:
 
 
 def measure(bench: Bench, each: Stored) -> dict[str, Any]:
-    """All vendors; "skipped" where there is nothing to be compared with."""
+    """Time all vendors; "skipped" where torch.compile has no such call."""
     found = bench.measure(each, (*EAGER, COMPILED), most=MOST_KERNELS)
     if COMPILED not in found["vendors_us"]:
         return found | {"outcome": "skipped", "reason": found["refused"].get(COMPILED, "it has no such call")}

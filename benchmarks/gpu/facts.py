@@ -1,4 +1,4 @@
-"""Step 1: what the machine is, and the ceilings everything else is read against."""
+"""The machine, and the ceilings with which all other figures are compared."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ SIDE = 8192
 
 
 def items(session: Session) -> Iterator[Item]:
-    """Environment, copy bandwidth, matrix products, and what the roofline takes from archs.toml."""
+    """Yield the environment, copy bandwidth, matrix products, and probes of the facts in archs.toml."""
     yield Item("environment", lambda: environment(session), always=True)
     yield Item("copy", lambda: copy(session))
     for dtype in ("float16", "float32"):
@@ -40,12 +41,12 @@ def items(session: Session) -> Iterator[Item]:
 
 
 def with_clock(session: Session, probe: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """A probe's figures beside the clock they were taken at."""
+    """Return a probe's figures and the clock at which they were taken."""
     return {**probe(), "clocks": {} if session.emulate else smi()}
 
 
 def environment(session: Session) -> dict[str, Any]:
-    """Everything about the machine that explains a number."""
+    """Return all facts about the machine that explain a number."""
     arch = session.arch
     found: dict[str, Any] = {
         "arch": arch.name,
@@ -78,15 +79,15 @@ def environment(session: Session) -> dict[str, Any]:
     }
 
 
-def _cublas(cupy: Any) -> int | None:
+def _cublas(cupy: ModuleType) -> int | None:
     try:
         return cupy_internals.cublas_version(cupy)
-    except Exception:  # a detail; CuPy has moved it before
+    except Exception:  # a detail, which CuPy has moved before
         return None
 
 
 def smi() -> dict[str, str]:
-    """Clocks, power and throttle reasons now; empty where nvidia-smi is absent (as on a Jetson)."""
+    """Return clocks, power and throttle reasons now; empty where nvidia-smi is absent (as on a Jetson)."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return {}
@@ -99,7 +100,7 @@ def smi() -> dict[str, str]:
 
 
 def power_mode() -> str:
-    """A Jetson's power mode, in the words of its own tool; empty elsewhere."""
+    """Return a Jetson's power mode in the words of its own tool; empty elsewhere."""
     tool = shutil.which("nvpmodel")
     if tool is None:
         return ""
@@ -111,21 +112,21 @@ def power_mode() -> str:
 
 
 class Clocks:
-    """`smi`, asked at most every few seconds: a timing's conditions without its cost."""
+    """A cache of `smi`: conditions of a timing without the cost of a query."""
 
     def __init__(self, seconds: float = 5.0):
         self.seconds, self.at = seconds, -1e9
         self.last: dict[str, str] = {}
 
     def now(self) -> dict[str, str]:
-        """The facts, at most this old."""
+        """Return the facts, at most `seconds` old."""
         if time.monotonic() - self.at > self.seconds:
             self.at, self.last = time.monotonic(), smi()
         return self.last
 
 
 def copy(session: Session) -> dict[str, Any]:
-    """Bytes per second of a copy from device memory to device memory, counting both directions."""
+    """Return bytes per second of a copy from device memory to device memory, counting both directions."""
     xp, size = session.device.xp, 1 << 20 if session.emulate else COPY_BYTES
     source, target = xp.ones(size, np.uint8), xp.empty(size, np.uint8)
 
@@ -137,7 +138,7 @@ def copy(session: Session) -> dict[str, Any]:
 
 
 def product(session: Session, dtype: str) -> dict[str, Any]:
-    """FLOP/s of the library's large square product of normal numbers."""
+    """Return the FLOP/s of the library's large square product of normal numbers."""
     xp, side = session.device.xp, 64 if session.emulate else SIDE
     rng = xp.random.RandomState(0)
     a, b = (rng.standard_normal((side, side)).astype(dtype) for _ in range(2))
@@ -154,7 +155,7 @@ def product(session: Session, dtype: str) -> dict[str, Any]:
 
 
 def _median_seconds(session: Session, work: Callable[[], None]) -> float:
-    """Median of ten samples behind a warm-up, by events on a GPU."""
+    """Return the median of ten samples after a warm-up, by events on a GPU."""
     work()
     session.synchronize()
     samples = []

@@ -1,8 +1,7 @@
-"""Step 2: every family on every operator, dtype and layout, at the verifier's own cases, on the device.
+"""Every family on every operator, dtype and layout, at the verifier's own cases, on the device.
 
-What `gensor-tune --verify device` does to the kernels it chooses (`gensor_tuner.verify.on_device`), done to the
-families' default Programs of every class: products of all types and layouts, and the rows of
-examples/every_operator.csv.
+The families' default Programs of every class go through the verification of `gensor-tune --verify device`
+(`gensor_tuner.verify.on_device`): products of all types and layouts, and the rows of examples/every_operator.csv.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ from gensor_tuner.output import class_text
 from gensor_tuner.shapes.reader import read_shapes
 from gensor_tuner.verify.on_device import verify_on
 
-from .harness.ordering import Known, ordered, shipped
 from .harness.session import Item, Session
+from .kernels.ordering import Known, ordered, shipped
 
 STEP = "families"
 TYPES = (
@@ -45,7 +44,7 @@ LAYOUTS = ("kn", "kk", "mn", "mk", "ss")  # unit-stride axes of a and b
 CLASS_SIZE, SKINNY = 512, 16
 COMPILED_AHEAD = 16
 OPERATORS = Path(__file__).resolve().parents[2] / "examples" / "every_operator.csv"
-#: Classes of a rehearsal, by how their names begin, and the family.
+#: Families of a rehearsal, and how the names of their classes begin.
 REHEARSED = (
     ("contraction_mma", "float16>float16 kn 16/16/16"),
     ("contraction_packed", "conv2d bfloat16 nchw "),
@@ -63,8 +62,8 @@ REHEARSED = (
 
 
 def items(session: Session) -> Iterator[Item]:
-    """One item per kernel: a few with every family, type and launch form among them, then one of every shipped class,
-    then the first starters of all classes, then the other starters."""
+    """Yield one item per kernel: a few with every family, type and launch form among them, one of every shipped class,
+    the first starters of all classes, the other starters."""
     known = [] if session.emulate else shipped(session)
     found = list(ordered(known, starters(session)))
     done = session.journal.finished(STEP, session.since)
@@ -79,7 +78,8 @@ def items(session: Session) -> Iterator[Item]:
 
 
 def starters(session: Session) -> list[Known]:
-    """Default Programs of every class the device is served for, first ones first; in a rehearsal one of each family."""
+    """Return the default Programs of every class that the device serves, first starters first; one per family in a
+    rehearsal."""
     found = sorted(_candidates(session), key=lambda each: each[0])
     if session.emulate:
         found = list({each.candidate.program.family: (place, each) for place, each in reversed(found)}.values())
@@ -87,7 +87,7 @@ def starters(session: Session) -> list[Known]:
 
 
 def _candidates(session: Session) -> Iterator[tuple[tuple[Any, ...], Known]]:
-    """Every starter of every class, with its place; rows of one class may have different families."""
+    """Yield every starter of every class with its place; rows of one class may have different families."""
     seen = set()
     for order, (rank_of_class, named, workload) in enumerate(classes()):
         wanted = [family for family, begins in REHEARSED if named.startswith(begins)]
@@ -109,11 +109,11 @@ def _candidates(session: Session) -> Iterator[tuple[tuple[Any, ...], Known]]:
 
 
 def classes() -> Iterator[tuple[tuple[Any, ...], str, Workload]]:
-    """(rank, name, a workload of it) of every class: operators in turn with aligned products, odd products last."""
+    """Yield (rank, name, a workload) of every class: operators in turn with aligned products, odd products last."""
     for types, layout, aligned in itertools.product(TYPES, LAYOUTS, (True, False)):
         if layout == "ss" and aligned:
             continue
-        # Square, and for families that serve nothing else with few rows.
+        # Square, and with few rows for families that serve nothing else.
         for rows in (CLASS_SIZE, SKINNY):
             workload = class_workload(*types, layout, aligned, rows)
             kind = "tf32" if workload.math == "tf32" else workload.dtype["a"]
@@ -125,7 +125,7 @@ def classes() -> Iterator[tuple[tuple[Any, ...], str, Workload]]:
 
 
 def class_workload(dtype: str, out: str, math: str, layout: str, aligned: bool, rows: int = CLASS_SIZE) -> Workload:
-    """A workload of the class, 16-byte aligned, or one less of each size, with single elements only."""
+    """Return a workload of the class: 16-byte aligned, or with each size one less and single elements only."""
     less = int(not aligned)
     m, n = rows - less, CLASS_SIZE - less
     if layout != "ss":
@@ -138,7 +138,7 @@ def class_workload(dtype: str, out: str, math: str, layout: str, aligned: bool, 
 
 
 def compiled(session: Session, candidates: Sequence[Candidate]) -> list[Code | BuildError]:
-    """What the device loads for each candidate; the emulator builds from the source when it loads."""
+    """Return the code that the device loads for each candidate; the emulator builds from the source when it loads."""
     sources = [flatten(each.family.source) for each in candidates]
     cubins: list[Any] = [None] * len(candidates)
     if not session.emulate:
@@ -154,12 +154,12 @@ def compiled(session: Session, candidates: Sequence[Candidate]) -> list[Code | B
 
 
 def constants_of(found: Candidate) -> dict[str, int | str]:
-    """The macros a candidate binds."""
+    """Return the macros that a candidate binds."""
     return dict(json.loads(found.constants))
 
 
 def verify(session: Session, found: Candidate, made: Code | BuildError, workload: Workload) -> dict[str, Any]:
-    """Execute one kernel at every verification case; the worst error over its tolerance."""
+    """Execute one kernel at every verification case and return the worst error over its tolerance."""
     if isinstance(made, BuildError):
         return {"outcome": "failed", "error": f"{made}: {made.log[:2000]}"}
     verdict = verify_on(session.device, found, made, workload)

@@ -1,6 +1,6 @@
-"""Step 6: does the checking notice anything? The same launches with damaged Params, and a right one at the end.
+"""Launches with damaged Params, which the checks must notice, and an undamaged launch at the end.
 
-One of them writes to address 0: a real GPU's context is lost with it, and the run has to go on in a fresh process.
+One of them writes to address 0: on a GPU that destroys the context, and the run has to continue in a fresh process.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from gensor_tuner.measure.operands import Noise
 
 from .families import class_workload, compiled
 from .harness.session import Item, Session
-from .real_size import check
+from .kernels.real_size import check
 
 STEP = "fault_injection"
 C_POINTER, M_EXTENT, K_EXTENT = 16, 200, 208  # offsets in Params
 
 
 class UnnoticedError(Exception):
-    """A planted fault went by."""
+    """A planted fault was not noticed."""
 
 
 def items(session: Session) -> Iterator[Item]:
-    """Wrong numbers, a write behind the end, a lost context; then a right launch in whatever process is left."""
+    """Yield wrong numbers, a write past the end, a lost context; then an undamaged launch in the remaining process."""
     plants: dict[str, Callable[[bytes], bytes]] = {
         "sum cut short": partial(_add, K_EXTENT, -16),
         "rows behind the end": partial(_add, M_EXTENT, 8),
@@ -53,7 +53,7 @@ def _null_c(packed: bytes) -> bytes:
 
 
 def launch(session: Session, change: Callable[[bytes], bytes] | None) -> dict[str, Any]:
-    """One launch of a float16 kernel, its Params changed."""
+    """Launch a float16 kernel with changed Params."""
     workload = class_workload("float16", "float16", "ieee", "kn", True)
     family = Space(workload, session.arch).families[0].family
     kernel = candidate(family, family.starters(workload, session.arch)[0], workload)
@@ -65,7 +65,7 @@ def launch(session: Session, change: Callable[[bytes], bytes] | None) -> dict[st
 
 
 def planted(session: Session, change: Callable[[bytes], bytes]) -> dict[str, Any]:
-    """Ok where the damage was noticed: by the comparison, a red zone, or the device itself."""
+    """Succeed where the damage was noticed: by the comparison, a red zone, or the device itself."""
     try:
         found = launch(session, change)
     except Exception as error:  # the driver's and the emulator's errors have no common base

@@ -1,8 +1,8 @@
-"""Step 5, with --workloads: the layers of whole models, from the e2e files of a folder of shapes.
+"""The layers of whole models, from the e2e files of a folder of shapes (--workloads).
 
-Rows of a `set` are one model at one batch size, `count` is how often a layer occurs. Every layer is timed as in step
-4, once, however many models have it; sums are the summary's. Models with the fewest new layers come first, so that a
-short budget still has some whole ones.
+Rows of a `set` are one model at one batch size; `count` is the number of times that a layer occurs. Every layer is
+timed once, as in `timing`, even if several models have it; the summary adds the times. Models with the fewest new
+layers come first, so that a short budget covers some whole models.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .timing import Bench, predictions
 
 STEP = "models"
 PATTERN = "e2e_*.csv"
-ALTERNATIVES = "merged"  # files of layers that stand for others: never summed with them
+ALTERNATIVES = "merged"  # files of layers that replace others: never added to them
 MOST_KERNELS = 3
 REHEARSED = 2
 
@@ -32,7 +32,7 @@ Layers = list[tuple[str, int]]
 
 
 def items(session: Session) -> Iterator[Item]:
-    """What the models are made of, then every layer."""
+    """Yield the list of the models' layers, then every layer."""
     models = read_models(session.workloads) if session.workloads else {}
     if not models:
         yield Item("layers", lambda: {"outcome": "skipped", "reason": "--workloads names no folder with e2e files"})
@@ -47,7 +47,7 @@ def items(session: Session) -> Iterator[Item]:
 
 
 def read_models(folder: Path) -> dict[str, list[Row]]:
-    """Rows by set; of several files where several have the same set."""
+    """Return rows by set; a set may extend over several files."""
     found: dict[str, list[Row]] = {}
     for path in sorted(folder.glob(PATTERN)):
         if ALTERNATIVES in path.name:
@@ -62,14 +62,14 @@ def _key(row: Row) -> str:
 
 
 def _short(workload: Workload) -> str:
-    """What tells layers with the same text apart: sizes that shape no input, such as strides."""
+    """Return a digest that tells layers with the same text apart: their strides differ, for example."""
     import hashlib
 
     return hashlib.sha256(workload.key().encode()).hexdigest()[:8]
 
 
 def _order(session: Session, models: dict[str, list[Row]], timed: set[str]) -> Iterator[Workload]:
-    """Layers that are not timed yet, model by model, those of fewest new layers first."""
+    """Yield layers that are not timed yet, model by model, models with the fewest new layers first."""
     open_layers = {
         name: {row.workload.key(): row.workload for row in rows if row.workload is not None}
         for name, rows in models.items()
@@ -88,7 +88,7 @@ def _order(session: Session, models: dict[str, list[Row]], timed: set[str]) -> I
 
 
 def layer(bench: Bench, workload: Workload, record: Stored | None) -> dict[str, Any]:
-    """Time one layer by its own kernel, or by the best of its class."""
+    """Time one layer with its own kernel, or with the best of its class."""
     chosen = record if record is not None and record.short not in rejected(bench.session) else _best(bench, workload)
     if chosen is None:
         return {"outcome": "skipped", "reason": "no kernel of this class is stored", "asked": workload.key()}
@@ -96,7 +96,7 @@ def layer(bench: Bench, workload: Workload, record: Stored | None) -> dict[str, 
 
 
 def _best(bench: Bench, workload: Workload) -> Stored | None:
-    """The stored kernel of the class that the potential likes best."""
+    """Return the stored kernel of the class with the least predicted time."""
     session, bad = bench.session, rejected(bench.session)
     with session.store() as store:
         rows = store.rows(Kernel, arch=session.arch.name, class_key=workload.class_key())

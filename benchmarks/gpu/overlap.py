@@ -1,4 +1,4 @@
-"""What it saves that a launch starts while the one in front drains: the same kernels, launched so and otherwise."""
+"""Time saved by dependent launches, which start while the launch in front drains: the same kernels with and without."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gensor_tuner.measure.timer import CudaClock, HostClock, Timer
 from .families import compiled
 from .harness.session import Item, Session
 
-#: Small problems, of which a launch is a large part: family, what it is of.
+#: Families and small problems, in whose time a launch is a large part.
 IMAGE = {"n": 1, "h": 14, "w": 14, "c": 256, "k_out": 256, "r": 3, "s": 3, "pad_top": 1, "pad_left": 1}
 IMAGE |= {"pad_bottom": 1, "pad_right": 1}
 SMALL = (
@@ -33,7 +33,7 @@ SMALL = (
 
 
 class Ordinary:
-    """A family whose launches all wait for the end of the one in front."""
+    """A family whose launches all wait for the end of the launch in front."""
 
     def __init__(self, family: Family):
         self._family = family
@@ -42,19 +42,19 @@ class Ordinary:
         return getattr(self._family, name)
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
-        """Those of the family, none of them dependent."""
+        """Return the launches of the family, none of them dependent."""
         return tuple(replace(each, dependent=False) for each in self._family.launches(program, workload))
 
 
 def items(session: Session) -> Iterator[Item]:
-    """One item per family with such launches, where the part has them."""
+    """Yield one item per family with dependent launches, if the part has them."""
     if FEATURE in session.arch.features:
         for name, workload in SMALL:
             yield Item(f"dependent launch {name}", partial(compared, session, FAMILIES[name], workload))
 
 
 def compared(session: Session, family: Family, workload: Workload) -> dict[str, Any]:
-    """Median microseconds of the first starter with a dependent launch, both ways, and what the potential expects."""
+    """Return the median microseconds of the first dependent starter, both ways, and the predicted saving."""
     if session.emulate:
         workload = tiny(workload)
     program = next(each for each in family.starters(workload, session.arch) if _waiting(family, each, workload))
@@ -75,10 +75,10 @@ def compared(session: Session, family: Family, workload: Workload) -> dict[str, 
 
 
 def tiny(workload: Workload) -> Workload:
-    """What a rehearsal takes instead."""
+    """Return the workload of a rehearsal."""
     return workload.with_sizes(**({"c": 16, "k_out": 16} if "c" in workload.size else {"n": 64, "k": 512}))
 
 
 def _waiting(family: Family, program: Program, workload: Workload) -> int:
-    """How many of a call's launches are dependent."""
+    """Return the number of dependent launches of a call."""
     return sum(launch.dependent for launch in family.launches(program, workload))

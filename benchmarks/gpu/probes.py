@@ -1,6 +1,6 @@
-"""What the roofline takes a part to do, measured by probe.cu: the L2's bandwidth, latencies, rates, a launch.
+"""The roofline's facts about a part, measured by probe.cu: L2 bandwidth, latencies, rates, the time of a launch.
 
-`arch_row` makes of it a row of the form of archs.toml, for `benchmarks.ranking --part` and whoever corrects the table.
+`arch_row` formats them as a row of archs.toml, for `benchmarks.ranking --part` and for corrections of the table.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from gensor_kernels.programs.core.params import SIZE
 from .harness.session import Session
 
 THREADS, IN_FLIGHT, CHAINS, TILES = 256, 4, 8, 4  # of probe.cu
-SAMPLES = 11  # that a median is of, the first one included
-LINE = 128  # bytes that one step of a chase uses up
+SAMPLES = 11  # samples of a median, the first one included
+LINE = 128  # bytes per step of a pointer chase
 POINTERS, SIZES = struct.Struct("<3Q"), struct.Struct("<3i")
 SIZES_OFFSET = 200  # of m, n, k in Params
 BLOCKS_PER_SM = 4
-MADE, CLOCKED = 1000, 100  # launches timed on the host, and left to the device before it has to have done some
+MADE, CLOCKED = 1000, 100  # launches timed on the host, and launches between two synchronisations
 
 
 class WrongProbeError(Exception):
-    """A probe computed something else than it should."""
+    """A probe computed a wrong result."""
 
 
 def tiny(session: Session) -> bool:
-    """Whether probes are too small to say anything."""
+    """Return whether the probes are too small for meaningful times."""
     return session.emulate
 
 
 class Probes:
-    """Probes of one device. Tiny in a rehearsal, where times say nothing."""
+    """Probes of one device. They are tiny in a rehearsal, where times mean nothing."""
 
     def __init__(self, session: Session, seconds: Callable[[Session, Callable[[], None]], float]):
         self.session, self.device, self.arch, self._seconds = session, session.device, session.arch, seconds
@@ -56,7 +56,7 @@ class Probes:
         return Code(source.digest(text + str(constants)), text, constants, self.arch.target)
 
     def run(self, entry: str, a: Any, m: int, k: int, blocks: int) -> tuple[Callable[[], None], Any]:
-        """A function that launches a probe, and its words."""
+        """Return a function that launches a probe, and the words that it writes."""
         device, threads = self.device, THREADS
         words = device.xp.zeros(blocks * threads, np.uint32)
         launch = device.load(self.code, [Launch(entry, blocks, threads, 0)])
@@ -72,7 +72,7 @@ class Probes:
         return call, words
 
     def l2(self) -> dict[str, Any]:
-        """Bytes per second that all multiprocessors read of a quarter of the L2."""
+        """Return the bytes per second at which all multiprocessors read a quarter of the L2."""
         size = 1 << 14 if self.tiny else int(self.arch.l2_mb * 2**20) // 4
         rounds = 2 if self.tiny else 16 * size // (THREADS * IN_FLIGHT * 16)
         rng = np.random.Generator(np.random.PCG64(0))
@@ -88,7 +88,7 @@ class Probes:
         return {"seconds": seconds, "gb_s": moved / seconds / 1e9, "buffer_bytes": size}
 
     def latency(self, of_l2: bool) -> dict[str, Any]:
-        """Seconds from a load's issue to its data, in the L2 or beyond it, TLB misses included."""
+        """Return the seconds from a load's issue to its data, in the L2 or in DRAM, TLB misses included."""
         l2 = int(self.arch.l2_mb * 2**20)
         lines = 256 if self.tiny else (l2 // 4 if of_l2 else 4 * l2) // LINE
         steps = 64 if self.tiny else 4096
@@ -96,11 +96,11 @@ class Probes:
         host = np.zeros(lines * LINE // 4, np.uint32)
         host[order] = np.roll(order, -1)
         a = self.device.xp.asarray(host)
-        # Beyond the L2 nothing may be read again: every sample has a place of its own, and a launch made before.
+        # Reads from DRAM may not repeat an address: every sample has a place of its own, its launch prepared ahead.
         starts = [sample * steps % lines for sample in range(SAMPLES)]
         made = [self.run("probe_chase", a, int(order[start]), steps, 1) for start in starts]
         calls = iter([call for call, _ in made])
-        if of_l2 and not self.tiny:  # all of it there
+        if of_l2 and not self.tiny:  # brings the whole buffer into the L2
             call, _ = self.run("probe_stream", a, host.nbytes // 16, host.nbytes // (16 * THREADS), 1)
             call()
         seconds = self._seconds(self.session, lambda: next(calls)())
@@ -109,7 +109,7 @@ class Probes:
         return {"seconds": seconds, "ns": seconds / steps * 1e9, "buffer_bytes": host.nbytes}
 
     def rate(self, entry: str, flops: int) -> dict[str, Any]:
-        """FLOP/s of register arithmetic; `flops` are those of a thread's step."""
+        """Return the FLOP/s of register arithmetic; `flops` counts one step of a thread."""
         steps = 3 if self.tiny else 1 << 14
         call, words = self.run(entry, self.device.xp.zeros(4, np.uint32), 1, steps, self.blocks)
         seconds = self._seconds(self.session, call)
@@ -118,7 +118,7 @@ class Probes:
         return {"seconds": seconds, "tflops": flops * steps * THREADS * self.blocks / seconds / 1e12}
 
     def launches(self) -> dict[str, Any]:
-        """Host seconds of one launch, queued behind others."""
+        """Return the host seconds of one launch, queued behind others."""
         call, _ = self.run("probe_nothing", self.device.xp.zeros(4, np.uint32), 0, 0, 1)
         call()
         spent = 0.0
@@ -132,7 +132,7 @@ class Probes:
 
 
 def named(session: Session, seconds: Callable[[Session, Callable[[], None]], float]) -> Iterator[tuple[str, Any]]:
-    """(item, function) of every probe."""
+    """Yield (item, function) of every probe."""
     probes = Probes(session, seconds)
     depth = dict(probes.code.constants)["MMA_K"]
     assert isinstance(depth, int)
@@ -144,16 +144,16 @@ def named(session: Session, seconds: Callable[[Session, Callable[[], None]], flo
     yield "launch", probes.launches
 
 
-def _same(found: Any, wanted: Any) -> None:
+def _same(found: np.ndarray, wanted: np.ndarray) -> None:
     if not np.array_equal(found, wanted):
         raise WrongProbeError(f"{found} where {wanted} was to be")
 
 
 def arch_row(arch: Arch, clock_ghz: float, found: Mapping[str, Mapping[str, Any]]) -> str:
-    """The part's row of archs.toml with what was measured at a clock, and what the table says now behind it.
+    """Return the part's row of archs.toml with the values measured at a clock, and the table's values as comments.
 
-    `found` are results by item. What data sheets say of DRAM and of rates stays: a copy's and a product's share of
-    those is the roofline's own.
+    `found` are results by item. DRAM bandwidth and rates keep the data sheet's values, because the roofline itself has
+    the share that a copy and a product reach.
     """
     per_clk = {
         "l2_bytes_per_clk": _number(found, "l2", "gb_s", 1 / clock_ghz),

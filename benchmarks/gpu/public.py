@@ -1,4 +1,4 @@
-"""The public functions as users call them: results, inside graph capture, on several streams, cost per call."""
+"""The public functions as users call them: results, graph capture, several streams, host time per call."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ REHEARSED_CALLS = 2
 
 
 def items(session: Session) -> Iterator[Item]:
-    """Results, graphs, streams, overhead; with this run's database and predictions trusted."""
+    """Yield results, graphs, streams and overhead, with this run's database and trusted predictions."""
     os.environ["GENSOR_DB"] = str(session.out / "device.db")
     os.environ["GENSOR_TUNE"] = "predicted"
     shapes = (REHEARSED,) if session.emulate else SHAPES
@@ -55,12 +55,12 @@ def items(session: Session) -> Iterator[Item]:
 
 
 def context(session: Session) -> AbstractContextManager[Any]:
-    """Where calls go: this GPU, or the emulator."""
+    """Return the context of the calls: this GPU, or the emulator."""
     return gensor_kernels.emulated(session.arch.part) if session.emulate else nullcontext()
 
 
 class Case:
-    """Operands of one call, with and without an epilogue, and the check of what came of it."""
+    """Operands of one call, with and without an epilogue, and the check of its result."""
 
     def __init__(self, session: Session, dtype: str, shape: tuple[int, int, int], seed: int = 0):
         self.session, self.xp = session, session.device.xp
@@ -79,23 +79,23 @@ class Case:
         return rng.standard_normal(shape).astype(dtype)
 
     def out(self) -> Any:
-        """A new poisoned result."""
+        """Return a new poisoned result."""
         out = self.xp.empty((self.host[0].shape[0], self.host[1].shape[1]), self.result)
         out.view(np.uint8)[...] = 0xFF
         return out
 
     def run(self, out: Any, fused: bool) -> Any:
-        """The call itself."""
+        """Make the call."""
         keywords: dict[str, Any] = {"bias": self.bias, "activation": "relu"} if fused else {}
         return gensor_kernels.matmul(self.a, self.b, out, dtype=self.result, **keywords)
 
     def served(self, out: Any, fused: bool) -> gensor_kernels.Explanation:
-        """Who serves the call."""
+        """Return the explanation of the call."""
         keywords: dict[str, Any] = {"bias": self.bias, "activation": "relu"} if fused else {}
         return gensor_kernels.explain(gensor_kernels.matmul, self.a, self.b, out, dtype=self.result, **keywords)
 
     def check(self, out: Any, fused: bool) -> float:
-        """Largest error over its tolerance. Raises AssertionError where that is above 1."""
+        """Return the largest error over its tolerance. Raises AssertionError where that is above 1."""
         steps = [Step("bias", self.bias_host.astype(np.float64)), Step("relu")] if fused else []
         integer = len(steps) if self.result == "int32" else 0
         expected = matmul.expect(self.host[0], self.host[1], self.workload, steps, integer_steps=integer)
@@ -109,7 +109,7 @@ class Case:
 
 
 def call(session: Session, dtype: str, shape: tuple[int, int, int]) -> dict[str, Any]:
-    """A plain and a fused call, and who served them."""
+    """Make a plain and a fused call, and return who served them."""
     case = Case(session, dtype, shape)
     found: dict[str, Any] = {}
     with context(session):
@@ -145,7 +145,8 @@ def graph(session: Session, dtype: str, shape: tuple[int, int, int]) -> dict[str
 
 
 def function(session: Session, shown: Shown) -> dict[str, Any]:
-    """One public function: who serves it, how far it is off, captured and replayed, and host time per call."""
+    """Call one public function: return its tiers and its error, directly and in a replayed graph, and host time per
+    call."""
     drawn, xp = public_calls.draw(shown), session.device.xp
     arrays = public_calls.Arrays({name: xp.asarray(each) for name, each in drawn.items()})
     found: dict[str, Any] = {}
@@ -158,11 +159,11 @@ def function(session: Session, shown: Shown) -> dict[str, Any]:
             found["graph"] = captured(session, shown, arrays)
         found["us"] = _per_call(session, 5 if session.emulate else CALLS // 4, lambda: shown.call(arrays))
     worst = max(found["worst"], found.get("graph", {}).get("worst", 0.0))
-    return found if worst <= 1 else found | {"outcome": "wrong", "error": f"{worst:.2f} times what is allowed"}
+    return found if worst <= 1 else found | {"outcome": "wrong", "error": f"{worst:.2f} times the tolerance"}
 
 
 def tiers(call: Callable[[], Any]) -> dict[str, int]:
-    """Who serves a call: its parts by tier, as a recording counts them."""
+    """Return the number of parts of a call by tier, as a recording counts them."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "calls.csv"
         with gensor_kernels.record(path):
@@ -171,14 +172,15 @@ def tiers(call: Callable[[], Any]) -> dict[str, int]:
 
 
 def captured(session: Session, shown: Shown, arrays: public_calls.Arrays) -> dict[str, Any]:
-    """Captured, and replayed on other numbers in the same memory when others have had all that was freed; the bytes
-    that stay when the graph is gone. Or what CuPy says of capturing its own calls."""
+    """Capture a call and replay it on other numbers in the same memory, after all freed memory has been overwritten;
+    return its error and the bytes that remain when the graph is gone, or CuPy's message where its own calls cannot be
+    captured."""
     cupy: Any = session.device.xp
     pool = cupy.get_default_memory_pool()
     other = public_calls.draw(shown, seed=1)
     stream = cupy.cuda.Stream(non_blocking=True)
     with stream:
-        shown.call(arrays)  # nothing may be loaded inside capture, and memory comes from what this stream has freed
+        shown.call(arrays)  # loads kernels, and frees the blocks that capture takes: it may do neither itself
         stream.synchronize()
     session.synchronize()
     before = pool.used_bytes()
@@ -201,12 +203,12 @@ def captured(session: Session, shown: Shown, arrays: public_calls.Arrays) -> dic
     stream.synchronize()
     worst = public_calls.error(session.device.host(result), public_calls.expected(shown, other))
     del result, made
-    gc.collect()  # which gives the memory of graphs that are gone back
+    gc.collect()  # releases the memory of destroyed graphs
     return {"worst": worst, "kept_bytes": pool.used_bytes() - before}
 
 
 def _overwrite(cupy: Any, pool: Any, stream: Any) -> None:
-    """Memory that a stream has freed is filled with NaNs by others, and given back to the driver."""
+    """Fill the memory that a stream has freed with NaNs, and return it to the driver."""
     with stream:
         others = [cupy.full(1 << exponent, 0xFF, np.uint8) for exponent in range(9, 25) for _ in range(4)]
         stream.synchronize()
@@ -215,7 +217,7 @@ def _overwrite(cupy: Any, pool: Any, stream: Any) -> None:
 
 
 def streams(session: Session) -> dict[str, Any]:
-    """The same call on several streams at once, each with operands of its own, several times over."""
+    """Make the same call on several streams at once, each with operands of its own, several times over."""
     cupy: Any = session.device.xp
     cases = [Case(session, "float16", (512, 512, 512), seed) for seed in range(STREAMS)]
     outs, lanes = [case.out() for case in cases], [cupy.cuda.Stream(non_blocking=True) for _ in cases]
@@ -230,7 +232,7 @@ def streams(session: Session) -> dict[str, Any]:
 
 
 def overhead(session: Session) -> dict[str, Any]:
-    """Microseconds of host time per call with `out=`, ours and the library's."""
+    """Return microseconds of host time per call with `out=`, ours and the library's."""
     case = Case(session, "float16", REHEARSED if session.emulate else (128, 128, 128))
     out = case.out()
     found: dict[str, Any] = {"calls": CALLS if not session.emulate else 20}
@@ -243,7 +245,7 @@ def overhead(session: Session) -> dict[str, Any]:
 
 
 def _per_call(session: Session, calls: int, work: Callable[[], Any]) -> float:
-    """The least of five samples, each short enough not to fill the launch queue."""
+    """Return the least of five samples, each short enough not to fill the launch queue."""
     work()
     best = float("inf")
     for _ in range(5):

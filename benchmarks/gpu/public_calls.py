@@ -1,4 +1,4 @@
-"""The public functions beside matmul, as users call them, and what the same calls give on the host in float64."""
+"""Calls of the public functions other than matmul, and their results on the host in float64."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection.library import Library
 
-from .harness.rehearsed import RehearsedDevice
+from .harness.rehearsal import RehearsedDevice
 
-#: Of an element and of the root of the mean square: four roundings of a result, and the intermediate ones of the
-#: library's compositions, which round to the operands' type in between.
+#: Tolerance, relative to an element plus the root mean square: four roundings of a result, and the intermediate
+#: roundings to the operands' type in the library's compositions.
 NEAR = {"float16": 2.0**-7, "float32": 2.0**-18, "complex64": 2.0**-18, "float64": 2.0**-40, "int64": 0.0}
 
 
 class Shown(NamedTuple):
-    """One call: its arrays by name (shape, or shape and dtype), and the function of them."""
+    """One call: the shapes of its arrays by name, and the function of them."""
 
     shapes: Mapping[str, tuple[int, ...]]
     call: Callable[[Any], Any]
@@ -37,7 +37,7 @@ class Arrays(dict[str, Any]):
 
 
 def calls(tiny: bool) -> dict[str, Shown]:
-    """By name; with `tiny` at sizes an emulator runs in a moment."""
+    """Return the calls by name; with `tiny` at sizes that an emulator runs in a moment."""
     n, side, c = (1, 8, 16) if tiny else (8, 56, 64)
     rows, k = (17, 64) if tiny else (4096, 1000)
     seq, head = (33, 32) if tiny else (1024, 64)
@@ -91,7 +91,7 @@ def calls(tiny: bool) -> dict[str, Shown]:
 
 
 def draw(shown: Shown, seed: int = 0) -> Arrays:
-    """Normal numbers on the host, of the call's dtype."""
+    """Return normal numbers on the host, of the call's dtype."""
     rng = np.random.default_rng(seed)
     made = Arrays()
     for name, shape in shown.shapes.items():
@@ -102,14 +102,14 @@ def draw(shown: Shown, seed: int = 0) -> Arrays:
 
 
 def expected(shown: Shown, arrays: Arrays) -> np.ndarray:
-    """The call on the host: by NumPy's compositions, in float64 or complex128."""
+    """Return the result on the host, by NumPy's compositions in float64 or complex128."""
     kind = np.complex128 if shown.dtype.startswith("complex") else np.float64
     with _host():
         return np.asarray(shown.call(Arrays({name: each.astype(kind) for name, each in arrays.items()})))
 
 
 def error(result: np.ndarray, wanted: np.ndarray) -> float:
-    """The largest error over what is allowed: up to 1 is right."""
+    """Return the largest error over its tolerance: up to 1 is right."""
     near = NEAR[result.dtype.name]
     if result.dtype.kind == "i":
         return float((result != wanted).any()) * 2
@@ -119,7 +119,7 @@ def error(result: np.ndarray, wanted: np.ndarray) -> float:
 
 
 class _Host(RehearsedDevice):
-    """NumPy, for which nothing is emulated: no kernel serves."""
+    """NumPy without a device: no kernel serves."""
 
     emulated = False
     unsupported = "a host"

@@ -1,4 +1,4 @@
-"""Step 7: a few kernels of every family under compute-sanitizer, where that is installed."""
+"""A few kernels of every family under compute-sanitizer, where that is installed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .harness.journal import Journal
 from .harness.session import Item, Session
 
 STEP = "sanitizer"
-#: Tools and their own options. CuPy asks for what a device may lack: an API call that fails is no fault of a kernel.
+#: Tools and their own options. CuPy probes for optional features: a failing API call is not a kernel's fault.
 TOOLS = {"memcheck": ("--report-api-errors", "no"), "racecheck": ()}
 ITEMS = r"((float16|float32|tf32|int8)>\w+ (kn|kk) \S+|^(rows|window|attention) .*|conv2d .*) starter 0$"
 SECONDS = 120.0
@@ -27,14 +27,14 @@ SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+) (?:error|hazard)")
 
 
 def items(session: Session) -> Iterator[Item]:
-    """One item per tool, each with its part of the time."""
+    """Yield one item per tool, each with its part of the time."""
     for place, tool in enumerate(TOOLS):
         yield Item(tool, partial(sanitize, session, tool, len(TOOLS) - place), limit=2 * SECONDS)
 
 
 def sanitize(session: Session, tool: str, sharing: int = 1) -> dict[str, Any]:
-    """Verify the kernels again with every access watched; `errors` is the tool's own count. `sharing`: how many tools
-    the time that is left is for. `timeout` where that did not suffice for one kernel and a verdict."""
+    """Verify kernels with every access watched; `errors` is the tool's own count. The tool gets a `sharing`-th of the
+    remaining time; `timeout` where that did not suffice for one kernel and a verdict."""
     program = shutil.which("compute-sanitizer")
     if session.emulate or program is None:
         return {"outcome": "skipped", "reason": "emulated" if session.emulate else "compute-sanitizer is not on PATH"}
@@ -61,10 +61,10 @@ def sanitize(session: Session, tool: str, sharing: int = 1) -> dict[str, Any]:
 
 
 def run(command: Sequence[str], seconds: float) -> tuple[str, bool]:
-    """What a command wrote, and whether it ended within `seconds`."""
+    """Return the output of a command, and whether it ended within `seconds`."""
     with tempfile.TemporaryFile() as written:
         try:
-            # A file, not a pipe: what the tool has started may hold it open when the tool is ended.
+            # A file, not a pipe, which the tool's children may hold open after the tool was ended.
             subprocess.run(command, stdout=written, stderr=subprocess.STDOUT, timeout=seconds)
             ended = True
         except subprocess.TimeoutExpired:

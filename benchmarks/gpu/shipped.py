@@ -1,8 +1,8 @@
-"""Step 3: the kernels of a database, each executed on the device at the real sizes of its records.
+"""The kernels of a database, each executed on the device at the real sizes of its records.
 
-Where no database has kernels for this capability they are made first: from the Programs another capability's
-database holds, or by tuning the common shapes, without an emulator; so are those of operators that it has none of.
-Either way they count as verified only by what this step finds.
+Where no database has kernels for this capability, they are made first, without the emulator: from the Programs in
+another capability's database, or by tuning the common shapes. The same is done for operators without any record. Such
+kernels, too, are verified only by this step.
 """
 
 from __future__ import annotations
@@ -15,36 +15,45 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from gensor_database import PRETUNED
 from gensor_database.exchange import merge
 from gensor_database.record import Kernel, Record, Verification
 from gensor_database.store import Store
-from gensor_kernels.errors import BuildError
+from gensor_kernels.build.nvrtc import compile_many
+from gensor_kernels.errors import BuildError, UnsupportedError
+from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.programs.core.program import Program
+from gensor_kernels.programs.registry import FAMILIES, program_from_json
+from gensor_kernels.programs.space import Space
 from gensor_tuner.budget.run import BudgetedRun
+from gensor_tuner.build.cover import assign, cover
+from gensor_tuner.build.pool import Pool
 from gensor_tuner.measure.operands import Noise
 from gensor_tuner.run.class_run import Options
 from gensor_tuner.shapes.reader import Row, read_shapes
+from gensor_tuner.store.kernel_rows import kernel_rows
 
-from .adopt import adopt, adopt_starters
 from .families import OPERATORS
-from .harness.fitting import fitting
 from .harness.session import Item, Session
-from .harness.stored_kernels import Stored, load
-from .real_size import check
+from .kernels.fitting import fitting
+from .kernels.real_size import check
+from .kernels.stored import Stored, load
 
 STEP = "shipped"
 COMMON = Path(__file__).resolve().parents[2] / "examples" / "common_shapes.csv"
 TOP = 8  # finalists per class where kernels have to be made here
-TUNE_SHARE = 0.5  # of what is left of this step's time
-ENOUGH = 0.5  # share of that after which rows without a kernel have failed for want of time
+TUNE_SHARE = 0.5  # share of this step's remaining time
+ENOUGH = 0.5  # share of that time after which a row without a kernel counts as out of time
 REHEARSED = 4
 REHEARSED_OPERATORS = ("softmax", "max_pool2d", "attention")
 
 
 def items(session: Session) -> Iterator[Item]:
-    """Filling the database, then every kernel: on its first record, then on its others; and again where the time for
-    tuning had not sufficed. A run that resumes begins with what is left to tune."""
+    """Yield an item that fills the database, then every kernel: on its first record, then on its others. Repeat where
+    the time did not suffice for tuning; a run that resumes begins with the remaining tuning."""
     noise, seen, left = Noise(session.device), set[str](), True
 
     def filling() -> dict[str, Any]:
@@ -54,7 +63,7 @@ def items(session: Session) -> Iterator[Item]:
         return found
 
     while left:
-        left = False  # an error ends it
+        left = False  # an error ends the loop
         yield Item(origin(session), filling, limit=max(60.0, session.left()), always=True)
         fresh = [each for each in rehearsed(session, ordered(stored(session))) if each.name not in seen]
         seen |= {each.name for each in fresh}
@@ -62,12 +71,12 @@ def items(session: Session) -> Iterator[Item]:
 
 
 def origin(session: Session) -> str:
-    """The name of the item that fills the database."""
+    """Return the name of the item that fills the database."""
     return f"kernels of {session.db.name if session.db else 'the package'}"
 
 
 def rehearsed(session: Session, found: Sequence[Stored]) -> Sequence[Stored]:
-    """All of them; in a rehearsal a few, and one of every family."""
+    """Return all of them; in a rehearsal a few, and one of every family."""
     if not session.emulate:
         return found
     first = {each.candidate.program.family: each for each in reversed(found)}
@@ -75,8 +84,8 @@ def rehearsed(session: Session, found: Sequence[Stored]) -> Sequence[Stored]:
 
 
 def fill(session: Session) -> dict[str, Any]:
-    """Bring kernels for this capability into the database of results; says where they came from, and how many rows
-    are `left` to be tuned by another call."""
+    """Bring kernels for this capability into the database of results; return their origin, and in `left` the number of
+    rows that another call must tune."""
     sources = [session.db] if session.db else sorted(PRETUNED.glob("*.db"))
     with session.store() as store:
         found = _given(session, sources, store)
@@ -91,11 +100,11 @@ def fill(session: Session) -> dict[str, Any]:
 
 
 def _given(session: Session, sources: Sequence[Path], store: Store) -> dict[str, Any]:
-    """Kernels of the databases, or of their Programs; else those of the common shapes."""
+    """Add the kernels of the databases, or kernels from their Programs, or else kernels of the common shapes."""
     for path in sources:
         with Store.open(path, readonly=True) as other:
             if any(other.rows(Kernel, arch=session.arch.name)):
-                # Whoever names a database on the command line vouches for it.
+                # Naming a database on the command line is a statement of trust.
                 return {"from": str(path), "rows": dict(merge(store, other, binaries=True))}
     before = session.journal.results(STEP).get((STEP, origin(session)), {})
     if before.get("kernels"):
@@ -110,7 +119,7 @@ def _given(session: Session, sources: Sequence[Path], store: Store) -> dict[str,
 
 
 def lacking(session: Session, store: Store) -> list[Row]:
-    """Rows of the operators that nothing is recorded of; in a rehearsal one of each family that has none."""
+    """Return a row of each operator without a record; in a rehearsal for a few operators only."""
     recorded = {json.loads(record.key)["operator"] for record in store.rows(Record, arch=session.arch.name)}
     rows = [row for row in read_shapes(OPERATORS) if row.workload and row.workload.operator not in recorded]
     if not session.emulate:
@@ -120,17 +129,72 @@ def lacking(session: Session, store: Store) -> list[Row]:
 
 
 def tuned(session: Session, store: Store, rows: Sequence[Row]) -> dict[str, int]:
-    """Tune rows, as far as the time goes, without verifying: that is what this step is for. `left`: rows that the time
-    did not suffice for."""
+    """Tune rows while the time lasts, without verification, which is this step's own work. `left`: rows without enough
+    time."""
     options, seconds = Options(top=TOP, jobs=session.jobs, verify="none"), session.left() * TUNE_SHARE
     run = BudgetedRun(session.arch, store, options, budget=seconds)
     counts = dict(Counter(result.status for _, result in run.rows(rows)))
-    # What fails while most of the time is left fails again.
+    # A failure with most of the time left would repeat.
     return counts | ({"left": counts["failed"]} if counts.get("failed") and run.elapsed > ENOUGH * seconds else {})
 
 
+def adopt(session: Session, other: Store, store: Store) -> int:
+    """Compile the Programs of `other` that are legal on this capability; return the number of kernels."""
+    programs: dict[str, list[Program]] = {}
+    for kernel in other.rows(Kernel):
+        if kernel.family in FAMILIES and FAMILIES[kernel.family].abi == kernel.abi:
+            programs.setdefault(kernel.class_key, []).append(program_from_json(kernel.program))
+    workloads: dict[str, dict[str, Workload]] = {}
+    for record in other.rows(Record):
+        workload = Workload.from_json(record.key)
+        workloads.setdefault(workload.class_key(), {})[record.key] = workload
+    return sum(
+        _adopt_class(session, store, list(found.values()), programs.get(class_key, []))
+        for class_key, found in sorted(workloads.items())
+    )
+
+
+def adopt_starters(session: Session, workloads: list[Workload], store: Store) -> int:
+    """Compile the families' default Programs for workloads; return the number of kernels."""
+    made = 0
+    for workload in workloads:
+        served = Space(workload, session.arch).families
+        programs = [family.family.starters(workload, session.arch)[0] for family in served]
+        made += _adopt_class(session, store, [workload], programs)
+    return made
+
+
+def _adopt_class(session: Session, store: Store, workloads: list[Workload], programs: list[Program]) -> int:
+    arch = session.arch
+    try:
+        spaces = [Space(workload, arch) for workload in workloads]
+    except UnsupportedError:
+        return 0
+    served = {space.family.name for space in spaces[0].families}
+    pool = Pool(workloads)
+    for space in spaces:
+        pool.add(space, (program for program in programs if program.family in served))
+    if not pool.candidates:
+        return 0
+    seconds = pool.seconds(spaces)
+    picks = assign(seconds, cover(seconds, pool.names), pool.names)
+    columns = sorted({int(column) for column in picks if column >= 0})
+    requests = [(pool.candidates[column].source(), arch.target) for column in columns]
+    binaries = dict(zip(columns, compile_many(requests, session.jobs), strict=True))
+    digests = set()
+    for row, (workload, column) in enumerate(zip(workloads, picks.tolist(), strict=True)):
+        if column < 0 or binaries[column].error is not None:
+            continue
+        parts = kernel_rows(pool.candidates[column], binaries[column], workload, arch)
+        digests.add(parts[-1].digest)
+        predicted = float(seconds[row, column]) * 1e6 if np.isfinite(seconds[row, column]) else None
+        abi, bound = parts[-1].abi, bound_us(workload, arch)
+        store.add(*parts, Record(workload.key(), arch.name, arch.part, abi, parts[-1].digest, predicted, bound, "ok"))
+    return len(digests)
+
+
 def stored(session: Session) -> list[Stored]:
-    """Every record of this capability with its kernel, in the order of the records' keys."""
+    """Return every record of this capability with its kernel, in the order of the records' keys."""
     found = []
     loaded: dict[str, Stored | None] = {}  # kernels are shared by many records
     with session.store() as store:
@@ -146,7 +210,7 @@ def stored(session: Session) -> list[Stored]:
 
 
 def ordered(found: list[Stored]) -> list[Stored]:
-    """Every kernel once before any kernel again."""
+    """Return every kernel once before any kernel again."""
     seen: Counter[str] = Counter()
     ranked = []
     for each in found:
@@ -156,7 +220,7 @@ def ordered(found: list[Stored]) -> list[Stored]:
 
 
 def verify(session: Session, noise: Noise, each: Stored) -> dict[str, Any]:
-    """Execute one kernel on one workload; the verdict is stored beside the kernel."""
+    """Execute one kernel on one workload; store the verdict beside the kernel."""
     workload = fitting(session, each.workload, each.candidate.family)
     try:
         found = check(session, noise, each.candidate, each.code, workload)
@@ -178,13 +242,13 @@ def verify(session: Session, noise: Noise, each: Stored) -> dict[str, Any]:
 
 
 def _fault(session: Session, error: Exception) -> dict[str, Any]:
-    """The outcome of a kernel the device stopped or refused; raises what is no fault of a kernel."""
+    """Return the outcome of a kernel that the device stopped or refused; raise any other error."""
     if isinstance(error, MemoryError) or not (isinstance(error, BuildError) or session.is_fault(error)):
         raise error
     return {"outcome": "failed", "error": f"{type(error).__name__}: {error}"}
 
 
 def rejected(session: Session) -> set[str]:
-    """Digests (their first digits, as items are named) of kernels that did not pass this step."""
+    """Return the digests (first digits, as in items' names) of kernels that did not pass this step."""
     ends = session.journal.results(STEP)
     return {item.partition(" ")[0] for (_, item), end in ends.items() if end["outcome"] != "ok"}

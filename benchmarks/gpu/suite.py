@@ -1,8 +1,8 @@
-"""Step: CuPy's own tests of the functions that `accelerate` routes, with and without it.
+"""CuPy's own tests of the functions that `accelerate` routes, with and without it.
 
-They are run from a checkout of CuPy (`--cupy-tests`: its folder, or the one that has `cupy_tests`), or from a package
-`cupy_tests` where one is installed; nothing of them is ours. A test that fails without `accelerate`, too, says nothing
-of it. A rehearsal collects the tests and runs none.
+They run from a checkout of CuPy (`--cupy-tests`: its folder, or the folder that has `cupy_tests`), or from an installed
+package `cupy_tests`; none of them are ours. A test that also fails without `accelerate` says nothing about it. A
+rehearsal collects the tests and runs none.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from .harness.session import Item, Session
 
 STEP = "suite"
 FILES = ("math_tests/test_matmul.py", "linalg_tests/test_product.py", "linalg_tests/test_einsum.py")
-SECONDS = 240.0  # of one file, twice
+SECONDS = 240.0  # for one file, twice
 PLUGIN = "benchmarks.gpu.accelerated"
 ROOT = Path(__file__).parents[2]
 
 
 def items(session: Session) -> Iterator[Item]:
-    """One item per file of tests."""
+    """Yield one item per file of tests."""
     for name in FILES:
         yield Item(name, partial(compared, session, name), limit=3 * SECONDS)
 
 
 def folder(given: Path | None) -> Path | None:
-    """The folder of CuPy's tests: in what is given, else of an installed package; None without one."""
+    """Return the folder of CuPy's tests: inside `given`, else of an installed package; None without one."""
     if given is not None:
         inside = (given, given / "cupy_tests", given / "tests" / "cupy_tests")
         return next((each for each in inside if (each / FILES[0]).is_file()), None)
@@ -45,7 +45,7 @@ def folder(given: Path | None) -> Path | None:
 
 
 def compared(session: Session, name: str) -> dict[str, Any]:
-    """Tests of one file that fail only with `accelerate`, and how many calls kernels served."""
+    """Return the tests of one file that fail only with `accelerate`, and how many calls kernels served."""
     place = folder(session.cupy_tests)
     if place is None or not (place / name).is_file():
         return {"outcome": "skipped", "reason": "CuPy's tests are not here: --cupy-tests names a checkout of CuPy"}
@@ -59,7 +59,7 @@ def compared(session: Session, name: str) -> dict[str, Any]:
 
 
 def judged(plain: dict[str, str], ours: dict[str, str], counters: dict[str, Any]) -> dict[str, Any]:
-    """What two runs of the same tests say of `accelerate`."""
+    """Return the verdict on `accelerate` from two runs of the same tests."""
     worse = sorted(name for name, outcome in ours.items() if outcome == "failed" and plain.get(name) == "passed")
     lost = sorted(set(plain) - set(ours))
     counts = {what: sum(each == what for each in ours.values()) for what in ("passed", "failed", "skipped")}
@@ -70,7 +70,7 @@ def judged(plain: dict[str, str], ours: dict[str, str], counters: dict[str, Any]
 
 
 def outcomes(path: Path, report: Path, accelerated: bool = False) -> tuple[dict[str, str], dict[str, Any]]:
-    """(test -> passed, failed or skipped; counters of the calls); nothing where pytest did not get that far."""
+    """Return (test -> passed, failed or skipped; counters of the calls); empty where pytest could not run."""
     counters = report.with_suffix(".json")
     more = ["-p", PLUGIN] if accelerated else []
     run(path, *more, f"--junitxml={report}", GENSOR_SUITE_COUNTERS=str(counters), GENSOR_TUNE="predicted")
@@ -83,7 +83,7 @@ def outcomes(path: Path, report: Path, accelerated: bool = False) -> tuple[dict[
 
 
 def run(path: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """pytest on one file, without configuration of anybody's."""
+    """Run pytest on one file, without any configuration file."""
     around = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     command = [sys.executable, "-m", "pytest", str(path), "-q", "-c", os.devnull, "--rootdir", str(path.parent)]

@@ -1,8 +1,7 @@
-"""Step 4: every stored kernel on its records' sizes, beside CuPy's call, cuBLASLt's and PyTorch's; and how well the
-potential ranks.
+"""Every stored kernel on its records' sizes beside CuPy's, cuBLASLt's and PyTorch's calls, and the potential's ranking.
 
 Protocol: `gensor_tuner.measure.timer` (rotating operand sets, full queue, interleaved rounds, medians). A vendor's call
-is what its users would write for the same workload, epilogue included; that it computes the same is looked at first.
+is the one that its users would write for the same workload, epilogue included; its result is compared with ours first.
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ from gensor_tuner.measure.timer import CudaClock, HostClock, Timed, Timer, vendo
 from gensor_tuner.output import class_text
 
 from .facts import Clocks, environment
-from .harness.fitting import fitting
 from .harness.session import Item, Session
+from .kernels.fitting import fitting
 from .shipped import Stored, load, rehearsed, rejected, stored
-from .vendors.vendors import CUPY, EAGER, Vendors
+from .vendors.registry import CUPY, EAGER, Vendors
 
 STEP = "timing"
-MOST_KERNELS = 16  # of one class timed on one workload: the best predicted, and the record's own
+MOST_KERNELS = 16  # kernels of a class timed on one workload: the best predicted, and the record's own
 REGRET_AT = 8
 
 
 class Bench:
-    """What timing works with."""
+    """The timer, the vendors and the machine's facts."""
 
     def __init__(self, session: Session):
         self.session = session
@@ -46,7 +45,7 @@ class Bench:
         self.clocks, self.machine = Clocks(), _machine(session)
 
     def measure(self, each: Stored, names: Sequence[str] = EAGER, most: int = MOST_KERNELS) -> dict[str, Any]:
-        """Time the kernels of a class on one workload, and the vendors' calls; every time becomes a row."""
+        """Time the kernels of a class and the vendors' calls on one workload; every time becomes a row."""
         session = self.session
         workload = fitting(session, each.workload, each.candidate.family)
         kernels, predicted = rivals(session, each, workload, most)
@@ -79,11 +78,11 @@ class Bench:
     def _store(
         self, workload: Workload, kernels: Sequence[Stored], times: Sequence[Timed], theirs: dict[str, Timed]
     ) -> None:
-        """Rows of our kernels and of CuPy's call, which is what dispatch has to choose between."""
+        """Store rows of our kernels and of CuPy's call, between which dispatch chooses."""
         session = self.session
         place = (workload.key(), session.arch.name, session.part)
         machine = {**self.machine, "clocks": self.clocks.now()}
-        conditions = session.device.conditions()  # what dispatch compares: see Library.timings
+        conditions = session.device.conditions()  # which dispatch compares: see Library.timings
         rows = [
             Timing(*place, kernel.digest, None, time.median_us, _samples(time, machine), conditions)
             for kernel, time in zip(kernels, times, strict=True)
@@ -96,7 +95,7 @@ class Bench:
 
 
 def items(session: Session) -> Iterator[Item]:
-    """One item per workload, operators and their classes in turn, so that a short budget still sees every class."""
+    """Yield one item per workload, operators and their classes in turn, so that a short budget covers every class."""
     bench = Bench(session)
     by_class: dict[str, dict[str, Stored]] = {}
     bad = rejected(session)
@@ -112,25 +111,26 @@ def items(session: Session) -> Iterator[Item]:
 
 
 def timed_name(each: Stored) -> str:
-    """What is timed, as items are called: sizes, epilogue, class."""
+    """Return the name of a timing: sizes, epilogue, class."""
     return each.name.partition(" ")[2] + f" {class_text(each.workload)}"
 
 
 def _machine(session: Session) -> dict[str, Any]:
-    """What a timing row says of the machine: short, and the same for all rows of a run."""
+    """Return the machine's facts for timing rows: short, and the same for all rows of a run."""
     found = environment(session)
     kept = ("gpu", "power_mode", "cupy", "cuda_runtime", "cuda_driver", "cublas", "nvrtc", "part")
     return {name: found[name] for name in kept if name in found} | {"emulated": session.emulate}
 
 
 def _samples(timed: Timed, machine: dict[str, Any]) -> str:
-    """Quartiles and rounds, and the machine as it was."""
+    """Return quartiles and rounds, and the state of the machine."""
     found = {name: value for name, value in asdict(timed).items() if name != "median_us"}
     return json.dumps({**found, "machine": machine}, sort_keys=True)
 
 
 def rivals(session: Session, each: Stored, workload: Workload, most: int) -> tuple[list[Stored], list[float]]:
-    """The record's kernel first, then the stored kernels of its class that can serve it, best predicted first."""
+    """Return the record's kernel, then the stored kernels of its class that can serve it, best predicted first, with
+    predicted microseconds."""
     found, bad = {each.digest: each}, rejected(session)
     with session.store() as store:
         for row in store.rows(Kernel, arch=session.arch.name, class_key=workload.class_key()):
@@ -138,14 +138,14 @@ def rivals(session: Session, each: Stored, workload: Workload, most: int) -> tup
             if other is not None and other.short not in bad:
                 found.setdefault(other.digest, other)
     seconds = predictions(session, workload, [kernel.candidate for kernel in found.values()])
-    # What the potential takes to be illegal here (inf) may not be launched; the record's own kernel was tuned for it.
+    # A kernel that the potential calls illegal here (inf) may not be launched, except for the record's own.
     ranked = sorted(zip(seconds, found.values(), strict=True), key=lambda pair: (pair[1] is not each, pair[0]))
     kept = [pair for pair in ranked if pair[1] is each or math.isfinite(pair[0])][:most]
     return [kernel for _, kernel in kept], [value * 1e6 for value, _ in kept]
 
 
 def predictions(session: Session, workload: Workload, candidates: Sequence[Candidate]) -> list[float]:
-    """Predicted seconds of each candidate; inf where it cannot serve the workload."""
+    """Return the predicted seconds of each candidate; inf where it cannot serve the workload."""
     try:
         space = Space(workload, session.arch)
     except UnsupportedError:
@@ -159,7 +159,7 @@ def predictions(session: Session, workload: Workload, candidates: Sequence[Candi
 
 
 def kendall_tau(predicted: Sequence[float], measured: Sequence[float]) -> float | None:
-    """Kendall's tau-b of two rankings; None below three candidates, or where one side does not rank at all."""
+    """Return Kendall's tau-b of two rankings; None below three candidates, or where one side is constant."""
     x, y = np.asarray(predicted), np.asarray(measured)
     finite = np.isfinite(x)
     x, y = x[finite], y[finite]
@@ -172,7 +172,7 @@ def kendall_tau(predicted: Sequence[float], measured: Sequence[float]) -> float 
 
 
 def regret(predicted: Sequence[float], measured: Sequence[float], at: int = REGRET_AT) -> float | None:
-    """Best measured time among the `at` best predicted, over the best of all; None where all are among them."""
+    """Return the best time among the `at` best predicted over the best of all; None where all are among them."""
     if len(measured) <= at:
         return None
     order = np.argsort(np.asarray(predicted), kind="stable")[:at]

@@ -1,4 +1,4 @@
-"""CLBlast's Xgemm kernel as a `terms` function over our roofline: a family that is not ours, and no GPU of its own.
+"""CLBlast's Xgemm kernel as a `terms` function over our roofline: a foreign family, with nothing fitted to one GPU.
 
 The kernel (CLBlast, src/kernels/level3/xgemm_part*.opencl, GEMMK = 0): a work group of MDIMC x NDIMC threads computes
 MWG x NWG of C, KWG steps of k at a time.  A lies k-major and contiguous along M, B k-major and contiguous along N.
@@ -6,7 +6,7 @@ With SA (SB) the group copies its part of A (B) into shared memory between two b
 side; without, every thread reads what it multiplies through the L1.  VWM (VWN) are the words of one access; STRM
 (STRN) spreads a thread's outputs instead of keeping them side by side.  The k loop is unrolled by KWI.
 
-What each term rests on:
+Basis of each term:
 
 - `math`, `multiplies`: one FFMA per output and k; the Arch has the rate.
 - `issue`: the loads and stores as below, two integer instructions per global access (a 64-bit address whose stride is
@@ -16,7 +16,7 @@ What each term rests on:
   its words return to the registers of all 32 lanes, also where many lanes want one word: a shared read broadcasts
   before, a global one behind the L1's data path.  No access is quicker than the load/store units take its lanes in.
 - `chain`: staged, one trip to the L2 per KWG between two barriers.  Not staged, one per group of k steps the compiler
-  unrolls, to DRAM: every group begins with rows of A and B that nobody on the chip has touched yet.
+  unrolls, to DRAM: every group begins with rows of A and B that no block has touched yet.
 - `l2_bytes`: the group's parts of A and B once per step (the L1 serves the rest), and spilled words: the L1 writes
   through.
   A spilled word comes or goes SPILL_TOUCHES times per k step: 2.4 in SASS of NVRTC 12.9, and the compiler behind the
@@ -30,6 +30,7 @@ serve all.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -37,8 +38,6 @@ import numpy as np
 
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import SUBCORES, Terms, residency
-
-from .lane_costs import copy_costs, read_costs
 
 #: Columns of a configuration, in the order of the measured spaces.
 NAMES = ("MWG", "NWG", "KWG", "MDIMC", "NDIMC", "MDIMA", "NDIMB", "KWI", "VWM", "VWN", "STRM", "STRN", "SA", "SB")
@@ -53,14 +52,14 @@ ADDRESS_ISSUE = 2.0
 UNROLLED_ISSUE, GROUP_ISSUE = 20.0, 6.0
 #: Multiply-adds up to which the compiler unrolls a whole KWG, by operands that are staged.
 UNROLLED = (256, 1024, 2048)
-#: Registers of a thread beside sums and fragments, and beside sums and words under way.
+#: Registers of a thread in addition to sums and fragments, and to sums and words under way.
 BASE_REGISTERS, COPY_REGISTERS = 30.0, 18.0
 LEAST_REGISTERS = 40.0
 #: How often a spilled word comes or goes per k step.
 SPILL_TOUCHES = 4.0
 #: Clocks of a barrier with its warps apart, and of a shared read.
 BARRIER, SHARED_LATENCY = 30.0, 24.0
-#: Of the less busy resources' work, the part that does not hide behind the busiest: one buffer, two barriers.
+#: The share of the less busy resources' work that the busiest does not hide: one buffer, two barriers.
 EXPOSED = 0.25
 
 Columns = Mapping[str, np.ndarray]
@@ -68,11 +67,11 @@ Columns = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Operand:
-    """One operand's accesses, float64 arrays over configurations.
+    """Accesses of one operand, float64 arrays over configurations.
 
-    outputs: a thread's outputs along its axis.  reads: accesses of a warp per k; read_clocks, read_lines: wavefronts
-    and 128-byte lines of one of them, of read_words words.  copies, stores: accesses of a thread per KWG on the way
-    into shared memory, with copy_lines, copy_words and store_clocks.  staged: 1 or 0.  words_under_way: of a thread
+    outputs: a thread's outputs along its axis. reads: accesses of a warp per k; read_clocks, read_lines: wavefronts and
+    128-byte lines of one access of read_words words. copies, stores: accesses of a thread per KWG on the way into
+    shared memory, with copy_lines, copy_words and store_clocks. staged: 1 or 0. words_under_way: words of a thread
     between global and shared memory.
     """
 
@@ -90,15 +89,70 @@ class Operand:
     words_under_way: np.ndarray
 
 
+LINE, WORD, BANKS = 128, 4, 32
+
+
+def _turn(addresses: np.ndarray, lanes: np.ndarray, words: int) -> int:
+    """Return the clocks to serve some lanes at once: the most distinct words that a bank delivers."""
+    wanted = {int(a) // WORD + word for a in addresses[lanes] for word in range(words)}
+    return max(Counter(word % BANKS for word in wanted).values())
+
+
+def _alike(addresses: np.ndarray, lanes: np.ndarray) -> bool:
+    """Return whether every lane reads the address of its neighbour, or of the neighbour's neighbour."""
+    return any(bool((addresses[lanes] == addresses[lanes ^ other]).all()) for other in (1, 2))
+
+
+def shared_clocks(addresses: np.ndarray, words: int) -> int:
+    """Return the wavefronts of a shared access of 1, 2 or 4 words per lane at byte `addresses` (32,).
+
+    An 8-byte access goes by half warps and a 16-byte one by quarters, unless all lanes pair up with a neighbour at the
+    same address: then two of these parts go at once (microbenchmarks of Volta and later).
+    """
+    lanes = np.arange(32)
+    if words == 1:
+        return _turn(addresses, lanes, words)
+    parts = [lanes] if words == 2 else [lanes[:16], lanes[16:]]
+    clocks = 0
+    for part in parts:
+        halves = [part] if _alike(addresses, part) else np.split(part, 2)
+        clocks += sum(_turn(addresses, half, words) for half in halves)
+    return clocks
+
+
+def lines(addresses: np.ndarray, words: int) -> int:
+    """Return the number of 128-byte lines that an access touches."""
+    return len({(int(a) + WORD * word) // LINE for a in addresses for word in range(words)})
+
+
+def read_costs(width: int, apart: int, words: int) -> tuple[float, float]:
+    """Return (wavefronts, lines) of reading a fragment whose lanes lie `apart` words from each other.
+
+    `width` > 0: lanes 0 to width - 1 lie side by side, and the next lanes repeat them. `width` < 0: groups of that many
+    lanes read the same words, and the next group the following words.
+    """
+    lane = np.arange(32)
+    place = lane % width if width > 0 else lane // -width
+    addresses = place * (apart * WORD)
+    return float(shared_clocks(addresses, words)), float(lines(addresses, words))
+
+
+def copy_costs(side: int, apart: int, row: int, words: int) -> tuple[float, float]:
+    """Return (wavefronts, lines) of a copy: `side` lanes `apart` words from each other, the next `row` words on."""
+    lane = np.arange(32)
+    addresses = (lane // side) * (row * WORD) + (lane % side) * (apart * WORD)
+    return float(shared_clocks(addresses, words)), float(lines(addresses, words))
+
+
 def tabulated(function: Callable[..., tuple[float, ...]], *columns: np.ndarray) -> np.ndarray:
-    """``function`` over rows of small integers, called once per distinct row; (outputs, n) float64."""
+    """Return `function` over rows of small integers, called once per distinct row; (outputs, n) float64."""
     keys, where = np.unique(np.stack([c.astype(np.int64) for c in columns], axis=1), axis=0, return_inverse=True)
     values = np.array([function(*(int(x) for x in key)) for key in keys], dtype=np.float64)
     return values[where.ravel()].T
 
 
 def _operand(c: Columns, name: str) -> Operand:
-    """Accesses of A (lanes along M are neighbours) or B (they repeat)."""
+    """Return the accesses of A (lanes along M are neighbours) or B (they repeat)."""
     m = name == "A"
     block, across, copiers, width = (c[x] for x in (("MWG", "MDIMC", "MDIMA", "VWM") if m else _B_NAMES))
     staged, strided = c["SA" if m else "SB"], c["STRM" if m else "STRN"]
@@ -136,9 +190,9 @@ _B_NAMES = ("NWG", "NDIMC", "NDIMB", "VWN")
 
 
 def _aligned(c: Columns, m: bool) -> np.ndarray:
-    """Where the compiler joins single-word shared reads: the array follows one of vectors and inherits its alignment.
+    """Return where the compiler joins single-word shared reads: an array behind one of vectors inherits its alignment.
 
-    Only B's lies behind another: A's, of VWM words.
+    This concerns only B, whose array lies behind A's, of VWM words.
     """
     if m:
         return np.zeros(len(c["SA"]), dtype=bool)
@@ -146,7 +200,7 @@ def _aligned(c: Columns, m: bool) -> np.ndarray:
 
 
 def _registers(c: Columns, a: Operand, b: Operand, arch: Arch) -> tuple[np.ndarray, np.ndarray]:
-    """(registers per thread, words spilled)."""
+    """Return (registers per thread, words spilled)."""
     sums = a.outputs * b.outputs
     multiplying = sums + BASE_REGISTERS + (a.outputs + b.outputs) * 0.5
     copying = sums + COPY_REGISTERS + a.words_under_way + b.words_under_way
@@ -157,7 +211,7 @@ def _registers(c: Columns, a: Operand, b: Operand, arch: Arch) -> tuple[np.ndarr
 
 
 def _wavefronts(operand: Operand, steps: np.ndarray, arch: Arch) -> np.ndarray:
-    """128-byte wavefronts of a warp per KWG for one operand, at the Arch's bytes per clock."""
+    """Return the 128-byte wavefronts of a warp per KWG for one operand, at the Arch's bytes per clock."""
     lanes = 32 if arch.capability in WIDE_LOAD_STORE else 16
     least = 32 / lanes * arch.smem_bytes_per_clk / 128
     direct = np.maximum(np.maximum(operand.read_clocks, operand.read_lines), operand.read_words)
@@ -168,14 +222,17 @@ def _wavefronts(operand: Operand, steps: np.ndarray, arch: Arch) -> np.ndarray:
 
 
 def _dram_bytes(c: Columns, residents: np.ndarray, arch: Arch) -> np.ndarray:
-    """Groups run M first: B once, A again for each set of columns resident at a time (the L2 holds neither)."""
+    """Return the DRAM traffic.
+
+    Groups run M first: B is read once, A again for each set of columns resident at a time (the L2 holds neither).
+    """
     down, across = SIZE / c["MWG"], SIZE / c["NWG"]
     columns = np.maximum(np.ceil(np.minimum(down * across, residents * arch.sms) / down), 1.0)
     return SIZE * SIZE * 4.0 * (np.maximum(across / columns, 1.0) + 1.0)
 
 
 def _instructions(c: Columns, a: Operand, b: Operand, unrolled: np.ndarray) -> np.ndarray:
-    """Instructions of a warp per KWG beside its multiply-adds, without spills."""
+    """Return the instructions of a warp per KWG, without multiply-adds and spills."""
     steps = c["KWG"]
     direct = ((1 - a.staged) * a.reads + (1 - b.staged) * b.reads) * steps
     copies = a.copies + b.copies
@@ -185,7 +242,7 @@ def _instructions(c: Columns, a: Operand, b: Operand, unrolled: np.ndarray) -> n
 
 
 def _chain(c: Columns, staged: np.ndarray, unrolled: np.ndarray, arch: Arch) -> np.ndarray:
-    """Clocks per KWG a warp waits for data; ``staged`` counts operands."""
+    """Return the clocks per KWG that a warp waits for data; `staged` counts operands."""
     groups = c["KWG"] / c["KWI"]
     # An unrolled loop keeps about four groups of loads under way.
     waits = np.where(unrolled, np.minimum(groups, 4.0), groups)
@@ -194,13 +251,13 @@ def _chain(c: Columns, staged: np.ndarray, unrolled: np.ndarray, arch: Arch) -> 
 
 
 def refused(columns: Columns) -> np.ndarray:
-    """Which rows are no configurations: a block without threads, or with less than an output for each; bool (n,)."""
+    """Return which rows are not configurations: blocks without threads, or threads without an output; bool (n,)."""
     sizes = [columns[name] < 1 for name in NAMES if name not in ("STRM", "STRN", "SA", "SB")]
     return np.any(sizes, axis=0) | (columns["MWG"] < columns["MDIMC"]) | (columns["NWG"] < columns["NDIMC"])
 
 
 def terms(columns: Columns, arch: Arch) -> Terms:
-    """Terms of configurations (integer arrays by NAMES) on a part; see machine.roofline.Terms."""
+    """Return the terms of configurations (integer arrays by NAMES) on a part; see machine.roofline.Terms."""
     c = columns
     a, b = _operand(c, "A"), _operand(c, "B")
     steps = c["KWG"].astype(np.float64)

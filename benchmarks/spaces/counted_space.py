@@ -1,7 +1,7 @@
-"""A small lattice of our own kernels whose every Program has run on the emulator: what it counted is what is searched.
+"""A small lattice of our own kernels, searched by the emulator's counts of one execution of every Program.
 
-Nothing of the potential is in these numbers: the memory accesses that one execution made, bank conflicts among them.
-What the terms say of the same accesses is there to be compared with: they rank them at a Spearman correlation of 0.91.
+The counts are independent of the potential: the memory accesses of one execution, with bank conflicts. The terms of the
+same accesses, for comparison, rank the Programs with a Spearman correlation of 0.91.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from gensor_tuner.verify.problem import Problem
 
 ARCH = "sm_87"
 WORKLOAD = workload(128, 128, 32, dtype="float32", trans_a=True)
-#: Values of the coordinates; the others keep their first.
+#: Values of the coordinates; other coordinates keep their first value.
 KEPT = {
     "block_m": (32, 64),
     "block_n": (32, 64),
@@ -44,13 +44,13 @@ KEPT = {
     "lanes_m": (4, 8),
     "vector_c": (16,),
 }
-#: Clocks of a barrier, as the roofline of CLBlast's kernel has it.
+#: Clocks of a barrier, as in clblast_terms.
 BARRIER = 30.0
 
 
 def clocks(counted: Counters) -> float:
-    """Clocks in which one SM serves what was counted: a pass of shared memory each, a warp's 128 bytes of global
-    memory each, barriers."""
+    """Return the clocks in which one SM serves the counted accesses: one per pass of shared memory, one per 128 bytes
+    of a warp's global access, and barriers."""
     shared = sum(counted[name] for name in ("shared_loads", "shared_stores", "shared_copies"))
     moved = sum(width * count for width, count in counted.global_widths().items())
     accesses = sum(counted.global_widths().values()) / 32
@@ -58,15 +58,15 @@ def clocks(counted: Counters) -> float:
 
 
 class Plain(ContractionSimt):
-    """The family without its starters: most are not on so small a lattice."""
+    """The family without its starters: most of them are not points of so small a lattice."""
 
     def starters(self, workload: Workload, arch: Arch) -> list[Program]:
-        """None."""
+        """Return none."""
         return []
 
 
 class Counted(FamilySpace):
-    """The lattice, whose `potential` is in seconds of ``clocks`` at the part's clock."""
+    """The lattice, whose `potential` is `clocks` in seconds at the part's clock."""
 
     def __init__(self) -> None:
         family, arch = Plain(), lookup(ARCH)
@@ -78,11 +78,11 @@ class Counted(FamilySpace):
         self.clocks: dict[int, float] = {}
 
     def every(self) -> np.ndarray:
-        """Every legal complete point (n, d)."""
+        """Return every legal complete point (n, d)."""
         return np.concatenate(list(self.enumerate()))
 
     def potential(self, points: np.ndarray) -> NDArray[np.float64]:
-        """Seconds by what was counted; Programs that have not run yet are built and run."""
+        """Return seconds by the counts; build and run Programs that have not run yet."""
         whole = self.complete(np.asarray(points))
         codes = self.encode(whole).tolist()
         for code, point in zip(codes, whole, strict=True):
@@ -91,33 +91,34 @@ class Counted(FamilySpace):
         return np.array([self.clocks[code] for code in codes]) / (self.arch.clock_ghz * 1e9)
 
     def keep(self, path: Path) -> None:
-        """Write what every Program counted, by its code."""
+        """Write the clocks of every Program, by its code."""
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([("code", "clocks"), *sorted(self.clocks.items())])
         path.write_bytes(gzip.compress(text.getvalue().encode("ascii"), mtime=0))
 
     def recall(self, path: Path) -> None:
-        """Read what was kept."""
+        """Read the clocks that `keep` wrote."""
         rows = csv.DictReader(io.StringIO(gzip.decompress(path.read_bytes()).decode("ascii")))
         self.clocks |= {int(row["code"]): float(row["clocks"]) for row in rows}
 
 
 class Foreseen(Counted):
-    """The same with predictions, which cost no evaluations: `prior`, and `features`, both of the terms."""
+    """The lattice with predictions, which cost no evaluations: `prior` and `features`, both from the terms."""
 
     def prior(self, points: np.ndarray) -> NDArray[np.float64]:
-        """Seconds of the same accesses and barriers by the terms alone: so small a problem's time is its launch."""
+        """Return seconds of the same accesses and barriers by the terms alone, because launches dominate so small a
+        problem."""
         t = self.terms(points)
         counted = t.blocks * (t.iterations * (t.wavefronts + 2 * BARRIER) + t.epilogue_busy)
         return np.asarray(counted, np.float64) / (self.arch.clock_ghz * 1e9)
 
     def features(self, points: np.ndarray) -> NDArray[np.float32]:
-        """(features, n): the terms'."""
+        """Return the features of the terms, (features, n)."""
         return residual.features(self.terms(points), self.arch)
 
 
 def executed(program: Program) -> Counters:
-    """What one run of a Program on the emulator counts; its result is compared with float64 as verification does."""
+    """Return the counts of one run of a Program on the emulator; its result is checked as in verification."""
     each = candidate(FAMILIES[program.family], program, WORKLOAD)
     problem = Problem(Case("counted", WORKLOAD), seed=0)
     found = problem.run(each, build(each.source()), copies="late", order="forward")

@@ -9,20 +9,20 @@ import os
 import random
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from .measured_space import Space, kernel_of
 
-#: Its strategies that stand for a kind each: the ones its publications recommend, and the classics.
+#: One strategy of each kind: those that Kernel Tuner's publications recommend, and the classics.
 STRATEGIES = ("genetic_algorithm", "greedy_ils", "diff_evo", "simulated_annealing", "random_sample")
-RUNS = 32  # of a configuration behind its published time
+RUNS = 32  # runs of a configuration behind its published time
 
 
 def missing() -> str | None:
-    """Why there is no Kernel Tuner here; None where there is."""
+    """Return why Kernel Tuner cannot be used; None where it can."""
     try:
         import kernel_tuner  # noqa: F401
     except ImportError:
@@ -31,7 +31,7 @@ def missing() -> str | None:
 
 
 class Simulator:
-    """A measured space as a cache file of Kernel Tuner's; a context manager that owns the file."""
+    """A measured space as a cache file of Kernel Tuner; a context manager that owns the file."""
 
     def __init__(self, space: Space):
         self.axes = kernel_of(space.columns).NAMES
@@ -58,7 +58,7 @@ class Simulator:
         self._folder.cleanup()
 
     def search(self, strategy: str, evaluations: int, seed: int) -> tuple[np.ndarray, float]:
-        """(milliseconds of the configurations it evaluated, in its order; CPU seconds it took itself)."""
+        """Return (milliseconds of the configurations in the order of evaluation, CPU seconds of the strategy)."""
         from kernel_tuner import tune_kernel
 
         random.seed(seed)
@@ -84,8 +84,8 @@ class Simulator:
         took = time.process_time() - began
         return np.array([self.times[self._key(each)] for each in results[:evaluations]]), took
 
-    def _key(self, row: Any) -> tuple[int, ...]:
+    def _key(self, row: Mapping[str, int]) -> tuple[int, ...]:
         return tuple(int(row[name]) for name in self.axes)
 
-    def _allowed(self, row: Any) -> bool:
+    def _allowed(self, row: Mapping[str, int]) -> bool:
         return self._key(row) in self.times

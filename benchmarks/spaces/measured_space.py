@@ -1,4 +1,4 @@
-"""Measured spaces of a kernel as files, with the part they were measured on and the potential of every row."""
+"""Files of measured spaces of a kernel, with the part that they were measured on and the potential of every row."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import csv
 import gzip
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
@@ -19,14 +19,14 @@ from gensor_kernels.machine.arch import Arch
 from . import clblast_terms
 from .part_files import part_named
 
-#: Kernels we have terms for: modules with NAMES (their columns), terms(columns, arch) and refused(columns).
+#: Kernels with terms: modules with NAMES (their columns), terms(columns, arch) and refused(columns).
 KERNELS = (clblast_terms,)
 DTYPE, OPERATOR = "float32", "matmul"
 
 
 @dataclass(frozen=True)
 class Space:
-    """Configurations of a kernel on a part: int64 ``columns`` by name, ``time_ms`` (n,) NaN where not measured."""
+    """Configurations of a kernel on a part: int64 `columns` by name, `time_ms` (n,), NaN where not measured."""
 
     columns: Mapping[str, np.ndarray]
     time_ms: np.ndarray
@@ -39,7 +39,7 @@ class Space:
 
     @cached_property
     def analytic_ms(self) -> np.ndarray:
-        """The potential, milliseconds."""
+        """The potential in milliseconds."""
         return roofline.seconds(self.terms, self.arch) * 1e3
 
     @property
@@ -49,16 +49,16 @@ class Space:
 
     @cached_property
     def features(self) -> np.ndarray:
-        """(features, n) float32: those of the terms, then the coordinates."""
+        """Features of the terms, then the coordinates: (features, n) float32."""
         names = kernel_of(self.columns).NAMES
         return residual.features(self.terms, self.arch, {name: self.columns[name] for name in names})
 
     def rows(self, which: np.ndarray) -> Space:
-        """Some of the configurations, by index or mask."""
+        """Return some of the configurations, by index or mask."""
         return Space({name: values[which] for name, values in self.columns.items()}, self.time_ms[which], self.arch)
 
     def on(self, other: Space) -> np.ndarray | None:
-        """Times of ``other`` for these configurations, NaN where it has none; None where nothing matches."""
+        """Return the times of `other` for these configurations, NaN where it has none; None where nothing matches."""
         names = kernel_of(self.columns).NAMES
         keys = list(zip(*(other.columns[name].tolist() for name in names), strict=True))
         known = dict(zip(keys, other.time_ms.tolist(), strict=True))
@@ -67,8 +67,8 @@ class Space:
         return None if np.isnan(times).all() else times
 
 
-def kernel_of(columns: Mapping[str, np.ndarray]) -> ModuleType:
-    """The module whose columns these are; ValueError where there is none."""
+def kernel_of(columns: Collection[str]) -> ModuleType:
+    """Return the module that declares these columns; ValueError where there is none."""
     for kernel in KERNELS:
         if set(kernel.NAMES) <= set(columns):
             return kernel
@@ -76,7 +76,7 @@ def kernel_of(columns: Mapping[str, np.ndarray]) -> ModuleType:
 
 
 def given(text: str) -> Space:
-    """The space that a command line calls DATA.csv.gz:PART; ValueError where it is not of that form."""
+    """Return the space that a command line calls DATA.csv.gz:PART; ValueError where the text has another form."""
     path, colon, part = text.rpartition(":")
     if not colon or not path or not part:
         raise ValueError(f"{text}: DATA.csv.gz:PART is wanted")
@@ -84,7 +84,7 @@ def given(text: str) -> Space:
 
 
 def load(path: str, part: str) -> Space:
-    """A space from a .csv or .csv.gz file whose time_ms may be empty; ValueError names the line that is no such row."""
+    """Return the space of a .csv or .csv.gz file whose time_ms may be empty; ValueError names an invalid line."""
     opener = gzip.open if path.endswith(".gz") else open
     try:
         with opener(path, "rt", encoding="utf-8", newline="") as file:

@@ -1,4 +1,4 @@
-"""Parts that archs.toml does not list, from files of the form of one of its rows."""
+"""Parts that archs.toml does not list, from files in the form of one of its rows."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-#: What every row says of its part; the rest is its capability's.
+#: Facts that every row states; the others come from its capability.
 WANTED = ("capability", "sms", "clock_ghz", "dram_gb_s", "l2_mb", "l2_bytes_per_clk")
-#: What may be 0: what a driver keeps for itself.
+#: Facts that may be 0: the shared memory that a driver keeps for itself.
 MAY_BE_NOTHING = ("smem_reserved",)
 
 
 def part_named(name: str) -> Arch:
-    """A part by name, or from a TOML file of the form of an archs.toml row (its keys, or one [part.NAME] table).
+    """Return a part by name, or from a TOML file in the form of a row of archs.toml (its keys, or one [part.NAME]
+    table).
 
     Raises UnknownArchError, or ValueError with the file's name where it describes no part.
     """
@@ -43,7 +44,7 @@ def part_named(name: str) -> Arch:
 
 
 def _check(path: str, row: Mapping[str, Any]) -> None:
-    """ValueError where a row misses a fact, has one that no part has, or a number that none can have."""
+    """Raise ValueError where a row misses a fact, has an unknown one, or has a value that is not possible."""
     missing = [key for key in WANTED if key not in row]
     if missing:
         raise ValueError(f"{path} does not say {', '.join(missing)}")

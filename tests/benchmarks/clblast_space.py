@@ -1,5 +1,7 @@
-"""A small space of the foreign kernel that benchmarks.ranking knows."""
+"""A small space of CLBlast's kernel, and files of measured spaces."""
 
+import csv
+import gzip
 import itertools
 
 import numpy as np
@@ -25,3 +27,13 @@ def configurations():
 def columns(*changes):
     rows = [BEST | change for change in changes]
     return {name: np.array([row[name] for row in rows]) for name in clblast_terms.NAMES}
+
+
+def write_space(path, space, times):
+    """Write a measured space, compressed where the name ends in .gz, and return its path as text."""
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "wt", encoding="utf-8", newline="") as file:
+        out = csv.writer(file)
+        out.writerow([*space, "time_ms"])
+        out.writerows(zip(*space.values(), times, strict=True))
+    return str(path)

@@ -1,11 +1,11 @@
-"""Terms of the foreign kernel, and what its accesses cost lane by lane."""
+"""Terms of CLBlast's kernel, and the costs of its accesses lane by lane."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from benchmarks.spaces import clblast_terms, lane_costs
+from benchmarks.spaces import clblast_terms
 from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import lookup
 
@@ -20,7 +20,7 @@ from .clblast_space import columns, configurations
         (32, 1, 1, 1, 1),  # a row
         (32, 2, 1, 2, 2),  # every other bank
         (32, 32, 1, 32, 32),  # one bank
-        (-32, 8, 1, 1, 1),  # everybody wants one word
+        (-32, 8, 1, 1, 1),  # all lanes read one word
         (32, 4, 4, 4, 4),  # 16 bytes each: a quarter warp at a time
         (-8, 8, 4, 2, 1),  # 16 bytes, neighbours alike: half a warp at a time
         (-8, 8, 2, 1, 1),
@@ -28,12 +28,12 @@ from .clblast_space import columns, configurations
     ],
 )
 def test_read_costs(width, apart, words, clocks, lines):
-    assert lane_costs.read_costs(width, apart, words) == (clocks, lines)
+    assert clblast_terms.read_costs(width, apart, words) == (clocks, lines)
 
 
 def test_copy_costs():
-    assert lane_costs.copy_costs(8, 4, 4096, 4) == (4.0, 4.0)
-    assert lane_costs.copy_costs(32, 1, 4096, 1) == (1.0, 1.0)
+    assert clblast_terms.copy_costs(8, 4, 4096, 4) == (4.0, 4.0)
+    assert clblast_terms.copy_costs(32, 1, 4096, 1) == (1.0, 1.0)
 
 
 # ---- terms
@@ -51,7 +51,7 @@ def test_terms_are_finite_float32():
     space = configurations()
     terms = clblast_terms.terms(space, arch)
     for name, values in vars(terms).items():
-        if name in ALONE:  # a block has one tile, and requests what it takes
+        if name in ALONE:  # a block has one tile, and requests only its own data
             assert values == ALONE[name]
             continue
         assert values.shape == space["MWG"].shape and values.dtype == np.float32 and np.isfinite(values).all(), name

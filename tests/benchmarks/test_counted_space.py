@@ -1,4 +1,4 @@
-"""benchmarks.spaces.counted_space: kernels of ours as a landscape of what they do on the emulator."""
+"""benchmarks.spaces.counted_space: our own kernels, searched by the emulator's counts."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ def test_clocks_are_of_what_was_counted():
     assert clocks(Counters(quiet)) == 100 + 20 + 2 * counted_space.BARRIER + 320 * 16 / 128
     assert clocks(Counters(quiet | {"conflicts_load": 7})) == clocks(Counters(quiet)) + 7
     narrow = Counters({"global_load_1": 320})
-    assert clocks(narrow) == 10  # a byte per thread takes its warp's access all the same
+    assert clocks(narrow) == 10  # a byte per thread still takes a whole access of its warp
 
 
 def test_a_program_runs_once_and_is_remembered(tmp_path, monkeypatch):

@@ -1,6 +1,5 @@
-"""Opponents of products: what cuBLASLt is asked for is the product that is timed, and its fastest proposal is taken;
-padded operands give the same product.
-"""
+"""Vendors of products: cuBLASLt computes the timed product by its fastest proposal, and padded operands give the same
+product."""
 
 import ctypes
 import gc
@@ -10,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.gpu.harness import summary
-from benchmarks.gpu.harness.rehearsed import RehearsedDevice
+from benchmarks.gpu import summary
+from benchmarks.gpu.harness.rehearsal import RehearsedDevice
 from benchmarks.gpu.vendors import cublaslt
 from benchmarks.gpu.vendors.padded import padded
 from gensor_kernels.errors import ToolMissingError
@@ -92,7 +91,7 @@ def test_descriptors_end_with_their_calls(opponent, library):
     [
         matmul.workload(8, 8, 8, dtype="float32", epilogue=("tanh",)),
         matmul.workload(8, 8, 8, dtype="complex64"),
-        matmul.workload(8, 8, 8, dtype="float16"),  # the fake has none of these
+        matmul.workload(8, 8, 8, dtype="float16"),  # the fake library has no such product
         conv.workload(n=1, h=8, w=8, c=8, k_out=8, r=3, s=3, dtype="float32"),
     ],
     ids=lambda each: f"{each.operator} {each.dtype['c' if 'c' in each.dtype else 'y']}",

@@ -1,4 +1,4 @@
-"""The whole of benchmarks.device rehearsed on the emulator: resume, budgets, kernels and processes that fail."""
+"""The whole of benchmarks.device, rehearsed on the emulator: resuming, budgets, failing kernels and processes."""
 
 import json
 import subprocess
@@ -8,65 +8,39 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.gpu import timing
-from benchmarks.gpu.harness import summary
-from benchmarks.gpu.harness.fitting import shrunk
+from benchmarks.gpu import summary, timing
 from benchmarks.gpu.harness.journal import Journal
 from benchmarks.gpu.harness.supervise import Step, Supervisor
-from gensor_database.record import Kernel, Record, Timing, Verification
+from benchmarks.gpu.kernels.fitting import shrunk
+from gensor_database.record import Kernel, Timing, Verification
 from gensor_database.store import Store
-from gensor_kernels.build.nvrtc import compile_cubin
-from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.windows import conv, winograd
-from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.space import Space
-from gensor_tuner.build.pool import candidate
-from gensor_tuner.store.kernel_rows import kernel_rows
+
+from .stored_kernel import ARCH, stored_kernel
 
 ROOT = Path(__file__).resolve().parents[2]
-ARCH = lookup("sm_87")
-#: PyTorch's side is tested in this process: importing it in every worker takes longer than all the rest.
+#: PyTorch's calls are tested in this process: importing it in every worker takes longer than all other steps.
 COMMAND = (sys.executable, "-m", "benchmarks.device", "--emulate", "--vendors", "cupy,padded,cublaslt")
-STEPS = (
-    "facts",
-    "families",
-    "shipped",
-    "timing",
-    "models",
-    "compiled",
-    "public",
-    "suite",
-    "fault_injection",
-    "sanitizer",
-)
+STEPS = {"facts", "families", "shipped", "timing", "models", "compiled", "public", "suite"}
+STEPS |= {"fault_injection", "sanitizer"}
 
 
 def device(out, *arguments, check=None):
-    done = subprocess.run(
-        [*COMMAND, "--out", str(out), *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-    )
+    command = [*COMMAND, "--out", str(out), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert check is None or done.returncode == check, done.stdout + done.stderr
     return done
 
 
 def rows(workload, built_for):
-    """Rows of the kernel of `workload`, with the constants that fit `built_for`, its epilogue compiled in."""
-    space = Space(workload, ARCH)
-    family = space.families[0].family
-    program = family.starters(workload, ARCH)[0]
-    values = {**dict(program.values), "epilogue_fixed": int(bool(built_for.epilogue))}
-    chosen = candidate(family, Program(program.family, tuple(values.items())), built_for)
-    parts = kernel_rows(chosen, compile_cubin(chosen.source(), ARCH.target), workload, ARCH)
-    return [*parts, Record(workload.key(), ARCH.name, ARCH.part, family.abi, parts[-1].digest, 1.0, 1.0, "ok")]
+    """Return the rows of the kernel of `workload` with the constants that fit `built_for`, its epilogue compiled in."""
+    return stored_kernel(workload, built_for, epilogue_fixed=int(bool(built_for.epilogue)))
 
 
 @pytest.fixture(scope="module")
 def rehearsal(tmp_path_factory):
-    """A rehearsal over a good kernel, one with an epilogue of another, and one that takes B for its transpose."""
+    """A rehearsal over a good kernel, one with the epilogue of another, and one that takes B for its transpose."""
     folder = tmp_path_factory.mktemp("device")
     sizes, single = {"m": 72, "n": 48, "k": 48}, {"m": 72, "n": 48, "k": 48, "dtype": "float32"}
     good = matmul.workload(**sizes, epilogue="bias_relu")
@@ -84,23 +58,25 @@ def rehearsal(tmp_path_factory):
 
 def test_every_step_ran_and_says_that_it_is_a_rehearsal(rehearsal):
     folder, done, ends = rehearsal
-    made = {path.name for path in (folder / "out").iterdir()} - {"speedups.png"}  # that where matplotlib is
+    made = {path.name for path in (folder / "out").iterdir()} - {"speedups.png"}  # if matplotlib is installed
     assert made == {"device.db", "results.jsonl", "summary.json"}
-    assert {step for step, _ in ends} == set(STEPS)
+    assert {step for step, _ in ends} == STEPS
     assert all(end["emulated"] for end in ends.values())
     assert "EMULATED" in done.stdout
     found = json.loads((folder / "out" / "summary.json").read_text())
     assert found["emulated"] and found["part"] == f"{ARCH.part}-emulated"
-    assert sorted((each["step"], each["outcome"]) for each in found["broken"]) == [
-        ("shipped", "failed"),
-        ("shipped", "wrong"),
-    ]
+    broken = sorted((each["step"], each["outcome"]) for each in found["broken"])
+    assert broken == [("shipped", "failed"), ("shipped", "wrong")]
 
 
 def test_planted_kernels_are_rejected_and_the_other_one_timed(rehearsal):
     folder, _, ends = rehearsal
     outcomes = {item: end["outcome"] for (step, item), end in ends.items() if step == "shipped"}
-    assert sorted(outcomes.values()) == ["failed", *["ok"] * 5, "wrong"]  # with one of each family made here
+    assert sorted(outcomes.values()) == [
+        "failed",
+        *["ok"] * 5,
+        "wrong",
+    ]  # one kernel of each family is made
     with Store.open(folder / "out" / "device.db", readonly=True) as store:
         verdicts = {row.kernel_digest: row for row in store.rows(Verification)}
         bad = {row.outcome: row for row in verdicts.values() if row.outcome != "ok"}
@@ -144,17 +120,14 @@ def test_a_second_run_does_nothing_again_and_an_interrupted_one_goes_on(rehearsa
     assert journal.path.read_text() == before
     # As if the power had failed: a torn line at the end, one family item and the step's end missing.
     name = next(item for step, item in ends if step == "families")
-    kept = [
-        line
-        for line in before.splitlines()
-        if not ('"families"' in line and (json.dumps(name) in line or '"complete"' in line))
-    ]
+    lost = [json.dumps(name), '"complete"']
+    kept = [line for line in before.splitlines() if '"families"' not in line or not any(each in line for each in lost)]
     journal.path.write_text("\n".join(kept) + '\n{"event": "be\n')
     device(folder / "out", "--db", folder / "kernels.db", "--workloads", folder, "--budget", 300, check=1)
     added = journal.path.read_text().splitlines()[len(kept) + 1 :]
     assert [json.loads(line)["item"] for line in added if '"end"' in line] == [name]
     assert journal.results().keys() == ends.keys()
-    # What broke is left alone, unless it is to be tried again.
+    # A broken item is left alone, except with --retry.
     journal.write(event="end", step="families", item=name, outcome="timeout")
     device(folder / "out", "--db", folder / "kernels.db", "--steps", "families", check=1)
     assert journal.results()["families", name]["outcome"] == "timeout"
@@ -205,7 +178,7 @@ def test_a_worker_that_dies_before_its_first_item_is_not_started_for_ever(tmp_pa
     supervisor = Supervisor(journal, lambda step, seconds: [sys.executable, "-c", "import os; os.abort()"], 30.0)
     supervisor.run([Step("step", 1.0)])
     assert journal.results()["step", "(worker)"]["outcome"] == "crashed"
-    assert len(list(journal.events())) == 2  # its turn, and the leftover time's
+    assert len(list(journal.events())) == 2  # one in its share of the time, one in the remaining time
 
 
 def test_shrinking_keeps_the_class():

@@ -1,4 +1,4 @@
-"""What benchmarks.device does with little time, or on a machine where nothing can be installed."""
+"""benchmarks.device with little time, or on a machine where nothing can be installed."""
 
 import os
 import subprocess
@@ -10,16 +10,17 @@ import pytest
 
 from benchmarks import links
 from benchmarks.gpu import families, sanitizer, shipped
-from benchmarks.gpu.harness import ordering
 from benchmarks.gpu.harness.journal import Journal
 from benchmarks.gpu.harness.session import Session
 from benchmarks.gpu.harness.supervise import COMPLETE, OUT_OF_TIME
+from benchmarks.gpu.kernels import ordering
 from gensor_database.record import Verification
 from gensor_kernels.machine.arch import lookup
 from gensor_tuner.run.result import Result
 from tests.project.test_packaging import FOLDERS, PROJECT
 
-from .test_gpu_paths import ARCH, device
+from .stored_kernel import ARCH
+from .test_gpu_paths import device
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -35,23 +36,23 @@ def session(folder, arch=ARCH, seconds=300):
 
 @pytest.fixture
 def one_operator(monkeypatch, tmp_path):
-    """A database without kernels, and one operator that it lacks; the first run's time suffices for none."""
+    """A database without kernels that lacks one operator; the time of the first run suffices for no kernel."""
     (tmp_path / "rows.csv").write_text("op,dtype,shape,axes\nreduce_sum,fp32,64x64,1\n")
     monkeypatch.setattr(shipped, "OPERATORS", tmp_path / "rows.csv")
     monkeypatch.setattr(shipped, "_given", lambda session, sources, store: {"from": "nothing"})
     monkeypatch.setattr(shipped, "TOP", 1)
-    real = shipped.Run
+    real = shipped.BudgetedRun
 
     class Late:
         elapsed = float("inf")
 
         def __init__(self, *given, **more):
-            monkeypatch.setattr(shipped, "Run", real)
+            monkeypatch.setattr(shipped, "BudgetedRun", real)
 
         def rows(self, rows):
             return [(row, Result(row.workload, "failed", error="the budget was spent")) for row in rows]
 
-    monkeypatch.setattr(shipped, "Run", Late)
+    monkeypatch.setattr(shipped, "BudgetedRun", Late)
 
 
 def fillings(made):
@@ -88,7 +89,7 @@ def test_a_run_that_resumes_tunes_what_is_left(one_operator, monkeypatch, tmp_pa
 
 @pytest.fixture
 def tool(monkeypatch, tmp_path):
-    """A compute-sanitizer that notes how it was called and then does what `tool` says."""
+    """A compute-sanitizer that records its arguments and then runs a script."""
     path = tmp_path / "compute-sanitizer"
 
     def made(script):
@@ -121,6 +122,19 @@ def test_a_tool_that_ends_in_time_for_no_kernel_is_no_verdict(tool, monkeypatch,
     tool("sleep 1; echo '========= RACECHECK SUMMARY: 0 hazards displayed'")  # the worker's time ran out first
     monkeypatch.setattr(sanitizer, "END", 5.0)
     assert sanitizer.sanitize(made, "racecheck")["outcome"] == "timeout"
+
+
+def test_the_sanitizers_verdict_is_its_own_count(tool, tmp_path):
+    made = session(tmp_path)
+    tool("echo '========= ERROR SUMMARY: 3 errors'")
+    assert sanitizer.sanitize(made, "memcheck")["outcome"] == "failed"  # nothing was executed
+    end = '{"event": "end", "step": "families", "item": "x", "outcome": "ok"}'
+    run = f'while [ "$1" != --out ]; do shift; done; echo \'{end}\' > "$2/results.jsonl"; '
+    tool(run + "echo '========= ERROR SUMMARY: 3 errors'")
+    found = sanitizer.sanitize(made, "memcheck")
+    assert {**found, "error": ""} == {"outcome": "wrong", "errors": 3, "kernels": 1, "not_ok": [], "error": ""}
+    tool(run + "echo '========= ERROR SUMMARY: 0 errors'")
+    assert sanitizer.sanitize(made, "memcheck")["outcome"] == "ok"
 
 
 # ---- families
@@ -163,14 +177,16 @@ def test_links_make_the_packages_importable(tmp_path):
         "import benchmarks.device, benchmarks.gpu.shipped, gensor_tuner.run.tune, gensor_database; "
         "print(gensor_tuner.__file__); print(gensor_database.__file__)"
     )
-    around = os.environ | {"PYTHONPATH": str(folder)}
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=around, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+
+    def python(*arguments):
+        around = os.environ | {"PYTHONPATH": str(folder)}
+        done = subprocess.run([sys.executable, *arguments], cwd=ROOT, env=around, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done
+
+    done = python("-c", code)
     assert [Path(line).parent for line in done.stdout.split()] == [folder / "gensor_tuner", folder / "gensor_database"]
-    help_text = subprocess.run(
-        [sys.executable, "-m", "benchmarks.device", "--help"], cwd=ROOT, env=around, capture_output=True, text=True
-    )
-    assert "--budget" in help_text.stdout
+    assert "--budget" in python("-m", "benchmarks.device", "--help").stdout
 
 
 def test_links_are_those_of_the_package(tmp_path, capsys):

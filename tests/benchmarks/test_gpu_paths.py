@@ -1,4 +1,4 @@
-"""What benchmarks.device does on a GPU and not in a rehearsal, over NumPy: its clock and its library are faked."""
+"""The paths of benchmarks.device that a rehearsal does not take, over NumPy with a fake clock and a fake library."""
 
 import json
 import time
@@ -6,26 +6,23 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks.gpu import facts, families, overlap, probes, real_size, sanitizer, shipped, timing
-from benchmarks.gpu.harness import output_blocks as parts
+from benchmarks.gpu import facts, families, overlap, probes, shipped, timing
 from benchmarks.gpu.harness import session
-from benchmarks.gpu.harness.fitting import fitting
 from benchmarks.gpu.harness.journal import Journal
-from gensor_database.record import Kernel, Record, Timing, Verification
+from benchmarks.gpu.kernels import output_blocks as parts
+from benchmarks.gpu.kernels import real_size
+from benchmarks.gpu.kernels.fitting import fitting
+from gensor_database.record import Kernel, Timing, Verification
 from gensor_database.store import Store
-from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.windows import conv
 from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.space import Space
-from gensor_tuner.build.pool import candidate
 from gensor_tuner.measure import timer as measure_timer
 from gensor_tuner.measure.operands import Noise
-from gensor_tuner.store.kernel_rows import kernel_rows
 from tests.doubles.device import FakeDevice, Numpy, emulate, wide_product
 
-ARCH = lookup("sm_87")
+from .stored_kernel import ARCH, stored_kernel
 
 
 class Event:
@@ -36,7 +33,7 @@ class Event:
         pass
 
 
-#: NumPy with the parts of cupy.cuda that the benchmarks ask.
+#: NumPy with the parts of cupy.cuda that the benchmarks use.
 CUPY = Numpy(
     __version__="fake",
     get_default_memory_pool=lambda: SimpleNamespace(free_all_blocks=lambda: None),
@@ -57,16 +54,23 @@ CUPY = Numpy(
 
 
 def device(arch=ARCH, execute=emulate):
-    """The emulator with a library, taken for a GPU."""
+    """The emulator with a library, which passes for a GPU."""
     return FakeDevice(arch, execute, xp=CUPY, multiply=wide_product)
 
 
 @pytest.fixture
 def gpu(tmp_path, monkeypatch):
-    monkeypatch.setattr(shipped, "lacking", lambda session, store: [])  # operators that are not in the database
+    monkeypatch.setattr(shipped, "lacking", lambda session, store: [])  # no operators without kernels
     made = session.Session(tmp_path, Journal(tmp_path / "results.jsonl"), time.monotonic() + 300)
     made.__dict__["device"] = device()
     return made
+
+
+def short_rounds(monkeypatch, module):
+    """Let a step time by the host's clock, in few short rounds."""
+    monkeypatch.setattr(module, "CudaClock", lambda device: measure_timer.HostClock())
+    for name, value in {"ROUNDS": 3, "ROUND_SECONDS": 1e-4, "LARGEST_BYTES": 1 << 16}.items():
+        monkeypatch.setattr(measure_timer, name, value)
 
 
 def ends(gpu, step):
@@ -85,11 +89,8 @@ def test_facts(gpu, monkeypatch):
 
 
 def test_dependent_launches_are_timed_beside_ordinary_ones(gpu, monkeypatch):
-    monkeypatch.setattr(overlap, "CudaClock", lambda device: measure_timer.HostClock())
+    short_rounds(monkeypatch, overlap)
     monkeypatch.setattr(overlap, "SMALL", [(name, overlap.tiny(workload)) for name, workload in overlap.SMALL])
-    monkeypatch.setattr(measure_timer, "ROUNDS", 3)
-    monkeypatch.setattr(measure_timer, "ROUND_SECONDS", 1e-4)
-    monkeypatch.setattr(measure_timer, "LARGEST_BYTES", 1 << 16)
     assert list(overlap.items(gpu)) == []  # not on this part
     loaded = []
 
@@ -114,26 +115,18 @@ def test_families_are_compiled_ahead_for_the_device(gpu):
     assert len(found) == 3 and all(end["outcome"] == "ok" and 0 < end["worst"] <= 1 for end in found.values())
 
 
-def stored(gpu, *workloads):
-    """A database with the first starter of each workload's families."""
+def stored(gpu, workload):
+    """Return the path of a database with the first starter of a workload."""
     path = gpu.out / "kernels.db"
     with Store.open(path) as store:
-        for workload in workloads:
-            family = Space(workload, ARCH).families[0].family
-            chosen = candidate(family, family.starters(workload, ARCH)[0], workload)
-            parts = kernel_rows(chosen, compile_cubin(chosen.source(), ARCH.target), workload, ARCH)
-            record = Record(workload.key(), ARCH.name, ARCH.part, family.abi, parts[-1].digest, 1.0, 1.0, "ok")
-            store.add(*parts, record)
+        store.add(*stored_kernel(workload))
     return path
 
 
 def test_stored_kernels_are_verified_and_timed_beside_the_library(gpu, monkeypatch):
     workload = matmul.workload(72, 48, 40, batch=2, epilogue="bias_relu")
     gpu.db = stored(gpu, workload)
-    monkeypatch.setattr(timing, "CudaClock", lambda device: measure_timer.HostClock())
-    monkeypatch.setattr(measure_timer, "ROUNDS", 3)
-    monkeypatch.setattr(measure_timer, "ROUND_SECONDS", 1e-4)
-    monkeypatch.setattr(measure_timer, "LARGEST_BYTES", 1 << 16)
+    short_rounds(monkeypatch, timing)
     assert gpu.work("shipped", shipped.items(gpu)) == 0
     assert gpu.work("timing", timing.items(gpu)) == 0
     (found,) = ends(gpu, "timing").values()
@@ -144,10 +137,8 @@ def test_stored_kernels_are_verified_and_timed_beside_the_library(gpu, monkeypat
         assert json.loads(verdict.cases)[0]["m"] == 72 and json.loads(verdict.provenance)["checked"] == 1
         times = list(store.rows(Timing, part=ARCH.part))
         assert sorted(row.vendor or "" for row in times) == ["", "cupy.matmul"]
-        assert (
-            json.loads(times[0].samples)["machine"]["gpu"] == "Orin"
-            and store.kernel(verdict.kernel_digest).verified == "device"
-        )
+        assert json.loads(times[0].samples)["machine"]["gpu"] == "Orin"
+        assert store.kernel(verdict.kernel_digest).verified == "device"
 
 
 def test_a_large_output_is_compared_in_blocks(gpu, monkeypatch):
@@ -199,25 +190,7 @@ def test_without_any_database_the_common_shapes_are_tuned(gpu, monkeypatch, tmp_
     assert shipped.fill(gpu)["rows"] == {"ok": 1}
     (each,) = shipped.stored(gpu)
     with gpu.store() as store:
-        assert not store.kernel(each.digest).usable  # that is for the device to say
+        assert not store.kernel(each.digest).usable  # until the device has verified it
     assert shipped.verify(gpu, Noise(gpu.device), each)["outcome"] == "ok"
     with gpu.store() as store:
         assert store.kernel(each.digest).verified == "device"
-
-
-def test_the_sanitizers_verdict_is_its_own_count(gpu, monkeypatch, tmp_path):
-    tool = tmp_path / "compute-sanitizer"
-    tool.write_text("#!/bin/sh\necho '========= ERROR SUMMARY: 3 errors'\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    assert sanitizer.sanitize(gpu, "memcheck")["outcome"] == "failed"  # nothing was executed
-    end = '{"event": "end", "step": "families", "item": "x", "outcome": "ok"}'
-    tool.write_text(
-        '#!/bin/sh\nwhile [ "$1" != --out ]; do shift; done\n'
-        f"echo '{end}' > \"$2/results.jsonl\"\necho '========= ERROR SUMMARY: 3 errors'\n"
-    )
-    assert sanitizer.sanitize(gpu, "memcheck") | {"error": ""} == {
-        "outcome": "wrong", "errors": 3, "kernels": 1, "not_ok": [], "error": "",
-    }  # fmt: skip
-    tool.write_text(tool.read_text().replace("3 errors", "0 errors"))
-    assert sanitizer.sanitize(gpu, "memcheck")["outcome"] == "ok"

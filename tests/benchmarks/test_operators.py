@@ -1,4 +1,4 @@
-"""What benchmarks.device does with operators of every kind: the library's call, PyTorch's, parts, public functions."""
+"""benchmarks.device with operators of every kind: the library's call, PyTorch's, parts, public functions."""
 
 import math
 from types import SimpleNamespace
@@ -6,16 +6,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks.gpu import public_calls, real_size
+from benchmarks.gpu import public_calls, summary
 from benchmarks.gpu.families import OPERATORS
-from benchmarks.gpu.harness import output_blocks, summary
-from benchmarks.gpu.harness.fitting import fitting, shrunk
-from benchmarks.gpu.harness.rehearsed import RehearsedDevice
+from benchmarks.gpu.harness.rehearsal import RehearsedDevice
+from benchmarks.gpu.kernels import output_blocks, real_size
+from benchmarks.gpu.kernels.fitting import fitting, shrunk
 from benchmarks.gpu.models import read_models
-from benchmarks.gpu.vendors.vendors import Vendors
+from benchmarks.gpu.vendors.registry import Vendors
 from gensor_kernels.dispatch.functions import vendor_call
 from gensor_kernels.machine.arch import lookup
-from gensor_kernels.operators import MODULES, operator
+from gensor_kernels.operators import MODULES
 from gensor_kernels.operators.attention import attention
 from gensor_kernels.operators.tolerance import base as tolerance_base
 from gensor_kernels.operators.types.dtypes import decode
@@ -26,7 +26,7 @@ from gensor_tuner.shapes.reader import read_shapes
 
 ARCH = lookup("sm_87")
 ROWS = read_shapes(OPERATORS)
-#: Of the root of the mean square: what compositions that round to the operands' type in between are off.
+#: Tolerance relative to the root mean square, for compositions that round to the operands' type in between.
 NEAR = {"float16": 1e-2, "bfloat16": 6e-2, "int8": 1e-6}
 
 
@@ -45,21 +45,36 @@ def noise(session):
 
 
 def expected(operands):
-    """The float64 reference of all of it, its arrays and steps."""
+    """Return the float64 reference of the whole output, its arrays and steps."""
     arrays = {name: block.view(np) for name, block in operands.blocks.items() if block is not operands.out}
-    kinds = [
-        None if block is None else "int8" if block.dtype == "bool" else block.dtype for _, block, _ in operands.steps
-    ]
-    steps = [
-        Step(name, None if block is None else decode(kind, block.view(np)), scalar)
-        for (name, block, scalar), kind in zip(operands.steps, kinds, strict=True)
-    ]
+
+    def decoded(block):
+        return None if block is None else decode("int8" if block.dtype == "bool" else block.dtype, block.view(np))
+
+    steps = [Step(name, decoded(block), scalar) for name, block, scalar in operands.steps]
     made = operands.operator.expect(operands.workload, arrays, steps, integer_steps=operands.integer_steps)
     return made, arrays, steps
 
 
+def compare_parts(operands, made, arrays, steps=(), atol=1e-9):
+    """Compare the reference of every part with the whole; return how often each element of the output was covered."""
+    out, workload = operands.operator.names[-1], operands.workload
+    covered = np.zeros(operands.out.shape, int)
+    for part in output_blocks.parts(workload):
+        taken = {name: output_blocks.cut(each, part.slices[name]) for name, each in arrays.items()}
+        there = part.slices[out]
+        cut = [
+            step if step.operand is None else Step(step.name, output_blocks.cut(step.operand, there), step.scalar)
+            for step in steps
+        ]
+        found = operands.operator.expect(part.workload, taken, cut, integer_steps=operands.integer_steps)
+        np.testing.assert_allclose(found.values, output_blocks.cut(made.values, there), rtol=1e-9, atol=atol)
+        covered[there] += 1
+    return covered
+
+
 def compare_native(operands, made, root):
-    """CuPy's own call of it, in the operands' types."""
+    """Compare CuPy's own call, in the operands' types, with the reference."""
     workload = operands.workload
     native = decode(operands.out.dtype, np.asarray(operands.vendor()()).reshape(made.values.shape))
     assert np.max(np.abs(native - made.values)) <= NEAR.get(workload.dtype[operands.operator.names[0]], 1e-5) * root
@@ -79,27 +94,13 @@ def test_the_library_computes_every_operator_and_parts_are_the_whole(session, no
     made, arrays, steps = expected(operands)
     root = float(np.sqrt(np.mean(np.abs(made.values) ** 2)))
     wide = real_size.wide_reference(session, operands).reshape(made.values.shape)
-    # In float64, what a prologue gives is not rounded to the operand's type.
+    # In float64, the result of a prologue is not rounded to the operand's type.
     rounding = {2: 5e-2, 4: 1e-6}.get(arrays[operands.operator.names[0]].itemsize) if workload.prologue else None
     assert np.max(np.abs(wide - made.values)) <= (rounding or 1e-9) * root
     compare_native(operands, made, root)
     monkeypatch.setattr(output_blocks, "PRODUCT_WORK", max(workload.flops() / 5, 100))
     monkeypatch.setattr(output_blocks, "OTHER_WORK", max(workload.bytes_moved() / 5, 100))
-    covered, out = np.zeros(operands.out.shape, int), operands.operator.names[-1]
-    for part in output_blocks.parts(workload):
-        taken = {name: output_blocks.cut(each, part.slices[name]) for name, each in arrays.items()}
-        cut = [
-            step
-            if step.operand is None
-            else Step(step.name, output_blocks.cut(step.operand, part.slices[out]), step.scalar)
-            for step in steps
-        ]
-        found = operator(workload.operator).expect(part.workload, taken, cut, integer_steps=operands.integer_steps)
-        np.testing.assert_allclose(
-            found.values, output_blocks.cut(made.values, part.slices[out]), rtol=1e-9, atol=1e-9 * root
-        )
-        covered[part.slices[out]] += 1
-    assert (covered == 1).all()
+    assert (compare_parts(operands, made, arrays, steps, 1e-9 * root) == 1).all()
 
 
 @pytest.mark.parametrize("causal", [False, "lower_right", "upper_left"])
@@ -109,19 +110,11 @@ def test_parts_of_attention_see_the_keys_they_saw(session, noise, causal, querie
     operands = Operands(session.device, workload, noise)
     made, arrays, _ = expected(operands)
     monkeypatch.setattr(output_blocks, "OTHER_WORK", 4000)
-    seen = 0
-    for part in output_blocks.parts(workload):
-        taken = {name: output_blocks.cut(each, part.slices[name]) for name, each in arrays.items()}
-        found = operator(workload.operator).expect(part.workload, taken)
-        np.testing.assert_allclose(
-            found.values, output_blocks.cut(made.values, part.slices["c"]), rtol=1e-9, atol=1e-12
-        )
-        seen += found.values.size
-    assert seen >= made.values.size // 2
+    assert compare_parts(operands, made, arrays, atol=1e-12).sum() >= made.values.size // 2
 
 
 def windows():
-    """Padding of whole windows, and on one side only; poolings that count what they see."""
+    """Padding of whole windows, and on one side only; poolings that count padding."""
     yield conv.workload(n=2, h=5, w=6, c=8, k_out=8, r=2, s=3, pad_top=7, pad_bottom=4, pad_left=1, stride_h=2)
     yield conv.workload(n=1, h=6, w=6, c=16, k_out=8, r=4, s=4, stride_h=2, stride_w=2, groups=2, transposed=True)
     sides = {"pad_top": 1, "pad_bottom": 1, "pad_left": 1, "pad_right": 1}
@@ -136,10 +129,7 @@ def test_windows_in_parts_and_by_pytorch(session, noise, workload, monkeypatch):
     operands = Operands(session.device, workload, noise)
     made, arrays, _ = expected(operands)
     monkeypatch.setattr(output_blocks, "PRODUCT_WORK", 2000)
-    for part in output_blocks.parts(workload):
-        taken = {name: output_blocks.cut(each, part.slices[name]) for name, each in arrays.items()}
-        found = operator(workload.operator).expect(part.workload, taken)
-        np.testing.assert_allclose(found.values, output_blocks.cut(made.values, part.slices["y"]), rtol=1e-9, atol=1e-9)
+    compare_parts(operands, made, arrays)
     torch = Vendors(session).torch
     result = torch.wide(torch.call(operands)())
     assert tolerance_base.check(result.astype(np.float32), made).ok
@@ -156,7 +146,7 @@ def test_pytorch_computes_every_operator(session, noise, row):
     made, *_ = expected(operands)
     torch = Vendors(session).torch
     call = torch.call(operands)
-    # One cropped unevenly, one not square, rows of no group, which torch leaves undefined, 8-bit floats, quantised.
+    # PyTorch has no call for uneven cropping, non-square causal masks, rows of no group, 8-bit floats, quantisation.
     if call is None:
         unlike = ("attention_fp16_causal", "ragged_fp16", "matmul_fp8")
         assert row.name in unlike or row.name.startswith(("weights_", "conv_transpose_"))
@@ -235,12 +225,8 @@ def test_public_calls_are_right_on_the_host_itself(name):
 def test_memory_bounds_the_sizes_of_any_operator():
     runtime = SimpleNamespace(memGetInfo=lambda: (30 << 20, 1 << 33))
     pool = SimpleNamespace(free_all_blocks=lambda: None)
-    gpu = SimpleNamespace(
-        emulate=False,
-        device=SimpleNamespace(
-            xp=SimpleNamespace(cuda=SimpleNamespace(runtime=runtime), get_default_memory_pool=lambda: pool)
-        ),
-    )
+    cupy = SimpleNamespace(cuda=SimpleNamespace(runtime=runtime), get_default_memory_pool=lambda: pool)
+    gpu = SimpleNamespace(emulate=False, device=SimpleNamespace(xp=cupy))
     for row in ROWS:
         found = fitting(gpu, row.workload)
         assert found.class_key() == row.workload.class_key()

@@ -1,7 +1,5 @@
-"""benchmarks.ranking: its statistics, the command, and the measured spaces where present."""
+"""benchmarks.ranking: its statistics, the command, and the measured spaces, if present."""
 
-import csv
-import gzip
 import itertools
 import json
 from pathlib import Path
@@ -10,42 +8,33 @@ import numpy as np
 import pytest
 
 from benchmarks import ranking, transfer
-from benchmarks.figures import ranking as ranking_figures
 from benchmarks.spaces import clblast_terms, measured_space
 from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import lookup
 
-from .clblast_space import configurations
+from .clblast_space import configurations, write_space
 
 MEASURED = Path(__file__).resolve().parents[3] / "shared" / "measured"
 PARTS = {"RTX_3090": "rtx-3090", "RTX_2080_Ti": "rtx-2080-ti"}
-
-
-def write(path, space, times):
-    with gzip.open(path, "wt", encoding="utf-8", newline="") as file:
-        out = csv.writer(file)
-        out.writerow([*space, "time_ms"])
-        out.writerows(zip(*(v.tolist() for v in space.values()), times, strict=True))
-    return str(path)
 
 
 # ---- statistics
 
 
 def test_ranks_put_ties_at_their_mean():
-    assert ranking_figures.ranks(np.array([3.0, 1, 3, 2])).tolist() == [3.5, 1, 3.5, 2]
+    assert ranking.ranks(np.array([3.0, 1, 3, 2])).tolist() == [3.5, 1, 3.5, 2]
 
 
 def test_kendall_counts_pairs(monkeypatch):
-    monkeypatch.setattr(ranking_figures, "CHUNK", 7)
+    monkeypatch.setattr(ranking, "CHUNK", 7)
     rng = np.random.default_rng(0)
     x, y = rng.integers(0, 12, (2, 40)).astype(float)
     pairs = list(itertools.combinations(range(40), 2))
     signs = [(np.sign(x[i] - x[j]), np.sign(y[i] - y[j])) for i, j in pairs]
     apart = [sum(s[k] != 0 for s in signs) for k in (0, 1)]
     expected = sum(a * b for a, b in signs) / np.sqrt(apart[0] * apart[1])
-    assert ranking_figures.kendall(x, y) == pytest.approx(expected)
-    assert ranking_figures.kendall(x, x) == pytest.approx(1) and ranking_figures.spearman(x, -x) == pytest.approx(-1)
+    assert ranking.kendall(x, y) == pytest.approx(expected)
+    assert ranking.kendall(x, x) == pytest.approx(1) and ranking.spearman(x, -x) == pytest.approx(-1)
 
 
 @pytest.mark.parametrize("picks", [1, 3, 9, 20])
@@ -53,12 +42,12 @@ def test_random_regret_is_the_mean_over_all_choices(picks):
     times = np.random.default_rng(1).random(9) + 1
     chosen = list(itertools.combinations(times, min(picks, 9)))
     expected = np.mean([min(each) for each in chosen]) / times.min() - 1
-    assert ranking_figures.random_regret(times, picks) == pytest.approx(expected)
+    assert ranking.random_regret(times, picks) == pytest.approx(expected)
 
 
 def test_regret_is_of_the_best_among_the_best_predicted():
     predicted, measured = np.array([1.0, 2, 3, 4]), np.array([4.0, 3, 8, 2])
-    assert [ranking_figures.regret(predicted, measured, k) for k in (1, 2, 3, 4)] == [1, 0.5, 0.5, 0]
+    assert [ranking.regret(predicted, measured, k) for k in (1, 2, 3, 4)] == [1, 0.5, 0.5, 0]
 
 
 # ---- the command
@@ -66,10 +55,10 @@ def test_regret_is_of_the_best_among_the_best_predicted():
 
 @pytest.fixture
 def space(tmp_path):
-    """Configurations with times: the potential, 1.5 times as long where A is not staged."""
-    shape, arch = configurations(), lookup("rtx-3090")
-    times = roofline.seconds(clblast_terms.terms(shape, arch), arch) * 1e3 * np.where(shape["SA"] == 0, 1.5, 1.0)
-    return write(tmp_path / "space.csv.gz", shape, times.tolist()), shape, times
+    """Configurations with times."""
+    shape = configurations()
+    times = slower_unstaged(shape, "rtx-3090")
+    return write_space(tmp_path / "space.csv.gz", shape, times), shape, times
 
 
 def run(tmp_path, *arguments):
@@ -79,15 +68,22 @@ def run(tmp_path, *arguments):
     return code, np.array(lines[1:], dtype=float), lines[0]
 
 
+def predicted_ms(shape, part):
+    arch = lookup(part)
+    return roofline.seconds(clblast_terms.terms(shape, arch), arch) * 1e3
+
+
+def slower_unstaged(shape, part):
+    """Return the potential, 1.5 times as long where A is not staged."""
+    return predicted_ms(shape, part) * np.where(shape["SA"] == 0, 1.5, 1.0)
+
+
 def test_a_filled_space_is_compared(tmp_path, space, capsys):
     path, _, times = space
     code, predicted, header = run(tmp_path, path, "--part", "rtx-3090")
     assert code == 0 and header == "time_ms" and len(predicted) == len(times)
     found = json.loads((tmp_path / "out.json").read_text())["rankings"]["analytic"]
-    assert (
-        found["spearman"] == pytest.approx(ranking_figures.spearman(predicted, times), abs=1e-3)
-        and found["spearman"] < 1
-    )
+    assert found["spearman"] == pytest.approx(ranking.spearman(predicted, times), abs=1e-3) and found["spearman"] < 1
     assert {f"{kind}_{k}" for kind in ("regret", "random_regret") for k in (1, 8, 16, 64)} < set(found)
     printed = capsys.readouterr()
     assert "Spearman" in printed.out
@@ -110,32 +106,25 @@ def test_a_row_of_a_file_is_a_part(tmp_path, space):
 
 def test_empty_rows_are_predicted_in_their_order(tmp_path, space):
     _, shape, times = space
-    path = write(tmp_path / "empty.csv.gz", shape, [""] * len(times))
+    path = write_space(tmp_path / "empty.csv.gz", shape, [""] * len(times))
     code, predicted, _ = run(tmp_path, path, "--part", "rtx-3090")
-    arch = lookup("rtx-3090")
     assert code == 0
-    np.testing.assert_allclose(predicted, roofline.seconds(clblast_terms.terms(shape, arch), arch) * 1e3, rtol=1e-4)
+    np.testing.assert_allclose(predicted, predicted_ms(shape, "rtx-3090"), rtol=1e-4)
 
 
 def test_filled_rows_are_learnt_from(tmp_path, space):
     pytest.importorskip("lightgbm")
     _, shape, times = space
     known = np.random.default_rng(0).random(len(times)) < 0.5
-    mixed = write(
-        tmp_path / "mixed.csv.gz", shape, [t if k else "" for t, k in zip(times.tolist(), known, strict=True)]
-    )
+    mixed = write_space(tmp_path / "mixed.csv.gz", shape, np.where(known, times.astype(str), ""))
     code, predicted, _ = run(tmp_path, mixed, "--part", "rtx-3090")
-    assert code == 0
-    hidden = ~known
-    assert np.abs(np.log(predicted[hidden] / times[hidden])).mean() < 0.08
+    assert code == 0 and np.abs(np.log(predicted / times))[~known].mean() < 0.08
 
 
 def test_another_part_teaches_and_its_times_are_the_baseline(tmp_path, space, capsys):
     pytest.importorskip("lightgbm")
     path, shape, _ = space
-    arch = lookup("rtx-2080-ti")
-    truth = roofline.seconds(clblast_terms.terms(shape, arch), arch) * 1e3 * np.where(shape["SA"] == 0, 1.5, 1.0)
-    target = write(tmp_path / "target.csv.gz", shape, truth.tolist())
+    target = write_space(tmp_path / "target.csv.gz", shape, slower_unstaged(shape, "rtx-2080-ti"))
     code, _, _ = run(tmp_path, target, "--part", "rtx-2080-ti", "--train", f"{path}:rtx-3090")
     found = json.loads((tmp_path / "out.json").read_text())["rankings"]
     assert code == 0 and set(found) == {"analytic", "learnt", "times of rtx-3090"}
@@ -159,7 +148,7 @@ def test_what_cannot_be_done_is_a_sentence(tmp_path, space, capsys, change, mess
 
 
 def test_columns_of_no_known_kernel_are_refused(tmp_path, capsys):
-    path = write(tmp_path / "other.csv.gz", {"BLOCK": np.array([1])}, ["2"])
+    path = write_space(tmp_path / "other.csv.gz", {"BLOCK": np.array([1])}, ["2"])
     assert run(tmp_path, path, "--part", "rtx-3090")[0] == 2
     assert "no kernel here has the columns BLOCK" in capsys.readouterr().err
 
@@ -178,8 +167,8 @@ def measured():
 @pytest.mark.parametrize("gpu", PARTS)
 def test_the_potential_ranks_a_measured_space(measured, gpu):
     space = measured[gpu]
-    assert ranking_figures.spearman(space.analytic_ms, space.time_ms) > 0.94
-    assert ranking_figures.regret(space.analytic_ms, space.time_ms, 16) < 0.05
+    assert ranking.spearman(space.analytic_ms, space.time_ms) > 0.94
+    assert ranking.regret(space.analytic_ms, space.time_ms, 16) < 0.05
 
 
 @pytest.mark.parametrize(("source", "target"), [("RTX_3090", "RTX_2080_Ti"), ("RTX_2080_Ti", "RTX_3090")])

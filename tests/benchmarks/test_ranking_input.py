@@ -1,6 +1,4 @@
-"""What benchmarks.ranking is given: every part, and files that are none of a space or of a part."""
-
-import csv
+"""Input of benchmarks.ranking: every part, and files that are no spaces or no parts."""
 
 import numpy as np
 import pytest
@@ -9,7 +7,7 @@ from benchmarks import ranking
 from benchmarks.spaces import measured_space, part_files
 from gensor_kernels.machine.arch import archs
 
-from .clblast_space import configurations
+from .clblast_space import configurations, write_space
 
 ROW = {"capability": '"sm_86"', "sms": 48, "clock_ghz": 1.56, "dram_gb_s": 448, "l2_mb": 4, "l2_bytes_per_clk": 1024}
 
@@ -22,16 +20,11 @@ def part_file(tmp_path, head="", **changes):
 
 
 def space_file(tmp_path, **changes):
-    """Six configurations without times; ``changes`` are of the fourth."""
+    """Write six configurations without times; `changes` apply to the fourth."""
     columns = {name: values[:6].tolist() for name, values in configurations().items()} | {"time_ms": [""] * 6}
     for name, value in changes.items():
         columns[name][3] = value
-    path = tmp_path / "space.csv"
-    with path.open("w", newline="") as file:
-        out = csv.writer(file)
-        out.writerow(columns)
-        out.writerows(zip(*columns.values(), strict=True))
-    return str(path)
+    return write_space(tmp_path / "space.csv", columns, columns.pop("time_ms"))
 
 
 @pytest.mark.parametrize("arch", archs(), ids=lambda arch: arch.part)

@@ -1,4 +1,4 @@
-"""The figures of benchmarks.rows, on rows whose Programs are given."""
+"""The figures of benchmarks.rows, for rows with given Programs."""
 
 import math
 from argparse import Namespace
@@ -6,7 +6,6 @@ from argparse import Namespace
 import pytest
 
 from benchmarks import rows
-from benchmarks.figures import rows as figures_rows
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.products import matmul
@@ -18,7 +17,7 @@ ARCH = lookup("sm_87")
 
 
 def tuned(m, n, k, choose=min, **options):
-    """A row served by the best (or the worst) starter."""
+    """Return a row served by the best (or the worst) starter."""
     workload = matmul.workload(m, n, k, **options)
     found = []
     for space in Space(workload, ARCH).families:
@@ -35,7 +34,7 @@ def tuned(m, n, k, choose=min, **options):
         bound_us(workload, ARCH),
         seconds={"walk": 1.0, "compile": 2.0},
     )
-    return figures_rows.Tuned(Row(1, f"{m}x{n}x{k}", 1, workload), result)
+    return rows.Tuned(Row(1, f"{m}x{n}x{k}", 1, workload), result)
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +43,8 @@ def served():
 
 
 def test_rows_above_twice_their_bound_are_listed_with_what_they_wait_for(served):
-    found = figures_rows.bound_figures(ARCH, served, {})
-    ratios = sorted(figures_rows.ratio(each.result) for each in served)
+    found = rows.bound_figures(ARCH, served, {})
+    ratios = sorted(rows.ratio(each.result) for each in served)
     assert found["of"] == 3 and found["worst"] == ratios[-1] and found["within"] == sum(r <= 2 for r in ratios)
     assert [each["ratio"] for each in found["far"]] == sorted((each["ratio"] for each in found["far"]), reverse=True)
     assert found["far"] and all(each["limits"] for each in found["far"])
@@ -54,17 +53,17 @@ def test_rows_above_twice_their_bound_are_listed_with_what_they_wait_for(served)
 def test_the_limiting_term_is_the_one_that_would_save_most():
     row = tuned(4096, 4096, 4096, dtype="float32")
     space = Space(row.result.workload, ARCH).family(row.result.family)
-    terms = space.explain(space.point(figures_rows.program_of(row.result)))
-    slow = figures_rows.limits({**terms, "wavefronts": terms["wavefronts"] * 100}, ARCH)
+    terms = space.explain(space.point(rows.program_of(row.result)))
+    slow = rows.limits({**terms, "wavefronts": terms["wavefronts"] * 100}, ARCH)
     assert next(iter(slow)) == "wavefronts" and slow["wavefronts"] > 0.9
-    assert "wavefronts" not in figures_rows.limits({**terms, "math": terms["math"] * 100}, ARCH)
+    assert "wavefronts" not in rows.limits({**terms, "math": terms["math"] * 100}, ARCH)
 
 
 def test_regret_of_a_single_kernel(served):
-    found = figures_rows.class_figures(ARCH, served, ())
+    found = rows.class_figures(ARCH, served, ())
     assert found["rows"] == 3 and found["kernels"] == len({each.result.kernel for each in served})
     assert 1 <= found["single_kernel_regret_median"] <= found["single_kernel_regret_worst"] < math.inf
-    alone = figures_rows.class_figures(ARCH, served[:1], ())
+    alone = rows.class_figures(ARCH, served[:1], ())
     assert alone["single_kernel_regret_worst"] == 1
 
 

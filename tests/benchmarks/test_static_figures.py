@@ -1,4 +1,4 @@
-"""docs/static-figures.md: it has every family, and the benchmark that writes it still makes the same rows."""
+"""docs/static-figures.md has every family, and the benchmark that writes it still makes the same rows."""
 
 import pytest
 
@@ -12,7 +12,7 @@ def test_the_table_has_every_workload_family_and_arch():
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text[len(HEAD) :].splitlines()]
     assert {(row[0], row[1]) for row in cells} == {(name, arch) for name in SAMPLE for arch in ARCHS}
     assert {row[2].strip("`") for row in cells} == set(FAMILIES)
-    # Images with channels first are no aligned class: outputs that are read together may lie in two rows of a patch.
+    # With channels first, outputs that are read together may lie in two rows of a patch: not an aligned class.
     aligned = [row for row in cells if row[2] != "`contraction_patch`"]
     assert all(row[8] == "0" for row in aligned), "shared-memory conflicts on aligned classes"
 

@@ -1,9 +1,7 @@
-"""benchmarks.strategies: what it counts, its arguments, and Kernel Tuner's place beside ours."""
+"""benchmarks.strategies: its counts, its arguments, and Kernel Tuner beside our strategies."""
 
 from __future__ import annotations
 
-import csv
-import gzip
 import json
 import sys
 
@@ -11,12 +9,11 @@ import numpy as np
 import pytest
 
 from benchmarks import strategies
-from benchmarks.figures.strategies import Compared, beaten, quartiles, read, written
 from benchmarks.spaces import kernel_tuner_space
 from benchmarks.spaces.measured_space import Space, load
 from gensor_kernels.machine.arch import lookup
 
-from .clblast_space import configurations
+from .clblast_space import configurations, write_space
 
 
 def test_a_trace_knows_the_best_after_evaluations_and_within_seconds():
@@ -27,28 +24,23 @@ def test_a_trace_knows_the_best_after_evaluations_and_within_seconds():
 
 
 def test_figures_survive_their_file(tmp_path):
-    found = {"walk": {"64": quartiles(np.array([3.0, 1.0, 2.0])), "1 s": [1.0, float("inf"), float("inf"), 1.0]}}
-    found["random"] = {"64": [1.0, 1.5, 3.0, 1.0], "1 s": [1.0] * 4}
-    spaces = {"a": Compared(0.5, found), "b": Compared(None, {"walk": {"64": [2.0, 4.0, 4.0, 2.0]}})}
-    (tmp_path / "f.json").write_text(written(spaces, 3, 32))
-    assert read(tmp_path / "f.json", 3) == spaces
+    walk = {"64": strategies.quartiles(np.array([3.0, 1.0, 2.0])), "1 s": [1.0, float("inf"), float("inf"), 1.0]}
+    both = strategies.Compared(0.5, {"walk": walk, "random": {"64": [1.0, 1.5, 3.0, 1.0], "1 s": [1.0] * 4}})
+    spaces = {"a": both, "b": strategies.Compared(None, {"walk": {"64": [2.0, 4.0, 4.0, 2.0]}})}
+    (tmp_path / "f.json").write_text(strategies.written(spaces, 3, 32))
+    assert strategies.read(tmp_path / "f.json", 3) == spaces
     assert spaces["a"].regrets()["walk"]["64"] == [1, 3, 3, 1] and spaces["b"].regrets()["walk"]["64"] == [0, 1, 1, 0]
-    assert beaten(spaces, ["64"]) == ["on a, 64 evaluations, by random"]
+    assert strategies.beaten(spaces, ["64"]) == ["on a, 64 evaluations, by random"]
     with pytest.raises(ValueError, match="has 3 seeds, not 4"):
-        read(tmp_path / "f.json", 4)
+        strategies.read(tmp_path / "f.json", 4)
 
 
 @pytest.fixture
 def data(tmp_path):
-    """A small measured space as a file, in a hundredth of a second a configuration."""
+    """A small measured space as a file."""
     columns = configurations()
-    names = list(columns)
     analytic = Space(columns, np.ones(len(columns["MWG"])), lookup("rtx-3090")).analytic_ms
-    with gzip.open(tmp_path / "space.csv.gz", "wt", newline="") as file:
-        out = csv.writer(file)
-        out.writerow([*names, "time_ms"])
-        out.writerows(zip(*(columns[name].tolist() for name in names), (analytic**1.1).tolist(), strict=True))
-    return tmp_path / "space.csv.gz"
+    return write_space(tmp_path / "space.csv.gz", columns, analytic**1.1)
 
 
 def test_a_comparison_is_told_written_and_added_to(data, tmp_path, capsys, monkeypatch):
@@ -69,7 +61,7 @@ def test_a_comparison_is_told_written_and_added_to(data, tmp_path, capsys, monke
 
 def test_kernel_tuner_searches_the_same_space(data):
     pytest.importorskip("kernel_tuner")
-    space = load(str(data), "rtx-3090")
+    space = load(data, "rtx-3090")
     with kernel_tuner_space.Simulator(space) as simulator:
         found, own = simulator.search("random_sample", 20, 1)
         again, _ = simulator.search("random_sample", 20, 1)

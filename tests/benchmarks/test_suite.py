@@ -1,4 +1,4 @@
-"""The step that runs CuPy's own tests inside `accelerate`, on tests of our own that lie as CuPy's do."""
+"""The step that runs CuPy's own tests inside `accelerate`, on tests of our own in the same folders."""
 
 from types import SimpleNamespace
 
@@ -8,7 +8,7 @@ from benchmarks.gpu import suite
 
 pytest.importorskip("cupy")
 
-#: One test passes, one fails whoever computes, one only where cupy.matmul is ours.
+#: One test passes, one always fails, one fails only where cupy.matmul is ours.
 TESTS = """
 import cupy
 

@@ -14,7 +14,7 @@ from gensor_kernels.build.source import files
 from gensor_kernels.devices.emulator import FOLDER, build
 from gensor_kernels.errors import BuildError
 from tests.doubles.emulated_kernels import SMALL, execute, source
-from tests.mutator.mutations import INTRINSICS
+from tests.mutator.engine.mutations import INTRINSICS
 
 CUDA = files()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.figures.rows import half_figures
+from benchmarks.rows import half_figures
 from gensor_database.record import Binary, Kernel, Portfolio, Record
 from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import toolchain

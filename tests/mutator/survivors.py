@@ -1,15 +1,15 @@
-"""Mutants that no test can catch, and why: each behaves like the original."""
+"""Mutants that no test can catch, with the reason why each behaves like the original."""
 
 _EXTRA_STEP = (
-    "Where the range of k is whole steps, the loop runs once more. Every step asks for the step behind it, also the "
-    "last one, and loads and copies past the end of k give zeros: the extra step adds products of zeros, and what it "
-    "asks for in turn is zeros again. No address outside an operand is read, C is the same, only time is lost."
+    "Where the range of k is a multiple of a step, the loop runs once more. Every step requests the next one, also the "
+    "last step, and loads and copies past the end of k give zeros: the extra step adds products of zeros and requests "
+    "zeros again. No address outside an operand is read, and C is the same: only time is lost."
 )
 
 _NO_STEP = (
     "Behind the last step of a run-time list lie zeros: code 0 is no operation and takes no operand. Only int32 "
-    "accumulators would turn into floats there, and the int8 Programs of the contraction families catch that; rows "
-    "folds integers without an epilogue."
+    "accumulators would turn into floats there, and the int8 Programs of the contraction families catch that; the rows "
+    "family reduces integers without an epilogue."
 )
 
 _NO_OPERATION = (
@@ -33,42 +33,40 @@ _WHOLE_COPIES = (
     "Filters and steps are whole copies of two elements or more, so that none begins at the last k of a filter."
 )
 _NO_TAPS_LEFT = "A group of taps past the last one reads the last word again, and stores nothing."
-_NO_PIECE = "What a thread reads past the last piece lies in the image and is not stored: only time is lost."
+_NO_PIECE = "Reads past the last piece stay inside the image and are not stored: only time is lost."
 
-_TILES_END = "A tile's outputs end at n or before, which its placement asks for."
+_TILES_END = "A tile's outputs end at n or before, because its placement checks that."
 
 _EMPTY_GROUPS = (
-    "Groups past the rest begin and end at m: they have no tiles. Counting 32 of them more changes nothing, and reads "
-    "nothing."
+    "Groups past the last one begin and end at m: they have no tiles. Counting 32 more of them changes nothing and "
+    "reads nothing."
 )
 _NEXT_SLICE = (
-    "Behind the last row of a slice lies the next slice, and exponents behind the last one. What is read of them goes "
-    "into outputs past the edge, which are not stored, and whose sums nobody looks at."
+    "Behind the last row of a slice lies the next slice, and exponents behind the last one. Reads of them go into "
+    "outputs past the edge, which are not stored and not used."
 )
 _WHOLE_ROWS_OF_SLICES = "Rows of slices are multiples of 16 bytes: no access begins at the last byte."
 _BEHIND_ROWS = (
-    "Tensor copies bring zeros behind row m, and stores ask for it. An end behind m lengthens its group's tiles; those "
-    "of groups that follow begin behind it and have none, so that tiles of rows before m are counted alike."
+    "Tensor copies bring zeros behind row m, and stores check it. An end behind m lengthens its group's tiles; later "
+    "groups begin behind it and have no tiles, so that the tiles of rows before m keep their numbers."
 )
 _ONE_TILE_ROW = "gemv walks one row of tiles at a time: both arguments are 1 or more, and the first is 1."
 
-_NO_COLUMN = (
-    "Columns past the last one are read from the tile for nothing: sums and stores ask for the column themselves."
-)
-_NO_ROW = "Rows past m are normalised for nothing: operands are not read and nothing is stored there."
+_NO_COLUMN = "Columns past the last one are read from the tile in vain: sums and stores check the column themselves."
+_NO_ROW = "Rows past m are normalised in vain: no operand is read and nothing is stored there."
 _NO_COLUMNS_LEFT = "A chunk that begins at n has no columns: it adds nothing and stores nothing."
 _WHOLE_STORES = (
     "Columns of C, of tiles and of chunks are multiples of the columns per store, two or more in the Programs of this "
-    "group, so that no access begins at the last column. Those of simt store single columns."
+    "group, so that no access begins at the last column. The Programs of simt store single columns."
 )
 
 _UNUSED_STRIDE = (
-    "Of a K-contiguous tile with a 128-byte swizzle, products do not read the leading offset (PTX ISA, strides of "
+    "For a K-contiguous tile with a 128-byte swizzle, products do not read the leading offset (PTX ISA, strides of "
     "matrix descriptors: not used, assumed to be 1)."
 )
 _WHOLE_CHANNELS = (
-    "Channels of an image that copies read are multiples of 16 bytes, and so are those of a step: none begins at the "
-    "last channel."
+    "The channels of an image that copies read, and the channels of a step, are multiples of 16 bytes: no copy begins "
+    "at the last channel."
 )
 _FEWER_REGISTERS = (
     "Registers that are not taken are not used: the compiler then allocates no more than there are at entry. Sums are "
@@ -76,27 +74,27 @@ _FEWER_REGISTERS = (
 )
 
 _FILTERS_BEHIND = (
-    "Behind the last packed image lie the filters: one pixel too many is read from there, and has no output. A guard "
-    "that lets all through is found out."
+    "Behind the last packed image lie the filters: one pixel too many is read from there, and has no output. Deleting "
+    "the guard is caught."
 )
 
 _ZERO_TAPS = (
-    "Taps behind the window's last column are zeros in shared memory, and matter only beside infinite elements, which "
-    "problems of verification have none of: programs/test_window_infinite.py catches both."
+    "Taps behind the window's last column are zeros in shared memory, and matter only next to infinite elements, which "
+    "verification does not have: programs/test_window_infinite.py catches both."
 )
 _WHOLE_TAPS = "Both numbers are multiples of the columns that are taken at once."
 
-_SPACING = "The chunk behind the filters of an octet keeps octets in different banks: nobody reads it."
-_IMAGE_AGAIN = "Behind the last tile are tiles of other filters on the same images: their lines come for nothing."
+_SPACING = "The chunk behind the filters of an octet keeps octets in different banks: it is never read."
+_IMAGE_AGAIN = "Behind the last tile are tiles of other filters on the same images: their lines are loaded in vain."
 
 _ONE_PLACE = (
-    "Threads without an output have no place, and know so before; the columns of C are a multiple of those that a "
-    "thread stores, or it stores one."
+    "Threads without an output are excluded before; the columns of C are a multiple of the columns per thread, or a "
+    "thread stores one column."
 )
-_WHOLE_STEPS = "A phase's k, and what a part has of it, is a multiple of a step."
+_WHOLE_STEPS = "A phase's k, and each part's share of it, is a multiple of a step."
 _NO_ROWS = "A tile that begins behind a phase's last row has no output: nothing of it is stored."
 
-#: name of the mutant, behind its group where the reason holds there only -> why it cannot matter
+#: Reasons by the mutant's name, with its group in front where the reason holds only there.
 EQUIVALENT = {
     "strip_filters.cuh within(chunk, FILTER_BYTES / 16) -> bound - 1": _SPACING,
     "strip_filters.cuh within(own, BLOCK_F) -> bound + 1": _SPACING,
@@ -105,12 +103,14 @@ EQUIVALENT = {
     "patch_filters.cuh within(p * PIECE, left) -> bound - 1": _WHOLE_COPIES,
     "patch_filters.cuh within(tap, count) -> bound + 1": _NO_TAPS_LEFT,
     "patch_image.cuh within(piece, pieces) -> deleted": _NO_PIECE,
-    "patch: epilogue_operand.cuh within(at.column, params.n) -> deleted": _TILES_END,
-    "patch: epilogue_operand.cuh within(at.column, params.n) -> bound + 1": _TILES_END,
-    "patch: contraction.cuh within(at.column, params.n) -> deleted": _TILES_END,
-    "patch: contraction.cuh within(at.column, params.n) -> bound + 1": _TILES_END,
-    "patch: epilogue.cuh within(column, (i64)params.n) -> deleted": _TILES_END,
-    "patch: epilogue.cuh within(column, (i64)params.n) -> bound + 1": _TILES_END,
+    **{
+        f"patch: {site} -> {how}": _TILES_END
+        for site in (
+            *("epilogue_operand.cuh within(at.column, params.n)", "contraction.cuh within(at.column, params.n)"),
+            "epilogue.cuh within(column, (i64)params.n)",
+        )
+        for how in ("deleted", "bound + 1")
+    },
     "patch_image.cuh within(piece, pieces) -> bound + 1": _NO_PIECE,
     "contraction_simt.cu within(k, tile.k_end) -> bound + 1": _EXTRA_STEP,
     "gemv.cu within(k, tile.k_end) -> bound + 1": _EXTRA_STEP,
@@ -168,5 +168,5 @@ EQUIVALENT = {
 
 
 def is_equivalent(group: str, mutant: str) -> bool:
-    """Whether there is a proof for a mutant, everywhere or in this group of Programs."""
+    """Return whether there is a proof for a mutant, for all Programs or for this group."""
     return mutant in EQUIVALENT or f"{group}: {mutant}" in EQUIVALENT

@@ -1,4 +1,4 @@
-"""The mutator's own parts, and its barriers and waits on one Program per family and generation of hardware.
+"""The mutator's own parts, and its mutants of barriers and waits, on a few Programs per family and hardware generation.
 
 The whole sweep, guards included, is `python -m tests.mutator`.
 """
@@ -7,9 +7,8 @@ import pytest
 
 from gensor_kernels.build.source import flatten
 from gensor_kernels.programs.registry import FAMILIES
-from tests import mutator
 
-from . import mutations
+from .engine import mutations, sweep
 from .programs import Configuration, configurations
 from .survivors import EQUIVALENT, is_equivalent
 
@@ -24,6 +23,7 @@ void barrier();
 """
 
 
+WGMMA = ("wgmma", "aligned", "packed_wgmma", "floats_wgmma")
 ALL, FLAGS, DEPENDENT = set(mutations.ORDERING), set(mutations.FLAGS), set(mutations.DEPENDENT)
 
 
@@ -52,25 +52,18 @@ def test_mutants_change_exactly_their_site():
 
 
 def test_the_kernels_have_the_sites_the_mutator_knows():
+    hopper = {"barrier", "warp_barrier", *mutations.HOPPER, *mutations.PLACES} | FLAGS
     known = {
-        "contraction_simt.cu": {"barrier"} | FLAGS,
-        "contraction_mma.cu": ALL | FLAGS,
-        "attention.cu": ALL,
-        "rows.cu": {"barrier"},
+        **dict.fromkeys(("contraction_mma", "contraction_packed", "contraction_patch"), ALL | FLAGS),
+        **dict.fromkeys(("contraction_phased_mma", "contraction_sliced", "attention"), ALL),
+        **dict.fromkeys(("contraction_strip", "winograd"), ALL - {"warp_barrier"}),
+        **dict.fromkeys((f"contraction_{name}" for name in WGMMA), hopper),
+        **{name: {"barrier"} for name in ("contraction_phased", "gemv", "rows")},
+        "contraction_simt": {"barrier"} | FLAGS,
     }
-    known["gemv.cu"] = known["contraction_phased.cu"] = {"barrier"}
-    known["contraction_phased_mma.cu"] = ALL
-    known["contraction_wgmma.cu"] = {"barrier", "warp_barrier", *mutations.HOPPER, *mutations.PLACES} | FLAGS
-    for name in ("aligned", "packed_wgmma", "floats_wgmma"):
-        known[f"contraction_{name}.cu"] = known["contraction_wgmma.cu"]
-    known["winograd.cu"] = ALL - {"warp_barrier"}
-    known["contraction_packed.cu"] = ALL | FLAGS
-    known["contraction_sliced.cu"] = ALL
-    known["contraction_patch.cu"] = ALL | FLAGS
-    known["contraction_strip.cu"] = ALL - {"warp_barrier"}
     for family, orderings in known.items():
-        orderings = orderings | DEPENDENT  # of what finishes a split, at least
-        found = mutations.sites(flatten(family))
+        orderings = orderings | DEPENDENT  # at least in the launch that finishes a split
+        found = mutations.sites(flatten(f"{family}.cu"))
         assert {site.function for site in found if not site.is_guard} == orderings
         assert {site.function for site in found if site.is_guard} == set(mutations.BOUNDS)
 
@@ -115,8 +108,8 @@ def named(group: str, name: str) -> Configuration:
     ],
 )
 def test_every_missing_barrier_and_wait_is_caught(group, names):
-    dead, work = mutator.plan([named(group, name) for name in names])
-    # What a split does not finish with waits for nothing: test_dependent has a mutant of every wait.
+    dead, work = sweep.plan([named(group, name) for name in names])
+    # Programs without a split have waits that wait for nothing: test_dependent has a mutant of every wait.
     missed = [site for site in dead[group] if not site.is_guard and site.function not in DEPENDENT]
     unreached = [(site.function, site.code) for site in missed]
     if "registers" in group:
@@ -130,7 +123,7 @@ def test_every_missing_barrier_and_wait_is_caught(group, names):
     else:
         assert unreached == []
     orderings = [each for each in work if not each[1].site.is_guard]
-    survivors = [each for each in mutator.run(orderings, jobs=2) if not each.caught_by]
+    survivors = [each for each in sweep.run(orderings, jobs=2) if not each.caught_by]
     assert all(is_equivalent(each.group, each.mutant) for each in survivors)
 
 
@@ -142,16 +135,16 @@ def test_every_missing_barrier_and_wait_is_caught(group, names):
     ],
 )
 def test_guards_of_windows_are_caught(name, code):
-    _, work = mutator.plan([named("simt", name)])
+    _, work = sweep.plan([named("simt", name)])
     chosen = [each for each in work if each[1].site.code == code]
     assert len(chosen) == 3
-    assert all(result.caught_by for result in mutator.run(chosen, jobs=2))
+    assert all(result.caught_by for result in sweep.run(chosen, jobs=2))
 
 
 def test_a_guard_off_by_one_is_caught_and_an_equivalent_mutant_is_not():
     configuration = named("simt", "one buffer, split")
-    _, work = mutator.plan([configuration])
+    _, work = sweep.plan([configuration])
     chosen = [each for each in work if each[1].site.code == "within(at, k_end)"]
     assert len(chosen) == 3
-    assert all(result.caught_by for result in mutator.run(chosen, jobs=2))
+    assert all(result.caught_by for result in sweep.run(chosen, jobs=2))
     assert configuration.verify(lambda text: text + "\n").outcome == "ok"

@@ -9,7 +9,7 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows import conv
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
-from tests.mutator.configuration import Configuration
+from tests.mutator.engine.configuration import Configuration
 
 from .window import padded
 

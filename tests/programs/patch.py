@@ -7,7 +7,7 @@ import pytest
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
-from tests.mutator.configuration import Configuration
+from tests.mutator.engine.configuration import Configuration
 
 from .packed import convolution
 from .window import padded

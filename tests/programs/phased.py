@@ -2,7 +2,7 @@
 
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows import conv
-from tests.mutator.configuration import Configuration
+from tests.mutator.engine.configuration import Configuration
 
 
 def transposed(**sizes) -> Workload:

@@ -24,9 +24,9 @@ from gensor_kernels.programs.core.launch_cost import HIDDEN_US, ramp_us
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.verify.verify import verify
 from tests.doubles.emulated_kernels import execute
-from tests.mutator import mutations
-from tests.mutator.configuration import Changed
-from tests.mutator.mutations import DEPENDENT
+from tests.mutator.engine import mutations
+from tests.mutator.engine.configuration import Changed
+from tests.mutator.engine.mutations import DEPENDENT
 from tests.mutator.programs import Configuration, configurations
 
 #: What waits where a launch is in front: the products behind a launch that prepares operands, and what finishes.

@@ -5,7 +5,7 @@ import numpy as np
 import gensor_kernels
 from gensor_kernels.machine.arch import lookup
 from tests.doubles.stored import store_kernels
-from tests.mutator.programs import window_configurations
+from tests.mutator.programs.window import window_configurations
 
 
 def test_only_outputs_that_see_an_infinity_have_one(no_databases):

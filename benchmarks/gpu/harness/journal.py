@@ -1,4 +1,4 @@
-"""results.jsonl: one JSON object per line, flushed as it happens, so that whatever ends a run keeps what it did.
+"""results.jsonl: one JSON object per line, flushed at once, so that an interrupted run keeps its results.
 
 Events are `begin` (an item starts), `end` (its outcome) and `complete` (a step has nothing left to do).
 """
@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-#: Outcomes of an item. `error`: an exception; `crashed`, `timeout`: its process died or was ended.
+#: Outcomes of an item. `error`: an exception; `crashed`, `timeout`: its process died or was killed.
 OUTCOMES = ("ok", "wrong", "failed", "skipped", "error", "crashed", "timeout")
 RETRIED = ("error", "crashed", "timeout")
 
 
 class Journal:
-    """The file, for one writer at a time: the worker while it lives, its supervisor otherwise."""
+    """The file, for one writer at a time: the worker while it lives, otherwise its supervisor."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -29,7 +29,7 @@ class Journal:
             stream.write(line + "\n")
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """Every whole line, oldest first; a line cut short by a power failure is passed over."""
+        """Yield every whole line, oldest first; skip a line that a power failure cut short."""
         if not self.path.exists():
             return
         for line in self.path.read_text(encoding="utf-8").splitlines():
@@ -39,17 +39,17 @@ class Journal:
                 continue
 
     def results(self, step: str | None = None) -> dict[tuple[str, str], dict[str, Any]]:
-        """The last `end` event of each (step, item)."""
+        """Return the last `end` event of each (step, item)."""
         ends = (event for event in self.events() if event["event"] == "end")
         return {(e["step"], e["item"]): e for e in ends if step is None or e["step"] == step}
 
     def finished(self, step: str, since: float = 0.0) -> set[str]:
-        """Items of a step that need not run again; those that broke before `since` (seconds since 1970) do."""
+        """Return items of a step that need not run again; items that broke before `since` (seconds since 1970) must."""
         ends = self.results(step).items()
         return {item for (_, item), end in ends if end["outcome"] not in RETRIED or end["at"] >= since}
 
     def running(self) -> dict[str, Any] | None:
-        """The `begin` event of an item that has not ended."""
+        """Return the `begin` event of an item that has not ended."""
         last: dict[str, Any] | None = None
         for event in self.events():
             if event["event"] == "begin":
@@ -59,5 +59,5 @@ class Journal:
         return last
 
     def is_complete(self, step: str, inputs: str) -> bool:
-        """Whether the step has nothing left to do for these inputs (a digest of code and database)."""
+        """Return whether the step has nothing left to do for these inputs (a digest of code and database)."""
         return any(e["event"] == "complete" and e["step"] == step and e["inputs"] == inputs for e in self.events())

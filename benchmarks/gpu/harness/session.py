@@ -1,4 +1,4 @@
-"""What a step works with on one device, and the loop over its items."""
+"""The state of a step on one device, and the loop over its items."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ EMULATED_ARCH = "sm_87"
 
 @dataclass(frozen=True)
 class Item:
-    """One thing to do: `run` returns what it found, with an `outcome` where that is not "ok".
+    """One unit of work: `run` returns its findings, with an `outcome` where that is not "ok".
 
-    `limit`: seconds after which it counts as hanging, where the supervisor's own limit is too short. `always`: it
-    is done again by a run that resumes.
+    `limit`: seconds after which it counts as hanging, where the supervisor's own limit is too short. `always`: a run
+    that resumes repeats it.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Item:
 
 @dataclass
 class Session:
-    """The device, the folder results go to, and when to stop."""
+    """The device, the folder for results, the deadline, and the options of the command."""
 
     out: Path
     journal: Journal
@@ -50,19 +50,19 @@ class Session:
     emulate: bool = False
     arch_name: str | None = None
     db: Path | None = None
-    since: float = 0.0  # items that broke before are run again, seconds since 1970
+    since: float = 0.0  # items that broke before this time run again, seconds since 1970
     only: str = ""  # items whose name matches this expression
     sanitized: bool = False  # under compute-sanitizer
     workloads: Path | None = None  # a folder of shapes files
-    vendors: tuple[str, ...] = ("cupy", "cublaslt", "padded", "torch", "compiled")  # whom kernels are timed beside
+    vendors: tuple[str, ...] = ("cupy", "cublaslt", "padded", "torch", "compiled")  # vendors to compare with
     cupy_tests: Path | None = None  # a checkout of CuPy
     _poisoned: bool = field(default=False, repr=False)
 
     @cached_property
     def device(self) -> Device:
-        """The GPU, or the emulator. ToolMissingError, with a sentence, where there is none."""
+        """The GPU, or the emulator. Raises ToolMissingError, with a sentence, where there is none."""
         if self.emulate:
-            from .rehearsed import RehearsedDevice
+            from .rehearsal import RehearsedDevice
 
             return RehearsedDevice(lookup(self.arch_name or EMULATED_ARCH))
         # A TF32 row's vendor call must be TF32, too; IEEE rows switch it off call by call.
@@ -86,33 +86,33 @@ class Session:
 
     @property
     def part(self) -> str:
-        """What rows are stored under: a rehearsal's must never be taken for a part's."""
+        """The part under which rows are stored: rows of a rehearsal must never pass for a part's."""
         return f"{self.arch.part}-emulated" if self.emulate else self.arch.part
 
     @property
     def method(self) -> str:
-        """How kernels are verified here."""
+        """The method of verification."""
         return "emulator" if self.emulate else "device"
 
     @property
     def jobs(self) -> int:
-        """Cores to compile and walk with."""
+        """Number of processes that compile and walk."""
         return parallel.usable_cores()
 
     def left(self) -> float:
-        """Seconds until the worker has to end."""
+        """Return the seconds until the worker has to end."""
         return self.deadline - time.monotonic()
 
     def store(self) -> Store:
-        """The database of results, to be closed after use: then it is one file."""
+        """Open the database of results; close it after use, so that it is one file."""
         return Store.open(self.out / "device.db")
 
     def synchronize(self) -> None:
-        """Wait for the device; raises what its kernels did."""
+        """Wait for the device, and raise the errors of its kernels."""
         self.device.synchronize()
 
     def healthy(self) -> bool:
-        """Whether the device still answers: after an illegal access every call of the process fails."""
+        """Return whether the device still answers: after an illegal access every call of the process fails."""
         if self.emulate:
             return not self._poisoned
         try:
@@ -121,9 +121,9 @@ class Session:
             return False
 
     def is_fault(self, error: Exception) -> bool:
-        """Whether an error is the device's own.
+        """Return whether an error comes from the device.
 
-        The emulator recovers from all of its faults; in a rehearsal they end the process as a GPU's would.
+        The emulator recovers from all of its faults; in a rehearsal they end the process like a GPU's.
         """
         if self.emulate:
             self._poisoned |= isinstance(error, KernelFault)
@@ -131,11 +131,11 @@ class Session:
         return cupy_internals.raised_by_cupy(error)
 
     def wants(self, item: str) -> bool:
-        """Whether the item is among those asked for."""
+        """Return whether the item matches `only`."""
         return re.search(self.only, item) is not None
 
     def work(self, step: str, items: Iterable[Item]) -> int:
-        """Does the items that are not done yet; the worker's exit code."""
+        """Run the items that are not done yet, and return the worker's exit code."""
         done = self.journal.finished(step, self.since)
         for item in items:
             if (item.name in done and not item.always) or not self.wants(item.name):

@@ -1,7 +1,7 @@
-"""Steps in subprocesses: a CUDA context that a bad kernel has poisoned ends with its process, not with the run.
+"""Steps in subprocesses, so that a CUDA context that a bad kernel has poisoned ends with its process, not with the run.
 
-A step's worker writes the journal and returns one of the codes below. After a poisoned context, a crash or a hang
-the item that was running is recorded as such and a fresh worker goes on behind it, while the step's share lasts.
+A step's worker writes the journal and returns one of the codes below. After a poisoned context, a crash or a hang the
+running item is recorded, and a fresh worker continues behind it while the step's share of time lasts.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from .journal import Journal
 
 COMPLETE, UNUSABLE, OUT_OF_TIME, POISONED = 0, 2, 3, 4
 GRACE = 15.0  # seconds a worker may take to end after its time
-ITEM_SECONDS = 90.0  # one item may take this long before it counts as hanging
-FLOOR = 10.0  # seconds a step gets however small its share: starting a worker takes two of them
+ITEM_SECONDS = 90.0  # seconds after which an item counts as hanging
+FLOOR = 10.0  # the fewest seconds of a step, of which starting a worker takes two
 LEAST = 2.0  # seconds below which no worker is started
 
 
 @dataclass(frozen=True)
 class Step:
-    """A step's name and its share of the time, relative to the steps that are still to come."""
+    """A step's name and its share of the time, relative to the remaining steps."""
 
     name: str
     share: float
@@ -45,13 +45,13 @@ class Supervisor:
     began: float = field(default_factory=time.monotonic)
 
     def left(self) -> float:
-        """Seconds of the budget that are left."""
+        """Return the remaining seconds of the budget."""
         return self.budget - (time.monotonic() - self.began)
 
     def run(self, steps: Sequence[Step]) -> bool:
-        """Every step in its share; what a step leaves over is shared by the later ones, then by whoever needs it.
+        """Run every step in its share; later steps share the unused time, and unfinished steps get the rest.
 
-        False where no step can run on this machine at all.
+        Return False where no step can run on this machine at all.
         """
         for index, step in enumerate(steps):
             share = self.left() * step.share / sum(each.share for each in steps[index:])
@@ -75,11 +75,11 @@ class Supervisor:
             elif code == OUT_OF_TIME:
                 break
             elif code != POISONED and not self._blame(name, code):
-                break  # it died between items: starting it again would end alike
+                break  # it died between items: another worker would die, too
         return True
 
     def _blame(self, step: str, code: int | None) -> bool:
-        """Records what a worker was doing when it ended; False where that was no item."""
+        """Record the item that a worker was running when it ended; return False where there was none."""
         running = self.journal.running()
         outcome = "timeout" if code is None else "crashed"
         detail = "ended by the supervisor" if code is None else f"the worker ended with code {code}"
@@ -90,9 +90,9 @@ class Supervisor:
         return True
 
     def _worker(self, step: str, seconds: float) -> int | None:
-        """The exit code of a worker; None where it had to be ended."""
+        """Return the exit code of a worker; None where it had to be killed."""
         print(f"benchmarks.device: {step}, {seconds:.0f} s", file=sys.stderr, flush=True)
-        # A session of its own: what a worker has started, as compute-sanitizer, ends with it.
+        # A session of its own: the worker's children, such as compute-sanitizer, end with it.
         process = subprocess.Popen(self.command(step, seconds), start_new_session=True)
         deadline = time.monotonic() + seconds + self.grace
         watched: tuple[str, float] | None = None
@@ -110,7 +110,7 @@ class Supervisor:
                 self._reap(process)
 
     def _watch(self, watched: tuple[str, float] | None) -> tuple[str, float] | None:
-        """(item, when it counts as hanging) of what runs now."""
+        """Return the running item and the time at which it counts as hanging."""
         running = self.journal.running()
         if running is None:
             return None

@@ -1,7 +1,7 @@
-"""Matrix products by cuBLASLt, the fastest of its own eight proposals: what a user with patience gets from NVIDIA.
+"""Matrix products by cuBLASLt, by the fastest of its own eight proposals: the best that NVIDIA's library offers.
 
-The library is the one CuPy has loaded. cuBLASLt stores columns; a product of rows is that of the transposed operands
-in the other order. Constants are those of cublasLt.h and library_types.h (CUDA 12 and 13).
+The library is the one that CuPy has loaded. cuBLASLt stores columns; a product of rows is the product of the transposed
+operands in the other order. Constants come from cublasLt.h and library_types.h (CUDA 12 and 13).
 """
 
 from __future__ import annotations
@@ -19,13 +19,17 @@ from gensor_kernels.errors import ToolMissingError
 from gensor_tuner.measure.operands import Block, Operands
 
 PROPOSALS = 8
-WORKSPACE_BYTES = 64 << 20  # Hopper's split products want 32 MiB
+WORKSPACE_BYTES = 64 << 20  # split products on Hopper need 32 MiB
 TRIES, REPEATED = 3, 5
 SONAMES = ("libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so")
 
 _TYPES = {"float32": 0, "float64": 1, "float16": 2, "int8": 3, "int32": 10, "bfloat16": 14}
 _TYPES |= {"float8_e4m3fn": 28, "float8_e5m2": 29}
-_COMPUTE = {"float32": (68, "float32"), "float64": (70, "float64"), "int32": (72, "int32")}  # with the type of alpha
+_COMPUTE = {
+    "float32": (68, "float32"),
+    "float64": (70, "float64"),
+    "int32": (72, "int32"),
+}  # compute, alpha
 _TF32 = 77
 _TRANSPOSED_A, _TRANSPOSED_B, _EPILOGUE, _BIAS = 3, 4, 7, 8
 _BATCH, _BATCH_STRIDE, _MOST_WORKSPACE = 5, 6, 1
@@ -66,9 +70,9 @@ class Owned(ctypes.c_void_p):
 
 
 class CublasLt:
-    """Calls of cuBLASLt for workloads of `matmul`; ToolMissingError where the library is not there.
+    """Calls of cuBLASLt for workloads of `matmul`; ToolMissingError where the library is missing.
 
-    `seconds(call)` times a few calls; `stream()` is the address of the one to launch on.
+    `seconds(call)` times a few calls; `stream()` is the address of the stream to launch on.
     """
 
     def __init__(
@@ -81,10 +85,10 @@ class CublasLt:
         self._library = _load(path)
         self._handle = ctypes.c_void_p()
         self._ask("cublasLtCreate", ctypes.byref(self._handle))
-        self._chosen: dict[str, int] = {}  # of a workload: its fastest proposal
+        self._chosen: dict[str, int] = {}  # the fastest proposal by workload
 
     def call(self, operands: Operands) -> Callable[[], Any] | None:
-        """The fastest proposal for these operands; None where there is none."""
+        """Return the fastest proposal for these operands; None where there is none."""
         try:
             calls = self._calls(operands)
         except NoCallError:
@@ -139,7 +143,7 @@ class CublasLt:
             raise NoCallError(workload.key())
         kind, scale = (_TF32 if workload.math == "tf32" else compute[0]), compute[1]
         description = self._created("MatmulDesc", kind, _TYPES[scale])
-        # Columns of C are its rows: B comes first, and an operand whose rows follow each other is not transposed.
+        # Our rows of C are columns of cuBLASLt: B comes first, and an operand stored by rows is not transposed.
         sides = [_Side.of(operands.blocks[name]) for name in ("b", "a", "c")]
         if sides[2].transposed:
             raise NoCallError("C is stored by columns")
@@ -167,7 +171,7 @@ class CublasLt:
         made.destroy = getattr(self._library, f"cublasLt{kind}Destroy")
         return made
 
-    def _set(self, kind: str, what: Owned, attribute: int, value: Any) -> None:
+    def _set(self, kind: str, what: Owned, attribute: int, value: ctypes._SimpleCData) -> None:
         size = ctypes.c_size_t(ctypes.sizeof(value))
         self._ask(f"cublasLt{kind}SetAttribute", what, attribute, ctypes.byref(value), size)
 
@@ -186,7 +190,7 @@ class _Product:
 
 
 class _Side:
-    """How a matrix lies, as columns of `inner` adjacent elements each."""
+    """The layout of a matrix, as columns of `inner` adjacent elements each."""
 
     def __init__(self, inner: int, outer: int, apart: int, transposed: bool, batch: int, batch_stride: int):
         self.inner, self.outer, self.apart, self.transposed = inner, outer, apart, transposed
@@ -194,7 +198,8 @@ class _Side:
 
     @classmethod
     def of(cls, block: Block) -> _Side:
-        """NoCallError where neither axis has stride 1, or where batches have no one stride."""
+        """Return the layout of a block. Raises NoCallError where neither axis has stride 1, or batches have no single
+        stride."""
         *batch, rows, columns = block.shape
         *apart, across, along = block.strides
         count = int(np.prod(batch, dtype=np.int64))
@@ -211,7 +216,7 @@ class _Side:
 
 
 def _load(path: str | None) -> Any:
-    """The library that the process has loaded, or the newest that can be."""
+    """Return the library that the process has loaded, or the newest that can be loaded."""
     for name in [path] if path else [*_loaded(), *SONAMES]:
         try:
             return ctypes.CDLL(name)

@@ -1,13 +1,16 @@
-"""Matrix products whose rows are not multiples of 16 bytes, padded: what a careful user of CuPy writes instead.
+"""Matrix products by CuPy on padded operands, for rows that are not multiples of 16 bytes.
 
-Vendors' libraries lose much on such sizes. Operands are copied into padded ones, multiplied, and the result is copied
-back, all of which counts.
+Vendors' libraries are slow at such sizes. Operands are copied into padded ones, multiplied, and the result is copied
+back; the copies count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
+
+import numpy as np
 
 from gensor_kernels.dispatch.functions.vendor_call import library_call
 from gensor_tuner.measure.operands import Block, Operands
@@ -16,7 +19,7 @@ ROW_BYTES = 16
 
 
 def padded(operands: Operands) -> Callable[[], Any] | None:
-    """The call for these operands; None of other operators, of epilogues, and where nothing is to be padded."""
+    """Return the call for these operands; None for other operators and epilogues, and where nothing is to be padded."""
     workload, blocks, xp = operands.workload, operands.blocks, operands.device.xp
     if workload.operator != "matmul" or workload.epilogue or min(workload.align.values()) >= ROW_BYTES:
         return None
@@ -37,8 +40,8 @@ def padded(operands: Operands) -> Callable[[], Any] | None:
     return run
 
 
-def _zeros(xp: Any, block: Block, dtype: Any, whole: int) -> Any:
-    """Zeros of the shape, rows and columns padded, along the same axis first."""
+def _zeros(xp: ModuleType, block: Block, dtype: np.dtype, whole: int) -> Any:
+    """Return zeros of the padded shape, in the same order of rows and columns."""
     *batch, rows, columns = block.shape
     rows, columns = (-(-extent // whole) * whole for extent in (rows, columns))
     if block.strides[-1] == 1:

@@ -20,7 +20,7 @@ from gensor_tuner.build.pool import candidate
 from gensor_tuner.strategies.parallel import Request, search
 from gensor_tuner.verify.verify import verify
 from tests.doubles.stored import isolate
-from tests.mutator.configuration import Changed
+from tests.mutator.engine.configuration import Changed
 from tests.programs.lattices import random_legal
 from tests.programs.strip import FIRST, SERVED, SPEECH, STRIP, every_strip, space, stem, strip_configurations
 

@@ -27,7 +27,7 @@ from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.problem import Problem
 from gensor_tuner.verify.verify import verify
 from tests.doubles.stored import store_kernels
-from tests.mutator.configuration import Changed
+from tests.mutator.engine.configuration import Changed
 from tests.programs.lattices import MMA, random_legal
 
 from .test_floats_wgmma import launches_agree

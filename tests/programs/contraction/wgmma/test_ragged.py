@@ -14,7 +14,7 @@ from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.verify import verify
 from tests.doubles.stored import store_kernels
-from tests.mutator.configuration import Changed
+from tests.mutator.engine.configuration import Changed
 from tests.programs.lattices import MMA, WGMMA, random_legal
 
 ARCH = lookup("sm_90")

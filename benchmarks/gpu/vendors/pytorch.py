@@ -1,33 +1,41 @@
-"""The same Workload by PyTorch: cuBLAS, cuDNN and its own kernels, eager or compiled (Triton where that is installed).
+"""The same Workload by PyTorch: cuBLAS, cuDNN and its own kernels, eager or compiled (Triton where it is installed).
 
-Every function takes tensors in the axes an operator declares and gives its result in them: views, no copies. What
-torch.nn.functional takes as an argument (a bias, a norm's weight) is given to it, the rest of an epilogue follows as
-element-wise calls, as a user writes them.
+Every function takes tensors in the axes that an operator declares and returns its result in them: views, no copies.
+Arguments of torch.nn.functional (a bias, a norm's weight) are used; the rest of an epilogue follows as element-wise
+calls.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gensor_kernels.operators import MODULES, operator
+from gensor_kernels.operators.declaration.prologue import steps_of, vectors_of
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.storage import EIGHT_BIT_FLOATS
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.measure.operands import Block, Operands
 
-from . import torch_fused, torch_windows
-from .torch_windows import NoCallError
+from . import pytorch_windows
+from .pytorch_windows import NoCallError
+
+if TYPE_CHECKING:
+    from torch import Tensor, dtype
 
 Function = Callable[..., Any]
+Main = tuple[Function, int]  # the core of a call, and how many steps of the epilogue it takes itself
 
 
 class Torch:
-    """PyTorch beside a device's own array library; ImportError where it is not installed, RuntimeError where it reaches
-    no GPU although it should. `device`: "cuda", or "cpu" in a rehearsal."""
+    """PyTorch beside a device's own array library. `device`: "cuda", or "cpu" in a rehearsal.
+
+    Raises ImportError where it is not installed, RuntimeError where it reaches no GPU although it should.
+    """
 
     def __init__(self, emulated: bool):
         import torch
@@ -35,14 +43,15 @@ class Torch:
         if not emulated and not torch.cuda.is_available():
             raise RuntimeError("PyTorch is installed without CUDA, or reaches no GPU")
         self.torch, self.emulated = torch, emulated
-        self._made: dict[str, Function] = {}  # the last workload's, compiled
+        self._made: dict[str, Function] = {}  # the function of the last workload, compiled
         torch.backends.cudnn.benchmark = True
         # The accumulator of kernels here: float32 all the way.
         for name in ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction"):
             setattr(torch.backends.cuda.matmul, name, False)
 
     def call(self, operands: Operands, compiled: bool = False) -> Callable[[], Any] | None:
-        """The call for these operands; None where PyTorch has none. Raises what PyTorch raises for ones it refuses."""
+        """Return the call for these operands; None where PyTorch has none. Raises PyTorch's error for operands that it
+        refuses."""
         torch, workload = self.torch, operands.workload
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = workload.math == "tf32"
         try:
@@ -51,12 +60,12 @@ class Torch:
             return None
         arrays = [self.tensor(block) for block in operands.inputs]
         extras = [None if block is None else self.tensor(block) for _, block, _ in operands.steps]
-        made(*arrays, *extras)  # what it refuses, it refuses here
+        made(*arrays, *extras)  # errors of refused operands come up here
         return lambda: made(*arrays, *extras)
 
     def _compiled(self, operands: Operands) -> Function:
-        """By TorchInductor: its templates and Triton are timed against cuBLAS, without CUDA graphs, which would copy
-        operands. Once for a workload, whose operand sets differ in addresses only."""
+        """Compile by TorchInductor: its templates and Triton are timed against cuBLAS, without CUDA graphs, which would
+        copy operands. A workload is compiled once, because its operand sets differ in addresses only."""
         key = operands.workload.key()
         if key not in self._made:
             self.torch._dynamo.reset()
@@ -64,8 +73,8 @@ class Torch:
             self._made = {key: self.torch.compile(self.function(operands), dynamic=False, **how)}
         return self._made[key]
 
-    def tensor(self, block: Block) -> Any:
-        """The same memory as a tensor; a boolean operand as a new one of booleans."""
+    def tensor(self, block: Block) -> Tensor:
+        """Return the same memory as a tensor; a boolean operand as a new tensor of booleans."""
         array = block.view(block_library(block))
         brain = block.dtype == "bfloat16"
         if brain:  # held as its bits
@@ -75,13 +84,13 @@ class Torch:
             found = found.view(self.torch.bfloat16)
         return found != 0 if block.dtype == "bool" else found
 
-    def wide(self, result: Any) -> np.ndarray | Any:
-        """A result as an array of the device's library, float64 or complex128."""
+    def wide(self, result: Tensor) -> np.ndarray | Tensor:
+        """Return a result as an array of the device's library, float64 or complex128."""
         wide = result.to(self.torch.complex128 if result.is_complex() else self.torch.float64)
         return wide.resolve_conj().numpy() if self.emulated else wide.resolve_conj()
 
     def function(self, operands: Operands) -> Function:
-        """A function of the inputs and of the epilogue's operands; NoCallError where there is none."""
+        """Return a function of the inputs and of the epilogue's operands; NoCallError where there is none."""
         workload = operands.workload
         inputs = len(operands.inputs)
         main = MAIN.get(MODULES.get(workload.operator, ""))
@@ -92,29 +101,100 @@ class Torch:
         shape = operands.out.shape
         rest = operands.steps[taken:]
 
-        def function(*tensors: Any) -> Any:
+        def function(*tensors: Tensor) -> Tensor:
             given = tensors[inputs:]
             value = core(*tensors[:inputs], *given[:taken]).reshape(shape)
             for (name, _, scalar), extra in zip(rest, given[taken:], strict=True):
-                value = torch_fused.element_wise(self.torch, name, value, extra, scalar, out)
+                value = element_wise(self.torch, name, value, extra, scalar, out)
             return value.to(out)
 
         return function
 
 
-def block_library(block: Block) -> Any:
-    """NumPy or CuPy, whichever a block's memory is of."""
+def block_library(block: Block) -> ModuleType:
+    """Return NumPy or CuPy, the owner of a block's memory."""
     import sys
 
     return sys.modules[type(block.memory).__module__.partition(".")[0]]
 
 
-# ---- what each kind of operator is; with how many steps of the epilogue it takes itself
+def element_wise(
+    torch: ModuleType, name: str, value: Tensor, extra: Tensor | None, scalar: complex, out: dtype
+) -> Tensor:
+    """Apply one operation of an epilogue or a prologue."""
+    functional = torch.nn.functional
+    if name in ("bias", "add"):
+        return value + extra
+    if name == "mul":
+        return value * extra
+    if name == "scale":
+        return value * scalar
+    if name == "mask":
+        return torch.where(extra, value, scalar)
+    if name == "cast":
+        return value.to(out)
+    if name == "gelu_tanh":
+        return functional.gelu(value, approximate="tanh")
+    return getattr(torch if name in ("tanh", "sigmoid") else functional, name)(value)
 
-Main = tuple[Function, int]
+
+def gated(torch: ModuleType, workload: Workload, steps: list[str]) -> Main:
+    """Return one product with both matrices."""
+    functional, declared = torch.nn.functional, operator(workload.operator)
+    name: str = declared.gate  # type: ignore[attr-defined]
+    gates: dict[str, Callable[[Any], Any]] = {"gelu_tanh": lambda v: functional.gelu(v, approximate="tanh")}
+    gate = gates.get(name) or getattr(functional, name)
+
+    def core(a: Tensor, b: Tensor, d: Tensor | None = None) -> Tensor:
+        both = torch.matmul(a, b.flatten(2))
+        both = both if d is None else both + d.flatten()
+        first, second = both.chunk(2, dim=-1)
+        return gate(first) * second
+
+    return core, 0
 
 
-def _matmul(torch: Any, workload: Workload, steps: list[str]) -> Main:
+def normed(torch: ModuleType, workload: Workload, steps: list[str]) -> Main:
+    """Return the product, the sums in front of the norm, and the norm."""
+    functional, shape, before = torch.nn.functional, (workload.size["n"],), workload.size["before"]
+    declared: Any = operator(workload.operator)
+    if any(step not in ("bias", "add") for step in steps[:before]):
+        raise NoCallError("only sums are written here in front of a norm")
+    from gensor_kernels.operators.rows.norms import VERIFIED_EPS
+
+    norm = functional.layer_norm if declared.norm == "layernorm" else functional.rms_norm
+
+    def core(a: Tensor, b: Tensor, *extras: Tensor) -> Tensor:
+        value = torch.matmul(a, b)
+        for extra in extras:
+            value = value + extra
+        return norm(value, shape, eps=VERIFIED_EPS)
+
+    return core, before
+
+
+def prepared(main: Callable[[Any, Workload, list[str]], Main]) -> Callable[[Any, Workload, list[str]], Main]:
+    """Return a product of `main` behind element-wise calls in the operands' type."""
+
+    def made(torch: ModuleType, workload: Workload, steps: list[str]) -> Main:
+        core, taken = main(torch, workload, steps)
+
+        def function(x: Tensor, w: Tensor, *more: Tensor) -> Tensor:
+            vectors, rest = more[: vectors_of(workload.prologue)], more[vectors_of(workload.prologue) :]
+            kind = x.dtype
+            for step in steps_of(workload.prologue, vectors):
+                x = element_wise(torch, step.name, x, step.operand, step.scalar, kind)
+            return core(x.to(kind), w, *rest)
+
+        return function, taken
+
+    return made
+
+
+# ---- the core of each kind of operator
+
+
+def _matmul(torch: ModuleType, workload: Workload, steps: list[str]) -> Main:
     if workload.dtype["a"] != workload.dtype["b"] or workload.dtype["a"] in EIGHT_BIT_FLOATS:
         raise NoCallError("PyTorch multiplies no such types as they are")
     if workload.dtype["a"] == "int8":
@@ -123,7 +203,7 @@ def _matmul(torch: Any, workload: Workload, steps: list[str]) -> Main:
         return lambda a, b: torch._int_mm(a[0], b[0]), 0
     flags = workload.conjugated
 
-    def given(a: Any, b: Any) -> tuple[Any, Any]:
+    def given(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         return a.conj() if flags["a"] else a, b.conj() if flags["b"] else b
 
     if workload.size["batch"] == 1:
@@ -133,7 +213,7 @@ def _matmul(torch: Any, workload: Workload, steps: list[str]) -> Main:
     return lambda a, b: torch.matmul(*given(a, b)), 0
 
 
-def _reduction(torch: Any, workload: Workload, steps: list[str]) -> Main:
+def _reduction(torch: ModuleType, workload: Workload, steps: list[str]) -> Main:
     dims, name = (3, 4, 5), workload.operator
     ddof = workload.size.get("ddof", 0)
     functions: dict[str, Function] = {
@@ -153,12 +233,12 @@ def _reduction(torch: Any, workload: Workload, steps: list[str]) -> Main:
     return lambda x: functions[name](x).transpose(1, 2), 0
 
 
-def _softmax(torch: Any, workload: Workload, steps: list[str]) -> Main:
+def _softmax(torch: ModuleType, workload: Workload, steps: list[str]) -> Main:
     function = getattr(torch.nn.functional, workload.operator)
     return lambda x: function(x, -1), 0
 
 
-def _norm(torch: Any, workload: Workload, steps: list[str]) -> Main:
+def _norm(torch: ModuleType, workload: Workload, steps: list[str]) -> Main:
     functional, shape = torch.nn.functional, (workload.size["k"],)
     given: Any = operator(workload.operator)
     vectors = operands_are_vectors(workload)
@@ -172,7 +252,7 @@ def _norm(torch: Any, workload: Workload, steps: list[str]) -> Main:
 
 
 def operands_are_vectors(workload: Workload) -> bool:
-    """Whether a norm's `mul` and `bias` have one element per element of a row: then they are weight and bias."""
+    """Return whether a norm's `mul` and `bias` have one element per element of a row: then they are weight and bias."""
     from gensor_kernels.operators.types.epilogue import OPERATIONS
 
     size = workload.size
@@ -180,11 +260,11 @@ def operands_are_vectors(workload: Workload) -> bool:
     return rows == 1 or all(OPERATIONS[name].operand == "n" for name in workload.epilogue[:2])
 
 
-def _elementwise(torch: Any, workload: Workload, steps: list[str]) -> Main:
+def _elementwise(torch: ModuleType, workload: Workload, steps: list[str]) -> Main:
     return lambda x: x, 0
 
 
-def _attention(torch: Any, workload: Workload, steps: list[str]) -> Main:
+def _attention(torch: ModuleType, workload: Workload, steps: list[str]) -> Main:
     size, functional = workload.size, torch.nn.functional
     masked, queries, keys = "e" in workload.dtype, size["queries"], size["keys"]
     if facts(workload.dtype["a"]).itemsize > 2:
@@ -194,7 +274,7 @@ def _attention(torch: Any, workload: Workload, steps: list[str]) -> Main:
         raise NoCallError("PyTorch's flag is for square attention without a mask")
     more = {"is_causal": bool(causal), "enable_gqa": size["heads"] != size["kv_heads"]}
 
-    def attention(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+    def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
         return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, **more)
 
     return attention, 0
@@ -207,12 +287,12 @@ MAIN: dict[str, Callable[[Any, Workload, list[str]], Main]] = {
     "rows.norms": _norm,
     "rows.elementwise": _elementwise,
     "attention.attention": _attention,
-    "products.gated": torch_fused.gated,
-    "products.normed": torch_fused.normed,
-    "products.matmul_prologue": torch_fused.prepared(_matmul),
-    "windows.conv_prologue": torch_fused.prepared(torch_windows.convolution),
-    "windows.conv": torch_windows.convolution,
-    "windows.depthwise": torch_windows.depthwise,
-    "windows.depthwise_prologue": torch_fused.prepared(torch_windows.depthwise),
-    "windows.pooling": torch_windows.pooling,
+    "products.gated": gated,
+    "products.normed": normed,
+    "products.matmul_prologue": prepared(_matmul),
+    "windows.conv_prologue": prepared(pytorch_windows.convolution),
+    "windows.conv": pytorch_windows.convolution,
+    "windows.depthwise": pytorch_windows.depthwise,
+    "windows.depthwise_prologue": prepared(pytorch_windows.depthwise),
+    "windows.pooling": pytorch_windows.pooling,
 }

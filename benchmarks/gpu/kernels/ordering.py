@@ -1,6 +1,6 @@
-"""In which order kernels are verified, so that a short run has seen every kind of thing that can go wrong.
+"""The order in which kernels are verified, so that a short run covers every kind of failure.
 
-First a few kernels with every family, type and launch form among them, then one of every class that is shipped.
+A few kernels with every family, type and launch form among them come first, then one of every shipped class.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import NamedTuple
 
+from benchmarks.gpu.harness.session import Session
 from gensor_database import PRETUNED
 from gensor_database.record import Kernel, Record
 from gensor_database.store import Store
@@ -17,8 +18,7 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.build.pool import Candidate
 from gensor_tuner.output import class_text
 
-from .session import Session
-from .stored_kernels import load
+from .stored import load
 
 
 class Known(NamedTuple):
@@ -31,12 +31,12 @@ class Known(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Item name."""
+        """The item's name."""
         return f"{self.candidate.program.family} {self.named}"
 
 
 def shipped(session: Session) -> list[Known]:
-    """The kernels of the database for this capability: one of every class, then one of its other families."""
+    """Return the database's kernels for this capability: one of every class, then one of its other families."""
     path = session.db or PRETUNED / f"{session.arch.name}.db"
     found: dict[tuple[str, str], Known] = {}
     if not path.exists():
@@ -57,7 +57,7 @@ def shipped(session: Session) -> list[Known]:
 
 
 def forms(candidate: Candidate, workload: Workload) -> set[str]:
-    """How a kernel is launched, and leaves its results."""
+    """Return the forms of launch and of storing results that a kernel has."""
     values = dict(candidate.program.values)
     launches = candidate.family.launches(candidate.program, workload)
     found = {
@@ -72,14 +72,14 @@ def forms(candidate: Candidate, workload: Workload) -> set[str]:
 
 
 def traits(each: Known) -> set[Hashable]:
-    """What a kernel is an instance of: its family, its types and its launch forms."""
+    """Return the family, the types and the launch forms of a kernel."""
     workload = each.workload
     types = {("dtype", dtype) for dtype in (*workload.dtype.values(), workload.math)}
     return {("family", each.candidate.program.family), *types, *forms(each.candidate, workload)}
 
 
 def ordered(known: Sequence[Known], rest: Sequence[Known]) -> Iterator[Known]:
-    """A cover of all traits, the rest of `known`, the rest of `rest`."""
+    """Yield a cover of all traits, the rest of `known`, the rest of `rest`."""
     found = [*known, *rest]
     of = [traits(each) for each in found]
     missing, chosen = set().union(*of), []

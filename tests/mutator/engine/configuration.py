@@ -1,4 +1,4 @@
-"""One Program the mutator tries its mutants on, and which sites run in it."""
+"""One Program in which the mutator runs its mutants, and the sites that run in it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .mutations import Site
 
 @dataclass(frozen=True)
 class Changed(Candidate):
-    """A candidate whose flattened source went through `edit` first."""
+    """A candidate whose flattened source goes through `edit` first."""
 
     edit: Callable[[str], str] = field(compare=False, repr=False, default=str)
 
@@ -46,7 +46,7 @@ class Configuration:
 
     @cached_property
     def candidate(self) -> Candidate:
-        """The family's first starter with `values` instead; ValueError where that is not legal."""
+        """The family's first starter with `values` in place of its own; ValueError where that is not legal."""
         family, arch = FAMILIES[self.family], lookup(self.arch)
         program = family.starters(self.workload, arch)[0].replace(**self.values)
         space = Space(self.workload, arch).family(self.family)
@@ -55,13 +55,13 @@ class Configuration:
         return candidate(family, program, self.workload)
 
     def verify(self, edit: Callable[[str], str]) -> Verdict:
-        """The verifier's verdict on the edited source."""
+        """Return the verifier's verdict on the edited source."""
         each = self.candidate
         changed = Changed(each.program, each.family, each.constants, edit)
         return verify(changed, self.workload, use_cache=False)
 
     def live(self) -> list[Site]:
-        """The sites that run in this Program. The unmodified Program must pass."""
+        """Return the sites that run in this Program. The unmodified Program must pass."""
         every: list[Site] = []
 
         def edit(text: str) -> str:

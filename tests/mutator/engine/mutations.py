@@ -1,7 +1,7 @@
 """Mutants of kernel sources: every barrier, wait and commit deleted, every predicate deleted and shifted by one.
 
-Works on the flattened text, where `#line` directives say which file a site is in. A site is a call in the kernels,
-not the definition of the intrinsic itself.
+Works on the flattened text, where `#line` directives name the file of a site. A site is a call in the kernels, not the
+definition of the intrinsic itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ INTRINSICS = (
     *("types.cuh", "vectors.cuh", "intrinsics.cuh", "intrinsics_ptx.cuh", "intrinsics_arithmetic.cuh"),
     *("hopper.cuh", "hopper_products.cuh", "dependent.cuh"),
 )
-# Calls that order memory, copies or products, and calls that say what lies inside.
+# Calls that order memory, copies or products.
 ORDERING = ("barrier", "warp_barrier", "copy_async_wait", "copy_async_commit")
 HOPPER = (
     *("mbarrier_init", "mbarrier_fence", "mbarrier_arrive", "mbarrier_arrive_at", "mbarrier_expect", "mbarrier_wait"),
@@ -23,12 +23,12 @@ HOPPER = (
     *("copy_tensor", "copy_pixels", "wgmma_fence", "wgmma_commit", "wgmma_wait", "give_registers"),
     "take_registers",
 )
-# Flags between blocks; a flag that is stored like anything else is seen, but nothing that was stored before it.
+# Flags between blocks: an ordinary store makes the flag visible, but not the stores before it.
 FLAGS = ("give_flag", "take_flag")
-# The launch in front is still running.
+# Waits for the launch in front, which may still run.
 DEPENDENT = ("grid_dependency_wait",)
 WAITS = ("copy_async_wait", "wgmma_wait", "store_tensor_wait")
-# Calls that say where something lies or when: each argument is off by one of its units.
+# Calls that describe a place: each argument is mutated by one of its units.
 PLACES = {"matrix_descriptor": (("tile", "+ 16"), ("leading", "* 2"), ("stride", "* 2"))}
 PHASES = ("mbarrier_wait",)
 # `minimum` of run-time extents is how a tile's range is cut off; of constants it is no bound.
@@ -42,7 +42,7 @@ _CALL = re.compile(rf"\b({'|'.join((*ORDERING, *HOPPER, *FLAGS, *DEPENDENT, *PLA
 class Site:
     """One call in the flattened text: text[begin:end] is `code`, at `line` of `file`.
 
-    `number` counts the equal calls before it in its file, so that a name survives edits elsewhere.
+    `number` counts the equal calls before it in its file, so that its name survives edits elsewhere.
     """
 
     file: str
@@ -64,7 +64,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Mutant:
-    """A site and what replaces it. `change` is a word for the kind of mutation."""
+    """A site and its replacement. `change` names the kind of mutation."""
 
     site: Site
     change: str
@@ -79,7 +79,7 @@ class Mutant:
 
 
 def sites(text: str) -> list[Site]:
-    """Every call site of the flattened `text`, in its order."""
+    """Return every call site of the flattened `text`, in order."""
     found: list[Site] = []
     seen: Counter[tuple[str, str]] = Counter()
     for file, line, begin, code in _lines(text):
@@ -97,17 +97,17 @@ def sites(text: str) -> list[Site]:
 
 
 def mutants(site: Site) -> list[Mutant]:
-    """All mutations of a site."""
+    """Return all mutations of a site."""
     inner = site.code[site.code.index("(") + 1 : -1]
     if site.function == "within":
-        index, bound = split_arguments(inner)
+        index, bound = arguments(inner)
         return [
             Mutant(site, "deleted", "true"),
             Mutant(site, "bound + 1", f"within({index}, ({bound}) + 1)"),
             Mutant(site, "bound - 1", f"within({index}, ({bound}) - 1)"),
         ]
     if site.function == "minimum":
-        first, second = split_arguments(inner)
+        first, second = arguments(inner)
         changed = [("first alone", f"({first})"), ("second alone", f"({second})")]
         changed += [(f"bound {sign} 1", f"({site.code} {sign} 1)") for sign in "+-"]
         return [Mutant(site, *each) for each in changed]
@@ -136,23 +136,15 @@ def _moved(site: Site, given: list[str]) -> list[Mutant]:
 
 
 def instrument(text: str) -> tuple[str, list[Site]]:
-    """`text` with a cover("site <i>") in front of each call, and the sites by i."""
+    """Return `text` with a cover("site <i>") in front of each call, and the sites by i."""
     every = sites(text)
     for i, site in reversed(list(enumerate(every))):
         text = text[: site.begin] + f'({{ cover("site {i}"); {site.code}; }})' + text[site.end :]
     return text, every
 
 
-def split_arguments(inner: str) -> tuple[str, str]:
-    """The two arguments of a call."""
-    found = arguments(inner)
-    if len(found) != 2:
-        raise ValueError(f"not two arguments: {inner!r}")
-    return found[0], found[1]
-
-
 def arguments(inner: str) -> list[str]:
-    """The arguments of a call, split at commas outside brackets."""
+    """Return the arguments of a call, split at commas outside brackets."""
     depth, found = 0, [""]
     for character in inner:
         depth += (character in "([{") - (character in ")]}")
@@ -164,7 +156,7 @@ def arguments(inner: str) -> list[str]:
 
 
 def _closing(text: str, opened: int) -> int:
-    """Position behind the bracket that closes the one in front of `opened`."""
+    """Return the position behind the bracket that closes the one in front of `opened`."""
     depth, at = 1, opened
     while depth:
         depth += (text[at] == "(") - (text[at] == ")")
@@ -173,7 +165,7 @@ def _closing(text: str, opened: int) -> int:
 
 
 def _lines(text: str) -> Iterator[tuple[str, int, int, str]]:
-    """(file, line, position, line's text) of every line that is not a `#line` directive."""
+    """Yield (file, line, position, text) of every line that is not a `#line` directive."""
     file, number, position = "", 0, 0
     for line in text.splitlines(keepends=True):
         moved = _LINE.match(line)

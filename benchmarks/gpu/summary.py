@@ -1,4 +1,4 @@
-"""What the journal says, as numbers and as a short table."""
+"""The report of a run: figures from the journal, a short table, and a plot of the speed-ups."""
 
 from __future__ import annotations
 
@@ -6,25 +6,26 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.gpu import probes
 from gensor_kernels.machine.arch import lookup
 
-from .journal import Journal
+from . import probes
+from .harness.journal import Journal
 
 #: The steps that time kernels beside vendors.
 TIMED = ("timing", "models", "compiled")
 VENDORS, WORST = ("cupy", "cublas", "padded", "torch", "compiled"), 5
-#: By this name the faster of CuPy's call and cuBLASLt's best proposal, where both were timed.
+#: The name for the faster of CuPy's call and cuBLASLt's best proposal, where both were timed.
 CUBLAS, OF_CUBLAS = "cublas", ("cupy", "cublaslt")
 Ends = dict[tuple[str, str], dict[str, Any]]
 
 
 def collect(journal: Journal, steps: Sequence[str]) -> dict[str, Any]:
-    """Outcomes by step, ceilings, and the timing figures by class."""
+    """Return outcomes by step, ceilings, and the timing figures by class."""
     ends = journal.results()
     environment = ends.get(("facts", "environment"), {})
     found: dict[str, Any] = {
@@ -55,7 +56,7 @@ def collect(journal: Journal, steps: Sequence[str]) -> dict[str, Any]:
 
 
 def arch_row(journal: Journal) -> str | None:
-    """The part's row of archs.toml with what was measured; None where nothing was, and of a rehearsal."""
+    """Return the part's row of archs.toml with measured values; None without any, and for a rehearsal."""
     ends = {item: end for (step, item), end in journal.results().items() if step == "facts"}
     environment, probe = ends.get("environment", {}), ends.get("l2", {})
     if probe.get("outcome") != "ok" or probe.get("emulated"):
@@ -66,7 +67,7 @@ def arch_row(journal: Journal) -> str | None:
 
 
 def timing(ends: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Vendors' times over ours, by family, group and class; ranking of the potential."""
+    """Return vendors' times over ours by family, group and class, and how well the potential ranks."""
     rows = [with_cublas(end) for end in ends]
     taus = [row["tau"] for row in rows if row["tau"] is not None]
     regrets = [row["regret_at_8"] for row in rows if row["regret_at_8"] is not None]
@@ -90,7 +91,7 @@ def timing(ends: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 
 def with_cublas(end: dict[str, Any]) -> dict[str, Any]:
-    """A result with the faster of cuBLAS's times."""
+    """Return a result with the faster of cuBLAS's times."""
     times = end["vendors_us"]
     if not all(name in times for name in OF_CUBLAS):
         return end
@@ -105,8 +106,8 @@ def _grouped(rows: Iterable[dict[str, Any]], name: Callable[[dict[str, Any]], st
 
 
 def speedups(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """By vendor: its time over ours as a geometric mean, of the kernel tuning chose (`record`) and of the best stored
-    one (`best`), the share of workloads on which that wins, and the worst ones."""
+    """Return for each vendor its time over ours: the geometric mean for the kernel that tuning chose (`record`) and for
+    the best stored kernel (`best`), the number of wins of the latter, and the worst workloads."""
     found: dict[str, Any] = {
         "cases": len(rows),
         "of_bound": geometric_mean(row["best_us"] / row["bound_us"] for row in rows),
@@ -127,8 +128,8 @@ def speedups(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def models(ends: Ends) -> dict[str, Any]:
-    """Milliseconds of whole models: layers by their counts. Of each vendor, over the layers that it and we were timed
-    on (`layers` of `of`), beside our time over the same ones."""
+    """Return the milliseconds of whole models, layers times their counts. A vendor's figures cover the layers that both
+    sides were timed on (`layers` of `of`), beside our time for the same layers."""
     made = ends.get(("models", "layers"), {}).get("models", {})
     timed = {e["asked"]: e for (s, _), e in ends.items() if s in TIMED and "best_us" in e}
     found: dict[str, Any] = {}
@@ -157,13 +158,13 @@ def _model_beside(vendor: str, seen: Sequence[tuple[dict[str, Any], int]]) -> di
 
 
 def geometric_mean(values: Iterable[float]) -> float | None:
-    """Geometric mean; None of nothing."""
+    """Return the geometric mean; None of nothing."""
     logs = [math.log(value) for value in values]
     return math.exp(sum(logs) / len(logs)) if logs else None
 
 
 def lines(found: dict[str, Any]) -> list[str]:
-    """The table: one line per step, one per class that was timed, what broke."""
+    """Return the table: one line per step and per class that was timed, and broken items."""
     mark = "  EMULATED: times say nothing" if found["emulated"] else ""
     text = [f"{found['gpu']} ({found['part']}){mark}", f"{'step':<11} {'seconds':>8}  outcomes"]
     for step, outcomes in found["outcomes"].items():
@@ -185,7 +186,7 @@ def lines(found: dict[str, Any]) -> list[str]:
 
 
 def _timing_lines(timing: dict[str, Any]) -> list[str]:
-    """One line per group of kernels with the same family and operator, then per family, then of all."""
+    """Return one line per family and operator, then per family, then for all."""
     if not timing["all"]["cases"]:
         return []
     vendors = [name for name in VENDORS if name in timing["all"]["vendors"]]
@@ -209,7 +210,7 @@ def _worst(timing: dict[str, Any], vendor: str) -> list[dict[str, Any]]:
 
 
 def _beside(group: dict[str, Any], vendors: Sequence[str]) -> str:
-    """Mean ratio and wins for each vendor, in columns."""
+    """Return mean ratio and wins for each vendor, in columns."""
     text = ""
     for vendor in vendors:
         found = group["vendors"].get(vendor)
@@ -218,7 +219,7 @@ def _beside(group: dict[str, Any], vendors: Sequence[str]) -> str:
 
 
 def _short(key: str) -> str:
-    """A workload in a line: operator, type, sizes that are not 1 or 0."""
+    """Return a workload in a line: operator, type, sizes that are not 1 or 0."""
     body = json.loads(key)
     sizes = " ".join(f"{name}={size}" for name, size in body["sizes"].items() if size > 1)
     first = next(iter(body["dtypes"].values()))
@@ -235,3 +236,48 @@ def _model_lines(models: dict[str, Any]) -> list[str]:
         )
         text.append(f"{name:<32} {found['layers']:>4}/{found['of']:<4} {found['ours_ms']:>9.3f}  {beside}")
     return text
+
+
+TICKS = (0.25, 0.5, 0.8, 1.0, 1.25, 2.0, 4.0, 8.0)
+
+
+def plot(ends: Ends, path: Path, title: str) -> str:
+    """Draw every workload that was timed beside a vendor; return a message: the file, or why there is none."""
+    rows = [with_cublas(end) for (step, _), end in ends.items() if step in TIMED and end.get("vendors_us")]
+    if not rows:
+        return "no plot: nothing was timed beside a vendor"
+    try:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        from matplotlib import pyplot
+    except ImportError:
+        return "no plot: pip install matplotlib"
+    vendors = [name for name in VENDORS if any(name in row["vendors_us"] for row in rows)]
+    families = sorted({row["group"].partition(" ")[0] for row in rows})
+    figure, panels = pyplot.subplots(
+        1, len(vendors), figsize=(1 + 3.6 * len(vendors), 4.2), sharey=True, squeeze=False, layout="constrained"
+    )
+    for panel, vendor in zip(panels[0], vendors, strict=True):
+        _panel(panel, vendor, [row for row in rows if vendor in row["vendors_us"]], families)
+    panels[0][0].set_ylabel("vendor's time / ours (above 1 we are faster)")
+    panels[0][-1].legend(
+        fontsize="x-small", loc="upper left", title="family of the best kernel", title_fontsize="x-small"
+    )
+    figure.suptitle(title)
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)
+    return f"plot: {path}"
+
+
+def _panel(panel: Any, vendor: str, rows: Sequence[dict[str, Any]], families: Sequence[str]) -> None:
+    ranked = sorted((row["vendors_us"][vendor] / row["best_us"], row["group"].partition(" ")[0]) for row in rows)
+    for number, family in enumerate(families):
+        at = [place for place, (_, of) in enumerate(ranked) if of == family]
+        panel.scatter(at, [ranked[place][0] for place in at], s=9, color=f"C{number % 10}", label=family)
+    panel.axhline(1.0, color="black", linewidth=0.8)
+    panel.set_yscale("log")
+    panel.set_yticks(TICKS, [f"{tick:g}" for tick in TICKS])
+    panel.minorticks_off()
+    panel.set_xlabel("workloads, sorted")
+    panel.set_title(f"{vendor}: ahead on {sum(ratio > 1 for ratio, _ in ranked)} of {len(ranked)}", fontsize="medium")

@@ -1,12 +1,16 @@
-"""Convolutions and poolings by torch.nn.functional: cuDNN, with channels first or last as the arrays lie."""
+"""Convolutions and poolings by torch.nn.functional: cuDNN, with channels first or last, like the arrays."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import Workload
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Function = Callable[..., Any]
 
@@ -16,19 +20,19 @@ class NoCallError(Exception):
 
 
 def _pads(size: Mapping[str, int]) -> tuple[tuple[int, int], tuple[int, int, int, int] | None]:
-    """(padding that a call takes, or what F.pad is given first)."""
+    """Return (the padding argument of a call, the padding for F.pad in front of it)."""
     top, bottom, left, right = (size[f"pad_{side}"] for side in ("top", "bottom", "left", "right"))
     if (top, left) == (bottom, right):
         return (top, left), None
     return (0, 0), (left, right, top, bottom)
 
 
-def _first(x: Any) -> Any:
-    """(n, h, w, c) as (n, c, h, w): a view."""
+def _first(x: Tensor) -> Tensor:
+    """Return (n, h, w, c) as (n, c, h, w), a view."""
     return x.permute(0, 3, 1, 2)
 
 
-def _last(x: Any) -> Any:
+def _last(x: Tensor) -> Tensor:
     return x.permute(0, 2, 3, 1)
 
 
@@ -36,8 +40,8 @@ def _over(size: Mapping[str, int], *names: str) -> list[tuple[int, int]]:
     return [(size[f"{name}_h"], size[f"{name}_w"]) for name in names]
 
 
-def convolution(torch: Any, workload: Workload, steps: list[str]) -> tuple[Function, int]:
-    """conv2d or conv_transpose2d, a bias included."""
+def convolution(torch: ModuleType, workload: Workload, steps: list[str]) -> tuple[Function, int]:
+    """Return conv2d or conv_transpose2d, a bias included."""
     size, functional = workload.size, torch.nn.functional
     declared: Any = operator(workload.operator)
     padding, before = _pads(size)
@@ -48,14 +52,14 @@ def convolution(torch: Any, workload: Workload, steps: list[str]) -> tuple[Funct
             raise NoCallError("conv_transpose2d crops both sides alike")
         (extra,) = _over(size, "output_padding")
 
-        def transposed(x: Any, w: Any, bias: Any = None) -> Any:
+        def transposed(x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
             x, w = _first(x.flatten(3)), w.permute(0, 4, 1, 2, 3).flatten(0, 1)
             b = None if bias is None else bias.flatten()
             return _last(functional.conv_transpose2d(x, w, b, stride, padding, extra, size["groups"], dilation))
 
         return transposed, int(biased)
 
-    def convolved(x: Any, w: Any, bias: Any = None) -> Any:
+    def convolved(x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
         x, w = _first(x.flatten(3)), _first(w.flatten(0, 1))
         x = x if before is None else functional.pad(x, before)
         b = None if bias is None else bias.flatten()
@@ -64,14 +68,14 @@ def convolution(torch: Any, workload: Workload, steps: list[str]) -> tuple[Funct
     return convolved, int(biased)
 
 
-def depthwise(torch: Any, workload: Workload, steps: list[str]) -> tuple[Function, int]:
-    """conv2d with as many groups as channels."""
+def depthwise(torch: ModuleType, workload: Workload, steps: list[str]) -> tuple[Function, int]:
+    """Return conv2d with as many groups as channels."""
     size, functional = workload.size, torch.nn.functional
     padding, before = _pads(size)
     stride, dilation = _over(size, "stride", "dilation")
     biased = steps[:1] == ["bias"]
 
-    def convolved(x: Any, w: Any, bias: Any = None) -> Any:
+    def convolved(x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
         x, w = _first(x), w.permute(2, 0, 1)[:, None]
         x = x if before is None else functional.pad(x, before)
         b = None if bias is None else bias.flatten()
@@ -80,8 +84,8 @@ def depthwise(torch: Any, workload: Workload, steps: list[str]) -> tuple[Functio
     return convolved, int(biased)
 
 
-def pooling(torch: Any, workload: Workload, steps: list[str]) -> tuple[Function, int]:
-    """max_pool2d, avg_pool2d or adaptive_avg_pool2d."""
+def pooling(torch: ModuleType, workload: Workload, steps: list[str]) -> tuple[Function, int]:
+    """Return max_pool2d, avg_pool2d or adaptive_avg_pool2d."""
     size, functional = workload.size, torch.nn.functional
     if workload.operator == "global_avg_pool2d":
         return lambda x: _last(functional.adaptive_avg_pool2d(_first(x), 1)), 0
@@ -95,7 +99,7 @@ def pooling(torch: Any, workload: Workload, steps: list[str]) -> tuple[Function,
         return lambda x: _last(functional.avg_pool2d(_first(x), window, stride, padding, ceil, counted)), 0
     (dilation,) = _over(size, "dilation")
 
-    def pooled(x: Any) -> Any:
+    def pooled(x: Tensor) -> Tensor:
         x = _first(x)
         x = x if before is None else functional.pad(x, before, value=float("-inf"))
         return _last(functional.max_pool2d(x, window, stride, padding, dilation, ceil))

@@ -1,10 +1,10 @@
 """One kernel on one workload at its real sizes: compared with float64 in parts, and with the library as a whole.
 
-Parts of the output (harness/output_blocks.py) are compared with the operator's own float64 reference on the host, the
-last corner first, the others in random order, until all of it, or the time for one item, is done; the share that was
-checked is recorded. The whole output is compared with what the array library computes of the same numbers in float64,
-as far as a tile or a row in the wrong place would show. Unwritten elements (the output begins as NaN) and writes into
-the red zones are looked for everywhere.
+Parts of the output (output_blocks.py) are compared with the operator's own float64 reference on the host: the last
+corner first, then the others in random order, until all parts or the item's time are done. The checked share is
+recorded. The whole output is compared with the array library's float64 result of the same numbers, coarsely: a tile or
+a row in the wrong place shows. Unwritten elements (the output begins as NaN) and writes into the red zones are searched
+everywhere.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from benchmarks.gpu.harness.session import Session
 from gensor_kernels.devices.device import Code
 from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.functions.vendor_call import library_call
@@ -27,13 +29,12 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.build.pool import Candidate
 from gensor_tuner.measure.operands import POISON, Block, Noise, Operands
 
-from .harness.output_blocks import Part, cut, parts
-from .harness.session import Session
+from .output_blocks import Part, cut, parts
 
 RED_ZONE = 1 << 16  # bytes on both sides of each array: a whole tile row of most kernels
-SECONDS = 1.0  # of comparison per item
-WHOLE_SECONDS = 0.5  # that the library's float64 may take, by the arithmetic's peak
-GROSS = 1 / 16  # of an element and of the root of the mean square: what the whole output may be off
+SECONDS = 1.0  # seconds of comparison per item
+WHOLE_SECONDS = 0.5  # seconds that the library's float64 may take, at the arithmetic's peak
+GROSS = 1 / 16  # tolerance of the whole output, relative to an element plus the root mean square
 
 Change = Callable[[bytes], bytes]
 
@@ -41,7 +42,7 @@ Change = Callable[[bytes], bytes]
 def check(
     session: Session, noise: Noise, found: Candidate, code: Code, workload: Workload, change: Change | None = None
 ) -> dict[str, Any]:
-    """The outcome of one launch: `worst` error over its tolerance, `checked` share of the output, and `whole`."""
+    """Return the outcome of one launch: `worst` error over its tolerance, `checked` share of the output, `whole`."""
     operands = Operands(session.device, workload, noise, guard=RED_ZONE, exact=True)
     before = [_sum(block) for block in operands.reads]
     launch = operands.launcher(found, code) if change is None else operands.launcher(found, code, change)
@@ -62,7 +63,7 @@ def check(
 
 
 def _compare(session: Session, operands: Operands, candidate: Candidate) -> dict[str, Any]:
-    """Parts against the float64 reference."""
+    """Compare parts with the float64 reference."""
     xp, out = session.device.xp, operands.out
     began, worst, checked = time.perf_counter(), 0.0, 0
     view, name = out.view(xp), operands.operator.names[-1]
@@ -80,7 +81,7 @@ def _compare(session: Session, operands: Operands, candidate: Candidate) -> dict
 
 
 def _expected(session: Session, operands: Operands, part: Part, workload: Workload) -> tolerance_base.Expected:
-    """What a part should be, as ``workload`` sums it."""
+    """Return the reference of a part, as `workload` sums it."""
     xp, name = session.device.xp, operands.operator.names[-1]
     arrays = {
         each: host(session, cut(block.view(xp), part.slices[each]))
@@ -103,7 +104,7 @@ def _place(slices: tuple[slice, ...]) -> str:
 
 
 def whole(session: Session, operands: Operands) -> dict[str, Any]:
-    """{"whole": share of the output that is grossly off} beside the library's float64, or why there is none."""
+    """Return {"whole": grossly wrong share of the output} against the library's float64, or why there is none."""
     workload, arch = operands.workload, session.arch
     if workload.flops() > WHOLE_SECONDS * arch.peak("float64"):
         return {"whole": "not compared: too much work in float64"}
@@ -117,11 +118,11 @@ def whole(session: Session, operands: Operands) -> dict[str, Any]:
     if off is None:
         return {"whole": "not compared: the library has no such call"}
     found: dict[str, Any] = {"whole": off}
-    return found if not off else found | {"outcome": "wrong", "error": f"{off:.3%} of the result are nowhere near"}
+    return found if not off else found | {"outcome": "wrong", "error": f"{off:.3%} of the result is grossly wrong"}
 
 
 def wide_reference(session: Session, operands: Operands) -> Any:
-    """What the array library makes of the same numbers in float64; None where it has no such call."""
+    """Return the array library's float64 result of the same numbers; None where it has no such call."""
     xp, out = session.device.xp, operands.out
     kind = np.complex128 if facts(out.dtype).is_complex else np.float64
     arrays = {name: _wide(xp, block) for name, block in operands.blocks.items() if block is not out}
@@ -134,7 +135,7 @@ def wide_reference(session: Session, operands: Operands) -> Any:
 
 
 def grossly_off(session: Session, out: Block, reference: Any) -> float:
-    """The share of elements that are nowhere near: NaN and infinities count where the reference has none."""
+    """Return the share of elements far from the reference; NaN and infinities count where the reference has none."""
     xp = session.device.xp
     reference, kind = reference.reshape(out.shape), facts(out.dtype)
     values = _wide(xp, out)
@@ -146,27 +147,27 @@ def grossly_off(session: Session, out: Block, reference: Any) -> float:
     return round(float(1 - xp.mean(near)), 6)
 
 
-def _wide(xp: Any, block: Block) -> Any:
-    """An array as float64 or complex128, contiguous."""
+def _wide(xp: ModuleType, block: Block) -> Any:
+    """Return an array as float64 or complex128, contiguous."""
     if block.dtype in EIGHT_BIT_FLOATS:
         return xp.asarray(float8_values(block.dtype))[block.view(xp)]
     return widened(block.view(xp), block.dtype)
 
 
 def widened(array: Any, dtype: str) -> Any:
-    """Elements of a type as float64 or complex128, contiguous; bfloat16 by its bits, so that no array library needs to
-    know the type."""
+    """Return elements of a type as float64 or complex128, contiguous; bfloat16 by its bits, so that no array library
+    needs to know the type."""
     if dtype == "bfloat16":
         array = (array.view(np.uint16).astype(np.uint32, order="C") << np.uint32(16)).view(np.float32)
     return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64, order="C")
 
 
 def host(session: Session, array: Any) -> np.ndarray:
-    """A copy in the host's memory, contiguous."""
+    """Return a contiguous copy in the host's memory."""
     return np.ascontiguousarray(session.device.host(array))
 
 
-# ---- what a kernel may not touch
+# ---- memory that a kernel may not touch
 
 
 def _intact(block: Block) -> bool:
@@ -174,15 +175,15 @@ def _intact(block: Block) -> bool:
 
 
 def _sum(block: Block) -> int:
-    """A checksum of an array's bytes: a changed element changes it, but for a freak."""
+    """Return a checksum of an array's bytes, which almost any changed element changes."""
     words = block.flat.view(np.uint8)
     usable = words.size // 4 * 4
     head = words[:usable].view(np.uint32) if block.start % 4 == 0 else words[:usable]
     return int(head.sum(dtype=np.uint64)) + int(words[usable:].sum(dtype=np.uint64))
 
 
-def _unwritten(xp: Any, out: Block) -> int:
-    """Elements that are still poison; integers have none that a result could not be."""
+def _unwritten(xp: ModuleType, out: Block) -> int:
+    """Return the number of elements that are still poison; integers have no such value."""
     if facts(out.dtype).is_integer:
         return 0
     bits = out.view(xp)

@@ -1,4 +1,4 @@
-"""Kernels as a database holds them: their own source, constants and cubin."""
+"""Kernels of a database: their own source, constants and cubin."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gensor_tuner.build.pool import Candidate
 
 @dataclass(frozen=True)
 class Stored:
-    """A kernel of the database, ready to be loaded, and a workload it is recorded for."""
+    """A kernel of the database, ready to be loaded, and a workload that it is recorded for."""
 
     digest: str
     candidate: Candidate
@@ -25,7 +25,7 @@ class Stored:
 
     @property
     def name(self) -> str:
-        """Item name: the kernel's short name and the workload."""
+        """The item's name: the kernel's short name and the workload."""
         sizes = "x".join(str(size) for _, size in self.workload.sizes)
         return f"{self.short} {sizes} {'_'.join(self.workload.epilogue) or 'none'}"
 
@@ -36,7 +36,7 @@ class Stored:
 
 
 def load(store: Store, kernel: Kernel, workload: Workload) -> Stored | None:
-    """A kernel as it is stored: its own source, constants and cubin. None where this version cannot launch it."""
+    """Return a kernel with its own source, constants and cubin; None where this version cannot launch it."""
     family, binary = FAMILIES.get(kernel.family), store.binary(kernel)
     source = store.source(binary) if binary is not None else None
     if family is None or family.abi != kernel.abi or binary is None or source is None:

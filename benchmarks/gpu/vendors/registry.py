@@ -1,5 +1,5 @@
-"""Whom kernels are timed beside: CuPy's call, PyTorch's (cuBLAS, cuDNN), and PyTorch's compiled (Triton); of products
-cuBLASLt's best proposal, and CuPy's call of padded operands."""
+"""The vendors that kernels are timed beside: CuPy, PyTorch (cuBLAS, cuDNN) and PyTorch compiled (Triton); for products
+also cuBLASLt's best proposal, and CuPy on padded operands."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from functools import partial
 from typing import Any
 
 from benchmarks.gpu.harness.session import Session
-from benchmarks.gpu.real_size import grossly_off, widened
+from benchmarks.gpu.kernels.real_size import grossly_off, widened
 from gensor_kernels.errors import ToolMissingError
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.measure.operands import Noise, Operands
-from gensor_tuner.measure.timer import HostClock, Vendor
+from gensor_tuner.measure.timer import CudaClock, HostClock, Vendor
 
 from .cublaslt import CublasLt, NoCallError
 from .padded import padded
-from .torch_calls import Torch
+from .pytorch import Torch
 
 CUPY, CUBLASLT, PADDED, TORCH, COMPILED = "cupy", "cublaslt", "padded", "torch", "compiled"
-#: Those that are timed beside every kernel: nothing of theirs is compiled.
+#: Vendors timed beside every kernel, because nothing has to be compiled.
 EAGER = (CUPY, CUBLASLT, PADDED, TORCH)
 NO_CALL = "it has no such call"
-#: Those that are about products only: of other Workloads nothing is missing.
+#: Vendors of products only: they are not missing elsewhere.
 OF_PRODUCTS = (CUBLASLT, PADDED)
 
 
 class Vendors:
-    """What can be asked on this machine; `missing`: why something cannot. `clock` times calls (measure/timer.py)."""
+    """The vendors of this machine; `missing` says why a vendor is absent. `clock` times calls (measure/timer.py)."""
 
-    def __init__(self, session: Session, clock: Any = None):
+    def __init__(self, session: Session, clock: HostClock | CudaClock | None = None):
         self.session, self.missing = session, dict[str, str]()
         self.torch: Torch | None = None
         self.cublaslt: CublasLt | None = None
@@ -43,7 +43,7 @@ class Vendors:
         except (ImportError, OSError, RuntimeError) as error:  # OSError: a library of PyTorch's own is absent
             self.missing[TORCH] = f"{type(error).__name__}: {error}"[:300]
 
-    def _find_cublaslt(self, clock: Any) -> None:
+    def _find_cublaslt(self, clock: HostClock | CudaClock) -> None:
         if self.session.emulate:
             self.missing[CUBLASLT] = "it takes a GPU"
             return
@@ -54,7 +54,7 @@ class Vendors:
             self.missing[CUBLASLT] = str(error)[:300]
 
     def calls(self, compiled: bool = False) -> dict[str, Vendor]:
-        """Those that were asked for, by name."""
+        """Return the calls of the requested vendors by name."""
         found: dict[str, Vendor] = {CUPY: Operands.vendor, PADDED: padded}
         if self.cublaslt is not None:
             found[CUBLASLT] = self.cublaslt.call
@@ -67,8 +67,8 @@ class Vendors:
     def agreeing(
         self, workload: Workload, noise: Noise, ours: Callable[[Operands], Callable[[], None]], names: Sequence[str]
     ) -> tuple[dict[str, Vendor], dict[str, str]]:
-        """The calls that compute what our kernel computes, and why others are left out: a ratio of the times of two
-        different things says nothing."""
+        """Return the calls that compute the same result as our kernel, and why others are left out: the ratio of times
+        of two different computations is meaningless."""
         calls = {name: call for name, call in self.calls(COMPILED in names).items() if name in names}
         good, refused = dict[str, Vendor](), {name: why for name, why in self.missing.items() if name in names}
         operands = Operands(self.session.device, workload, noise)
@@ -76,7 +76,7 @@ class Vendors:
         for name, vendor in calls.items():
             try:
                 refusal = self._refusal(operands, launch, name, vendor)
-            except Exception as error:  # libraries raise whatever they met; ours is timed all the same
+            except Exception as error:  # libraries raise errors of any type; ours is timed anyway
                 self.session.is_fault(error)
                 refusal = f"{type(error).__name__}: {error}"[:300]
             if refusal is None:
@@ -86,7 +86,7 @@ class Vendors:
         return good, refused
 
     def _or_none(self, vendor: Vendor, operands: Operands) -> Callable[[], Any] | None:
-        """A call that was good for other operands; None where these are too much for it: ours is timed anyway."""
+        """Return a call that was good for other operands; None where it fails for these: ours is timed anyway."""
         try:
             return vendor(operands)
         except Exception as error:
@@ -99,11 +99,11 @@ class Vendors:
             return NO_CALL
         result: Any = call()
         if facts(operands.out.dtype).is_integer and not facts(operands.workload.accumulator).is_integer:
-            return None  # positions: of equal elements anyone may be named
+            return None  # positions: any of several equal elements is right
         if name in (TORCH, COMPILED):
             assert self.torch is not None
             result = self.session.device.xp.asarray(self.torch.wide(result))
-        # A plain product is written to the array that ours writes, too.
+        # A plain product is written to the same array as ours.
         result = widened(result, result.dtype.name).copy()
         launch()
         self.session.synchronize()

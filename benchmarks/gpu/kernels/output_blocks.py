@@ -1,8 +1,8 @@
-"""A Workload taken apart: smaller ones of its operator that are each a block of its output.
+"""Blocks of a Workload's output, each of them a smaller Workload of the same operator.
 
-Axes that an operand is read along as they are can be cut; which these are follows from the declaration. Windows and
-attention know more: rows of an image, queries. So a part's float64 reference is `expect` of a Workload, whatever the
-operator.
+An axis can be cut if all operands are read along it without an offset, which follows from the declaration. Convolutions
+and attention can also be cut along rows of an image and along queries. The float64 reference of a block is `expect` of
+its Workload, for every operator.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gensor_kernels.operators.expression.expression import Expression
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows.conv_product import Convolution
 
-#: Operations of one part: of products, whose reference is three matrix products, and of all else.
+#: Operations of one part: for products, whose reference is three matrix products, and for other operators.
 PRODUCT_WORK, OTHER_WORK = 4e9, 2e8
 Ranges = Mapping[str, tuple[int, int]]
 ALL = slice(None)
@@ -29,7 +29,7 @@ ALL = slice(None)
 
 @dataclass(frozen=True)
 class Part:
-    """A Workload that is a block of another, and where its operands lie in the other's, by declared axis."""
+    """A Workload that is a block of another, and the place of its operands in the other's, by declared axis."""
 
     workload: Workload
     slices: Mapping[str, tuple[slice, ...]]
@@ -37,14 +37,14 @@ class Part:
 
 @dataclass(frozen=True)
 class Cuts:
-    """The axes a Workload can be cut along, with their extents, and the part that a range of each gives."""
+    """The axes along which a Workload can be cut, with their extents, and the part for a range of each."""
 
     extents: Mapping[str, int]
     part: Callable[[Ranges], Part]
 
 
 def parts(workload: Workload, seed: int = 0) -> Iterator[Part]:
-    """Disjoint parts that cover the output: the last corner first, the others in random order."""
+    """Yield disjoint parts that cover the output: the last corner first, the others in random order."""
     cuts = cuts_of(workload)
     blocks = _blocks(workload, cuts)
     counts = [-(-cuts.extents[axis] // block) for axis, block in blocks.items()]
@@ -59,7 +59,7 @@ def parts(workload: Workload, seed: int = 0) -> Iterator[Part]:
 
 
 def _blocks(workload: Workload, cuts: Cuts) -> dict[str, int]:
-    """The largest extents of a part that is little enough work."""
+    """Return the largest extents of a part whose work is below the limit."""
     limit = PRODUCT_WORK if operator(workload.operator).product(workload) is not None else OTHER_WORK
     blocks = dict(cuts.extents)
     while max(blocks.values(), default=1) > 1:
@@ -72,7 +72,7 @@ def _blocks(workload: Workload, cuts: Cuts) -> dict[str, int]:
 
 
 def cuts_of(workload: Workload) -> Cuts:
-    """How a Workload can be cut."""
+    """Return how a Workload can be cut."""
     declared = operator(workload.operator)
     if isinstance(declared, Attention):
         return _attention(workload)
@@ -88,7 +88,7 @@ def _plain(workload: Workload, declared: Operator) -> Cuts:
     size, stages = workload.size, declared.stages(workload.size)
     free = [name for name in size if name not in declared.parameters and all(_is_free(name, s) for s in stages)]
     extents = {item.name: item.extents for stage in stages for item in (*stage.tensors, stage.output)}
-    vector = extents[declared.names[0]][-1:]  # of a prologue: along the last axis of what it is applied to
+    vector = extents[declared.names[0]][-1:]  # of a prologue: along the last axis of its operand
 
     def part(ranges: Ranges) -> Part:
         slices = {
@@ -104,13 +104,13 @@ def _slice(ranges: Ranges, extent: object) -> slice:
 
 
 def _is_free(name: str, stage: Expression) -> bool:
-    """Whether a stage computes a range of an axis from the same range of its operands."""
+    """Return whether a stage computes a range of an axis from the same range of its operands."""
     if name in (axis.name for axis in stage.over) or name not in (axis.name for axis in stage.axes):
         return False
     values = (*stage.body, *(() if stage.map is None else (stage.map,)))
     nodes = (node for value in values for node in value.nodes())
     if any(isinstance(node, IndexValue) and name in (axis.name for axis in node.index.axes) for node in nodes):
-        return False  # where an element lies counts
+        return False  # the result depends on the element's position
     for read in stage.reads:
         for index, extent in zip(read.indices, read.tensor.extents, strict=True):
             if name not in (axis.name for axis in index.axes):
@@ -146,7 +146,7 @@ def _convolution(workload: Workload, declared: Convolution) -> Cuts:
 
 
 def _window(z: Mapping[str, int], rows: slice) -> tuple[slice, dict[str, int]]:
-    """The rows of the image that rows of the output read, and the sizes of a convolution over these."""
+    """Return the rows of the image that some rows of the output read, and the sizes of a convolution over them."""
     first = rows.start * z["stride_h"] - z["pad_top"]
     end = (rows.stop - 1) * z["stride_h"] - z["pad_top"] + z["dilation_h"] * (z["r"] - 1) + 1
     low, high = max(first, 0), min(end, z["h"])
@@ -182,9 +182,9 @@ def _attention(workload: Workload) -> Cuts:
 
 
 def _seen(z: Mapping[str, int], first: int, end: int) -> tuple[int, int, int]:
-    """(end, keys, causal) of queries by themselves: the last one sees the last of the keys that any of them sees.
+    """Return (end, keys, causal) of some queries alone: the last query sees the last of the keys that any of them sees.
 
-    Where some see all keys and others do not, the former are left out.
+    If some queries see all keys and others do not, the former are left out.
     """
     keys = z["keys"]
     if z["causal"] == 1:
@@ -196,5 +196,5 @@ def _seen(z: Mapping[str, int], first: int, end: int) -> tuple[int, int, int]:
 
 
 def cut(array: np.ndarray, slices: Sequence[slice]) -> np.ndarray:
-    """A part of an array; axes of one element are broadcast and stay whole."""
+    """Return a part of an array; axes of one element are broadcast and stay whole."""
     return array[tuple(ALL if extent == 1 else each for extent, each in zip(array.shape, slices, strict=False))]

@@ -1,4 +1,4 @@
-"""The emulator with an array library: what a rehearsal has in the place of a GPU with CuPy."""
+"""The device of a rehearsal: the emulator with NumPy in place of a GPU with CuPy."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from gensor_kernels.devices.emulator.device import EmulatorDevice
 
 
 class RehearsedDevice(EmulatorDevice):
-    """Kernels run on the emulator, the library's own calls are NumPy's."""
+    """Runs kernels on the emulator, and the library's own calls by NumPy."""
 
     def product(self, a: Any, b: Any, precision: str | None = None, out: Any = None) -> Any:
-        """numpy.matmul; 16-bit types by way of float32."""
+        """Return numpy.matmul; 16-bit types by way of float32."""
         if a.dtype.itemsize == 2:
             found = np.matmul(a.astype(np.float32), b.astype(np.float32)).astype(a.dtype)
         else:
@@ -25,5 +25,5 @@ class RehearsedDevice(EmulatorDevice):
         return out
 
     def erfc(self, x: Any) -> Any:
-        """Complementary error function, element-wise."""
+        """Return the complementary error function, element-wise."""
         return np.vectorize(math.erfc, otypes=[x.dtype])(x)

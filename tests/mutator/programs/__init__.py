@@ -1,0 +1,45 @@
+"""The Programs that the mutator runs its mutants in: small ones, which together make every site of the kernels run."""
+
+from __future__ import annotations
+
+from tests.mutator.engine.configuration import Configuration
+from tests.programs.packed import packed_configurations
+from tests.programs.patch import patch_configurations
+from tests.programs.phased import phased_configurations
+from tests.programs.strip import strip_configurations
+from tests.programs.winograd import MUTATED
+
+from .attention import attention_configurations
+from .contraction import convolution_configurations, mma_configurations, simt_configurations, sliced_configurations
+from .gemv import gemv_configurations
+from .rows import rows_configurations
+from .wgmma import aligned_configurations, floats_configurations, packed_wgmma_configurations, wgmma_configurations
+from .window import window_configurations
+
+__all__ = ["Configuration", "configurations"]
+
+
+def configurations() -> list[Configuration]:
+    """Return Programs in every form that changes the meaning of a shift by one: accesses of several elements and of
+    one, tiles that the threads divide evenly and not, splits, both store routes."""
+    return [
+        *simt_configurations(),
+        *mma_configurations("cp.async"),
+        *mma_configurations("registers"),
+        *convolution_configurations(),
+        *packed_configurations(),
+        *phased_configurations(),
+        *patch_configurations(),
+        *strip_configurations(),
+        *rows_configurations(),
+        *gemv_configurations(),
+        *wgmma_configurations(),
+        *aligned_configurations(),
+        *packed_wgmma_configurations(),
+        *floats_configurations(),
+        *sliced_configurations(),
+        *attention_configurations("cp.async"),
+        *attention_configurations("registers"),
+        *window_configurations(),
+        *(Configuration(name, "winograd", "sm_87", each, values) for name, (each, values) in MUTATED.items()),
+    ]

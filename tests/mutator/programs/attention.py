@@ -1,0 +1,40 @@
+"""Programs of the attention family."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gensor_kernels.operators.attention.attention import workload as attention
+from gensor_kernels.operators.types.workload import Workload
+from tests.mutator.engine.configuration import Configuration
+
+
+def attention_configurations(copies: str) -> list[Configuration]:
+    """Every mask, aligned heads and single elements, splits; copies by cp.async or through registers (sm_75)."""
+    old = copies == "registers"
+
+    def make(name: str, workload: Workload, **values: int) -> Configuration:
+        vectors = {f"vector_{mine}": workload.align[operand] for mine, operand in zip("kvc", "bdc", strict=True)}
+        base = {
+            "block_q": 32, "block_k": 16, "head_tile": 32, "split_k": 1, "stages": 1 if old else 2, "swizzle": 1,
+            "copy": int(not old), "warp_q": 16, "instruction": int(old), "q_registers": 1, "epilogue_staged": 1,
+            "epilogue_fixed": 0, "min_blocks": 1,
+        }  # fmt: skip
+        return Configuration(
+            name, f"attention {copies}", "sm_75" if old else "sm_87", workload, base | vectors | values
+        )
+
+    wide, keep = attention(99, head=32), attention(99, 100, head=32, mask="bool")
+    # One element per access, but of K and V with cp.async, which takes 4 bytes at least.
+    least = 2 if old else 4
+    narrow = replace(attention(99, head=31 if old else 30), alignment={"a": 2, "b": least, "c": 2, "d": least})
+    bias = attention(99, 97, head=32, mask="float16", epilogue="scale_add")
+    return [
+        make("wide", wide),
+        make("wide, uneven", wide, head_tile=48, block_q=48, block_k=32, q_registers=0),
+        make("narrow", narrow, epilogue_staged=0),
+        make("split", wide, split_k=3),
+        make("narrow, split", narrow, split_k=3, epilogue_staged=0, stages=1),
+        make("boolean mask", keep, warp_q=32),
+        make("added mask", bias, epilogue_fixed=1, stages=1),
+    ]

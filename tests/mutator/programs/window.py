@@ -1,0 +1,49 @@
+"""Programs of the window family: depthwise convolutions and poolings."""
+
+from __future__ import annotations
+
+from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.operators.windows.depthwise_prologue import workload as before_depthwise
+from tests.mutator.engine.configuration import Configuration
+from tests.programs.window import average, convolution, padded, pool
+
+
+def _window(name: str, workload: Workload, arch: str = "sm_87", **values: int) -> Configuration:
+    base = {"window": 0, "staged": 0, "filter_held": 0, "split": 1, "thread_h": 1, "thread_w": 1}
+    ends = {"vector_a": 16, "vector_c": 16, "epilogue_fixed": 0, "min_blocks": 0}
+    return Configuration(name, "window", arch, workload, base | ends | values)
+
+
+def window_configurations() -> list[Configuration]:
+    """Both layouts, windows compiled in and not, every way in which the threads of a plane share its staged tile."""
+    planes = {"layout": "nchw", **padded()}
+    single = {"vector_a": 4, "vector_c": 4}
+    pixels = {"block_c": 16, "block_h": 4, "block_w": 4}
+    staged = {**single, "window": 3311, "staged": 1}
+    depthwise = convolution(14, 64, 3, dtype="float16", **padded())
+    integers = pool("max_pool2d", 14, 33, 3, stride_h=2, stride_w=1, dtype="int8", epilogue="relu", **padded())
+    small = pool("avg_pool2d", 14, 9, 3, stride_h=1, stride_w=1, **planes)
+    maximum = pool("max_pool2d", 14, 9, 3, stride_h=1, stride_w=1, **planes)
+    behind = before_depthwise(("mul", "bias", "sigmoid"), depthwise)
+    planar = before_depthwise(("bias", "sigmoid"), convolution(14, 9, 3, **planes))
+    return [
+        _window("channels", depthwise, **pixels | {"block_h": 8, "block_w": 8}, thread_h=2, thread_w=2, window=3311),
+        _window("channels, any", depthwise, **pixels),
+        _window("channels, one by one", integers, block_c=4, block_h=2, block_w=4, vector_a=1, vector_c=1, window=3321),
+        _window("channels, shared", average(7, 64), block_c=64, block_h=1, block_w=1, split=4),
+        _window("planes", convolution(15, 9, 3, stride_h=2, **planes), block_c=2, block_h=4, block_w=8, thread_h=2,
+                **single, window=3321, filter_held=1),
+        _window("planes, any", maximum, block_c=2, block_h=4, block_w=4, **single),
+        _window("planes, shared", average(7, 9, layout="nchw"), block_c=4, block_h=1, block_w=1, **single, split=8),
+        _window("staged, idle copiers", small, block_c=2, block_h=4, block_w=8, thread_w=2, **staged),
+        _window("staged, ragged copies", maximum, block_c=32, block_h=3, block_w=2, thread_w=2, **staged),
+        _window("sliding", convolution(14, 9, 5, **planes), block_c=2, block_h=4, block_w=16, thread_h=2, thread_w=2,
+                **single, staged=1),
+        _window("sliding, idle copiers", convolution(14, 9, 5, dtype="int8", **planes), block_c=2, block_h=6,
+                block_w=32, thread_w=4, vector_a=1, vector_c=4, staged=1),
+        _window("channels, prologue", behind, block_c=16, block_h=8, block_w=8, thread_h=2, thread_w=2, window=3311),
+        _window("planes, any, prologue", planar, block_c=2, block_h=4, block_w=4, **single),
+        _window("staged, prologue", planar, block_c=2, block_h=4, block_w=8, thread_w=2, **staged),
+        _window("compiled epilogue", integers, block_c=4, block_h=2, block_w=4, vector_a=1, vector_c=1,
+                epilogue_fixed=1),
+    ]  # fmt: skip
