@@ -18,7 +18,7 @@ from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.tune import Run
 from gensor_tuner.shapes.reader import read_shapes
-from tests.doubles.emulated_store import isolate
+from tests.doubles.stored import isolate
 from tests.programs.lattices import random_legal
 
 CONTRIBUTING = Path(__file__).resolve().parents[2] / "CONTRIBUTING.md"
