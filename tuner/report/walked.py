@@ -118,8 +118,8 @@ def _drawn(line: Line, steps: Sequence[Step]) -> Markup:
         f"How the kernel of {line.name} was constructed: {len(steps) - 1} actions, loops erased, take the predicted "
         f"time from {duration(first)} to {duration(last)}. Bars below: the benefit of each action, "
         "g = ln(time before) - ln(time after); the walk takes an action with a probability that grows as exp(g / tau), "
-        "so some actions have a negative benefit. The last actions may lead to a variant that is preferred to a slightly "
-        "faster prediction, because it has full-width accesses or no spills."
+        "so some actions have a negative benefit. The last actions may lead to a variant that is preferred to a "
+        "slightly faster prediction, because it has full-width accesses or no spills."
     )
     return join([figure(drawn, caption), _words(steps)])
 
