@@ -135,8 +135,8 @@ def hostile(shipped):
     yield grammar.to_json(timing).replace("12.5", "NaN").encode(), "NaN is not a number"
     yield grammar.to_json(timing).replace("12.5", "1e999").encode(), "out of range"
     yield grammar.to_json(timing).replace('"created":7', '"created":7,"created":7').encode(), "occurs twice"
-    yield b"[" * 100_000, "no JSON object"
-    yield b'"text"', "no JSON object"
+    yield b"[" * 100_000, "not a JSON object"
+    yield b'"text"', "not a JSON object"
     yield b"\xff\xfe", "UTF-8"
     yield b"{'a': 1}", "is not JSON"
 
