@@ -1,1 +1,1 @@
-"""How it is computed: Programs, their space, and the kernel families."""
+"""Schedules of computations: Programs, their space, and the kernel families."""

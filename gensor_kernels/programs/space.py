@@ -94,7 +94,7 @@ class FamilySpace(Lattice):
     # ---- legality and the potential
 
     def legal(self, points: np.ndarray) -> np.ndarray:
-        """Which points (n, d) can be built and launched: on the lattice, canonical, and legal when completed."""
+        """Return which points (n, d) can be built and launched: on the lattice, canonical, and legal when completed."""
         points = np.asarray(points)
         inside = ((points >= 0) & (points < self.extents)).all(axis=1)
         if not inside.all():

@@ -125,7 +125,7 @@ REDUCE = 110.0
 
 
 def kind(workload: Workload) -> str:
-    """Which row of INSTRUCTIONS a Workload uses."""
+    """Return the row of INSTRUCTIONS that a Workload uses."""
     return {"float16": "f16", "bfloat16": "bf16"}.get(workload.dtype["a"], "")
 
 
@@ -271,7 +271,7 @@ def _copies(operand: str):
 
 
 def _store(e: Sizes):
-    """How a warp's outputs leave."""
+    """Tabulate the stores of a warp's outputs."""
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         staged, split = v["epilogue_staged"] == 1, v["split_k"] > 1

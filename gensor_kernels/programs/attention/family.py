@@ -269,7 +269,7 @@ def _vector(workload: Workload, name: str, operand: str, level: int) -> Coordina
 
 
 def _mask_constants(workload: Workload) -> dict[str, int | str]:
-    """How the mask is read: two adjacent elements at a time where their address allows it."""
+    """Return the macros of reading the mask: two adjacent elements at a time where their address allows it."""
     if workload.operator == NAMES[""]:
         return {"MASK": 0, "MASK_TYPE": "float", "MASK_UNIT": 1, "MASK_VECTOR": 4}
     size, unit = facts(workload.dtype["e"]).itemsize, workload.layouts["e"] != "s"

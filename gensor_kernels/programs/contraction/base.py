@@ -61,7 +61,7 @@ def vector_coordinate(workload: Workload, operand: str, level: int) -> Coordinat
 
 
 def epilogue_coordinates(workload: Workload) -> tuple[Coordinate, ...]:
-    """How C leaves: route, compile-time list, width, and the launch bounds."""
+    """Return the coordinates of the epilogue: route of C, compile-time list, store width, launch bounds."""
     norm = bool(extents(workload).norm)
     ways = (0, 1, WHOLE_ROWS) if norm else (0, 1)
     return (
@@ -108,7 +108,7 @@ class ContractionFamily(Family):
         return contraction_cases(workload, self.tile(program), epilogue)
 
     def with_own_cases(self, found: list[Case], program: Program) -> list[Case]:
-        """Add the problems that this main loop needs beside those of every contraction."""
+        """Add the problems that this main loop needs beside every contraction's."""
         return found
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:

@@ -20,7 +20,7 @@ MASKED, MOST_TAPS, WALKED_PLAINLY = "masked", 31, (1, 2)
 
 
 def masked_coordinate(workload: Workload) -> tuple[Coordinate, ...]:
-    """How a window's padding is found, where there is a choice: a filter's rows and columns are bits of a word."""
+    """Return how a window's padding is found, if there is a choice: a filter's rows and columns are bits of a word."""
     e, z = extents(workload), workload.size
     if not e.window:
         return ()

@@ -125,11 +125,12 @@ class Family:
         return ()
 
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """Which complete Programs compile and can be launched; bool array."""
+        """Return which complete Programs compile and can be launched; bool array."""
         raise NotImplementedError
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
-        """Return the default completion: values for the coordinates of levels 1 and 2, given those of lower levels.
+        """Return the default completion: values for the coordinates of levels 1 and 2, given the values of lower
+        levels.
 
         A coordinate of level 2 may depend on the (given) values of level 1.
         """

@@ -225,8 +225,8 @@ def operand_extents(geometry: Geometry) -> dict[str, tuple[int, int]]:
 
 
 def key(packed: bytes | bytearray, copied: bool, stored: bool = False) -> bytes:
-    """What maps depend on, of an operand that is ``copied`` or one that is ``stored`` among them: equal keys, equal
-    maps."""
+    """Return the numbers that maps depend on, of an operand that is ``copied`` or one that is ``stored`` among them:
+    equal keys, equal maps."""
     own = (
         bytes(packed[: _POINTER.size * (2 + stored)])
         + bytes(packed[_STRIDES_OFFSET:KEY_END])
@@ -246,8 +246,8 @@ MOST_CORNER, MOST_PIXEL_STEP, MOST_MOVED = 128, 8, 255
 
 @dataclass(frozen=True)
 class Pixels:
-    """How copies walk an image (im2col): along columns and rows, the corners of the pixel box, counted from the first
-    and the last column and row, and the steps from pixel to pixel."""
+    """The walk of copies along an image (im2col): along columns and rows, the corners of the pixel box, counted from
+    the first and the last column and row, and the steps from pixel to pixel."""
 
     lower: tuple[int, int]
     upper: tuple[int, int]

@@ -71,7 +71,7 @@ class Gemv(Family):
         return None if forms(workload) else f"{few} at most {MOST_SMALL}"
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
-        """Which operand is streamed and how it lies, threads of an output, tiles, accesses, where x is read from."""
+        """Return the streamed operand and its layout, threads of an output, tiles, accesses, where x is read from."""
         e, possible = extents(workload), forms(workload)
         width = max((e.align["ab"[form < A_ROWS]] // e.bytes_a for form in possible), default=1)
         by_rows = any(form in (0, A_ROWS) for form in possible)

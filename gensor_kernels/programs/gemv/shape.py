@@ -67,7 +67,7 @@ class Shape(NamedTuple):
 
 
 def of_form(v: Points, streams_b: Any, streams_a: Any) -> np.ndarray:
-    """One of two values, by the operand that is streamed."""
+    """Return the value for the operand that is streamed."""
     return np.where(v["form"] >= A_ROWS, streams_a, streams_b)
 
 

@@ -146,7 +146,7 @@ def _grid(call: Call, axis: str, image: bool) -> Part:
 
 
 def _stores(call: Call):
-    """How outputs leave: a warp's lanes write columns of C side by side."""
+    """Tabulate the stores of outputs: a warp's lanes write columns of C side by side."""
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         size = call.e.bytes_c

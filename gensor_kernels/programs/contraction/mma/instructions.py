@@ -59,7 +59,7 @@ INSTRUCTIONS = {
 
 
 def kind(workload: Workload) -> str | None:
-    """Which row of INSTRUCTIONS a Workload uses; None where tensor cores do not serve its types."""
+    """Return the row of INSTRUCTIONS that a Workload uses; None where tensor cores do not serve its types."""
     e = extents(workload)
     dtype = e.multiplied
     if dtype == "float32" and workload.math == "tf32":

@@ -130,7 +130,7 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
 
 
 def _stores(workload: Workload) -> Part:
-    """How outputs leave: straight from registers, or through slabs that make whole rows of them."""
+    """Tabulate the stores of outputs: straight from registers, or through slabs that make whole rows of them."""
     e = extents(workload)
 
     def function(v: Values) -> dict[Column, np.ndarray]:

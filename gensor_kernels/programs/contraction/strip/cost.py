@@ -126,7 +126,7 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
 
 
 def _lines(workload: Workload) -> Part:
-    """Tabulate the lines of a tile, the filters that stay, and shared bytes, those of verification included."""
+    """Tabulate the lines of a tile, the filters that stay, and shared bytes, also of verification."""
     call, standing = call_of(workload), workload.with_epilogue(()).with_sizes(**dict.fromkeys(workload.size, 1))
 
     def function(v: Values) -> dict[Column, np.ndarray]:

@@ -23,7 +23,7 @@ MEETINGS = 500.0
 
 
 def coordinate(e: Extents) -> Coordinate:
-    """How blocks are paired: no pair shares tiles of two matrices, a gate's or different groups'."""
+    """Return how blocks are paired: no pair shares tiles of two matrices, a gate's or different groups'."""
     values = (ALONE, ALONG_N) if e.gate or e.rows else CLUSTERS
     return Coordinate("cluster", values, 0, "raster", "1: pairs of blocks along m; 2: along n")
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Kind(NamedTuple):
-    """How elements are multiplied: their bytes, the rate (Arch), the SASS opcode, types of C.
+    """Multiplication of a type of elements: their bytes, the rate (Arch), the SASS opcode, types of C.
 
     ``promoted``: short sums are added to float32 ones, one of a step, or, of elements in ``parts``, one more for every
     PRODUCT_BYTES of k.  ``products`` of parts stand for one.  ``summed``: the type of short sums that have few bits.
@@ -181,7 +181,7 @@ def _products(kind: Kind, e: Extents, arch: Arch) -> Part:
 
 
 def _ends(v: Values) -> dict[Column, np.ndarray]:
-    """How tiles begin and end. Those behind the first begin while the one before is multiplied, where blocks walk, and
+    """Tabulate begin and end of tiles. Later tiles begin while the tile before is multiplied, where blocks walk, and
     end while the next one is, where warpgroups take turns."""
     turns, walks, at_once = v["persistent"] == IN_TURNS, v["persistent"] > 0, sharing(v)
     return {

@@ -94,7 +94,7 @@ class ContractionWgmma(ContractionFamily):
             store.route(route, e),
             *ends,
             bounds._replace(values=(1, 2, 3)),  # registers change hands only under a bound
-            # Steps of an image are those of taps, which streams do not count.
+            # Steps of an image are steps of taps, which streams do not count.
             *(() if self.only_products or e.window else stream_k.coordinate(e)),
         )
 

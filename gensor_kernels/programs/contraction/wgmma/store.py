@@ -1,4 +1,4 @@
-"""How results of contraction_wgmma leave: from registers, through slabs, as boxes by copies (wgmma_store.cuh)."""
+"""Stores of contraction_wgmma: from registers, through slabs, as boxes by copies (wgmma_store.cuh)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def constants(v: Mapping[str, int]) -> dict[str, int | str]:
 
 
 def maps(v: Mapping[str, int], e: Extents) -> tuple[TensorMap, ...]:
-    """How boxes of C are copied."""
+    """Return the tensor map of boxes of C."""
     return (TensorMap("c", False, e.bytes_c, BOX_ROWS),) if copies(v) else ()
 
 
@@ -94,7 +94,7 @@ def store_parts(e: Extents) -> tuple[Part, ...]:
         lines = np.where(copied, size / ROW_BYTES, lines)
         counted = np.where(copied, (FILLED + SENT * size) / BATCH, each * STORED)
         counted = np.where(staged, each * STORE + WRITTEN / BATCH, counted)
-        # A slab is written and read once, in words; a box is written by stores of pairs, those of bytes half as wide as
+        # A slab is written and read once, in words; a box is written by stores of pairs, pairs of bytes half as wide as
         # the banks, and read by a copy.
         staging = np.where(staged, 16 * 4 * 2 / 128, np.where(copied, 16 * np.maximum(size, 2) / 128, 0.0))
         return {

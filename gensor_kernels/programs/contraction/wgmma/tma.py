@@ -25,7 +25,7 @@ ROW_AXIS = {"a": "m", "b": "k"}
 
 
 def reads(workload: Workload, geometry: Geometry, copied: Collection[str] = ()) -> bool:
-    """Whether tensor copies can read the operands of a plain product, but for those that are ``copied`` first."""
+    """Whether tensor copies can read the operands of a plain product, except the ``copied`` ones."""
     e, sizes = extents(workload), operand_extents(geometry)
     return all(
         operand in copied or readable(where, sizes[operand], e.unit[operand] == ROW_AXIS[operand], e.bytes_a)
@@ -48,7 +48,7 @@ def launches(program: Program, workload: Workload, entry: str, tile: Mapping[str
 
 
 def _map(operand: str, p: dict[str, int], workload: Workload) -> TensorMap:
-    """How tiles of an operand are copied: rows of M or N where it is K-contiguous, else of k."""
+    """Return the tensor map of an operand's tiles: rows of M or N where it is K-contiguous, else of k."""
     e, kind, axis = extents(workload), cost.kind(workload), {"a": "m", "b": "n"}[operand]
     assert kind is not None
     rows = p[f"block_{axis}"] if e.unit[operand] == "k" else p["block_k"]
