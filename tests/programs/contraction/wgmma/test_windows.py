@@ -4,7 +4,6 @@
 instead of 24.
 """
 
-import os
 import subprocess
 
 import numpy as np
@@ -23,6 +22,7 @@ from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.problem import Problem
 from gensor_tuner.verify.verify import verify
+from tests.campaigns.size import FULL, SEED
 from tests.doubles.stored import store_kernels
 from tests.programs.lattices import WGMMA
 
@@ -34,7 +34,7 @@ PLAIN = {
 ENDS = {"raster": 1, "epilogue_staged": 1, "epilogue_fixed": 1, "vector_c": 16, "min_blocks": 1}
 
 
-WINDOWS = 2000 if os.environ.get("GENSOR_CAMPAIGN") == "full" else 24
+WINDOWS = 2000 if FULL else 24
 
 
 def made(workload, **values):
@@ -125,7 +125,7 @@ def drawn(rng):
 
 @pytest.mark.parametrize("weights", ["krsc", "rsck"])
 def test_random_windows_match_float64(weights):
-    rng = np.random.default_rng(int(os.environ.get("GENSOR_CAMPAIGN_SEED", "6")))
+    rng = np.random.default_rng(SEED)
     workload = conv.workload(**SIZES, dtype="float16", weights=weights, epilogue="bias")
     kernel = made(workload, persistent=int(weights == "krsc"), split_k=1 + (weights == "rsck"))
     library = build(kernel.source())
