@@ -1,49 +1,17 @@
-"""What family modules say of one Program: it compiles, its launches, workspace and constants."""
+"""What contraction_mma and contraction_simt say of one Program, and their potential where they compete."""
 
 import numpy as np
 import pytest
 
-from gensor_kernels.build.nvrtc import compile_cubin
-from gensor_kernels.build.source import bind, flatten
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products.matmul import workload
 from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.space import FamilySpace, Space
 
-from .contraction_harness import Case, Kernel, Problem, mma_launch, simt_launch, wgmma_launch
-from .lattices import MMA, SIMT, WGMMA, every_space, random_legal, space
+from .contraction_harness import Case, Kernel, Problem, mma_launch, simt_launch
+from .lattices import MMA, SIMT
 
-RESOURCES = {MMA: mma_launch, SIMT: simt_launch, WGMMA: wgmma_launch}
-
-
-@every_space
-def test_random_legal_programs_compile(index):
-    lattice = space(index)
-    for point in random_legal(lattice, 1, seed=index):
-        program = lattice.program(point)
-        source = bind(flatten(lattice.family.source), lattice.family.constants(program, lattice.workload))
-        binary = compile_cubin(source, lattice.arch.target)
-        assert binary.error is None, f"{program.to_json()}\n{binary.error}"
-        assert lattice.family.name in binary.entries
-
-
-@every_space
-def test_launches_agree_with_the_terms(index):
-    lattice = space(index)
-    for point in random_legal(lattice, 20, seed=2):
-        program = lattice.program(point)
-        main, *rest = lattice.family.launches(program, lattice.workload)
-        terms = lattice.explain(point)
-        assert main.entry == lattice.family.name
-        assert main.grid == terms["blocks"]
-        assert main.block == 32 * terms["warps"]
-        assert main.shared_bytes == terms["shared_bytes"] <= lattice.arch.smem_per_block
-        constants = lattice.family.constants(program, lattice.workload)
-        assert (main.block, main.shared_bytes) == RESOURCES[lattice.family](constants)
-        workspace, zeroed = lattice.family.workspace(program, lattice.workload)
-        assert not zeroed
-        assert (program["split_k"] > 1) == bool(rest) == (terms["after"] > 0)
-        assert (bool(rest) or dict(program.values).get("stream", 0) > 0) == (workspace > 0)
+RESOURCES = {MMA: mma_launch, SIMT: simt_launch}
 
 
 def test_split_partial_sums_lie_in_rows_of_four():

@@ -7,20 +7,17 @@ import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_kernels.build.nvrtc import compile_cubin
-from gensor_kernels.build.source import bind, flatten
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.programs.contraction.rewrite import align as rewrite_align
-from gensor_kernels.programs.contraction.rewrite import copy_launch
 from gensor_kernels.programs.core import params
 from gensor_kernels.programs.core.tensor_maps import TensorMap, described, key
 from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.verify import verify
 from tests.doubles.stored import store_kernels
-from tests.programs.lattices import ALIGNED, MMA, WGMMA, random_legal
+from tests.programs.lattices import ALIGNED, MMA, WGMMA
 
 ARCH = lookup("sm_90")
 PLAIN = {
@@ -100,29 +97,6 @@ def test_large_products_repay_the_copies_and_small_ones_do_not():
     assert best(ALIGNED, 4096, 4096, 4091) < 0.8 * best(MMA, 4096, 4096, 4091)
     assert best(ALIGNED, 4096, 4096, 4096, dtype_b="int8") < 0.8 * best(MMA, 4096, 4096, 4096, dtype_b="int8")
     assert best(ALIGNED, 256, 256, 251) > best(MMA, 256, 256, 251)
-
-
-@pytest.mark.parametrize("sizes", [(1000, 1001, 517), (512, 512, 516)])
-def test_what_is_legal_compiles_and_its_launches_agree_with_the_terms(sizes):
-    workload = matmul.workload(*sizes, dtype="bfloat16", epilogue=("bias", "gelu"))
-    lattice = FamilySpace(ALIGNED, workload, ARCH)
-    for turn, point in enumerate(random_legal(lattice, 12, seed=sizes[0])):
-        program, terms = lattice.program(point), lattice.explain(point)
-        first, main, *rest = ALIGNED.launches(program, workload)
-        assert (first.entry, main.entry) == ("contraction_align", ALIGNED.name)
-        assert (main.grid, main.block, main.shared_bytes) == (
-            terms["blocks"],
-            32 * terms["warps"],
-            terms["shared_bytes"],
-        )
-        places, end = copy_launch.offsets(rewrite_align.copies(workload), program, workload)
-        assert (program["split_k"] > 1) == bool(rest) == (min(places.values()) > 0)
-        assert ALIGNED.workspace(program, workload) == (end, False)
-        if turn == 0:
-            bound = bind(flatten(ALIGNED.source), ALIGNED.constants(program, workload))
-            binary = compile_cubin(bound, ARCH.target)
-            assert binary.error is None and {ALIGNED.name, "contraction_align"} <= binary.entries.keys()
-            assert not binary.entries["contraction_align"].spill_stores
 
 
 def test_maps_of_copies_lie_in_the_workspace():

@@ -6,14 +6,11 @@ import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_kernels.build import nvrtc
-from gensor_kernels.build.source import bind, flatten
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.products.gated import workload as gated
 from gensor_kernels.operators.windows.conv import workload as convolution
 from gensor_kernels.programs.contraction.problem import extents
-from gensor_kernels.programs.contraction.rewrite import copy_launch
 from gensor_kernels.programs.contraction.rewrite import split_float as rewrite_split_float
 from gensor_kernels.programs.contraction.rewrite.split_float import LEAST_SUM
 from gensor_kernels.programs.registry import FAMILIES
@@ -22,7 +19,7 @@ from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.verify import verify
 from tests.doubles.stored import store_kernels
 from tests.mutator.engine.configuration import Changed
-from tests.programs.lattices import MMA, random_legal
+from tests.programs.lattices import MMA
 
 FAMILY, ARCH = FAMILIES["contraction_floats_wgmma"], lookup("sm_90")
 PLAIN = {
@@ -91,30 +88,6 @@ def test_it_is_preferred_where_products_repay_the_parts():
 
     assert best(FAMILY, 4096, 4096, 4096) < 0.8 * best(MMA, 4096, 4096, 4096)
     assert best(FAMILY, 16, 4096, 1000) > best(MMA, 16, 4096, 1000)
-
-
-def launches_agree(program, terms, problem):
-    """The launches and the workspace of a Program, with what the potential has taken them for."""
-    first, main, *rest = FAMILY.launches(program, problem)
-    assert (first.entry, main.entry) == ("contraction_divide", FAMILY.name) and main.dependent
-    wanted = (terms["blocks"], 32 * terms["warps"], terms["shared_bytes"])
-    assert (main.grid, main.block, main.shared_bytes) == wanted
-    places, end = copy_launch.offsets(rewrite_split_float.copies(problem), program, problem)
-    assert (program["split_k"] > 1) == bool(rest) == (min(places.values()) > 0)
-    assert FAMILY.workspace(program, problem) == (end, False)
-
-
-@pytest.mark.parametrize("sizes", [(1000, 1001, 1017), (512, 512, 1024)])
-def test_what_is_legal_compiles_and_its_launches_agree_with_the_terms(sizes):
-    problem = workload(*sizes, epilogue=("bias", "gelu"))
-    lattice = FamilySpace(FAMILY, problem, ARCH)
-    for turn, point in enumerate(random_legal(lattice, 12, seed=sizes[0])):
-        program, terms = lattice.program(point), lattice.explain(point)
-        launches_agree(program, terms, problem)
-        if turn < 3:
-            binary = nvrtc.compile_cubin(bind(flatten(FAMILY.source), FAMILY.constants(program, problem)), ARCH.target)
-            assert binary.error is None and not binary.spill_bytes
-            assert {FAMILY.name, "contraction_divide"} <= binary.entries.keys()
 
 
 # What a faulty kernel does wrong, and how that shows.

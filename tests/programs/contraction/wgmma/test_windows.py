@@ -135,5 +135,5 @@ def test_random_windows_match_float64(weights):
         if WGMMA.serves(wanted, lookup("sm_90")) is None:
             problem = Problem(Case("random", wanted), seed=served)
             problem.run(kernel, library, copies=("late", "early")[served % 2], order=served)
-            problem.check()
+            assert problem.check() <= 1
             served += 1
