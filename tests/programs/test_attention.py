@@ -57,14 +57,6 @@ def test_steps_that_no_row_sees_are_no_work(causal):
     assert lattice.potential(lattice.point(program)[None]) < whole.potential(whole.point(program)[None])
 
 
-def test_a_compile_time_epilogue_binds_its_codes():
-    problem = workload(64, head=64, epilogue=("scale", "add"))
-    program = FAMILY.starters(problem, lookup("sm_80"))[0]
-    assert FAMILY.constants(program, problem)["EPILOGUE_CODES"] == 0
-    assert FAMILY.constants(program.replace(epilogue_fixed=1), problem)["EPILOGUE_CODES"] == 1 | 3 << 5
-    assert FAMILY.constants(program.replace(epilogue_fixed=1), workload(64))["EPILOGUE_CODES"] == 31
-
-
 @pytest.mark.parametrize(
     ("problem", "arch", "reason"),
     [

@@ -9,6 +9,7 @@ import pytest
 
 from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.types import epilogue
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.core.tables import Listed
 from gensor_kernels.programs.registry import FAMILIES
@@ -101,6 +102,16 @@ def test_fixed_parts_are_the_same_for_every_size(name, index):
     assert bool(kept) == bool(fixed[0]) and kept == set(other._columns) - set(other)
     for column in kept:
         assert np.array_equal(one[column], other[column]), column
+
+
+@pytest.mark.parametrize(("name", "index"), STARTING)
+def test_a_compile_time_epilogue_binds_its_codes(name, index):
+    lattice = space(name, index)
+    program, codes = lattice.family.starters(lattice.workload, lattice.arch)[0], 0
+    for step in reversed(lattice.workload.epilogue):
+        codes = codes << 5 | epilogue.OPERATIONS[step].code
+    bound = [lattice.family.constants(program.replace(epilogue_fixed=fixed), lattice.workload) for fixed in (0, 1)]
+    assert [each["EPILOGUE_CODES"] for each in bound] == [0, codes or 31]
 
 
 @every

@@ -57,15 +57,12 @@ def test_the_family_says_why_it_does_not_serve():
         assert [each.family.name for each in Space(workload, lookup(arch)).families] == ["window"]
 
 
-def test_a_compile_time_epilogue_binds_its_codes():
+def test_a_compile_time_epilogue_is_right():
     workload = convolution(14, 64, 3, dtype="float16", epilogue="bias_relu6")
     program = WINDOW.starters(workload, lookup("sm_87"))[0].replace(epilogue_fixed=1)
-    assert WINDOW.constants(program, workload)["EPILOGUE_CODES"] == 2 | 6 << 5
     verdict = verify(candidate(WINDOW, program, workload), workload)
     assert verdict.outcome == "ok", verdict.detail
     assert verdict.branches["epilogue_step"] > 0
-    plain = workload.with_epilogue(())
-    assert WINDOW.constants(program, plain)["EPILOGUE_CODES"] == 31
 
 
 def test_a_wrong_window_is_refused():

@@ -67,14 +67,12 @@ def test_it_says_why_it_does_not_serve():
         assert others == {"contraction_simt", "winograd"}  # beside float32 in parts, where that is fast
 
 
-def test_a_compile_time_epilogue_binds_its_codes():
+def test_a_compile_time_epilogue_is_right():
     workload = SERVED[0][1]
     program = WINOGRAD.starters(workload, lookup("sm_87"))[1].replace(epilogue_fixed=1)
-    assert WINOGRAD.constants(program, workload)["EPILOGUE_CODES"] == 2 | 5 << 5
     verdict = verify(candidate(WINOGRAD, program, workload), workload)
     assert verdict.outcome == "ok", verdict.detail
     assert verdict.branches["epilogue_step"] > 0
-    assert WINOGRAD.constants(program, workload.with_epilogue(()))["EPILOGUE_CODES"] == 31
 
 
 @pytest.mark.parametrize("layout", ["nchw", "nhwc"])

@@ -28,5 +28,5 @@ CONTRACT = Contract(
     starters=lambda starters, index: starters[: 2 if index in (0, 5) else 1],
     compiled=2,
     small=small,
-    conflict_free=lambda program: True,
+    conflict_free=lambda program: program["swizzle"] == 1,
 )
