@@ -3,6 +3,9 @@
 import numpy as np
 import pytest
 
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.programs.core.family import Family
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
 
@@ -19,6 +22,12 @@ LATTICES = [
 def space(index: int) -> FamilySpace:
     """One of the lattices."""
     return workloads.space(*LATTICES[index])
+
+
+def fastest(family: Family, workload: Workload, arch: Arch) -> float:
+    """Predicted seconds of the best starter."""
+    lattice = FamilySpace(family, workload, arch)
+    return float(lattice.potential(np.array([lattice.point(each) for each in family.starters(workload, arch)])).min())
 
 
 def random_legal(lattice: FamilySpace, count: int, seed: int = 0) -> np.ndarray:

@@ -20,7 +20,7 @@ from gensor_tuner.build.pool import candidate
 from gensor_tuner.strategies.parallel import Request, search
 from gensor_tuner.verify.verify import verify
 from tests.doubles.stored import isolate
-from tests.mutator.engine.configuration import Changed
+from tests.programs.faulty import verdict_without
 from tests.programs.lattices import random_legal
 from tests.programs.workloads import contract, space
 from tests.programs.workloads.contraction_strip import FIRST, SPEECH, stem, strip_configurations
@@ -188,14 +188,7 @@ def test_what_is_read_is_asked_of_strides():
 def test_verification_notices_what_is_missing(kept, without):
     """Masks: the filters' places that belong to no segment hold ones."""
     [each] = [each for each in strip_configurations() if each.name == "strip last"]
-    own = each.candidate
-
-    def edit(text: str) -> str:
-        assert text.count(kept) == 1
-        return text.replace(kept, without)
-
-    changed = Changed(own.program, own.family, own.constants, edit)
-    assert verify(changed, each.workload, use_cache=False).outcome in ("wrong", "failed")
+    assert verdict_without(kept, without, each.candidate, each.workload).outcome in ("wrong", "failed")
 
 
 # ---- what it serves

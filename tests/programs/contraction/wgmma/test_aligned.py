@@ -2,6 +2,7 @@
 
 import struct
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,23 +14,12 @@ from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.programs.contraction.rewrite import align as rewrite_align
 from gensor_kernels.programs.core import params
 from gensor_kernels.programs.core.tensor_maps import TensorMap, described, key
-from gensor_kernels.programs.space import FamilySpace
-from gensor_tuner.build.pool import candidate
-from gensor_tuner.verify.verify import verify
 from tests.doubles.stored import store_kernels
-from tests.programs.lattices import ALIGNED, MMA, WGMMA
+from tests.programs.lattices import ALIGNED, MMA, WGMMA, fastest
 
-ARCH = lookup("sm_90")
-PLAIN = {
-    "block_m": 64, "block_n": 64, "block_k": 64, "cluster": 0, "persistent": 0, "stages": 2, "consumers": 1,
-    "split_k": 1,
-}  # fmt: skip
-ENDS = {"raster": 1, "epilogue_staged": 1, "epilogue_fixed": 0, "vector_c": 2, "min_blocks": 1}
+from .small import ARCH, is_right, small
 
-
-def made(workload, **values):
-    program = ALIGNED.starters(workload, ARCH)[0].replace(**PLAIN | ENDS | values)
-    return candidate(ALIGNED, program, workload)
+made = partial(small, ALIGNED, vector_c=2)
 
 
 @pytest.mark.parametrize(
@@ -57,8 +47,7 @@ def made(workload, **values):
     ],
 )
 def test_products_match_float64(workload, values):
-    verdict = verify(made(workload, **values), workload, use_cache=False)
-    assert verdict.outcome == "ok", verdict.detail
+    is_right(made(workload, **values), workload)
 
 
 def test_what_is_copied_and_how():
@@ -90,13 +79,10 @@ def test_families_share_the_workloads():
 
 
 def test_large_products_repay_the_copies_and_small_ones_do_not():
-    def best(family, *sizes, **keywords):
-        space = FamilySpace(family, matmul.workload(*sizes, **keywords), ARCH)
-        return min(space.potential(np.stack([space.point(each) for each in family.starters(space.workload, ARCH)])))
-
-    assert best(ALIGNED, 4096, 4096, 4091) < 0.8 * best(MMA, 4096, 4096, 4091)
-    assert best(ALIGNED, 4096, 4096, 4096, dtype_b="int8") < 0.8 * best(MMA, 4096, 4096, 4096, dtype_b="int8")
-    assert best(ALIGNED, 256, 256, 251) > best(MMA, 256, 256, 251)
+    for problem in (matmul.workload(4096, 4096, 4091), matmul.workload(4096, 4096, 4096, dtype_b="int8")):
+        assert fastest(ALIGNED, problem, ARCH) < 0.8 * fastest(MMA, problem, ARCH)
+    problem = matmul.workload(256, 256, 251)
+    assert fastest(ALIGNED, problem, ARCH) > fastest(MMA, problem, ARCH)
 
 
 def test_maps_of_copies_lie_in_the_workspace():

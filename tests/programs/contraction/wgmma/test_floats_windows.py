@@ -4,6 +4,8 @@
 instead of 8.
 """
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -18,27 +20,20 @@ from gensor_kernels.programs.contraction.rewrite.split_float import LEAST_SUM, d
 from gensor_kernels.programs.contraction.wgmma.implicit_gemm import least_terms, unreadable
 from gensor_kernels.programs.core.cases import Case
 from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.space import FamilySpace
-from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.problem import Problem
-from gensor_tuner.verify.verify import verify
 from tests.campaigns.size import FULL, SEED
 from tests.doubles.stored import store_kernels
-from tests.mutator.engine.configuration import Changed
-from tests.programs.lattices import MMA
+from tests.programs.faulty import verdict_without
+from tests.programs.lattices import MMA, fastest
 from tests.programs.workloads.contraction_floats_wgmma import FIRST, ONE_TAP, image
 
+from .small import ARCH, is_right, small
 from .test_windows import drawn
 
-FAMILY, ARCH = FAMILIES["contraction_floats_wgmma"], lookup("sm_90")
-PLAIN = {
-    "block_m": 64, "block_n": 64, "block_k": 64, "cluster": 0, "persistent": 0, "stages": 2, "consumers": 1,
-    "split_k": 1, "raster": 1, "epilogue_staged": 1, "epilogue_fixed": 0, "vector_c": 4, "min_blocks": 1,
-}  # fmt: skip
+FAMILY = FAMILIES["contraction_floats_wgmma"]
 
 
-def made(problem, **values):
-    return candidate(FAMILY, FAMILY.starters(problem, ARCH)[0].replace(**PLAIN | values), problem)
+made = partial(small, FAMILY, vector_c=4)
 
 
 @pytest.mark.parametrize(
@@ -59,8 +54,7 @@ def made(problem, **values):
     ],
 )
 def test_convolutions_match_float64(problem, values):
-    verdict = verify(made(problem, **values), problem, use_cache=False)
-    assert verdict.outcome == "ok", verdict.detail
+    is_right(made(problem, **values), problem)
 
 
 def test_what_is_served():
@@ -100,13 +94,9 @@ def test_pixels_that_outputs_read_are_divided_and_no_others():
 
 
 def test_it_is_preferred_where_products_repay_the_parts():
-    def best(family, **sizes):
-        problem = image(**sizes)
-        space = FamilySpace(family, problem, ARCH)
-        return min(space.potential(np.stack([space.point(each) for each in family.starters(problem, ARCH)])))
-
-    assert best(FAMILY, n=128, c=256, k_out=256) < 0.75 * best(MMA, n=128, c=256, k_out=256)
-    assert best(FAMILY, n=128, **ONE_TAP, k_out=16) > best(MMA, n=128, **ONE_TAP, k_out=16)
+    many, few = image(n=128, c=256, k_out=256), image(n=128, **ONE_TAP, k_out=16)
+    assert fastest(FAMILY, many, ARCH) < 0.75 * fastest(MMA, many, ARCH)
+    assert fastest(FAMILY, few, ARCH) > fastest(MMA, few, ARCH)
 
 
 # What a faulty kernel does wrong, and how that shows.
@@ -129,14 +119,8 @@ FAULTS = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_faults_are_found(name):
-    before, after = FAULTS[name]
-    each = made(problem := image(**FIRST if "first: " in name else {}))
-
-    def edit(text):
-        assert text.count(before) == 1, name
-        return text.replace(before, after)
-
-    verdict = verify(Changed(each.program, each.family, each.constants, edit), problem, use_cache=False)
+    problem = image(**FIRST if "first: " in name else {})
+    verdict = verdict_without(*FAULTS[name], made(problem), problem)
     assert verdict.outcome in ("failed", "wrong"), verdict
 
 

@@ -1,6 +1,7 @@
 """Hopper's convolutions of images with channels first: packed, then read by their pixels, which are columns."""
 
 import struct
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,24 +16,18 @@ from gensor_kernels.operators.windows.conv_product import output_size
 from gensor_kernels.programs.core import params
 from gensor_kernels.programs.core.tensor_maps import TensorMap, described
 from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.space import FamilySpace
-from gensor_tuner.build.pool import candidate
-from gensor_tuner.verify.verify import verify
 from tests.doubles.stored import store_kernels
-from tests.programs.lattices import WGMMA
+from tests.programs.lattices import WGMMA, fastest
 from tests.programs.workloads.contraction_packed_wgmma import workload
 from tests.programs.workloads.window import padded
 
-FAMILY, ARCH = FAMILIES["contraction_packed_wgmma"], lookup("sm_90")
+from .small import ARCH, is_right, small
+
+FAMILY = FAMILIES["contraction_packed_wgmma"]
 PADDED = padded()
-PLAIN = {
-    "block_m": 64, "block_n": 64, "block_k": 64, "cluster": 0, "persistent": 0, "stages": 2, "consumers": 1,
-    "split_k": 1, "raster": 1, "epilogue_staged": 1, "epilogue_fixed": 0, "vector_c": 2, "min_blocks": 1,
-}  # fmt: skip
 
 
-def made(problem, **values):
-    return candidate(FAMILY, FAMILY.starters(problem, ARCH)[0].replace(**PLAIN | values), problem)
+made = partial(small, FAMILY, vector_c=2)
 
 
 @pytest.mark.parametrize(
@@ -47,8 +42,7 @@ def made(problem, **values):
     ids=["groups, split", "pairs share pixels", "pairs share filters", "in turns", "tf32"],
 )
 def test_convolutions_match_float64(problem, values):
-    verdict = verify(made(problem, **values), problem, use_cache=False)
-    assert verdict.outcome == "ok", verdict.detail
+    is_right(made(problem, **values), problem)
 
 
 def test_it_says_what_it_serves():
@@ -119,15 +113,10 @@ def test_maps_are_those_of_the_packed_operands(sizes):
 def test_packing_pays_where_pixels_are_read_often():
     """Against the same convolution by mma.sync behind the same launch."""
 
-    def best(name, problem):
-        family = FAMILIES[name]
-        space = FamilySpace(family, problem, ARCH)
-        return min(space.potential(np.stack([space.point(each) for each in family.starters(problem, ARCH)])))
-
     large = workload(n=32, c=512, k_out=512, **PADDED)
-    assert best(FAMILY.name, large) < 0.85 * best("contraction_packed", large)
-    few = workload(c=9, k_out=16)
-    assert best(FAMILY.name, few) > best("contraction_packed", few)
+    few, other = workload(c=9, k_out=16), FAMILIES["contraction_packed"]
+    assert fastest(FAMILY, large, ARCH) < 0.85 * fastest(other, large, ARCH)
+    assert fastest(FAMILY, few, ARCH) > fastest(other, few, ARCH)
 
 
 def test_calls_reach_a_stored_kernel_however_operands_lie(no_databases):
