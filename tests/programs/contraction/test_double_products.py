@@ -11,7 +11,6 @@ import pytest
 import gensor_kernels
 from gensor_kernels.machine.arch import archs, lookup
 from gensor_kernels.operators.products.matmul import workload
-from tests.devices.emulated import execute
 from tests.doubles.emulated_kernels import execute
 from tests.programs.lattices import MMA, SIMT, fastest
 

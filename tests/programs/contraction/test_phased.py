@@ -20,13 +20,6 @@ from tests.programs.workloads.contraction_phased import transposed
 SIMT, MMA = FAMILIES["contraction_phased"], FAMILIES["contraction_phased_mma"]
 
 
-@pytest.mark.parametrize(("family", "arch", "problem"), SERVED, ids=IDS)
-def test_every_served_class_has_legal_starters(family, arch, problem):
-    lattice = FamilySpace(family, problem, lookup(arch))
-    points = np.array([lattice.point(program) for program in family.starters(problem, lookup(arch))])
-    assert len(points) and lattice.legal(points).all()
-
-
 @pytest.mark.parametrize("family", [SIMT, MMA])
 def test_starters_of_usual_types_do_not_spill(family):
     """What a phase is told is a copy of the arguments: it lies in registers, and in no memory of the thread."""
