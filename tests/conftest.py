@@ -11,6 +11,8 @@ from hypothesis import HealthCheck, settings
 
 from gensor_database import trust
 
+from .campaigns.size import SEED
+
 ROOT = Path(__file__).resolve().parents[1]
 #: Settings of the tests themselves; those of the user would change what is tested.
 KEPT = ("GENSOR_TEST_CACHE", "GENSOR_CAMPAIGN", "GENSOR_CAMPAIGN_SEED", "GENSOR_CAMPAIGN_LIVES")
@@ -23,6 +25,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 def pytest_addoption(parser):
     parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden instead of comparing with it")
+
+
+def pytest_report_header(config):
+    return f"campaigns: GENSOR_CAMPAIGN_SEED={SEED}"
 
 
 def pytest_configure(config):

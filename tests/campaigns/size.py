@@ -1,18 +1,36 @@
 """How much of a campaign is run: a sample by default, all of it with GENSOR_CAMPAIGN=full.
 
-The sample rotates with the day, so that all of it is seen in time; GENSOR_CAMPAIGN_SEED repeats one.
+The commit's hash seeds the sample, so that all of it is seen in time, and a commit sees the same sample everywhere.
+GENSOR_CAMPAIGN_SEED, which the header of pytest names, repeats one.
 """
 
 from __future__ import annotations
 
 import os
 import random
-import time
+import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TypeVar
 
 FULL = os.environ.get("GENSOR_CAMPAIGN", "") == "full"
-SEED = int(os.environ.get("GENSOR_CAMPAIGN_SEED") or time.time() // 86400)
+#: in place of the commit's hash, where there is no git or no commit
+WITHOUT_GIT = 6
+
+
+def seed_of(folder: Path) -> int:
+    """What the environment says, else the first 32 bits of the hash of the commit that is checked out in a folder."""
+    if asked := os.environ.get("GENSOR_CAMPAIGN_SEED"):
+        return int(asked)
+    try:
+        command = ["git", "rev-parse", "--verify", "HEAD"]
+        head = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return WITHOUT_GIT
+    return int(head[:8], 16)
+
+
+SEED = seed_of(Path(__file__).resolve().parent)
 
 Point = TypeVar("Point")
 

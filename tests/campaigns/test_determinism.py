@@ -24,9 +24,10 @@ from tests.doubles.stored import stock_classes
 
 from .deterministic_calls import with_binaries
 from .lives.calls import KINDS, Kind
+from .size import FULL
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-CALLS = 10_000 if os.environ.get("GENSOR_CAMPAIGN") == "full" else 500
+CALLS = 10_000 if FULL else 500
 CLASSES = [("knn", True), ("mnn", True), ("kkn", True), ("knn", False), ("mnn", False), ("kkn", False), ("sss", False)]
 
 

@@ -88,6 +88,7 @@ class Campaign:
 
 
 def test_random_kills_of_the_command_and_its_group(zygote, tmp_path):
+    """`Campaign.step` asserts after each life what must hold then."""
     (tmp_path / "shapes.csv").write_text(SHAPES)
     campaign = Campaign(tmp_path, zygote, random.Random(SEED))
     zygote.warm("cli_to_its_end", *campaign.options(1))

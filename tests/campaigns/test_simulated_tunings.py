@@ -1,6 +1,6 @@
 """Tunings under noise, interruptions, a drifting clock, throttling and candidates that fail: how good is the pick?
 
-40 by default, 1,000 with GENSOR_CAMPAIGN=full. The seeds are the same every day.
+40 by default, 1,000 with GENSOR_CAMPAIGN=full. The seeds are always the same: the share below is of them.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ HOT: runs after which a kind of call is tuned; TUNED: Workloads that tuning find
 that all Plans are made anew.
 """
 
-import os
 import sys
 import threading
 import time
@@ -23,9 +22,9 @@ from tests.doubles.exact import Exact, Turns
 from tests.doubles.kernels import workload
 
 from .lives.calls import KINDS, Kind, stock
+from .size import FULL
 
 THREADS = 16
-FULL = os.environ.get("GENSOR_CAMPAIGN") == "full"
 CALLS, HOT, TUNED, SWAPS = (10_000, 64, 50, 20) if FULL else (100, 4, 5, 3)
 
 

@@ -143,16 +143,20 @@ def test_a_stderr_that_was_closed_by_the_program():
 
 
 def test_progress_goes_nowhere_without_a_stderr(monkeypatch):
+    tried = []
+
     class Gone:
         def isatty(self):
             return True
 
         def write(self, text):
+            tried.append(text)
             raise OSError(5, "Input/output error")
 
     for stream in (None, Gone()):
         monkeypatch.setattr(sys, "stderr", stream)
         background._say("tuning")
+    assert len(tried) == 1 and "tuning" in tried[0]
 
 
 # ---- clocks

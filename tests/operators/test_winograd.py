@@ -16,8 +16,8 @@ from gensor_kernels.operators.tolerance.winograd import AT, BT, G
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows import conv
 from gensor_tuner.shapes.reader import read_shapes
-from tests.programs.window import padded
-from tests.programs.winograd import convolution
+from tests.programs.workloads.window import padded
+from tests.programs.workloads.winograd import convolution
 
 SQUARE = dict(n=1, h=9, w=9, c=4, k_out=4, r=3, s=3, math="winograd")
 

@@ -1,8 +1,6 @@
-"""The attention family: Programs compile and verify, launches agree with the terms, nothing conflicts or spills."""
+"""The attention family beside its contract (test_contract.py): what it serves, splits, shares and skips."""
 
 from __future__ import annotations
-
-from functools import lru_cache
 
 import numpy as np
 import pytest
@@ -11,57 +9,11 @@ from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.attention.attention import workload
 from gensor_kernels.operators.products.matmul import workload as matmul
-from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace, Space
 from gensor_tuner.build.pool import candidate
-from gensor_tuner.verify.verify import Verdict, verify
-
-from .lattices import random_legal
 
 FAMILY = FAMILIES["attention"]
-SHARED = {"heads": 8, "kv_heads": 2}
-#: Every kind of operand, mask, copy and instruction.
-SERVED: dict[str, tuple[str, Workload]] = {
-    "causal": ("sm_87", workload(1024, heads=12, head=64, causal=True)),
-    "boolean": ("sm_90", workload(512, head=128, dtype="bfloat16", mask="bool", **SHARED)),
-    "turing": ("sm_75", workload(384, heads=12, head=64, epilogue="scale_add")),
-    "decode": ("sm_80", workload(1, 1025, head=92, mask="float16", **SHARED)),
-    "narrow": ("sm_120", workload(77, 99, head=255, out="float32", mask="float32", mask_axes=("queries",), **SHARED)),
-    "small": ("sm_89", workload(16, 4096, head=32, dtype="bfloat16", epilogue="scale_mul", **SHARED)),
-}
-every = pytest.mark.parametrize("name", SERVED)
-
-
-#: Programs whose verification takes a second, for random ones.
-SMALL = {"block_q": range(97), "block_k": range(81), "head_tile": range(113), "split_k": range(5)}
-
-
-@lru_cache
-def space(name: str, small: bool = False) -> FamilySpace:
-    arch, problem = SERVED[name]
-    if small:
-        problem = problem.with_sizes(head=min(problem.size["head"], 96))
-    return FamilySpace(FAMILY, problem, lookup(arch), restrict=SMALL if small else None)
-
-
-def verdict(program, problem) -> Verdict:
-    return verify(candidate(FAMILY, program, problem), problem)
-
-
-@every
-def test_starters_verify_without_conflicts_or_spills(name):
-    lattice = space(name)
-    starters = FAMILY.starters(lattice.workload, lattice.arch)
-    assert starters
-    for program in starters[:2] if name in ("causal", "small") else starters[:1]:
-        assert lattice.legal(lattice.point(program)[None])[0]
-        found = verdict(program, lattice.workload)
-        assert found.outcome == "ok", found.detail
-        assert found.counters["bank_conflicts"] == 0
-        binary = compile_cubin(candidate(FAMILY, program, lattice.workload).source(), lattice.arch.target)
-        assert binary.error is None, binary.error
-        assert binary.entries["attention"].spill_bytes == 0, program.to_json()
 
 
 @pytest.mark.parametrize(
@@ -75,31 +27,6 @@ def test_starters_of_usual_heads_do_not_spill(head, arch):
         binary = compile_cubin(candidate(FAMILY, program, problem).source(), target)
         assert binary.error is None, binary.error
         assert binary.entries["attention"].spill_bytes == 0, program.to_json()
-
-
-@every
-def test_random_legal_programs_compile_and_verify(name):
-    lattice = space(name, small=True)
-    for point in random_legal(lattice, 1, seed=len(name)):
-        program = lattice.program(point)
-        binary = compile_cubin(candidate(FAMILY, program, lattice.workload).source(), lattice.arch.target)
-        assert binary.error is None, f"{program.to_json()}\n{binary.error}"
-        found = verdict(program, lattice.workload)
-        assert found.outcome == "ok", f"{program.to_json()}: {found.detail}"
-
-
-@every
-def test_launches_agree_with_the_terms(name):
-    lattice = space(name)
-    for point in random_legal(lattice, 20, seed=2):
-        program = lattice.program(point)
-        main, *rest = FAMILY.launches(program, lattice.workload)
-        terms = lattice.explain(point)
-        assert (main.entry, main.grid, main.block) == ("attention", terms["blocks"], 32 * terms["warps"])
-        assert main.shared_bytes == terms["shared_bytes"] <= lattice.arch.smem_per_block
-        workspace, zeroed = FAMILY.workspace(program, lattice.workload)
-        assert not zeroed
-        assert (program["split_k"] > 1) == bool(rest) == (workspace > 0) == (terms["after"] > 0)
 
 
 def test_parts_of_the_keys_are_combined_by_a_second_launch():
@@ -130,14 +57,6 @@ def test_steps_that_no_row_sees_are_no_work(causal):
     assert lattice.potential(lattice.point(program)[None]) < whole.potential(whole.point(program)[None])
 
 
-def test_a_compile_time_epilogue_binds_its_codes():
-    problem = workload(64, head=64, epilogue=("scale", "add"))
-    program = FAMILY.starters(problem, lookup("sm_80"))[0]
-    assert FAMILY.constants(program, problem)["EPILOGUE_CODES"] == 0
-    assert FAMILY.constants(program.replace(epilogue_fixed=1), problem)["EPILOGUE_CODES"] == 1 | 3 << 5
-    assert FAMILY.constants(program.replace(epilogue_fixed=1), workload(64))["EPILOGUE_CODES"] == 31
-
-
 @pytest.mark.parametrize(
     ("problem", "arch", "reason"),
     [
@@ -153,4 +72,4 @@ def test_the_family_says_why_it_does_not_serve(problem, arch, reason):
 
 
 def test_attention_has_no_other_family():
-    assert [x.family.name for x in Space(SERVED["causal"][1], lookup("sm_87")).families] == ["attention"]
+    assert [x.family.name for x in Space(workload(1024, causal=True), lookup("sm_87")).families] == ["attention"]

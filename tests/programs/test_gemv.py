@@ -1,21 +1,15 @@
-"""The gemv family: its lattice, its terms and launches, what it compiles to, Programs verified on the emulator, and
-skinny products through the public functions."""
-
-from functools import lru_cache
+"""The gemv family beside its contract (test_contract.py): its lattice, its potential, skinny public calls."""
 
 import numpy as np
 import pytest
 
 import gensor_kernels
 from gensor_kernels import dot, einsum, explain, linear, matmul
-from gensor_kernels.build.nvrtc import compile_cubin
-from gensor_kernels.build.source import bind, flatten
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.machine.roofline import bound_us
-from gensor_kernels.operators import operator
 from gensor_kernels.operators.products.matmul import workload
 from gensor_kernels.operators.windows.conv import workload as conv
-from gensor_kernels.programs.registry import FAMILIES, program_from_json
+from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace, Space
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.search.graph import Graph
@@ -23,90 +17,14 @@ from gensor_tuner.search.walk import walk
 from gensor_tuner.verify.verify import verify
 from tests.dispatch.einsum_cases import agrees
 
-from .lattices import random_legal
+from .workloads import space
 
 GEMV = FAMILIES["gemv"]
-
-#: Every form, layout, dtype, alignment class and kind of epilogue.
-SERVED = [
-    ("sm_87", workload(1, 4096, 4096, trans_b=True)),
-    ("sm_90", workload(1, 4096, 4096, dtype="bfloat16")),
-    ("sm_90", workload(8, 4096, 4096, dtype="float16", epilogue=("bias", "gelu"))),
-    ("sm_75", workload(1, 1000, 1000, dtype="float32")),
-    ("sm_80", workload(3, 1001, 999, dtype="float32", trans_b=True)),
-    ("sm_80", workload(1001, 3, 999, dtype="float64", epilogue=("relu",))),
-    ("sm_87", workload(1024, 1, 1024, dtype="float16", trans_a=True)),
-    ("sm_89", workload(16, 512, 512, dtype="int8", trans_b=True)),
-    ("sm_86", workload(2, 511, 512, dtype="int8", epilogue=("bias", "relu"))),
-    ("sm_87", workload(4, 512, 512, dtype="complex64", conjugate="b", math="3m")),
-    ("sm_80", workload(300, 2, 257, dtype="complex128", trans_a=True, conjugate="a")),
-    ("sm_90", workload(1, 1, 100000, dtype="float32")),
-    ("sm_120", workload(7, 9, 1000, dtype="float16", batch=3)),
-]
-IDS = [f"{w.dtype['a']}-{w.size['m']}x{w.size['n']}-{arch}" for arch, w in SERVED]
-every = pytest.mark.parametrize("index", range(len(SERVED)), ids=IDS)
-
-
-@lru_cache
-def space(index: int) -> FamilySpace:
-    arch, served = SERVED[index]
-    return FamilySpace(GEMV, served, lookup(arch))
-
-
-@every
-def test_codes_programs_and_starters(index):
-    lattice = space(index)
-    points = random_legal(lattice, 40)
-    assert (lattice.decode(lattice.encode(points)) == points).all()
-    for point in points[:5]:
-        program = lattice.program(point)
-        assert (lattice.point(program) == point).all()
-        assert program_from_json(program.to_json()) == program
-    starters = GEMV.starters(lattice.workload, lattice.arch)
-    assert 2 <= len(starters) <= 8
-    assert lattice.legal(np.array([lattice.point(program) for program in starters])).all()
-    assert lattice.legal(lattice.start()[None])[0]
-
-
-@every
-def test_launches_and_tiling_agree_with_the_terms(index):
-    lattice = space(index)
-    given, w = operator(lattice.workload.operator), lattice.workload
-    geometry = given.geometry(w, {each.name: each.strides() for each in given.operands(w)})
-    for point in random_legal(lattice, 20, seed=2):
-        program = lattice.program(point)
-        main, *rest = GEMV.launches(program, w)
-        terms = lattice.explain(point)
-        assert (main.entry, main.grid, main.block) == ("gemv", terms["blocks"], 32 * terms["warps"])
-        assert main.shared_bytes == terms["shared_bytes"] <= lattice.arch.smem_per_block
-        tiling = GEMV.tiling(program, geometry)
-        assert tiling.tiles_m * tiling.tiles_n * tiling.split * w.size["batch"] == main.grid
-        assert (tiling.split - 1) * tiling.k_per_split < geometry.sizes[2] <= tiling.split * tiling.k_per_split
-        workspace, zeroed = GEMV.workspace(program, w)
-        assert not zeroed
-        assert (program["split_k"] > 1) == bool(rest) == (workspace > 0) == (terms["after"] > 0)
-
-
-@every
-def test_starters_and_random_programs_compile_and_are_right(index):
-    lattice = space(index)
-    starters = GEMV.starters(lattice.workload, lattice.arch)
-    # One block promised: the compiler may take the registers it wants.
-    plain = starters[index % len(starters)].replace(min_blocks=1)
-    for program in (plain, lattice.program(random_legal(lattice, 1, seed=index)[0])):
-        source = bind(flatten(GEMV.source), GEMV.constants(program, lattice.workload))
-        binary = compile_cubin(source, lattice.arch.target)
-        assert binary.error is None, f"{program.to_json()}\n{binary.error}"
-        assert "warning" not in binary.log
-        verdict = verify(candidate(GEMV, program, lattice.workload), lattice.workload)
-        assert verdict.outcome == "ok", f"{program.to_json()}\n{verdict.detail}"
-        if program == plain:
-            assert binary.entries["gemv"].spill_bytes == 0, program.to_json()
 
 
 @pytest.mark.parametrize("index", [0, 1, 2])
 def test_aligned_half_types_have_no_bank_conflicts(index):
-    lattice = space(index)
+    lattice = space("gemv", index)
     seconds = {p: lattice.potential(lattice.point(p)[None])[0] for p in GEMV.starters(lattice.workload, lattice.arch)}
     best = min(seconds, key=lambda program: seconds[program])
     assert verify(candidate(GEMV, best, lattice.workload), lattice.workload).counters["bank_conflicts"] == 0
@@ -114,7 +32,7 @@ def test_aligned_half_types_have_no_bank_conflicts(index):
 
 @pytest.mark.parametrize("index", [0, 5, 8])
 def test_reachability_equals_enumeration(index):
-    lattice = space(index)
+    lattice = space("gemv", index)
     kept = {
         "threads_k": (1, 8, 32, 64), "threads_l": (1, 4, 32), "small": (1, 2, 16), "split_k": (1, 3),
         "items": (1, 4), "rows": (1, 4), "min_blocks": (0, 2),

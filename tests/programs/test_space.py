@@ -1,4 +1,4 @@
-"""Lattices of the kernel families: points and Programs, construction levels, reachability."""
+"""Lattices of the kernel families: their sizes, reachability, what is refused; test_contract.py has the rest."""
 
 import numpy as np
 import pytest
@@ -9,19 +9,8 @@ from gensor_kernels.operators.products.matmul import workload
 from gensor_kernels.programs.registry import program_from_json
 from gensor_kernels.programs.space import FamilySpace, Space
 
+from . import workloads
 from .lattices import MMA, SIMT, every_space, random_legal, space
-
-
-@every_space
-def test_codes_and_programs_round_trip(index):
-    lattice = space(index)
-    points = random_legal(lattice, 50)
-    assert (lattice.decode(lattice.encode(points)) == points).all()
-    for point in points[:10]:
-        program = lattice.program(point)
-        assert (lattice.point(program) == point).all()
-        assert program_from_json(program.to_json()) == program
-        assert program["block_m"] == lattice.coordinates[1].values[point[1]]
 
 
 @every_space
@@ -32,38 +21,6 @@ def test_spaces_are_large(index):
     points[:, 0] = 2
     complete = lattice.size / 3
     assert lattice.legal(points).mean() * complete > 20_000
-
-
-@every_space
-def test_the_start_and_the_starters_are_legal(index):
-    lattice = space(index)
-    start = lattice.start()
-    assert start[0] == 0
-    assert lattice.legal(start[None])[0]
-    programs = lattice.family.starters(lattice.workload, lattice.arch)
-    assert 4 <= len(programs) <= 8
-    points = np.array([lattice.point(program) for program in programs])
-    assert lattice.legal(points).all()
-    assert (points[:, 0] == 2).all()
-
-
-@every_space
-def test_partial_points_stand_for_their_completion(index):
-    lattice = space(index)
-    whole = random_legal(lattice, 200)
-    for level in (0, 1):
-        points = np.where(lattice.levels[None] <= level, whole, 0)
-        points[:, 0] = level
-        points = points[lattice.legal(points)]
-        assert len(points) > 20
-        completed = lattice.complete(points)
-        assert (completed[:, 0] == 2).all()
-        assert lattice.legal(completed).all()
-        assert (lattice.potential(points) == lattice.potential(completed)).all()
-        below = lattice.descend(points)
-        assert lattice.legal(below).all()
-        assert (lattice.ascend(below) == points).all()
-        assert (lattice.complete(below) == completed).all()
 
 
 def test_points_off_the_lattice_are_illegal():
@@ -161,7 +118,8 @@ def test_a_program_of_another_lattice_is_refused():
     with pytest.raises(ValueError, match="block_m=8"):
         lattice.point(program.replace(block_m=8))
     with pytest.raises(ValueError, match="contraction_simt"):
-        lattice.point(space(7).program(random_legal(space(7), 1)[0]))
+        other = workloads.space("contraction_simt", 0)
+        lattice.point(other.program(random_legal(other, 1)[0]))
     with pytest.raises(ValueError, match="integers"):
         program_from_json('{"family":"contraction_mma","block_m":1}')
     with pytest.raises(KeyError):

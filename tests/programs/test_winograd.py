@@ -1,84 +1,29 @@
-"""The winograd family: its Programs compile, compute what they should, and are what the terms say."""
+"""The winograd family beside its contract (test_contract.py): its potential, prepared filters, stores, epilogues."""
 
-import numpy as np
 import pytest
 
-from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products.matmul import workload as matmul
 from gensor_kernels.operators.windows import conv
+from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.strategies.parallel import Request, search
 from gensor_tuner.verify.verify import verify
 
 from .lattices import random_legal
-from .window import padded
-from .winograd import SERVED, WINOGRAD, convolution, every_winograd, space
+from .workloads import contract, space
+from .workloads.window import padded
+from .workloads.winograd import convolution
+
+WINOGRAD = FAMILIES["winograd"]
+SERVED = contract("winograd").served
 
 
-def resources(constants: dict) -> tuple[int, int]:
-    """(threads, shared bytes) as the top of winograd.cu says."""
-    v = {name: value for name, value in constants.items() if isinstance(value, int)}
-    down, across = v["BLOCK_M"] // v["THREAD_M"], v["BLOCK_N"] // v["THREAD_N"]
-    pad = 32 // min(v["BLOCK_K"], 8)
-    of_filters = not v["FILTERS_LAST"] and not v["PREPARED"]
-    by_channel = v["CHANNELS_LAST"] or of_filters, v["CHANNELS_LAST"] and of_filters
-    rows = v["BLOCK_M"] + by_channel[0] * pad + v["BLOCK_N"] + by_channel[1] * pad
-    store_rows = min(v["THREAD_M"], 16 // (v["THREAD_N"] * v["HELD"]))
-    slab_row = next(4 * c for c in range(v["BLOCK_N"] // 4, 1000) if c % 8 == across % 8)
-    tiles = v["STAGES"] * 64 * v["BLOCK_K"] * rows
-    return 16 // v["HELD"] * down * across, max(tiles, 2 * 64 * store_rows * down * slab_row)
-
-
-@every_winograd
-def test_starters_compile_without_spills(index):
-    lattice = space(index)
-    programs = WINOGRAD.starters(lattice.workload, lattice.arch)
-    assert 3 <= len(programs) <= 8
-    assert lattice.legal(np.array([lattice.point(program) for program in programs])).all()
-    for program in programs[:1]:
-        binary = compile_cubin(candidate(WINOGRAD, program, lattice.workload).source(), lattice.arch.target)
-        assert binary.error is None, f"{program.to_json()}\n{binary.error}"
-        assert binary.entries["winograd"].spill_bytes == 0
-
-
-@every_winograd
-def test_random_programs_compile_and_compute_what_they_should(index):
-    lattice = space(index)
-    for point in random_legal(lattice, 1, seed=index):
-        program = lattice.program(point)
-        each = candidate(WINOGRAD, program, lattice.workload)
-        binary = compile_cubin(each.source(), lattice.arch.target)
-        assert binary.error is None, f"{program.to_json()}\n{binary.error}"
-        verdict = verify(each, lattice.workload)
-        assert verdict.outcome == "ok", f"{program.to_json()}\n{verdict.detail}"
-        assert verdict.counters["bank_conflicts"] == 0, program.to_json()
-
-
-@every_winograd
-def test_launches_agree_with_the_terms(index):
-    lattice = space(index)
-    for point in random_legal(lattice, 40, seed=2):
-        program = lattice.program(point)
-        launches = {each.entry: each for each in WINOGRAD.launches(program, lattice.workload)}
-        main = launches.pop("winograd")
-        terms = lattice.explain(point)
-        assert (main.grid, main.block) == (terms["blocks"], 32 * terms["warps"])
-        assert main.shared_bytes == terms["shared_bytes"] <= lattice.arch.smem_per_block
-        assert (main.block, main.shared_bytes) == resources(WINOGRAD.constants(program, lattice.workload))
-        workspace, zeroed = WINOGRAD.workspace(program, lattice.workload)
-        assert not zeroed
-        others = {"contraction_reduce": program["split_k"] > 1, "winograd_filters": program["prepared"]}
-        assert set(launches) == {name for name, there in others.items() if there}
-        assert bool(launches) == (workspace > 0) == (terms["after"] > 0)
-        assert all(np.isfinite(value) for value in terms.values())
-
-
-@every_winograd
+@pytest.mark.parametrize("index", range(len(SERVED)))
 def test_no_program_is_faster_than_its_components(index):
     """No term may promise more than 16 multiply-adds per channel and four outputs allow."""
-    lattice = space(index)
+    lattice = space("winograd", index)
     seconds = lattice.potential(random_legal(lattice, 300, seed=3))
     size = lattice.workload.size
     positions = size["n"] * (size["h"] // 2) * (size["w"] // 2)
@@ -122,14 +67,12 @@ def test_it_says_why_it_does_not_serve():
         assert others == {"contraction_simt", "winograd"}  # beside float32 in parts, where that is fast
 
 
-def test_a_compile_time_epilogue_binds_its_codes():
+def test_a_compile_time_epilogue_is_right():
     workload = SERVED[0][1]
     program = WINOGRAD.starters(workload, lookup("sm_87"))[1].replace(epilogue_fixed=1)
-    assert WINOGRAD.constants(program, workload)["EPILOGUE_CODES"] == 2 | 5 << 5
     verdict = verify(candidate(WINOGRAD, program, workload), workload)
     assert verdict.outcome == "ok", verdict.detail
     assert verdict.branches["epilogue_step"] > 0
-    assert WINOGRAD.constants(program, workload.with_epilogue(()))["EPILOGUE_CODES"] == 31
 
 
 @pytest.mark.parametrize("layout", ["nchw", "nhwc"])

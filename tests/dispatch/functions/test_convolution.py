@@ -1,18 +1,12 @@
-"""Convolutions: the library's own path, epilogues and what does not fit; tests/public_cases draws calls."""
+"""Convolutions: epilogues, and what does not fit; test_library.py and tests/public_cases draw calls."""
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import gensor_kernels
 from gensor_kernels.dispatch.calls.conv_parameters import Parameters
 from gensor_kernels.dispatch.functions.convolution import full_sizes
-from gensor_kernels.dispatch.functions.convolve import convolve
 from gensor_kernels.operators.windows.conv_product import patches
-from tests.doubles.device import FakeDevice
-
-small = st.integers(1, 3)
 
 
 def reference(x, w, p: Parameters):
@@ -31,34 +25,6 @@ def reference(x, w, p: Parameters):
 
     oh, ow = (output_size(sizes, side, p.transposed) for side in "hw")
     return found.reshape(g, n, oh, ow, -1).transpose(1, 0, 4, 2, 3).reshape(n, -1, oh, ow)
-
-
-@st.composite
-def calls(draw):
-    transposed, g = draw(st.booleans()), draw(st.sampled_from([1, 1, 2]))
-    c, k, r, s = g * draw(st.integers(1, 5)), g * draw(st.integers(1, 5)), draw(small), draw(small)
-    sizes = {f"{what}_{side}": draw(st.integers(1, 2)) for what in ("stride", "dilation") for side in "hw"}
-    sizes |= {name: draw(st.integers(0, 2)) for name in ("pad_top", "pad_left")}
-    sizes |= {"pad_bottom": sizes["pad_top"], "pad_right": sizes["pad_left"], "groups": g}
-    if transposed:
-        sizes |= {"output_padding_h": 0, "output_padding_w": 0}
-    h, w = draw(st.integers(5, 9)), draw(st.integers(5, 9))
-    dtype = draw(st.sampled_from(["float32", "float64", "float16", "int8"]))
-    rng = np.random.default_rng(draw(st.integers(0, 99)))
-    shape = (c, k // g, r, s) if transposed else (k, c // g, r, s)
-    x, weights = rng.integers(-4, 5, (draw(small), c, h, w)), rng.integers(-4, 5, shape)
-    return x.astype(dtype), weights.astype(dtype), Parameters("NCHW", tuple(sizes.items()), transposed)
-
-
-@settings(max_examples=40)
-@given(calls(), st.booleans())
-def test_the_library_computes_the_same(call, channels_last):
-    x, w, p = call
-    wanted = reference(x, w, p)
-    if channels_last:
-        x, w, p = x.transpose(0, 2, 3, 1), w.transpose(0, 2, 3, 1), Parameters("NHWC", p.sizes, p.transposed)
-    found = convolve(FakeDevice(), x, w, full_sizes(x.shape, w.shape, p), p, None)
-    np.testing.assert_array_equal(found.transpose(0, 3, 1, 2) if channels_last else found, wanted)
 
 
 def test_epilogue_out_and_same_padding():

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gensor_kernels
-from gensor_kernels.dispatch.functions import gated as gates
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.products import gated
@@ -16,7 +15,6 @@ from gensor_kernels.operators.types.dtypes import decode, encode
 from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.verify import verify
-from tests.doubles.device import FakeDevice
 
 torch = pytest.importorskip("torch")
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -145,14 +143,6 @@ def test_any_call_of_linear_agrees_with_pytorch(call, transposed):
     assert found.dtype == x.dtype and why.family.startswith("contraction")
     wanted = reference(name, x, w, bias)
     np.testing.assert_allclose(found.astype(np.float64), wanted, rtol=error(x.dtype), atol=8 * error(x.dtype))
-
-
-@settings(max_examples=25, deadline=None)
-@given(calls())
-def test_the_library_computes_the_same(call):
-    x, w, bias, name = (each.astype(np.float64) if isinstance(each, np.ndarray) else each for each in call)
-    found = gates.FUNCTIONS[gated.GATES[name]].library(FakeDevice(), (x, w.T, bias), None, None)
-    np.testing.assert_allclose(found, reference(name, x, w, bias), rtol=1e-9, atol=1e-9)
 
 
 def test_matmul_with_a_gate_a_batch_and_operations_behind_it():

@@ -20,7 +20,6 @@ from gensor_kernels.programs.core.params import ragged_tiles
 from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.verify import verify
-from tests.doubles.device import FakeDevice
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -164,14 +163,6 @@ def test_any_call_agrees_with_numpy(call, by_sizes):
     assert found.dtype == x.dtype and found.shape == (x.shape[0], w.shape[2])
     error = 1e-2 if x.dtype == np.float16 else 1e-4
     np.testing.assert_allclose(found.astype(np.float64), reference(x, w, np.cumsum(sizes)), rtol=error, atol=error)
-
-
-@settings(max_examples=25, deadline=None)
-@given(calls())
-def test_the_library_computes_the_same(call):
-    x, w, sizes = call[0].astype(np.float64), call[1].astype(np.float64), call[2]
-    found = RAGGED.library(FakeDevice(), (x, w, np.cumsum(sizes)), None, None)
-    np.testing.assert_allclose(found, reference(x, w, np.cumsum(sizes)), atol=1e-12)
 
 
 def test_epilogue_out_wider_dtype_and_host_sizes():

@@ -7,8 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gensor_kernels
-from gensor_kernels.dispatch.calls.arguments import Operation
-from gensor_kernels.dispatch.functions.normed import NORMED, Norm
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.products import matmul, normed
@@ -19,7 +17,6 @@ from gensor_kernels.operators.types.epilogue import Step
 from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.verify import verify
-from tests.doubles.device import FakeDevice
 
 torch = pytest.importorskip("torch")
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -130,17 +127,6 @@ def test_any_call_agrees_with_pytorch(call):
     assert found.dtype == a.dtype and why.family.startswith("contraction")
     error = 2e-2 if a.dtype == np.float16 else 1e-4
     np.testing.assert_allclose(found, reference(norm, a, b, bias, residual, weight, 0.01), rtol=error, atol=error)
-
-
-@settings(max_examples=20, deadline=None)
-@given(calls(), st.sampled_from(sorted(FUNCTIONS)))
-def test_the_library_computes_the_same(call, norm):
-    a, b, bias, residual, weight = (each.astype(np.float64) for each in call)
-    parameters, device = Norm(norm, 0.01, 2), FakeDevice()
-    steps = (Operation("bias", bias), Operation("add", residual), Operation("mul", weight))
-    value = NORMED.library(device, (a, b), parameters, None)
-    found = NORMED.finished(device, value, steps, parameters, np.dtype(np.float64))
-    np.testing.assert_allclose(found, reference(norm, a, b, bias, residual, weight, 0.01), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize(

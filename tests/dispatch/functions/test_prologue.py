@@ -10,9 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gensor_kernels as gk
-from gensor_kernels.dispatch.calls.conv_parameters import Parameters
-from gensor_kernels.dispatch.functions.prologue_convolution import PREPARED_CONVOLUTION, PreparedImage
-from gensor_kernels.dispatch.functions.prologue_matmul import PREPARED, Prepared
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
@@ -28,7 +25,6 @@ from gensor_tuner.build.pool import candidate
 from gensor_tuner.search.actions import moves
 from gensor_tuner.shapes.reader import read_shapes
 from gensor_tuner.verify.verify import verify
-from tests.doubles.device import FakeDevice
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
@@ -256,27 +252,6 @@ def test_padding_of_a_convolution_is_zero_behind_the_prologue(layout, dtype, gro
             found = gk.conv2d(x, w, padding=(1, 2), groups=groups, prologue=asked)
     error = 2e-3 if dtype == "float16" else 1e-5
     np.testing.assert_allclose(found, wanted, rtol=error, atol=10 * error)
-
-
-@settings(max_examples=20, deadline=None)
-@given(calls())
-def test_the_library_computes_the_same(call):
-    x, b, _, steps = call
-    device, names = FakeDevice(), tuple(name for name, _ in steps)
-    vectors = [value for _, value in steps if value is not None]
-    found = PREPARED.library(device, (x, b, *vectors), Prepared(names, 1.0), None)
-    np.testing.assert_allclose(found, theirs(x, steps, x.dtype) @ b.astype(np.float64), rtol=1e-2, atol=2e-2)
-
-
-def test_the_library_convolves_the_same():
-    rng, device = np.random.default_rng(5), FakeDevice()
-    x, w, beta = rng.standard_normal((1, 4, 5, 5)), rng.standard_normal((3, 4, 3, 3)), rng.standard_normal(4)
-    sizes = {f"{what}_{side}": 1 for what in ("stride", "dilation") for side in "hw"} | {"groups": 1}
-    sizes |= dict.fromkeys(("pad_top", "pad_bottom", "pad_left", "pad_right"), 1)
-    p = PreparedImage(Prepared(("bias", "sigmoid"), 1.0), Parameters("NCHW", tuple(sizes.items())))
-    found = PREPARED_CONVOLUTION.library(device, (x, w, beta), p, None)
-    prepared = torch.from_numpy(theirs(x, [("bias", beta[:, None, None]), ("sigmoid", None)], "float64"))
-    np.testing.assert_allclose(found, F.conv2d(prepared, torch.from_numpy(w), padding=1).numpy(), atol=1e-12)
 
 
 def test_what_kernels_do_not_take_is_computed_in_front():

@@ -1,14 +1,12 @@
-"""Prologues of depthwise, transposed and 1-D convolutions: declaration, tolerance, public calls, the library's way."""
+"""Prologues of depthwise, transposed and 1-D convolutions: declaration, tolerance, public calls."""
 
 import numpy as np
 import pytest
 
 import gensor_kernels as gk
-from gensor_kernels.dispatch.functions.vendor_call import library_call
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
-from gensor_kernels.operators.declaration import prologue
 from gensor_kernels.operators.tolerance import base as tolerance_base
 from gensor_kernels.operators.types.dtypes import decode, encode
 from gensor_kernels.operators.windows import conv, conv_prologue, depthwise, depthwise_prologue
@@ -16,7 +14,6 @@ from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace, Space
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.verify import verify
-from tests.doubles.device import FakeDevice
 
 from .test_prologue import theirs
 
@@ -156,18 +153,3 @@ def test_transposed_calls_agree_with_pytorch():
     with gk.emulated("sm_87"):
         found = gk.conv_transpose2d(x, w.astype(np.float32), stride=2, padding=1, prologue=asked)
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("transposed", [False, True])
-def test_the_library_computes_the_same(transposed):
-    if transposed:
-        plain = conv.workload(n=1, h=5, w=4, c=6, k_out=4, r=3, s=3, stride_h=2, dtype="float64", transposed=True)
-        w = conv_prologue.workload(STEPS, plain)
-    else:
-        w = depthwise_prologue.workload(STEPS, spatial(dtype="float64"))
-    rng, declared = np.random.default_rng(7), operator(w.operator)
-    arrays = {each.name: rng.standard_normal(each.shape) for each in declared.operands(w)}
-    call = library_call(FakeDevice(), w, arrays, ())
-    assert call is not None and prologue.VERIFIED_SCALE == 0.75
-    inputs = {name: array for name, array in arrays.items() if name != "y"}
-    np.testing.assert_allclose(call(), declared.expect(w, inputs).values, rtol=1e-12, atol=1e-12)

@@ -1,60 +1,11 @@
-"""Reductions, softmax and norms: the library's own path and what does not fit; tests/public_cases draws calls."""
+"""Reductions, softmax and norms: dtypes, weights, and what does not fit; test_library.py draws calls, too."""
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import gensor_kernels
 from gensor_kernels.dispatch.functions.rows import COMPOSED, ONE_CALL, Parameters
 from tests.doubles.device import FakeDevice
-
-FOLDS = ("sum", "mean", "max", "min", "prod", "var")
-special = pytest.importorskip("scipy.special")
-
-
-@st.composite
-def arrays(draw):
-    """Small arrays of up to four axes, some of one element, contiguous, stepped, reversed or transposed in memory."""
-    shape = draw(st.lists(st.sampled_from([1, 2, 3, 5, 8, 33]), min_size=1, max_size=4))
-    rng = np.random.default_rng(draw(st.integers(0, 99)))
-    x = rng.standard_normal(shape).astype(draw(st.sampled_from(["float32", "float64", "float16"])))
-    how = draw(st.sampled_from(["plain", "plain", "transposed", "stepped", "reversed"]))
-    if how == "transposed":
-        x = np.ascontiguousarray(x.T).T
-    if how == "stepped":
-        wide = np.full((*x.shape[:-1], 2 * x.shape[-1]), np.nan, x.dtype)
-        wide[..., ::2] = x
-        x = wide[..., ::2]
-    return np.ascontiguousarray(x[::-1])[::-1] if how == "reversed" else x
-
-
-def close(found, wanted, dtype):
-    assert np.shape(found) == np.shape(wanted)
-    tolerance = {"float16": 3e-2, "float32": 1e-4, "float64": 1e-11}[np.dtype(dtype).name]
-    np.testing.assert_allclose(np.asarray(found, np.float64), wanted, rtol=tolerance, atol=tolerance)
-
-
-@settings(max_examples=60)
-@given(arrays(), st.data())
-def test_the_library_computes_the_same(x, data):
-    x = x.astype(np.float64)
-    axes = tuple(sorted(data.draw(st.sets(st.integers(0, x.ndim - 1), min_size=1))))
-    keepdims = data.draw(st.booleans())
-
-    def library(name, **more):
-        parameters = Parameters(name, axes, keepdims, **more)
-        found = COMPOSED.library(FakeDevice(), (x,), parameters, None)
-        assert COMPOSED.result((x,), parameters).shape == np.shape(found)
-        return found
-
-    for name in FOLDS:
-        close(library(f"reduce_{name}"), getattr(np, name)(x, axes, keepdims=keepdims), x.dtype)
-    close(library("logsumexp"), special.logsumexp(x, axes, keepdims=keepdims), x.dtype)
-    close(library("softmax"), special.softmax(x, axes), x.dtype)
-    close(library("l2_norm"), np.sqrt((x * x).sum(axes, keepdims=keepdims)), x.dtype)
-    flat = np.moveaxis(x, axes, range(-len(axes), 0)).reshape(*np.delete(x.shape, axes), -1)
-    np.testing.assert_array_equal(np.ravel(library("argmin")), np.ravel(flat.argmin(-1)))
 
 
 def test_the_library_sums_in_the_type_that_is_asked_for():

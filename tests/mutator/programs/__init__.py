@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tests.mutator.engine.configuration import Configuration
-from tests.programs.packed import packed_configurations
-from tests.programs.patch import patch_configurations
-from tests.programs.phased import phased_configurations
-from tests.programs.strip import strip_configurations
-from tests.programs.winograd import MUTATED
+from tests.programs.workloads.contraction_packed import packed_configurations
+from tests.programs.workloads.contraction_patch import patch_configurations
+from tests.programs.workloads.contraction_phased import phased_configurations
+from tests.programs.workloads.contraction_strip import strip_configurations
+from tests.programs.workloads.winograd import MUTATED
 
 from .attention import attention_configurations
 from .contraction import convolution_configurations, mma_configurations, simt_configurations, sliced_configurations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows.depthwise_prologue import workload as before_depthwise
 from tests.mutator.engine.configuration import Configuration
-from tests.programs.window import average, convolution, padded, pool
+from tests.programs.workloads.window import average, convolution, padded, pool
 
 
 def _window(name: str, workload: Workload, arch: str = "sm_87", **values: int) -> Configuration:

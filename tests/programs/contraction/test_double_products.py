@@ -11,9 +11,8 @@ import pytest
 import gensor_kernels
 from gensor_kernels.machine.arch import archs, lookup
 from gensor_kernels.operators.products.matmul import workload
-from gensor_kernels.programs.space import FamilySpace
 from tests.doubles.emulated_kernels import execute
-from tests.programs.lattices import MMA, SIMT
+from tests.programs.lattices import MMA, SIMT, fastest
 
 MULTIPLY = """
 template <int N>
@@ -105,10 +104,7 @@ def test_parts_without_fast_double_tensor_cores_are_refused():
 def test_tensor_cores_are_predicted_to_double_the_rate(part, least):
     """Starters of both families at 4096^3, and which instruction they take."""
     problem, arch = workload(4096, 4096, 4096, dtype="float64"), lookup(part)
-    seconds = {}
-    for family in (MMA, SIMT):
-        space, starters = FamilySpace(family, problem, arch), family.starters(problem, arch)
-        seconds[family] = float(space.potential(np.array([space.point(program) for program in starters])).min())
+    seconds = {family: fastest(family, problem, arch) for family in (MMA, SIMT)}
     assert seconds[SIMT] / seconds[MMA] >= least
     assert 0.8 * arch.peak("float64") <= 2 * 4096**3 / seconds[MMA] <= arch.peak("float64")
     codes = {program["instruction"] for program in MMA.starters(problem, arch)}

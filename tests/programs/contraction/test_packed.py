@@ -1,8 +1,7 @@
-"""The packed family: its Programs compile, compute what they should, and are what the terms say."""
+"""The packed family beside its contract (test_contract.py): what is packed, and where that pays."""
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from gensor_kernels.build.nvrtc import compile_cubin
@@ -12,45 +11,16 @@ from gensor_kernels.operators.windows import conv
 from gensor_kernels.operators.windows.conv_packed import packed, padded_channels
 from gensor_kernels.programs.contraction.problem import extents
 from gensor_kernels.programs.contraction.rewrite import pack as rewrite_pack
+from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.strategies.parallel import Request, search
-from gensor_tuner.verify.verify import verify
-from tests.programs.contraction_harness import mma_launch
-from tests.programs.lattices import random_legal
-from tests.programs.packed import PACKED, SERVED, convolution, every_packed, packed_configurations, space
-from tests.programs.window import padded
+from tests.programs.workloads import contract
+from tests.programs.workloads.contraction_packed import convolution, packed_configurations
+from tests.programs.workloads.window import padded
 
-
-@every_packed
-def test_random_programs_compile_and_compute_what_they_should(index):
-    lattice = space(index)
-    for point in random_legal(lattice, 1, seed=index):
-        program = lattice.program(point)
-        each = candidate(PACKED, program, lattice.workload)
-        binary = compile_cubin(each.source(), lattice.arch.target)
-        assert binary.error is None, f"{program.to_json()}\n{binary.error}"
-        assert binary.entries["contraction_pack"].spill_bytes == 0
-        verdict = verify(each, lattice.workload)
-        assert verdict.outcome == "ok", f"{program.to_json()}\n{verdict.detail}"
-
-
-@every_packed
-def test_launches_agree_with_the_terms(index):
-    lattice = space(index)
-    for point in random_legal(lattice, 20, seed=2):
-        program = lattice.program(point)
-        first, main, *rest = PACKED.launches(program, lattice.workload)
-        terms = lattice.explain(point)
-        assert (first.entry, first.block, first.shared_bytes) == ("contraction_pack", 256, 0)
-        assert (main.entry, main.grid, main.block) == ("contraction_packed", terms["blocks"], 32 * terms["warps"])
-        assert main.shared_bytes == terms["shared_bytes"] <= lattice.arch.smem_per_block
-        assert (main.block, main.shared_bytes) == mma_launch(PACKED.constants(program, lattice.workload))
-        assert [each.entry for each in rest] == ["contraction_reduce"] * (program["split_k"] > 1)
-        size, zeroed = PACKED.workspace(program, lattice.workload)
-        assert size >= rewrite_pack.workspace(lattice.workload) > 0 and not zeroed
-        assert terms["after"] >= rewrite_pack.cost(lattice.workload, lattice.arch)[0] * 0.99
-        assert all(np.isfinite(value) for value in terms.values())
+PACKED = FAMILIES["contraction_packed"]
+SERVED = contract(PACKED.name).served
 
 
 def test_blocks_share_the_steps_of_a_packed_product():

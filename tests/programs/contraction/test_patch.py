@@ -1,61 +1,20 @@
-"""The patch family: its Programs compile, compute what they should, and are what the terms say."""
-
-import numpy as np
+"""The patch family beside its contract (test_contract.py): shapes of patches, streams, taps that are compiled in."""
 
 from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products.matmul import workload as matmul
 from gensor_kernels.operators.types.geometry import Window
 from gensor_kernels.programs.contraction.patch import shape as shapes
+from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.strategies.parallel import Request, search
-from gensor_tuner.verify.verify import verify
-from tests.programs.lattices import random_legal
-from tests.programs.packed import convolution
-from tests.programs.patch import FIRST, PATCH, SERVED, every_patch, patch_configurations, space
-from tests.programs.window import padded
+from tests.programs.workloads import contract, space
+from tests.programs.workloads.contraction_packed import convolution
+from tests.programs.workloads.contraction_patch import FIRST, patch_configurations
+from tests.programs.workloads.window import padded
 
-
-@every_patch
-def test_random_programs_compile(index):
-    lattice = space(index)
-    for point in random_legal(lattice, 1, seed=index):
-        program = lattice.program(point)
-        binary = compile_cubin(candidate(PATCH, program, lattice.workload).source(), lattice.arch.target)
-        assert binary.error is None, f"{program.to_json()}\n{binary.error}"
-
-
-@every_patch
-def test_they_compute_what_they_should(index):
-    workload = space(index).workload
-    program = PATCH.starters(workload, space(index).arch)[0]
-    verdict = verify(candidate(PATCH, program, workload), workload)
-    assert verdict.outcome == "ok", f"{program.to_json()}\n{verdict.detail}"
-
-
-@every_patch
-def test_launches_agree_with_the_terms(index):
-    lattice = space(index)
-    for point in random_legal(lattice, 20, seed=2):
-        program = lattice.program(point)
-        main, *rest = PATCH.launches(program, lattice.workload)
-        terms = lattice.explain(point)
-        assert (main.entry, main.grid, main.block) == ("contraction_patch", terms["blocks"], 32 * terms["warps"])
-        assert main.shared_bytes == terms["shared_bytes"] <= lattice.arch.smem_per_block
-        assert [each.entry for each in rest] == ["contraction_reduce"] * (program["split_k"] > 1)
-        size, zeroed = PATCH.workspace(program, lattice.workload)
-        assert (size > 0) == (program["split_k"] > 1 or program["stream"] > 0) and not zeroed
-        assert all(np.isfinite(value) for value in terms.values())
-
-
-@every_patch
-def test_verification_fits_shared_memory(index):
-    lattice = space(index)
-    for point in random_legal(lattice, 20, seed=3):
-        program = lattice.program(point)
-        for case in PATCH.cases(program, lattice.workload, ()):
-            main = PATCH.launches(program, case.workload)[0]
-            assert main.shared_bytes <= lattice.arch.smem_per_block, f"{case.name} of {program.to_json()}"
+PATCH = FAMILIES["contraction_patch"]
+SERVED = contract(PATCH.name).served
 
 
 def test_blocks_share_the_channels_of_all_tiles():
@@ -67,7 +26,7 @@ def test_blocks_share_the_channels_of_all_tiles():
     program = PATCH.starters(workload, lookup(arch))[0].replace(stream=8, min_blocks=1, split_k=1)
     binary = compile_cubin(candidate(PATCH, program, workload).source(), lookup(arch).target)
     assert binary.error is None and binary.spill_bytes == 0
-    lattice = space(0)
+    lattice = space(PATCH.name, 0)
     terms = lattice.explain(lattice.point(program))
     assert terms["blocks"] == 8 and terms["iterations"] % 9 == 0
 

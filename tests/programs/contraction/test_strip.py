@@ -1,4 +1,4 @@
-"""The strip family: its Programs compile, compute what they should, and are what the terms say."""
+"""The strip family beside its contract (test_contract.py): bank conflicts, public calls, masks, what it serves."""
 
 from pathlib import Path
 from unittest.mock import patch
@@ -10,73 +10,33 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gensor_kernels
-from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.products.matmul import workload as matmul
 from gensor_kernels.programs import space as families
 from gensor_kernels.programs.contraction.strip import shape as shapes
+from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.strategies.parallel import Request, search
 from gensor_tuner.verify.verify import verify
 from tests.doubles.stored import isolate
-from tests.mutator.engine.configuration import Changed
+from tests.programs.faulty import verdict_without
 from tests.programs.lattices import random_legal
-from tests.programs.strip import FIRST, SERVED, SPEECH, STRIP, every_strip, space, stem, strip_configurations
+from tests.programs.workloads import contract, space
+from tests.programs.workloads.contraction_strip import FIRST, SPEECH, stem, strip_configurations
 
+STRIP = FAMILIES["contraction_strip"]
+SERVED = contract(STRIP.name).served
 #: in place of the databases that ship, whose kernels would serve
 NOTHING = Path(__file__).parent / "no-packaged-databases"
 
 
-@every_strip
-def test_random_programs_compile(index):
-    lattice = space(index)
-    for point in random_legal(lattice, 1, seed=index):
-        program = lattice.program(point)
-        binary = compile_cubin(candidate(STRIP, program, lattice.workload).source(), lattice.arch.target)
-        assert binary.error is None, f"{program.to_json()}\n{binary.error}"
-
-
-@every_strip
-def test_they_compute_what_they_should(index):
-    workload = space(index).workload
-    programs = STRIP.starters(workload, space(index).arch)
-    assert len(programs) >= 3
-    for program in (programs[0], programs[-1].replace(epilogue_fixed=1)):
-        verdict = verify(candidate(STRIP, program, workload), workload)
-        assert verdict.outcome == "ok", f"{program.to_json()}\n{verdict.detail}"
-
-
-@every_strip
-def test_starters_do_not_spill(index):
-    lattice = space(index)
-    program = STRIP.starters(lattice.workload, lattice.arch)[0]
-    binary = compile_cubin(candidate(STRIP, program, lattice.workload).source(), lattice.arch.target)
-    assert binary.error is None and binary.spill_bytes == 0
-
-
-@every_strip
-def test_launches_agree_with_the_terms(index):
-    lattice = space(index)
-    for point in random_legal(lattice, 20, seed=2):
-        program = lattice.program(point)
-        [main] = STRIP.launches(program, lattice.workload)
-        terms = lattice.explain(point)
-        assert (main.entry, main.grid, main.block) == ("contraction_strip", terms["blocks"], 32 * terms["warps"])
-        assert main.per_sm == program["min_blocks"] >= terms["residents"]
-        assert main.shared_bytes == terms["shared_bytes"] <= lattice.arch.smem_per_block
-        assert STRIP.workspace(program, lattice.workload) == (0, False)
-        assert all(np.isfinite(value) for value in terms.values())
-
-
-@every_strip
-def test_verification_fits_shared_memory(index):
-    lattice = space(index)
+@pytest.mark.parametrize("index", range(len(SERVED)))
+def test_cases_have_the_lines_and_octets_of_their_program(index):
+    lattice = space(STRIP.name, index)
     for point in random_legal(lattice, 20, seed=3):
         program = lattice.program(point)
         for case in STRIP.cases(program, lattice.workload, ()):
-            [main] = STRIP.launches(program, case.workload)
-            assert main.shared_bytes <= lattice.arch.smem_per_block, f"{case.name} of {program.to_json()}"
             assert STRIP.serves(case.workload, lattice.arch) is None, f"{case.name} of {program.to_json()}"
             call = shapes.call_of(case.workload)
             own = {"lines": call.lines, "octets": call.octets, "planes": call.planes}
@@ -86,8 +46,8 @@ def test_verification_fits_shared_memory(index):
 def test_fragments_are_read_without_bank_conflicts():
     """Outputs 6 and 2 elements apart, and whole stores of them: docs of the kernel say so."""
     for index in (0, 2):
-        program = STRIP.starters(space(index).workload, space(index).arch)[0]
-        verdict = verify(candidate(STRIP, program, space(index).workload), space(index).workload)
+        arch, workload = SERVED[index]
+        verdict = verify(candidate(STRIP, STRIP.starters(workload, lookup(arch))[0], workload), workload)
         assert verdict.counters["bank_conflicts"] == 0
 
 
@@ -228,14 +188,7 @@ def test_what_is_read_is_asked_of_strides():
 def test_verification_notices_what_is_missing(kept, without):
     """Masks: the filters' places that belong to no segment hold ones."""
     [each] = [each for each in strip_configurations() if each.name == "strip last"]
-    own = each.candidate
-
-    def edit(text: str) -> str:
-        assert text.count(kept) == 1
-        return text.replace(kept, without)
-
-    changed = Changed(own.program, own.family, own.constants, edit)
-    assert verify(changed, each.workload, use_cache=False).outcome in ("wrong", "failed")
+    assert verdict_without(kept, without, each.candidate, each.workload).outcome in ("wrong", "failed")
 
 
 # ---- what it serves

@@ -2,37 +2,24 @@
 
 import struct
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_kernels.build.nvrtc import compile_cubin
-from gensor_kernels.build.source import bind, flatten
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.programs.contraction.rewrite import align as rewrite_align
-from gensor_kernels.programs.contraction.rewrite import copy_launch
 from gensor_kernels.programs.core import params
 from gensor_kernels.programs.core.tensor_maps import TensorMap, described, key
-from gensor_kernels.programs.space import FamilySpace
-from gensor_tuner.build.pool import candidate
-from gensor_tuner.verify.verify import verify
 from tests.doubles.stored import store_kernels
-from tests.programs.lattices import ALIGNED, MMA, WGMMA, random_legal
+from tests.programs.lattices import ALIGNED, MMA, WGMMA, fastest
 
-ARCH = lookup("sm_90")
-PLAIN = {
-    "block_m": 64, "block_n": 64, "block_k": 64, "cluster": 0, "persistent": 0, "stages": 2, "consumers": 1,
-    "split_k": 1,
-}  # fmt: skip
-ENDS = {"raster": 1, "epilogue_staged": 1, "epilogue_fixed": 0, "vector_c": 2, "min_blocks": 1}
+from .small import ARCH, is_right, small
 
-
-def made(workload, **values):
-    program = ALIGNED.starters(workload, ARCH)[0].replace(**PLAIN | ENDS | values)
-    return candidate(ALIGNED, program, workload)
+made = partial(small, ALIGNED, vector_c=2)
 
 
 @pytest.mark.parametrize(
@@ -60,8 +47,7 @@ def made(workload, **values):
     ],
 )
 def test_products_match_float64(workload, values):
-    verdict = verify(made(workload, **values), workload, use_cache=False)
-    assert verdict.outcome == "ok", verdict.detail
+    is_right(made(workload, **values), workload)
 
 
 def test_what_is_copied_and_how():
@@ -93,36 +79,10 @@ def test_families_share_the_workloads():
 
 
 def test_large_products_repay_the_copies_and_small_ones_do_not():
-    def best(family, *sizes, **keywords):
-        space = FamilySpace(family, matmul.workload(*sizes, **keywords), ARCH)
-        return min(space.potential(np.stack([space.point(each) for each in family.starters(space.workload, ARCH)])))
-
-    assert best(ALIGNED, 4096, 4096, 4091) < 0.8 * best(MMA, 4096, 4096, 4091)
-    assert best(ALIGNED, 4096, 4096, 4096, dtype_b="int8") < 0.8 * best(MMA, 4096, 4096, 4096, dtype_b="int8")
-    assert best(ALIGNED, 256, 256, 251) > best(MMA, 256, 256, 251)
-
-
-@pytest.mark.parametrize("sizes", [(1000, 1001, 517), (512, 512, 516)])
-def test_what_is_legal_compiles_and_its_launches_agree_with_the_terms(sizes):
-    workload = matmul.workload(*sizes, dtype="bfloat16", epilogue=("bias", "gelu"))
-    lattice = FamilySpace(ALIGNED, workload, ARCH)
-    for turn, point in enumerate(random_legal(lattice, 12, seed=sizes[0])):
-        program, terms = lattice.program(point), lattice.explain(point)
-        first, main, *rest = ALIGNED.launches(program, workload)
-        assert (first.entry, main.entry) == ("contraction_align", ALIGNED.name)
-        assert (main.grid, main.block, main.shared_bytes) == (
-            terms["blocks"],
-            32 * terms["warps"],
-            terms["shared_bytes"],
-        )
-        places, end = copy_launch.offsets(rewrite_align.copies(workload), program, workload)
-        assert (program["split_k"] > 1) == bool(rest) == (min(places.values()) > 0)
-        assert ALIGNED.workspace(program, workload) == (end, False)
-        if turn == 0:
-            bound = bind(flatten(ALIGNED.source), ALIGNED.constants(program, workload))
-            binary = compile_cubin(bound, ARCH.target)
-            assert binary.error is None and {ALIGNED.name, "contraction_align"} <= binary.entries.keys()
-            assert not binary.entries["contraction_align"].spill_stores
+    for problem in (matmul.workload(4096, 4096, 4091), matmul.workload(4096, 4096, 4096, dtype_b="int8")):
+        assert fastest(ALIGNED, problem, ARCH) < 0.8 * fastest(MMA, problem, ARCH)
+    problem = matmul.workload(256, 256, 251)
+    assert fastest(ALIGNED, problem, ARCH) > fastest(MMA, problem, ARCH)
 
 
 def test_maps_of_copies_lie_in_the_workspace():

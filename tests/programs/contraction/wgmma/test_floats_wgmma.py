@@ -1,42 +1,34 @@
 """float32 on Hopper's bfloat16 warpgroup products: divided first, right under every order of events."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_kernels.build import nvrtc
-from gensor_kernels.build.source import bind, flatten
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.products.gated import workload as gated
 from gensor_kernels.operators.windows.conv import workload as convolution
 from gensor_kernels.programs.contraction.problem import extents
-from gensor_kernels.programs.contraction.rewrite import copy_launch
 from gensor_kernels.programs.contraction.rewrite import split_float as rewrite_split_float
 from gensor_kernels.programs.contraction.rewrite.split_float import LEAST_SUM
 from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.space import FamilySpace
-from gensor_tuner.build.pool import candidate
-from gensor_tuner.verify.verify import verify
 from tests.doubles.stored import store_kernels
-from tests.mutator.engine.configuration import Changed
-from tests.programs.lattices import MMA, random_legal
+from tests.programs.faulty import verdict_without
+from tests.programs.lattices import MMA, fastest
 
-FAMILY, ARCH = FAMILIES["contraction_floats_wgmma"], lookup("sm_90")
-PLAIN = {
-    "block_m": 64, "block_n": 64, "block_k": 64, "cluster": 0, "persistent": 0, "stages": 2, "consumers": 1,
-    "split_k": 1, "raster": 1, "epilogue_staged": 1, "epilogue_fixed": 0, "vector_c": 4, "min_blocks": 1,
-}  # fmt: skip
+from .small import ARCH, is_right, small
+
+FAMILY = FAMILIES["contraction_floats_wgmma"]
 
 
 def workload(m=512, n=511, k=1003, **keywords):
     return matmul.workload(m, n, k, dtype="float32", **keywords)
 
 
-def made(problem, **values):
-    return candidate(FAMILY, FAMILY.starters(problem, ARCH)[0].replace(**PLAIN | values), problem)
+made = partial(small, FAMILY, vector_c=4)
 
 
 @pytest.mark.parametrize(
@@ -51,8 +43,7 @@ def made(problem, **values):
     ids=["split", "walking", "epilogue", "in turns of pairs", "pairs along m"],
 )
 def test_products_match_float64(problem, values):
-    verdict = verify(made(problem, **values), problem, use_cache=False)
-    assert verdict.outcome == "ok", verdict.detail
+    is_right(made(problem, **values), problem)
 
 
 def test_long_products_of_float32_matrices_are_served():
@@ -85,36 +76,9 @@ def test_what_is_divided_and_how():
 
 
 def test_it_is_preferred_where_products_repay_the_parts():
-    def best(family, *sizes):
-        space = FamilySpace(family, workload(*sizes), ARCH)
-        return min(space.potential(np.stack([space.point(each) for each in family.starters(space.workload, ARCH)])))
-
-    assert best(FAMILY, 4096, 4096, 4096) < 0.8 * best(MMA, 4096, 4096, 4096)
-    assert best(FAMILY, 16, 4096, 1000) > best(MMA, 16, 4096, 1000)
-
-
-def launches_agree(program, terms, problem):
-    """The launches and the workspace of a Program, with what the potential has taken them for."""
-    first, main, *rest = FAMILY.launches(program, problem)
-    assert (first.entry, main.entry) == ("contraction_divide", FAMILY.name) and main.dependent
-    wanted = (terms["blocks"], 32 * terms["warps"], terms["shared_bytes"])
-    assert (main.grid, main.block, main.shared_bytes) == wanted
-    places, end = copy_launch.offsets(rewrite_split_float.copies(problem), program, problem)
-    assert (program["split_k"] > 1) == bool(rest) == (min(places.values()) > 0)
-    assert FAMILY.workspace(program, problem) == (end, False)
-
-
-@pytest.mark.parametrize("sizes", [(1000, 1001, 1017), (512, 512, 1024)])
-def test_what_is_legal_compiles_and_its_launches_agree_with_the_terms(sizes):
-    problem = workload(*sizes, epilogue=("bias", "gelu"))
-    lattice = FamilySpace(FAMILY, problem, ARCH)
-    for turn, point in enumerate(random_legal(lattice, 12, seed=sizes[0])):
-        program, terms = lattice.program(point), lattice.explain(point)
-        launches_agree(program, terms, problem)
-        if turn < 3:
-            binary = nvrtc.compile_cubin(bind(flatten(FAMILY.source), FAMILY.constants(program, problem)), ARCH.target)
-            assert binary.error is None and not binary.spill_bytes
-            assert {FAMILY.name, "contraction_divide"} <= binary.entries.keys()
+    large, small_m = workload(4096, 4096, 4096), workload(16, 4096, 1000)
+    assert fastest(FAMILY, large, ARCH) < 0.8 * fastest(MMA, large, ARCH)
+    assert fastest(FAMILY, small_m, ARCH) > fastest(MMA, small_m, ARCH)
 
 
 # What a faulty kernel does wrong, and how that shows.
@@ -132,14 +96,8 @@ FAULTS = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_faults_are_found(name):
-    before, after = FAULTS[name]
-    each = made(problem := workload())
-
-    def edit(text):
-        assert text.count(before) == 1, name
-        return text.replace(before, after)
-
-    verdict = verify(Changed(each.program, each.family, each.constants, edit), problem, use_cache=False)
+    problem = workload()
+    verdict = verdict_without(*FAULTS[name], made(problem), problem)
     assert verdict.outcome in ("failed", "wrong"), verdict
 
 

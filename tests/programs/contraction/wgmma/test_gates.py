@@ -1,6 +1,7 @@
 """Gated products by contraction_wgmma: both matrices' columns in one product, the gate in registers."""
 
 import subprocess
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,27 +9,18 @@ import pytest
 import gensor_kernels
 from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.build.resources import find_nvdisasm
-from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import gated
 from gensor_kernels.programs.core import params
 from gensor_kernels.programs.core.params import Tiling
 from gensor_kernels.programs.core.tensor_maps import TensorMap, described
 from gensor_kernels.programs.space import FamilySpace, Space
-from gensor_tuner.build.pool import candidate
 from gensor_tuner.strategies.parallel import Request, search
-from gensor_tuner.verify.verify import verify
 from tests.doubles.stored import store_kernels
 from tests.programs.lattices import ALIGNED, WGMMA, random_legal
 
-ARCH = lookup("sm_90")
-PLAIN = {
-    "block_m": 64, "block_n": 64, "block_k": 64, "cluster": 0, "persistent": 0, "stages": 2, "consumers": 1,
-    "split_k": 1, "raster": 1, "epilogue_staged": 1, "epilogue_fixed": 0, "vector_c": 16, "min_blocks": 1,
-}  # fmt: skip
+from .small import ARCH, is_right, small
 
-
-def made(workload, **values):
-    return candidate(WGMMA, WGMMA.starters(workload, ARCH)[0].replace(**PLAIN | values), workload)
+made = partial(small, WGMMA, vector_c=16)
 
 
 @pytest.mark.parametrize(
@@ -52,8 +44,7 @@ def made(workload, **values):
     ids=["bias, walking", "pairs, in turns, stored by copies", "n-contiguous", "8-bit floats", "tf32"],
 )
 def test_gates_match_float64(workload, values):
-    verdict = verify(made(workload, **values), workload, use_cache=False)
-    assert verdict.outcome == "ok", verdict.detail
+    is_right(made(workload, **values), workload)
 
 
 def test_a_product_has_the_columns_of_both_matrices(tmp_path):

@@ -1,25 +1,21 @@
 """Rows normalised behind contraction_wgmma: their sums in the workspace, a second launch that finishes them."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 import gensor_kernels
 from gensor_kernels.build.nvrtc import compile_cubin
-from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.products.normed import normed
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.build.pool import candidate
-from gensor_tuner.verify.verify import verify
 from tests.doubles.stored import store_kernels
-from tests.programs.lattices import ALIGNED, MMA, WGMMA, random_legal
+from tests.programs.lattices import ALIGNED, MMA, WGMMA, fastest, random_legal
 
-ARCH = lookup("sm_90")
-PLAIN = {
-    "block_m": 64, "block_n": 64, "block_k": 64, "cluster": 0, "persistent": 0, "stages": 2, "consumers": 1,
-    "split_k": 1, "raster": 1, "epilogue_staged": 1, "epilogue_fixed": 0, "vector_c": 16, "min_blocks": 1,
-}  # fmt: skip
+from .small import ARCH, is_right, small
 
 
 def workload(norm, m=512, n=768, k=768, **more):
@@ -27,8 +23,7 @@ def workload(norm, m=512, n=768, k=768, **more):
     return normed(norm, matmul.workload(m, n, k, **more), 2)
 
 
-def made(problem, **values):
-    return candidate(WGMMA, WGMMA.starters(problem, ARCH)[0].replace(**PLAIN | values), problem)
+made = partial(small, WGMMA, vector_c=16)
 
 
 @pytest.mark.parametrize(
@@ -46,8 +41,7 @@ def made(problem, **values):
     ids=["one part", "split, walking", "in turns of pairs", "8-bit floats", "tf32"],
 )
 def test_products_match_float64(problem, values):
-    verdict = verify(made(problem, **values), problem, use_cache=False)
-    assert verdict.outcome == "ok", verdict.detail
+    is_right(made(problem, **values), problem)
 
 
 def test_what_is_served():
@@ -74,13 +68,8 @@ def test_sums_pass_through_the_workspace_and_cost_what_they_are():
 
 
 def test_it_is_preferred_to_products_of_single_warps():
-    def best(family, *sizes):
-        problem = workload("rmsnorm", *sizes)
-        space = FamilySpace(family, problem, ARCH)
-        return min(space.potential(np.stack([space.point(each) for each in family.starters(problem, ARCH)])))
-
-    for sizes in ((4096, 4096, 4096), (512, 768, 3072)):
-        assert best(WGMMA, *sizes) < 0.85 * best(MMA, *sizes)
+    for problem in (workload("rmsnorm", 4096, 4096, 4096), workload("rmsnorm", 512, 768, 3072)):
+        assert fastest(WGMMA, problem, ARCH) < 0.85 * fastest(MMA, problem, ARCH)
 
 
 def test_calls_reach_a_stored_kernel(no_databases):

@@ -1,45 +1,33 @@
 """Hopper's convolutions of images with channels first: packed, then read by their pixels, which are columns."""
 
 import struct
+from functools import partial
 
 import numpy as np
 import pytest
 
 import gensor_kernels
 from gensor_kernels import conv2d, explain
-from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.geometry import Geometry, Window
-from gensor_kernels.operators.windows import conv
 from gensor_kernels.operators.windows.conv_packed import packed, packed_window
 from gensor_kernels.operators.windows.conv_product import output_size
-from gensor_kernels.programs.contraction.build import workspace_bytes
-from gensor_kernels.programs.contraction.rewrite import pack as rewrite_pack
 from gensor_kernels.programs.core import params
 from gensor_kernels.programs.core.tensor_maps import TensorMap, described
 from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.space import FamilySpace
-from gensor_tuner.build.pool import candidate
-from gensor_tuner.verify.verify import verify
 from tests.doubles.stored import store_kernels
-from tests.programs.lattices import WGMMA, random_legal
+from tests.programs.lattices import WGMMA, fastest
+from tests.programs.workloads.contraction_packed_wgmma import workload
+from tests.programs.workloads.window import padded
 
-FAMILY, ARCH = FAMILIES["contraction_packed_wgmma"], lookup("sm_90")
-SIZES = {"n": 8, "h": 28, "w": 28, "c": 128, "k_out": 128, "r": 3, "s": 3, "layout": "nchw"}
-PADDED = dict.fromkeys(("pad_top", "pad_bottom", "pad_left", "pad_right"), 1)
-PLAIN = {
-    "block_m": 64, "block_n": 64, "block_k": 64, "cluster": 0, "persistent": 0, "stages": 2, "consumers": 1,
-    "split_k": 1, "raster": 1, "epilogue_staged": 1, "epilogue_fixed": 0, "vector_c": 2, "min_blocks": 1,
-}  # fmt: skip
+from .small import ARCH, is_right, small
 
-
-def workload(**sizes):
-    return conv.workload(**SIZES | {"dtype": "float16"} | sizes)
+FAMILY = FAMILIES["contraction_packed_wgmma"]
+PADDED = padded()
 
 
-def made(problem, **values):
-    return candidate(FAMILY, FAMILY.starters(problem, ARCH)[0].replace(**PLAIN | values), problem)
+made = partial(small, FAMILY, vector_c=2)
 
 
 @pytest.mark.parametrize(
@@ -54,8 +42,7 @@ def made(problem, **values):
     ids=["groups, split", "pairs share pixels", "pairs share filters", "in turns", "tf32"],
 )
 def test_convolutions_match_float64(problem, values):
-    verdict = verify(made(problem, **values), problem, use_cache=False)
-    assert verdict.outcome == "ok", verdict.detail
+    is_right(made(problem, **values), problem)
 
 
 def test_it_says_what_it_serves():
@@ -92,32 +79,6 @@ def _geometry(problem, flipped=False) -> Geometry:
     return operator(problem.operator).geometry(problem, strides)
 
 
-@pytest.mark.parametrize("sizes", [{"n": 16, "c": 512, "k_out": 512, **PADDED}, {"h": 7, "w": 7, "dtype": "bfloat16"}])
-def test_what_is_legal_compiles_and_its_launches_agree_with_the_terms(sizes):
-    problem = workload(**sizes, epilogue="bias")
-    lattice = FamilySpace(FAMILY, problem, ARCH)
-    for turn, point in enumerate(random_legal(lattice, 12, seed=3)):
-        program, terms = lattice.program(point), lattice.explain(point)
-        first, main, *rest = FAMILY.launches(program, problem)
-        assert (first.entry, main.entry, main.dependent) == ("contraction_pack", FAMILY.name, True)
-        assert (main.grid, main.block, main.shared_bytes) == (
-            terms["blocks"],
-            32 * terms["warps"],
-            terms["shared_bytes"],
-        )
-        places = {each.operand: each.copied_at for each in main.maps}
-        partial = workspace_bytes(program, problem)
-        assert places == {"a": partial + rewrite_pack.image_bytes(problem), "b": partial} | (
-            {"c": None} if program["epilogue_staged"] == 3 else {}
-        )
-        assert FAMILY.workspace(program, problem) == (partial + rewrite_pack.workspace(problem), False)
-        assert [each.entry for each in rest] == ["contraction_reduce"] * (program["split_k"] > 1)
-        if turn == 0:
-            binary = compile_cubin(candidate(FAMILY, program, problem).source(), ARCH.target)
-            assert binary.error is None and {FAMILY.name, "contraction_pack"} <= binary.entries.keys()
-            assert not any(entry.spill_stores for entry in binary.entries.values())
-
-
 @pytest.mark.parametrize(
     "sizes", [{"groups": 2, "c": 20}, {"r": 1, "stride_h": 2, "pad_left": 1}, {"s": 1, "stride_w": 3, "pad_top": 2}]
 )
@@ -152,15 +113,10 @@ def test_maps_are_those_of_the_packed_operands(sizes):
 def test_packing_pays_where_pixels_are_read_often():
     """Against the same convolution by mma.sync behind the same launch."""
 
-    def best(name, problem):
-        family = FAMILIES[name]
-        space = FamilySpace(family, problem, ARCH)
-        return min(space.potential(np.stack([space.point(each) for each in family.starters(problem, ARCH)])))
-
     large = workload(n=32, c=512, k_out=512, **PADDED)
-    assert best(FAMILY.name, large) < 0.85 * best("contraction_packed", large)
-    few = workload(c=9, k_out=16)
-    assert best(FAMILY.name, few) > best("contraction_packed", few)
+    few, other = workload(c=9, k_out=16), FAMILIES["contraction_packed"]
+    assert fastest(FAMILY, large, ARCH) < 0.85 * fastest(other, large, ARCH)
+    assert fastest(FAMILY, few, ARCH) > fastest(other, few, ARCH)
 
 
 def test_calls_reach_a_stored_kernel_however_operands_lie(no_databases):

@@ -1,12 +1,13 @@
 """Groups of different rows on Hopper's warpgroup products: every group's tiles from its own matrix, and no row of the
 next one, under every order of events, in every form that walks tiles."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 import gensor_kernels
 from gensor_kernels.build.nvrtc import compile_cubin
-from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import ragged
 from gensor_kernels.programs.core.params import ragged_tiles
 from gensor_kernels.programs.registry import FAMILIES
@@ -14,18 +15,12 @@ from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.verify import verify
 from tests.doubles.stored import store_kernels
-from tests.mutator.engine.configuration import Changed
-from tests.programs.lattices import MMA, WGMMA, random_legal
+from tests.programs.faulty import verdict_without
+from tests.programs.lattices import MMA, WGMMA, fastest, random_legal
 
-ARCH = lookup("sm_90")
-PLAIN = {
-    "block_m": 64, "block_n": 64, "block_k": 64, "cluster": 0, "persistent": 0, "stages": 2, "consumers": 1,
-    "raster": 1, "epilogue_staged": 1, "epilogue_fixed": 0, "vector_c": 16, "min_blocks": 1,
-}  # fmt: skip
+from .small import ARCH, small
 
-
-def made(problem, **values):
-    return candidate(WGMMA, WGMMA.starters(problem, ARCH)[0].replace(**PLAIN | values), problem)
+made = partial(small, WGMMA, vector_c=16)
 
 
 @pytest.mark.parametrize(
@@ -73,13 +68,7 @@ FAULTS = {
 def changed(before, after):
     """What the verifier says of a Program whose source has one text for another."""
     problem = ragged.workload(8, 512, 512, 512)
-    each = made(problem, persistent=1)
-
-    def edit(text):
-        assert text.count(before) == 1, before
-        return text.replace(before, after)
-
-    return verify(Changed(each.program, each.family, each.constants, edit), problem, use_cache=False)
+    return verdict_without(before, after, made(problem, persistent=1), problem)
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -97,11 +86,8 @@ def test_spare_tiles_take_no_steps():
 
 
 def test_many_rows_are_predicted_faster_than_on_warps_and_few_are_not():
-    def best(family, rows):
-        space = FamilySpace(family, ragged.workload(8, rows, 4096, 4096, dtype="bfloat16"), ARCH)
-        return min(space.potential(np.stack([space.point(each) for each in family.starters(space.workload, ARCH)])))
-
-    assert best(WGMMA, 16384) < 0.75 * best(MMA, 16384)
+    problem = ragged.workload(8, 16384, 4096, 4096, dtype="bfloat16")
+    assert fastest(WGMMA, problem, ARCH) < 0.75 * fastest(MMA, problem, ARCH)
     assert FAMILIES["contraction_aligned"].serves(ragged.workload(8, 512, 511, 512), ARCH)
 
 

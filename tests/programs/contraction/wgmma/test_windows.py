@@ -4,8 +4,8 @@
 instead of 24.
 """
 
-import os
 import subprocess
+from functools import partial
 
 import numpy as np
 import pytest
@@ -20,26 +20,20 @@ from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.windows import conv
 from gensor_kernels.programs.core.cases import Case
 from gensor_kernels.programs.space import FamilySpace
-from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.problem import Problem
-from gensor_tuner.verify.verify import verify
+from tests.campaigns.size import FULL, SEED
 from tests.doubles.stored import store_kernels
 from tests.programs.lattices import WGMMA
 
+from .small import is_right, small
+
 SIZES = {"n": 8, "h": 28, "w": 28, "c": 128, "k_out": 128, "r": 3, "s": 3}
-PLAIN = {
-    "block_m": 64, "block_n": 64, "block_k": 64, "cluster": 0, "persistent": 0, "stages": 2, "consumers": 1,
-    "split_k": 1,
-}  # fmt: skip
-ENDS = {"raster": 1, "epilogue_staged": 1, "epilogue_fixed": 1, "vector_c": 16, "min_blocks": 1}
 
 
-WINDOWS = 2000 if os.environ.get("GENSOR_CAMPAIGN") == "full" else 24
+WINDOWS = 2000 if FULL else 24
 
 
-def made(workload, **values):
-    program = WGMMA.starters(workload, lookup("sm_90"))[0].replace(**PLAIN | ENDS | values)
-    return candidate(WGMMA, program, workload)
+made = partial(small, WGMMA, vector_c=16, epilogue_fixed=1)
 
 
 @pytest.mark.parametrize(
@@ -51,8 +45,7 @@ def made(workload, **values):
     ids=["filters last, split", "in turns"],
 )
 def test_convolutions_match_float64(workload, values):
-    verdict = verify(made(workload, **values), workload, use_cache=False)
-    assert verdict.outcome == "ok", verdict.detail
+    is_right(made(workload, **values), workload)
 
 
 def test_the_machine_code_copies_pixels(tmp_path):
@@ -125,7 +118,7 @@ def drawn(rng):
 
 @pytest.mark.parametrize("weights", ["krsc", "rsck"])
 def test_random_windows_match_float64(weights):
-    rng = np.random.default_rng(int(os.environ.get("GENSOR_CAMPAIGN_SEED", "6")))
+    rng = np.random.default_rng(SEED)
     workload = conv.workload(**SIZES, dtype="float16", weights=weights, epilogue="bias")
     kernel = made(workload, persistent=int(weights == "krsc"), split_k=1 + (weights == "rsck"))
     library = build(kernel.source())
@@ -135,5 +128,5 @@ def test_random_windows_match_float64(weights):
         if WGMMA.serves(wanted, lookup("sm_90")) is None:
             problem = Problem(Case("random", wanted), seed=served)
             problem.run(kernel, library, copies=("late", "early")[served % 2], order=served)
-            problem.check()
+            assert problem.check() <= 1
             served += 1

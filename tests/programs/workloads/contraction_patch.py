@@ -1,37 +1,23 @@
 """Workloads of the patch family that tests share, and the small Programs its mutants are tried on."""
 
-from functools import lru_cache
-
-import pytest
-
-from gensor_kernels.machine.arch import lookup
-from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.space import FamilySpace
 from tests.mutator.engine.configuration import Configuration
 
-from .packed import convolution
+from . import Contract
+from .contraction_packed import convolution
 from .window import padded
 
-PATCH = FAMILIES["contraction_patch"]
 FIRST = {"layout": "nchw"}
 
-SERVED = [
-    ("sm_87", convolution(14, 64, 64, **FIRST, dtype="float16", epilogue="bias_relu", **padded())),
-    ("sm_87", convolution(14, 96, 48, 5, **FIRST, dtype="int8", **padded(2))),
-    ("sm_90", convolution(9, 40, 45, **FIRST, dtype="bfloat16", groups=5, stride_h=2, stride_w=2)),
-    ("sm_87", convolution(15, 32, 32, **FIRST, r=5, s=10, dtype="int8", stride_h=2, stride_w=2)),
-    ("sm_80", convolution(14, 128, 64, 1, **FIRST, dtype="float16", stride_h=2, stride_w=2)),
-    ("sm_89", convolution(27, 20, 24, **FIRST, dtype="int8", dilation_w=2, epilogue="relu", **padded())),
-]
-IDS = [f"{i}-{each.dtype['x']}-{arch}" for i, (arch, each) in enumerate(SERVED)]
-every_patch = pytest.mark.parametrize("index", range(len(SERVED)), ids=IDS)
-
-
-@lru_cache
-def space(index: int) -> FamilySpace:
-    """The lattice of a served workload."""
-    arch, workload = SERVED[index]
-    return FamilySpace(PATCH, workload, lookup(arch))
+CONTRACT = Contract(
+    [
+        ("sm_87", convolution(14, 64, 64, **FIRST, dtype="float16", epilogue="bias_relu", **padded())),
+        ("sm_87", convolution(14, 96, 48, 5, **FIRST, dtype="int8", **padded(2))),
+        ("sm_90", convolution(9, 40, 45, **FIRST, dtype="bfloat16", groups=5, stride_h=2, stride_w=2)),
+        ("sm_87", convolution(15, 32, 32, **FIRST, r=5, s=10, dtype="int8", stride_h=2, stride_w=2)),
+        ("sm_80", convolution(14, 128, 64, 1, **FIRST, dtype="float16", stride_h=2, stride_w=2)),
+        ("sm_89", convolution(27, 20, 24, **FIRST, dtype="int8", dilation_w=2, epilogue="relu", **padded())),
+    ],
+)
 
 
 def patch_configurations() -> list[Configuration]:

@@ -2,14 +2,37 @@
 
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows import conv
+from gensor_kernels.programs.core.program import Program
 from tests.mutator.engine.configuration import Configuration
+
+from . import Contract
+from .window import padded
 
 
 def transposed(**sizes) -> Workload:
     """A transposed convolution of two images by 4 x 4 taps and a stride of 2, unless told otherwise."""
     square = {"n": 2, "h": 9, "w": 9, "c": 32, "k_out": 24, "r": 4, "s": 4, "stride_h": 2, "stride_w": 2}
-    padded = dict.fromkeys(("pad_top", "pad_bottom", "pad_left", "pad_right"), 1)
-    return conv.workload(**square | padded | {"transposed": True} | sizes)
+    return conv.workload(**square | padded() | {"transposed": True} | sizes)
+
+
+def entries(program: Program) -> list[str]:
+    """The phases' outputs are put in their places by a second launch, which adds the parts of a split, too."""
+    return [program.family, "contraction_interleave"]
+
+
+CONTRACT = Contract(
+    [
+        ("sm_87", transposed(epilogue="bias_relu")),
+        ("sm_90", transposed(weights="rsck", c=24, k_out=6, groups=2, r=3, stride_w=3, dilation_w=2)),
+        ("sm_75", transposed(dtype="float16", c=12, k_out=5)),
+        ("sm_80", transposed(dtype="float64", k_out=45)),
+        ("sm_89", transposed(dtype="complex64", groups=2)),
+        ("sm_86", transposed(dtype="int8")),
+    ],
+    entries=entries,
+    starters=lambda starters, index: [],
+    relaxed={"min_blocks": 1},
+)
 
 
 def phased_configurations() -> list[Configuration]:

@@ -1,19 +1,13 @@
 """Workloads of the packed family that tests share, and the small Programs its mutants are tried on."""
 
-from functools import lru_cache
-
-import pytest
-
-from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows import conv
-from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.space import FamilySpace
+from gensor_kernels.programs.contraction.rewrite import pack
 from tests.mutator.engine.configuration import Configuration
+from tests.programs.contraction_harness import mma_launch
 
+from . import Contract, product_and_reduction
 from .window import padded
-
-PACKED = FAMILIES["contraction_packed"]
 
 
 def convolution(side: int, c: int, k: int, taps: int = 3, **more) -> Workload:
@@ -21,25 +15,29 @@ def convolution(side: int, c: int, k: int, taps: int = 3, **more) -> Workload:
     return conv.workload(**{"n": 2, "h": side, "w": side, "c": c, "k_out": k, "r": taps, "s": taps} | more)
 
 
-SERVED = [
-    ("sm_87", convolution(28, 64, 64, layout="nchw", dtype="float16", epilogue="bias_relu", **padded())),
-    ("sm_90", convolution(32, 3, 64, 7, dtype="float16", stride_h=2, stride_w=2, **padded(3))),
-    ("sm_87", convolution(14, 40, 48, layout="nchw", dtype="int8", groups=2)),
-    ("sm_75", convolution(14, 20, 45, dtype="int8", dilation_h=2, **padded())),
-    ("sm_80", convolution(14, 12, 64, weights="rsck", dtype="bfloat16", epilogue="bias_add_relu")),
-    ("sm_87", convolution(14, 128, 64, 1, layout="nchw", dtype="float16", stride_h=2, stride_w=2)),
-    ("sm_89", convolution(14, 3, 32, layout="nchw", dtype="float32", math="tf32", **padded())),
-    ("sm_87", convolution(9, 24, 16, layout="nchw", dtype="float16", transposed=True, stride_h=2, **padded())),
-]
-IDS = [f"{i}-{each.operator}-{each.layouts['x']}-{each.dtype['x']}-{arch}" for i, (arch, each) in enumerate(SERVED)]
-every_packed = pytest.mark.parametrize("index", range(len(SERVED)), ids=IDS)
+def check(lattice, program, launches, terms):
+    """Operands are packed by blocks without shared memory, into the workspace."""
+    first, problem = launches[0], lattice.workload
+    assert (first.block, first.shared_bytes) == (256, 0)
+    assert lattice.family.workspace(program, problem)[0] >= pack.workspace(problem) > 0
+    assert terms["after"] >= pack.cost(problem, lattice.arch)[0] * 0.99
 
 
-@lru_cache
-def space(index: int) -> FamilySpace:
-    """The lattice of a served workload."""
-    arch, workload = SERVED[index]
-    return FamilySpace(PACKED, workload, lookup(arch))
+CONTRACT = Contract(
+    [
+        ("sm_87", convolution(28, 64, 64, layout="nchw", dtype="float16", epilogue="bias_relu", **padded())),
+        ("sm_90", convolution(32, 3, 64, 7, dtype="float16", stride_h=2, stride_w=2, **padded(3))),
+        ("sm_87", convolution(14, 40, 48, layout="nchw", dtype="int8", groups=2)),
+        ("sm_75", convolution(14, 20, 45, dtype="int8", dilation_h=2, **padded())),
+        ("sm_80", convolution(14, 12, 64, weights="rsck", dtype="bfloat16", epilogue="bias_add_relu")),
+        ("sm_87", convolution(14, 128, 64, 1, layout="nchw", dtype="float16", stride_h=2, stride_w=2)),
+        ("sm_89", convolution(14, 3, 32, layout="nchw", dtype="float32", math="tf32", **padded())),
+        ("sm_87", convolution(9, 24, 16, layout="nchw", dtype="float16", transposed=True, stride_h=2, **padded())),
+    ],
+    entries=lambda program: ["contraction_pack", *product_and_reduction(program)],
+    resources=lambda constants, workload: mma_launch(constants),
+    check=check,
+)
 
 
 def packed_configurations() -> list[Configuration]:

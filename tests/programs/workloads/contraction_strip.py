@@ -1,19 +1,12 @@
 """Workloads of the strip family that tests share, and the small Programs its mutants are tried on."""
 
-from functools import lru_cache
-
-import pytest
-
-from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows import conv
-from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.space import FamilySpace
 from tests.mutator.engine.configuration import Configuration
 
+from . import Contract
 from .window import padded
 
-STRIP = FAMILIES["contraction_strip"]
 FIRST = {"layout": "nchw"}
 STEM = {"n": 2, "h": 64, "w": 64, "c": 3, "k_out": 64, "r": 7, "s": 7, "stride_h": 2, "stride_w": 2, **padded(3)}
 
@@ -24,25 +17,29 @@ def stem(**more) -> Workload:
 
 
 SPEECH = {"h": 41, "w": 60, "c": 1, "k_out": 32, "r": 5, "s": 20, **padded(0), **FIRST}
-SERVED = [
-    ("sm_87", stem(epilogue="bias_relu")),
-    ("sm_90", stem(**FIRST, epilogue="bias_add_relu")),
-    ("sm_87", stem(**SPEECH)),
-    ("sm_80", stem(r=3, s=3, k_out=32, **padded(1), dtype="bfloat16", epilogue="relu6")),
-    ("sm_90", stem(r=11, s=11, stride_h=4, stride_w=4, k_out=96, **padded(2), out="float32")),
-    ("sm_89", stem(**FIRST, r=3, s=3, h=33, w=35, k_out=45, **padded(1), dtype="bfloat16")),
-    ("sm_87", stem(c=4, r=3, s=3, stride_h=1, stride_w=1, k_out=24, weights="rsck", **padded(1))),
-    ("sm_86", stem(c=6, r=2, s=5, stride_h=3, stride_w=1, k_out=17, **padded(2))),
-]
-IDS = [f"{i}-{each.layouts['x']}-{each.layouts['y']}-{each.dtype['x']}-{arch}" for i, (arch, each) in enumerate(SERVED)]
-every_strip = pytest.mark.parametrize("index", range(len(SERVED)), ids=IDS)
 
 
-@lru_cache
-def space(index: int) -> FamilySpace:
-    """The lattice of a served workload."""
-    arch, workload = SERVED[index]
-    return FamilySpace(STRIP, workload, lookup(arch))
+def check(lattice, program, launches, terms):
+    """Blocks walk the tiles, as many as the Program promises."""
+    assert launches[0].per_sm == program["min_blocks"] >= terms["residents"]
+    assert lattice.family.workspace(program, lattice.workload) == (0, False)
+
+
+CONTRACT = Contract(
+    [
+        ("sm_87", stem(epilogue="bias_relu")),
+        ("sm_90", stem(**FIRST, epilogue="bias_add_relu")),
+        ("sm_87", stem(**SPEECH)),
+        ("sm_80", stem(r=3, s=3, k_out=32, **padded(1), dtype="bfloat16", epilogue="relu6")),
+        ("sm_90", stem(r=11, s=11, stride_h=4, stride_w=4, k_out=96, **padded(2), out="float32")),
+        ("sm_89", stem(**FIRST, r=3, s=3, h=33, w=35, k_out=45, **padded(1), dtype="bfloat16")),
+        ("sm_87", stem(c=4, r=3, s=3, stride_h=1, stride_w=1, k_out=24, weights="rsck", **padded(1))),
+        ("sm_86", stem(c=6, r=2, s=5, stride_h=3, stride_w=1, k_out=17, **padded(2))),
+    ],
+    check=check,
+    fewest_starters=3,
+    starters=lambda starters, index: [starters[0], starters[-1].replace(epilogue_fixed=1)],
+)
 
 
 def strip_configurations() -> list[Configuration]:

@@ -1,15 +1,10 @@
 """Workloads of the window family that tests share: every operator, layout, dtype and kind of alignment."""
 
-from functools import lru_cache
-
-import pytest
-
-from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows import depthwise, pooling
-from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.space import FamilySpace
+from tests.programs.contraction_harness import Constants
 
-WINDOW = FAMILIES["window"]
+from . import Contract
 
 
 def padded(pad: int = 1) -> dict[str, int]:
@@ -29,6 +24,26 @@ def average(side: int, c: int, **more):
     return pooling.workload("global_avg_pool2d", n=2, h=side, w=side, c=c, **more)
 
 
+def resources(constants: Constants, workload: Workload) -> tuple[int, int]:
+    """(threads, shared bytes) as the top of window.cu says."""
+    c = {name: value for name, value in constants.items() if isinstance(value, int)}
+    element = {"half_t": 2, "bfloat16_t": 2, "float": 4, "double": 8, "i8": 1}[str(constants["IN_TYPE"])]
+    word = {"float": 4, "double": 8, "i32": 4}[str(constants["ACC_TYPE"])]
+    channels = c["A_VECTOR"] // element
+    places = c["BLOCK_C"] // channels * (c["BLOCK_W"] // c["THREAD_W"]) * (c["BLOCK_H"] // c["THREAD_H"])
+    threads = c["SPLIT"] * places
+    outputs = c["THREAD_H"] * c["THREAD_W"] * channels
+    if c["STAGED"] and not c["WINDOW"]:
+        window, taps = workload.size["r"], -(-workload.size["s"] // 4) * 4
+        pitch = -(-(c["BLOCK_W"] + taps) * element // 16) * 16
+        return threads, c["BLOCK_C"] * ((c["BLOCK_H"] + window - 1) * pitch + window * taps * word)
+    if c["STAGED"]:
+        r, s, step_h, step_w = map(int, str(c["WINDOW"]))
+        rows, columns = (c["BLOCK_H"] - 1) * step_h + r, (c["BLOCK_W"] - 1) * step_w + s
+        return threads, c["BLOCK_C"] * rows * (-(-columns * element // 16) * 16)
+    return threads, threads * outputs * word if c["SPLIT"] > 1 else 0
+
+
 SERVED = [
     ("sm_87", convolution(112, 96, 3, stride_h=2, stride_w=2, dtype="float16", epilogue="bias_relu6", **padded())),
     ("sm_87", convolution(42, 84, 7, layout="nchw", **padded(3))),
@@ -40,17 +55,23 @@ SERVED = [
     ("sm_90", pool("max_pool2d", 112, 64, 3, stride_h=2, stride_w=2, dtype="float16", **padded())),
     ("sm_87", pool("max_pool2d", 14, 33, 2, dtype="int8")),
     ("sm_75", pool("max_pool2d", 30, 36, 3, dtype="float16", layout="nchw", ceil_mode=1, **padded())),
-    ("sm_80", pool("max_pool2d", 30, 36, 3, dtype="float64", layout="nchw", dilation_h=2, dilation_w=3, **padded())),
+    (
+        "sm_80",
+        pool("max_pool2d", 30, 36, 3, dtype="float64", layout="nchw", dilation_h=2, dilation_w=3, **padded()),
+    ),
     ("sm_75", pool("avg_pool2d", 21, 67, 3, stride_h=1, stride_w=1, layout="nchw", **padded())),
-    ("sm_89", pool("avg_pool2d", 21, 64, 3, stride_h=2, stride_w=2, dtype="bfloat16", count_include_pad=1, **padded())),
+    (
+        "sm_89",
+        pool("avg_pool2d", 21, 64, 3, stride_h=2, stride_w=2, dtype="bfloat16", count_include_pad=1, **padded()),
+    ),
     ("sm_87", average(7, 2048, dtype="float16")),
     ("sm_90", average(56, 64, layout="nchw")),
 ]
-IDS = [f"{i}-{each.operator}-{each.layouts['x']}-{each.dtype['x']}-{arch}" for i, (arch, each) in enumerate(SERVED)]
-every_window = pytest.mark.parametrize("index", range(len(SERVED)), ids=IDS)
-
-
-@lru_cache
-def space(index: int) -> FamilySpace:
-    arch, workload = SERVED[index]
-    return FamilySpace(WINDOW, workload, lookup(arch))
+CONTRACT = Contract(
+    SERVED,
+    resources=resources,
+    compiled=3,
+    archs=("sm_75", "sm_87", "sm_90"),
+    starters=lambda starters, index: starters,
+    randoms=3,
+)

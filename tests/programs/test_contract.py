@@ -1,0 +1,186 @@
+"""What every kernel family promises, for every Workload in the family's list: tests/programs/workloads."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from gensor_kernels.build.nvrtc import compile_cubin
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.types import epilogue
+from gensor_kernels.programs.core.program import Program
+from gensor_kernels.programs.core.tables import Listed
+from gensor_kernels.programs.registry import FAMILIES, program_from_json
+from gensor_kernels.programs.space import FamilySpace
+from gensor_tuner.build.pool import candidate
+from gensor_tuner.verify.verify import verify
+
+from .lattices import random_legal
+from .workloads import contract, space
+
+CASES = [
+    pytest.param(name, index, id=f"{name}-{index}-{workload.operator}-{next(iter(workload.dtype.values()))}-{arch}")
+    for name in FAMILIES
+    if find_spec(f"tests.programs.workloads.{name}")
+    for index, (arch, workload) in enumerate(contract(name).served)
+]
+every = pytest.mark.parametrize(("name", "index"), CASES)
+#: Other sizes of the same alignment.
+MOVED = {"m": 320, "n": 192, "k": 2048, "h": 56, "w": 14, "c": 128, "k_out": 320}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_family_of_the_registry_has_workloads(name):
+    served = contract(name).served
+    assert served
+    for arch, workload in served:
+        assert FAMILIES[name].serves(workload, lookup(arch)) is None
+
+
+@every
+def test_codes_and_programs_round_trip(name, index):
+    lattice = space(name, index)
+    points = random_legal(lattice, 50)
+    assert (lattice.decode(lattice.encode(points)) == points).all()
+    for point in points[:10]:
+        program = lattice.program(point)
+        assert (lattice.point(program) == point).all()
+        assert program_from_json(program.to_json()) == program
+        for place, coordinate in enumerate(lattice.coordinates[1:], 1):
+            assert program[coordinate.name] == coordinate.values[point[place]]
+
+
+@every
+def test_the_start_and_the_starters_are_legal(name, index):
+    lattice = space(name, index)
+    start = lattice.start()
+    assert start[0] == 0
+    assert lattice.legal(start[None])[0]
+    starters = lattice.family.starters(lattice.workload, lattice.arch)
+    assert contract(name).fewest_starters <= len(starters) <= 8
+    points = np.array([lattice.point(program) for program in starters])
+    assert lattice.legal(points).all()
+    assert (points[:, 0] == 2).all()
+
+
+@every
+def test_partial_points_stand_for_their_completion(name, index):
+    lattice = space(name, index)
+    whole = random_legal(lattice, 200)
+    for level in (0, 1):
+        points = np.where(lattice.levels[None] <= level, whole, 0)
+        points[:, 0] = level
+        points = points[lattice.legal(points)]
+        assert len(points) > 20
+        completed = lattice.complete(points)
+        assert (completed[:, 0] == 2).all()
+        assert lattice.legal(completed).all()
+        assert (lattice.potential(points) == lattice.potential(completed)).all()
+        below = lattice.descend(points)
+        assert lattice.legal(below).all()
+        assert (lattice.ascend(below) == points).all()
+        assert (lattice.complete(below) == completed).all()
+
+
+@every
+def test_fixed_parts_are_the_same_for_every_size(name, index):
+    lattice, rng = space(name, index), np.random.default_rng(0)
+    here, family = lattice.workload, lattice.family
+    there = here.with_sizes(**{axis: size for axis, size in MOVED.items() if axis in here.size})
+    values = np.stack([rng.choice(c.values, 500) for c in lattice.coordinates], axis=1)
+    fixed = [[part for part in family.parts(each, lattice.arch) if part.fixed] for each in (here, there)]
+    one, other = (Listed(lattice.coordinates, parts, values) for parts in fixed)
+    kept = set(one._columns) - set(one)
+    assert bool(kept) == bool(fixed[0]) and kept == set(other._columns) - set(other)
+    for column in kept:
+        assert np.array_equal(one[column], other[column]), column
+
+
+@every
+def test_a_compile_time_epilogue_binds_its_codes(name, index):
+    lattice = space(name, index)
+    program, codes = lattice.family.starters(lattice.workload, lattice.arch)[0], 0
+    for step in reversed(lattice.workload.epilogue):
+        codes = codes << 5 | epilogue.OPERATIONS[step].code
+    bound = [lattice.family.constants(program.replace(epilogue_fixed=fixed), lattice.workload) for fixed in (0, 1)]
+    assert [each["EPILOGUE_CODES"] for each in bound] == [0, codes or 31]
+
+
+@every
+def test_launches_agree_with_the_terms(name, index):
+    lattice, promised = space(name, index), contract(name)
+    for point in random_legal(lattice, 40, seed=2):
+        program, terms = lattice.program(point), lattice.explain(point)
+        launches = lattice.family.launches(program, lattice.workload)
+        assert [each.entry for each in launches] == promised.entries(program)
+        assert [each.dependent for each in launches] == [False] + [True] * (len(launches) - 1)
+        [main] = [each for each in launches if each.entry == name]
+        assert (main.grid, main.block, main.shared_bytes) == (
+            terms["blocks"],
+            32 * terms["warps"],
+            terms["shared_bytes"],
+        )
+        assert main.shared_bytes <= lattice.arch.smem_per_block
+        if promised.resources:
+            constants = lattice.family.constants(program, lattice.workload)
+            assert (main.block, main.shared_bytes) == promised.resources(constants, lattice.workload)
+        size, zeroed = lattice.family.workspace(program, lattice.workload)
+        assert not zeroed
+        assert (len(launches) > 1) == (terms["after"] > 0)
+        assert (len(launches) > 1 or dict(program.values).get("stream", 0) > 0) == (size > 0)
+        assert all(np.isfinite(value) for value in terms.values())
+        promised.check(lattice, program, launches, terms)
+
+
+@every
+def test_verification_fits_shared_memory(name, index):
+    lattice = space(name, index)
+    for point in random_legal(lattice, 20, seed=3):
+        program = lattice.program(point)
+        for case in lattice.family.cases(program, lattice.workload, ()):
+            for launch in lattice.family.launches(program, case.workload):
+                assert launch.shared_bytes <= lattice.arch.smem_per_block, f"{case.name} of {program.to_json()}"
+
+
+def compiles(lattice: FamilySpace, program: Program, target: str, spills: tuple[str, ...]) -> None:
+    """Assert that a Program compiles without warnings, has its kernels, and that none but `spills` spill."""
+    binary = compile_cubin(candidate(lattice.family, program, lattice.workload).source(), target)
+    assert binary.error is None, f"{program.to_json()}\n{binary.error}"
+    assert "warning" not in binary.log
+    assert {each.entry for each in lattice.family.launches(program, lattice.workload)} <= binary.entries.keys()
+    spilling = {name for name, entry in binary.entries.items() if entry.spill_bytes} - {*spills}
+    assert not spilling, f"{spilling} of {program.to_json()}"
+
+
+def is_right(lattice: FamilySpace, program: Program) -> None:
+    """Assert that a Program passes verification, and has bank conflicts only where it may."""
+    verdict = verify(candidate(lattice.family, program, lattice.workload), lattice.workload)
+    assert verdict.outcome == "ok", f"{program.to_json()}\n{verdict.detail}"
+    if contract(program.family).conflict_free(program):
+        assert verdict.counters["bank_conflicts"] == 0, program.to_json()
+
+
+@pytest.mark.parametrize(("name", "index"), [case for case in CASES if contract(case.values[0]).executed])
+def test_starters_do_not_spill_and_are_right(name, index):
+    lattice, promised = space(name, index), contract(name)
+    chosen = promised.starters(lattice.family.starters(lattice.workload, lattice.arch), index)
+    archs = [lookup(arch) for arch in promised.archs] or [lattice.arch]
+    for program in chosen[: promised.compiled]:
+        for arch in archs:
+            if lattice.family.serves(lattice.workload, arch) is None:
+                compiles(lattice, program, arch.target, ())
+    for program in chosen:
+        is_right(lattice, program)
+
+
+@every
+def test_random_legal_programs_compile_and_are_right(name, index):
+    promised = contract(name)
+    lattice = promised.small(space(name, index))
+    for program in map(lattice.program, random_legal(lattice, promised.randoms, seed=index)):
+        spills = () if promised.spill_free else (name,)
+        compiles(lattice, program.replace(**promised.relaxed), lattice.arch.target, spills)
+        if promised.executed:
+            is_right(lattice, program)

@@ -1,0 +1,32 @@
+"""Workloads of the attention family: every kind of operand, mask, copy and instruction."""
+
+from gensor_kernels.operators.attention.attention import workload
+from gensor_kernels.programs.space import FamilySpace
+
+from . import Contract
+
+SHARED = {"heads": 8, "kv_heads": 2}
+
+
+def small(lattice: FamilySpace) -> FamilySpace:
+    """Programs whose verification takes a second."""
+    problem = lattice.workload.with_sizes(head=min(lattice.workload.size["head"], 96))
+    kept = {"block_q": range(97), "block_k": range(81), "head_tile": range(113), "split_k": range(5)}
+    return FamilySpace(lattice.family, problem, lattice.arch, restrict=kept)
+
+
+CONTRACT = Contract(
+    [
+        ("sm_87", workload(1024, heads=12, head=64, causal=True)),
+        ("sm_90", workload(512, head=128, dtype="bfloat16", mask="bool", **SHARED)),
+        ("sm_75", workload(384, heads=12, head=64, epilogue="scale_add")),
+        ("sm_80", workload(1, 1025, head=92, mask="float16", **SHARED)),
+        ("sm_120", workload(77, 99, head=255, out="float32", mask="float32", mask_axes=("queries",), **SHARED)),
+        ("sm_89", workload(16, 4096, head=32, dtype="bfloat16", epilogue="scale_mul", **SHARED)),
+    ],
+    entries=lambda program: ["attention"] + ["attention_combine"] * (program["split_k"] > 1),
+    starters=lambda starters, index: starters[: 2 if index in (0, 5) else 1],
+    compiled=2,
+    small=small,
+    conflict_free=lambda program: program["swizzle"] == 1,
+)

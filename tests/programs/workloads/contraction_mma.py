@@ -1,0 +1,30 @@
+"""Workloads of contraction_mma: every kind of operand, copy and layout."""
+
+from gensor_kernels.operators.products.matmul import workload
+from gensor_kernels.operators.products.quantised import workload as quantised
+from gensor_kernels.operators.windows.conv import workload as convolution
+from tests.programs.contraction_harness import mma_launch
+
+from . import Contract
+
+CONTRACT = Contract(
+    [
+        ("sm_80", workload(1000, 1004, 520)),
+        ("sm_87", workload(1, 4096, 4096, trans_b=True)),
+        ("sm_75", workload(512, 512, 512, trans_a=True)),
+        ("sm_90", workload(77, 33, 1001, dtype="bfloat16", epilogue=("bias", "gelu"))),
+        ("sm_89", workload(640, 640, 640, dtype="float32", math="tf32", trans_b=True)),
+        ("sm_120", workload(256, 256, 256, dtype="int8", out="int8", trans_a=True)),
+        ("sm_75", workload(256, 256, 256, dtype="int8")),
+        ("sm_87", workload(64, 2112, 7168, dtype="float8_e4m3fn", trans_b=True)),
+        ("sm_90", workload(100, 256, 1024, dtype="bfloat16", dtype_b="int8")),
+        ("sm_87", quantised(16, 512, 1024, bits=4, group=64, zeros=True)),
+        ("sm_90", workload(300, 300, 300, dtype="float64", trans_a=True, epilogue=("bias",))),
+        ("sm_80", workload(300, 300, 300, dtype="complex128", trans_b=True, epilogue=("scale", "add"))),
+        ("sm_90", workload(300, 300, 300, dtype="complex128", math="3m", trans_a=True, conjugate="a")),
+        ("sm_80", convolution(n=2, h=28, w=28, c=64, k_out=64, r=3, s=3, dtype="float16")),
+    ],
+    resources=lambda constants, workload: mma_launch(constants),
+    fewest_starters=4,
+    executed=False,
+)

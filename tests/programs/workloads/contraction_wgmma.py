@@ -1,0 +1,23 @@
+"""Workloads of contraction_wgmma: every kind of operand, copy and layout."""
+
+from gensor_kernels.operators.products.gated import workload as gated
+from gensor_kernels.operators.products.matmul import workload
+from gensor_kernels.operators.windows.conv import workload as convolution
+from tests.programs.contraction_harness import wgmma_launch
+
+from . import Contract
+
+CONTRACT = Contract(
+    [
+        ("sm_90", workload(1000, 1008, 520, trans_b=True)),
+        ("sm_90", workload(512, 512, 512, dtype="float8_e4m3fn", dtype_b="float8_e5m2", trans_b=True)),
+        ("sm_90", workload(512, 512, 512, dtype="float32", math="tf32", trans_b=True)),
+        ("sm_90", workload(512, 512, 512, dtype="int8", trans_b=True)),
+        ("sm_90", workload(256, 4096, 4096, dtype="bfloat16", trans_a=True, out="float32", epilogue=("bias",))),
+        ("sm_90", gated("swiglu", 512, 1376, 1024, trans_b=True, epilogue=("add",))),
+        ("sm_90", convolution(n=8, h=28, w=28, c=72, k_out=96, r=3, s=3, stride_h=2, dtype="float16")),
+    ],
+    resources=lambda constants, workload: wgmma_launch(constants),
+    fewest_starters=4,
+    executed=False,
+)
