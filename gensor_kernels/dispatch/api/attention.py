@@ -82,9 +82,8 @@ def attention(
            [2., 2., 2., 2., 2., 2., 2., 2.]], dtype=float16)
     """
     from gensor_kernels.dispatch.functions.attention import ATTENTION, Parameters
-    from gensor_kernels.dispatch.plans.calls import call
     from gensor_kernels.operators.attention.attention import causal_code
 
     causal_code(causal)
     parameters = Parameters(causal, None if scale is None else float(scale))
-    return call(current_runtime(), ATTENTION, (q, k, v, mask), parameters, out, (), precision)
+    return current_runtime().serve(ATTENTION, (q, k, v, mask), parameters, out, (), precision)

@@ -8,7 +8,6 @@ from typing import Any
 from gensor_kernels.dispatch.calls.arguments import Operation, unfused
 from gensor_kernels.dispatch.calls.conv_parameters import IMAGES, Parameters
 from gensor_kernels.dispatch.calls.whole import padding_pairs, pair, whole
-from gensor_kernels.dispatch.observe.dry_run import product
 
 from .current import current_runtime
 from .interop import adopting
@@ -315,7 +314,6 @@ def _convolution(
 ) -> Any:
     from gensor_kernels.dispatch.functions.convolution import CONVOLUTION
     from gensor_kernels.dispatch.functions.window import DEPTHWISE, is_depthwise
-    from gensor_kernels.dispatch.plans.calls import call
 
     if precision not in PRECISIONS:
         raise ValueError(f"precision must be one of {', '.join(map(repr, PRECISIONS))}, not {precision!r}")
@@ -324,22 +322,20 @@ def _convolution(
     steps = unfused("a convolution", 1, bias, add, activation)
     runtime = current_runtime()
     if prologue is not None:
-        from gensor_kernels.dispatch.functions.prologue_convolution import (
-            PREPARED_CONVOLUTION,
-            PREPARED_DEPTHWISE,
-            convolution,
-        )
+        from gensor_kernels.dispatch.functions.prologue_convolution import PREPARED_CONVOLUTION, PREPARED_DEPTHWISE
+
+        from .prologue import convolution
 
         x, vectors, prepared = convolution(runtime, x, w, prologue, p)
         if prepared is not None:
             behind = PREPARED_DEPTHWISE if is_depthwise(x, w, p) else PREPARED_CONVOLUTION
-            return call(runtime, behind, (x, w, *vectors), prepared, out, steps, precision)
+            return runtime.serve(behind, (x, w, *vectors), prepared, out, steps, precision)
     if _is_product(p, w):
         found = _product(x, w, steps, out, "ieee" if precision == "winograd" else precision, p)
         if found is not None:
             return found
     function = DEPTHWISE if is_depthwise(x, w, p) else CONVOLUTION
-    return call(runtime, function, (x, w), p, out, steps, precision)
+    return runtime.serve(function, (x, w), p, out, steps, precision)
 
 
 def _is_product(p: Parameters, w: Any) -> bool:
@@ -356,7 +352,7 @@ def _product(x: Any, w: Any, steps: tuple[Operation, ...], out: Any, precision: 
     full_sizes(x.shape, w.shape, p)
     flat, dtype = w.reshape(w.shape[0], x.shape[IMAGES[p.layout][3]]), "int32" if x.dtype == w.dtype == "int8" else None
     if p.layout == "NHWC":
-        return product(current_runtime(), x, flat.T, out, steps, dtype, precision)
+        return current_runtime().call(x, flat.T, out, steps, dtype, precision)
     n, _, h, width = x.shape
     arrays = [x, out, *(step.operand for step in steps if step.operand is not None and step.operand.ndim == 4)]
     if not all(array is None or array.flags.c_contiguous for array in arrays):
@@ -370,7 +366,7 @@ def _product(x: Any, w: Any, steps: tuple[Operation, ...], out: Any, precision: 
     flatter = tuple(step._replace(operand=rows(step.operand)) for step in steps)
     if any(s.operand is not None and s.operand.shape[-1] not in (1, h * width) for s in flatter):
         return None
-    found = product(current_runtime(), flat, rows(x), rows(out), flatter, dtype, precision)
+    found = current_runtime().call(flat, rows(x), rows(out), flatter, dtype, precision)
     return out if out is not None else found.reshape(n, w.shape[0], h, width)
 
 

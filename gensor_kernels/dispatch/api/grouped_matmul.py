@@ -99,7 +99,6 @@ def grouped_matmul(
     import numpy as np
 
     from gensor_kernels.dispatch.functions.grouped import RAGGED
-    from gensor_kernels.dispatch.plans.calls import call
 
     runtime = current_runtime()
     if (offsets is None) == (sizes is None):
@@ -111,7 +110,7 @@ def grouped_matmul(
         ends = given if sizes is None else runtime.device.xp.cumsum(given, dtype=np.int32)
     else:
         ends = runtime.device.xp.asarray(_checked(np.asarray(given), sizes is not None, x.shape[0]))
-    return call(runtime, RAGGED, (x, w, ends), None if dtype is None else named_dtype(dtype), out, steps, precision)
+    return runtime.serve(RAGGED, (x, w, ends), None if dtype is None else named_dtype(dtype), out, steps, precision)
 
 
 def _checked(given: Any, are_sizes: bool, rows: int) -> Any:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.dispatch.calls.arguments import FusedAsked, operations
-from gensor_kernels.dispatch.contractions.pairs import pair
+from gensor_kernels.dispatch.observe.dry_run import asking
 from gensor_kernels.errors import UnsupportedError
 
 from .current import current_runtime
 from .interop import adopting
+
+if TYPE_CHECKING:
+    from gensor_kernels.dispatch.plans.runtime import Runtime
 
 
 @adopting
@@ -91,10 +94,10 @@ def einsum(*operands: Any, dtype: Any = None, optimize: Any = False, conjugate: 
         text, a, b = operands
         is_array = runtime.device.is_array
         if is_array(a) and is_array(b):
-            return pair(runtime, text, a, b, None, dtype)
-    from gensor_kernels.dispatch.contractions.path import einsum
+            return runtime.contract(text, a, b, None, dtype)
+    from .chain import chained
 
-    return einsum(current_runtime(), operands, dtype, optimize, conjugate, prologue)
+    return chained(current_runtime(), operands, dtype, optimize, conjugate, prologue)
 
 
 @adopting
@@ -133,10 +136,10 @@ def tensordot(a: Any, b: Any, axes: Any = 2, *, prologue: Any = None) -> Any:
            [12., 12.]], dtype=float32)
     """
     if prologue is not None:
-        from gensor_kernels.dispatch.functions.prologue_contraction import contraction
+        from .prologue import contraction
 
         return contraction(current_runtime(), tensordot_form(axes), a, b, prologue)
-    return pair(current_runtime(), tensordot_form(axes), a, b, None, None)
+    return current_runtime().contract(tensordot_form(axes), a, b, None, None)
 
 
 def tensordot_form(axes: Any) -> tuple[str, Any]:
@@ -191,7 +194,7 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
     ...     gensor_kernels.dot(a, b)
     array([ 3., 12.], dtype=float32)
     """
-    return pair(current_runtime(), ("dot",), a, b, out, None)
+    return current_runtime().contract(("dot",), a, b, out, None)
 
 
 @adopting
@@ -223,7 +226,7 @@ def inner(a: Any, b: Any) -> Any:
     array([[ 5., 14.],
            [14., 50.]], dtype=float32)
     """
-    return pair(current_runtime(), ("inner",), a, b, None, None)
+    return current_runtime().contract(("inner",), a, b, None, None)
 
 
 @adopting
@@ -260,8 +263,8 @@ def vdot(a: Any, b: Any) -> Any:
     runtime = current_runtime()
     runtime.check(a, b, None, (), None)
     if a.shape != b.shape:
-        a, b = a.ravel(), b.ravel()
-    return pair(runtime, ("vdot",), a, b, None, None)
+        a, b = _flat(runtime, a), _flat(runtime, b)
+    return runtime.contract(("vdot",), a, b, None, None)
 
 
 @adopting
@@ -301,7 +304,14 @@ def outer(a: Any, b: Any, out: Any = None) -> Any:
     """
     runtime = current_runtime()
     runtime.check(a, b, out, (), None)
-    return pair(runtime, ("outer",), a.ravel(), b.ravel(), out, None)
+    return runtime.contract(("outer",), _flat(runtime, a), _flat(runtime, b), out, None)
+
+
+def _flat(runtime: Runtime, array: Any) -> Any:
+    """Return an array as a vector; in a dry run one like it, for which nothing is copied."""
+    if array.ndim != 1 and asking.get():
+        return runtime.device.empty((array.size,), array.dtype)
+    return array.ravel()
 
 
 @adopting
@@ -402,15 +412,14 @@ def linear(
     except FusedAsked:
         if scales is not None:
             raise UnsupportedError(f"linear: {activation} takes no quantised weights") from None
-        from gensor_kernels.dispatch.functions.gated import parsed, product
+        from .fused import gated_product, parsed
 
-        return product(runtime, x, transposed(w), parsed(1, bias, None, activation, None))
+        return gated_product(runtime, x, transposed(w), parsed(1, bias, None, activation, None))
     if scales is not None:
         from gensor_kernels.dispatch.functions.quantised import QUANTISED_LINEAR, checked
-        from gensor_kernels.dispatch.plans.calls import call, check
 
-        check(runtime, (x, w, scales, zeros), None, steps)
-        return call(runtime, QUANTISED_LINEAR, (x, w, scales, zeros), checked(x, w, scales, zeros, group), None, steps)
+        runtime.check_inputs((x, w, scales, zeros), None, steps)
+        return runtime.serve(QUANTISED_LINEAR, (x, w, scales, zeros), checked(x, w, scales, zeros, group), None, steps)
     if zeros is not None or group is not None:
         raise ValueError("linear: zeros and group belong to scales")
     try:
@@ -424,7 +433,7 @@ def _prepared_linear(
     runtime: Any, x: Any, w: Any, bias: Any, activation: str | None, prologue: Any, quantised: tuple[Any, Any, Any]
 ) -> Any:
     """A linear layer with a prologue; `quantised` are scales, zeros and group."""
-    from gensor_kernels.dispatch.functions.prologue_matmul import in_front, product
+    from .prologue import in_front, product
 
     scales, zeros, group = quantised
     if scales is None and zeros is None and group is None:

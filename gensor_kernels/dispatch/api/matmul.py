@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -62,8 +63,8 @@ def _short(product: Product) -> Product:
                 if not (pa | pb | pc) & 15 and (not (plan.allocates or out is None) or not runtime.device.capturing()):
                     return plan.run(a, b, out, (), pa, pb, pc)
             except runtime.troubles as error:
-                plan = runtime.instead(key, plan, error, a, b, out, (), None, None)
-                return plan.run(a, b, out, (), pa, pb, pc)
+                plan = runtime.instead(key, plan, error)
+                return plan.serve((a, b), out, ())
         return product(a, b, out)
 
     return short  # type: ignore[return-value]
@@ -231,12 +232,15 @@ def matmul(
     """
     runtime = current.only or current.inside.get() or current.lookup()
     if prologue is not None:
-        from gensor_kernels.dispatch.functions.prologue_matmul import matmul_behind
+        from .prologue import in_front, product
 
-        asked, types = (alpha, bias, add, activation, epilogue), (dtype_a, dtype_b)
-        return matmul_behind(runtime, a, b, asked, prologue, out, dtype, precision, types)
+        if dtype_a is None and dtype_b is None:
+            with suppress(FusedAsked):
+                steps = operations(alpha, bias, add, activation, epilogue)
+                return product(runtime, a, b, prologue, out, steps, dtype, precision)
+        a = in_front(runtime, a, prologue)
     if dtype_a is not None or dtype_b is not None:
-        from gensor_kernels.dispatch.functions.mixed_input import typed_product
+        from .fused import typed_product
 
         steps = unfused("matmul of operands with dtype_a or dtype_b", alpha, bias, add, activation, epilogue)
         return typed_product(runtime, (a, b), out, steps, dtype, precision, (dtype_a, dtype_b))
@@ -245,7 +249,7 @@ def matmul(
     try:
         steps = operations(alpha, bias, add, activation, epilogue)
     except FusedAsked:
-        from gensor_kernels.dispatch.functions.gated import fused
+        from .fused import fused
 
         return fused(runtime, a, b, (alpha, bias, add, activation, epilogue), out, dtype, precision)
     return runtime.call(a, b, out, steps, dtype, precision)

@@ -159,9 +159,8 @@ def global_avg_pool2d(x: Any, *, layout: str = "NCHW", out: Any = None) -> Any:
     array([[[[7.5]]]], dtype=float32)
     """
     from gensor_kernels.dispatch.functions.window import POOLING, PoolParameters
-    from gensor_kernels.dispatch.plans.calls import call
 
-    return call(current_runtime(), POOLING, (x,), PoolParameters("global_avg_pool2d", _layout(layout), ()), out)
+    return current_runtime().serve(POOLING, (x,), PoolParameters("global_avg_pool2d", _layout(layout), ()), out)
 
 
 def _layout(layout: str) -> str:
@@ -174,7 +173,6 @@ def _pooled(
     op: str, x: Any, kernel: Any, stride: Any, padding: Any, layout: str, out: Any, dilation: Any, **more: int
 ) -> Any:
     from gensor_kernels.dispatch.functions.window import POOLING, PoolParameters
-    from gensor_kernels.dispatch.plans.calls import call
 
     r, s = pair("kernel_size", kernel, 1)
     stride_h, stride_w = (r, s) if stride is None else pair("stride", stride, 1)
@@ -188,4 +186,4 @@ def _pooled(
     if dilation is not None:
         sizes["dilation_h"], sizes["dilation_w"] = dilation_h, dilation_w
     parameters = PoolParameters(op, _layout(layout), tuple(sizes.items()))
-    return call(current_runtime(), POOLING, (x,), parameters, out)
+    return current_runtime().serve(POOLING, (x,), parameters, out)

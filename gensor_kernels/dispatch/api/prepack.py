@@ -97,7 +97,7 @@ def _turned(view: View) -> View:
 def _seconds(runtime: Runtime, w: Any, view: View | None, transposed: bool, rows: int) -> float:
     """Predicted seconds of the best default Program with weights laid out as `view`, or as they are; infinity where
     kernels do not take them."""
-    from gensor_kernels.dispatch.plans.problem import make, view_of
+    from gensor_kernels.dispatch.calls.problem import multiply, view_of
     from gensor_kernels.dispatch.selection.predict import few_seconds
     from gensor_kernels.errors import UnsupportedError
     from gensor_kernels.operators.products.matmul import default_output
@@ -113,7 +113,7 @@ def _seconds(runtime: Runtime, w: Any, view: View | None, transposed: bool, rows
         x = contiguous((*lead, rows, k), b.dtype)
         c = contiguous((*lead, rows, n), default_output(b.dtype))
         math = runtime.precision(None) if b.dtype == "float32" else "ieee"
-        workload = make(x, b, c, (), (), math).workload
+        workload = multiply(x, b, c, (), (), math).workload
     except UnsupportedError:
         return float("inf")
     found = [float("inf")]

@@ -655,13 +655,12 @@ def _axes(axis: Any, rank: int) -> tuple[int, ...]:
 
 def _reduced(name: str, a: Any, axis: Any, out: Any, keepdims: bool, *, dtype: Any = None, ddof: int = 0) -> Any:
     from gensor_kernels.dispatch.functions.rows import COMPOSED, LIBRARY, ONE_CALL, Parameters
-    from gensor_kernels.dispatch.plans.calls import call
 
     runtime = current_runtime()
     runtime.check(a, a, out, (), None)
     asked = None if dtype is None else _dtype_name(dtype)
     parameters = Parameters(name, _axes(axis, a.ndim), bool(keepdims), asked, None, ddof)
-    return call(runtime, ONE_CALL if name in LIBRARY else COMPOSED, (a,), parameters, out)
+    return runtime.serve(ONE_CALL if name in LIBRARY else COMPOSED, (a,), parameters, out)
 
 
 def _dtype_name(dtype: Any) -> str:
@@ -672,16 +671,14 @@ def _dtype_name(dtype: Any) -> str:
 
 def _mapped(name: str, x: Any, axis: Any, out: Any) -> Any:
     from gensor_kernels.dispatch.functions.rows import COMPOSED, Parameters
-    from gensor_kernels.dispatch.plans.calls import call
 
     runtime = current_runtime()
     runtime.check(x, x, out, (), None)
-    return call(runtime, COMPOSED, (x,), Parameters(name, _axes(axis, x.ndim)), out)
+    return runtime.serve(COMPOSED, (x,), Parameters(name, _axes(axis, x.ndim)), out)
 
 
 def _normed(name: str, x: Any, shape: Any, weight: Any, bias: Any, eps: float, out: Any) -> Any:
     from gensor_kernels.dispatch.functions.rows import COMPOSED, Parameters
-    from gensor_kernels.dispatch.plans.calls import call
 
     runtime = current_runtime()
     runtime.check(x, x, out, (), None)
@@ -694,4 +691,4 @@ def _normed(name: str, x: Any, shape: Any, weight: Any, bias: Any, eps: float, o
             raise ValueError(f"{what} has shape {tuple(operand.shape)}, normalized_shape is {shape}")
     steps = operations(epilogue=[(step, each) for step, each in (("mul", weight), ("bias", bias)) if each is not None])
     axes = tuple(range(x.ndim - rank, x.ndim))
-    return call(runtime, COMPOSED, (x,), Parameters(name, axes, value=float(eps)), out, steps)
+    return runtime.serve(COMPOSED, (x,), Parameters(name, axes, value=float(eps)), out, steps)

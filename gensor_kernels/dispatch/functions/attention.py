@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from gensor_kernels.dispatch.plans.function import Asked, Called, Copy, Function, Result, Staged, Understood
-from gensor_kernels.dispatch.plans.problem import broadcast
+from gensor_kernels.dispatch.calls.problem import broadcast
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.attention.attention import CAUSAL, diagonal, workload_from_views
 from gensor_kernels.operators.types.workload import Workload
+
+from .base import Asked, Called, Copy, Function, Result, Staged, Understood
 
 
 @dataclass(frozen=True)

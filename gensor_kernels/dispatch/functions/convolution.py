@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from gensor_kernels.dispatch.calls.conv_parameters import IMAGES, Parameters
-from gensor_kernels.dispatch.plans.function import Asked, Called, Copy, Function, Result, Staged, Understood
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.dtypes import ACCUMULATORS, facts
 from gensor_kernels.operators.types.workload import View, Workload
 from gensor_kernels.operators.windows import conv, conv_folded, winograd
 from gensor_kernels.operators.windows.conv_product import output_size
+
+from .base import Asked, Called, Copy, Function, Result, Staged, Understood
 
 #: Axes of the run that is read or written in vectors, by operand and its layout in memory.
 RUNS = {"nhwc": "c", "nchw": "", "krsc": "rsc", "rsck": "k", "kcrs": "crs", "nhwk": "c", "nkhw": "hw"}

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from gensor_kernels.dispatch.calls.arguments import WIDER_RESULTS
-from gensor_kernels.dispatch.plans.function import Asked, Called, Copy, Function, Result, Staged, Understood
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.products import ragged
 from gensor_kernels.operators.types.workload import Workload
+
+from .base import Asked, Called, Copy, Function, Result, Staged, Understood
 
 
 class RaggedProduct(Function):

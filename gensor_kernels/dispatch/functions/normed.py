@@ -8,22 +8,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gensor_kernels.dispatch.calls.arguments import FusedAsked, Operation, named_dtype, operations, resolve
+from gensor_kernels.dispatch.calls.arguments import Operation, resolve
 from gensor_kernels.dispatch.calls.fallback import apply_steps
-from gensor_kernels.dispatch.plans.function import Asked, Called, Copy, Function, Result, Staged, Understood
-from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.products import normed
 from gensor_kernels.operators.rows.norms import VERIFIED_EPS
-from gensor_kernels.operators.types.epilogue import NORMS
 from gensor_kernels.operators.types.geometry import BATCH_AXES, Geometry
 from gensor_kernels.operators.types.workload import Workload
 
+from .base import Asked, Called, Copy, Function, Result, Staged, Understood
 from .gated import folded, inputs_of
-
-#: eps where a call names none: PyTorch's of a layer norm, Llama's of an rms norm.
-EPS = {"layernorm": 1e-5, "rmsnorm": 1e-6}
 
 
 class Norm(NamedTuple):
@@ -110,33 +105,3 @@ class NormedProduct(Function):
 
 
 NORMED = NormedProduct()
-
-
-def listed(epilogue: Any) -> tuple[list[Any], Norm, list[Any]] | None:
-    """What comes before the norm of an epilogue, the norm, and what comes behind it; None where it has none."""
-    items = [] if epilogue is None else list(epilogue)
-    names = [item[0] if isinstance(item, (tuple, list)) and item else item for item in items]
-    places = [place for place, name in enumerate(names) if isinstance(name, str) and name in NORMS]
-    if not places:
-        return None
-    place, name = places[0], names[places[0]]
-    given = items[place][1:] if not isinstance(items[place], str) else ()
-    if len(given) > 1 or any(not isinstance(each, (int, float)) or not each > 0 for each in given):
-        raise ValueError(f"{name} takes an eps above 0, as in ('{name}', 1e-5), not {given}")
-    return items[:place], Norm(name, float(given[0]) if given else EPS[name], 0), items[place + 1 :]
-
-
-def product(
-    runtime: Runtime, a: Any, b: Any, alpha: Any, epilogue: Any, out: Any, dtype: Any, precision: str | None
-) -> Any:
-    """A call of matmul whose epilogue has a norm; ValueError for two of them, or one beside a gate."""
-    from gensor_kernels.dispatch.plans.calls import call
-
-    found = listed(epilogue)
-    assert found is not None
-    try:
-        before, behind = operations(alpha, epilogue=found[0]), operations(epilogue=found[2])
-    except FusedAsked:
-        raise ValueError("an epilogue has one gate or norm at most") from None
-    norm = found[1]._replace(before=len(before), dtype=None if dtype is None else named_dtype(dtype))
-    return call(runtime, NORMED, (a, b), norm, out, (*before, *behind), precision)

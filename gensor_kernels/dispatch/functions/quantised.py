@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from gensor_kernels.dispatch.plans.function import Asked, Called, Copy, Function, Result, Staged, Understood
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.products.quantised import GROUPS, groups_of, workload_from_views
 from gensor_kernels.operators.types.geometry import flattened
 from gensor_kernels.operators.types.workload import View, Workload
+
+from .base import Asked, Called, Copy, Function, Result, Staged, Understood
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from gensor_kernels.dispatch.plans.function import Asked, Called, Copy, Function, Result, Staged, Understood
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.rows.views import is_map, workload_from_views
 from gensor_kernels.operators.types.workload import View, Workload, contiguous
+
+from .base import Asked, Called, Copy, Function, Result, Staged, Understood
 
 #: Functions of the array library, by operator. Those that have none are composed here.
 LIBRARY = {

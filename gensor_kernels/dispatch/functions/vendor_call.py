@@ -10,12 +10,13 @@ import numpy as np
 
 from gensor_kernels.dispatch.calls.arguments import Operation, resolve
 from gensor_kernels.dispatch.calls.fallback import apply_steps, evaluate
-from gensor_kernels.dispatch.plans.function import Function
 from gensor_kernels.operators import MODULES, operator
 from gensor_kernels.operators.products.gated import Gated
 from gensor_kernels.operators.products.sum_of_products import SumOfProducts
 from gensor_kernels.operators.types.storage import EIGHT_BIT_FLOATS
 from gensor_kernels.operators.types.workload import Workload
+
+from .base import Function
 
 #: The Function of the operators that a module of operators declares.
 FUNCTIONS = {
@@ -83,10 +84,10 @@ def _product(
     if a.dtype != b.dtype or a.dtype == np.uint8:
         return lambda: _stored(device, workload, (a, b), c, steps).reshape(arrays["c"].shape)
     flags = workload.conjugated
-    call = resolve(a, b, c, steps, c.dtype, precision_of(workload), (flags["a"], flags["b"]))
-    if call.plain:
-        return lambda: device.product(a, b, call.math, out=c)
-    return lambda: evaluate(device, call, a, b).reshape(arrays["c"].shape)
+    found = resolve(a, b, c, steps, c.dtype, precision_of(workload), (flags["a"], flags["b"]))
+    if found.plain and not steps:
+        return lambda: device.product(a, b, found.math, out=c)
+    return lambda: evaluate(device, found, a, b, steps, found.math).reshape(arrays["c"].shape)
 
 
 def _stored(device: Any, workload: Workload, inputs: tuple[Any, Any], out: Any, steps: tuple[Operation, ...]) -> Any:

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from gensor_kernels.dispatch.calls.conv_parameters import IMAGES, Parameters
-from gensor_kernels.dispatch.plans.function import Asked, Called, Copy, Function, Result, Staged, Understood
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import View, Workload
 from gensor_kernels.operators.windows import depthwise, pooling
 from gensor_kernels.operators.windows.sliding import DEFAULTS
 
+from .base import Asked, Called, Copy, Function, Result, Staged, Understood
 from .convolution import Convolution, full_sizes
 
 #: An image's axes from the outermost to the innermost in memory, by the order its axes are given in.

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from gensor_database import winner
 from gensor_kernels import config
-from gensor_kernels.dispatch.plans.problem import Problem
+from gensor_kernels.dispatch.calls.problem import Problem
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.dtypes import facts

@@ -9,32 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gensor_database import TIE_BAND
 from gensor_kernels import config
+from gensor_kernels.dispatch.calls.problem import Problem
 from gensor_kernels.dispatch.observe import counters
-from gensor_kernels.dispatch.plans.problem import Problem
 from gensor_kernels.dispatch.selection.tiers import Choice
 
-if TYPE_CHECKING:
-    from gensor_kernels.dispatch.plans.runtime import Runtime
+from .runtime import Kind, Tuned
 
 #: Runs of ours before it is timed: what is inside races by itself at the second, and settles.
 WARM_RUNS = 3
 
-Kind = tuple[Any, ...]
 Run = Callable[[], Any]
 
 
-def kind(runtime: Runtime, problem: Problem, arrays: Sequence[Any]) -> Kind:
+def kind(runtime: Tuned, problem: Problem, arrays: Sequence[Any]) -> Kind:
     """What two calls that copy must share for one timing to hold for both; None among `arrays` are passed over."""
     pointer = runtime.pointer
     lie = tuple((x.shape, x.strides, x.dtype, pointer(x) & 15) for x in arrays if x is not None)
     return problem.workload.key(), lie
 
 
-def against(runtime: Runtime, kind: Kind, one_call: bool) -> str:
+def against(runtime: Tuned, kind: Kind, one_call: bool) -> str:
     """Why the library serves a call that copies; empty where a kernel on the copies does.
 
     `one_call`: the library needs one call of its own.
@@ -51,7 +49,7 @@ def against(runtime: Runtime, kind: Kind, one_call: bool) -> str:
     return f"timed with its copies: {ours:.1f} us, the library {theirs:.1f} us"
 
 
-def weighed(runtime: Runtime, kind: Kind, one_call: bool, choice: Choice) -> Choice:
+def weighed(runtime: Tuned, kind: Kind, one_call: bool, choice: Choice) -> Choice:
     """The choice among kernels for the copies, after `against`."""
     if choice.kernel is None:
         return choice
@@ -59,7 +57,7 @@ def weighed(runtime: Runtime, kind: Kind, one_call: bool, choice: Choice) -> Cho
     return Choice(4, reason, standby=True) if reason else choice
 
 
-def may(runtime: Runtime, kind: Kind, hopeful: bool) -> bool:
+def may(runtime: Tuned, kind: Kind, hopeful: bool) -> bool:
     """Whether a kind of call is to be timed; `hopeful`: a kernel may serve the copies."""
     return hopeful and not runtime.device.emulated and config.races() and kind not in runtime.wholes
 
@@ -69,7 +67,7 @@ def is_hopeful(choice: Choice) -> bool:
     return choice.kernel is not None or (choice.standby and choice.measured_us is None)
 
 
-def weigh(runtime: Runtime, kind: Kind, ours: Run, theirs: Run) -> bool:
+def weigh(runtime: Tuned, kind: Kind, ours: Run, theirs: Run) -> bool:
     """Times a call with its copies against the library's; whether there is anything new to know."""
     try:
         for _ in range(WARM_RUNS):

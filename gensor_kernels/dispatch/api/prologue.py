@@ -1,0 +1,266 @@
+"""Prologues: operations on the first operand as kernels read it, from what a caller wrote to a Function's call.
+
+Kernels take vectors along the axes that are summed, or along the channels of an image. What is more than they take is
+computed by the array library in front of a call without a prologue. The first operand of a contraction stays the
+product's a, whatever the order of the result's axes: what kernels write is seen through a transposition where need be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gensor_kernels.dispatch.calls.arguments import (
+    FusedAsked,
+    Operation,
+    check_steps,
+    named_dtype,
+    operations,
+    resolve,
+)
+from gensor_kernels.dispatch.calls.conv_parameters import IMAGES, Parameters
+from gensor_kernels.dispatch.calls.fallback import apply_steps
+from gensor_kernels.dispatch.contractions.axes import Window
+from gensor_kernels.dispatch.contractions.lowering import Lowered, lower
+from gensor_kernels.dispatch.functions.contraction import laid, steps_along
+from gensor_kernels.dispatch.functions.prologue_convolution import PreparedImage, ones
+from gensor_kernels.dispatch.functions.prologue_matmul import PREPARED, Prepared
+from gensor_kernels.dispatch.observe import dry_run
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.operators.types.epilogue import PROLOGUES
+
+if TYPE_CHECKING:
+    from gensor_kernels.dispatch.plans.runtime import Runtime
+    from gensor_kernels.operators.expression.subscripts import Labels
+
+
+def listed(asked: Any) -> tuple[Operation, ...]:
+    """The operations of `prologue=`, as those of an epilogue are written; ValueError for one that it cannot have."""
+    try:
+        steps = operations(epilogue=asked)
+    except FusedAsked:
+        steps = (Operation("a gate or a norm"),)
+    except TypeError as error:
+        raise TypeError(str(error).replace("epilogue", "prologue")) from None
+    except ValueError as error:
+        raise ValueError(str(error).replace("epilogue", "prologue")) from None
+    for step in steps:
+        if step.name not in PROLOGUES:
+            raise ValueError(f"prologue operation {step.name!r} is not one of {', '.join(PROLOGUES)}")
+    return steps
+
+
+def vectors_of(steps: Sequence[Operation], channels: int, axes: int) -> list[Any] | None:
+    """The arrays of a prologue as vectors of so many channels, the last axis of an operand but for `axes` behind it;
+    None where they are no vectors."""
+    arrays = [step.operand for step in steps if step.operand is not None]
+    ones = (1,) * axes
+    if any(x.size != channels or x.ndim <= axes or (channels, *ones) != tuple(x.shape[-1 - axes :]) for x in arrays):
+        return None
+    return [x.reshape(-1) for x in arrays]
+
+
+def checked(runtime: Runtime, x: Any, steps: Sequence[Operation]) -> None:
+    """TypeError and ValueError for operands that are no arrays, or do not broadcast to `x`; TypeError for an x of
+    integers."""
+    runtime.check(x, x, None, tuple(steps), None)
+    if x.dtype.kind in "iub":
+        raise TypeError(f"a prologue of {x.dtype}: expected a floating-point array")
+    check_steps(tuple(steps), x.dtype)
+    for step in steps:
+        shape = () if step.operand is None else tuple(step.operand.shape)
+        if len(shape) > x.ndim or any(n not in (1, m) for n, m in zip(shape[::-1], x.shape[::-1], strict=False)):
+            raise ValueError(f"{step.name} of shape {shape} does not broadcast to the operand's shape {tuple(x.shape)}")
+
+
+def computed(runtime: Runtime, x: Any, steps: Sequence[Operation]) -> Any:
+    """The prologue by the array library, in x's dtype; an array like its result where a call is only asked about."""
+    if not steps:
+        return x
+    if dry_run.asking.get():
+        return runtime.device.empty(tuple(x.shape), x.dtype)
+    return apply_steps(runtime.device, x, tuple(steps), x.dtype, x.dtype)
+
+
+def in_front(runtime: Runtime, x: Any, asked: Any) -> Any:
+    """`x` behind `prologue=`, for calls that no kernel with a prologue serves."""
+    steps = listed(asked)
+    checked(runtime, x, steps)
+    return computed(runtime, x, steps)
+
+
+def product(
+    runtime: Runtime, a: Any, b: Any, asked: Any, out: Any, steps: Any, dtype: Any, precision: str | None
+) -> Any:
+    """A call of matmul or linear with a prologue; `steps` are its epilogue."""
+    before = listed(asked)
+    checked(runtime, a, before)
+    runtime.check(a, b, out, steps, precision)
+    is_complex = "c" in (a.dtype.kind, b.dtype.kind)
+    vectors = None if is_complex or b.ndim < 2 or not before else vectors_of(before, a.shape[-1], 0)
+    if dtype is None and out is not None:
+        dtype = wider(a, b, out)
+    parameters = Prepared.of(before, dtype)
+    if vectors is None or parameters is None:
+        if not is_complex:
+            a = a.astype(np.promote_types(a.dtype, b.dtype), copy=False)
+        return runtime.call(computed(runtime, a, before), b, out, steps, dtype, precision)
+    return runtime.serve(PREPARED, (a, b, *vectors), parameters, out, steps, precision)
+
+
+def wider(a: Any, b: Any, out: Any) -> Any:
+    """The dtype that an `out` asks for, as in matmul: a wider one that kernels write; else None."""
+    found = resolve(a, b, out, ()).dtype
+    return None if found == np.promote_types(a.dtype, b.dtype) else found
+
+
+# ---- contractions
+
+
+def windows(xp: Any, lowered: Lowered, a: Any, b: Any, out: Any) -> tuple[Any, Any, Any]:
+    """Return a product's operands and its result, as windows on arrays."""
+    layout = lowered.layout
+    assert layout is not None and layout.a and layout.b and layout.c
+    first, second = (b, a) if layout.swapped else (a, b)
+    x, y, z = (window(xp, array, each) for array, each in ((first, layout.a), (second, layout.b), (out, layout.c)))
+    return x, y, z
+
+
+def window(xp: Any, array: Any, found: Window) -> Any:
+    """Return the view of an array that a Window describes."""
+    return xp.lib.stride_tricks.as_strided(array, found.shape, found.strides)
+
+
+@dataclass(frozen=True)
+class Behind:
+    """A contraction that kernels take with a prologue: its vectors come from the arrays of its operations."""
+
+    lowered: Lowered
+    parameters: Prepared
+
+    def run(self, runtime: Runtime, a: Any, b: Any, before: Sequence[Operation], steps: tuple[Operation, ...]) -> Any:
+        """The result, a new array or a transposed view of one; `steps` are the epilogue of its product."""
+        layout, shape = self.lowered.layout, a.shape
+        assert layout is not None
+        labels = self.lowered.subscripts.operands[0]
+        arrays = [step.operand for step in before if step.operand is not None]
+        vectors = [_vector(runtime.device.xp, x, labels, shape, layout.summed) for x in arrays]
+        result = runtime.device.empty(layout.allocated, self.lowered.dtype)
+        x, y, z = windows(runtime.device.xp, self.lowered, a, b, result)
+        runtime.serve(PREPARED, (x, y, *vectors), self.parameters, z, self._arranged(runtime, steps))
+        return result if layout.order is None else result.transpose(layout.order)
+
+    def _arranged(self, runtime: Runtime, steps: tuple[Operation, ...]) -> tuple[Operation, ...]:
+        """Return the epilogue with its arrays as windows with the axes of the product's result."""
+        xp, found = runtime.device.xp, self.lowered
+        return tuple(
+            step if step.operand is None else step._replace(operand=_arranged(xp, found, step.operand))
+            for step in steps
+        )
+
+
+def _arranged(xp: Any, found: Lowered, array: Any) -> Any:
+    """Return an epilogue's array as such a window; copied where it has gaps there."""
+    layout = found.layout
+    assert layout is not None and layout.c is not None
+    full = xp.broadcast_to(array, found.shape)
+    try:
+        steps = steps_along(full.shape, full.strides, found)
+    except UnsupportedError:
+        order = layout.order or tuple(range(len(layout.allocated)))
+        full = xp.ascontiguousarray(full.transpose([int(axis) for axis in np.argsort(order)]))
+        scale = array.dtype.itemsize / found.dtype.itemsize
+        steps = tuple(int(stride * scale) for stride in layout.c.strides)
+    return window(xp, full, Window(layout.c.shape, steps))
+
+
+def behind(
+    runtime: Runtime, form: Any, a: Any, b: Any, before: Sequence[Operation], dtype: Any = None
+) -> Behind | None:
+    """How kernels take a contraction behind these operations; None where they do not."""
+    laid = tuple((x.shape, x.strides, x.dtype) for x in (a, b))
+    shapes = tuple(None if step.operand is None else step.operand.shape for step in before)
+    key = ("behind", form, laid, dtype, tuple((step.name, step.scalar) for step in before), shapes)
+    found: Any = runtime.plans.get(key)
+    if found is None:
+        found = (_behind(runtime, form, a, b, before, dtype),)
+        if not runtime.device.capturing():
+            runtime.plans[key] = found
+    return found[0]
+
+
+def _behind(runtime: Runtime, form: Any, a: Any, b: Any, before: Sequence[Operation], dtype: Any) -> Behind | None:
+    arrays = [step.operand for step in before if step.operand is not None]
+    if not before or "c" in (a.dtype.kind, b.dtype.kind):
+        return None
+    found = lower(form, laid(a), laid(b), None if dtype is None else named_dtype(dtype), turning=False)
+    unworthy = "" if runtime.device.emulated else found.unworthy
+    if found.layout is None or found.is_staged or unworthy:
+        return None
+    labels = found.subscripts.operands[0]
+    if any(not _runs_along(x.shape, labels, found.layout.summed) for x in arrays):
+        return None
+    parameters = Prepared.of(before, found.given)
+    return None if parameters is None else Behind(found, parameters)
+
+
+def _runs_along(shape: Sequence[int], labels: Labels, summed: Labels) -> bool:
+    """Whether an array that broadcasts to an operand with these labels is a vector along the axes that are summed."""
+    own = [label for extent, label in zip(shape[::-1], labels[::-1], strict=False) if extent != 1]
+    return len(set(own)) == len(own) and set(own) <= set(summed)
+
+
+def _vector(xp: Any, array: Any, labels: Labels, shape: Sequence[int], summed: Labels) -> Any:
+    """Such an array with an element for each of the axes' positions, the axes in the order of `summed`."""
+    extents = dict(zip(labels, shape, strict=True))
+    placed = {label: axis for axis, label in enumerate(labels[len(labels) - array.ndim :]) if array.shape[axis] != 1}
+    kept = array.reshape([array.shape[axis] for axis in placed.values()])
+    order = [label for label in summed if label in placed]
+    turned = kept.transpose([list(placed).index(label) for label in order])
+    wide = turned.reshape([extents[label] if label in placed else 1 for label in summed])
+    return xp.broadcast_to(wide, [extents[label] for label in summed]).reshape(-1)
+
+
+def contraction(runtime: Runtime, form: Any, a: Any, b: Any, asked: Any, dtype: Any = None) -> Any:
+    """The contraction of `a` behind `prologue=` and `b` that `form` names (see contractions/spec.py)."""
+    before = listed(asked)
+    checked(runtime, a, before)
+    runtime.check(a, b, None, (), None)
+    found = behind(runtime, form, a, b, before, dtype)
+    if found is not None:
+        return found.run(runtime, a, b, before, ())
+    if "c" not in (a.dtype.kind, b.dtype.kind):
+        a = a.astype(np.promote_types(a.dtype, b.dtype), copy=False)
+    a = computed(runtime, a, before)
+    return runtime.contract(form, a, b, None, dtype)
+
+
+# ---- convolutions
+
+
+def convolution(
+    runtime: Runtime, x: Any, w: Any, asked: Any, p: Parameters
+) -> tuple[Any, tuple[Any, ...], PreparedImage | None]:
+    """(the image, vectors, parameters) of a call with `prologue=`: those of a kernel with one, else the image behind
+    the prologue and None."""
+    axes = len(ones(p))
+    before = tuple(_per_channel(step, axes) for step in listed(asked))
+    checked(runtime, x, before)
+    runtime.check(x, w, None, (), None)
+    channels = x.shape[IMAGES[p.layout][3]] if x.ndim == 4 else 0
+    taken = before and "c" not in (x.dtype.kind, w.dtype.kind)
+    vectors = vectors_of(before, channels, axes) if taken else None
+    found = Prepared.of(before)
+    if vectors is None or found is None:
+        return computed(runtime, x, before), (), None
+    return x, tuple(vectors), PreparedImage(found, p)
+
+
+def _per_channel(step: Operation, axes: int) -> Operation:
+    """An operation whose array of one axis has one element per channel, as a convolution's bias has per filter."""
+    if getattr(step.operand, "ndim", 0) != 1:
+        return step
+    return step._replace(operand=step.operand.reshape(-1, *(1,) * axes))

@@ -1,0 +1,57 @@
+"""Protocols of arrays and of array libraries, and the types of public arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal, Protocol
+
+#: Element-wise functions, then gates.
+Activation = Literal[
+    "relu",
+    "relu6",
+    "gelu",
+    "gelu_tanh",
+    "silu",
+    "tanh",
+    "sigmoid",
+    "swiglu",
+    "geglu",
+    "geglu_tanh",
+    "reglu",
+]
+Precision = Literal["ieee", "tf32", "3m", "ozaki"]
+#: What a convolution is allowed to use.
+ConvolutionPrecision = Literal["ieee", "tf32", "winograd"]
+
+
+class Array(Protocol):
+    """An array argument: of CuPy, NumPy, PyTorch, or any library with `__cuda_array_interface__` or `__dlpack__`."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents of its axes."""
+
+    @property
+    def dtype(self) -> Any:
+        """The type of its elements: a NumPy dtype, or another library's."""
+
+    @property
+    def ndim(self) -> int:
+        """The number of its axes."""
+
+
+#: One operation of `epilogue=` or `prologue=`: "relu", ("scale", 2.0), ("bias", array) or ("mask", array, fill).
+Items = Iterable[str | tuple[Any, ...]]
+
+
+class Backend(Protocol):
+    """The part of a Device that the array library's way of a call uses."""
+
+    xp: Any
+    emulated: bool
+
+    def product(self, a: Any, b: Any, precision: str | None = None, out: Any = None) -> Any:
+        """Return the library's own matrix product."""
+
+    def erfc(self, x: Any) -> Any:
+        """Return the complementary error function of each element."""
