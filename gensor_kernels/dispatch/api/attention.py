@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .current import current_runtime
 from .interop import adopting
 
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from gensor_kernels.dispatch.calls.array import Array, Precision
+
 
 @adopting
 def attention(
-    q: Any,
-    k: Any,
-    v: Any,
-    mask: Any = None,
-    causal: bool | str = False,
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Array | None = None,
+    causal: bool | Literal["lower_right", "upper_left"] = False,
     scale: float | None = None,
     *,
-    out: Any = None,
-    precision: str | None = None,
+    out: Array | None = None,
+    precision: Precision | None = None,
 ) -> Any:
     """Compute scaled dot-product attention: `softmax(scale * q @ k.T + mask) @ v`.
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from gensor_kernels.dispatch.contractions.path import Chain, flags_of, outlined, parsed, strategy_of, taken
 from gensor_kernels.dispatch.contractions.spec import einsum_form
-from gensor_kernels.dispatch.functions.contraction import CONTRACTION
+from gensor_kernels.dispatch.functions.contraction import CONTRACTION, Spec
 from gensor_kernels.dispatch.observe import record as observe_record
 from gensor_kernels.dispatch.observe.dry_run import Question, asking
 from gensor_kernels.dispatch.plans import make as plans_make
@@ -124,6 +124,6 @@ def _walked(runtime: Runtime, chain: Chain, operands: Sequence[Any]) -> Iterator
     arrays = list(operands)
     for form, places in chain.steps():
         pair = taken(arrays, places)
-        call = runtime.kind_of(CONTRACTION, pair, (form, chain.dtype))
+        call = runtime.kind_of(CONTRACTION, pair, Spec(form, chain.dtype))
         yield call, pair
         arrays.append(call.result.new(runtime.device))

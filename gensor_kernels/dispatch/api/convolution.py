@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.dispatch.calls.arguments import Operation, unfused
 from gensor_kernels.dispatch.calls.conv_parameters import IMAGES, Parameters
@@ -12,26 +12,31 @@ from gensor_kernels.dispatch.calls.whole import padding_pairs, pair, whole
 from .current import current_runtime
 from .interop import adopting
 
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from gensor_kernels.dispatch.calls.array import Activation, Array, ConvolutionPrecision, Items
+
 #: What convolutions may be asked for; "winograd" changes nothing where a convolution is a matrix product.
 PRECISIONS = (None, "ieee", "tf32", "winograd")
 
 
 @adopting
 def conv2d(
-    x: Any,
-    w: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    x: Array,
+    w: Array,
+    bias: Array | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] | Sequence[Sequence[int]] | str = 0,
+    dilation: int | Sequence[int] = 1,
     groups: int = 1,
     *,
-    add: Any = None,
-    activation: str | None = None,
-    layout: str = "NCHW",
-    out: Any = None,
-    precision: str | None = None,
-    prologue: Any = None,
+    add: Array | None = None,
+    activation: Activation | None = None,
+    layout: Literal["NCHW", "NHWC"] = "NCHW",
+    out: Array | None = None,
+    precision: ConvolutionPrecision | None = None,
+    prologue: Items | None = None,
 ) -> Any:
     """Compute a 2-D convolution with a fused epilogue.
 
@@ -123,20 +128,20 @@ def conv2d(
 
 @adopting
 def conv1d(
-    x: Any,
-    w: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    x: Array,
+    w: Array,
+    bias: Array | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] | Sequence[Sequence[int]] | str = 0,
+    dilation: int | Sequence[int] = 1,
     groups: int = 1,
     *,
-    add: Any = None,
-    activation: str | None = None,
-    layout: str = "NCW",
-    out: Any = None,
-    precision: str | None = None,
-    prologue: Any = None,
+    add: Array | None = None,
+    activation: Activation | None = None,
+    layout: Literal["NCW", "NWC"] = "NCW",
+    out: Array | None = None,
+    precision: ConvolutionPrecision | None = None,
+    prologue: Items | None = None,
 ) -> Any:
     """Compute a 1-D convolution with a fused epilogue.
 
@@ -212,21 +217,21 @@ def conv1d(
 
 @adopting
 def conv_transpose2d(
-    x: Any,
-    w: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
+    x: Array,
+    w: Array,
+    bias: Array | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] | Sequence[Sequence[int]] | str = 0,
+    output_padding: int | Sequence[int] = 0,
     groups: int = 1,
-    dilation: Any = 1,
+    dilation: int | Sequence[int] = 1,
     *,
-    add: Any = None,
-    activation: str | None = None,
-    layout: str = "NCHW",
-    out: Any = None,
-    precision: str | None = None,
-    prologue: Any = None,
+    add: Array | None = None,
+    activation: Activation | None = None,
+    layout: Literal["NCHW", "NHWC"] = "NCHW",
+    out: Array | None = None,
+    precision: ConvolutionPrecision | None = None,
+    prologue: Items | None = None,
 ) -> Any:
     """Compute a transposed 2-D convolution with a fused epilogue.
 

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.dispatch.calls.arguments import named_dtype, unfused
 
 from .current import current_runtime
 from .interop import adopting
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import DTypeLike
+
+    from gensor_kernels.dispatch.calls.array import Activation, Array, Items, Precision
+
 
 @adopting
 def grouped_matmul(
-    x: Any,
-    w: Any,
-    offsets: Any = None,
+    x: Array,
+    w: Array,
+    offsets: Array | Sequence[int] | None = None,
     *,
-    sizes: Any = None,
-    bias: Any = None,
-    activation: str | None = None,
-    epilogue: Any = None,
-    out: Any = None,
-    dtype: Any = None,
-    precision: str | None = None,
+    sizes: Array | Sequence[int] | None = None,
+    bias: Array | None = None,
+    activation: Activation | None = None,
+    epilogue: Items | None = None,
+    out: Array | None = None,
+    dtype: DTypeLike | None = None,
+    precision: Precision | None = None,
 ) -> Any:
     """Multiply groups of rows by one matrix per group, in one kernel.
 

@@ -12,11 +12,24 @@ from .current import current_runtime
 from .interop import adopting
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import DTypeLike
+
+    from gensor_kernels.dispatch.calls.array import Activation, Array, Items
     from gensor_kernels.dispatch.plans.runtime import Runtime
+
+    from .define import Defined
 
 
 @adopting
-def einsum(*operands: Any, dtype: Any = None, optimize: Any = False, conjugate: Any = (), prologue: Any = None) -> Any:
+def einsum(
+    *operands: str | Array | Sequence[Any],
+    dtype: DTypeLike | None = None,
+    optimize: bool | str | Sequence[Any] = False,
+    conjugate: int | Sequence[int] = (),
+    prologue: Items | None = None,
+) -> Any:
     """Compute a sum of products in Einstein's notation, as `cupy.einsum` does.
 
     Parameters
@@ -101,7 +114,9 @@ def einsum(*operands: Any, dtype: Any = None, optimize: Any = False, conjugate: 
 
 
 @adopting
-def tensordot(a: Any, b: Any, axes: Any = 2, *, prologue: Any = None) -> Any:
+def tensordot(
+    a: Array, b: Array, axes: int | Sequence[int] | Sequence[Sequence[int]] = 2, *, prologue: Items | None = None
+) -> Any:
     """Sum products over given axes of two arrays, as `cupy.tensordot` does.
 
     Parameters
@@ -158,7 +173,7 @@ def _axes(axes: Any) -> Any:
 
 
 @adopting
-def dot(a: Any, b: Any, out: Any = None) -> Any:
+def dot(a: Array, b: Array, out: Array | None = None) -> Any:
     """Compute the dot product of two arrays, as `cupy.dot` does.
 
     The sum is over the last axis of `a` and the last but one axis of `b`, or the only
@@ -198,7 +213,7 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
 
 
 @adopting
-def inner(a: Any, b: Any) -> Any:
+def inner(a: Array, b: Array) -> Any:
     """Sum products over the last axes of two arrays, as `cupy.inner` does.
 
     Parameters
@@ -230,7 +245,7 @@ def inner(a: Any, b: Any) -> Any:
 
 
 @adopting
-def vdot(a: Any, b: Any) -> Any:
+def vdot(a: Array, b: Array) -> Any:
     """Compute the dot product of two arrays as vectors, as `cupy.vdot` does.
 
     Parameters
@@ -268,7 +283,7 @@ def vdot(a: Any, b: Any) -> Any:
 
 
 @adopting
-def outer(a: Any, b: Any, out: Any = None) -> Any:
+def outer(a: Array, b: Array, out: Array | None = None) -> Any:
     """Multiply every element of one array by every element of another.
 
     The meaning is that of `cupy.outer`. Nothing is summed, so on a GPU the array
@@ -316,15 +331,15 @@ def _flat(runtime: Runtime, array: Any) -> Any:
 
 @adopting
 def linear(
-    x: Any,
-    w: Any,
-    bias: Any = None,
-    activation: str | None = None,
+    x: Array,
+    w: Array,
+    bias: Array | None = None,
+    activation: Activation | None = None,
     *,
-    scales: Any = None,
-    zeros: Any = None,
+    scales: Array | None = None,
+    zeros: Array | None = None,
     group: int | None = None,
-    prologue: Any = None,
+    prologue: Items | None = None,
 ) -> Any:
     """Apply a linear layer and an activation: `activation(x @ w.T + bias)`.
 
@@ -446,7 +461,7 @@ def _prepared_linear(
     return linear(x, w, bias, activation, scales=scales, zeros=zeros, group=group)
 
 
-def define(expression: str, epilogue: Any = (), prologue: Any = ()) -> Any:
+def define(expression: str, epilogue: Items = (), prologue: Items = ()) -> Defined:
     """Define an operator: a sum of products of two arrays with fused operations.
 
     Parameters
@@ -499,7 +514,7 @@ def define(expression: str, epilogue: Any = (), prologue: Any = ()) -> Any:
     """
     from .define import Defined
 
-    return Defined(expression, epilogue, prologue)
+    return Defined(expression, tuple(epilogue), tuple(prologue))
 
 
 def transposed(w: Any) -> Any:

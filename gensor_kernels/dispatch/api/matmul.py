@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gensor_kernels.dispatch.calls.arguments import FusedAsked, operations, unfused
 
 from . import current
 from .interop import adopting
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from gensor_kernels.dispatch.calls.array import Activation, Array, Items, Precision
 
 Product = TypeVar("Product", bound=Callable[..., Any])
 
@@ -73,21 +78,21 @@ def _short(product: Product) -> Product:
 @_short
 @adopting
 def matmul(
-    a: Any,
-    b: Any,
+    a: Array,
+    b: Array,
     /,
-    out: Any = None,
+    out: Array | None = None,
     *,
-    alpha: Any = 1,
-    bias: Any = None,
-    add: Any = None,
-    activation: str | None = None,
-    epilogue: Any = None,
-    dtype: Any = None,
-    precision: str | None = None,
-    dtype_a: Any = None,
-    dtype_b: Any = None,
-    prologue: Any = None,
+    alpha: complex | Array = 1,
+    bias: Array | None = None,
+    add: Array | None = None,
+    activation: Activation | None = None,
+    epilogue: Items | None = None,
+    dtype: DTypeLike | None = None,
+    precision: Precision | None = None,
+    dtype_a: DTypeLike | None = None,
+    dtype_b: DTypeLike | None = None,
+    prologue: Items | None = None,
 ) -> Any:
     """Multiply two matrices and apply a fused epilogue.
 

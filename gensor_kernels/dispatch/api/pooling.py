@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.dispatch.calls.conv_parameters import IMAGES
 from gensor_kernels.dispatch.calls.whole import padding_pairs, pair
@@ -10,18 +10,24 @@ from gensor_kernels.dispatch.calls.whole import padding_pairs, pair
 from .current import current_runtime
 from .interop import adopting
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Literal
+
+    from gensor_kernels.dispatch.calls.array import Array
+
 
 @adopting
 def max_pool2d(
-    x: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
+    x: Array,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] | Sequence[Sequence[int]] = 0,
+    dilation: int | Sequence[int] = 1,
     ceil_mode: bool = False,
     *,
-    layout: str = "NCHW",
-    out: Any = None,
+    layout: Literal["NCHW", "NHWC"] = "NCHW",
+    out: Array | None = None,
 ) -> Any:
     """Take the maximum of each channel under a sliding window.
 
@@ -71,15 +77,15 @@ def max_pool2d(
 
 @adopting
 def avg_pool2d(
-    x: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
+    x: Array,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] | Sequence[Sequence[int]] = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     *,
-    layout: str = "NCHW",
-    out: Any = None,
+    layout: Literal["NCHW", "NHWC"] = "NCHW",
+    out: Array | None = None,
 ) -> Any:
     """Take the average of each channel under a sliding window.
 
@@ -128,7 +134,7 @@ def avg_pool2d(
 
 
 @adopting
-def global_avg_pool2d(x: Any, *, layout: str = "NCHW", out: Any = None) -> Any:
+def global_avg_pool2d(x: Array, *, layout: Literal["NCHW", "NHWC"] = "NCHW", out: Array | None = None) -> Any:
     """Take the average of each channel over the whole image.
 
     Parameters

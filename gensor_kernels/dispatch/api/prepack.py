@@ -11,6 +11,7 @@ from .current import current_runtime
 from .interop import adopting
 
 if TYPE_CHECKING:
+    from gensor_kernels.dispatch.calls.array import Array
     from gensor_kernels.dispatch.plans.runtime import Runtime
     from gensor_kernels.operators.types.workload import View
 
@@ -19,7 +20,7 @@ WORTHWHILE = 1.05
 
 
 @adopting
-def prepack(w: Any, *, axis: int = -2, rows: int = 1) -> Any:
+def prepack(w: Array, *, axis: int = -2, rows: int = 1) -> Any:
     """Lay out weights in memory as products with few rows read them fastest.
 
     Parameters

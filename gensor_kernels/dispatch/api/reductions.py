@@ -7,16 +7,29 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.dispatch.calls.arguments import operations
 
 from .current import current_runtime
 from .interop import adopting
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import DTypeLike
+
+    from gensor_kernels.dispatch.calls.array import Array
+
 
 @adopting
-def sum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+def sum(
+    a: Array,
+    axis: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
+    out: Array | None = None,
+    keepdims: bool = False,
+) -> Any:
     """Sum the elements over axes, as `cupy.sum` does.
 
     Parameters
@@ -61,7 +74,13 @@ def sum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: 
 
 
 @adopting
-def mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+def mean(
+    a: Array,
+    axis: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
+    out: Array | None = None,
+    keepdims: bool = False,
+) -> Any:
     """Average the elements over axes, as `cupy.mean` does.
 
     Parameters
@@ -105,7 +124,13 @@ def mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims:
 
 
 @adopting
-def prod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+def prod(
+    a: Array,
+    axis: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
+    out: Array | None = None,
+    keepdims: bool = False,
+) -> Any:
     """Multiply the elements over axes, as `cupy.prod` does.
 
     Parameters
@@ -149,7 +174,7 @@ def prod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims:
 
 
 @adopting
-def max(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+def max(a: Array, axis: int | Sequence[int] | None = None, out: Array | None = None, keepdims: bool = False) -> Any:
     """Take the maximum over axes, as `cupy.max` does.
 
     Parameters
@@ -190,7 +215,7 @@ def max(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> An
 
 
 @adopting
-def min(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+def min(a: Array, axis: int | Sequence[int] | None = None, out: Array | None = None, keepdims: bool = False) -> Any:
     """Take the minimum over axes, as `cupy.min` does.
 
     Parameters
@@ -231,7 +256,9 @@ def min(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> An
 
 
 @adopting
-def argmax(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
+def argmax(
+    a: Array, axis: int | Sequence[int] | None = None, out: Array | None = None, *, keepdims: bool = False
+) -> Any:
     """Find the position of the maximum over axes, as `cupy.argmax` does.
 
     Parameters
@@ -273,7 +300,9 @@ def argmax(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False)
 
 
 @adopting
-def argmin(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
+def argmin(
+    a: Array, axis: int | Sequence[int] | None = None, out: Array | None = None, *, keepdims: bool = False
+) -> Any:
     """Find the position of the minimum over axes, as `cupy.argmin` does.
 
     Parameters
@@ -315,7 +344,14 @@ def argmin(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False)
 
 
 @adopting
-def var(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False) -> Any:
+def var(
+    a: Array,
+    axis: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
+    out: Array | None = None,
+    ddof: int = 0,
+    keepdims: bool = False,
+) -> Any:
     """Compute the variance over axes, as `cupy.var` does.
 
     The variance is the sum of squared deviations from the mean over count - `ddof`.
@@ -367,7 +403,7 @@ def var(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int 
 
 
 @adopting
-def norm(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+def norm(a: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Any:
     """Compute the Euclidean norm over axes.
 
     The norm is the square root of the sum of squares.
@@ -408,7 +444,7 @@ def norm(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
 
 
 @adopting
-def logsumexp(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+def logsumexp(a: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Any:
     """Compute `log(sum(exp(a)))` over axes without overflow.
 
     The meaning is that of `scipy.special.logsumexp`.
@@ -454,7 +490,7 @@ def logsumexp(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
 
 
 @adopting
-def softmax(x: Any, axis: Any = -1, out: Any = None) -> Any:
+def softmax(x: Array, axis: int | Sequence[int] | None = -1, out: Array | None = None) -> Any:
     """Compute `exp(x) / sum(exp(x))` along an axis without overflow.
 
     The meaning is that of `torch.nn.functional.softmax`.
@@ -497,7 +533,7 @@ def softmax(x: Any, axis: Any = -1, out: Any = None) -> Any:
 
 
 @adopting
-def log_softmax(x: Any, axis: Any = -1, out: Any = None) -> Any:
+def log_softmax(x: Array, axis: int | Sequence[int] | None = -1, out: Array | None = None) -> Any:
     """Compute the logarithm of `softmax` along an axis without overflow.
 
     The meaning is that of `torch.nn.functional.log_softmax`.
@@ -540,7 +576,13 @@ def log_softmax(x: Any, axis: Any = -1, out: Any = None) -> Any:
 
 @adopting
 def layer_norm(
-    x: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *, out: Any = None
+    x: Array,
+    normalized_shape: int | Sequence[int],
+    weight: Array | None = None,
+    bias: Array | None = None,
+    eps: float = 1e-5,
+    *,
+    out: Array | None = None,
 ) -> Any:
     """Normalise the last axes: `(x - mean) / sqrt(variance + eps) * weight + bias`.
 
@@ -591,7 +633,14 @@ def layer_norm(
 
 
 @adopting
-def rms_norm(x: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None, *, out: Any = None) -> Any:
+def rms_norm(
+    x: Array,
+    normalized_shape: int | Sequence[int],
+    weight: Array | None = None,
+    eps: float | None = None,
+    *,
+    out: Array | None = None,
+) -> Any:
     """Normalise the last axes: `x / sqrt(mean(x^2) + eps) * weight`.
 
     The meaning is that of `torch.nn.functional.rms_norm`.

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from gensor_kernels.devices.device import Device
 from gensor_kernels.dispatch.calls.arguments import Operation, check_operands
 from gensor_kernels.dispatch.calls.array import Array, Backend
 from gensor_kernels.dispatch.calls.fallback import apply_steps
@@ -50,7 +51,7 @@ class Result:
         """The axes that transpose an allocated array into the result; None where nothing is to be transposed."""
         return None if self.order is None else inverse(self.order)
 
-    def new(self, device: Backend) -> Any:
+    def new(self, device: Device) -> Any:
         """Allocate a new array, not initialised."""
         array = device.empty(self.allocated, self.dtype)
         return array if self.order is None else array.transpose(inverse(self.order))
@@ -110,7 +111,7 @@ class Copying(Protocol):
     def view(self, view: View) -> View:
         """Return the View of the copy of an input with this View."""
 
-    def made(self, device: Backend, array: Any) -> Any:
+    def made(self, device: Device, array: Any) -> Any:
         """Make the copy."""
 
 
@@ -126,7 +127,7 @@ class Copy:
         """Return the View of the copy."""
         return Result(view.shape if self.shape is None else self.shape, real_dtype(self.dtype), self.order).view()
 
-    def made(self, device: Backend, array: Any) -> Any:
+    def made(self, device: Device, array: Any) -> Any:
         """Make the copy."""
         whole = array if self.shape is None else device.xp.broadcast_to(array, self.shape)
         copied = device.xp.array(whole.transpose(self.order), dtype=real_dtype(self.dtype), order="C", copy=True)
@@ -163,7 +164,7 @@ class Spread:
         strides = tuple(stride if own else 0 for stride, own in zip(copy.strides, self.own, strict=True))
         return View(shape, strides, copy.dtype, copy.alignment)
 
-    def made(self, device: Backend, operand: Any, shape: tuple[int, ...]) -> Any:
+    def made(self, device: Device, operand: Any, shape: tuple[int, ...]) -> Any:
         """Make the copy of an operand that broadcasts to `shape`."""
         copy = self.result(shape).new(device)
         cut = tuple(slice(None) if own else slice(1) for own in self.own)

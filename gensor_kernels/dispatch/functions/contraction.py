@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gensor_kernels.devices.device import Device
 from gensor_kernels.dispatch.calls.arguments import WIDER_RESULTS, check_operands, check_steps, math_of
 from gensor_kernels.dispatch.calls.array import Array, Backend
 from gensor_kernels.dispatch.calls.problem import multiply
@@ -57,7 +58,7 @@ class Gathered:
         """Return the View of the copy."""
         return contiguous(self.shape[: len(self.shape) - self.sums], self.dtype.name)
 
-    def made(self, device: Any, array: Any) -> Any:
+    def made(self, device: Device, array: Any) -> Any:
         """Copy, or sum in at least float32."""
         xp = device.xp
         steps = tuple(stride * array.dtype.itemsize for stride in self.strides)

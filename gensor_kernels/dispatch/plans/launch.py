@@ -87,10 +87,9 @@ class KernelPlan(Plan):
         self.allocated, self.dtype, self.transposition = result.allocated, result.dtype, result.transposition
         self.empty = self.device.empty
         # out overlaps an operand at address p when low < out - p < high; 0 < ... < 0 never holds.
-        (self.low_a, self.high_a), (self.low_b, self.high_b), *more = (
-            clearance(x, out) for x in (*inputs, *(None,) * (2 - len(inputs)))
-        )
-        self.more: tuple[Interval, ...] = tuple(more)
+        reach = [clearance(x, out) for x in (*inputs, None)]
+        (self.low_a, self.high_a), (self.low_b, self.high_b) = reach[:2]
+        self.more: list[Interval] = reach[2:]
         self.written = tuple(
             (index, step_offset(index), *clearance(step.operand, out), OPERATIONS[step.name].takes_scalar)
             for index, step in enumerate(steps)
@@ -172,7 +171,7 @@ def _template(bound: Bound, inputs: Inputs, steps: Steps) -> bytes:
         geometry,
         family.tiling(bound.kernel.program, geometry),
         steps=[_packed(step, where) for step, where in zip(steps, bound.problem.operands, strict=True)],
-        integer_steps=whole_steps(np.dtype(inputs[0].dtype), steps),
+        integer_steps=whole_steps(np.dtype(inputs[0].dtype), steps) if steps else 0,
     )
 
 

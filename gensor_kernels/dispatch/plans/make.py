@@ -180,7 +180,7 @@ def choose(
         unfused=lambda: unfused.microseconds(call, inputs, out, steps),
     )
     choice = tiers.choose(request, runtime.library)
-    if improving:
+    if improving and config.tune_mode() == "now":
         choice = improve(request, choice, runtime.library, runtime.tuned, runtime.notes, device.number)
     if lowered.staged and not request.captured:
         kind = copy_race.kind(runtime, problem, arrays)

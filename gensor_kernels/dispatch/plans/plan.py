@@ -43,8 +43,8 @@ class Caller(Tuned, Protocol):
     ) -> Any:
         """Compute a call of any Function."""
 
-    def settle(self, trial: Any, plan: Plan) -> None:
-        """Put a Plan into the place of a trial that is over."""
+    def settle(self, trial: Any) -> None:
+        """Put the Plan of a trial that is over into its place."""
 
 
 @dataclass(frozen=True)

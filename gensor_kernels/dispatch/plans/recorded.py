@@ -62,6 +62,6 @@ def _unserved(call: Call, inputs: Inputs, steps: Steps, reason: str) -> dict[str
     if not sizes:
         shapes = " ".join("x".join(map(str, array.shape)) for array in arrays)
         sizes = {"op": call.function.op(call.parameters), "dtype": arrays[0].dtype.name, "shapes": shapes}
-    named = {name: NAMES.get(str(sizes[name]), sizes[name]) for name in ("dtype", "out") if name in sizes}
+    sizes |= {name: NAMES.get(str(sizes[name]), sizes[name]) for name in ("dtype", "out") if name in sizes}
     epilogue = ";".join(step.name for step in steps) or join(())
-    return {**sizes, **named, "epilogue": epilogue, "unsupported": reason}
+    return sizes | {"epilogue": epilogue, "unsupported": reason}

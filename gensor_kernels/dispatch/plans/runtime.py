@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -45,6 +45,11 @@ MOST_PLANS = 65536
 
 def unseen(key: Any) -> None:
     """Stand for the look-up of Plans: no call has been seen before."""
+
+
+def _served(plan: Plan, inputs: Inputs, out: Any, steps: Steps) -> Any:
+    """Run a Plan; while calls are recorded, count the call."""
+    return plans_recorded.serve(plan, inputs, out, steps) if observe_record.active else plan.serve(inputs, out, steps)
 
 
 class Runtime:
@@ -159,7 +164,7 @@ class Runtime:
             self.check(a, b, out, steps, None)
             raise
         if plan is None:
-            return self._first(key, CONTRACTION, (a, b), (form, dtype), out, steps, math)
+            return self._first(key, CONTRACTION, (a, b), Spec(form, dtype), out, steps, math)
         try:
             return plan.run(a, b, out, steps, pa, pb, pc)
         except self.troubles as error:
@@ -177,10 +182,11 @@ class Runtime:
     ) -> Any:
         """Compute a call of any Function, into `out` or a new array."""
         if function is MATMUL:
-            return self.call(*inputs, out, steps, parameters, precision)
+            a, b = inputs
+            return self.call(a, b, out, steps, parameters, precision)
         if function is CONTRACTION:
-            form, dtype = parameters  # type: ignore[misc]
-            return self.contract(form, *inputs, out, dtype, steps, precision)
+            (a, b), spec = inputs, cast(Spec, parameters)
+            return self.contract(spec.form, a, b, out, spec.dtype, steps, precision)
         try:
             key = (function.name, parameters, precision, self._laid((*inputs, out)), *self._about(steps))
             if self.where is not None:
@@ -253,10 +259,10 @@ class Runtime:
                     if keep:
                         self.keep(key, plan)
         try:
-            return plans_recorded.serve(plan, inputs, out, steps)
+            return _served(plan, inputs, out, steps)
         except self.troubles as error:
             plan = self.instead(key, plan, error)
-        return plans_recorded.serve(plan, inputs, out, steps)
+        return _served(plan, inputs, out, steps)
 
     def _kind(
         self, function: Function, inputs: tuple[Any, ...], parameters: Any, out: Any, precision: str | None
@@ -265,8 +271,7 @@ class Runtime:
         if function is MATMUL and parameters is None and out is not None:
             parameters = wider_result(np.promote_types(inputs[0].dtype, inputs[1].dtype), out.dtype)
         elif function is CONTRACTION:
-            form, dtype = parameters
-            parameters = Spec(form, None if dtype is None else named_dtype(dtype))
+            parameters = Spec(parameters.form, None if parameters.dtype is None else named_dtype(parameters.dtype))
         result = function.result(inputs, parameters)
         return Call(self, function, parameters, result, precision, self.precision(precision))
 
@@ -295,7 +300,8 @@ class Runtime:
 
     def _check(self, function: Function, inputs: Inputs, out: Any, steps: Steps, precision: str | None) -> None:
         if function.arguments:
-            self.check(*inputs, out, steps, precision)
+            a, b = inputs
+            self.check(a, b, out, steps, precision)
         else:
             self.check_inputs(inputs, out, steps)
 

@@ -118,6 +118,8 @@ def _measured(request: Request, library: Library) -> Choice | None:
     """Tier 1; a Choice without a kernel where the library's call won; None where nothing says who did."""
     workload, part = request.problem.workload, request.arch.part
     rows = library.timings(workload)
+    if not rows:
+        return None
     ours = winner(row for row in rows if row.kernel_digest is not None)
     best = winner(rows)
     if ours is None or best is None or ours.kernel_digest is None:
