@@ -20,12 +20,20 @@ from .interop import is_foreign
 from .prologue import contraction, in_front
 
 if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from gensor_kernels.dispatch.calls.array import DeviceArray
     from gensor_kernels.dispatch.plans.plan import Call
     from gensor_kernels.dispatch.plans.runtime import Runtime
 
 
 def chained(
-    runtime: Runtime, arguments: Sequence[Any], dtype: Any, optimize: Any, conjugate: Any = (), prologue: Any = None
+    runtime: Runtime,
+    arguments: Sequence[Any],
+    dtype: DTypeLike | None,
+    optimize: Any,
+    conjugate: Any = (),
+    prologue: Any = None,
 ) -> Any:
     """Compute `einsum(*arguments, dtype=dtype, optimize=optimize, conjugate=conjugate, prologue=prologue)`."""
     text, operands = written_as(runtime, arguments)
@@ -68,7 +76,7 @@ def written_as(runtime: Runtime, arguments: Sequence[Any]) -> tuple[str, list[An
     return text, [each if device.is_array(each) else device.xp.asarray(each) for each in operands]
 
 
-def _single(runtime: Runtime, text: str, operand: Any, dtype: Any) -> Any:
+def _single(runtime: Runtime, text: str, operand: DeviceArray, dtype: DTypeLike | None) -> Any:
     """Return the library's view or sum of one operand; bfloat16 is summed in float32, which every library can."""
     (labels,), output = parsed(text, [operand])[0]
     if asking.get():
@@ -90,19 +98,24 @@ class _Whole:
         self.chain, self.library = chain, library
         self.steps: dict[int, _Step] = {}
 
-    def count(self, runtime: Runtime, operands: Sequence[Any]) -> None:
+    def count(self, runtime: Runtime, operands: Sequence[DeviceArray]) -> None:
         """Count every contraction of a chain that was one call of the library's."""
         for number, (call, arrays) in enumerate(_walked(runtime, self.chain, operands)):
             step = self.steps.setdefault(number, _Step())
             plans_recorded.count(step, lambda call=call, arrays=arrays: _row(call, arrays))  # type: ignore[misc]
 
 
-def _row(call: Call, arrays: Sequence[Any]) -> Any:
+def _row(call: Call, arrays: Sequence[DeviceArray]) -> Any:
     return plans_recorded.describe(call, 4, arrays, None, ())
 
 
 def _whole(
-    runtime: Runtime, text: str, operands: list[Any], dtype: Any, strategy: Any, flags: tuple[bool, ...]
+    runtime: Runtime,
+    text: str,
+    operands: list[DeviceArray],
+    dtype: DTypeLike | None,
+    strategy: Any,
+    flags: tuple[bool, ...],
 ) -> _Whole:
     key = ("chain", text, dtype, strategy, flags, *((each.shape, each.strides, each.dtype) for each in operands))
     found: Any = runtime.plans.get(key)
@@ -114,12 +127,12 @@ def _whole(
     return found
 
 
-def _is_librarys(runtime: Runtime, chain: Chain, operands: Sequence[Any]) -> bool:
+def _is_librarys(runtime: Runtime, chain: Chain, operands: Sequence[DeviceArray]) -> bool:
     made = (plans_make.make(call, arrays, None, ()) for call, arrays in _walked(runtime, chain, operands))
     return all(plan.tier == 4 for plan, _ in made)
 
 
-def _walked(runtime: Runtime, chain: Chain, operands: Sequence[Any]) -> Iterator[tuple[Call, tuple[Any, Any]]]:
+def _walked(runtime: Runtime, chain: Chain, operands: Sequence[DeviceArray]) -> Iterator[tuple[Call, tuple[Any, Any]]]:
     """Return every step with its operands: stand-ins for the results of steps before it."""
     arrays = list(operands)
     for form, places in chain.steps():

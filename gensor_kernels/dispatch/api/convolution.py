@@ -15,7 +15,7 @@ from .interop import adopting
 if TYPE_CHECKING:
     from typing import Literal
 
-    from gensor_kernels.dispatch.calls.array import Activation, Array, ConvolutionPrecision, Items
+    from gensor_kernels.dispatch.calls.array import Activation, Array, ConvolutionPrecision, DeviceArray, Items
 
 #: What convolutions may be asked for; "winograd" changes nothing where a convolution is a matrix product.
 PRECISIONS = (None, "ieee", "tf32", "winograd")
@@ -307,12 +307,12 @@ def conv_transpose2d(
 
 
 def _convolution(
-    x: Any,
-    w: Any,
-    bias: Any,
-    add: Any,
+    x: DeviceArray,
+    w: DeviceArray,
+    bias: DeviceArray,
+    add: DeviceArray,
     activation: str | None,
-    out: Any,
+    out: DeviceArray,
     precision: str | None,
     p: Parameters,
     prologue: Any = None,
@@ -343,14 +343,16 @@ def _convolution(
     return runtime.serve(function, (x, w), p, out, steps, precision)
 
 
-def _is_product(p: Parameters, w: Any) -> bool:
+def _is_product(p: Parameters, w: DeviceArray) -> bool:
     sizes = dict(p.sizes)
     moving = any(sizes[name] for name in sizes if name.startswith("pad_")) or p.transposed or w.ndim != 4
     taps = () if moving else [w.shape[axis] for axis in p.weights[1:3]]
     return not moving and (*taps, sizes["stride_h"], sizes["stride_w"], sizes["groups"]) == (1,) * 5
 
 
-def _product(x: Any, w: Any, steps: tuple[Operation, ...], out: Any, precision: str | None, p: Parameters) -> Any:
+def _product(
+    x: DeviceArray, w: DeviceArray, steps: tuple[Operation, ...], out: DeviceArray, precision: str | None, p: Parameters
+) -> Any:
     """A convolution of 1 x 1 as a matrix product of the arrays as they lie; None where they lie otherwise."""
     from gensor_kernels.dispatch.functions.convolution import full_sizes
 
@@ -363,7 +365,7 @@ def _product(x: Any, w: Any, steps: tuple[Operation, ...], out: Any, precision: 
     if not all(array is None or array.flags.c_contiguous for array in arrays):
         return None
 
-    def rows(array: Any) -> Any:
+    def rows(array: DeviceArray) -> Any:
         if array is None or array.ndim < 2:
             return array
         return array.reshape(*array.shape[:-2], array.shape[-2] * array.shape[-1])
@@ -379,7 +381,7 @@ def _product(x: Any, w: Any, steps: tuple[Operation, ...], out: Any, precision: 
 
 
 def _parameters(
-    stride: Any, padding: Any, dilation: Any, groups: Any, layout: str, w: Any, output_padding: Any = None
+    stride: Any, padding: Any, dilation: Any, groups: Any, layout: str, w: DeviceArray, output_padding: Any = None
 ) -> Parameters:
     if layout not in IMAGES:
         raise ValueError(f"layout must be one of {', '.join(map(repr, IMAGES))}, not {layout!r}")
@@ -412,7 +414,7 @@ def _one(value: Any) -> Any:
     return value[0] if isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 1 else value
 
 
-def _lift(array: Any, axis: int, ndim: int) -> Any:
+def _lift(array: DeviceArray, axis: int, ndim: int) -> Any:
     """An array with another axis of extent 1; one that broadcasts is left as it is."""
     if array.ndim < ndim:
         return array

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from gensor_kernels.operators.types.epilogue import MAX_STEPS, OPERATIONS, PROLO
 from .current import current_runtime
 from .interop import adopting
 from .prologue import behind, checked, computed
+
+if TYPE_CHECKING:
+    from gensor_kernels.dispatch.calls.array import DeviceArray
 
 Labels = tuple[int, ...]
 
@@ -50,7 +53,7 @@ class Defined:
         self.operands = sum(labels is not None for _, _, labels in self.before + self.steps)
 
     @adopting
-    def __call__(self, a: Any, b: Any, *operands: Any) -> Any:
+    def __call__(self, a: DeviceArray, b: DeviceArray, *operands: Any) -> Any:
         """Compute the operator.
 
         Parameters
@@ -118,7 +121,7 @@ def _step(
     return name, float(rest[0]) if rest else 0.0, labels
 
 
-def _placed(array: Any, labels: Labels, axes: Labels) -> Any:
+def _placed(array: DeviceArray, labels: Labels, axes: Labels) -> Any:
     """A prologue's array as it broadcasts to an operand with these axes."""
     if array.ndim != len(labels):
         raise ValueError(f"an array of shape {tuple(array.shape)} where {len(labels)} axes are named")
@@ -128,7 +131,7 @@ def _placed(array: Any, labels: Labels, axes: Labels) -> Any:
     return turned.reshape([next(extents) if own and x in labels else 1 for own, x in zip(firsts, axes, strict=True)])
 
 
-def _spread(array: Any, labels: Labels, output: Labels) -> Any:
+def _spread(array: DeviceArray, labels: Labels, output: Labels) -> Any:
     """Return an epilogue's array as it broadcasts to a result with the axes `output`."""
     if array.ndim != len(labels):
         raise ValueError(f"an array of shape {tuple(array.shape)} where {len(labels)} axes are named")

@@ -15,6 +15,9 @@ from gensor_kernels.operators.types.epilogue import NORMS
 from gensor_kernels.operators.types.storage import WIDENED
 
 if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from gensor_kernels.dispatch.calls.array import DeviceArray
     from gensor_kernels.dispatch.plans.runtime import Runtime
 
 #: eps where a call names none: PyTorch's of a layer norm, Llama's of an rms norm.
@@ -29,7 +32,7 @@ class Gate(NamedTuple):
     steps: tuple[Operation, ...]
 
 
-def parsed(alpha: Any, bias: Any, add: Any, activation: str | None, epilogue: Any) -> Gate:
+def parsed(alpha: Any, bias: DeviceArray, add: DeviceArray, activation: str | None, epilogue: Any) -> Gate:
     """The gate that `operations` found in its arguments; ValueError where anything but one bias comes before it."""
     if epilogue is None:
         name, items = str(activation), []
@@ -50,14 +53,28 @@ def parsed(alpha: Any, bias: Any, add: Any, activation: str | None, epilogue: An
 
 
 def gated_product(
-    runtime: Runtime, a: Any, b: Any, gate: Gate, out: Any = None, dtype: Any = None, precision: str | None = None
+    runtime: Runtime,
+    a: DeviceArray,
+    b: DeviceArray,
+    gate: Gate,
+    out: DeviceArray = None,
+    dtype: DTypeLike | None = None,
+    precision: str | None = None,
 ) -> Any:
     """Compute a matmul or linear whose activation or epilogue is a gate; `dtype` is the result's, where it is given."""
     parameters, function = None if dtype is None else named_dtype(dtype), FUNCTIONS[gated.GATES[gate.name]]
     return runtime.serve(function, (a, b, gate.bias), parameters, out, gate.steps, precision)
 
 
-def fused(runtime: Runtime, a: Any, b: Any, asked: Any, out: Any, dtype: Any, precision: str | None) -> Any:
+def fused(
+    runtime: Runtime,
+    a: DeviceArray,
+    b: DeviceArray,
+    asked: Any,
+    out: DeviceArray,
+    dtype: DTypeLike | None,
+    precision: str | None,
+) -> Any:
     """Compute a matmul with a gate or a norm; `asked` are the arguments of `operations`."""
     alpha, bias, add, activation, epilogue = asked
     found = _norm_in(epilogue)
@@ -91,7 +108,7 @@ def _norm_in(epilogue: Any) -> tuple[list[Any], Norm, list[Any]] | None:
 # ---- operands stored in 8 bits
 
 
-def stored_name(argument: str, dtype: Any) -> str | None:
+def stored_name(argument: str, dtype: DTypeLike | None) -> str | None:
     """What `dtype_a` or `dtype_b` says, by name; ValueError where kernels widen no such type."""
     name = dtype if dtype is None or isinstance(dtype, str) else np.dtype(dtype).name
     if name is not None and name not in WIDENED:
@@ -100,7 +117,13 @@ def stored_name(argument: str, dtype: Any) -> str | None:
 
 
 def typed_product(
-    runtime: Runtime, inputs: tuple[Any, Any], out: Any, steps: Any, dtype: Any, precision: Any, types: tuple[Any, Any]
+    runtime: Runtime,
+    inputs: tuple[DeviceArray, DeviceArray],
+    out: DeviceArray,
+    steps: tuple[Operation, ...],
+    dtype: DTypeLike | None,
+    precision: Any,
+    types: tuple[Any, Any],
 ) -> Any:
     """A product of operands whose element types are named."""
     first, second = (stored_name(f"dtype_{name}", given) for name, given in zip("ab", types, strict=True))

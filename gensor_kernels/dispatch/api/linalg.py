@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import DTypeLike
 
-    from gensor_kernels.dispatch.calls.array import Activation, Array, Items
+    from gensor_kernels.dispatch.calls.array import Activation, Array, DeviceArray, Items
     from gensor_kernels.dispatch.plans.runtime import Runtime
 
     from .define import Defined
@@ -322,7 +322,7 @@ def outer(a: Array, b: Array, out: Array | None = None) -> Any:
     return runtime.contract(("outer",), _flat(runtime, a), _flat(runtime, b), out, None)
 
 
-def _flat(runtime: Runtime, array: Any) -> Any:
+def _flat(runtime: Runtime, array: DeviceArray) -> Any:
     """Return an array as a vector; in a dry run one like it, for which nothing is copied."""
     if array.ndim != 1 and asking.get():
         return runtime.device.empty((array.size,), array.dtype)
@@ -445,7 +445,13 @@ def linear(
 
 
 def _prepared_linear(
-    runtime: Any, x: Any, w: Any, bias: Any, activation: str | None, prologue: Any, quantised: tuple[Any, Any, Any]
+    runtime: Runtime,
+    x: DeviceArray,
+    w: DeviceArray,
+    bias: DeviceArray,
+    activation: Activation | None,
+    prologue: Items,
+    quantised: tuple[Any, Any, int | None],
 ) -> Any:
     """A linear layer with a prologue; `quantised` are scales, zeros and group."""
     from .prologue import in_front, product
@@ -517,7 +523,7 @@ def define(expression: str, epilogue: Items = (), prologue: Items = ()) -> Defin
     return Defined(expression, tuple(epilogue), tuple(prologue))
 
 
-def transposed(w: Any) -> Any:
+def transposed(w: DeviceArray) -> Any:
     """The weights of `linear` as its product takes them."""
     if w.ndim > 2:
         raise ValueError(f"linear: w has the shape (out, in) or (in,), not {tuple(w.shape)}")

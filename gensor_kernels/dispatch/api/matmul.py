@@ -15,7 +15,7 @@ from .interop import adopting
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
-    from gensor_kernels.dispatch.calls.array import Activation, Array, Items, Precision
+    from gensor_kernels.dispatch.calls.array import Activation, Array, DeviceArray, Items, Precision
 
 Product = TypeVar("Product", bound=Callable[..., Any])
 
@@ -31,7 +31,7 @@ def _short(product: Product) -> Product:
     """
 
     @wraps(product)
-    def short(a: Any, b: Any, /, out: Any = None, **more: Any) -> Any:
+    def short(a: DeviceArray, b: DeviceArray, /, out: DeviceArray = None, **more: Any) -> Any:
         if more:
             return product(a, b, out, **more)
         runtime = current.only or current.inside.get() or current.lookup()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Literal
 
-    from gensor_kernels.dispatch.calls.array import Array
+    from gensor_kernels.dispatch.calls.array import Array, DeviceArray
 
 
 @adopting
@@ -176,7 +176,15 @@ def _layout(layout: str) -> str:
 
 
 def _pooled(
-    op: str, x: Any, kernel: Any, stride: Any, padding: Any, layout: str, out: Any, dilation: Any, **more: int
+    op: str,
+    x: DeviceArray,
+    kernel: Any,
+    stride: Any,
+    padding: Any,
+    layout: str,
+    out: DeviceArray,
+    dilation: Any,
+    **more: int,
 ) -> Any:
     from gensor_kernels.dispatch.functions.window import POOLING, PoolParameters
 

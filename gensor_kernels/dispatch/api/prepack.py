@@ -11,7 +11,7 @@ from .current import current_runtime
 from .interop import adopting
 
 if TYPE_CHECKING:
-    from gensor_kernels.dispatch.calls.array import Array
+    from gensor_kernels.dispatch.calls.array import Array, DeviceArray
     from gensor_kernels.dispatch.plans.runtime import Runtime
     from gensor_kernels.operators.types.workload import View
 
@@ -71,7 +71,7 @@ def prepack(w: Array, *, axis: int = -2, rows: int = 1) -> Any:
     if w.ndim < 2 or axis not in (-1, -2, w.ndim - 1, w.ndim - 2):
         raise ValueError(f"prepack: w has the shape (..., k, n), axis is one of its last two: {w.shape}, {axis}")
     rows, transposed = whole("rows", rows, 1), axis in (-1, w.ndim - 1)
-    if runtime.device.arch is None or w.size == 0 or 1 in w.shape[-2:]:
+    if runtime.device.arch is None or 0 in w.shape or 1 in w.shape[-2:]:
         return w
     from gensor_kernels.operators.types.workload import contiguous
 
@@ -84,7 +84,7 @@ def prepack(w: Array, *, axis: int = -2, rows: int = 1) -> Any:
     xp = runtime.device.xp
     if seconds[1] <= seconds[2]:
         return xp.ascontiguousarray(w)
-    return xp.ascontiguousarray(w.swapaxes(-1, -2)).swapaxes(-1, -2)
+    return xp.ascontiguousarray(xp.swapaxes(w, -1, -2)).swapaxes(-1, -2)
 
 
 def _turned(view: View) -> View:
@@ -95,7 +95,7 @@ def _turned(view: View) -> View:
     return View(shape, strides, view.dtype, view.alignment)
 
 
-def _seconds(runtime: Runtime, w: Any, view: View | None, transposed: bool, rows: int) -> float:
+def _seconds(runtime: Runtime, w: DeviceArray, view: View | None, transposed: bool, rows: int) -> float:
     """Predicted seconds of the best default Program with weights laid out as `view`, or as they are; infinity where
     kernels do not take them."""
     from gensor_kernels.dispatch.calls.problem import multiply, view_of

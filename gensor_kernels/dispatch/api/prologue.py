@@ -33,6 +33,10 @@ from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.types.epilogue import PROLOGUES
 
 if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from gensor_kernels.dispatch.calls.arguments import Operation
+    from gensor_kernels.dispatch.calls.array import DeviceArray
     from gensor_kernels.dispatch.plans.runtime import Runtime
     from gensor_kernels.operators.expression.subscripts import Labels
 
@@ -63,7 +67,7 @@ def vectors_of(steps: Sequence[Operation], channels: int, axes: int) -> list[Any
     return [x.reshape(-1) for x in arrays]
 
 
-def checked(runtime: Runtime, x: Any, steps: Sequence[Operation]) -> None:
+def checked(runtime: Runtime, x: DeviceArray, steps: Sequence[Operation]) -> None:
     """TypeError and ValueError for operands that are no arrays, or do not broadcast to `x`; TypeError for an x of
     integers."""
     runtime.check(x, x, None, tuple(steps), None)
@@ -76,7 +80,7 @@ def checked(runtime: Runtime, x: Any, steps: Sequence[Operation]) -> None:
             raise ValueError(f"{step.name} of shape {shape} does not broadcast to the operand's shape {tuple(x.shape)}")
 
 
-def computed(runtime: Runtime, x: Any, steps: Sequence[Operation]) -> Any:
+def computed(runtime: Runtime, x: DeviceArray, steps: Sequence[Operation]) -> Any:
     """The prologue by the array library, in x's dtype; an array like its result where a call is only asked about."""
     if not steps:
         return x
@@ -85,7 +89,7 @@ def computed(runtime: Runtime, x: Any, steps: Sequence[Operation]) -> Any:
     return apply_steps(runtime.device, x, tuple(steps), x.dtype, x.dtype)
 
 
-def in_front(runtime: Runtime, x: Any, asked: Any) -> Any:
+def in_front(runtime: Runtime, x: DeviceArray, asked: Any) -> Any:
     """`x` behind `prologue=`, for calls that no kernel with a prologue serves."""
     steps = listed(asked)
     checked(runtime, x, steps)
@@ -93,7 +97,14 @@ def in_front(runtime: Runtime, x: Any, asked: Any) -> Any:
 
 
 def product(
-    runtime: Runtime, a: Any, b: Any, asked: Any, out: Any, steps: Any, dtype: Any, precision: str | None
+    runtime: Runtime,
+    a: DeviceArray,
+    b: DeviceArray,
+    asked: Any,
+    out: DeviceArray,
+    steps: tuple[Operation, ...],
+    dtype: DTypeLike | None,
+    precision: str | None,
 ) -> Any:
     """A call of matmul or linear with a prologue; `steps` are its epilogue."""
     before = listed(asked)
@@ -111,7 +122,7 @@ def product(
     return runtime.serve(PREPARED, (a, b, *vectors), parameters, out, steps, precision)
 
 
-def wider(a: Any, b: Any, out: Any) -> Any:
+def wider(a: DeviceArray, b: DeviceArray, out: DeviceArray) -> Any:
     """The dtype that an `out` asks for, as in matmul: a wider one that kernels write; else None."""
     found = resolve(a, b, out, ()).dtype
     return None if found == np.promote_types(a.dtype, b.dtype) else found
@@ -120,7 +131,7 @@ def wider(a: Any, b: Any, out: Any) -> Any:
 # ---- contractions
 
 
-def windows(xp: Any, lowered: Lowered, a: Any, b: Any, out: Any) -> tuple[Any, Any, Any]:
+def windows(xp: Any, lowered: Lowered, a: DeviceArray, b: DeviceArray, out: DeviceArray) -> tuple[Any, Any, Any]:
     """Return a product's operands and its result, as windows on arrays."""
     layout = lowered.layout
     assert layout is not None and layout.a and layout.b and layout.c
@@ -129,7 +140,7 @@ def windows(xp: Any, lowered: Lowered, a: Any, b: Any, out: Any) -> tuple[Any, A
     return x, y, z
 
 
-def window(xp: Any, array: Any, found: Window) -> Any:
+def window(xp: Any, array: DeviceArray, found: Window) -> Any:
     """Return the view of an array that a Window describes."""
     return xp.lib.stride_tricks.as_strided(array, found.shape, found.strides)
 
@@ -141,7 +152,14 @@ class Behind:
     lowered: Lowered
     parameters: Prepared
 
-    def run(self, runtime: Runtime, a: Any, b: Any, before: Sequence[Operation], steps: tuple[Operation, ...]) -> Any:
+    def run(
+        self,
+        runtime: Runtime,
+        a: DeviceArray,
+        b: DeviceArray,
+        before: Sequence[Operation],
+        steps: tuple[Operation, ...],
+    ) -> Any:
         """The result, a new array or a transposed view of one; `steps` are the epilogue of its product."""
         layout, shape = self.lowered.layout, a.shape
         assert layout is not None
@@ -162,7 +180,7 @@ class Behind:
         )
 
 
-def _arranged(xp: Any, found: Lowered, array: Any) -> Any:
+def _arranged(xp: Any, found: Lowered, array: DeviceArray) -> Any:
     """Return an epilogue's array as such a window; copied where it has gaps there."""
     layout = found.layout
     assert layout is not None and layout.c is not None
@@ -178,7 +196,12 @@ def _arranged(xp: Any, found: Lowered, array: Any) -> Any:
 
 
 def behind(
-    runtime: Runtime, form: Any, a: Any, b: Any, before: Sequence[Operation], dtype: Any = None
+    runtime: Runtime,
+    form: Any,
+    a: DeviceArray,
+    b: DeviceArray,
+    before: Sequence[Operation],
+    dtype: DTypeLike | None = None,
 ) -> Behind | None:
     """How kernels take a contraction behind these operations; None where they do not."""
     laid = tuple((x.shape, x.strides, x.dtype) for x in (a, b))
@@ -192,7 +215,9 @@ def behind(
     return found[0]
 
 
-def _behind(runtime: Runtime, form: Any, a: Any, b: Any, before: Sequence[Operation], dtype: Any) -> Behind | None:
+def _behind(
+    runtime: Runtime, form: Any, a: DeviceArray, b: DeviceArray, before: Sequence[Operation], dtype: DTypeLike | None
+) -> Behind | None:
     arrays = [step.operand for step in before if step.operand is not None]
     if not before or "c" in (a.dtype.kind, b.dtype.kind):
         return None
@@ -213,7 +238,7 @@ def _runs_along(shape: Sequence[int], labels: Labels, summed: Labels) -> bool:
     return len(set(own)) == len(own) and set(own) <= set(summed)
 
 
-def _vector(xp: Any, array: Any, labels: Labels, shape: Sequence[int], summed: Labels) -> Any:
+def _vector(xp: Any, array: DeviceArray, labels: Labels, shape: Sequence[int], summed: Labels) -> Any:
     """Such an array with an element for each of the axes' positions, the axes in the order of `summed`."""
     extents = dict(zip(labels, shape, strict=True))
     placed = {label: axis for axis, label in enumerate(labels[len(labels) - array.ndim :]) if array.shape[axis] != 1}
@@ -224,7 +249,9 @@ def _vector(xp: Any, array: Any, labels: Labels, shape: Sequence[int], summed: L
     return xp.broadcast_to(wide, [extents[label] for label in summed]).reshape(-1)
 
 
-def contraction(runtime: Runtime, form: Any, a: Any, b: Any, asked: Any, dtype: Any = None) -> Any:
+def contraction(
+    runtime: Runtime, form: Any, a: DeviceArray, b: DeviceArray, asked: Any, dtype: DTypeLike | None = None
+) -> Any:
     """The contraction of `a` behind `prologue=` and `b` that `form` names (see contractions/spec.py)."""
     before = listed(asked)
     checked(runtime, a, before)
@@ -242,7 +269,7 @@ def contraction(runtime: Runtime, form: Any, a: Any, b: Any, asked: Any, dtype: 
 
 
 def convolution(
-    runtime: Runtime, x: Any, w: Any, asked: Any, p: Parameters
+    runtime: Runtime, x: DeviceArray, w: DeviceArray, asked: Any, p: Parameters
 ) -> tuple[Any, tuple[Any, ...], PreparedImage | None]:
     """(the image, vectors, parameters) of a call with `prologue=`: those of a kernel with one, else the image behind
     the prologue and None."""

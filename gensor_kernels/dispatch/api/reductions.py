@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import DTypeLike
 
-    from gensor_kernels.dispatch.calls.array import Array
+    from gensor_kernels.dispatch.calls.array import Array, DeviceArray
 
 
 @adopting
@@ -702,7 +702,16 @@ def _axes(axis: Any, rank: int) -> tuple[int, ...]:
     return tuple(sorted(module.normalize_axis_tuple(tuple(operator.index(each) for each in given), rank)))
 
 
-def _reduced(name: str, a: Any, axis: Any, out: Any, keepdims: bool, *, dtype: Any = None, ddof: int = 0) -> Any:
+def _reduced(
+    name: str,
+    a: DeviceArray,
+    axis: Any,
+    out: DeviceArray,
+    keepdims: bool,
+    *,
+    dtype: DTypeLike | None = None,
+    ddof: int = 0,
+) -> Any:
     from gensor_kernels.dispatch.functions.rows import COMPOSED, LIBRARY, ONE_CALL, Parameters
 
     runtime = current_runtime()
@@ -718,7 +727,7 @@ def _dtype_name(dtype: Any) -> str:
     return np.dtype(dtype).name
 
 
-def _mapped(name: str, x: Any, axis: Any, out: Any) -> Any:
+def _mapped(name: str, x: DeviceArray, axis: Any, out: DeviceArray) -> Any:
     from gensor_kernels.dispatch.functions.rows import COMPOSED, Parameters
 
     runtime = current_runtime()
@@ -726,7 +735,7 @@ def _mapped(name: str, x: Any, axis: Any, out: Any) -> Any:
     return runtime.serve(COMPOSED, (x,), Parameters(name, _axes(axis, x.ndim)), out)
 
 
-def _normed(name: str, x: Any, shape: Any, weight: Any, bias: Any, eps: float, out: Any) -> Any:
+def _normed(name: str, x: DeviceArray, shape: Any, weight: Any, bias: DeviceArray, eps: float, out: DeviceArray) -> Any:
     from gensor_kernels.dispatch.functions.rows import COMPOSED, Parameters
 
     runtime = current_runtime()

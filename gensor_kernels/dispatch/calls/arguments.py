@@ -8,12 +8,15 @@ from __future__ import annotations
 import numbers
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.types.epilogue import GATES, NORMS, OPERATIONS
+
+if TYPE_CHECKING:
+    from .array import DeviceArray
 
 PRECISIONS = (None, "ieee", "tf32", "3m", "ozaki")
 #: What types other than complex ones may be computed with beside their own arithmetic.
@@ -71,7 +74,11 @@ class FusedAsked(Exception):
 
 
 def operations(
-    alpha: Any = 1, bias: Any = None, add: Any = None, activation: str | None = None, epilogue: Any = None
+    alpha: Any = 1,
+    bias: DeviceArray = None,
+    add: DeviceArray = None,
+    activation: str | None = None,
+    epilogue: Any = None,
 ) -> tuple[Operation, ...]:
     """The epilogue of `activation(alpha * a@b + bias + add)`, or of an explicit list behind `alpha`.
 
@@ -165,9 +172,9 @@ def named_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 def resolve(
-    a: Any,
-    b: Any,
-    out: Any,
+    a: DeviceArray,
+    b: DeviceArray,
+    out: DeviceArray,
     steps: tuple[Operation, ...],
     dtype: Any = None,
     math: str = "ieee",
@@ -211,7 +218,7 @@ def math_of(inputs: np.dtype[Any], asked: str) -> str:
     return asked if asked == takes else "ieee"
 
 
-def check_product(product: Product, out: Any, steps: tuple[Operation, ...]) -> None:
+def check_product(product: Product, out: DeviceArray, steps: tuple[Operation, ...]) -> None:
     """Raise what NumPy raises for an `out` or an epilogue that does not fit a matrix product."""
     check_operands(steps, product.shape)
     if out is not None:

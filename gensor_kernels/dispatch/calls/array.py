@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 #: Element-wise functions, then gates.
 Activation = Literal[
@@ -22,6 +22,10 @@ Activation = Literal[
 Precision = Literal["ieee", "tf32", "3m", "ozaki"]
 #: What a convolution is allowed to use.
 ConvolutionPrecision = Literal["ieee", "tf32", "winograd"]
+
+
+#: An array of the device's own library: CuPy, whose arrays have no types, or NumPy inside `emulated`.
+DeviceArray: TypeAlias = Any
 
 
 class Array(Protocol):

@@ -14,13 +14,18 @@ from typing import Any
 import numpy as np
 
 from .arguments import Operation, Product
-from .array import Backend
+from .array import Backend, DeviceArray
 
 _INTEGER_STEPS = frozenset({"scale", "bias", "add", "mul", "relu", "relu6", "mask"})
 
 
 def evaluate(
-    device: Backend, product: Product, a: Any, b: Any, steps: Sequence[Operation], math: str | None = None
+    device: Backend,
+    product: Product,
+    a: DeviceArray,
+    b: DeviceArray,
+    steps: Sequence[Operation],
+    math: str | None = None,
 ) -> Any:
     """Compute a product and its epilogue as a new array; `math` None leaves TF32 to the library's own switch."""
     inputs = product.inputs
@@ -70,7 +75,7 @@ def _convert(xp: Any, value: Any, dtype: np.dtype[Any]) -> Any:
     return value.astype(dtype, copy=False)
 
 
-def _apply(device: Any, v: Any, step: Operation, result: np.dtype[Any]) -> Any:
+def _apply(device: Any, v: DeviceArray, step: Operation, result: np.dtype[Any]) -> Any:
     """One step on `v`, in the dtype of `v`."""
     xp, name = device.xp, step.name
     scalar = v.dtype.type(step.scalar)
@@ -89,7 +94,7 @@ def _apply(device: Any, v: Any, step: Operation, result: np.dtype[Any]) -> Any:
     return _activation(device, v, name)
 
 
-def _activation(device: Any, v: Any, name: str) -> Any:
+def _activation(device: Any, v: DeviceArray, name: str) -> Any:
     xp = device.xp
     if name == "gelu":
         return 0.5 * v * device.erfc(v * -math.sqrt(0.5))

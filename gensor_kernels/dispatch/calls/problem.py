@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from gensor_kernels.operators.products.matmul import workload_from_operands
 from gensor_kernels.operators.types.geometry import BATCH_AXES, Geometry, Strides
 from gensor_kernels.operators.types.workload import View, Workload
 from gensor_kernels.programs.core.params import STEP_DTYPES
+
+if TYPE_CHECKING:
+    from .array import DeviceArray
 
 LARGEST_EXTENT = 2**31 - 1
 
@@ -207,7 +210,7 @@ def multiply(
     )
 
 
-def view_of(array: Any, pointer: int) -> View:
+def view_of(array: DeviceArray, pointer: int) -> View:
     """The View of an array at address `pointer`; UnsupportedError where strides are no multiples of elements."""
     size = array.dtype.itemsize
     if pointer % size or any(stride % size for stride in array.strides):
@@ -217,14 +220,14 @@ def view_of(array: Any, pointer: int) -> View:
     return View(tuple(array.shape), strides, array.dtype.name, alignment)
 
 
-def byte_range(array: Any) -> tuple[int, int]:
+def byte_range(array: DeviceArray) -> tuple[int, int]:
     """(first, past the last) byte of an array's elements, relative to the address of element 0."""
     reach = [(extent - 1) * stride for extent, stride in zip(array.shape, array.strides, strict=True)]
     low, high = sum(r for r in reach if r < 0), sum(r for r in reach if r > 0)
     return low, high + array.dtype.itemsize
 
 
-def clearance(array: Any, out: Any) -> tuple[int, int]:
+def clearance(array: DeviceArray, out: DeviceArray) -> tuple[int, int]:
     """How far behind `array` `out` may begin, in bytes, exclusive, and still overlap it; nowhere without both."""
     if array is None or out is None:
         return 0, 0
@@ -232,7 +235,7 @@ def clearance(array: Any, out: Any) -> tuple[int, int]:
     return low - end, high - begin
 
 
-def repeats_itself(array: Any) -> bool:
+def repeats_itself(array: DeviceArray) -> bool:
     """Whether two elements of an array may share memory."""
     reach = array.dtype.itemsize
     axes = sorted((abs(s), e) for s, e in zip(array.strides, array.shape, strict=True) if e > 1)
@@ -243,7 +246,7 @@ def repeats_itself(array: Any) -> bool:
     return False
 
 
-def is_odd(array: Any, pointer: int) -> bool:
+def is_odd(array: DeviceArray, pointer: int) -> bool:
     """Whether elements lie off their natural alignment."""
     size = array.dtype.itemsize
     return bool(pointer % size or any(stride % size for stride in array.strides))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gensor_kernels.dispatch.calls.arguments import named_dtype
 from gensor_kernels.operators.expression.subscripts import LETTERS, Subscripts, extents, parse, written
+
+if TYPE_CHECKING:
+    from gensor_kernels.dispatch.calls.array import DeviceArray
 
 #: Strategies of `optimize`, as in CuPy.
 STRATEGIES = ("greedy", "optimal")
@@ -16,13 +19,13 @@ STRATEGIES = ("greedy", "optimal")
 Pairs = tuple[tuple[int, int], ...]
 
 
-def parsed(text: str, operands: Sequence[Any]) -> tuple[Subscripts, dict[int, int]]:
+def parsed(text: str, operands: Sequence[DeviceArray]) -> tuple[Subscripts, dict[int, int]]:
     """Labels and their extents; ValueError where they do not fit the operands."""
     subscripts = parse(text, tuple(each.ndim for each in operands))
     return subscripts, extents(subscripts, [each.shape for each in operands])
 
 
-def taken(operands: list[Any], places: tuple[int, int]) -> tuple[Any, Any]:
+def taken(operands: list[DeviceArray], places: tuple[int, int]) -> tuple[Any, Any]:
     """Removes two operands, the later place first, and gives them in the order they stood in."""
     low, high = sorted(places)
     second = operands.pop(high)
@@ -50,7 +53,7 @@ class Chain:
             yield ("labels", a, b, kept, conjugated), places
 
 
-def outlined(text: str, operands: Sequence[Any], dtype: Any, strategy: Any, flags: tuple[bool, ...]) -> Chain:
+def outlined(text: str, operands: Sequence[DeviceArray], dtype: Any, strategy: Any, flags: tuple[bool, ...]) -> Chain:
     """The Chain of three or more operands; raises ValueError for what does not fit."""
     subscripts, sizes = parsed(text, operands)
     result = named_dtype(dtype) if dtype is not None else np.result_type(*(each.dtype for each in operands))

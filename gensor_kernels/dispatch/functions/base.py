@@ -14,7 +14,7 @@ import numpy as np
 
 from gensor_kernels.devices.device import Device
 from gensor_kernels.dispatch.calls.arguments import Operation, check_operands
-from gensor_kernels.dispatch.calls.array import Array, Backend
+from gensor_kernels.dispatch.calls.array import Array, Backend, DeviceArray
 from gensor_kernels.dispatch.calls.fallback import apply_steps
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.operators.types.workload import View, Workload
@@ -111,7 +111,7 @@ class Copying(Protocol):
     def view(self, view: View) -> View:
         """Return the View of the copy of an input with this View."""
 
-    def made(self, device: Device, array: Any) -> Any:
+    def made(self, device: Device, array: DeviceArray) -> Any:
         """Make the copy."""
 
 
@@ -127,7 +127,7 @@ class Copy:
         """Return the View of the copy."""
         return Result(view.shape if self.shape is None else self.shape, real_dtype(self.dtype), self.order).view()
 
-    def made(self, device: Device, array: Any) -> Any:
+    def made(self, device: Device, array: DeviceArray) -> Any:
         """Make the copy."""
         whole = array if self.shape is None else device.xp.broadcast_to(array, self.shape)
         copied = device.xp.array(whole.transpose(self.order), dtype=real_dtype(self.dtype), order="C", copy=True)
@@ -164,7 +164,7 @@ class Spread:
         strides = tuple(stride if own else 0 for stride, own in zip(copy.strides, self.own, strict=True))
         return View(shape, strides, copy.dtype, copy.alignment)
 
-    def made(self, device: Device, operand: Any, shape: tuple[int, ...]) -> Any:
+    def made(self, device: Device, operand: DeviceArray, shape: tuple[int, ...]) -> Any:
         """Make the copy of an operand that broadcasts to `shape`."""
         copy = self.result(shape).new(device)
         cut = tuple(slice(None) if own else slice(1) for own in self.own)
@@ -210,11 +210,11 @@ class Function:
     #: whether the library's calls serve where a kernel is predicted to take longer (plans/unfused.py)
     stands_in = True
 
-    def result(self, inputs: Sequence[Any], parameters: Any) -> Any:
+    def result(self, inputs: Sequence[DeviceArray], parameters: Any) -> Any:
         """Return the Result of a call; ValueError and TypeError for arguments that do not fit."""
         raise NotImplementedError
 
-    def check(self, result: Any, out: Any, steps: Steps) -> None:
+    def check(self, result: Any, out: DeviceArray, steps: Steps) -> None:
         """Raise ValueError or TypeError for an `out` or an epilogue that does not fit the result."""
         check_operands(steps, result.shape)
         if out is not None:
@@ -248,18 +248,18 @@ class Function:
         """Lower a call; raise Staged, or UnsupportedError for what no kernel takes."""
         raise NotImplementedError
 
-    def nothing(self, inputs: Sequence[Any], parameters: Any) -> float | None:
+    def nothing(self, inputs: Sequence[DeviceArray], parameters: Any) -> float | None:
         """Return the value of every element of the result where there is nothing to compute it from, else None.
 
         A Function whose calls have an epilogue sums, and returns 0.
         """
         return None
 
-    def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
+    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """Return the call that computes a Workload of arrays in their declared axes: the inverse of `understand`."""
         raise NotImplementedError
 
-    def library(self, device: Backend, inputs: Sequence[Any], parameters: Any, math: str | None) -> Any:
+    def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Any, math: str | None) -> Any:
         """Compute the result without an epilogue by the array library, in the dtype an epilogue is applied in."""
         raise NotImplementedError
 
@@ -268,7 +268,14 @@ class Function:
         return apply_steps(device, value, steps, dtype, value.dtype)
 
     def by_library(
-        self, device: Backend, inputs: Sequence[Any], out: Any, steps: Steps, parameters: Any, result: Any, math: Any
+        self,
+        device: Backend,
+        inputs: Sequence[DeviceArray],
+        out: DeviceArray,
+        steps: Steps,
+        parameters: Any,
+        result: Any,
+        math: Any,
     ) -> Any:
         """Compute a whole call by the array library, into `out` where there is one."""
         value = self.library(device, inputs, parameters, math)
@@ -279,7 +286,14 @@ class Function:
         return out
 
     def counted(
-        self, device: Backend, inputs: Sequence[Any], out: Any, steps: Steps, parameters: Any, result: Any, math: Any
+        self,
+        device: Backend,
+        inputs: Sequence[DeviceArray],
+        out: DeviceArray,
+        steps: Steps,
+        parameters: Any,
+        result: Any,
+        math: Any,
     ) -> Any:
         """Do what `by_library` does on arrays without memory that count operations (plans/unfused.py)."""
         return self.by_library(device, inputs, out, steps, parameters, result, math)

@@ -10,7 +10,7 @@ import numpy as np
 
 from gensor_kernels.devices.device import Device
 from gensor_kernels.dispatch.calls.arguments import WIDER_RESULTS, check_operands, check_steps, math_of
-from gensor_kernels.dispatch.calls.array import Array, Backend
+from gensor_kernels.dispatch.calls.array import Array, Backend, DeviceArray
 from gensor_kernels.dispatch.calls.problem import multiply
 from gensor_kernels.dispatch.contractions.axes import Strides, Window, strides_of
 from gensor_kernels.dispatch.contractions.lowering import Laid, Lowered, lower
@@ -27,7 +27,7 @@ class Spec(NamedTuple):
     """The parameters of a call: its form (contractions/spec.py), and the result's dtype where one is given."""
 
     form: Form
-    dtype: np.dtype[Any] | None = None
+    dtype: Any = None
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Gathered:
         """Return the View of the copy."""
         return contiguous(self.shape[: len(self.shape) - self.sums], self.dtype.name)
 
-    def made(self, device: Device, array: Any) -> Any:
+    def made(self, device: Device, array: DeviceArray) -> Any:
         """Copy, or sum in at least float32."""
         xp = device.xp
         steps = tuple(stride * array.dtype.itemsize for stride in self.strides)
@@ -78,7 +78,7 @@ class Contraction(Function):
     name = "contraction"
     arguments = ("a", "b")
 
-    def result(self, inputs: Sequence[Any], parameters: Spec) -> Contracted:
+    def result(self, inputs: Sequence[DeviceArray], parameters: Spec) -> Contracted:
         """Return the shape that the form says, laid out in memory as the product writes it best."""
         lowered = product = lower(parameters.form, *map(laid, inputs), parameters.dtype)
         while product.is_staged:
@@ -89,7 +89,7 @@ class Contraction(Function):
             lowered.shape, lowered.dtype, None if order is None else inverse(order), lowered=lowered, product=product
         )
 
-    def check(self, result: Contracted, out: Any, steps: Steps) -> None:
+    def check(self, result: Contracted, out: DeviceArray, steps: Steps) -> None:
         """Raise ValueError for an `out` of another shape or dtype."""
         if out is not None and (out.dtype != result.dtype or tuple(out.shape) != result.shape):
             said = f"{out.dtype} {tuple(out.shape)}, the result {result.dtype} {result.shape}"
@@ -114,7 +114,7 @@ class Contraction(Function):
         """Return einsum, whatever the function was called."""
         return "einsum"
 
-    def nothing(self, inputs: Sequence[Any], parameters: Spec) -> float | None:
+    def nothing(self, inputs: Sequence[DeviceArray], parameters: Spec) -> float | None:
         """Return 0 for sums without terms."""
         lowered = lower(parameters.form, *map(laid, inputs), parameters.dtype)
         return 0.0 if 0 in lowered.extents.values() else None
@@ -159,15 +159,15 @@ class Contraction(Function):
         geometry = replace(problem.geometry, swapped=problem.geometry.swapped != layout.swapped)
         return Understood(problem.workload, geometry, operands=problem.operands, windows=(x, y, z))
 
-    def library(self, device: Backend, inputs: Sequence[Any], parameters: Spec, math: str | None) -> Any:
+    def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Spec, math: str | None) -> Any:
         """Call the library's function of the same name."""
         return library_call(device.xp, parameters.form, inputs[0], inputs[1], None, parameters.dtype)
 
     def by_library(
         self,
         device: Backend,
-        inputs: Sequence[Any],
-        out: Any,
+        inputs: Sequence[DeviceArray],
+        out: DeviceArray,
         steps: Steps,
         parameters: Spec,
         result: Contracted,
@@ -184,7 +184,14 @@ class Contraction(Function):
         return out
 
     def counted(
-        self, device: Backend, inputs: Sequence[Any], out: Any, steps: Steps, parameters: Spec, result: Any, math: Any
+        self,
+        device: Backend,
+        inputs: Sequence[DeviceArray],
+        out: DeviceArray,
+        steps: Steps,
+        parameters: Spec,
+        result: Any,
+        math: Any,
     ) -> Any:
         """Multiply the windows: the library's functions transpose, and end in a product."""
         layout, (a, b) = result.product.layout, inputs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from gensor_kernels.operators.windows.conv_product import output_size
 
 from .base import Asked, Called, Copy, Function, Result, Staged, Understood
 
+if TYPE_CHECKING:
+    from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
+
 #: Axes of the run that is read or written in vectors, by operand and its layout in memory.
 RUNS = {"nhwc": "c", "nchw": "", "krsc": "rsc", "rsck": "k", "kcrs": "crs", "nhwk": "c", "nkhw": "hw"}
 
@@ -28,7 +31,7 @@ class Convolution(Function):
     #: whether neighbouring columns may become channels, and bands of rows images (windows/conv_folded.py)
     folds = True
 
-    def result(self, inputs: Sequence[Any], parameters: Parameters) -> Result:
+    def result(self, inputs: Sequence[DeviceArray], parameters: Parameters) -> Result:
         """(n, k, oh, ow) or (n, oh, ow, k), in memory as the image lies where kernels take it so."""
         x, w = inputs
         sizes = full_sizes(x.shape, w.shape, parameters)
@@ -41,7 +44,7 @@ class Convolution(Function):
         last = x.shape[1] > 1 and abs(x.strides[1]) < min(abs(stride) for stride in x.strides[2:])
         return Result((sizes["n"], sizes["k_out"], oh, ow), dtype, (0, 2, 3, 1) if last and not grouped else None)
 
-    def nothing(self, inputs: Sequence[Any], parameters: Any) -> float | None:
+    def nothing(self, inputs: Sequence[DeviceArray], parameters: Any) -> float | None:
         """Zeros where the image has no channels, or nothing but padding."""
         return 0.0 if inputs[0].size == 0 else None
 
@@ -93,7 +96,7 @@ class Convolution(Function):
         arrays = _strides(sizes, named, p.transposed) | {"y": declared(asked.out.strides)}
         return Understood(workload, operator(workload.operator).geometry(workload, arrays), declared)
 
-    def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
+    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """Axes are (n, h, w, c) and (k, r, s, c) whatever the layouts; a transposed one's weights (c, r, s, k)."""
         declared: Any = operator(workload.operator)
         x, w, shape = arrays["x"], arrays["w"], declared.operands(workload)[-1].shape
@@ -103,7 +106,7 @@ class Convolution(Function):
         inputs = x.reshape(*x.shape[:3], -1), w.reshape(-1, *w.shape[2:])
         return Called(inputs, p, lambda value: value.reshape(shape))
 
-    def library(self, device: Any, inputs: Sequence[Any], parameters: Parameters, math: str | None) -> Any:
+    def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Parameters, math: str | None) -> Any:
         """One product per tap of the filter."""
         x, w = inputs
         math = "ieee" if math == winograd.MATH else math
@@ -248,7 +251,9 @@ def _weight_order(p: Parameters, last: bool) -> tuple[int, ...]:
 # ---- the array library's way: one product per tap of the filter
 
 
-def convolve(device: Any, x: Any, w: Any, sizes: Mapping[str, int], p: Parameters, math: str | None) -> Any:
+def convolve(
+    device: Backend, x: DeviceArray, w: DeviceArray, sizes: Mapping[str, int], p: Parameters, math: str | None
+) -> Any:
     """A convolution by the array library: a product of the strided, padded image and the weights for every tap."""
     xp, groups, z = device.xp, sizes["groups"], sizes
     dtype = np.promote_types(x.dtype, w.dtype)

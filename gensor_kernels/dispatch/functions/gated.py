@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from gensor_kernels.operators.types.workload import View, Workload
 
 from .base import Asked, Called, Copy, Function, Result, Staged, Understood
 
+if TYPE_CHECKING:
+    from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
+
 
 @dataclass(frozen=True)
 class GatedProduct(Function):
@@ -28,7 +31,7 @@ class GatedProduct(Function):
 
     name: str
 
-    def result(self, inputs: Sequence[Any], parameters: Any) -> Result:
+    def result(self, inputs: Sequence[DeviceArray], parameters: Any) -> Result:
         """(..., m, n); ValueError for shapes that do not fit, TypeError for what are no real numbers."""
         a, b, bias = inputs
         if b.ndim < 2 or b.shape[-1] % 2:
@@ -79,13 +82,13 @@ class GatedProduct(Function):
             operands=tuple(None if view is None else axes.strides(next(numbers)) for view in asked.operands),
         )
 
-    def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
+    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """Both matrices side by side."""
         a, b, d = arrays["a"], arrays["b"], arrays.get("d")
         wide = None if arrays["c"].dtype == a.dtype else arrays["c"].dtype
         return Called((a, b.reshape(*b.shape[:2], -1), None if d is None else d.reshape(-1)), wide)
 
-    def library(self, device: Any, inputs: Sequence[Any], parameters: Any, math: str | None) -> Any:
+    def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Any, math: str | None) -> Any:
         """One product with both, and element-wise operations in at least float32."""
         a, b, bias = inputs
         call = resolve(a, b, None, (), parameters)

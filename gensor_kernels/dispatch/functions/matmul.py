@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gensor_kernels.dispatch.calls.arguments import Product, check_product, math_of, resolve
-from gensor_kernels.dispatch.calls.array import Backend
+from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
 from gensor_kernels.dispatch.calls.fallback import evaluate
 from gensor_kernels.dispatch.calls.problem import TooManyAxesError, multiply
 from gensor_kernels.errors import UnsupportedError
@@ -35,12 +35,12 @@ class Matmul(Function):
     name = "matmul"
     arguments = ("a", "b")
 
-    def result(self, inputs: Sequence[Any], parameters: np.dtype[Any] | None) -> MatmulResult:
+    def result(self, inputs: Sequence[DeviceArray], parameters: np.dtype[Any] | None) -> MatmulResult:
         """Return NumPy's shape and dtype."""
         product = resolve(inputs[0], inputs[1], None, (), parameters)
         return MatmulResult(product.shape, product.dtype, product=product)
 
-    def check(self, result: MatmulResult, out: Any, steps: Steps) -> None:
+    def check(self, result: MatmulResult, out: DeviceArray, steps: Steps) -> None:
         """Raise what NumPy raises."""
         check_product(result.product, out, steps)
 
@@ -83,15 +83,15 @@ class Matmul(Function):
             raise Staged(*copies) from None
         return Understood(found.workload, found.geometry, operands=found.operands)
 
-    def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
+    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """Return the operands as they are declared."""
         return Called((arrays["a"], arrays["b"]), arrays["c"].dtype)
 
     def by_library(
         self,
         device: Backend,
-        inputs: Sequence[Any],
-        out: Any,
+        inputs: Sequence[DeviceArray],
+        out: DeviceArray,
         steps: Steps,
         parameters: Any,
         result: MatmulResult,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from gensor_kernels.operators.types.storage import EIGHT_BIT_FLOATS, WIDENED, de
 from gensor_kernels.operators.types.workload import View
 
 from .base import Asked, Function, Result, Understood
+
+if TYPE_CHECKING:
+    from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class StoredProduct(Function):
 
     name = "matmul"
 
-    def result(self, inputs: Sequence[Any], parameters: Stored) -> Result:
+    def result(self, inputs: Sequence[DeviceArray], parameters: Stored) -> Result:
         """As matmul's; the dtype is the one asked for, else that of the wider operand, or the accumulator's."""
         a, b = inputs
         _, _, shape = product_shapes(tuple(a.shape), tuple(b.shape))
@@ -58,7 +61,7 @@ class StoredProduct(Function):
         found = multiply(_typed(a, first), _typed(b, second), asked.out, asked.operands, names, "ieee")
         return Understood(found.workload, found.geometry, operands=found.operands)
 
-    def library(self, device: Any, inputs: Sequence[Any], parameters: Stored, math: str | None) -> Any:
+    def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Stored, math: str | None) -> Any:
         """The operands widened to float32 (float64 beside such an operand), or int32, and multiplied."""
         types = names(inputs, parameters)
         wide = np.result_type(np.float32, *(x.dtype for x, n in zip(inputs, types, strict=True) if n not in WIDENED))
@@ -70,7 +73,7 @@ class StoredProduct(Function):
 STORED_PRODUCT = StoredProduct()
 
 
-def names(inputs: Sequence[Any], parameters: Stored) -> tuple[str, str]:
+def names(inputs: Sequence[DeviceArray], parameters: Stored) -> tuple[str, str]:
     """The element types of the operands; TypeError where an array does not hold what is said of it."""
     given = (parameters.dtype_a, parameters.dtype_b)
     for array, name in zip(inputs, given, strict=True):
@@ -80,7 +83,7 @@ def names(inputs: Sequence[Any], parameters: Stored) -> tuple[str, str]:
     return first, second
 
 
-def widened(xp: Any, array: Any, name: str, dtype: np.dtype[Any]) -> Any:
+def widened(xp: Any, array: DeviceArray, name: str, dtype: np.dtype[Any]) -> Any:
     """The numbers of an operand in a dtype that holds them."""
     if name in EIGHT_BIT_FLOATS:
         return xp.asarray(float8_values(name).astype(dtype))[array.view(np.uint8)]

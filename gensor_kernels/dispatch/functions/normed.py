@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from gensor_kernels.operators.types.workload import Workload
 
 from .base import Asked, Called, Copy, Function, Result, Staged, Understood
 from .gated import folded, inputs_of
+
+if TYPE_CHECKING:
+    from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
 
 
 class Norm(NamedTuple):
@@ -36,7 +39,7 @@ class NormedProduct(Function):
 
     name: str = "matmul with a norm"
 
-    def result(self, inputs: Sequence[Any], parameters: Norm) -> Result:
+    def result(self, inputs: Sequence[DeviceArray], parameters: Norm) -> Result:
         """That of matmul; ValueError for a b without columns, TypeError for what are no real numbers."""
         a, b = inputs
         if b.ndim < 2:
@@ -77,14 +80,14 @@ class NormedProduct(Function):
             operands=tuple(None if view is None else axes.strides(next(numbers)) for view in asked.operands),
         )
 
-    def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
+    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """The eps is that of verification."""
         declared: Any = operator(workload.operator)
         wide = None if arrays["c"].dtype == arrays["a"].dtype else arrays["c"].dtype
         norm = Norm(declared.norm, VERIFIED_EPS, workload.size["before"], wide)
         return Called((arrays["a"], arrays["b"]), norm)
 
-    def library(self, device: Any, inputs: Sequence[Any], parameters: Norm, math: str | None) -> Any:
+    def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Norm, math: str | None) -> Any:
         """The product, in at least float32; the rest is in `finished`."""
         a, b = inputs
         call = resolve(a, b, None, (), parameters.dtype)
@@ -93,7 +96,7 @@ class NormedProduct(Function):
         return device.product(a.astype(kind, copy=False), b.astype(kind, copy=False), math).astype(wide, copy=False)
 
     def finished(
-        self, device: Any, value: Any, steps: tuple[Operation, ...], parameters: Norm, dtype: np.dtype[Any]
+        self, device: Backend, value: Any, steps: tuple[Operation, ...], parameters: Norm, dtype: np.dtype[Any]
     ) -> Any:
         """Operations, norm, operations."""
         value = apply_steps(device, value, steps[: parameters.before], value.dtype, value.dtype)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from .base import Asked, Called, Result, Staged, Understood
 from .convolution import CONVOLUTION, Convolution
 from .prologue_matmul import Prepared, vector_copy
 from .window import DEPTHWISE, Depthwise
+
+if TYPE_CHECKING:
+    from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
 
 
 class PreparedImage(NamedTuple):
@@ -42,7 +45,7 @@ class PreparedConvolution(Convolution):
     plain: Convolution = CONVOLUTION
     declared: ModuleType = conv_prologue
 
-    def result(self, inputs: Sequence[Any], parameters: PreparedImage) -> Result:  # type: ignore[override]
+    def result(self, inputs: Sequence[DeviceArray], parameters: PreparedImage) -> Result:  # type: ignore[override]
         """That of the convolution."""
         return super().result(inputs[:2], parameters.convolution)
 
@@ -68,14 +71,16 @@ class PreparedConvolution(Convolution):
         )
         return replace(found, workload=workload, geometry=self.declared.told(found.geometry, workload, before.scale))
 
-    def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
+    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """The scale is that of verification."""
         plain = super().called(workload, arrays)
         vectors = [arrays[name].reshape(-1) for name in prologue.VECTORS if name in arrays]
         before = Prepared(workload.prologue, prologue.VERIFIED_SCALE)
         return Called((*plain.inputs, *vectors), PreparedImage(before, plain.parameters), plain.declared)
 
-    def library(self, device: Any, inputs: Sequence[Any], parameters: PreparedImage, math: str | None) -> Any:  # type: ignore[override]
+    def library(  # type: ignore[override]
+        self, device: Backend, inputs: Sequence[DeviceArray], parameters: PreparedImage, math: str | None
+    ) -> Any:
         """Element-wise operations on x in at least float32, rounded to its dtype, and a convolution."""
         x, w, *vectors = inputs
         dtype, p = np.promote_types(x.dtype, w.dtype), parameters.convolution

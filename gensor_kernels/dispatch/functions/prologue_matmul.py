@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from gensor_kernels.operators.types.workload import View, Workload
 
 from .base import Asked, Called, Copy, Function, Result, Staged, Understood
 from .gated import folded, inputs_of
+
+if TYPE_CHECKING:
+    from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
 
 
 class Prepared(NamedTuple):
@@ -42,7 +45,7 @@ class Prepared(NamedTuple):
         scale = float(scales[0].scalar.real) if scales else 1.0
         return Prepared(tuple(step.name for step in steps), scale, None if dtype is None else named_dtype(dtype))
 
-    def steps(self, vectors: Sequence[Any]) -> tuple[Operation, ...]:
+    def steps(self, vectors: Sequence[DeviceArray]) -> tuple[Operation, ...]:
         """The operations with their vectors."""
         found = prologue.steps_of(self.names, vectors, self.scale)
         return tuple(Operation(step.name, step.operand, step.scalar) for step in found)
@@ -54,7 +57,7 @@ class PreparedProduct(Function):
 
     name: str = "matmul with a prologue"
 
-    def result(self, inputs: Sequence[Any], parameters: Prepared) -> Result:
+    def result(self, inputs: Sequence[DeviceArray], parameters: Prepared) -> Result:
         """That of matmul; TypeError for what are no real numbers."""
         call = resolve(inputs[0], inputs[1], None, (), parameters.dtype)
         if call.inputs.kind in "iub":
@@ -93,14 +96,14 @@ class PreparedProduct(Function):
             operands=tuple(None if view is None else axes.strides(next(numbers)) for view in asked.operands),
         )
 
-    def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
+    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """The scale is that of verification."""
         wide = None if arrays["c"].dtype == arrays["a"].dtype else arrays["c"].dtype
         vectors = [arrays[name] for name in prologue.VECTORS if name in arrays]
         parameters = Prepared(workload.prologue, prologue.VERIFIED_SCALE, wide)
         return Called((arrays["a"], arrays["b"], *vectors), parameters)
 
-    def library(self, device: Any, inputs: Sequence[Any], parameters: Prepared, math: str | None) -> Any:
+    def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Prepared, math: str | None) -> Any:
         """Element-wise operations on a in at least float32, rounded to its dtype, and a product."""
         a, b, *vectors = inputs
         call = resolve(a, b, None, (), parameters.dtype)

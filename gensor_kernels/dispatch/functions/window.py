@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from gensor_kernels.operators.windows.sliding import DEFAULTS, sides
 
 from .base import Asked, Called, Copy, Function, Result, Staged, Understood
 from .convolution import Convolution, full_sizes
+
+if TYPE_CHECKING:
+    from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
 
 #: An image's axes from the outermost to the innermost in memory, by the order its axes are given in.
 MEMORY = {"NCHW": {"nchw": (0, 1, 2, 3), "nhwc": (0, 2, 3, 1)}, "NHWC": {"nchw": (0, 3, 1, 2), "nhwc": (0, 1, 2, 3)}}
@@ -36,7 +39,7 @@ class Pooling(Function):
     name = "pooling"
     stands_in = False  # there is no product in it at which the library could be faster
 
-    def result(self, inputs: Sequence[Any], parameters: PoolParameters) -> Result:
+    def result(self, inputs: Sequence[DeviceArray], parameters: PoolParameters) -> Result:
         """The image's dtype, axes and order in memory."""
         x, images = inputs[0], IMAGES[parameters.layout]
         if x.ndim != 4:
@@ -68,12 +71,14 @@ class Pooling(Function):
         )
         return _understood(workload, views, images)
 
-    def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
+    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """Axes are (n, h, w, c) whatever the layout."""
         sizes = tuple((name, size) for name, size in workload.sizes if name not in "nhwc")
         return Called((arrays["x"],), PoolParameters(workload.operator, "NHWC", sizes))
 
-    def library(self, device: Any, inputs: Sequence[Any], parameters: PoolParameters, math: str | None) -> Any:
+    def library(
+        self, device: Backend, inputs: Sequence[DeviceArray], parameters: PoolParameters, math: str | None
+    ) -> Any:
         """One pass over the image per position in the window."""
         x, p = inputs[0], parameters
         found = pool(device.xp, x.transpose(IMAGES[p.layout]), p)
@@ -110,7 +115,7 @@ class Depthwise(Convolution):
             depthwise.workload_from_views(*views.values(), layout=memory, epilogue=steps, **sizes), views, images
         )
 
-    def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
+    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """Axes are (n, h, w, c) and (c, r, s, 1) whatever the layouts."""
         sizes = {name: workload.size[name] for name in DEFAULTS} | {"groups": workload.size["c"]}
         filters = arrays["w"].transpose(2, 0, 1)[..., None]
@@ -120,7 +125,7 @@ class Depthwise(Convolution):
 POOLING, DEPTHWISE = Pooling(), Depthwise()
 
 
-def is_depthwise(x: Any, w: Any, p: Parameters) -> bool:
+def is_depthwise(x: DeviceArray, w: DeviceArray, p: Parameters) -> bool:
     """Whether a convolution has one channel and one filter per group."""
     if p.transposed or x.ndim != 4 or w.ndim != 4:
         return False
@@ -157,7 +162,7 @@ def _stored(view: View, images: Sequence[int], memory: str) -> bool:
 # ---- pooling by the array library: one pass over the image per position in the window
 
 
-def pool(xp: Any, x: Any, p: PoolParameters) -> Any:
+def pool(xp: Any, x: DeviceArray, p: PoolParameters) -> Any:
     """The pooling of an image (n, h, w, c)."""
     n, h, w, c = x.shape
     if p.operator == "global_avg_pool2d":

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gensor_kernels.dispatch.calls.array import DeviceArray
 
 #: whether calls of this thread are only asked about; a Runtime sets it (Runtime.questioned)
 asking: ContextVar[bool] = ContextVar("gensor_kernels_asking", default=False)
@@ -20,7 +23,7 @@ class Question(Exception):
         self,
         call: Any = None,
         inputs: Any = (),
-        out: Any = None,
+        out: DeviceArray = None,
         epilogue: Any = (),
         *,
         reason: str = "",

@@ -6,7 +6,7 @@ Each writes addresses and scalars into Params and launches: the shortest into it
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,6 +34,9 @@ from gensor_kernels.programs.registry import FAMILIES
 
 from .plan import Call, Inputs, Placed, Plan, Steps, TemporaryPlan
 
+if TYPE_CHECKING:
+    from gensor_kernels.dispatch.calls.array import DeviceArray
+
 Interval = tuple[int, int]
 
 
@@ -59,7 +62,7 @@ def load(call: Call, kernel: Kernel, problem: Problem) -> Bound:
     return Bound(kernel, problem, launch, workspace if workspace[0] else None)
 
 
-def launching(call: Call, tier: int, bound: Bound, inputs: Inputs, out: Any, steps: Steps) -> KernelPlan:
+def launching(call: Call, tier: int, bound: Bound, inputs: Inputs, out: DeviceArray, steps: Steps) -> KernelPlan:
     """Return the Plan that launches a bound kernel."""
     plain = bound.workspace is None and isinstance(bound.launch, OneLaunch) and len(inputs) == 2
     if plain and not any(_is_written(step) for step in steps):
@@ -75,7 +78,7 @@ def _is_written(step: Operation) -> bool:
 class KernelPlan(Plan):
     """A kernel bound to one set of shapes, strides and dtypes."""
 
-    def __init__(self, call: Call, tier: int, bound: Bound, inputs: Inputs, out: Any, steps: Steps):
+    def __init__(self, call: Call, tier: int, bound: Bound, inputs: Inputs, out: DeviceArray, steps: Steps):
         super().__init__(call)
         self.tier, self.device, result = tier, call.device, call.result
         self.local, self.pointer = self.device.local, call.runtime.pointer
@@ -87,7 +90,7 @@ class KernelPlan(Plan):
         self.allocated, self.dtype, self.transposition = result.allocated, result.dtype, result.transposition
         self.empty = self.device.empty
         # out overlaps an operand at address p when low < out - p < high; 0 < ... < 0 never holds.
-        reach = [clearance(x, out) for x in (*inputs, None)]
+        reach = [*(clearance(x, out) for x in inputs), clearance(None, out)]
         (self.low_a, self.high_a), (self.low_b, self.high_b) = reach[:2]
         self.more: list[Interval] = reach[2:]
         self.written = tuple(
@@ -97,14 +100,24 @@ class KernelPlan(Plan):
         )
         self.is_complex = result.dtype.kind == "c"
 
-    def serve(self, inputs: Inputs, out: Any, steps: Steps) -> Any:
+    def serve(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
         """Launch on any number of inputs."""
         pointer = self.pointer
-        a, b, *more = (*inputs, *(None,) * (2 - len(inputs)))
+        a, b, more = inputs[0], inputs[1] if len(inputs) > 1 else None, inputs[2:]
         pa, pb, pc = (0 if array is None else pointer(array) for array in (a, b, out))
         return self.run(a, b, out, steps, pa, pb, pc, more)
 
-    def run(self, a: Any, b: Any, out: Any, steps: Steps, pa: int, pb: int, pc: int, more: Inputs = ()) -> Any:
+    def run(
+        self,
+        a: DeviceArray,
+        b: DeviceArray,
+        out: DeviceArray,
+        steps: Steps,
+        pa: int,
+        pb: int,
+        pc: int,
+        more: Inputs = (),
+    ) -> Any:
         """Write this call's addresses and scalars into Params, and launch; `more` are inputs behind the second."""
         result = out
         if out is None:
@@ -155,7 +168,9 @@ class KernelPlan(Plan):
                 write_pointer(buffer, slot, address)
         return False
 
-    def _through_temporary(self, a: Any, b: Any, out: Any, steps: Steps, more: Inputs = ()) -> Any:
+    def _through_temporary(
+        self, a: DeviceArray, b: DeviceArray, out: DeviceArray, steps: Steps, more: Inputs = ()
+    ) -> Any:
         inputs = (a, b, *more) if b is not None or more else (a,)
         return TemporaryPlan(self.call, self.tier).serve(inputs, out, steps)
 
@@ -190,7 +205,7 @@ class PlainPlan(KernelPlan):
 
     allocates = False
 
-    def __init__(self, call: Call, tier: int, bound: Bound, inputs: Inputs, out: Any, steps: Steps):
+    def __init__(self, call: Call, tier: int, bound: Bound, inputs: Inputs, out: DeviceArray, steps: Steps):
         super().__init__(call, tier, bound, inputs, out, steps)
         launch = bound.launch
         assert isinstance(launch, OneLaunch)
@@ -204,7 +219,17 @@ class PlainPlan(KernelPlan):
         )
         self.placed: Placed = Plan.placed
 
-    def run(self, a: Any, b: Any, out: Any, steps: Steps, pa: int, pb: int, pc: int, more: Inputs = ()) -> Any:
+    def run(
+        self,
+        a: DeviceArray,
+        b: DeviceArray,
+        out: DeviceArray,
+        steps: Steps,
+        pa: int,
+        pb: int,
+        pc: int,
+        more: Inputs = (),
+    ) -> Any:
         """Write this call's addresses into Params, and launch."""
         low_a, high_a, low_b, high_b, ready, first, second, function, grid, block, shared = self.parts
         if out is None:

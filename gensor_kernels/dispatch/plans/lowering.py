@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.dispatch.calls.problem import Problem, broadcast, is_odd, operand_dtype, repeats_itself, view_of
 from gensor_kernels.dispatch.functions.base import (
@@ -20,6 +20,9 @@ from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import View, contiguous
 
 from .plan import Call, Inputs, Steps
+
+if TYPE_CHECKING:
+    from gensor_kernels.dispatch.calls.array import DeviceArray
 
 #: How often a call is made again with copies of the copies before.
 MOST_COPIES = 3
@@ -54,7 +57,7 @@ class Lowered:
         return "; ".join((*copied, *("the result goes through a temporary",) * self.temporary)) or None
 
 
-def lower(call: Call, inputs: Inputs, out: Any, steps: Steps) -> Lowered:
+def lower(call: Call, inputs: Inputs, out: DeviceArray, steps: Steps) -> Lowered:
     """Lower a call to the problem it is to kernels; for an `out` that no kernel writes as it lies, into a new array."""
     pointer = call.runtime.pointer
     if out is not None and out.dtype == call.result.dtype and not (is_odd(out, pointer(out)) or repeats_itself(out)):
@@ -144,7 +147,7 @@ def _strides(asked: Asked, found: Understood) -> tuple[Any, ...]:
     )
 
 
-def _spread(call: Call, operand: Any, target: View, copied: bool, whole: bool) -> Spread | None:
+def _spread(call: Call, operand: DeviceArray, target: View, copied: bool, whole: bool) -> Spread | None:
     """Return the copy of an epilogue operand with its axes in the output's order in memory; `whole`: with all axes.
 
     Without `copied` only operands that no kernel reads, whatever the call, are copied.
@@ -163,7 +166,7 @@ def _spread(call: Call, operand: Any, target: View, copied: bool, whole: bool) -
     return Spread(memory_order(target.strides), own, dtype)
 
 
-def _operand(call: Call, operand: Any, spread: Spread | None) -> View | None:
+def _operand(call: Call, operand: DeviceArray, spread: Spread | None) -> View | None:
     """Return an epilogue operand as the result's shape sees it."""
     if operand is None:
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gensor_kernels import config
 from gensor_kernels.dispatch.calls.problem import LARGEST_EXTENT, Problem
@@ -33,8 +33,11 @@ from .plan import (
 )
 from .trial import Trial
 
+if TYPE_CHECKING:
+    from gensor_kernels.dispatch.calls.array import DeviceArray
 
-def make(call: Call, inputs: Inputs, out: Any, steps: Steps) -> tuple[Plan, bool]:
+
+def make(call: Call, inputs: Inputs, out: DeviceArray, steps: Steps) -> tuple[Plan, bool]:
     """Return (Plan, whether it holds for later calls too)."""
     call.function.check(call.result, out, steps)
     idle = idle_plan(call, inputs, steps)
@@ -62,7 +65,7 @@ def idle_plan(call: Call, inputs: Inputs, steps: Steps) -> Plan | None:
     return ZeroPlan(call) if steps else NothingPlan(call, SUMS_OF_NOTHING, value)
 
 
-def plan_of(call: Call, inputs: Inputs, out: Any, steps: Steps, capturing: bool) -> Plan:
+def plan_of(call: Call, inputs: Inputs, out: DeviceArray, steps: Steps, capturing: bool) -> Plan:
     """Return the Plan of a call whose result has elements: on trial, where its kind is to race."""
     refused: dict[str, str] = {}
     while True:
@@ -77,7 +80,9 @@ def plan_of(call: Call, inputs: Inputs, out: Any, steps: Steps, capturing: bool)
     return plan if lowered is None or capturing else _on_trial(call, choice, lowered, plan, (inputs, out, steps))
 
 
-def _chosen(call: Call, choice: tiers.Choice, lowered: Lowered | None, inputs: Inputs, out: Any, steps: Steps) -> Plan:
+def _chosen(
+    call: Call, choice: tiers.Choice, lowered: Lowered | None, inputs: Inputs, out: DeviceArray, steps: Steps
+) -> Plan:
     reason = choice.reason
     if choice.kernel is not None and lowered is not None:
         try:
@@ -110,10 +115,10 @@ def _on_trial(
     runtime, problem = call.runtime, lowered.problem
     request = _request(call, problem, arrays[2])
 
-    def launch(kernel: Kernel, inputs: Inputs, out: Any, steps: Steps) -> Plan:
+    def launch(kernel: Kernel, inputs: Inputs, out: DeviceArray, steps: Steps) -> Plan:
         return launching(call, 1, load(call, kernel, problem), inputs, out, steps)
 
-    def again(inputs: Inputs, out: Any, steps: Steps) -> Plan:
+    def again(inputs: Inputs, out: DeviceArray, steps: Steps) -> Plan:
         return plan_of(call, inputs, out, steps, False)
 
     staged = _staged(call, lowered, choice.tier)
@@ -128,7 +133,7 @@ def _on_trial(
 def _standby(call: Call) -> Any:
     """Return the function that makes the Plan of a call inside graph capture; outside of one its kernel is loaded."""
 
-    def standby(inputs: Inputs, out: Any, steps: Steps, capturing: bool) -> Plan | None:
+    def standby(inputs: Inputs, out: DeviceArray, steps: Steps, capturing: bool) -> Plan | None:
         try:
             choice, lowered = choose(call, inputs, out, steps, capturing, captured=True)
             if choice.kernel is None or lowered is None:
@@ -144,7 +149,7 @@ def _standby(call: Call) -> Any:
 def choose(
     call: Call,
     inputs: Inputs,
-    out: Any,
+    out: DeviceArray,
     steps: Steps,
     capturing: bool,
     *,
@@ -188,7 +193,7 @@ def choose(
     return choice, lowered
 
 
-def arrays_of(inputs: Inputs, out: Any, steps: Steps) -> list[Any]:
+def arrays_of(inputs: Inputs, out: DeviceArray, steps: Steps) -> list[Any]:
     """Return the arrays of a call, those of its epilogue included."""
     return [array for array in (*inputs, out, *(step.operand for step in steps)) if array is not None]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from gensor_kernels.dispatch.functions.base import Copying, Function, Spread
 from gensor_kernels.dispatch.observe import counters
 from gensor_kernels.dispatch.tuning.runtime import Tuned
 from gensor_kernels.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from gensor_kernels.dispatch.calls.array import DeviceArray
 
 Steps = tuple[Operation, ...]
 Inputs = Sequence[Any]
@@ -29,15 +32,17 @@ class Caller(Tuned, Protocol):
 
     loaded: set[str]
 
-    def call(self, a: Any, b: Any, out: Any, steps: Steps, dtype: Any, precision: str | None) -> Any:
+    def call(
+        self, a: DeviceArray, b: DeviceArray, out: DeviceArray, steps: Steps, dtype: Any, precision: str | None
+    ) -> Any:
         """Compute a matrix product."""
 
     def serve(
         self,
         function: Function,
-        inputs: tuple[Any, ...],
+        inputs: tuple[DeviceArray, ...],
         parameters: Hashable,
-        out: Any = None,
+        out: DeviceArray = None,
         steps: Steps = (),
         precision: str | None = None,
     ) -> Any:
@@ -70,7 +75,9 @@ class Call:
         """Return whether the array library needs one call of its own."""
         return self.function.is_one_call(self.result, steps)
 
-    def again(self, inputs: Inputs, out: Any, steps: Steps, parameters: Any = None, math: str | None = None) -> Any:
+    def again(
+        self, inputs: Inputs, out: DeviceArray, steps: Steps, parameters: Any = None, math: str | None = None
+    ) -> Any:
         """Make the call again with other arrays; by its own key, with a Plan of its own."""
         given = self.parameters if parameters is None else parameters
         return self.runtime.serve(self.function, tuple(inputs), given, out, steps, math or self.math)
@@ -92,11 +99,11 @@ class Plan:
     def __init__(self, call: Call):
         self.call = call
 
-    def serve(self, inputs: Inputs, out: Any, steps: Steps) -> Any:
+    def serve(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
         """Compute the result: `out` where there is one."""
         raise NotImplementedError
 
-    def run(self, a: Any, b: Any, out: Any, steps: Steps, pa: int, pb: int, pc: int) -> Any:
+    def run(self, a: DeviceArray, b: DeviceArray, out: DeviceArray, steps: Steps, pa: int, pb: int, pc: int) -> Any:
         """Do the same for two inputs whose addresses are known; `pc` is that of `out`, 0 without one."""
         return self.serve((a, b), out, steps)
 
@@ -110,7 +117,7 @@ class NothingPlan(Plan):
         super().__init__(call)
         self.reason, self.value = reason, value
 
-    def serve(self, inputs: Inputs, out: Any, steps: Steps) -> Any:
+    def serve(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
         """Return `out`, or a new array."""
         found = self.call.result.new(self.call.device) if out is None else out
         if self.value is not None:
@@ -123,7 +130,7 @@ class ZeroPlan(Plan):
 
     tier, reason = 0, SUMS_OF_NOTHING
 
-    def serve(self, inputs: Inputs, out: Any, steps: Steps) -> Any:
+    def serve(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
         """Return `out`, or a new array."""
         runtime, result = self.call.runtime, self.call.result
         found, shape = result.new(runtime.device) if out is None else out, result.shape
@@ -152,7 +159,7 @@ class LibraryPlan(Plan):
         self._runs_to_wait = -1 if standby is None else 1
         self._standing: Plan | None = None
 
-    def serve(self, inputs: Inputs, out: Any, steps: Steps) -> Any:
+    def serve(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
         """Compute by the library, or by the kernel that stands by."""
         call = self.call
         if call.device.emulated:
@@ -164,7 +171,7 @@ class LibraryPlan(Plan):
             counters.fallbacks.add()
         return call.function.by_library(call.device, inputs, out, steps, call.parameters, call.result, call.precision)
 
-    def _standing_by(self, inputs: Inputs, out: Any, steps: Steps) -> Plan | None:
+    def _standing_by(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> Plan | None:
         """Return the Plan of this run, None outside of a capture."""
         if self._runs_to_wait > 0:
             self._runs_to_wait -= 1
@@ -197,7 +204,7 @@ class CopyPlan(Plan):
         self.tier, self.copies, self.spread = tier, copies, spread
         self.parameters, self.rounded, self.reason = parameters, rounded, "operands are copied"
 
-    def serve(self, inputs: Inputs, out: Any, steps: Steps) -> Any:
+    def serve(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
         """Copy, call, and round."""
         call, device = self.call, self.call.device
         copies = self.copies or (None,) * len(inputs)
@@ -214,7 +221,7 @@ class CopyPlan(Plan):
         out[...] = found
         return out
 
-    def _copied(self, array: Any, copy: Copying | None) -> Any:
+    def _copied(self, array: DeviceArray, copy: Copying | None) -> Any:
         return array if array is None or copy is None else copy.made(self.call.device, array)
 
 
@@ -225,7 +232,7 @@ class TemporaryPlan(Plan):
         super().__init__(call)
         self.tier, self.reason = tier, "the result goes through a temporary"
 
-    def serve(self, inputs: Inputs, out: Any, steps: Steps) -> Any:
+    def serve(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
         """Call and copy; inside graph capture the temporary lasts as long as the graph."""
         with self.call.device.lasting():
             out[...] = self.call.again(inputs, None, steps)
@@ -242,13 +249,13 @@ class SwitchedPlan(Plan):
         super().__init__(plan.call)
         self.plan, self.tier, self.reason, self._tf32 = plan, plan.tier, plan.reason, plan.call.device.tf32
 
-    def serve(self, inputs: Inputs, out: Any, steps: Steps) -> Any:
+    def serve(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
         """Serve by the plan while the switch is on."""
         if self._tf32():
             return self.plan.serve(inputs, out, steps)
         return self.call.again(inputs, out, steps, math="ieee")
 
-    def run(self, a: Any, b: Any, out: Any, steps: Steps, pa: int, pb: int, pc: int) -> Any:
+    def run(self, a: DeviceArray, b: DeviceArray, out: DeviceArray, steps: Steps, pa: int, pb: int, pc: int) -> Any:
         """Do the same."""
         if self._tf32():
             return self.plan.run(a, b, out, steps, pa, pb, pc)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from gensor_kernels import config
@@ -15,11 +15,14 @@ from gensor_kernels.operators.shape_row import NAMES, join
 from .lowering import lower
 from .plan import Call, Inputs, Plan, Steps
 
+if TYPE_CHECKING:
+    from gensor_kernels.dispatch.calls.array import DeviceArray
+
 #: Rows by Plan and tier, which changes when the Plan of a kind of call has raced.
 _rows: WeakKeyDictionary[Any, dict[int, Cells]] = WeakKeyDictionary()
 
 
-def serve(plan: Plan, inputs: Inputs, out: Any, steps: Steps) -> Any:
+def serve(plan: Plan, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
     """Run a Plan; while calls are recorded, count the call.
 
     Not so where the Plan passed it on (converted, say): the call it made is counted instead. So what a file has is
@@ -45,7 +48,7 @@ def count(plan: Any, row: Callable[[], Cells]) -> None:
         config.logger().warning("a call could not be recorded: %s", error, exc_info=True)
 
 
-def describe(call: Call, tier: int, inputs: Inputs, out: Any, steps: Steps) -> Cells:
+def describe(call: Call, tier: int, inputs: Inputs, out: DeviceArray, steps: Steps) -> Cells:
     """Return the row of a call: its Workload, or, where it forms none, its shapes and why no kernel takes it."""
     arch = call.device.arch
     served = Served(tier, arch.part if arch else "")

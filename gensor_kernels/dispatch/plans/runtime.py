@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -39,6 +39,11 @@ from . import recorded as plans_recorded
 from .plan import Call, Inputs, LibraryPlan, Plan, Steps
 from .trial import Trial
 
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from gensor_kernels.dispatch.calls.array import DeviceArray
+
 #: Plans kept per device; beyond it they are all forgotten (a program whose shapes never repeat).
 MOST_PLANS = 65536
 
@@ -47,7 +52,7 @@ def unseen(key: Any) -> None:
     """Stand for the look-up of Plans: no call has been seen before."""
 
 
-def _served(plan: Plan, inputs: Inputs, out: Any, steps: Steps) -> Any:
+def _served(plan: Plan, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
     """Run a Plan; while calls are recorded, count the call."""
     return plans_recorded.serve(plan, inputs, out, steps) if observe_record.active else plan.serve(inputs, out, steps)
 
@@ -99,7 +104,15 @@ class Runtime:
                 self._questions -= 1
                 self.bypass()
 
-    def call(self, a: Any, b: Any, out: Any, steps: Steps, dtype: Any, precision: str | None) -> Any:
+    def call(
+        self,
+        a: DeviceArray,
+        b: DeviceArray,
+        out: DeviceArray,
+        steps: Steps,
+        dtype: DTypeLike | None,
+        precision: str | None,
+    ) -> Any:
         """Compute `a @ b` with the epilogue `steps`, into `out` or a new array. matmul's short way does the same."""
         pc, odd = 0, None
         try:
@@ -140,7 +153,14 @@ class Runtime:
         return plan.serve((a, b), out, steps)
 
     def contract(
-        self, form: Any, a: Any, b: Any, out: Any = None, dtype: Any = None, steps: Steps = (), math: Any = None
+        self,
+        form: Any,
+        a: DeviceArray,
+        b: DeviceArray,
+        out: DeviceArray = None,
+        dtype: DTypeLike | None = None,
+        steps: Steps = (),
+        math: Any = None,
     ) -> Any:
         """Compute the contraction of `a` and `b` that `form` names (contractions/spec.py), into `out` or a new array.
 
@@ -174,16 +194,16 @@ class Runtime:
     def serve(
         self,
         function: Function,
-        inputs: tuple[Any, ...],
+        inputs: tuple[DeviceArray, ...],
         parameters: Hashable,
-        out: Any = None,
+        out: DeviceArray = None,
         steps: Steps = (),
         precision: str | None = None,
     ) -> Any:
         """Compute a call of any Function, into `out` or a new array."""
         if function is MATMUL:
             a, b = inputs
-            return self.call(a, b, out, steps, parameters, precision)
+            return self.call(a, b, out, steps, cast("np.dtype[Any] | None", parameters), precision)
         if function is CONTRACTION:
             (a, b), spec = inputs, cast(Spec, parameters)
             return self.contract(spec.form, a, b, out, spec.dtype, steps, precision)
@@ -233,9 +253,9 @@ class Runtime:
         self,
         key: Any,
         function: Function,
-        inputs: tuple[Any, ...],
+        inputs: tuple[DeviceArray, ...],
         parameters: Any,
-        out: Any,
+        out: DeviceArray,
         steps: Steps,
         precision: str | None,
     ) -> Any:
@@ -265,7 +285,12 @@ class Runtime:
         return _served(plan, inputs, out, steps)
 
     def _kind(
-        self, function: Function, inputs: tuple[Any, ...], parameters: Any, out: Any, precision: str | None
+        self,
+        function: Function,
+        inputs: tuple[DeviceArray, ...],
+        parameters: Any,
+        out: DeviceArray,
+        precision: str | None,
     ) -> Call:
         """Return what the Plans of a kind of call share."""
         if function is MATMUL and parameters is None and out is not None:
@@ -275,7 +300,7 @@ class Runtime:
         result = function.result(inputs, parameters)
         return Call(self, function, parameters, result, precision, self.precision(precision))
 
-    def kind_of(self, function: Function, inputs: tuple[Any, ...], parameters: Any) -> Call:
+    def kind_of(self, function: Function, inputs: tuple[DeviceArray, ...], parameters: Any) -> Call:
         """Return a kind of call as it is known before its first call."""
         return self._kind(function, inputs, parameters, None, None)
 
@@ -283,7 +308,9 @@ class Runtime:
         """Return the math mode of float32 products: what was asked for, else the library's own switch."""
         return asked or ("tf32" if self.device.tf32() else "ieee")
 
-    def check(self, a: Any, b: Any, out: Any, steps: tuple[Operation, ...], precision: str | None) -> None:
+    def check(
+        self, a: DeviceArray, b: DeviceArray, out: DeviceArray, steps: tuple[Operation, ...], precision: str | None
+    ) -> None:
         """Raise TypeError or ValueError, in words, for arguments of another kind than this device's arrays."""
         if precision not in PRECISIONS:
             raise ValueError(f"precision must be one of {', '.join(map(repr, PRECISIONS))}, not {precision!r}")
@@ -292,13 +319,13 @@ class Runtime:
             if not self.device.is_array(value):
                 raise TypeError(f"{name} must be a {self.device.xp.__name__} array, not {kind(value)}")
 
-    def check_inputs(self, inputs: Inputs, out: Any, steps: Steps) -> None:
+    def check_inputs(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> None:
         """Raise TypeError for inputs that are no arrays of this device."""
         for value in (*inputs, out, *(step.operand for step in steps)):
             if value is not None and not self.device.is_array(value):
                 raise TypeError(f"expected a {self.device.xp.__name__} array, not {kind(value)}")
 
-    def _check(self, function: Function, inputs: Inputs, out: Any, steps: Steps, precision: str | None) -> None:
+    def _check(self, function: Function, inputs: Inputs, out: DeviceArray, steps: Steps, precision: str | None) -> None:
         if function.arguments:
             a, b = inputs
             self.check(a, b, out, steps, precision)

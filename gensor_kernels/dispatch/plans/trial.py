@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gensor_kernels import config
 from gensor_kernels.dispatch.calls.problem import clearance
@@ -16,6 +16,9 @@ from gensor_kernels.dispatch.tuning.race import contenders, may, race
 from gensor_kernels.dispatch.tuning.runtime import Kind, Tuned
 
 from .plan import Inputs, LibraryPlan, Plan, Steps
+
+if TYPE_CHECKING:
+    from gensor_kernels.dispatch.calls.array import DeviceArray
 
 RACING_RUN = 2  # which run of a kind of call races: kinds that never come back must not pay
 HOT_RUN = 64  # which run makes a kind of call worth a walk of its own
@@ -40,7 +43,7 @@ class Trial(Plan):
         self._launch, self._again, self.copied = launch, again, copied
         self._turn = threading.Lock()
 
-    def serve(self, inputs: Inputs, out: Any, steps: Steps) -> Any:
+    def serve(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
         """Serve the call, before which its kind may race."""
         if not self._due():
             return self.plan.serve(inputs, out, steps)
@@ -60,7 +63,7 @@ class Trial(Plan):
         self.runs += 1
         return self.runs >= (HOT_RUN if self.raced else RACING_RUN)
 
-    def _step(self, inputs: Inputs, out: Any, steps: Steps) -> Plan:
+    def _step(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> Plan:
         """Return the Plan that serves a run that is due. Another thread's turn is not waited for."""
         if not self._turn.acquire(blocking=False):
             return self.plan
@@ -74,7 +77,7 @@ class Trial(Plan):
         finally:
             self._turn.release()
 
-    def _race(self, inputs: Inputs, out: Any, steps: Steps) -> bool:
+    def _race(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> bool:
         """Time our ways against the library's; return whether there is anything new to know."""
         call, runtime = self.call, self.call.runtime
         library = LibraryPlan(call, "")
@@ -96,7 +99,7 @@ class Trial(Plan):
 
         return race(runtime, self.request, bind, theirs, call.function.timed_as(call.device.xp.__name__))
 
-    def _take(self, inputs: Inputs, out: Any, steps: Steps) -> None:
+    def _take(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> None:
         """Take the Plan that the race's times ask for; where it cannot be made, the one there is goes on serving."""
         try:
             plan = self._again(inputs, out, steps)
@@ -112,7 +115,7 @@ class Trial(Plan):
         return self.plan
 
 
-def overlaps(runtime: Tuned, out: Any, arrays: Sequence[Any]) -> bool:
+def overlaps(runtime: Tuned, out: DeviceArray, arrays: Sequence[DeviceArray]) -> bool:
     """Return whether `out` shares memory with what is read: then it cannot be computed several times."""
     if out is None:
         return False

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from gensor_kernels.machine.roofline import DRAM_EFFICIENCY
 
 from .plan import Call
 
+if TYPE_CHECKING:
+    from gensor_kernels.dispatch.calls.array import DeviceArray
+
 #: The share of its bound (the best rate of its dtype, or bytes) that a product of the array library is taken to reach.
 #: cuBLAS multiplies random bfloat16 matrices of 8192 rows at 769 to 798 of an H200's 989 TFLOP/s. Smaller products
 #: reach less, so that the assumption errs on the side of the library, which is what callers had before.
@@ -31,7 +34,9 @@ VENDOR_SHARE = 0.8
 _PASSES = frozenset({"abs", "exp", "isfinite", "log", "maximum", "minimum", "sqrt", "tanh", "trunc", "where"})
 
 
-def microseconds(call: Call, inputs: Sequence[Any], out: Any, steps: Sequence[Operation]) -> float | None:
+def microseconds(
+    call: Call, inputs: Sequence[DeviceArray], out: DeviceArray, steps: Sequence[Operation]
+) -> float | None:
     """Return the predicted microseconds of tier 4 for a call; None where the library's calls are no substitute."""
     arch, function = call.device.arch, call.function
     if arch is None or not function.is_substitute(call.result):
@@ -82,7 +87,7 @@ class _Library:
         self.moved(found, *read)
         return found
 
-    def product(self, a: _Counted, b: _Counted, precision: str | None = None, out: Any = None) -> _Counted:
+    def product(self, a: _Counted, b: _Counted, precision: str | None = None, out: DeviceArray = None) -> _Counted:
         """A matrix product."""
         dtype = np.promote_types(a.dtype, b.dtype)
         if dtype.kind in "iub":  # cuBLAS is not asked: the library has a plain kernel of its own, far from any bound

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gensor_database import TIE_BAND
 from gensor_kernels import config
@@ -19,13 +19,16 @@ from gensor_kernels.dispatch.selection.tiers import Choice
 
 from .runtime import Kind, Tuned
 
+if TYPE_CHECKING:
+    from gensor_kernels.dispatch.calls.array import DeviceArray
+
 #: Runs of ours before it is timed: what is inside races by itself at the second, and settles.
 WARM_RUNS = 3
 
 Run = Callable[[], Any]
 
 
-def kind(runtime: Tuned, problem: Problem, arrays: Sequence[Any]) -> Kind:
+def kind(runtime: Tuned, problem: Problem, arrays: Sequence[DeviceArray]) -> Kind:
     """What two calls that copy must share for one timing to hold for both; None among `arrays` are passed over."""
     pointer = runtime.pointer
     lie = tuple((x.shape, x.strides, x.dtype, pointer(x) & 15) for x in arrays if x is not None)
