@@ -10,19 +10,20 @@ from .interop import adopting
 if TYPE_CHECKING:
     from typing import Literal
 
-    from gensor_kernels.dispatch.calls.array import Array, Precision
+    from gensor_kernels.arrays import ArrayLike
+    from gensor_kernels.dispatch.calls.array import Precision
 
 
 @adopting
 def attention(
-    q: Array,
-    k: Array,
-    v: Array,
-    mask: Array | None = None,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    mask: ArrayLike | None = None,
     causal: bool | Literal["lower_right", "upper_left"] = False,
     scale: float | None = None,
     *,
-    out: Array | None = None,
+    out: ArrayLike | None = None,
     precision: Precision | None = None,
 ) -> Any:
     """Compute scaled dot-product attention: `softmax(scale * q @ k.T + mask) @ v`.

@@ -15,7 +15,8 @@ from .interop import adopting
 if TYPE_CHECKING:
     from typing import Literal
 
-    from gensor_kernels.dispatch.calls.array import Activation, Array, ConvolutionPrecision, DeviceArray, Items
+    from gensor_kernels.arrays import ArrayLike
+    from gensor_kernels.dispatch.calls.array import Activation, ConvolutionPrecision, DeviceArray, Items
 
 #: What convolutions may be asked for; "winograd" changes nothing where a convolution is a matrix product.
 PRECISIONS = (None, "ieee", "tf32", "winograd")
@@ -23,18 +24,18 @@ PRECISIONS = (None, "ieee", "tf32", "winograd")
 
 @adopting
 def conv2d(
-    x: Array,
-    w: Array,
-    bias: Array | None = None,
+    x: ArrayLike,
+    w: ArrayLike,
+    bias: ArrayLike | None = None,
     stride: int | Sequence[int] = 1,
     padding: int | Sequence[int] | Sequence[Sequence[int]] | str = 0,
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
     *,
-    add: Array | None = None,
+    add: ArrayLike | None = None,
     activation: Activation | None = None,
     layout: Literal["NCHW", "NHWC"] = "NCHW",
-    out: Array | None = None,
+    out: ArrayLike | None = None,
     precision: ConvolutionPrecision | None = None,
     prologue: Items | None = None,
 ) -> Any:
@@ -128,18 +129,18 @@ def conv2d(
 
 @adopting
 def conv1d(
-    x: Array,
-    w: Array,
-    bias: Array | None = None,
+    x: ArrayLike,
+    w: ArrayLike,
+    bias: ArrayLike | None = None,
     stride: int | Sequence[int] = 1,
     padding: int | Sequence[int] | Sequence[Sequence[int]] | str = 0,
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
     *,
-    add: Array | None = None,
+    add: ArrayLike | None = None,
     activation: Activation | None = None,
     layout: Literal["NCW", "NWC"] = "NCW",
-    out: Array | None = None,
+    out: ArrayLike | None = None,
     precision: ConvolutionPrecision | None = None,
     prologue: Items | None = None,
 ) -> Any:
@@ -217,19 +218,19 @@ def conv1d(
 
 @adopting
 def conv_transpose2d(
-    x: Array,
-    w: Array,
-    bias: Array | None = None,
+    x: ArrayLike,
+    w: ArrayLike,
+    bias: ArrayLike | None = None,
     stride: int | Sequence[int] = 1,
     padding: int | Sequence[int] | Sequence[Sequence[int]] | str = 0,
     output_padding: int | Sequence[int] = 0,
     groups: int = 1,
     dilation: int | Sequence[int] = 1,
     *,
-    add: Array | None = None,
+    add: ArrayLike | None = None,
     activation: Activation | None = None,
     layout: Literal["NCHW", "NHWC"] = "NCHW",
-    out: Array | None = None,
+    out: ArrayLike | None = None,
     precision: ConvolutionPrecision | None = None,
     prologue: Items | None = None,
 ) -> Any:

@@ -14,20 +14,21 @@ if TYPE_CHECKING:
 
     from numpy.typing import DTypeLike
 
-    from gensor_kernels.dispatch.calls.array import Activation, Array, Items, Precision
+    from gensor_kernels.arrays import ArrayLike
+    from gensor_kernels.dispatch.calls.array import Activation, Items, Precision
 
 
 @adopting
 def grouped_matmul(
-    x: Array,
-    w: Array,
-    offsets: Array | Sequence[int] | None = None,
+    x: ArrayLike,
+    w: ArrayLike,
+    offsets: ArrayLike | Sequence[int] | None = None,
     *,
-    sizes: Array | Sequence[int] | None = None,
-    bias: Array | None = None,
+    sizes: ArrayLike | Sequence[int] | None = None,
+    bias: ArrayLike | None = None,
     activation: Activation | None = None,
     epilogue: Items | None = None,
-    out: Array | None = None,
+    out: ArrayLike | None = None,
     dtype: DTypeLike | None = None,
     precision: Precision | None = None,
 ) -> Any:

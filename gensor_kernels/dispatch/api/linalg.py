@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import DTypeLike
 
-    from gensor_kernels.dispatch.calls.array import Activation, Array, DeviceArray, Items
+    from gensor_kernels.arrays import ArrayLike
+    from gensor_kernels.dispatch.calls.array import Activation, DeviceArray, Items
     from gensor_kernels.dispatch.plans.runtime import Runtime
 
     from .define import Defined
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 @adopting
 def einsum(
-    *operands: str | Array | Sequence[Any],
+    *operands: str | ArrayLike | Sequence[Any],
     dtype: DTypeLike | None = None,
     optimize: bool | str | Sequence[Any] = False,
     conjugate: int | Sequence[int] = (),
@@ -115,7 +116,11 @@ def einsum(
 
 @adopting
 def tensordot(
-    a: Array, b: Array, axes: int | Sequence[int] | Sequence[Sequence[int]] = 2, *, prologue: Items | None = None
+    a: ArrayLike,
+    b: ArrayLike,
+    axes: int | Sequence[int] | Sequence[Sequence[int]] = 2,
+    *,
+    prologue: Items | None = None,
 ) -> Any:
     """Sum products over given axes of two arrays, as `cupy.tensordot` does.
 
@@ -173,7 +178,7 @@ def _axes(axes: Any) -> Any:
 
 
 @adopting
-def dot(a: Array, b: Array, out: Array | None = None) -> Any:
+def dot(a: ArrayLike, b: ArrayLike, out: ArrayLike | None = None) -> Any:
     """Compute the dot product of two arrays, as `cupy.dot` does.
 
     The sum is over the last axis of `a` and the last but one axis of `b`, or the only
@@ -213,7 +218,7 @@ def dot(a: Array, b: Array, out: Array | None = None) -> Any:
 
 
 @adopting
-def inner(a: Array, b: Array) -> Any:
+def inner(a: ArrayLike, b: ArrayLike) -> Any:
     """Sum products over the last axes of two arrays, as `cupy.inner` does.
 
     Parameters
@@ -245,7 +250,7 @@ def inner(a: Array, b: Array) -> Any:
 
 
 @adopting
-def vdot(a: Array, b: Array) -> Any:
+def vdot(a: ArrayLike, b: ArrayLike) -> Any:
     """Compute the dot product of two arrays as vectors, as `cupy.vdot` does.
 
     Parameters
@@ -283,7 +288,7 @@ def vdot(a: Array, b: Array) -> Any:
 
 
 @adopting
-def outer(a: Array, b: Array, out: Array | None = None) -> Any:
+def outer(a: ArrayLike, b: ArrayLike, out: ArrayLike | None = None) -> Any:
     """Multiply every element of one array by every element of another.
 
     The meaning is that of `cupy.outer`. Nothing is summed, so on a GPU the array
@@ -331,13 +336,13 @@ def _flat(runtime: Runtime, array: DeviceArray) -> Any:
 
 @adopting
 def linear(
-    x: Array,
-    w: Array,
-    bias: Array | None = None,
+    x: ArrayLike,
+    w: ArrayLike,
+    bias: ArrayLike | None = None,
     activation: Activation | None = None,
     *,
-    scales: Array | None = None,
-    zeros: Array | None = None,
+    scales: ArrayLike | None = None,
+    zeros: ArrayLike | None = None,
     group: int | None = None,
     prologue: Items | None = None,
 ) -> Any:

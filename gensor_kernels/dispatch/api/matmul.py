@@ -15,7 +15,8 @@ from .interop import adopting
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
-    from gensor_kernels.dispatch.calls.array import Activation, Array, DeviceArray, Items, Precision
+    from gensor_kernels.arrays import ArrayLike
+    from gensor_kernels.dispatch.calls.array import Activation, DeviceArray, Items, Precision
 
 Product = TypeVar("Product", bound=Callable[..., Any])
 
@@ -78,14 +79,14 @@ def _short(product: Product) -> Product:
 @_short
 @adopting
 def matmul(
-    a: Array,
-    b: Array,
+    a: ArrayLike,
+    b: ArrayLike,
     /,
-    out: Array | None = None,
+    out: ArrayLike | None = None,
     *,
-    alpha: complex | Array = 1,
-    bias: Array | None = None,
-    add: Array | None = None,
+    alpha: complex | ArrayLike = 1,
+    bias: ArrayLike | None = None,
+    add: ArrayLike | None = None,
     activation: Activation | None = None,
     epilogue: Items | None = None,
     dtype: DTypeLike | None = None,

@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Literal
 
-    from gensor_kernels.dispatch.calls.array import Array, DeviceArray
+    from gensor_kernels.arrays import ArrayLike
+    from gensor_kernels.dispatch.calls.array import DeviceArray
 
 
 @adopting
 def max_pool2d(
-    x: Array,
+    x: ArrayLike,
     kernel_size: int | Sequence[int],
     stride: int | Sequence[int] | None = None,
     padding: int | Sequence[int] | Sequence[Sequence[int]] = 0,
@@ -27,7 +28,7 @@ def max_pool2d(
     ceil_mode: bool = False,
     *,
     layout: Literal["NCHW", "NHWC"] = "NCHW",
-    out: Array | None = None,
+    out: ArrayLike | None = None,
 ) -> Any:
     """Take the maximum of each channel under a sliding window.
 
@@ -77,7 +78,7 @@ def max_pool2d(
 
 @adopting
 def avg_pool2d(
-    x: Array,
+    x: ArrayLike,
     kernel_size: int | Sequence[int],
     stride: int | Sequence[int] | None = None,
     padding: int | Sequence[int] | Sequence[Sequence[int]] = 0,
@@ -85,7 +86,7 @@ def avg_pool2d(
     count_include_pad: bool = True,
     *,
     layout: Literal["NCHW", "NHWC"] = "NCHW",
-    out: Array | None = None,
+    out: ArrayLike | None = None,
 ) -> Any:
     """Take the average of each channel under a sliding window.
 
@@ -134,7 +135,7 @@ def avg_pool2d(
 
 
 @adopting
-def global_avg_pool2d(x: Array, *, layout: Literal["NCHW", "NHWC"] = "NCHW", out: Array | None = None) -> Any:
+def global_avg_pool2d(x: ArrayLike, *, layout: Literal["NCHW", "NHWC"] = "NCHW", out: ArrayLike | None = None) -> Any:
     """Take the average of each channel over the whole image.
 
     Parameters

@@ -11,7 +11,8 @@ from .current import current_runtime
 from .interop import adopting
 
 if TYPE_CHECKING:
-    from gensor_kernels.dispatch.calls.array import Array, DeviceArray
+    from gensor_kernels.arrays import ArrayLike
+    from gensor_kernels.dispatch.calls.array import DeviceArray
     from gensor_kernels.dispatch.plans.runtime import Runtime
     from gensor_kernels.operators.types.workload import View
 
@@ -20,7 +21,7 @@ WORTHWHILE = 1.05
 
 
 @adopting
-def prepack(w: Array, *, axis: int = -2, rows: int = 1) -> Any:
+def prepack(w: ArrayLike, *, axis: int = -2, rows: int = 1) -> Any:
     """Lay out weights in memory as products with few rows read them fastest.
 
     Parameters

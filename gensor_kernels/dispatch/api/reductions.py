@@ -19,15 +19,16 @@ if TYPE_CHECKING:
 
     from numpy.typing import DTypeLike
 
-    from gensor_kernels.dispatch.calls.array import Array, DeviceArray
+    from gensor_kernels.arrays import ArrayLike
+    from gensor_kernels.dispatch.calls.array import DeviceArray
 
 
 @adopting
 def sum(
-    a: Array,
+    a: ArrayLike,
     axis: int | Sequence[int] | None = None,
     dtype: DTypeLike | None = None,
-    out: Array | None = None,
+    out: ArrayLike | None = None,
     keepdims: bool = False,
 ) -> Any:
     """Sum the elements over axes, as `cupy.sum` does.
@@ -75,10 +76,10 @@ def sum(
 
 @adopting
 def mean(
-    a: Array,
+    a: ArrayLike,
     axis: int | Sequence[int] | None = None,
     dtype: DTypeLike | None = None,
-    out: Array | None = None,
+    out: ArrayLike | None = None,
     keepdims: bool = False,
 ) -> Any:
     """Average the elements over axes, as `cupy.mean` does.
@@ -125,10 +126,10 @@ def mean(
 
 @adopting
 def prod(
-    a: Array,
+    a: ArrayLike,
     axis: int | Sequence[int] | None = None,
     dtype: DTypeLike | None = None,
-    out: Array | None = None,
+    out: ArrayLike | None = None,
     keepdims: bool = False,
 ) -> Any:
     """Multiply the elements over axes, as `cupy.prod` does.
@@ -174,7 +175,9 @@ def prod(
 
 
 @adopting
-def max(a: Array, axis: int | Sequence[int] | None = None, out: Array | None = None, keepdims: bool = False) -> Any:
+def max(
+    a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, keepdims: bool = False
+) -> Any:
     """Take the maximum over axes, as `cupy.max` does.
 
     Parameters
@@ -215,7 +218,9 @@ def max(a: Array, axis: int | Sequence[int] | None = None, out: Array | None = N
 
 
 @adopting
-def min(a: Array, axis: int | Sequence[int] | None = None, out: Array | None = None, keepdims: bool = False) -> Any:
+def min(
+    a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, keepdims: bool = False
+) -> Any:
     """Take the minimum over axes, as `cupy.min` does.
 
     Parameters
@@ -257,7 +262,7 @@ def min(a: Array, axis: int | Sequence[int] | None = None, out: Array | None = N
 
 @adopting
 def argmax(
-    a: Array, axis: int | Sequence[int] | None = None, out: Array | None = None, *, keepdims: bool = False
+    a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, *, keepdims: bool = False
 ) -> Any:
     """Find the position of the maximum over axes, as `cupy.argmax` does.
 
@@ -301,7 +306,7 @@ def argmax(
 
 @adopting
 def argmin(
-    a: Array, axis: int | Sequence[int] | None = None, out: Array | None = None, *, keepdims: bool = False
+    a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, *, keepdims: bool = False
 ) -> Any:
     """Find the position of the minimum over axes, as `cupy.argmin` does.
 
@@ -345,10 +350,10 @@ def argmin(
 
 @adopting
 def var(
-    a: Array,
+    a: ArrayLike,
     axis: int | Sequence[int] | None = None,
     dtype: DTypeLike | None = None,
-    out: Array | None = None,
+    out: ArrayLike | None = None,
     ddof: int = 0,
     keepdims: bool = False,
 ) -> Any:
@@ -403,7 +408,7 @@ def var(
 
 
 @adopting
-def norm(a: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Any:
+def norm(a: ArrayLike, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Any:
     """Compute the Euclidean norm over axes.
 
     The norm is the square root of the sum of squares.
@@ -444,7 +449,7 @@ def norm(a: Array, axis: int | Sequence[int] | None = None, keepdims: bool = Fal
 
 
 @adopting
-def logsumexp(a: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Any:
+def logsumexp(a: ArrayLike, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Any:
     """Compute `log(sum(exp(a)))` over axes without overflow.
 
     The meaning is that of `scipy.special.logsumexp`.
@@ -490,7 +495,7 @@ def logsumexp(a: Array, axis: int | Sequence[int] | None = None, keepdims: bool 
 
 
 @adopting
-def softmax(x: Array, axis: int | Sequence[int] | None = -1, out: Array | None = None) -> Any:
+def softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, out: ArrayLike | None = None) -> Any:
     """Compute `exp(x) / sum(exp(x))` along an axis without overflow.
 
     The meaning is that of `torch.nn.functional.softmax`.
@@ -533,7 +538,7 @@ def softmax(x: Array, axis: int | Sequence[int] | None = -1, out: Array | None =
 
 
 @adopting
-def log_softmax(x: Array, axis: int | Sequence[int] | None = -1, out: Array | None = None) -> Any:
+def log_softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, out: ArrayLike | None = None) -> Any:
     """Compute the logarithm of `softmax` along an axis without overflow.
 
     The meaning is that of `torch.nn.functional.log_softmax`.
@@ -576,13 +581,13 @@ def log_softmax(x: Array, axis: int | Sequence[int] | None = -1, out: Array | No
 
 @adopting
 def layer_norm(
-    x: Array,
+    x: ArrayLike,
     normalized_shape: int | Sequence[int],
-    weight: Array | None = None,
-    bias: Array | None = None,
+    weight: ArrayLike | None = None,
+    bias: ArrayLike | None = None,
     eps: float = 1e-5,
     *,
-    out: Array | None = None,
+    out: ArrayLike | None = None,
 ) -> Any:
     """Normalise the last axes: `(x - mean) / sqrt(variance + eps) * weight + bias`.
 
@@ -634,12 +639,12 @@ def layer_norm(
 
 @adopting
 def rms_norm(
-    x: Array,
+    x: ArrayLike,
     normalized_shape: int | Sequence[int],
-    weight: Array | None = None,
+    weight: ArrayLike | None = None,
     eps: float | None = None,
     *,
-    out: Array | None = None,
+    out: ArrayLike | None = None,
 ) -> Any:
     """Normalise the last axes: `x / sqrt(mean(x^2) + eps) * weight`.
 

@@ -1,4 +1,4 @@
-"""Protocols of arrays and of array libraries, and the types of public arguments."""
+"""Types of public arguments, and what dispatch asks of an array library."""
 
 from __future__ import annotations
 
@@ -26,22 +26,6 @@ ConvolutionPrecision = Literal["ieee", "tf32", "winograd"]
 
 #: An array of the device's own library: CuPy, whose arrays have no types, or NumPy inside `emulated`.
 DeviceArray: TypeAlias = Any
-
-
-class Array(Protocol):
-    """An array argument: of CuPy, NumPy, PyTorch, or any library with `__cuda_array_interface__` or `__dlpack__`."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The extents of its axes."""
-
-    @property
-    def dtype(self) -> Any:
-        """The type of its elements: a NumPy dtype, or another library's."""
-
-    @property
-    def ndim(self) -> int:
-        """The number of its axes."""
 
 
 #: One operation of `epilogue=` or `prologue=`: "relu", ("scale", 2.0), ("bias", array) or ("mask", array, fill).

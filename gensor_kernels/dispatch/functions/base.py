@@ -14,13 +14,12 @@ import numpy as np
 
 from gensor_kernels.devices.device import Device
 from gensor_kernels.dispatch.calls.arguments import Operation, check_operands
-from gensor_kernels.dispatch.calls.array import Array, Backend, DeviceArray
+from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
 from gensor_kernels.dispatch.calls.fallback import apply_steps
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.operators.types.workload import View, Workload
 
 Steps = tuple[Operation, ...]
-Inputs = Sequence[Array | None]
 
 
 def real_dtype(name: str) -> np.dtype[Any]:

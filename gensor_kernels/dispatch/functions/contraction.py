@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gensor_kernels.arrays import ArrayLike
 from gensor_kernels.devices.device import Device
 from gensor_kernels.dispatch.calls.arguments import WIDER_RESULTS, check_operands, check_steps, math_of
-from gensor_kernels.dispatch.calls.array import Array, Backend, DeviceArray
+from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
 from gensor_kernels.dispatch.calls.problem import multiply
 from gensor_kernels.dispatch.contractions.axes import Strides, Window, strides_of
 from gensor_kernels.dispatch.contractions.lowering import Laid, Lowered, lower
@@ -206,7 +207,7 @@ class Contraction(Function):
 CONTRACTION = Contraction()
 
 
-def laid(array: Array | Laid) -> Laid:
+def laid(array: ArrayLike | Laid) -> Laid:
     """Return how an array lies in memory."""
     return Laid(tuple(array.shape), tuple(array.strides), np.dtype(array.dtype))  # type: ignore[union-attr]
 

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 import gensor_kernels
 from gensor_kernels.dispatch.calls.conv_parameters import Parameters
-from gensor_kernels.dispatch.functions.convolution import full_sizes
-from gensor_kernels.dispatch.functions.convolution import convolve
+from gensor_kernels.dispatch.functions.convolution import convolve, full_sizes
 from gensor_kernels.operators.windows.conv_product import patches
 from tests.doubles.device import FakeDevice
 
