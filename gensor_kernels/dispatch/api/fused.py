@@ -33,7 +33,7 @@ class Gate(NamedTuple):
 
 
 def parsed(alpha: Any, bias: DeviceArray, add: DeviceArray, activation: str | None, epilogue: Any) -> Gate:
-    """The gate that `operations` found in its arguments; ValueError where anything but one bias comes before it."""
+    """Return the gate in the arguments of `operations`; ValueError if anything but one bias comes before it."""
     if epilogue is None:
         name, items = str(activation), []
         before = operations(alpha, bias, add)
@@ -92,7 +92,7 @@ def fused(
 
 
 def _norm_in(epilogue: Any) -> tuple[list[Any], Norm, list[Any]] | None:
-    """What comes before the norm of an epilogue, the norm, and what comes behind it; None where it has none."""
+    """Split an epilogue into (operations before its norm, the norm, operations behind it); None without a norm."""
     items = [] if epilogue is None else list(epilogue)
     names = [item[0] if isinstance(item, (tuple, list)) and item else item for item in items]
     places = [place for place, name in enumerate(names) if isinstance(name, str) and name in NORMS]
@@ -109,7 +109,7 @@ def _norm_in(epilogue: Any) -> tuple[list[Any], Norm, list[Any]] | None:
 
 
 def stored_name(argument: str, dtype: DTypeLike | None) -> str | None:
-    """What `dtype_a` or `dtype_b` says, by name; ValueError where kernels widen no such type."""
+    """Return the name of a `dtype_a` or `dtype_b`; ValueError if kernels widen no such type."""
     name = dtype if dtype is None or isinstance(dtype, str) else np.dtype(dtype).name
     if name is not None and name not in WIDENED:
         raise ValueError(f"{argument} must be one of {', '.join(WIDENED)}, not {name!r}")
@@ -125,7 +125,7 @@ def typed_product(
     precision: Any,
     types: tuple[Any, Any],
 ) -> Any:
-    """A product of operands whose element types are named."""
+    """Compute a product of operands whose element types are named."""
     first, second = (stored_name(f"dtype_{name}", given) for name, given in zip("ab", types, strict=True))
     runtime.check(inputs[0], inputs[1], out, steps, precision)
     if dtype is None and out is not None:

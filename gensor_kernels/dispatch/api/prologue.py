@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 def listed(asked: Any) -> tuple[Operation, ...]:
-    """The operations of `prologue=`, as those of an epilogue are written; ValueError for one that it cannot have."""
+    """Return the operations of `prologue=`, written as in an epilogue; ValueError for an operation it cannot have."""
     try:
         steps = operations(epilogue=asked)
     except FusedAsked:
@@ -58,8 +58,10 @@ def listed(asked: Any) -> tuple[Operation, ...]:
 
 
 def vectors_of(steps: Sequence[Operation], channels: int, axes: int) -> list[Any] | None:
-    """The arrays of a prologue as vectors of so many channels, the last axis of an operand but for `axes` behind it;
-    None where they are no vectors."""
+    """Return the arrays of a prologue as vectors over the channels, or None if an array is no such vector.
+
+    Channels are the last axis of the operand but for `axes` behind it.
+    """
     arrays = [step.operand for step in steps if step.operand is not None]
     ones = (1,) * axes
     if any(x.size != channels or x.ndim <= axes or (channels, *ones) != tuple(x.shape[-1 - axes :]) for x in arrays):
@@ -68,8 +70,7 @@ def vectors_of(steps: Sequence[Operation], channels: int, axes: int) -> list[Any
 
 
 def checked(runtime: Runtime, x: DeviceArray, steps: Sequence[Operation]) -> None:
-    """TypeError and ValueError for operands that are no arrays, or do not broadcast to `x`; TypeError for an x of
-    integers."""
+    """Raise TypeError or ValueError for operands that are no arrays or do not broadcast to `x`, and for integer `x`."""
     runtime.check(x, x, None, tuple(steps), None)
     if x.dtype.kind in "iub":
         raise TypeError(f"a prologue of {x.dtype}: expected a floating-point array")
@@ -81,7 +82,7 @@ def checked(runtime: Runtime, x: DeviceArray, steps: Sequence[Operation]) -> Non
 
 
 def computed(runtime: Runtime, x: DeviceArray, steps: Sequence[Operation]) -> Any:
-    """The prologue by the array library, in x's dtype; an array like its result where a call is only asked about."""
+    """Compute the prologue by the array library, in the dtype of `x`; in a dry run return an array like the result."""
     if not steps:
         return x
     if dry_run.asking.get():
@@ -90,7 +91,7 @@ def computed(runtime: Runtime, x: DeviceArray, steps: Sequence[Operation]) -> An
 
 
 def in_front(runtime: Runtime, x: DeviceArray, asked: Any) -> Any:
-    """`x` behind `prologue=`, for calls that no kernel with a prologue serves."""
+    """Apply `prologue=` to `x`, for calls that no kernel with a prologue serves."""
     steps = listed(asked)
     checked(runtime, x, steps)
     return computed(runtime, x, steps)
@@ -106,7 +107,7 @@ def product(
     dtype: DTypeLike | None,
     precision: str | None,
 ) -> Any:
-    """A call of matmul or linear with a prologue; `steps` are its epilogue."""
+    """Compute a matmul or linear with a prologue; `steps` are its epilogue."""
     before = listed(asked)
     checked(runtime, a, before)
     runtime.check(a, b, out, steps, precision)
@@ -123,7 +124,7 @@ def product(
 
 
 def wider(a: DeviceArray, b: DeviceArray, out: DeviceArray) -> Any:
-    """The dtype that an `out` asks for, as in matmul: a wider one that kernels write; else None."""
+    """Return the dtype of `out` if it asks for a wider result that kernels write, as in matmul; else None."""
     found = resolve(a, b, out, ()).dtype
     return None if found == np.promote_types(a.dtype, b.dtype) else found
 
@@ -147,7 +148,7 @@ def window(xp: Any, array: DeviceArray, found: Window) -> Any:
 
 @dataclass(frozen=True)
 class Behind:
-    """A contraction that kernels take with a prologue: its vectors come from the arrays of its operations."""
+    """A contraction that kernels compute with its prologue, whose arrays become vectors along the summed axes."""
 
     lowered: Lowered
     parameters: Prepared
@@ -203,7 +204,7 @@ def behind(
     before: Sequence[Operation],
     dtype: DTypeLike | None = None,
 ) -> Behind | None:
-    """How kernels take a contraction behind these operations; None where they do not."""
+    """Return the contraction behind these operations as kernels compute it; None if they do not."""
     laid = tuple((x.shape, x.strides, x.dtype) for x in (a, b))
     shapes = tuple(None if step.operand is None else step.operand.shape for step in before)
     key = ("behind", form, laid, dtype, tuple((step.name, step.scalar) for step in before), shapes)
@@ -233,13 +234,13 @@ def _behind(
 
 
 def _runs_along(shape: Sequence[int], labels: Labels, summed: Labels) -> bool:
-    """Whether an array that broadcasts to an operand with these labels is a vector along the axes that are summed."""
+    """Return whether an array that broadcasts to an operand with these labels is a vector along the summed axes."""
     own = [label for extent, label in zip(shape[::-1], labels[::-1], strict=False) if extent != 1]
     return len(set(own)) == len(own) and set(own) <= set(summed)
 
 
 def _vector(xp: Any, array: DeviceArray, labels: Labels, shape: Sequence[int], summed: Labels) -> Any:
-    """Such an array with an element for each of the axes' positions, the axes in the order of `summed`."""
+    """Return a prologue's array with one element per position along the axes `summed`, in their order."""
     extents = dict(zip(labels, shape, strict=True))
     placed = {label: axis for axis, label in enumerate(labels[len(labels) - array.ndim :]) if array.shape[axis] != 1}
     kept = array.reshape([array.shape[axis] for axis in placed.values()])
@@ -252,7 +253,7 @@ def _vector(xp: Any, array: DeviceArray, labels: Labels, shape: Sequence[int], s
 def contraction(
     runtime: Runtime, form: Any, a: DeviceArray, b: DeviceArray, asked: Any, dtype: DTypeLike | None = None
 ) -> Any:
-    """The contraction of `a` behind `prologue=` and `b` that `form` names (see contractions/spec.py)."""
+    """Compute the contraction of `a` behind `prologue=` and `b` that `form` names (contractions/spec.py)."""
     before = listed(asked)
     checked(runtime, a, before)
     runtime.check(a, b, None, (), None)
@@ -271,8 +272,10 @@ def contraction(
 def convolution(
     runtime: Runtime, x: DeviceArray, w: DeviceArray, asked: Any, p: Parameters
 ) -> tuple[Any, tuple[Any, ...], PreparedImage | None]:
-    """(the image, vectors, parameters) of a call with `prologue=`: those of a kernel with one, else the image behind
-    the prologue and None."""
+    """Return (image, vectors, parameters) of a convolution with `prologue=`.
+
+    Where no kernel takes the prologue, the image is returned behind it, without vectors and parameters.
+    """
     axes = len(ones(p))
     before = tuple(_per_channel(step, axes) for step in listed(asked))
     checked(runtime, x, before)
@@ -287,7 +290,7 @@ def convolution(
 
 
 def _per_channel(step: Operation, axes: int) -> Operation:
-    """An operation whose array of one axis has one element per channel, as a convolution's bias has per filter."""
+    """Return an operation whose one-dimensional array is reshaped to one element per channel."""
     if getattr(step.operand, "ndim", 0) != 1:
         return step
     return step._replace(operand=step.operand.reshape(-1, *(1,) * axes))

@@ -20,13 +20,13 @@ Pairs = tuple[tuple[int, int], ...]
 
 
 def parsed(text: str, operands: Sequence[DeviceArray]) -> tuple[Subscripts, dict[int, int]]:
-    """Labels and their extents; ValueError where they do not fit the operands."""
+    """Return labels and their extents; ValueError if they do not fit the operands."""
     subscripts = parse(text, tuple(each.ndim for each in operands))
     return subscripts, extents(subscripts, [each.shape for each in operands])
 
 
 def taken(operands: list[DeviceArray], places: tuple[int, int]) -> tuple[Any, Any]:
-    """Removes two operands, the later place first, and gives them in the order they stood in."""
+    """Remove two operands from the list and return them in their order."""
     low, high = sorted(places)
     second = operands.pop(high)
     return operands.pop(low), second
@@ -39,7 +39,7 @@ class Chain:
         self.subscripts, self.pairs, self.dtype, self.flags = subscripts, pairs, dtype, flags
 
     def steps(self) -> Iterator[tuple[Any, tuple[int, int]]]:
-        """(form, places of its operands) of each; what it gives is put at the end."""
+        """Yield (form, places of its operands) of each contraction; its result is put at the end of the operands."""
         labels, flags = list(self.subscripts.operands), list(self.flags)
         for places in self.pairs:
             a, b = taken(labels, places)
@@ -54,7 +54,7 @@ class Chain:
 
 
 def outlined(text: str, operands: Sequence[DeviceArray], dtype: Any, strategy: Any, flags: tuple[bool, ...]) -> Chain:
-    """The Chain of three or more operands; raises ValueError for what does not fit."""
+    """Return the Chain of three or more operands; ValueError for arguments that do not fit."""
     subscripts, sizes = parsed(text, operands)
     result = named_dtype(dtype) if dtype is not None else np.result_type(*(each.dtype for each in operands))
     shapes = [each.shape for each in operands]
@@ -63,7 +63,7 @@ def outlined(text: str, operands: Sequence[DeviceArray], dtype: Any, strategy: A
 
 
 def flags_of(conjugate: Any, count: int) -> tuple[bool, ...]:
-    """Which of `count` operands are conjugated; ValueError for one that does not exist."""
+    """Return whether each of `count` operands is conjugated; ValueError for a number out of range."""
     numbers = [conjugate] if isinstance(conjugate, int) else list(conjugate)
     if any(not 0 <= number < count for number in numbers):
         raise ValueError(f"conjugate names operands 0 to {count - 1}, not {conjugate!r}")
@@ -74,7 +74,7 @@ def flags_of(conjugate: Any, count: int) -> tuple[bool, ...]:
 
 
 def strategy_of(optimize: Any) -> Any:
-    """What CuPy takes, hashable: False, (strategy, limit or None), or a path; TypeError for anything else."""
+    """Return `optimize`, hashable: False, (strategy, limit or None), or a path; TypeError for anything else."""
     if optimize is False:
         return False
     if optimize is True:
@@ -102,9 +102,9 @@ def _path(subscripts: Subscripts, shapes: Sequence[tuple[int, ...]], strategy: A
 
 
 def _pairs(path: Iterable[tuple[int, ...]], count: int) -> Iterator[tuple[int, int]]:
-    """Pairs of places, each pair removed and its result appended; several at once go from the right, as in CuPy.
+    """Yield pairs of places: each pair is removed, its result appended; larger groups go from the right, as in CuPy.
 
-    Whatever the path leaves is contracted so too. ValueError for places that do not exist.
+    The rest of the operands is contracted in the same way. ValueError for places that do not exist.
     """
     for places in (*path, None):
         rest = sorted(range(count) if places is None else places, reverse=True)

@@ -41,9 +41,7 @@ class Contracted(Result):
     @property
     def inputs(self) -> np.dtype[Any]:
         """The dtype the product's operands are brought to."""
-        promoted = self.lowered.inputs
-        wider = self.dtype.name in WIDER_RESULTS.get(promoted.name, ())
-        return promoted if wider else self.dtype
+        return _inputs(self.lowered)
 
 
 @dataclass(frozen=True)
@@ -137,8 +135,7 @@ class Contraction(Function):
             raise Staged(
                 *copies, words=found.described(), parameters=Spec(*found.staged_form), rounded=found.rounds_late
             )
-        promoted = found.inputs
-        inputs = promoted if found.dtype.name in WIDER_RESULTS.get(promoted.name, ()) else found.dtype
+        inputs = _inputs(found)
         if a.dtype != inputs.name or b.dtype != inputs.name:
             form = ("labels", *found.subscripts.operands, found.subscripts.output, found.conjugated)
             copies_of = converted(a, inputs.name), converted(b, inputs.name)
@@ -205,6 +202,12 @@ class Contraction(Function):
 
 
 CONTRACTION = Contraction()
+
+
+def _inputs(found: Lowered) -> np.dtype[Any]:
+    """Return the dtype that a product's operands are brought to."""
+    wider = found.dtype.name in WIDER_RESULTS.get(found.inputs.name, ())
+    return found.inputs if wider else found.dtype
 
 
 def laid(array: ArrayLike | Laid) -> Laid:

@@ -80,7 +80,7 @@ class Runtime:
         watch(self)
 
     def after_fork(self) -> None:
-        """A lock that nobody holds, and no trials: a race may have been held by a thread of the parent."""
+        """Renew the lock and forget all Plans: a thread of the parent may have held a lock or a race."""
         self.lock = threading.RLock()
         self.plans.clear()
 
@@ -351,20 +351,20 @@ class Runtime:
         return library
 
     def keep(self, key: Any, plan: Any) -> None:
-        """Keeps a Plan for later calls; the caller holds the lock."""
+        """Keep a Plan for later calls; the caller holds the lock."""
         if len(self.plans) >= MOST_PLANS:
             self.plans.clear()
         self.plans[key] = plan
 
     def settle(self, trial: Trial) -> None:
-        """Puts the Plan of a trial that is over into its place; a kind of call that came so often is worth tuning."""
+        """Put the Plan of a trial that is over into its place; a kind of call that came so often is worth tuning."""
         with self.lock:
             for key in [key for key, plan in self.plans.items() if plan is trial]:
                 self.plans[key] = trial.plan
         self.background.consider(trial.request.problem.workload)
 
     def renew(self, workload: Workload) -> None:
-        """After a Workload was tuned: calls are planned anew, and its kinds may race again."""
+        """Plan calls anew after a Workload was tuned; its kinds may race again."""
         self.library.reload()
         with self.lock:
             self.raced.discard(workload.key())
@@ -372,14 +372,14 @@ class Runtime:
             self.plans.clear()
 
     def refresh(self) -> None:
-        """Reads the databases again and forgets what followed from them."""
+        """Read the databases again and forget all that followed from them."""
         with self.lock:
             self.library.reload()
             for known in (self.plans, self.wholes, self.tuned, self.raced, self.loaded):
                 known.clear()
 
     def adapt(self, conditions: str) -> None:
-        """Under other conditions (see Device.conditions) kinds of calls are planned anew, and may race again."""
+        """Plan calls anew under other conditions (see Device.conditions); all kinds may race again."""
         self.library.adapt(conditions)
         with self.lock:
             self.raced.clear()

@@ -29,14 +29,14 @@ Run = Callable[[], Any]
 
 
 def kind(runtime: Tuned, problem: Problem, arrays: Sequence[DeviceArray]) -> Kind:
-    """What two calls that copy must share for one timing to hold for both; None among `arrays` are passed over."""
+    """Return what two calls that copy must share for one timing to hold for both; None among `arrays` is skipped."""
     pointer = runtime.pointer
     lie = tuple((x.shape, x.strides, x.dtype, pointer(x) & 15) for x in arrays if x is not None)
     return problem.workload.key(), lie
 
 
 def against(runtime: Tuned, kind: Kind, one_call: bool) -> str:
-    """Why the library serves a call that copies; empty where a kernel on the copies does.
+    """Return why the library serves a call that copies; empty if a kernel on the copies serves it.
 
     `one_call`: the library needs one call of its own.
     """
@@ -53,7 +53,7 @@ def against(runtime: Tuned, kind: Kind, one_call: bool) -> str:
 
 
 def weighed(runtime: Tuned, kind: Kind, one_call: bool, choice: Choice) -> Choice:
-    """The choice among kernels for the copies, after `against`."""
+    """Return the choice among kernels for the copies, after `against`."""
     if choice.kernel is None:
         return choice
     reason = against(runtime, kind, one_call)
@@ -61,17 +61,17 @@ def weighed(runtime: Tuned, kind: Kind, one_call: bool, choice: Choice) -> Choic
 
 
 def may(runtime: Tuned, kind: Kind, hopeful: bool) -> bool:
-    """Whether a kind of call is to be timed; `hopeful`: a kernel may serve the copies."""
+    """Return whether a kind of call is to be timed; `hopeful`: a kernel may serve the copies."""
     return hopeful and not runtime.device.emulated and config.races() and kind not in runtime.wholes
 
 
 def is_hopeful(choice: Choice) -> bool:
-    """Whether a kernel may serve what `choice` is of: it does, or nothing was timed yet."""
+    """Return whether a kernel may serve a call: it does by `choice`, or nothing was timed yet."""
     return choice.kernel is not None or (choice.standby and choice.measured_us is None)
 
 
 def weigh(runtime: Tuned, kind: Kind, ours: Run, theirs: Run) -> bool:
-    """Times a call with its copies against the library's; whether there is anything new to know."""
+    """Time a call with its copies against the library's call; return whether any time was taken."""
     try:
         for _ in range(WARM_RUNS):
             ours()

@@ -33,7 +33,7 @@ ALONE = 2
 
 
 def may(runtime: Tuned, workload: Workload) -> bool:
-    """Whether calls of this Workload are to race: nothing was timed under the conditions there are now."""
+    """Return whether calls of this Workload are to race: nothing was timed under the present conditions."""
     return (
         not runtime.device.emulated
         and config.races()
@@ -43,7 +43,7 @@ def may(runtime: Tuned, workload: Workload) -> bool:
 
 
 def contenders(request: Request, library: Library) -> list[Kernel]:
-    """The kernels worth timing, best first: what tuning chose, then the best of the portfolios, all with binaries."""
+    """Return the kernels worth timing, best first: the tuned one, then the portfolios' best, all with binaries."""
     ranked = sorted(candidates(request, library), key=lambda entry: entry[:3])
     recorded = library.record(request.problem.workload)
     chosen = [recorded] if recorded is not None else []
@@ -63,7 +63,7 @@ def _has_binary(kernel: Kernel) -> bool:
 
 
 def race(runtime: Tuned, request: Request, bind: Bind, vendor: Callable[[], Any], name: str) -> bool:
-    """Times the contenders and the library's call `vendor`, called `name`; whether there is anything new to know."""
+    """Time the contenders and the library's call `vendor`, stored as `name`; return whether any time was taken."""
     runtime.raced.add(request.problem.workload.key())
     try:
         entrants = _bound(contenders(request, runtime.library), bind)
@@ -112,11 +112,11 @@ def _told(rows: Sequence[Timing]) -> str:
 
 
 def sampled(runtime: Tuned, vendor: Callable[[], Any], entrants: list[Entrant]) -> list[list[float]]:
-    """Samples of the library's call and of each of `entrants` (a kernel's digest, its call).
+    """Return samples of the library's call and of each of `entrants` (a kernel's digest, its call).
 
-    Kernels that are refused, or for which there is no memory, are taken from `entrants`, and the others race again; no
-    samples where none is left. Raises what the library's call raises, and any error after which the device cannot be
-    used any more: then the kernels that may have done it are stored as failed, and never run again.
+    Kernels that are refused, or for which there is no memory, are taken from `entrants`, and the others race again; the
+    list is empty if no kernel is left. Raises what the library's call raises, and any error after which the device
+    cannot be used any more: then the kernels that may have done it are stored as failed, and never run again.
     """
     while entrants:
         course = _Course([vendor, *(call for _, call in entrants)])
@@ -151,12 +151,12 @@ class _Course:
         return watched
 
     def suspects(self) -> list[int]:
-        """The calls that may have ruined the device: the last, or any of those that took turns."""
+        """Return the calls that may have ruined the device: the last one alone, or all calls that took turns."""
         return [self.last] if max(self.starts.values(), default=0) <= ALONE else sorted(self.starts)
 
 
 def _is_lost(runtime: Tuned) -> bool:
-    """Whether the device cannot be used any more in this process, after an illegal access say."""
+    """Return whether the device cannot be used any more in this process, say after an illegal access."""
     device = runtime.device
     try:
         device.synchronize()
