@@ -35,22 +35,24 @@ class Array(Protocol):
         """Number of elements."""
 
 
-class CudaArrayInterface(Protocol):
-    """An array of another library in GPU memory, by Numba's CUDA array interface."""
+class ArrayLike(Protocol):
+    """What public functions accept as an operand: an array of CuPy, NumPy, PyTorch, JAX, ...
+
+    Arrays of other libraries are taken by `__cuda_array_interface__` or `__dlpack__`.
+    """
 
     @property
-    def __cuda_array_interface__(self) -> dict[str, Any]: ...
+    def shape(self) -> tuple[int, ...]:
+        """Extent of each axis."""
 
+    @property
+    def dtype(self) -> Any:
+        """Element type: a NumPy dtype, or another library's."""
 
-class DLPack(Protocol):
-    """An array of another library, by DLPack: a PyTorch or JAX array."""
-
-    def __dlpack__(self, *, stream: Any = None) -> Any: ...
-
-    def __dlpack_device__(self) -> tuple[Any, int]: ...
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
 
 
 #: Extents, or strides, by axis.
 Shape: TypeAlias = "tuple[int, ...]"
-#: Operands that public functions accept.
-ArrayLike: TypeAlias = "Array | CudaArrayInterface | DLPack"

@@ -24,7 +24,7 @@ def test_fallback_epilogues_are_the_operators(name, dtype):
     x = rng.integers(0, 2, 6).astype(dtype) if OPERATIONS[name].takes_operand else None
     steps = (Operation(name, x, 0.5), Operation("scale", None, 0.5))
     call = arguments.resolve(a, b, None, steps)
-    found = fallback.evaluate(FakeDevice(), call, a, b)
+    found = fallback.evaluate(FakeDevice(), call, a, b, steps)
     reference = [Step(s.name, None if s.operand is None else s.operand.astype(np.float64), s.scalar) for s in steps]
     expected = operator.reference(a, b, reference, np.dtype(dtype).name)
     tolerance = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-2, "bfloat16": 1e-1}[np.dtype(dtype).name]
@@ -40,9 +40,9 @@ def test_integers_stay_exact_in_the_fallback():
     exact = np.maximum((a.astype(np.int64) @ b.astype(np.int64) + x).astype(np.int32), 0)
     for dtype in (np.int32, np.int8, np.float32):
         call = arguments.resolve(a, b, None, steps, dtype=dtype)
-        found = fallback.evaluate(FakeDevice(), call, a, b)
+        found = fallback.evaluate(FakeDevice(), call, a, b, steps)
         np.testing.assert_array_equal(found, exact.astype(dtype))
-    wrapped = fallback.evaluate(FakeDevice(), arguments.resolve(a, b, None, ()), a, b)
+    wrapped = fallback.evaluate(FakeDevice(), arguments.resolve(a, b, None, ()), a, b, ())
     np.testing.assert_array_equal(wrapped, np.matmul(a, b))
 
 
@@ -51,11 +51,11 @@ def test_whole_scalars_are_integer_steps():
     x = np.zeros(2, np.int32)
 
     def count(*steps):
-        return fallback.integer_steps(arguments.resolve(a, a, None, steps, dtype="int32"))
+        return fallback.whole_steps(arguments.resolve(a, a, None, steps, dtype="int32").inputs, steps)
 
     assert count(Operation("bias", x), Operation("scale", None, 3.0), Operation("relu")) == 3
     assert count(Operation("bias", x), Operation("scale", None, 0.5), Operation("relu")) == 1
     assert count(Operation("bias", x.astype(np.float32))) == 0
     assert count(Operation("mask", x, float("inf"))) == 0
     half = arguments.resolve(a.astype(np.float16), a.astype(np.float16), None, (Operation("relu"),))
-    assert fallback.integer_steps(half) == 0
+    assert fallback.whole_steps(half.inputs, (Operation("relu"),)) == 0

@@ -12,7 +12,6 @@ import pytest
 import gensor_kernels
 from gensor_database import Store, Verification
 from gensor_kernels.dispatch.calls.arguments import Operation
-from gensor_kernels.dispatch.contractions.pairs import pair
 from gensor_kernels.dispatch.plans import make as plans_make
 from gensor_kernels.dispatch.plans import trial as plans_trial
 from gensor_kernels.dispatch.selection import library
@@ -68,9 +67,9 @@ def test_without_memory_for_a_workspace_the_library_serves_this_call(scarce, war
 
 def test_the_same_for_contractions(scarce):
     a, b = whole((64, 64), 1), whole((64, 64), 2)
-    assert pair(scarce, "ij,jk", a, b, None, None)[0, 0] == 55
+    assert scarce.contract("ij,jk", a, b)[0, 0] == 55
     scarce.device.fails = ("workspace",)
-    np.testing.assert_array_equal(pair(scarce, "ij,jk", a, b, None, None), a @ b)
+    np.testing.assert_array_equal(scarce.contract("ij,jk", a, b), a @ b)
 
 
 def test_the_same_for_functions(scarce, monkeypatch):
@@ -92,12 +91,12 @@ def test_without_memory_for_copies_the_library_gets_the_callers_arrays(scarce, m
     a, b = whole((64, 64), 1), whole((64, 64), 2).astype(np.float64)
     call = lambda: scarce.call(a, b, None, (), np.float32, None)  # noqa: E731
     call()
-    from gensor_kernels.dispatch.plans.plan import StagedPlan
+    from gensor_kernels.dispatch.plans.plan import CopyPlan
 
     def refuse(*_):
         raise MemoryError("no memory for a copy")
 
-    monkeypatch.setattr(StagedPlan, "_stage", refuse)
+    monkeypatch.setattr(CopyPlan, "_copied", refuse)
     np.testing.assert_array_equal(call(), (a @ b).astype(np.float32))
 
 
@@ -124,12 +123,11 @@ def test_an_emulated_device_has_no_library_to_turn_to(scarce):
 
 def test_a_warm_launch_that_the_driver_refuses_goes_to_the_library_from_then_on(scarce, caplog):
     a, b = whole((64, 64), 1), whole((64, 64), 2)
-    for call in (lambda: scarce.call(a, b, None, (), None, None), lambda: pair(scarce, "ij,jk", a, b, None, None)):
+    for call in (lambda: scarce.call(a, b, None, (), None, None), lambda: scarce.contract("ij,jk", a, b)):
         assert call()[0, 0] == 55
     for plan in scarce.plans.values():
-        launcher = plan if hasattr(plan, "workspace") else plan.launch.__self__
-        launcher.launch = lambda *_: 1 // 0  # FakeDevice.refusals
-    for call in (lambda: scarce.call(a, b, None, (), None, None), lambda: pair(scarce, "ij,jk", a, b, None, None)):
+        plan.launch = lambda *_: 1 // 0  # FakeDevice.refusals
+    for call in (lambda: scarce.call(a, b, None, (), None, None), lambda: scarce.contract("ij,jk", a, b)):
         np.testing.assert_array_equal(call(), a @ b)
     assert caplog.text.count("the launch was refused") == 2
     assert {plan.tier for plan in scarce.plans.values()} == {4}

@@ -7,11 +7,11 @@ import weakref
 import numpy as np
 import pytest
 
-from gensor_kernels.dispatch.calls.arguments import Operation, resolve
+from gensor_kernels.dispatch.calls import problem
+from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.plans import make as plans_make
-from gensor_kernels.dispatch.plans import staging
 from gensor_kernels.errors import BuildError
-from tests.doubles.kernels import aligned, kernels, runtime_of, workload
+from tests.doubles.kernels import aligned, asked, kernels, runtime_of, workload
 
 
 def test_a_call_without_kernels_is_the_librarys():
@@ -186,13 +186,13 @@ def test_disabled(stocked_runtime, monkeypatch):
 
 def test_threads_make_one_plan(stocked_runtime, monkeypatch):
     a, made, results = aligned((64, 64)), [], []
-    plain = plans_make.plan
+    plain = plans_make.make
 
     def counting(*arguments):
         made.append(1)
         return plain(*arguments)
 
-    monkeypatch.setattr(plans_make, "plan", counting)
+    monkeypatch.setattr(plans_make, "make", counting)
     barrier = threading.Barrier(16)
 
     def work():
@@ -209,24 +209,19 @@ def test_threads_make_one_plan(stocked_runtime, monkeypatch):
 
 def test_byte_ranges_and_repeats():
     x = np.zeros((4, 6))
-    assert staging.byte_range(x) == (0, 192)
-    assert staging.byte_range(x[::-1]) == (-144, 48)
-    assert staging.byte_range(np.broadcast_to(x[:1], (4, 6))) == (0, 48)
-    assert not staging.repeats_itself(x.T[::2]) and staging.repeats_itself(np.broadcast_to(x[:1], (4, 6)))
+    assert problem.byte_range(x) == (0, 192)
+    assert problem.byte_range(x[::-1]) == (-144, 48)
+    assert problem.byte_range(np.broadcast_to(x[:1], (4, 6))) == (0, 48)
+    assert not problem.repeats_itself(x.T[::2]) and problem.repeats_itself(np.broadcast_to(x[:1], (4, 6)))
     windows = np.lib.stride_tricks.sliding_window_view(np.zeros(9), 3)
-    assert staging.repeats_itself(windows)
+    assert problem.repeats_itself(windows)
 
 
 def test_extents_beyond_int32_are_the_librarys(stocked_runtime):
     one = np.zeros(1, np.float32)
     long = np.lib.stride_tricks.as_strided(one, (2**31, 1), (0, 0))
-    call = resolve(long, one[None], None, ())
-    choice, problem, _ = plans_make.choose(stocked_runtime, call, long, one[None], None, False)
-    assert choice.tier == 4 and "2^31" in choice.reason and problem is None
+    choice, lowered = plans_make.choose(*asked(stocked_runtime, long, one[None]), False)
+    assert choice.tier == 4 and "2^31" in choice.reason and lowered is None
     wide = np.lib.stride_tricks.as_strided(one, (2**30, 64), (0, 0))  # extents fit, the offset of its end does not
-    call = resolve(wide, one[None].repeat(64, 0), None, ())
-    assert plans_make.choose(stocked_runtime, call, wide, one[None].repeat(64, 0), None, False)[1].geometry.sizes == (
-        2**30,
-        1,
-        64,
-    )
+    _, lowered = plans_make.choose(*asked(stocked_runtime, wide, one[None].repeat(64, 0)), False)
+    assert lowered.problem.geometry.sizes == (2**30, 1, 64)

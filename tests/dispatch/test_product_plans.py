@@ -9,8 +9,7 @@ import pytest
 
 import gensor_kernels
 from gensor_kernels import dot, einsum, inner, outer, tensordot, vdot
-from gensor_kernels.dispatch.contractions import plans as contractions_plans
-from gensor_kernels.dispatch.contractions.pairs import pair
+from gensor_kernels.dispatch.functions.contraction import Gathered
 from gensor_kernels.dispatch.selection import library
 from gensor_kernels.errors import BuildError
 from tests.doubles.kernels import aligned, kernels, put, runtime_of, starters, workload
@@ -84,16 +83,12 @@ def test_inside_a_capture_what_is_loaded_stands_by(beside, monkeypatch):
 
 
 def test_operands_are_copied_once_for_kernels_only(beside, monkeypatch):
-    copies = []
-    monkeypatch.setattr(contractions_plans, "stage", lambda *each: copies.append(each[2]) or each[3])
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            contractions_plans, "pair", lambda runtime, form, a, b, out, dtype: np.full((64, 64), 55, np.float32)
-        )
-        a, b = aligned((64, 8, 8)), aligned((8, 64, 8))
-        assert einsum("ikl,kjl->ij", a, b)[0, 0] == 55 and copies == [0, 1]
+    copies, real = [], Gathered.made
+    monkeypatch.setattr(Gathered, "made", lambda *each: copies.append(each[2].shape) or real(*each))
+    a, b = aligned((64, 8, 8)), aligned((8, 64, 8))
+    assert einsum("ikl,kjl->ij", a, b)[0, 0] == 55 and copies == [(8, 64, 8)]
     np.testing.assert_array_equal(einsum("ikl,kjl->ij", a.astype(int), b.astype(int)), np.zeros((64, 64)))
-    assert copies == [0, 1]
+    assert copies == [(8, 64, 8)]
 
 
 def test_recorded_calls_are_products(beside, tmp_path):
@@ -175,12 +170,12 @@ def test_tf32_follows_cupys_switch(cuda, monkeypatch):
     runtime.library = library.Library(library.Contents(kernels(workload(math="tf32"))))
     state = [True]
     monkeypatch.setattr(cuda_device.CudaDevice, "tf32", lambda self: state[0])
-    monkeypatch.setattr(runtime.device, "product", lambda a, b, precision=None, out=None: out)
+    monkeypatch.setattr(cupy, "einsum", lambda *_, **__: cupy.empty((2, 64, 64), np.float32))
     a = cupy.empty((2, 64, 64), np.float32)
     einsum("bij,bjk->bik", a, a)
     assert len(calls) == 1
     state[0] = False  # no IEEE kernel is stored
-    assert pair(runtime, "bij,bjk->bik", a, a, None, None).shape == (2, 64, 64)
+    assert runtime.contract("bij,bjk->bik", a, a).shape == (2, 64, 64)
     assert len(calls) == 1
     state[0] = True
     assert einsum("bij,bjk->ibk", a, a).strides == (512, 256, 4) and len(calls) == 2

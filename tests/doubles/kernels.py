@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from gensor_kernels.dispatch.api import current
+from gensor_kernels.dispatch.observe.dry_run import Question
 from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import library
 from gensor_kernels.dispatch.tuning import background
@@ -75,6 +76,16 @@ def products(made, runs, out=False):
     a, b = aligned((64, 64)), aligned((64, 64))
     c = aligned((64, 64)) if out else None
     return [float(made.call(a, b, c, (), None, None)[0, 0]) for _ in range(runs)]
+
+
+def asked(runtime, a, b, out=None, steps=(), dtype=None, precision=None):
+    """What `runtime.call` would ask the tiers: a kind of call, inputs, out and epilogue."""
+    with runtime.questioned():
+        try:
+            runtime.call(a, b, out, steps, dtype, precision)
+        except Question as question:
+            return question.call, question.inputs, question.out, question.epilogue
+    raise AssertionError("the call was made")
 
 
 def tuning(code="import time; time.sleep(600)"):

@@ -17,7 +17,7 @@ from typing import Any
 
 from gensor_database import Catalog, Store, StoreError, Timing, canonical, quiet
 from gensor_kernels.devices.device import Code
-from gensor_kernels.dispatch.plans.problem import Problem
+from gensor_kernels.dispatch.calls.problem import Problem
 from gensor_kernels.dispatch.selection import load as selection_load
 from gensor_kernels.dispatch.selection.library import Kernel, Library
 from gensor_kernels.dispatch.selection.tiers import Request, candidates
@@ -108,7 +108,7 @@ class StoredTimes:
 
     def _candidates(self, workload: Workload) -> list[Kernel]:
         """Return the recorded kernel, then matching kernels of portfolios by descending likelihood."""
-        request = Request(Problem(workload, False, Geometry((1, 1, 1)), ()), self.arch, False, True)
+        request = Request(Problem(workload, Geometry((1, 1, 1)), ()), self.arch, False, True)
         ranked = sorted(candidates(request, self.library), key=lambda entry: entry[:3])
         recorded = self.library.record(workload)
         found = [*([recorded] if recorded is not None else []), *(entry[3] for entry in ranked)]

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .current import current_runtime
 from .interop import adopting
 
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from gensor_kernels.arrays import ArrayLike
+    from gensor_kernels.dispatch.calls.array import Precision
+
 
 @adopting
 def attention(
-    q: Any,
-    k: Any,
-    v: Any,
-    mask: Any = None,
-    causal: bool | str = False,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    mask: ArrayLike | None = None,
+    causal: bool | Literal["lower_right", "upper_left"] = False,
     scale: float | None = None,
     *,
-    out: Any = None,
-    precision: str | None = None,
+    out: ArrayLike | None = None,
+    precision: Precision | None = None,
 ) -> Any:
     """Compute scaled dot-product attention: `softmax(scale * q @ k.T + mask) @ v`.
 
@@ -82,9 +88,8 @@ def attention(
            [2., 2., 2., 2., 2., 2., 2., 2.]], dtype=float16)
     """
     from gensor_kernels.dispatch.functions.attention import ATTENTION, Parameters
-    from gensor_kernels.dispatch.plans.calls import call
     from gensor_kernels.operators.attention.attention import causal_code
 
     causal_code(causal)
     parameters = Parameters(causal, None if scale is None else float(scale))
-    return call(current_runtime(), ATTENTION, (q, k, v, mask), parameters, out, (), precision)
+    return current_runtime().serve(ATTENTION, (q, k, v, mask), parameters, out, (), precision)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.dispatch.calls.arguments import Operation, unfused
 from gensor_kernels.dispatch.calls.conv_parameters import IMAGES, Parameters
 from gensor_kernels.dispatch.calls.whole import padding_pairs, pair, whole
-from gensor_kernels.dispatch.observe.dry_run import product
 
 from .current import current_runtime
 from .interop import adopting
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from gensor_kernels.arrays import ArrayLike
+    from gensor_kernels.dispatch.calls.array import Activation, ConvolutionPrecision, DeviceArray, Items
 
 #: What convolutions may be asked for; "winograd" changes nothing where a convolution is a matrix product.
 PRECISIONS = (None, "ieee", "tf32", "winograd")
@@ -19,20 +24,20 @@ PRECISIONS = (None, "ieee", "tf32", "winograd")
 
 @adopting
 def conv2d(
-    x: Any,
-    w: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    x: ArrayLike,
+    w: ArrayLike,
+    bias: ArrayLike | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] | Sequence[Sequence[int]] | str = 0,
+    dilation: int | Sequence[int] = 1,
     groups: int = 1,
     *,
-    add: Any = None,
-    activation: str | None = None,
-    layout: str = "NCHW",
-    out: Any = None,
-    precision: str | None = None,
-    prologue: Any = None,
+    add: ArrayLike | None = None,
+    activation: Activation | None = None,
+    layout: Literal["NCHW", "NHWC"] = "NCHW",
+    out: ArrayLike | None = None,
+    precision: ConvolutionPrecision | None = None,
+    prologue: Items | None = None,
 ) -> Any:
     """Compute a 2-D convolution with a fused epilogue.
 
@@ -124,20 +129,20 @@ def conv2d(
 
 @adopting
 def conv1d(
-    x: Any,
-    w: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    x: ArrayLike,
+    w: ArrayLike,
+    bias: ArrayLike | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] | Sequence[Sequence[int]] | str = 0,
+    dilation: int | Sequence[int] = 1,
     groups: int = 1,
     *,
-    add: Any = None,
-    activation: str | None = None,
-    layout: str = "NCW",
-    out: Any = None,
-    precision: str | None = None,
-    prologue: Any = None,
+    add: ArrayLike | None = None,
+    activation: Activation | None = None,
+    layout: Literal["NCW", "NWC"] = "NCW",
+    out: ArrayLike | None = None,
+    precision: ConvolutionPrecision | None = None,
+    prologue: Items | None = None,
 ) -> Any:
     """Compute a 1-D convolution with a fused epilogue.
 
@@ -213,21 +218,21 @@ def conv1d(
 
 @adopting
 def conv_transpose2d(
-    x: Any,
-    w: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
+    x: ArrayLike,
+    w: ArrayLike,
+    bias: ArrayLike | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] | Sequence[Sequence[int]] | str = 0,
+    output_padding: int | Sequence[int] = 0,
     groups: int = 1,
-    dilation: Any = 1,
+    dilation: int | Sequence[int] = 1,
     *,
-    add: Any = None,
-    activation: str | None = None,
-    layout: str = "NCHW",
-    out: Any = None,
-    precision: str | None = None,
-    prologue: Any = None,
+    add: ArrayLike | None = None,
+    activation: Activation | None = None,
+    layout: Literal["NCHW", "NHWC"] = "NCHW",
+    out: ArrayLike | None = None,
+    precision: ConvolutionPrecision | None = None,
+    prologue: Items | None = None,
 ) -> Any:
     """Compute a transposed 2-D convolution with a fused epilogue.
 
@@ -303,19 +308,18 @@ def conv_transpose2d(
 
 
 def _convolution(
-    x: Any,
-    w: Any,
-    bias: Any,
-    add: Any,
+    x: DeviceArray,
+    w: DeviceArray,
+    bias: DeviceArray,
+    add: DeviceArray,
     activation: str | None,
-    out: Any,
+    out: DeviceArray,
     precision: str | None,
     p: Parameters,
     prologue: Any = None,
 ) -> Any:
     from gensor_kernels.dispatch.functions.convolution import CONVOLUTION
     from gensor_kernels.dispatch.functions.window import DEPTHWISE, is_depthwise
-    from gensor_kernels.dispatch.plans.calls import call
 
     if precision not in PRECISIONS:
         raise ValueError(f"precision must be one of {', '.join(map(repr, PRECISIONS))}, not {precision!r}")
@@ -324,45 +328,45 @@ def _convolution(
     steps = unfused("a convolution", 1, bias, add, activation)
     runtime = current_runtime()
     if prologue is not None:
-        from gensor_kernels.dispatch.functions.prologue_convolution import (
-            PREPARED_CONVOLUTION,
-            PREPARED_DEPTHWISE,
-            convolution,
-        )
+        from gensor_kernels.dispatch.functions.prologue_convolution import PREPARED_CONVOLUTION, PREPARED_DEPTHWISE
+
+        from .prologue import convolution
 
         x, vectors, prepared = convolution(runtime, x, w, prologue, p)
         if prepared is not None:
             behind = PREPARED_DEPTHWISE if is_depthwise(x, w, p) else PREPARED_CONVOLUTION
-            return call(runtime, behind, (x, w, *vectors), prepared, out, steps, precision)
+            return runtime.serve(behind, (x, w, *vectors), prepared, out, steps, precision)
     if _is_product(p, w):
         found = _product(x, w, steps, out, "ieee" if precision == "winograd" else precision, p)
         if found is not None:
             return found
     function = DEPTHWISE if is_depthwise(x, w, p) else CONVOLUTION
-    return call(runtime, function, (x, w), p, out, steps, precision)
+    return runtime.serve(function, (x, w), p, out, steps, precision)
 
 
-def _is_product(p: Parameters, w: Any) -> bool:
+def _is_product(p: Parameters, w: DeviceArray) -> bool:
     sizes = dict(p.sizes)
     moving = any(sizes[name] for name in sizes if name.startswith("pad_")) or p.transposed or w.ndim != 4
     taps = () if moving else [w.shape[axis] for axis in p.weights[1:3]]
     return not moving and (*taps, sizes["stride_h"], sizes["stride_w"], sizes["groups"]) == (1,) * 5
 
 
-def _product(x: Any, w: Any, steps: tuple[Operation, ...], out: Any, precision: str | None, p: Parameters) -> Any:
+def _product(
+    x: DeviceArray, w: DeviceArray, steps: tuple[Operation, ...], out: DeviceArray, precision: str | None, p: Parameters
+) -> Any:
     """A convolution of 1 x 1 as a matrix product of the arrays as they lie; None where they lie otherwise."""
     from gensor_kernels.dispatch.functions.convolution import full_sizes
 
     full_sizes(x.shape, w.shape, p)
     flat, dtype = w.reshape(w.shape[0], x.shape[IMAGES[p.layout][3]]), "int32" if x.dtype == w.dtype == "int8" else None
     if p.layout == "NHWC":
-        return product(current_runtime(), x, flat.T, out, steps, dtype, precision)
+        return current_runtime().call(x, flat.T, out, steps, dtype, precision)
     n, _, h, width = x.shape
     arrays = [x, out, *(step.operand for step in steps if step.operand is not None and step.operand.ndim == 4)]
     if not all(array is None or array.flags.c_contiguous for array in arrays):
         return None
 
-    def rows(array: Any) -> Any:
+    def rows(array: DeviceArray) -> Any:
         if array is None or array.ndim < 2:
             return array
         return array.reshape(*array.shape[:-2], array.shape[-2] * array.shape[-1])
@@ -370,7 +374,7 @@ def _product(x: Any, w: Any, steps: tuple[Operation, ...], out: Any, precision: 
     flatter = tuple(step._replace(operand=rows(step.operand)) for step in steps)
     if any(s.operand is not None and s.operand.shape[-1] not in (1, h * width) for s in flatter):
         return None
-    found = product(current_runtime(), flat, rows(x), rows(out), flatter, dtype, precision)
+    found = current_runtime().call(flat, rows(x), rows(out), flatter, dtype, precision)
     return out if out is not None else found.reshape(n, w.shape[0], h, width)
 
 
@@ -378,7 +382,7 @@ def _product(x: Any, w: Any, steps: tuple[Operation, ...], out: Any, precision: 
 
 
 def _parameters(
-    stride: Any, padding: Any, dilation: Any, groups: Any, layout: str, w: Any, output_padding: Any = None
+    stride: Any, padding: Any, dilation: Any, groups: Any, layout: str, w: DeviceArray, output_padding: Any = None
 ) -> Parameters:
     if layout not in IMAGES:
         raise ValueError(f"layout must be one of {', '.join(map(repr, IMAGES))}, not {layout!r}")
@@ -411,7 +415,7 @@ def _one(value: Any) -> Any:
     return value[0] if isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 1 else value
 
 
-def _lift(array: Any, axis: int, ndim: int) -> Any:
+def _lift(array: DeviceArray, axis: int, ndim: int) -> Any:
     """An array with another axis of extent 1; one that broadcasts is left as it is."""
     if array.ndim < ndim:
         return array

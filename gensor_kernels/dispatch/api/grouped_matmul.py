@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.dispatch.calls.arguments import named_dtype, unfused
 
 from .current import current_runtime
 from .interop import adopting
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import DTypeLike
+
+    from gensor_kernels.arrays import ArrayLike
+    from gensor_kernels.dispatch.calls.array import Activation, Items, Precision
+
 
 @adopting
 def grouped_matmul(
-    x: Any,
-    w: Any,
-    offsets: Any = None,
+    x: ArrayLike,
+    w: ArrayLike,
+    offsets: ArrayLike | Sequence[int] | None = None,
     *,
-    sizes: Any = None,
-    bias: Any = None,
-    activation: str | None = None,
-    epilogue: Any = None,
-    out: Any = None,
-    dtype: Any = None,
-    precision: str | None = None,
+    sizes: ArrayLike | Sequence[int] | None = None,
+    bias: ArrayLike | None = None,
+    activation: Activation | None = None,
+    epilogue: Items | None = None,
+    out: ArrayLike | None = None,
+    dtype: DTypeLike | None = None,
+    precision: Precision | None = None,
 ) -> Any:
     """Multiply groups of rows by one matrix per group, in one kernel.
 
@@ -99,7 +107,6 @@ def grouped_matmul(
     import numpy as np
 
     from gensor_kernels.dispatch.functions.grouped import RAGGED
-    from gensor_kernels.dispatch.plans.calls import call
 
     runtime = current_runtime()
     if (offsets is None) == (sizes is None):
@@ -111,7 +118,7 @@ def grouped_matmul(
         ends = given if sizes is None else runtime.device.xp.cumsum(given, dtype=np.int32)
     else:
         ends = runtime.device.xp.asarray(_checked(np.asarray(given), sizes is not None, x.shape[0]))
-    return call(runtime, RAGGED, (x, w, ends), None if dtype is None else named_dtype(dtype), out, steps, precision)
+    return runtime.serve(RAGGED, (x, w, ends), None if dtype is None else named_dtype(dtype), out, steps, precision)
 
 
 def _checked(given: Any, are_sizes: bool, rows: int) -> Any:

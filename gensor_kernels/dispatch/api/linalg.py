@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.dispatch.calls.arguments import FusedAsked, operations
-from gensor_kernels.dispatch.contractions.pairs import pair
+from gensor_kernels.dispatch.observe.dry_run import asking
 from gensor_kernels.errors import UnsupportedError
 
 from .current import current_runtime
 from .interop import adopting
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import DTypeLike
+
+    from gensor_kernels.arrays import ArrayLike
+    from gensor_kernels.dispatch.calls.array import Activation, DeviceArray, Items
+    from gensor_kernels.dispatch.plans.runtime import Runtime
+
+    from .define import Defined
+
 
 @adopting
-def einsum(*operands: Any, dtype: Any = None, optimize: Any = False, conjugate: Any = (), prologue: Any = None) -> Any:
+def einsum(
+    *operands: str | ArrayLike | Sequence[Any],
+    dtype: DTypeLike | None = None,
+    optimize: bool | str | Sequence[Any] = False,
+    conjugate: int | Sequence[int] = (),
+    prologue: Items | None = None,
+) -> Any:
     """Compute a sum of products in Einstein's notation, as `cupy.einsum` does.
 
     Parameters
@@ -91,14 +108,20 @@ def einsum(*operands: Any, dtype: Any = None, optimize: Any = False, conjugate: 
         text, a, b = operands
         is_array = runtime.device.is_array
         if is_array(a) and is_array(b):
-            return pair(runtime, text, a, b, None, dtype)
-    from gensor_kernels.dispatch.contractions.path import einsum
+            return runtime.contract(text, a, b, None, dtype)
+    from .chain import chained
 
-    return einsum(current_runtime(), operands, dtype, optimize, conjugate, prologue)
+    return chained(current_runtime(), operands, dtype, optimize, conjugate, prologue)
 
 
 @adopting
-def tensordot(a: Any, b: Any, axes: Any = 2, *, prologue: Any = None) -> Any:
+def tensordot(
+    a: ArrayLike,
+    b: ArrayLike,
+    axes: int | Sequence[int] | Sequence[Sequence[int]] = 2,
+    *,
+    prologue: Items | None = None,
+) -> Any:
     """Sum products over given axes of two arrays, as `cupy.tensordot` does.
 
     Parameters
@@ -133,10 +156,10 @@ def tensordot(a: Any, b: Any, axes: Any = 2, *, prologue: Any = None) -> Any:
            [12., 12.]], dtype=float32)
     """
     if prologue is not None:
-        from gensor_kernels.dispatch.functions.prologue_contraction import contraction
+        from .prologue import contraction
 
         return contraction(current_runtime(), tensordot_form(axes), a, b, prologue)
-    return pair(current_runtime(), tensordot_form(axes), a, b, None, None)
+    return current_runtime().contract(tensordot_form(axes), a, b, None, None)
 
 
 def tensordot_form(axes: Any) -> tuple[str, Any]:
@@ -155,7 +178,7 @@ def _axes(axes: Any) -> Any:
 
 
 @adopting
-def dot(a: Any, b: Any, out: Any = None) -> Any:
+def dot(a: ArrayLike, b: ArrayLike, out: ArrayLike | None = None) -> Any:
     """Compute the dot product of two arrays, as `cupy.dot` does.
 
     The sum is over the last axis of `a` and the last but one axis of `b`, or the only
@@ -191,11 +214,11 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
     ...     gensor_kernels.dot(a, b)
     array([ 3., 12.], dtype=float32)
     """
-    return pair(current_runtime(), ("dot",), a, b, out, None)
+    return current_runtime().contract(("dot",), a, b, out, None)
 
 
 @adopting
-def inner(a: Any, b: Any) -> Any:
+def inner(a: ArrayLike, b: ArrayLike) -> Any:
     """Sum products over the last axes of two arrays, as `cupy.inner` does.
 
     Parameters
@@ -223,11 +246,11 @@ def inner(a: Any, b: Any) -> Any:
     array([[ 5., 14.],
            [14., 50.]], dtype=float32)
     """
-    return pair(current_runtime(), ("inner",), a, b, None, None)
+    return current_runtime().contract(("inner",), a, b, None, None)
 
 
 @adopting
-def vdot(a: Any, b: Any) -> Any:
+def vdot(a: ArrayLike, b: ArrayLike) -> Any:
     """Compute the dot product of two arrays as vectors, as `cupy.vdot` does.
 
     Parameters
@@ -260,12 +283,12 @@ def vdot(a: Any, b: Any) -> Any:
     runtime = current_runtime()
     runtime.check(a, b, None, (), None)
     if a.shape != b.shape:
-        a, b = a.ravel(), b.ravel()
-    return pair(runtime, ("vdot",), a, b, None, None)
+        a, b = _flat(runtime, a), _flat(runtime, b)
+    return runtime.contract(("vdot",), a, b, None, None)
 
 
 @adopting
-def outer(a: Any, b: Any, out: Any = None) -> Any:
+def outer(a: ArrayLike, b: ArrayLike, out: ArrayLike | None = None) -> Any:
     """Multiply every element of one array by every element of another.
 
     The meaning is that of `cupy.outer`. Nothing is summed, so on a GPU the array
@@ -301,20 +324,27 @@ def outer(a: Any, b: Any, out: Any = None) -> Any:
     """
     runtime = current_runtime()
     runtime.check(a, b, out, (), None)
-    return pair(runtime, ("outer",), a.ravel(), b.ravel(), out, None)
+    return runtime.contract(("outer",), _flat(runtime, a), _flat(runtime, b), out, None)
+
+
+def _flat(runtime: Runtime, array: DeviceArray) -> Any:
+    """Return an array as a vector; in a dry run one like it, for which nothing is copied."""
+    if array.ndim != 1 and asking.get():
+        return runtime.device.empty((array.size,), array.dtype)
+    return array.ravel()
 
 
 @adopting
 def linear(
-    x: Any,
-    w: Any,
-    bias: Any = None,
-    activation: str | None = None,
+    x: ArrayLike,
+    w: ArrayLike,
+    bias: ArrayLike | None = None,
+    activation: Activation | None = None,
     *,
-    scales: Any = None,
-    zeros: Any = None,
+    scales: ArrayLike | None = None,
+    zeros: ArrayLike | None = None,
     group: int | None = None,
-    prologue: Any = None,
+    prologue: Items | None = None,
 ) -> Any:
     """Apply a linear layer and an activation: `activation(x @ w.T + bias)`.
 
@@ -402,15 +432,14 @@ def linear(
     except FusedAsked:
         if scales is not None:
             raise UnsupportedError(f"linear: {activation} takes no quantised weights") from None
-        from gensor_kernels.dispatch.functions.gated import parsed, product
+        from .fused import gated_product, parsed
 
-        return product(runtime, x, transposed(w), parsed(1, bias, None, activation, None))
+        return gated_product(runtime, x, transposed(w), parsed(1, bias, None, activation, None))
     if scales is not None:
         from gensor_kernels.dispatch.functions.quantised import QUANTISED_LINEAR, checked
-        from gensor_kernels.dispatch.plans.calls import call, check
 
-        check(runtime, (x, w, scales, zeros), None, steps)
-        return call(runtime, QUANTISED_LINEAR, (x, w, scales, zeros), checked(x, w, scales, zeros, group), None, steps)
+        runtime.check_inputs((x, w, scales, zeros), None, steps)
+        return runtime.serve(QUANTISED_LINEAR, (x, w, scales, zeros), checked(x, w, scales, zeros, group), None, steps)
     if zeros is not None or group is not None:
         raise ValueError("linear: zeros and group belong to scales")
     try:
@@ -421,10 +450,16 @@ def linear(
 
 
 def _prepared_linear(
-    runtime: Any, x: Any, w: Any, bias: Any, activation: str | None, prologue: Any, quantised: tuple[Any, Any, Any]
+    runtime: Runtime,
+    x: DeviceArray,
+    w: DeviceArray,
+    bias: DeviceArray,
+    activation: Activation | None,
+    prologue: Items,
+    quantised: tuple[Any, Any, int | None],
 ) -> Any:
     """A linear layer with a prologue; `quantised` are scales, zeros and group."""
-    from gensor_kernels.dispatch.functions.prologue_matmul import in_front, product
+    from .prologue import in_front, product
 
     scales, zeros, group = quantised
     if scales is None and zeros is None and group is None:
@@ -437,7 +472,7 @@ def _prepared_linear(
     return linear(x, w, bias, activation, scales=scales, zeros=zeros, group=group)
 
 
-def define(expression: str, epilogue: Any = (), prologue: Any = ()) -> Any:
+def define(expression: str, epilogue: Items = (), prologue: Items = ()) -> Defined:
     """Define an operator: a sum of products of two arrays with fused operations.
 
     Parameters
@@ -490,10 +525,10 @@ def define(expression: str, epilogue: Any = (), prologue: Any = ()) -> Any:
     """
     from .define import Defined
 
-    return Defined(expression, epilogue, prologue)
+    return Defined(expression, tuple(epilogue), tuple(prologue))
 
 
-def transposed(w: Any) -> Any:
+def transposed(w: DeviceArray) -> Any:
     """The weights of `linear` as its product takes them."""
     if w.ndim > 2:
         raise ValueError(f"linear: w has the shape (out, in) or (in,), not {tuple(w.shape)}")

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gensor_kernels.dispatch.calls.arguments import FusedAsked, operations, unfused
 
 from . import current
 from .interop import adopting
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from gensor_kernels.arrays import ArrayLike
+    from gensor_kernels.dispatch.calls.array import Activation, DeviceArray, Items, Precision
 
 Product = TypeVar("Product", bound=Callable[..., Any])
 
@@ -25,7 +32,7 @@ def _short(product: Product) -> Product:
     """
 
     @wraps(product)
-    def short(a: Any, b: Any, /, out: Any = None, **more: Any) -> Any:
+    def short(a: DeviceArray, b: DeviceArray, /, out: DeviceArray = None, **more: Any) -> Any:
         if more:
             return product(a, b, out, **more)
         runtime = current.only or current.inside.get() or current.lookup()
@@ -62,8 +69,8 @@ def _short(product: Product) -> Product:
                 if not (pa | pb | pc) & 15 and (not (plan.allocates or out is None) or not runtime.device.capturing()):
                     return plan.run(a, b, out, (), pa, pb, pc)
             except runtime.troubles as error:
-                plan = runtime.instead(key, plan, error, a, b, out, (), None, None)
-                return plan.run(a, b, out, (), pa, pb, pc)
+                plan = runtime.instead(key, plan, error)
+                return plan.serve((a, b), out, ())
         return product(a, b, out)
 
     return short  # type: ignore[return-value]
@@ -72,21 +79,21 @@ def _short(product: Product) -> Product:
 @_short
 @adopting
 def matmul(
-    a: Any,
-    b: Any,
+    a: ArrayLike,
+    b: ArrayLike,
     /,
-    out: Any = None,
+    out: ArrayLike | None = None,
     *,
-    alpha: Any = 1,
-    bias: Any = None,
-    add: Any = None,
-    activation: str | None = None,
-    epilogue: Any = None,
-    dtype: Any = None,
-    precision: str | None = None,
-    dtype_a: Any = None,
-    dtype_b: Any = None,
-    prologue: Any = None,
+    alpha: complex | ArrayLike = 1,
+    bias: ArrayLike | None = None,
+    add: ArrayLike | None = None,
+    activation: Activation | None = None,
+    epilogue: Items | None = None,
+    dtype: DTypeLike | None = None,
+    precision: Precision | None = None,
+    dtype_a: DTypeLike | None = None,
+    dtype_b: DTypeLike | None = None,
+    prologue: Items | None = None,
 ) -> Any:
     """Multiply two matrices and apply a fused epilogue.
 
@@ -231,12 +238,15 @@ def matmul(
     """
     runtime = current.only or current.inside.get() or current.lookup()
     if prologue is not None:
-        from gensor_kernels.dispatch.functions.prologue_matmul import matmul_behind
+        from .prologue import in_front, product
 
-        asked, types = (alpha, bias, add, activation, epilogue), (dtype_a, dtype_b)
-        return matmul_behind(runtime, a, b, asked, prologue, out, dtype, precision, types)
+        if dtype_a is None and dtype_b is None:
+            with suppress(FusedAsked):
+                steps = operations(alpha, bias, add, activation, epilogue)
+                return product(runtime, a, b, prologue, out, steps, dtype, precision)
+        a = in_front(runtime, a, prologue)
     if dtype_a is not None or dtype_b is not None:
-        from gensor_kernels.dispatch.functions.mixed_input import typed_product
+        from .fused import typed_product
 
         steps = unfused("matmul of operands with dtype_a or dtype_b", alpha, bias, add, activation, epilogue)
         return typed_product(runtime, (a, b), out, steps, dtype, precision, (dtype_a, dtype_b))
@@ -245,7 +255,7 @@ def matmul(
     try:
         steps = operations(alpha, bias, add, activation, epilogue)
     except FusedAsked:
-        from gensor_kernels.dispatch.functions.gated import fused
+        from .fused import fused
 
         return fused(runtime, a, b, (alpha, bias, add, activation, epilogue), out, dtype, precision)
     return runtime.call(a, b, out, steps, dtype, precision)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.dispatch.calls.conv_parameters import IMAGES
 from gensor_kernels.dispatch.calls.whole import padding_pairs, pair
@@ -10,18 +10,25 @@ from gensor_kernels.dispatch.calls.whole import padding_pairs, pair
 from .current import current_runtime
 from .interop import adopting
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Literal
+
+    from gensor_kernels.arrays import ArrayLike
+    from gensor_kernels.dispatch.calls.array import DeviceArray
+
 
 @adopting
 def max_pool2d(
-    x: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
+    x: ArrayLike,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] | Sequence[Sequence[int]] = 0,
+    dilation: int | Sequence[int] = 1,
     ceil_mode: bool = False,
     *,
-    layout: str = "NCHW",
-    out: Any = None,
+    layout: Literal["NCHW", "NHWC"] = "NCHW",
+    out: ArrayLike | None = None,
 ) -> Any:
     """Take the maximum of each channel under a sliding window.
 
@@ -71,15 +78,15 @@ def max_pool2d(
 
 @adopting
 def avg_pool2d(
-    x: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
+    x: ArrayLike,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] | Sequence[Sequence[int]] = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     *,
-    layout: str = "NCHW",
-    out: Any = None,
+    layout: Literal["NCHW", "NHWC"] = "NCHW",
+    out: ArrayLike | None = None,
 ) -> Any:
     """Take the average of each channel under a sliding window.
 
@@ -128,7 +135,7 @@ def avg_pool2d(
 
 
 @adopting
-def global_avg_pool2d(x: Any, *, layout: str = "NCHW", out: Any = None) -> Any:
+def global_avg_pool2d(x: ArrayLike, *, layout: Literal["NCHW", "NHWC"] = "NCHW", out: ArrayLike | None = None) -> Any:
     """Take the average of each channel over the whole image.
 
     Parameters
@@ -159,9 +166,8 @@ def global_avg_pool2d(x: Any, *, layout: str = "NCHW", out: Any = None) -> Any:
     array([[[[7.5]]]], dtype=float32)
     """
     from gensor_kernels.dispatch.functions.window import POOLING, PoolParameters
-    from gensor_kernels.dispatch.plans.calls import call
 
-    return call(current_runtime(), POOLING, (x,), PoolParameters("global_avg_pool2d", _layout(layout), ()), out)
+    return current_runtime().serve(POOLING, (x,), PoolParameters("global_avg_pool2d", _layout(layout), ()), out)
 
 
 def _layout(layout: str) -> str:
@@ -171,10 +177,17 @@ def _layout(layout: str) -> str:
 
 
 def _pooled(
-    op: str, x: Any, kernel: Any, stride: Any, padding: Any, layout: str, out: Any, dilation: Any, **more: int
+    op: str,
+    x: DeviceArray,
+    kernel: Any,
+    stride: Any,
+    padding: Any,
+    layout: str,
+    out: DeviceArray,
+    dilation: Any,
+    **more: int,
 ) -> Any:
     from gensor_kernels.dispatch.functions.window import POOLING, PoolParameters
-    from gensor_kernels.dispatch.plans.calls import call
 
     r, s = pair("kernel_size", kernel, 1)
     stride_h, stride_w = (r, s) if stride is None else pair("stride", stride, 1)
@@ -188,4 +201,4 @@ def _pooled(
     if dilation is not None:
         sizes["dilation_h"], sizes["dilation_w"] = dilation_h, dilation_w
     parameters = PoolParameters(op, _layout(layout), tuple(sizes.items()))
-    return call(current_runtime(), POOLING, (x,), parameters, out)
+    return current_runtime().serve(POOLING, (x,), parameters, out)

@@ -11,6 +11,8 @@ from .current import current_runtime
 from .interop import adopting
 
 if TYPE_CHECKING:
+    from gensor_kernels.arrays import ArrayLike
+    from gensor_kernels.dispatch.calls.array import DeviceArray
     from gensor_kernels.dispatch.plans.runtime import Runtime
     from gensor_kernels.operators.types.workload import View
 
@@ -19,7 +21,7 @@ WORTHWHILE = 1.05
 
 
 @adopting
-def prepack(w: Any, *, axis: int = -2, rows: int = 1) -> Any:
+def prepack(w: ArrayLike, *, axis: int = -2, rows: int = 1) -> Any:
     """Lay out weights in memory as products with few rows read them fastest.
 
     Parameters
@@ -70,7 +72,7 @@ def prepack(w: Any, *, axis: int = -2, rows: int = 1) -> Any:
     if w.ndim < 2 or axis not in (-1, -2, w.ndim - 1, w.ndim - 2):
         raise ValueError(f"prepack: w has the shape (..., k, n), axis is one of its last two: {w.shape}, {axis}")
     rows, transposed = whole("rows", rows, 1), axis in (-1, w.ndim - 1)
-    if runtime.device.arch is None or w.size == 0 or 1 in w.shape[-2:]:
+    if runtime.device.arch is None or 0 in w.shape or 1 in w.shape[-2:]:
         return w
     from gensor_kernels.operators.types.workload import contiguous
 
@@ -83,7 +85,7 @@ def prepack(w: Any, *, axis: int = -2, rows: int = 1) -> Any:
     xp = runtime.device.xp
     if seconds[1] <= seconds[2]:
         return xp.ascontiguousarray(w)
-    return xp.ascontiguousarray(w.swapaxes(-1, -2)).swapaxes(-1, -2)
+    return xp.ascontiguousarray(xp.swapaxes(w, -1, -2)).swapaxes(-1, -2)
 
 
 def _turned(view: View) -> View:
@@ -94,10 +96,10 @@ def _turned(view: View) -> View:
     return View(shape, strides, view.dtype, view.alignment)
 
 
-def _seconds(runtime: Runtime, w: Any, view: View | None, transposed: bool, rows: int) -> float:
+def _seconds(runtime: Runtime, w: DeviceArray, view: View | None, transposed: bool, rows: int) -> float:
     """Predicted seconds of the best default Program with weights laid out as `view`, or as they are; infinity where
     kernels do not take them."""
-    from gensor_kernels.dispatch.plans.problem import make, view_of
+    from gensor_kernels.dispatch.calls.problem import multiply, view_of
     from gensor_kernels.dispatch.selection.predict import few_seconds
     from gensor_kernels.errors import UnsupportedError
     from gensor_kernels.operators.products.matmul import default_output
@@ -113,7 +115,7 @@ def _seconds(runtime: Runtime, w: Any, view: View | None, transposed: bool, rows
         x = contiguous((*lead, rows, k), b.dtype)
         c = contiguous((*lead, rows, n), default_output(b.dtype))
         math = runtime.precision(None) if b.dtype == "float32" else "ieee"
-        workload = make(x, b, c, (), (), math).workload
+        workload = multiply(x, b, c, (), (), math).workload
     except UnsupportedError:
         return float("inf")
     found = [float("inf")]

@@ -7,16 +7,30 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.dispatch.calls.arguments import operations
 
 from .current import current_runtime
 from .interop import adopting
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import DTypeLike
+
+    from gensor_kernels.arrays import ArrayLike
+    from gensor_kernels.dispatch.calls.array import DeviceArray
+
 
 @adopting
-def sum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+def sum(
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
+    out: ArrayLike | None = None,
+    keepdims: bool = False,
+) -> Any:
     """Sum the elements over axes, as `cupy.sum` does.
 
     Parameters
@@ -61,7 +75,13 @@ def sum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: 
 
 
 @adopting
-def mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+def mean(
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
+    out: ArrayLike | None = None,
+    keepdims: bool = False,
+) -> Any:
     """Average the elements over axes, as `cupy.mean` does.
 
     Parameters
@@ -105,7 +125,13 @@ def mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims:
 
 
 @adopting
-def prod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+def prod(
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
+    out: ArrayLike | None = None,
+    keepdims: bool = False,
+) -> Any:
     """Multiply the elements over axes, as `cupy.prod` does.
 
     Parameters
@@ -149,7 +175,9 @@ def prod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims:
 
 
 @adopting
-def max(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+def max(
+    a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, keepdims: bool = False
+) -> Any:
     """Take the maximum over axes, as `cupy.max` does.
 
     Parameters
@@ -190,7 +218,9 @@ def max(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> An
 
 
 @adopting
-def min(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+def min(
+    a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, keepdims: bool = False
+) -> Any:
     """Take the minimum over axes, as `cupy.min` does.
 
     Parameters
@@ -231,7 +261,9 @@ def min(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> An
 
 
 @adopting
-def argmax(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
+def argmax(
+    a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, *, keepdims: bool = False
+) -> Any:
     """Find the position of the maximum over axes, as `cupy.argmax` does.
 
     Parameters
@@ -273,7 +305,9 @@ def argmax(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False)
 
 
 @adopting
-def argmin(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
+def argmin(
+    a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, *, keepdims: bool = False
+) -> Any:
     """Find the position of the minimum over axes, as `cupy.argmin` does.
 
     Parameters
@@ -315,7 +349,14 @@ def argmin(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False)
 
 
 @adopting
-def var(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False) -> Any:
+def var(
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
+    out: ArrayLike | None = None,
+    ddof: int = 0,
+    keepdims: bool = False,
+) -> Any:
     """Compute the variance over axes, as `cupy.var` does.
 
     The variance is the sum of squared deviations from the mean over count - `ddof`.
@@ -367,7 +408,7 @@ def var(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int 
 
 
 @adopting
-def norm(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+def norm(a: ArrayLike, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Any:
     """Compute the Euclidean norm over axes.
 
     The norm is the square root of the sum of squares.
@@ -408,7 +449,7 @@ def norm(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
 
 
 @adopting
-def logsumexp(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+def logsumexp(a: ArrayLike, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Any:
     """Compute `log(sum(exp(a)))` over axes without overflow.
 
     The meaning is that of `scipy.special.logsumexp`.
@@ -454,7 +495,7 @@ def logsumexp(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
 
 
 @adopting
-def softmax(x: Any, axis: Any = -1, out: Any = None) -> Any:
+def softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, out: ArrayLike | None = None) -> Any:
     """Compute `exp(x) / sum(exp(x))` along an axis without overflow.
 
     The meaning is that of `torch.nn.functional.softmax`.
@@ -497,7 +538,7 @@ def softmax(x: Any, axis: Any = -1, out: Any = None) -> Any:
 
 
 @adopting
-def log_softmax(x: Any, axis: Any = -1, out: Any = None) -> Any:
+def log_softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, out: ArrayLike | None = None) -> Any:
     """Compute the logarithm of `softmax` along an axis without overflow.
 
     The meaning is that of `torch.nn.functional.log_softmax`.
@@ -540,7 +581,13 @@ def log_softmax(x: Any, axis: Any = -1, out: Any = None) -> Any:
 
 @adopting
 def layer_norm(
-    x: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *, out: Any = None
+    x: ArrayLike,
+    normalized_shape: int | Sequence[int],
+    weight: ArrayLike | None = None,
+    bias: ArrayLike | None = None,
+    eps: float = 1e-5,
+    *,
+    out: ArrayLike | None = None,
 ) -> Any:
     """Normalise the last axes: `(x - mean) / sqrt(variance + eps) * weight + bias`.
 
@@ -591,7 +638,14 @@ def layer_norm(
 
 
 @adopting
-def rms_norm(x: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None, *, out: Any = None) -> Any:
+def rms_norm(
+    x: ArrayLike,
+    normalized_shape: int | Sequence[int],
+    weight: ArrayLike | None = None,
+    eps: float | None = None,
+    *,
+    out: ArrayLike | None = None,
+) -> Any:
     """Normalise the last axes: `x / sqrt(mean(x^2) + eps) * weight`.
 
     The meaning is that of `torch.nn.functional.rms_norm`.
@@ -653,15 +707,23 @@ def _axes(axis: Any, rank: int) -> tuple[int, ...]:
     return tuple(sorted(module.normalize_axis_tuple(tuple(operator.index(each) for each in given), rank)))
 
 
-def _reduced(name: str, a: Any, axis: Any, out: Any, keepdims: bool, *, dtype: Any = None, ddof: int = 0) -> Any:
+def _reduced(
+    name: str,
+    a: DeviceArray,
+    axis: Any,
+    out: DeviceArray,
+    keepdims: bool,
+    *,
+    dtype: DTypeLike | None = None,
+    ddof: int = 0,
+) -> Any:
     from gensor_kernels.dispatch.functions.rows import COMPOSED, LIBRARY, ONE_CALL, Parameters
-    from gensor_kernels.dispatch.plans.calls import call
 
     runtime = current_runtime()
     runtime.check(a, a, out, (), None)
     asked = None if dtype is None else _dtype_name(dtype)
     parameters = Parameters(name, _axes(axis, a.ndim), bool(keepdims), asked, None, ddof)
-    return call(runtime, ONE_CALL if name in LIBRARY else COMPOSED, (a,), parameters, out)
+    return runtime.serve(ONE_CALL if name in LIBRARY else COMPOSED, (a,), parameters, out)
 
 
 def _dtype_name(dtype: Any) -> str:
@@ -670,18 +732,16 @@ def _dtype_name(dtype: Any) -> str:
     return np.dtype(dtype).name
 
 
-def _mapped(name: str, x: Any, axis: Any, out: Any) -> Any:
+def _mapped(name: str, x: DeviceArray, axis: Any, out: DeviceArray) -> Any:
     from gensor_kernels.dispatch.functions.rows import COMPOSED, Parameters
-    from gensor_kernels.dispatch.plans.calls import call
 
     runtime = current_runtime()
     runtime.check(x, x, out, (), None)
-    return call(runtime, COMPOSED, (x,), Parameters(name, _axes(axis, x.ndim)), out)
+    return runtime.serve(COMPOSED, (x,), Parameters(name, _axes(axis, x.ndim)), out)
 
 
-def _normed(name: str, x: Any, shape: Any, weight: Any, bias: Any, eps: float, out: Any) -> Any:
+def _normed(name: str, x: DeviceArray, shape: Any, weight: Any, bias: DeviceArray, eps: float, out: DeviceArray) -> Any:
     from gensor_kernels.dispatch.functions.rows import COMPOSED, Parameters
-    from gensor_kernels.dispatch.plans.calls import call
 
     runtime = current_runtime()
     runtime.check(x, x, out, (), None)
@@ -694,4 +754,4 @@ def _normed(name: str, x: Any, shape: Any, weight: Any, bias: Any, eps: float, o
             raise ValueError(f"{what} has shape {tuple(operand.shape)}, normalized_shape is {shape}")
     steps = operations(epilogue=[(step, each) for step, each in (("mul", weight), ("bias", bias)) if each is not None])
     axes = tuple(range(x.ndim - rank, x.ndim))
-    return call(runtime, COMPOSED, (x,), Parameters(name, axes, value=float(eps)), out, steps)
+    return runtime.serve(COMPOSED, (x,), Parameters(name, axes, value=float(eps)), out, steps)

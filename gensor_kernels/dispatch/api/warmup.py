@@ -141,7 +141,7 @@ def _workloads(runtime: Runtime, path: Path | None) -> Iterable[Workload]:
 
 def _placed(runtime: Runtime, workload: Workload) -> Placed | None:
     """The kernel that would serve, in a graph or outside of one, bound to its sizes; None where there is none."""
-    from gensor_kernels.dispatch.plans.problem import Problem
+    from gensor_kernels.dispatch.calls.problem import Problem
     from gensor_kernels.dispatch.selection import tiers
     from gensor_kernels.operators import operator
     from gensor_kernels.programs.registry import FAMILIES
@@ -153,7 +153,7 @@ def _placed(runtime: Runtime, workload: Workload) -> Placed | None:
     try:
         # Families look at strides and windows, too: those of arrays without gaps stand for all.
         strides = {each.name: each.strides() for each in declared.operands(workload)}
-        problem = Problem(workload, False, declared.geometry(workload, strides), ())
+        problem = Problem(workload, declared.geometry(workload, strides), ())
         request = tiers.Request(problem, arch, runtime.device.emulated, one_call=True, captured=True)
         kernel = tiers.choose(request, runtime.library).kernel
         if kernel is None:

@@ -6,16 +6,17 @@ Nothing here touches array data: arrays are asked for `shape` and `dtype` only.
 from __future__ import annotations
 
 import numbers
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.types.epilogue import GATES, NORMS, OPERATIONS
 
-from .shapes import product_shapes
+if TYPE_CHECKING:
+    from .array import DeviceArray
 
 PRECISIONS = (None, "ieee", "tf32", "3m", "ozaki")
 #: What types other than complex ones may be computed with beside their own arithmetic.
@@ -38,14 +39,13 @@ class Operation(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Call:
-    """What one call computes.
+class Product:
+    """Shapes and dtypes of one matrix product.
 
     `shape` and `dtype` are the result's; `inputs` is the dtype both operands are brought to; `sizes` is
     (m, n, k) with 1 for the axis a one-dimensional operand lacks; `batch` the broadcast leading axes.
-    `math` is the mode of float32 and complex products, None where the library's own switch is to decide (tier 4 only).
-    `conjugated`: which operands are.
-    `plain`: the array library's matmul gives this result as it stands; `one_call`: without converting operands.
+    `math` is the mode products are formed in, `conjugated` says which operands are conjugated.
+    `plain`: the array library's matmul computes it without an epilogue; `one_call`: without converting operands.
     """
 
     shape: tuple[int, ...]
@@ -53,17 +53,10 @@ class Call:
     sizes: tuple[int, int, int]
     inputs: np.dtype[Any]
     dtype: np.dtype[Any]
-    operations: tuple[Operation, ...]
-    math: str | None
+    math: str
     plain: bool
     one_call: bool
     conjugated: tuple[bool, bool] = (False, False)
-
-    def without_arrays(self) -> Call:
-        """The same without the epilogue's arrays, which a Plan must not keep alive."""
-        if not self.operations:
-            return self
-        return replace(self, operations=tuple(step._replace(operand=None) for step in self.operations))
 
 
 #: What `activation=` takes: made once, because making one costs as much as a dictionary lookup ten times. Rounding to
@@ -81,7 +74,11 @@ class FusedAsked(Exception):
 
 
 def operations(
-    alpha: Any = 1, bias: Any = None, add: Any = None, activation: str | None = None, epilogue: Any = None
+    alpha: Any = 1,
+    bias: DeviceArray = None,
+    add: DeviceArray = None,
+    activation: str | None = None,
+    epilogue: Any = None,
 ) -> tuple[Operation, ...]:
     """The epilogue of `activation(alpha * a@b + bias + add)`, or of an explicit list behind `alpha`.
 
@@ -175,47 +172,60 @@ def named_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 def resolve(
-    a: Any,
-    b: Any,
-    out: Any,
+    a: DeviceArray,
+    b: DeviceArray,
+    out: DeviceArray,
     steps: tuple[Operation, ...],
     dtype: Any = None,
     math: str = "ieee",
     conjugated: tuple[bool, bool] = (False, False),
-) -> Call:
-    """Shapes and dtypes of a call; raises what NumPy raises for operands that do not fit.
+) -> Product:
+    """Return shapes and dtypes of a matrix product; raise what NumPy raises for operands that do not fit.
 
-    The result's dtype is `dtype`, else NumPy's promotion of the operands. One thing more than NumPy: where
-    the accumulator is wider than the operands (int8, float16, bfloat16), `dtype` or the dtype of `out` may
-    ask for it, and the result is not rounded to the operands' dtype on the way. `conjugated` says which operands
-    are, where they are complex.
+    The result's dtype is `dtype`, else NumPy's promotion of the operands, else a wider one (see `wider_result`) of
+    `out`. `conjugated` says which operands are, where they are complex.
     """
     batch, sizes, shape = product_shapes(a.shape, b.shape)
-    for step in steps:
-        if step.operand is not None:
-            _check_broadcast(step.name, step.operand.shape, shape)
     promoted = np.promote_types(a.dtype, b.dtype)
-    wider = WIDER_RESULTS.get(promoted.name, ())
+    result = promoted if out is None else wider_result(promoted, out.dtype) or promoted
     if dtype is not None:
         result = named_dtype(dtype)
         for index, operand in enumerate((a, b)):
             _check_cast(operand.dtype, result, f"input {index}")
-    else:
-        result = out.dtype if out is not None and out.dtype.name in wider else promoted
-    inputs = promoted if result == promoted or result.name in wider else result
-    if out is not None:
-        _check_cast(result, out.dtype, "output")
-        if tuple(out.shape) != shape:
-            raise ValueError(f"matmul: Output operand 0 has shape {tuple(out.shape)}, the result {shape}")
-    check_steps(steps, result)
+    inputs = promoted if result == promoted or result.name in WIDER_RESULTS.get(promoted.name, ()) else result
     first, second = conjugated
     conjugated = first and a.dtype.kind == "c", second and b.dtype.kind == "c"
     # CuPy has no batched bfloat16, and converts batched float16 to float32 and back.
-    plain = not steps and result == promoted and not (batch and result.name == "bfloat16") and not any(conjugated)
+    plain = result == promoted and not (batch and result.name == "bfloat16") and not any(conjugated)
     one_call = plain and not (batch and result.name == "float16")
+    found = Product(shape, batch, sizes, inputs, result, math_of(inputs, math), plain, one_call, conjugated)
+    check_product(found, out, steps)
+    return found
+
+
+def wider_result(promoted: np.dtype[Any], out: np.dtype[Any]) -> np.dtype[Any] | None:
+    """Return the dtype of `out` where it asks for a result that is not rounded to the operands' promoted dtype.
+
+    One thing more than NumPy: where the accumulator is wider than the operands (int8, float16, bfloat16), the dtype of
+    `out` may ask for it.
+    """
+    return out if out.name in WIDER_RESULTS.get(promoted.name, ()) else None
+
+
+def math_of(inputs: np.dtype[Any], asked: str) -> str:
+    """Return the mode that products of these inputs are formed in where `asked` is allowed."""
     takes = "3m" if inputs.kind == "c" else MATH_OF.get(inputs.name, "ieee")
-    math = math if math == takes else "ieee"
-    return Call(shape, batch, sizes, inputs, result, steps, math, plain, one_call, conjugated)
+    return asked if asked == takes else "ieee"
+
+
+def check_product(product: Product, out: DeviceArray, steps: tuple[Operation, ...]) -> None:
+    """Raise what NumPy raises for an `out` or an epilogue that does not fit a matrix product."""
+    check_operands(steps, product.shape)
+    if out is not None:
+        _check_cast(product.dtype, out.dtype, "output")
+        if tuple(out.shape) != product.shape:
+            raise ValueError(f"matmul: Output operand 0 has shape {tuple(out.shape)}, the result {product.shape}")
+    check_steps(steps, product.dtype)
 
 
 def check_steps(steps: tuple[Operation, ...], result: np.dtype[Any]) -> None:
@@ -235,9 +245,46 @@ def _check_cast(source: np.dtype[Any], target: np.dtype[Any], what: str) -> None
         )
 
 
-def _check_broadcast(name: str, operand: Sequence[int], shape: tuple[int, ...]) -> None:
-    fits = len(operand) <= len(shape) and all(
-        extent in (1, whole) for extent, whole in zip(reversed(operand), reversed(shape), strict=False)
-    )
-    if not fits:
-        raise ValueError(f"{name} of shape {tuple(operand)} does not broadcast to the result's shape {shape}")
+def check_operands(steps: tuple[Operation, ...], shape: tuple[int, ...]) -> None:
+    """Raise ValueError for an epilogue's array that does not broadcast to the result's shape."""
+    for name, operand, _ in steps:
+        extents = () if operand is None else tuple(operand.shape)
+        pairs = zip(reversed(extents), reversed(shape), strict=False)
+        if len(extents) > len(shape) or any(extent not in (1, whole) for extent, whole in pairs):
+            raise ValueError(f"{name} of shape {extents} does not broadcast to the result's shape {shape}")
+
+
+# ---- shapes of a matrix product
+
+SIGNATURE = "(n?,k),(k,m?)->(n?,m?)"
+
+
+def product_shapes(
+    a: tuple[int, ...], b: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, int, int], tuple[int, ...]]:
+    """(batch axes, (m, n, k), result shape) of operands of shapes `a` and `b`."""
+    for index, shape in enumerate((a, b)):
+        if not shape:
+            raise ValueError(
+                f"matmul: Input operand {index} does not have enough dimensions "
+                f"(has 0, gufunc core with signature {SIGNATURE} requires 1)"
+            )
+    k, inner = a[-1], b[-2 if len(b) > 1 else 0]
+    if k != inner:
+        raise ValueError(
+            f"matmul: Input operand 1 has a mismatch in its core dimension 0, with gufunc signature "
+            f"{SIGNATURE} (size {inner} is different from {k})"
+        )
+    try:
+        batch = np.broadcast_shapes(a[:-2], b[:-2])
+    except ValueError:
+        raise ValueError(
+            "operands could not be broadcast together with remapped shapes [original->remapped]: "
+            f"{_remapped(a)} {_remapped(b)}"
+        ) from None
+    rows, columns = a[-2:-1] if len(a) > 1 else (), b[-1:] if len(b) > 1 else ()
+    return batch, (rows[0] if rows else 1, columns[0] if columns else 1, k), (*batch, *rows, *columns)
+
+
+def _remapped(shape: tuple[int, ...]) -> str:
+    return f"({','.join(map(str, shape))})->({','.join((*map(str, shape[:-2]), 'newaxis', 'newaxis'))})"

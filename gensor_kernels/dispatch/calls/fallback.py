@@ -13,21 +13,30 @@ from typing import Any
 
 import numpy as np
 
-from .arguments import Call, Operation
+from .arguments import Operation, Product
+from .array import Backend, DeviceArray
 
 _INTEGER_STEPS = frozenset({"scale", "bias", "add", "mul", "relu", "relu6", "mask"})
 
 
-def evaluate(device: Any, call: Call, a: Any, b: Any) -> Any:
-    """The result of `call` as a new array of `call.dtype`; `device` gives `xp`, `product` and `erfc`."""
-    inputs = call.inputs
-    if inputs == np.int8 and (call.operations or call.dtype != np.int8):
+def evaluate(
+    device: Backend,
+    product: Product,
+    a: DeviceArray,
+    b: DeviceArray,
+    steps: Sequence[Operation],
+    math: str | None = None,
+) -> Any:
+    """Compute a product and its epilogue as a new array; `math` None leaves TF32 to the library's own switch."""
+    inputs = product.inputs
+    if inputs == np.int8 and (steps or product.dtype != np.int8):
         inputs = np.dtype(np.int32)  # products of int8 that wrap at 32 bits, as the kernels' do
-    elif inputs.name == "bfloat16" and call.batch:
+    elif inputs.name == "bfloat16" and product.batch:
         inputs = np.dtype(np.float32)  # CuPy has no batched bfloat16 product
-    a, b = conjugated(call, a, b)
-    value = device.product(a.astype(inputs, copy=False), b.astype(inputs, copy=False), call.math)
-    return apply_steps(device, value, call.operations, call.dtype, call.inputs)
+    first, second = product.conjugated
+    a, b = a.conj() if first else a, b.conj() if second else b
+    value = device.product(a.astype(inputs, copy=False), b.astype(inputs, copy=False), math)
+    return apply_steps(device, value, steps, product.dtype, product.inputs)
 
 
 def apply_steps(
@@ -44,20 +53,9 @@ def apply_steps(
     return _convert(device.xp, value, dtype)
 
 
-def conjugated(call: Call, a: Any, b: Any) -> tuple[Any, Any]:
-    """The operands as they are multiplied: conjugated copies where the call says so."""
-    first, second = call.conjugated
-    return a.conj() if first else a, b.conj() if second else b
-
-
 def is_whole(scalar: complex) -> bool:
     """Whether an int32 holds a scalar exactly."""
     return not isinstance(scalar, complex) and -(2.0**31) <= scalar < 2.0**31 and scalar.is_integer()
-
-
-def integer_steps(call: Call) -> int:
-    """See whole_steps."""
-    return whole_steps(call.inputs, call.operations)
 
 
 def whole_steps(inputs: np.dtype[Any], steps: Sequence[Operation]) -> int:
@@ -77,7 +75,7 @@ def _convert(xp: Any, value: Any, dtype: np.dtype[Any]) -> Any:
     return value.astype(dtype, copy=False)
 
 
-def _apply(device: Any, v: Any, step: Operation, result: np.dtype[Any]) -> Any:
+def _apply(device: Any, v: DeviceArray, step: Operation, result: np.dtype[Any]) -> Any:
     """One step on `v`, in the dtype of `v`."""
     xp, name = device.xp, step.name
     scalar = v.dtype.type(step.scalar)
@@ -96,7 +94,7 @@ def _apply(device: Any, v: Any, step: Operation, result: np.dtype[Any]) -> Any:
     return _activation(device, v, name)
 
 
-def _activation(device: Any, v: Any, name: str) -> Any:
+def _activation(device: Any, v: DeviceArray, name: str) -> Any:
     xp = device.xp
     if name == "gelu":
         return 0.5 * v * device.erfc(v * -math.sqrt(0.5))

@@ -9,11 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gensor_kernels.operators.expression.subscripts import Labels, Subscripts, parse, written
+
+if TYPE_CHECKING:
+    from gensor_kernels.dispatch.calls.array import DeviceArray
 
 Form = Any
 Shape = tuple[int, ...]
@@ -21,7 +24,7 @@ Flags = tuple[bool, bool]
 VDOT = ("vdot",)
 
 
-def meaning(form: Form, a: Any, b: Any) -> Subscripts:
+def meaning(form: Form, a: DeviceArray, b: DeviceArray) -> Subscripts:
     """A label per axis of the operands and of the result of `form`, for operands of these shapes."""
     if isinstance(form, str):
         return parse(form, (a.ndim, b.ndim))
@@ -111,7 +114,9 @@ _READERS: dict[str, Callable[..., Subscripts]] = {
 }
 
 
-def library_call(xp: Any, form: Form, a: Any, b: Any, out: Any, dtype: np.dtype[Any] | None) -> Any:
+def library_call(
+    xp: Any, form: Form, a: DeviceArray, b: DeviceArray, out: DeviceArray, dtype: np.dtype[Any] | None
+) -> Any:
     """The same by the array library's own function; into `out` where there is one."""
     if isinstance(form, str):
         return xp.einsum(form, a, b, dtype=dtype)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gensor_kernels.dispatch.plans.function import Asked, Called, Copy, Function, Result, Staged, Understood
-from gensor_kernels.dispatch.plans.problem import broadcast
+from gensor_kernels.dispatch.calls.problem import broadcast
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.attention.attention import CAUSAL, diagonal, workload_from_views
 from gensor_kernels.operators.types.workload import Workload
+
+from .base import Asked, Called, Copy, Function, Result, Staged, Understood
+
+if TYPE_CHECKING:
+    from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,7 @@ class Attention(Function):
 
     name = "attention"
 
-    def result(self, inputs: Sequence[Any], parameters: Parameters) -> Result:
+    def result(self, inputs: Sequence[DeviceArray], parameters: Parameters) -> Result:
         """q's shape and dtype; ValueError for shapes that do not fit."""
         q, k, v, mask = inputs
         check(q.shape, k.shape, v.shape, None if mask is None else mask.shape)
@@ -37,7 +41,7 @@ class Attention(Function):
             raise TypeError(f"attention of {dtype}: expected floating-point arrays")
         return Result(tuple(q.shape), dtype)
 
-    def nothing(self, inputs: Sequence[Any], parameters: Parameters) -> float | None:
+    def nothing(self, inputs: Sequence[DeviceArray], parameters: Parameters) -> float | None:
         """Zeros where there are no keys."""
         return 0.0 if inputs[1].shape[2] == 0 else None
 
@@ -61,7 +65,7 @@ class Attention(Function):
         strides = {name: view.strides for name, view in views.items()}
         return Understood(workload, declared.geometry(workload, strides, p.scale))
 
-    def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
+    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """The scale is the default; a mask of booleans is one of bytes to kernels."""
         declared: Any = operator(workload.operator)
         word = next(word for word, code in CAUSAL.items() if code == workload.size["causal"])
@@ -70,7 +74,7 @@ class Attention(Function):
         p = Parameters(False if word == "none" else word, None)
         return Called((arrays["a"], arrays["b"], arrays["d"], mask), p)
 
-    def library(self, device: Any, inputs: Sequence[Any], parameters: Parameters, math: str | None) -> Any:
+    def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Parameters, math: str | None) -> Any:
         """Scores, a softmax and a product, in at least float32."""
         return composed(device, inputs, parameters, math)
 
@@ -99,7 +103,7 @@ def check(q: Sequence[int], k: Sequence[int], v: Sequence[int], mask: Sequence[i
             raise ValueError(f"a mask of shape {tuple(mask)} does not broadcast to {full}")
 
 
-def composed(device: Any, inputs: Sequence[Any], p: Parameters, math: str | None) -> Any:
+def composed(device: Backend, inputs: Sequence[DeviceArray], p: Parameters, math: str | None) -> Any:
     """Attention by the array library."""
     q, k, v, mask = inputs
     xp = device.xp

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gensor_kernels.dispatch.calls.conv_parameters import IMAGES, Parameters
-from gensor_kernels.dispatch.plans.function import Asked, Called, Copy, Function, Result, Staged, Understood
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.dtypes import ACCUMULATORS, facts
 from gensor_kernels.operators.types.workload import View, Workload
 from gensor_kernels.operators.windows import conv, conv_folded, winograd
 from gensor_kernels.operators.windows.conv_product import output_size
+
+from .base import Asked, Called, Copy, Function, Result, Staged, Understood
+
+if TYPE_CHECKING:
+    from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
 
 #: Axes of the run that is read or written in vectors, by operand and its layout in memory.
 RUNS = {"nhwc": "c", "nchw": "", "krsc": "rsc", "rsck": "k", "kcrs": "crs", "nhwk": "c", "nkhw": "hw"}
@@ -27,7 +31,7 @@ class Convolution(Function):
     #: whether neighbouring columns may become channels, and bands of rows images (windows/conv_folded.py)
     folds = True
 
-    def result(self, inputs: Sequence[Any], parameters: Parameters) -> Result:
+    def result(self, inputs: Sequence[DeviceArray], parameters: Parameters) -> Result:
         """(n, k, oh, ow) or (n, oh, ow, k), in memory as the image lies where kernels take it so."""
         x, w = inputs
         sizes = full_sizes(x.shape, w.shape, parameters)
@@ -40,7 +44,7 @@ class Convolution(Function):
         last = x.shape[1] > 1 and abs(x.strides[1]) < min(abs(stride) for stride in x.strides[2:])
         return Result((sizes["n"], sizes["k_out"], oh, ow), dtype, (0, 2, 3, 1) if last and not grouped else None)
 
-    def nothing(self, inputs: Sequence[Any], parameters: Any) -> float | None:
+    def nothing(self, inputs: Sequence[DeviceArray], parameters: Any) -> float | None:
         """Zeros where the image has no channels, or nothing but padding."""
         return 0.0 if inputs[0].size == 0 else None
 
@@ -92,7 +96,7 @@ class Convolution(Function):
         arrays = _strides(sizes, named, p.transposed) | {"y": declared(asked.out.strides)}
         return Understood(workload, operator(workload.operator).geometry(workload, arrays), declared)
 
-    def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
+    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """Axes are (n, h, w, c) and (k, r, s, c) whatever the layouts; a transposed one's weights (c, r, s, k)."""
         declared: Any = operator(workload.operator)
         x, w, shape = arrays["x"], arrays["w"], declared.operands(workload)[-1].shape
@@ -102,10 +106,8 @@ class Convolution(Function):
         inputs = x.reshape(*x.shape[:3], -1), w.reshape(-1, *w.shape[2:])
         return Called(inputs, p, lambda value: value.reshape(shape))
 
-    def library(self, device: Any, inputs: Sequence[Any], parameters: Parameters, math: str | None) -> Any:
+    def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Parameters, math: str | None) -> Any:
         """One product per tap of the filter."""
-        from .convolve import convolve
-
         x, w = inputs
         math = "ieee" if math == winograd.MATH else math
         return convolve(device, x, w, full_sizes(x.shape, w.shape, parameters), parameters, math)
@@ -244,3 +246,52 @@ def _weight_order(p: Parameters, last: bool) -> tuple[int, ...]:
     if p.transposed and last and dict(p.sizes)["groups"] > 1:
         raise UnsupportedError("a grouped transposed convolution with channels last")
     return (k, r, s, c) if last else (k, c, r, s)
+
+
+# ---- the array library's way: one product per tap of the filter
+
+
+def convolve(
+    device: Backend, x: DeviceArray, w: DeviceArray, sizes: Mapping[str, int], p: Parameters, math: str | None
+) -> Any:
+    """A convolution by the array library: a product of the strided, padded image and the weights for every tap."""
+    xp, groups, z = device.xp, sizes["groups"], sizes
+    dtype = np.promote_types(x.dtype, w.dtype)
+    wide = np.dtype(np.int32) if dtype == np.int8 else np.dtype(np.float32) if dtype.itemsize == 2 else dtype
+    image = x.transpose(IMAGES[p.layout]).astype(wide, copy=False)
+    weights = w.transpose(p.weights).astype(wide, copy=False)
+    n, h, width, c = image.shape
+    c, k = c // groups, z["k_out"] // groups
+    image = image.reshape(n, h, width, groups, c).transpose(3, 0, 1, 2, 4)  # (g, n, h, w, c)
+    if p.transposed:
+        weights = weights.reshape(k, z["r"], z["s"], groups, c).transpose(3, 1, 2, 4, 0)
+    else:
+        weights = weights.reshape(groups, k, z["r"], z["s"], c).transpose(0, 2, 3, 4, 1)  # (g, r, s, c, k)
+    oh, ow = (output_size(z, side, p.transposed) for side in "hw")
+    y = xp.zeros((groups, n, oh, ow, k), wide)
+    for r in range(z["r"]):
+        rows = _tap(z, "h", r, oh, p.transposed)
+        for s in range(z["s"]):
+            columns = _tap(z, "w", s, ow, p.transposed)
+            if rows is None or columns is None:
+                continue
+            taken = image[:, :, rows[0], columns[0]]
+            flat = xp.ascontiguousarray(taken).reshape(groups, -1, c)
+            part = device.product(flat, xp.ascontiguousarray(weights[:, r, s]), math)
+            y[:, :, rows[1], columns[1]] += part.reshape(*taken.shape[:-1], k)
+    found = y.transpose(1, 2, 3, 0, 4).reshape(n, oh, ow, groups * k)
+    return found.transpose(0, 3, 1, 2) if p.layout == "NCHW" else found
+
+
+def _tap(z: Mapping[str, int], side: str, tap: int, out: int, transposed: bool) -> tuple[slice, slice] | None:
+    """(rows of the image, rows of the result) that one row of the filter joins; None where there are none."""
+    stride, shift = z[f"stride_{side}"], tap * z[f"dilation_{side}"] - z["pad_top" if side == "h" else "pad_left"]
+    # The result's row o reads the image's o stride + shift; a transposed one's row i stride + shift is fed by i.
+    longer, shorter = (out, z[side]) if transposed else (z[side], out)
+    first = max(0, -(shift // stride)) if shift < 0 else 0
+    end = min(shorter, (longer - 1 - shift) // stride + 1)
+    if first >= end:
+        return None
+    near = slice(first, end)
+    far = slice(first * stride + shift, (end - 1) * stride + shift + 1, stride)
+    return (near, far) if transposed else (far, near)

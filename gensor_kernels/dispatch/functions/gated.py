@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gensor_kernels.dispatch.calls.arguments import (
-    WIDER_RESULTS,
-    FusedAsked,
-    Operation,
-    named_dtype,
-    operations,
-    resolve,
-)
+from gensor_kernels.dispatch.calls.arguments import WIDER_RESULTS, Operation, resolve
 from gensor_kernels.dispatch.calls.fallback import apply_steps
-from gensor_kernels.dispatch.plans.function import Asked, Called, Copy, Function, Result, Staged, Understood
-from gensor_kernels.dispatch.plans.problem import Axes, broadcast, matrix, result_matrix
-from gensor_kernels.dispatch.plans.runtime import Runtime
+from gensor_kernels.dispatch.calls.problem import Axes, broadcast, matrix, result_matrix
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.products import gated
 from gensor_kernels.operators.types.geometry import BATCH_AXES, Strides
 from gensor_kernels.operators.types.workload import View, Workload
+
+from .base import Asked, Called, Copy, Function, Result, Staged, Understood
+
+if TYPE_CHECKING:
+    from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
 
 
 @dataclass(frozen=True)
@@ -35,7 +31,7 @@ class GatedProduct(Function):
 
     name: str
 
-    def result(self, inputs: Sequence[Any], parameters: Any) -> Result:
+    def result(self, inputs: Sequence[DeviceArray], parameters: Any) -> Result:
         """(..., m, n); ValueError for shapes that do not fit, TypeError for what are no real numbers."""
         a, b, bias = inputs
         if b.ndim < 2 or b.shape[-1] % 2:
@@ -86,13 +82,13 @@ class GatedProduct(Function):
             operands=tuple(None if view is None else axes.strides(next(numbers)) for view in asked.operands),
         )
 
-    def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
+    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """Both matrices side by side."""
         a, b, d = arrays["a"], arrays["b"], arrays.get("d")
         wide = None if arrays["c"].dtype == a.dtype else arrays["c"].dtype
         return Called((a, b.reshape(*b.shape[:2], -1), None if d is None else d.reshape(-1)), wide)
 
-    def library(self, device: Any, inputs: Sequence[Any], parameters: Any, math: str | None) -> Any:
+    def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Any, math: str | None) -> Any:
         """One product with both, and element-wise operations in at least float32."""
         a, b, bias = inputs
         call = resolve(a, b, None, (), parameters)
@@ -126,53 +122,3 @@ def folded(a: View, gate: View, out: View, operands: Sequence[View | None]) -> t
     axes = Axes(views, (m, n, k))
     axes.fold(columns=False)
     return axes, views
-
-
-class Gate(NamedTuple):
-    """A gate by name, the bias added in front of it, and the operations behind it."""
-
-    name: str
-    bias: Any
-    steps: tuple[Operation, ...]
-
-
-def parsed(alpha: Any, bias: Any, add: Any, activation: str | None, epilogue: Any) -> Gate:
-    """The gate that `operations` found in its arguments; ValueError where anything but one bias comes before it."""
-    if epilogue is None:
-        name, items = str(activation), []
-        before = operations(alpha, bias, add)
-    else:
-        listed = list(epilogue)
-        place = next(place for place, item in enumerate(listed) if isinstance(item, str) and item in gated.GATES)
-        name, items = listed[place], listed[place + 1 :]
-        before = operations(alpha, bias, add, activation, listed[:place])
-    if len(before) > 1 or any(step.name != "bias" for step in before):
-        named = ", ".join(step.name for step in before)
-        raise ValueError(f"in front of {name} only one bias is computed, not {named}")
-    try:
-        behind = operations(epilogue=items)
-    except FusedAsked:
-        raise ValueError("an epilogue has one gate at most") from None
-    return Gate(name, before[0].operand if before else None, behind)
-
-
-def product(
-    runtime: Runtime, a: Any, b: Any, gate: Gate, out: Any = None, dtype: Any = None, precision: str | None = None
-) -> Any:
-    """A call of matmul or linear whose activation or epilogue is a gate; `dtype` is the result's, where it is given."""
-    from gensor_kernels.dispatch.plans.calls import call
-
-    parameters = None if dtype is None else named_dtype(dtype)
-    return call(runtime, FUNCTIONS[gated.GATES[gate.name]], (a, b, gate.bias), parameters, out, gate.steps, precision)
-
-
-def fused(runtime: Runtime, a: Any, b: Any, asked: Any, out: Any, dtype: Any, precision: str | None) -> Any:
-    """A call of matmul with a gate or a norm; `asked` are the arguments of `operations`."""
-    from . import normed
-
-    alpha, bias, add, activation, epilogue = asked
-    if normed.listed(epilogue) is None:
-        return product(runtime, a, b, parsed(*asked), out, dtype, precision)
-    if bias is not None or add is not None or activation is not None:
-        raise ValueError("epilogue= gives the whole order: put bias, add and activation into it")
-    return normed.product(runtime, a, b, alpha, epilogue, out, dtype, precision)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gensor_kernels.dispatch.calls.arguments import WIDER_RESULTS
-from gensor_kernels.dispatch.plans.function import Asked, Called, Copy, Function, Result, Staged, Understood
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.products import ragged
 from gensor_kernels.operators.types.workload import Workload
+
+from .base import Asked, Called, Copy, Function, Result, Staged, Understood
+
+if TYPE_CHECKING:
+    from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
 
 
 class RaggedProduct(Function):
@@ -20,7 +24,7 @@ class RaggedProduct(Function):
     name = "grouped_matmul"
     stands_in = False  # the library's calls wait for the device, which this function promises not to do
 
-    def result(self, inputs: Sequence[Any], parameters: Any) -> Result:
+    def result(self, inputs: Sequence[DeviceArray], parameters: Any) -> Result:
         """(m, n) of the promoted dtype, or of the wider one in `parameters`; ValueError for shapes that do not fit."""
         x, w, ends = inputs
         if x.ndim != 2 or w.ndim != 3 or x.shape[1] != w.shape[1]:
@@ -37,7 +41,7 @@ class RaggedProduct(Function):
             dtype = parameters
         return Result((x.shape[0], w.shape[2]), dtype)
 
-    def nothing(self, inputs: Sequence[Any], parameters: Any) -> float | None:
+    def nothing(self, inputs: Sequence[DeviceArray], parameters: Any) -> float | None:
         """Zeros where there are no groups, or no k."""
         return 0.0 if 0 in inputs[1].shape[:2] else None
 
@@ -56,12 +60,12 @@ class RaggedProduct(Function):
         strides = {"a": x.strides, "b": w.strides, "c": asked.out.strides, "d": ends.strides}
         return Understood(workload, operator(ragged.NAME).geometry(workload, strides))
 
-    def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
+    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """As it is declared."""
         wide = None if arrays["c"].dtype == arrays["a"].dtype else arrays["c"].dtype
         return Called((arrays["a"], arrays["b"], arrays["d"]), wide)
 
-    def library(self, device: Any, inputs: Sequence[Any], parameters: Any, math: str | None) -> Any:
+    def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Any, math: str | None) -> Any:
         """One product per group; the ends are read, which waits for the device."""
         x, w, ends = inputs
         own = np.promote_types(x.dtype, w.dtype)

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gensor_kernels.dispatch.calls.arguments import named_dtype
-from gensor_kernels.dispatch.calls.shapes import product_shapes
-from gensor_kernels.dispatch.plans.calls import call
-from gensor_kernels.dispatch.plans.function import Asked, Function, Result, Understood
-from gensor_kernels.dispatch.plans.problem import make
-from gensor_kernels.dispatch.plans.runtime import Runtime
+from gensor_kernels.dispatch.calls.arguments import product_shapes
+from gensor_kernels.dispatch.calls.problem import multiply
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.types.dtypes import float8_values
 from gensor_kernels.operators.types.storage import EIGHT_BIT_FLOATS, WIDENED, default_output
 from gensor_kernels.operators.types.workload import View
+
+from .base import Asked, Function, Result, Understood
+
+if TYPE_CHECKING:
+    from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class StoredProduct(Function):
 
     name = "matmul"
 
-    def result(self, inputs: Sequence[Any], parameters: Stored) -> Result:
+    def result(self, inputs: Sequence[DeviceArray], parameters: Stored) -> Result:
         """As matmul's; the dtype is the one asked for, else that of the wider operand, or the accumulator's."""
         a, b = inputs
         _, _, shape = product_shapes(tuple(a.shape), tuple(b.shape))
@@ -56,11 +57,11 @@ class StoredProduct(Function):
         a, b = asked.inputs
         assert a is not None and b is not None
         first, second = asked.parameters.dtype_a or a.dtype, asked.parameters.dtype_b or b.dtype
-        found = make(_typed(a, first), _typed(b, second), asked.out, asked.operands, asked.steps, "ieee")
-        geometry = replace(found.geometry, swapped=found.swapped)
-        return Understood(found.workload, geometry, operands=found.operands)
+        names = [step.name for step in asked.steps]
+        found = multiply(_typed(a, first), _typed(b, second), asked.out, asked.operands, names, "ieee")
+        return Understood(found.workload, found.geometry, operands=found.operands)
 
-    def library(self, device: Any, inputs: Sequence[Any], parameters: Stored, math: str | None) -> Any:
+    def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Stored, math: str | None) -> Any:
         """The operands widened to float32 (float64 beside such an operand), or int32, and multiplied."""
         types = names(inputs, parameters)
         wide = np.result_type(np.float32, *(x.dtype for x, n in zip(inputs, types, strict=True) if n not in WIDENED))
@@ -72,7 +73,7 @@ class StoredProduct(Function):
 STORED_PRODUCT = StoredProduct()
 
 
-def names(inputs: Sequence[Any], parameters: Stored) -> tuple[str, str]:
+def names(inputs: Sequence[DeviceArray], parameters: Stored) -> tuple[str, str]:
     """The element types of the operands; TypeError where an array does not hold what is said of it."""
     given = (parameters.dtype_a, parameters.dtype_b)
     for array, name in zip(inputs, given, strict=True):
@@ -82,32 +83,12 @@ def names(inputs: Sequence[Any], parameters: Stored) -> tuple[str, str]:
     return first, second
 
 
-def widened(xp: Any, array: Any, name: str, dtype: np.dtype[Any]) -> Any:
+def widened(xp: Any, array: DeviceArray, name: str, dtype: np.dtype[Any]) -> Any:
     """The numbers of an operand in a dtype that holds them."""
     if name in EIGHT_BIT_FLOATS:
         return xp.asarray(float8_values(name).astype(dtype))[array.view(np.uint8)]
     return array.astype(dtype, copy=False)
 
 
-def stored_name(argument: str, dtype: Any) -> str | None:
-    """What `dtype_a` or `dtype_b` says, by name; ValueError where kernels widen no such type."""
-    name = dtype if dtype is None or isinstance(dtype, str) else np.dtype(dtype).name
-    if name is not None and name not in WIDENED:
-        raise ValueError(f"{argument} must be one of {', '.join(WIDENED)}, not {name!r}")
-    return name
-
-
 def _typed(view: View, name: str) -> View:
     return View(view.shape, view.strides, name, view.alignment)
-
-
-def typed_product(
-    runtime: Runtime, inputs: tuple[Any, Any], out: Any, steps: Any, dtype: Any, precision: Any, types: tuple[Any, Any]
-) -> Any:
-    """A product of operands whose element types are named."""
-    first, second = (stored_name(f"dtype_{name}", given) for name, given in zip("ab", types, strict=True))
-    runtime.check(inputs[0], inputs[1], out, steps, precision)
-    if dtype is None and out is not None:
-        dtype = out.dtype
-    parameters = Stored(first, second, None if dtype is None else named_dtype(dtype))
-    return call(runtime, STORED_PRODUCT, inputs, parameters, out, steps, precision)

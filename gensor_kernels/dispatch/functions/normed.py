@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gensor_kernels.dispatch.calls.arguments import FusedAsked, Operation, named_dtype, operations, resolve
+from gensor_kernels.dispatch.calls.arguments import Operation, resolve
 from gensor_kernels.dispatch.calls.fallback import apply_steps
-from gensor_kernels.dispatch.plans.function import Asked, Called, Copy, Function, Result, Staged, Understood
-from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.products import normed
 from gensor_kernels.operators.rows.norms import VERIFIED_EPS
-from gensor_kernels.operators.types.epilogue import NORMS
 from gensor_kernels.operators.types.geometry import BATCH_AXES, Geometry
 from gensor_kernels.operators.types.workload import Workload
 
+from .base import Asked, Called, Copy, Function, Result, Staged, Understood
 from .gated import folded, inputs_of
 
-#: eps where a call names none: PyTorch's of a layer norm, Llama's of an rms norm.
-EPS = {"layernorm": 1e-5, "rmsnorm": 1e-6}
+if TYPE_CHECKING:
+    from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
 
 
 class Norm(NamedTuple):
@@ -41,7 +39,7 @@ class NormedProduct(Function):
 
     name: str = "matmul with a norm"
 
-    def result(self, inputs: Sequence[Any], parameters: Norm) -> Result:
+    def result(self, inputs: Sequence[DeviceArray], parameters: Norm) -> Result:
         """That of matmul; ValueError for a b without columns, TypeError for what are no real numbers."""
         a, b = inputs
         if b.ndim < 2:
@@ -82,14 +80,14 @@ class NormedProduct(Function):
             operands=tuple(None if view is None else axes.strides(next(numbers)) for view in asked.operands),
         )
 
-    def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
+    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """The eps is that of verification."""
         declared: Any = operator(workload.operator)
         wide = None if arrays["c"].dtype == arrays["a"].dtype else arrays["c"].dtype
         norm = Norm(declared.norm, VERIFIED_EPS, workload.size["before"], wide)
         return Called((arrays["a"], arrays["b"]), norm)
 
-    def library(self, device: Any, inputs: Sequence[Any], parameters: Norm, math: str | None) -> Any:
+    def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Norm, math: str | None) -> Any:
         """The product, in at least float32; the rest is in `finished`."""
         a, b = inputs
         call = resolve(a, b, None, (), parameters.dtype)
@@ -98,7 +96,7 @@ class NormedProduct(Function):
         return device.product(a.astype(kind, copy=False), b.astype(kind, copy=False), math).astype(wide, copy=False)
 
     def finished(
-        self, device: Any, value: Any, steps: tuple[Operation, ...], parameters: Norm, dtype: np.dtype[Any]
+        self, device: Backend, value: Any, steps: tuple[Operation, ...], parameters: Norm, dtype: np.dtype[Any]
     ) -> Any:
         """Operations, norm, operations."""
         value = apply_steps(device, value, steps[: parameters.before], value.dtype, value.dtype)
@@ -110,33 +108,3 @@ class NormedProduct(Function):
 
 
 NORMED = NormedProduct()
-
-
-def listed(epilogue: Any) -> tuple[list[Any], Norm, list[Any]] | None:
-    """What comes before the norm of an epilogue, the norm, and what comes behind it; None where it has none."""
-    items = [] if epilogue is None else list(epilogue)
-    names = [item[0] if isinstance(item, (tuple, list)) and item else item for item in items]
-    places = [place for place, name in enumerate(names) if isinstance(name, str) and name in NORMS]
-    if not places:
-        return None
-    place, name = places[0], names[places[0]]
-    given = items[place][1:] if not isinstance(items[place], str) else ()
-    if len(given) > 1 or any(not isinstance(each, (int, float)) or not each > 0 for each in given):
-        raise ValueError(f"{name} takes an eps above 0, as in ('{name}', 1e-5), not {given}")
-    return items[:place], Norm(name, float(given[0]) if given else EPS[name], 0), items[place + 1 :]
-
-
-def product(
-    runtime: Runtime, a: Any, b: Any, alpha: Any, epilogue: Any, out: Any, dtype: Any, precision: str | None
-) -> Any:
-    """A call of matmul whose epilogue has a norm; ValueError for two of them, or one beside a gate."""
-    from gensor_kernels.dispatch.plans.calls import call
-
-    found = listed(epilogue)
-    assert found is not None
-    try:
-        before, behind = operations(alpha, epilogue=found[0]), operations(epilogue=found[2])
-    except FusedAsked:
-        raise ValueError("an epilogue has one gate or norm at most") from None
-    norm = found[1]._replace(before=len(before), dtype=None if dtype is None else named_dtype(dtype))
-    return call(runtime, NORMED, (a, b), norm, out, (*before, *behind), precision)

@@ -8,22 +8,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.calls.conv_parameters import IMAGES, Parameters
 from gensor_kernels.dispatch.calls.fallback import apply_steps
-from gensor_kernels.dispatch.plans.function import Asked, Called, Result, Staged, Understood
-from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.operators.declaration import prologue
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows import conv_prologue, depthwise_prologue
 
+from .base import Asked, Called, Result, Staged, Understood
 from .convolution import CONVOLUTION, Convolution
-from .prologue_matmul import Prepared, checked, computed, listed, vector_copy, vectors_of
+from .prologue_matmul import Prepared, vector_copy
 from .window import DEPTHWISE, Depthwise
+
+if TYPE_CHECKING:
+    from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
 
 
 class PreparedImage(NamedTuple):
@@ -44,7 +45,7 @@ class PreparedConvolution(Convolution):
     plain: Convolution = CONVOLUTION
     declared: ModuleType = conv_prologue
 
-    def result(self, inputs: Sequence[Any], parameters: PreparedImage) -> Result:  # type: ignore[override]
+    def result(self, inputs: Sequence[DeviceArray], parameters: PreparedImage) -> Result:  # type: ignore[override]
         """That of the convolution."""
         return super().result(inputs[:2], parameters.convolution)
 
@@ -70,18 +71,20 @@ class PreparedConvolution(Convolution):
         )
         return replace(found, workload=workload, geometry=self.declared.told(found.geometry, workload, before.scale))
 
-    def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
+    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """The scale is that of verification."""
         plain = super().called(workload, arrays)
         vectors = [arrays[name].reshape(-1) for name in prologue.VECTORS if name in arrays]
         before = Prepared(workload.prologue, prologue.VERIFIED_SCALE)
         return Called((*plain.inputs, *vectors), PreparedImage(before, plain.parameters), plain.declared)
 
-    def library(self, device: Any, inputs: Sequence[Any], parameters: PreparedImage, math: str | None) -> Any:  # type: ignore[override]
+    def library(  # type: ignore[override]
+        self, device: Backend, inputs: Sequence[DeviceArray], parameters: PreparedImage, math: str | None
+    ) -> Any:
         """Element-wise operations on x in at least float32, rounded to its dtype, and a convolution."""
         x, w, *vectors = inputs
         dtype, p = np.promote_types(x.dtype, w.dtype), parameters.convolution
-        vectors = [x.reshape(-1, *_ones(p)) for x in vectors]
+        vectors = [x.reshape(-1, *ones(p)) for x in vectors]
         x = apply_steps(device, x.astype(dtype, copy=False), parameters.prologue.steps(vectors), dtype, dtype)
         return super().library(device, (x, w), p, math)
 
@@ -97,31 +100,6 @@ class PreparedDepthwise(PreparedConvolution, Depthwise):
 PREPARED_CONVOLUTION, PREPARED_DEPTHWISE = PreparedConvolution(), PreparedDepthwise()
 
 
-def _ones(p: Parameters) -> tuple[int, ...]:
+def ones(p: Parameters) -> tuple[int, ...]:
     """Extents of what lies behind the channels of an operand that is broadcast to an image."""
     return (1,) * (3 - IMAGES[p.layout][3])
-
-
-def convolution(
-    runtime: Runtime, x: Any, w: Any, asked: Any, p: Parameters
-) -> tuple[Any, tuple[Any, ...], PreparedImage | None]:
-    """(the image, vectors, parameters) of a call with `prologue=`: those of a kernel with one, else the image behind
-    the prologue and None."""
-    axes = len(_ones(p))
-    before = tuple(_per_channel(step, axes) for step in listed(asked))
-    checked(runtime, x, before)
-    runtime.check(x, w, None, (), None)
-    channels = x.shape[IMAGES[p.layout][3]] if x.ndim == 4 else 0
-    taken = before and "c" not in (x.dtype.kind, w.dtype.kind)
-    vectors = vectors_of(before, channels, axes) if taken else None
-    found = Prepared.of(before)
-    if vectors is None or found is None:
-        return computed(runtime, x, before), (), None
-    return x, tuple(vectors), PreparedImage(found, p)
-
-
-def _per_channel(step: Operation, axes: int) -> Operation:
-    """An operation whose array of one axis has one element per channel, as a convolution's bias has per filter."""
-    if getattr(step.operand, "ndim", 0) != 1:
-        return step
-    return step._replace(operand=step.operand.reshape(-1, *(1,) * axes))

@@ -8,23 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gensor_kernels.dispatch.calls.arguments import FusedAsked, Operation, check_steps, named_dtype, operations, resolve
+from gensor_kernels.dispatch.calls.arguments import Operation, named_dtype, resolve
 from gensor_kernels.dispatch.calls.fallback import apply_steps
-from gensor_kernels.dispatch.observe import dry_run
-from gensor_kernels.dispatch.plans.function import Asked, Called, Copy, Function, Result, Staged, Understood
-from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.declaration import prologue
 from gensor_kernels.operators.products import matmul_prologue
-from gensor_kernels.operators.types.epilogue import MAX_SCALES, MAX_STEPS, MAX_VECTORS, PROLOGUES
+from gensor_kernels.operators.types.epilogue import MAX_SCALES, MAX_STEPS, MAX_VECTORS
 from gensor_kernels.operators.types.geometry import BATCH_AXES, Geometry
 from gensor_kernels.operators.types.workload import View, Workload
 
+from .base import Asked, Called, Copy, Function, Result, Staged, Understood
 from .gated import folded, inputs_of
+
+if TYPE_CHECKING:
+    from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
 
 
 class Prepared(NamedTuple):
@@ -44,7 +45,7 @@ class Prepared(NamedTuple):
         scale = float(scales[0].scalar.real) if scales else 1.0
         return Prepared(tuple(step.name for step in steps), scale, None if dtype is None else named_dtype(dtype))
 
-    def steps(self, vectors: Sequence[Any]) -> tuple[Operation, ...]:
+    def steps(self, vectors: Sequence[DeviceArray]) -> tuple[Operation, ...]:
         """The operations with their vectors."""
         found = prologue.steps_of(self.names, vectors, self.scale)
         return tuple(Operation(step.name, step.operand, step.scalar) for step in found)
@@ -56,7 +57,7 @@ class PreparedProduct(Function):
 
     name: str = "matmul with a prologue"
 
-    def result(self, inputs: Sequence[Any], parameters: Prepared) -> Result:
+    def result(self, inputs: Sequence[DeviceArray], parameters: Prepared) -> Result:
         """That of matmul; TypeError for what are no real numbers."""
         call = resolve(inputs[0], inputs[1], None, (), parameters.dtype)
         if call.inputs.kind in "iub":
@@ -95,14 +96,14 @@ class PreparedProduct(Function):
             operands=tuple(None if view is None else axes.strides(next(numbers)) for view in asked.operands),
         )
 
-    def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
+    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """The scale is that of verification."""
         wide = None if arrays["c"].dtype == arrays["a"].dtype else arrays["c"].dtype
         vectors = [arrays[name] for name in prologue.VECTORS if name in arrays]
         parameters = Prepared(workload.prologue, prologue.VERIFIED_SCALE, wide)
         return Called((arrays["a"], arrays["b"], *vectors), parameters)
 
-    def library(self, device: Any, inputs: Sequence[Any], parameters: Prepared, math: str | None) -> Any:
+    def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Prepared, math: str | None) -> Any:
         """Element-wise operations on a in at least float32, rounded to its dtype, and a product."""
         a, b, *vectors = inputs
         call = resolve(a, b, None, (), parameters.dtype)
@@ -121,111 +122,3 @@ def vector_copy(view: View | None, dtype: str) -> Copy | None:
     types = prologue.vector_types(dtype)
     whole = view.shape[-1] == 1 or view.strides[-1] == 1
     return None if view.dtype in types and whole else Copy(view.dtype if view.dtype in types else types[-1], (0,))
-
-
-def listed(asked: Any) -> tuple[Operation, ...]:
-    """The operations of `prologue=`, as those of an epilogue are written; ValueError for one that it cannot have."""
-    try:
-        steps = operations(epilogue=asked)
-    except FusedAsked:
-        steps = (Operation("a gate or a norm"),)
-    except TypeError as error:
-        raise TypeError(str(error).replace("epilogue", "prologue")) from None
-    except ValueError as error:
-        raise ValueError(str(error).replace("epilogue", "prologue")) from None
-    for step in steps:
-        if step.name not in PROLOGUES:
-            raise ValueError(f"prologue operation {step.name!r} is not one of {', '.join(PROLOGUES)}")
-    return steps
-
-
-def vectors_of(steps: Sequence[Operation], channels: int, axes: int) -> list[Any] | None:
-    """The arrays of a prologue as vectors of so many channels, the last axis of an operand but for `axes` behind it;
-    None where they are no vectors."""
-    arrays = [step.operand for step in steps if step.operand is not None]
-    ones = (1,) * axes
-    if any(x.size != channels or x.ndim <= axes or (channels, *ones) != tuple(x.shape[-1 - axes :]) for x in arrays):
-        return None
-    return [x.reshape(-1) for x in arrays]
-
-
-def checked(runtime: Runtime, x: Any, steps: Sequence[Operation]) -> None:
-    """TypeError and ValueError for operands that are no arrays, or do not broadcast to `x`; TypeError for an x of
-    integers."""
-    runtime.check(x, x, None, tuple(steps), None)
-    if x.dtype.kind in "iub":
-        raise TypeError(f"a prologue of {x.dtype}: expected a floating-point array")
-    check_steps(tuple(steps), x.dtype)
-    for step in steps:
-        shape = () if step.operand is None else tuple(step.operand.shape)
-        if len(shape) > x.ndim or any(n not in (1, m) for n, m in zip(shape[::-1], x.shape[::-1], strict=False)):
-            raise ValueError(f"{step.name} of shape {shape} does not broadcast to the operand's shape {tuple(x.shape)}")
-
-
-def computed(runtime: Runtime, x: Any, steps: Sequence[Operation]) -> Any:
-    """The prologue by the array library, in x's dtype; an array like its result where a call is only asked about."""
-    if not steps:
-        return x
-    if dry_run.asking.get():
-        return runtime.device.empty(tuple(x.shape), x.dtype)
-    return apply_steps(runtime.device, x, tuple(steps), x.dtype, x.dtype)
-
-
-def in_front(runtime: Runtime, x: Any, asked: Any) -> Any:
-    """`x` behind `prologue=`, for calls that no kernel with a prologue serves."""
-    steps = listed(asked)
-    checked(runtime, x, steps)
-    return computed(runtime, x, steps)
-
-
-def product(
-    runtime: Runtime, a: Any, b: Any, asked: Any, out: Any, steps: Any, dtype: Any, precision: str | None
-) -> Any:
-    """A call of matmul or linear with a prologue; `steps` are its epilogue."""
-    from gensor_kernels.dispatch.plans.calls import call
-
-    before = listed(asked)
-    checked(runtime, a, before)
-    runtime.check(a, b, out, steps, precision)
-    is_complex = "c" in (a.dtype.kind, b.dtype.kind)
-    vectors = None if is_complex or b.ndim < 2 or not before else vectors_of(before, a.shape[-1], 0)
-    if dtype is None and out is not None:
-        dtype = wider(a, b, out)
-    parameters = Prepared.of(before, dtype)
-    if vectors is None or parameters is None:
-        if not is_complex:
-            a = a.astype(np.promote_types(a.dtype, b.dtype), copy=False)
-        return dry_run.product(runtime, computed(runtime, a, before), b, out, steps, dtype, precision)
-    return call(runtime, PREPARED, (a, b, *vectors), parameters, out, steps, precision)
-
-
-def wider(a: Any, b: Any, out: Any) -> Any:
-    """The dtype that an `out` asks for, as in matmul: a wider one that kernels write; else None."""
-    found = resolve(a, b, out, ()).dtype
-    return None if found == np.promote_types(a.dtype, b.dtype) else found
-
-
-def matmul_behind(
-    runtime: Runtime, a: Any, b: Any, asked: Any, prologue: Any, out: Any, dtype: Any, precision: Any, types: Any
-) -> Any:
-    """matmul with a prologue; `asked` are the arguments of `operations`, `types` are dtype_a and dtype_b."""
-    from gensor_kernels.dispatch.api.matmul import matmul
-
-    if types == (None, None):
-        try:
-            return product(runtime, a, b, prologue, out, operations(*asked), dtype, precision)
-        except FusedAsked:
-            pass
-    alpha, bias, add, activation, epilogue = asked
-    return matmul(
-        *(in_front(runtime, a, prologue), b, out),
-        alpha=alpha,
-        bias=bias,
-        add=add,
-        activation=activation,
-        epilogue=epilogue,
-        dtype=dtype,
-        precision=precision,
-        dtype_a=types[0],
-        dtype_b=types[1],
-    )

@@ -5,16 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gensor_kernels.dispatch.plans.function import Asked, Called, Copy, Function, Result, Staged, Understood
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.products.quantised import GROUPS, groups_of, workload_from_views
 from gensor_kernels.operators.types.geometry import flattened
 from gensor_kernels.operators.types.workload import View, Workload
+
+from .base import Asked, Called, Copy, Function, Result, Staged, Understood
+
+if TYPE_CHECKING:
+    from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
 
 
 @dataclass(frozen=True)
@@ -30,12 +34,12 @@ class QuantisedLinear(Function):
 
     name = "linear"
 
-    def result(self, inputs: Sequence[Any], parameters: Weights) -> Result:
+    def result(self, inputs: Sequence[DeviceArray], parameters: Weights) -> Result:
         """(..., out) in x's dtype."""
         x, w = inputs[:2]
         return Result((*x.shape[:-1], w.shape[0]), np.dtype(x.dtype))
 
-    def nothing(self, inputs: Sequence[Any], parameters: Any) -> float | None:
+    def nothing(self, inputs: Sequence[DeviceArray], parameters: Any) -> float | None:
         """Zeros where rows have no elements."""
         return 0.0 if inputs[0].shape[-1] == 0 else None
 
@@ -59,13 +63,13 @@ class QuantisedLinear(Function):
         operands = tuple(None if v is None else declared.output(workload, _rows(v).strides) for v in asked.operands)
         return Understood(workload, geometry, operands=operands)
 
-    def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
+    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """Operands are in the order of the arguments."""
         bits = 4 if workload.dtype["b"] == "uint4x2" else 8
         inputs = (arrays["a"], arrays["b"], arrays["d"], arrays.get("e"))
         return Called(inputs, Weights(bits, workload.size["group"]))
 
-    def library(self, device: Any, inputs: Sequence[Any], parameters: Weights, math: str | None) -> Any:
+    def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Weights, math: str | None) -> Any:
         """Weights dequantised in float32, and a product."""
         x, w, scales, zeros = inputs
         wide = np.result_type(np.float32, x.dtype)
@@ -77,7 +81,9 @@ class QuantisedLinear(Function):
 QUANTISED_LINEAR = QuantisedLinear()
 
 
-def dequantised(xp: Any, parameters: Weights, w: Any, scales: Any, zeros: Any, dtype: np.dtype[Any]) -> Any:
+def dequantised(
+    xp: Any, parameters: Weights, w: DeviceArray, scales: DeviceArray, zeros: DeviceArray, dtype: np.dtype[Any]
+) -> Any:
     """(out, in) weights as numbers of a floating-point dtype."""
     number = w
     if parameters.bits == 4:
@@ -93,7 +99,7 @@ def dequantised(xp: Any, parameters: Weights, w: Any, scales: Any, zeros: Any, d
     return (number.astype(dtype) - zero) * scales.reshape(w.shape[0], count).astype(dtype)[:, which]
 
 
-def checked(x: Any, w: Any, scales: Any, zeros: Any, group: int | None) -> Weights:
+def checked(x: DeviceArray, w: DeviceArray, scales: DeviceArray, zeros: DeviceArray, group: int | None) -> Weights:
     """The Weights of a call; ValueError and TypeError for arrays that do not fit together."""
     if w.ndim != 2 or w.dtype.name not in ("int8", "uint8"):
         raise TypeError(f"quantised weights are (out, in) int8 or (out, in / 2) uint8, not {w.dtype}{tuple(w.shape)}")

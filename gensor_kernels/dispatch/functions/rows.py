@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gensor_kernels.dispatch.plans.function import Asked, Called, Copy, Function, Result, Staged, Understood
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.rows.views import is_map, workload_from_views
 from gensor_kernels.operators.types.workload import View, Workload, contiguous
+
+from .base import Asked, Called, Copy, Function, Result, Staged, Understood
+
+if TYPE_CHECKING:
+    from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
 
 #: Functions of the array library, by operator. Those that have none are composed here.
 LIBRARY = {
@@ -53,14 +57,14 @@ class Rows(Function):
         self.one_call = one_call
         self.name = "rows of one call" if one_call else "rows"
 
-    def result(self, inputs: Sequence[Any], parameters: Parameters) -> Result:
+    def result(self, inputs: Sequence[DeviceArray], parameters: Parameters) -> Result:
         """NumPy's shape and dtype."""
         x, p = inputs[0], parameters
         if p.operator in NEED_ELEMENTS and any(x.shape[axis] == 0 for axis in p.axes):
             raise ValueError(f"{p.operator.removeprefix('reduce_')} of a row without elements")
         return Result(_shape(x.shape, p), _dtype(x.dtype, p))
 
-    def nothing(self, inputs: Sequence[Any], parameters: Parameters) -> float | None:
+    def nothing(self, inputs: Sequence[DeviceArray], parameters: Parameters) -> float | None:
         """NumPy's result over rows without elements."""
         empty = any(inputs[0].shape[axis] == 0 for axis in parameters.axes)
         return OF_NOTHING.get(parameters.operator) if empty else None
@@ -95,14 +99,14 @@ class Rows(Function):
         laid = tuple(None if view is None else next(places) for view in asked.operands)
         return Understood(found.workload, found.geometry, operands=laid)
 
-    def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
+    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """Over the last axes; eps is the one kernels are verified with."""
         given: Any = operator(workload.operator)
         x, size = arrays["a"], workload.size
         p = Parameters(workload.operator, tuple(range(3, x.ndim)), value=given.value, ddof=size.get("ddof", 0))
         return Called((x,), p) if given.maps else Called((x,), p, lambda value: value.transpose(0, 2, 1))
 
-    def library(self, device: Any, inputs: Sequence[Any], parameters: Parameters, math: str | None) -> Any:
+    def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Parameters, math: str | None) -> Any:
         """The library's own function where there is one, else the textbook's in at least float32."""
         xp, x, p = device.xp, inputs[0], parameters
         axis: Any = p.axes if len(p.axes) != 1 else p.axes[0]
@@ -149,7 +153,7 @@ def _without(view: View, p: Parameters) -> View:
     return View(shape, strides, view.dtype, view.alignment)
 
 
-def _positions(xp: Any, function: Any, x: Any, p: Parameters) -> Any:
+def _positions(xp: Any, function: Any, x: DeviceArray, p: Parameters) -> Any:
     """argmax and argmin over several axes: the position among all of them, in their order."""
     kept = [axis for axis in range(x.ndim) if axis not in p.axes]
     moved = x.transpose(kept + list(p.axes)).reshape(*(x.shape[axis] for axis in kept), -1)
@@ -157,7 +161,7 @@ def _positions(xp: Any, function: Any, x: Any, p: Parameters) -> Any:
     return found.reshape(_shape(x.shape, p)) if p.keepdims else found
 
 
-def _composed(xp: Any, x: Any, axis: Any, p: Parameters) -> Any:
+def _composed(xp: Any, x: DeviceArray, axis: Any, p: Parameters) -> Any:
     keep = {"axis": axis, "keepdims": True}
     count = math.prod(x.shape[each] for each in p.axes)
     if p.operator == "l2_norm":

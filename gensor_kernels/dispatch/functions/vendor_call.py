@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gensor_kernels.dispatch.calls.arguments import Operation, resolve
 from gensor_kernels.dispatch.calls.fallback import apply_steps, evaluate
-from gensor_kernels.dispatch.plans.function import Function
 from gensor_kernels.operators import MODULES, operator
 from gensor_kernels.operators.products.gated import Gated
 from gensor_kernels.operators.products.sum_of_products import SumOfProducts
 from gensor_kernels.operators.types.storage import EIGHT_BIT_FLOATS
 from gensor_kernels.operators.types.workload import Workload
+
+from .base import Function
+
+if TYPE_CHECKING:
+    from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
 
 #: The Function of the operators that a module of operators declares.
 FUNCTIONS = {
@@ -38,7 +42,7 @@ FUNCTIONS = {
 
 
 def library_call(
-    device: Any, workload: Workload, arrays: Mapping[str, Any], steps: Sequence[Operation]
+    device: Backend, workload: Workload, arrays: Mapping[str, DeviceArray], steps: Sequence[Operation]
 ) -> Callable[[], Any] | None:
     """A function that computes the Workload by the array library, as a call of ours without kernels would.
 
@@ -72,7 +76,7 @@ def precision_of(workload: Workload) -> str:
 
 
 def _product(
-    device: Any, workload: Workload, arrays: Mapping[str, Any], steps: tuple[Operation, ...]
+    device: Backend, workload: Workload, arrays: Mapping[str, DeviceArray], steps: tuple[Operation, ...]
 ) -> Callable[[], Any]:
     """One matmul; without a batch of two-dimensional arrays, as callers have them."""
     a, b, c = (arrays[name] for name in "abc")
@@ -83,13 +87,19 @@ def _product(
     if a.dtype != b.dtype or a.dtype == np.uint8:
         return lambda: _stored(device, workload, (a, b), c, steps).reshape(arrays["c"].shape)
     flags = workload.conjugated
-    call = resolve(a, b, c, steps, c.dtype, precision_of(workload), (flags["a"], flags["b"]))
-    if call.plain:
-        return lambda: device.product(a, b, call.math, out=c)
-    return lambda: evaluate(device, call, a, b).reshape(arrays["c"].shape)
+    found = resolve(a, b, c, steps, c.dtype, precision_of(workload), (flags["a"], flags["b"]))
+    if found.plain and not steps:
+        return lambda: device.product(a, b, found.math, out=c)
+    return lambda: evaluate(device, found, a, b, steps, found.math).reshape(arrays["c"].shape)
 
 
-def _stored(device: Any, workload: Workload, inputs: tuple[Any, Any], out: Any, steps: tuple[Operation, ...]) -> Any:
+def _stored(
+    device: Backend,
+    workload: Workload,
+    inputs: tuple[DeviceArray, DeviceArray],
+    out: DeviceArray,
+    steps: tuple[Operation, ...],
+) -> Any:
     """A product of operands of which one is stored narrower than it is multiplied."""
     from .mixed_input import STORED_PRODUCT, Stored
 
@@ -99,10 +109,10 @@ def _stored(device: Any, workload: Workload, inputs: tuple[Any, Any], out: Any, 
 
 
 def _sum_of_products(
-    device: Any,
+    device: Backend,
     declared: SumOfProducts,
     workload: Workload,
-    arrays: Mapping[str, Any],
+    arrays: Mapping[str, DeviceArray],
     output: Any,
     steps: Sequence[Operation],
 ) -> Callable[[], Any]:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gensor_kernels.dispatch.calls.conv_parameters import IMAGES, Parameters
-from gensor_kernels.dispatch.plans.function import Asked, Called, Copy, Function, Result, Staged, Understood
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import View, Workload
 from gensor_kernels.operators.windows import depthwise, pooling
-from gensor_kernels.operators.windows.sliding import DEFAULTS
+from gensor_kernels.operators.windows.sliding import DEFAULTS, sides
 
+from .base import Asked, Called, Copy, Function, Result, Staged, Understood
 from .convolution import Convolution, full_sizes
+
+if TYPE_CHECKING:
+    from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
 
 #: An image's axes from the outermost to the innermost in memory, by the order its axes are given in.
 MEMORY = {"NCHW": {"nchw": (0, 1, 2, 3), "nhwc": (0, 2, 3, 1)}, "NHWC": {"nchw": (0, 3, 1, 2), "nhwc": (0, 1, 2, 3)}}
@@ -36,7 +39,7 @@ class Pooling(Function):
     name = "pooling"
     stands_in = False  # there is no product in it at which the library could be faster
 
-    def result(self, inputs: Sequence[Any], parameters: PoolParameters) -> Result:
+    def result(self, inputs: Sequence[DeviceArray], parameters: PoolParameters) -> Result:
         """The image's dtype, axes and order in memory."""
         x, images = inputs[0], IMAGES[parameters.layout]
         if x.ndim != 4:
@@ -68,15 +71,15 @@ class Pooling(Function):
         )
         return _understood(workload, views, images)
 
-    def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
+    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """Axes are (n, h, w, c) whatever the layout."""
         sizes = tuple((name, size) for name, size in workload.sizes if name not in "nhwc")
         return Called((arrays["x"],), PoolParameters(workload.operator, "NHWC", sizes))
 
-    def library(self, device: Any, inputs: Sequence[Any], parameters: PoolParameters, math: str | None) -> Any:
+    def library(
+        self, device: Backend, inputs: Sequence[DeviceArray], parameters: PoolParameters, math: str | None
+    ) -> Any:
         """One pass over the image per position in the window."""
-        from .pooling import pool
-
         x, p = inputs[0], parameters
         found = pool(device.xp, x.transpose(IMAGES[p.layout]), p)
         return found.transpose(0, 3, 1, 2) if p.layout == "NCHW" else found
@@ -112,7 +115,7 @@ class Depthwise(Convolution):
             depthwise.workload_from_views(*views.values(), layout=memory, epilogue=steps, **sizes), views, images
         )
 
-    def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
+    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """Axes are (n, h, w, c) and (c, r, s, 1) whatever the layouts."""
         sizes = {name: workload.size[name] for name in DEFAULTS} | {"groups": workload.size["c"]}
         filters = arrays["w"].transpose(2, 0, 1)[..., None]
@@ -122,7 +125,7 @@ class Depthwise(Convolution):
 POOLING, DEPTHWISE = Pooling(), Depthwise()
 
 
-def is_depthwise(x: Any, w: Any, p: Parameters) -> bool:
+def is_depthwise(x: DeviceArray, w: DeviceArray, p: Parameters) -> bool:
     """Whether a convolution has one channel and one filter per group."""
     if p.transposed or x.ndim != 4 or w.ndim != 4:
         return False
@@ -154,3 +157,45 @@ def _stored(view: View, images: Sequence[int], memory: str) -> bool:
     """Whether the innermost axis of that order has stride 1."""
     axis = images[3 if memory == "nhwc" else 2]
     return view.strides[axis] == 1 or view.shape[axis] == 1
+
+
+# ---- pooling by the array library: one pass over the image per position in the window
+
+
+def pool(xp: Any, x: DeviceArray, p: PoolParameters) -> Any:
+    """The pooling of an image (n, h, w, c)."""
+    n, h, w, c = x.shape
+    if p.operator == "global_avg_pool2d":
+        wide = x.astype(np.promote_types(x.dtype, np.float32), copy=False)
+        return wide.mean(axis=(1, 2), keepdims=True).astype(x.dtype)
+    high, wide_side = sides(pooling.complete(p.operator, n=n, h=h, w=w, c=c, **dict(p.sizes)))
+    shape = (n, high.output, wide_side.output, c)
+    maximum = p.operator == "max_pool2d"
+    if maximum:
+        least = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -np.inf
+        y = xp.full(shape, least, x.dtype)
+    else:
+        y = xp.zeros(shape, np.promote_types(x.dtype, np.float32))
+    for r in range(high.window):
+        rows = _reached(high, r)
+        for s in range(wide_side.window):
+            columns = _reached(wide_side, s)
+            if rows is None or columns is None:
+                continue
+            seen = x[:, rows[0], columns[0]]
+            where = (slice(None), rows[1], columns[1])
+            y[where] = xp.maximum(y[where], seen) if maximum else y[where] + seen
+    if maximum:
+        return y
+    counts = np.maximum(high.count()[:, None] * wide_side.count()[None], 1)
+    return (y / xp.asarray(counts)[None, :, :, None].astype(y.dtype)).astype(x.dtype)
+
+
+def _reached(side: Any, tap: int) -> tuple[slice, slice] | None:
+    """(rows of the image, rows of the result) that one position of the window joins; None where there are none."""
+    shift = tap * side.dilation - side.pad
+    first = max(0, -(shift // side.stride)) if shift < 0 else 0
+    end = min(side.output, (side.extent - 1 - shift) // side.stride + 1)
+    if first >= end:
+        return None
+    return slice(first * side.stride + shift, (end - 1) * side.stride + shift + 1, side.stride), slice(first, end)

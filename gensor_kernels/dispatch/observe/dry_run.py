@@ -1,4 +1,4 @@
-"""`explain` runs a function up to the point where a kernel would be chosen: what is asked there, not done."""
+"""`explain` runs a function up to the point where a kernel would be chosen: a dry run, which launches nothing."""
 
 from __future__ import annotations
 
@@ -6,21 +6,31 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gensor_kernels.dispatch.plans.runtime import Runtime
+    from gensor_kernels.dispatch.calls.array import DeviceArray
 
+#: whether calls of this thread are only asked about; a Runtime sets it (Runtime.questioned)
 asking: ContextVar[bool] = ContextVar("gensor_kernels_asking", default=False)
 
 
 class Question(Exception):
-    """Raised instead of a call while `asking`: of matrix products ("product") or of a Function ("function")."""
+    """Raised in place of a call in a dry run: its kind (plans/plan.py: Call), inputs, out and epilogue.
 
-    def __init__(self, kind: str, *arguments: Any):
+    Without a kind of call the array library serves, for the `reason` given; `steps` are the Questions of a call that is
+    made of several.
+    """
+
+    def __init__(
+        self,
+        call: Any = None,
+        inputs: Any = (),
+        out: DeviceArray = None,
+        epilogue: Any = (),
+        *,
+        reason: str = "",
+        steps: tuple[Question, ...] = (),
+    ):
         super().__init__("a call that is only asked about")
-        self.kind, self.arguments = kind, arguments
-
-
-def product(runtime: Runtime, a: Any, b: Any, out: Any, steps: Any, dtype: Any, precision: str | None) -> Any:
-    """A matrix product of another function's making: run, or asked about."""
-    if asking.get():
-        raise Question("product", a, b, out, steps, dtype, precision)
-    return runtime.call(a, b, out, steps, dtype, precision)
+        self.call, self.inputs, self.out, self.epilogue, self.reason, self.steps = (
+            *(call, inputs, out, epilogue),
+            *(reason, steps),
+        )

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class Watched(Protocol):
     """What recording asks of a Runtime."""
 
-    def bypass(self, on: bool) -> None:
-        """Whether warm calls are to take the way of first ones, on which they are counted."""
+    def bypass(self) -> None:
+        """Let warm calls take the way of first ones, on which they are counted, while anything is recorded."""
 
 
 class Recording:
@@ -87,7 +87,7 @@ def attach(runtime: Watched) -> None:
         _environment_read = True
         if path is not None:
             _start(path)
-        runtime.bypass(bool(active))
+        runtime.bypass()
 
 
 def counted() -> int:
@@ -166,7 +166,7 @@ def _start(path: Path) -> Recording | None:
         if recording is None:
             recording = Recording(path)
             active = (*active, recording)
-            _bypass(True)
+            _bypass()
         recording.users += 1
         if not _at_exit:
             atexit.register(_write_all)
@@ -183,13 +183,13 @@ def _stop(recording: Recording | None) -> None:
         if recording.users:
             return
         active = tuple(each for each in active if each is not recording)
-        _bypass(bool(active))
+        _bypass()
     recording.write()
 
 
-def _bypass(on: bool) -> None:
+def _bypass() -> None:
     for runtime in list(_runtimes):
-        runtime.bypass(on)
+        runtime.bypass()
 
 
 def _write_all() -> None:

@@ -8,67 +8,123 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from gensor_kernels.devices.device import Launcher, OneLaunch
-from gensor_kernels.dispatch.calls.arguments import Call
-from gensor_kernels.dispatch.calls.fallback import conjugated
+from gensor_kernels.dispatch.calls.arguments import Operation
+from gensor_kernels.dispatch.calls.fallback import whole_steps
+from gensor_kernels.dispatch.calls.problem import LARGEST_EXTENT, Problem, clearance
+from gensor_kernels.dispatch.selection.library import Kernel
+from gensor_kernels.errors import BuildError
 from gensor_kernels.operators.types.epilogue import OPERATIONS
+from gensor_kernels.operators.types.geometry import Strides
+from gensor_kernels.programs.core import params
 from gensor_kernels.programs.core.params import (
-    HEAD_BYTES,
+    D_OFFSET,
     OPERAND_BYTES,
     SCALAR_OFFSET,
-    STEP_BYTES,
     WORKSPACE_OFFSET,
+    fourth_offset,
+    step_offset,
     write_call,
     write_pointer,
     write_scalar,
 )
+from gensor_kernels.programs.registry import FAMILIES
 
-from .plan import NOWHERE, Placed, Steps
-from .staging import clearance
+from .plan import Call, Inputs, Placed, Plan, Steps, TemporaryPlan
 
 if TYPE_CHECKING:
-    from .runtime import Runtime
+    from gensor_kernels.dispatch.calls.array import DeviceArray
+
+Interval = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A kernel bound to sizes: packed Params without addresses, what the device loaded, the workspace it needs."""
+    """A kernel bound to sizes and loaded: what the device launches, and the workspace that takes (bytes, zeroed)."""
 
-    template: bytes
+    kernel: Kernel
+    problem: Problem
     launch: Launcher
-    swapped: bool
-    workspace: tuple[int, bool]
+    workspace: tuple[int, bool] | None
 
 
-class LaunchPlan:
+def load(call: Call, kernel: Kernel, problem: Problem) -> Bound:
+    """Bind a kernel to sizes and load it if it is not yet; BuildError where the device refuses it."""
+    family, workload = FAMILIES[kernel.program.family], problem.workload
+    launches = family.launches(kernel.program, workload)
+    if max(each.grid for each in launches) > LARGEST_EXTENT:
+        raise BuildError("its grid would have 2^31 blocks or more")
+    launch = call.device.load(kernel.code, launches)
+    call.runtime.loaded.add(kernel.digest)
+    workspace = family.workspace(kernel.program, workload)
+    return Bound(kernel, problem, launch, workspace if workspace[0] else None)
+
+
+def launching(call: Call, tier: int, bound: Bound, inputs: Inputs, out: DeviceArray, steps: Steps) -> KernelPlan:
+    """Return the Plan that launches a bound kernel."""
+    plain = bound.workspace is None and isinstance(bound.launch, OneLaunch) and len(inputs) == 2
+    if plain and not any(_is_written(step) for step in steps):
+        return PlainPlan(call, tier, bound, inputs, out, steps)
+    return KernelPlan(call, tier, bound, inputs, out, steps)
+
+
+def _is_written(step: Operation) -> bool:
+    """Return whether each call writes something of an epilogue operation into Params."""
+    return step.operand is not None or OPERATIONS[step.name].takes_scalar
+
+
+class KernelPlan(Plan):
     """A kernel bound to one set of shapes, strides and dtypes."""
 
-    tier = 3
-    placed, allocates = NOWHERE, True
-
-    def __init__(self, runtime: Runtime, call: Call, bound: Bound, a: Any, b: Any, out: Any):
-        self.runtime, self.device, self.call = runtime, runtime.device, call.without_arrays()
-        self.local, self.pointer = runtime.device.local, runtime.pointer
-        self.rest, self.launch, self.swapped = bound.template[OPERAND_BYTES:], bound.launch, bound.swapped
-        self.workspace = bound.workspace if bound.workspace[0] else None
+    def __init__(self, call: Call, tier: int, bound: Bound, inputs: Inputs, out: DeviceArray, steps: Steps):
+        super().__init__(call)
+        self.tier, self.device, result = tier, call.device, call.result
+        self.local, self.pointer = self.device.local, call.runtime.pointer
+        self.launch, self.workspace = bound.launch, bound.workspace
+        geometry = bound.problem.geometry
+        self.template = _template(bound, inputs, steps)
+        self.rest, self.swapped = self.template[OPERAND_BYTES:], geometry.swapped
+        self.slots = (D_OFFSET, fourth_offset(geometry))
+        self.allocated, self.dtype, self.transposition = result.allocated, result.dtype, result.transposition
+        self.empty = self.device.empty
         # out overlaps an operand at address p when low < out - p < high; 0 < ... < 0 never holds.
-        self.low_a, self.high_a = clearance(a, out)
-        self.low_b, self.high_b = clearance(b, out)
+        reach = [*(clearance(x, out) for x in inputs), clearance(None, out)]
+        (self.low_a, self.high_a), (self.low_b, self.high_b) = reach[:2]
+        self.more: list[Interval] = reach[2:]
         self.written = tuple(
-            (index, HEAD_BYTES + STEP_BYTES * index, *clearance(step.operand, out), OPERATIONS[step.name].takes_scalar)
-            for index, step in enumerate(call.operations)
-            if step.operand is not None or OPERATIONS[step.name].takes_scalar
+            (index, step_offset(index), *clearance(step.operand, out), OPERATIONS[step.name].takes_scalar)
+            for index, step in enumerate(steps)
+            if _is_written(step)
         )
-        self.is_complex = call.dtype.kind == "c"
+        self.is_complex = result.dtype.kind == "c"
 
-    def run(self, a: Any, b: Any, out: Any, steps: Steps, pa: int, pb: int, pc: int) -> Any:
-        """Writes this call's addresses and scalars into Params, and launches."""
+    def serve(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
+        """Launch on any number of inputs."""
+        pointer = self.pointer
+        a, b, more = inputs[0], inputs[1] if len(inputs) > 1 else None, inputs[2:]
+        pa, pb, pc = (0 if array is None else pointer(array) for array in (a, b, out))
+        return self.run(a, b, out, steps, pa, pb, pc, more)
+
+    def run(
+        self,
+        a: DeviceArray,
+        b: DeviceArray,
+        out: DeviceArray,
+        steps: Steps,
+        pa: int,
+        pb: int,
+        pc: int,
+        more: Inputs = (),
+    ) -> Any:
+        """Write this call's addresses and scalars into Params, and launch; `more` are inputs behind the second."""
         result = out
         if out is None:
-            result = self.device.empty(self.call.shape, self.call.dtype)
+            result = self.empty(self.allocated, self.dtype)
             pc = self.pointer(result)
         elif self.low_a < pc - pa < self.high_a or self.low_b < pc - pb < self.high_b:
-            return self._through_temporary(a, b, out, steps)
+            return self._through_temporary(a, b, out, steps, more)
         owner = None
         if self.workspace is not None:
             owner, address = self.device.workspace(*self.workspace)
@@ -77,15 +133,18 @@ class LaunchPlan:
             write_call(arguments[0], 0, pb, pa, pc, self.rest)
         else:
             write_call(arguments[0], 0, pa, pb, pc, self.rest)
-        if self.written and self._write_steps(arguments[0], steps, pc):
-            return self._through_temporary(a, b, out, steps)
+        if (self.written and self._write_steps(arguments[0], steps, pc)) or (
+            more and self._write_inputs(arguments[0], more, pc)
+        ):
+            return self._through_temporary(a, b, out, steps, more)
         if owner is not None:
             write_pointer(arguments[0], WORKSPACE_OFFSET, address)
-        self.launch(arguments, (result, a, b), steps, owner)
-        return result
+        arrays = (result, a, b) if b is not None and not more else (result, *_present((a, b, *more)))
+        self.launch(arguments, arrays, steps, owner)
+        return result if self.transposition is None else result.transpose(self.transposition)
 
     def _write_steps(self, buffer: bytearray, steps: Steps, pc: int) -> bool:
-        """Writes addresses and scalars of the epilogue; True when `out` overlaps an operand of it."""
+        """Write addresses and scalars of the epilogue; True when `out` overlaps an operand of it."""
         for index, offset, low, high, takes_scalar in self.written:
             _, operand, scalar = steps[index]
             if operand is not None:
@@ -99,14 +158,44 @@ class LaunchPlan:
                     write_scalar(buffer, offset, scalar.imag)
         return False
 
-    def _through_temporary(self, a: Any, b: Any, out: Any, steps: Steps) -> Any:
-        with self.device.lasting():
-            a, b = conjugated(self.call, a, b)
-            out[...] = self.runtime.call(a, b, None, steps, self.call.dtype, self.call.math)
-        return out
+    def _write_inputs(self, buffer: bytearray, more: Inputs, pc: int) -> bool:
+        """Write addresses of the third and the fourth input; True when `out` overlaps one of them."""
+        for slot, (low, high), array in zip(self.slots, self.more, more):  # noqa: B905 - there may be fewer inputs
+            if array is not None:
+                address = self.pointer(array)
+                if low < pc - address < high:
+                    return True
+                write_pointer(buffer, slot, address)
+        return False
+
+    def _through_temporary(
+        self, a: DeviceArray, b: DeviceArray, out: DeviceArray, steps: Steps, more: Inputs = ()
+    ) -> Any:
+        inputs = (a, b, *more) if b is not None or more else (a,)
+        return TemporaryPlan(self.call, self.tier).serve(inputs, out, steps)
 
 
-class PlainPlan(LaunchPlan):
+def _present(arrays: Inputs) -> list[Any]:
+    return [array for array in arrays if array is not None]
+
+
+def _template(bound: Bound, inputs: Inputs, steps: Steps) -> bytes:
+    """Pack the Params of a kernel without addresses."""
+    family, geometry = FAMILIES[bound.kernel.program.family], bound.problem.geometry
+    return params.pack(
+        geometry,
+        family.tiling(bound.kernel.program, geometry),
+        steps=[_packed(step, where) for step, where in zip(steps, bound.problem.operands, strict=True)],
+        integer_steps=whole_steps(np.dtype(inputs[0].dtype), steps) if steps else 0,
+    )
+
+
+def _packed(step: Operation, where: Strides | None) -> params.Step:
+    dtype = "float32" if step.operand is None else step.operand.dtype.name
+    return params.Step(OPERATIONS[step.name].code, step.scalar, dtype, where or Strides())
+
+
+class PlainPlan(KernelPlan):
     """One launch without workspace, and nothing in Params to write but three addresses: the shortest way.
 
     Params are the Plan's own: each call takes one of `ready`, or makes another while other threads have them. A call
@@ -116,36 +205,44 @@ class PlainPlan(LaunchPlan):
 
     allocates = False
 
-    def __init__(self, runtime: Runtime, call: Call, bound: Bound, a: Any, b: Any, out: Any):
-        super().__init__(runtime, call, bound, a, b, out)
+    def __init__(self, call: Call, tier: int, bound: Bound, inputs: Inputs, out: DeviceArray, steps: Steps):
+        super().__init__(call, tier, bound, inputs, out, steps)
         launch = bound.launch
         assert isinstance(launch, OneLaunch)
-        self.shape, self.dtype, self.empty = call.shape, call.dtype, runtime.device.empty
-        self.template, self.last = bound.template, (0, 0, 0)
-        first, second = (1, 0) if bound.swapped else (0, 1)
+        self.last = (0, 0, 0)
+        first, second = (1, 0) if self.swapped else (0, 1)
         ready: list[tuple[Any, Any]] = []
         # One tuple: what a call reads of its Plan lies together in memory.
         self.parts = (
             *(self.low_a, self.high_a, self.low_b, self.high_b, ready, first, second),
             *(launch.function, launch.grid, launch.block, launch.shared_bytes),
         )
-        self.placed: Placed = NOWHERE
+        self.placed: Placed = Plan.placed
 
-    def run(self, a: Any, b: Any, out: Any, steps: Steps, pa: int, pb: int, pc: int) -> Any:
-        """Writes this call's addresses into Params, and launches."""
+    def run(
+        self,
+        a: DeviceArray,
+        b: DeviceArray,
+        out: DeviceArray,
+        steps: Steps,
+        pa: int,
+        pb: int,
+        pc: int,
+        more: Inputs = (),
+    ) -> Any:
+        """Write this call's addresses into Params, and launch."""
         low_a, high_a, low_b, high_b, ready, first, second, function, grid, block, shared = self.parts
         if out is None:
-            result = self.empty(self.shape, self.dtype)
+            result = self.empty(self.allocated, self.dtype)
             pc = self.pointer(result)
         elif low_a < pc - pa < high_a or low_b < pc - pb < high_b:
             return self._through_temporary(a, b, out, steps)
         else:
             result = out
         try:
-            params = ready.pop()
+            words, handle = own = ready.pop()
         except IndexError:
-            params = self.device.ready(self.template)
-        words, handle = params
+            words, handle = own = self.device.ready(self.template)
         words[first] = pa
         words[second] = pb
         words[2] = pc
@@ -156,13 +253,7 @@ class PlainPlan(LaunchPlan):
                 self.placed = pa, pb, pc, function, grid, block, handle, shared, words
                 return out
             self.last = place
-        ready.append(params)
-        return result
-
-
-def launching(runtime: Runtime, call: Call, bound: Bound, a: Any, b: Any, out: Any) -> LaunchPlan:
-    """The Plan that launches a bound kernel."""
-    plan = LaunchPlan(runtime, call, bound, a, b, out)
-    if plan.workspace is None and not plan.written and isinstance(bound.launch, OneLaunch):
-        return PlainPlan(runtime, call, bound, a, b, out)
-    return plan
+            ready.append(own)
+            return out
+        ready.append(own)
+        return result if self.transposition is None else result.transpose(self.transposition)

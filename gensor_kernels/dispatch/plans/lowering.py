@@ -1,31 +1,49 @@
-"""What a call of a Function is to kernels, and what is copied first where arrays lie as none takes them."""
+"""What a call is to kernels, and what is copied first where arrays lie as no kernel takes them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from gensor_kernels.dispatch.calls.problem import Problem, broadcast, is_odd, operand_dtype, repeats_itself, view_of
+from gensor_kernels.dispatch.functions.base import (
+    Asked,
+    Copy,
+    Copying,
+    Spread,
+    Staged,
+    Understood,
+    memory_order,
+)
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import operator
-from gensor_kernels.operators.types.workload import View
+from gensor_kernels.operators.types.workload import View, contiguous
 
-from .call_plans import Base
-from .function import Asked, Copy, Result, Spread, Staged
-from .problem import Problem, broadcast, view_of
-from .staging import operand_dtype, repeats_itself
+from .plan import Call, Inputs, Steps
+
+if TYPE_CHECKING:
+    from gensor_kernels.dispatch.calls.array import DeviceArray
+
+#: How often a call is made again with copies of the copies before.
+MOST_COPIES = 3
 
 
 @dataclass(frozen=True)
-class Studied:
-    """A call as kernels see it, once inputs (`copies`, empty for none) and operands of the epilogue (`spread`) are
-    copied. `temporary`: into a new array in place of `out`."""
+class Lowered:
+    """A call as kernels see it once inputs (`copies`, empty for none) and epilogue operands (`spread`) are copied.
+
+    `parameters` and `rounded` are those of Staged; `temporary`: into a new array in place of `out`. `words` say what
+    happens to the inputs first; `windows` are those of a contraction.
+    """
 
     problem: Problem
-    copies: tuple[Copy | None, ...] = ()
+    copies: tuple[Copying | None, ...] = ()
     spread: tuple[Spread | None, ...] = ()
+    parameters: Any = None
+    rounded: bool = False
     temporary: bool = False
+    words: tuple[str, ...] = ()
+    windows: tuple[View, ...] = ()
 
     @property
     def copied(self) -> bool:
@@ -35,80 +53,123 @@ class Studied:
     @property
     def staged(self) -> str | None:
         """What happens to the arrays first, in words; None for nothing."""
-        words = ["operands are copied"] * self.copied + ["the result goes through a temporary"] * self.temporary
-        return "; ".join(words) or None
+        copied = self.words or ("operands are copied",) * self.copied
+        return "; ".join((*copied, *("the result goes through a temporary",) * self.temporary)) or None
 
 
-def study(base: Base, inputs: Any, out: Any, steps: Any) -> Studied:
-    """The problem a call is to kernels; for an `out` that none writes as it lies, into a new array."""
-    if out is not None and not _needs_temporary(base, out):
+def lower(call: Call, inputs: Inputs, out: DeviceArray, steps: Steps) -> Lowered:
+    """Lower a call to the problem it is to kernels; for an `out` that no kernel writes as it lies, into a new array."""
+    pointer = call.runtime.pointer
+    if out is not None and out.dtype == call.result.dtype and not (is_odd(out, pointer(out)) or repeats_itself(out)):
         try:
-            return _studied(base, inputs, view_of(out, base.runtime.pointer(out)), steps)
+            return _lowered(call, inputs, view_of(out, pointer(out)), steps, fresh=False)
         except UnsupportedError:
-            pass  # what is wrong may be another thing: then it is said of the new array
-    return replace(_studied(base, inputs, base.result.view(), steps), temporary=out is not None)
+            pass  # where it was not `out`, the new array will not do either
+    return replace(_lowered(call, inputs, call.result.view(), steps, fresh=True), temporary=out is not None)
 
 
-def _studied(base: Base, inputs: Any, target: View, steps: Any) -> Studied:
-    """With the epilogue's operands as they lie, else with copies of them: of what they have, else of all axes."""
-    over = tuple(None if step.operand is None else _broadcast(base, step.operand) for step in steps)
-    ways: list[tuple[Spread | None, ...]] = [(None,) * len(over)]
-    if any(over):
-        ways += [tuple(view and _spread(view, target, whole) for view in over) for whole in (False, True)]
+def _lowered(call: Call, inputs: Inputs, target: View, steps: Steps, fresh: bool) -> Lowered:
+    """Lower with the epilogue's operands as they lie, else with copies of the axes they have, else of all axes."""
+    views, odd = _inputs(call, inputs)
+    asked = Asked(
+        *(views, target, call.parameters, steps, (), call.result, call.math, fresh),
+        emulated=call.device.emulated,
+    )
+    nothing = (None,) * len(steps)
+    if not any(step.operand is not None for step in steps):
+        return replace(_understood(call, replace(asked, operands=nothing), odd), spread=nothing)
     error: UnsupportedError | None = None
-    for spread in ways:
-        laid = tuple(s.view(v) if v and s else v for v, s in zip(over, spread, strict=True))
+    for copied, whole in ((False, False), (True, False), (True, True)):
+        spread = tuple(_spread(call, step.operand, target, copied, whole) for step in steps)
+        operands = tuple(_operand(call, step.operand, each) for step, each in zip(steps, spread, strict=True))
         try:
-            return replace(_understood(base, inputs, target, steps, laid), spread=spread)
+            return replace(_understood(call, replace(asked, operands=operands), odd), spread=spread)
         except UnsupportedError as each:
             error = error or each
     assert error is not None
     raise error
 
 
-def _understood(base: Base, inputs: Any, target: View, steps: Any, over: tuple[View | None, ...]) -> Studied:
-    pointer = base.runtime.pointer
-    copies: tuple[Copy | None, ...] = ()
-    views = tuple(None if array is None else view_of(array, pointer(array)) for array in inputs)
-    asked = Asked(views, target, base.parameters, steps, over, base.result, base.math)
-    try:
-        understood = base.function.understand(asked)
-    except Staged as needed:
-        copies = needed.copies
-        staged = tuple(_copied(view, copy) for view, copy in zip(views, copies, strict=True))
-        try:
-            understood = base.function.understand(replace(asked, inputs=staged))
-        except Staged:
-            raise UnsupportedError("no copy of the operands lies as kernels take them") from None
-    operands = understood.operands
-    if operands is None:
-        declared, workload = operator(understood.workload.operator), understood.workload
-        operands = tuple(
-            None if view is None else declared.output(workload, understood.declared(view.strides)) for view in over
+def _inputs(call: Call, inputs: Inputs) -> tuple[tuple[View | None, ...], tuple[Copy | None, ...]]:
+    """Return the Views of inputs, and the copies of inputs whose elements lie off their natural alignment."""
+    views: list[View | None] = []
+    odd: list[Copy | None] = []
+    for array in inputs:
+        address = 0 if array is None else call.runtime.pointer(array)
+        copy = (
+            Copy(array.dtype.name, memory_order(array.strides))
+            if array is not None and is_odd(array, address)
+            else None
         )
-    return Studied(Problem(understood.workload, False, understood.geometry, operands), copies)
+        plain = copy and contiguous(tuple(array.shape), array.dtype.name)
+        views.append(copy.view(plain) if copy and plain else None if array is None else view_of(array, address))
+        odd.append(copy)
+    return tuple(views), tuple(odd)
 
 
-def _spread(view: View, target: View, whole: bool) -> Spread:
-    """A copy of an operand with its axes in the output's order in memory; `whole`: with all of them."""
-    order = sorted(range(len(target.shape)), key=lambda axis: -abs(target.strides[axis]))
-    return Spread(tuple(order), tuple(whole or stride != 0 for stride in view.strides))
+def _understood(call: Call, asked: Asked, odd: tuple[Copy | None, ...]) -> Lowered:
+    """Lower a call whose epilogue operands are settled."""
+    first: Staged | None = Staged(*odd) if any(odd) else None
+    words: list[str] = [first.args[0]] if first else []
+    for _ in range(MOST_COPIES + 1):
+        try:
+            found = call.function.understand(asked)
+        except Staged as staged:
+            if first is None or first.copies == odd:
+                copies = tuple(copy or other for copy, other in zip(staged.copies, odd, strict=True))
+                first = Staged(*copies, parameters=staged.parameters, rounded=staged.rounded)
+                words.clear()
+            words.append(staged.words)
+            parameters = asked.parameters if staged.parameters is None else staged.parameters
+            views = tuple(
+                view if view is None or copy is None else copy.view(view)
+                for view, copy in zip(asked.inputs, staged.copies, strict=True)
+            )
+            asked = replace(asked, inputs=views, parameters=parameters)
+        else:
+            problem = Problem(found.workload, found.geometry, _strides(asked, found))
+            plain = Lowered(problem, windows=found.windows)
+            if first is None:
+                return plain
+            return replace(
+                plain, copies=first.copies, parameters=first.parameters, rounded=first.rounded, words=tuple(words)
+            )
+    raise UnsupportedError("no copy of the operands lies as kernels take them")
 
 
-def _broadcast(base: Base, operand: Any) -> View:
-    """An epilogue's operand as the result's shape sees it."""
-    if operand.dtype != operand_dtype(operand.dtype):
-        raise UnsupportedError(f"an epilogue operand of dtype {operand.dtype.name}")
-    return broadcast(view_of(operand, base.runtime.pointer(operand)), base.result.shape)
+def _strides(asked: Asked, found: Understood) -> tuple[Any, ...]:
+    """Return the strides of the epilogue's operands along the axes that the operator declares."""
+    if found.operands is not None:
+        return found.operands
+    declared, workload = operator(found.workload.operator), found.workload
+    return tuple(
+        None if view is None else declared.output(workload, found.declared(view.strides)) for view in asked.operands
+    )
 
 
-def _needs_temporary(base: Base, out: Any) -> bool:
-    """Whether no kernel writes `out` as it lies."""
-    strides = (base.runtime.pointer(out), *out.strides)
-    return out.dtype != base.result.dtype or repeats_itself(out) or any(s % out.dtype.itemsize for s in strides)
+def _spread(call: Call, operand: DeviceArray, target: View, copied: bool, whole: bool) -> Spread | None:
+    """Return the copy of an epilogue operand with its axes in the output's order in memory; `whole`: with all axes.
+
+    Without `copied` only operands that no kernel reads, whatever the call, are copied.
+    """
+    if operand is None:
+        return None
+    dtype = operand_dtype(operand.dtype)
+    if not copied and operand.dtype == dtype and not is_odd(operand, call.runtime.pointer(operand)):
+        return None
+    shape = call.result.shape
+    missing = len(shape) - operand.ndim
+    own = tuple(
+        whole or (axis >= missing and operand.shape[axis - missing] != 1 and operand.strides[axis - missing] != 0)
+        for axis in range(len(shape))
+    )
+    return Spread(memory_order(target.strides), own, dtype)
 
 
-def _copied(view: View | None, copy: Copy | None) -> View | None:
-    if view is None or copy is None:
-        return view
-    return Result(view.shape, np.dtype(copy.dtype), copy.order).view()
+def _operand(call: Call, operand: DeviceArray, spread: Spread | None) -> View | None:
+    """Return an epilogue operand as the result's shape sees it."""
+    if operand is None:
+        return None
+    if spread is not None:
+        return spread.view(call.result.shape)
+    return broadcast(view_of(operand, call.runtime.pointer(operand)), call.result.shape)

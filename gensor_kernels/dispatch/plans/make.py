@@ -1,4 +1,4 @@
-"""From a call to a Plan: which tier serves it, what happens to its arrays first, and the kernel bound to its sizes."""
+"""From the first call of a kind to its Plan: which tier serves it, what is copied first, and the kernel bound to it."""
 
 from __future__ import annotations
 
@@ -7,202 +7,198 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gensor_kernels import config
-from gensor_kernels.dispatch.calls.arguments import Call, resolve
-from gensor_kernels.dispatch.calls.fallback import integer_steps
+from gensor_kernels.dispatch.calls.problem import LARGEST_EXTENT, Problem
 from gensor_kernels.dispatch.selection import tiers
 from gensor_kernels.dispatch.selection.library import Kernel
 from gensor_kernels.dispatch.tuning import copy_race
 from gensor_kernels.dispatch.tuning.background import improve
 from gensor_kernels.dispatch.tuning.race import may
 from gensor_kernels.errors import BuildError, UnsupportedError
-from gensor_kernels.operators.types.geometry import Strides
-from gensor_kernels.programs.core import params
-from gensor_kernels.programs.registry import FAMILIES
 
 from . import unfused
-from .copy_trial import CopiedProduct
-from .launch import Bound, launching
-from .plan import EmptyPlan, FallbackPlan, Plan, StagedPlan, SwitchedPlan
-from .problem import LARGEST_EXTENT, Problem
-from .staging import Staging, problem_of
-from .trial import TrialPlan
+from .launch import launching, load
+from .lowering import Lowered, lower
+from .plan import (
+    SUMS_OF_NOTHING,
+    Call,
+    CopyPlan,
+    Inputs,
+    LibraryPlan,
+    NothingPlan,
+    Plan,
+    Steps,
+    SwitchedPlan,
+    TemporaryPlan,
+    ZeroPlan,
+)
+from .trial import Trial
 
 if TYPE_CHECKING:
-    from gensor_kernels.dispatch.contractions.lowering import Study
-
-    from .runtime import Runtime
+    from gensor_kernels.dispatch.calls.array import DeviceArray
 
 
-def plan(
-    runtime: Runtime,
-    a: Any,
-    b: Any,
-    out: Any,
-    steps: Any,
-    dtype: Any,
-    precision: str | None,
-    study: Study | None = None,
-) -> tuple[Plan, bool]:
-    """(Plan, whether it holds for later calls too); `study` is of the contraction whose product this is."""
-    call = resolve(a, b, out, steps, dtype, runtime.precision(precision))
-    if study is not None:
-        call = study.call(call)
-    if 0 in call.shape:
-        return EmptyPlan(runtime, call), True
-    capturing = runtime.device.capturing()
+def make(call: Call, inputs: Inputs, out: DeviceArray, steps: Steps) -> tuple[Plan, bool]:
+    """Return (Plan, whether it holds for later calls too)."""
+    call.function.check(call.result, out, steps)
+    idle = idle_plan(call, inputs, steps)
+    if idle is not None:
+        return idle, True
+    capturing = call.device.capturing()
     try:
-        made = plan_of(runtime, call, a, b, out, precision, capturing, racing=study is None)
+        plan = plan_of(call, inputs, out, steps, capturing)
     except Exception as error:
-        if runtime.device.emulated:
+        if call.device.emulated:
             raise
         # Whatever went wrong in choosing or loading, the library would have worked.
         config.logger().warning("no kernel could be prepared: %s", error, exc_info=True)
-        made = FallbackPlan(runtime, call, f"no kernel could be prepared: {error}", precision)
-    return made, not capturing
+        plan = LibraryPlan(call, f"no kernel could be prepared: {error}")
+    return plan, not capturing
 
 
-def plan_of(
-    runtime: Runtime,
-    call: Call,
-    a: Any,
-    b: Any,
-    out: Any,
-    precision: str | None,
-    capturing: bool,
-    *,
-    racing: bool = True,
-) -> Plan:
-    """The Plan of a call whose result has elements; with `racing` on trial, where its kind is to race."""
+def idle_plan(call: Call, inputs: Inputs, steps: Steps) -> Plan | None:
+    """Return the Plan of a call that has nothing to compute, or nothing but its epilogue; else None."""
+    if 0 in call.result.shape:
+        return NothingPlan(call, "the result has no elements")
+    value = call.function.nothing(inputs, call.parameters)
+    if value is None:
+        return None
+    return ZeroPlan(call) if steps else NothingPlan(call, SUMS_OF_NOTHING, value)
+
+
+def plan_of(call: Call, inputs: Inputs, out: DeviceArray, steps: Steps, capturing: bool) -> Plan:
+    """Return the Plan of a call whose result has elements: on trial, where its kind is to race."""
     refused: dict[str, str] = {}
     while True:
-        choice, problem, staging = choose(runtime, call, a, b, out, capturing, improving=True, refused=refused)
+        choice, lowered = choose(call, inputs, out, steps, capturing, improving=True, refused=refused)
         if choice.kernel is None and refused:
             choice = replace(choice, reason=next(iter(refused.values())))
-        made = _chosen(runtime, choice, problem, staging, call, (a, b, out), precision)
-        if choice.kernel is None or not isinstance(made, FallbackPlan) or not runtime.device.emulated:
+        plan = _chosen(call, choice, lowered, inputs, out, steps)
+        if choice.kernel is None or not isinstance(plan, LibraryPlan) or not call.device.emulated:
             break
         # No library steps in for a kernel that cannot be loaded: another one may.
-        refused[choice.kernel.digest] = made.reason
-    if not racing or problem is None or capturing:
-        return made
-    assert runtime.device.arch is not None
-    request = tiers.Request(problem, runtime.device.arch, False, call.one_call)
-    if staging is not None:
-        kind = copy_race.kind(runtime, problem, arrays_of(call, a, b, out))
-        if not copy_race.may(runtime, kind, copy_race.is_hopeful(choice)):
-            return made
-        return CopiedProduct(runtime, call, precision, staging, request, kind, made)
-    return TrialPlan(runtime, call, precision, request, made) if may(runtime, problem.workload) else made
+        refused[choice.kernel.digest] = plan.reason
+    return plan if lowered is None or capturing else _on_trial(call, choice, lowered, plan, (inputs, out, steps))
 
 
 def _chosen(
-    runtime: Runtime,
-    choice: tiers.Choice,
-    problem: Problem | None,
-    staging: Staging | None,
-    call: Call,
-    arrays: tuple[Any, Any, Any],
-    precision: str | None,
+    call: Call, choice: tiers.Choice, lowered: Lowered | None, inputs: Inputs, out: DeviceArray, steps: Steps
 ) -> Plan:
     reason = choice.reason
-    if choice.kernel is not None and problem is not None:
+    if choice.kernel is not None and lowered is not None:
         try:
-            made = bind(runtime, choice.kernel, problem, call, staging, arrays)
-            made.tier = choice.tier
-            return SwitchedPlan(runtime, call, made) if precision is None and call.math == "tf32" else made
-        except BuildError as error:
+            plan = _launching(call, choice.kernel, lowered, choice.tier, (inputs, out, steps))
+            switched = call.precision is None and lowered.problem.workload.math == "tf32"
+            return SwitchedPlan(plan) if switched else plan
+        except (BuildError, UnsupportedError) as error:
             reason = f"kernel {choice.kernel.digest[:12]} cannot be used here: {error}"
             config.logger().warning("%s", reason)
-    return FallbackPlan(runtime, call, reason, precision, choice.standby)
+    return LibraryPlan(call, reason, _standby(call) if choice.standby else None)
 
 
-def standby(runtime: Runtime, call: Call, a: Any, b: Any, out: Any, capturing: bool) -> Plan | None:
-    """The Plan for this call inside graph capture; outside of one its kernel is loaded. None: there is none."""
-    try:
-        choice, problem, staging = choose(runtime, call, a, b, out, capturing, captured=True)
-        if choice.kernel is None or problem is None:
+def _launching(call: Call, kernel: Kernel, lowered: Lowered, tier: int, arrays: tuple[Inputs, Any, Steps]) -> Plan:
+    """Return the Plan that launches a kernel, loaded here: on copies where arrays lie as no kernel takes them."""
+    bound = load(call, kernel, lowered.problem)
+    return _staged(call, lowered, tier) or launching(call, tier, bound, *arrays)
+
+
+def _staged(call: Call, lowered: Lowered, tier: int) -> Plan | None:
+    """Return the Plan of a call that copies; None of one that does not."""
+    if lowered.copied:
+        return CopyPlan(call, tier, lowered.copies, lowered.spread, lowered.parameters, lowered.rounded)
+    return TemporaryPlan(call, tier) if lowered.temporary else None
+
+
+def _on_trial(
+    call: Call, choice: tiers.Choice, lowered: Lowered, plan: Plan, arrays: tuple[Inputs, Any, Steps]
+) -> Plan:
+    """Return a Trial of the Plan where its kind of call is to race, else the Plan."""
+    runtime, problem = call.runtime, lowered.problem
+    request = _request(call, problem, arrays[2])
+
+    def launch(kernel: Kernel, inputs: Inputs, out: DeviceArray, steps: Steps) -> Plan:
+        return launching(call, 1, load(call, kernel, problem), inputs, out, steps)
+
+    def again(inputs: Inputs, out: DeviceArray, steps: Steps) -> Plan:
+        return plan_of(call, inputs, out, steps, False)
+
+    staged = _staged(call, lowered, choice.tier)
+    if staged is None:
+        return Trial(plan, request, launch, again) if may(runtime, problem.workload) else plan
+    kind = copy_race.kind(runtime, problem, arrays_of(*arrays))
+    if not copy_race.may(runtime, kind, copy_race.is_hopeful(choice)):
+        return plan
+    return Trial(plan, request, launch, again, (kind, staged))
+
+
+def _standby(call: Call) -> Any:
+    """Return the function that makes the Plan of a call inside graph capture; outside of one its kernel is loaded."""
+
+    def standby(inputs: Inputs, out: DeviceArray, steps: Steps, capturing: bool) -> Plan | None:
+        try:
+            choice, lowered = choose(call, inputs, out, steps, capturing, captured=True)
+            if choice.kernel is None or lowered is None:
+                return None
+            return _launching(call, choice.kernel, lowered, choice.tier, (inputs, out, steps))
+        except Exception as error:
+            config.logger().info("nothing stands by for graph capture: %s", error)
             return None
-        return bind(runtime, choice.kernel, problem, call, staging, (a, b, out))
-    except Exception as error:
-        config.logger().info("nothing stands by for graph capture: %s", error)
-        return None
+
+    return standby
 
 
 def choose(
-    runtime: Runtime,
     call: Call,
-    a: Any,
-    b: Any,
-    out: Any,
+    inputs: Inputs,
+    out: DeviceArray,
+    steps: Steps,
     capturing: bool,
     *,
     improving: bool = False,
     captured: bool = False,
     refused: Collection[str] = (),
-) -> tuple[tiers.Choice, Problem | None, Staging | None]:
-    """Which tier serves a call, the contraction it is, and what must be done to its arrays first.
+) -> tuple[tiers.Choice, Lowered | None]:
+    """Return the tier that serves a call, and the call as kernels see it (None where none could).
 
     `improving` lets the call tier up, which may tune; without it nothing but memory is read. `captured`: choose
     as for a graph, in which the library's call cannot be recorded. `refused`: kernels that are passed over.
     """
-    device, arch = runtime.device, runtime.device.arch
+    runtime, device = call.runtime, call.device
     if config.disabled() and not device.emulated:
-        return tiers.Choice(4, "GENSOR_DISABLE is set"), None, None
-    if arch is None:
-        return tiers.Choice(4, device.unsupported), None, None
-    if not all(device.is_local(array) for array in arrays_of(call, a, b, out)):
-        return tiers.Choice(4, "an operand is in the memory of another device"), None, None
+        return tiers.Choice(4, "GENSOR_DISABLE is set"), None
+    if device.arch is None:
+        return tiers.Choice(4, device.unsupported), None
+    arrays = arrays_of(inputs, out, steps)
+    if not all(device.is_local(array) for array in arrays):
+        return tiers.Choice(4, "an operand is in the memory of another device"), None
     try:
-        problem, staging = problem_of(call, a, b, out, runtime.pointer)
+        lowered = lower(call, inputs, out, steps)
+        problem = lowered.problem
+        if max(*problem.geometry.sizes, *problem.geometry.batch) > LARGEST_EXTENT:
+            raise UnsupportedError("an extent of 2^31 or more")
     except UnsupportedError as error:
-        return tiers.Choice(4, error.reason), None, None
-    request = tiers.Request(
-        problem=problem,
-        arch=arch,
-        emulated=device.emulated,
-        one_call=call.one_call,
+        return tiers.Choice(4, error.reason), None
+    request = replace(
+        _request(call, problem, steps),
         captured=capturing or captured,
         loaded=runtime.loaded if capturing else None,
         refused=refused,
-        unfused=lambda: unfused.of_call(arch, call, a, b, out),
+        unfused=lambda: unfused.microseconds(call, inputs, out, steps),
     )
     choice = tiers.choose(request, runtime.library)
-    if improving:
+    if improving and config.tune_mode() == "now":
         choice = improve(request, choice, runtime.library, runtime.tuned, runtime.notes, device.number)
-    if staging is not None and not request.captured:
-        kind = copy_race.kind(runtime, problem, arrays_of(call, a, b, out))
-        choice = copy_race.weighed(runtime, kind, call.one_call, choice)
-    return choice, problem, staging
+    if lowered.staged and not request.captured:
+        kind = copy_race.kind(runtime, problem, arrays)
+        choice = copy_race.weighed(runtime, kind, request.one_call, choice)
+    return choice, lowered
 
 
-def arrays_of(call: Call, *arrays: Any) -> list[Any]:
-    """The arrays of a call, those of its epilogue included."""
-    return [array for array in (*arrays, *(step.operand for step in call.operations)) if array is not None]
+def arrays_of(inputs: Inputs, out: DeviceArray, steps: Steps) -> list[Any]:
+    """Return the arrays of a call, those of its epilogue included."""
+    return [array for array in (*inputs, out, *(step.operand for step in steps)) if array is not None]
 
 
-def bind(runtime: Runtime, kernel: Kernel, problem: Problem, call: Call, staging: Staging | None, arrays: Any) -> Plan:
-    """A Plan that launches `kernel`, which is loaded if it is not yet."""
-    family, workload = FAMILIES[kernel.program.family], problem.workload
-    launches = family.launches(kernel.program, workload)
-    if max(each.grid for each in launches) > LARGEST_EXTENT:
-        raise BuildError("its grid would have 2^31 blocks or more")
-    launch = runtime.device.load(kernel.code, launches)
-    runtime.loaded.add(kernel.digest)
-    if staging is not None:
-        return StagedPlan(runtime, call, staging)
-    template = params.pack(
-        problem.geometry,
-        family.tiling(kernel.program, problem.geometry),
-        steps=_steps(call, problem),
-        integer_steps=integer_steps(call),
-    )
-    bound = Bound(template, launch, problem.swapped, family.workspace(kernel.program, workload))
-    return launching(runtime, call, bound, *arrays)
-
-
-def _steps(call: Call, problem: Problem) -> list[params.Step]:
-    steps = []
-    for step, strides in zip(call.operations, problem.operands, strict=True):
-        dtype = "float32" if step.operand is None else step.operand.dtype.name
-        steps.append(params.Step(tiers.code_of(step.name), step.scalar, dtype, strides or Strides()))
-    return steps
+def _request(call: Call, problem: Problem, steps: Steps) -> tiers.Request:
+    arch = call.device.arch
+    assert arch is not None
+    return tiers.Request(problem, arch, call.device.emulated, call.one_call(steps))

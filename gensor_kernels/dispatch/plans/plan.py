@@ -2,144 +2,261 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gensor_kernels.dispatch.calls.arguments import Call, Operation
-from gensor_kernels.dispatch.calls.fallback import conjugated, evaluate
+import numpy as np
+
+from gensor_kernels.devices.device import Device
+from gensor_kernels.dispatch.calls.arguments import Operation
+from gensor_kernels.dispatch.functions.base import Copying, Function, Spread
 from gensor_kernels.dispatch.observe import counters
+from gensor_kernels.dispatch.tuning.runtime import Tuned
 from gensor_kernels.errors import UnsupportedError
 
-from .staging import Staging, operand_dtype
-from .standby import Standby
-
 if TYPE_CHECKING:
-    from .runtime import Runtime
+    from gensor_kernels.dispatch.calls.array import DeviceArray
 
 Steps = tuple[Operation, ...]
+Inputs = Sequence[Any]
 #: A launch with everything known: the addresses of a, b and out that it is for, a function and its four arguments, and
-#: what holds the memory of these.
+#: the owner of the memory of these.
 Placed = tuple[int, int, int, Any, Any, Any, Any, int, Any]
 NOWHERE: Placed = (-1, -1, -1, None, None, None, None, 0, None)
+SUMS_OF_NOTHING = "the sums have no terms"
 
 
-class Plan(Protocol):
-    """Runs one call; `pa`, `pb` and `pc` are the addresses of a, b and out (0 without one).
+class Caller(Tuned, Protocol):
+    """A Runtime as Plans see it."""
 
-    `tier` is the one that serves it, 0 where there is nothing to compute. Plans of products also have `placed`: what a
-    call at the addresses it names comes to, NOWHERE where that is not known, and `allocates`: whether they may allocate
-    more than a result.
+    loaded: set[str]
+
+    def call(
+        self, a: DeviceArray, b: DeviceArray, out: DeviceArray, steps: Steps, dtype: Any, precision: str | None
+    ) -> Any:
+        """Compute a matrix product."""
+
+    def serve(
+        self,
+        function: Function,
+        inputs: tuple[DeviceArray, ...],
+        parameters: Hashable,
+        out: DeviceArray = None,
+        steps: Steps = (),
+        precision: str | None = None,
+    ) -> Any:
+        """Compute a call of any Function."""
+
+    def settle(self, trial: Any) -> None:
+        """Put the Plan of a trial that is over into its place."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A kind of call: everything that its Plans share.
+
+    `precision` is the caller's, `math` the mode it stood for when the call was planned.
     """
 
-    call: Call
-    tier: int
+    runtime: Caller
+    function: Function
+    parameters: Any
+    result: Any
+    precision: str | None
+    math: str
 
-    def run(self, a: Any, b: Any, out: Any, steps: Steps, pa: int, pb: int, pc: int) -> Any:
-        """The result: `out` where there is one."""
+    @property
+    def device(self) -> Device:
+        """The device the call is for."""
+        return self.runtime.device
+
+    def one_call(self, steps: Steps) -> bool:
+        """Return whether the array library needs one call of its own."""
+        return self.function.is_one_call(self.result, steps)
+
+    def again(
+        self, inputs: Inputs, out: DeviceArray, steps: Steps, parameters: Any = None, math: str | None = None
+    ) -> Any:
+        """Make the call again with other arrays; by its own key, with a Plan of its own."""
+        given = self.parameters if parameters is None else parameters
+        return self.runtime.serve(self.function, tuple(inputs), given, out, steps, math or self.math)
 
 
-class EmptyPlan:
-    """A result without elements."""
+class Plan:
+    """Serves calls of one kind; `tier` is the one that serves them, 0 where there is nothing to compute.
 
-    placed, allocates = NOWHERE, True
+    matmul's short way (api/matmul.py) reads `placed`, the launch that a call at the addresses named in it comes to, and
+    `allocates`, whether a call may allocate more than its result.
+    """
+
+    placed: Placed = NOWHERE
+    allocates = True
+    tier: int = 4
+    #: why no kernel serves, or what is done to the arrays first
+    reason: str = ""
+
+    def __init__(self, call: Call):
+        self.call = call
+
+    def serve(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
+        """Compute the result: `out` where there is one."""
+        raise NotImplementedError
+
+    def run(self, a: DeviceArray, b: DeviceArray, out: DeviceArray, steps: Steps, pa: int, pb: int, pc: int) -> Any:
+        """Do the same for two inputs whose addresses are known; `pc` is that of `out`, 0 without one."""
+        return self.serve((a, b), out, steps)
+
+
+class NothingPlan(Plan):
+    """A result without elements, or sums without terms: `value` everywhere."""
+
     tier = 0
 
-    def __init__(self, runtime: Runtime, call: Call):
-        self.device, self.call = runtime.device, call.without_arrays()
+    def __init__(self, call: Call, reason: str, value: float | None = None):
+        super().__init__(call)
+        self.reason, self.value = reason, value
 
-    def run(self, a: Any, b: Any, out: Any, steps: Steps, pa: int, pb: int, pc: int) -> Any:
-        """`out`, or a new array."""
-        return self.device.empty(self.call.shape, self.call.dtype) if out is None else out
+    def serve(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
+        """Return `out`, or a new array."""
+        found = self.call.result.new(self.call.device) if out is None else out
+        if self.value is not None:
+            found[...] = self.value
+        return found
 
 
-class FallbackPlan:
-    """Tier 4. With `standby`, a call that comes back gets a plan that launches kernels, for inside graph capture."""
+class ZeroPlan(Plan):
+    """Sums without terms behind an epilogue: a matrix product without terms computes them, whatever the Function."""
 
-    placed, allocates = NOWHERE, True
-    tier = 4
+    tier, reason = 0, SUMS_OF_NOTHING
 
-    def __init__(self, runtime: Runtime, call: Call, reason: str, precision: str | None, standby: bool = False):
-        self.runtime, self.device, self.reason = runtime, runtime.device, reason
-        self.call = call.without_arrays()
-        self.library_call = replace(self.call, math=precision)
-        self.standby = Standby(runtime.device, standby)
+    def serve(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
+        """Return `out`, or a new array."""
+        runtime, result = self.call.runtime, self.call.result
+        found, shape = result.new(runtime.device) if out is None else out, result.shape
+        # No kernel takes int32 operands; int8 ones have its sums.
+        dtype = np.dtype(np.int8) if result.dtype == np.int32 else result.dtype
+        rows, columns = (*shape[:-1], 0), (*shape[:-2], 0, *shape[-1:])
+        a, b = (runtime.device.empty(each, dtype) for each in (rows, columns))
+        runtime.call(a, b, found, steps, result.dtype, "ieee")
+        return found
 
-    def run(self, a: Any, b: Any, out: Any, steps: Steps, pa: int, pb: int, pc: int) -> Any:
-        """Computes, and copies into `out` where there is one."""
-        device, call = self.device, self.call
-        if device.emulated:
+
+Standby = Callable[[Inputs, Any, Steps, bool], "Plan | None"]
+
+
+class LibraryPlan(Plan):
+    """Tier 4: the array library.
+
+    With `standby`, a kernel serves inside graph capture, where the library's call cannot be recorded. Its Plan is made
+    at the second run: that costs milliseconds and loads a kernel, for which shapes that never come back must not pay.
+    Inside a capture only kernels that are loaded already can stand by. `standby` is told whether there is one.
+    """
+
+    def __init__(self, call: Call, reason: str, standby: Standby | None = None):
+        super().__init__(call)
+        self.reason, self.standby = reason, standby
+        self._runs_to_wait = -1 if standby is None else 1
+        self._standing: Plan | None = None
+
+    def serve(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
+        """Compute by the library, or by the kernel that stands by."""
+        call = self.call
+        if call.device.emulated:
             raise UnsupportedError(f"no kernel serves this call: {self.reason}")
-
-        def standby(capturing: bool) -> Plan | None:
-            from .make import standby as made
-
-            return made(self.runtime, replace(call, operations=steps), a, b, out, capturing)
-
-        standing = self.standby.now(standby)
+        standing = self._standing_by(inputs, out, steps)
         if standing is not None:
-            return standing.run(a, b, out, steps, pa, pb, pc)
-        if self.reason:  # races have none
+            return standing.serve(inputs, out, steps)
+        if self.reason:  # the library's runs in races have none
             counters.fallbacks.add()
-        if call.plain:
-            return device.product(a, b, self.library_call.math, out)
-        value = evaluate(device, replace(self.library_call, operations=steps), a, b)
+        return call.function.by_library(call.device, inputs, out, steps, call.parameters, call.result, call.precision)
+
+    def _standing_by(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> Plan | None:
+        """Return the Plan of this run, None outside of a capture."""
+        if self._runs_to_wait > 0:
+            self._runs_to_wait -= 1
+            return None
+        if self.standby is None or (self._runs_to_wait < 0 and self._standing is None):
+            return None
+        capturing = self.call.device.capturing()
+        if self._runs_to_wait == 0:
+            self._standing = self.standby(inputs, out, steps, capturing)
+            self._runs_to_wait = 0 if capturing and self._standing is None else -1
+        return self._standing if capturing else None
+
+
+class CopyPlan(Plan):
+    """Copies inputs and epilogue operands that no kernel takes as they lie, then makes the call again.
+
+    `parameters` are those of the call that is made again; `rounded`: its result is wider, and rounded to this call's.
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        tier: int,
+        copies: Sequence[Copying | None],
+        spread: Sequence[Spread | None],
+        parameters: Any = None,
+        rounded: bool = False,
+    ):
+        super().__init__(call)
+        self.tier, self.copies, self.spread = tier, copies, spread
+        self.parameters, self.rounded, self.reason = parameters, rounded, "operands are copied"
+
+    def serve(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
+        """Copy, call, and round."""
+        call, device = self.call, self.call.device
+        copies = self.copies or (None,) * len(inputs)
+        arrays = [self._copied(array, copy) for array, copy in zip(inputs, copies, strict=True)]
+        steps = tuple(
+            step if spread is None else step._replace(operand=spread.made(device, step.operand, call.result.shape))
+            for step, spread in zip(steps, self.spread, strict=True)
+        )
+        if not self.rounded:
+            return call.again(arrays, out, steps, self.parameters)
+        found = call.again(arrays, None, steps, self.parameters).astype(call.result.dtype, copy=False)
         if out is None:
-            return value
-        out[...] = value
+            return found
+        out[...] = found
+        return out
+
+    def _copied(self, array: DeviceArray, copy: Copying | None) -> Any:
+        return array if array is None or copy is None else copy.made(self.call.device, array)
+
+
+class TemporaryPlan(Plan):
+    """Computes beside an `out` that no kernel writes as it lies, or that overlaps an input, then copies."""
+
+    def __init__(self, call: Call, tier: int):
+        super().__init__(call)
+        self.tier, self.reason = tier, "the result goes through a temporary"
+
+    def serve(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
+        """Call and copy; inside graph capture the temporary lasts as long as the graph."""
+        with self.call.device.lasting():
+            out[...] = self.call.again(inputs, None, steps)
         return out
 
 
-class SwitchedPlan:
-    """A plan with TF32 products because the library's switch allowed them: asked again at every run.
+class SwitchedPlan(Plan):
+    """A plan with TF32 products because the library's switch allowed them: the switch is asked again at every run.
 
     The other way round nothing is asked: products that are more precise than allowed are never wrong.
     """
 
-    placed, allocates = NOWHERE, True
+    def __init__(self, plan: Plan):
+        super().__init__(plan.call)
+        self.plan, self.tier, self.reason, self._tf32 = plan, plan.tier, plan.reason, plan.call.device.tf32
 
-    def __init__(self, runtime: Runtime, call: Call, plan: Plan):
-        self.runtime, self.call, self.plan, self.tier = runtime, call.without_arrays(), plan, plan.tier
+    def serve(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
+        """Serve by the plan while the switch is on."""
+        if self._tf32():
+            return self.plan.serve(inputs, out, steps)
+        return self.call.again(inputs, out, steps, math="ieee")
 
-    def run(self, a: Any, b: Any, out: Any, steps: Steps, pa: int, pb: int, pc: int) -> Any:
-        """Runs the plan while the switch is on."""
-        if self.runtime.device.tf32():
+    def run(self, a: DeviceArray, b: DeviceArray, out: DeviceArray, steps: Steps, pa: int, pb: int, pc: int) -> Any:
+        """Do the same."""
+        if self._tf32():
             return self.plan.run(a, b, out, steps, pa, pb, pc)
-        return self.runtime.call(a, b, out, steps, self.call.dtype, "ieee")
-
-
-class StagedPlan:
-    """Operands that kernels cannot take as they lie: converted or compacted, then the call is made again."""
-
-    placed, allocates = NOWHERE, True
-    tier = 3  # at worst, as for every kernel; whoever chose it says so
-
-    def __init__(self, runtime: Runtime, call: Call, staging: Staging):
-        self.runtime, self.call, self.staging = runtime, call.without_arrays(), staging
-
-    def _stage(self, array: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
-        if not self.staging.compact:
-            return array.astype(dtype, copy=False)
-        xp = self.runtime.device.xp
-        return xp.array(xp.broadcast_to(array, shape), dtype=dtype, order="C", copy=True)
-
-    def _matrix(self, array: Any) -> Any:
-        lead = self.call.batch if array.ndim > 1 else ()
-        return self._stage(array, self.call.inputs, (*lead, *array.shape[-2:]))
-
-    def _operand(self, step: Operation) -> Operation:
-        if step.operand is None:
-            return step
-        staged = self._stage(step.operand, operand_dtype(step.operand.dtype), self.call.shape)
-        return step._replace(operand=staged)
-
-    def run(self, a: Any, b: Any, out: Any, steps: Steps, pa: int, pb: int, pc: int) -> Any:
-        """Stages, calls again, and copies into `out` where that could not be written directly."""
-        call = self.call
-        target = None if self.staging.temporary else out
-        staged = tuple(self._operand(step) for step in steps)
-        first, second = conjugated(call, self._matrix(a), self._matrix(b))
-        result = self.runtime.call(first, second, target, staged, call.dtype, call.math)
-        if out is None or target is not None:
-            return result
-        out[...] = result
-        return out
+        return self.call.again((a, b), out, steps, math="ieee")

@@ -1,35 +1,60 @@
-"""One Runtime per device: from a call to a Plan, and the dictionary of Plans.
+"""One Runtime per device: from a call to its Plan, and the dictionary of Plans. Every key is built here.
 
-`call` is the path of every call. Everything else happens once per distinct call.
+A key is what two calls must share for one Plan to serve both: a flat tuple of numbers where time matters, because each
+entry costs time to build, to hash and to compare. CuPy's `_shape` and `_strides` are the lists that its properties make
+tuples of at every read, at twice the price; behind each array's (of equal lengths) stands None, so that no two
+different calls have equal keys. `call` is the path of matrix products, whose key matmul's short way (api/matmul.py)
+shares, `contract` that of contractions, `serve` that of all other Functions. Everything else happens once per kind of
+call.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
 
 from gensor_kernels import config, forking
 from gensor_kernels.devices.device import Device
-from gensor_kernels.dispatch.calls.arguments import PRECISIONS, Operation, kind, resolve
+from gensor_kernels.dispatch.calls.arguments import PRECISIONS, Operation, kind, named_dtype, wider_result
+from gensor_kernels.dispatch.calls.fallback import is_whole
+from gensor_kernels.dispatch.functions.base import Function
+from gensor_kernels.dispatch.functions.contraction import CONTRACTION, Spec
+from gensor_kernels.dispatch.functions.matmul import MATMUL
 from gensor_kernels.dispatch.observe import counters
 from gensor_kernels.dispatch.observe import record as observe_record
+from gensor_kernels.dispatch.observe.dry_run import Question, asking
 from gensor_kernels.dispatch.selection.library import Library
-from gensor_kernels.dispatch.tuning import copy_race
 from gensor_kernels.dispatch.tuning.background import Background
 from gensor_kernels.dispatch.tuning.power_mode import watch
+from gensor_kernels.dispatch.tuning.runtime import Kind
 from gensor_kernels.dispatch.tuning.writeback import Notes
 from gensor_kernels.operators.types.workload import Workload
 
 from . import make as plans_make
 from . import recorded as plans_recorded
-from .failures import instead
-from .key import about, laid, places
-from .plan import FallbackPlan, Plan
+from .plan import Call, Inputs, LibraryPlan, Plan, Steps
 from .trial import Trial
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from gensor_kernels.dispatch.calls.array import DeviceArray
 
 #: Plans kept per device; beyond it they are all forgotten (a program whose shapes never repeat).
 MOST_PLANS = 65536
+
+
+def unseen(key: Any) -> None:
+    """Stand for the look-up of Plans: no call has been seen before."""
+
+
+def _served(plan: Plan, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
+    """Run a Plan; while calls are recorded, count the call."""
+    return plans_recorded.serve(plan, inputs, out, steps) if observe_record.active else plan.serve(inputs, out, steps)
 
 
 class Runtime:
@@ -40,13 +65,14 @@ class Runtime:
         self.pointer, self.where = device.pointer, device.where
         self.plans: dict[tuple[Any, ...], Plan] = {}
         self.find: Callable[[Any], Any] = self.plans.get
+        self._questions = 0  # dry runs that are under way, of any thread
         self.after_fork()
         forking.renew(self)
         self.troubles: tuple[type[Exception], ...] = (MemoryError, *device.refusals)
         self.tuned: set[str] = set()
         self.raced: set[str] = set()
         self.loaded: set[str] = set()
-        self.wholes: dict[copy_race.Kind, tuple[float, float]] = {}  # microseconds, ours and the library's
+        self.wholes: dict[Kind, tuple[float, float]] = {}  # microseconds, ours and the library's
         self.notes, self.background = Notes(), Background(self)
         library.conditions = device.conditions()
         counters.runtimes.add(self)
@@ -54,16 +80,40 @@ class Runtime:
         watch(self)
 
     def after_fork(self) -> None:
-        """A lock that nobody holds, and no trials: a race may have been held by a thread of the parent."""
+        """Renew the lock and forget all Plans: a thread of the parent may have held a lock or a race."""
         self.lock = threading.RLock()
         self.plans.clear()
 
-    def bypass(self, on: bool) -> None:
-        """While calls or hits are counted every call takes the way of a first one, where that is done."""
-        self.find = plans_recorded.unseen if on or config.counts_hits() else self.plans.get
+    def bypass(self) -> None:
+        """Let every call take the way of a first one while calls or hits are counted, or asked about."""
+        slow = observe_record.active or self._questions or config.counts_hits()
+        self.find = unseen if slow else self.plans.get
 
-    def call(self, a: Any, b: Any, out: Any, steps: tuple[Operation, ...], dtype: Any, precision: str | None) -> Any:
-        """`a @ b` with the epilogue `steps`, into `out` or a new array. matmul's short way does the same."""
+    @contextmanager
+    def questioned(self) -> Iterator[None]:
+        """Within it, calls of this thread raise a Question in place of being computed."""
+        token = asking.set(True)
+        with self.lock:
+            self._questions += 1
+            self.bypass()
+        try:
+            yield
+        finally:
+            asking.reset(token)
+            with self.lock:
+                self._questions -= 1
+                self.bypass()
+
+    def call(
+        self,
+        a: DeviceArray,
+        b: DeviceArray,
+        out: DeviceArray,
+        steps: Steps,
+        dtype: DTypeLike | None,
+        precision: str | None,
+    ) -> Any:
+        """Compute `a @ b` with the epilogue `steps`, into `out` or a new array. matmul's short way does the same."""
         pc, odd = 0, None
         try:
             type_a, type_b = a.dtype, b.dtype
@@ -83,44 +133,185 @@ class Runtime:
             if odd is not None or dtype is not None or precision is not None:
                 key += ((odd, dtype, precision),)
             if steps:
-                key += about(steps, self.pointer)
+                key += self._about(steps)
             if self.where is not None:
-                key += places((a, b, out, *(step.operand for step in steps)), self.where)
+                key += self._places((a, b, out), steps)
+            plan = self.find(key)
+        except (AttributeError, TypeError):  # arrays that are not CuPy's
+            self.check(a, b, out, steps, precision)
+            pa, pb, pc = (0 if array is None else self.pointer(array) for array in (a, b, out))
+            key = ("matmul", self._laid((a, b, out)), dtype, precision, *self._about(steps))
+            if self.where is not None:
+                key += self._places((a, b, out), steps)
+            plan = self.find(key)
+        if plan is None:
+            return self._first(key, MATMUL, (a, b), dtype, out, steps, precision)
+        try:
+            return plan.run(a, b, out, steps, pa, pb, pc)
+        except self.troubles as error:
+            plan = self.instead(key, plan, error)
+        return plan.serve((a, b), out, steps)
+
+    def contract(
+        self,
+        form: Any,
+        a: DeviceArray,
+        b: DeviceArray,
+        out: DeviceArray = None,
+        dtype: DTypeLike | None = None,
+        steps: Steps = (),
+        math: Any = None,
+    ) -> Any:
+        """Compute the contraction of `a` and `b` that `form` names (contractions/spec.py), into `out` or a new array.
+
+        The key has `form` in front, so that it meets no other function's.
+        """
+        pointer, pc = self.pointer, 0
+        try:
+            pa, pb, type_a, type_b = pointer(a), pointer(b), a.dtype, b.dtype
+            types: Any = type_a if type_b is type_a else (type_a, type_b)
+            odd: Any = (pa & 15, pb & 15) if (pa | pb) & 15 else 0
+            key: tuple[Any, ...] = (form, a.shape, a.strides, b.shape, b.strides, types, odd, dtype)
+            if out is not None:
+                pc = pointer(out)
+                key += (out.shape, out.strides, out.dtype, pc & 15)
+            if steps or math is not None:
+                key += (math, *self._about(steps))
+            if self.where is not None:
+                key += self._places((a, b, out), steps)
             plan = self.find(key)
         except (AttributeError, TypeError):
-            return self._other(a, b, out, steps, dtype, precision)
+            self.check(a, b, out, steps, None)
+            raise
         if plan is None:
-            return self.first(key, a, b, out, steps, dtype, precision, pa, pb, pc)
+            return self._first(key, CONTRACTION, (a, b), Spec(form, dtype), out, steps, math)
         try:
             return plan.run(a, b, out, steps, pa, pb, pc)
         except self.troubles as error:
-            plan = self.instead(key, plan, error, a, b, out, steps, dtype, precision)
-        return plan.run(a, b, out, steps, pa, pb, pc)
+            plan = self.instead(key, plan, error)
+        return plan.serve((a, b), out, steps)
 
-    def _other(self, a: Any, b: Any, out: Any, steps: Any, dtype: Any, precision: str | None) -> Any:
-        """The same of arrays that are not CuPy's."""
-        self.check(a, b, out, steps, precision)
-        pa, pb, pc = (0 if array is None else self.pointer(array) for array in (a, b, out))
-        odd = pa & 15, pb & 15, pc & 15
-        key: tuple[Any, ...] = (laid(a), laid(b), out if out is None else laid(out), odd, dtype, precision)
-        key += about(steps, self.pointer)
-        if self.where is not None:
-            key += places((a, b, out, *(step.operand for step in steps)), self.where)
-        plan = self.find(key)
-        if plan is None:
-            return self.first(key, a, b, out, steps, dtype, precision, pa, pb, pc)
+    def serve(
+        self,
+        function: Function,
+        inputs: tuple[DeviceArray, ...],
+        parameters: Hashable,
+        out: DeviceArray = None,
+        steps: Steps = (),
+        precision: str | None = None,
+    ) -> Any:
+        """Compute a call of any Function, into `out` or a new array."""
+        if function is MATMUL:
+            a, b = inputs
+            return self.call(a, b, out, steps, cast("np.dtype[Any] | None", parameters), precision)
+        if function is CONTRACTION:
+            (a, b), spec = inputs, cast(Spec, parameters)
+            return self.contract(spec.form, a, b, out, spec.dtype, steps, precision)
         try:
-            return plan.run(a, b, out, steps, pa, pb, pc)
+            key = (function.name, parameters, precision, self._laid((*inputs, out)), *self._about(steps))
+            if self.where is not None:
+                key += self._places((*inputs, out), steps)
+            plan = self.find(key)
+        except (AttributeError, TypeError):
+            self._check(function, inputs, out, steps, precision)
+            raise
+        if plan is None:
+            return self._first(key, function, inputs, parameters, out, steps, precision)
+        try:
+            return plan.serve(inputs, out, steps)
         except self.troubles as error:
-            plan = self.instead(key, plan, error, a, b, out, steps, dtype, precision)
-        return plan.run(a, b, out, steps, pa, pb, pc)
+            plan = self.instead(key, plan, error)
+        return plan.serve(inputs, out, steps)
+
+    def _about(self, steps: Steps) -> tuple[Any, ...]:
+        """Return the part of a key for an epilogue: alignment for addresses, for scalars whether they are whole."""
+        parts: list[Any] = []
+        for name, operand, scalar in steps:
+            if operand is not None:
+                parts += (name, operand.shape, operand.strides, operand.dtype, self.pointer(operand) & 15)
+            else:
+                parts.append(name)
+            if scalar != 0.0 or type(scalar) is complex:
+                parts += (is_whole(scalar), type(scalar) is complex)
+        return tuple(parts)
+
+    def _laid(self, arrays: Inputs) -> tuple[Any, ...]:
+        """Return the part of a key for arrays of any library."""
+        pointer = self.pointer
+        return tuple(None if x is None else (x.shape, x.strides, x.dtype, pointer(x) & 15) for x in arrays)
+
+    def _places(self, arrays: Inputs, steps: Steps) -> tuple[Any, ...]:
+        """Return the devices whose memory arrays are in."""
+        where = self.where
+        assert where is not None
+        every = (*arrays, *(step.operand for step in steps))
+        return tuple(None if array is None else where(array) for array in every)
+
+    # ---- the first call of a kind
+
+    def _first(
+        self,
+        key: Any,
+        function: Function,
+        inputs: tuple[DeviceArray, ...],
+        parameters: Any,
+        out: DeviceArray,
+        steps: Steps,
+        precision: str | None,
+    ) -> Any:
+        """Serve the first call of its kind, or any while calls are recorded; ask about it in a dry run."""
+        if asking.get():
+            self._check(function, inputs, out, steps, precision)
+            call = self._kind(function, inputs, parameters, out, precision)
+            function.check(call.result, out, steps)
+            raise Question(call, inputs, out, steps)
+        plan = self.plans.get(key)
+        if plan is not None:
+            counters.seen(plan)
+        else:
+            self._check(function, inputs, out, steps, precision)
+            with self.lock:  # several threads may arrive together
+                plan = self.plans.get(key)
+                if plan is None:
+                    counters.misses.add()
+                    call = self._kind(function, inputs, parameters, out, precision)
+                    plan, keep = plans_make.make(call, inputs, out, steps)
+                    if keep:
+                        self.keep(key, plan)
+        try:
+            return _served(plan, inputs, out, steps)
+        except self.troubles as error:
+            plan = self.instead(key, plan, error)
+        return _served(plan, inputs, out, steps)
+
+    def _kind(
+        self,
+        function: Function,
+        inputs: tuple[DeviceArray, ...],
+        parameters: Any,
+        out: DeviceArray,
+        precision: str | None,
+    ) -> Call:
+        """Return what the Plans of a kind of call share."""
+        if function is MATMUL and parameters is None and out is not None:
+            parameters = wider_result(np.promote_types(inputs[0].dtype, inputs[1].dtype), out.dtype)
+        elif function is CONTRACTION:
+            parameters = Spec(parameters.form, None if parameters.dtype is None else named_dtype(parameters.dtype))
+        result = function.result(inputs, parameters)
+        return Call(self, function, parameters, result, precision, self.precision(precision))
+
+    def kind_of(self, function: Function, inputs: tuple[DeviceArray, ...], parameters: Any) -> Call:
+        """Return a kind of call as it is known before its first call."""
+        return self._kind(function, inputs, parameters, None, None)
 
     def precision(self, asked: str | None) -> str:
-        """The math mode of float32 products: what was asked for, else the library's own switch."""
+        """Return the math mode of float32 products: what was asked for, else the library's own switch."""
         return asked or ("tf32" if self.device.tf32() else "ieee")
 
-    def check(self, a: Any, b: Any, out: Any, steps: tuple[Operation, ...], precision: str | None) -> None:
-        """TypeError or ValueError, in words, for arguments of another kind than this device's arrays."""
+    def check(
+        self, a: DeviceArray, b: DeviceArray, out: DeviceArray, steps: tuple[Operation, ...], precision: str | None
+    ) -> None:
+        """Raise TypeError or ValueError, in words, for arguments of another kind than this device's arrays."""
         if precision not in PRECISIONS:
             raise ValueError(f"precision must be one of {', '.join(map(repr, PRECISIONS))}, not {precision!r}")
         named = [("a", a), ("b", b), *((step.name, step.operand) for step in steps if step.operand is not None)]
@@ -128,59 +319,52 @@ class Runtime:
             if not self.device.is_array(value):
                 raise TypeError(f"{name} must be a {self.device.xp.__name__} array, not {kind(value)}")
 
-    def first(
-        self, key: Any, a: Any, b: Any, out: Any, steps: Any, dtype: Any, precision: Any, pa: int, pb: int, pc: int
-    ) -> Any:
-        """The first call of its kind, or any while calls are recorded."""
-        plan = self.plans.get(key)
-        if plan is None:
-            plan = self._made(key, a, b, out, steps, dtype, precision)
+    def check_inputs(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> None:
+        """Raise TypeError for inputs that are no arrays of this device."""
+        for value in (*inputs, out, *(step.operand for step in steps)):
+            if value is not None and not self.device.is_array(value):
+                raise TypeError(f"expected a {self.device.xp.__name__} array, not {kind(value)}")
+
+    def _check(self, function: Function, inputs: Inputs, out: DeviceArray, steps: Steps, precision: str | None) -> None:
+        if function.arguments:
+            a, b = inputs
+            self.check(a, b, out, steps, precision)
         else:
-            counters.seen(plan)
-        try:
-            return plans_recorded.run(self, plan, a, b, out, steps, pa, pb, pc)
-        except self.troubles as error:
-            plan = self.instead(key, plan, error, a, b, out, steps, dtype, precision)
-        return plans_recorded.run(self, plan, a, b, out, steps, pa, pb, pc)
+            self.check_inputs(inputs, out, steps)
 
-    def instead(
-        self, key: Any, plan: Plan, error: Exception, a: Any, b: Any, out: Any, steps: Any, dtype: Any, precision: Any
-    ) -> Plan:
-        """The library's Plan in the place of one that raised `error`; see mishaps.instead."""
+    def instead(self, key: Any, plan: Plan, error: Exception) -> Plan:
+        """Return the library's Plan in the place of one that raised `error`.
 
-        def library(reason: str) -> Plan:
-            call = resolve(a, b, out, steps, dtype, self.precision(precision))
-            return FallbackPlan(self, call, reason, precision)
-
-        return instead(self, key, plan, error, library)
-
-    def _made(self, key: Any, a: Any, b: Any, out: Any, steps: Any, dtype: Any, precision: Any) -> Plan:
-        """A new Plan, made once even when several threads arrive together."""
-        self.check(a, b, out, steps, precision)
-        with self.lock:
-            plan = self.plans.get(key)
-            if plan is None:
-                counters.misses.add()
-                plan, keep = plans_make.plan(self, a, b, out, steps, dtype, precision)
-                if keep:
-                    self.keep(key, plan)
-        return plan
+        For this call where memory for copies or a workspace was lacking, for all where the driver refused the launch.
+        Such a launch has done nothing, and what was allocated before it is free again: the library can still serve the
+        call. Raises `error` where it was the library's own, and where there is none to turn to.
+        """
+        if self.device.emulated or plan.tier == 4 or self.device.capturing():
+            raise error
+        scarce = isinstance(error, MemoryError)
+        reason = f"{'there is no memory to run a kernel' if scarce else 'the launch was refused'}: {error}"
+        config.logger().warning("%s; the call goes to %s", reason, self.device.xp.__name__)
+        library = LibraryPlan(plan.call, reason)
+        if not scarce:
+            with self.lock:
+                self.plans[key] = library
+        return library
 
     def keep(self, key: Any, plan: Any) -> None:
-        """Keeps a Plan for later calls; the caller holds the lock."""
+        """Keep a Plan for later calls; the caller holds the lock."""
         if len(self.plans) >= MOST_PLANS:
             self.plans.clear()
         self.plans[key] = plan
 
     def settle(self, trial: Trial) -> None:
-        """Puts the Plan of a trial that is over into its place; a kind of call that came so often is worth tuning."""
+        """Put the Plan of a trial that is over into its place; a kind of call that came so often is worth tuning."""
         with self.lock:
             for key in [key for key, plan in self.plans.items() if plan is trial]:
                 self.plans[key] = trial.plan
         self.background.consider(trial.request.problem.workload)
 
     def renew(self, workload: Workload) -> None:
-        """After a Workload was tuned: calls are planned anew, and its kinds may race again."""
+        """Plan calls anew after a Workload was tuned; its kinds may race again."""
         self.library.reload()
         with self.lock:
             self.raced.discard(workload.key())
@@ -188,14 +372,14 @@ class Runtime:
             self.plans.clear()
 
     def refresh(self) -> None:
-        """Reads the databases again and forgets what followed from them."""
+        """Read the databases again and forget all that followed from them."""
         with self.lock:
             self.library.reload()
             for known in (self.plans, self.wholes, self.tuned, self.raced, self.loaded):
                 known.clear()
 
     def adapt(self, conditions: str) -> None:
-        """Under other conditions (see Device.conditions) kinds of calls are planned anew, and may race again."""
+        """Plan calls anew under other conditions (see Device.conditions); all kinds may race again."""
         self.library.adapt(conditions)
         with self.lock:
             self.raced.clear()

@@ -4,185 +4,119 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gensor_kernels import config
-from gensor_kernels.dispatch.calls.arguments import Call, Operation
-from gensor_kernels.dispatch.contractions.lowering import Study, target, views
+from gensor_kernels.dispatch.calls.problem import clearance
+from gensor_kernels.dispatch.observe import record as observe_record
 from gensor_kernels.dispatch.selection.library import Kernel
 from gensor_kernels.dispatch.selection.tiers import Request
-from gensor_kernels.dispatch.tuning.race import Bind, may, race
+from gensor_kernels.dispatch.tuning.copy_race import weigh
+from gensor_kernels.dispatch.tuning.race import contenders, may, race
+from gensor_kernels.dispatch.tuning.runtime import Kind, Tuned
 
-from .call_plans import Base, KernelPlan, LibraryPlan
-from .plan import NOWHERE, FallbackPlan, Plan
-from .staging import clearance
+from .plan import Inputs, LibraryPlan, Plan, Steps
 
 if TYPE_CHECKING:
-    from .runtime import Runtime
+    from gensor_kernels.dispatch.calls.array import DeviceArray
 
 RACING_RUN = 2  # which run of a kind of call races: kinds that never come back must not pay
 HOT_RUN = 64  # which run makes a kind of call worth a walk of its own
 
-Steps = tuple[Operation, ...]
+Launch = Callable[[Kernel, Inputs, Any, Steps], Plan]
+Again = Callable[[Inputs, Any, Steps], Plan]
 
 
-class Trial:
-    """A kind of call on trial; `plan` serves it meanwhile."""
+class Trial(Plan):
+    """A kind of call on trial; `plan` serves it meanwhile.
 
-    def __init__(self, runtime: Runtime, request: Request, plan: Any):
-        self.runtime, self.request, self.plan, self.runs = runtime, request, plan, 0
-        self.tier: int = plan.tier
+    `launch` makes the Plan of one kernel, `again` that of the kind of call after a race. A kind of call that copies its
+    arrays is timed as a whole: `copied` is its kind (tuning/copy_race.py) and the Plan that copies.
+    """
+
+    def __init__(
+        self, plan: Plan, request: Request, launch: Launch, again: Again, copied: tuple[Kind, Plan] | None = None
+    ):
+        super().__init__(plan.call)
+        self.plan, self.request, self.runs, self.tier = plan, request, 0, plan.tier
         self.raced = False
+        self._launch, self._again, self.copied = launch, again, copied
         self._turn = threading.Lock()
 
-    def due(self) -> bool:
-        """One run more: whether it may race, or has come often enough to leave trial."""
+    def serve(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
+        """Serve the call, before which its kind may race."""
+        if not self._due():
+            return self.plan.serve(inputs, out, steps)
+        if overlaps(self.call.runtime, out, [*inputs, *(step.operand for step in steps)]):
+            plan = self._leave()
+        else:
+            plan = self._step(inputs, out, steps)
+        return plan.serve(inputs, out, steps)
+
+    def _due(self) -> bool:
+        """Count a run; return whether it may race, or has come often enough to leave trial.
+
+        Calls that copy do not while calls are recorded: those that ours makes would be counted.
+        """
+        if self.copied is not None and observe_record.active:
+            return False
         self.runs += 1
         return self.runs >= (HOT_RUN if self.raced else RACING_RUN)
 
-    def step(self, race: Callable[[], bool], replan: Callable[[], Any]) -> Any:
-        """The Plan that serves a run that is due. Another thread's turn is not waited for.
-
-        `race` says whether there is anything new to know.
-        """
+    def _step(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> Plan:
+        """Return the Plan that serves a run that is due. Another thread's turn is not waited for."""
         if not self._turn.acquire(blocking=False):
             return self.plan
         try:
-            if self.raced or self.runtime.device.capturing():
-                return self.leave()
+            if self.raced or self.call.device.capturing():
+                return self._leave()
             self.raced = True
-            if race():
-                self._take(replan)
+            if self._race(inputs, out, steps):
+                self._take(inputs, out, steps)
             return self.plan
         finally:
             self._turn.release()
 
-    def race(self, bind: Bind, vendor: Callable[[], Any], name: str) -> bool:
-        """Kernels against the library's call, unless another kind of call of this Workload has raced meanwhile."""
-        runtime, request = self.runtime, self.request
-        return may(runtime, request.problem.workload) and race(runtime, request, bind, vendor, name)
+    def _race(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> bool:
+        """Time our ways against the library's; return whether there is anything new to know."""
+        call, runtime = self.call, self.call.runtime
+        library = LibraryPlan(call, "")
 
-    def _take(self, replan: Callable[[], Any]) -> None:
-        """The Plan that the race's times ask for; where it cannot be made, the one there is goes on serving."""
+        def theirs() -> Any:
+            return library.serve(inputs, out, steps)
+
+        if self.copied is not None:
+            kind, copying = self.copied
+            stored = contenders(self.request, runtime.library)
+            return bool(stored) and weigh(runtime, kind, lambda: copying.serve(inputs, out, steps), theirs)
+        if not may(runtime, self.request.problem.workload):  # another kind of call of this Workload has raced meanwhile
+            return False
+
+        def bind(kernel: Kernel) -> Callable[[], Any]:
+            target = call.result.new(call.device) if out is None else out
+            plan = self._launch(kernel, inputs, target, steps)
+            return lambda: plan.serve(inputs, target, steps)
+
+        return race(runtime, self.request, bind, theirs, call.function.timed_as(call.device.xp.__name__))
+
+    def _take(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> None:
+        """Take the Plan that the race's times ask for; where it cannot be made, the one there is goes on serving."""
         try:
-            plan = replan()
+            plan = self._again(inputs, out, steps)
         except Exception as error:
             config.logger().warning("no kernel could be prepared after a race: %s", error, exc_info=True)
         else:
             self.plan, self.tier = plan, plan.tier
 
-    def leave(self) -> Any:
-        """The Plan that serves; from a certain run on by itself, raced or not."""
+    def _leave(self) -> Plan:
+        """Return the Plan that serves; from a certain run on by itself, raced or not."""
         if self.runs >= HOT_RUN:
-            self.runtime.settle(self)
+            self.call.runtime.settle(self)
         return self.plan
 
 
-class TrialPlan(Trial):
-    """Of a product."""
-
-    placed, allocates = NOWHERE, True
-    plan: Plan
-
-    def __init__(self, runtime: Runtime, call: Call, precision: str | None, request: Request, plan: Plan):
-        super().__init__(runtime, request, plan)
-        self.call, self.precision = call.without_arrays(), precision
-
-    def run(self, a: Any, b: Any, out: Any, steps: Steps, pa: int, pb: int, pc: int) -> Any:
-        """The call, before which its kind may race."""
-        from . import make as plans_make
-
-        if not self.due():
-            return self.plan.run(a, b, out, steps, pa, pb, pc)
-        if overlaps(self.runtime, out, [a, b, *(step.operand for step in steps)]):
-            return self.leave().run(a, b, out, steps, pa, pb, pc)
-        runtime, call = self.runtime, replace(self.call, operations=steps)
-
-        def bind(kernel: Kernel) -> Callable[[], Any]:
-            scratch = runtime.device.empty(call.shape, call.dtype) if out is None else out
-            address = runtime.pointer(scratch)
-            plan = plans_make.bind(runtime, kernel, self.request.problem, call, None, (a, b, out))
-            return lambda: plan.run(a, b, scratch, steps, pa, pb, address)
-
-        library = FallbackPlan(runtime, call, "", self.precision)
-        plan = self.step(
-            lambda: self.race(
-                bind, lambda: library.run(a, b, out, steps, pa, pb, pc), f"{runtime.device.xp.__name__}.matmul"
-            ),
-            lambda: plans_make.plan_of(runtime, call, a, b, out, self.precision, False),
-        )
-        return plan.run(a, b, out, steps, pa, pb, pc)
-
-
-class TrialContraction(Trial):
-    """Of a contraction: its product's kernels launched on the caller's arrays, against the library's function."""
-
-    def __init__(self, runtime: Runtime, found: Study, call: Call, request: Request, plan: Any):
-        super().__init__(runtime, request, plan)
-        self.study, self.call = found, call
-
-    def run(self, a: Any, b: Any, out: Any, steps: Steps, pa: int, pb: int, pc: int) -> Any:
-        """The call, before which its kind may race."""
-        from gensor_kernels.dispatch.contractions import plans as contractions_plans
-
-        from . import make as plans_make
-
-        runtime, found = self.runtime, self.study
-        if not self.due():
-            return self.plan.run(a, b, out, steps, pa, pb, pc)
-        if overlaps(runtime, out, [a, b]):
-            return self.leave().run(a, b, out, steps, pa, pb, pc)
-
-        def bind(kernel: Kernel) -> Callable[[], Any]:
-            windows = views(runtime, found, a, b, target(runtime, found, out))
-            launch = plans_make.bind(runtime, kernel, self.request.problem, self.call, None, windows)
-            plan = contractions_plans.bound(runtime, found, launch, out is None)
-            return lambda: plan.run(a, b, out, steps, pa, pb, pc)
-
-        library = contractions_plans.LibraryPlan(runtime, found, None, "")
-        plan = self.step(
-            lambda: self.race(
-                bind, lambda: library.run(a, b, out, steps, pa, pb, pc), f"{runtime.device.xp.__name__}: contraction"
-            ),
-            lambda: contractions_plans.make(runtime, found.form, a, b, out, found.given)[0],
-        )
-        return plan.run(a, b, out, steps, pa, pb, pc)
-
-
-class TrialCall(Trial):
-    """Of any other Function."""
-
-    def __init__(self, base: Base, request: Request, plan: Any):
-        super().__init__(base.runtime, request, plan)
-        self.base = base
-
-    def serve(self, inputs: Any, out: Any, steps: Steps) -> Any:
-        """The call, before which its kind may race."""
-        base, problem = self.base, self.request.problem
-        if not self.due():
-            return self.plan.serve(inputs, out, steps)
-        if overlaps(self.runtime, out, [*inputs, *(step.operand for step in steps)]):
-            return self.leave().serve(inputs, out, steps)
-
-        def bind(kernel: Kernel) -> Callable[[], Any]:
-            scratch = base.result.new(self.runtime.device) if out is None else out
-            plan = KernelPlan(base, kernel, problem, inputs, scratch, steps, 1)
-            return lambda: plan.serve(inputs, scratch, steps)
-
-        def replan() -> Any:
-            from .calls import make
-
-            return make(base, inputs, out, steps)[0]
-
-        library = LibraryPlan(base, "")
-        name = f"{self.runtime.device.xp.__name__}: {base.function.name}"
-        plan = self.step(lambda: self.race(bind, lambda: library.serve(inputs, out, steps), name), replan)
-        return plan.serve(inputs, out, steps)
-
-
-def overlaps(runtime: Runtime, out: Any, arrays: Sequence[Any]) -> bool:
-    """Whether `out` shares memory with what is read: then it cannot be computed several times."""
+def overlaps(runtime: Tuned, out: DeviceArray, arrays: Sequence[DeviceArray]) -> bool:
+    """Return whether `out` shares memory with what is read: then it cannot be computed several times."""
     if out is None:
         return False
     at = runtime.pointer(out)

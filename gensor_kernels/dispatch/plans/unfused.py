@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gensor_kernels import config
-from gensor_kernels.dispatch.calls.arguments import Call, Operation
-from gensor_kernels.dispatch.calls.fallback import evaluate
+from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import DRAM_EFFICIENCY
 
+from .plan import Call
+
 if TYPE_CHECKING:
-    from .call_plans import Base
+    from gensor_kernels.dispatch.calls.array import DeviceArray
 
 #: The share of its bound (the best rate of its dtype, or bytes) that a product of the array library is taken to reach.
 #: cuBLAS multiplies random bfloat16 matrices of 8192 rows at 769 to 798 of an H200's 989 TFLOP/s. Smaller products
@@ -34,33 +34,23 @@ VENDOR_SHARE = 0.8
 _PASSES = frozenset({"abs", "exp", "isfinite", "log", "maximum", "minimum", "sqrt", "tanh", "trunc", "where"})
 
 
-def of_call(arch: Arch, call: Call, a: Any, b: Any, out: Any) -> float | None:
-    """Microseconds of tier 4 for a product; None where it does not compute the same."""
-    if call.inputs.name in ("float16", "bfloat16") and call.dtype != call.inputs:
-        return None  # a wider result is asked for, and the library's sums are rounded before anything else
-    library = _Library(arch)
-
-    def work() -> Any:
-        first, second = library.array(a), library.array(b)
-        if call.plain:
-            return library.product(first, second, call.math)
-        return evaluate(library, library.call(call), first, second)
-
-    return library.took(work, call.plain, out)
-
-
-def of_function(base: Base, inputs: Sequence[Any], out: Any, steps: Sequence[Operation]) -> float | None:
-    """Microseconds of tier 4 for a call of a Function; None where the library's calls are no substitute."""
-    arch, function = base.runtime.device.arch, base.function
-    if arch is None or not function.stands_in:
+def microseconds(
+    call: Call, inputs: Sequence[DeviceArray], out: DeviceArray, steps: Sequence[Operation]
+) -> float | None:
+    """Return the predicted microseconds of tier 4 for a call; None where the library's calls are no substitute."""
+    arch, function = call.device.arch, call.function
+    if arch is None or not function.is_substitute(call.result):
         return None
     library = _Library(arch)
-
-    def work() -> Any:
-        value = function.library(library, [library.array(x) for x in inputs], base.parameters, base.math)
-        return function.finished(library, value, library.steps(steps), base.parameters, base.result.dtype)
-
-    return library.took(work, False, out)
+    arrays, target = [library.array(x) for x in inputs], library.array(out)
+    try:
+        function.counted(library, arrays, target, library.steps(steps), call.parameters, call.result, call.math)
+    except _NoSubstituteError:
+        return None
+    except Exception as error:  # a call is served all the same
+        config.logger().warning("the library's time could not be predicted: %s", error, exc_info=True)
+        return None
+    return library.us
 
 
 class _NoSubstituteError(Exception):
@@ -76,19 +66,6 @@ class _Library:
         self.arch, self.us = arch, 0.0
         self.xp: Any = _Namespace(self)
 
-    def took(self, work: Callable[[], Any], in_place: bool, out: Any) -> float | None:
-        """Microseconds of `work`, whose result is copied into `out` but where it is computed `in_place`."""
-        try:
-            result = work()
-            if out is not None and not in_place:
-                self.moved(result, out)
-        except _NoSubstituteError:
-            return None
-        except Exception as error:  # a call is served all the same
-            config.logger().warning("the library's time could not be predicted: %s", error, exc_info=True)
-            return None
-        return self.us
-
     def array(self, given: Any) -> Any:
         """An array of a call as one that counts."""
         return None if given is None else _Counted(self, tuple(given.shape), np.dtype(given.dtype))
@@ -96,10 +73,6 @@ class _Library:
     def steps(self, given: Sequence[Operation]) -> tuple[Operation, ...]:
         """Operations of a call, likewise."""
         return tuple(step._replace(operand=self.array(step.operand)) for step in given)
-
-    def call(self, given: Call) -> Call:
-        """A call with such operations."""
-        return replace(given, operations=self.steps(given.operations))
 
     def moved(self, *arrays: Any) -> None:
         """One operation that reads or writes each of these arrays once."""
@@ -114,7 +87,7 @@ class _Library:
         self.moved(found, *read)
         return found
 
-    def product(self, a: _Counted, b: _Counted, precision: str | None = None, out: Any = None) -> _Counted:
+    def product(self, a: _Counted, b: _Counted, precision: str | None = None, out: DeviceArray = None) -> _Counted:
         """A matrix product."""
         dtype = np.promote_types(a.dtype, b.dtype)
         if dtype.kind in "iub":  # cuBLAS is not asked: the library has a plain kernel of its own, far from any bound
@@ -164,6 +137,9 @@ class _Namespace:
     def asarray(self, given: np.ndarray[Any, Any]) -> _Counted:
         return self._library.made(given.shape, given.dtype)
 
+    def broadcast_to(self, x: _Counted, shape: Sequence[int]) -> _Counted:
+        return x.reshaped(shape)
+
     def ascontiguousarray(self, x: _Counted) -> _Counted:
         return self._library.made(x.shape, x.dtype, x)
 
@@ -184,7 +160,7 @@ class _Counted:
         #: computed where it was read from
         self.in_place = False
 
-    def _seen(self, shape: Sequence[int], dtype: Any = None) -> _Counted:
+    def reshaped(self, shape: Sequence[int], dtype: Any = None) -> _Counted:
         """The same memory."""
         return _Counted(self.library, tuple(shape), self.dtype if dtype is None else np.dtype(dtype))
 
@@ -197,25 +173,25 @@ class _Counted:
         wanted = list(shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
         if -1 in wanted:
             wanted[wanted.index(-1)] = self.size // max(-math.prod(wanted), 1)
-        return self._seen(wanted)
+        return self.reshaped(wanted)
 
     def transpose(self, *axes: Any) -> _Counted:
         order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
-        return self._seen([self.shape[axis] for axis in order])
+        return self.reshaped([self.shape[axis] for axis in order])
 
     @property
     def T(self) -> _Counted:
-        return self._seen(self.shape[::-1])
+        return self.reshaped(self.shape[::-1])
 
     def view(self, dtype: Any) -> _Counted:
-        return self._seen(self.shape, dtype)
+        return self.reshaped(self.shape, dtype)
 
     def __getitem__(self, key: Any) -> _Counted:
         keys = key if isinstance(key, tuple) else (key,)
         if isinstance(keys[-1], _Counted):  # a look-up: elements are copied
             lead = self._strided()[keys[:-1]].shape[: len(keys) - 1]
             return self.library.made((*lead, *keys[-1].shape, *self.shape[len(keys) :]), self.dtype, keys[-1])
-        return self._seen(self._strided()[key].shape)
+        return self.reshaped(self._strided()[key].shape)
 
     # ---- what is computed
 
@@ -232,7 +208,7 @@ class _Counted:
 
     def __iadd__(self, other: Any) -> _Counted:
         self.library.moved(self, self, other)
-        found = self._seen(self.shape)
+        found = self.reshaped(self.shape)
         found.in_place = True
         return found
 

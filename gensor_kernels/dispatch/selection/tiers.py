@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from gensor_database import winner
 from gensor_kernels import config
-from gensor_kernels.dispatch.plans.problem import Problem
+from gensor_kernels.dispatch.calls.problem import Problem
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.dtypes import facts
@@ -118,6 +118,8 @@ def _measured(request: Request, library: Library) -> Choice | None:
     """Tier 1; a Choice without a kernel where the library's call won; None where nothing says who did."""
     workload, part = request.problem.workload, request.arch.part
     rows = library.timings(workload)
+    if not rows:
+        return None
     ours = winner(row for row in rows if row.kernel_digest is not None)
     best = winner(rows)
     if ours is None or best is None or ours.kernel_digest is None:

@@ -14,7 +14,6 @@ import threading
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from gensor_database import LockedStoreError, Store, StoreError, Verification
@@ -29,11 +28,9 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.registry import FAMILIES
 
 from .lock import claim
+from .runtime import Tuned
 from .worker import PATIENCE, Ended, Worker, WorkerError
 from .writeback import Notes
-
-if TYPE_CHECKING:
-    from gensor_kernels.dispatch.plans.runtime import Runtime
 
 WORKER = Worker()
 ATTEMPTS = 3  # processes that may die or hang over one Workload, each over a kernel of its own
@@ -145,7 +142,7 @@ def _tuned(database: Path, workload: Workload, arch: Arch, notes: Notes | None, 
 class Background:
     """Hot kinds of calls of one Runtime, tuned one after the other while the program goes on."""
 
-    def __init__(self, runtime: Runtime):
+    def __init__(self, runtime: Tuned):
         self.runtime = runtime
         self._failed = 0  # in a row
         self.after_fork()

@@ -13,29 +13,30 @@ from typing import TYPE_CHECKING, Any
 
 from gensor_database import TIE_BAND
 from gensor_kernels import config
+from gensor_kernels.dispatch.calls.problem import Problem
 from gensor_kernels.dispatch.observe import counters
-from gensor_kernels.dispatch.plans.problem import Problem
 from gensor_kernels.dispatch.selection.tiers import Choice
 
+from .runtime import Kind, Tuned
+
 if TYPE_CHECKING:
-    from gensor_kernels.dispatch.plans.runtime import Runtime
+    from gensor_kernels.dispatch.calls.array import DeviceArray
 
 #: Runs of ours before it is timed: what is inside races by itself at the second, and settles.
 WARM_RUNS = 3
 
-Kind = tuple[Any, ...]
 Run = Callable[[], Any]
 
 
-def kind(runtime: Runtime, problem: Problem, arrays: Sequence[Any]) -> Kind:
-    """What two calls that copy must share for one timing to hold for both; None among `arrays` are passed over."""
+def kind(runtime: Tuned, problem: Problem, arrays: Sequence[DeviceArray]) -> Kind:
+    """Return what two calls that copy must share for one timing to hold for both; None among `arrays` is skipped."""
     pointer = runtime.pointer
     lie = tuple((x.shape, x.strides, x.dtype, pointer(x) & 15) for x in arrays if x is not None)
     return problem.workload.key(), lie
 
 
-def against(runtime: Runtime, kind: Kind, one_call: bool) -> str:
-    """Why the library serves a call that copies; empty where a kernel on the copies does.
+def against(runtime: Tuned, kind: Kind, one_call: bool) -> str:
+    """Return why the library serves a call that copies; empty if a kernel on the copies serves it.
 
     `one_call`: the library needs one call of its own.
     """
@@ -51,26 +52,26 @@ def against(runtime: Runtime, kind: Kind, one_call: bool) -> str:
     return f"timed with its copies: {ours:.1f} us, the library {theirs:.1f} us"
 
 
-def weighed(runtime: Runtime, kind: Kind, one_call: bool, choice: Choice) -> Choice:
-    """The choice among kernels for the copies, after `against`."""
+def weighed(runtime: Tuned, kind: Kind, one_call: bool, choice: Choice) -> Choice:
+    """Return the choice among kernels for the copies, after `against`."""
     if choice.kernel is None:
         return choice
     reason = against(runtime, kind, one_call)
     return Choice(4, reason, standby=True) if reason else choice
 
 
-def may(runtime: Runtime, kind: Kind, hopeful: bool) -> bool:
-    """Whether a kind of call is to be timed; `hopeful`: a kernel may serve the copies."""
+def may(runtime: Tuned, kind: Kind, hopeful: bool) -> bool:
+    """Return whether a kind of call is to be timed; `hopeful`: a kernel may serve the copies."""
     return hopeful and not runtime.device.emulated and config.races() and kind not in runtime.wholes
 
 
 def is_hopeful(choice: Choice) -> bool:
-    """Whether a kernel may serve what `choice` is of: it does, or nothing was timed yet."""
+    """Return whether a kernel may serve a call: it does by `choice`, or nothing was timed yet."""
     return choice.kernel is not None or (choice.standby and choice.measured_us is None)
 
 
-def weigh(runtime: Runtime, kind: Kind, ours: Run, theirs: Run) -> bool:
-    """Times a call with its copies against the library's; whether there is anything new to know."""
+def weigh(runtime: Tuned, kind: Kind, ours: Run, theirs: Run) -> bool:
+    """Time a call with its copies against the library's call; return whether any time was taken."""
     try:
         for _ in range(WARM_RUNS):
             ours()

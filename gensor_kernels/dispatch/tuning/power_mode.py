@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import TYPE_CHECKING
 from weakref import ref
 
 from gensor_kernels import config
 
-if TYPE_CHECKING:
-    from gensor_kernels.dispatch.plans.runtime import Runtime
+from .runtime import Tuned
 
 SECONDS = 10.0  # between two looks, each of one small file
 
 
-def watch(runtime: Runtime, seconds: float = SECONDS) -> threading.Thread | None:
+def watch(runtime: Tuned, seconds: float = SECONDS) -> threading.Thread | None:
     """Starts a thread that tells `runtime` of other conditions, until it is gone; None where they cannot change."""
     if "power_mode" not in json.loads(runtime.library.conditions):
         return None
@@ -32,7 +30,7 @@ def watch(runtime: Runtime, seconds: float = SECONDS) -> threading.Thread | None
     return thread
 
 
-def _look(watched: ref[Runtime], seconds: float) -> None:
+def _look(watched: ref[Tuned], seconds: float) -> None:
     pause = threading.Event()
     while not pause.wait(seconds):
         runtime = watched()

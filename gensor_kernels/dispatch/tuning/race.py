@@ -9,29 +9,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from statistics import quantiles
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gensor_database import Timing, canonical
+from gensor_database import Timing, Verification, canonical
 from gensor_kernels import config
 from gensor_kernels.dispatch.observe import counters
-from gensor_kernels.dispatch.plans.failures import sampled
 from gensor_kernels.dispatch.selection.library import Kernel, Library
 from gensor_kernels.dispatch.selection.tiers import Request, candidates
 from gensor_kernels.errors import BuildError
 from gensor_kernels.operators.types.workload import Workload
 
-if TYPE_CHECKING:
-    from gensor_kernels.dispatch.plans.runtime import Runtime
+from .runtime import Tuned
 
 CONTENDERS = 4
 NEAR = 2.0  # kernels predicted to take longer than this many times the favourite do not race
 LONG_US = 20_000.0  # predicted: of such calls only the favourite races
 
 Bind = Callable[[Kernel], Callable[[], Any]]
+#: A kernel's digest, and its call.
+Entrant = tuple[str, Callable[[], Any]]
+#: Times a call is started, one by one, before those of a race take turns (devices/sampling.py).
+ALONE = 2
 
 
-def may(runtime: Runtime, workload: Workload) -> bool:
-    """Whether calls of this Workload are to race: nothing was timed under the conditions there are now."""
+def may(runtime: Tuned, workload: Workload) -> bool:
+    """Return whether calls of this Workload are to race: nothing was timed under the present conditions."""
     return (
         not runtime.device.emulated
         and config.races()
@@ -41,7 +43,7 @@ def may(runtime: Runtime, workload: Workload) -> bool:
 
 
 def contenders(request: Request, library: Library) -> list[Kernel]:
-    """The kernels worth timing, best first: what tuning chose, then the best of the portfolios, all with binaries."""
+    """Return the kernels worth timing, best first: the tuned one, then the portfolios' best, all with binaries."""
     ranked = sorted(candidates(request, library), key=lambda entry: entry[:3])
     recorded = library.record(request.problem.workload)
     chosen = [recorded] if recorded is not None else []
@@ -60,8 +62,8 @@ def _has_binary(kernel: Kernel) -> bool:
         return False
 
 
-def race(runtime: Runtime, request: Request, bind: Bind, vendor: Callable[[], Any], name: str) -> bool:
-    """Times the contenders and the library's call `vendor`, called `name`; whether there is anything new to know."""
+def race(runtime: Tuned, request: Request, bind: Bind, vendor: Callable[[], Any], name: str) -> bool:
+    """Time the contenders and the library's call `vendor`, stored as `name`; return whether any time was taken."""
     runtime.raced.add(request.problem.workload.key())
     try:
         entrants = _bound(contenders(request, runtime.library), bind)
@@ -90,7 +92,7 @@ def _bound(kernels: Sequence[Kernel], bind: Bind) -> list[tuple[str, Callable[[]
     return entrants
 
 
-def _timing(runtime: Runtime, request: Request, digest: str | None, name: str, times: Sequence[float]) -> Timing:
+def _timing(runtime: Tuned, request: Request, digest: str | None, name: str, times: Sequence[float]) -> Timing:
     arch = request.arch
     low, median, high = quantiles(times, n=4, method="inclusive")
     samples = {"high_us": high, "low_us": low, "race": True, "rounds": len(times)}
@@ -104,3 +106,69 @@ def _timing(runtime: Runtime, request: Request, digest: str | None, name: str, t
 
 def _told(rows: Sequence[Timing]) -> str:
     return ", ".join(f"{(row.kernel_digest or row.vendor or '')[:12]} {row.median_us:.1f} us" for row in rows)
+
+
+# ---- kernels that fail in a race
+
+
+def sampled(runtime: Tuned, vendor: Callable[[], Any], entrants: list[Entrant]) -> list[list[float]]:
+    """Return samples of the library's call and of each of `entrants` (a kernel's digest, its call).
+
+    Kernels that are refused, or for which there is no memory, are taken from `entrants`, and the others race again; the
+    list is empty if no kernel is left. Raises what the library's call raises, and any error after which the device
+    cannot be used any more: then the kernels that may have done it are stored as failed, and never run again.
+    """
+    while entrants:
+        course = _Course([vendor, *(call for _, call in entrants)])
+        try:
+            return runtime.device.sampled(course.calls)
+        except Exception as error:
+            suspects = course.suspects()
+            if suspects and _is_lost(runtime):
+                _blame(runtime, [entrants[index - 1][0] for index in suspects if index > 0], error)
+                raise
+            if not course.starts or course.last == 0:
+                raise
+            digest, _ = entrants.pop(course.last - 1)
+            config.logger().info("kernel %s does not race: %s", digest[:12], error)
+    return []
+
+
+class _Course:
+    """Calls of a race, and how often each was started."""
+
+    def __init__(self, calls: list[Callable[[], Any]]):
+        self.starts: dict[int, int] = {}
+        self.last = 0
+        self.calls = [self._watched(index, call) for index, call in enumerate(calls)]
+
+    def _watched(self, index: int, call: Callable[[], Any]) -> Callable[[], Any]:
+        def watched() -> Any:
+            self.starts[index] = self.starts.get(index, 0) + 1
+            self.last = index
+            return call()
+
+        return watched
+
+    def suspects(self) -> list[int]:
+        """Return the calls that may have ruined the device: the last one alone, or all calls that took turns."""
+        return [self.last] if max(self.starts.values(), default=0) <= ALONE else sorted(self.starts)
+
+
+def _is_lost(runtime: Tuned) -> bool:
+    """Return whether the device cannot be used any more in this process, say after an illegal access."""
+    device = runtime.device
+    try:
+        device.synchronize()
+    except device.faults:
+        return True
+    return False
+
+
+def _blame(runtime: Tuned, digests: list[str], error: Exception) -> None:
+    names = ", ".join(digest[:12] for digest in digests) or "none of ours"
+    config.logger().warning(
+        "the device cannot be used any more in this process (%s); what ran on it then and is not used again: %s",
+        *(error, names),
+    )
+    runtime.notes.add([Verification(digest, "device", "failed", f"in a race: {error}") for digest in digests])

@@ -6,8 +6,8 @@ from hypothesis import settings
 
 import gensor_kernels
 from gensor_kernels import UnsupportedError, einsum, explain
-from gensor_kernels.dispatch.contractions import plans as contractions_plans
-from gensor_kernels.dispatch.plans import plan
+from gensor_kernels.dispatch.functions.base import Copy
+from gensor_kernels.dispatch.functions.contraction import Gathered
 from tests.dispatch.einsum_cases import OTHERS, PAIRS, agrees, expected, laid_out
 from tests.dispatch.emulated_calls import BFLOAT16
 from tests.doubles.stored import SIMT, stock_classes
@@ -95,8 +95,8 @@ def test_served_without_a_copy(text, shapes, monkeypatch):
         raise AssertionError("an operand was copied")
 
     with monkeypatch.context() as patch:
-        patch.setattr(contractions_plans, "stage", staging)
-        patch.setattr(plan.StagedPlan, "run", staging)
+        patch.setattr(Gathered, "made", staging)
+        patch.setattr(Copy, "made", staging)
         found = einsum(text, a, b)
         with pytest.raises(AssertionError, match="was copied"):  # the two ways there are to copy
             einsum("ikl,kjl->ij", *operands([(4, 5, 3), (5, 6, 3)]))

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 import gensor_kernels
 from gensor_kernels.dispatch.api.current import current_runtime
 from gensor_kernels.dispatch.functions.grouped import RAGGED
-from gensor_kernels.dispatch.plans.calls import call
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.products import ragged
@@ -183,7 +182,7 @@ def test_offsets_of_the_device_that_make_no_sense_stay_inside():
     x, w = np.ones((20, 8), np.float32), np.ones((3, 8, 4), np.float32)
     for ends in ([-5, 40, 3], [30, 10, 20], [2**31 - 1, -(2**31), 7]):
         with gensor_kernels.emulated("sm_87"):
-            found = call(current_runtime(), RAGGED, (x, w, np.array(ends, np.int32)), None)
+            found = current_runtime().serve(RAGGED, (x, w, np.array(ends, np.int32)), None)
         assert found.shape == (20, 4)
 
 

@@ -52,8 +52,9 @@ def expected(call, shape):
     known = {
         key: call.keywords[key] for key in ("alpha", "bias", "add", "activation", "epilogue") if key in call.keywords
     }
-    resolved = resolve(call.a, call.b, call.keywords.get("out"), operations(**known), call.keywords.get("dtype"))
-    return operator.expect(a, b, wanted, steps, integer_steps=fallback.integer_steps(resolved))
+    asked = operations(**known)
+    resolved = resolve(call.a, call.b, call.keywords.get("out"), asked, call.keywords.get("dtype"))
+    return operator.expect(a, b, wanted, steps, integer_steps=fallback.whole_steps(resolved.inputs, asked))
 
 
 def lifted(shape, call):

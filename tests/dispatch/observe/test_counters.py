@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_kernels.dispatch.contractions.pairs import pair
 from gensor_kernels.dispatch.observe import counters
-from gensor_kernels.dispatch.plans import calls
 from tests.doubles.kernels import aligned, raced
 
 
@@ -39,7 +37,7 @@ def test_misses_races_and_fallbacks(counted):
     assert counted() == {"misses": 1, "races": 1, "tunes": 0, "fallbacks": 1, "hits": counted()["hits"]}
     slower = raced(ours=50.0)
     for _ in range(5):
-        pair(slower, "ij,jk->ik", a, a, None, None)
+        slower.contract("ij,jk->ik", a, a)
     assert counted()["misses"] == 2 and counted()["fallbacks"] == 6
 
 
@@ -59,7 +57,7 @@ def test_calls_of_functions_count_too(counted, monkeypatch):
     monkeypatch.setattr(POOLING, "library", lambda *arguments: np.zeros((1, 2, 1, 1), np.float32), raising=False)
     x = aligned((1, 2, 4, 4))
     for _ in range(3):
-        calls.call(made, POOLING, (x,), PoolParameters("global_avg_pool2d", "NCHW", ()))
+        made.serve(POOLING, (x,), PoolParameters("global_avg_pool2d", "NCHW", ()))
     assert counted()["misses"] == 1 and counted()["fallbacks"] >= 1
 
 

@@ -14,11 +14,11 @@ import pytest
 
 import gensor_kernels
 from gensor_kernels import record
-from gensor_kernels.dispatch.calls.arguments import Operation, resolve
+from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.observe import record as observe_record
 from gensor_kernels.dispatch.plans import make as plans_make
 from gensor_tuner.shapes.reader import read_shapes
-from tests.doubles.kernels import aligned, kernels, runtime_of, workload
+from tests.doubles.kernels import aligned, asked, kernels, runtime_of, workload
 from tests.project.test_packaging import ROOT
 
 
@@ -82,8 +82,8 @@ def test_calls_read_back_as_the_workloads_they_were_looked_up_by(tmp_path):
     made, path, calls = runtime_of(), tmp_path / "shapes.csv", list(variety())
     keys = []
     for a, b, out, steps, dtype, precision in calls:
-        call = resolve(a, b, out, steps, dtype, made.precision(precision))
-        keys.append(plans_make.choose(made, call, a, b, out, False)[1].workload.key())
+        _, lowered = plans_make.choose(*asked(made, a, b, out, steps, dtype, precision), False)
+        keys.append(lowered.problem.workload.key())
     with record(path):
         for each in calls:
             np.testing.assert_array_equal(made.call(*each), made.call(*each))

@@ -3,7 +3,7 @@
 import pytest
 
 from gensor_database import Timing
-from gensor_kernels.dispatch.plans import problem
+from gensor_kernels.dispatch.calls import problem
 from gensor_kernels.dispatch.selection import library, predict, tiers
 from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.programs.space import Space
@@ -11,7 +11,7 @@ from tests.doubles.kernels import ARCH, starters, workload
 
 
 def request(wanted, **keywords):
-    made = problem.Problem(wanted, False, Geometry((1, 1, 1)), ())
+    made = problem.Problem(wanted, Geometry((1, 1, 1)), ())
     return tiers.Request(made, ARCH, **{"emulated": False, "one_call": True, **keywords})
 
 

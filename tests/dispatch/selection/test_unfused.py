@@ -7,17 +7,19 @@ import numpy as np
 import pytest
 
 import gensor_kernels
+from gensor_kernels.dispatch.api.current import current_runtime
 from gensor_kernels.dispatch.calls.arguments import Operation, operations, resolve
 from gensor_kernels.dispatch.calls.fallback import evaluate
 from gensor_kernels.dispatch.functions import grouped
-from gensor_kernels.dispatch.observe.dry_run import Question, asking
-from gensor_kernels.dispatch.plans import calls, unfused
+from gensor_kernels.dispatch.observe.dry_run import Question
+from gensor_kernels.dispatch.plans import make, unfused
 from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import library
 from gensor_kernels.dispatch.selection import load as selection_load
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.machine.roofline import DRAM_EFFICIENCY
 from tests.doubles.device import FakeDevice, Race, zero_product
+from tests.doubles.kernels import asked as product
 from tests.doubles.kernels import kernels, put
 
 B200 = lookup("b200")
@@ -42,15 +44,18 @@ def on(monkeypatch, tmp_path):
 
 
 def asked(function, *arguments, **keywords):
-    """What a public function asks of the tiers: (Base, inputs, out, steps)."""
-    token = asking.set(True)
-    try:
-        function(*arguments, **keywords)
-    except Question as question:
-        return question.arguments
-    finally:
-        asking.reset(token)
+    """What a public function asks of the tiers: a kind of call, inputs, out and epilogue."""
+    with current_runtime().questioned():
+        try:
+            function(*arguments, **keywords)
+        except Question as question:
+            return question.call, question.inputs, question.out, question.epilogue
     raise AssertionError("nothing is computed")
+
+
+def predicted(*arguments):
+    """Microseconds of the library's way of a product on a B200."""
+    return unfused.microseconds(*product(Runtime(FakeDevice("b200"), library.Library()), *arguments))
 
 
 EPILOGUES = {
@@ -71,10 +76,10 @@ def test_products_are_counted_as_they_are_computed(dtype, epilogue, lead):
     a, b = zeros(*lead, 16, 32, dtype=dtype), zeros(*lead, 32, 24, dtype=dtype)
     call = resolve(a, b, None, steps)
     real, counting = FakeDevice(), unfused._Library(B200)
-    expected = evaluate(real, call, a, b)
-    found = evaluate(counting, counting.call(call), counting.array(a), counting.array(b))
+    expected = evaluate(real, call, a, b, steps)
+    found = evaluate(counting, call, counting.array(a), counting.array(b), counting.steps(steps))
     assert (found.shape, found.dtype) == (expected.shape, expected.dtype) and counting.us >= B200.launch_us
-    assert unfused.of_call(B200, call, a, b, None) > 0
+    assert predicted(a, b, None, steps) > 0
 
 
 q, kv = zeros(2, 4, 8, 16, dtype=HALF), zeros(2, 2, 12, 16, dtype=HALF)
@@ -130,42 +135,38 @@ def test_functions_are_counted_as_they_are_computed(name, on, caplog):
     value = function.library(counting, [counting.array(x) for x in inputs], base.parameters, base.math)
     found = function.finished(counting, value, counting.steps(steps), base.parameters, base.result.dtype)
     assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
-    assert unfused.of_function(base, inputs, out, steps) == pytest.approx(counting.us) and not caplog.records
+    assert unfused.microseconds(base, inputs, out, steps) == pytest.approx(counting.us) and not caplog.records
 
 
 def test_a_product_takes_a_share_of_its_bound_and_each_operation_its_bytes():
     a, b, out = zeros(4096, 2048), zeros(2048, 4096), zeros(4096, 4096)
     steps = (Operation("bias", zeros(4096)), Operation("relu"))
-    found = unfused.of_call(B200, resolve(a, b, None, steps), a, b, None)
+    found = predicted(a, b, None, steps)
     product = 2 * 4096 * 4096 * 2048 / B200.peak("float32") / unfused.VENDOR_SHARE * 1e6
     passes = (4 * out.nbytes + 4 * 4096) / (B200.dram_gb_s * 1e9 * DRAM_EFFICIENCY) * 1e6
     assert found == pytest.approx(product + passes)
-    copied = unfused.of_call(B200, resolve(a, b, out, steps), a, b, out)
+    copied = predicted(a, b, out, steps)
     assert copied == pytest.approx(found + 2 * out.nbytes / (B200.dram_gb_s * 1e9 * DRAM_EFFICIENCY) * 1e6)
     small, steps = [zeros(8, 8)] * 2, (Operation("tanh"), Operation("relu"))
-    assert unfused.of_call(B200, resolve(*small, None, steps), *small, None) == pytest.approx(3 * B200.launch_us)
+    assert predicted(*small, None, steps) == pytest.approx(3 * B200.launch_us)
     batched = [zeros(4, 1024, 1024, dtype=HALF)] * 2  # CuPy converts them to float32, and the result back
-    assert (
-        unfused.of_call(B200, resolve(*batched, None, ()), *batched, None)
-        > 4 * 2 * 1024**3 / B200.peak("float32") * 1e6
-    )
+    assert predicted(*batched) > 4 * 2 * 1024**3 / B200.peak("float32") * 1e6
 
 
 def test_the_library_is_no_substitute_where_it_rounds_waits_or_has_integers(on, caplog):
     for a, wide in ((zeros(16, 16, dtype=HALF), "float32"), (zeros(16, 16, dtype=np.int8), "int32")):
-        assert unfused.of_call(B200, resolve(a, a, None, (), wide), a, a, None) is None
+        assert predicted(a, a, None, (), wide) is None
     on("b200", {})
     base, inputs, out, steps = asked(gensor_kernels.conv2d, image.astype(np.int8), filters.astype(np.int8))
-    assert unfused.of_function(base, inputs, out, steps) is None and not caplog.records
+    assert unfused.microseconds(base, inputs, out, steps) is None and not caplog.records
     assert not grouped.RAGGED.stands_in  # its library way reads the groups' ends, for which the host waits
 
 
 def test_what_cannot_be_counted_does_not_reach_the_call(caplog, monkeypatch):
     a = zeros(16, 16)
-    call = resolve(a, a, None, (Operation("relu"),))
     monkeypatch.setattr(unfused, "_PASSES", frozenset())
     with caplog.at_level("WARNING", "gensor_kernels"):
-        assert unfused.of_call(B200, call, a, a, None) is None
+        assert predicted(a, a, None, (Operation("relu"),)) is None
     assert "could not be predicted" in caplog.text
 
 
@@ -213,11 +214,11 @@ def gate(a, b):
 @pytest.mark.parametrize(("ours", "expected"), [(5.0, [0, 55, 55]), (20.0, [0, 0, 0])])
 def test_functions_are_never_predicted_slower_either(ours, expected, on):
     on("b200", {})
-    _, studied = calls.choose(*asked(gate, *SQUARES), False)
-    runtime = on("b200", kernels(studied.problem.workload), ours=ours)
+    _, lowered = make.choose(*asked(gate, *SQUARES), False)
+    runtime = on("b200", kernels(lowered.problem.workload), ours=ours)
     assert "the library's calls" in gensor_kernels.explain(gensor_kernels.matmul, *SQUARES, activation="reglu").reason
     assert [first(gate(*SQUARES)) for _ in range(3)] == expected and len(runtime.device.races) == 1
-    on("rtx-3090", kernels(studied.problem.workload))
+    on("rtx-3090", kernels(lowered.problem.workload))
     assert first(gate(*SQUARES)) == 55
 
 
@@ -228,7 +229,7 @@ def test_kernels_stand_by_for_graph_capture(fused, on, monkeypatch):
     found = None
     if fused is gate:
         on("b200", {})
-        found = kernels(calls.choose(*asked(gate, *SQUARES), False)[1].problem.workload)
+        found = kernels(make.choose(*asked(gate, *SQUARES), False)[1].problem.workload)
     runtime = on("b200", found)
     assert [first(fused(*SQUARES)) for _ in range(2)] == [0, 0] and len(runtime.device.loaded) == 1
     runtime.device.is_capturing = True

@@ -14,7 +14,7 @@ import pytest
 import gensor_kernels
 from gensor_database import Record, Store, Timing, Verification
 from gensor_kernels import config
-from gensor_kernels.dispatch.plans import problem
+from gensor_kernels.dispatch.calls import problem
 from gensor_kernels.dispatch.plans import trial as plans_trial
 from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import library, tiers
@@ -44,7 +44,7 @@ def worker(monkeypatch, code, patience=20.0):
 
 
 def request(**keywords):
-    made = problem.Problem(workload(), False, Geometry((1, 1, 1)), ())
+    made = problem.Problem(workload(), Geometry((1, 1, 1)), ())
     return tiers.Request(made, ARCH, **{"emulated": True, "one_call": True, **keywords})
 
 

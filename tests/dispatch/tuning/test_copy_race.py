@@ -8,8 +8,7 @@ import pytest
 import gensor_kernels
 from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.observe import counters
-from gensor_kernels.dispatch.plans.copy_trial import CopyTrial
-from gensor_kernels.dispatch.plans.trial import HOT_RUN, RACING_RUN
+from gensor_kernels.dispatch.plans.trial import HOT_RUN, RACING_RUN, Trial
 from gensor_kernels.operators.types.workload import Workload
 from tests.doubles.device import FakeDevice, Prices
 from tests.doubles.kernels import aligned, kernels, runtime_of, workload
@@ -130,7 +129,7 @@ def test_without_kernels_for_the_copies_nothing_is_timed(monkeypatch):
     for _ in range(HOT_RUN + 2):
         gensor_kernels.matmul(odd((64, 64)), aligned((64, 64)))
     assert counters.races.value() == before and not device.timed
-    assert not any(isinstance(plan, CopyTrial) for plan in runtime.plans.values())
+    assert not any(isinstance(plan, Trial) for plan in runtime.plans.values())
 
 
 def test_a_result_that_overlaps_its_operands_is_not_computed_twice(monkeypatch):

@@ -10,10 +10,9 @@ import pytest
 import gensor_kernels
 from gensor_database import Store, Timing
 from gensor_kernels.dispatch.calls.arguments import Operation
-from gensor_kernels.dispatch.contractions.pairs import pair
-from gensor_kernels.dispatch.contractions.plans import LibraryPlan
+from gensor_kernels.dispatch.calls.problem import Problem
 from gensor_kernels.dispatch.plans import trial as plans_trial
-from gensor_kernels.dispatch.plans.problem import Problem
+from gensor_kernels.dispatch.plans.plan import LibraryPlan
 from gensor_kernels.dispatch.selection import library, predict
 from gensor_kernels.dispatch.tuning import power_mode, race
 from gensor_kernels.errors import BuildError
@@ -82,7 +81,7 @@ def test_without_races_nothing_waits_for_the_stream(monkeypatch):
         made.call(a, a, None, (), None, None)
         made.call(a, a, None, (Operation("relu"),), None, None)
         made.call(a, wide, None, (), None, None)
-        pair(made, "ij,jk", a, wide, None, None)
+        made.contract("ij,jk", a, wide)
     assert not any(isinstance(plan, plans_trial.Trial) for plan in made.plans.values())
 
 
@@ -232,7 +231,7 @@ def test_favourites_race_and_no_more_than_a_few():
 
 
 def library_problem(wanted):
-    return Problem(wanted, False, Geometry((1, 1, 1)), ())
+    return Problem(wanted, Geometry((1, 1, 1)), ())
 
 
 def predicted(runtime, wanted):
@@ -242,10 +241,10 @@ def predicted(runtime, wanted):
 def test_contractions_race_on_the_callers_arrays():
     runtime = racer()
     a, b = aligned((64, 64)), aligned((64, 64))
-    found = [float(pair(runtime, "ij,jk", a, b, None, None)[0, 0]) for _ in range(3)]
+    found = [float(runtime.contract("ij,jk", a, b)[0, 0]) for _ in range(3)]
     assert found == [0, 55, 55] and len(runtime.device.races) == 1
     slow = racer(ours=50.0)
-    assert [float(pair(slow, "ij,jk", a, b, None, None)[0, 0]) for _ in range(70)] == [0] * 70
+    assert [float(slow.contract("ij,jk", a, b)[0, 0]) for _ in range(70)] == [0] * 70
     assert [type(plan) for plan in slow.plans.values()] == [LibraryPlan]
 
 

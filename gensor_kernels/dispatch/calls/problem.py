@@ -10,29 +10,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.products.matmul import workload_from_operands
 from gensor_kernels.operators.types.geometry import BATCH_AXES, Geometry, Strides
 from gensor_kernels.operators.types.workload import View, Workload
+from gensor_kernels.programs.core.params import STEP_DTYPES
+
+if TYPE_CHECKING:
+    from .array import DeviceArray
 
 LARGEST_EXTENT = 2**31 - 1
 
 
+def operand_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype an epilogue operand is brought to: its own where kernels read it, else a float that holds it."""
+    if dtype.name in STEP_DTYPES:
+        return dtype
+    if dtype.kind == "c":  # of extended precision
+        raise UnsupportedError(f"an epilogue operand of dtype {dtype.name}")
+    return np.dtype(np.float32 if dtype.itemsize <= 2 else np.float64)
+
+
 @dataclass(frozen=True)
 class Problem:
-    """One contraction as kernels see it.
-
-    `swapped`: a and b have changed places. `operands` holds the strides of each epilogue step's operand, None
-    where it has none.
-    """
+    """One call as kernels see it; `operands` are the strides of each epilogue operation's operand, None without one."""
 
     workload: Workload
-    swapped: bool
     geometry: Geometry
     operands: tuple[Strides | None, ...]
 
@@ -153,19 +160,20 @@ class Axes:
         return View((*lead, *shape), strides, like.dtype, like.alignment)
 
 
-def make(
+def multiply(
     a: View,
     b: View,
     c: View,
     operands: Sequence[View | None],
-    steps: Sequence[Operation],
+    epilogue: Sequence[str],
     math: str,
     conjugated: tuple[bool, bool] = (False, False),
 ) -> Problem:
-    """The Problem of c = epilogue(a @ b).
+    """Return the Problem of c = epilogue(a @ b).
 
     `a`, `b` and `c` are views of the arrays as the caller has them (one-dimensional a or b included, the batch
-    not yet broadcast); `operands` of the steps' arrays. Raises UnsupportedError for what kernels do not take.
+    not yet broadcast); `operands` are those of the epilogue's operations. Raises UnsupportedError for operands that
+    kernels do not take.
     """
     a_axes, b_axes, shape = len(a.shape), len(b.shape), c.shape
     c = result_matrix(c, a_axes, b_axes)
@@ -188,24 +196,21 @@ def make(
         *(axes.view(index, views[index]) for index in range(3)),
         math=math,
         conjugate="".join(name for name, flag in zip("ab", conjugated, strict=True) if flag),
-        epilogue=[s.name for s in steps],
+        epilogue=epilogue,
     )
     numbers = iter(range(3, len(views)))
-    return Problem(
-        workload=workload,
+    geometry = Geometry(
+        (axes.m, axes.n, axes.k),
+        (1, 1, 1, *extents)[-BATCH_AXES:],  # type: ignore[arg-type]
+        *(axes.strides(0), axes.strides(1), axes.strides(2)),
         swapped=swapped,
-        geometry=Geometry(
-            (axes.m, axes.n, axes.k),
-            (1, 1, 1, *extents)[-BATCH_AXES:],  # type: ignore[arg-type]
-            axes.strides(0),
-            axes.strides(1),
-            axes.strides(2),
-        ),
-        operands=tuple(None if view is None else axes.strides(next(numbers)) for view in operands),
+    )
+    return Problem(
+        workload, geometry, tuple(None if view is None else axes.strides(next(numbers)) for view in operands)
     )
 
 
-def view_of(array: Any, pointer: int) -> View:
+def view_of(array: DeviceArray, pointer: int) -> View:
     """The View of an array at address `pointer`; UnsupportedError where strides are no multiples of elements."""
     size = array.dtype.itemsize
     if pointer % size or any(stride % size for stride in array.strides):
@@ -213,3 +218,35 @@ def view_of(array: Any, pointer: int) -> View:
     alignment = next((width for width in (16, 8, 4, 2) if pointer % width == 0), 1)
     strides = tuple(stride // size for stride in array.strides)
     return View(tuple(array.shape), strides, array.dtype.name, alignment)
+
+
+def byte_range(array: DeviceArray) -> tuple[int, int]:
+    """(first, past the last) byte of an array's elements, relative to the address of element 0."""
+    reach = [(extent - 1) * stride for extent, stride in zip(array.shape, array.strides, strict=True)]
+    low, high = sum(r for r in reach if r < 0), sum(r for r in reach if r > 0)
+    return low, high + array.dtype.itemsize
+
+
+def clearance(array: DeviceArray, out: DeviceArray) -> tuple[int, int]:
+    """How far behind `array` `out` may begin, in bytes, exclusive, and still overlap it; nowhere without both."""
+    if array is None or out is None:
+        return 0, 0
+    (low, high), (begin, end) = byte_range(array), byte_range(out)
+    return low - end, high - begin
+
+
+def repeats_itself(array: DeviceArray) -> bool:
+    """Whether two elements of an array may share memory."""
+    reach = array.dtype.itemsize
+    axes = sorted((abs(s), e) for s, e in zip(array.strides, array.shape, strict=True) if e > 1)
+    for stride, extent in axes:
+        if stride < reach:
+            return True
+        reach += stride * (extent - 1)
+    return False
+
+
+def is_odd(array: DeviceArray, pointer: int) -> bool:
+    """Whether elements lie off their natural alignment."""
+    size = array.dtype.itemsize
+    return bool(pointer % size or any(stride % size for stride in array.strides))

@@ -1,0 +1,142 @@
+"""einsum of any number of operands: pairwise contractions, or one call of the array library's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gensor_kernels.dispatch.contractions.path import Chain, flags_of, outlined, parsed, strategy_of, taken
+from gensor_kernels.dispatch.contractions.spec import einsum_form
+from gensor_kernels.dispatch.functions.contraction import CONTRACTION, Spec
+from gensor_kernels.dispatch.observe import record as observe_record
+from gensor_kernels.dispatch.observe.dry_run import Question, asking
+from gensor_kernels.dispatch.plans import make as plans_make
+from gensor_kernels.dispatch.plans import recorded as plans_recorded
+from gensor_kernels.operators.expression.subscripts import from_sublists
+
+from .interop import is_foreign
+from .prologue import contraction, in_front
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from gensor_kernels.dispatch.calls.array import DeviceArray
+    from gensor_kernels.dispatch.plans.plan import Call
+    from gensor_kernels.dispatch.plans.runtime import Runtime
+
+
+def chained(
+    runtime: Runtime,
+    arguments: Sequence[Any],
+    dtype: DTypeLike | None,
+    optimize: Any,
+    conjugate: Any = (),
+    prologue: Any = None,
+) -> Any:
+    """Compute `einsum(*arguments, dtype=dtype, optimize=optimize, conjugate=conjugate, prologue=prologue)`."""
+    text, operands = written_as(runtime, arguments)
+    strategy, flags = strategy_of(optimize), flags_of(conjugate, len(operands))
+    if prologue is not None and len(operands) == 2:
+        a, b = operands
+        return contraction(runtime, einsum_form(text, (flags[0], flags[1])), a, b, prologue, dtype)
+    if prologue is not None and operands:
+        operands[0] = in_front(runtime, operands[0], prologue)
+    if len(operands) == 1:
+        return _single(runtime, text, operands[0].conj() if flags[0] else operands[0], dtype)
+    if len(operands) == 2:
+        a, b = operands
+        return runtime.contract(einsum_form(text, (flags[0], flags[1])), a, b, None, dtype)
+    if asking.get():
+        chain = outlined(text, operands, dtype, strategy, flags)
+        raise Question(steps=tuple(Question(call, each) for call, each in _walked(runtime, chain, operands)))
+    whole = _whole(runtime, text, operands, dtype, strategy, flags)
+    if whole.library:
+        given = [each.conj() if flag else each for each, flag in zip(operands, flags, strict=True)]
+        result = runtime.device.xp.einsum(text, *given, dtype=dtype, optimize=optimize)
+        if observe_record.active:
+            whole.count(runtime, operands)
+        return result
+    for form, places in whole.chain.steps():
+        first, second = taken(operands, places)
+        operands.append(runtime.contract(form, first, second, None, whole.chain.dtype))
+    return operands[0]
+
+
+def written_as(runtime: Runtime, arguments: Sequence[Any]) -> tuple[str, list[Any]]:
+    """Return (subscripts, operands as arrays of the device) of either form of call."""
+    if arguments and isinstance(arguments[0], str):
+        text, operands = arguments[0], list(arguments[1:])
+    else:
+        text, operands = from_sublists(arguments)
+    device = runtime.device
+    if any(is_foreign(each, device) for each in operands if not device.is_array(each)):
+        raise TypeError("arrays of other libraries are exchanged first")  # by whoever catches this
+    return text, [each if device.is_array(each) else device.xp.asarray(each) for each in operands]
+
+
+def _single(runtime: Runtime, text: str, operand: DeviceArray, dtype: DTypeLike | None) -> Any:
+    """Return the library's view or sum of one operand; bfloat16 is summed in float32, which every library can."""
+    (labels,), output = parsed(text, [operand])[0]
+    if asking.get():
+        raise Question(reason="one operand: the library's view or sum")
+    library = runtime.device.xp.einsum
+    if operand.dtype.name != "bfloat16" or dtype is not None or set(labels) == set(output):
+        return library(text, operand, dtype=dtype)
+    return library(text, operand.astype(np.float32)).astype(operand.dtype)
+
+
+class _Step:
+    """A contraction of a chain as recordings know it: one row."""
+
+
+class _Whole:
+    """A Chain; `library`: each of its contractions would be the library's, so all are one call of its."""
+
+    def __init__(self, chain: Chain, library: bool):
+        self.chain, self.library = chain, library
+        self.steps: dict[int, _Step] = {}
+
+    def count(self, runtime: Runtime, operands: Sequence[DeviceArray]) -> None:
+        """Count every contraction of a chain that was one call of the library's."""
+        for number, (call, arrays) in enumerate(_walked(runtime, self.chain, operands)):
+            step = self.steps.setdefault(number, _Step())
+            plans_recorded.count(step, lambda call=call, arrays=arrays: _row(call, arrays))  # type: ignore[misc]
+
+
+def _row(call: Call, arrays: Sequence[DeviceArray]) -> Any:
+    return plans_recorded.describe(call, 4, arrays, None, ())
+
+
+def _whole(
+    runtime: Runtime,
+    text: str,
+    operands: list[DeviceArray],
+    dtype: DTypeLike | None,
+    strategy: Any,
+    flags: tuple[bool, ...],
+) -> _Whole:
+    key = ("chain", text, dtype, strategy, flags, *((each.shape, each.strides, each.dtype) for each in operands))
+    found: Any = runtime.plans.get(key)
+    if found is None:
+        chain = outlined(text, operands, dtype, strategy, flags)
+        found = _Whole(chain, not runtime.device.emulated and _is_librarys(runtime, chain, operands))
+        if not runtime.device.capturing():
+            runtime.plans[key] = found
+    return found
+
+
+def _is_librarys(runtime: Runtime, chain: Chain, operands: Sequence[DeviceArray]) -> bool:
+    made = (plans_make.make(call, arrays, None, ()) for call, arrays in _walked(runtime, chain, operands))
+    return all(plan.tier == 4 for plan, _ in made)
+
+
+def _walked(runtime: Runtime, chain: Chain, operands: Sequence[DeviceArray]) -> Iterator[tuple[Call, tuple[Any, Any]]]:
+    """Return every step with its operands: stand-ins for the results of steps before it."""
+    arrays = list(operands)
+    for form, places in chain.steps():
+        pair = taken(arrays, places)
+        call = runtime.kind_of(CONTRACTION, pair, Spec(form, chain.dtype))
+        yield call, pair
+        arrays.append(call.result.new(runtime.device))

@@ -1,0 +1,134 @@
+"""Matrix products that are no plain ones: gates and norms in their epilogue, operands stored in 8 bits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from gensor_kernels.dispatch.calls.arguments import FusedAsked, Operation, named_dtype, operations
+from gensor_kernels.dispatch.functions.gated import FUNCTIONS
+from gensor_kernels.dispatch.functions.mixed_input import STORED_PRODUCT, Stored
+from gensor_kernels.dispatch.functions.normed import NORMED, Norm
+from gensor_kernels.operators.products import gated
+from gensor_kernels.operators.types.epilogue import NORMS
+from gensor_kernels.operators.types.storage import WIDENED
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from gensor_kernels.dispatch.calls.array import DeviceArray
+    from gensor_kernels.dispatch.plans.runtime import Runtime
+
+#: eps where a call names none: PyTorch's of a layer norm, Llama's of an rms norm.
+EPS = {"layernorm": 1e-5, "rmsnorm": 1e-6}
+
+
+class Gate(NamedTuple):
+    """A gate by name, the bias added in front of it, and the operations behind it."""
+
+    name: str
+    bias: Any
+    steps: tuple[Operation, ...]
+
+
+def parsed(alpha: Any, bias: DeviceArray, add: DeviceArray, activation: str | None, epilogue: Any) -> Gate:
+    """Return the gate in the arguments of `operations`; ValueError if anything but one bias comes before it."""
+    if epilogue is None:
+        name, items = str(activation), []
+        before = operations(alpha, bias, add)
+    else:
+        listed = list(epilogue)
+        place = next(place for place, item in enumerate(listed) if isinstance(item, str) and item in gated.GATES)
+        name, items = listed[place], listed[place + 1 :]
+        before = operations(alpha, bias, add, activation, listed[:place])
+    if len(before) > 1 or any(step.name != "bias" for step in before):
+        named = ", ".join(step.name for step in before)
+        raise ValueError(f"in front of {name} only one bias is computed, not {named}")
+    try:
+        behind = operations(epilogue=items)
+    except FusedAsked:
+        raise ValueError("an epilogue has one gate at most") from None
+    return Gate(name, before[0].operand if before else None, behind)
+
+
+def gated_product(
+    runtime: Runtime,
+    a: DeviceArray,
+    b: DeviceArray,
+    gate: Gate,
+    out: DeviceArray = None,
+    dtype: DTypeLike | None = None,
+    precision: str | None = None,
+) -> Any:
+    """Compute a matmul or linear whose activation or epilogue is a gate; `dtype` is the result's, where it is given."""
+    parameters, function = None if dtype is None else named_dtype(dtype), FUNCTIONS[gated.GATES[gate.name]]
+    return runtime.serve(function, (a, b, gate.bias), parameters, out, gate.steps, precision)
+
+
+def fused(
+    runtime: Runtime,
+    a: DeviceArray,
+    b: DeviceArray,
+    asked: Any,
+    out: DeviceArray,
+    dtype: DTypeLike | None,
+    precision: str | None,
+) -> Any:
+    """Compute a matmul with a gate or a norm; `asked` are the arguments of `operations`."""
+    alpha, bias, add, activation, epilogue = asked
+    found = _norm_in(epilogue)
+    if found is None:
+        return gated_product(runtime, a, b, parsed(*asked), out, dtype, precision)
+    if bias is not None or add is not None or activation is not None:
+        raise ValueError("epilogue= gives the whole order: put bias, add and activation into it")
+    first, norm, last = found
+    try:
+        before, behind = operations(alpha, epilogue=first), operations(epilogue=last)
+    except FusedAsked:
+        raise ValueError("an epilogue has one gate or norm at most") from None
+    norm = norm._replace(before=len(before), dtype=None if dtype is None else named_dtype(dtype))
+    return runtime.serve(NORMED, (a, b), norm, out, (*before, *behind), precision)
+
+
+def _norm_in(epilogue: Any) -> tuple[list[Any], Norm, list[Any]] | None:
+    """Split an epilogue into (operations before its norm, the norm, operations behind it); None without a norm."""
+    items = [] if epilogue is None else list(epilogue)
+    names = [item[0] if isinstance(item, (tuple, list)) and item else item for item in items]
+    places = [place for place, name in enumerate(names) if isinstance(name, str) and name in NORMS]
+    if not places:
+        return None
+    place, name = places[0], names[places[0]]
+    given = items[place][1:] if not isinstance(items[place], str) else ()
+    if len(given) > 1 or any(not isinstance(each, (int, float)) or not each > 0 for each in given):
+        raise ValueError(f"{name} takes an eps above 0, as in ('{name}', 1e-5), not {given}")
+    return items[:place], Norm(name, float(given[0]) if given else EPS[name], 0), items[place + 1 :]
+
+
+# ---- operands stored in 8 bits
+
+
+def stored_name(argument: str, dtype: DTypeLike | None) -> str | None:
+    """Return the name of a `dtype_a` or `dtype_b`; ValueError if kernels widen no such type."""
+    name = dtype if dtype is None or isinstance(dtype, str) else np.dtype(dtype).name
+    if name is not None and name not in WIDENED:
+        raise ValueError(f"{argument} must be one of {', '.join(WIDENED)}, not {name!r}")
+    return name
+
+
+def typed_product(
+    runtime: Runtime,
+    inputs: tuple[DeviceArray, DeviceArray],
+    out: DeviceArray,
+    steps: tuple[Operation, ...],
+    dtype: DTypeLike | None,
+    precision: Any,
+    types: tuple[Any, Any],
+) -> Any:
+    """Compute a product of operands whose element types are named."""
+    first, second = (stored_name(f"dtype_{name}", given) for name, given in zip("ab", types, strict=True))
+    runtime.check(inputs[0], inputs[1], out, steps, precision)
+    if dtype is None and out is not None:
+        dtype = out.dtype
+    parameters = Stored(first, second, None if dtype is None else named_dtype(dtype))
+    return runtime.serve(STORED_PRODUCT, inputs, parameters, out, steps, precision)

@@ -1,0 +1,296 @@
+"""Prologues: operations on the first operand as kernels read it, from what a caller wrote to a Function's call.
+
+Kernels take vectors along the axes that are summed, or along the channels of an image. What is more than they take is
+computed by the array library in front of a call without a prologue. The first operand of a contraction stays the
+product's a, whatever the order of the result's axes: what kernels write is seen through a transposition where need be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gensor_kernels.dispatch.calls.arguments import (
+    FusedAsked,
+    Operation,
+    check_steps,
+    named_dtype,
+    operations,
+    resolve,
+)
+from gensor_kernels.dispatch.calls.conv_parameters import IMAGES, Parameters
+from gensor_kernels.dispatch.calls.fallback import apply_steps
+from gensor_kernels.dispatch.contractions.axes import Window
+from gensor_kernels.dispatch.contractions.lowering import Lowered, lower
+from gensor_kernels.dispatch.functions.contraction import laid, steps_along
+from gensor_kernels.dispatch.functions.prologue_convolution import PreparedImage, ones
+from gensor_kernels.dispatch.functions.prologue_matmul import PREPARED, Prepared
+from gensor_kernels.dispatch.observe import dry_run
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.operators.types.epilogue import PROLOGUES
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from gensor_kernels.dispatch.calls.arguments import Operation
+    from gensor_kernels.dispatch.calls.array import DeviceArray
+    from gensor_kernels.dispatch.plans.runtime import Runtime
+    from gensor_kernels.operators.expression.subscripts import Labels
+
+
+def listed(asked: Any) -> tuple[Operation, ...]:
+    """Return the operations of `prologue=`, written as in an epilogue; ValueError for an operation it cannot have."""
+    try:
+        steps = operations(epilogue=asked)
+    except FusedAsked:
+        steps = (Operation("a gate or a norm"),)
+    except TypeError as error:
+        raise TypeError(str(error).replace("epilogue", "prologue")) from None
+    except ValueError as error:
+        raise ValueError(str(error).replace("epilogue", "prologue")) from None
+    for step in steps:
+        if step.name not in PROLOGUES:
+            raise ValueError(f"prologue operation {step.name!r} is not one of {', '.join(PROLOGUES)}")
+    return steps
+
+
+def vectors_of(steps: Sequence[Operation], channels: int, axes: int) -> list[Any] | None:
+    """Return the arrays of a prologue as vectors over the channels, or None if an array is no such vector.
+
+    Channels are the last axis of the operand but for `axes` behind it.
+    """
+    arrays = [step.operand for step in steps if step.operand is not None]
+    ones = (1,) * axes
+    if any(x.size != channels or x.ndim <= axes or (channels, *ones) != tuple(x.shape[-1 - axes :]) for x in arrays):
+        return None
+    return [x.reshape(-1) for x in arrays]
+
+
+def checked(runtime: Runtime, x: DeviceArray, steps: Sequence[Operation]) -> None:
+    """Raise TypeError or ValueError for operands that are no arrays or do not broadcast to `x`, and for integer `x`."""
+    runtime.check(x, x, None, tuple(steps), None)
+    if x.dtype.kind in "iub":
+        raise TypeError(f"a prologue of {x.dtype}: expected a floating-point array")
+    check_steps(tuple(steps), x.dtype)
+    for step in steps:
+        shape = () if step.operand is None else tuple(step.operand.shape)
+        if len(shape) > x.ndim or any(n not in (1, m) for n, m in zip(shape[::-1], x.shape[::-1], strict=False)):
+            raise ValueError(f"{step.name} of shape {shape} does not broadcast to the operand's shape {tuple(x.shape)}")
+
+
+def computed(runtime: Runtime, x: DeviceArray, steps: Sequence[Operation]) -> Any:
+    """Compute the prologue by the array library, in the dtype of `x`; in a dry run return an array like the result."""
+    if not steps:
+        return x
+    if dry_run.asking.get():
+        return runtime.device.empty(tuple(x.shape), x.dtype)
+    return apply_steps(runtime.device, x, tuple(steps), x.dtype, x.dtype)
+
+
+def in_front(runtime: Runtime, x: DeviceArray, asked: Any) -> Any:
+    """Apply `prologue=` to `x`, for calls that no kernel with a prologue serves."""
+    steps = listed(asked)
+    checked(runtime, x, steps)
+    return computed(runtime, x, steps)
+
+
+def product(
+    runtime: Runtime,
+    a: DeviceArray,
+    b: DeviceArray,
+    asked: Any,
+    out: DeviceArray,
+    steps: tuple[Operation, ...],
+    dtype: DTypeLike | None,
+    precision: str | None,
+) -> Any:
+    """Compute a matmul or linear with a prologue; `steps` are its epilogue."""
+    before = listed(asked)
+    checked(runtime, a, before)
+    runtime.check(a, b, out, steps, precision)
+    is_complex = "c" in (a.dtype.kind, b.dtype.kind)
+    vectors = None if is_complex or b.ndim < 2 or not before else vectors_of(before, a.shape[-1], 0)
+    if dtype is None and out is not None:
+        dtype = wider(a, b, out)
+    parameters = Prepared.of(before, dtype)
+    if vectors is None or parameters is None:
+        if not is_complex:
+            a = a.astype(np.promote_types(a.dtype, b.dtype), copy=False)
+        return runtime.call(computed(runtime, a, before), b, out, steps, dtype, precision)
+    return runtime.serve(PREPARED, (a, b, *vectors), parameters, out, steps, precision)
+
+
+def wider(a: DeviceArray, b: DeviceArray, out: DeviceArray) -> Any:
+    """Return the dtype of `out` if it asks for a wider result that kernels write, as in matmul; else None."""
+    found = resolve(a, b, out, ()).dtype
+    return None if found == np.promote_types(a.dtype, b.dtype) else found
+
+
+# ---- contractions
+
+
+def windows(xp: Any, lowered: Lowered, a: DeviceArray, b: DeviceArray, out: DeviceArray) -> tuple[Any, Any, Any]:
+    """Return a product's operands and its result, as windows on arrays."""
+    layout = lowered.layout
+    assert layout is not None and layout.a and layout.b and layout.c
+    first, second = (b, a) if layout.swapped else (a, b)
+    x, y, z = (window(xp, array, each) for array, each in ((first, layout.a), (second, layout.b), (out, layout.c)))
+    return x, y, z
+
+
+def window(xp: Any, array: DeviceArray, found: Window) -> Any:
+    """Return the view of an array that a Window describes."""
+    return xp.lib.stride_tricks.as_strided(array, found.shape, found.strides)
+
+
+@dataclass(frozen=True)
+class Behind:
+    """A contraction that kernels compute with its prologue, whose arrays become vectors along the summed axes."""
+
+    lowered: Lowered
+    parameters: Prepared
+
+    def run(
+        self,
+        runtime: Runtime,
+        a: DeviceArray,
+        b: DeviceArray,
+        before: Sequence[Operation],
+        steps: tuple[Operation, ...],
+    ) -> Any:
+        """The result, a new array or a transposed view of one; `steps` are the epilogue of its product."""
+        layout, shape = self.lowered.layout, a.shape
+        assert layout is not None
+        labels = self.lowered.subscripts.operands[0]
+        arrays = [step.operand for step in before if step.operand is not None]
+        vectors = [_vector(runtime.device.xp, x, labels, shape, layout.summed) for x in arrays]
+        result = runtime.device.empty(layout.allocated, self.lowered.dtype)
+        x, y, z = windows(runtime.device.xp, self.lowered, a, b, result)
+        runtime.serve(PREPARED, (x, y, *vectors), self.parameters, z, self._arranged(runtime, steps))
+        return result if layout.order is None else result.transpose(layout.order)
+
+    def _arranged(self, runtime: Runtime, steps: tuple[Operation, ...]) -> tuple[Operation, ...]:
+        """Return the epilogue with its arrays as windows with the axes of the product's result."""
+        xp, found = runtime.device.xp, self.lowered
+        return tuple(
+            step if step.operand is None else step._replace(operand=_arranged(xp, found, step.operand))
+            for step in steps
+        )
+
+
+def _arranged(xp: Any, found: Lowered, array: DeviceArray) -> Any:
+    """Return an epilogue's array as such a window; copied where it has gaps there."""
+    layout = found.layout
+    assert layout is not None and layout.c is not None
+    full = xp.broadcast_to(array, found.shape)
+    try:
+        steps = steps_along(full.shape, full.strides, found)
+    except UnsupportedError:
+        order = layout.order or tuple(range(len(layout.allocated)))
+        full = xp.ascontiguousarray(full.transpose([int(axis) for axis in np.argsort(order)]))
+        scale = array.dtype.itemsize / found.dtype.itemsize
+        steps = tuple(int(stride * scale) for stride in layout.c.strides)
+    return window(xp, full, Window(layout.c.shape, steps))
+
+
+def behind(
+    runtime: Runtime,
+    form: Any,
+    a: DeviceArray,
+    b: DeviceArray,
+    before: Sequence[Operation],
+    dtype: DTypeLike | None = None,
+) -> Behind | None:
+    """Return the contraction behind these operations as kernels compute it; None if they do not."""
+    laid = tuple((x.shape, x.strides, x.dtype) for x in (a, b))
+    shapes = tuple(None if step.operand is None else step.operand.shape for step in before)
+    key = ("behind", form, laid, dtype, tuple((step.name, step.scalar) for step in before), shapes)
+    found: Any = runtime.plans.get(key)
+    if found is None:
+        found = (_behind(runtime, form, a, b, before, dtype),)
+        if not runtime.device.capturing():
+            runtime.plans[key] = found
+    return found[0]
+
+
+def _behind(
+    runtime: Runtime, form: Any, a: DeviceArray, b: DeviceArray, before: Sequence[Operation], dtype: DTypeLike | None
+) -> Behind | None:
+    arrays = [step.operand for step in before if step.operand is not None]
+    if not before or "c" in (a.dtype.kind, b.dtype.kind):
+        return None
+    found = lower(form, laid(a), laid(b), None if dtype is None else named_dtype(dtype), turning=False)
+    unworthy = "" if runtime.device.emulated else found.unworthy
+    if found.layout is None or found.is_staged or unworthy:
+        return None
+    labels = found.subscripts.operands[0]
+    if any(not _runs_along(x.shape, labels, found.layout.summed) for x in arrays):
+        return None
+    parameters = Prepared.of(before, found.given)
+    return None if parameters is None else Behind(found, parameters)
+
+
+def _runs_along(shape: Sequence[int], labels: Labels, summed: Labels) -> bool:
+    """Return whether an array that broadcasts to an operand with these labels is a vector along the summed axes."""
+    own = [label for extent, label in zip(shape[::-1], labels[::-1], strict=False) if extent != 1]
+    return len(set(own)) == len(own) and set(own) <= set(summed)
+
+
+def _vector(xp: Any, array: DeviceArray, labels: Labels, shape: Sequence[int], summed: Labels) -> Any:
+    """Return a prologue's array with one element per position along the axes `summed`, in their order."""
+    extents = dict(zip(labels, shape, strict=True))
+    placed = {label: axis for axis, label in enumerate(labels[len(labels) - array.ndim :]) if array.shape[axis] != 1}
+    kept = array.reshape([array.shape[axis] for axis in placed.values()])
+    order = [label for label in summed if label in placed]
+    turned = kept.transpose([list(placed).index(label) for label in order])
+    wide = turned.reshape([extents[label] if label in placed else 1 for label in summed])
+    return xp.broadcast_to(wide, [extents[label] for label in summed]).reshape(-1)
+
+
+def contraction(
+    runtime: Runtime, form: Any, a: DeviceArray, b: DeviceArray, asked: Any, dtype: DTypeLike | None = None
+) -> Any:
+    """Compute the contraction of `a` behind `prologue=` and `b` that `form` names (contractions/spec.py)."""
+    before = listed(asked)
+    checked(runtime, a, before)
+    runtime.check(a, b, None, (), None)
+    found = behind(runtime, form, a, b, before, dtype)
+    if found is not None:
+        return found.run(runtime, a, b, before, ())
+    if "c" not in (a.dtype.kind, b.dtype.kind):
+        a = a.astype(np.promote_types(a.dtype, b.dtype), copy=False)
+    a = computed(runtime, a, before)
+    return runtime.contract(form, a, b, None, dtype)
+
+
+# ---- convolutions
+
+
+def convolution(
+    runtime: Runtime, x: DeviceArray, w: DeviceArray, asked: Any, p: Parameters
+) -> tuple[Any, tuple[Any, ...], PreparedImage | None]:
+    """Return (image, vectors, parameters) of a convolution with `prologue=`.
+
+    Where no kernel takes the prologue, the image is returned behind it, without vectors and parameters.
+    """
+    axes = len(ones(p))
+    before = tuple(_per_channel(step, axes) for step in listed(asked))
+    checked(runtime, x, before)
+    runtime.check(x, w, None, (), None)
+    channels = x.shape[IMAGES[p.layout][3]] if x.ndim == 4 else 0
+    taken = before and "c" not in (x.dtype.kind, w.dtype.kind)
+    vectors = vectors_of(before, channels, axes) if taken else None
+    found = Prepared.of(before)
+    if vectors is None or found is None:
+        return computed(runtime, x, before), (), None
+    return x, tuple(vectors), PreparedImage(found, p)
+
+
+def _per_channel(step: Operation, axes: int) -> Operation:
+    """Return an operation whose one-dimensional array is reshaped to one element per channel."""
+    if getattr(step.operand, "ndim", 0) != 1:
+        return step
+    return step._replace(operand=step.operand.reshape(-1, *(1,) * axes))

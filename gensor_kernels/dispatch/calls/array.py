@@ -1,0 +1,45 @@
+"""Types of public arguments, and what dispatch asks of an array library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal, Protocol, TypeAlias
+
+#: Element-wise functions, then gates.
+Activation = Literal[
+    "relu",
+    "relu6",
+    "gelu",
+    "gelu_tanh",
+    "silu",
+    "tanh",
+    "sigmoid",
+    "swiglu",
+    "geglu",
+    "geglu_tanh",
+    "reglu",
+]
+Precision = Literal["ieee", "tf32", "3m", "ozaki"]
+#: What a convolution is allowed to use.
+ConvolutionPrecision = Literal["ieee", "tf32", "winograd"]
+
+
+#: An array of the device's own library: CuPy, whose arrays have no types, or NumPy inside `emulated`.
+DeviceArray: TypeAlias = Any
+
+
+#: One operation of `epilogue=` or `prologue=`: "relu", ("scale", 2.0), ("bias", array) or ("mask", array, fill).
+Items = Iterable[str | tuple[Any, ...]]
+
+
+class Backend(Protocol):
+    """The part of a Device that the array library's way of a call uses."""
+
+    xp: Any
+    emulated: bool
+
+    def product(self, a: Any, b: Any, precision: str | None = None, out: Any = None) -> Any:
+        """Return the library's own matrix product."""
+
+    def erfc(self, x: Any) -> Any:
+        """Return the complementary error function of each element."""

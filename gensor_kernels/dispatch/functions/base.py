@@ -1,0 +1,298 @@
+"""The contract of a Function: what a call of one public function means, and how the array library computes the same.
+
+A Function lowers a call to a Workload (`understand`) and names the array library's way (`library`). Everything else is
+the plan stack's (dispatch/plans): keys, tiers, copies, races, launches, and the library where no kernel serves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from gensor_kernels.devices.device import Device
+from gensor_kernels.dispatch.calls.arguments import Operation, check_operands
+from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
+from gensor_kernels.dispatch.calls.fallback import apply_steps
+from gensor_kernels.operators.types.geometry import Geometry, Strides
+from gensor_kernels.operators.types.workload import View, Workload
+
+Steps = tuple[Operation, ...]
+
+
+def real_dtype(name: str) -> np.dtype[Any]:
+    """Return the NumPy dtype of a name, bfloat16 and the 8-bit floats included."""
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, name))
+
+
+@dataclass(frozen=True)
+class Result:
+    """Shape and dtype of a call's result; ``order`` lists the axes of a new one from the outermost to the innermost."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    order: tuple[int, ...] | None = None
+
+    @property
+    def allocated(self) -> tuple[int, ...]:
+        """The shape in the order of memory, in which a new result is allocated."""
+        return self.shape if self.order is None else tuple(self.shape[axis] for axis in self.order)
+
+    @property
+    def transposition(self) -> tuple[int, ...] | None:
+        """The axes that transpose an allocated array into the result; None where nothing is to be transposed."""
+        return None if self.order is None else inverse(self.order)
+
+    def new(self, device: Device) -> Any:
+        """Allocate a new array, not initialised."""
+        array = device.empty(self.allocated, self.dtype)
+        return array if self.order is None else array.transpose(inverse(self.order))
+
+    def view(self) -> View:
+        """Return the View that such an array is to a kernel."""
+        strides, step = [0] * len(self.shape), 1
+        for axis in reversed(self.order or range(len(self.shape))):
+            strides[axis] = step
+            step *= self.shape[axis]
+        return View(self.shape, tuple(strides), self.dtype.name)
+
+
+def inverse(order: Sequence[int]) -> tuple[int, ...]:
+    """Return the permutation that undoes `order`."""
+    return tuple(sorted(range(len(order)), key=order.__getitem__))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One call as `understand` sees it: Views in place of arrays.
+
+    ``inputs``, the output and the epilogue's operands (broadcast to the result's shape). ``fresh``: the output is a
+    new array in the result's own layout. ``emulated``: no array library stands behind the device.
+    """
+
+    inputs: tuple[View | None, ...]
+    out: View
+    parameters: Any
+    steps: Steps
+    operands: tuple[View | None, ...]
+    result: Any
+    math: str
+    fresh: bool = True
+    emulated: bool = False
+
+
+@dataclass(frozen=True)
+class Understood:
+    """What kernels compute for a call.
+
+    A Workload, and the strides of its operands. ``declared`` maps strides along the result's axes (also those of an
+    epilogue operand, broadcast) to strides along the axes that the operator declares; or ``operands`` gives the
+    epilogue operands' strides themselves. ``windows``: the matrices a contraction reads and writes, for `explain`.
+    """
+
+    workload: Workload
+    geometry: Geometry
+    declared: Callable[[tuple[int, ...]], tuple[int, ...]] = lambda strides: strides
+    operands: tuple[Strides | None, ...] | None = None
+    windows: tuple[View, ...] = ()
+
+
+class Copying(Protocol):
+    """A copy of an input that no kernel takes as it lies."""
+
+    def view(self, view: View) -> View:
+        """Return the View of the copy of an input with this View."""
+
+    def made(self, device: Device, array: DeviceArray) -> Any:
+        """Make the copy."""
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy with a dtype and an order of axes in memory, the outermost first; broadcast to ``shape`` if given."""
+
+    dtype: str
+    order: tuple[int, ...]
+    shape: tuple[int, ...] | None = None
+
+    def view(self, view: View) -> View:
+        """Return the View of the copy."""
+        return Result(view.shape if self.shape is None else self.shape, real_dtype(self.dtype), self.order).view()
+
+    def made(self, device: Device, array: DeviceArray) -> Any:
+        """Make the copy."""
+        whole = array if self.shape is None else device.xp.broadcast_to(array, self.shape)
+        copied = device.xp.array(whole.transpose(self.order), dtype=real_dtype(self.dtype), order="C", copy=True)
+        return copied.transpose(inverse(self.order))
+
+
+def converted(view: View, dtype: str) -> Copy | None:
+    """Return the Copy that converts an input and keeps the order of its axes in memory; None for the same dtype."""
+    return None if view.dtype == dtype else Copy(dtype, memory_order(view.strides))
+
+
+def memory_order(strides: Sequence[int]) -> tuple[int, ...]:
+    """Return the axes of an array from the outermost to the innermost in memory."""
+    return tuple(sorted(range(len(strides)), key=lambda axis: -abs(strides[axis])))
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A copy of an epilogue operand: axes of the result, the outermost first in memory, which of them it keeps, and its
+    dtype."""
+
+    order: tuple[int, ...]
+    own: tuple[bool, ...]
+    dtype: np.dtype[Any]
+
+    def result(self, shape: Sequence[int]) -> Result:
+        """Return the copy's shape and layout beside a result of `shape`."""
+        extents = tuple(extent if own else 1 for extent, own in zip(shape, self.own, strict=True))
+        return Result(extents, self.dtype, self.order)
+
+    def view(self, shape: tuple[int, ...]) -> View:
+        """Return the View of the copy, broadcast to `shape`."""
+        copy = self.result(shape).view()
+        strides = tuple(stride if own else 0 for stride, own in zip(copy.strides, self.own, strict=True))
+        return View(shape, strides, copy.dtype, copy.alignment)
+
+    def made(self, device: Device, operand: DeviceArray, shape: tuple[int, ...]) -> Any:
+        """Make the copy of an operand that broadcasts to `shape`."""
+        copy = self.result(shape).new(device)
+        cut = tuple(slice(None) if own else slice(1) for own in self.own)
+        copy[...] = device.xp.broadcast_to(operand, shape)[cut]
+        return copy
+
+
+class Staged(Exception):
+    """Raised by `understand` for inputs that have to be copied before the call is made again.
+
+    ``copies`` has one entry per input, None for those that are taken as they lie. ``parameters`` are those of the call
+    that is made again, None for the same ones. ``rounded``: its result has a wider dtype and is rounded to this call's.
+    """
+
+    def __init__(
+        self,
+        *copies: Copying | None,
+        words: str = "operands are copied",
+        parameters: Any = None,
+        rounded: bool = False,
+    ):
+        super().__init__(words)
+        self.copies, self.words, self.parameters, self.rounded = copies, words, parameters, rounded
+
+
+@dataclass(frozen=True)
+class Called:
+    """Arguments of a Function for a given Workload, and the map from its result's axes to the declared ones."""
+
+    inputs: tuple[Any, ...]
+    parameters: Any
+    declared: Callable[[Any], Any] = lambda value: value
+
+
+class Function:
+    """One public function."""
+
+    name: str
+    #: names of the inputs in error messages, where the public function has them
+    arguments: tuple[str, ...] = ()
+    #: whether the array library has it as one call of its own
+    one_call = False
+    #: whether the library's calls serve where a kernel is predicted to take longer (plans/unfused.py)
+    stands_in = True
+
+    def result(self, inputs: Sequence[DeviceArray], parameters: Any) -> Any:
+        """Return the Result of a call; ValueError and TypeError for arguments that do not fit."""
+        raise NotImplementedError
+
+    def check(self, result: Any, out: DeviceArray, steps: Steps) -> None:
+        """Raise ValueError or TypeError for an `out` or an epilogue that does not fit the result."""
+        check_operands(steps, result.shape)
+        if out is not None:
+            if tuple(out.shape) != result.shape:
+                raise ValueError(f"{self.name}: out has shape {tuple(out.shape)}, the result {result.shape}")
+            if not np.can_cast(result.dtype, out.dtype, "same_kind"):
+                raise TypeError(f"{self.name}: the result's {result.dtype} cannot be cast to {out.dtype}")
+
+    def is_one_call(self, result: Any, steps: Steps) -> bool:
+        """Return whether the array library needs one call of its own for this one."""
+        return self.one_call and not steps
+
+    def is_substitute(self, result: Any) -> bool:
+        """Return whether the library's calls may serve where a kernel is predicted to take longer."""
+        return self.stands_in
+
+    def timed_as(self, library: str) -> str:
+        """Return the name under which times of the array library's way are stored."""
+        return f"{library}: {self.name}"
+
+    def op(self, parameters: Any) -> str:
+        """Return the operator a call is of, as shapes files name it, whatever its arrays."""
+        named = getattr(parameters, "operator", None)
+        return named if isinstance(named, str) else self.name
+
+    def cells(self, result: Any) -> dict[str, object]:
+        """Return the sizes and dtypes of a call that forms no Workload, for recordings; empty for shapes alone."""
+        return {}
+
+    def understand(self, asked: Asked) -> Understood:
+        """Lower a call; raise Staged, or UnsupportedError for what no kernel takes."""
+        raise NotImplementedError
+
+    def nothing(self, inputs: Sequence[DeviceArray], parameters: Any) -> float | None:
+        """Return the value of every element of the result where there is nothing to compute it from, else None.
+
+        A Function whose calls have an epilogue sums, and returns 0.
+        """
+        return None
+
+    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
+        """Return the call that computes a Workload of arrays in their declared axes: the inverse of `understand`."""
+        raise NotImplementedError
+
+    def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Any, math: str | None) -> Any:
+        """Compute the result without an epilogue by the array library, in the dtype an epilogue is applied in."""
+        raise NotImplementedError
+
+    def finished(self, device: Backend, value: Any, steps: Steps, parameters: Any, dtype: np.dtype[Any]) -> Any:
+        """Apply the epilogue to what `library` returned, and convert to the result's dtype."""
+        return apply_steps(device, value, steps, dtype, value.dtype)
+
+    def by_library(
+        self,
+        device: Backend,
+        inputs: Sequence[DeviceArray],
+        out: DeviceArray,
+        steps: Steps,
+        parameters: Any,
+        result: Any,
+        math: Any,
+    ) -> Any:
+        """Compute a whole call by the array library, into `out` where there is one."""
+        value = self.library(device, inputs, parameters, math)
+        value = self.finished(device, value, steps, parameters, result.dtype)
+        if out is None:
+            return value
+        out[...] = value
+        return out
+
+    def counted(
+        self,
+        device: Backend,
+        inputs: Sequence[DeviceArray],
+        out: DeviceArray,
+        steps: Steps,
+        parameters: Any,
+        result: Any,
+        math: Any,
+    ) -> Any:
+        """Do what `by_library` does on arrays without memory that count operations (plans/unfused.py)."""
+        return self.by_library(device, inputs, out, steps, parameters, result, math)

@@ -1,0 +1,281 @@
+"""Contractions of two arrays (einsum, tensordot, dot, ...): what a call means to kernels, and the library's way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gensor_kernels.arrays import ArrayLike
+from gensor_kernels.devices.device import Device
+from gensor_kernels.dispatch.calls.arguments import WIDER_RESULTS, check_operands, check_steps, math_of
+from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
+from gensor_kernels.dispatch.calls.problem import multiply
+from gensor_kernels.dispatch.contractions.axes import Strides, Window, strides_of
+from gensor_kernels.dispatch.contractions.lowering import Laid, Lowered, lower
+from gensor_kernels.dispatch.contractions.spec import VDOT, Form, library_call
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.operators.expression.subscripts import Labels
+from gensor_kernels.operators.types.workload import View, contiguous
+
+from .base import Asked, Copying, Function, Result, Staged, Steps, Understood, converted, inverse, real_dtype
+from .matmul import check_int8_sum
+
+
+class Spec(NamedTuple):
+    """The parameters of a call: its form (contractions/spec.py), and the result's dtype where one is given."""
+
+    form: Form
+    dtype: Any = None
+
+
+@dataclass(frozen=True)
+class Contracted(Result):
+    """The result of a contraction, and the product it becomes once its operands are staged."""
+
+    lowered: Lowered = None  # type: ignore[assignment]
+    product: Lowered = None  # type: ignore[assignment]
+
+    @property
+    def inputs(self) -> np.dtype[Any]:
+        """The dtype the product's operands are brought to."""
+        return _inputs(self.lowered)
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """An operand that is copied to axes of these extents and strides (in elements), the last `sums` of them summed."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype[Any]
+    sums: int
+
+    def view(self, view: View) -> View:
+        """Return the View of the copy."""
+        return contiguous(self.shape[: len(self.shape) - self.sums], self.dtype.name)
+
+    def made(self, device: Device, array: DeviceArray) -> Any:
+        """Copy, or sum in at least float32."""
+        xp = device.xp
+        steps = tuple(stride * array.dtype.itemsize for stride in self.strides)
+        view = xp.lib.stride_tricks.as_strided(array, self.shape, steps)
+        if not self.sums:
+            return xp.array(view, order="C", copy=True)
+        if view.dtype.name == "bfloat16":
+            view = view.astype(np.float32)
+        kept = len(self.shape) - self.sums
+        total = device.empty(self.shape[:kept], self.dtype)
+        return xp.sum(view, axis=tuple(range(kept, len(self.shape))), dtype=self.dtype, out=total)
+
+
+class Contraction(Function):
+    """A sum of products over labelled axes; `parameters` is a Spec."""
+
+    name = "contraction"
+    arguments = ("a", "b")
+
+    def result(self, inputs: Sequence[DeviceArray], parameters: Spec) -> Contracted:
+        """Return the shape that the form says, laid out in memory as the product writes it best."""
+        lowered = product = lower(parameters.form, *map(laid, inputs), parameters.dtype)
+        while product.is_staged:
+            form, dtype = product.staged_form
+            product = lower(form, *(_staged(product, number) for number in (0, 1)), dtype)
+        order = None if product.layout is None else product.layout.order
+        return Contracted(
+            lowered.shape, lowered.dtype, None if order is None else inverse(order), lowered=lowered, product=product
+        )
+
+    def check(self, result: Contracted, out: DeviceArray, steps: Steps) -> None:
+        """Raise ValueError for an `out` of another shape or dtype."""
+        if out is not None and (out.dtype != result.dtype or tuple(out.shape) != result.shape):
+            said = f"{out.dtype} {tuple(out.shape)}, the result {result.dtype} {result.shape}"
+            raise ValueError(f"out is {said}")
+        check_operands(steps, result.shape)
+        check_steps(steps, result.dtype)
+
+    def is_one_call(self, result: Contracted, steps: Steps) -> bool:
+        """Return whether the library's function neither converts nor conjugates; its vdot conjugates by itself."""
+        if steps or any(result.lowered.conjugated):
+            return not steps and result.lowered.form == VDOT
+        layout = result.product.layout
+        batched = layout is not None and layout.c is not None and len(layout.c.shape) > 2
+        # CuPy has no batched bfloat16, and converts batched float16 to float32 and back.
+        return result.dtype == result.lowered.inputs and not (batched and result.dtype.name in ("float16", "bfloat16"))
+
+    def is_substitute(self, result: Contracted) -> bool:
+        """Return whether the library rounds no more often than a kernel."""
+        return result.inputs.name not in ("float16", "bfloat16") or result.dtype == result.inputs
+
+    def op(self, parameters: Spec) -> str:
+        """Return einsum, whatever the function was called."""
+        return "einsum"
+
+    def nothing(self, inputs: Sequence[DeviceArray], parameters: Spec) -> float | None:
+        """Return 0 for sums without terms."""
+        lowered = lower(parameters.form, *map(laid, inputs), parameters.dtype)
+        return 0.0 if 0 in lowered.extents.values() else None
+
+    def understand(self, asked: Asked) -> Understood:
+        """Take windows on any strides; copy or sum operands with more axes than kernels take."""
+        a, b = asked.inputs
+        assert a is not None and b is not None
+        spec: Spec = asked.parameters
+        out = None if asked.fresh else _bytes(asked.out)
+        found = lower(spec.form, _laid(a), _laid(b), spec.dtype, out)
+        reason = found.unfit or ("" if asked.emulated else found.unworthy)
+        if reason or found.layout is None:
+            raise UnsupportedError(reason or "the sums have no terms")
+        if not asked.fresh and found.dtype.name != asked.out.dtype:
+            raise UnsupportedError("a result that is rounded behind the product")
+        if found.is_staged:
+            copies = [_gathered(found, number) for number in (0, 1)]
+            raise Staged(
+                *copies, words=found.described(), parameters=Spec(*found.staged_form), rounded=found.rounds_late
+            )
+        inputs = _inputs(found)
+        if a.dtype != inputs.name or b.dtype != inputs.name:
+            form = ("labels", *found.subscripts.operands, found.subscripts.output, found.conjugated)
+            copies_of = converted(a, inputs.name), converted(b, inputs.name)
+            raise Staged(*copies_of, words="operands are converted", parameters=Spec(form, found.given))
+        return self._product(asked, found, inputs)
+
+    def _product(self, asked: Asked, found: Lowered, inputs: np.dtype[Any]) -> Understood:
+        layout = found.layout
+        a, b = asked.inputs
+        assert a and b and layout is not None and layout.a and layout.b and layout.c
+        first, second = (b, a) if layout.swapped else (a, b)
+        x, y = _window(first, layout.a), _window(second, layout.b)
+        z = _window(asked.out._replace(dtype=found.dtype.name), layout.c)
+        check_int8_sum(inputs, found.dtype, x.shape[-1])
+        flags = found.conjugated[::-1] if layout.swapped else found.conjugated
+        operands = [None if view is None else _operand(view, found, z.shape) for view in asked.operands]
+        names = [step.name for step in asked.steps]
+        problem = multiply(x, y, z, operands, names, math_of(inputs, asked.math), flags)
+        geometry = replace(problem.geometry, swapped=problem.geometry.swapped != layout.swapped)
+        return Understood(problem.workload, geometry, operands=problem.operands, windows=(x, y, z))
+
+    def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Spec, math: str | None) -> Any:
+        """Call the library's function of the same name."""
+        return library_call(device.xp, parameters.form, inputs[0], inputs[1], None, parameters.dtype)
+
+    def by_library(
+        self,
+        device: Backend,
+        inputs: Sequence[DeviceArray],
+        out: DeviceArray,
+        steps: Steps,
+        parameters: Spec,
+        result: Contracted,
+        math: str | None,
+    ) -> Any:
+        """Call the library's function, with its own `out` where it has one."""
+        if steps:
+            return super().by_library(device, inputs, out, steps, parameters, result, math)
+        found = library_call(device.xp, parameters.form, inputs[0], inputs[1], out, parameters.dtype)
+        found = found if found.shape == result.shape else found.reshape(result.shape)
+        if out is None or found is out:
+            return found
+        out[...] = found
+        return out
+
+    def counted(
+        self,
+        device: Backend,
+        inputs: Sequence[DeviceArray],
+        out: DeviceArray,
+        steps: Steps,
+        parameters: Spec,
+        result: Any,
+        math: Any,
+    ) -> Any:
+        """Multiply the windows: the library's functions transpose, and end in a product."""
+        layout, (a, b) = result.product.layout, inputs
+        first, second = result.lowered.conjugated
+        a, b = a.conj() if first else a, b.conj() if second else b
+        a, b = (b, a) if layout.swapped else (a, b)
+        a, b = device.xp.broadcast_to(a, layout.a.shape), device.xp.broadcast_to(b, layout.b.shape)
+        value = device.product(a.astype(result.inputs, copy=False), b.astype(result.inputs, copy=False), math)
+        return self.finished(device, value, steps, parameters, result.dtype)
+
+
+CONTRACTION = Contraction()
+
+
+def _inputs(found: Lowered) -> np.dtype[Any]:
+    """Return the dtype that a product's operands are brought to."""
+    wider = found.dtype.name in WIDER_RESULTS.get(found.inputs.name, ())
+    return found.inputs if wider else found.dtype
+
+
+def laid(array: ArrayLike | Laid) -> Laid:
+    """Return how an array lies in memory."""
+    return Laid(tuple(array.shape), tuple(array.strides), np.dtype(array.dtype))  # type: ignore[union-attr]
+
+
+def _bytes(view: View) -> tuple[int, ...]:
+    """Return the strides of a View in bytes."""
+    size = real_dtype(view.dtype).itemsize
+    return tuple(stride * size for stride in view.strides)
+
+
+def _laid(view: View) -> Laid:
+    return Laid(view.shape, _bytes(view), real_dtype(view.dtype))
+
+
+def _window(view: View, window: Window) -> View:
+    """Return the window on an array with this View."""
+    size = real_dtype(view.dtype).itemsize
+    return View(window.shape, tuple(stride // size for stride in window.strides), view.dtype, view.alignment)
+
+
+def _gathered(found: Lowered, number: int) -> Copying | None:
+    """Return the copy or the sum that takes the place of an operand; None for one that is taken as it lies."""
+    layout, operand = found.layout, found.operands[number]
+    assert layout is not None
+    kept, sums = layout.staged[number], layout.sums[number]
+    if kept is None:
+        return None
+    strides = strides_of(found.subscripts.operands[number], operand.shape, operand.strides)
+    labels = (*kept, *sums)
+    shape = tuple(found.extents[label] for label in labels)
+    steps = tuple(strides[label] // operand.dtype.itemsize for label in labels)
+    return Gathered(shape, steps, found.staged_dtype(number), len(sums))
+
+
+def _staged(found: Lowered, number: int) -> Laid:
+    """Return how an operand lies once it is staged."""
+    assert found.layout is not None
+    labels = found.layout.staged[number]
+    if labels is None:
+        return found.operands[number]
+    dtype = found.staged_dtype(number)
+    view = contiguous((found.extents[label] for label in labels), dtype.name)
+    return Laid(view.shape, _bytes(view), dtype)
+
+
+def _operand(view: View, found: Lowered, shape: tuple[int, ...]) -> View:
+    """Return an epilogue operand along the axes of the product's result; UnsupportedError where it has gaps there."""
+    return View(shape, steps_along(view.shape, view.strides, found), view.dtype, view.alignment)
+
+
+def steps_along(shape: Sequence[int], strides: Sequence[int], found: Lowered) -> tuple[int, ...]:
+    """Return the strides, along the axes of the product's result, of an array with the axes of the contraction's."""
+    assert found.layout is not None
+    named = strides_of(found.subscripts.output, shape, strides)
+    return tuple(_step(run, named, found.extents) for run in found.layout.labels)
+
+
+def _step(run: Labels, strides: Strides, extents: dict[int, int]) -> int:
+    """Return the stride of several labels seen as one axis."""
+    found, reach = None, 1
+    for label in reversed([each for each in run if extents[each] != 1]):
+        stride = strides.get(label, 0)
+        if found is None:
+            found = stride
+        elif stride != found * reach:
+            raise UnsupportedError("an epilogue operand with gaps along an axis of the product")
+        reach *= extents[label]
+    return found or 0

@@ -1,0 +1,125 @@
+"""Matrix products: what a call means to kernels, and the same from the array library."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gensor_kernels.dispatch.calls.arguments import Product, check_product, math_of, resolve
+from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
+from gensor_kernels.dispatch.calls.fallback import evaluate
+from gensor_kernels.dispatch.calls.problem import TooManyAxesError, multiply
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.operators.types.workload import View, Workload, contiguous
+
+from .base import Asked, Called, Copy, Function, Result, Staged, Steps, Understood, converted
+
+#: Products of int8 that an int32 sum holds without wrapping: 2^31 / (128 * 128), rounded down.
+MOST_INT8_PRODUCTS = 2**17 - 1
+
+
+@dataclass(frozen=True)
+class MatmulResult(Result):
+    """The result of a matrix product, with the sizes and dtypes it was resolved to."""
+
+    product: Product = None  # type: ignore[assignment]
+
+
+class Matmul(Function):
+    """`a @ b` of arrays (..., m, k) or (k,) and (..., k, n) or (k,); `parameters` is the result's dtype or None."""
+
+    name = "matmul"
+    arguments = ("a", "b")
+
+    def result(self, inputs: Sequence[DeviceArray], parameters: np.dtype[Any] | None) -> MatmulResult:
+        """Return NumPy's shape and dtype."""
+        product = resolve(inputs[0], inputs[1], None, (), parameters)
+        return MatmulResult(product.shape, product.dtype, product=product)
+
+    def check(self, result: MatmulResult, out: DeviceArray, steps: Steps) -> None:
+        """Raise what NumPy raises."""
+        check_product(result.product, out, steps)
+
+    def is_one_call(self, result: MatmulResult, steps: Steps) -> bool:
+        """Return whether cupy.matmul converts nothing."""
+        return result.product.one_call and not steps
+
+    def is_substitute(self, result: MatmulResult) -> bool:
+        """Return whether the library rounds no more often than a kernel."""
+        return result.product.inputs.name not in ("float16", "bfloat16") or result.dtype == result.product.inputs
+
+    def timed_as(self, library: str) -> str:
+        """Return the library function's own name."""
+        return f"{library}.matmul"
+
+    def cells(self, result: MatmulResult) -> dict[str, object]:
+        """Return the sizes, and the dtypes of the operands and the result."""
+        found = result.product
+        m, n, k = found.sizes
+        op = "batched_matmul" if found.batch else "matmul"
+        sizes = {"batch": math.prod(found.batch), "m": m, "n": n, "k": k}
+        return {"op": op, **sizes, "dtype": found.inputs.name, "out": found.dtype.name}
+
+    def understand(self, asked: Asked) -> Understood:
+        """Take any strides; convert other dtypes, and copy operands with too many batch axes."""
+        a, b = asked.inputs
+        assert a is not None and b is not None
+        product: Product = asked.result.product
+        check_int8_sum(product.inputs, product.dtype, product.sizes[2])
+        dtype = product.inputs.name
+        if a.dtype != dtype or b.dtype != dtype:
+            raise Staged(converted(a, dtype), converted(b, dtype), words="operands are converted")
+        names = [step.name for step in asked.steps]
+        try:
+            found = multiply(a, b, asked.out, asked.operands, names, math_of(product.inputs, asked.math))
+        except TooManyAxesError:
+            copies = [_compact(view, product.batch) for view in (a, b)]
+            if not any(copies):
+                raise
+            raise Staged(*copies) from None
+        return Understood(found.workload, found.geometry, operands=found.operands)
+
+    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
+        """Return the operands as they are declared."""
+        return Called((arrays["a"], arrays["b"]), arrays["c"].dtype)
+
+    def by_library(
+        self,
+        device: Backend,
+        inputs: Sequence[DeviceArray],
+        out: DeviceArray,
+        steps: Steps,
+        parameters: Any,
+        result: MatmulResult,
+        math: str | None,
+    ) -> Any:
+        """Call the library's matmul, and its element-wise operations for an epilogue."""
+        a, b = inputs
+        if result.product.plain and not steps:
+            return device.product(a, b, math, out)
+        value = evaluate(device, result.product, a, b, steps, math)
+        if out is None:
+            return value
+        out[...] = value
+        return out
+
+
+MATMUL = Matmul()
+
+
+def check_int8_sum(inputs: np.dtype[Any], result: np.dtype[Any], k: int) -> None:
+    """Raise UnsupportedError for sums of int8 products that an int32 may not hold before they become floats."""
+    if inputs == np.int8 and result.kind not in "iu" and k > MOST_INT8_PRODUCTS:
+        raise UnsupportedError("an int32 sum of so many products may wrap around before it becomes a float")
+
+
+def _compact(view: View, batch: tuple[int, ...]) -> Copy | None:
+    """Return a copy whose batch axes can be merged; None of an operand for which it would change nothing."""
+    shape = (*(batch if len(view.shape) > 1 else ()), *view.shape[-2:])
+    if view.strides == contiguous(shape, view.dtype).strides:
+        return None
+    return Copy(view.dtype, tuple(range(len(shape))), shape)
