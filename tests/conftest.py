@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 
 from gensor_database import trust
 
-from .campaigns.size import SEED
+from .campaign_size import SEED
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Settings of the tests themselves; those of the user would change what is tested.

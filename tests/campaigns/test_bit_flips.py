@@ -17,11 +17,11 @@ import pytest
 
 from gensor_database import PRETUNED, Catalog, Store, StoreError, StoreWarning, Timing
 from gensor_database.record import TABLES, Binary, Kernel, Record, Source, Verification
+from tests.campaign_size import FULL, SEED, tell
 from tests.doubles.store_rows import residual
 
 from .files.pages import read_map
 from .lives.clock import Clock
-from .size import FULL, SEED, tell
 
 FLIPS = 50_000 if FULL else 500
 ARCH, PART = "sm_87", "orin-nano-8gb"

@@ -14,11 +14,11 @@ import time
 
 from gensor_database import Record, Store
 from gensor_kernels.dispatch.tuning.lock import claim
+from tests.campaign_size import FULL, tell
 from tests.conftest import ROOT
 from tests.doubles.store_rows import ARCH, PART, key
 
 from .lives.checks import check
-from .size import FULL, tell
 
 PROCESSES, COMMITS = (64, 200) if FULL else (12, 10)
 STAMPEDES, STAMPEDING = (100, 16) if FULL else (4, 16)

@@ -17,6 +17,7 @@ import pytest
 from gensor_database import Store, Timing, canonical
 from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import load as selection_load
+from tests.campaign_size import FULL
 from tests.doubles.device import FakeDevice
 from tests.doubles.exact import Exact, Turns
 from tests.doubles.kernels import ARCH
@@ -24,7 +25,6 @@ from tests.doubles.stored import stock_classes
 
 from .deterministic_calls import with_binaries
 from .lives.calls import KINDS, Kind
-from .size import FULL
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CALLS = 10_000 if FULL else 500

@@ -12,9 +12,10 @@ from itertools import product
 
 import pytest
 
+from tests.campaign_size import FULL, SEED, sample, tell
+
 from .lives.checks import check
 from .lives.lives import Action, Gate
-from .size import FULL, SEED, sample, tell
 
 FAILURES = (errno.ENOSPC, errno.EIO, errno.EACCES, errno.EROFS)
 LASTING = (Action.ONCE, Action.FOREVER)

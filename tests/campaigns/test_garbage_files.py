@@ -16,11 +16,11 @@ import pytest
 
 from gensor_database import Catalog, Store, StoreError, StoreWarning, open_layers
 from gensor_database.record import TABLES
+from tests.campaign_size import FULL, SEED, tell
 from tests.doubles.store_rows import ARCH, PART, class_key, kernel_rows, key, rows
 
 from .files import odd_files
 from .lives.clock import Clock
-from .size import FULL, SEED, tell
 
 FILES = 5_000 if FULL else 160
 NUMBERS = range(20)

@@ -14,11 +14,11 @@ from gensor_kernels.dispatch.selection import load as selection_load
 from gensor_kernels.dispatch.selection import untrusted
 from gensor_kernels.machine.arch import lookup
 from gensor_tuner.cli import app
+from tests.campaign_size import tell
 from tests.doubles.store_rows import ARCH, PART, kernel_rows, key, rows
 
 from .files.hostile_schemas import OPENED, REFUSED, made
 from .lives.clock import Clock
-from .size import tell
 
 TRUE = {number: {row.digest: row for row in rows(number)} for number in (1, 2)}
 

@@ -9,10 +9,11 @@ import signal
 
 import pytest
 
+from tests.campaign_size import FULL, sample, tell
+
 from .lives.checks import check
 from .lives.lives import Action
 from .lives.stage import points
-from .size import FULL, sample, tell
 
 #: name -> (what is run, from which state, on which shapes)
 ACTS = {

@@ -7,10 +7,11 @@ import shutil
 
 import pytest
 
+from tests.campaign_size import SEED, sample, tell
+
 from .lives.checks import check, reported
 from .lives.power import Disk, moments
 from .lives.stage import changes
-from .size import SEED, sample, tell
 
 
 @pytest.mark.parametrize("state", ["empty", "tuned"])

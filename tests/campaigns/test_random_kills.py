@@ -17,9 +17,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.campaign_size import FULL, SEED, tell
+
 from .lives.checks import check, reported
 from .lives.lives import Gate
-from .size import FULL, SEED, tell
 
 LIVES = int(os.environ.get("GENSOR_CAMPAIGN_LIVES") or (1000 if FULL else 8))
 WHOLE = 4  # every which life is a whole process

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from gensor_tuner.regression.verdicts import compare
+from tests.campaign_size import FULL, tell
 from tests.doubles.simulated_benchmarks import trace
-
-from .size import FULL, tell
 
 TRACES = 5_000 if FULL else 200
 NEWER = {"driver": "560.35", "clocked": True}

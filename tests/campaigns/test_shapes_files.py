@@ -17,10 +17,10 @@ from gensor_kernels.errors import GensorError
 from gensor_tuner.cli import app, commands
 from gensor_tuner.run.tune import Run
 from gensor_tuner.shapes.reader import ShapesError, read_shapes
+from tests.campaign_size import FULL, SEED, tell
 
 from .files import shapes_fuzz
 from .lives.clock import Clock
-from .size import FULL, SEED, tell
 
 FILES = 16_000 if FULL else 700
 CALLS = 4_000 if FULL else 120

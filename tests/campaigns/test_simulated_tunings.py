@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from tests.campaign_size import FULL, tell
 from tests.doubles.simulated_tuning import CANDIDATES, tuned
-
-from .size import FULL, tell
 
 TUNINGS = 1_000 if FULL else 40
 NEAR = 0.03

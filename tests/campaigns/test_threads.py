@@ -17,12 +17,12 @@ from gensor_kernels.dispatch.plans import trial as plans_trial
 from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import library
 from gensor_kernels.dispatch.tuning import background as tierup
+from tests.campaign_size import FULL
 from tests.doubles.device import FakeDevice
 from tests.doubles.exact import Exact, Turns
 from tests.doubles.kernels import workload
 
 from .lives.calls import KINDS, Kind, stock
-from .size import FULL
 
 THREADS = 16
 CALLS, HOT, TUNED, SWAPS = (10_000, 64, 50, 20) if FULL else (100, 4, 5, 3)

@@ -18,7 +18,7 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.space import Space
 from gensor_tuner.shapes.reader import read_shapes
 from gensor_tuner.store.check import check
-from tests.campaigns.size import sample
+from tests.campaign_size import sample
 
 ROOT = Path(__file__).resolve().parents[2]
 FIRST, FEW = "sm_87", 6

@@ -10,7 +10,7 @@ import pytest
 import gensor_kernels
 
 cupy = pytest.importorskip("cupy")
-from tests.campaigns.size import FULL, SEED  # noqa: E402
+from tests.campaign_size import FULL, SEED  # noqa: E402
 from tests.doubles import fake_cuda  # noqa: E402
 from tests.doubles.kernels import put, runtime_of  # noqa: E402
 

@@ -7,8 +7,8 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products.matmul import workload
 from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.space import FamilySpace, Space
+from tests.programs.workloads.contraction_harness import Case, Kernel, Problem, mma_launch, simt_launch
 
-from .contraction_harness import Case, Kernel, Problem, mma_launch, simt_launch
 from .lattices import MMA, SIMT, fastest
 
 RESOURCES = {MMA: mma_launch, SIMT: simt_launch}

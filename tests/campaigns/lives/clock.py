@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.campaigns.size import FULL
+from tests.campaign_size import FULL
 
 LONGEST = 1.0  # seconds of this process's CPU; a look that waits for something takes no CPU, and is caught by HANGING
 HANGING = 20.0  # seconds by the clock

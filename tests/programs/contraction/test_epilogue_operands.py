@@ -5,7 +5,7 @@ import pytest
 from gensor_kernels.devices.emulator import build
 from gensor_kernels.operators.types import epilogue
 from gensor_kernels.operators.types.dtypes import facts
-from tests.programs.contraction_harness import Case, Problem, draw, mma, place
+from tests.programs.workloads.contraction_harness import Case, Problem, draw, mma, place
 
 KERNELS = {
     "staged": mma(),  # groups of eight columns

@@ -24,9 +24,9 @@ from gensor_kernels.machine.arch import LEAST_FLOAT_SUM, lookup
 from gensor_kernels.operators.products.matmul import workload
 from gensor_kernels.programs.contraction.rewrite.split_float import LEAST_SUM
 from gensor_kernels.programs.registry import FAMILIES
-from tests.campaigns.size import FULL
+from tests.campaign_size import FULL
 from tests.doubles.stored import store_kernels
-from tests.programs.contraction_harness import Case, Kernel, Problem, mma, simt
+from tests.programs.workloads.contraction_harness import Case, Kernel, Problem, mma, simt
 
 ROWS, COLUMNS = 64, 64
 LENGTHS = (LEAST_FLOAT_SUM, 512, 1000, 4096) if FULL else (LEAST_FLOAT_SUM, 520)

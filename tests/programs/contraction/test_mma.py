@@ -7,7 +7,7 @@ from gensor_kernels.build.resources import disassemble
 from gensor_kernels.build.sass import GLOBAL_ACCESSES
 from gensor_kernels.devices.emulator import build
 from gensor_kernels.errors import BuildError
-from tests.programs.contraction_harness import Case, Problem, mma
+from tests.programs.workloads.contraction_harness import Case, Problem, mma
 
 SM75 = {"ASYNC": 0, "STAGES": 2}
 TF32 = {"MATH_TF32": 1, "INSTRUCTION": 2, "BLOCK_K": 16}

@@ -9,7 +9,7 @@ from gensor_kernels.build.resources import disassemble
 from gensor_kernels.build.sass import SHARED_ACCESSES
 from gensor_kernels.devices.emulator import build
 from gensor_kernels.errors import BuildError
-from tests.programs.contraction_harness import Case, Problem, simt
+from tests.programs.workloads.contraction_harness import Case, Problem, simt
 
 TARGETS = ("sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90a", "sm_100", "sm_120")
 # 256 threads of 8 x 8 outputs: the shape of a large SGEMM.

@@ -24,7 +24,7 @@ from gensor_kernels.operators.tolerance.sliced import LEAST_LEADING, SLICE_BITS,
 from gensor_kernels.programs.contraction.rewrite import ozaki
 from gensor_kernels.programs.core import params
 from gensor_kernels.programs.registry import FAMILIES
-from tests.campaigns.size import FULL, SEED
+from tests.campaign_size import FULL, SEED
 from tests.programs.lattices import SIMT, fastest
 
 SLICED = FAMILIES["contraction_sliced"]

@@ -2,7 +2,7 @@
 
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows import depthwise, pooling
-from tests.programs.contraction_harness import Constants
+from tests.programs.workloads.contraction_harness import Constants
 
 from . import Contract
 

@@ -3,7 +3,7 @@
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows import conv
 from gensor_kernels.programs.core.program import Program
-from tests.programs.contraction_harness import Constants
+from tests.programs.workloads.contraction_harness import Constants
 
 from . import Contract, product_and_reduction
 from .window import padded

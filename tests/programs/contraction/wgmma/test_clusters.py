@@ -12,8 +12,8 @@ from gensor_kernels.programs.core.family import Launch
 from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.verify import verify
-from tests.programs.contraction_harness import Case, Problem, wgmma
 from tests.programs.lattices import WGMMA
+from tests.programs.workloads.contraction_harness import Case, Problem, wgmma
 
 PLAIN = {"EPILOGUE_CODES": 31}
 SCHEDULES = (("forward", "late"), ("reverse", "early"), (5, "late"), (6, "early"))

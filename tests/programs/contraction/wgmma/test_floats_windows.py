@@ -21,7 +21,7 @@ from gensor_kernels.programs.contraction.wgmma.implicit_gemm import least_terms,
 from gensor_kernels.programs.core.cases import Case
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.verify.problem import Problem
-from tests.campaigns.size import FULL, SEED
+from tests.campaign_size import FULL, SEED
 from tests.doubles.stored import store_kernels
 from tests.programs.faulty import verdict_without
 from tests.programs.lattices import MMA, fastest

@@ -15,8 +15,8 @@ from gensor_kernels.programs.core import params
 from gensor_kernels.programs.core.tensor_maps import TensorMap, described, key
 from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.build.pool import candidate
-from tests.programs.contraction_harness import Case, Problem, wgmma, wgmma_launch
 from tests.programs.lattices import WGMMA, random_legal
+from tests.programs.workloads.contraction_harness import Case, Problem, wgmma, wgmma_launch
 
 COPIES = {"EPILOGUE_STAGED": 0, "STORE_COPIES": 1}
 C_MAP = TensorMap("c", False, 2, 16)

@@ -11,7 +11,7 @@ from gensor_kernels.operators.products import matmul
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.build.pool import candidate
-from tests.programs.contraction_harness import Case, Problem, wgmma
+from tests.programs.workloads.contraction_harness import Case, Problem, wgmma
 
 PLAIN = {"EPILOGUE_CODES": 31}  # no operations: quickly compiled
 PAIR = {"CONSUMERS": 2, "EPILOGUE_STAGED": 0, **PLAIN}

@@ -21,7 +21,7 @@ from gensor_kernels.operators.windows import conv
 from gensor_kernels.programs.core.cases import Case
 from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.verify.problem import Problem
-from tests.campaigns.size import FULL, SEED
+from tests.campaign_size import FULL, SEED
 from tests.doubles.stored import store_kernels
 from tests.programs.lattices import WGMMA
 
