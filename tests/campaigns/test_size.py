@@ -2,7 +2,7 @@
 
 import subprocess
 
-from . import size
+from tests import campaign_size as size
 
 
 def test_the_commit_seeds_the_sample(tmp_path, monkeypatch):
