@@ -207,6 +207,15 @@ def test_threads_make_one_plan(stocked_runtime, monkeypatch):
     assert len(made) == 1 and results == [55] * 16
 
 
+def test_a_child_forked_in_a_dry_run_finds_its_warm_calls():
+    made = runtime_of()
+    with made.questioned():
+        assert made.find != made.plans.get
+        made.after_fork()
+        assert made.find == made.plans.get
+    assert made.find == made.plans.get
+
+
 def test_byte_ranges_and_repeats():
     x = np.zeros((4, 6))
     assert problem.byte_range(x) == (0, 192)

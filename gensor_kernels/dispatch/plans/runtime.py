@@ -65,7 +65,6 @@ class Runtime:
         self.pointer, self.where = device.pointer, device.where
         self.plans: dict[tuple[Any, ...], Plan] = {}
         self.find: Callable[[Any], Any] = self.plans.get
-        self._questions = 0  # dry runs that are under way, of any thread
         self.after_fork()
         forking.renew(self)
         self.troubles: tuple[type[Exception], ...] = (MemoryError, *device.refusals)
@@ -80,9 +79,11 @@ class Runtime:
         watch(self)
 
     def after_fork(self) -> None:
-        """Renew the lock and forget all Plans: a thread of the parent may have held a lock or a race."""
+        """Renew the lock, forget all Plans and dry runs: a thread of the parent may have held a lock or a race."""
         self.lock = threading.RLock()
         self.plans.clear()
+        self._questions = 0  # dry runs that are under way, of any thread
+        self.bypass()
 
     def bypass(self) -> None:
         """Let every call take the way of a first one while calls or hits are counted, or asked about."""
@@ -101,7 +102,7 @@ class Runtime:
         finally:
             asking.reset(token)
             with self.lock:
-                self._questions -= 1
+                self._questions = max(0, self._questions - 1)  # a child may have been forked meanwhile
                 self.bypass()
 
     def call(
