@@ -24,9 +24,8 @@ from pathlib import Path
 
 from gensor_kernels import forking
 
-from .elf import Code, code_sections
 from .parallel import ordered_map, usable_cores
-from .sass import Sass, read_listing
+from .sass import Code, Sass, code_sections, read_listing
 
 NVDISASM_WHEEL = "nvidia-cuda-nvdisasm"
 TIMEOUT = 60.0  # seconds for one process

@@ -9,7 +9,7 @@ import pytest
 import gensor_kernels
 from gensor_kernels.devices import driver
 from gensor_kernels.devices import tensor_maps as device_maps
-from gensor_kernels.devices.emulator.maps import Packed
+from gensor_kernels.devices.emulator.run import Packed
 from gensor_kernels.errors import BuildError
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products.matmul import workload

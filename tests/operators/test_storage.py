@@ -7,8 +7,14 @@ from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.products import matmul
-from gensor_kernels.operators.types.dtypes import decode, encode, round_to
-from gensor_kernels.operators.types.storage import EIGHT_BIT_FLOATS, default_output, product_type
+from gensor_kernels.operators.types.dtypes import (
+    EIGHT_BIT_FLOATS,
+    decode,
+    default_output,
+    encode,
+    product_type,
+    round_to,
+)
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.shapes.reader import read_shapes

@@ -22,9 +22,8 @@ from gensor_kernels.devices.device import Code
 from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.functions.vendor_call import library_call
 from gensor_kernels.operators.tolerance import base as tolerance_base
-from gensor_kernels.operators.types.dtypes import decode, facts, float8_values
+from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS, decode, facts, float8_values
 from gensor_kernels.operators.types.epilogue import Step
-from gensor_kernels.operators.types.storage import EIGHT_BIT_FLOATS
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.build.pool import Candidate
 from gensor_tuner.measure.operands import POISON, Block, Noise, Operands

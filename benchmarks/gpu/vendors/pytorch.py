@@ -16,8 +16,7 @@ import numpy as np
 
 from gensor_kernels.operators import MODULES, operator
 from gensor_kernels.operators.declaration.prologue import steps_of, vectors_of
-from gensor_kernels.operators.types.dtypes import facts
-from gensor_kernels.operators.types.storage import EIGHT_BIT_FLOATS
+from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS, facts
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.measure.operands import Block, Operands
 

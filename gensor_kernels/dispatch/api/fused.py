@@ -11,8 +11,8 @@ from gensor_kernels.dispatch.functions.gated import FUNCTIONS
 from gensor_kernels.dispatch.functions.mixed_input import STORED_PRODUCT, Stored
 from gensor_kernels.dispatch.functions.normed import NORMED, Norm
 from gensor_kernels.operators.products import gated
+from gensor_kernels.operators.types.dtypes import WIDENED
 from gensor_kernels.operators.types.epilogue import NORMS
-from gensor_kernels.operators.types.storage import WIDENED
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike

@@ -11,8 +11,7 @@ import numpy as np
 from gensor_kernels.dispatch.calls.arguments import product_shapes
 from gensor_kernels.dispatch.calls.problem import multiply
 from gensor_kernels.errors import UnsupportedError
-from gensor_kernels.operators.types.dtypes import float8_values
-from gensor_kernels.operators.types.storage import EIGHT_BIT_FLOATS, WIDENED, default_output
+from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS, WIDENED, default_output, float8_values
 from gensor_kernels.operators.types.workload import View
 
 from .base import Asked, Function, Result, Understood

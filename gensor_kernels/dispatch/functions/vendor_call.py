@@ -13,7 +13,7 @@ from gensor_kernels.dispatch.calls.fallback import apply_steps, evaluate
 from gensor_kernels.operators import MODULES, operator
 from gensor_kernels.operators.products.gated import Gated
 from gensor_kernels.operators.products.sum_of_products import SumOfProducts
-from gensor_kernels.operators.types.storage import EIGHT_BIT_FLOATS
+from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS
 from gensor_kernels.operators.types.workload import Workload
 
 from .base import Function

@@ -15,10 +15,18 @@ from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.declaration.lowered import Product, Side
 from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, Operand, Operator, grid
 from gensor_kernels.operators.types import epilogue as epilogues
-from gensor_kernels.operators.types.dtypes import ACCUMULATORS, decode, facts, joined, round_to
+from gensor_kernels.operators.types.dtypes import (
+    ACCUMULATORS,
+    decode,
+    default_output,
+    facts,
+    joined,
+    peak_type,
+    product_type,
+    round_to,
+)
 from gensor_kernels.operators.types.epilogue import Step
 from gensor_kernels.operators.types.geometry import Geometry, Strides
-from gensor_kernels.operators.types.storage import default_output, peak_type, product_type
 from gensor_kernels.operators.types.workload import CONJUGATED, View, Workload, alignment_class, contiguous, unit_axis
 
 if TYPE_CHECKING:
@@ -88,7 +96,7 @@ class Matmul(Operator):
         return Product(size["batch"], size["m"], size["n"], size["k"], a, b, c)
 
     def multiplied(self, workload: Workload) -> str:
-        """Return storage.peak_type of the operands."""
+        """Return dtypes.peak_type of the operands."""
         return peak_type(workload.dtype["a"], workload.dtype["b"])
 
     def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
@@ -127,7 +135,7 @@ def workload(
     batch : int
         Number of products.
     dtype, dtype_b : str
-        Types of A and B; ``dtype_b`` is ``dtype`` by default (types/storage.py lists mixed types).
+        Types of A and B; ``dtype_b`` is ``dtype`` by default (types/dtypes.py lists mixed types).
     out : str, optional
         Type of C; by default the wider operand type (int32 for int8 inputs, float32 for 8-bit floats).
     math : str

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gensor_kernels.operators.types.dtypes import PARTS
 from gensor_kernels.operators.types.epilogue import OPERATIONS
-from gensor_kernels.operators.types.storage import PARTS
 from gensor_kernels.programs.core.family import Launch
 from gensor_kernels.programs.core.macros import epilogue_codes, macro_token
 from gensor_kernels.programs.core.params import ragged_tiles

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from gensor_kernels.operators import operator
-from gensor_kernels.operators.types.storage import element_bytes
+from gensor_kernels.operators.types.dtypes import element_bytes
 from gensor_kernels.programs.core.cases import Case
 
 from .problem import extents

@@ -12,9 +12,8 @@ import numpy as np
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.declaration.lowered import Prologue
-from gensor_kernels.operators.types.dtypes import facts
+from gensor_kernels.operators.types.dtypes import element_bytes, facts, product_type
 from gensor_kernels.operators.types.epilogue import OPERATIONS
-from gensor_kernels.operators.types.storage import element_bytes, product_type
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload

@@ -11,7 +11,7 @@ from gensor_kernels.build.source import bind, flatten
 from gensor_kernels.dispatch.functions.mixed_input import STORED_PRODUCT, Stored
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
-from gensor_kernels.operators.types.storage import EIGHT_BIT_FLOATS
+from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.verify import verify

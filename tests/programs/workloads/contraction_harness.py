@@ -18,9 +18,8 @@ from gensor_kernels.devices.emulator import AddressSpace, Counters, build, run
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.tolerance import base as tolerance_base
 from gensor_kernels.operators.types import epilogue
-from gensor_kernels.operators.types.dtypes import ACCUMULATORS, encode, facts, round_to
+from gensor_kernels.operators.types.dtypes import ACCUMULATORS, EIGHT_BIT_FLOATS, encode, facts, round_to
 from gensor_kernels.operators.types.geometry import Geometry, Strides
-from gensor_kernels.operators.types.storage import EIGHT_BIT_FLOATS
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core import params
 from gensor_kernels.programs.core.family import Launch

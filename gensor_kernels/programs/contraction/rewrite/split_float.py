@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.operators.types.storage import PARTS
+from gensor_kernels.operators.types.dtypes import PARTS
 from gensor_kernels.operators.windows.conv_packed import thin_sizes
 from gensor_kernels.programs.contraction.base import ContractionFamily
 from gensor_kernels.programs.contraction.mma import split_float as mma_split_float

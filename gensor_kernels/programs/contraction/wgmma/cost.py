@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gensor_kernels.machine.arch import BFLOAT16_PRODUCTS, Arch
-from gensor_kernels.operators.types.storage import EIGHT_BIT_FLOATS, PARTS
+from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS, PARTS
 from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.contraction.norm import norm_parts
 from gensor_kernels.programs.contraction.problem import Extents, extents
