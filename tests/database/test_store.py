@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import sqlite3
-import threading
 
 import pytest
 
@@ -25,6 +24,7 @@ from gensor_database import (
 )
 from gensor_database.record import TABLES
 from tests.doubles.store_rows import ABI, ARCH, PART, SOURCE, class_key, kernel_rows, key, rows
+from tests.threads import in_threads
 
 
 @pytest.fixture
@@ -218,11 +218,7 @@ def test_threads_share_one_store(store):
         except Exception as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=work, args=(15 * index,)) for index in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, (15 * index for index in range(4)))
     assert errors == [] and store.counts()["record"] == 60
 
 

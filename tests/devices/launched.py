@@ -22,6 +22,7 @@ from gensor_kernels.programs.core.params import Tiling  # noqa: E402
 from gensor_kernels.programs.core.tensor_maps import MAPS_OFFSET, TensorMap  # noqa: E402
 from tests.doubles.fake_cuda import allocator  # noqa: E402
 from tests.mutator.programs import configurations  # noqa: E402
+from tests.threads import in_threads  # noqa: E402
 
 IMAGE = b"\x7fELF image"
 #: Of `cupy.cuda.Device.attributes`, whose names CuPy takes from CUDA's enumeration.
@@ -33,6 +34,7 @@ ATTRIBUTES = (
     "MemoryClockRate",
     "MultiProcessorCount",
 )
+
 PACKED = next(each for each in configurations() if each.name == "packed first")
 LAUNCHES = PACKED.candidate.family.launches(PACKED.candidate.program, PACKED.workload)
 
@@ -91,11 +93,7 @@ def threads(device):
             arguments[0][:2] = bytes([number, turn])
             launch(arguments, (), (), None)
 
-    started = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for each in started:
-        each.start()
-    for each in started:
-        each.join()
+    in_threads(work, range(8))
     return sorted([*bytes.fromhex(each["passed"])[:2]] for each in driver.launches)
 
 

@@ -21,6 +21,7 @@ from tests.mutator.programs import configurations
 
 cupy = pytest.importorskip("cupy")
 from tests.doubles.fake_cuda import FakeCudaDevice, FakeFunction, FakeLaunchKernelEx  # noqa: E402
+from tests.threads import in_threads  # noqa: E402
 
 PACKED = next(each for each in configurations() if each.name == "packed first")  # split: three launches
 
@@ -99,11 +100,7 @@ def test_threads_launch_on_their_own_streams(driver, streams):
         for _ in range(50):
             launch(device.local.arguments, (), (), None)
 
-    threads = [threading.Thread(target=work, args=(1 + number,)) for number in range(8)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    in_threads(work, (1 + number for number in range(8)))
     assert sorted(driver.asked) == sorted(50 * [each for i in range(8) for each in dependent_ones(1 + i)])
 
 

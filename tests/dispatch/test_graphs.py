@@ -19,6 +19,7 @@ from tests.doubles.captured import Machine, Stream  # noqa: E402
 from tests.doubles.captured_calls import CALLS, UNSERVED, Stock, half, of  # noqa: E402
 from tests.doubles.fake_cuda import FakeModule  # noqa: E402
 from tests.doubles.kernels import put  # noqa: E402
+from tests.threads import in_threads  # noqa: E402
 
 #: What shows all that Programs with streams, and those that need least, do otherwise.
 PRODUCTS = ("matmul", "float32", "out", "overlap", "wider out", "bias and gelu", "einsum", "einsum of three", "conv2d")
@@ -141,11 +142,7 @@ def test_graphs_of_two_threads_share_nothing(opened):
 
         graphs.append(machine.captured(meeting)[1])
 
-    threads = [threading.Thread(target=work, args=(call,)) for call in calls]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    in_threads(work, calls)
     parts = [own(machine, graph, serial) for graph in graphs]
     assert len(parts) == 4 and all(parts) and sum(map(len, parts)) == len(set().union(*parts))
     for graph in graphs:

@@ -19,6 +19,7 @@ from gensor_kernels.operators.types.workload import Workload
 cupy = pytest.importorskip("cupy")
 from tests.doubles.fake_cuda import FakeCudaDevice, FakeFunction, Refused, address  # noqa: E402
 from tests.doubles.kernels import kernels, put, workload  # noqa: E402
+from tests.threads import in_threads  # noqa: E402
 
 
 @cache
@@ -174,11 +175,7 @@ def test_threads_launch_what_they_were_given(runtime, monkeypatch):
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     try:
-        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(work, range(8))
     finally:
         sys.setswitchinterval(before)
     (plan,) = runtime.plans.values()

@@ -12,6 +12,7 @@ from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.plans import make as plans_make
 from gensor_kernels.errors import BuildError
 from tests.doubles.kernels import aligned, asked, kernels, runtime_of, workload
+from tests.threads import in_threads
 
 
 def test_a_call_without_kernels_is_the_librarys():
@@ -195,15 +196,11 @@ def test_threads_make_one_plan(stocked_runtime, monkeypatch):
     monkeypatch.setattr(plans_make, "make", counting)
     barrier = threading.Barrier(16)
 
-    def work():
+    def work(_):
         barrier.wait()
         results.append(stocked_runtime.call(a, a, None, (), None, None)[0, 0])
 
-    threads = [threading.Thread(target=work) for _ in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, range(16))
     assert len(made) == 1 and results == [55] * 16
 
 

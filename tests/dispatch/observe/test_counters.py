@@ -1,7 +1,6 @@
 """The counters: what is counted without a price on warm calls, and hits where they are asked for."""
 
 import logging
-import threading
 
 import numpy as np
 import pytest
@@ -9,6 +8,7 @@ import pytest
 import gensor_kernels
 from gensor_kernels.dispatch.observe import counters
 from tests.doubles.kernels import aligned, raced
+from tests.threads import in_threads
 
 
 @pytest.fixture
@@ -63,11 +63,7 @@ def test_calls_of_functions_count_too(counted, monkeypatch):
 
 def test_threads_lose_no_counts():
     counter = counters.Tally()
-    threads = [threading.Thread(target=lambda: [counter.add() for _ in range(2000)]) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(lambda _: [counter.add() for _ in range(2000)], range(8))
     assert counter.value() == 16000
 
 

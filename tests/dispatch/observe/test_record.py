@@ -20,6 +20,7 @@ from gensor_kernels.dispatch.plans import make as plans_make
 from gensor_tuner.shapes.reader import read_shapes
 from tests.doubles.kernels import aligned, asked, kernels, runtime_of, workload
 from tests.project.test_packaging import ROOT
+from tests.threads import in_threads
 
 
 def rows(path):
@@ -214,17 +215,13 @@ def test_an_exception_inside_the_block_loses_nothing(tmp_path):
 def test_threads_lose_no_count(tmp_path):
     made, barrier = runtime_of(), threading.Barrier(8)
 
-    def work():
+    def work(_):
         barrier.wait()
         for i in range(300):
             product(made, 2 + i % 3)
 
     with record(tmp_path / "shapes.csv"):
-        threads = [threading.Thread(target=work) for _ in range(8)]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join()
+        in_threads(work, range(8))
     assert counts(tmp_path / "shapes.csv") == [(2, 800, 4), (3, 800, 4), (4, 800, 4)]
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from gensor_kernels.dispatch.tuning import worker
 from gensor_kernels.dispatch.tuning.worker import Ended, Worker, WorkerError
+from tests.threads import in_threads
 
 DIGEST = "d" * 64
 PATIENCE = 2.0
@@ -150,11 +151,7 @@ for line in sys.stdin:
     def ask(name):
         found[name] = [made.ask({"name": f"{name}.{index}"})["status"] for index in range(20)]
 
-    threads = [threading.Thread(target=ask, args=(name,)) for name in range(8)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    in_threads(ask, range(8))
     assert found == {name: [f"{name}.{index}" for index in range(20)] for name in range(8)}
 
 

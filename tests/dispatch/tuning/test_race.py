@@ -19,6 +19,7 @@ from gensor_kernels.errors import BuildError
 from gensor_kernels.operators.types.geometry import Geometry
 from tests.doubles.device import FakeDevice, Race
 from tests.doubles.kernels import aligned, kernels, products, put, runtime_of, workload
+from tests.threads import in_threads
 
 
 @pytest.fixture(autouse=True)
@@ -180,15 +181,11 @@ def test_threads_hold_one_race():
     products(runtime, 1)
     found, start = [], threading.Barrier(8)
 
-    def work():
+    def work(_):
         start.wait()
         found.extend(products(runtime, 20))
 
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    in_threads(work, range(8))
     assert len(runtime.device.races) == 1 and len(found) == 160 and set(found) <= {0.0, 55.0} and found[-1] == 55
 
 
