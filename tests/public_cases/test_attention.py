@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 
 import gensor_kernels as gk
 from gensor_kernels.operators.tolerance import base as tolerance_base
@@ -15,15 +14,9 @@ from . import onnx_ops
 from .counts import CASES
 from .drawing import ARRAYS, Cases, Draw
 from .references import agree, wide
-from .serving import Served, serving
+from .serving import Served
 
 U = facts("float32").unit_roundoff
-
-
-@pytest.fixture
-def served(monkeypatch):
-    with serving(monkeypatch) as found:
-        yield found
 
 
 def attention(draw: Draw, served: Served) -> None:

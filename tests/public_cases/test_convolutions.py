@@ -17,13 +17,7 @@ from .drawing import ARRAYS, FLOATS, Cases, Draw
 from .images import LAST, given
 from .prologues import prologue
 from .references import ACTIVATIONS, product_agrees
-from .serving import Served, serving
-
-
-@pytest.fixture
-def served(monkeypatch):
-    with serving(monkeypatch) as found:
-        yield found
+from .serving import Served
 
 
 def convolution(name: str, draw: Draw, served: Served) -> None:

@@ -16,13 +16,7 @@ from .counts import CASES
 from .drawing import ARRAYS, FLOATS, Cases, Draw
 from .images import LAST, Pool, given
 from .references import agree, wide
-from .serving import Served, serving
-
-
-@pytest.fixture
-def served(monkeypatch):
-    with serving(monkeypatch) as found:
-        yield found
+from .serving import Served
 
 
 def pooling(name: str, draw: Draw, served: Served) -> None:

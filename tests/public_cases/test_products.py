@@ -15,15 +15,11 @@ from .counts import CASES
 from .drawing import ARRAYS, FLOATS, Cases, Draw
 from .prologues import prologue
 from .references import ACTIVATIONS, product_agrees
-from .serving import Served, recorded, serving
+from .serving import Served
+
+pytestmark = pytest.mark.usefixtures("calls_recorded")
 
 DTYPES = (*FLOATS, "int8", "complex64", "complex128")
-
-
-@pytest.fixture
-def served(monkeypatch, tmp_path):
-    with serving(monkeypatch) as found, recorded(tmp_path / "calls.csv"):
-        yield found
 
 
 def run(name: str, served: Served, case: Any, *more: str) -> None:

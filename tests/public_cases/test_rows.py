@@ -20,7 +20,7 @@ from . import onnx_ops
 from .counts import CASES
 from .drawing import ARRAYS, FLOATS, Cases, Draw
 from .references import agree, stepped, wide
-from .serving import Served, serving
+from .serving import Served
 
 #: (what is right, the operation whose bound it has); arguments are x in float64, axis and keepdims.
 REDUCTIONS: dict[str, tuple[Any, str]] = {
@@ -44,12 +44,6 @@ MAPS = {"softmax": special.softmax, "log_softmax": special.log_softmax}
 def _logsumexp(x: np.ndarray, axis: Any, keepdims: bool) -> np.ndarray:
     """SciPy's, which takes no empty arrays."""
     return special.logsumexp(x, axis=axis, keepdims=keepdims) if x.size else np.sum(x, axis=axis, keepdims=keepdims)
-
-
-@pytest.fixture
-def served(monkeypatch):
-    with serving(monkeypatch) as found:
-        yield found
 
 
 def image(draw: Draw, dtype: str, most: int = 40) -> np.ndarray:

@@ -1,0 +1,17 @@
+"""Who serves drawn calls, and the record of them."""
+
+import pytest
+
+from .serving import recorded, serving
+
+
+@pytest.fixture
+def served(monkeypatch):
+    with serving(monkeypatch) as found:
+        yield found
+
+
+@pytest.fixture
+def calls_recorded(served, tmp_path):
+    with recorded(tmp_path / "calls.csv"):
+        yield
