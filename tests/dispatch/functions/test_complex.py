@@ -12,7 +12,9 @@ from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.tolerance import base as tolerance_base
 from gensor_kernels.operators.types.epilogue import Step
 from tests.dispatch.emulated_calls import FORMS, aligned, laid_out, pick
-from tests.doubles.stored import SIMT, stock_classes
+from tests.doubles.stored import SIMT
+
+pytestmark = pytest.mark.usefixtures("emulated")
 
 EXAMPLES = max(100, settings.default.max_examples)
 TYPES = ("complex64", "complex128")
@@ -26,20 +28,6 @@ CLASSES = {
         for math in ("ieee", "3m")
     }
 }
-
-
-@pytest.fixture(scope="module")
-def database(tmp_path_factory):
-    path = tmp_path_factory.mktemp("complex") / "kernels.db"
-    return path, stock_classes(path, CLASSES)
-
-
-@pytest.fixture(autouse=True)
-def kernels(no_databases, monkeypatch, database):
-    """digest -> (Program, class) of the kernels there are; every test runs on the emulator."""
-    monkeypatch.setenv("GENSOR_DB", str(database[0]))
-    with gk.emulated("sm_87"):
-        yield database[1]
 
 
 def normal(rng, shape, dtype, odd=0):

@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-import gensor_kernels
 from gensor_kernels import UnsupportedError, einsum, explain
 from gensor_kernels.dispatch.functions.base import Copy
 from gensor_kernels.dispatch.functions.contraction import Gathered
 from tests.dispatch.einsum_cases import OTHERS, PAIRS, agrees, expected, laid_out
 from tests.dispatch.emulated_calls import BFLOAT16
-from tests.doubles.stored import SIMT, stock_classes
+from tests.doubles.stored import SIMT
+
+pytestmark = pytest.mark.usefixtures("emulated")
 
 EXAMPLES = max(200, settings.default.max_examples)
 #: Few classes, so that a run builds few libraries: one for any strides, and one with vectors.
@@ -28,20 +29,6 @@ CLASSES = {
         ]
     }
 }
-
-
-@pytest.fixture(scope="module")
-def database(tmp_path_factory):
-    path = tmp_path_factory.mktemp("einsum") / "kernels.db"
-    return path, stock_classes(path, CLASSES)
-
-
-@pytest.fixture(autouse=True)
-def kernels(no_databases, monkeypatch, database):
-    """digest -> (Program, class) of the kernels there are; every test runs on the emulator."""
-    monkeypatch.setenv("GENSOR_DB", str(database[0]))
-    with gensor_kernels.emulated("sm_87"):
-        yield database[1]
 
 
 def operands(shapes, dtype=np.float32, seed=3):

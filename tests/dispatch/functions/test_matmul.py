@@ -26,20 +26,6 @@ EXAMPLES = max(150, settings.default.max_examples)
 pytestmark = pytest.mark.usefixtures("no_databases")
 
 
-@pytest.fixture(scope="module")
-def stocked(tmp_path_factory):
-    """(path, digest -> (Program, class)) of the database that most tests of this file run on."""
-    path = tmp_path_factory.mktemp("emulated") / "kernels.db"
-    return path, stock_classes(path)
-
-
-@pytest.fixture
-def kernels(no_databases, stocked, monkeypatch):
-    path, written = stocked
-    monkeypatch.setenv("GENSOR_DB", str(path))
-    return written
-
-
 def expected(call, shape):
     """The reference result and its bound, in the shape of the result."""
     inputs, result, precision = call.kind

@@ -1,0 +1,27 @@
+"""Stored kernels of few classes, so that a run on the emulator builds few libraries."""
+
+import pytest
+
+import gensor_kernels
+from tests.doubles.stored import ARCHS, stock_classes
+
+
+@pytest.fixture(scope="module")
+def stocked(request, tmp_path_factory):
+    """(path, digest -> (Program, class)) of a database of the CLASSES of a module, by default of all classes."""
+    path = tmp_path_factory.mktemp("stocked") / "kernels.db"
+    return path, stock_classes(path, getattr(request.module, "CLASSES", ARCHS))
+
+
+@pytest.fixture
+def kernels(no_databases, stocked, monkeypatch):
+    """digest -> (Program, class) of the kernels that serve calls."""
+    path, written = stocked
+    monkeypatch.setenv("GENSOR_DB", str(path))
+    return written
+
+
+@pytest.fixture
+def emulated(kernels):
+    with gensor_kernels.emulated("sm_87"):
+        yield
