@@ -10,9 +10,8 @@ from gensor_kernels.operators.windows import conv, conv_folded
 from gensor_kernels.operators.windows.conv_product import output_size
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import Space
-from gensor_tuner.build.pool import candidate
-from gensor_tuner.verify.verify import verify
 from tests.dispatch.functions.test_convolution import Parameters, reference
+from tests.programs.verified import is_right
 
 SPEECH = {"n": 1, "h": 161, "w": 700, "c": 1, "k_out": 32, "r": 5, "s": 20, "stride_h": 2, "stride_w": 2}
 
@@ -83,8 +82,7 @@ def test_calls_are_folded_where_pixels_are_neighbours(layout, gap):
 def test_kernels_of_folded_images_are_right(family, dtype):
     workload, arch = conv.workload(**SPEECH, layout="nchw", dtype=dtype), lookup("sm_87")
     program = FAMILIES[family].starters(workload, arch)[1]
-    verdict = verify(candidate(FAMILIES[family], program, workload), workload)
-    assert verdict.outcome == "ok", verdict.detail
+    is_right(FAMILIES[family], program, workload)
 
 
 PATCHES = {"n": 2, "h": 224, "w": 224, "c": 3, "k_out": 768, "r": 16, "s": 16, "stride_h": 16, "stride_w": 16}

@@ -15,8 +15,8 @@ from gensor_kernels.programs.core.tables import Listed
 from gensor_kernels.programs.registry import FAMILIES, program_from_json
 from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.build.pool import candidate
-from gensor_tuner.verify.verify import verify
 
+from . import verified
 from .lattices import random_legal
 from .workloads import contract, space
 
@@ -156,8 +156,7 @@ def compiles(lattice: FamilySpace, program: Program, target: str, spills: tuple[
 
 def is_right(lattice: FamilySpace, program: Program) -> None:
     """Assert that a Program passes verification, and has bank conflicts only where it may."""
-    verdict = verify(candidate(lattice.family, program, lattice.workload), lattice.workload)
-    assert verdict.outcome == "ok", f"{program.to_json()}\n{verdict.detail}"
+    verdict = verified.is_right(lattice.family, program, lattice.workload)
     if contract(program.family).conflict_free(program):
         assert verdict.counters["bank_conflicts"] == 0, program.to_json()
 

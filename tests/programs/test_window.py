@@ -10,6 +10,7 @@ from gensor_kernels.programs.space import Space
 from gensor_kernels.programs.window.shape import call_of
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.verify import verify
+from tests.programs.verified import is_right
 
 from .lattices import random_legal
 from .workloads import space
@@ -60,8 +61,7 @@ def test_the_family_says_why_it_does_not_serve():
 def test_a_compile_time_epilogue_is_right():
     workload = convolution(14, 64, 3, dtype="float16", epilogue="bias_relu6")
     program = WINDOW.starters(workload, lookup("sm_87"))[0].replace(epilogue_fixed=1)
-    verdict = verify(candidate(WINDOW, program, workload), workload)
-    assert verdict.outcome == "ok", verdict.detail
+    verdict = is_right(WINDOW, program, workload)
     assert verdict.branches["epilogue_step"] > 0
 
 

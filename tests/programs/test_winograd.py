@@ -7,9 +7,8 @@ from gensor_kernels.operators.products.matmul import workload as matmul
 from gensor_kernels.operators.windows import conv
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import Space
-from gensor_tuner.build.pool import candidate
 from gensor_tuner.strategies.parallel import Request, search
-from gensor_tuner.verify.verify import verify
+from tests.programs.verified import is_right
 
 from .lattices import random_legal
 from .workloads import contract, space
@@ -38,8 +37,8 @@ def test_prepared_filters_lie_behind_the_partial_sums():
     assert WINOGRAD.workspace(program, workload) == (2 * 144 * 80 * 4 + 64 * 16 * 128 * 4, False)
     first, _, _ = WINOGRAD.launches(program, workload)
     assert (first.entry, first.grid, first.block) == ("winograd_filters", 64 * 128 // 256, 256)
-    verdict = verify(candidate(WINOGRAD, program, workload), workload)
-    assert verdict.outcome == "ok" and verdict.branches["prepared"] > 0, verdict.detail
+    verdict = is_right(WINOGRAD, program, workload)
+    assert verdict.branches["prepared"] > 0
     assert verdict.counters["bank_conflicts"] == 0
     old = Space(workload, lookup("sm_75")).family("winograd")
     with pytest.raises(ValueError, match="prepared=1"):
@@ -70,8 +69,7 @@ def test_it_says_why_it_does_not_serve():
 def test_a_compile_time_epilogue_is_right():
     workload = SERVED[0][1]
     program = WINOGRAD.starters(workload, lookup("sm_87"))[1].replace(epilogue_fixed=1)
-    verdict = verify(candidate(WINOGRAD, program, workload), workload)
-    assert verdict.outcome == "ok", verdict.detail
+    verdict = is_right(WINOGRAD, program, workload)
     assert verdict.branches["epilogue_step"] > 0
 
 

@@ -13,8 +13,7 @@ from gensor_kernels.operators.products import gated
 from gensor_kernels.operators.tolerance import base as tolerance_base
 from gensor_kernels.operators.types.dtypes import decode, encode
 from gensor_kernels.programs.space import Space
-from gensor_tuner.build.pool import candidate
-from gensor_tuner.verify.verify import verify
+from tests.programs.verified import small_is_right
 
 torch = pytest.importorskip("torch")
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -82,19 +81,7 @@ KERNELS = [
 
 @pytest.mark.parametrize(("name", "more", "family", "values"), KERNELS)
 def test_kernels_pass_the_verifier(name, more, family, values):
-    w, arch = gated.workload(name, 64, 96, 256, **more), lookup("sm_87")
-    space = Space(w, arch).family(family)
-    small = {"block_m": 32, "block_n": 32}
-    small |= (
-        {"warp_m": 16, "warp_n": 16}
-        if family == "contraction_mma"
-        else {"thread_m": 2, "thread_n": 4, "lanes_m": 4, "vthread_m": 1, "vthread_n": 1}
-    )
-    program = space.family.starters(w, arch)[0].replace(**small | values)
-    assert space.legal(space.point(program)[None])[0]
-    verdict = verify(candidate(space.family, program, w), w, use_cache=False)
-    assert verdict.outcome == "ok", verdict.detail
-    assert verdict.branches["gate"]
+    assert small_is_right(gated.workload(name, 64, 96, 256, **more), family, values).branches["gate"]
 
 
 def test_a_gate_counts_as_two_products():

@@ -17,8 +17,7 @@ from gensor_kernels.operators.products import ragged
 from gensor_kernels.operators.types.workload import View, contiguous
 from gensor_kernels.programs.core.params import ragged_tiles
 from gensor_kernels.programs.space import Space
-from gensor_tuner.build.pool import candidate
-from gensor_tuner.verify.verify import verify
+from tests.programs.verified import small_is_right
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -90,15 +89,7 @@ def workload(groups, m, n, k, *, along_m=False, **more):
 
 @pytest.mark.parametrize(("more", "family", "values"), KERNELS)
 def test_kernels_pass_the_verifier(more, family, values):
-    w, arch = workload(8, 512, 96, 64, **more), lookup("sm_87")
-    space = Space(w, arch).family(family)
-    small = {"block_m": 32, "block_n": 32}
-    thread = {"thread_m": 2, "thread_n": 4, "lanes_m": 4, "vthread_m": 1, "vthread_n": 1}
-    small |= {"warp_m": 16, "warp_n": 16} if family == "contraction_mma" else thread
-    program = space.family.starters(w, arch)[0].replace(**small | values)
-    assert space.legal(space.point(program)[None])[0]
-    verdict = verify(candidate(space.family, program, w), w, use_cache=False)
-    assert verdict.outcome == "ok", verdict.detail
+    verdict = small_is_right(workload(8, 512, 96, 64, **more), family, values)
     assert verdict.branches["rest"] and verdict.branches["spare"]
 
 

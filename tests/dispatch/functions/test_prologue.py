@@ -21,10 +21,9 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows import conv, conv_prologue
 from gensor_kernels.programs.registry import program_from_json
 from gensor_kernels.programs.space import Space
-from gensor_tuner.build.pool import candidate
 from gensor_tuner.search.actions import moves
 from gensor_tuner.shapes.reader import read_shapes
-from gensor_tuner.verify.verify import verify
+from tests.programs.verified import SMALL, small_is_right
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
@@ -119,22 +118,9 @@ KERNELS = [
 ]
 
 
-def small(family, values):
-    thread = {"thread_m": 2, "thread_n": 4, "lanes_m": 4, "vthread_m": 1, "vthread_n": 1}
-    own = {"warp_m": 16, "warp_n": 16} if family == "contraction_mma" else thread
-    if family == "gemv":
-        return {"threads_k": 4, "threads_l": 8, "items": 1, "small": 2} | values
-    return {"block_m": 32, "block_n": 32, "split_k": 1} | own | values
-
-
 @pytest.mark.parametrize(("w", "family", "values"), KERNELS)
 def test_kernels_pass_the_verifier(w, family, values):
-    arch = lookup("sm_87")
-    space = Space(w, arch).family(family)
-    program = space.family.starters(w, arch)[0].replace(**small(family, values))
-    assert space.legal(space.point(program)[None])[0]
-    verdict = verify(candidate(space.family, program, w), w, use_cache=False)
-    assert verdict.outcome == "ok", verdict.detail
+    verdict = small_is_right(w, family, {"split_k": 1} | values)
     assert verdict.branches["prologue"]
     assert bool(verdict.branches.get("materialise")) == (values.get("materialised") == 1)
     assert bool(verdict.branches.get("prologue_outside")) == (w.operator.startswith("conv2d"))
@@ -145,7 +131,8 @@ def test_inline_or_materialised_is_a_choice(family):
     arch, w = lookup("sm_87"), product(("gelu",), 512, 512, 512)
     space = Space(w, arch).family(family)
     assert {"materialised+", "materialised-"} <= {move.token for move in moves(space.coordinates)}
-    base = space.family.starters(w, arch)[0].replace(**small(family, REGISTERS if family == "contraction_mma" else {}))
+    own = REGISTERS if family == "contraction_mma" else {}
+    base = space.family.starters(w, arch)[0].replace(split_k=1, **SMALL[family], **own)
     inline, front = (base.replace(materialised=each) for each in (0, 1))
     assert space.legal(np.stack([space.point(inline), space.point(front)])).all()
     assert [x.entry for x in space.family.launches(inline, w)] == [family]

@@ -12,8 +12,7 @@ from gensor_kernels.operators.types.dtypes import decode, encode
 from gensor_kernels.operators.windows import conv, conv_prologue, depthwise, depthwise_prologue
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace, Space
-from gensor_tuner.build.pool import candidate
-from gensor_tuner.verify.verify import verify
+from tests.programs.verified import is_right
 
 from .test_prologue import theirs
 
@@ -90,8 +89,7 @@ def test_staged_kernels_prepare_an_element_once_per_block():
     issued = {}
     for staged in (0, 1):
         program = base.replace(**values, window=3311, staged=staged)
-        verdict = verify(candidate(space.family, program, w), w, use_cache=False)
-        assert verdict.outcome == "ok", verdict.detail
+        verdict = is_right(space.family, program, w, use_cache=False)
         issued[staged] = verdict.branches["prologue"], space.explain(space.point(program))["issue"]
     assert issued[1][0] < issued[0][0] and issued[1][1] < issued[0][1]
 
@@ -106,8 +104,7 @@ def test_transposed_kernels_pass_the_verifier(dtype, layout):
     (space,) = (each for each in Space(w, lookup("sm_87")).families if each.family.name == family)
     tile = {"warp_m": 16, "warp_n": 16} if dtype == "float16" else {"thread_m": 2, "thread_n": 4, "lanes_m": 4}
     program = space.family.starters(w, space.arch)[0].replace(block_m=32, block_n=32, split_k=1, **tile)
-    verdict = verify(candidate(space.family, program, w), w, use_cache=False)
-    assert verdict.outcome == "ok", verdict.detail
+    verdict = is_right(space.family, program, w, use_cache=False)
     assert verdict.branches["prologue_outside"]
 
 

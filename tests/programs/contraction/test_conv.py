@@ -12,8 +12,7 @@ from gensor_kernels.operators.windows import conv
 from gensor_kernels.operators.windows.conv_product import patches
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import Space
-from gensor_tuner.build.pool import candidate
-from gensor_tuner.verify.verify import verify
+from tests.programs.verified import is_right
 
 SIZES = dict(n=2, h=9, w=11, c=6, k_out=4, r=3, s=2)
 PARAMETERS = dict(stride_h=2, stride_w=1, pad_top=1, pad_bottom=0, pad_left=2, pad_right=1, dilation_w=2, groups=2)
@@ -153,5 +152,4 @@ def test_kernels_are_right_with_every_branch_taken(family, dtype, arch, layout, 
         for split in (1, 2):
             each = program.replace(split_k=split)
             if space.legal(space.point(each)[None])[0]:
-                verdict = verify(candidate(FAMILIES[family], each, w), w)
-                assert verdict.outcome == "ok", verdict.detail
+                is_right(FAMILIES[family], each, w)

@@ -13,9 +13,8 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS
 from gensor_kernels.programs.registry import FAMILIES
-from gensor_tuner.build.pool import candidate
-from gensor_tuner.verify.verify import verify
 from tests.doubles.device import FakeDevice
+from tests.programs.verified import is_right
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 
@@ -46,8 +45,7 @@ def small(wanted, copy):
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{case[1]}-{case[4]}")
 def test_programs_are_verified_and_conflict_free(case):
     wanted = workload(*case[:4], out="float16")
-    verdict = verify(candidate(FAMILIES[MMA], small(wanted, case[4]), wanted), wanted)
-    assert verdict.outcome == "ok", verdict.detail
+    verdict = is_right(FAMILIES[MMA], small(wanted, case[4]), wanted)
     assert verdict.counters["bank_conflicts"] == 0
 
 
@@ -55,8 +53,7 @@ def test_programs_are_verified_and_conflict_free(case):
 def test_the_cuda_cores_take_them_too(types):
     wanted, arch = workload(*types, True, False), lookup("sm_87")
     program = FAMILIES["contraction_simt"].starters(wanted, arch)[4]
-    verdict = verify(candidate(FAMILIES["contraction_simt"], program, wanted), wanted)
-    assert verdict.outcome == "ok", verdict.detail
+    is_right(FAMILIES["contraction_simt"], program, wanted)
 
 
 @pytest.mark.parametrize("arch", ["sm_87", "sm_90"])
