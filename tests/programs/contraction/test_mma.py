@@ -3,10 +3,10 @@
 import pytest
 
 from gensor_kernels.build.nvrtc import compile_many
-from gensor_kernels.build.resources import disassemble
 from gensor_kernels.build.sass import GLOBAL_ACCESSES
 from gensor_kernels.devices.emulator import build
 from gensor_kernels.errors import BuildError
+from tests.programs.contraction.machine_code import machine_code
 from tests.programs.workloads.contraction_harness import Case, Problem, mma
 
 SM75 = {"ASYNC": 0, "STAGES": 2}
@@ -80,17 +80,11 @@ def test_matches_float64(name):
     kernel, case = KERNELS[name]
     problem = Problem(kernel, case)
     for order, copies in (("forward", "late"), ("reverse", "early"), (5, "late")):
-        counters = problem.run(order=order, copies=copies)
-        verdict = problem.check()
-        assert verdict.ok, verdict.message
+        counters = problem.right(order=order, copies=copies)
         assert (counters.bank_conflicts > 0) == (name in CONFLICTING), dict(counters)
     expected = {"edge_n", "edge_k", "steady", "drain"} | ({"split_reduce"} if case.split > 1 else set())
     assert all(counters.branches[branch] for branch in expected - ({"steady"} if case.k < 64 else set()))
-    nothing = Case(case.m, case.n, 0, split=case.split, epilogue=case.epilogue, integer_steps=case.integer_steps)
-    problem = Problem(kernel, nothing)
-    problem.run()
-    verdict = problem.check()
-    assert verdict.ok, verdict.message
+    Problem(kernel, case.without_products()).right()
 
 
 @pytest.mark.parametrize(
@@ -108,9 +102,7 @@ def test_global_access_widths(kernel, widths):
 
 
 def test_splits_without_work_add_zeros():
-    problem = Problem(KERNELS["tt"][0], Case(16, 16, 48, split=4))
-    problem.run()
-    assert problem.check().ok
+    Problem(KERNELS["tt"][0], Case(16, 16, 48, split=4)).right()
 
 
 # What an extent has to do with banks is the number of 16-byte chunks in a shared row: odd, 2, 4 and 8 times odd.
@@ -118,9 +110,7 @@ def test_splits_without_work_add_zeros():
 def test_no_bank_conflicts_at_any_row_length(warp_n, block_n):
     tile = {"BLOCK_M": 32, "WARP_M": 16, "BLOCK_N": block_n, "WARP_N": warp_n}
     for block_k, b in ((16, "n"), (80, "k")):
-        problem = Problem(mma(b=b, BLOCK_K=block_k, STAGES=2, **tile), Case(40, block_n + 8, 168))
-        counters = problem.run(races=False)
-        assert problem.check().ok
+        counters = Problem(mma(b=b, BLOCK_K=block_k, STAGES=2, **tile), Case(40, block_n + 8, 168)).right(races=False)
         assert counters.bank_conflicts == 0, dict(counters)
 
 
@@ -154,12 +144,7 @@ def test_compiles_for_every_target_without_spills():
     ],
 )
 def test_hot_loop_and_access_widths_in_sass(tile, most):
-    (binary,) = compile_many([(mma(**tile, EPILOGUE_CODES=31).source(), "sm_87")])
-    assert binary.error is None and binary.spill_bytes == binary.stack_bytes == 0, binary.log
-    sass = disassemble(binary.cubin, binary.target)
-    if sass is None:
-        pytest.skip("nvdisasm is not installed")
-    entry = sass["contraction_mma"]
+    _, entry = machine_code(mma(**tile, EPILOGUE_CODES=31), "sm_87")
     matrix = sum(count for name, count in entry.hot_loop.items() if name.startswith("HMMA"))
     assert sum(entry.hot_loop.values()) <= most * matrix, entry.hot_loop
     assert set(entry.widths(GLOBAL_ACCESSES)) == {16}

@@ -5,10 +5,10 @@ import re
 import pytest
 
 from gensor_kernels.build.nvrtc import compile_many
-from gensor_kernels.build.resources import disassemble
 from gensor_kernels.build.sass import SHARED_ACCESSES
 from gensor_kernels.devices.emulator import build
 from gensor_kernels.errors import BuildError
+from tests.programs.contraction.machine_code import machine_code
 from tests.programs.workloads.contraction_harness import Case, Problem, simt
 
 TARGETS = ("sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90a", "sm_100", "sm_120")
@@ -76,16 +76,10 @@ def test_matches_float64(name):
     kernel, case = KERNELS[name]
     problem, branches = Problem(kernel, case), {}
     for order in ("forward", "reverse", 5):
-        branches = problem.run(order=order).branches
-        verdict = problem.check()
-        assert verdict.ok, verdict.message
+        branches = problem.right(order=order).branches
     expected = {"edge_n", "steady", "drain"} | ({"split_reduce"} if case.split > 1 else set())
     assert expected <= set(branches)
-    empty = Case(case.m, case.n, 0, split=case.split, epilogue=case.epilogue, integer_steps=case.integer_steps)
-    problem = Problem(kernel, empty)
-    problem.run()
-    verdict = problem.check()
-    assert verdict.ok, verdict.message
+    Problem(kernel, case.without_products()).right()
 
 
 def test_wide_loads_and_no_bank_conflicts():
@@ -95,17 +89,13 @@ def test_wide_loads_and_no_bank_conflicts():
         simt("complex64", b="k", **wide | {"FORM": form, "LANES_M": lanes}) for form, lanes in ((4, 4), (3, 4))
     ]
     for kernel in (simt(**SGEMM), simt(a="m", b="k", **SGEMM | {"PAD": 0}), half, KERNELS["f64"][0], *complexes):
-        problem = Problem(kernel, Case(132, 136, 40))
-        counters = problem.run(races=False)
-        assert problem.check().ok
+        counters = Problem(kernel, Case(132, 136, 40)).right(races=False)
         assert set(counters.global_widths()) == {16, kernel.value("B_VECTOR")}
         assert counters.bank_conflicts == 0, dict(counters)
 
 
 def test_splits_without_work_add_zeros():
-    problem = Problem(KERNELS["tt"][0], Case(12, 9, 4, split=4))
-    problem.run()
-    assert problem.check().ok
+    Problem(KERNELS["tt"][0], Case(12, 9, 4, split=4)).right()
 
 
 def test_compiles_for_every_target_without_spills():
@@ -121,11 +111,7 @@ def test_compiles_for_every_target_without_spills():
 
 
 def test_hot_loop_of_sgemm_is_multiply_adds():
-    binary = compile_many([(simt(**SGEMM, EPILOGUE_CODES=31).source(), "sm_87")])[0]
-    sass = disassemble(binary.cubin, binary.target)
-    if sass is None:
-        pytest.skip("nvdisasm is not installed")
-    entry = sass["contraction_simt"]
+    binary, entry = machine_code(simt(**SGEMM, EPILOGUE_CODES=31), "sm_87")
     assert binary.spill_bytes == 0 and binary.registers <= 168
     assert entry.hot_loop["FFMA"] == 16 * 64
     assert entry.hot_loop["FFMA"] >= 0.88 * sum(entry.hot_loop.values())

@@ -256,6 +256,10 @@ class Case:
     epilogue: tuple[str, ...] = ()
     integer_steps: int = 0
 
+    def without_products(self) -> Case:
+        """Return a case of these outputs whose sums have no terms."""
+        return Case(self.m, self.n, 0, split=self.split, epilogue=self.epilogue, integer_steps=self.integer_steps)
+
 
 class Problem:
     """The arrays of one case for one kernel class; `run` executes, `check` compares the last run."""
@@ -332,6 +336,12 @@ class Problem:
         )  # fmt: skip
         library = library or build(self.kernel.source())
         return run(library, self.launches(), packed, [each for each in space.buffers if each.bytes], **options)
+
+    def right(self, library: Path | None = None, **options) -> Counters:
+        """Assert that a run gives the right result, and return what it counted."""
+        counters, verdict = self.run(library, **options), self.check()
+        assert verdict.ok, verdict.message
+        return counters
 
     def check(self) -> tolerance_base.Check:
         """Verdict over all outputs; wrong too where anything between the elements of C was written."""

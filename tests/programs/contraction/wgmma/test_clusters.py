@@ -2,17 +2,15 @@
 
 import pytest
 
-from gensor_kernels.build.nvrtc import compile_many
-from gensor_kernels.build.resources import disassemble
 from gensor_kernels.devices.emulator import KernelFault, build
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.windows import conv
 from gensor_kernels.programs.core.family import Launch
 from gensor_kernels.programs.space import FamilySpace
-from gensor_tuner.build.pool import candidate
-from gensor_tuner.verify.verify import verify
+from tests.programs.contraction.machine_code import machine_code
 from tests.programs.lattices import WGMMA
+from tests.programs.verified import is_right
 from tests.programs.workloads.contraction_harness import Case, Problem, wgmma
 
 PLAIN = {"EPILOGUE_CODES": 31}
@@ -35,9 +33,7 @@ def test_pairs_match_float64(name):
     for case in cases:
         problem = Problem(kernel, case)
         for order, copies in SCHEDULES:
-            problem.run(order=order, copies=copies)
-            verdict = problem.check()
-            assert verdict.ok, verdict.message
+            problem.right(order=order, copies=copies)
 
 
 FAULTS = {
@@ -75,19 +71,12 @@ def test_convolutions_share_pixels():
     program = WGMMA.starters(workload, lookup("sm_90"))[0].replace(
         block_m=64, block_n=64, block_k=64, stages=2, consumers=1, split_k=1, cluster=2, persistent=1
     )
-    verdict = verify(candidate(WGMMA, program, workload), workload, use_cache=False)
-    assert verdict.outcome == "ok", verdict.detail
+    is_right(WGMMA, program, workload, use_cache=False)
 
 
 def test_copies_for_both_blocks_in_sass():
     kernel = wgmma(BLOCK_M=128, BLOCK_N=256, CONSUMERS=2, STAGES=4, CLUSTER=1, **PLAIN)
-    (binary,) = compile_many([(kernel.source(), "sm_90a")])
-    assert binary.error is None and binary.spill_bytes == 0, binary.log
-    assert "Potential Performance Loss" not in binary.log and "setmaxnreg" not in binary.log, binary.log
-    sass = disassemble(binary.cubin, binary.target)
-    if sass is None:
-        pytest.skip("nvdisasm is not installed")
-    entry = sass["contraction_wgmma"]
+    _, entry = machine_code(kernel, "sm_90a")
     assert entry.opcodes["UTMALDG"] == 2 and entry.opcodes["UCGABAR_WAIT"] >= 2
     # An arrival at the other block must not wait for what its thread has stored.
     assert entry.hot_loop["HGMMA"] == 4 and "MEMBAR" not in entry.hot_loop

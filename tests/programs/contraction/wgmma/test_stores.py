@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from gensor_kernels.build.nvrtc import compile_many
-from gensor_kernels.build.resources import disassemble
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.types.geometry import Geometry, Strides
@@ -15,6 +14,7 @@ from gensor_kernels.programs.core import params
 from gensor_kernels.programs.core.tensor_maps import TensorMap, described, key
 from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.build.pool import candidate
+from tests.programs.contraction.machine_code import machine_code
 from tests.programs.lattices import WGMMA, random_legal
 from tests.programs.workloads.contraction_harness import Case, Problem, wgmma, wgmma_launch
 
@@ -62,9 +62,7 @@ def test_matches_float64(name):
     kernel, case = KERNELS[name]
     problem = Problem(kernel, case)
     for order, copies in (("forward", "late"), ("reverse", "early"), (5, "late")):
-        counters = problem.run(order=order, copies=copies)
-        verdict = problem.check()
-        assert verdict.ok, verdict.message
+        counters = problem.right(order=order, copies=copies)
         assert counters.bank_conflicts == 0 and counters["tensor_stores"]
         assert set(counters.global_widths("global_store")) == {16}
 
@@ -154,24 +152,13 @@ def test_stores_of_boxes_in_sass(out, selects):
     """Of eight batches of sixteen sums, half are found by branches; fragments of 32 bits change places."""
     large = {"BLOCK_M": 128, "BLOCK_N": 256, "CONSUMERS": 2, "STAGES": 3, "PERSISTENT": 1}
     kernel = wgmma("float16", out, EPILOGUE_CODES=31, **large, **COPIES)
-    (binary,) = compile_many([(kernel.source(), "sm_90a")])
-    assert binary.error is None and binary.spill_bytes == binary.stack_bytes == 0, binary.log
-    sass = disassemble(binary.cubin, binary.target)
-    if sass is None:
-        pytest.skip("nvdisasm is not installed")
-    entry = sass["contraction_wgmma"]
+    _, entry = machine_code(kernel, "sm_90a")
     assert entry.opcodes["UTMASTG"] == 1 and entry.opcodes["STS"] == 8 and "STG" not in entry.opcodes
     assert entry.opcodes["FSEL"] <= selects
 
 
 def test_stores_by_copies_in_sass():
     kernel = wgmma(BLOCK_M=128, BLOCK_N=256, CONSUMERS=2, STAGES=3, PERSISTENT=1, CLUSTER=1, **COPIES)
-    (binary,) = compile_many([(kernel.source(), "sm_90a")])
-    assert binary.error is None and binary.spill_bytes == binary.stack_bytes == 0, binary.log
-    assert "Potential Performance Loss" not in binary.log and "setmaxnreg" not in binary.log, binary.log
-    sass = disassemble(binary.cubin, binary.target)
-    if sass is None:
-        pytest.skip("nvdisasm is not installed")
-    entry = sass["contraction_wgmma"]
+    _, entry = machine_code(kernel, "sm_90a")
     assert entry.opcodes["UTMASTG"] == 1 and entry.opcodes["STS"] == 8 and "STG" not in entry.opcodes
     assert sum(entry.hot_loop.values()) <= 17 * 4, entry.hot_loop

@@ -3,7 +3,6 @@
 import pytest
 
 from gensor_kernels.build.nvrtc import compile_many
-from gensor_kernels.build.resources import disassemble
 from gensor_kernels.devices.emulator import KernelFault, build
 from gensor_kernels.errors import BuildError
 from gensor_kernels.machine.arch import lookup
@@ -11,6 +10,7 @@ from gensor_kernels.operators.products import matmul
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.build.pool import candidate
+from tests.programs.contraction.machine_code import machine_code
 from tests.programs.workloads.contraction_harness import Case, Problem, wgmma
 
 PLAIN = {"EPILOGUE_CODES": 31}  # no operations: quickly compiled
@@ -48,22 +48,15 @@ def test_matches_float64(name):
     kernel, case = KERNELS[name]
     problem = Problem(kernel, case)
     for order, copies in (("forward", "late"), ("reverse", "early"), (5, "late")):
-        counters = problem.run(order=order, copies=copies)
-        verdict = problem.check()
-        assert verdict.ok, verdict.message
+        counters = problem.right(order=order, copies=copies)
         assert counters.bank_conflicts == 0, dict(counters)
         assert counters["tensor_copies"] and counters["group_multiplies"]
         assert not any(counters.global_widths("global_load").get(width) for width in (1, 2)) or case.epilogue
-    nothing = Case(case.m, case.n, 0, split=case.split, epilogue=case.epilogue)
-    problem = Problem(kernel, nothing)
-    problem.run()
-    assert problem.check().ok
+    Problem(kernel, case.without_products()).right()
 
 
 def test_blocks_that_take_turns_do_not_share_their_rings():
-    problem = Problem(wgmma(EPILOGUE_CODES=31), Case(70, 72, 328))
-    problem.run(order=7, resident=3)
-    assert problem.check().ok
+    Problem(wgmma(EPILOGUE_CODES=31), Case(70, 72, 328)).right(order=7, resident=3)
 
 
 def test_sums_of_eight_bit_floats_that_are_kept_too_long_are_seen():
@@ -153,14 +146,7 @@ def test_faults_of_walking_blocks_are_named(name):
 def test_hot_loop_in_sass(constants, most):
     dtype = constants.get("dtype", "float16")
     opcode = {"int8": "IGMMA", "float8_e4m3fn": "QGMMA"}.get(dtype, "HGMMA")
-    (binary,) = compile_many([(wgmma(**{"dtype": dtype} | constants).source(), "sm_90a")])
-    assert binary.error is None and binary.spill_bytes == binary.stack_bytes == 0, binary.log
-    # ptxas says so where it puts every product behind a wait, or ignores the exchange of registers.
-    assert "Potential Performance Loss" not in binary.log and "setmaxnreg" not in binary.log, binary.log
-    sass = disassemble(binary.cubin, binary.target)
-    if sass is None:
-        pytest.skip("nvdisasm is not installed")
-    entry = sass["contraction_wgmma"]
+    _, entry = machine_code(wgmma(**{"dtype": dtype} | constants), "sm_90a")
     rows = 2 if constants.get("BLOCK_K") == 128 and dtype == "float16" else 1
     sharing = 1 if constants.get("PERSISTENT") == 2 else constants.get("CONSUMERS", 1)
     products = 4 * rows * (constants.get("BLOCK_M", 64) // sharing // 64)
