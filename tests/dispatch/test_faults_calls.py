@@ -20,11 +20,7 @@ from gensor_kernels.errors import BuildError
 from tests.doubles.device import FakeDevice, Fault, Race
 from tests.doubles.kernels import aligned, kernels, products, put, raced, runtime_of, workload
 
-
-@pytest.fixture(autouse=True)
-def settings(monkeypatch, tmp_path):
-    monkeypatch.setenv("GENSOR_DB", str(tmp_path / "user.db"))
-    monkeypatch.delenv("GENSOR_TUNE", raising=False)
+pytestmark = pytest.mark.usefixtures("user_database")
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import pytest
 
-import gensor_kernels
 from tests.doubles.stored import ARCHS, stock_classes
 
 
@@ -19,9 +18,3 @@ def kernels(no_databases, stocked, monkeypatch):
     path, written = stocked
     monkeypatch.setenv("GENSOR_DB", str(path))
     return written
-
-
-@pytest.fixture
-def emulated(kernels):
-    with gensor_kernels.emulated("sm_87"):
-        yield

@@ -14,7 +14,7 @@ from gensor_kernels.operators.types.epilogue import Step
 from tests.dispatch.emulated_calls import FORMS, aligned, laid_out, pick
 from tests.doubles.stored import SIMT
 
-pytestmark = pytest.mark.usefixtures("emulated")
+pytestmark = pytest.mark.usefixtures("kernels", "emulated")
 
 EXAMPLES = max(100, settings.default.max_examples)
 TYPES = ("complex64", "complex128")

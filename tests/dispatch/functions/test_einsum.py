@@ -11,7 +11,7 @@ from tests.dispatch.einsum_cases import OTHERS, PAIRS, agrees, expected, laid_ou
 from tests.dispatch.emulated_calls import BFLOAT16
 from tests.doubles.stored import SIMT
 
-pytestmark = pytest.mark.usefixtures("emulated")
+pytestmark = pytest.mark.usefixtures("kernels", "emulated")
 
 EXAMPLES = max(200, settings.default.max_examples)
 #: Few classes, so that a run builds few libraries: one for any strides, and one with vectors.

@@ -6,16 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-import gensor_kernels
 from gensor_kernels import einsum, explain
 from gensor_kernels.operators.expression.subscripts import parse
 from tests.dispatch.einsum_cases import agrees, written_calls
 
-
-@pytest.fixture(autouse=True)
-def emulated(no_databases):
-    with gensor_kernels.emulated("sm_87"):
-        yield
+pytestmark = pytest.mark.usefixtures("emulated")
 
 
 def operands(shapes, dtype=np.float32):

@@ -35,12 +35,6 @@ PRODUCTS = [
 ]
 
 
-@pytest.fixture
-def emulated(no_databases):
-    with gensor_kernels.emulated("sm_87"):
-        yield
-
-
 def operands(shapes, dtype=np.float64):
     rng = np.random.default_rng(8)
     return [np.asarray(rng.standard_normal(shape), dtype) for shape in shapes]

@@ -24,9 +24,7 @@ def counted():
     return moved
 
 
-@pytest.fixture(autouse=True)
-def folder(monkeypatch, tmp_path):
-    monkeypatch.setenv("GENSOR_DB", str(tmp_path / "user.db"))
+pytestmark = pytest.mark.usefixtures("user_database")
 
 
 def test_misses_races_and_fallbacks(counted):

@@ -19,9 +19,7 @@ def ticking(launch=10.0, copy=10.0, call=30.0):
     return FakeDevice(clock=Prices(launch, call, copy))
 
 
-@pytest.fixture(autouse=True)
-def settings(monkeypatch, tmp_path):
-    monkeypatch.setenv("GENSOR_DB", str(tmp_path / "user.db"))
+pytestmark = pytest.mark.usefixtures("user_database")
 
 
 def made(monkeypatch, device, wanted=None, **keywords):

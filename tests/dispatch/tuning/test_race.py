@@ -21,11 +21,7 @@ from tests.doubles.device import FakeDevice, Race
 from tests.doubles.kernels import aligned, kernels, products, put, runtime_of, workload
 from tests.threads import in_threads
 
-
-@pytest.fixture(autouse=True)
-def settings(monkeypatch, tmp_path):
-    monkeypatch.setenv("GENSOR_DB", str(tmp_path / "user.db"))
-    monkeypatch.delenv("GENSOR_TUNE", raising=False)
+pytestmark = pytest.mark.usefixtures("user_database")
 
 
 def racer(wanted=None, times=(), **keywords):
