@@ -19,6 +19,9 @@ from gensor_kernels.dispatch.calls.fallback import apply_steps
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.operators.types.workload import View, Workload
 
+#: Why no kernel serves a sum over an axis of extent 0.
+SUMS_OF_NOTHING = "the sums have no terms"
+
 Steps = tuple[Operation, ...]
 
 

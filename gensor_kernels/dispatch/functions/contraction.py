@@ -20,7 +20,19 @@ from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.expression.subscripts import Labels
 from gensor_kernels.operators.types.workload import View, contiguous
 
-from .base import Asked, Copying, Function, Result, Staged, Steps, Understood, converted, inverse, real_dtype
+from .base import (
+    SUMS_OF_NOTHING,
+    Asked,
+    Copying,
+    Function,
+    Result,
+    Staged,
+    Steps,
+    Understood,
+    converted,
+    inverse,
+    real_dtype,
+)
 from .matmul import check_int8_sum
 
 
@@ -127,7 +139,7 @@ class Contraction(Function):
         found = lower(spec.form, _laid(a), _laid(b), spec.dtype, out)
         reason = found.unfit or ("" if asked.emulated else found.unworthy)
         if reason or found.layout is None:
-            raise UnsupportedError(reason or "the sums have no terms")
+            raise UnsupportedError(reason or SUMS_OF_NOTHING)
         if not asked.fresh and found.dtype.name != asked.out.dtype:
             raise UnsupportedError("a result that is rounded behind the product")
         if found.is_staged:

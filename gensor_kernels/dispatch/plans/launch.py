@@ -141,7 +141,7 @@ class KernelPlan(Plan):
             write_pointer(arguments[0], WORKSPACE_OFFSET, address)
         arrays = (result, a, b) if b is not None and not more else (result, *_present((a, b, *more)))
         self.launch(arguments, arrays, steps, owner)
-        return result if self.transposition is None else result.transpose(self.transposition)
+        return result if self.transposition is None or out is not None else result.transpose(self.transposition)
 
     def _write_steps(self, buffer: bytearray, steps: Steps, pc: int) -> bool:
         """Write addresses and scalars of the epilogue; True when `out` overlaps an operand of it."""

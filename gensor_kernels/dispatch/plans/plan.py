@@ -10,7 +10,7 @@ import numpy as np
 
 from gensor_kernels.devices.device import Device
 from gensor_kernels.dispatch.calls.arguments import Operation
-from gensor_kernels.dispatch.functions.base import Copying, Function, Spread
+from gensor_kernels.dispatch.functions.base import SUMS_OF_NOTHING, Copying, Function, Spread
 from gensor_kernels.dispatch.observe import counters
 from gensor_kernels.dispatch.tuning.runtime import Tuned
 from gensor_kernels.errors import UnsupportedError
@@ -24,7 +24,6 @@ Inputs = Sequence[Any]
 #: the owner of the memory of these.
 Placed = tuple[int, int, int, Any, Any, Any, Any, int, Any]
 NOWHERE: Placed = (-1, -1, -1, None, None, None, None, 0, None)
-SUMS_OF_NOTHING = "the sums have no terms"
 
 
 class Caller(Tuned, Protocol):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from gensor_kernels import config
+from gensor_kernels.dispatch.functions.base import SUMS_OF_NOTHING
 from gensor_kernels.dispatch.observe import record as observe_record
 from gensor_kernels.dispatch.observe.record_file import Cells, Served, workload_row
 from gensor_kernels.errors import UnsupportedError
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import DeviceArray
 
 #: Rows by Plan and tier, which changes when the Plan of a kind of call has raced.
-_rows: WeakKeyDictionary[Any, dict[int, Cells]] = WeakKeyDictionary()
+_rows: WeakKeyDictionary[Any, dict[int, Cells | None]] = WeakKeyDictionary()
 
 
 def serve(plan: Plan, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
@@ -37,25 +38,33 @@ def serve(plan: Plan, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
     return result
 
 
-def count(plan: Any, row: Callable[[], Cells]) -> None:
-    """Count a call that a Plan has served, by the row that `row` returns the first time."""
+def count(plan: Any, row: Callable[[], Cells | None]) -> None:
+    """Count a call that a Plan has served, by the row that `row` returns the first time; None is not counted."""
     try:
         rows, tier = _rows.setdefault(plan, {}), getattr(plan, "tier", 0)
         if tier not in rows:
             rows[tier] = row()
-        observe_record.count(rows[tier])
+        found = rows[tier]
+        if found is not None:
+            observe_record.count(found)
     except Exception as error:  # the call is served; that is what counts
         config.logger().warning("a call could not be recorded: %s", error, exc_info=True)
 
 
-def describe(call: Call, tier: int, inputs: Inputs, out: DeviceArray, steps: Steps) -> Cells:
-    """Return the row of a call: its Workload, or, where it forms none, its shapes and why no kernel takes it."""
+def describe(call: Call, tier: int, inputs: Inputs, out: DeviceArray, steps: Steps) -> Cells | None:
+    """Return the row of a call: its Workload, or, where it forms none, its shapes and why no kernel takes it.
+
+    None for a contraction whose sums have no terms: nothing was computed, and there is nothing to tune.
+    """
     arch = call.device.arch
     served = Served(tier, arch.part if arch else "")
     try:
         return workload_row(lower(call, inputs, out, steps).problem.workload, served)
     except (UnsupportedError, ValueError) as error:
-        return served.row(_unserved(call, inputs, steps, getattr(error, "reason", str(error))))
+        reason = getattr(error, "reason", str(error))
+        if tier == 0 and reason == SUMS_OF_NOTHING:
+            return None
+        return served.row(_unserved(call, inputs, steps, reason))
 
 
 def _unserved(call: Call, inputs: Inputs, steps: Steps, reason: str) -> dict[str, object]:
