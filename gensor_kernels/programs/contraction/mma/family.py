@@ -21,9 +21,9 @@ from gensor_kernels.programs.contraction.cost import register_limit, settled, si
 from gensor_kernels.programs.contraction.implicit_gemm import MASKED, masked_coordinate
 from gensor_kernels.programs.contraction.mixed_input import by_fragment
 from gensor_kernels.programs.contraction.norm import norm_legal, tile_bytes
-from gensor_kernels.programs.contraction.problem import extents, is_product
+from gensor_kernels.programs.contraction.problem import extents
 from gensor_kernels.programs.core.cases import Case
-from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Launch, Part
+from gensor_kernels.programs.core.family import PRODUCTS, Columns, Coordinate, Facts, Launch, Part
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.core.tables import once
 
@@ -57,6 +57,7 @@ class ContractionMma(ContractionFamily):
         *(contraction_prologue.NAME, MASKED, stream_k.NAME, contraction_complex.NAME),
     )
     starter_blocks = ((128, 128), (64, 64), (64, 128), (128, 64), (32, 64), (16, 64), (16, 128), (256, 128))
+    needs = (PRODUCTS,)
 
     def __init__(
         self,
@@ -74,10 +75,8 @@ class ContractionMma(ContractionFamily):
         self.name, self.streams, self.stream_registers = name, streams, stream_registers
         self.extra_shared = extra_shared
 
-    def serves(self, workload: Workload, arch: Arch) -> str | None:
+    def refusal(self, workload: Workload, arch: Arch) -> str | None:
         """float16, bfloat16, int8 and TF32 products on parts that have the instruction, float32 where it pays."""
-        if not is_product(workload):
-            return f"{workload.operator} is no matrix product"
         e = extents(workload)
         name, out = kind(workload), e.dtype["c"]
         if name is None:

@@ -24,8 +24,8 @@ from gensor_kernels.programs.contraction.cost import Loop, settled, sized, windo
 from gensor_kernels.programs.contraction.implicit_gemm import MASKED, masked_coordinate
 from gensor_kernels.programs.contraction.mixed_input import stored
 from gensor_kernels.programs.contraction.norm import in_workspace, norm_legal, tile_bytes
-from gensor_kernels.programs.contraction.problem import extents, is_product, power_of_two_in
-from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Launch, Part
+from gensor_kernels.programs.contraction.problem import extents, power_of_two_in
+from gensor_kernels.programs.core.family import PRODUCTS, Columns, Coordinate, Facts, Launch, Part
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.core.tables import once
 
@@ -63,15 +63,14 @@ class ContractionSimt(ContractionFamily):
     )
     always = ("form",)
     starter_blocks = ((128, 128), (64, 64), (64, 128), (128, 64), (32, 32), (8, 128), (128, 8), (16, 64))
+    needs = (PRODUCTS,)
 
     def __init__(self, name: str = "contraction_simt") -> None:
         """Make the main loop of the kernel ``name``."""
         self.name = name
 
-    def serves(self, workload: Workload, arch: Arch) -> str | None:
+    def refusal(self, workload: Workload, arch: Arch) -> str | None:
         """Every matmul: any dtype, any strides."""
-        if not is_product(workload):
-            return f"{workload.operator} is no matrix product"
         if extents(workload).scaled:
             return "scales of quantised weights need tensor cores"
         out = extents(workload).dtype["c"]
