@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
 
 Values = Mapping[str, np.ndarray]
-#: Many Programs at once: values (int32) by the name of a coordinate, outputs of parts (float32) by Column (tables.py).
+#: Many Programs at once: values (int32) by the name of a coordinate, outputs of parts (float32) by Column (lattice.py).
 Columns = Mapping[str | Column, np.ndarray]
 #: Coordinate values of one Program or of many, by name.
 Points = Columns | Mapping[str, Any]

@@ -23,7 +23,7 @@ from gensor_kernels.programs.core.family import PRODUCTS, Columns, Coordinate, F
 from gensor_kernels.programs.core.macros import epilogue_codes, macro_token
 from gensor_kernels.programs.core.params import Tiling, tiling
 from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.core.starters import completed
+from gensor_kernels.programs.core.program_batch import completed
 
 from .cost import registers, terms
 from .shape import A_COLUMNS, A_ROWS, B_COLUMNS, MOST_SMALL, forms, long_tile, shape, step_of

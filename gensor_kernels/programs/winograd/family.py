@@ -33,7 +33,7 @@ from gensor_kernels.programs.core.family import (
 from gensor_kernels.programs.core.macros import epilogue_codes, macro_token
 from gensor_kernels.programs.core.params import Tiling
 from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.core.starters import completed
+from gensor_kernels.programs.core.program_batch import completed
 
 from . import column as own
 from . import cost as winograd_cost

@@ -25,7 +25,7 @@ from gensor_kernels.programs.contraction.problem import extents
 from gensor_kernels.programs.core.cases import Case
 from gensor_kernels.programs.core.family import PRODUCTS, Columns, Coordinate, Facts, Launch, Part
 from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.core.tables import once
+from gensor_kernels.programs.core.program_batch import once
 
 from . import column as mma
 from . import cost, default_tiles

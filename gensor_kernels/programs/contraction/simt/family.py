@@ -27,7 +27,7 @@ from gensor_kernels.programs.contraction.norm import in_workspace, norm_legal, t
 from gensor_kernels.programs.contraction.problem import extents, power_of_two_in
 from gensor_kernels.programs.core.family import PRODUCTS, Columns, Coordinate, Facts, Launch, Part
 from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.core.tables import once
+from gensor_kernels.programs.core.program_batch import once
 
 from . import column as simt
 from . import cost, default_tiles
