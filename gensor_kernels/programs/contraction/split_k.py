@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.machine.roofline import DRAM_EFFICIENCY
+from gensor_kernels.machine.roofline import DRAM_EFFICIENCY, fixed_us
 from gensor_kernels.programs.core.columns import Column
 from gensor_kernels.programs.core.family import Part, Values
-from gensor_kernels.programs.core.launch_cost import fixed_us
 
 from . import column
 from .problem import Extents

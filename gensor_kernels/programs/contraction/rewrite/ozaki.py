@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gensor_kernels.machine.arch import SLICE_PRODUCTS, Arch
-from gensor_kernels.machine.roofline import DRAM_EFFICIENCY, SUBCORES
+from gensor_kernels.machine.roofline import DRAM_EFFICIENCY, SUBCORES, fixed_us
 from gensor_kernels.operators.tolerance.sliced import SLICES
 from gensor_kernels.programs.contraction.base import ContractionFamily
 from gensor_kernels.programs.contraction.cases import contraction_cases
@@ -23,7 +23,6 @@ from gensor_kernels.programs.contraction.mma.instructions import instructions
 from gensor_kernels.programs.contraction.mma.split_float import AGAIN
 from gensor_kernels.programs.core.cases import USUAL, Case
 from gensor_kernels.programs.core.family import Columns, Coordinate, Launch, math_mode, operators
-from gensor_kernels.programs.core.launch_cost import fixed_us
 from gensor_kernels.programs.core.program import Program
 
 from .base import Constants, Rewrite, Rewritten

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from gensor_kernels.machine.arch import Arch
+from gensor_kernels.machine.roofline import cost_of_front
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.windows.conv import OPERATORS as CONVOLUTIONS
 from gensor_kernels.operators.windows.conv_packed import (
@@ -36,7 +37,6 @@ from gensor_kernels.programs.contraction.wgmma import implicit_gemm, store
 from gensor_kernels.programs.contraction.wgmma.family import ContractionWgmma
 from gensor_kernels.programs.core.cases import Case
 from gensor_kernels.programs.core.family import WARPGROUPS, Launch, operators
-from gensor_kernels.programs.core.launch_cost import cost_of_front
 from gensor_kernels.programs.core.program import Program
 
 from .base import Constants, Rewrite, Rewritten
