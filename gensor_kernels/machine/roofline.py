@@ -251,7 +251,7 @@ def fixed_us(arch: Arch) -> float:
 def cost_of_front(read: float, written: float, issue: float, arch: Arch) -> tuple[float, float]:
     """(microseconds, bytes that the next launch finds in the L2) of a launch that reads and writes these bytes and
     issues these instructions of warps."""
-    # As partial sums do: see contraction/split_k.py.
+    # As partial sums do: see contraction/cost.py.
     spilled = min(max(written / (arch.l2_mb * 2**20) - 0.5, 0.0), 1.0)
     dram = arch.dram_gb_s * DRAM_EFFICIENCY * 1e3
     l2 = arch.l2_bytes_per_clk * arch.clock_ghz * 1e3

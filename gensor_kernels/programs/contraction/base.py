@@ -1,6 +1,6 @@
 """The base of contraction families: coordinates, legality, and answers about one Program that main loops share.
 
-Common tabulated parts are in split_k.py, memory traffic in cost.py, macros and launches in build.py.
+Common tabulated parts and memory traffic are in cost.py, macros and launches in build.py.
 """
 
 from __future__ import annotations

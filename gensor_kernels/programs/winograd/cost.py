@@ -10,7 +10,7 @@ import numpy as np
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import DRAM_EFFICIENCY, fixed_us
 from gensor_kernels.programs.contraction import column
-from gensor_kernels.programs.contraction.split_k import reduction
+from gensor_kernels.programs.contraction.cost import reduction
 from gensor_kernels.programs.core.columns import Column
 from gensor_kernels.programs.core.family import Part, Values
 

@@ -15,7 +15,14 @@ import numpy as np
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.programs.contraction import column, stream_k
 from gensor_kernels.programs.contraction import prologue as contraction_prologue
-from gensor_kernels.programs.contraction.cost import Loop, register_limit, window_issue, window_registers
+from gensor_kernels.programs.contraction.cost import (
+    Loop,
+    register_limit,
+    shared_parts,
+    tiles_part,
+    window_issue,
+    window_registers,
+)
 from gensor_kernels.programs.contraction.norm import norm_parts, partial
 from gensor_kernels.programs.contraction.operands import (
     MASKED,
@@ -29,7 +36,6 @@ from gensor_kernels.programs.contraction.operands import (
 )
 from gensor_kernels.programs.contraction.problem import Extents, extents, power_of_two_in
 from gensor_kernels.programs.contraction.prologue import inline_parts
-from gensor_kernels.programs.contraction.split_k import shared_parts, tiles_part
 from gensor_kernels.programs.core.banks import wavefronts
 from gensor_kernels.programs.core.columns import Column
 from gensor_kernels.programs.core.family import Columns, Part, Values

@@ -23,13 +23,13 @@ from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.contraction.base import ContractionFamily
 from gensor_kernels.programs.contraction.build import WORKSPACE_GROUP, reduce_launch
 from gensor_kernels.programs.contraction.cases import contraction_cases
+from gensor_kernels.programs.contraction.cost import reduction
 from gensor_kernels.programs.contraction.mma import split_float
 from gensor_kernels.programs.contraction.mma.family import ContractionMma
 from gensor_kernels.programs.contraction.mma.instructions import kind
 from gensor_kernels.programs.contraction.operands import MASKED, MOST_TAPS
 from gensor_kernels.programs.contraction.problem import extents
 from gensor_kernels.programs.contraction.simt.family import ContractionSimt
-from gensor_kernels.programs.contraction.split_k import reduction
 from gensor_kernels.programs.contraction.stream_k import NAME as STREAM
 from gensor_kernels.programs.core.cases import Case
 from gensor_kernels.programs.core.columns import Column
