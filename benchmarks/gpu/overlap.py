@@ -8,11 +8,11 @@ from functools import partial
 from typing import Any
 
 from gensor_kernels.devices.dependent import FEATURE
+from gensor_kernels.machine.roofline import HIDDEN_US
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows import conv
 from gensor_kernels.programs.core.family import Family, Launch
-from gensor_kernels.programs.core.launch_cost import HIDDEN_US
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.build.pool import candidate

@@ -11,7 +11,7 @@ from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types import epilogue
 from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.core.tables import Listed
+from gensor_kernels.programs.core.program_batch import Listed
 from gensor_kernels.programs.registry import FAMILIES, program_from_json
 from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.build.pool import candidate

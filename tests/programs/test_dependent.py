@@ -13,14 +13,13 @@ from gensor_kernels.build.source import flatten
 from gensor_kernels.devices import dependent
 from gensor_kernels.devices.emulator import KernelFault
 from gensor_kernels.machine.arch import archs, lookup
-from gensor_kernels.machine.roofline import RAMP_US
+from gensor_kernels.machine.roofline import HIDDEN_US, RAMP_US, ramp_us
+from gensor_kernels.programs.contraction.cost import reduction
 from gensor_kernels.programs.contraction.problem import extents
 from gensor_kernels.programs.contraction.rewrite import ozaki
 from gensor_kernels.programs.contraction.rewrite import pack as rewrite_pack
-from gensor_kernels.programs.contraction.split_k import reduction
 from gensor_kernels.programs.contraction.wgmma.family import ContractionWgmma
 from gensor_kernels.programs.core.family import Launch
-from gensor_kernels.programs.core.launch_cost import HIDDEN_US, ramp_us
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.verify.verify import verify
 from tests.doubles.emulated_kernels import execute

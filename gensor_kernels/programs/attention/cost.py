@@ -10,7 +10,7 @@ import numpy as np
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms, residency
 from gensor_kernels.programs.contraction import column
-from gensor_kernels.programs.contraction.cost import BLOCK_START, L2_USABLE, Loop, granted
+from gensor_kernels.programs.contraction.cost import BLOCK_START, L2_USABLE, Loop, granted, reduction
 from gensor_kernels.programs.contraction.mma.cost import unswizzled_degree
 from gensor_kernels.programs.contraction.mma.instructions import (
     BARRIER,
@@ -21,7 +21,6 @@ from gensor_kernels.programs.contraction.mma.instructions import (
     instructions,
 )
 from gensor_kernels.programs.contraction.problem import power_of_two_in
-from gensor_kernels.programs.contraction.split_k import reduction
 from gensor_kernels.programs.core.columns import Column
 from gensor_kernels.programs.core.family import Columns, Facts, Part, Values
 

@@ -17,11 +17,11 @@ from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.contraction.build import WORKSPACE_GROUP
 from gensor_kernels.programs.core.cases import Case
-from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch, Part
+from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch, Part, operators
 from gensor_kernels.programs.core.macros import epilogue_codes, macro_token
 from gensor_kernels.programs.core.params import Tiling, tiling
 from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.core.starters import completed
+from gensor_kernels.programs.core.program_batch import completed
 
 from . import column as own
 from . import cost
@@ -56,11 +56,10 @@ class Attention(Family):
         *("warp_q", "instruction", "q_registers"),
         *EPILOGUE_NAMES,
     )
+    needs = (operators(NAMES.values(), "is no attention"),)
 
-    def serves(self, workload: Workload, arch: Arch) -> str | None:
+    def refusal(self, workload: Workload, arch: Arch) -> str | None:
         """float16 and bfloat16, heads of up to 256 elements."""
-        if workload.operator not in NAMES.values():
-            return f"{workload.operator} is no attention"
         types, head = workload.dtype, workload.size["head"]
         if not cost.kind(workload):
             return f"no tensor-core attention of {types['a']}: two products and a softmax compose it"

@@ -1,6 +1,6 @@
 """The base of contraction families: coordinates, legality, and answers about one Program that main loops share.
 
-Common tabulated parts are in split_k.py, memory traffic in cost.py, macros and launches in build.py.
+Common tabulated parts and memory traffic are in cost.py, macros and launches in build.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gensor_kernels.programs.core.cases import Case
 from gensor_kernels.programs.core.family import Columns, Coordinate, Family
 from gensor_kernels.programs.core.params import Tiling, tiling
 from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.core.starters import completions
+from gensor_kernels.programs.core.program_batch import completions
 
 from . import column, stream_k
 from . import complex as contraction_complex

@@ -12,8 +12,8 @@ from gensor_kernels.programs.core.family import Columns, Part, Values
 from gensor_kernels.programs.core.program import Program
 
 from . import column
+from .cost import reduction
 from .problem import Extents
-from .split_k import reduction
 
 #: EPILOGUE_STAGED of a block that has its rows whole; otherwise sums go through the workspace.
 WHOLE_ROWS = 2

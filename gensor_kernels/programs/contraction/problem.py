@@ -126,11 +126,6 @@ def extents(workload: Workload) -> Extents:
     )
 
 
-def is_product(workload: Workload) -> bool:
-    """Whether the Workload is a contraction."""
-    return operator(workload.operator).product(workload) is not None
-
-
 def power_of_two_in(value: np.ndarray) -> np.ndarray:
     """The largest power of two that divides each integer (0 for 0)."""
     return value & -value

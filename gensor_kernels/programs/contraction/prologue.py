@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.machine.roofline import DRAM_EFFICIENCY
+from gensor_kernels.machine.roofline import DRAM_EFFICIENCY, fixed_us
 from gensor_kernels.operators.declaration.lowered import Prologue
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.epilogue import OPERATIONS
 from gensor_kernels.programs.core.columns import Column
 from gensor_kernels.programs.core.family import Columns, Coordinate, Launch, Part, Values
-from gensor_kernels.programs.core.launch_cost import fixed_us
 from gensor_kernels.programs.core.macros import macro_token
 from gensor_kernels.programs.core.program import Program
 

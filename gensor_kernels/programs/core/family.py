@@ -11,6 +11,8 @@ import numpy as np
 
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
+from gensor_kernels.operators import operator
+from gensor_kernels.operators.windows.sliding import Sliding
 
 from .cases import Case
 from .columns import Column
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
 
 Values = Mapping[str, np.ndarray]
-#: Many Programs at once: values (int32) by the name of a coordinate, outputs of parts (float32) by Column (tables.py).
+#: Many Programs at once: values (int32) by the name of a coordinate, outputs of parts (float32) by Column (lattice.py).
 Columns = Mapping[str | Column, np.ndarray]
 #: Coordinate values of one Program or of many, by name.
 Points = Columns | Mapping[str, Any]
@@ -88,6 +90,37 @@ class Part(NamedTuple):
     fixed: bool = False
 
 
+#: A condition on every Workload that a family serves: None where it holds, else the reason for the refusal.
+Need = Callable[["Workload", Arch], "str | None"]
+
+
+def _only(holds: Callable[[Workload], bool], refusal: str) -> Need:
+    return lambda workload, arch: None if holds(workload) else f"{workload.operator} {refusal}"
+
+
+def operators(names: Collection[str], refusal: str) -> Need:
+    """Need an operator with one of these ``names``."""
+    return _only(lambda workload: workload.operator in names, refusal)
+
+
+def math_mode(mode: str, refusal: str) -> Need:
+    """Need the arithmetic that a caller allows with ``math=mode``."""
+    return lambda workload, arch: None if workload.math == mode else f"math {workload.math!r} {refusal}"
+
+
+def feature(name: str, missing: str) -> Need:
+    """Need a feature of the Arch, which the refusal calls ``missing``."""
+    return lambda workload, arch: None if name in arch.features else f"{arch.name} has no {missing}"
+
+
+PRODUCTS = _only(lambda workload: operator(workload.operator).product(workload) is not None, "is no matrix product")
+ROWS = _only(lambda workload: operator(workload.operator).rows(workload) is not None, "has no rows")
+SLIDING = _only(
+    lambda workload: isinstance(operator(workload.operator), Sliding), "is no reduction over a sliding window"
+)
+WARPGROUPS, CP_ASYNC = feature("wgmma", "warpgroup products"), feature("cp_async", "cp.async")
+
+
 class Family:
     """A kernel family.  Arrays have one element per Program; sizes come from the Workload."""
 
@@ -103,10 +136,19 @@ class Family:
     always: tuple[str, ...] = ()
     #: coordinates whose values follow from a Workload's sizes, which are no part of its class, and all that they may be
     own: Mapping[str, Collection[int]] = MappingProxyType({})
+    #: operators, arithmetic and features of the Arch that the family is for, checked in this order before ``refusal``
+    needs: tuple[Need, ...] = ()
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
         """Return None where the family can compute the Workload on the Arch, else the reason why not."""
-        raise NotImplementedError
+        for need in self.needs:
+            if reason := need(workload, arch):
+                return reason
+        return self.refusal(workload, arch)
+
+    def refusal(self, workload: Workload, arch: Arch) -> str | None:
+        """Return the family's own reason not to serve a Workload and an Arch that fulfil its ``needs``, else None."""
+        return None
 
     def reads(self, workload: Workload, geometry: Geometry) -> bool:
         """Whether kernels of a Workload that is served can read operands that lie so."""

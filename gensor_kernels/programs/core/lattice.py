@@ -1,8 +1,13 @@
-"""Lattice: points, codes and Programs of one family, and the levels of their construction."""
+"""Lattice: points, codes and Programs of one family, the levels of their construction, and tabulated outputs of parts.
+
+Most numbers that a family knows about a Program depend on two to five of its coordinates.  A ``Part`` names them and
+computes its outputs over every combination of their values, once per lattice; ``Columns`` gathers the outputs for many
+points.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,14 +15,90 @@ import numpy as np
 from gensor_database.lazy import cached_property
 from gensor_kernels.machine.arch import Arch
 
-from .family import Coordinate, Family
+from .columns import Column
+from .family import Coordinate, Family, Part
 from .program import Program
-from .tables import Columns, Tables
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
 
 COMPLETE = 2
+
+
+class Tables:
+    """The parts of one lattice, tabulated."""
+
+    def __init__(self, coordinates: Sequence[Coordinate], parts: Sequence[Part]):
+        self.coordinates = tuple(coordinates)
+        self.place: dict[str | Column, int] = {c.name: i for i, c in enumerate(self.coordinates)}
+        self.values = [np.array(c.values, dtype=np.int32) for c in self.coordinates]
+        self.part_of: dict[str | Column, int] = {}
+        self.rows_of: dict[str | Column, int | slice] = {}
+        self.blocks: list[np.ndarray] = []
+        #: by part: (place of a coordinate, its stride in the table), slowest first
+        self.strides: list[list[tuple[int, np.ndarray]]] = []
+        for number, part in enumerate(parts):
+            self._tabulate(number, part)
+
+    def _tabulate(self, number: int, part: Part) -> None:
+        axes = [self.values[self.place[name]].astype(np.int64) for name in part.names]
+        grids = np.meshgrid(*axes, indexing="ij")
+        step, strides = 1, []
+        for name, axis in zip(reversed(part.names), reversed(axes), strict=True):
+            # A 0-d array multiplies faster than a Python number.
+            strides.append((self.place[name], np.array(step, dtype=np.intp)))
+            step *= len(axis)
+        self.strides.append(strides[::-1])
+        outputs = part.function({name: grid.ravel() for name, grid in zip(part.names, grids, strict=True)})
+        rows: list[np.ndarray] = []
+        for column, output in outputs.items():
+            first = len(rows)
+            array = np.asarray(output)
+            rows.extend(np.broadcast_to(row, (step,)) for row in (array if array.ndim == 2 else [array]))
+            self.part_of[column] = number
+            self.rows_of[column] = slice(first, len(rows)) if array.ndim == 2 else first
+        self.blocks.append(np.array(rows, dtype=np.float32))
+
+
+class Columns(Mapping[str | Column, np.ndarray]):
+    """Many Programs at once: coordinate values (int32) and the outputs of parts (float32) by name.
+
+    Each array has one element per point; an output of several rows has shape (rows, points).
+    """
+
+    def __init__(self, tables: Tables, points: np.ndarray):
+        self._tables = tables
+        self._points = np.ascontiguousarray(points.T, dtype=np.intp)
+        self._gathered: dict[int, np.ndarray] = {}
+
+    def __getitem__(self, name: str | Column) -> np.ndarray:
+        tables = self._tables
+        number = tables.part_of.get(name)
+        if number is None:
+            place = tables.place[name]
+            return tables.values[place].take(self._points[place])
+        block = self._gathered.get(number)
+        if block is None:
+            block = self._gathered[number] = self._gather(number)
+        return block[tables.rows_of[name]]
+
+    def _gather(self, number: int) -> np.ndarray:
+        *others, (last, _) = self._tables.strides[number]
+        code = self._points[last]
+        for place, stride in others:
+            code = code + self._points[place] * stride
+        return self._tables.blocks[number].take(code, axis=1, mode="clip")
+
+    def __iter__(self) -> Iterator[str | Column]:
+        yield from self._tables.place
+
+    def __len__(self) -> int:
+        return len(self._tables.place)
+
+    @property
+    def count(self) -> int:
+        """Points in every column."""
+        return self._points.shape[1]
 
 
 def _restricted(coordinate: Coordinate, restrict: Mapping[str, Collection[int]] | None) -> Coordinate:

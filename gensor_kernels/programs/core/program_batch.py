@@ -1,22 +1,96 @@
-"""A few Programs of one family whose terms are needed again and again, for Workloads of many sizes."""
+"""A few Programs of one family, listed by their values: nothing is tabulated for them.
+
+``Roster`` keeps Programs whose terms are needed again and again, for Workloads of many sizes; ``completed`` makes
+starters, the default completions of a few chosen values.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 
-from .family import Coordinate, Family, Part
+from . import lattice
+from .columns import Column
+from .family import Columns, Coordinate, Family, Part
 from .program import Program
-from .tables import Listed
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
+
+
+Made = TypeVar("Made")
+
+
+class Listed(lattice.Columns):
+    """Columns of a few Programs, given by their values (n, coordinates)."""
+
+    def __init__(self, coordinates: Sequence[Coordinate], parts: Sequence[Part], values: np.ndarray):
+        rows = np.ascontiguousarray(np.asarray(values).T, dtype=np.int32)
+        self._coordinates = tuple(c.name for c in coordinates)
+        self._columns: dict[str | Column, np.ndarray] = dict(zip(self._coordinates, rows, strict=True))
+        self._wide = dict(zip(self._coordinates, rows.astype(np.int64), strict=True))
+        self._count = rows.shape[1]
+        #: results that `once` keeps
+        self.kept: dict[str, Any] = {}
+        self._add(parts)
+
+    def _add(self, parts: Sequence[Part]) -> None:
+        for part in parts:
+            for name, output in part.function({name: self._wide[name] for name in part.names}).items():
+                self._columns[name] = self._column(output)
+
+    def plus(self, parts: Sequence[Part]) -> Listed:
+        """Return the Programs with the outputs of more parts."""
+        more = object.__new__(Listed)
+        more._coordinates, more._wide, more._count = self._coordinates, self._wide, self._count
+        more._columns, more.kept = self._columns.copy(), self.kept
+        more._add(parts)
+        return more
+
+    def _column(self, output: np.ndarray) -> np.ndarray:
+        column = np.asarray(output, dtype=np.float32)
+        if column.ndim and column.shape[-1] == self._count:
+            return column
+        return np.broadcast_to(column, (*column.shape[:-1], self._count))
+
+    def __getitem__(self, name: str | Column) -> np.ndarray:
+        return self._columns[name]
+
+    def __iter__(self) -> Iterator[str | Column]:
+        yield from self._coordinates
+
+    def __len__(self) -> int:
+        return len(self._coordinates)
+
+    @property
+    def count(self) -> int:
+        """Points in every column."""
+        return self._count
+
+    def where(self, chosen: np.ndarray) -> Listed:
+        """The Programs a mask (n,) chooses."""
+        some = object.__new__(Listed)
+        some._coordinates, some._count, some.kept = self._coordinates, int(chosen.sum()), {}
+        some._columns = {name: column[..., chosen] for name, column in self._columns.items()}
+        some._wide = {name: column[chosen] for name, column in self._wide.items()}
+        return some
+
+
+def once(columns: Mapping[str | Column, np.ndarray], name: str, fixed: bool, compute: Callable[[], Made]) -> Made:
+    """``compute()``.  Where it is ``fixed``, made of nothing but coordinates and outputs of fixed parts, Listed columns
+    keep it for every size of the Workload, under ``name``."""
+    if not fixed or not isinstance(columns, Listed):
+        return compute()
+    if name not in columns.kept:
+        columns.kept[name] = compute()
+    made: Made = columns.kept[name]
+    return made
 
 
 @dataclass(frozen=True)
@@ -83,3 +157,46 @@ def on_lattice(values: np.ndarray, coordinates: Sequence[Coordinate]) -> np.ndar
         for strange in set(column.tolist()).difference(coordinate.values):
             on &= column != strange
     return np.flatnonzero(on)
+
+
+# ---- starters
+
+
+def completions(
+    family: Family, wanted: Sequence[Mapping[str, int]], workload: Workload, arch: Arch
+) -> tuple[list[Program], Columns]:
+    """The Programs of the ``wanted`` values with the family's defaults for the rest, and their columns, in order;
+    Programs that are not on the lattice are left out."""
+    coordinates = family.coordinates(workload, arch)
+    values: dict[str | Column, np.ndarray] = {
+        c.name: np.array([each.get(c.name, c.values[0]) for each in wanted], np.int32) for c in coordinates
+    }
+    values["level"][:] = 2
+    for level in (1, 2):
+        defaults = family.defaults(values, workload, arch)
+        values.update({c.name: _completed(c, wanted, defaults) for c in coordinates if c.level == level})
+    numbers = np.stack([values[c.name] for c in coordinates], axis=1).astype(np.int64)
+    numbers = numbers[on_lattice(numbers, coordinates)]
+    names = [c.name for c in coordinates]
+    programs = [Program(family.name, tuple(zip(names, row, strict=True))) for row in numbers.tolist()]
+    return programs, Listed(coordinates, family.parts(workload, arch), numbers)
+
+
+def _completed(
+    coordinate: Coordinate, wanted: Sequence[Mapping[str, int]], defaults: Mapping[str, np.ndarray]
+) -> np.ndarray:
+    """The values of one coordinate: the largest of its lattice that are at most the wanted ones, or else the
+    defaults."""
+    name, values = coordinate.name, np.array(coordinate.values, np.int32)
+    usual = np.broadcast_to(defaults.get(name, values[0]), len(wanted))
+    best = [each.get(name, value) for each, value in zip(wanted, usual.tolist(), strict=True)]
+    return values[np.maximum(np.searchsorted(values, best, side="right") - 1, 0)]
+
+
+def completed(
+    family: Family, wanted: Sequence[Mapping[str, int]], workload: Workload, arch: Arch, registers: float
+) -> list[Program]:
+    """Return the legal `completions` that are estimated to need at most ``registers`` per thread, in order."""
+    programs, columns = completions(family, wanted, workload, arch)
+    good = family.legal(columns, workload, arch) & (family.registers(columns, workload, arch) <= registers)
+    return list(dict.fromkeys(program for program, fine in zip(programs, good, strict=True) if fine))

@@ -9,10 +9,9 @@ import numpy as np
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms, residency
 from gensor_kernels.programs.contraction.complex import RATES
-from gensor_kernels.programs.contraction.cost import BLOCK_START, L2_USABLE
+from gensor_kernels.programs.contraction.cost import BLOCK_START, L2_USABLE, reduction
 from gensor_kernels.programs.contraction.problem import Extents, extents
 from gensor_kernels.programs.contraction.prologue import element_issue, vector_words
-from gensor_kernels.programs.contraction.split_k import reduction
 from gensor_kernels.programs.core.family import Columns, Facts
 
 from .shape import Shape, of_form, shape

@@ -17,13 +17,13 @@ from gensor_kernels.programs.contraction.base import SPLITS
 from gensor_kernels.programs.contraction.build import reduce_launch, workspace_bytes
 from gensor_kernels.programs.contraction.cases import contraction_cases, impossible_edges
 from gensor_kernels.programs.contraction.complex import RATES
-from gensor_kernels.programs.contraction.problem import extents, is_product
+from gensor_kernels.programs.contraction.problem import extents
 from gensor_kernels.programs.core.cases import Case
-from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch
+from gensor_kernels.programs.core.family import PRODUCTS, Columns, Coordinate, Facts, Family, Launch
 from gensor_kernels.programs.core.macros import epilogue_codes, macro_token
 from gensor_kernels.programs.core.params import Tiling, tiling
 from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.core.starters import completed
+from gensor_kernels.programs.core.program_batch import completed
 
 from .cost import registers, terms
 from .shape import A_COLUMNS, A_ROWS, B_COLUMNS, MOST_SMALL, forms, long_tile, shape, step_of
@@ -55,17 +55,16 @@ class Gemv(Family):
         *("level", "form", "threads_k", "threads_l", "small", "split_k"),
         *("vector", "items", "rows", "x_shared", "epilogue_fixed", "min_blocks"),
     )
+    needs = (PRODUCTS,)
 
-    def serves(self, workload: Workload, arch: Arch) -> str | None:
+    def refusal(self, workload: Workload, arch: Arch) -> str | None:
         """Every matrix product with a skinny side, but for operands that are read through a window or widened."""
-        if not is_product(workload):
-            return f"{workload.operator} is no matrix product"
-        if extents(workload).window:
-            return f"{workload.operator} reads its operand through a window"
         e = extents(workload)
+        if e.window:
+            return f"{workload.operator} reads its operand through a window"
         if e.gate or e.rows or e.norm:
             return f"{workload.operator} is more than a matrix product"
-        if extents(workload).is_widened:
+        if e.is_widened:
             return "an operand is stored narrower than it is multiplied"
         few = "neither m nor n is" if not e.prologue else "with a prologue, m is not"
         return None if forms(workload) else f"{few} at most {MOST_SMALL}"

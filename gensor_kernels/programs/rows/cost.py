@@ -8,10 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.machine.roofline import DRAM_EFFICIENCY, Terms, residency
+from gensor_kernels.machine.roofline import DRAM_EFFICIENCY, Terms, ramp_us, residency
 from gensor_kernels.programs.contraction.cost import BLOCK_START, L2_USABLE
 from gensor_kernels.programs.core.family import Columns, Facts, Points
-from gensor_kernels.programs.core.launch_cost import ramp_us
 
 from .shape import COPY, TWO_FORMS, View
 

@@ -12,10 +12,9 @@ import numpy as np
 
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
-from gensor_kernels.operators import operator
 from gensor_kernels.operators.tolerance.rows import SERIAL
 from gensor_kernels.programs.core.cases import Case
-from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch
+from gensor_kernels.programs.core.family import ROWS, Columns, Coordinate, Facts, Family, Launch
 from gensor_kernels.programs.core.lattice import Lattice
 from gensor_kernels.programs.core.macros import epilogue_codes, macro_token
 from gensor_kernels.programs.core.params import Tiling
@@ -52,11 +51,10 @@ class RowsFamily(Family):
         *("level", "form", "threads_k", "threads_m", "split_k"),
         *("vector", "items", "keep", "online", "epilogue_fixed", "min_blocks"),
     )
+    needs = (ROWS,)
 
-    def serves(self, workload: Workload, arch: Arch) -> str | None:
+    def refusal(self, workload: Workload, arch: Arch) -> str | None:
         """Serve operators that have rows of real numbers; integers without an epilogue."""
-        if operator(workload.operator).rows(workload) is None:
-            return f"{workload.operator} has no rows"
         if workload.is_complex:
             return f"rows of {workload.accumulator} are not folded"
         e = view(workload)

@@ -18,7 +18,7 @@ from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.programs.contraction import prologue as contraction_prologue
 from gensor_kernels.programs.core.cases import Case
 from gensor_kernels.programs.core.columns import Column
-from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch
+from gensor_kernels.programs.core.family import SLIDING, Columns, Coordinate, Facts, Family, Launch
 from gensor_kernels.programs.core.macros import epilogue_codes, macro_token
 from gensor_kernels.programs.core.params import Tiling
 from gensor_kernels.programs.core.program import Program
@@ -26,7 +26,7 @@ from gensor_kernels.programs.core.program import Program
 from . import cost as window_cost
 from . import shape as parts
 from .cases import branches_of, window_cases
-from .shape import call_of, sliding, tiles
+from .shape import call_of, tiles
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.geometry import Geometry
@@ -56,12 +56,11 @@ class Window(Family):
         *EPILOGUE_NAMES,
     )
     own = MappingProxyType({"window": range(10_000), "staged": range(2)})
+    needs = (SLIDING,)
 
-    def serves(self, workload: Workload, arch: Arch) -> str | None:
+    def refusal(self, workload: Workload, arch: Arch) -> str | None:
         """Depthwise convolution and pooling of real numbers."""
-        if workload.is_complex:
-            return f"windows of {workload.accumulator} are not folded"
-        return None if sliding(workload) else f"{workload.operator} is no reduction over a sliding window"
+        return f"windows of {workload.accumulator} are not folded" if workload.is_complex else None
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Block tile, how x is loaded and the window walked, thread tile, epilogue."""

@@ -82,12 +82,6 @@ class Call:
         return self.images * self.channels * self.high.output * self.wide.output
 
 
-def sliding(workload: Workload) -> Sliding | None:
-    """The operator of a Workload where this family knows it."""
-    declared = operator(workload.operator)
-    return declared if isinstance(declared, Sliding) else None
-
-
 def window_code(high: Side, wide: Side) -> int:
     """The digits (rows, columns, step along h, along w) of a window that can be compiled in, else 0."""
     numbers = (high.window, wide.window, high.stride, wide.stride)
@@ -99,8 +93,8 @@ def window_code(high: Side, wide: Side) -> int:
 @lru_cache(maxsize=4096)
 def call_of(workload: Workload) -> Call:
     """The Call of a Workload; an empty axis counts as 1."""
-    declared = sliding(workload)
-    assert declared is not None
+    declared = operator(workload.operator)
+    assert isinstance(declared, Sliding)
     size, types = declared.window(workload), workload.dtype
     high, wide = declared.sides(workload)
     bytes_y, extra = facts(types["y"]).itemsize, 0

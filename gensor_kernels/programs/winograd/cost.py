@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.machine.roofline import DRAM_EFFICIENCY
+from gensor_kernels.machine.roofline import DRAM_EFFICIENCY, fixed_us
 from gensor_kernels.programs.contraction import column
-from gensor_kernels.programs.contraction.split_k import reduction
+from gensor_kernels.programs.contraction.cost import reduction
 from gensor_kernels.programs.core.columns import Column
 from gensor_kernels.programs.core.family import Part, Values
-from gensor_kernels.programs.core.launch_cost import fixed_us
 
 from . import column as own
 from .shape import COMPONENTS, SHAPE, WORD, Call, call_of, fits, shape

@@ -20,11 +20,20 @@ from gensor_kernels.programs.contraction.build import reduce_launch, workspace_b
 from gensor_kernels.programs.contraction.cost import Loop, assemble
 from gensor_kernels.programs.contraction.problem import extents
 from gensor_kernels.programs.core.cases import Case
-from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch, Part
+from gensor_kernels.programs.core.family import (
+    Columns,
+    Coordinate,
+    Facts,
+    Family,
+    Launch,
+    Part,
+    math_mode,
+    operators,
+)
 from gensor_kernels.programs.core.macros import epilogue_codes, macro_token
 from gensor_kernels.programs.core.params import Tiling
 from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.core.starters import completed
+from gensor_kernels.programs.core.program_batch import completed
 
 from . import column as own
 from . import cost as winograd_cost
@@ -57,13 +66,13 @@ class Winograd(Family):
         *("stages", "prepared", "thread_m", "thread_n", "held"),
         *EPILOGUE_NAMES,
     )
+    needs = (
+        operators(("conv2d",), "is no convolution"),
+        math_mode(winograd.MATH, "does not allow Winograd's algorithm"),
+    )
 
-    def serves(self, workload: Workload, arch: Arch) -> str | None:
+    def refusal(self, workload: Workload, arch: Arch) -> str | None:
         """Convolutions of 3 x 3 taps that may be computed so."""
-        if workload.operator != "conv2d":
-            return f"{workload.operator} is no convolution"
-        if workload.math != winograd.MATH:
-            return f"math {workload.math!r} does not allow Winograd's algorithm"
         return None if winograd.fits(workload.size) else "it computes 3 x 3 taps without stride, dilation and groups"
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:

@@ -15,13 +15,27 @@ import numpy as np
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.programs.contraction import column, stream_k
 from gensor_kernels.programs.contraction import prologue as contraction_prologue
-from gensor_kernels.programs.contraction.cost import Loop, register_limit, window_issue, window_registers
-from gensor_kernels.programs.contraction.implicit_gemm import MASKED, copy_lines
-from gensor_kernels.programs.contraction.mixed_input import SPREAD_ISSUE, held, scale_parts, spread, stored, word_costs
+from gensor_kernels.programs.contraction.cost import (
+    Loop,
+    register_limit,
+    shared_parts,
+    tiles_part,
+    window_issue,
+    window_registers,
+)
 from gensor_kernels.programs.contraction.norm import norm_parts, partial
+from gensor_kernels.programs.contraction.operands import (
+    MASKED,
+    SPREAD_ISSUE,
+    copy_lines,
+    held,
+    scale_parts,
+    spread,
+    stored,
+    word_costs,
+)
 from gensor_kernels.programs.contraction.problem import Extents, extents, power_of_two_in
 from gensor_kernels.programs.contraction.prologue import inline_parts
-from gensor_kernels.programs.contraction.split_k import shared_parts, tiles_part
 from gensor_kernels.programs.core.banks import wavefronts
 from gensor_kernels.programs.core.columns import Column
 from gensor_kernels.programs.core.family import Columns, Part, Values

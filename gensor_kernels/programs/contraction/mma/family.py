@@ -5,6 +5,7 @@ Legality and shared bytes mirror the header of the .cu file; a test compiles ran
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,19 +19,18 @@ from gensor_kernels.programs.contraction import prologue as contraction_prologue
 from gensor_kernels.programs.contraction.base import ContractionFamily
 from gensor_kernels.programs.contraction.build import class_constants, class_launches
 from gensor_kernels.programs.contraction.cost import register_limit, settled, sized
-from gensor_kernels.programs.contraction.implicit_gemm import MASKED, masked_coordinate
-from gensor_kernels.programs.contraction.mixed_input import by_fragment
 from gensor_kernels.programs.contraction.norm import norm_legal, tile_bytes
-from gensor_kernels.programs.contraction.problem import extents, is_product
+from gensor_kernels.programs.contraction.operands import MASKED, by_fragment, masked_coordinate
+from gensor_kernels.programs.contraction.problem import extents
 from gensor_kernels.programs.core.cases import Case
-from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Launch, Part
+from gensor_kernels.programs.core.family import PRODUCTS, Columns, Coordinate, Facts, Launch, Part
 from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.core.tables import once
+from gensor_kernels.programs.core.program_batch import once
 
 from . import column as mma
-from . import cost, default_tiles
+from . import cost
 from . import split_float as mma_split_float
-from .cost import k_contiguous
+from .cost import BLOCKS, k_contiguous
 from .instructions import INSTRUCTIONS, default_instruction, instructions, kind
 
 if TYPE_CHECKING:
@@ -42,6 +42,40 @@ MOST_PREDICATES = 32
 OUTPUTS = {"int8": ("int32", "int8", "float16", "bfloat16", "float32"), "float64": ("float64",)}
 OUTPUTS["complex128"] = ("complex128",)
 FLOAT_OUTPUTS = ("float16", "bfloat16", "float32")
+
+
+#: Warp tiles the default completion tries: fewest shared bytes per multiply-add first.
+PREFERRED = (
+    *((64, 64), (64, 48), (48, 64), (64, 32), (32, 64), (48, 48), (48, 32), (32, 48), (32, 32)),
+    *((64, 16), (16, 64), (48, 16), (16, 48), (32, 16), (16, 32), (16, 16)),
+)
+
+
+@lru_cache(maxsize=8)
+def default_warp_tiles(matrices: int = 1) -> np.ndarray:
+    """(2, 16, 16) int32: warp_m and warp_n of the default completion by block_m / 16 - 1, block_n / 16 - 1.
+
+    The first preferred tile that divides the block into 4 to 16 warps; in smaller blocks, the most warps. A warp sums
+    products with ``matrices`` B's.
+    """
+    table = np.zeros((2, len(BLOCKS), len(BLOCKS)), dtype=np.int32)
+    for i, m in enumerate(BLOCKS):
+        for j, n in enumerate(BLOCKS):
+            tiles = [(wm, wn) for wm, wn in PREFERRED if m % wm == n % wn == 0 and wm * wn * matrices <= 4096]
+            warps = [(m // wm) * (n // wn) for wm, wn in tiles]
+            good = [tile for tile, count in zip(tiles, warps, strict=True) if 4 <= count <= 16]
+            small = [tile for tile, count in zip(tiles, warps, strict=True) if count < 4]
+            fewest = tiles[int(np.argmin(warps))]
+            table[:, i, j] = good[0] if good else small[-1] if small else fewest
+    return table
+
+
+def warp_tiles(m: np.ndarray, n: np.ndarray, held: np.ndarray) -> np.ndarray:
+    """(2, points) int32: warp_m and warp_n for blocks of ``m`` rows and ``n`` columns, of ``held`` words an output."""
+    tiles = np.zeros((2, len(m)), dtype=np.int32)
+    for each in np.unique(held):
+        tiles[:, held == each] = default_warp_tiles(int(each))[:, m // 16 - 1, n // 16 - 1][:, held == each]
+    return tiles
 
 
 class ContractionMma(ContractionFamily):
@@ -57,6 +91,7 @@ class ContractionMma(ContractionFamily):
         *(contraction_prologue.NAME, MASKED, stream_k.NAME, contraction_complex.NAME),
     )
     starter_blocks = ((128, 128), (64, 64), (64, 128), (128, 64), (32, 64), (16, 64), (16, 128), (256, 128))
+    needs = (PRODUCTS,)
 
     def __init__(
         self,
@@ -74,10 +109,8 @@ class ContractionMma(ContractionFamily):
         self.name, self.streams, self.stream_registers = name, streams, stream_registers
         self.extra_shared = extra_shared
 
-    def serves(self, workload: Workload, arch: Arch) -> str | None:
+    def refusal(self, workload: Workload, arch: Arch) -> str | None:
         """float16, bfloat16, int8 and TF32 products on parts that have the instruction, float32 where it pays."""
-        if not is_product(workload):
-            return f"{workload.operator} is no matrix product"
         e = extents(workload)
         name, out = kind(workload), e.dtype["c"]
         if name is None:
@@ -165,7 +198,7 @@ class ContractionMma(ContractionFamily):
         # The parts of floats take registers of accumulators, accumulators of doubles twice as many.
         in_parts = kind(workload) == mma_split_float.KIND
         held = contraction_complex.sum_words(columns, 2 if in_parts else e.matrices * cost.words(e))
-        tiles = default_tiles.warp_tiles(m, n, held)
+        tiles = warp_tiles(m, n, held)
         promised = np.maximum(like * int(in_parts), stream_k.promised(columns, arch))
         return {
             "stages": np.clip(arch.smem_per_block // stage, 2, 3) if asynchronous else 2 * like,

@@ -10,11 +10,11 @@ import numpy as np
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import SM_L2_BYTES
 from gensor_kernels.programs.contraction import column
+from gensor_kernels.programs.contraction.cost import split_parts
 from gensor_kernels.programs.contraction.mma.cost import MOST_WARP_OUTPUTS
-from gensor_kernels.programs.contraction.mma.default_tiles import default_warp_tiles
+from gensor_kernels.programs.contraction.mma.family import default_warp_tiles
 from gensor_kernels.programs.contraction.mma.instructions import BARRIER, MMA_LATENCY, READ_LATENCY, instructions, kind
 from gensor_kernels.programs.contraction.problem import extents
-from gensor_kernels.programs.contraction.split_k import split_parts
 from gensor_kernels.programs.core.banks import wavefronts
 from gensor_kernels.programs.core.columns import Column
 from gensor_kernels.programs.core.family import Columns, Part, Values

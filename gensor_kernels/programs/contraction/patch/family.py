@@ -27,11 +27,20 @@ from gensor_kernels.programs.contraction.mma.instructions import instructions, k
 from gensor_kernels.programs.contraction.problem import extents
 from gensor_kernels.programs.core import params
 from gensor_kernels.programs.core.cases import Case
-from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch, Part
+from gensor_kernels.programs.core.family import (
+    CP_ASYNC,
+    Columns,
+    Coordinate,
+    Facts,
+    Family,
+    Launch,
+    Part,
+    operators,
+)
 from gensor_kernels.programs.core.macros import epilogue_codes, macro_token
 from gensor_kernels.programs.core.params import Tiling
 from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.core.starters import completed
+from gensor_kernels.programs.core.program_batch import completed
 
 from . import column as patch
 from . import cost as patch_cost
@@ -62,19 +71,18 @@ class ContractionPatch(Family):
         stream_k.NAME,
     )
     own = MappingProxyType({"taps": range(shapes.MOST_TAPS + 1)})
+    needs = (operators(("conv2d",), "is no convolution without a prologue"), CP_ASYNC)
 
-    def serves(self, workload: Workload, arch: Arch) -> str | None:
+    def refusal(self, workload: Workload, arch: Arch) -> str | None:
         """float16, bfloat16 and int8 images with channels first, whose filters can be copied without registers."""
-        if workload.operator != "conv2d":
-            return f"{workload.operator} is no convolution without a prologue"
         e = extents(workload)
         if workload.layouts["x"] != "nchw":
             return "channels of the image are innermost"
         if kind(workload) not in ("f16", "bf16", "s8"):
             return "it multiplies float16, bfloat16 and int8"
         choices = instructions(kind(workload) or "", arch)
-        if "cp_async" not in arch.features or not choices or choices[0].needed > 1:
-            return f"{arch.name} has no cp.async, or no instruction for 32 bytes of {e.multiplied}"
+        if not choices or choices[0].needed > 1:
+            return f"{arch.name} has no instruction for 32 bytes of {e.multiplied}"
         if e.dtype["c"] not in OUTPUTS.get(e.multiplied, FLOAT_OUTPUTS):
             return f"no tensor-core kernel writes {e.dtype['c']} from {e.multiplied}"
         return None if e.align["a"] >= 4 else "cp.async copies 4 bytes or more, which filters are no multiple of"

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.programs.contraction.base import ContractionFamily
 from gensor_kernels.programs.contraction.build import stored_constants
-from gensor_kernels.programs.contraction.problem import extents, is_product
+from gensor_kernels.programs.contraction.problem import extents
 from gensor_kernels.programs.contraction.wgmma import store, tma
 from gensor_kernels.programs.contraction.wgmma.cost import KINDS, kind
 from gensor_kernels.programs.contraction.wgmma.family import ContractionWgmma
+from gensor_kernels.programs.core.family import PRODUCTS, WARPGROUPS
 
 from . import copy_launch
 from .base import Constants, Rewritten
@@ -75,6 +76,8 @@ def aligned(workload: Workload) -> Workload:
 class Align(CopyOperands):
     """Copies in front of warpgroup products."""
 
+    needs = (PRODUCTS, WARPGROUPS)
+
     def __init__(self) -> None:
         super().__init__("contraction_align", copies)
 
@@ -84,7 +87,7 @@ class Align(CopyOperands):
 
     def refusal(self, workload: Workload, arch: Arch, main: ContractionFamily) -> str | None:
         """Serve products with an operand that tensor copies cannot read."""
-        if not is_product(workload) or extents(workload).window:
+        if extents(workload).window:
             return f"{workload.operator} is no product of matrices"
         if not copies(workload):
             return "tensor copies read its operands where they are"

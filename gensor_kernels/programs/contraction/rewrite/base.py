@@ -17,7 +17,7 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.programs.contraction.base import ContractionFamily, block_starters
 from gensor_kernels.programs.core.cases import Case
-from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch, Part
+from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch, Need, Part
 from gensor_kernels.programs.core.params import Tiling
 from gensor_kernels.programs.core.program import Program
 
@@ -38,6 +38,8 @@ class Rewrite:
 
     #: coordinates whose values follow from sizes, and all values that they may have (Family.own)
     own: Mapping[str, Collection[int]] = MappingProxyType({})
+    #: (Family.needs)
+    needs: tuple[Need, ...] = ()
     #: registers per thread that a starter may be estimated to need; None: any number
     starter_registers: float | None = None
 
@@ -110,9 +112,9 @@ class Rewritten(Family):
     def __init__(self, rewrite: Rewrite, main: ContractionFamily, abi: int) -> None:
         self.rewrite, self.main = rewrite, main
         self.name, self.abi, self.source = main.name, abi, f"{main.name}.cu"
-        self.names, self.own = main.names, rewrite.own
+        self.names, self.own, self.needs = main.names, rewrite.own, rewrite.needs
 
-    def serves(self, workload: Workload, arch: Arch) -> str | None:
+    def refusal(self, workload: Workload, arch: Arch) -> str | None:
         """See Rewrite.refusal."""
         return self.rewrite.refusal(workload, arch, self.main)
 

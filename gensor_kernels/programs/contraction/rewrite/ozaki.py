@@ -14,17 +14,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gensor_kernels.machine.arch import SLICE_PRODUCTS, Arch
-from gensor_kernels.machine.roofline import DRAM_EFFICIENCY, SUBCORES
+from gensor_kernels.machine.roofline import DRAM_EFFICIENCY, SUBCORES, fixed_us
 from gensor_kernels.operators.tolerance.sliced import SLICES
 from gensor_kernels.programs.contraction.base import ContractionFamily
 from gensor_kernels.programs.contraction.cases import contraction_cases
 from gensor_kernels.programs.contraction.mma.family import ContractionMma
 from gensor_kernels.programs.contraction.mma.instructions import instructions
 from gensor_kernels.programs.contraction.mma.split_float import AGAIN
-from gensor_kernels.programs.contraction.problem import is_product
 from gensor_kernels.programs.core.cases import USUAL, Case
-from gensor_kernels.programs.core.family import Columns, Coordinate, Launch
-from gensor_kernels.programs.core.launch_cost import fixed_us
+from gensor_kernels.programs.core.family import Columns, Coordinate, Launch, math_mode, operators
 from gensor_kernels.programs.core.program import Program
 
 from .base import Constants, Rewrite, Rewritten
@@ -103,21 +101,24 @@ def microseconds(workload: Workload, arch: Arch) -> float:
 class Slice(Rewrite):
     """Slicing in front of integer products, where a caller allows it."""
 
+    needs = (
+        operators(("matmul",), "is no product that may be cut into slices"),
+        math_mode(MATH, "allows no product that may be cut into slices"),
+    )
+
     def rewritten(self, workload: Workload) -> Workload:
         """Return the product of slices."""
         return sliced(workload)
 
     def refusal(self, workload: Workload, arch: Arch, main: ContractionFamily) -> str | None:
         """Serve float64 products that may be computed in slices, on parts where that is faster."""
-        if workload.operator != "matmul" or workload.math != MATH:
-            return f"{workload.operator} with math {workload.math!r} is no product that may be cut into slices"
         if workload.size["k"] > MOST_K:
             return f"sums of more than {MOST_K} products of slices leave 32 bits"
         if not instructions("s8", arch) or "mma_m16n8k32_s8" not in arch.features:
             return f"{arch.name} has no mma_m16n8k32_s8"
         if arch.rate("mma_s8") / SLICE_PRODUCTS <= max(arch.rate("mma_f64"), arch.rate("fma_f64")):
             return f"{arch.name} multiplies float64 itself faster"
-        return None if is_product(workload) else "no matrix product"
+        return None
 
     def cost(self, workload: Workload, arch: Arch) -> tuple[float, float]:
         """Return the cost of slicing and of the double arithmetic; no slices are counted as kept in the L2."""

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from gensor_kernels.machine.arch import Arch
+from gensor_kernels.machine.roofline import cost_of_front
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.windows.conv import OPERATORS as CONVOLUTIONS
 from gensor_kernels.operators.windows.conv_packed import (
@@ -35,8 +36,7 @@ from gensor_kernels.programs.contraction.thin_filters import SMALL, THIN, one_ta
 from gensor_kernels.programs.contraction.wgmma import implicit_gemm, store
 from gensor_kernels.programs.contraction.wgmma.family import ContractionWgmma
 from gensor_kernels.programs.core.cases import Case
-from gensor_kernels.programs.core.family import Launch
-from gensor_kernels.programs.core.launch_cost import cost_of_front
+from gensor_kernels.programs.core.family import WARPGROUPS, Launch, operators
 from gensor_kernels.programs.core.program import Program
 
 from .base import Constants, Rewrite, Rewritten
@@ -214,6 +214,7 @@ class Pack(Rewrite):
 
     #: widths that a group's channels with their padding allow
     own = MappingProxyType(dict.fromkeys(("vector_a", "vector_b"), (4, 8, WIDE)))
+    needs = (operators(CONVOLUTIONS, "is no convolution"),)
 
     def rewritten(self, workload: Workload) -> Workload:
         """Return the convolution of the packed operands."""
@@ -221,8 +222,6 @@ class Pack(Rewrite):
 
     def refusal(self, workload: Workload, arch: Arch, main: ContractionFamily) -> str | None:
         """Serve convolutions whose channels cannot be read in whole accesses where they are."""
-        if workload.operator not in CONVOLUTIONS:
-            return f"{workload.operator} is no convolution"
         align = workload.align
         if workload.layouts["x"] == "nhwc" and min(align["x"], align["w"]) == WIDE:
             return "its operands are read 16 bytes at a time where they are"
@@ -268,14 +267,16 @@ class Pack(Rewrite):
 class PackForTensorCopies(Rewrite):
     """Packing in front of a main loop that reads operands by tensor copies, which walk pixels as columns of B."""
 
+    needs = (operators(CONVOLUTIONS, "is no convolution"), WARPGROUPS)
+
     def rewritten(self, workload: Workload) -> Workload:
         """Return the convolution of the packed operands."""
         return packed(workload)
 
     def refusal(self, workload: Workload, arch: Arch, main: ContractionFamily) -> str | None:
         """Serve convolutions with the channels of image and output first."""
-        if workload.operator not in CONVOLUTIONS or "output_padding_h" in workload.size:
-            return f"{workload.operator} is no convolution, or a transposed one"
+        if "output_padding_h" in workload.size:
+            return f"{workload.operator} is transposed"
         if workload.layouts["x"] != "nchw" or extents(workload).window != "b":
             return "channels of the image, or of the output, are innermost"
         return main.serves(packed(workload), arch) or too_large(workload)

@@ -23,17 +23,17 @@ from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.contraction.base import ContractionFamily
 from gensor_kernels.programs.contraction.build import WORKSPACE_GROUP, reduce_launch
 from gensor_kernels.programs.contraction.cases import contraction_cases
-from gensor_kernels.programs.contraction.implicit_gemm import MASKED, MOST_TAPS
+from gensor_kernels.programs.contraction.cost import reduction
 from gensor_kernels.programs.contraction.mma import split_float
 from gensor_kernels.programs.contraction.mma.family import ContractionMma
 from gensor_kernels.programs.contraction.mma.instructions import kind
+from gensor_kernels.programs.contraction.operands import MASKED, MOST_TAPS
 from gensor_kernels.programs.contraction.problem import extents
 from gensor_kernels.programs.contraction.simt.family import ContractionSimt
-from gensor_kernels.programs.contraction.split_k import reduction
 from gensor_kernels.programs.contraction.stream_k import NAME as STREAM
 from gensor_kernels.programs.core.cases import Case
 from gensor_kernels.programs.core.columns import Column
-from gensor_kernels.programs.core.family import Columns, Coordinate, Launch, Part, Values
+from gensor_kernels.programs.core.family import Columns, Coordinate, Launch, Part, Values, operators
 from gensor_kernels.programs.core.program import Program
 
 from .base import Constants, Rewrite, Rewritten
@@ -70,6 +70,7 @@ class Phases(Rewrite):
     ``fixed`` are coordinates that have one value only.
     """
 
+    needs = (operators((NAME,), "is no transposed convolution"),)
     #: steps of k, which are of one tap each
     own: Mapping[str, Collection[int]] = MappingProxyType({"block_k": (4, 8, 16, 32, 64, 128, 256)})
     starter_registers = STARTER_REGISTERS
@@ -83,8 +84,6 @@ class Phases(Rewrite):
 
     def refusal(self, workload: Workload, arch: Arch, main: ContractionFamily) -> str | None:
         """Serve transposed convolutions with channels last and steps of whole taps."""
-        if workload.operator != NAME:
-            return f"{workload.operator} is no transposed convolution"
         if (workload.layouts["x"], workload.layouts["y"]) != ("nhwc", "nhwk"):
             return "channels of the image and of the output are not innermost"
         refusal = main.serves(phased(workload), arch)

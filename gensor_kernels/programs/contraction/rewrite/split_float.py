@@ -16,12 +16,13 @@ from gensor_kernels.operators.types.dtypes import PARTS
 from gensor_kernels.operators.windows.conv_packed import thin_sizes
 from gensor_kernels.programs.contraction.base import ContractionFamily
 from gensor_kernels.programs.contraction.mma import split_float as mma_split_float
-from gensor_kernels.programs.contraction.problem import Extents, extents, is_product
+from gensor_kernels.programs.contraction.problem import Extents, extents
 from gensor_kernels.programs.contraction.thin_filters import THIN, one_tap
 from gensor_kernels.programs.contraction.wgmma import implicit_gemm, store
 from gensor_kernels.programs.contraction.wgmma.cost import KINDS
 from gensor_kernels.programs.contraction.wgmma.family import ContractionWgmma
 from gensor_kernels.programs.core.cases import Case
+from gensor_kernels.programs.core.family import PRODUCTS, WARPGROUPS
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.core.tensor_maps import ROW_BYTES
 
@@ -84,6 +85,8 @@ def divided(workload: Workload) -> Workload:
 class SplitFloat(CopyOperands):
     """Splitting in front of warpgroup products."""
 
+    needs = (PRODUCTS, WARPGROUPS)
+
     def __init__(self) -> None:
         super().__init__("contraction_divide", copies)
 
@@ -93,8 +96,6 @@ class SplitFloat(CopyOperands):
 
     def refusal(self, workload: Workload, arch: Arch, main: ContractionFamily) -> str | None:
         """Serve long float32 products and convolutions where the caller does not allow coarser arithmetic."""
-        if not is_product(workload):
-            return f"{workload.operator} is no matrix product"
         e = extents(workload)
         if {e.dtype["a"], e.dtype["b"]} != {"float32"} or workload.math != "ieee":
             return f"no product of float32 parts stands for {e.dtype['a']} and {e.dtype['b']} with {workload.math}"

@@ -11,12 +11,11 @@ import numpy as np
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.contraction.complex import RATES, planes, sum_bytes, word_bytes
-from gensor_kernels.programs.contraction.implicit_gemm import copy_lines
-from gensor_kernels.programs.contraction.mixed_input import ELEMENT_ISSUE, stored
+from gensor_kernels.programs.contraction.cost import shared_parts, tiles_part
 from gensor_kernels.programs.contraction.norm import norm_parts, partial
+from gensor_kernels.programs.contraction.operands import ELEMENT_ISSUE, copy_lines, stored
 from gensor_kernels.programs.contraction.problem import extents, power_of_two_in
 from gensor_kernels.programs.contraction.prologue import inline_parts
-from gensor_kernels.programs.contraction.split_k import shared_parts, tiles_part
 from gensor_kernels.programs.core.banks import wavefronts
 from gensor_kernels.programs.core.columns import Column
 from gensor_kernels.programs.core.family import Columns, Part, Values

@@ -21,17 +21,16 @@ from gensor_kernels.programs.contraction import prologue as contraction_prologue
 from gensor_kernels.programs.contraction.base import ContractionFamily
 from gensor_kernels.programs.contraction.build import class_constants, class_launches
 from gensor_kernels.programs.contraction.cost import Loop, settled, sized, window_issue, window_registers
-from gensor_kernels.programs.contraction.implicit_gemm import MASKED, masked_coordinate
-from gensor_kernels.programs.contraction.mixed_input import stored
 from gensor_kernels.programs.contraction.norm import in_workspace, norm_legal, tile_bytes
-from gensor_kernels.programs.contraction.problem import extents, is_product, power_of_two_in
-from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Launch, Part
+from gensor_kernels.programs.contraction.operands import MASKED, masked_coordinate, stored
+from gensor_kernels.programs.contraction.problem import extents, power_of_two_in
+from gensor_kernels.programs.core.family import PRODUCTS, Columns, Coordinate, Facts, Launch, Part
 from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.core.tables import once
+from gensor_kernels.programs.core.program_batch import once
 
 from . import column as simt
-from . import cost, default_tiles
-from .cost import load_clocks, matrices, transposed
+from . import cost
+from .cost import BLOCKS, LANES, THREAD_TILES, VTHREADS, load_clocks, matrices, transposed
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
@@ -49,6 +48,41 @@ def _common_divisors() -> np.ndarray:
     return np.gcd(np.arange(257)[:, None], 32 * np.arange(_WARPS)[None]).astype(np.float32).ravel()
 
 
+@lru_cache(maxsize=8)
+def default_thread_tiles(held: int, word: int, most: int) -> np.ndarray:
+    """(5, blocks, blocks) int32: thread_m, thread_n, vthread_m, vthread_n, lanes_m by block indices.
+
+    ``held`` are the bytes a thread sums an output in, ``word`` the bytes of a word in shared memory, ``most`` the
+    bytes of all sums of a thread.
+
+    The largest, squarest thread tile that makes whole warps, 4 to 8 of them where the block has that many;
+    where no thread tile makes a warp (1 x 16) the entry is illegal and `legal` says so.
+    """
+    table = np.ones((5, len(BLOCKS), len(BLOCKS)), dtype=np.int32)
+    for i, m in enumerate(BLOCKS):
+        for j, n in enumerate(BLOCKS):
+            table[:, i, j] = min(_thread_choices(m, n, held, word, most), default=(0, 1, 1, 1, 1, 1))[1:]
+    return table
+
+
+def _thread_choices(m: int, n: int, held: int, word: int, most: int) -> list[tuple[float, int, int, int, int, int]]:
+    found = []
+    wide = max(1, 16 // word)
+    for tm in (t for t in THREAD_TILES if m % t == 0):
+        for tn in (t for t in THREAD_TILES if n % t == 0):
+            down, across = m // tm, n // tn
+            lanes = [x for x in LANES if down % x == 0 and across % (32 // x) == 0]
+            threads = down * across
+            if not lanes or threads > 1024 or tm * tn * held > most:
+                continue
+            best = min(lanes, key=lambda x: (x * tm + 32 // x * tn, x))
+            groups = [max(v for v in VTHREADS if t % v == 0 and (v == 1 or t // v >= wide)) for t in (tm, tn)]
+            # Fewest words read per multiply-add, but four to eight warps.
+            cost = (1 / tm + 1 / tn) * (1 + max(0, 128 - threads) / 64 + max(0, threads - 256) / 256)
+            found.append((cost, tm, tn, groups[0], groups[1], best))
+    return found
+
+
 class ContractionSimt(ContractionFamily):
     """Matrix products on the CUDA cores, with virtual threads."""
 
@@ -63,15 +97,14 @@ class ContractionSimt(ContractionFamily):
     )
     always = ("form",)
     starter_blocks = ((128, 128), (64, 64), (64, 128), (128, 64), (32, 32), (8, 128), (128, 8), (16, 64))
+    needs = (PRODUCTS,)
 
     def __init__(self, name: str = "contraction_simt") -> None:
         """Make the main loop of the kernel ``name``."""
         self.name = name
 
-    def serves(self, workload: Workload, arch: Arch) -> str | None:
+    def refusal(self, workload: Workload, arch: Arch) -> str | None:
         """Every matmul: any dtype, any strides."""
-        if not is_product(workload):
-            return f"{workload.operator} is no matrix product"
         if extents(workload).scaled:
             return "scales of quantised weights need tensor cores"
         out = extents(workload).dtype["c"]
@@ -143,7 +176,7 @@ class ContractionSimt(ContractionFamily):
                 int(f(each, e.bytes_acc)) for f in (contraction_complex.sum_bytes, contraction_complex.word_bytes)
             )
             most = 256 if not e.is_complex else 512 if e.bytes_acc == 8 else 384
-            table = default_tiles.default_thread_tiles(held * e.matrices, word, most)
+            table = default_thread_tiles(held * e.matrices, word, most)
             tiles[:, form == each] = table[:, m, n][:, form == each]
         widths = {}
         for operand, extent in (("a", c["block_m"]), ("b", c["block_n"])):

@@ -9,12 +9,12 @@ import numpy as np
 
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.programs.contraction import column
+from gensor_kernels.programs.contraction.cost import reduction
 from gensor_kernels.programs.contraction.mma.cost import MOST_WARP_OUTPUTS
-from gensor_kernels.programs.contraction.mma.default_tiles import default_warp_tiles
+from gensor_kernels.programs.contraction.mma.family import default_warp_tiles
 from gensor_kernels.programs.contraction.mma.instructions import BARRIER, MMA_LATENCY, READ_LATENCY, instructions, kind
 from gensor_kernels.programs.contraction.patch.shape import stored_whole
 from gensor_kernels.programs.contraction.problem import extents
-from gensor_kernels.programs.contraction.split_k import reduction
 from gensor_kernels.programs.core.banks import wavefronts
 from gensor_kernels.programs.core.columns import Column
 from gensor_kernels.programs.core.family import Columns, Part, Values

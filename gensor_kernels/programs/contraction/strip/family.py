@@ -24,11 +24,20 @@ from gensor_kernels.programs.contraction.mma.instructions import instructions, k
 from gensor_kernels.programs.contraction.problem import extents
 from gensor_kernels.programs.core.cases import Case
 from gensor_kernels.programs.core.columns import Column
-from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch, Part
+from gensor_kernels.programs.core.family import (
+    CP_ASYNC,
+    Columns,
+    Coordinate,
+    Facts,
+    Family,
+    Launch,
+    Part,
+    operators,
+)
 from gensor_kernels.programs.core.macros import epilogue_codes, macro_token
 from gensor_kernels.programs.core.params import Tiling
 from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.core.starters import completed
+from gensor_kernels.programs.core.program_batch import completed
 
 from . import column as strip
 from . import cost as strip_cost
@@ -58,16 +67,15 @@ class ContractionStrip(Family):
         "min_blocks",
     )
     own = MappingProxyType(dict.fromkeys(("lines", "octets", "planes"), range(1, shapes.MOST_OCTETS + 1)))
+    needs = (operators(("conv2d",), "is no convolution without a prologue"), CP_ASYNC)
 
-    def serves(self, workload: Workload, arch: Arch) -> str | None:
+    def refusal(self, workload: Workload, arch: Arch) -> str | None:
         """float16 and bfloat16 images of few channels, whose outputs' segments begin at even elements."""
-        if workload.operator != "conv2d":
-            return f"{workload.operator} is no convolution without a prologue"
         z, e = workload.size, extents(workload)
         if kind(workload) not in ("f16", "bf16"):
             return "it multiplies float16 and bfloat16"
-        if "cp_async" not in arch.features or not instructions(kind(workload) or "", arch):
-            return f"{arch.name} has no cp.async, or no instruction for {e.multiplied}"
+        if not instructions(kind(workload) or "", arch):
+            return f"{arch.name} has no instruction for {e.multiplied}"
         if e.dtype["c"] not in FLOAT_OUTPUTS:
             return f"no tensor-core kernel writes {e.dtype['c']} from {e.multiplied}"
         if workload.align["x"] >= 16:

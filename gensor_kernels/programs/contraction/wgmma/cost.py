@@ -10,9 +10,9 @@ import numpy as np
 from gensor_kernels.machine.arch import BFLOAT16_PRODUCTS, Arch
 from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS, PARTS
 from gensor_kernels.programs.contraction import column
+from gensor_kernels.programs.contraction.cost import shared_parts
 from gensor_kernels.programs.contraction.norm import norm_parts
 from gensor_kernels.programs.contraction.problem import Extents, extents
-from gensor_kernels.programs.contraction.split_k import shared_parts
 from gensor_kernels.programs.core.columns import Column
 from gensor_kernels.programs.core.family import Part, Values
 

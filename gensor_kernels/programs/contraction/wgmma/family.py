@@ -19,9 +19,9 @@ from gensor_kernels.programs.contraction.base import ContractionFamily
 from gensor_kernels.programs.contraction.build import common_constants, gate_constants, stored_constants
 from gensor_kernels.programs.contraction.cost import Loop, assemble, searching
 from gensor_kernels.programs.contraction.norm import CODES
-from gensor_kernels.programs.contraction.problem import extents, is_product
+from gensor_kernels.programs.contraction.problem import extents
 from gensor_kernels.programs.core.cases import Case
-from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Launch, Part
+from gensor_kernels.programs.core.family import PRODUCTS, WARPGROUPS, Columns, Coordinate, Facts, Launch, Part
 from gensor_kernels.programs.core.program import Program
 
 from . import cluster, cost, implicit_gemm, store, tma
@@ -43,6 +43,7 @@ class ContractionWgmma(ContractionFamily):
     source = "contraction_wgmma.cu"
     names = (*shared.GRID_NAMES, "cluster", "persistent", "stages", "consumers", *shared.EPILOGUE_NAMES, stream_k.NAME)
     starter_blocks = ((128, 128), (128, 256), (64, 64), (256, 128), (64, 128), (128, 64), (192, 192), (64, 256))
+    needs = (PRODUCTS, WARPGROUPS)
 
     def __init__(self, name: str = "contraction_wgmma", *, only_products: bool = False, images: str = "a") -> None:
         """Make the main loop of the kernel ``name``.
@@ -52,13 +53,9 @@ class ContractionWgmma(ContractionFamily):
         """
         self.name, self.only_products, self.images = name, only_products, images
 
-    def serves(self, workload: Workload, arch: Arch) -> str | None:
+    def refusal(self, workload: Workload, arch: Arch) -> str | None:
         """Products of plain matrices, and of images, that tensor copies can read, of the types in cost.KINDS."""
-        if not is_product(workload):
-            return f"{workload.operator} is no matrix product"
         e = extents(workload)
-        if "wgmma" not in arch.features:
-            return f"{arch.name} has no warpgroup products"
         kind = cost.kind(workload)
         if kind is None or e.dtype["c"] not in kind.outputs:
             math = "" if workload.math == "ieee" else f" with math {workload.math}"

@@ -1,8 +1,11 @@
-"""Operands that are stored narrower than they are multiplied (widen.cuh): layouts and cost.
+"""How operands of contractions are read: through the window of an implicit GEMM, or widened from a narrower type.
 
-The tensor-core family widens them on their way into shared memory (copy 0), once per block, or on their way from there
-into fragments (copy 1), once per warp that reads them, with less shared memory and its traffic. Which is better
-depends on the tile: it is a coordinate of the Program.
+Under a window: how padding is found, and the lines that accesses touch.
+
+Operands may be stored narrower than they are multiplied (widen.cuh).  The tensor-core family widens them on their way
+into shared memory (copy 0), once per block, or on their way from there into fragments (copy 1), once per warp that
+reads them, with less shared memory and its traffic.  Which is better depends on the tile: it is a coordinate of the
+Program.
 """
 
 from __future__ import annotations
@@ -13,13 +16,51 @@ import numpy as np
 
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.programs.core.columns import Column
-from gensor_kernels.programs.core.family import Part, Values
+from gensor_kernels.programs.core.family import Columns, Coordinate, Part, Values
 
 from . import column
 from .problem import Extents, extents
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
+
+
+# ---- windows
+
+#: Bytes of a line of L1; the order of k under a window with channels last (operators' Product).
+LINE, CHANNELS_LAST = 128.0, 1
+#: The coordinate of a window's masks; rows and columns of filters that they have bits for; orders of k that they know.
+MASKED, MOST_TAPS, WALKED_PLAINLY = "masked", 31, (1, 2)
+
+
+def masked_coordinate(workload: Workload) -> tuple[Coordinate, ...]:
+    """Return how a window's padding is found, if there is a choice: a filter's rows and columns are bits of a word."""
+    e, z = extents(workload), workload.size
+    if not e.window:
+        return ()
+    fits = e.order in WALKED_PLAINLY and z["r"] + z["s"] <= MOST_TAPS
+    doc = "padding: 0 rows and columns are compared, 1 they are looked up"
+    return (Coordinate(MASKED, (0, 1) if fits else (0,), 1, "layout", doc),)
+
+
+def copy_lines(c: Columns, workload: Workload, operand: str, lanes: np.ndarray) -> np.ndarray:
+    """Lines of 128 bytes that a warp's accesses of one operand are scattered over, ``lanes`` side by side in a row.
+
+    Rows of a matrix lie far apart: a line each at least. Under a window with channels last they are neighbouring
+    pixels of one image row, a step's channels apart, so that several lie in one line (wherever it begins), in each of
+    the filter's rows that the lanes reach into.
+    """
+    rows = 32.0 / lanes
+    e, z = extents(workload), workload.size
+    if e.window != operand or e.order != CHANNELS_LAST:
+        return rows
+    apart = float(z["stride_w"] * z["c"] * e.element)
+    run, row = lanes * c[f"vector_{operand}"], float(z["s"] * z["c"] // z["groups"] * e.element)
+    together = ((rows - 1) * apart + np.minimum(run, row)) / LINE + 1
+    return np.minimum(rows, together * (1 + run / row))
+
+
+# ---- mixed input
 
 #: Widening four bytes into two pairs: SASS instructions, and clocks of the pipe that permutes, shifts and converts,
 #: which takes an instruction every other clock.
