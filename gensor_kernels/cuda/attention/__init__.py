@@ -1,0 +1,1 @@
+"""attention: fused softmax(Q K^T) V."""

@@ -1,0 +1,1 @@
+"""Headers that the contraction families share."""

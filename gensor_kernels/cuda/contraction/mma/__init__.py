@@ -1,0 +1,1 @@
+"""contraction_mma: mma.sync, ldmatrix and cp.async."""

@@ -1,0 +1,1 @@
+"""contraction_patch: implicit GEMM of NCHW convolutions."""

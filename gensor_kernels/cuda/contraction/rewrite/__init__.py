@@ -1,0 +1,1 @@
+"""Families whose main loop runs behind a launch that rewrites its operands."""

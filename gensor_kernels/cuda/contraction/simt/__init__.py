@@ -1,0 +1,1 @@
+"""contraction_simt: multiply-adds on CUDA cores."""

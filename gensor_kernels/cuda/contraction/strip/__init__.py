@@ -1,0 +1,1 @@
+"""contraction_strip: implicit GEMM of convolutions with few channels."""

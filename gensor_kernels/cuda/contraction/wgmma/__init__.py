@@ -1,0 +1,1 @@
+"""contraction_wgmma: warpgroup MMA fed by TMA (sm_90a)."""

@@ -1,0 +1,1 @@
+"""Types, intrinsics, Params and the epilogue: included by every family."""

@@ -1,0 +1,1 @@
+"""gemv: GEMV and skinny products."""

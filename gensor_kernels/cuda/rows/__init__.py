@@ -1,0 +1,1 @@
+"""rows: reductions, softmax, norms and element-wise maps."""

@@ -1,0 +1,1 @@
+"""window: depthwise convolution and pooling."""

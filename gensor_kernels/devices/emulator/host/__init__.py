@@ -1,0 +1,1 @@
+"""The C++ side of the emulator."""
