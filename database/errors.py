@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +31,14 @@ class ForeignStoreError(StoreError):
 
 class NewerStoreError(StoreError):
     """Written by a newer version of this package; left unchanged."""
+
+
+def absolute(path: str | os.PathLike[str]) -> Path:
+    """Return an absolute path, a leading `~` replaced; UnreadableStoreError for the home of an unknown user."""
+    try:
+        return Path(path).expanduser().absolute()
+    except RuntimeError as error:
+        raise UnreadableStoreError(f"{os.fspath(path)}: {error}") from None
 
 
 class StoreWarning(RuntimeWarning):

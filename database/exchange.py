@@ -6,11 +6,10 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .entry import counting
-from .errors import translated
+from .errors import absolute, translated
 from .record import TABLES, Binary, Kernel, Portfolio, Record, Residual, Source, Timing, Verification
 from .row import Row
 from .rows import batches
@@ -106,7 +105,7 @@ def compact(path: str | os.PathLike[str]) -> Iterator[Store]:
     """
     from .store import Store
 
-    target = Path(path).expanduser().absolute()
+    target = absolute(path)
     with translated(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         with folder_beside(target) as partial, Store.open(partial) as copy:

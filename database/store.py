@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from . import connection as sql
 from .entry import Entry, StoredKernel, newest_first, serves, verdict
-from .errors import StoreError, StoreWarning, UnreadableStoreError, first_told, translated
+from .errors import StoreError, StoreWarning, UnreadableStoreError, absolute, first_told, translated
 from .opening import open_readonly, open_writable, rollback
 from .record import TABLES, Binary, Kernel, Portfolio, Record, Source, Timing, Verification
 from .row import Row, RowType
@@ -96,7 +96,7 @@ class Store:
         StoreError
             With the reason.
         """
-        file = Path(path).expanduser().absolute()
+        file = absolute(path)
         store = cls(file, readonly, immutable, False, timeout)
         with translated(file):
             store._connect()

@@ -233,3 +233,8 @@ def test_portfolio_rows_are_rows_too(store):
     store.replace_portfolio(ARCH, PART, class_key(), ["a" * 64, "b" * 64])
     assert sorted(row.rank for row in store.rows(Portfolio)) == [0, 1]
     assert store.portfolio(ARCH, PART, class_key()) == []  # kernels that are not there are left out
+
+
+def test_the_home_of_an_unknown_user_is_a_sentence():
+    with pytest.raises(StoreError, match="home directory"):
+        Store.open("~nobody-here/kernels.db")
