@@ -192,6 +192,8 @@ def _row(path: Path, number: int, header: list[str], text: str) -> Row:
         known = columns(line.text("op").lower())
         notes = {key: value for key, value in cells.items() if key not in known and value}
         count = line.integer("count", 1, MOST_CALLS) * read_row.repeats
+        if count == 0:
+            raise line.fail("count" if read_row.repeats else "timesteps", "0 is no number of calls: leave the row out")
         return Row(number, name, count, read_row.workload, read_row.unsupported, None, notes)
     except RowError as error:
         return Row(number, name, error=str(error))

@@ -161,3 +161,10 @@ def test_a_pipe_and_stdin_are_read_as_files_are(tmp_path, monkeypatch):
     writer.join()
     assert [[row.workload.size["k"] for row in rows] for rows in found] == [[3], [3]]
     assert not any(each.name == "-" for each in tmp_path.iterdir())
+
+
+def test_a_row_that_is_never_called_is_an_error(tmp_path):
+    path = tmp_path / "shapes.csv"
+    path.write_text("op,m,n,k,count\nmatmul,8,8,8,0\nmatmul,8,8,8,2\n")
+    never, twice = read_shapes(path)
+    assert "count" in never.error and twice.count == 2
