@@ -1,6 +1,7 @@
 """Launches with damaged Params, which the checks must notice, and an undamaged launch at the end.
 
-One of them writes to address 0: on a GPU that destroys the context, and the run has to continue in a fresh process.
+A null pointer makes the kernel write to address 0: on a GPU that destroys the context, and the run has to continue in a
+fresh process.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ NEAR = {"float16": 2.0**-7, "float32": 2.0**-18, "complex64": 2.0**-18, "float64
 
 
 class Shown(NamedTuple):
-    """One call: the shapes of its arrays by name, and the function of them."""
+    """A call: the shapes of its arrays by name, and the function that is called with them."""
 
     shapes: Mapping[str, tuple[int, ...]]
     call: Callable[[Any], Any]

@@ -16,24 +16,10 @@ from .api.current import emulated, refresh
 from .api.grouped_matmul import grouped_matmul
 from .api.linalg import define, dot, einsum, inner, linear, outer, tensordot, vdot
 from .api.matmul import matmul
+from .api.norms import layer_norm, log_softmax, rms_norm, softmax
 from .api.pooling import avg_pool2d, global_avg_pool2d, max_pool2d
 from .api.prepack import prepack
-from .api.reductions import (
-    argmax,
-    argmin,
-    layer_norm,
-    log_softmax,
-    logsumexp,
-    max,
-    mean,
-    min,
-    norm,
-    prod,
-    rms_norm,
-    softmax,
-    sum,
-    var,
-)
+from .api.reductions import argmax, argmin, logsumexp, max, mean, min, norm, prod, sum, var
 
 __all__ = [
     "argmax",

@@ -28,7 +28,7 @@ EMULATED_ARCH = "sm_87"
 
 @dataclass(frozen=True)
 class Item:
-    """One unit of work: `run` returns its findings, with an `outcome` where that is not "ok".
+    """A unit of work: `run` returns its findings, with an `outcome` where that is not "ok".
 
     `limit`: seconds after which it counts as hanging, where the supervisor's own limit is too short. `always`: a run
     that resumes repeats it.

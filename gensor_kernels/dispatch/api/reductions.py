@@ -1,15 +1,10 @@
-"""Reductions, softmax and norms: public functions, named and shaped as CuPy's, SciPy's and PyTorch's.
-
-Imports little.
-"""
+"""Reductions: public functions, named and shaped as in CuPy and SciPy. Imports little."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
-
-from gensor_kernels.dispatch.calls.arguments import operations
 
 from .current import current_runtime
 from .interop import adopting
@@ -494,210 +489,8 @@ def logsumexp(a: ArrayLike, axis: int | Sequence[int] | None = None, keepdims: b
     return _reduced("logsumexp", a, axis, None, keepdims)
 
 
-@adopting
-def softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, out: ArrayLike | None = None) -> Any:
-    """Compute `exp(x) / sum(exp(x))` along an axis without overflow.
-
-    The meaning is that of `torch.nn.functional.softmax`.
-
-    Parameters
-    ----------
-    x : array
-        Input.
-    axis : int, default -1
-        Axis along which elements sum to one.
-    out : array, optional
-        Array that receives the result.
-
-    Returns
-    -------
-    array, shape of `x`
-        A new array with the dtype of `x`, or `out`.
-
-    Raises
-    ------
-    ValueError
-        If the axis does not exist.
-    TypeError
-        If `x` is not an array of this device.
-
-    References
-    ----------
-    .. [1] P. Blanchard, D. J. Higham and N. J. Higham, "Accurately computing the
-       log-sum-exp and softmax functions", IMA J. Numer. Anal. 41 (2021).
-
-    Examples
-    --------
-    >>> x = np.array([[0, 0], [1000, 0]], "float32")
-    >>> with gensor_kernels.emulated("sm_87"):
-    ...     gensor_kernels.softmax(x)
-    array([[0.5, 0.5],
-           [1. , 0. ]], dtype=float32)
-    """
-    return _mapped("softmax", x, axis, out)
-
-
-@adopting
-def log_softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, out: ArrayLike | None = None) -> Any:
-    """Compute the logarithm of `softmax` along an axis without overflow.
-
-    The meaning is that of `torch.nn.functional.log_softmax`.
-
-    Parameters
-    ----------
-    x : array
-        Input.
-    axis : int, default -1
-        Axis along which the exponentials of the result sum to one.
-    out : array, optional
-        Array that receives the result.
-
-    Returns
-    -------
-    array, shape of `x`
-        A new array with the dtype of `x`, or `out`.
-
-    Raises
-    ------
-    ValueError
-        If the axis does not exist.
-    TypeError
-        If `x` is not an array of this device.
-
-    References
-    ----------
-    .. [1] P. Blanchard, D. J. Higham and N. J. Higham, "Accurately computing the
-       log-sum-exp and softmax functions", IMA J. Numer. Anal. 41 (2021).
-
-    Examples
-    --------
-    >>> x = np.array([[1000, 0]], "float32")
-    >>> with gensor_kernels.emulated("sm_87"):
-    ...     gensor_kernels.log_softmax(x)
-    array([[    0., -1000.]], dtype=float32)
-    """
-    return _mapped("log_softmax", x, axis, out)
-
-
-@adopting
-def layer_norm(
-    x: ArrayLike,
-    normalized_shape: int | Sequence[int],
-    weight: ArrayLike | None = None,
-    bias: ArrayLike | None = None,
-    eps: float = 1e-5,
-    *,
-    out: ArrayLike | None = None,
-) -> Any:
-    """Normalise the last axes: `(x - mean) / sqrt(variance + eps) * weight + bias`.
-
-    The meaning is that of `torch.nn.functional.layer_norm`.
-
-    Parameters
-    ----------
-    x : array
-        Input.
-    normalized_shape : int or sequence of int
-        Extents of the last axes of `x`, which are normalised together.
-    weight, bias : array, shape `normalized_shape`, optional
-        Factors and terms of the normalised elements.
-    eps : float, default 1e-5
-        Term added to the variance.
-    out : array, optional
-        Array that receives the result.
-
-    Returns
-    -------
-    array, shape of `x`
-        A new array with the dtype of `x`, or `out`. The arithmetic of float16 and
-        bfloat16 is float32.
-
-    Raises
-    ------
-    ValueError
-        If shapes do not fit.
-    TypeError
-        If `x` is not an array of this device.
-
-    References
-    ----------
-    .. [1] J. L. Ba, J. R. Kiros and G. E. Hinton, "Layer Normalization",
-       arXiv:1607.06450.
-
-    Examples
-    --------
-    >>> x = np.array([[1, 3], [4, 8]], "float32")
-    >>> weight = np.array([2, 1], "float32")
-    >>> with gensor_kernels.emulated("sm_87"):
-    ...     y = gensor_kernels.layer_norm(x, 2, weight)
-    >>> y.round(3)
-    array([[-2.,  1.],
-           [-2.,  1.]], dtype=float32)
-    """
-    return _normed("layernorm", x, normalized_shape, weight, bias, eps, out)
-
-
-@adopting
-def rms_norm(
-    x: ArrayLike,
-    normalized_shape: int | Sequence[int],
-    weight: ArrayLike | None = None,
-    eps: float | None = None,
-    *,
-    out: ArrayLike | None = None,
-) -> Any:
-    """Normalise the last axes: `x / sqrt(mean(x^2) + eps) * weight`.
-
-    The meaning is that of `torch.nn.functional.rms_norm`.
-
-    Parameters
-    ----------
-    x : array
-        Input.
-    normalized_shape : int or sequence of int
-        Extents of the last axes of `x`, which are normalised together.
-    weight : array, shape `normalized_shape`, optional
-        Factors of the normalised elements.
-    eps : float, optional
-        Term added to the mean square; by default the spacing of the dtype of `x` at 1.
-    out : array, optional
-        Array that receives the result.
-
-    Returns
-    -------
-    array, shape of `x`
-        A new array with the dtype of `x`, or `out`. The arithmetic of float16 and
-        bfloat16 is float32.
-
-    Raises
-    ------
-    ValueError
-        If shapes do not fit.
-    TypeError
-        If `x` is not an array of this device.
-
-    References
-    ----------
-    .. [1] B. Zhang and R. Sennrich, "Root Mean Square Layer Normalization",
-       arXiv:1910.07467.
-
-    Examples
-    --------
-    >>> x = np.array([[1, 7]], "float32")
-    >>> with gensor_kernels.emulated("sm_87"):
-    ...     y = gensor_kernels.rms_norm(x, 2)
-    >>> y.round(3)
-    array([[0.2, 1.4]], dtype=float32)
-    """
-    if eps is None:
-        import numpy as np
-
-        eps = 2.0**-7 if x.dtype.name == "bfloat16" else float(np.finfo(x.dtype).eps)
-    return _normed("rmsnorm", x, normalized_shape, weight, None, eps, out)
-
-
-def _axes(axis: Any, rank: int) -> tuple[int, ...]:
-    """Sorted axes from 0 up; AxisError, a ValueError, as NumPy raises it."""
+def sorted_axes(axis: Any, rank: int) -> tuple[int, ...]:
+    """Return sorted axes, counted from 0; raise AxisError, a ValueError, as NumPy does."""
     import numpy as np
 
     if axis is None:
@@ -722,7 +515,7 @@ def _reduced(
     runtime = current_runtime()
     runtime.check(a, a, out, (), None)
     asked = None if dtype is None else _dtype_name(dtype)
-    parameters = Parameters(name, _axes(axis, a.ndim), bool(keepdims), asked, None, ddof)
+    parameters = Parameters(name, sorted_axes(axis, a.ndim), bool(keepdims), asked, None, ddof)
     return runtime.serve(ONE_CALL if name in LIBRARY else COMPOSED, (a,), parameters, out)
 
 
@@ -730,28 +523,3 @@ def _dtype_name(dtype: Any) -> str:
     import numpy as np
 
     return np.dtype(dtype).name
-
-
-def _mapped(name: str, x: DeviceArray, axis: Any, out: DeviceArray) -> Any:
-    from gensor_kernels.dispatch.functions.rows import COMPOSED, Parameters
-
-    runtime = current_runtime()
-    runtime.check(x, x, out, (), None)
-    return runtime.serve(COMPOSED, (x,), Parameters(name, _axes(axis, x.ndim)), out)
-
-
-def _normed(name: str, x: DeviceArray, shape: Any, weight: Any, bias: DeviceArray, eps: float, out: DeviceArray) -> Any:
-    from gensor_kernels.dispatch.functions.rows import COMPOSED, Parameters
-
-    runtime = current_runtime()
-    runtime.check(x, x, out, (), None)
-    shape = tuple(shape) if isinstance(shape, Iterable) else (operator.index(shape),)
-    rank = len(shape)
-    if not shape or tuple(x.shape[x.ndim - rank :]) != shape:
-        raise ValueError(f"normalized_shape {shape} is not the last extents of {tuple(x.shape)}")
-    for what, operand in (("weight", weight), ("bias", bias)):
-        if operand is not None and tuple(operand.shape) != shape:
-            raise ValueError(f"{what} has shape {tuple(operand.shape)}, normalized_shape is {shape}")
-    steps = operations(epilogue=[(step, each) for step, each in (("mul", weight), ("bias", bias)) if each is not None])
-    axes = tuple(range(x.ndim - rank, x.ndim))
-    return runtime.serve(COMPOSED, (x,), Parameters(name, axes, value=float(eps)), out, steps)
