@@ -4,8 +4,6 @@ The commit's hash seeds the sample, so that all of it is seen in time, and a com
 GENSOR_CAMPAIGN_SEED, which the header of pytest names, repeats one.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess

@@ -72,11 +72,7 @@ def test_every_step_ran_and_says_that_it_is_a_rehearsal(rehearsal):
 def test_planted_kernels_are_rejected_and_the_other_one_timed(rehearsal):
     folder, _, ends = rehearsal
     outcomes = {item: end["outcome"] for (step, item), end in ends.items() if step == "shipped"}
-    assert sorted(outcomes.values()) == [
-        "failed",
-        *["ok"] * 5,
-        "wrong",
-    ]  # one kernel of each family is made
+    assert sorted(outcomes.values()) == ["failed", *["ok"] * 5, "wrong"]  # one kernel of each family is made
     with Store.open(folder / "out" / "device.db", readonly=True) as store:
         verdicts = {row.kernel_digest: row for row in store.rows(Verification)}
         bad = {row.outcome: row for row in verdicts.values() if row.outcome != "ok"}

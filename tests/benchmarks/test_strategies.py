@@ -1,7 +1,5 @@
 """benchmarks.strategies: its counts, its arguments, and Kernel Tuner beside our strategies."""
 
-from __future__ import annotations
-
 import json
 import sys
 

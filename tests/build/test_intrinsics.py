@@ -1,7 +1,5 @@
 """The intrinsic layer: both bodies exist and agree with the documents, conversions round correctly."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -13,63 +11,12 @@ from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.build.source import files
 from gensor_kernels.devices.emulator import FOLDER, build
 from gensor_kernels.errors import BuildError
-from tests.doubles.emulated_kernels import SMALL, execute, source
+from tests.doubles.emulated_kernels import SMALL, execute, source, toy
 from tests.mutator.engine.mutations import INTRINSICS
 
 CUDA = files()
 
-# Uses every intrinsic; intrinsics that an arch lacks are left out, as in a kernel.
-EVERYTHING = """
-#define SM80 (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800)
-template <int BYTES>
-DEVICE void move(const Params &p, sptr<u8> s) {
-    const bool inside = within(thread_index(), p.n);
-    store_shared<BYTES>(s + thread_index() * 16, load_global<BYTES>(gptr<u8>(p.p[0]) + thread_index() * 16, inside));
-    warp_barrier();
-    barrier();
-    const Vec<BYTES> v = load_shared<BYTES>(s + (thread_index() ^ 1) * 16);
-    store_global<BYTES>(gptr<u8>(p.p[1]) + thread_index() * 16, v, inside);
-    barrier();
-}
-KERNEL(test, Params, 32, 1) {
-    cover("full_tile");
-    const sptr<u8> s = shared_base();
-    if (params.mode == 1) move<1>(params, s);
-    if (params.mode == 2) move<2>(params, s);
-    if (params.mode == 4) move<4>(params, s);
-    if (params.mode == 8) move<8>(params, s);
-    if (params.mode == 16) move<16>(params, s);
-    if (params.mode) return;
-    u32 r4[4] = {}, r2[2] = {}, r1[1] = {};
-    store_shared<16>(s + thread_index() * 16, Vec<16>::zero());
-    barrier();
-    const sptr<u8> row = s + thread_index() * 16;
-    load_matrix<4, true>(r4, row), load_matrix<4, false>(r4, row), load_matrix<2, true>(r2, row);
-    load_matrix<2, false>(r2, row), load_matrix<1, true>(r1, row), load_matrix<1, false>(r1, row);
-    float d[4] = {};
-    i32 e[4] = {}, f[2] = {};
-    mma_m16n8k8(d, r2, r1), mma_m8n8k16_s8(f, r1, r1);
-#if SM80
-    barrier();
-    copy_async<4>(s, gptr<u8>(params.p[0]), within(40, params.n));
-    copy_async<8>(s + 16, gptr<u8>(params.p[0]), within(40, params.n));
-    copy_async<16>(s + 32, gptr<u8>(params.p[0]), within(40, params.n));
-    copy_async_commit(), copy_async_wait<0>();
-    mma_m16n8k16(d, r4, r2, half_t{}), mma_m16n8k16(d, r4, r2, bfloat16_t{}), mma_m16n8k8_tf32(d, r4, r2);
-    mma_m16n8k32_s8(e, r4, r2);
-    d[0] += bit_cast<float>(round_tf32(d[1]));
-#endif
-    double x = exp_((double)d[0]) + erf_((double)d[1]) + tanh_((double)d[2]) + fma_(1.0, 2.0, (double)d[3]);
-    x += log_((double)d[0]) + sqrt_((double)d[1]);
-    float y = exp_(d[0]) + erf_(d[1]) + tanh_(d[2]) + fma_(1.0f, 2.0f, d[3]) + log_(d[0]) + sqrt_(d[1]) +
-              exp2_(maximum_(d[0], d[1]));
-    e[0] += (i32)(pack_pair(d[0], d[1], half_t{}) ^ pack_pair(d[2], d[3], bfloat16_t{}));
-    y += shuffle_xor(y, 1), x += shuffle_xor(x, 2);
-    Vec<16> v = Vec<16>::zero();
-    v.set<float>(0, y), v.set<i32>(1, e[0] + f[0] + block_index() + grid_size()), v.set<double>(1, x);
-    store_global<16>(gptr<float>(params.p[1]), v, within(thread_index(), 1));
-}
-"""
+EVERYTHING = toy("every_intrinsic")
 
 
 @pytest.mark.parametrize("target", ["sm_75", "sm_80", "sm_87", "sm_89", "sm_90a", "sm_100", "sm_120"])
@@ -137,32 +84,7 @@ def test_kernels_touch_memory_only_through_intrinsics():
 
 # ---- conversions
 
-CONVERT = """
-template <class From, class To>
-DEVICE void each(const Params &p) {
-    for (int i = thread_index(); i < p.n; i += 32) {
-        Vec<sizeof(To)> v;
-        auto x = load_global<sizeof(From)>(gptr<From>(p.p[0]) + i, true);
-        v.template set<To>(0, convert<To>(x.template get<From>(0)));
-        store_global<sizeof(To)>(gptr<To>(p.p[1]) + i, v, true);
-    }
-}
-template <class From>
-DEVICE void all(const Params &p) {
-    if (p.mode == 0) each<From, double>(p);
-    if (p.mode == 1) each<From, float>(p);
-    if (p.mode == 2) each<From, half_t>(p);
-    if (p.mode == 3) each<From, bfloat16_t>(p);
-    if (p.mode == 4) each<From, i8>(p);
-    if (p.mode == 5) each<From, i32>(p);
-}
-KERNEL(from_double, Params, 32, 0) { all<double>(params); }
-KERNEL(from_float, Params, 32, 0) { all<float>(params); }
-KERNEL(from_half, Params, 32, 0) { all<half_t>(params); }
-KERNEL(from_bfloat16, Params, 32, 0) { all<bfloat16_t>(params); }
-KERNEL(from_i8, Params, 32, 0) { all<i8>(params); }
-KERNEL(from_i32, Params, 32, 0) { all<i32>(params); }
-"""
+CONVERT = toy("conversions")
 TYPES = [np.float64, np.float32, np.float16, ml_dtypes.bfloat16, np.int8, np.int32]
 ENTRIES = ["from_double", "from_float", "from_half", "from_bfloat16", "from_i8", "from_i32"]
 
@@ -225,37 +147,7 @@ def test_conversions_round_like_numpy(source_type):
         assert np.array_equal(np.signbit(got[~np.isnan(got)]), np.signbit(want[~np.isnan(want)]))
 
 
-FUNCTIONS = """
-template <class T>
-DEVICE void apply(const Params &p) {
-    for (int i = thread_index(); i < p.n; i += 32) {
-        T x = load_global<sizeof(T)>(gptr<T>(p.p[0]) + i, true).template get<T>(0);
-        T y = p.mode == 0 ? exp_(x) : p.mode == 1 ? erf_(x) : p.mode == 2 ? tanh_(x) : fma_(x, x, (T)1);
-        Vec<sizeof(T)> v;
-        v.template set<T>(0, y);
-        store_global<sizeof(T)>(gptr<T>(p.p[1]) + i, v, true);
-    }
-}
-KERNEL(test_float, Params, 32, 0) { apply<float>(params); }
-KERNEL(test_double, Params, 32, 0) { apply<double>(params); }
-KERNEL(test_pairs, Params, 32, 0) {
-    for (int i = thread_index(); i < params.n; i += 32) {
-        const Vec<8> pair = load_global<8>(gptr<float>(params.p[0]) + 2 * i, true);
-        const float low = pair.get<float>(0), high = pair.get<float>(1);
-        Vec<16> made = Vec<16>::zero();
-        made.set(0, pack_pair(low, high, half_t{})), made.set(1, pack_pair(low, high, bfloat16_t{}));
-        made.set(2, maximum_(low, high)), made.set(3, exp2_(low));
-        store_global<16>(gptr<u32>(params.p[1]) + 4 * i, made, true);
-    }
-}
-KERNEL(test_tf32, Params, 32, 0) {
-    for (int i = thread_index(); i < params.n; i += 32) {
-        Vec<4> v;
-        v.set<u32>(0, round_tf32(load_global<4>(gptr<float>(params.p[0]) + i, true).get<float>(0)));
-        store_global<4>(gptr<u32>(params.p[1]) + i, v, true);
-    }
-}
-"""
+FUNCTIONS = toy("functions")
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -287,19 +179,7 @@ def test_pairs_are_packed_low_first_and_maxima_drop_nan():
     assert np.allclose(power[4:], np.exp2(x[4:, 0].astype(np.float64)), rtol=3e-7)
 
 
-MAXIMA = """
-template <class T>
-DEVICE void apply(const Params &p) {
-    for (int i = thread_index(); i < p.n; i += 32) {
-        const T a = load_global<sizeof(T)>(gptr<T>(p.p[0]) + i, true).template get<T>(0);
-        Vec<sizeof(T)> v;
-        v.template set<T>(0, max_(a, load_global<sizeof(T)>(gptr<T>(p.p[1]) + i, true).template get<T>(0)));
-        store_global<sizeof(T)>(gptr<T>(p.p[2]) + i, v, true);
-    }
-}
-KERNEL(test_float, Params, 32, 0) { apply<float>(params); }
-KERNEL(test_double, Params, 32, 0) { apply<double>(params); }
-"""
+MAXIMA = toy("maxima")
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -1,7 +1,5 @@
 """Cubins from NVRTC: resources read, bytes reproducible, errors as values."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import os
@@ -13,24 +11,9 @@ import pytest
 
 from gensor_kernels.build import nvrtc
 from gensor_kernels.errors import ToolMissingError
+from tests.doubles.emulated_kernels import toy
 
-KERNEL = """
-#ifndef REGISTERS
-#define REGISTERS 8
-#endif
-extern "C" __global__ void first(float* p, int n) {
-    float v[REGISTERS];
-#pragma unroll
-    for (int i = 0; i < REGISTERS; ++i) v[i] = p[i * 256 + threadIdx.x];
-    for (int k = 0; k < n; ++k)
-#pragma unroll
-        for (int i = 0; i < REGISTERS; ++i) v[i] = v[i] * v[(i + 1) % REGISTERS] + 1.0f;
-#pragma unroll
-    for (int i = 0; i < REGISTERS; ++i) p[i * 256 + threadIdx.x] = v[i];
-}
-extern "C" __global__ void __launch_bounds__(1024, 2) second(float* p) { __shared__ float s[64];
-    s[threadIdx.x] = *p; __syncthreads(); p[threadIdx.x] = s[63 - threadIdx.x]; }
-"""
+KERNEL = toy("two_entries")
 SOURCES = [f"#define REGISTERS {n}\n{KERNEL}" for n in (4, 8, 12, 16)]
 
 

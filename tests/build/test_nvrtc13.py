@@ -1,7 +1,5 @@
 """The families' sources also compile with NVRTC 13, where its wheel (nvidia-cuda-nvrtc) is installed beside 12.9."""
 
-from __future__ import annotations
-
 import ctypes
 import re
 from importlib import metadata

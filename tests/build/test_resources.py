@@ -1,7 +1,5 @@
 """The ptxas report, and nvdisasm on many cubins: number of processes, cached results, damaged files."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 from collections import Counter

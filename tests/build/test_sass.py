@@ -1,7 +1,5 @@
 """Counts from the machine code of real kernels, and the same counts from nvdisasm's other way to print it."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections import Counter

@@ -1,7 +1,5 @@
 """flatten, bind and digest: one deterministic text per Program."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

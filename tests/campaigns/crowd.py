@@ -4,8 +4,6 @@ All are forked from one that has imported everything, and start together when a 
 FILES, which commas separate. Prints, as JSON, their exit codes and what they said on stderr.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

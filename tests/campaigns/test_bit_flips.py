@@ -5,8 +5,6 @@ A sample by default; GENSOR_CAMPAIGN=full flips 50,000 bits: one of every byte o
 cells, every index), one of each page of content, the rest anywhere.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

@@ -3,8 +3,6 @@
 64 processes x 200 commits, 100 fresh files and 64 processes that tune, with GENSOR_CAMPAIGN=full.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -46,8 +46,7 @@ def database(tmp_path_factory):
 def fill(path):
     """Stocks, races, and adds times."""
     stock_classes(
-        path,
-        {"sm_87": {("float32", "float32", "ieee"): [(*each, "contraction_simt", False) for each in CLASSES]}},
+        path, {"sm_87": {("float32", "float32", "ieee"): [(*each, "contraction_simt", False) for each in CLASSES]}}
     )
     shelf = with_binaries(selection_load.library(ARCH))
     runtime = Runtime(FakeDevice(execute=Exact(shelf.contents.kernels), clock=Turns()), shelf)

@@ -4,8 +4,6 @@
 decides: four seeds have all of them.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 from itertools import product

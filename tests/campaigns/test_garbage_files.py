@@ -4,8 +4,6 @@ StoreError; never in another exception, and what is not ours is left as it is.
 Some hundred files by default, 5,000 with GENSOR_CAMPAIGN=full.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

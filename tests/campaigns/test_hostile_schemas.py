@@ -1,7 +1,5 @@
 """Databases made to harm: refused, or read without believing them; within a second each, by every way of opening."""
 
-from __future__ import annotations
-
 import shutil
 import warnings
 from collections import Counter

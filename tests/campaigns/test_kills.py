@@ -3,8 +3,6 @@
 The sample of the default tier is small; `GENSOR_CAMPAIGN=full pytest tests/campaigns` takes every point.
 """
 
-from __future__ import annotations
-
 import signal
 
 import pytest

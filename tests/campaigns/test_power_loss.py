@@ -1,7 +1,5 @@
 """The power fails after any call: what was reported is on the disk, whichever unsynced sectors got there."""
 
-from __future__ import annotations
-
 import random
 import shutil
 

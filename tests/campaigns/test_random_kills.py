@@ -5,8 +5,6 @@ whole process, with walkers of its own in half of them, killed with its group or
 zygote, which spares them what happens before the database is touched: in them the kill is more likely to meet it.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -4,8 +4,6 @@ are made of.
 200 traces of each kind by default, 5,000 with GENSOR_CAMPAIGN=full; docs/regressions.md has the figures.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -3,8 +3,6 @@
 Some hundred by default; 20,000 with GENSOR_CAMPAIGN=full.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from collections import Counter

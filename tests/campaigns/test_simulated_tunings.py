@@ -3,8 +3,6 @@
 40 by default, 1,000 with GENSOR_CAMPAIGN=full. The seeds are always the same: the share below is of them.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tests.campaign_size import FULL, tell

@@ -1,7 +1,5 @@
 """Small files that want much memory, time or patience: the costs of compressed values, long lines and locks."""
 
-from __future__ import annotations
-
 import base64
 import json
 import sqlite3

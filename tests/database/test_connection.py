@@ -1,7 +1,5 @@
 """Connections: journal mode by file system, pragmas, odd paths."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 """The location of a database decides how it is opened: journal modes by file system, read-only places, shipped
 files."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 

@@ -1,7 +1,5 @@
 """Three databases as one: precedence, trust, and every way in which one of them can be unusable."""
 
-from __future__ import annotations
-
 import ctypes
 import dataclasses
 import importlib

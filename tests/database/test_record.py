@@ -1,7 +1,5 @@
 """Rows as values: their digest covers every bit, and survives SQLite."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import sqlite3

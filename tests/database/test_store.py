@@ -1,7 +1,5 @@
 """The store in daily use: add, find, portfolios, timings, merge, export."""
 
-from __future__ import annotations
-
 import dataclasses
 import sqlite3
 

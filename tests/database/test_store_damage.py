@@ -1,7 +1,5 @@
 """Damaged, foreign and hostile files: never a wrong row, never an exception but StoreError."""
 
-from __future__ import annotations
-
 import random
 import signal
 import sqlite3

@@ -1,7 +1,5 @@
 """Several processes on one file: no lock error surfaces, no acknowledged row is lost, none is torn."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

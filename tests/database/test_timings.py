@@ -1,7 +1,5 @@
 """The winner from all timings of a Workload on a part."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

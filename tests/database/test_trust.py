@@ -1,7 +1,5 @@
 """Trust: writers of loaded files and folders, and actions that no file's text can cause."""
 
-from __future__ import annotations
-
 import ast
 import os
 import signal

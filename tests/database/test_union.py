@@ -1,7 +1,5 @@
 """Merging as a union: commutative, associative, idempotent, lossless; conflicts named with what counts and why."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import tempfile

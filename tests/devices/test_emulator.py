@@ -1,7 +1,5 @@
 """The emulator runs kernels right, reports every broken rule by its kind, and survives all of them."""
 
-from __future__ import annotations
-
 import functools
 import re
 import shutil
@@ -16,7 +14,7 @@ from gensor_kernels.devices.emulator import KernelFault, build, build_many, run
 from gensor_kernels.devices.emulator import build as build_library
 from gensor_kernels.devices.emulator.build import compiler
 from gensor_kernels.errors import BuildError, ToolMissingError
-from tests.doubles.emulated_kernels import SMALL, Launch, execute, gemm, source
+from tests.doubles.emulated_kernels import SMALL, Launch, execute, gemm, source, toy
 
 MODES = [
     {"order": "forward", "copies": "late"},
@@ -137,26 +135,7 @@ def test_only_chosen_blocks_run():
     assert counters["blocks"] == 2 and not error < 1  # the other tiles of C keep their NaN
 
 
-STACK = """
-template <int DEPTH>
-#ifndef __CUDACC__
-__attribute__((noinline))
-#endif
-float deep(int n) {
-    float a[SIZE];
-    for (int i = 0; i < SIZE; ++i) a[i] = (float)(i * n);
-    float sum = 0;
-    if constexpr (DEPTH > 0) sum += deep<DEPTH - 1>(n + 1);
-    for (int i = 0; i < SIZE; ++i) sum += a[i * 7 % SIZE] * i;
-    return sum;
-}
-KERNEL(test, Params, 64, 0) {
-    float sum = deep<2>(params.n);
-    Vec<4> v;
-    v.set<float>(0, sum);
-    store_global<4>(gptr<float>(params.p[0]) + thread_index(), v, true);
-}
-"""
+STACK = toy("deep_stack")
 EMPTY = "KERNEL(test, Params, 64, 0) {}\nKERNEL(empty, Params, 64, 0) {}\n"
 
 

@@ -1,7 +1,5 @@
 """Libraries of the emulator: loaded from folders that no other user can replace, and built again if damaged."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import shutil

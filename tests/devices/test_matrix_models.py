@@ -1,7 +1,5 @@
 """The emulator's mma.sync, ldmatrix and shuffle against the fragment layouts of the PTX ISA (section 9.7.14)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import ml_dtypes
@@ -9,44 +7,9 @@ import numpy as np
 import pytest
 
 from gensor_kernels.devices.emulator import KernelFault
-from tests.doubles.emulated_kernels import execute
+from tests.doubles.emulated_kernels import execute, toy
 
-# One warp loads its fragments as they lie in memory, [lane][register], multiplies and stores the sums.
-MULTIPLY = """
-template <int N, class T>
-DEVICE void load(T (&r)[N], u64 address) {
-    UNROLL for (int i = 0; i < N; ++i)
-        r[i] = load_global<4>(gptr<T>(address) + (thread_index() * N + i), true).template get<T>(0);
-}
-template <int N, class T>
-DEVICE void store(u64 address, const T (&r)[N]) {
-    UNROLL for (int i = 0; i < N; ++i) {
-        Vec<4> v;
-        v.set<T>(0, r[i]);
-        store_global<4>(gptr<T>(address) + (thread_index() * N + i), v, true);
-    }
-}
-KERNEL(test, Params, 32, 0) {
-    u32 a4[4], b2[2], a2[2], b1[1], a1[1];
-    float d[4];
-    i32 e[4], f[2];
-    if (params.mode != 2 && params.mode != 5) load(a4, params.p[0]), load(b2, params.p[1]);
-    if (params.mode == 2) load(a2, params.p[0]), load(b1, params.p[1]);
-    if (params.mode == 5) load(a1, params.p[0]), load(b1, params.p[1]);
-    if (params.mode < 4) load(d, params.p[2]);
-    if (params.mode == 4) load(e, params.p[2]);
-    if (params.mode == 5) load(f, params.p[2]);
-    if (params.mode == 0) mma_m16n8k16(d, a4, b2, half_t{});
-    if (params.mode == 1) mma_m16n8k16(d, a4, b2, bfloat16_t{});
-    if (params.mode == 2) mma_m16n8k8(d, a2, b1);
-    if (params.mode == 3) mma_m16n8k8_tf32(d, a4, b2);
-    if (params.mode == 4) mma_m16n8k32_s8(e, a4, b2);
-    if (params.mode == 5) mma_m8n8k16_s8(f, a1, b1);
-    if (params.mode < 4) store(params.p[3], d);
-    if (params.mode == 4) store(params.p[3], e);
-    if (params.mode == 5) store(params.p[3], f);
-}
-"""
+MULTIPLY = toy("fragments")
 LANES = np.arange(32)
 GROUP, MEMBER = LANES // 4, LANES % 4
 
@@ -187,35 +150,7 @@ def test_int32_sums_wrap_around(shape):
     assert np.all(multiply(shape, a, b, c) == want)
 
 
-LOAD = """
-template <int N, bool T>
-DEVICE void each(const Params &p) {
-    const sptr<u8> s = shared_base();
-    store_shared<16>(s + thread_index() * 16, load_global<16>(gptr<u8>(p.p[0]) + thread_index() * 16, true));
-    warp_barrier();
-    u32 r[N];
-    load_matrix<N, T>(r, s + (thread_index() ^ 1) % (8 * N) * 16);
-    UNROLL for (int i = 0; i < N; ++i) {
-        Vec<4> v;
-        v.set<u32>(0, r[i]);
-        store_global<4>(gptr<u32>(p.p[1]) + (thread_index() * N + i), v, true);
-    }
-}
-KERNEL(test, Params, 32, 0) {
-    if (params.n == 1 && params.mode == 0) each<1, false>(params);
-    if (params.n == 1 && params.mode == 1) each<1, true>(params);
-    if (params.n == 2 && params.mode == 0) each<2, false>(params);
-    if (params.n == 2 && params.mode == 1) each<2, true>(params);
-    if (params.n == 4 && params.mode == 0) each<4, false>(params);
-    if (params.n == 4 && params.mode == 1) each<4, true>(params);
-}
-KERNEL(shuffle, Params, 32, 0) {
-    float x = load_global<4>(gptr<float>(params.p[0]) + thread_index(), true).get<float>(0);
-    Vec<8> v;
-    v.set<double>(0, shuffle_xor((double)shuffle_xor(x, params.n), 1));
-    store_global<8>(gptr<double>(params.p[1]) + thread_index(), v, true);
-}
-"""
+LOAD = toy("matrix_loads")
 
 
 @pytest.mark.parametrize("matrices", [1, 2, 4])

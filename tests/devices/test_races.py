@@ -1,7 +1,5 @@
 """The race detector: every unordered pair of accesses is found in every order of execution, ordered pairs never."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

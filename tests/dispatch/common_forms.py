@@ -3,8 +3,6 @@
 A form is a call that asks `explain` who serves it. Arrays are allocated and never touched.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -159,10 +157,7 @@ def _grouped_matmul() -> Asked:
 
 def _prepack() -> Asked:
     for dtype in HALVES:
-        yield (
-            f"{dtype} 1",
-            lambda d=dtype: explain(gk.matmul, new(d, 1, 4096), gk.prepack(new(d, 4096, 4096).T).T),
-        )
+        yield (f"{dtype} 1", lambda d=dtype: explain(gk.matmul, new(d, 1, 4096), gk.prepack(new(d, 4096, 4096).T).T))
 
 
 def _einsum() -> Asked:
@@ -204,10 +199,7 @@ def _pair(function: Callable[..., Any], *shapes: tuple[int, ...]) -> Asked:
 def _define() -> Asked:
     for dtype in FLOATS:
         scores = gk.define("b h i d, b h j d -> b h i j", epilogue=[("scale", 0.125), "relu"])
-        yield (
-            dtype,
-            lambda d=dtype, f=scores: explain(f, new(d, 4, 12, 128, 64), new(d, 4, 12, 128, 64)),
-        )
+        yield (dtype, lambda d=dtype, f=scores: explain(f, new(d, 4, 12, 128, 64), new(d, 4, 12, 128, 64)))
 
 
 def image(dtype: str, layout: str, n: int, c: int, h: int, w: int) -> Any:

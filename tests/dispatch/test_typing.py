@@ -10,7 +10,6 @@ import gensor_kernels
 mypy = pytest.importorskip("mypy.api")
 
 SNIPPET = """
-from __future__ import annotations
 
 from typing import Any
 

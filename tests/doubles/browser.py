@@ -4,8 +4,6 @@ Found on the PATH under one of NAMES: `apt-get install chromium-headless-shell` 
 google-chrome.
 """
 
-from __future__ import annotations
-
 import base64
 import fcntl
 import json

@@ -1,7 +1,5 @@
 """Databases for the report's tests: the shipped one, with timings that never happened, and one that means harm."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -5,8 +5,6 @@ side's run is disturbed and 5 % to 40 % slower. The clock wanders from run to ru
 same for both sides of a run.
 """
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

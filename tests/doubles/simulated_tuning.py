@@ -4,8 +4,6 @@ What the potential does not know: an error common to all, one that follows the P
 Program's own. What the clock adds: noise, now and then an interruption, a slow drift, and throttling in steps.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 

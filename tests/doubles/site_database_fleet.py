@@ -5,8 +5,6 @@ fake: real CuPy arrays over addresses of nothing, a module that takes cubins, la
 what happened as one JSON object.
 """
 
-from __future__ import annotations
-
 import importlib.abc
 import json
 import os

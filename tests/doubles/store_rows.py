@@ -1,7 +1,5 @@
 """Rows for tests of the store: small, complete, and different for every number."""
 
-from __future__ import annotations
-
 from gensor_database import Binary, Kernel, Portfolio, Record, Residual, Row, Source, Timing, Verification, canonical
 from gensor_kernels.machine import residual as machine
 from gensor_kernels.programs.registry import FAMILIES
@@ -23,16 +21,7 @@ def key(number: int) -> str:
 def kernel_rows(number: int, cubin: bytes = b"\x7fELF cubin ") -> tuple[Binary, Kernel, Verification]:
     constants = canonical({"BLOCK_M": 16 * number, "IN_TYPE": "half_t"})
     binary = Binary(
-        SOURCE.digest,
-        constants,
-        ARCH,
-        cubin + str(number).encode(),
-        96 + number,
-        0,
-        0,
-        0,
-        "{}",
-        "nvrtc 12.9.86",
+        SOURCE.digest, constants, ARCH, cubin + str(number).encode(), 96 + number, 0, 0, 0, "{}", "nvrtc 12.9.86"
     )
     program = canonical({"family": "contraction_mma", "values": {"block_m": 16 * number}})
     kernel = Kernel("contraction_mma", ABI, class_key(), program, ARCH, binary.digest)

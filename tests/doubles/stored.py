@@ -1,7 +1,5 @@
 """Databases of real Programs: without binaries for the emulator, with placeholder binaries for fake devices."""
 
-from __future__ import annotations
-
 import json
 
 from gensor_database import Binary, Kernel, Record, Source, Store, Verification, canonical

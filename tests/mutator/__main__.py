@@ -8,8 +8,6 @@ survivor must be equivalent to the original: survivors.py gives the proofs.
     python -m tests.mutator [--jobs 2] [--group simt] [--json FILE]
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -10,13 +10,7 @@ from hypothesis import strategies as st
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.attention import attention
-from gensor_kernels.operators.attention.attention import (
-    SCALE_OFFSET,
-    View,
-    contiguous,
-    workload,
-    workload_from_views,
-)
+from gensor_kernels.operators.attention.attention import SCALE_OFFSET, View, contiguous, workload, workload_from_views
 from gensor_kernels.operators.types.dtypes import decode
 from gensor_kernels.operators.types.workload import Workload
 from tests.programs.attention_cases import operands, pytorch
@@ -127,11 +121,7 @@ def test_too_many_keys_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"heads": 3, "kv_heads": 2}, "multiple"),
-        ({"causal": "diagonal"}, "causal is"),
-    ],
+    ("change", "message"), [({"heads": 3, "kv_heads": 2}, "multiple"), ({"causal": "diagonal"}, "causal is")]
 )
 def test_what_does_not_fit_is_refused(change, message):
     with pytest.raises(ValueError, match=message):

@@ -39,11 +39,7 @@ def test_right_kernels_with_masks_pass(mask):
 
 
 NARROW = "weights in 8 bits"
-WRONG = {
-    "no rescaling": {"rescale": False},
-    "sums in 16 bits": {"sums": "short"},
-    NARROW: {"weights": "bfloat16"},
-}
+WRONG = {"no rescaling": {"rescale": False}, "sums in 16 bits": {"sums": "short"}, NARROW: {"weights": "bfloat16"}}
 
 
 @pytest.mark.parametrize(("queries", "keys"), SIZES[1:])

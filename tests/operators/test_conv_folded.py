@@ -42,10 +42,7 @@ def test_columns_that_windows_skip_together_become_channels():
         ({"c": 8}, 1),
         ({"c": 3}, 2),
         ({"c": 0}, 1),
-        (
-            {"c": 3, "w": 224, "s": 16, "stride_w": 16},
-            16,
-        ),  # 48 channels
+        ({"c": 3, "w": 224, "s": 16, "stride_w": 16}, 16),  # 48 channels
         ({"c": 5, "w": 28, "s": 4, "stride_w": 4}, 4),
     ],
 )

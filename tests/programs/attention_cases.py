@@ -1,7 +1,5 @@
 """Attention over NumPy arrays for the tests: random operands, PyTorch in float64, and a kernel written in NumPy."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from gensor_kernels.operators import operator

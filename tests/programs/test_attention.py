@@ -1,7 +1,5 @@
 """The attention family beside its contract (test_contract.py): what it serves, splits, shares and skips."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

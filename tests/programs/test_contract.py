@@ -1,7 +1,5 @@
 """What every kernel family promises, for every Workload in the family's list: tests/programs/workloads."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 import numpy as np

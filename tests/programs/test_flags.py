@@ -1,7 +1,5 @@
 """Flags between blocks: what orders one block's stores before another one's loads, and what does not."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

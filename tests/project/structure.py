@@ -4,8 +4,6 @@
 in every form: absolute, relative, inside functions, for typing only, and `import_module` of a literal.
 """
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The documentation against the code: options, variables, links, queries and examples."""
 
-from __future__ import annotations
-
 import re
 import sqlite3
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The docstrings of the public names: their examples run, and their sections fit the signatures."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import doctest

@@ -3,8 +3,6 @@
 What layers rounded to float16 one by one are away from float64 is what float16 costs: the models may be twice as far.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The pages of docs/families against the code: names, levels and values of coordinates; rewritten families."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from functools import lru_cache

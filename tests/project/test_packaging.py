@@ -62,11 +62,7 @@ def test_the_wheel_is_small():
 def test_the_wheel_carries_sources_tables_and_only_our_packages(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    renamed = {
-        "database/": "gensor_database/",
-        "tuner/": "gensor_tuner/",
-        "gensor_kernels/": "gensor_kernels/",
-    }
+    renamed = {"database/": "gensor_database/", "tuner/": "gensor_tuner/", "gensor_kernels/": "gensor_kernels/"}
     wanted = {
         target + path[len(folder) :]
         for path in tracked

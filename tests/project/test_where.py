@@ -1,7 +1,5 @@
 """The table "Where would I change ...?" of CONTRIBUTING.md: each file is there, and has the name in it."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Arrays of every kind a call may be given, drawn from one random number, and what each is an instance of."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

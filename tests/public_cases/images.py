@@ -1,7 +1,5 @@
 """Images and filters with channels in either place, and pooling by NumPy's sliding windows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

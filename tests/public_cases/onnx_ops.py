@@ -1,7 +1,5 @@
 """One operator of ONNX's reference evaluator at a time, in float64: what images, norms and attention are checked by."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any
 

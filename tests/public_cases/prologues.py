@@ -1,7 +1,5 @@
 """Prologues, drawn: operations on the first operand as kernels read it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gensor_kernels.operators.types.epilogue import Step

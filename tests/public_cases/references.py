@@ -1,7 +1,5 @@
 """What a result should be and how far a kernel may be from it: values from elsewhere, bounds from tolerance/base.py."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

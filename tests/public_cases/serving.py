@@ -1,7 +1,5 @@
 """Runs public functions on the emulator with one kernel per class, and counts what ran."""
 
-from __future__ import annotations
-
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Attention, drawn: against ONNX's reference evaluator in float64."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

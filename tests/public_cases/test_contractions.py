@@ -1,7 +1,5 @@
 """einsum and operators of the user's own, drawn: against NumPy's einsum in float64, activations against ONNX."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

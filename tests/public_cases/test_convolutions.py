@@ -1,7 +1,5 @@
 """Convolutions, drawn: against ONNX's reference evaluator in float64."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

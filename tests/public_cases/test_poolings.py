@@ -1,7 +1,5 @@
 """Poolings, drawn: against NumPy's sliding windows in float64, and these against ONNX's reference evaluator."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Products and contractions, drawn: against NumPy in float64 and complex128, activations against ONNX."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Reductions, softmax and norms, drawn: against NumPy, SciPy and ONNX in float64."""
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import Any

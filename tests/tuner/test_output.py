@@ -1,7 +1,5 @@
 """Files that commands write: replaced whole, through no link of somebody else's, and never in place of a device."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

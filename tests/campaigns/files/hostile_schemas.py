@@ -3,8 +3,6 @@
 Half of them have other tables than ours. The other half have exactly ours, and what is in them is hostile.
 """
 
-from __future__ import annotations
-
 import sqlite3
 import zlib
 

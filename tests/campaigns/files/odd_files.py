@@ -1,7 +1,5 @@
 """Things that can lie where a database is expected: each maker puts one at a path."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import socket

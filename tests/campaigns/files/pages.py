@@ -3,8 +3,6 @@
 Read from the file format (sqlite.org/fileformat2.html), so that it does not depend on the library under test.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Shapes files as people, spreadsheets and attackers make them: a mutated sound file, or one made of odd parts."""
 
-from __future__ import annotations
-
 import codecs
 import csv
 import io

@@ -1,7 +1,5 @@
 """What must hold of a database after anything: what was reported is in it, every row is whole, SQLite agrees."""
 
-from __future__ import annotations
-
 import json
 import warnings
 from pathlib import Path

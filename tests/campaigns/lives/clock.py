@@ -1,7 +1,5 @@
 """How long looks at files take, where the machine may be busy with other things."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The two journal modes, by the file system a database is taken to be on."""
 
-from __future__ import annotations
-
 JOURNALS = ("wal", "delete")
 
 

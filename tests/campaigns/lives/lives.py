@@ -1,7 +1,5 @@
 """Processes that are killed, or whose disk fails, at a chosen system call on a database's folder; see gate.c."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

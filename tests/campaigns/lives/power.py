@@ -4,8 +4,6 @@ What was synced is there. Of what was written since, any 512-byte sectors may be
 folder was synced, any first few. The index of SQLite's log is garbage: it is shared memory, never synced.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What the lives of the campaigns do; each function is a whole program."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """A folder with shapes files and databases in several states, and the lives that go on from them."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -6,8 +6,6 @@ Walks and compilations of requests with "warm" are remembered by the lives after
 they do to the database; and no life waits long for a lock, which only a failing call can be holding.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import importlib

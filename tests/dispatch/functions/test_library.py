@@ -1,8 +1,6 @@
 """The library contract: a Function has the array library compute what it means, against NumPy, SciPy and PyTorch in
 float64. Every Function that `vendor_call.FUNCTIONS` names has calls here."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec

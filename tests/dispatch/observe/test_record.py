@@ -1,7 +1,5 @@
 """Recording: every distinct call with its count and tier, as a file that gensor-tune reads back to the letter."""
 
-from __future__ import annotations
-
 import csv
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The file of a recording: rows that read back to the letter, and what else may be found in its place."""
 
-from __future__ import annotations
-
 import os
 import warnings
 

@@ -1,7 +1,5 @@
 """Recording beside matrix products: every public function's calls read back as the Workloads they were looked up by."""
 
-from __future__ import annotations
-
 import csv
 
 import ml_dtypes

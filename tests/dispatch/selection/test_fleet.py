@@ -1,7 +1,5 @@
 """A database made in one place serves a board that can build nothing and write nowhere."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

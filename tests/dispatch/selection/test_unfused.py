@@ -105,10 +105,7 @@ FUNCTIONS = {
         zeros=zeros(24, 2, dtype=np.uint8),
     ),
     "8-bit floats": partial(
-        gensor_kernels.matmul,
-        *(zeros(16, 32, dtype=np.uint8), zeros(32, 24)),
-        bias=zeros(24),
-        dtype_a="float8_e4m3fn",
+        gensor_kernels.matmul, *(zeros(16, 32, dtype=np.uint8), zeros(32, 24)), bias=zeros(24), dtype_a="float8_e4m3fn"
     ),
     "attention": partial(gensor_kernels.attention, q, kv, kv, causal=True),
     "masked attention": partial(gensor_kernels.attention, q, kv, kv, mask=zeros(8, 12, dtype=bool)),

@@ -1,7 +1,5 @@
 """One Program in which the mutator runs its mutants, and the sites that run in it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Works on the flattened text, where `#line` directives name the file of a site. A
 definition of the intrinsic itself.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator

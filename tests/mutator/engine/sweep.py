@@ -1,7 +1,5 @@
 """Runs mutants, each in a child process, in the Programs in which their sites run."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -1,7 +1,5 @@
 """The Programs that the mutator runs its mutants in: small ones, which together make every site of the kernels run."""
 
-from __future__ import annotations
-
 from tests.mutator.engine.configuration import Configuration
 from tests.programs.workloads.contraction_packed import packed_configurations
 from tests.programs.workloads.contraction_patch import patch_configurations

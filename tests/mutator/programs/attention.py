@@ -1,7 +1,5 @@
 """Programs of the attention family."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from gensor_kernels.operators.attention.attention import workload as attention

@@ -1,7 +1,5 @@
 """Programs of the tensor-core and SIMT contractions, and of sliced products: matrix products and convolutions."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from gensor_kernels.operators.products.gated import workload as gated

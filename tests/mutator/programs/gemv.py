@@ -1,7 +1,5 @@
 """Programs of the gemv family."""
 
-from __future__ import annotations
-
 from gensor_kernels.operators.products.matmul import workload as matmul
 from gensor_kernels.operators.products.matmul_prologue import workload as prepared
 from gensor_kernels.operators.types.workload import Workload

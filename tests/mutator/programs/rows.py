@@ -1,7 +1,5 @@
 """Programs of the rows family: reductions, softmax, norms and element-wise maps."""
 
-from __future__ import annotations
-
 from gensor_kernels.operators.rows.views import workload as rows
 from gensor_kernels.operators.types.workload import Workload
 from tests.mutator.engine.configuration import Configuration

@@ -1,7 +1,5 @@
 """Programs of contraction_wgmma, and of the families that run a rewrite in front of it."""
 
-from __future__ import annotations
-
 from gensor_kernels.operators.products.gated import workload as gated
 from gensor_kernels.operators.products.matmul import workload as matmul
 from gensor_kernels.operators.products.normed import normed

@@ -1,7 +1,5 @@
 """Programs of the window family: depthwise convolutions and poolings."""
 
-from __future__ import annotations
-
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows.depthwise_prologue import workload as before_depthwise
 from tests.mutator.engine.configuration import Configuration

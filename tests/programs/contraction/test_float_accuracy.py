@@ -8,8 +8,6 @@ tests/programs/contraction/test_float_accuracy.py` runs all lengths of k and pri
 same for every commit: largest errors are compared, whose order may differ for other operands.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path

@@ -5,8 +5,6 @@ sums by multiply-adds, which is asserted too. `GENSOR_CAMPAIGN=full pytest -s te
 runs longer sums and prints the errors beside those of multiply-adds. The operands change with the commit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from typing import Any

@@ -1,8 +1,6 @@
 """Stream-K: the same bits in every order, every tile once at any number of blocks, never more blocks than fit, and
 what the potential says of it."""
 
-from __future__ import annotations
-
 from itertools import pairwise, product
 
 import numpy as np

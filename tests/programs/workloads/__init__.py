@@ -4,8 +4,6 @@
 `tests/programs/workloads/<family>.py` defines its `CONTRACT`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache

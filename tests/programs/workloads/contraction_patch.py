@@ -16,7 +16,7 @@ CONTRACT = Contract(
         ("sm_87", convolution(15, 32, 32, **FIRST, r=5, s=10, dtype="int8", stride_h=2, stride_w=2)),
         ("sm_80", convolution(14, 128, 64, 1, **FIRST, dtype="float16", stride_h=2, stride_w=2)),
         ("sm_89", convolution(27, 20, 24, **FIRST, dtype="int8", dilation_w=2, epilogue="relu", **padded())),
-    ],
+    ]
 )
 
 

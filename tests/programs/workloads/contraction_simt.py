@@ -16,10 +16,7 @@ CONTRACT = Contract(
         ("sm_86", workload(100, 200, 304, dtype="int8")),
         ("sm_87", workload(256, 256, 256, dtype="complex64", math="3m", trans_a=True, conjugate="a")),
         ("sm_80", workload(129, 127, 65, dtype="complex128", epilogue=("scale", "add"))),
-        (
-            "sm_87",
-            convolution(**SQUARE, stride_h=2, stride_w=2, pad_top=1, pad_left=1),
-        ),
+        ("sm_87", convolution(**SQUARE, stride_h=2, stride_w=2, pad_top=1, pad_left=1)),
     ],
     resources=lambda constants, workload: simt_launch(constants),
     fewest_starters=4,

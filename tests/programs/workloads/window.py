@@ -55,15 +55,9 @@ SERVED = [
     ("sm_90", pool("max_pool2d", 112, 64, 3, stride_h=2, stride_w=2, dtype="float16", **padded())),
     ("sm_87", pool("max_pool2d", 14, 33, 2, dtype="int8")),
     ("sm_75", pool("max_pool2d", 30, 36, 3, dtype="float16", layout="nchw", ceil_mode=1, **padded())),
-    (
-        "sm_80",
-        pool("max_pool2d", 30, 36, 3, dtype="float64", layout="nchw", dilation_h=2, dilation_w=3, **padded()),
-    ),
+    ("sm_80", pool("max_pool2d", 30, 36, 3, dtype="float64", layout="nchw", dilation_h=2, dilation_w=3, **padded())),
     ("sm_75", pool("avg_pool2d", 21, 67, 3, stride_h=1, stride_w=1, layout="nchw", **padded())),
-    (
-        "sm_89",
-        pool("avg_pool2d", 21, 64, 3, stride_h=2, stride_w=2, dtype="bfloat16", count_include_pad=1, **padded()),
-    ),
+    ("sm_89", pool("avg_pool2d", 21, 64, 3, stride_h=2, stride_w=2, dtype="bfloat16", count_include_pad=1, **padded())),
     ("sm_87", average(7, 2048, dtype="float16")),
     ("sm_90", average(56, 64, layout="nchw")),
 ]

@@ -1,7 +1,5 @@
 """--budget is kept: what a run does under a clock that every slice and every kernel moves on."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

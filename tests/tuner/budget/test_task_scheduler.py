@@ -1,7 +1,5 @@
 """Which task of a model gets the next slice, and the campaign that spends a budget so."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks import scheduling

@@ -4,12 +4,7 @@ from gensor_tuner.build.cover import assign, cover, limited, portfolio, preferri
 
 NAMES = ["c", "a", "b", "d"]
 SECONDS = np.array(
-    [
-        [1.00, 1.01, 3.0, np.inf],
-        [2.00, 2.01, 2.0, np.inf],
-        [9.00, 5.00, 5.0, np.inf],
-        [np.inf, np.inf, np.inf, np.inf],
-    ]
+    [[1.00, 1.01, 3.0, np.inf], [2.00, 2.01, 2.0, np.inf], [9.00, 5.00, 5.0, np.inf], [np.inf, np.inf, np.inf, np.inf]]
 )
 
 

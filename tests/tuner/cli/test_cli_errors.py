@@ -1,7 +1,5 @@
 """What gensor-tune says when something is wrong: one sentence on stderr that helps, no traceback, an exit code."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

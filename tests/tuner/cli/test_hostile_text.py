@@ -1,7 +1,5 @@
 """What a foreign database says reaches terminals, spreadsheets and programs as text, never as commands to them."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import dataclasses

@@ -1,7 +1,5 @@
 """gensor-tune learn: synthetic times with a residual that is known, through the real command line, up to dispatch."""
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """gensor-tune measure: what is timed, what is kept, what is skipped and why, and that a run goes on where it ended."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

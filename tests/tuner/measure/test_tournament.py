@@ -1,7 +1,5 @@
 """Rounds of measurements: who is timed, what is undone, when it ends, and that a candidate's failure is a value."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

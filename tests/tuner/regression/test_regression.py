@@ -1,7 +1,5 @@
 """gensor-tune check: files in, verdicts, exit codes and JUnit out; the figures are in tests/campaigns."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The report in a real browser: it draws, asks for nothing, can be used by keyboard, and runs no script but its own."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("typer")

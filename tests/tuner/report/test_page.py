@@ -1,7 +1,5 @@
 """gensor-tune report: what the page says, and that nothing in a database can become part of it."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import fields, replace
 from html.parser import HTMLParser

@@ -1,7 +1,5 @@
 """A small construction space in the shape of the real ones, for the chain's own properties."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Actions: every edge has its inverse, illegal targets are absent, and every legal Program can be reached."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

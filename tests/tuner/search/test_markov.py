@@ -1,7 +1,5 @@
 """The Markov chain: its transition matrix on a small space, sampling, the schedule, and the memo behind it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

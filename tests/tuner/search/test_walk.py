@@ -1,7 +1,5 @@
 """The walk: determinism, budget, replay, restarts from elites, both graphs, and its quality against brute force."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """gensor-tune verify: damage, differences, orphans, cubins; what each is called and what it does to the exit code."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import sqlite3

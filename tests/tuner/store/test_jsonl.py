@@ -1,7 +1,5 @@
 """export --json and import: what comes back, what is refused, and that code stays behind unless it is asked for."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import json

@@ -1,7 +1,5 @@
 """gensor-tune where, prune and clean, and what prune may delete."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """gensor-tune merge: into a database, and of databases into a new one; what it says of conflicts."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

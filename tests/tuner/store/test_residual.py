@@ -1,7 +1,5 @@
 """A residual in a database: which one counts, and what becomes of it in merges, exports, imports and prunings."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 

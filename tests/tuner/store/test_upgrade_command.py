@@ -1,7 +1,5 @@
 """gensor-tune refresh: kernels of another version built and verified again, every timing kept, the rest left."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Search strategies: each keeps its budget, is deterministic, and searches as its publication says."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

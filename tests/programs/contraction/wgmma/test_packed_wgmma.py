@@ -92,10 +92,7 @@ def test_maps_are_those_of_the_packed_operands(sizes):
         other["r"] * other["s"],
         other["c"],
     )
-    assert (window.step, window.pad) == (
-        (other["stride_h"], other["stride_w"]),
-        (other["pad_top"], other["pad_left"]),
-    )
+    assert (window.step, window.pad) == ((other["stride_h"], other["stride_w"]), (other["pad_top"], other["pad_left"]))
     tiling = params.tiling({"m": 64, "n": 64, "k": 64, "split": 1, "raster": 1}, geometry)
     arguments = bytearray(params.pack(geometry, tiling))
     struct.pack_into("<Q", arguments, params.WORKSPACE_OFFSET, 1 << 20)

@@ -1,7 +1,5 @@
 """Stream-K on warpgroups: the same bits in every order, every tile once, what it needs, and where it gains."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from itertools import product
 

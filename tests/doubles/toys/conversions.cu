@@ -1,0 +1,24 @@
+template <class From, class To>
+DEVICE void each(const Params &p) {
+    for (int i = thread_index(); i < p.n; i += 32) {
+        Vec<sizeof(To)> v;
+        auto x = load_global<sizeof(From)>(gptr<From>(p.p[0]) + i, true);
+        v.template set<To>(0, convert<To>(x.template get<From>(0)));
+        store_global<sizeof(To)>(gptr<To>(p.p[1]) + i, v, true);
+    }
+}
+template <class From>
+DEVICE void all(const Params &p) {
+    if (p.mode == 0) each<From, double>(p);
+    if (p.mode == 1) each<From, float>(p);
+    if (p.mode == 2) each<From, half_t>(p);
+    if (p.mode == 3) each<From, bfloat16_t>(p);
+    if (p.mode == 4) each<From, i8>(p);
+    if (p.mode == 5) each<From, i32>(p);
+}
+KERNEL(from_double, Params, 32, 0) { all<double>(params); }
+KERNEL(from_float, Params, 32, 0) { all<float>(params); }
+KERNEL(from_half, Params, 32, 0) { all<half_t>(params); }
+KERNEL(from_bfloat16, Params, 32, 0) { all<bfloat16_t>(params); }
+KERNEL(from_i8, Params, 32, 0) { all<i8>(params); }
+KERNEL(from_i32, Params, 32, 0) { all<i32>(params); }
