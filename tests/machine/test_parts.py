@@ -1,11 +1,13 @@
 """Attributes reported by devices, and the parts recognised from them.
 
-`SEEN`: attributes as drivers report them. Sources: [dq] a published deviceQuery listing, [props] published device
-properties of PyTorch (name, SMs, L2), the rest of such a row from the data sheet; [ds] data sheet or whitepaper alone;
-[docs] the Jetson Linux Developer Guide's tables of power modes.
+`SEEN` (devices.csv) and `ORINS` (orin_modes.csv): attributes as drivers report them. Sources: [dq] a published
+deviceQuery listing, [props] published device properties of PyTorch (name, SMs, L2), the rest of such a row from the
+data sheet; [ds] data sheet or whitepaper alone; [docs] the Jetson Linux Developer Guide's tables of power modes.
 """
 
+import csv
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -17,121 +19,20 @@ from gensor_kernels.machine.attributes import from_attributes
 from gensor_tuner.cli.doctor import described
 
 M = 2**20
-#: part, (capability), name, SMs, clock MHz, memory clock MHz, bus bits, L2 bytes, source
+
+
+def listed(name):
+    """The rows of a file beside this one, without its header."""
+    with Path(__file__).with_name(name).open(newline="") as file:
+        return list(csv.reader(file))[1:]
+
+
 SEEN = [
-    ("t4", (7, 5), "Tesla T4", 40, 1590, 5001, 256, 4194304, "[dq] chiemon.github.io"),
-    ("rtx-2080-ti", (7, 5), "NVIDIA GeForce RTX 2080 Ti", 68, 1545, 7000, 352, 5767168, "[dq]"),
-    ("rtx-2080-ti", (7, 5), "NVIDIA GeForce RTX 2080 Ti", 68, 1755, 7000, 352, 5767168, "[dq] an overclocked board"),
-    ("quadro-rtx-6000", (7, 5), "Quadro RTX 6000", 72, 1770, 7001, 384, 6 * M, "[ds]"),
-    ("a100-40gb", (8, 0), "NVIDIA A100-SXM4-40GB", 108, 1410, 1215, 5120, 41943040, "[dq] votess, issue 10"),
-    ("a100-40gb", (8, 0), "NVIDIA A100-PCIE-40GB", 108, 1410, 1215, 5120, 41943040, "[ds]"),
-    ("a100-80gb", (8, 0), "NVIDIA A100-SXM4-80GB", 108, 1410, 1593, 5120, 41943040, "[ds]"),
-    ("a100-80gb", (8, 0), "NVIDIA A800-SXM4-80GB", 108, 1410, 1593, 5120, 41943040, "[ds]"),
-    ("a100-80gb-pcie", (8, 0), "NVIDIA A100 80GB PCIe", 108, 1410, 1512, 5120, 41943040, "[dq] mixbench, issue 47"),
-    ("a30", (8, 0), "NVIDIA A30", 56, 1440, 1215, 3072, 24 * M, "[ds]"),
-    ("rtx-3090", (8, 6), "NVIDIA GeForce RTX 3090", 82, 1695, 9751, 384, 6 * M, "[ds]"),
-    ("rtx-3080", (8, 6), "NVIDIA GeForce RTX 3080", 68, 1710, 9501, 320, 5 * M, "[ds]"),
-    ("rtx-3060", (8, 6), "NVIDIA GeForce RTX 3060", 28, 1777, 7501, 192, 2359296, "[dq]"),
-    ("rtx-3060", (8, 6), "NVIDIA GeForce RTX 3060", 28, 1867, 7501, 192, 2359296, "[dq] an overclocked board"),
-    ("a10", (8, 6), "NVIDIA A10", 72, 1695, 6251, 384, 6291456, "[dq]"),
-    ("a10g", (8, 6), "NVIDIA A10G", 80, 1710, 6251, 384, 6291456, "[props] torchcodec's documentation"),
-    ("a40", (8, 6), "NVIDIA A40", 84, 1740, 7251, 384, 6291456, "[dq]"),
-    ("rtx-a6000", (8, 6), "NVIDIA RTX A6000", 84, 1800, 8001, 384, 6291456, "[dq]"),
-    ("rtx-4090", (8, 9), "NVIDIA GeForce RTX 4090", 128, 2520, 10501, 384, 72 * M, "[ds]"),
-    ("rtx-4070", (8, 9), "NVIDIA GeForce RTX 4070", 46, 2475, 10501, 192, 36 * M, "[ds]"),
-    ("l4", (8, 9), "NVIDIA L4", 58, 2040, 6251, 192, 48 * M, "[dq], its L2 [ds]"),
-    ("l20", (8, 9), "NVIDIA L20", 92, 2520, 9001, 384, 96 * M, "[ds]"),
-    ("l40", (8, 9), "NVIDIA L40", 142, 2490, 9001, 384, 96 * M, "[ds]"),
-    ("l40s", (8, 9), "NVIDIA L40S", 142, 2520, 9001, 384, 100663296, "[dq] cuda-device-query"),
-    ("h100-sxm", (9, 0), "NVIDIA H100 80GB HBM3", 132, 1980, 2619, 5120, 52428800, "[dq]"),
-    ("h100-pcie", (9, 0), "NVIDIA H100 PCIe", 114, 1755, 1593, 5120, 52428800, "[dq] nvaccelinfo"),
-    ("h200", (9, 0), "NVIDIA H200", 132, 1980, 3201, 6144, 62914560, "[props], memory clock of nvidia-smi"),
-    ("gh200", (9, 0), "NVIDIA GH200 480GB", 132, 1980, 2619, 6144, 62914560, "[dq]"),
-    ("gh200", (9, 0), "NVIDIA GH200 120GB", 132, 1980, 2619, 6144, 62914560, "[dq]"),
-    ("gh200-144gb", (9, 0), "NVIDIA GH200 144G HBM3e", 132, 1980, 3201, 6144, 60 * M, "[ds]"),
-    ("h800", (9, 0), "NVIDIA H800", 132, 1980, 2619, 5120, 50 * M, "[ds]"),
-    ("h20", (9, 0), "NVIDIA H20", 78, 1980, 2619, 6144, 60 * M, "[props] SMs"),
-    ("b200", (10, 0), "NVIDIA B200", 148, 1965, 3996, 8192, 126 * M, "[props]"),
-    ("rtx-5090", (12, 0), "NVIDIA GeForce RTX 5090", 170, 2407, 14001, 512, 100663296, "[dq]"),
-    ("rtx-5080", (12, 0), "NVIDIA GeForce RTX 5080", 84, 2617, 15001, 256, 64 * M, "[ds]"),
-    (
-        "rtx-pro-6000",
-        (12, 0),
-        "NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
-        188,
-        2617,
-        14001,
-        512,
-        128 * M,
-        "[ds]",
-    ),
-    (
-        *("rtx-pro-6000-server", (12, 0), "NVIDIA RTX PRO 6000 Blackwell Server Edition", 188, 2430, 12481, 512),
-        *(128 * M, "[ds] 1597 GB/s"),
-    ),
-    (
-        *("rtx-pro-6000-max-q", (12, 0), "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", 188, 2280, 14001),
-        *(512, 128 * M, "[ds]"),
-    ),
-    # Not listed: built from the reported attributes.
-    (
-        "nvidia-a100-80gb-pcie-mig-1g.10gb",
-        (8, 0),
-        "NVIDIA A100 80GB PCIe MIG 1g.10gb",
-        14,
-        1410,
-        1512,
-        640,
-        5242880,
-        "[dq]",
-    ),
-    (
-        *("nvidia-h100-80gb-hbm3-mig-1g.10gb", (9, 0), "NVIDIA H100 80GB HBM3 MIG 1g.10gb", 16, 1980, 2619, 640),
-        *(52428800 // 8, "[props] SMs, MIG guide: an eighth of memory and L2"),
-    ),
-    ("nvidia-geforce-rtx-3060", (8, 6), "NVIDIA GeForce RTX 3060", 28, 1777, 7501, 128, 2 * M, "[ds] the 8 GB model"),
-    ("nvidia-geforce-rtx-3080-ti", (8, 6), "NVIDIA GeForce RTX 3080 Ti", 80, 1755, 9501, 384, 6291456, "[dq]"),
-    ("nvidia-geforce-rtx-3080", (8, 6), "NVIDIA GeForce RTX 3080", 70, 1710, 9501, 384, 6 * M, "[ds] the 12 GB model"),
-    ("nvidia-rtx-a4000", (8, 6), "NVIDIA RTX A4000", 48, 1560, 7001, 256, 4 * M, "[ds]"),
-    ("nvidia-geforce-rtx-4080-super", (8, 9), "NVIDIA GeForce RTX 4080 SUPER", 80, 2550, 11501, 256, 67108864, "[dq]"),
-    (
-        *("nvidia-geforce-rtx-4090-laptop-gpu", (8, 9), "NVIDIA GeForce RTX 4090 Laptop GPU", 76, 2040, 9001, 256),
-        *(67108864, "[dq]"),
-    ),
-    ("nvidia-rtx-6000-ada-generation", (8, 9), "NVIDIA RTX 6000 Ada Generation", 142, 2505, 10001, 384, 96 * M, "[ds]"),
-    ("nvidia-h100-nvl", (9, 0), "NVIDIA H100 NVL", 132, 1785, 2619, 6016, 60 * M, "[ds]"),
-    ("nvidia-gb200", (10, 0), "NVIDIA GB200", 152, 2062, 3996, 8192, 126 * M, "[props] SMs"),
-    ("nvidia-b300-sxm6-ac", (10, 3), "NVIDIA B300 SXM6 AC", 148, 1920, 3996, 8192, 126 * M, "name and clock: listings"),
-    ("nvidia-gb10", (12, 1), "NVIDIA GB10", 48, 2418, 8533, 256, 25165824, "[dq] kubesimplify"),
+    (part, tuple(map(int, capability.split("."))), name, *map(int, numbers), source)
+    for part, capability, name, *numbers, source in listed("devices.csv")
 ]
-#: part, SMs, clock MHz, memory clock MHz, bus bits, L2 bytes, memory MiB, source; all report "Orin" and 8.7
-ORINS = [
-    ("orin-nano-8gb", 8, 624, 624, 64, 2097152, 7337, "[dq] 15 W"),
-    ("orin-nano-super", 8, 1020, 1020, 64, 2097152, 7620, "[docs] MAXN SUPER"),
-    ("orin-nano-4gb", 4, 624, 624, 64, 2097152, 3420, "[docs] 10 W"),
-    ("orin-nx-16gb", 8, 918, 918, 64, 2097152, 15388, "[dq] MAXN"),
-    ("orin-nx-16gb-4sm-918mhz", 4, 918, 612, 256, 2097152, 15657, "[dq] 10 W"),
-    ("orin-nx-16gb-8sm-612mhz", 8, 612, 612, 128, 2097152, 15657, "[docs] 15 W"),
-    ("orin-nx-8gb", 8, 765, 612, 128, 2097152, 7618, "[docs] MAXN"),
-    ("orin-nx-8gb-4sm-765mhz", 4, 765, 612, 128, 2097152, 7618, "[dq] ubuntu.com"),
-    ("agx-orin-64gb", 16, 1300, 1300, 256, 4194304, 62841, "[dq] MAXN"),
-    ("agx-orin-64gb-16sm-816mhz", 16, 816, 612, 256, 4194304, 62841, "[docs] 50 W"),
-    ("agx-orin-64gb-8sm-612mhz", 8, 612, 612, 256, 4194304, 62841, "[docs] 30 W"),
-    (
-        "agx-orin-64gb-8sm-1300mhz",
-        8,
-        1300,
-        612,
-        256,
-        4194304,
-        62841,
-        "[dq] 30 W, of which the driver keeps the top clock",
-    ),
-    ("agx-orin-64gb-8sm-1185mhz", 8, 1185, 612, 256, 4194304, 54793, "[dq] Industrial"),
-    ("agx-orin-64gb-6sm-408mhz", 6, 408, 612, 256, 4194304, 62841, "[docs] 15 W"),
-    ("agx-orin-32gb", 14, 930, 930, 128, 4194304, 30623, "[docs] MAXN"),
-    ("agx-orin-32gb-8sm-612mhz", 8, 612, 612, 128, 4194304, 30623, "[docs] 30 W"),
-]
+#: all report "Orin" and 8.7
+ORINS = [(part, *map(int, numbers), source) for part, *numbers, source in listed("orin_modes.csv")]
 
 
 def recognised(row):
@@ -209,31 +110,7 @@ def test_every_listed_part_is_seen():
 
 
 #: dense TFLOP/s with float32 accumulation, TOP/s for int8, from data sheets (half of their figures with sparsity)
-UNLISTED = [
-    ("NVIDIA L40", "float16", 181),
-    ("NVIDIA L40", "float8", 362),
-    ("NVIDIA L40", "int8", 362),
-    ("NVIDIA RTX 6000 Ada Generation", "bfloat16", 364),
-    ("NVIDIA RTX 6000 Ada Generation", "float8", 728),
-    ("NVIDIA RTX A4000", "float16", 76.7),
-    ("NVIDIA GeForce RTX 3080 Ti", "float16", 68),
-    ("NVIDIA GeForce RTX 4080 SUPER", "float16", 104.4),
-    ("NVIDIA GeForce RTX 4080 SUPER", "int8", 418),
-    ("NVIDIA B300 SXM6 AC", "float64", 1.2),
-    ("NVIDIA B300 SXM6 AC", "int8", 150),
-    ("NVIDIA B300 SXM6 AC", "float16", 2250),
-    ("NVIDIA H20", "bfloat16", 148),
-    ("NVIDIA H20", "float64", 1),
-    ("NVIDIA H800", "float64", 1),
-    ("NVIDIA H800", "bfloat16", 989),
-    ("NVIDIA L20", "float16", 119.5),
-    ("NVIDIA L20", "int8", 239),
-    ("NVIDIA A10G", "bfloat16", 70),
-    ("NVIDIA A10G", "int8", 140),
-    ("NVIDIA A10G", "float32", 35),
-    ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "float32", 120),
-    ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", "float32", 110),
-]
+UNLISTED = [(name, dtype, float(peak)) for name, dtype, peak in listed("unlisted_peaks.csv")]
 
 
 @pytest.mark.parametrize(("name", "dtype", "published"), UNLISTED)
