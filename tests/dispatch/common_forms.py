@@ -4,6 +4,8 @@ A form is a call that asks `explain` who serves it. Arrays are allocated and nev
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import product
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -49,6 +51,12 @@ class Form(NamedTuple):
         return arch.capability >= (8, 0) or not tensor_cores_alone
 
 
+def _lazily(make: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, called when a form is asked: arrays are made by then."""
+    return lambda *arguments: partial(make, *arguments)
+
+
+@_lazily
 def new(dtype: str, *shape: int) -> Any:
     """An array that is 16-byte aligned and contiguous; memory is only reserved."""
     kind = np.dtype(DTYPES[dtype])
@@ -57,14 +65,28 @@ def new(dtype: str, *shape: int) -> Any:
     return whole[start : start + int(np.prod(shape)) * kind.itemsize].view(kind).reshape(shape)
 
 
+@_lazily
 def turned(dtype: str, *shape: int) -> Any:
     """An array of that shape stored with its last two axes in the other order."""
-    return new(dtype, *shape[:-2], shape[-1], shape[-2]).swapaxes(-1, -2)
+    return new(dtype, *shape[:-2], shape[-1], shape[-2])().swapaxes(-1, -2)
 
 
+@_lazily
 def strided(dtype: str, *shape: int) -> Any:
     """Every second element along the last axis."""
-    return new(dtype, *shape[:-1], 2 * shape[-1])[..., ::2]
+    return new(dtype, *shape[:-1], 2 * shape[-1])()[..., ::2]
+
+
+def _made(value: Any) -> Any:
+    """A value of a call with its arrays made, those in lists of operations too."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_made, value))
+    return value() if isinstance(value, partial) else value
+
+
+def ask(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Callable[[], Explanation]:
+    """The question who serves a call."""
+    return lambda: explain(function, *map(_made, arguments), **{name: _made(x) for name, x in keywords.items()})
 
 
 def forms() -> Iterator[Form]:
@@ -78,128 +100,114 @@ Asked = Iterator[tuple[str, Callable[[], Explanation]]]
 
 
 def _matmul() -> Asked:
-    def product(dtype: str, m: int, n: int, k: int, /, a: Any = new, b: Any = new, **more: Any) -> Callable[[], Any]:
-        return lambda: explain(gk.matmul, a(dtype, m, k), b(dtype, k, n), **more)
+    def of_sizes(dtype: str, m: int, n: int, k: int, /, a: Any = new, b: Any = new, **more: Any) -> Callable[[], Any]:
+        return ask(gk.matmul, a(dtype, m, k), b(dtype, k, n), **more)
 
     for dtype in (*FLOATS, *SCIENTIFIC):
-        yield dtype, product(dtype, 1024, 1024, 1024)
-        yield f"{dtype} transposed a", product(dtype, 512, 512, 4096, a=turned)
-        yield f"{dtype} transposed b", product(dtype, 1024, 1024, 1024, b=turned)
-        yield f"{dtype} unaligned", product(dtype, 333, 127, 65)
-        yield f"{dtype} vector by matrix", product(dtype, 1, 4096, 1024)
+        yield dtype, of_sizes(dtype, 1024, 1024, 1024)
+        yield f"{dtype} transposed a", of_sizes(dtype, 512, 512, 4096, a=turned)
+        yield f"{dtype} transposed b", of_sizes(dtype, 1024, 1024, 1024, b=turned)
+        yield f"{dtype} unaligned", of_sizes(dtype, 333, 127, 65)
+        yield f"{dtype} vector by matrix", of_sizes(dtype, 1, 4096, 1024)
     for dtype in ("fp32", *SCIENTIFIC):
-        yield f"{dtype} matrix by vector", product(dtype, 4096, 1, 1024)
-        yield f"{dtype} unaligned, transposed a", product(dtype, 125, 125, 4097, a=turned)
-        yield f"{dtype} unaligned, transposed b", product(dtype, 333, 127, 65, b=turned)
-        yield f"{dtype} both transposed", product(dtype, 333, 127, 65, a=turned, b=turned)
-        yield f"{dtype} strided", product(dtype, 256, 128, 64, a=strided, b=strided)
+        yield f"{dtype} matrix by vector", of_sizes(dtype, 4096, 1, 1024)
+        yield f"{dtype} unaligned, transposed a", of_sizes(dtype, 125, 125, 4097, a=turned)
+        yield f"{dtype} unaligned, transposed b", of_sizes(dtype, 333, 127, 65, b=turned)
+        yield f"{dtype} both transposed", of_sizes(dtype, 333, 127, 65, a=turned, b=turned)
+        yield f"{dtype} strided", of_sizes(dtype, 256, 128, 64, a=strided, b=strided)
     for dtype in (*FLOATS, "fp64"):
-        yield f"{dtype} batched", lambda d=dtype: explain(gk.matmul, new(d, 96, 128, 64), new(d, 96, 64, 128))
-        fused = {"bias": new(dtype, 3072), "activation": "gelu"}
-        yield f"{dtype} with an epilogue", product(dtype, 256, 3072, 768, **fused)
-    for b in (new, turned):
-        yield f"tf32 {b.__name__}", product("fp32", 1024, 1024, 1024, b=b, precision="tf32")
-        yield f"int8 {b.__name__}", product("int8", 1024, 1024, 1024, b=b, dtype=np.int32)
+        yield f"{dtype} batched", ask(gk.matmul, new(dtype, 96, 128, 64), new(dtype, 96, 64, 128))
+        yield f"{dtype} with an epilogue", of_sizes(dtype, 256, 3072, 768, bias=new(dtype, 3072), activation="gelu")
+    for name, b in (("new", new), ("turned", turned)):
+        yield f"tf32 {name}", of_sizes("fp32", 1024, 1024, 1024, b=b, precision="tf32")
+        yield f"int8 {name}", of_sizes("int8", 1024, 1024, 1024, b=b, dtype=np.int32)
     narrow = "float8_e4m3fn"
     types = {"dtype": DTYPES["bf16"], "dtype_a": narrow, "dtype_b": narrow}
-    yield "8-bit floats", product("uint8", 1024, 1024, 1024, b=turned, **types)
-    yield (
-        "bf16 by 8-bit floats",
-        lambda: explain(gk.matmul, new("bf16", 128, 4096), turned("uint8", 4096, 4096), dtype_b=narrow),
-    )
-    yield "fp16 swiglu", product("fp16", 128, 28672, 4096, b=turned, activation="swiglu")
-    yield "fp16 layernorm", product("fp16", 128, 768, 768, epilogue=[("add", new("fp16", 128, 768)), "layernorm"])
-    yield "bf16 behind a norm", product("bf16", 128, 4096, 4096, b=turned, prologue=[("mul", new("bf16", 4096))])
+    yield "8-bit floats", of_sizes("uint8", 1024, 1024, 1024, b=turned, **types)
+    mixed = new("bf16", 128, 4096), turned("uint8", 4096, 4096)
+    yield "bf16 by 8-bit floats", ask(gk.matmul, *mixed, dtype_b=narrow)
+    yield "fp16 swiglu", of_sizes("fp16", 128, 28672, 4096, b=turned, activation="swiglu")
+    yield "fp16 layernorm", of_sizes("fp16", 128, 768, 768, epilogue=[("add", new("fp16", 128, 768)), "layernorm"])
+    yield "bf16 behind a norm", of_sizes("bf16", 128, 4096, 4096, b=turned, prologue=[("mul", new("bf16", 4096))])
 
 
 def _linear() -> Asked:
     for dtype in FLOATS:
+        w, bias = new(dtype, 3072, 768), new(dtype, 3072)
         for rows in (1, 8, 128):
-            yield (
-                f"{dtype} {rows}",
-                lambda d=dtype, m=rows: explain(gk.linear, new(d, m, 768), new(d, 3072, 768), new(d, 3072), "gelu"),
-            )
+            yield f"{dtype} {rows}", ask(gk.linear, new(dtype, rows, 768), w, bias, "gelu")
     for dtype, gate in (("fp16", "swiglu"), ("fp16", "geglu"), ("bf16", "swiglu")):
         for rows in (1, 128):
-            yield (
-                f"{dtype} {gate} {rows}",
-                lambda d=dtype, g=gate, m=rows: explain(gk.linear, new(d, m, 4096), new(d, 28672, 4096), None, g),
-            )
+            operands = new(dtype, rows, 4096), new(dtype, 28672, 4096)
+            yield f"{dtype} {gate} {rows}", ask(gk.linear, *operands, None, gate)
     for dtype, kind in (("fp16", "int8"), ("fp16", "uint8"), ("bf16", "uint8")):
         for rows in (1, 16, 512):
-            yield f"{dtype} {kind} weights {rows}", lambda d=dtype, w=kind, m=rows: quantised(d, w, m)
-    yield "fp16 int8 weights, scales of rows", lambda: quantised("fp16", "int8", 16, group=None)
+            yield f"{dtype} {kind} weights {rows}", quantised(dtype, kind, rows)
+    yield "fp16 int8 weights, scales of rows", quantised("fp16", "int8", 16, group=None)
     for dtype, steps in (("bf16", [("mul", new("bf16", 4096))]), ("fp16", ["gelu"])):
-        yield (
-            f"{dtype} behind an operation",
-            lambda d=dtype, s=steps: explain(gk.linear, new(d, 128, 4096), new(d, 4096, 4096), prologue=s),
-        )
+        operands = new(dtype, 128, 4096), new(dtype, 4096, 4096)
+        yield f"{dtype} behind an operation", ask(gk.linear, *operands, prologue=steps)
 
 
-def quantised(dtype: str, kind: str, rows: int, group: int | None = 128) -> Explanation:
+def quantised(dtype: str, kind: str, rows: int, group: int | None = 128) -> Callable[[], Explanation]:
     """`linear` of weights of 8 or 4 bits with a scale for 128 elements, or for a row."""
     out, k = 4096, 4096
     scales = (out,) if group is None else (out, k // group)
     w = new(kind, out, k // 2 if kind == "uint8" else k)
-    return explain(gk.linear, new(dtype, rows, k), w, scales=new(dtype, *scales), group=group)
+    return ask(gk.linear, new(dtype, rows, k), w, scales=new(dtype, *scales), group=group)
 
 
 def _grouped_matmul() -> Asked:
     ends = np.arange(1, 9, dtype=np.int32) * 128
-    for dtype, weights in (("fp16", new), ("bf16", turned)):
-        yield (
-            f"{dtype} {weights.__name__}",
-            lambda d=dtype, w=weights: explain(
-                gk.grouped_matmul, new(d, 1024, 4096), w(d, 8, 4096, 14336), ends, activation="silu"
-            ),
-        )
+    for dtype, name, weights in (("fp16", "new", new), ("bf16", "turned", turned)):
+        operands = new(dtype, 1024, 4096), weights(dtype, 8, 4096, 14336)
+        yield f"{dtype} {name}", ask(gk.grouped_matmul, *operands, ends, activation="silu")
 
 
 def _prepack() -> Asked:
     for dtype in HALVES:
-        yield (f"{dtype} 1", lambda d=dtype: explain(gk.matmul, new(d, 1, 4096), gk.prepack(new(d, 4096, 4096).T).T))
+        weights = partial(lambda d: gk.prepack(new(d, 4096, 4096)().T).T, dtype)
+        yield f"{dtype} 1", ask(gk.matmul, new(dtype, 1, 4096), weights)
 
 
 def _einsum() -> Asked:
-    for dtype in (*FLOATS, "fp64"):
-        for text, first, second in (
-            ("bhid,bhjd->bhij", (4, 12, 128, 64), (4, 12, 128, 64)),
-            ("bhij,bhjd->bhid", (4, 12, 128, 128), (4, 12, 128, 64)),
-            ("bij,bjk->bik", (32, 128, 128), (32, 128, 128)),
-        ):
-            yield (
-                f"{dtype} {text}",
-                lambda d=dtype, t=text, x=first, y=second: explain(gk.einsum, t, new(d, *x), new(d, *y)),
-            )
-    for dtype in ("fp32", *SCIENTIFIC):
-        for text, first, second in (
-            ("ij,ik->jk", (4096, 256), (4096, 256)),
-            ("ij,jk->ki", (256, 256), (256, 256)),
-            ("ji,kj->ik", (256, 256), (256, 256)),
-            ("ijk,k->ij", (64, 64, 64), (64,)),
-            ("ijk,jl->ikl", (64, 64, 64), (64, 64)),
-            ("ijkl,klmn->ijmn", (16, 16, 16, 16), (16, 16, 16, 16)),
-        ):
-            yield (
-                f"{dtype} {text}",
-                lambda d=dtype, t=text, x=first, y=second: explain(gk.einsum, t, new(d, *x), new(d, *y)),
-            )
+    for dtypes, forms in (
+        (
+            (*FLOATS, "fp64"),
+            (
+                ("bhid,bhjd->bhij", (4, 12, 128, 64), (4, 12, 128, 64)),
+                ("bhij,bhjd->bhid", (4, 12, 128, 128), (4, 12, 128, 64)),
+                ("bij,bjk->bik", (32, 128, 128), (32, 128, 128)),
+            ),
+        ),
+        (
+            ("fp32", *SCIENTIFIC),
+            (
+                ("ij,ik->jk", (4096, 256), (4096, 256)),
+                ("ij,jk->ki", (256, 256), (256, 256)),
+                ("ji,kj->ik", (256, 256), (256, 256)),
+                ("ijk,k->ij", (64, 64, 64), (64,)),
+                ("ijk,jl->ikl", (64, 64, 64), (64, 64)),
+                ("ijkl,klmn->ijmn", (16, 16, 16, 16), (16, 16, 16, 16)),
+            ),
+        ),
+    ):
+        for dtype, (text, first, second) in product(dtypes, forms):
+            yield f"{dtype} {text}", ask(gk.einsum, text, new(dtype, *first), new(dtype, *second))
     for dtype in COMPLEX:
-        yield (
-            f"{dtype} conjugate",
-            lambda d=dtype: explain(gk.einsum, "ki,kj->ij", new(d, 1024, 256), new(d, 1024, 256), conjugate=0),
-        )
+        operands = new(dtype, 1024, 256), new(dtype, 1024, 256)
+        yield f"{dtype} conjugate", ask(gk.einsum, "ki,kj->ij", *operands, conjugate=0)
 
 
 def _pair(function: Callable[..., Any], *shapes: tuple[int, ...]) -> Asked:
     for dtype in ("fp16", "fp32", *SCIENTIFIC):
-        yield dtype, lambda d=dtype: explain(function, *(new(d, *shape) for shape in shapes))
+        yield dtype, ask(function, *(new(dtype, *shape) for shape in shapes))
 
 
 def _define() -> Asked:
     for dtype in FLOATS:
         scores = gk.define("b h i d, b h j d -> b h i j", epilogue=[("scale", 0.125), "relu"])
-        yield (dtype, lambda d=dtype, f=scores: explain(f, new(d, 4, 12, 128, 64), new(d, 4, 12, 128, 64)))
+        yield dtype, ask(scores, new(dtype, 4, 12, 128, 64), new(dtype, 4, 12, 128, 64))
 
 
 def image(dtype: str, layout: str, n: int, c: int, h: int, w: int) -> Any:
@@ -208,69 +216,53 @@ def image(dtype: str, layout: str, n: int, c: int, h: int, w: int) -> Any:
 
 
 def _conv2d() -> Asked:
-    def conv(
-        dtype: str, layout: str, c: int, k: int, side: int, taps: int, groups: int = 1, **more: Any
-    ) -> Explanation:
+    def conv(dtype: str, layout: str, c: int, k: int, side: int, taps: int, groups: int = 1, **more: Any) -> Any:
         x, w = image(dtype, layout, 8, c, side, side), image(dtype, layout, k, c // groups, taps, taps)
         keywords = {"padding": taps // 2, "groups": groups, "layout": layout, "activation": "relu"} | more
-        return explain(gk.conv2d, x, w, new(dtype, k), **keywords)
+        return ask(gk.conv2d, x, w, new(dtype, k), **keywords)
 
     layers = ((64, 64, 56, 3, 1), (64, 256, 56, 1, 1), (128, 128, 56, 3, 2), (256, 256, 14, 3, 1), (512, 512, 7, 3, 1))
     stem = (3, 64, 224, 7, 2)
     for dtype, layout in (("fp16", "NHWC"), ("fp16", "NCHW"), ("bf16", "NHWC"), ("fp32", "NHWC"), ("fp32", "NCHW")):
-        for c, k, side, taps, stride in (*layers, *((stem,) if dtype != "bf16" else ())):
-            yield (
-                f"{dtype} {layout} {c} {k} {side} {taps} {stride}",
-                lambda d=dtype, y=layout, s=(c, k, side, taps), t=stride: conv(d, y, *s, stride=t),
-            )
+        for *sizes, stride in (*layers, *((stem,) if dtype != "bf16" else ())):
+            name = " ".join(map(str, (dtype, layout, *sizes, stride)))
+            yield name, conv(dtype, layout, *sizes, stride=stride)
         if dtype != "bf16":
-            yield f"{dtype} {layout} grouped", lambda d=dtype, y=layout: conv(d, y, 128, 128, 56, 3, 32)
+            yield f"{dtype} {layout} grouped", conv(dtype, layout, 128, 128, 56, 3, 32)
             for side in (56, 7):
-                yield (
-                    f"{dtype} {layout} depthwise {side}",
-                    lambda d=dtype, y=layout, s=side: conv(d, y, 96, 96, s, 3, 96),
-                )
-    yield "tf32 NHWC", lambda: conv("fp32", "NHWC", 256, 256, 14, 3, precision="tf32")
-    yield "winograd NCHW", lambda: conv("fp32", "NCHW", 64, 64, 56, 3, precision="winograd")
-    yield "fp64 NCHW", lambda: conv("fp64", "NCHW", 64, 64, 56, 3)
+                yield f"{dtype} {layout} depthwise {side}", conv(dtype, layout, 96, 96, side, 3, 96)
+    yield "tf32 NHWC", conv("fp32", "NHWC", 256, 256, 14, 3, precision="tf32")
+    yield "winograd NCHW", conv("fp32", "NCHW", 64, 64, 56, 3, precision="winograd")
+    yield "fp64 NCHW", conv("fp64", "NCHW", 64, 64, 56, 3)
     norm = [("mul", new("fp16", 128)), ("bias", new("fp16", 128)), "relu"]
-    yield "fp16 NHWC behind a batch norm", lambda: conv("fp16", "NHWC", 128, 32, 28, 3, prologue=norm)
+    yield "fp16 NHWC behind a batch norm", conv("fp16", "NHWC", 128, 32, 28, 3, prologue=norm)
     x, w = new("int8", 8, 28, 28, 128), new("int8", 128, 3, 3, 128)
-    yield "int8 NHWC", lambda: explain(gk.conv2d, x, w, padding=1, layout="NHWC")
+    yield "int8 NHWC", ask(gk.conv2d, x, w, padding=1, layout="NHWC")
 
 
 def _conv1d() -> Asked:
     for dtype in ("fp16", "fp32"):
-        yield (
-            f"{dtype} NCW",
-            lambda d=dtype: explain(
-                gk.conv1d, new(d, 1, 80, 3000), new(d, 512, 80, 3), new(d, 512), padding=1, activation="gelu"
-            ),
-        )
+        operands = new(dtype, 1, 80, 3000), new(dtype, 512, 80, 3), new(dtype, 512)
+        yield f"{dtype} NCW", ask(gk.conv1d, *operands, padding=1, activation="gelu")
 
 
 def _conv_transpose2d() -> Asked:
-    for dtype in ("fp16", "fp32"):
-        for layout in ("NHWC", "NCHW"):
-            for taps, padding in ((2, 0), (4, 1)):
-                yield (
-                    f"{dtype} {layout} {taps}",
-                    lambda d=dtype, y=layout, r=taps, p=padding: explain(
-                        gk.conv_transpose2d,
-                        *(image(d, y, 8, 256, 14, 14), image(d, y, 256, 128, r, r)),
-                        **{"stride": 2, "padding": p, "layout": y},
-                    ),
-                )
+    for dtype, layout in product(("fp16", "fp32"), ("NHWC", "NCHW")):
+        for taps, padding in ((2, 0), (4, 1)):
+            operands = image(dtype, layout, 8, 256, 14, 14), image(dtype, layout, 256, 128, taps, taps)
+            how = {"stride": 2, "padding": padding, "layout": layout}
+            yield f"{dtype} {layout} {taps}", ask(gk.conv_transpose2d, *operands, **how)
 
 
 def _pool(function: Callable[..., Any], *arguments: Any) -> Asked:
-    for dtype in ("fp16", "fp32"):
-        for layout in ("NHWC", "NCHW"):
-            for side in (112, 14) if arguments else (7,):
-                yield (
-                    f"{dtype} {layout} {side}",
-                    lambda d=dtype, y=layout, s=side: explain(function, image(d, y, 8, 64, s, s), *arguments, layout=y),
-                )
+    for dtype, layout in product(("fp16", "fp32"), ("NHWC", "NCHW")):
+        for side in (112, 14) if arguments else (7,):
+            x = image(dtype, layout, 8, 64, side, side)
+            yield f"{dtype} {layout} {side}", ask(function, x, *arguments, layout=layout)
+
+
+def _along(function: Callable[..., Any], dtype: str, shape: tuple[int, ...], axis: int | None) -> tuple[str, Any]:
+    return f"{dtype} {'x'.join(map(str, shape))} {axis}", ask(function, new(dtype, *shape), axis=axis)
 
 
 def _reduction(function: Callable[..., Any], dtypes: Sequence[str]) -> Asked:
@@ -278,54 +270,32 @@ def _reduction(function: Callable[..., Any], dtypes: Sequence[str]) -> Asked:
     for dtype in dtypes:
         everywhere = ((4096, 1024), 0), ((1 << 20,), None), ((1 << 24,), None), ((333, 1001), 1), ((333, 1001), 0)
         for shape, axis in (((4096, 1024), 1), *(everywhere if dtype in ("fp32", "fp64") else ())):
-            yield (
-                f"{dtype} {'x'.join(map(str, shape))} {axis}",
-                lambda d=dtype, s=shape, a=axis: explain(function, new(d, *s), axis=a),
-            )
+            yield _along(function, dtype, shape, axis)
 
 
 def _softmax(function: Callable[..., Any], *of_fp32: tuple[tuple[int, ...], int]) -> Asked:
     for dtype in (*FLOATS, "fp64"):
         for shape, axis in (((4096, 1024), -1), *(of_fp32 if dtype == "fp32" else ())):
-            yield (
-                f"{dtype} {'x'.join(map(str, shape))} {axis}",
-                lambda d=dtype, s=shape, a=axis: explain(function, new(d, *s), axis=a),
-            )
+            yield _along(function, dtype, shape, axis)
 
 
 def _norm(function: Callable[..., Any], vectors: int) -> Asked:
-    for dtype in (*FLOATS, "fp64"):
-        for k in (768, 4096):
-            yield (
-                f"{dtype} {k}",
-                lambda d=dtype, k=k: explain(function, new(d, 128, k), k, *(new(d, k) for _ in range(vectors))),
-            )
+    for dtype, k in product((*FLOATS, "fp64"), (768, 4096)):
+        yield f"{dtype} {k}", ask(function, new(dtype, 128, k), k, *[new(dtype, k)] * vectors)
 
 
 def _attention() -> Asked:
     for dtype in HALVES:
         for queries, keys in ((128, 128), (1024, 1024), (1, 1024)):
-            q, kv = (1, 32, queries, 128), (1, 8, keys, 128)
+            heads = new(dtype, 1, 32, queries, 128), new(dtype, 1, 8, keys, 128), new(dtype, 1, 8, keys, 128)
             for causal in (False, True):
-                yield (
-                    f"{dtype} {queries} {keys} {'causal' if causal else 'plain'}",
-                    lambda d=dtype, q=q, kv=kv, c=causal: explain(
-                        gk.attention, new(d, *q), new(d, *kv), new(d, *kv), causal=c
-                    ),
-                )
-        tokens = (8, 128, 12, 64)
-        yield (
-            f"{dtype} heads behind tokens",
-            lambda d=dtype, s=tokens: explain(gk.attention, *(new(d, *s).swapaxes(1, 2) for _ in range(3))),
-        )
-    for kind in ("bool", "fp16"):
-        for shape in ((8, 1, 1, 128), (1, 1, 128, 128)):
-            yield (
-                f"fp16 mask {kind} {'x'.join(map(str, shape))}",
-                lambda kind=kind, s=shape: explain(
-                    gk.attention, *(new("fp16", 8, 12, 128, 64) for _ in range(3)), mask=new(kind, *s)
-                ),
-            )
+                name = f"{dtype} {queries} {keys} {'causal' if causal else 'plain'}"
+                yield name, ask(gk.attention, *heads, causal=causal)
+        behind = partial(lambda d: new(d, 8, 128, 12, 64)().swapaxes(1, 2), dtype)
+        yield f"{dtype} heads behind tokens", ask(gk.attention, behind, behind, behind)
+    for kind, shape in product(("bool", "fp16"), ((8, 1, 1, 128), (1, 1, 128, 128))):
+        heads = [new("fp16", 8, 12, 128, 64)] * 3
+        yield f"fp16 mask {kind} {'x'.join(map(str, shape))}", ask(gk.attention, *heads, mask=new(kind, *shape))
 
 
 _FUNCTIONS: dict[str, Callable[[], Asked]] = {
