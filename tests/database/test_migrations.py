@@ -23,7 +23,7 @@ from gensor_database import (
 from gensor_database import connection as sql
 from gensor_database.record import TABLES
 from gensor_database.rows import insert
-from tests.doubles.store_rows import ABI, ARCH, PART, key, rows
+from tests.doubles.store_rows import ABI, ARCH, PART, altered, key, rows
 
 
 @dataclass(frozen=True)
@@ -165,10 +165,7 @@ def test_a_step_that_fails_leaves_the_file_as_it_was(old_file, monkeypatch):
 
 
 def test_damaged_rows_are_left_behind_with_a_warning(old_file, monkeypatch):
-    connection = sqlite3.connect(old_file)
-    connection.execute("UPDATE kernel SET program = 'x' WHERE digest = ?", (old_rows(2)[2].digest,))
-    connection.commit()
-    connection.close()
+    altered(old_file, ("UPDATE kernel SET program = 'x' WHERE digest = ?", (old_rows(2)[2].digest,)))
     monkeypatch.setattr(migrations, "STEPS", (STEP, *STEPS))
     with pytest.warns(StoreWarning, match="1 damaged rows"), Store.open(old_file) as store:
         check_converted(store)
@@ -183,10 +180,7 @@ def test_a_version_without_a_step_is_refused_unchanged(old_file):
 
 
 def test_an_old_file_with_other_tables_is_refused_unchanged(old_file, monkeypatch):
-    connection = sqlite3.connect(old_file)
-    connection.execute("ALTER TABLE kernel ADD COLUMN more TEXT")
-    connection.commit()
-    connection.close()
+    altered(old_file, "ALTER TABLE kernel ADD COLUMN more TEXT")
     monkeypatch.setattr(migrations, "STEPS", (STEP, *STEPS))
     before = old_file.read_bytes()
     with pytest.raises(ForeignStoreError, match="other tables"):
@@ -199,11 +193,7 @@ def test_a_newer_file_is_refused_unchanged(tmp_path, readonly):
     path = tmp_path / "newer.db"
     with Store.open(path) as store:
         store.add(*rows(1))
-    connection = sqlite3.connect(path)
-    connection.execute("CREATE TABLE novelty (x)")
-    connection.execute(f"PRAGMA user_version={sql.SCHEMA_VERSION + 1}")
-    connection.close()
-    before = path.read_bytes()
+    before = altered(path, "CREATE TABLE novelty (x)", f"PRAGMA user_version={sql.SCHEMA_VERSION + 1}").read_bytes()
     with pytest.raises(NewerStoreError, match="newer"):
         Store.open(path, readonly)
     assert path.read_bytes() == before

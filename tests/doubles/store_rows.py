@@ -1,5 +1,9 @@
 """Rows for tests of the store: small, complete, and different for every number."""
 
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
 from gensor_database import Binary, Kernel, Portfolio, Record, Residual, Row, Source, Timing, Verification, canonical
 from gensor_kernels.machine import residual as machine
 from gensor_kernels.programs.registry import FAMILIES
@@ -40,6 +44,14 @@ def rows(number: int, created: int = 1_700_000_000) -> list[Row]:
         Timing(key(number), ARCH, PART, kernel.digest, None, 20.0 + number, created=created),
         Timing(key(number), ARCH, PART, None, "cublas", 25.0 + number, created=created),
     ]
+
+
+def altered(path: Path, *statements: str | tuple[str, tuple[object, ...]]) -> Path:
+    """A database changed behind the store's back, by statements or (statement, its values)."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for each in statements:
+            connection.execute(*([each] if isinstance(each, str) else each))
+    return path
 
 
 def portfolio(numbers: list[int]) -> list[Portfolio]:

@@ -173,6 +173,7 @@ REFUSED = {
     ),
     "text that is no SQL": _rewritten("table", "binary", "CREATE TABLE", "CREATE TABLE TABLE"),
     "a table without rowids": _rewritten("table", "portfolio", "\n)", "\n) WITHOUT ROWID"),
+    "a table more": _script("CREATE TABLE extra (x)"),
     "a table less": _script("DROP TABLE timing"),
     "an index less": _script("DROP INDEX record_key"),
     "many tables": many_tables,
@@ -180,6 +181,11 @@ REFUSED = {
     "a newer version": _script("PRAGMA user_version=99"),
     "a negative version": _script("PRAGMA user_version=-2147483647"),
     "an older version than any": _script("PRAGMA user_version=0"),
+}
+#: What SQLite cannot read, or the header tells: refused for another reason than other tables.
+ELSEWHERE = {
+    *("a virtual table that is not there", "text that is no SQL", "many tables", "another application"),
+    *("a newer version", "a negative version", "an older version than any"),
 }
 #: Exactly our tables: opened, and nothing in them believed but what matches its digest.
 OPENED = {
