@@ -1,4 +1,4 @@
-"""How often the regression check is right, on simulated traces: see tests/doubles/simulated_benchmarks.py for what they
+"""How often the regression check is right, on simulated traces: see tests/doubles/simulated_tuning.py for what they
 are made of.
 
 200 traces of each kind by default, 5,000 with GENSOR_CAMPAIGN=full; docs/regressions.md has the figures.
@@ -9,7 +9,7 @@ import pytest
 
 from gensor_tuner.regression.verdicts import compare
 from tests.campaign_size import FULL, tell
-from tests.doubles.simulated_benchmarks import trace
+from tests.doubles.simulated_tuning import trace
 
 TRACES = 5_000 if FULL else 200
 NEWER = {"driver": "560.35", "clocked": True}

@@ -15,8 +15,7 @@ from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import library
 
 cupy = pytest.importorskip("cupy")
-from tests.doubles.captured import Machine, Stream  # noqa: E402
-from tests.doubles.captured_calls import CALLS, UNSERVED, Stock, half, of  # noqa: E402
+from tests.doubles.captured import CALLS, UNSERVED, Machine, Stock, Stream, half, of  # noqa: E402  # noqa: E402
 from tests.doubles.fake_cuda import FakeModule  # noqa: E402
 from tests.doubles.kernels import put  # noqa: E402
 from tests.threads import in_threads  # noqa: E402

@@ -159,7 +159,7 @@ def test_what_is_not_served_is_told_why(capability, sentence):
 
 
 def test_default_parts_are_what_databases_are_keyed_by():
-    expected = "t4 a100-40gb rtx-3090 orin-nano-8gb rtx-4090 h100-sxm b200 rtx-5090".split()  # noqa: SIM905
+    expected = "t4 a100-40gb rtx-3090 orin-nano-8gb rtx-4090 h100-sxm b200 rtx-5090".split()
     assert [lookup(name).part for name in table()["capability"]] == expected
 
 

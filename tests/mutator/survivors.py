@@ -80,7 +80,7 @@ _FILTERS_BEHIND = (
 
 _ZERO_TAPS = (
     "Taps behind the window's last column are zeros in shared memory, and matter only next to infinite elements, which "
-    "verification does not have: programs/test_window_infinite.py catches both."
+    "verification does not have: programs/test_window.py catches both."
 )
 _WHOLE_TAPS = "Both numbers are multiples of the columns that are taken at once."
 

@@ -7,8 +7,9 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.family import Family
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.space import Space
-from gensor_tuner.build.pool import candidate
+from gensor_tuner.build.pool import Candidate, candidate
 from gensor_tuner.verify.verify import Verdict, verify
+from tests.mutator.engine.configuration import Changed
 
 THREAD = {"thread_m": 2, "thread_n": 4, "lanes_m": 4, "vthread_m": 1, "vthread_n": 1}
 WARP = {"warp_m": 16, "warp_n": 16}
@@ -34,3 +35,16 @@ def small_is_right(workload: Workload, family: str, values: dict[str, int]) -> V
     program = space.family.starters(workload, arch)[0].replace(**SMALL[family] | values)
     assert space.legal(space.point(program)[None])[0]
     return is_right(space.family, program, workload, use_cache=False)
+
+
+# ---- What verification says of a Program whose source has one text in place of another
+
+
+def verdict_without(before: str, after: str, each: Candidate, workload: Workload) -> Verdict:
+    """The verdict on a Program with `after` for `before`, which occurs once in the family's source."""
+
+    def edit(text: str) -> str:
+        assert text.count(before) == 1, before
+        return text.replace(before, after)
+
+    return verify(Changed(each.program, each.family, each.constants, edit), workload, use_cache=False)

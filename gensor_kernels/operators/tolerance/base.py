@@ -28,7 +28,7 @@ add such a sum to a float32 one after FLOAT22_TERMS = 128 terms, four such block
 most 34 v of its largest magnitude: at most 136 v S in all, whatever the data.  Without order, a cut of random sign
 loses v/sqrt(3) of the block's largest magnitude (root mean square), whose squares add up to at most 2.5 Q^2; powers of
 two instead of magnitudes, and products with fewer than 13 bits, leave 0.8 v Q of the resulting 5 v Q (measured on a
-model; tests/operators/test_tolerance_float22.py), and 6 v Q is seven standard deviations.  Cuts of one sign lose v/2 on
+model; tests/operators/test_tolerance.py), and 6 v Q is seven standard deviations.  Cuts of one sign lose v/2 on
 average: 17 v times the partial sums at 0, 32, 64 and 96 of 128 terms and the block's own, at most 25.5 v |c|, measured
 5.4 v |c|; 16 v |c| covers both.
 

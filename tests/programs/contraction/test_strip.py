@@ -20,8 +20,8 @@ from gensor_tuner.build.pool import candidate
 from gensor_tuner.strategies.parallel import Request, search
 from gensor_tuner.verify.verify import verify
 from tests.doubles.stored import isolate
-from tests.programs.faulty import verdict_without
 from tests.programs.lattices import random_legal
+from tests.programs.verified import verdict_without
 from tests.programs.workloads import contract, space
 from tests.programs.workloads.contraction_strip import FIRST, SPEECH, stem, strip_configurations
 

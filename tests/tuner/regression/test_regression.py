@@ -17,7 +17,7 @@ pytest.importorskip("typer")
 from gensor_tuner.regression.runs import read
 from gensor_tuner.regression.statistics import LEVEL, change, critical, is_faster, is_slower, noise, score
 from gensor_tuner.regression.verdicts import compare
-from tests.doubles.simulated_benchmarks import trace
+from tests.doubles.simulated_tuning import trace
 
 GPU = {"name": "NVIDIA H200", "driver_version": "550.54", "clocks.sm": "1500"}
 

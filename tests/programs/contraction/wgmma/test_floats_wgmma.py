@@ -16,8 +16,8 @@ from gensor_kernels.programs.contraction.rewrite import split_float as rewrite_s
 from gensor_kernels.programs.contraction.rewrite.split_float import LEAST_SUM
 from gensor_kernels.programs.registry import FAMILIES
 from tests.doubles.stored import store_kernels
-from tests.programs.faulty import verdict_without
 from tests.programs.lattices import MMA, fastest
+from tests.programs.verified import verdict_without
 
 from .small import ARCH, is_right, small
 

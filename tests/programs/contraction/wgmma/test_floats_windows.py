@@ -23,8 +23,8 @@ from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.verify.problem import Problem
 from tests.campaign_size import FULL, SEED
 from tests.doubles.stored import store_kernels
-from tests.programs.faulty import verdict_without
 from tests.programs.lattices import MMA, fastest
+from tests.programs.verified import verdict_without
 from tests.programs.workloads.contraction_floats_wgmma import FIRST, ONE_TAP, image
 
 from .small import ARCH, is_right, small

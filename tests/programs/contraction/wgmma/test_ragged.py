@@ -15,8 +15,8 @@ from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.verify import verify
 from tests.doubles.stored import store_kernels
-from tests.programs.faulty import verdict_without
 from tests.programs.lattices import MMA, WGMMA, fastest, random_legal
+from tests.programs.verified import verdict_without
 
 from .small import ARCH, small
 
