@@ -3,7 +3,7 @@
 Each mutant of the sources (engine/mutations.py) is compiled for the emulator and goes through the verification that
 every shipped kernel has passed, `gensor_tuner.verify.verify`. A few small Programs per family and hardware generation
 (programs/) make every site run; a mutant is caught when one of the Programs in which its site runs is refused. Every
-survivor must be equivalent to the original: survivors.py gives the proofs.
+survivor must be equivalent to the original: survivors.toml gives the proofs.
 
     python -m tests.mutator [--jobs 2] [--group simt] [--json FILE]
 """
