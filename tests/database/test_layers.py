@@ -33,8 +33,7 @@ from gensor_database import (
     open_layers,
     union,
 )
-from gensor_database.record import TABLES
-from tests.doubles.store_rows import ABI, ARCH, PART, altered, class_key, kernel_rows, key, rows
+from tests.doubles.store_rows import ABI, ARCH, PART, altered, class_key, everything, kernel_rows, key, rows, umask
 
 posix = pytest.mark.skipif(os.name != "posix", reason="file modes are POSIX")
 
@@ -196,14 +195,10 @@ def test_files_of_other_owners_are_data(paths, monkeypatch):
 
 @posix
 def test_a_new_database_is_not_group_writable_under_a_lax_umask(tmp_path):
-    before = os.umask(0o002)
-    try:
-        with Store.open(tmp_path / "new" / "kernels.db") as store:
-            assert store.trusted
-            assert store.path.stat().st_mode & 0o777 == 0o644
-            assert store.path.parent.stat().st_mode & 0o777 == 0o700
-    finally:
-        os.umask(before)
+    with umask(0o002), Store.open(tmp_path / "new" / "kernels.db") as store:
+        assert store.trusted
+        assert store.path.stat().st_mode & 0o777 == 0o644
+        assert store.path.parent.stat().st_mode & 0o777 == 0o700
 
 
 def abandon_log(path):
@@ -368,11 +363,6 @@ def united(target, *paths, binaries=True):
         for store in stores:
             store.close()
     return everything(target)
-
-
-def everything(path):
-    with Store.open(path, readonly=True) as store:
-        return {row.digest: row for kind in TABLES for row in store.rows(kind)}
 
 
 def without(found, *kinds):

@@ -24,7 +24,7 @@ from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import Space
 from gensor_kernels.programs.validation import program_of
 from gensor_tuner.shapes.reader import read_shapes
-from tests.doubles.store_rows import ARCH, PART, kernel_rows, key, rows
+from tests.doubles.store_rows import ARCH, PART, kernel_rows, key, rows, umask
 
 posix = pytest.mark.skipif(os.name != "posix", reason="file modes are POSIX")
 ROOT = Path(__file__).resolve().parents[2]
@@ -144,11 +144,8 @@ def test_a_group_of_one_user_alone_is_nobody_else(monkeypatch):
 
 @posix
 def test_folders_are_made_private_all_the_way_under_any_umask(tmp_path):
-    before = os.umask(0)
-    try:
+    with umask(0):
         trust.make_folder(tmp_path / "one" / "two" / "three")
-    finally:
-        os.umask(before)
     assert all(path.stat().st_mode & 0o777 == 0o700 for path in (tmp_path / "one").rglob("*"))
     trust.make_folder(tmp_path / "one")
     (tmp_path / "file").touch()
@@ -179,12 +176,9 @@ def test_a_folder_of_another_user_is_refused(tmp_path, monkeypatch):
 
 @posix
 def test_the_cache_folder_is_private_under_any_umask_and_refused_where_it_is_not(tmp_path, monkeypatch):
-    before = os.umask(0o002)
-    try:
-        monkeypatch.setenv("GENSOR_CACHE_DIR", str(tmp_path / "one" / "cache"))
+    monkeypatch.setenv("GENSOR_CACHE_DIR", str(tmp_path / "one" / "cache"))
+    with umask(0o002):
         assert config.cache_dir().stat().st_mode & 0o777 == 0o700
-    finally:
-        os.umask(before)
     config.cache_dir().chmod(0o770)
     monkeypatch.delenv("GENSOR_DB", raising=False)
     for refused in (config.cache_dir, config.user_database):

@@ -5,7 +5,7 @@ import json
 import threading
 
 from gensor_kernels.programs.core import params
-from tests.doubles.fake_cuda import Driver
+from tests.doubles.driver_double import Driver
 
 driver = Driver(params.SIZE)
 driver.install()

@@ -1,6 +1,6 @@
 """Undocumented parts of CuPy, on the installed CuPy: the driver calls that they cause.
 
-`launched` runs the real CuPy over a driver that records launches (doubles/fake_cuda.py): the arguments of
+`launched` runs the real CuPy over a driver that records launches (doubles/driver_double.py): the arguments of
 cuLaunchKernel and cuLaunchKernelEx are checked. `make test-oldest` runs it with the oldest supported CuPy.
 """
 

@@ -16,6 +16,7 @@ from gensor_kernels.programs.core import params
 from gensor_kernels.programs.core.params import Tiling
 from gensor_kernels.programs.core.tensor_maps import Pixels, TensorMap, described
 from tests.doubles.emulated_kernels import Launch, toy
+from tests.doubles.kernels import aligned
 from tests.programs.lattices import WGMMA
 
 ROWS, UNIT = 64, 64
@@ -42,7 +43,7 @@ def copied(of, x, **changes):
     grid = (-(-pixels // ROWS), z["r"] * z["s"], -(-z["c"] // UNIT))
     out, space = np.full((*grid, ROWS, UNIT), np.nan, np.float16), AddressSpace()
     channels, passed = np.arange(z["c"]) % UNIT, np.arange(UNIT)[:, None]
-    w = aligned((UNIT, z["r"] * z["s"], z["c"]))
+    w = aligned((UNIT, z["r"] * z["s"], z["c"]), np.float16)
     w[...] = (channels == passed)[:, None]
     placed = [space.place(each.ctypes.data, each.nbytes, each is out) for each in (x, w, out)]
     library = build(bind(flatten("hopper.cuh") + '#line 1 "test.cu"\n' + KERNEL, changes))
@@ -51,14 +52,8 @@ def copied(of, x, **changes):
     return out
 
 
-def aligned(shape):
-    count = int(np.prod(shape))
-    raw = np.zeros(count + 8, np.float16)
-    return raw[-raw.ctypes.data % 16 // 2 :][:count].reshape(shape)
-
-
 def image(of):
-    x = aligned([of.size[name] for name in "nhwc"])
+    x = aligned([of.size[name] for name in "nhwc"], np.float16)
     x[...] = np.random.default_rng(5).standard_normal(x.shape)
     return x
 

@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from gensor_kernels.operators.types.epilogue import OPERATIONS
+from tests.doubles.kernels import aligned
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES = {"bfloat16": BFLOAT16}
@@ -66,12 +67,6 @@ def laid_out(values, form):
         array = aligned((*lead, rows, columns), dtype)
     array[...] = values
     return array
-
-
-def aligned(shape, dtype):
-    raw = np.zeros(math.prod(shape) * dtype.itemsize + 16, np.uint8)
-    start = -raw.ctypes.data % 16
-    return raw[start : start + math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
 
 
 def values(rng, shape, dtype, odd=0):

@@ -1,10 +1,25 @@
 """Rows for tests of the store: small, complete, and different for every number."""
 
+import os
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
-from gensor_database import Binary, Kernel, Portfolio, Record, Residual, Row, Source, Timing, Verification, canonical
+from gensor_database import (
+    Binary,
+    Kernel,
+    Portfolio,
+    Record,
+    Residual,
+    Row,
+    Source,
+    Store,
+    Timing,
+    Verification,
+    canonical,
+)
+from gensor_database.record import TABLES
 from gensor_kernels.machine import residual as machine
 from gensor_kernels.programs.registry import FAMILIES
 
@@ -52,6 +67,24 @@ def altered(path: Path, *statements: str | tuple[str, tuple[object, ...]]) -> Pa
         for each in statements:
             connection.execute(*([each] if isinstance(each, str) else each))
     return path
+
+
+@contextmanager
+def umask(mask: int) -> Iterator[None]:
+    """Files and folders are made under this mask."""
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def everything(of: Store | Path) -> dict[str, Row]:
+    """Every row of a store, or of the database at a path, by its digest."""
+    if not isinstance(of, Store):
+        with Store.open(of, readonly=True) as store:
+            return everything(store)
+    return {row.digest: row for kind in TABLES for row in of.rows(kind)}
 
 
 def portfolio(numbers: list[int]) -> list[Portfolio]:

@@ -11,6 +11,7 @@ from gensor_database import Store, StoreError, union, writing
 from gensor_database.exchange import compact
 from gensor_kernels import record
 from gensor_kernels.dispatch.observe import record_file
+from tests.doubles.store_rows import umask
 from tests.doubles.stored import stock
 
 pytest.importorskip("gensor_tuner.cli.app")
@@ -204,19 +205,16 @@ def test_a_name_that_is_taken_is_not_written_to(tmp_path, monkeypatch):
     assert victim.read_text() == "mine"
 
 
-@pytest.mark.parametrize("umask", [0o022, 0o077])
-def test_the_mode_is_that_of_the_umask_or_of_the_file_that_was_there(tmp_path, umask):
-    before = os.umask(umask)
-    try:
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_the_mode_is_that_of_the_umask_or_of_the_file_that_was_there(tmp_path, mask):
+    with umask(mask):
         (tmp_path / "old").touch()
         (tmp_path / "old").chmod(0o640)
         for name in ("old", "new"):
             with writing.written(tmp_path / name) as file:
                 file.write("text")
-    finally:
-        os.umask(before)
     assert (tmp_path / "old").stat().st_mode & 0o777 == 0o640
-    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o666 & ~umask
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o666 & ~mask
 
 
 def test_after_a_failure_everything_is_as_it_was(tmp_path, monkeypatch):

@@ -5,8 +5,6 @@ import os
 import sqlite3
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,6 +25,8 @@ from gensor_kernels.operators.types.geometry import Geometry
 from tests.doubles.device import FakeDevice, Race
 from tests.doubles.kernels import ARCH, kernels, products, runtime_of, starters, workload
 from tests.doubles.stored import stock, stock_classes
+
+from .test_faults_worker import gone
 
 
 @pytest.fixture(autouse=True)
@@ -139,18 +139,7 @@ print(made._process.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    pid, deadline = int(done.stdout), time.monotonic() + 10
-    while time.monotonic() < deadline and alive(pid):
-        time.sleep(0.1)
-    assert not alive(pid)
-
-
-def alive(pid):
-    """Whether a process is there and no zombie."""
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
+    assert gone(int(done.stdout), 10.0)
 
 
 def test_hot_kinds_of_calls_are_tuned_while_the_program_runs(monkeypatch, tmp_path):

@@ -11,6 +11,7 @@ import pytest
 from gensor_database import PRETUNED, Kernel, Portfolio, Record, Store, Timing, Verification
 from gensor_database.record import TABLES
 from gensor_kernels.programs.registry import program_from_json
+from tests.doubles.store_rows import everything
 
 pytest.importorskip("gensor_tuner.cli.app")
 grammar = pytest.importorskip("gensor_tuner.store.validation")
@@ -29,11 +30,6 @@ def shipped():
     record = found[Record][0]
     found[Timing] = [Timing(record.key, record.arch, record.part, record.kernel_digest, None, 12.5, created=7)]
     return found
-
-
-def everything(path):
-    with Store.open(path, readonly=True) as store:
-        return {row.digest for kind in TABLES for row in store.rows(kind)}
 
 
 def test_with_binaries_everything_comes_back(gensor_tune, tmp_path, shipped):

@@ -9,8 +9,7 @@ import time
 import pytest
 
 from gensor_database import Catalog, Kernel, Record, Store, StoreError, Timing, Verification, prune, pruning
-from gensor_database.record import TABLES
-from tests.doubles.store_rows import ABI, ARCH, PART, kernel_rows, key, portfolio, rows
+from tests.doubles.store_rows import ABI, ARCH, PART, everything, kernel_rows, key, portfolio, rows
 
 pytest.importorskip("gensor_tuner.cli.app")
 ABIS = {"contraction_mma": ABI}
@@ -26,11 +25,6 @@ def record(number, of, created, outcome="ok", abi=ABI):
     """A record of Workload `number` that names kernel `of`."""
     kernel = kernel_rows(of)[1].digest if of is not None else None
     return Record(key(number), ARCH, PART, abi, kernel, 1.0, 1.0, outcome, created=created)
-
-
-def everything(store):
-    """Every row of a store."""
-    return {row.digest: row for kind in TABLES for row in store.rows(kind)}
 
 
 def untimed(number):

@@ -7,8 +7,8 @@ import os
 import pytest
 
 from gensor_database import Store, StoreWarning, Timing, write_queue
-from gensor_database.record import TABLES
 from tests.doubles.kernels import ARCH, workload
+from tests.doubles.store_rows import everything
 from tests.doubles.stored import kernel_rows, lines, record_of, stock
 
 pytest.importorskip("gensor_tuner.cli.app")
@@ -35,11 +35,6 @@ def pair(tmp_path):
             store.add(*rows, record_of(wanted, rows[2], created))
             store.add(Timing(wanted.key(), ARCH.name, ARCH.part, rows[2].digest, None, time, created=created))
     return wanted, [kernel_rows(wanted)[number][2].digest for number in (0, 1)]
-
-
-def everything(path):
-    with Store.open(path, readonly=True) as store:
-        return {row.digest: row for kind in TABLES for row in store.rows(kind)}
 
 
 def test_a_new_database_does_not_depend_on_the_order(merge, pair, tmp_path):
