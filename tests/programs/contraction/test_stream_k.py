@@ -1,7 +1,9 @@
 """Stream-K: the same bits in every order, every tile once at any number of blocks, never more blocks than fit, and
 what the potential says of it."""
 
+from collections.abc import Iterable, Sequence
 from itertools import pairwise, product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from gensor_kernels.build import nvrtc
 from gensor_kernels.devices.emulator import build
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products.matmul import workload as matmul
+from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.contraction import stream_k
 from gensor_kernels.programs.core.cases import Case
 from gensor_kernels.programs.registry import FAMILIES
@@ -31,29 +34,40 @@ def streamed(blocks: int = 8, **values: int) -> Candidate:
     return candidate(FAMILY, program, HALF)
 
 
-def run(each: Candidate, order: str | int, copies: str, **sizes: int) -> tuple[bytes, dict[str, int]]:
+def run(
+    each: Candidate, order: str | int, copies: str, problem: Workload = HALF, **sizes: int
+) -> tuple[bytes, dict[str, int]]:
     """C of one run, after it was compared with the reference, and the branches that were taken."""
-    problem = Problem(Case("any", HALF.with_sizes(**sizes)), 7)
-    counters = problem.run(each, build(each.source()), copies=copies, order=order)
-    assert problem.check() <= 1
-    return problem.out.view().tobytes(), counters.branches
+    call = Problem(Case("any", problem.with_sizes(**sizes)), 7)
+    counters = call.run(each, build(each.source()), copies=copies, order=order)
+    assert call.check() <= 1
+    return call.out.view().tobytes(), counters.branches
 
 
-def test_every_order_gives_the_same_bits():
-    each, found = streamed(), set()
-    for order, copies in product(("forward", "reverse", 1, 2, 3, 4), ("late", "early")):
-        bits, branches = run(each, order, copies, m=72, n=40, k=304)
+def same_bits(each: Candidate, schedules: Iterable[tuple[str | int, str]], **sizes: Any) -> None:
+    """Assert that blocks share tiles, and that every order of events gives the same C."""
+    found = set()
+    for order, copies in schedules:
+        bits, branches = run(each, order, copies, **sizes)
         assert branches["stream_join"] and branches["stream_leave"]
         found.add(bits)
     assert len(found) == 1
 
 
+def every_tile_once(each: Candidate, blocks: int, sizes: Sequence[tuple[int, int, int, int]]) -> None:
+    """Run calls of (m, n, k, batch): whole waves and a rest; fewer tiles than blocks; one step, and none; batches."""
+    for m, n, k, batch in sizes:
+        run(each, blocks, "late", m=m, n=n, k=k, batch=batch)
+
+
+def test_every_order_gives_the_same_bits():
+    same_bits(streamed(), product(("forward", "reverse", 1, 2, 3, 4), ("late", "early")), m=72, n=40, k=304)
+
+
 @pytest.mark.parametrize("blocks", [1, 2, 3, 4, 5])
 def test_any_number_of_blocks_computes_every_tile_once(blocks):
-    """Whole waves and a rest; fewer tiles than blocks; one step, and none; batches."""
-    each = streamed(blocks)
-    for m, n, k, batch in [(160, 64, 64, 1), (32, 32, 96, 1), (32, 32, 40, 1), (40, 40, 96, 3), (64, 64, 0, 1)]:
-        run(each, blocks, "late", m=m, n=n, k=k, batch=batch)
+    sizes = [(160, 64, 64, 1), (32, 32, 96, 1), (32, 32, 40, 1), (40, 40, 96, 3), (64, 64, 0, 1)]
+    every_tile_once(streamed(blocks), blocks, sizes)
 
 
 @pytest.mark.parametrize(
@@ -70,14 +84,8 @@ def test_doubles_are_streamed_too(arch_name, dtype, math):
     each = candidate(FAMILY, FAMILY.starters(problem, arch)[0].replace(**TILE | own), problem)
     space = FamilySpace(FAMILY, problem, arch)
     assert space.legal(space.point(each.program)[None])[0]
-    found = set()
-    for order, copies in (("forward", "late"), ("reverse", "early"), (3, "late")):
-        call = Problem(Case("any", problem.with_sizes(m=72, n=40, k=100)), 7)
-        counters = call.run(each, build(each.source()), copies=copies, order=order)
-        assert call.check() <= 1
-        assert counters.branches["stream_join"] and counters.branches["stream_leave"]
-        found.add(call.out.view().tobytes())
-    assert len(found) == 1
+    schedules = (("forward", "late"), ("reverse", "early"), (3, "late"))
+    same_bits(each, schedules, problem=problem, m=72, n=40, k=100)
     binary = nvrtc.compile_cubin(each.source(), arch.target)
     assert binary.error is None and not binary.spill_bytes
 

@@ -1,6 +1,5 @@
 """Stream-K on warpgroups: the same bits in every order, every tile once, what it needs, and where it gains."""
 
-from functools import lru_cache
 from itertools import product
 
 import pytest
@@ -14,10 +13,10 @@ from gensor_kernels.programs.core.cases import Case
 from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.build.pool import Candidate, candidate
 from gensor_tuner.verify.problem import Failure, Problem
+from tests.programs.contraction.test_stream_k import HALF, every_tile_once, same_bits
 from tests.programs.lattices import ALIGNED, WGMMA
 
 ARCH = lookup("sm_90")
-HALF = matmul(256, 256, 256, trans_b=True)
 TILE = {
     "block_m": 64, "block_n": 64, "block_k": 64, "cluster": 0, "persistent": 1, "stages": 2, "consumers": 1,
     "split_k": 1, "raster": 2, "epilogue_staged": 3, "epilogue_fixed": 1, "vector_c": 16, "min_blocks": 1,
@@ -28,33 +27,14 @@ def streamed(blocks: int = 8, **values: int) -> Candidate:
     return candidate(WGMMA, WGMMA.starters(HALF, ARCH)[0].replace(**TILE | {"stream": blocks} | values), HALF)
 
 
-@lru_cache
-def library() -> str:
-    return str(build(streamed().source()))
-
-
-def run(order: str | int, copies: str, blocks: int = 8, **sizes: int) -> tuple[bytes, dict[str, int]]:
-    """C of one run, after it was compared with the reference, and the branches that were taken."""
-    problem = Problem(Case("any", HALF.with_sizes(**sizes)), 7)
-    counters = problem.run(streamed(blocks), library(), copies=copies, order=order)
-    assert problem.check() <= 1
-    return problem.out.view().tobytes(), counters.branches
-
-
 def test_every_order_gives_the_same_bits():
-    found = set()
-    for order, copies in product(("forward", "reverse", 1, 2), ("late", "early")):
-        bits, branches = run(order, copies, m=136, n=72, k=584)
-        assert branches["stream_join"] and branches["stream_leave"]
-        found.add(bits)
-    assert len(found) == 1
+    same_bits(streamed(), product(("forward", "reverse", 1, 2), ("late", "early")), m=136, n=72, k=584)
 
 
 @pytest.mark.parametrize("blocks", [1, 3, 5])
 def test_any_number_of_blocks_computes_every_tile_once(blocks):
-    """Whole waves and a rest; fewer tiles than blocks; one step, and none; batches."""
-    for m, n, k, batch in [(320, 64, 128, 1), (64, 64, 200, 1), (64, 64, 40, 1), (72, 72, 136, 2), (64, 72, 0, 1)]:
-        run(blocks, "late", blocks, m=m, n=n, k=k, batch=batch)
+    sizes = [(320, 64, 128, 1), (64, 64, 200, 1), (64, 64, 40, 1), (72, 72, 136, 2), (64, 72, 0, 1)]
+    every_tile_once(streamed(blocks), blocks, sizes)
 
 
 @pytest.mark.parametrize(
