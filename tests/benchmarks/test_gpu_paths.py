@@ -13,7 +13,6 @@ from benchmarks.gpu.kernels import output_blocks as parts
 from benchmarks.gpu.kernels import real_size
 from benchmarks.gpu.kernels.fitting import fitting
 from gensor_database.record import Kernel, Timing, Verification
-from gensor_database.store import Store
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.windows import conv
@@ -21,6 +20,7 @@ from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.measure import timer as measure_timer
 from gensor_tuner.measure.operands import Noise
 from tests.doubles.device import FakeDevice, Numpy, emulate, wide_product
+from tests.doubles.store_rows import add_rows
 
 from .stored_kernel import ARCH, stored_kernel
 
@@ -118,8 +118,7 @@ def test_families_are_compiled_ahead_for_the_device(gpu):
 def stored(gpu, workload):
     """Return the path of a database with the first starter of a workload."""
     path = gpu.out / "kernels.db"
-    with Store.open(path) as store:
-        store.add(*stored_kernel(workload))
+    add_rows(path, *stored_kernel(workload))
     return path
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gensor_database import Store
-from tests.doubles.store_rows import rows
+from tests.doubles.store_rows import add_rows, rows
 
 from .lives.journals import set_journal
 
@@ -31,8 +31,7 @@ def commits(number: int, path: Path, count: str) -> None:
 
 def opens(number: int, path: Path) -> None:
     """The first to open it makes it; everybody stores something."""
-    with Store.open(path) as store:
-        store.add(*rows(number))
+    add_rows(path, *rows(number))
 
 
 def tunes(number: int, path: Path, worker: str) -> None:

@@ -13,7 +13,7 @@ from gensor_kernels.dispatch.selection import untrusted
 from gensor_kernels.machine.arch import lookup
 from gensor_tuner.cli import app
 from tests.campaign_size import tell
-from tests.doubles.store_rows import ARCH, PART, kernel_rows, key, rows
+from tests.doubles.store_rows import ARCH, PART, add_rows, kernel_rows, key, rows
 
 from .files.hostile_schemas import ELSEWHERE, OPENED, REFUSED, made
 from .lives.clock import Clock
@@ -111,8 +111,7 @@ def test_good_rows_among_hostile_ones_are_served(tmp_path):
             each(connection)
 
     path = made(tmp_path / "mixed.db", make)
-    with Store.open(path) as store:
-        store.add(*rows(1))
+    add_rows(path, *rows(1))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StoreWarning)
         with Store.open(path, readonly=True) as store:

@@ -16,6 +16,7 @@ from gensor_tuner.cli import app, commands
 from gensor_tuner.run.tune import Run
 from gensor_tuner.shapes.reader import ShapesError, read_shapes
 from tests.campaign_size import FULL, SEED, tell
+from tests.doubles.store_rows import add_rows
 
 from .files import shapes_fuzz
 from .lives.clock import Clock
@@ -77,14 +78,12 @@ SOUND = (("where",), ("show", "--db", "k.db"), ("show", "-h"), ("-h",))
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """Files to name, and a run that stops where the tuning of rows would begin."""
-    from gensor_database import Store
     from tests.doubles.store_rows import rows
 
     (tmp_path / "shapes.csv").write_text("op,m,n,k\nmatmul,8,8,8\nmatmul,x,1,1\n")
     (tmp_path / "text.db").write_text("this is no database, but it is long enough to be read as one\n" * 20)
     (tmp_path / "folder").mkdir()
-    with Store.open(tmp_path / "k.db") as store:
-        store.add(*rows(1))
+    add_rows(tmp_path / "k.db", *rows(1))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GENSOR_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("GENSOR_DB", str(tmp_path / "own" / "k.db"))

@@ -8,7 +8,7 @@ import pytest
 
 from gensor_database import Store, export, layers, open_layers
 from gensor_database import connection as sql
-from tests.doubles.store_rows import ARCH, PART, key, rows
+from tests.doubles.store_rows import ARCH, PART, add_rows, key, rows
 
 LOCAL = ("ext4", "xfs", "btrfs", "zfs", "tmpfs", "overlay", "f2fs", "apfs", "fuseblk", "fuse.overlayfs", "squashfs")
 REMOTE = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "lustre", "ceph", "beegfs", "gpfs", "glusterfs", "virtiofs")
@@ -51,8 +51,7 @@ def test_a_database_that_was_moved_to_a_network_is_converted_and_back(mounted, t
 def test_a_database_that_is_read_stays_in_its_mode(mounted, tmp_path):
     mounted("nfs")
     path = tmp_path / "db" / "kernels.db"
-    with Store.open(path) as store:
-        store.add(*rows(1))
+    add_rows(path, *rows(1))
     before = path.read_bytes()
     mounted("ext4")
     with Store.open(path, readonly=True) as store:

@@ -23,7 +23,7 @@ from gensor_database import (
 from gensor_database import connection as sql
 from gensor_database.record import TABLES
 from gensor_database.rows import insert
-from tests.doubles.store_rows import ABI, ARCH, PART, altered, key, rows
+from tests.doubles.store_rows import ABI, ARCH, PART, add_rows, altered, key, rows
 
 
 @dataclass(frozen=True)
@@ -191,8 +191,7 @@ def test_an_old_file_with_other_tables_is_refused_unchanged(old_file, monkeypatc
 @pytest.mark.parametrize("readonly", [False, True])
 def test_a_newer_file_is_refused_unchanged(tmp_path, readonly):
     path = tmp_path / "newer.db"
-    with Store.open(path) as store:
-        store.add(*rows(1))
+    add_rows(path, *rows(1))
     before = altered(path, "CREATE TABLE novelty (x)", f"PRAGMA user_version={sql.SCHEMA_VERSION + 1}").read_bytes()
     with pytest.raises(NewerStoreError, match="newer"):
         Store.open(path, readonly)

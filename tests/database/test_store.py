@@ -29,7 +29,7 @@ from gensor_database import (
 from gensor_database import connection as sql
 from gensor_database.connection import is_remote
 from gensor_database.record import TABLES
-from tests.doubles.store_rows import ABI, ARCH, PART, SOURCE, class_key, kernel_rows, key, rows
+from tests.doubles.store_rows import ABI, ARCH, PART, SOURCE, add_rows, class_key, kernel_rows, key, rows
 from tests.threads import in_threads
 
 
@@ -171,8 +171,7 @@ def test_merge_is_a_union_by_digest(store, tmp_path):
 
 
 def test_merging_an_untrusted_database_takes_no_code_and_no_verdicts(store, tmp_path):
-    with Store.open(tmp_path / "other.db") as other:
-        other.add(*rows(1))
+    add_rows(tmp_path / "other.db", *rows(1))
     (tmp_path / "other.db").chmod(0o666)
     with Store.open(tmp_path / "other.db", readonly=True) as other:
         assert not other.trusted
@@ -334,8 +333,7 @@ def test_the_journal_suits_the_file_system(tmp_path, monkeypatch, remote, mode):
 
 def test_odd_characters_in_paths(tmp_path):
     path = tmp_path / "100% odd? #1 ü" / "kernels&mode=memory.db"
-    with Store.open(path) as store:
-        store.add(*rows(1))
+    add_rows(path, *rows(1))
     assert path.exists()
     with Store.open(path, readonly=True) as store:
         assert [type(row) for row in (*store.rows(Kernel), *store.rows(Record))] == [Kernel, Record]

@@ -24,7 +24,7 @@ from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import Space
 from gensor_kernels.programs.validation import program_of
 from gensor_tuner.shapes.reader import read_shapes
-from tests.doubles.store_rows import ARCH, PART, kernel_rows, key, rows, umask
+from tests.doubles.store_rows import ARCH, PART, add_rows, kernel_rows, key, rows, umask
 
 posix = pytest.mark.skipif(os.name != "posix", reason="file modes are POSIX")
 ROOT = Path(__file__).resolve().parents[2]
@@ -201,8 +201,7 @@ def test_without_a_database_of_ones_own_there_is_one_warning(tmp_path, monkeypat
 
 @posix
 def test_a_site_database_that_others_can_write_to_gives_no_code_and_says_why(tmp_path):
-    with Store.open(tmp_path / "site.db") as store:
-        store.add(*rows(1))
+    add_rows(tmp_path / "site.db", *rows(1))
     (tmp_path / "site.db").chmod(0o664)
     with (
         pytest.warns(StoreWarning, match="run chmod go-w .*site.db"),

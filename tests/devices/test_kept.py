@@ -18,6 +18,7 @@ from gensor_kernels.devices.emulator.kept import Kept
 from gensor_kernels.devices.emulator.run import DamagedError
 from gensor_kernels.errors import ConfigError
 from tests.doubles.emulated_kernels import SMALL, source
+from tests.doubles.store_rows import umask
 
 device, run_module = (importlib.import_module(f"gensor_kernels.devices.emulator.{name}") for name in ("device", "run"))
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="file modes are POSIX")
@@ -171,11 +172,8 @@ def test_files_are_on_the_disk_before_they_have_their_names(kept, monkeypatch):
         monkeypatch.setattr(
             os, name, lambda *a, _name=name, _real=real, **more: (done.append(_name), _real(*a, **more))
         )
-    before = os.umask(0)
-    try:
+    with umask(0):
         add(kept, b"more", "1.so")
-    finally:
-        os.umask(before)
     assert done == ["fsync", "replace", "fsync"]
     assert (kept.path / "1.so").stat().st_mode & 0o777 == 0o600
     assert sorted(each.name for each in kept.path.iterdir()) == [NAME, "1.so"]

@@ -71,14 +71,10 @@ def fragments(matrix: np.ndarray, place, per_lane: int) -> np.ndarray:
     return np.stack([matrix[place(i)] for i in range(per_lane)], axis=1).copy()
 
 
-def multiply(shape: Shape, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    operands = [
-        fragments(a, shape.a, a.size // 32),
-        fragments(b, shape.b, b.size // 32),
-        fragments(c, shape.c, c.size // 32),
-    ]
+def multiply(shape, a: np.ndarray, b: np.ndarray, c: np.ndarray, kernel: str = MULTIPLY) -> np.ndarray:
+    operands = [fragments(x, place, x.size // 32) for x, place in ((a, shape.a), (b, shape.b), (c, shape.c))]
     d = np.zeros_like(operands[2])
-    counters = execute(MULTIPLY, [*operands, d], mode=shape.mode)
+    counters = execute(kernel, [*operands, d], mode=shape.mode)
     assert counters["matrix_multiplies"] == 1
     result = np.full((shape.m, 8), -999, shape.sum_dtype)
     for i in range(d.shape[1]):

@@ -120,11 +120,6 @@ class Browser:
             text = {"text": "\r"} if key == "Enter" and kind == "keyDown" else {}
             self.send("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **text)
 
-    def picture(self, path: Path, whole: bool = False) -> None:
-        """A PNG of what is seen, or of the whole page."""
-        data = self.send("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"]
-        path.write_bytes(base64.b64decode(data))
-
     def pages(self) -> int:
         """Sheets of paper a print takes."""
         data = base64.b64decode(self.send("Page.printToPDF", printBackground=True)["data"])

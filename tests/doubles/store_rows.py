@@ -61,6 +61,12 @@ def rows(number: int, created: int = 1_700_000_000) -> list[Row]:
     ]
 
 
+def add_rows(path: Path, *rows: Row) -> None:
+    """Add rows to a database, which is made where there is none."""
+    with Store.open(path) as store:
+        store.add(*rows)
+
+
 def altered(path: Path, *statements: str | tuple[str, tuple[object, ...]]) -> Path:
     """A database changed behind the store's back, by statements or (statement, its values)."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:

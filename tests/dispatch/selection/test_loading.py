@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import gensor_kernels as gk
-from gensor_database import Store
 from gensor_kernels.build.source import flatten
 from gensor_kernels.devices.emulator.device import EmulatorDevice
 from gensor_kernels.errors import BuildError, UnsupportedError
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.rows import views
 from gensor_kernels.programs.registry import FAMILIES
+from tests.doubles.store_rows import add_rows
 from tests.doubles.stored import class_workload, programs, rows
 
 ARCH = lookup("sm_87")
@@ -50,8 +50,7 @@ def loaded(monkeypatch):
 def store(path, wanted, program, text=None):
     """Stores one kernel; its digest."""
     found = rows(program, wanted, ARCH, text)
-    with Store.open(path) as opened:
-        opened.add(*found)
+    add_rows(path, *found)
     return found[2].digest
 
 

@@ -9,12 +9,9 @@ import pytest
 import gensor_kernels
 from gensor_kernels.machine.arch import archs, lookup
 from gensor_kernels.operators.products.matmul import workload
-from tests.doubles.emulated_kernels import execute, toy
+from tests.devices.test_matrix_models import GROUP, MEMBER, multiply
+from tests.doubles.emulated_kernels import toy
 from tests.programs.lattices import MMA, SIMT, fastest
-
-MULTIPLY = toy("double_fragments")
-LANES = np.arange(32)
-GROUP, MEMBER = LANES // 4, LANES % 4
 
 
 @dataclass(frozen=True)
@@ -24,6 +21,7 @@ class Shape:
     mode: int
     m: int
     k: int
+    sum_dtype = np.float64
 
     def a(self, i: int) -> tuple[np.ndarray, np.ndarray]:
         if self.m == 8:
@@ -37,18 +35,6 @@ class Shape:
     def c(self, i: int) -> tuple[np.ndarray, np.ndarray]:
         return GROUP + 8 * (i // 2), MEMBER * 2 + i % 2
 
-    def product(self, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-        operands = [
-            np.stack([x[place(i)] for i in range(x.size // 32)], axis=1).copy()
-            for x, place in ((a, self.a), (b, self.b), (c, self.c))
-        ]
-        d = np.zeros_like(operands[2])
-        assert execute(MULTIPLY, [*operands, d], mode=self.mode)["matrix_multiplies"] == 1
-        result = np.full((self.m, 8), np.nan)
-        for i in range(d.shape[1]):
-            result[self.c(i)] = d[:, i]
-        return result
-
 
 SHAPES = [Shape(0, 8, 4), Shape(1, 16, 8), Shape(2, 16, 16)]
 
@@ -58,7 +44,7 @@ def test_fragments_lie_as_documented_and_sums_are_chains_of_multiply_adds(shape)
     rng = np.random.default_rng(shape.mode)
     a, b = rng.standard_normal((shape.m, shape.k)), rng.standard_normal((shape.k, 8))
     want = rng.standard_normal((shape.m, 8))
-    found = shape.product(a, b, want)
+    found = multiply(shape, a, b, want, toy("double_fragments"))
     for k in range(shape.k):
         for i, j in np.ndindex(want.shape):  # float() of a Fraction rounds once, to nearest
             want[i, j] = float(Fraction(a[i, k]) * Fraction(b[k, j]) + Fraction(want[i, j]))

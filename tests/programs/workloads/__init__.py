@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
+from typing import Any
 
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.programs.contraction.rewrite import copy_launch
 from gensor_kernels.programs.core.family import Launch
 from gensor_kernels.programs.core.params import Tiling
 from gensor_kernels.programs.core.program import Program
@@ -30,6 +32,17 @@ def first(starters: list[Program], index: int) -> list[Program]:
 def product_and_reduction(program: Program) -> list[str]:
     """The kernels of a Program whose partial sums, if K is split, are added by a second launch."""
     return [program.family] + ["contraction_reduce"] * (dict(program.values).get("split_k", 1) > 1)
+
+
+def copies_lie_behind_partial_sums(copies: Callable[[Workload], Any]) -> Callable[..., None]:
+    """A check of families that copy operands first: `copies` gives those of a Workload."""
+
+    def check(lattice, program, launches, terms):
+        places, end = copy_launch.offsets(copies(lattice.workload), program, lattice.workload)
+        assert (program["split_k"] > 1) == (min(places.values()) > 0)
+        assert lattice.family.workspace(program, lattice.workload) == (end, False)
+
+    return check
 
 
 def usual_tiling(lattice: FamilySpace, program: Program) -> Tiling:

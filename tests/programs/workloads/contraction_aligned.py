@@ -1,17 +1,9 @@
 """Workloads of contraction_aligned: products of operands that tensor copies cannot read."""
 
 from gensor_kernels.operators.products.matmul import workload
-from gensor_kernels.programs.contraction.rewrite import align, copy_launch
+from gensor_kernels.programs.contraction.rewrite import align
 
-from . import Contract, product_and_reduction
-
-
-def check(lattice, program, launches, terms):
-    """Copies of operands lie behind the partial sums."""
-    places, end = copy_launch.offsets(align.copies(lattice.workload), program, lattice.workload)
-    assert (program["split_k"] > 1) == (min(places.values()) > 0)
-    assert lattice.family.workspace(program, lattice.workload) == (end, False)
-
+from . import Contract, copies_lie_behind_partial_sums, product_and_reduction
 
 CONTRACT = Contract(
     [
@@ -19,6 +11,6 @@ CONTRACT = Contract(
         ("sm_90", workload(512, 512, 516, dtype="bfloat16", epilogue=("bias", "gelu"))),
     ],
     entries=lambda program: ["contraction_align", *product_and_reduction(program)],
-    check=check,
+    check=copies_lie_behind_partial_sums(align.copies),
     executed=False,
 )

@@ -2,9 +2,9 @@
 
 from gensor_kernels.operators.products.matmul import workload
 from gensor_kernels.operators.windows.conv import workload as convolution
-from gensor_kernels.programs.contraction.rewrite import copy_launch, split_float
+from gensor_kernels.programs.contraction.rewrite import split_float
 
-from . import Contract, product_and_reduction
+from . import Contract, copies_lie_behind_partial_sums, product_and_reduction
 from .window import padded
 
 IMAGE = {"n": 8, "h": 14, "w": 14, "c": 256, "k_out": 128, "r": 3, "s": 3, **padded()}
@@ -17,13 +17,6 @@ def image(**changed):
     return convolution(**IMAGE | {"dtype": "float32"} | changed)
 
 
-def check(lattice, program, launches, terms):
-    """Parts of operands lie behind the partial sums."""
-    places, end = copy_launch.offsets(split_float.copies(lattice.workload), program, lattice.workload)
-    assert (program["split_k"] > 1) == (min(places.values()) > 0)
-    assert lattice.family.workspace(program, lattice.workload) == (end, False)
-
-
 CONTRACT = Contract(
     [
         ("sm_90", workload(1000, 1001, 1017, dtype="float32", epilogue=("bias", "gelu"))),
@@ -33,7 +26,7 @@ CONTRACT = Contract(
         ("sm_90", image(c=253, **FIRST)),
     ],
     entries=lambda program: ["contraction_divide", *product_and_reduction(program)],
-    check=check,
+    check=copies_lie_behind_partial_sums(split_float.copies),
     executed=False,
     randoms=3,
     spill_free=True,

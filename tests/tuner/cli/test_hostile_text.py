@@ -11,6 +11,7 @@ import pytest
 
 from gensor_database import Record, Store, Timing
 from tests.doubles.kernels import ARCH, workload
+from tests.doubles.store_rows import add_rows
 from tests.doubles.store_rows import rows as toy_rows
 from tests.doubles.stored import kernel_rows, lines
 
@@ -36,8 +37,7 @@ def kernel(tmp_path):
     record = Record(wanted.key(), ARCH.name, f"part{EVIL}", kernel.abi, kernel.digest, 5.0, 1.0, "ok", EVIL, EVIL, EVIL)
     orphan = dataclasses.replace(record, kernel_digest=f"gone{EVIL}")
     timing = Timing(wanted.key(), ARCH.name, f"part{EVIL}", kernel.digest, None, 5.0, EVIL, EVIL)
-    with Store.open(tmp_path / "k.db") as store:
-        store.add(source, binary, kernel, strange, verdict, record, orphan, timing)
+    add_rows(tmp_path / "k.db", source, binary, kernel, strange, verdict, record, orphan, timing)
     return kernel
 
 

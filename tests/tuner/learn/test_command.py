@@ -21,6 +21,7 @@ from gensor_tuner.run.tune import Run
 from gensor_tuner.search.walk import walk
 from tests.dispatch.selection.test_tiers import request
 from tests.doubles.kernels import ARCH, starters, workload
+from tests.doubles.store_rows import add_rows
 from tests.doubles.stored import kernel_rows, record_of
 
 pytest.importorskip("gensor_tuner.cli.app")
@@ -168,14 +169,14 @@ def test_timings_of_another_kind_are_left_out_with_a_reason(gensor_tune, tmp_pat
     kernels = stock(tmp_path / "k.db", sizes=SIZES[:2])
     digest = next(iter(kernels.values())).digest
     good = workload(*SIZES[0]).key()
-    with Store.open(tmp_path / "k.db") as store:
-        store.add(
-            Timing(good, ARCH.name, ARCH.part, "f" * 64, None, 1.0),
-            Timing(good, ARCH.name, "a-gpu-not-listed", digest, None, 1.0),
-            Timing("{}", ARCH.name, ARCH.part, digest, None, 1.0),
-            Timing(good, ARCH.name, ARCH.part, digest, None, 1.0, device="no JSON"),
-            Timing(good, ARCH.name, ARCH.part, digest, None, float("inf")),
-        )
+    add_rows(
+        tmp_path / "k.db",
+        Timing(good, ARCH.name, ARCH.part, "f" * 64, None, 1.0),
+        Timing(good, ARCH.name, "a-gpu-not-listed", digest, None, 1.0),
+        Timing("{}", ARCH.name, ARCH.part, digest, None, 1.0),
+        Timing(good, ARCH.name, ARCH.part, digest, None, 1.0, device="no JSON"),
+        Timing(good, ARCH.name, ARCH.part, digest, None, float("inf")),
+    )
     code, _, err = gensor_tune("learn")
     assert code == 0 and err.count("left out") == 5
     for reason in ("not in the database", "a-gpu-not-listed", "it is not a valid time"):

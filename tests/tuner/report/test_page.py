@@ -22,7 +22,7 @@ from gensor_tuner.report.markup import Markup, tag
 from gensor_tuner.report.split import LAUNCH, RESOURCES, shares
 from gensor_tuner.report.walked import followed
 from tests.doubles.reported import HOSTILE, SHIPPED, hostile, timed
-from tests.doubles.store_rows import rows
+from tests.doubles.store_rows import add_rows, rows
 
 VOID = {"meta", "input", "br"}
 ARCH = lookup("orin-nano-8gb")
@@ -105,8 +105,7 @@ def test_nothing_to_show_is_a_sentence(gensor_tune, tmp_path):
     Store.open(tmp_path / "empty.db").close()
     code, _, said = gensor_tune("report", "--db", tmp_path / "empty.db", "-o", tmp_path / "report.html")
     assert code == 2 and "has no records: tune into it first" in said
-    with Store.open(tmp_path / "one.db") as store:
-        store.add(*rows(1))
+    add_rows(tmp_path / "one.db", *rows(1))
     code, _, said = gensor_tune("report", "--db", tmp_path / "one.db", "-o", tmp_path / "no" / "report.html")
     assert code == 2 and "cannot be written: No such file" in said
 

@@ -13,7 +13,7 @@ import pytest
 from gensor_database import Record, Source, Store, Timing, Verification
 from gensor_kernels.build.nvrtc import toolchain
 from tests.doubles.kernels import ARCH, workload
-from tests.doubles.store_rows import residual
+from tests.doubles.store_rows import add_rows, residual
 from tests.doubles.store_rows import rows as toy_rows
 from tests.doubles.stored import kernel_rows, lines, record_of, stock
 
@@ -51,8 +51,7 @@ def test_the_shipped_database_is_derived_from_its_programs(verify):
 
 def test_damaged_rows_of_every_table_are_named(verify, tmp_path):
     stock(tmp_path / "k.db")
-    with Store.open(tmp_path / "k.db") as store:
-        store.add(Timing(workload(64, 64, 64).key(), ARCH.name, ARCH.part, None, "cupy", 4.0))
+    add_rows(tmp_path / "k.db", Timing(workload(64, 64, 64).key(), ARCH.name, ARCH.part, None, "cupy", 4.0))
     connection = sqlite3.connect(tmp_path / "k.db")
     damaged = []
     for table, column in dict(
@@ -123,8 +122,7 @@ def test_json_that_nests_without_end_is_a_difference(verify, tmp_path, where):
         kernel = dataclasses.replace(kernel, binary_digest=binary.digest)
     else:
         kernel = dataclasses.replace(kernel, **{where: NESTED})
-    with Store.open(tmp_path / "k.db") as store:
-        store.add(source, binary, kernel, record_of(workload(64, 64, 64), kernel))
+    add_rows(tmp_path / "k.db", source, binary, kernel, record_of(workload(64, 64, 64), kernel))
     code, said, told = verify()
     assert code == 1 and [each["digest"] for each in said["differs"]] == [kernel.digest] and "Traceback" not in told
 
@@ -160,8 +158,7 @@ def test_a_program_of_no_lattice_differs(verify, tmp_path):
     _, _, kernel = changed(tmp_path / "k.db", workload(64, 64, 64))
     body = {**json.loads(kernel.program), "unheard_of": 1}
     bad = dataclasses.replace(kernel, program=json.dumps(body, sort_keys=True, separators=(",", ":")))
-    with Store.open(tmp_path / "k.db") as store:
-        store.add(bad, record_of(workload(64, 64, 96), bad))
+    add_rows(tmp_path / "k.db", bad, record_of(workload(64, 64, 96), bad))
     code, said, _ = verify()
     assert code == 1 and "its Program does not exist in this version" in said["differs"][0]["reason"]
 

@@ -8,7 +8,7 @@ import pytest
 
 from gensor_database import Store, StoreWarning, Timing, write_queue
 from tests.doubles.kernels import ARCH, workload
-from tests.doubles.store_rows import everything
+from tests.doubles.store_rows import add_rows, everything
 from tests.doubles.stored import kernel_rows, lines, record_of, stock
 
 pytest.importorskip("gensor_tuner.cli.app")
@@ -47,8 +47,7 @@ def test_a_new_database_does_not_depend_on_the_order(merge, pair, tmp_path):
 
 def test_once_more_adds_nothing_and_takes_nothing_away(merge, pair, tmp_path):
     merge("a.db", "-o", "c.db", "--binaries")
-    with Store.open(tmp_path / "c.db") as store:
-        store.add(Timing(pair[0].key(), ARCH.name, ARCH.part, None, "cupy.matmul", 4.0))
+    add_rows(tmp_path / "c.db", Timing(pair[0].key(), ARCH.name, ARCH.part, None, "cupy.matmul", 4.0))
     before = everything(tmp_path / "c.db")
     code, out, _ = merge("a.db", "-o", "c.db", "--binaries")
     assert (code, out) == (0, "nothing new\n") and everything(tmp_path / "c.db") == before

@@ -22,6 +22,7 @@ from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.programs.registry import FAMILIES
 from tests.database.test_migrations import OLD_TABLES, STEPS, OldKernel, OldTiming, old_schema
 from tests.doubles.kernels import ARCH, workload
+from tests.doubles.store_rows import altered
 from tests.doubles.stored import kernel_rows, lines, record_of, stock
 
 pytest.importorskip("gensor_tuner.cli.app")
@@ -108,11 +109,8 @@ def test_a_readonly_old_database_serves_what_is_current_without_being_changed(tm
 def test_a_newer_user_database_is_left_alone_with_one_warning_and_the_others_serve(tmp_path, monkeypatch):
     (wanted,) = stock(tmp_path / "site.db", ((64, 64, 64),))
     stock(tmp_path / "user.db", ((64, 64, 64),))
-    connection = sqlite3.connect(tmp_path / "user.db")
-    connection.execute("CREATE TABLE novelty (x)")
-    connection.execute(f"PRAGMA user_version={sql.SCHEMA_VERSION + 1}")
-    connection.execute("PRAGMA journal_mode=DELETE")
-    connection.close()
+    newer = f"PRAGMA user_version={sql.SCHEMA_VERSION + 1}"
+    altered(tmp_path / "user.db", "CREATE TABLE novelty (x)", newer, "PRAGMA journal_mode=DELETE")
     before = {path.name: path.read_bytes() for path in tmp_path.glob("user.db*")}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -116,17 +116,24 @@ def drawn(rng):
     return z | {"c": 8 * int(rng.integers(1, 25)), "k_out": 8 * int(rng.integers(1, 12))}
 
 
-@pytest.mark.parametrize("weights", ["krsc", "rsck"])
-def test_random_windows_match_float64(weights):
-    rng = np.random.default_rng(SEED)
-    workload = conv.workload(**SIZES, dtype="float16", weights=weights, epilogue="bias")
-    kernel = made(workload, persistent=int(weights == "krsc"), split_k=1 + (weights == "rsck"))
-    library = build(kernel.source())
-    served = 0
-    while served < WINDOWS // 2:
-        wanted = workload.with_sizes(**drawn(rng))
-        if WGMMA.serves(wanted, lookup("sm_90")) is None:
+def match_float64(kernel, count, draw, serves):
+    """Assert that a kernel is right for `count` drawn Workloads that it serves, in as many orders of events."""
+    rng, library, served = np.random.default_rng(SEED), build(kernel.source()), 0
+    while served < count:
+        wanted = draw(rng)
+        if serves(wanted):
             problem = Problem(Case("random", wanted), seed=served)
             problem.run(kernel, library, copies=("late", "early")[served % 2], order=served)
             assert problem.check() <= 1
             served += 1
+
+
+@pytest.mark.parametrize("weights", ["krsc", "rsck"])
+def test_random_windows_match_float64(weights):
+    workload = conv.workload(**SIZES, dtype="float16", weights=weights, epilogue="bias")
+    kernel = made(workload, persistent=int(weights == "krsc"), split_k=1 + (weights == "rsck"))
+
+    def serves(wanted):
+        return WGMMA.serves(wanted, lookup("sm_90")) is None
+
+    match_float64(kernel, WINDOWS // 2, lambda rng: workload.with_sizes(**drawn(rng)), serves)
