@@ -12,17 +12,15 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from gensor_database import Store, Timing, canonical
 from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import load as selection_load
-from tests.campaign_size import FULL, tell
+from tests.campaign_size import FULL
 from tests.doubles.device import FakeDevice
 from tests.doubles.exact import Exact, Turns
 from tests.doubles.kernels import ARCH
-from tests.doubles.simulated_tuning import CANDIDATES, tuned
 from tests.doubles.stored import stock_classes
 
 from .deterministic_calls import with_binaries
@@ -104,17 +102,3 @@ def test_without_the_setting_they_need_not(database):
     """The control: races go on there, and change which kernel serves."""
     found, races = calls(database, 1, {})
     assert any(len(each["bits"]) > 1 for each in found) or races
-
-
-# ---- Tunings under noise, interruptions, a drifting clock, throttling and candidates that fail: how good is the pick?
-
-TUNINGS = 1_000 if FULL else 40
-NEAR = 0.03
-
-
-def test_the_pick_is_nearly_the_best():
-    slower, timed = np.array([tuned(seed) for seed in range(TUNINGS)]).T
-    near = float((slower <= NEAR).mean())
-    told = f"{near:.1%}, {slower.max():.1%} at worst, {timed.mean():.1f} of {CANDIDATES} timed"
-    tell(f"within {NEAR:.0%} of the best in {TUNINGS} tunings", told)
-    assert near >= 0.99

@@ -6,12 +6,10 @@ decides: four seeds have all of them.
 
 import errno
 import json
-import subprocess
 from itertools import product
 
 import pytest
 
-from tests import campaign_size as size
 from tests.campaign_size import FULL, SEED, sample, tell
 
 from .lives.checks import check
@@ -80,40 +78,3 @@ def test_the_command_says_what_is_wrong_and_keeps_what_it_reported(stage, act, j
     count = survived(faults(whole.calls, 8), play, passes)
     tell(f"faults, {act}, {journal}", f"{count}, exit codes {codes}")
     assert codes[0] + codes[2] == count and (all(codes.values()) or not FULL)
-
-
-# ---- The seed of a campaign's sample: of the commit, of the environment, and fixed where there is neither
-
-
-def test_the_commit_seeds_the_sample(tmp_path, monkeypatch):
-    monkeypatch.delenv("GENSOR_CAMPAIGN_SEED", raising=False)
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert size.seed_of(tmp_path) == size.WITHOUT_GIT
-    own = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
-    for command in (["init", "-q"], [*own, "commit", "-q", "--allow-empty", "-m", "a"]):
-        assert size.seed_of(tmp_path) == size.WITHOUT_GIT
-        subprocess.run(["git", *command], cwd=tmp_path, check=True)
-    log = subprocess.run(["git", "log", "--format=%H"], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert size.seed_of(tmp_path) == int(log.stdout.strip()[:8], 16)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert size.seed_of(tmp_path) == size.WITHOUT_GIT
-    monkeypatch.setenv("GENSOR_CAMPAIGN_SEED", "12")
-    assert size.seed_of(tmp_path) == 12
-
-
-def test_the_header_names_the_seed(pytestconfig):
-    lines = pytestconfig.hook.pytest_report_header(config=pytestconfig, start_path=pytestconfig.rootpath)
-    assert f"GENSOR_CAMPAIGN_SEED={size.SEED}" in str(lines)
-
-
-def test_samples_are_spread_evenly_and_differ_by_seed(monkeypatch):
-    monkeypatch.setattr(size, "FULL", False)
-    drawn = set()
-    for seed in range(20):
-        monkeypatch.setattr(size, "SEED", seed)
-        some = size.sample(range(1000), 10)
-        assert [point // 100 for point in some] == list(range(10)) and some == size.sample(range(1000), 10)
-        drawn |= set(some)
-    assert len(drawn) > 150
-    monkeypatch.setattr(size, "FULL", True)
-    assert size.sample(range(1000), 10) == list(range(1000)) and len(size.sample(range(1000), 10, 60)) == 60

@@ -1,16 +1,11 @@
 """The store in daily use: add, find, portfolios, timings, merge, export."""
 
 import dataclasses
-import os
-import random
 import sqlite3
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from gensor_database import (
-    TIE_BAND,
     Binary,
     Kernel,
     Portfolio,
@@ -23,13 +18,10 @@ from gensor_database import (
     Verification,
     export,
     merge,
-    quiet,
     winner,
 )
-from gensor_database import connection as sql
-from gensor_database.connection import is_remote
 from gensor_database.record import TABLES
-from tests.doubles.store_rows import ABI, ARCH, PART, SOURCE, add_rows, class_key, kernel_rows, key, rows
+from tests.doubles.store_rows import ABI, ARCH, PART, SOURCE, class_key, kernel_rows, key, rows
 from tests.threads import in_threads
 
 
@@ -171,7 +163,8 @@ def test_merge_is_a_union_by_digest(store, tmp_path):
 
 
 def test_merging_an_untrusted_database_takes_no_code_and_no_verdicts(store, tmp_path):
-    add_rows(tmp_path / "other.db", *rows(1))
+    with Store.open(tmp_path / "other.db") as other:
+        other.add(*rows(1))
     (tmp_path / "other.db").chmod(0o666)
     with Store.open(tmp_path / "other.db", readonly=True) as other:
         assert not other.trusted
@@ -243,97 +236,3 @@ def test_portfolio_rows_are_rows_too(store):
 def test_the_home_of_an_unknown_user_is_a_sentence():
     with pytest.raises(StoreError, match="home directory"):
         Store.open("~nobody-here/kernels.db")
-
-
-# ---- The winner from all timings of a Workload on a part
-
-
-def timings(**median_us):
-    return [
-        Timing(key(1), ARCH, PART, None if name == "vendor" else name, "v" if name == "vendor" else None, time)
-        for name, time in median_us.items()
-    ]
-
-
-def test_ties_go_to_the_vendor_then_to_the_smaller_digest():
-    assert winner([]) is None
-    assert winner(timings(b=10.0, a=10.1, vendor=10.15)).kernel_digest is None
-    assert winner(timings(b=10.0, a=10.1, vendor=10.3)).kernel_digest == "a"
-    assert winner(timings(b=10.0, a=10.3)).kernel_digest == "b"
-    assert winner([*timings(a=10.0), *timings(a=30.0), *timings(a=11.0), *timings(b=12.0)]).median_us == 11.0
-    assert winner(timings(vendor=5.0, a=4.0), band=0.5).kernel_digest is None
-
-
-def test_times_taken_beside_a_program_decide_nothing():
-    busy = [replace(row, samples='{"background":true,"rounds":15}') for row in timings(a=5.0, vendor=50.0)]
-    assert winner(busy) is None and quiet(busy) == []
-    assert winner([*busy, *timings(a=20.0, vendor=10.0)]).kernel_digest is None
-    strange = [replace(timings(a=1.0)[0], samples=text) for text in ('{"background"', '["background"]', "[" * 9999)]
-    assert quiet(strange) == strange and quiet(timings(a=1.0)) == timings(a=1.0)
-
-
-def test_the_order_of_rows_does_not_matter():
-    rows = [*timings(a=10.0, b=10.1, c=12.0), *timings(a=10.3, b=9.9, c=9.0), *timings(a=10.0, vendor=10.5)]
-    answers = set()
-    for seed in range(20):
-        random.Random(seed).shuffle(rows)
-        answers.add(winner(rows))
-    assert len(answers) == 1
-
-
-@pytest.mark.parametrize("noise", [0.002, 0.004])
-def test_noise_within_the_tie_band_does_not_move_the_winner(noise):
-    """Kernels as fast as each other: whichever measured fastest, the winner is the same."""
-    generator = random.Random(0)
-    winners = set()
-    for _ in range(200):
-        noisy = {name: 100.0 * (1 + generator.uniform(-noise, noise)) for name in "abcd"}
-        winners.add(winner(timings(**noisy)).kernel_digest)
-    assert winners == {"a"} and 2 * noise < TIE_BAND
-
-
-# ---- Connections: journal mode by file system, pragmas, odd paths
-
-
-@pytest.mark.parametrize(
-    ("path", "remote"),
-    [
-        ("/home/me/x.db", True),
-        ("/home/me/local disk/x.db", False),
-        ("/homework/x.db", False),
-        ("/data/x.db", True),
-        ("/mnt/c/x.db", True),
-        ("/scratch/x.db", True),
-        ("/x.db", False),
-    ],
-)
-def test_network_file_systems_are_recognised(tmp_path, path, remote):
-    mounts = tmp_path / "mounts"
-    mounts.write_text(
-        "overlay / overlay rw 0 0\nserver:/home /home nfs4 rw 0 0\n/dev/sdb /home/me/local\\040disk ext4 rw 0 0\n"
-        "/dev/sdc /data ext4 rw 0 0\nserver:/data /data nfs rw 0 0\nC: /mnt/c 9p rw 0 0\n"
-        "host:/ /scratch fuse.sshfs rw 0 0\nbroken\n"
-    )
-    assert is_remote(Path(path), mounts) is remote
-    assert is_remote(Path(path), tmp_path / "absent") is False
-
-
-@pytest.mark.parametrize(("remote", "mode"), [(False, "wal"), (True, "delete")])
-def test_the_journal_suits_the_file_system(tmp_path, monkeypatch, remote, mode):
-    monkeypatch.setattr(sql, "is_remote", lambda path: not remote)
-    Store.open(tmp_path / "kernels.db").close()
-    monkeypatch.setattr(sql, "is_remote", lambda path: remote)
-    with Store.open(tmp_path / "kernels.db") as store:
-        assert store.connection.execute("PRAGMA journal_mode").fetchone() == (mode,)
-        store.add(*rows(1))
-        assert os.path.exists(f"{store.path}-wal") is (mode == "wal")
-        for pragma, value in (("trusted_schema", 0), ("cell_size_check", 1), ("mmap_size", 0), ("synchronous", 3)):
-            assert store.connection.execute(f"PRAGMA {pragma}").fetchone() in ((value,), None)
-
-
-def test_odd_characters_in_paths(tmp_path):
-    path = tmp_path / "100% odd? #1 ü" / "kernels&mode=memory.db"
-    add_rows(path, *rows(1))
-    assert path.exists()
-    with Store.open(path, readonly=True) as store:
-        assert [type(row) for row in (*store.rows(Kernel), *store.rows(Record))] == [Kernel, Record]

@@ -7,8 +7,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-import gensor_kernels
-from gensor_kernels.dispatch.functions.rows import COMPOSED, ONE_CALL, Parameters
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
@@ -17,7 +15,6 @@ from gensor_kernels.operators.rows.reductions import OPERATORS as REDUCTIONS
 from gensor_kernels.operators.rows.views import default_output
 from gensor_kernels.operators.types.dtypes import decode, encode, round_to
 from tests.dispatch.rows_harness import ROWS, Call
-from tests.doubles.device import FakeDevice
 
 MAPS = ("softmax", "log_softmax", "layernorm", "rmsnorm")
 RTOL = {"float16": 2e-3, "bfloat16": 1.6e-2, "float32": 2e-5, "float64": 1e-12}
@@ -205,51 +202,3 @@ def test_integers_are_exact():
     x = rng.integers(-(2**31), 2**31, (4, 1000)).astype(np.int32)
     assert np.array_equal(Call("reduce_sum", x, (1,), "int32", "int64").run()[0], x.astype(np.int64).sum(axis=1))
     assert np.array_equal(Call("reduce_min", x, (0,), "int32", "int32").run()[0], x.min(axis=0))
-
-
-# ---- Reductions, softmax and norms: dtypes, weights, and what does not fit; test_library.py draws calls, too
-
-
-def test_the_library_sums_in_the_type_that_is_asked_for():
-    x = np.full((2, 3000), 60, np.float16)
-    found = ONE_CALL.library(FakeDevice(), (x,), Parameters("reduce_sum", (1,), False, "float32"), None)
-    assert found.dtype == np.float32 and (found == 180000).all()
-    spread = COMPOSED.library(FakeDevice(), (x,), Parameters("reduce_var", (1,), False, "float64"), None)
-    assert spread.dtype == np.float64 and (spread == 0).all()
-
-
-def test_norms_with_weights_agree_with_pytorch():
-    functional = pytest.importorskip("torch.nn.functional")
-    from torch import from_numpy
-
-    rng = np.random.default_rng(0)
-    x, w, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((4, 6, 40), (6, 40), (6, 40)))
-    with gensor_kernels.emulated("sm_87"):
-        for rank, (weight, bias) in ((2, (w, b)), (1, (w[0], b[0])), (1, (None, None))):
-            shape = x.shape[-rank:]
-            tensors = [None if each is None else from_numpy(each) for each in (weight, bias)]
-            wanted = functional.layer_norm(from_numpy(x), shape, *tensors, eps=1e-3).numpy()
-            found = gensor_kernels.layer_norm(x, shape, weight, bias, 1e-3)
-            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
-            wanted = functional.rms_norm(from_numpy(x), shape, tensors[0]).numpy()
-            np.testing.assert_allclose(gensor_kernels.rms_norm(x, shape, weight), wanted, rtol=1e-5, atol=1e-5)
-
-
-def test_out_dtype_and_what_does_not_fit():
-    x = np.ones((4, 5), np.float16)
-    with gensor_kernels.emulated("sm_87"):
-        out = np.empty(4, np.float32)
-        assert gensor_kernels.sum(x, 1, "float32", out) is out and (out == 5).all()
-        assert gensor_kernels.sum(np.full((3, 200), 100, np.int8), 1).tolist() == [20000] * 3
-        assert gensor_kernels.softmax(x[:0]).shape == (0, 5)
-        with pytest.raises(ValueError, match="without elements"):
-            gensor_kernels.max(x[:, :0], 1)
-        with pytest.raises(ValueError, match="axis 2 is out of bounds"):
-            gensor_kernels.sum(x, 2)
-        with pytest.raises(ValueError, match="normalized_shape"):
-            gensor_kernels.layer_norm(x, 4)
-        with pytest.raises(ValueError, match="weight has shape"):
-            gensor_kernels.layer_norm(x, 5, x[0, :4])
-        with pytest.raises(TypeError, match="must be a numpy array"):
-            gensor_kernels.mean([1.0, 2.0])
-        assert gensor_kernels.explain(gensor_kernels.softmax, x).family == "rows"

@@ -1,0 +1,127 @@
+"""Counts from the machine code of real kernels, and the same counts from nvdisasm's other way to print it."""
+
+import re
+import subprocess
+from collections import Counter
+
+import pytest
+
+from gensor_kernels.build import resources
+from gensor_kernels.build.sass import GLOBAL_ACCESSES, SHARED_ACCESSES, Sass, read_listing
+
+from .disassembled import ARCHS, compiled
+
+
+@pytest.fixture(params=ARCHS)
+def sass(request):
+    if resources.find_nvdisasm() is None:
+        pytest.skip("nvdisasm is not installed")
+    return resources.disassemble(*compiled(request.param)[0])
+
+
+def test_hot_loop_is_the_innermost_with_the_mathematics(sass):
+    matrix = sass["matrix"].hot_loop
+    assert matrix["HMMA"] == 1 and matrix["LDS"] == 2 and "LDG" not in matrix and "BAR" not in matrix
+    assert sass["scalar"].hot_loop["DFMA"] == 1 and sass["scalar"].hot_loop["LDG"] == 1
+    assert sass["straight"].hot_loop == {}
+
+
+def test_a_loop_with_a_barrier_is_hotter_than_one_with_more_mathematics(sass):
+    hot = sass["epilogue"].hot_loop
+    assert hot["FFMA"] == 1 and hot["BAR"] == 2 and hot["LDS"] == 2
+    assert sass["epilogue"].opcodes["FFMA"] >= 4
+
+
+def test_access_widths_over_the_whole_entry(sass):
+    matrix = sass["matrix"]
+    assert matrix.accesses == {
+        "LDG": {2: 1, 16: 1},
+        "LDS": {2: 1, 8: 1},  # half of the vector is never used
+        "STG": {4: 1},
+        "STS": {2: 1, 16: 1},
+    }
+    assert matrix.widths(GLOBAL_ACCESSES) == {2: 1, 4: 1, 16: 1}
+    assert matrix.widths(SHARED_ACCESSES) == {2: 2, 8: 1, 16: 1}
+    assert sass["scalar"].accesses == {"LDG": {16: 1}, "STG": {8: 1}}
+    assert sass["straight"].accesses == {"STG": {1: 1}}
+    if "copies" in sass:
+        assert sass["copies"].accesses["LDGSTS"] == {4: 1, 16: 1} and sass["copies"].accesses["STG"] == {8: 1}
+
+
+# ---- the same facts from the disassembly of the file, where branches name labels
+
+
+def from_file(cubin: bytes, folder) -> dict[str, Sass]:
+    path = folder / "kernel.cubin"
+    path.write_bytes(cubin)
+    command = [resources.find_nvdisasm(), "-c", "-ndf", str(path)]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    _, *parts = re.split(r"^\s*\.section\s+\.text\.([^\s,]+).*$", text, flags=re.MULTILINE)
+    return {name: from_lines(lines.splitlines()) for name, lines in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def from_lines(lines: list[str]) -> Sass:
+    labels, names, jumps = {}, [], []
+    for line in lines:
+        label = re.match(r"\s*(\.L_\w+):", line)
+        instruction = re.match(r"\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][A-Z0-9_.]*)([^;]*)", line)
+        if label:
+            labels[label[1]] = len(names)
+        elif instruction:
+            target = re.search(r"\.L_\w+", instruction[2])
+            if instruction[1].startswith("BRA") and target:
+                jumps.append((len(names), target[0]))
+            names.append(instruction[1])
+    loops = [(labels[label], end + 1) for end, label in jumps if label in labels and labels[label] <= end]
+    accesses: dict[str, Counter[int]] = {}
+    widths = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
+    for base, *modifiers in (name.split(".") for name in names):
+        if base in GLOBAL_ACCESSES | SHARED_ACCESSES:
+            accesses.setdefault(base, Counter())[[*(widths[m] for m in modifiers if m in widths), 4][0]] += 1
+    bases = [name.split(".")[0] for name in names]
+    return Sass(dict(Counter(bases)), hot_loop(bases, loops), {base: dict(count) for base, count in accesses.items()})
+
+
+def hot_loop(bases: list[str], loops: list[tuple[int, int]]) -> dict[str, int]:
+    loops = [span for span in loops if not any(first < span[0] < end < span[1] for first, end in loops)]
+    for kinds in ({"HMMA", "IMMA", "DMMA", "HGMMA", "IGMMA", "QGMMA"}, {"FFMA", "DFMA", "HFMA2", "IMAD", "IDP"}):
+        working = {span: Counter(bases[slice(*span)]) for span in sorted(loops)}
+        working = {span: count for span, count in working.items() if kinds & set(count)}
+        inner = [
+            count
+            for span, count in working.items()
+            if not any(span != other and span[0] <= other[0] and other[1] <= span[1] for other in working)
+        ]
+        inner = [count for count in inner if "BAR" in count] or inner
+        if inner:
+            return dict(max(inner, key=lambda count: sum(count[kind] for kind in kinds)))
+    return {}
+
+
+@pytest.mark.skipif(resources.find_nvdisasm() is None, reason="nvdisasm is not installed")
+def test_a_stream_of_all_code_reads_as_the_files_do(tmp_path, monkeypatch):
+    cubins = [pair for name in ARCHS for pair in compiled(name)]
+    monkeypatch.setattr(resources, "_remembered", {})
+    found = resources.disassemble_many(cubins, 1)
+    for (cubin, target), read in zip(cubins, found, strict=True):
+        assert read == from_file(cubin, tmp_path), target
+    assert all(read[name].hot_loop for read in found for name in read if name.startswith("contraction_"))
+    assert all(read["contraction_mma"].hot_loop["HMMA"] >= 16 for read in found if "contraction_mma" in read)
+
+
+def test_branches_of_a_listing():
+    lines = [
+        "        /*0000*/              @!P0 BRA 0x30 ;",
+        "        /*0010*/                   FFMA R1, R2, R3, R1 ;",
+        "        /*0020*/               @P0 BRA P1, 0x10 ;",
+        "        /*0030*/                   EXIT ;",
+        "        /*0040*/                   DFMA R2, R4, R6, R2 ;",
+        "        /*0050*/                   BRA.U !UP0, 0x0 ;",  # another function's
+        "        /*0060*/                   BRA.U UP0, 0x40 ;",
+        "        /*0070*/                   BRA 0x70;",
+    ]
+    listing = '\t.headerflags\t@"EF_CUDA_SM87"\n' + "\n".join(lines)
+    first, second = read_listing(listing, [64, 64])
+    assert first.hot_loop == {"BRA": 1, "FFMA": 1} and second.hot_loop == {"BRA": 2, "DFMA": 1}
+    assert first.opcodes == {"BRA": 2, "EXIT": 1, "FFMA": 1}
+    assert read_listing(listing, [64, 80]) is None and read_listing("", [16]) is None

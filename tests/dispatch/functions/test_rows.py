@@ -1,0 +1,53 @@
+"""Reductions, softmax and norms: dtypes, weights, and what does not fit; test_library.py draws calls, too."""
+
+import numpy as np
+import pytest
+
+import gensor_kernels
+from gensor_kernels.dispatch.functions.rows import COMPOSED, ONE_CALL, Parameters
+from tests.doubles.device import FakeDevice
+
+
+def test_the_library_sums_in_the_type_that_is_asked_for():
+    x = np.full((2, 3000), 60, np.float16)
+    found = ONE_CALL.library(FakeDevice(), (x,), Parameters("reduce_sum", (1,), False, "float32"), None)
+    assert found.dtype == np.float32 and (found == 180000).all()
+    spread = COMPOSED.library(FakeDevice(), (x,), Parameters("reduce_var", (1,), False, "float64"), None)
+    assert spread.dtype == np.float64 and (spread == 0).all()
+
+
+def test_norms_with_weights_agree_with_pytorch():
+    functional = pytest.importorskip("torch.nn.functional")
+    from torch import from_numpy
+
+    rng = np.random.default_rng(0)
+    x, w, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((4, 6, 40), (6, 40), (6, 40)))
+    with gensor_kernels.emulated("sm_87"):
+        for rank, (weight, bias) in ((2, (w, b)), (1, (w[0], b[0])), (1, (None, None))):
+            shape = x.shape[-rank:]
+            tensors = [None if each is None else from_numpy(each) for each in (weight, bias)]
+            wanted = functional.layer_norm(from_numpy(x), shape, *tensors, eps=1e-3).numpy()
+            found = gensor_kernels.layer_norm(x, shape, weight, bias, 1e-3)
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+            wanted = functional.rms_norm(from_numpy(x), shape, tensors[0]).numpy()
+            np.testing.assert_allclose(gensor_kernels.rms_norm(x, shape, weight), wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_out_dtype_and_what_does_not_fit():
+    x = np.ones((4, 5), np.float16)
+    with gensor_kernels.emulated("sm_87"):
+        out = np.empty(4, np.float32)
+        assert gensor_kernels.sum(x, 1, "float32", out) is out and (out == 5).all()
+        assert gensor_kernels.sum(np.full((3, 200), 100, np.int8), 1).tolist() == [20000] * 3
+        assert gensor_kernels.softmax(x[:0]).shape == (0, 5)
+        with pytest.raises(ValueError, match="without elements"):
+            gensor_kernels.max(x[:, :0], 1)
+        with pytest.raises(ValueError, match="axis 2 is out of bounds"):
+            gensor_kernels.sum(x, 2)
+        with pytest.raises(ValueError, match="normalized_shape"):
+            gensor_kernels.layer_norm(x, 4)
+        with pytest.raises(ValueError, match="weight has shape"):
+            gensor_kernels.layer_norm(x, 5, x[0, :4])
+        with pytest.raises(TypeError, match="must be a numpy array"):
+            gensor_kernels.mean([1.0, 2.0])
+        assert gensor_kernels.explain(gensor_kernels.softmax, x).family == "rows"
