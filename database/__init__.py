@@ -7,7 +7,6 @@ if __name__ != "gensor_database":
     )
 
 from .catalog import Catalog
-from .digest import canonical, row_digest, text_digest
 from .entry import Entry, StoredKernel
 from .errors import (
     CorruptStoreError,
@@ -21,8 +20,23 @@ from .errors import (
 from .exchange import export, merge
 from .layers import PRETUNED, Layers, open_layers
 from .pruning import Pruned, prune
-from .record import TABLES, Binary, Kernel, Portfolio, Record, Residual, Source, Timing, Verification
-from .row import METHODS, OUTCOMES, Row
+from .record import (
+    METHODS,
+    OUTCOMES,
+    TABLES,
+    Binary,
+    Kernel,
+    Portfolio,
+    Record,
+    Residual,
+    Row,
+    Source,
+    Timing,
+    Verification,
+    canonical,
+    row_digest,
+    text_digest,
+)
 from .store import Store
 from .timings import TIE_BAND, Winner, quiet, winner
 from .union import Conflict, conflicts, union

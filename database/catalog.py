@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .entry import Entry, StoredKernel, counting, newest_first, serves, verdict
-from .record import Kernel, Portfolio, Record, Residual, Timing, Verification
-from .row import Row, RowType
+from .record import Kernel, Portfolio, Record, Residual, Row, RowType, Timing, Verification
 from .store import Store
 
 

@@ -1,19 +1,25 @@
-"""Connections to SQLite, made only here: pragmas, journal mode, and the checks of a file before its use."""
+"""Connections to SQLite, made only here: limits, pragmas, journal mode, and the checks of a file before its use.
+
+Statements are limited for any file: allowed actions, computing time, and size of values.  The tables of a file are
+compared with the schema before they are queried, so that files of this package never reach these limits.  They hold
+where a hostile file attacks that comparison, and where damaged pages refer to each other in circles.
+"""
 
 from __future__ import annotations
 
 import os
 import random
+import re
 import sqlite3
+import sys
 import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from .errors import ForeignStoreError, NewerStoreError, is_locked
-from .sql_limits import Guarded
 
 APPLICATION_ID = 0x47454E53  # "GENS" in the file header
 SCHEMA_VERSION = 2  # user_version in the file header
@@ -26,8 +32,180 @@ _REMOTE = frozenset(
     | {"ocfs2", "gfs2", "orangefs", "panfs", "coda", "ncpfs", "virtiofs", "vboxsf", "prl_fs"}
 )
 
+#: CPU seconds of this thread between two checks of the clock; waiting for locks or for a slow disk counts for at most
+#: half of it.
+STEP_SECONDS = 0.25
+#: Bytes per CPU second on the slowest known machine: a larger file may take longer.
+SLOWEST_SCAN = 20e6
+
+_LARGEST_VALUE = 10 * 2**20  # bytes of a value, compressed: more than record.LARGEST_BLOB has
+_INSTRUCTIONS = 2000  # of SQLite's virtual machine between two calls of the progress handler
+_LIMITS = {
+    "LENGTH": _LARGEST_VALUE,
+    "SQL_LENGTH": 100_000,
+    "COLUMN": 64,
+    "EXPR_DEPTH": 100,
+    "COMPOUND_SELECT": 4,
+    "FUNCTION_ARG": 16,
+    "ATTACHED": 1,  # which VACUUM needs
+    "LIKE_PATTERN_LENGTH": 100,
+    "VARIABLE_NUMBER": 1000,
+    "TRIGGER_DEPTH": 1,
+    "WORKER_THREADS": 0,
+}
+_FUNCTIONS = frozenset("coalesce count length max min quote sum total".split())  # noqa: SIM905
+_PRAGMAS = frozenset(
+    "application_id cell_size_check foreign_keys freelist_count integrity_check journal_mode journal_size_limit "  # noqa: SIM905
+    "max_page_count mmap_size page_count page_size query_only quick_check recursive_triggers synchronous "
+    "table_info trusted_schema user_version wal_autocheckpoint wal_checkpoint".split()
+)
+_ALLOWED = frozenset(
+    getattr(sqlite3, f"SQLITE_{name}")
+    for name in "CREATE_INDEX CREATE_TABLE DELETE DROP_INDEX DROP_TABLE INSERT READ REINDEX SELECT TRANSACTION".split()  # noqa: SIM905
+)
+#: Switches of a connection and their values; Python has them from 3.12 on.
+_SWITCHES = {
+    "DEFENSIVE": True,
+    "ENABLE_FTS3_TOKENIZER": False,
+    "ENABLE_LOAD_EXTENSION": False,
+    "ENABLE_TRIGGER": False,
+    "ENABLE_VIEW": False,
+    "TRUSTED_SCHEMA": False,
+}
+
+#: Messages of sqlite3 after a callback ended a statement, and the callback's own reason. Whole texts: other messages
+#: quote names that a hostile file may choose.
+_REFUSALS = (
+    (re.compile(r"interrupted"), "overdue"),
+    (re.compile(r"not authorized( to use function: .*)?|access to .* is prohibited", re.DOTALL), "denied"),
+)
+
 Result = TypeVar("Result")
 SchemaRows = list[tuple[str, str, str, str | None]]
+
+
+class Cursor(sqlite3.Cursor):
+    """Cursor of a Guarded connection, which raises the exception of a signal that ended its statement.
+
+    sqlite3 drops exceptions of callbacks, and while a statement computes, only callbacks run Python code: Ctrl-C would
+    look like a damaged file.
+    """
+
+    connection: Guarded
+
+    def execute(self, *arguments: Any) -> Cursor:
+        """See sqlite3.Cursor.execute."""
+        return self._tried(super().execute, *arguments)
+
+    def executemany(self, *arguments: Any) -> Cursor:
+        """See sqlite3.Cursor.executemany."""
+        return self._tried(super().executemany, *arguments)
+
+    def fetchone(self) -> Any:
+        """See sqlite3.Cursor.fetchone."""
+        return self._tried(super().fetchone)
+
+    def fetchmany(self, *arguments: Any) -> list[Any]:
+        """See sqlite3.Cursor.fetchmany."""
+        return self._tried(super().fetchmany, *arguments)
+
+    def fetchall(self) -> list[Any]:
+        """See sqlite3.Cursor.fetchall."""
+        return self._tried(super().fetchall)
+
+    def __next__(self) -> Any:
+        return self._tried(super().__next__)
+
+    def _tried(self, action: Callable[..., Any], *arguments: Any) -> Any:
+        verdicts = self.connection.verdicts
+        verdicts.clear()
+        try:
+            return action(*arguments)
+        except sqlite3.DatabaseError as error:
+            if any(text.fullmatch(str(error)) and verdict not in verdicts for text, verdict in _REFUSALS):
+                raise KeyboardInterrupt from error  # sqlite3 hides the signal's own exception
+            raise
+
+
+class Guarded(sqlite3.Connection):
+    """A connection whose statements end with OperationalError ("interrupted") if they compute for too long."""
+
+    _began = 0.0  # of a step, by the clock on the wall
+    _spent: float | None = None  # of this thread's CPU when half a step was over
+    #: Whether its tables passed the comparison: before that, a large file gets no more time than a small one.
+    pinned = False
+    _path: str | None = None
+    #: Reasons for which callbacks ended the current statement.
+    verdicts: set[str]
+
+    def guard(self, path: str | None) -> None:
+        """Set authorizer, limits and progress handler; `path` is the file, None for a new database in memory."""
+        self._path, self.verdicts = path, set()
+        self.set_authorizer(self._authorized)
+        self.set_progress_handler(self._overdue, _INSTRUCTIONS)
+        if sys.version_info >= (3, 11):
+            for name, limit in _LIMITS.items():
+                self.setlimit(getattr(sqlite3, f"SQLITE_LIMIT_{name}"), limit)
+        if sys.version_info >= (3, 12):
+            for name, switch in _SWITCHES.items():
+                self.setconfig(getattr(sqlite3, f"SQLITE_DBCONFIG_{name}"), switch)
+
+    def execute(self, *arguments: Any) -> Cursor:
+        """Execute a statement; its time limit starts anew."""
+        self.renew()
+        return self.cursor(Cursor).execute(*arguments)
+
+    def executemany(self, *arguments: Any) -> Cursor:
+        """Execute a statement for each row; its time limit starts anew."""
+        self.renew()
+        return self.cursor(Cursor).executemany(*arguments)
+
+    def renew(self) -> None:
+        """Restart the time limit: for the next rows of a long result."""
+        self._began, self._spent = time.monotonic(), None
+
+    def _overdue(self) -> bool:
+        # A thread's CPU time is a system call, of milliseconds in some containers: it is read only if half of the time
+        # can be over.
+        if time.monotonic() - self._began <= STEP_SECONDS / 2:
+            return False
+        now = time.thread_time()
+        if self._spent is None:
+            self._spent = now
+        spent = STEP_SECONDS / 2 + now - self._spent
+        over = spent > STEP_SECONDS and (not self.pinned or spent > STEP_SECONDS + self.bytes() / SLOWEST_SCAN)
+        if over:
+            self.verdicts.add("overdue")
+        return over
+
+    def _authorized(self, *request: Any) -> int:
+        if _is_ours(*request):
+            return sqlite3.SQLITE_OK
+        self.verdicts.add("denied")
+        return sqlite3.SQLITE_DENY
+
+    def bytes(self) -> float:
+        """Return the bytes of the file and of the log beside it; infinite for a new database in memory."""
+        if self._path is None:
+            return float("inf")
+        total = 0
+        for suffix in ("", "-wal"):
+            try:
+                total += os.stat(f"{self._path}{suffix}").st_size
+            except OSError:
+                continue
+        return total
+
+
+def _is_ours(action: int, first: str | None, second: str | None, _: str | None, inside: str | None) -> bool:
+    """Return whether an action occurs in this package's own statements; no action inside a view or a trigger does."""
+    return inside is None and (
+        action in _ALLOWED
+        or (action == sqlite3.SQLITE_FUNCTION and second in _FUNCTIONS)
+        or (action == sqlite3.SQLITE_PRAGMA and first in _PRAGMAS)
+        or (action == sqlite3.SQLITE_UPDATE and first == "sqlite_master")  # as part of CREATE and DROP
+        or (action == sqlite3.SQLITE_ATTACH and first == "")  # as part of VACUUM
+    )
 
 
 def connect(path: Path, mode: str, timeout: float) -> Guarded:

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from .record import Binary, Kernel, Record, Residual, Source, Verification
-from .row import RowType
+from .record import Binary, Kernel, Record, Residual, RowType, Source, Verification
 
 #: Outcomes after which a kernel is never used again, even with other right results.
 REJECTING = ("wrong", "failed", "not_compiled")

@@ -74,7 +74,7 @@ def translated(path: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         if is_locked(error):
             raise LockedStoreError(f"{path} is locked by another process") from error
-        if "interrupted" in str(error):  # by the progress handler; see sql_limits.py
+        if "interrupted" in str(error):  # by the progress handler; see connection.py
             raise CorruptStoreError(f"{path} takes too long to read: its pages are damaged") from error
         if "readonly" in str(error):
             raise UnreadableStoreError(f"{path} cannot be written: the file or its folder is read-only") from error

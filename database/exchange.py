@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from .entry import counting
 from .errors import absolute, translated
-from .record import TABLES, Binary, Kernel, Portfolio, Record, Residual, Source, Timing, Verification
-from .row import Row
+from .record import TABLES, Binary, Kernel, Portfolio, Record, Residual, Row, Source, Timing, Verification
 from .rows import batches
 from .writing import folder_beside
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from .catalog import Catalog
 from .entry import Entry
 from .errors import StoreError, StoreWarning, first_told
-from .row import Row
+from .record import Row
 from .store import TIMEOUT, Store
 from .trust import file_objection, objection
 

@@ -8,26 +8,21 @@ may both compute a value, and one of the two values stays.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or sys.version_info >= (3, 12):
     from functools import cached_property
 else:
     import functools
-
-    _MISSING = object()
+    from contextlib import nullcontext
 
     class cached_property(functools.cached_property):
         """A property that is computed at its first use and kept in the instance's dictionary."""
 
-        def __get__(self, instance: Any, owner: type | None = None) -> Any:
-            if instance is None:
-                return self
-            kept = instance.__dict__
-            found = kept.get(self.attrname, _MISSING)
-            if found is _MISSING:
-                found = kept[self.attrname] = self.func(instance)
-            return found
+        def __init__(self, func: Callable[[Any], Any]):
+            super().__init__(func)
+            self.lock = nullcontext()
 
 
 __all__ = ["cached_property"]

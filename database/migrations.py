@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .connection import SCHEMA, SCHEMA_VERSION, check_schema, execute_schema, schema_rows, schema_text
+from .connection import SCHEMA, SCHEMA_VERSION, Guarded, check_schema, execute_schema, schema_rows, schema_text
 from .errors import ForeignStoreError
-from .record import TABLES, Binary, Kernel, Portfolio, Record, Source, Timing, Verification
-from .row import Row
+from .record import TABLES, Binary, Kernel, Portfolio, Record, Row, Source, Timing, Verification
 from .rows import insert, named
-from .sql_limits import Guarded
 
 #: Takes a table's name and an old row's values by column; returns the new row's values, or None to drop the row.
 Convert = Callable[[str, dict[str, Any]], Mapping[str, Any] | None]

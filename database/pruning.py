@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from . import connection as sql
+from .connection import Guarded
 from .entry import REJECTING, newest_first, verdict
 from .errors import StoreError, translated
-from .record import TABLES, Binary, Kernel, Portfolio, Record, Residual, Source, Timing, Verification
-from .row import Row, RowType
+from .record import TABLES, Binary, Kernel, Portfolio, Record, Residual, Row, RowType, Source, Timing, Verification
 from .rows import select
-from .sql_limits import Guarded
 
 if TYPE_CHECKING:
     from .store import Store

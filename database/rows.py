@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from .row import Row, RowType
-from .sql_limits import Guarded
+from .connection import Guarded
+from .record import Row, RowType
 
 #: Most damaged rows of a table beyond the number of good rows; a flipped bit damages few. Compressed rows can be made
 #: to take long.

@@ -1,4 +1,4 @@
--- Version 1, as it was. Every row is found by, and checked against, the SHA-256 in its first column; see digest.py.
+-- Version 1, as it was. Every row is found by, and checked against, the SHA-256 in its first column; see record.py.
 -- Rows never change: a new finding is a new row. Only `portfolio` is replaced, class by class.
 -- JSON columns hold canonical JSON: sorted keys, no spaces. Digests are 64 hexadecimal digits.
 

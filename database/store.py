@@ -19,8 +19,7 @@ from . import connection as sql
 from .entry import Entry, StoredKernel, newest_first, serves, verdict
 from .errors import StoreError, StoreWarning, UnreadableStoreError, absolute, first_told, translated
 from .opening import open_readonly, open_writable, rollback
-from .record import TABLES, Binary, Kernel, Portfolio, Record, Source, Timing, Verification
-from .row import Row, RowType
+from .record import TABLES, Binary, Kernel, Portfolio, Record, Row, RowType, Source, Timing, Verification
 from .rows import insert, select
 from .trust import is_trusted
 from .write_queue import turn

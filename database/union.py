@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 from .entry import newest_first, verdict
 from .exchange import best_ranks, compact, tables
-from .record import TABLES, Kernel, Portfolio, Record, Timing, Verification
-from .row import Row
+from .record import TABLES, Kernel, Portfolio, Record, Row, Timing, Verification
 from .rows import batches
 from .timings import winner
 

@@ -17,7 +17,7 @@ from gensor_database import rows as stored
 from gensor_database.entry import counting
 from gensor_database.exchange import export, merge
 from gensor_database.pruning import prune
-from gensor_database.row import LARGEST_BLOB
+from gensor_database.record import LARGEST_BLOB
 from gensor_database.rows import insert
 from tests.doubles.store_rows import ARCH, rows
 

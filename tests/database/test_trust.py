@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gensor_database import PRETUNED, Store, StoreWarning, open_layers, sql_limits, trust
+from gensor_database import PRETUNED, Store, StoreWarning, open_layers, trust
 from gensor_database import connection as sql
 from gensor_database.errors import CorruptStoreError, translated
 from gensor_database.record import TABLES
@@ -282,7 +282,7 @@ def test_ctrl_c_while_sqlite_computes_is_no_damaged_file(tmp_path):
 
 def test_ctrl_c_while_a_statement_is_prepared_is_no_refusal(tmp_path, monkeypatch):
     with Store.open(tmp_path / "k.db") as store, translated(store.path), monkeypatch.context() as only:
-        only.setattr(sql_limits, "_is_ours", interrupt)
+        only.setattr(sql, "_is_ours", interrupt)
         with pytest.raises(KeyboardInterrupt):
             store.connection.execute("SELECT count(*) FROM source")
 

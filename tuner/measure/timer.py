@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from gensor_database.digest import canonical
+from gensor_database.record import canonical
 from gensor_kernels.devices.device import Code, Device
 from gensor_kernels.devices.sampling import Fill, host_us
 from gensor_kernels.machine.arch import Arch

@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from gensor_database.digest import canonical
 from gensor_database.entry import Entry
-from gensor_database.record import Kernel, Record, Timing
-from gensor_database.row import Row as StoreRow
+from gensor_database.record import Kernel, Record, Timing, canonical
+from gensor_database.record import Row as StoreRow
 from gensor_database.store import Store
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import bound_us, sustained_us

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from gensor_database.entry import REJECTING, counting
 from gensor_database.lazy import cached_property
+from gensor_database.record import Row as StoreRow
 from gensor_database.record import Verification
-from gensor_database.row import Row as StoreRow
 from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import Binary
 from gensor_kernels.dispatch.selection.load import residual_of

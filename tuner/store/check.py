@@ -16,10 +16,19 @@ from pathlib import Path
 from typing import TextIO
 
 from gensor_database import StoreWarning
-from gensor_database.digest import canonical
 from gensor_database.errors import CorruptStoreError, translated
-from gensor_database.record import TABLES, Binary, Kernel, Portfolio, Record, Source, Timing, Verification
-from gensor_database.row import Row
+from gensor_database.record import (
+    TABLES,
+    Binary,
+    Kernel,
+    Portfolio,
+    Record,
+    Row,
+    Source,
+    Timing,
+    Verification,
+    canonical,
+)
 from gensor_database.rows import named
 from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import compile_cubin, toolchain

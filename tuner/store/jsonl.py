@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from gensor_database.exchange import merge
-from gensor_database.record import TABLES, Binary, Kernel, Source, Verification
-from gensor_database.row import Row
+from gensor_database.record import TABLES, Binary, Kernel, Row, Source, Verification
 from gensor_database.rows import batches
 from gensor_database.store import Store
 from gensor_kernels.errors import ConfigError, GensorError

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gensor_database.digest import canonical
-from gensor_database.record import Binary, Kernel, Source, Verification
-from gensor_database.row import Row
+from gensor_database.record import Binary, Kernel, Row, Source, Verification, canonical
 from gensor_kernels.build import resources
 from gensor_kernels.build.nvrtc import Binary as Compiled
 from gensor_kernels.build.source import flatten

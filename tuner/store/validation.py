@@ -13,9 +13,19 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from gensor_database.digest import text_digest
-from gensor_database.record import TABLES, Binary, Kernel, Portfolio, Record, Residual, Source, Timing, Verification
-from gensor_database.row import Row
+from gensor_database.record import (
+    TABLES,
+    Binary,
+    Kernel,
+    Portfolio,
+    Record,
+    Residual,
+    Row,
+    Source,
+    Timing,
+    Verification,
+    text_digest,
+)
 from gensor_kernels.errors import GensorError
 from gensor_kernels.machine import residual
 from gensor_kernels.programs.validation import class_of, program_of, workload_of

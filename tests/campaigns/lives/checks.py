@@ -5,7 +5,7 @@ import warnings
 from pathlib import Path
 
 from gensor_database import Record, Store, StoreWarning, Timing
-from gensor_database.digest import canonical
+from gensor_database.record import canonical
 
 ARCH, PART = "sm_87", "orin-nano-8gb"
 
