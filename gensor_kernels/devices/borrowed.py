@@ -9,15 +9,7 @@ from typing import Any
 import numpy as np
 
 from .cupy_internals import stream
-
-
-def reach(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
-    """Return (bytes before the first element, bytes from the lowest to the highest element) of an array."""
-    if 0 in shape:
-        return 0, 0
-    ends = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]
-    low = -sum(end for end in ends if end < 0)
-    return low, low + sum(end for end in ends if end > 0) + itemsize
+from .device import reach
 
 
 def array(

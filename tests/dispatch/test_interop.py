@@ -9,6 +9,7 @@ import pytest
 
 import gensor_kernels
 from gensor_kernels.devices import borrowed
+from gensor_kernels.devices.device import reach
 from tests.doubles.kernels import kernels, put, runtime_of, workload
 
 cupy = pytest.importorskip("cupy")
@@ -255,7 +256,7 @@ def test_memory_with_negative_strides_is_borrowed_whole():
     array = borrowed.array(cupy, 0x7E0000000400, (4, 8), (-64, 4), np.float32, None, 0)
     assert array.data.ptr == 0x7E0000000400 and array.strides == (-64, 4)
     assert array.data.mem.ptr == 0x7E0000000400 - 192 and array.data.mem.size == 192 + 32
-    assert borrowed.reach((0, 8), (64, 4), 4) == (0, 0)
+    assert reach((0, 8), (64, 4), 4) == (0, 0)
 
 
 class FakeStream:

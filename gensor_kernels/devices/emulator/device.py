@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels.arrays import Array, Shape
-from gensor_kernels.devices.borrowed import reach
-from gensor_kernels.devices.device import Arguments, Code, Device, Launcher
+from gensor_kernels.devices.device import Arguments, Code, Device, Launcher, reach
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.programs.core.family import Launch

@@ -13,7 +13,7 @@ import pytest
 
 from gensor_database import Record, Store
 from gensor_kernels.build.parallel import ordered_map
-from gensor_kernels.devices.emulator.kept import Kept
+from gensor_kernels.devices.emulator.build import Kept
 from gensor_kernels.errors import BuildError, GensorError
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul

@@ -13,8 +13,7 @@ import gensor_kernels
 from gensor_database import trust
 from gensor_kernels import config
 from gensor_kernels.devices.emulator import run
-from gensor_kernels.devices.emulator.build import _emulator_digest, _folder, build
-from gensor_kernels.devices.emulator.kept import Kept
+from gensor_kernels.devices.emulator.build import Kept, _emulator_digest, _folder, build
 from gensor_kernels.devices.emulator.run import DamagedError
 from gensor_kernels.errors import ConfigError
 from tests.doubles.emulated_kernels import SMALL, source
