@@ -15,7 +15,7 @@ from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.attention.attention import NAMES
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.programs.contraction import column
-from gensor_kernels.programs.contraction.build import WORKSPACE_GROUP
+from gensor_kernels.programs.contraction.base import WORKSPACE_GROUP
 from gensor_kernels.programs.core.cases import Case
 from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch, Part, operators
 from gensor_kernels.programs.core.macros import epilogue_codes, macro_token

@@ -39,11 +39,6 @@ def form(workload: Workload) -> Coordinate:
     return Coordinate(NAME, forms(workload), 1, "instruction", "real products of a multiply-add: 1, 3 or 4")
 
 
-def coordinate(workload: Workload) -> tuple[Coordinate, ...]:
-    """Return the coordinate for families that have it for complex types only."""
-    return (form(workload),) if extents(workload).is_complex else ()
-
-
 def products(program: Program) -> int:
     """Real products of a Program's multiply-add."""
     return dict(program.values).get(NAME, 1)

@@ -15,10 +15,13 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import DRAM_EFFICIENCY, Terms, fixed_us, residency
 from gensor_kernels.programs.core.columns import Column
 from gensor_kernels.programs.core.family import Columns, Facts, Part, Values
+from gensor_kernels.programs.core.program import Program
 
 from . import column
 from .problem import Extents
 
+#: EPILOGUE_STAGED of a block that has its rows whole and normalises them (norm.py).
+WHOLE_ROWS = 2
 #: Share of the L2 that keeps a working set alive beside streams.
 L2_USABLE = 0.75
 #: Clocks in which a block counts the tiles of 32 groups: two loads and twenty-five shuffles, one behind the other.
@@ -75,6 +78,12 @@ def split_parts(e: Extents, arch: Arch) -> tuple[Part, ...]:
         Part(("min_blocks",), bounds, fixed=True),
         Part(("raster",), lambda v: {column.RASTER_ROWS: v["raster"]}, fixed=True),
     )
+
+
+def in_workspace(v: Program | Values, e: Extents) -> Any:
+    """Whether sums go through the workspace, of a Program or of many: k is split, or a norm's rows are not whole."""
+    split = v["split_k"] > 1
+    return split | (v["epilogue_staged"] != WHOLE_ROWS) if e.norm else split
 
 
 def reduction(

@@ -9,14 +9,11 @@ import numpy as np
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.programs.core.columns import Column
 from gensor_kernels.programs.core.family import Columns, Part, Values
-from gensor_kernels.programs.core.program import Program
 
 from . import column
-from .cost import reduction
+from .cost import WHOLE_ROWS, in_workspace, reduction
 from .problem import Extents
 
-#: EPILOGUE_STAGED of a block that has its rows whole; otherwise sums go through the workspace.
-WHOLE_ROWS = 2
 #: NORM of the kernels, by the norm's name, and how often a second launch reads a row that is longer than CHUNK.
 CODES, PASSES = {"layernorm": 1, "rmsnorm": 2}, {"layernorm": 3, "rmsnorm": 2}
 #: Columns a warp holds in registers, where C is stored 16 bits wide: 8 values per lane.
@@ -25,29 +22,14 @@ CHUNK = 256
 ROW_CLOCKS = 500.0
 
 
-def in_workspace(program: Program, e: Extents) -> bool:
-    """Whether a Program's sums go through the workspace."""
-    return program["split_k"] > 1 or (bool(e.norm) and program["epilogue_staged"] != WHOLE_ROWS)
-
-
-def partial(v: Values, e: Extents) -> Any:
-    """Return whether sums go through the workspace, for many Programs."""
-    split = v["split_k"] > 1
-    return split | (v["epilogue_staged"] != WHOLE_ROWS) if e.norm else split
-
-
 def tile_bytes(v: Any, e: Extents) -> Any:
     """Shared bytes of a tile of sums: NORM_ROW words per row."""
-    if not e.norm:
-        return 0 * v["block_m"]
     row = ((v["block_n"] * e.bytes_acc + 15) // 16 * 16) + 8 * e.bytes_acc
     return (v["epilogue_staged"] == WHOLE_ROWS) * v["block_m"] * row
 
 
 def norm_parts(e: Extents, arch: Arch) -> tuple[Part, ...]:
     """Tabulate a norm: the tile, whether a block has whole rows, and the cost of the second launch."""
-    if not e.norm:
-        return ()
 
     def tile(v: Values) -> dict[Column, np.ndarray]:
         whole = v["epilogue_staged"] == WHOLE_ROWS
@@ -60,7 +42,7 @@ def norm_parts(e: Extents, arch: Arch) -> tuple[Part, ...]:
 
     def leave(v: Values) -> dict[Column, np.ndarray]:
         passes = 1 if e.n <= CHUNK else PASSES[e.norm]
-        written, after = reduction(v["split_k"], e, arch, through=partial(v, e), passes=passes)
+        written, after = reduction(v["split_k"], e, arch, through=in_workspace(v, e), passes=passes)
         return {
             column.WRITTEN: written,
             column.AFTER: after,
@@ -73,6 +55,6 @@ def norm_parts(e: Extents, arch: Arch) -> tuple[Part, ...]:
     )
 
 
-def norm_legal(c: Columns, e: Extents) -> Any:
+def norm_legal(c: Columns) -> Any:
     """Whether a block that normalises has its rows whole, along n and along k."""
-    return (c[column.FITS_ROWS] * c[column.FITS_WHOLE] > 0) if e.norm else True
+    return c[column.FITS_ROWS] * c[column.FITS_WHOLE] > 0

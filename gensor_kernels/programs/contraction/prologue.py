@@ -41,12 +41,10 @@ PREPARE_THREADS = 256
 PITCH_BYTES = 16
 
 
-def inline_coordinate(e: Extents) -> tuple[Coordinate, ...]:
-    """Return the choice, if any: an operand that is read through a window is always prepared as it is loaded."""
-    if not e.prologue:
-        return ()
+def coordinate(e: Extents) -> Coordinate:
+    """Return the choice: an operand that is read through a window is always prepared as it is loaded."""
     doc = "the prologue: 0 applied as the operand is loaded, 1 by a launch in front"
-    return (Coordinate(NAME, (0,) if e.window else (0, 1), 1, "inline", doc),)
+    return Coordinate(NAME, (0,) if e.window else (0, 1), 1, "inline", doc)
 
 
 def is_materialised(program: Program) -> bool:
@@ -59,16 +57,14 @@ def element_issue(prologue: Prologue, element: int) -> float:
     return sum(ISSUE[name] for name in prologue.names) + CONVERT_ISSUE * (element == 2)
 
 
-def inline_parts(e: Extents, arch: Arch) -> tuple[Part, ...]:
+def inline_part(e: Extents, arch: Arch) -> Part:
     """Tabulate whether the prologue is inlined, and the microseconds of the launch in front."""
-    if not e.prologue:
-        return ()
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         inlined = v[NAME] == 0
         return {column.INLINED: inlined, column.BEFORE: np.where(inlined, 0.0, microseconds(e, arch))}
 
-    return (Part((NAME,), function),)
+    return Part((NAME,), function)
 
 
 def issue(c: Columns, workload: Workload, entries: np.ndarray, ks: np.ndarray) -> np.ndarray:

@@ -13,8 +13,7 @@ import numpy as np
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.programs.contraction import prologue as contraction_prologue
-from gensor_kernels.programs.contraction.base import SPLITS
-from gensor_kernels.programs.contraction.build import reduce_launch, workspace_bytes
+from gensor_kernels.programs.contraction.base import SPLITS, reduce_launch, workspace_bytes
 from gensor_kernels.programs.contraction.cases import contraction_cases, impossible_edges
 from gensor_kernels.programs.contraction.complex import RATES
 from gensor_kernels.programs.contraction.problem import extents

@@ -15,8 +15,7 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.windows import winograd
 from gensor_kernels.programs.contraction import column
-from gensor_kernels.programs.contraction.base import RASTERS, SPLITS, common_legal
-from gensor_kernels.programs.contraction.build import reduce_launch, workspace_bytes
+from gensor_kernels.programs.contraction.base import RASTERS, SPLITS, common_legal, reduce_launch, workspace_bytes
 from gensor_kernels.programs.contraction.cost import Loop, assemble
 from gensor_kernels.programs.contraction.problem import extents
 from gensor_kernels.programs.core.cases import Case

@@ -1,7 +1,7 @@
 """Workloads of contraction_packed_wgmma: convolutions of images with channels first."""
 
 from gensor_kernels.operators.windows import conv
-from gensor_kernels.programs.contraction.build import workspace_bytes
+from gensor_kernels.programs.contraction.base import workspace_bytes
 from gensor_kernels.programs.contraction.rewrite import pack
 
 from . import Contract, product_and_reduction

@@ -17,13 +17,14 @@ from gensor_kernels.programs.contraction import column, stream_k
 from gensor_kernels.programs.contraction import prologue as contraction_prologue
 from gensor_kernels.programs.contraction.cost import (
     Loop,
+    in_workspace,
     register_limit,
     shared_parts,
     tiles_part,
     window_issue,
     window_registers,
 )
-from gensor_kernels.programs.contraction.norm import norm_parts, partial
+from gensor_kernels.programs.contraction.norm import norm_parts
 from gensor_kernels.programs.contraction.operands import (
     MASKED,
     SPREAD_ISSUE,
@@ -35,7 +36,7 @@ from gensor_kernels.programs.contraction.operands import (
     word_costs,
 )
 from gensor_kernels.programs.contraction.problem import Extents, extents, power_of_two_in
-from gensor_kernels.programs.contraction.prologue import inline_parts
+from gensor_kernels.programs.contraction.prologue import inline_part
 from gensor_kernels.programs.core.banks import wavefronts
 from gensor_kernels.programs.core.columns import Column
 from gensor_kernels.programs.core.family import Columns, Part, Values
@@ -96,7 +97,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         }
 
     def store(v: Values) -> dict[Column, np.ndarray]:
-        staged, split = v["epilogue_staged"] >= 1, partial(v, e)
+        staged, split = v["epilogue_staged"] >= 1, in_workspace(v, e)
         size = np.where(split, e.bytes_acc, e.bytes_c)
         wide = np.where(split, 16, v["vector_c"])
         width = np.where(staged, wide, np.minimum(wide, 2 * size))
@@ -115,7 +116,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
 
     return (
         *shared_parts(e, arch),
-        *norm_parts(e, arch),
+        *(norm_parts(e, arch) if e.norm else ()),
         *(each for axis, extent in (("m", e.m), ("n", e.n)) for each in (_warps(axis), tiles_part(extent, axis))),
         mma_complex.multiply(workload, arch) if e.is_complex else _multiply(workload, arch),
         _copies(workload, "a", arch),
@@ -127,7 +128,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         Part(("warp_n", "epilogue_staged", "vector_c", "split_k"), store, fixed=True),
         Part(("warp_m", "epilogue_staged"), rows, fixed=True),
         *scale_parts(e),
-        *inline_parts(e, arch),
+        *((inline_part(e, arch),) if e.prologue else ()),
     )
 
 

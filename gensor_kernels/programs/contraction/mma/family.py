@@ -16,8 +16,7 @@ from gensor_kernels.programs.contraction import base as shared
 from gensor_kernels.programs.contraction import column, stream_k
 from gensor_kernels.programs.contraction import complex as contraction_complex
 from gensor_kernels.programs.contraction import prologue as contraction_prologue
-from gensor_kernels.programs.contraction.base import ContractionFamily
-from gensor_kernels.programs.contraction.build import class_constants, class_launches
+from gensor_kernels.programs.contraction.base import ContractionFamily, class_constants, class_launches
 from gensor_kernels.programs.contraction.cost import register_limit, settled, sized
 from gensor_kernels.programs.contraction.norm import norm_legal, tile_bytes
 from gensor_kernels.programs.contraction.operands import MASKED, by_fragment, masked_coordinate
@@ -138,10 +137,10 @@ class ContractionMma(ContractionFamily):
             Coordinate("warp_n", cost.WARP_TILES_N, 2, "tile", "columns of C per warp"),
             Coordinate("instruction", codes, 2, "instruction", "INSTRUCTION macro: the mma shape"),
             *shared.epilogue_coordinates(workload),
-            *contraction_prologue.inline_coordinate(e),
+            *((contraction_prologue.coordinate(e),) if e.prologue else ()),
             *masked_coordinate(workload),
             *(stream_k.coordinate(e) if self.streams else ()),
-            *contraction_complex.coordinate(workload),
+            *((contraction_complex.form(workload),) if e.is_complex else ()),
         )
 
     @staticmethod
@@ -183,7 +182,9 @@ class ContractionMma(ContractionFamily):
             _, passes, pieces = cost.thread_copies(c, operand, warps)
             along = passes if k_contiguous(workload, operand) else pieces
             ok &= (passes * pieces <= MOST_COPIES) & (along <= MOST_PREDICATES)
-        ok &= norm_legal(c, extents(workload)) & (c[mma.LEAST_REGISTERS] <= register_limit(c, warps, arch))
+        ok &= c[mma.LEAST_REGISTERS] <= register_limit(c, warps, arch)
+        if extents(workload).norm:
+            ok &= norm_legal(c)
         if extents(workload).prologue:
             ok &= (c[column.INLINED] == 0) | (c["copy"] == 0)
         return ok & shared.block_fits(c, arch, warps, self._memory(c, warps, workload))
@@ -293,13 +294,8 @@ class ContractionMma(ContractionFamily):
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """The product, and for a split the reduction."""
-        p = dict(program.values)
+        p, e = dict(program.values), extents(workload)
         warps = (p["block_m"] // p["warp_m"]) * (p["block_n"] // p["warp_n"])
-        memory = int(
-            max(
-                cost.ring_bytes(p, workload),
-                cost.slab_bytes(p, extents(workload)) * warps,
-                tile_bytes(p, extents(workload)),
-            )
-        )
+        memory = int(max(cost.ring_bytes(p, workload), cost.slab_bytes(p, e) * warps))
+        memory = max(memory, int(tile_bytes(p, e))) if e.norm else memory
         return class_launches(program, workload, self.name, 32 * warps, memory + self.extra_shared)

@@ -17,8 +17,14 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.types.geometry import Window
 from gensor_kernels.programs.contraction import column, stream_k
-from gensor_kernels.programs.contraction.base import RASTERS, SPLITS, common_legal, vector_coordinate
-from gensor_kernels.programs.contraction.build import reduce_launch, workspace_bytes
+from gensor_kernels.programs.contraction.base import (
+    RASTERS,
+    SPLITS,
+    common_legal,
+    reduce_launch,
+    vector_coordinate,
+    workspace_bytes,
+)
 from gensor_kernels.programs.contraction.cases import contraction_cases, impossible_edges
 from gensor_kernels.programs.contraction.cost import BLOCK_START, Loop, assemble
 from gensor_kernels.programs.contraction.mma.cost import BLOCKS, WARP_TILES_M, WARP_TILES_N

@@ -11,8 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.programs.contraction.base import ContractionFamily
-from gensor_kernels.programs.contraction.build import stored_constants
+from gensor_kernels.programs.contraction.base import ContractionFamily, stored_constants
 from gensor_kernels.programs.contraction.problem import extents
 from gensor_kernels.programs.contraction.wgmma import store, tma
 from gensor_kernels.programs.contraction.wgmma.cost import KINDS, kind

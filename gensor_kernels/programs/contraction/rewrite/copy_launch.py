@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import cost_of_front
-from gensor_kernels.programs.contraction.base import ContractionFamily
-from gensor_kernels.programs.contraction.build import workspace_bytes
+from gensor_kernels.programs.contraction.base import ContractionFamily, workspace_bytes
 from gensor_kernels.programs.contraction.problem import Extents, extents
 from gensor_kernels.programs.core.family import Launch
 

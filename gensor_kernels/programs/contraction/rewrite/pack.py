@@ -26,8 +26,7 @@ from gensor_kernels.operators.windows.conv_packed import (
     widely_packed,
 )
 from gensor_kernels.operators.windows.conv_product import output_size
-from gensor_kernels.programs.contraction.base import ContractionFamily
-from gensor_kernels.programs.contraction.build import workspace_bytes
+from gensor_kernels.programs.contraction.base import ContractionFamily, workspace_bytes
 from gensor_kernels.programs.contraction.mma import split_float
 from gensor_kernels.programs.contraction.mma.family import ContractionMma
 from gensor_kernels.programs.contraction.mma.instructions import kind

@@ -20,8 +20,7 @@ from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.windows.conv_phased import NAME, axis, least_depth, phased, phases
 from gensor_kernels.operators.windows.conv_product import output_size
 from gensor_kernels.programs.contraction import column
-from gensor_kernels.programs.contraction.base import ContractionFamily
-from gensor_kernels.programs.contraction.build import WORKSPACE_GROUP, reduce_launch
+from gensor_kernels.programs.contraction.base import WORKSPACE_GROUP, ContractionFamily, reduce_launch
 from gensor_kernels.programs.contraction.cases import contraction_cases
 from gensor_kernels.programs.contraction.cost import reduction
 from gensor_kernels.programs.contraction.mma import split_float

@@ -11,11 +11,11 @@ import numpy as np
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.contraction.complex import RATES, planes, sum_bytes, word_bytes
-from gensor_kernels.programs.contraction.cost import shared_parts, tiles_part
-from gensor_kernels.programs.contraction.norm import norm_parts, partial
+from gensor_kernels.programs.contraction.cost import in_workspace, shared_parts, tiles_part
+from gensor_kernels.programs.contraction.norm import norm_parts
 from gensor_kernels.programs.contraction.operands import ELEMENT_ISSUE, copy_lines, stored
 from gensor_kernels.programs.contraction.problem import extents, power_of_two_in
-from gensor_kernels.programs.contraction.prologue import inline_parts
+from gensor_kernels.programs.contraction.prologue import inline_part
 from gensor_kernels.programs.core.banks import wavefronts
 from gensor_kernels.programs.core.columns import Column
 from gensor_kernels.programs.core.family import Columns, Part, Values
@@ -73,7 +73,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
 
     return (
         *shared_parts(e, arch),
-        *norm_parts(e, arch),
+        *(norm_parts(e, arch) if e.norm else ()),
         *(each for axis, extent in (("m", e.m), ("n", e.n)) for each in (_threads(axis), tiles_part(extent, axis))),
         _multiply(workload, arch),
         _fragment(workload, "a"),
@@ -84,7 +84,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         Part(("stages",), stages, fixed=True),
         Part(("block_n", "vector_c", "epilogue_staged"), fits_store, fixed=True),
         _stores(workload),
-        *inline_parts(e, arch),
+        *((inline_part(e, arch),) if e.prologue else ()),
     )
 
 
@@ -133,7 +133,7 @@ def _stores(workload: Workload) -> Part:
     e = extents(workload)
 
     def function(v: Values) -> dict[Column, np.ndarray]:
-        split = partial(v, e)
+        split = in_workspace(v, e)
         staged = (v["epilogue_staged"] == 1) & ~split
         group = np.maximum(v["thread_n"] // v["vthread_n"], 1)
         size = np.where(split, e.bytes_acc, e.bytes_c)

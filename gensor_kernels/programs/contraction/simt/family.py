@@ -18,10 +18,9 @@ from gensor_kernels.programs.contraction import base as shared
 from gensor_kernels.programs.contraction import column, stream_k
 from gensor_kernels.programs.contraction import complex as contraction_complex
 from gensor_kernels.programs.contraction import prologue as contraction_prologue
-from gensor_kernels.programs.contraction.base import ContractionFamily
-from gensor_kernels.programs.contraction.build import class_constants, class_launches
-from gensor_kernels.programs.contraction.cost import Loop, settled, sized, window_issue, window_registers
-from gensor_kernels.programs.contraction.norm import in_workspace, norm_legal, tile_bytes
+from gensor_kernels.programs.contraction.base import ContractionFamily, class_constants, class_launches
+from gensor_kernels.programs.contraction.cost import Loop, in_workspace, settled, sized, window_issue, window_registers
+from gensor_kernels.programs.contraction.norm import norm_legal, tile_bytes
 from gensor_kernels.programs.contraction.operands import MASKED, masked_coordinate, stored
 from gensor_kernels.programs.contraction.problem import extents, power_of_two_in
 from gensor_kernels.programs.core.family import PRODUCTS, Columns, Coordinate, Facts, Launch, Part
@@ -112,6 +111,7 @@ class ContractionSimt(ContractionFamily):
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Block tile and k step, shared tiles, thread tile (in groups: virtual threads), epilogue."""
+        e = extents(workload)
         return (
             *shared.grid_coordinates(workload, cost.BLOCKS, cost.BLOCKS, cost.STEPS),
             Coordinate("stages", (1, 2), 1, "stages", "shared buffers"),
@@ -125,9 +125,9 @@ class ContractionSimt(ContractionFamily):
             Coordinate("vthread_n", cost.VTHREADS, 2, "vthread", "strided groups of a thread's columns"),
             Coordinate("lanes_m", cost.LANES, 2, "layout", "threads of a warp along M"),
             *shared.epilogue_coordinates(workload),
-            *contraction_prologue.inline_coordinate(extents(workload)),
+            *((contraction_prologue.coordinate(e),) if e.prologue else ()),
             *masked_coordinate(workload),
-            *stream_k.coordinate(extents(workload)),
+            *stream_k.coordinate(e),
         )
 
     def starts(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
@@ -160,7 +160,8 @@ class ContractionSimt(ContractionFamily):
         for operand in ("a", "b"):
             inner, outer = self._loads(c, workload, operand, warps)
             ok &= inner * outer <= MOST_LOADS
-        ok &= norm_legal(c, extents(workload))
+        if extents(workload).norm:
+            ok &= norm_legal(c)
         return ok & shared.block_fits(c, arch, warps, self._memory(c, workload))
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
@@ -299,11 +300,13 @@ class ContractionSimt(ContractionFamily):
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """The product, and for a split the reduction."""
-        p = dict(program.values)
+        p, e = dict(program.values), extents(workload)
         down, across = p["block_m"] // p["thread_m"], p["block_n"] // p["thread_n"]
-        memory = max(int(cost.ring_bytes(p, workload)), int(tile_bytes(p, extents(workload))))
-        if p["epilogue_staged"] == 1 and not in_workspace(program, extents(workload)):
-            word = extents(workload).bytes_acc
+        memory = int(cost.ring_bytes(p, workload))
+        if e.norm:
+            memory = max(memory, int(tile_bytes(p, e)))
+        if p["epilogue_staged"] == 1 and not in_workspace(program, e):
+            word = e.bytes_acc
             slab = int(cost.store_rows(p["thread_m"], p["thread_n"], word)) * down * p["block_n"] * word
             memory = max(memory, (slab + 127) // 128 * 256)
         return class_launches(program, workload, self.name, down * across, memory)

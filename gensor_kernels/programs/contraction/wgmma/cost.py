@@ -140,7 +140,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         Part(("block_m", "block_n", "block_k", "stages"), lambda v: {column.RING: ring_bytes(v, e)}),
         Part(("stages",), stages),
         *store_parts(e),
-        *norm_parts(e, arch),
+        *(norm_parts(e, arch) if e.norm else ()),
     )
 
 

@@ -15,8 +15,12 @@ from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.programs.contraction import base as shared
 from gensor_kernels.programs.contraction import column, stream_k
-from gensor_kernels.programs.contraction.base import ContractionFamily
-from gensor_kernels.programs.contraction.build import common_constants, gate_constants, stored_constants
+from gensor_kernels.programs.contraction.base import (
+    ContractionFamily,
+    common_constants,
+    gate_constants,
+    stored_constants,
+)
 from gensor_kernels.programs.contraction.cost import Loop, assemble, searching
 from gensor_kernels.programs.contraction.norm import CODES
 from gensor_kernels.programs.contraction.problem import extents

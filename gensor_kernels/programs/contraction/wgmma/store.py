@@ -9,7 +9,7 @@ import numpy as np
 
 from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.programs.contraction import column
-from gensor_kernels.programs.contraction.norm import partial
+from gensor_kernels.programs.contraction.cost import in_workspace
 from gensor_kernels.programs.contraction.problem import Extents, extents
 from gensor_kernels.programs.core.columns import Column
 from gensor_kernels.programs.core.family import Coordinate, Part, Values
@@ -82,7 +82,7 @@ def store_parts(e: Extents) -> tuple[Part, ...]:
     """Tabulate slabs, and the cost of stores."""
 
     def store(v: Values) -> dict[Column, np.ndarray]:
-        staged, copied, split = v["epilogue_staged"] == STAGED, v["epilogue_staged"] == COPIED, partial(v, e)
+        staged, copied, split = v["epilogue_staged"] == STAGED, v["epilogue_staged"] == COPIED, in_workspace(v, e)
         size = np.where(split, e.bytes_acc, e.bytes_c)
         wide = np.where(split, 16, v["vector_c"])
         width = np.where(staged, wide, np.minimum(wide, 2 * size))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gensor_kernels.programs.contraction import stream_k
-from gensor_kernels.programs.contraction.build import class_launches
+from gensor_kernels.programs.contraction.base import class_launches
 from gensor_kernels.programs.contraction.problem import extents
 from gensor_kernels.programs.core.family import Launch
 from gensor_kernels.programs.core.params import ragged_tiles
