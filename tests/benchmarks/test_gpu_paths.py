@@ -17,7 +17,7 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.windows import conv
 from gensor_kernels.programs.registry import FAMILIES
-from gensor_tuner.measure import timer as measure_timer
+from gensor_tuner.measure import timer
 from gensor_tuner.measure.operands import Noise
 from tests.doubles.device import FakeDevice, Numpy, emulate, wide_product
 from tests.doubles.store_rows import add_rows
@@ -68,9 +68,9 @@ def gpu(tmp_path, monkeypatch):
 
 def short_rounds(monkeypatch, module):
     """Let a step time by the host's clock, in few short rounds."""
-    monkeypatch.setattr(module, "CudaClock", lambda device: measure_timer.HostClock())
+    monkeypatch.setattr(module, "CudaClock", lambda device: timer.HostClock())
     for name, value in {"ROUNDS": 3, "ROUND_SECONDS": 1e-4, "LARGEST_BYTES": 1 << 16}.items():
-        monkeypatch.setattr(measure_timer, name, value)
+        monkeypatch.setattr(timer, name, value)
 
 
 def ends(gpu, step):

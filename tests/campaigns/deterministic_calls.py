@@ -15,7 +15,7 @@ import numpy as np
 
 from gensor_database import layers
 from gensor_kernels.dispatch.plans.runtime import Runtime
-from gensor_kernels.dispatch.selection import load as selection_load
+from gensor_kernels.dispatch.selection import load
 from tests.doubles.device import FakeDevice
 from tests.doubles.exact import Exact, Turns
 from tests.doubles.kernels import ARCH
@@ -32,7 +32,7 @@ def with_binaries(shelf):
 
 def main(order, count):
     layers.PRETUNED = Path(os.devnull) / "nothing ships here"  # of kernels that share their code, one is known by it
-    shelf = with_binaries(selection_load.library(ARCH))
+    shelf = with_binaries(load.library(ARCH))
     exact = Exact(shelf.contents.kernels, salted=True)
     runtime = Runtime(FakeDevice(execute=exact, clock=Turns()), shelf)
     kinds = [Kind(index) for index in range(KINDS)]

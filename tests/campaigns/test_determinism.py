@@ -16,7 +16,7 @@ import pytest
 
 from gensor_database import Store, Timing, canonical
 from gensor_kernels.dispatch.plans.runtime import Runtime
-from gensor_kernels.dispatch.selection import load as selection_load
+from gensor_kernels.dispatch.selection import load
 from tests.campaign_size import FULL
 from tests.doubles.device import FakeDevice
 from tests.doubles.exact import Exact, Turns
@@ -48,7 +48,7 @@ def fill(path):
     stock_classes(
         path, {"sm_87": {("float32", "float32", "ieee"): [(*each, "contraction_simt", False) for each in CLASSES]}}
     )
-    shelf = with_binaries(selection_load.library(ARCH))
+    shelf = with_binaries(load.library(ARCH))
     runtime = Runtime(FakeDevice(execute=Exact(shelf.contents.kernels), clock=Turns()), shelf)
     for index in range(0, KINDS, 4):
         for _ in range(3):

@@ -8,8 +8,7 @@ import pytest
 
 from gensor_database import Catalog, ForeignStoreError, Kernel, Store, StoreError, StoreWarning, open_layers
 from gensor_database.record import TABLES
-from gensor_kernels.dispatch.selection import load as selection_load
-from gensor_kernels.dispatch.selection import untrusted
+from gensor_kernels.dispatch.selection import load, untrusted
 from gensor_kernels.machine.arch import lookup
 from gensor_tuner.cli import app
 from tests.campaign_size import tell
@@ -30,7 +29,7 @@ def looks(path):
 
     def site():
         with open_layers(ARCH, None, path) as layers:
-            selection_load.contents(layers.load(ARCH, None, untrusted.well_formed), lookup(ARCH))
+            load.contents(layers.load(ARCH, None, untrusted.well_formed), lookup(ARCH))
 
     def found():
         with Store.open(path, readonly=True) as store:

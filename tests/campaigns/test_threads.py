@@ -13,10 +13,10 @@ import time
 import numpy as np
 import pytest
 
-from gensor_kernels.dispatch.plans import trial as plans_trial
+from gensor_kernels.dispatch.plans import trial
 from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import library
-from gensor_kernels.dispatch.tuning import background as tierup
+from gensor_kernels.dispatch.tuning import background as background_tuning
 from tests.campaign_size import FULL
 from tests.doubles.device import FakeDevice
 from tests.doubles.exact import Exact, Turns
@@ -55,9 +55,9 @@ def stores(monkeypatch, tmp_path):
     monkeypatch.setenv("GENSOR_DB", str(tmp_path / "user.db"))
     monkeypatch.delenv("GENSOR_TUNE", raising=False)
     made = Stores()
-    monkeypatch.setattr(tierup, "tune", made.tune)
-    monkeypatch.setattr(tierup, "MOST_FAILURES", sys.maxsize)
-    monkeypatch.setattr(plans_trial, "HOT_RUN", HOT)
+    monkeypatch.setattr(background_tuning, "tune", made.tune)
+    monkeypatch.setattr(background_tuning, "MOST_FAILURES", sys.maxsize)
+    monkeypatch.setattr(trial, "HOT_RUN", HOT)
     before = sys.getswitchinterval()
     monkeypatch.delenv("GENSOR_BACKGROUND", raising=False)
     sys.setswitchinterval(1e-4)

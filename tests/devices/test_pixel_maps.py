@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gensor_kernels.build.source import bind, flatten
-from gensor_kernels.devices import tensor_maps as device_maps
+from gensor_kernels.devices import tensor_maps
 from gensor_kernels.devices.emulator import AddressSpace, KernelFault, build, run
 from gensor_kernels.errors import BuildError
 from gensor_kernels.machine.arch import lookup
@@ -119,9 +119,9 @@ def test_the_driver_is_told_the_pixel_box(monkeypatch):
         ctypes.memset(place, 9, 128)
         return 0
 
-    monkeypatch.setattr(device_maps, "_driver_function", {"cuTensorMapEncodeIm2col": function}.get)
+    monkeypatch.setattr(tensor_maps, "_driver_function", {"cuTensorMapEncodeIm2col": function}.get)
     of = workload(stride_h=2, stride_w=3, pad_top=2, pad_left=1, pad_right=1, dilation_h=2)
-    assert device_maps.encode(described(packed(of, x=1 << 20), IMAGE)) == b"\11" * 128
+    assert tensor_maps.encode(described(packed(of, x=1 << 20), IMAGE)) == b"\11" * 128
     numbers, extents, strides, lower, upper, steps = asked[0]
     # Of 16 bits, four axes, 64 channels of 64 pixels; no interleaving, 128-byte swizzle, 256 bytes into the L2, zeros.
     assert numbers == [1, 4, 1 << 20, 64, 64, 0, 3, 3, 0]

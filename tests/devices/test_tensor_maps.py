@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_kernels.devices import driver
-from gensor_kernels.devices import tensor_maps as device_maps
+from gensor_kernels.devices import driver, tensor_maps
 from gensor_kernels.devices.emulator.run import Packed
 from gensor_kernels.errors import BuildError
 from gensor_kernels.machine.arch import lookup
@@ -74,13 +73,13 @@ def test_the_driver_is_told_rank_box_and_swizzle(monkeypatch):
         ctypes.memset(place, 7, 128)
         return len(asked) - 2
 
-    monkeypatch.setattr(device_maps, "_driver_function", {"cuTensorMapEncodeTiled": function}.get)
-    assert device_maps.encode(described(packed(), A)) == b"\7" * 128
+    monkeypatch.setattr(tensor_maps, "_driver_function", {"cuTensorMapEncodeTiled": function}.get)
+    assert tensor_maps.encode(described(packed(), A)) == b"\7" * 128
     # cuda.h: CU_TENSOR_MAP_DATA_TYPE_UINT16 1, INTERLEAVE_NONE 0, SWIZZLE_128B 3, L2_PROMOTION_L2_256B 3, fill NONE 0
     assert asked[0] == (1, 5, 1 << 20, [64, 8, 5, 1, 2], [128, 1024, 16, 8192], [64, 128, 1, 1, 1], [1] * 5)
     assert asked[1] == [0, 3, 3, 0]
     with pytest.raises(BuildError, match="refused a tensor map"):
-        device_maps.encode(described(packed(), TensorMap("a", False, 4, 64, rounded=True)))
+        tensor_maps.encode(described(packed(), TensorMap("a", False, 4, 64, rounded=True)))
     assert asked[2][0] == 11 and asked[2][5][0] == 32  # CU_TENSOR_MAP_DATA_TYPE_TFLOAT32
 
 
@@ -91,7 +90,7 @@ def test_equal_calls_are_encoded_once():
         encoded.append(wanted.address)
         return bytes([len(encoded)]) * 128
 
-    mapped = device_maps.Mapped((A, B), lambda address: address, encode)
+    mapped = tensor_maps.Mapped((A, B), lambda address: address, encode)
     first = ctypes.string_at(mapped(bytearray(packed())), MAPS_OFFSET + 256)
     assert first[: params.SIZE] == packed() and first[MAPS_OFFSET:] == b"\1" * 128 + b"\2" * 128
     again = mapped(bytearray(packed()))
@@ -105,9 +104,9 @@ def test_a_driver_without_maps_is_named(monkeypatch):
         raise OSError(f"{name}: cannot open shared object file")
 
     driver.driver_function.cache_clear()
-    monkeypatch.setattr(device_maps.ctypes, "CDLL", missing)
+    monkeypatch.setattr(tensor_maps.ctypes, "CDLL", missing)
     with pytest.raises(BuildError, match="this driver encodes no tensor maps"):
-        device_maps.encode(described(packed(), A))
+        tensor_maps.encode(described(packed(), A))
     driver.driver_function.cache_clear()
 
 

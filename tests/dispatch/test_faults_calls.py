@@ -12,7 +12,7 @@ import pytest
 import gensor_kernels
 from gensor_database import Store, Verification
 from gensor_kernels.dispatch.calls.arguments import Operation
-from gensor_kernels.dispatch.plans import make as plans_make
+from gensor_kernels.dispatch.plans import make
 from gensor_kernels.dispatch.plans import trial as plans_trial
 from gensor_kernels.dispatch.selection import library
 from gensor_kernels.dispatch.tuning import race
@@ -214,7 +214,7 @@ def test_a_plan_that_cannot_be_made_after_a_race_leaves_the_one_there_is(monkeyp
     def refuse(*_, **__):
         raise BuildError("gone meanwhile")
 
-    monkeypatch.setattr(plans_make, "plan_of", refuse)
+    monkeypatch.setattr(make, "plan_of", refuse)
     assert products(made, 4) == [0] * 4
     assert "after a race: gone meanwhile" in caplog.text
 
@@ -242,7 +242,7 @@ def interrupt():
 
 
 PLACES = {
-    "planning": (plans_make, "plan_of"),
+    "planning": (make, "plan_of"),
     "loading": (FakeDevice, "load"),
     "launching": (FakeDevice, "launch"),
     "racing": (FakeDevice, "sampled"),

@@ -12,8 +12,7 @@ import pytest
 
 from gensor_database import Record, Store, StoreWarning
 from gensor_kernels import config
-from gensor_kernels.dispatch.selection import library
-from gensor_kernels.dispatch.selection import load as selection_load
+from gensor_kernels.dispatch.selection import library, load
 from gensor_kernels.dispatch.tuning import background
 from gensor_kernels.errors import ConfigError
 from tests.doubles.kernels import ARCH, products, raced, workload
@@ -69,7 +68,7 @@ def test_nonsense_in_one_variable(name, monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         made = raced()
-        made.library = library.Library(read=lambda: selection_load.read(ARCH))
+        made.library = library.Library(read=lambda: load.read(ARCH))
         assert set(products(made, 3)) <= {0.0, 55.0}
 
 
@@ -96,7 +95,7 @@ def test_a_home_that_nobody_has_is_a_config_error(name, monkeypatch, caplog):
     monkeypatch.setattr(config, "_warned", set())
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
-        assert selection_load.read(ARCH).kernels  # the packaged one
+        assert load.read(ARCH).kernels  # the packaged one
     said = caplog.text + "".join(str(each.message) for each in heard)
     assert ("kept for this process only" if name == "GENSOR_DB" else "a database is left out") in said
 
@@ -200,11 +199,11 @@ def test_warnings_as_errors_are_the_callers_wish(monkeypatch):
 
 def test_a_database_that_stays_locked_is_left_out_after_a_while(monkeypatch, tmp_path):
     """By a rollback journal's exclusive lock: in WAL mode readers wait for nobody."""
-    monkeypatch.setattr(selection_load, "PATIENCE", 0.1)
+    monkeypatch.setattr(load, "PATIENCE", 0.1)
     path = tmp_path / "kernels.db"
     monkeypatch.setenv("GENSOR_DB", str(path))
     with Store.open(path) as store:
         store.connection.execute("PRAGMA journal_mode=delete")
         store.connection.execute("BEGIN EXCLUSIVE")
         with pytest.warns(StoreWarning, match="is locked by another process"):
-            selection_load.library(ARCH)
+            load.library(ARCH)

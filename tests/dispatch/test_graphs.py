@@ -236,7 +236,7 @@ def test_outside_of_a_capture_memory_goes_back_at_once(opened):
 def test_captured_functions_stay_loaded(opened, monkeypatch):
     """`refresh` makes new Plans and Runtimes; modules are unloaded by nobody."""
     from gensor_kernels.devices import cuda
-    from gensor_kernels.dispatch.selection import load as selection_load
+    from gensor_kernels.dispatch.selection import load
 
     machine, loaded = opened(), set()
     monkeypatch.setattr(FakeModule, "__del__", lambda self: loaded.discard(id(self)), raising=False)
@@ -246,7 +246,7 @@ def test_captured_functions_stay_loaded(opened, monkeypatch):
     put(monkeypatch, None)
     monkeypatch.setattr(cuda, "current_device", lambda: lambda: 0)
     monkeypatch.setattr(cuda, "CudaDevice", lambda number: machine.opened())
-    monkeypatch.setattr(selection_load, "library", lambda arch: Stock(arch, "split_k"))
+    monkeypatch.setattr(load, "library", lambda arch: Stock(arch, "split_k"))
     call = CALLS["matmul"]()
     warm(call)
     before = set(loaded)

@@ -13,7 +13,7 @@ from gensor_kernels import dot, einsum, inner, outer, tensordot, vdot
 from gensor_kernels.dispatch.calls import problem
 from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.functions.contraction import Gathered
-from gensor_kernels.dispatch.plans import make as plans_make
+from gensor_kernels.dispatch.plans import make
 from gensor_kernels.dispatch.selection import library
 from gensor_kernels.errors import BuildError
 from tests.doubles.kernels import aligned, asked, kernels, put, runtime_of, starters, workload
@@ -192,13 +192,13 @@ def test_disabled(stocked_runtime, monkeypatch):
 
 def test_threads_make_one_plan(stocked_runtime, monkeypatch):
     a, made, results = aligned((64, 64)), [], []
-    plain = plans_make.make
+    plain = make.make
 
     def counting(*arguments):
         made.append(1)
         return plain(*arguments)
 
-    monkeypatch.setattr(plans_make, "make", counting)
+    monkeypatch.setattr(make, "make", counting)
     barrier = threading.Barrier(16)
 
     def work(_):
@@ -231,10 +231,10 @@ def test_byte_ranges_and_repeats():
 def test_extents_beyond_int32_are_the_librarys(stocked_runtime):
     one = np.zeros(1, np.float32)
     long = np.lib.stride_tricks.as_strided(one, (2**31, 1), (0, 0))
-    choice, lowered = plans_make.choose(*asked(stocked_runtime, long, one[None]), False)
+    choice, lowered = make.choose(*asked(stocked_runtime, long, one[None]), False)
     assert choice.tier == 4 and "2^31" in choice.reason and lowered is None
     wide = np.lib.stride_tricks.as_strided(one, (2**30, 64), (0, 0))  # extents fit, the offset of its end does not
-    _, lowered = plans_make.choose(*asked(stocked_runtime, wide, one[None].repeat(64, 0)), False)
+    _, lowered = make.choose(*asked(stocked_runtime, wide, one[None].repeat(64, 0)), False)
     assert lowered.problem.geometry.sizes == (2**30, 1, 64)
 
 

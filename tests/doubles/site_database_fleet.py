@@ -72,7 +72,7 @@ def main():
     from gensor_kernels.build import nvrtc
     from gensor_kernels.dispatch.api import current
     from gensor_kernels.dispatch.plans.runtime import Runtime
-    from gensor_kernels.dispatch.selection import load as selection_load
+    from gensor_kernels.dispatch.selection import load
 
     from . import fake_cuda
 
@@ -88,7 +88,7 @@ def main():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         device = fake_cuda.FakeCudaDevice("orin-nano-8gb")
-        runtime = Runtime(device, selection_load.library(device.arch))
+        runtime = Runtime(device, load.library(device.arch))
         current.lookup = lambda: runtime
         for key in keys:
             given, keywords = arguments(cupy, json.loads(key))

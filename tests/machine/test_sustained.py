@@ -15,8 +15,7 @@ from gensor_kernels.operators.products import matmul as operator
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.space import Space
 from gensor_tuner.report import contents
-from gensor_tuner.run import result as persist
-from gensor_tuner.run.result import Result, end_to_end, summary, table_line
+from gensor_tuner.run.result import Result, _from_entry, end_to_end, summary, table_line
 from gensor_tuner.shapes.reader import Row
 from gensor_tuner.store.show import record_lines, records
 from tests.doubles.store_rows import kernel_rows, rows
@@ -113,5 +112,5 @@ def test_results_of_stored_kernels_carry_it():
     with Store.open(PRETUNED / "sm_90.db", readonly=True) as shipped:
         record = next(each for each in shipped.rows(Record, outcome="ok") if '"dtypes":{"a":"bfloat16"' in each.key)
         workload = Workload.from_json(record.key)
-        found = persist._from_entry(shipped.find(record.key, record.arch, record.part), workload, H100)
+        found = _from_entry(shipped.find(record.key, record.arch, record.part), workload, H100)
     assert found.sustained_us == roofline.sustained_us(workload, H100) > 0

@@ -16,8 +16,7 @@ from gensor_kernels.machine.arch import archs, lookup
 from gensor_kernels.machine.roofline import HIDDEN_US, RAMP_US, ramp_us
 from gensor_kernels.programs.contraction.cost import reduction
 from gensor_kernels.programs.contraction.problem import extents
-from gensor_kernels.programs.contraction.rewrite import ozaki
-from gensor_kernels.programs.contraction.rewrite import pack as rewrite_pack
+from gensor_kernels.programs.contraction.rewrite import ozaki, pack
 from gensor_kernels.programs.contraction.wgmma.family import ContractionWgmma
 from gensor_kernels.programs.core.family import Launch
 from gensor_kernels.programs.registry import FAMILIES
@@ -208,7 +207,7 @@ def test_the_launch_in_front_costs_less_where_its_end_is_not_waited_for():
     assert 0 < HIDDEN_US < RAMP_US
     able, packed, sliced = lookup("h200"), FEW["contraction_packed"], FEW["contraction_sliced"]
     unable = replace(able, features=able.features - {dependent.FEATURE})
-    of_packing = [rewrite_pack.cost(packed.workload, arch)[0] for arch in (unable, able)]
+    of_packing = [pack.cost(packed.workload, arch)[0] for arch in (unable, able)]
     of_slicing = [ozaki.microseconds(sliced.workload, arch) for arch in (unable, able)]
     e, split = extents(packed.workload), np.array([4])
     of_reduction = [reduction(split, e, arch)[1][0] for arch in (unable, able)]

@@ -18,7 +18,7 @@ from typing import Any
 from gensor_database import Catalog, Store, StoreError, Timing, canonical, quiet
 from gensor_kernels.devices.device import Code
 from gensor_kernels.dispatch.calls.problem import Problem
-from gensor_kernels.dispatch.selection import load as selection_load
+from gensor_kernels.dispatch.selection import load
 from gensor_kernels.dispatch.selection.library import Kernel, Library
 from gensor_kernels.dispatch.selection.tiers import Request, candidates
 from gensor_kernels.errors import BuildError, GensorError
@@ -52,7 +52,7 @@ class StoredTimes:
         self.stores = [Store.open(path, readonly=True) for path in paths if path.exists()]
         abis = {name: family.abi for name, family in FAMILIES.items()}
         self.catalog = Catalog(self.stores, self.arch.name, abis)
-        self.library = Library(selection_load.contents(self.catalog, self.arch))
+        self.library = Library(load.contents(self.catalog, self.arch))
 
     def about(self) -> dict[str, Any]:
         """Return the key that times of this device are stored under."""

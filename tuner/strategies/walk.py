@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from gensor_kernels.machine.residual import Residual
 from gensor_tuner.learn.fit import Measured, fit
-from gensor_tuner.search import walk as construction
+from gensor_tuner.search import walk
 from gensor_tuner.search.graph import Points, SearchSpace
 
 from .landscape import Codes, Landscape, Search
@@ -31,16 +31,16 @@ USUAL = 256
 CHAINS, STEPS = 32, 100
 
 
-def search(asked: Search) -> construction.Walk:
+def search(asked: Search) -> walk.Walk:
     """Walk; if evaluations are measured, learn from them (raises ToolMissingError without LightGBM)."""
     if any(hasattr(family, "prior") for family in asked.space.families):
         return _learning(asked)
     return walked(asked)
 
 
-def walked(search: Search, graph: str = "full") -> construction.Walk:
+def walked(search: Search, graph: str = "full") -> walk.Walk:
     """Walk the construction graph as the search asks; the paper's graph ignores `start`."""
-    return construction.walk(
+    return walk.walk(
         search.space,
         seed=search.seed,
         chains=search.chains,
@@ -80,7 +80,7 @@ class Predictions:
     families: tuple[Predicted, ...]
 
 
-def _learning(asked: Search) -> construction.Walk:
+def _learning(asked: Search) -> walk.Walk:
     landscape = Landscape(asked, USUAL)
     batch, number = FIRST, 0
     while landscape.left:
@@ -89,7 +89,7 @@ def _learning(asked: Search) -> construction.Walk:
         predictions = Predictions(tuple(Predicted(family, model) for family in landscape.families))
         # Keep enough Programs that a batch of them is new.
         known = before + min(batch, landscape.left)
-        found = construction.walk(
+        found = walk.walk(
             cast(SearchSpace, predictions), seed=asked.seed + number, chains=CHAINS, steps=STEPS, keep=known
         )
         landscape.evaluate(landscape.fresh(_codes(landscape, found))[:batch])
@@ -113,7 +113,7 @@ def _residual(landscape: Landscape, seed: int) -> Residual:
     return fit(samples, [str(i) for i in range(len(samples[0].x))], seed)
 
 
-def _codes(landscape: Landscape, found: construction.Walk) -> Codes:
+def _codes(landscape: Landscape, found: walk.Walk) -> Codes:
     """Return the codes of a walk's best Programs, best first."""
     number = {family.family.name: i for i, family in enumerate(landscape.families)}
     codes = []

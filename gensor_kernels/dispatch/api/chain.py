@@ -10,10 +10,9 @@ import numpy as np
 from gensor_kernels.dispatch.contractions.path import Chain, flags_of, outlined, parsed, strategy_of, taken
 from gensor_kernels.dispatch.contractions.spec import einsum_form
 from gensor_kernels.dispatch.functions.contraction import CONTRACTION, Spec
-from gensor_kernels.dispatch.observe import record as observe_record
+from gensor_kernels.dispatch.observe import record
 from gensor_kernels.dispatch.observe.dry_run import Question, asking
-from gensor_kernels.dispatch.plans import make as plans_make
-from gensor_kernels.dispatch.plans import recorded as plans_recorded
+from gensor_kernels.dispatch.plans import make, recorded
 from gensor_kernels.operators.expression.subscripts import from_sublists
 
 from .interop import is_foreign
@@ -55,7 +54,7 @@ def chained(
     if whole.library:
         given = [each.conj() if flag else each for each, flag in zip(operands, flags, strict=True)]
         result = runtime.device.xp.einsum(text, *given, dtype=dtype, optimize=optimize)
-        if observe_record.active:
+        if record.active:
             whole.count(runtime, operands)
         return result
     for form, places in whole.chain.steps():
@@ -102,11 +101,11 @@ class _Whole:
         """Count every contraction of a chain that was one call of the library's."""
         for number, (call, arrays) in enumerate(_walked(runtime, self.chain, operands)):
             step = self.steps.setdefault(number, _Step())
-            plans_recorded.count(step, lambda call=call, arrays=arrays: _row(call, arrays))  # type: ignore[misc]
+            recorded.count(step, lambda call=call, arrays=arrays: _row(call, arrays))  # type: ignore[misc]
 
 
 def _row(call: Call, arrays: Sequence[DeviceArray]) -> Any:
-    return plans_recorded.describe(call, 4, arrays, None, ())
+    return recorded.describe(call, 4, arrays, None, ())
 
 
 def _whole(
@@ -128,7 +127,7 @@ def _whole(
 
 
 def _is_librarys(runtime: Runtime, chain: Chain, operands: Sequence[DeviceArray]) -> bool:
-    made = (plans_make.make(call, arrays, None, ()) for call, arrays in _walked(runtime, chain, operands))
+    made = (make.make(call, arrays, None, ()) for call, arrays in _walked(runtime, chain, operands))
     return all(plan.tier == 4 for plan, _ in made)
 
 

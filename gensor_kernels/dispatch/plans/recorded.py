@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 from gensor_kernels import config
 from gensor_kernels.dispatch.functions.base import SUMS_OF_NOTHING
-from gensor_kernels.dispatch.observe import record as observe_record
+from gensor_kernels.dispatch.observe import record
 from gensor_kernels.dispatch.observe.record_file import Cells, Served, workload_row
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.shape_row import NAMES, join
@@ -29,11 +29,11 @@ def serve(plan: Plan, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
     Not so where the Plan passed it on (converted, say): the call it made is counted instead. So what a file has is
     what kernels, or CuPy, were asked for, and the tier that served it. A call that raises is not counted.
     """
-    if not observe_record.active:
+    if not record.active:
         return plan.serve(inputs, out, steps)
-    before = observe_record.counted()
+    before = record.counted()
     result = plan.serve(inputs, out, steps)
-    if observe_record.counted() == before:
+    if record.counted() == before:
         count(plan, lambda: describe(plan.call, plan.tier, inputs, out, steps))
     return result
 
@@ -46,7 +46,7 @@ def count(plan: Any, row: Callable[[], Cells | None]) -> None:
             rows[tier] = row()
         found = rows[tier]
         if found is not None:
-            observe_record.count(found)
+            record.count(found)
     except Exception as error:  # the call is served; that is what counts
         config.logger().warning("a call could not be recorded: %s", error, exc_info=True)
 

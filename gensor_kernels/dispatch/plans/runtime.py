@@ -24,8 +24,7 @@ from gensor_kernels.dispatch.calls.fallback import is_whole
 from gensor_kernels.dispatch.functions.base import Function
 from gensor_kernels.dispatch.functions.contraction import CONTRACTION, Spec
 from gensor_kernels.dispatch.functions.matmul import MATMUL
-from gensor_kernels.dispatch.observe import counters
-from gensor_kernels.dispatch.observe import record as observe_record
+from gensor_kernels.dispatch.observe import counters, record
 from gensor_kernels.dispatch.observe.dry_run import Question, asking
 from gensor_kernels.dispatch.selection.library import Library
 from gensor_kernels.dispatch.tuning.background import Background
@@ -34,8 +33,7 @@ from gensor_kernels.dispatch.tuning.runtime import Kind
 from gensor_kernels.dispatch.tuning.writeback import Notes
 from gensor_kernels.operators.types.workload import Workload
 
-from . import make as plans_make
-from . import recorded as plans_recorded
+from . import make, recorded
 from .plan import Call, Inputs, LibraryPlan, Plan, Steps
 from .trial import Trial
 
@@ -54,7 +52,7 @@ def unseen(key: Any) -> None:
 
 def _served(plan: Plan, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
     """Run a Plan; while calls are recorded, count the call."""
-    return plans_recorded.serve(plan, inputs, out, steps) if observe_record.active else plan.serve(inputs, out, steps)
+    return recorded.serve(plan, inputs, out, steps) if record.active else plan.serve(inputs, out, steps)
 
 
 class Runtime:
@@ -75,7 +73,7 @@ class Runtime:
         self.notes, self.background = Notes(), Background(self)
         library.conditions = device.conditions()
         counters.runtimes.add(self)
-        observe_record.attach(self)
+        record.attach(self)
         watch(self)
 
     def after_fork(self) -> None:
@@ -87,7 +85,7 @@ class Runtime:
 
     def bypass(self) -> None:
         """Let every call take the way of a first one while calls or hits are counted, or asked about."""
-        slow = observe_record.active or self._questions or config.counts_hits()
+        slow = record.active or self._questions or config.counts_hits()
         self.find = unseen if slow else self.plans.get
 
     @contextmanager
@@ -276,7 +274,7 @@ class Runtime:
                 if plan is None:
                     counters.misses.add()
                     call = self._kind(function, inputs, parameters, out, precision)
-                    plan, keep = plans_make.make(call, inputs, out, steps)
+                    plan, keep = make.make(call, inputs, out, steps)
                     if keep:
                         self.keep(key, plan)
         try:

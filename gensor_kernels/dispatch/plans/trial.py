@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gensor_kernels import config
 from gensor_kernels.dispatch.calls.problem import clearance
-from gensor_kernels.dispatch.observe import record as observe_record
+from gensor_kernels.dispatch.observe import record
 from gensor_kernels.dispatch.selection.library import Kernel
 from gensor_kernels.dispatch.selection.tiers import Request
 from gensor_kernels.dispatch.tuning.copy_race import weigh
@@ -58,7 +58,7 @@ class Trial(Plan):
 
         Calls that copy do not while calls are recorded: those that ours makes would be counted.
         """
-        if self.copied is not None and observe_record.active:
+        if self.copied is not None and record.active:
             return False
         self.runs += 1
         return self.runs >= (HOT_RUN if self.raced else RACING_RUN)

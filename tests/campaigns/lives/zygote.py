@@ -43,9 +43,9 @@ def serve() -> None:
 
 def remember() -> None:
     from gensor_kernels.build import nvrtc
-    from gensor_tuner.strategies import parallel as strategies_parallel
+    from gensor_tuner.strategies import parallel
 
-    strategies_parallel.search = functools.cache(strategies_parallel.search)
+    parallel.search = functools.cache(parallel.search)
     nvrtc.compile_cubin = functools.cache(nvrtc.compile_cubin)
 
 

@@ -7,8 +7,7 @@ import pytest
 
 import gensor_kernels
 from gensor_kernels import dispatch
-from gensor_kernels.dispatch.selection import load as selection_load
-from gensor_kernels.dispatch.selection import tiers
+from gensor_kernels.dispatch.selection import load, tiers
 from gensor_kernels.machine.arch import lookup
 from tests.database.test_pretuned import SHIPPED
 from tests.dispatch import common_forms
@@ -48,7 +47,7 @@ def test_every_public_function_has_forms():
 
 
 def test_calls_are_served_by_shipped_kernels(asked):
-    shipped = selection_load.library(lookup(FIRST)).contents.kernels
+    shipped = load.library(lookup(FIRST)).contents.kernels
     without = [
         f"{label}: tier {explained.tier}, {explained.reason}"
         for label, (form, explained, _) in asked.items()
@@ -60,7 +59,7 @@ def test_calls_are_served_by_shipped_kernels(asked):
 @pytest.mark.parametrize("name", ARCHS)
 def test_every_capability_has_kernels_of_every_form(name, asked):
     arch = lookup(name)
-    library = selection_load.library(arch)
+    library = load.library(arch)
     without = [
         label
         for label, (form, _, requests) in asked.items()

@@ -14,7 +14,7 @@ import gensor_kernels
 from gensor_kernels import record
 from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.observe import record as observe_record
-from gensor_kernels.dispatch.plans import make as plans_make
+from gensor_kernels.dispatch.plans import make
 from gensor_tuner.shapes.reader import read_shapes
 from tests.doubles.kernels import aligned, asked, kernels, runtime_of, workload
 from tests.project.test_packaging import ROOT
@@ -81,7 +81,7 @@ def test_calls_read_back_as_the_workloads_they_were_looked_up_by(tmp_path):
     made, path, calls = runtime_of(), tmp_path / "shapes.csv", list(variety())
     keys = []
     for a, b, out, steps, dtype, precision in calls:
-        _, lowered = plans_make.choose(*asked(made, a, b, out, steps, dtype, precision), False)
+        _, lowered = make.choose(*asked(made, a, b, out, steps, dtype, precision), False)
         keys.append(lowered.problem.workload.key())
     with record(path):
         for each in calls:

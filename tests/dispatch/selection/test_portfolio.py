@@ -7,8 +7,7 @@ import gensor_kernels
 from gensor_database import Catalog, Store, Verification, export, merge
 from gensor_kernels.build.source import flatten
 from gensor_kernels.dispatch.api import current
-from gensor_kernels.dispatch.selection import library, predict, tiers
-from gensor_kernels.dispatch.selection import load as selection_load
+from gensor_kernels.dispatch.selection import library, load, predict, tiers
 from gensor_kernels.errors import BuildError
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.programs.registry import FAMILIES
@@ -117,7 +116,7 @@ def fill(path, wanted, programs, portfolio=(), part=ARCH.part):
 def contents(*paths, arch=ARCH):
     stores = [Store.open(path) for path in paths]
     try:
-        return selection_load.contents(Catalog(stores, arch.name), arch)
+        return load.contents(Catalog(stores, arch.name), arch)
     finally:
         for store in stores:
             store.close()
@@ -194,10 +193,10 @@ def test_a_kernel_whose_rows_cannot_be_read_any_more_is_what_its_program_says(fi
     with Store.open(tmp_path / "kernels.db") as store:
         store.add(*rows(program, workload(), ARCH, text))
         (found,) = Catalog((store,), ARCH.name).kernels()
-    whole = selection_load._kernel(found, ARCH).code
+    whole = load._kernel(found, ARCH).code
     monkeypatch.setattr(type(found), "binary", lambda *given, **keywords: None)
     if fixed:
         with pytest.raises(BuildError, match="cannot be read"):
-            selection_load._kernel(found, ARCH).code  # noqa: B018
+            load._kernel(found, ARCH).code  # noqa: B018
     else:
-        assert selection_load._kernel(found, ARCH).code == whole
+        assert load._kernel(found, ARCH).code == whole

@@ -14,8 +14,7 @@ from gensor_kernels.dispatch.functions import grouped
 from gensor_kernels.dispatch.observe.dry_run import Question
 from gensor_kernels.dispatch.plans import make, unfused
 from gensor_kernels.dispatch.plans.runtime import Runtime
-from gensor_kernels.dispatch.selection import library
-from gensor_kernels.dispatch.selection import load as selection_load
+from gensor_kernels.dispatch.selection import library, load
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.machine.roofline import DRAM_EFFICIENCY
 from tests.doubles.device import FakeDevice, Race, zero_product
@@ -37,7 +36,7 @@ def on(monkeypatch, tmp_path):
 
     def made(part, found=None, **outcome):
         device = FakeDevice(part, clock=Race(**outcome), multiply=zero_product)  # products cost nothing
-        shelf = selection_load.library(device.arch) if found is None else library.Library(library.Contents(found))
+        shelf = load.library(device.arch) if found is None else library.Library(library.Contents(found))
         return put(monkeypatch, Runtime(device, shelf))
 
     return made

@@ -14,8 +14,7 @@ import gensor_kernels
 from gensor_database import Record, Store
 from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.plans.runtime import Runtime
-from gensor_kernels.dispatch.selection import library
-from gensor_kernels.dispatch.selection import load as selection_load
+from gensor_kernels.dispatch.selection import library, load
 from gensor_kernels.errors import GensorError
 from tests.doubles.device import FakeDevice, Race
 from tests.doubles.kernels import ARCH, kernels, products, put, runtime_of, workload
@@ -118,7 +117,7 @@ def test_every_record_is_placed_on_the_emulator(arch, emulators, monkeypatch):
 def test_every_stored_binary_is_loaded(arch, monkeypatch):
     nothing_is_compiled(monkeypatch)
     board = FakeDevice(arch, clock=Race())
-    made = put(monkeypatch, Runtime(board, selection_load.library(board.arch)))
+    made = put(monkeypatch, Runtime(board, load.library(board.arch)))
     wanted = set(made.library.contents.records.values())
     assert gensor_kernels.warmup() == len(wanted) and made.loaded == wanted
 

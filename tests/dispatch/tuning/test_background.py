@@ -13,12 +13,11 @@ import gensor_kernels
 from gensor_database import Record, Store, Timing, Verification
 from gensor_kernels import config
 from gensor_kernels.dispatch.calls import problem
-from gensor_kernels.dispatch.plans import trial as plans_trial
+from gensor_kernels.dispatch.plans import trial
 from gensor_kernels.dispatch.plans.runtime import Runtime
-from gensor_kernels.dispatch.selection import library, tiers
-from gensor_kernels.dispatch.selection import load as stored
+from gensor_kernels.dispatch.selection import library, load, tiers
 from gensor_kernels.dispatch.selection.tiers import Choice
-from gensor_kernels.dispatch.tuning import background as tierup
+from gensor_kernels.dispatch.tuning import background as background_tuning
 from gensor_kernels.dispatch.tuning.background import Background
 from gensor_kernels.dispatch.tuning.worker import Worker
 from gensor_kernels.operators.types.geometry import Geometry
@@ -39,7 +38,7 @@ def tuning(no_databases, monkeypatch, tmp_path):
 def worker(monkeypatch, code, patience=20.0):
     """A worker that runs `code`."""
     made = Worker((sys.executable, "-c", code), patience)
-    monkeypatch.setattr(tierup, "WORKER", made)
+    monkeypatch.setattr(background_tuning, "WORKER", made)
     return made
 
 
@@ -72,19 +71,19 @@ def test_a_worker_that_fails_costs_a_warning(name, monkeypatch, caplog):
     worker(monkeypatch, ANSWERS[name], patience=1.0)
     choice, tried = Choice(4, "nothing"), set()
     shelf = library.Library()
-    assert tierup.improve(request(), choice, shelf, tried) is choice
+    assert background_tuning.improve(request(), choice, shelf, tried) is choice
     assert "tuning" in caplog.text and tried == {workload().key()}
     worker(monkeypatch, "raise SystemExit('asked twice')")
     caplog.clear()
-    assert tierup.improve(request(), choice, shelf, tried) is choice and not caplog.records
+    assert background_tuning.improve(request(), choice, shelf, tried) is choice and not caplog.records
 
 
 def test_where_nothing_can_be_stored_nobody_waits_for_a_walk(monkeypatch, tmp_path, caplog):
     worker(monkeypatch, "raise SystemExit('started')")
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("GENSOR_DB", str(tmp_path / "file" / "user.db"))
-    assert not tierup.tune(workload(), ARCH) and not tierup.tune(workload(64), ARCH)
-    assert tierup.WORKER._process is None
+    assert not background_tuning.tune(workload(), ARCH) and not background_tuning.tune(workload(64), ARCH)
+    assert background_tuning.WORKER._process is None
     assert [record.levelname for record in caplog.records if record.levelname != "INFO"] == ["WARNING"]
     assert "nothing is tuned" in caplog.text
 
@@ -105,7 +104,7 @@ for line in sys.stdin:
 @pytest.mark.parametrize("end", ["os.kill(os.getpid(), 11)", "import time; time.sleep(60)"])
 def test_a_kernel_that_kills_or_hangs_the_worker_is_marked_and_the_rest_is_tuned(end, monkeypatch, tmp_path, caplog):
     made = worker(monkeypatch, DIES.format(folder=str(tmp_path), end=end), patience=3.0)
-    assert tierup.tune(workload(), ARCH)
+    assert background_tuning.tune(workload(), ARCH)
     with Store.open(tmp_path / "user.db") as store:
         (row,) = store.rows(Verification)
     assert (row.kernel_digest, row.method, row.outcome) == ("d" * 64, "device", "failed") and "process" in row.error
@@ -146,22 +145,20 @@ def test_hot_kinds_of_calls_are_tuned_while_the_program_runs(monkeypatch, tmp_pa
     """What the worker stores is raced, and serves, without anybody asking for it."""
     monkeypatch.setenv("GENSOR_TUNE", "auto")
     found = kernels(workload(64, 64, 64))
-    stored = [library.Contents(), library.Contents(found)]
-    runtime = Runtime(FakeDevice(clock=Race()), library.Library(read=lambda: stored[0]))
+    load = [library.Contents(), library.Contents(found)]
+    runtime = Runtime(FakeDevice(clock=Race()), library.Library(read=lambda: load[0]))
     asked = []
 
     def tune(wanted, arch, notes, device, background):
         asked.append(wanted)
-        stored.pop(0)
+        load.pop(0)
         return True
 
-    monkeypatch.setattr(tierup, "tune", tune)
-    assert (
-        products(runtime, plans_trial.HOT_RUN) == [0] * plans_trial.HOT_RUN
-    )  # one more could meet the new kernel already
+    monkeypatch.setattr(background_tuning, "tune", tune)
+    assert products(runtime, trial.HOT_RUN) == [0] * trial.HOT_RUN  # one more could meet the new kernel already
     runtime.background.join(10)
     assert len(asked) == 1 and products(runtime, 3) == [0, 55, 55]
-    assert products(runtime, plans_trial.HOT_RUN) and len(asked) == 1  # once is enough
+    assert products(runtime, trial.HOT_RUN) and len(asked) == 1  # once is enough
 
 
 @pytest.mark.parametrize(
@@ -185,7 +182,7 @@ def test_a_kernel_tuned_in_the_background_serves_after_a_race_only(ours, setting
     assert products(runtime, 3) == expected and len(runtime.device.races) == (not settings)
     assert not settings or not runtime.library.timings(wanted)
     if not settings:  # one race confirmed it, or did not: another process has no need of one
-        again = Runtime(FakeDevice(clock=Race(ours)), stored.library(ARCH))
+        again = Runtime(FakeDevice(clock=Race(ours)), load.library(ARCH))
         assert products(again, 3) == [expected[-1]] * 3 and not again.device.races
 
 
@@ -205,7 +202,7 @@ def background_tuned(path, device, samples):
             Timing(*place, digest, None, 5.0, samples, Race.conditions),
             Timing(*place, None, "cupy.matmul", 50.0, samples, Race.conditions),
         )
-    return Runtime(device, stored.library(ARCH)), wanted
+    return Runtime(device, load.library(ARCH)), wanted
 
 
 @pytest.mark.parametrize(
@@ -224,14 +221,14 @@ def test_who_is_tuned_in_the_background(settings, integrated, tuned, monkeypatch
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
     asked = []
-    monkeypatch.setattr(tierup, "tune", lambda *request: asked.append(request) or False)
+    monkeypatch.setattr(background_tuning, "tune", lambda *request: asked.append(request) or False)
     made = runtime_of(FakeDevice(clock=Race()))
     made.device.integrated = integrated
     made.background.consider(workload())
     made.background.join(10)
     assert bool(asked) == tuned
-    stored = kernels(workload())
-    good = runtime_of(FakeDevice(clock=Race()), stored, {workload().key(): next(iter(stored))})
+    load = kernels(workload())
+    good = runtime_of(FakeDevice(clock=Race()), load, {workload().key(): next(iter(load))})
     Background(good).consider(workload())
     assert len(asked) == tuned  # a record is there
 
@@ -239,12 +236,12 @@ def test_who_is_tuned_in_the_background(settings, integrated, tuned, monkeypatch
 def test_a_machine_that_cannot_tune_is_not_asked_for_ever(monkeypatch):
     monkeypatch.setenv("GENSOR_TUNE", "auto")
     asked = []
-    monkeypatch.setattr(tierup, "tune", lambda *request: asked.append(request) or False)
+    monkeypatch.setattr(background_tuning, "tune", lambda *request: asked.append(request) or False)
     made = runtime_of(FakeDevice(clock=Race()))
     for size in range(8, 80, 8):
         made.background.consider(workload(size))
         made.background.join(10)
-    assert len(asked) == tierup.MOST_FAILURES
+    assert len(asked) == background_tuning.MOST_FAILURES
 
 
 def test_the_worker_gets_the_request_and_its_kernel_is_used(monkeypatch, tmp_path):
@@ -258,9 +255,9 @@ print(json.dumps({{"status": "ok", "kernel": "x", "error": None}}))
     worker(monkeypatch, code)
     kernels = {kernel.digest: kernel for kernel in starters(workload())}
     first = min(kernels)
-    stored = [library.Contents(kernels, {workload().key(): first}, {}), library.Contents()]
-    shelf = library.Library(read=stored.pop)
-    choice = tierup.improve(request(), Choice(4, "nothing"), shelf, set())
+    load = [library.Contents(kernels, {workload().key(): first}, {}), library.Contents()]
+    shelf = library.Library(read=load.pop)
+    choice = background_tuning.improve(request(), Choice(4, "nothing"), shelf, set())
     assert choice.tier == 2 and choice.kernel.digest == first
     asked, mode = json.loads((tmp_path / "request.json").read_text())
     assert asked["workload"] == json.loads(workload().key()) and asked["arch"] == "orin-nano-8gb"
@@ -269,17 +266,17 @@ print(json.dumps({{"status": "ok", "kernel": "x", "error": None}}))
 
 def test_when_nothing_is_tuned(monkeypatch):
     worker(monkeypatch, "raise SystemExit('started')")
-    monkeypatch.setattr(tierup, "tune", lambda *_: pytest.fail("tuned"))
+    monkeypatch.setattr(background_tuning, "tune", lambda *_: pytest.fail("tuned"))
     choice = Choice(4, "nothing")
-    assert tierup.improve(request(captured=True), choice, library.Library(), set()) is choice
+    assert background_tuning.improve(request(captured=True), choice, library.Library(), set()) is choice
     known = library.Library(library.Contents({}, {workload().key(): "x"}, {}))
-    assert tierup.improve(request(), choice, known, set()) is choice
+    assert background_tuning.improve(request(), choice, known, set()) is choice
     settings = [("GENSOR_DETERMINISTIC", "1"), *(("GENSOR_TUNE", mode) for mode in config.TUNE_MODES if mode != "now")]
     for name, value in settings:
         with monkeypatch.context() as only:
             only.setenv(name, value)
             tried = set()
-            assert tierup.improve(request(), choice, library.Library(), tried) is choice and not tried
+            assert background_tuning.improve(request(), choice, library.Library(), tried) is choice and not tried
 
 
 def test_tuning_an_emulated_call(tmp_path):

@@ -16,7 +16,7 @@ import pytest
 from gensor_database import Store, Timing, Verification
 from gensor_kernels.build import nvrtc
 from gensor_kernels.dispatch.api import accelerate, current
-from gensor_kernels.dispatch.observe import record as observe_record
+from gensor_kernels.dispatch.observe import record
 from gensor_kernels.dispatch.selection.library import Kernel
 from gensor_kernels.dispatch.tuning import background
 from gensor_kernels.dispatch.tuning.worker import Worker
@@ -69,7 +69,7 @@ def test_locks_that_other_threads_hold_are_free_in_a_child(monkeypatch, tmp_path
     made, shared = raced(), Worker(("false",))
     products(made, 3)
     locks = [made.lock, made.background._lock, made.notes._lock, made.library._taking, made.library._reading]
-    locks += [shared._lock, current._lock, accelerate._lock, observe_record._lock, nvrtc._lock, build._object_lock]
+    locks += [shared._lock, current._lock, accelerate._lock, record._lock, nvrtc._lock, build._object_lock]
     locks += [run._loading]
     held, over = threading.Event(), threading.Event()
 
@@ -86,7 +86,7 @@ def test_locks_that_other_threads_hold_are_free_in_a_child(monkeypatch, tmp_path
         made.renew(made.library_workload)
         made.background.drop()
         shared.close()
-        for module, name in [(current, "_lock"), (accelerate, "_lock"), (observe_record, "_lock"), (nvrtc, "_lock")]:
+        for module, name in [(current, "_lock"), (accelerate, "_lock"), (record, "_lock"), (nvrtc, "_lock")]:
             with getattr(module, name):
                 pass
         with build._object_lock, run._loading:

@@ -11,7 +11,7 @@ import gensor_kernels
 from gensor_database import Store, Timing
 from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.calls.problem import Problem
-from gensor_kernels.dispatch.plans import trial as plans_trial
+from gensor_kernels.dispatch.plans import trial
 from gensor_kernels.dispatch.plans.plan import LibraryPlan
 from gensor_kernels.dispatch.selection import library, predict
 from gensor_kernels.dispatch.tuning import power_mode, race
@@ -47,7 +47,7 @@ def test_a_kernel_that_does_not_win_never_serves(ours):
     runtime = racer(ours=ours)
     assert products(runtime, 100) == [0] * 100 and len(runtime.device.races) == 1
     (plan,) = runtime.plans.values()
-    assert not isinstance(plan, plans_trial.Trial)  # it has stepped aside
+    assert not isinstance(plan, trial.Trial)  # it has stepped aside
 
 
 def test_a_call_of_several_library_calls_races_too():
@@ -74,12 +74,12 @@ def test_without_races_nothing_waits_for_the_stream(monkeypatch):
     waits = dict.fromkeys(("sampled", "synchronize"), pytest.fail.Exception("the program hangs"))
     made = runtime_of(FakeDevice(clock=Race(), fails=waits), kernels(workload(64, 64, 64)))
     a, wide = aligned((64, 64)), aligned((64, 64), np.float64).astype(np.float32)[::-1].astype(np.float16)
-    for _ in range(plans_trial.HOT_RUN + 2):
+    for _ in range(trial.HOT_RUN + 2):
         made.call(a, a, None, (), None, None)
         made.call(a, a, None, (Operation("relu"),), None, None)
         made.call(a, wide, None, (), None, None)
         made.contract("ij,jk", a, wide)
-    assert not any(isinstance(plan, plans_trial.Trial) for plan in made.plans.values())
+    assert not any(isinstance(plan, trial.Trial) for plan in made.plans.values())
 
 
 def test_no_race_inside_graph_capture():
@@ -97,7 +97,7 @@ def test_an_output_that_is_read_too_is_not_raced():
     for _ in range(4):
         runtime.call(a, aligned((64, 64)), a, (), None, None)
     assert not runtime.device.races
-    assert plans_trial.overlaps(runtime, a[:32], [aligned((4, 4)), a[31:]]) and not plans_trial.overlaps(
+    assert trial.overlaps(runtime, a[:32], [aligned((4, 4)), a[31:]]) and not trial.overlaps(
         runtime, a[:32], [a[32:], None]
     )
 
@@ -207,7 +207,7 @@ def test_a_locked_database_gets_its_rows_later(monkeypatch, tmp_path):
 def test_favourites_race_and_no_more_than_a_few():
     wanted = workload(64, 64, 64)
     runtime = racer(wanted)
-    request = plans_trial.Request(library_problem(wanted), runtime.device.arch, False, True)
+    request = trial.Request(library_problem(wanted), runtime.device.arch, False, True)
     entered = race.contenders(request, runtime.library)
     seconds = dict(zip(runtime.library.contents.kernels, predicted(runtime, wanted), strict=True))
     assert 1 <= len(entered) <= race.CONTENDERS
@@ -217,10 +217,7 @@ def test_favourites_race_and_no_more_than_a_few():
     recorded = library.Library(replace(runtime.library.contents, records={wanted.key(): slowest}))
     assert race.contenders(request, recorded)[0].digest == slowest  # what tuning chose always runs
     huge = workload(32768, 32768, 32768)
-    assert (
-        len(race.contenders(plans_trial.Request(library_problem(huge), runtime.device.arch, False, True), recorded))
-        == 1
-    )
+    assert len(race.contenders(trial.Request(library_problem(huge), runtime.device.arch, False, True), recorded)) == 1
 
 
 def library_problem(wanted):
@@ -251,6 +248,6 @@ def test_functions_race_too(monkeypatch):
         runtime = put(monkeypatch, racer(wanted, ours=ours))
         assert [float(gensor_kernels.sum(x, axis=-1)[0]) for _ in range(3)] == expected
         assert len(runtime.device.races) == 1
-        for _ in range(plans_trial.HOT_RUN):
+        for _ in range(trial.HOT_RUN):
             gensor_kernels.sum(x, axis=-1)
-        assert not isinstance(next(iter(runtime.plans.values())), plans_trial.Trial)
+        assert not isinstance(next(iter(runtime.plans.values())), trial.Trial)

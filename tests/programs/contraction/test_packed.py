@@ -10,7 +10,7 @@ from gensor_kernels.operators.products.matmul import workload as matmul
 from gensor_kernels.operators.windows import conv
 from gensor_kernels.operators.windows.conv_packed import packed, padded_channels
 from gensor_kernels.programs.contraction.problem import extents
-from gensor_kernels.programs.contraction.rewrite import pack as rewrite_pack
+from gensor_kernels.programs.contraction.rewrite import pack
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import candidate
@@ -30,8 +30,8 @@ def test_blocks_share_the_steps_of_a_packed_product():
     assert verdict.outcome == "ok" and verdict.branches["stream_join"] and verdict.branches["packed_filters"]
     program, blocks = each.candidate.program, each.candidate.program["stream"]
     size, zeroed = PACKED.workspace(program, each.workload)
-    assert (size, zeroed) == (rewrite_pack.workspace(each.workload) + blocks * (16 + 32 * 32 * 4), False)
-    assert rewrite_pack.workspace(each.workload) % 16 == 0
+    assert (size, zeroed) == (pack.workspace(each.workload) + blocks * (16 + 32 * 32 * 4), False)
+    assert pack.workspace(each.workload) % 16 == 0
     arch, workload = lookup("sm_87"), SERVED[0][1]
     program = PACKED.starters(workload, arch)[1].replace(stream=arch.sms, min_blocks=1, split_k=1)
     assert compile_cubin(candidate(PACKED, program, workload).source(), arch.target).spill_bytes == 0
@@ -46,9 +46,9 @@ def test_channels_are_padded_to_whole_accesses():
 def test_what_is_packed():
     """The first launch's blocks and bytes, and the product that is left."""
     first = SERVED[1][1]  # 2 x 32 x 32 x 3 by 7 x 7, in accesses of 4 channels
-    assert rewrite_pack.packing(first) == (2, 1024, 1, 64 * 49, 8, 6, 2, 2 * 32 * 32 * 3 * 2, False)
-    assert rewrite_pack.workspace(first) == (2 * 1024 + 64 * 49) * 8
-    assert rewrite_pack.grid(first, 8, 4) == 2 * 1 + 7
+    assert pack.packing(first) == (2, 1024, 1, 64 * 49, 8, 6, 2, 2 * 32 * 32 * 3 * 2, False)
+    assert pack.workspace(first) == (2 * 1024 + 64 * 49) * 8
+    assert pack.grid(first, 8, 4) == 2 * 1 + 7
     e = extents(packed(first))
     assert (e.m, e.n, e.k, e.align["a"], e.window) == (2 * 16 * 16, 64, 49 * 4, 8, "a")
     grouped = extents(packed(SERVED[2][1]))  # 20 channels of int8 in each of two groups
@@ -59,15 +59,15 @@ def test_an_axis_of_one_tap_keeps_what_outputs_read():
     strided = SERVED[5][1]
     z = packed(strided).size
     assert (z["h"], z["w"], z["stride_h"], z["stride_w"]) == (7, 7, 1, 1)
-    own = rewrite_pack.packing(strided)
+    own = pack.packing(strided)
     assert own.pixels == 49
     assert own.fetched == 2 * 128 * 7 * 14 * 2  # every other row, with the columns between those that outputs read
     # Its filters stay where they are, but kernels of a less aligned class serve it too, and pack them.
     unaligned = replace(strided, alignment=tuple((name, min(width, 2)) for name, width in strided.alignment))
-    assert own.stay and not rewrite_pack.packing(unaligned).stay
-    assert rewrite_pack.workspace(strided) == rewrite_pack.workspace(unaligned) == (2 * 49 + 64) * 256
-    assert rewrite_pack.grid(strided, 16, 16) == rewrite_pack.grid(unaligned, 16, 16)
-    assert rewrite_pack.cost(strided, lookup("sm_87"))[0] < rewrite_pack.cost(unaligned, lookup("sm_87"))[0]
+    assert own.stay and not pack.packing(unaligned).stay
+    assert pack.workspace(strided) == pack.workspace(unaligned) == (2 * 49 + 64) * 256
+    assert pack.grid(strided, 16, 16) == pack.grid(unaligned, 16, 16)
+    assert pack.cost(strided, lookup("sm_87"))[0] < pack.cost(unaligned, lookup("sm_87"))[0]
     both = packed(convolution(14, 12, 16, dtype="float16", stride_h=2)).size
     assert (both["h"], both["stride_h"]) == (14, 2)
 

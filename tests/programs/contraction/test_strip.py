@@ -13,7 +13,6 @@ import gensor_kernels
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.products.matmul import workload as matmul
-from gensor_kernels.programs import space as families
 from gensor_kernels.programs.contraction.strip import shape as shapes
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.build.pool import candidate
@@ -113,7 +112,7 @@ def test_calls_are_computed_as_tap_by_tap(call):
         x, w, wanted = (np.ascontiguousarray(each.transpose(0, 2, 3, 1)) for each in (x, w, wanted))
     x = laid_out(x, gap, front)
     options = {"stride": stride, "padding": pads, "layout": "NHWC" if last else "NCHW"}
-    alone = patch.object(families, "FAMILIES", {STRIP.name: STRIP})
+    alone = patch("gensor_kernels.programs.space.FAMILIES", {STRIP.name: STRIP})
     with pytest.MonkeyPatch.context() as patched, alone:
         isolate(patched, NOTHING)  # a Runtime of its own, too: they are named by databases
         computed_by_strip(x, w, wanted, options)

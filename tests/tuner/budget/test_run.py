@@ -14,7 +14,7 @@ from gensor_kernels.operators.products import matmul
 from gensor_tuner.budget.run import BudgetedRun
 from gensor_tuner.budget.task_scheduler import SLICE
 from gensor_tuner.build import binaries
-from gensor_tuner.run import class_run as judge
+from gensor_tuner.run import class_run
 from gensor_tuner.run.class_run import Options
 from gensor_tuner.shapes.reader import Row
 from gensor_tuner.strategies.parallel import Searcher
@@ -44,7 +44,7 @@ class Machine:
 
         monkeypatch.setattr(Searcher, "run", walks)
         monkeypatch.setattr(binaries, "compile_many", self.compile)
-        monkeypatch.setattr(judge, "verify", self.verify)
+        monkeypatch.setattr(class_run, "verify", self.verify)
         monkeypatch.setattr("gensor_tuner.budget.run.prepare", lambda: None)
 
     def compile(self, requests, jobs, done):
@@ -150,9 +150,9 @@ def test_what_is_verified_is_stored_whatever_stops_the_run(machine, store, monke
             raise KeyboardInterrupt
         return real(candidate, workload)
 
-    monkeypatch.setattr(judge, "verify", verify)
+    monkeypatch.setattr(class_run, "verify", verify)
     with pytest.raises(KeyboardInterrupt):
         run(machine, store, 40)
-    monkeypatch.setattr(judge, "verify", real)
+    monkeypatch.setattr(class_run, "verify", real)
     results, _, _ = run(machine, store, 0)
     assert [name for name, each in results.items() if each.status == "ok"] == ["int8-4096"]

@@ -18,7 +18,7 @@ from gensor_kernels.errors import BuildError, GensorError
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_tuner.run import worker
-from gensor_tuner.strategies import parallel as strategies_parallel
+from gensor_tuner.strategies import parallel
 from gensor_tuner.strategies.parallel import Request, Searcher
 from tests.dispatch.tuning.test_faults_worker import gone
 from tests.doubles.fake_walk import quick
@@ -33,7 +33,7 @@ COUNT = 8
 @pytest.fixture
 def requests(monkeypatch):
     """Walks that bring home their numbers."""
-    monkeypatch.setattr(strategies_parallel, "search", quick)
+    monkeypatch.setattr(parallel, "search", quick)
     workload = matmul.workload(16, 16, 32, dtype="float64")
     return [Request(workload, ARCH, seed, "full") for seed in range(COUNT)]
 
@@ -121,7 +121,7 @@ def test_walks_go_on_in_one_process_where_others_cannot_be_started(requests, mon
     def refuse(*_, **__):
         raise OSError(38, "Function not implemented")
 
-    monkeypatch.setattr(strategies_parallel, "ProcessPoolExecutor", refuse)
+    monkeypatch.setattr(parallel, "ProcessPoolExecutor", refuse)
     with Searcher(2) as searcher:
         assert list(searcher.run(requests)) == list(range(COUNT))
     assert "walks go on in one process" in capsys.readouterr().err

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from gensor_database import Catalog, Residual, Store, Timing, open_layers
-from gensor_kernels.dispatch.selection import library, predict, tiers
-from gensor_kernels.dispatch.selection import load as selection_load
+from gensor_kernels.dispatch.selection import library, load, predict, tiers
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.machine.residual import ANALYTIC_NOISE, FEATURES, Learnt, Part
 from gensor_kernels.machine.residual import Residual as Model
@@ -105,7 +104,7 @@ def test_times_taken_beside_a_program_teach_nothing(tmp_path):
     stock(tmp_path / "k.db", samples='{"background":true}', sizes=SIZES[:2])
     with Store.open(tmp_path / "k.db", readonly=True) as store:
         assert not learning.lessons(store).samples
-        contents = selection_load.contents(Catalog([store], ARCH.name, ABIS), ARCH)
+        contents = load.contents(Catalog([store], ARCH.name, ABIS), ARCH)
         shelf = library.Library(contents)  # no kernel's predictions are corrected by them either
         assert contents.kernels and not any(shelf.timed(kernel) for kernel in contents.kernels.values())
 
@@ -119,7 +118,7 @@ def test_what_was_learnt_chooses_the_kernel_of_an_unseen_shape(gensor_tune, tmp_
 
     def chosen(residual):
         with open_layers("sm_75", tmp_path / "k.db") as layers:
-            contents = selection_load.contents(layers.load(ARCH.name), ARCH)
+            contents = load.contents(layers.load(ARCH.name), ARCH)
         assert contents.residual is not None
         kept = replace(contents, timings={}, residual=contents.residual if residual else None)
         choice = tiers.choose(request(wanted, one_call=False), library.Library(kept))
@@ -201,9 +200,9 @@ def test_without_lightgbm_it_is_said(gensor_tune, tmp_path, monkeypatch):
 
 def test_a_residual_of_another_version_is_passed_over(tmp_path, caplog):
     row = Residual("", b'{"version":99}')
-    assert selection_load.residual_of(row, ARCH) is None and "gensor-tune learn makes another" in caplog.text
+    assert load.residual_of(row, ARCH) is None and "gensor-tune learn makes another" in caplog.text
     other = Model(("one",), ([0.0],), {}, 0.25)
-    assert selection_load.residual_of(Residual("", other.to_json().encode()), ARCH) is None
+    assert load.residual_of(Residual("", other.to_json().encode()), ARCH) is None
 
 
 def against_shared_memory(limit):

@@ -13,7 +13,7 @@ from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.epilogue import Step
 from gensor_kernels.operators.types.workload import View
 from gensor_tuner.gpu import GpuError, open_gpu
-from gensor_tuner.measure import timer as measure
+from gensor_tuner.measure import timer
 from gensor_tuner.measure.operands import POISON, Noise, Operands
 from tests.doubles.device import FakeDevice, emulate, wide_product
 
@@ -105,13 +105,13 @@ def test_sets_exceed_twice_the_cache_and_rounds_are_interleaved(device, monkeypa
 
     monkeypatch.setattr(Operands, "launcher", launcher)
     clock = Clock()
-    timer = measure.Timer(device, clock)
+    made = timer.Timer(device, clock)
     workload = matmul.workload(256, 256, 256, dtype="float16")
-    times, vendor = timer.time(workload, [("x", None), ("y", None)])
+    times, vendor = made.time(workload, [("x", None), ("y", None)])
     sets = len(clock.sets) / 3
     assert sets * workload.bytes_moved() >= 2 * ARCH.l2_mb * 1e6
-    assert [time.rounds for time in times] == [measure.ROUNDS] * 2
-    assert times[0].calls == measure.MOST_CALLS and vendor is not None
+    assert [time.rounds for time in times] == [timer.ROUNDS] * 2
+    assert times[0].calls == timer.MOST_CALLS and vendor is not None
     assert times[0].median_us == pytest.approx(1.0)
 
 
@@ -125,7 +125,7 @@ def test_no_gpu_is_a_sentence(monkeypatch):
 
     monkeypatch.setattr(cuda, "current_device", absent)
     with pytest.raises(GpuError, match="a sentence") as caught:
-        measure.open_timer(ARCH)
+        timer.open_timer(ARCH)
     assert not caught.value.worth_telling
 
 
@@ -136,7 +136,7 @@ def test_a_gpu_of_another_architecture_is_named(monkeypatch):
     monkeypatch.setattr(cuda, "current_device", lambda: lambda: 0)
     monkeypatch.setattr(cuda, "CudaDevice", lambda number: SimpleNamespace(arch=lookup("sm_90"), unsupported=""))
     with pytest.raises(GpuError, match="sm_90, not sm_87") as caught:
-        measure.open_timer(ARCH)
+        timer.open_timer(ARCH)
     assert caught.value.worth_telling
 
 
@@ -146,7 +146,7 @@ def test_times_of_another_part_are_not_taken(monkeypatch):
     monkeypatch.setattr(cuda, "current_device", lambda: lambda: 0)
     monkeypatch.setattr(cuda, "CudaDevice", lambda number: SimpleNamespace(arch=lookup("h200"), unsupported=""))
     with pytest.raises(GpuError, match=r"the GPU here is h200, times of h100-sxm .* --arch h200") as caught:
-        measure.open_timer(lookup("h100-sxm"))
+        timer.open_timer(lookup("h100-sxm"))
     assert caught.value.worth_telling
 
 

@@ -80,7 +80,7 @@ def test_memory_beyond_the_limit_ends_the_process():
 def test_kernels_are_timed_on_the_device_that_asks(tmp_path, monkeypatch, number):
     """Two devices, both the emulator's: what is asked for the second runs there, and not on the first."""
     from gensor_kernels.devices import cuda
-    from gensor_tuner.measure import timer as measure_timer
+    from gensor_tuner.measure import timer
     from gensor_tuner.run import worker
 
     current, launched = [0], []
@@ -92,7 +92,7 @@ def test_kernels_are_timed_on_the_device_that_asks(tmp_path, monkeypatch, number
     monkeypatch.setattr(cuda, "CudaDevice", opened)
     monkeypatch.setattr(cuda, "current_device", lambda: lambda: current[0])
     monkeypatch.setattr(cuda, "make_current", lambda wanted: current.__setitem__(0, wanted))
-    monkeypatch.setattr(measure_timer, "CudaClock", lambda device: measure_timer.HostClock())
+    monkeypatch.setattr(timer, "CudaClock", lambda device: timer.HostClock())
     workload = matmul.workload(16, 16, 32, dtype="float64")
     request = {"workload": json.loads(workload.key()), "arch": "sm_87", "db": str(tmp_path / "user.db")}
     found = worker.answer({**request, "device": number, "background": bool(number)})

@@ -16,8 +16,7 @@ from gensor_database.layers import open_layers
 from gensor_database.record import TABLES
 from gensor_database.rows import insert
 from gensor_kernels.dispatch.calls.problem import Problem
-from gensor_kernels.dispatch.selection import library, tiers
-from gensor_kernels.dispatch.selection import load as selection_load
+from gensor_kernels.dispatch.selection import library, load, tiers
 from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.programs.registry import FAMILIES
 from tests.database.test_migrations import OLD_TABLES, STEPS, OldKernel, OldTiming, old_schema
@@ -115,7 +114,7 @@ def test_a_newer_user_database_is_left_alone_with_one_warning_and_the_others_ser
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with open_layers(ARCH.name, tmp_path / "user.db", tmp_path / "site.db") as layers:
-            contents = selection_load.contents(layers.load(ARCH.name, ABIS), ARCH)
+            contents = load.contents(layers.load(ARCH.name, ABIS), ARCH)
             request = tiers.Request(Problem(wanted, Geometry((1, 1, 1)), ()), ARCH, False, False)
             choice = tiers.choose(request, library.Library(contents))
     assert choice.tier == 2 and [each.category for each in caught] == [StoreWarning]

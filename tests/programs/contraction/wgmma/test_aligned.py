@@ -11,7 +11,7 @@ import gensor_kernels
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.types.geometry import Geometry, Strides
-from gensor_kernels.programs.contraction.rewrite import align as rewrite_align
+from gensor_kernels.programs.contraction.rewrite import align
 from gensor_kernels.programs.core import params
 from gensor_kernels.programs.core.tensor_maps import TensorMap, described, key
 from tests.doubles.stored import store_kernels
@@ -54,7 +54,7 @@ def test_what_is_copied_and_how():
     """Along the operand's own unit stride where products can be formed so, else along k."""
 
     def told(*sizes, **keywords):
-        found = rewrite_align.copies(matmul.workload(*sizes, **keywords))
+        found = align.copies(matmul.workload(*sizes, **keywords))
         return {copy.operand: (copy.unit, copy.piece, copy.turned) for copy in found}
 
     assert told(512, 512, 512) == {}

@@ -12,7 +12,7 @@ from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.products.gated import workload as gated
 from gensor_kernels.operators.windows.conv import workload as convolution
 from gensor_kernels.programs.contraction.problem import extents
-from gensor_kernels.programs.contraction.rewrite import split_float as rewrite_split_float
+from gensor_kernels.programs.contraction.rewrite import split_float
 from gensor_kernels.programs.contraction.rewrite.split_float import LEAST_SUM
 from gensor_kernels.programs.registry import FAMILIES
 from tests.doubles.stored import store_kernels
@@ -65,13 +65,13 @@ def test_what_is_divided_and_how():
 
     def told(**keywords):
         problem = workload(512, 510, 588, **keywords)
-        return {copy.operand: (copy.unit, copy.piece, copy.turned) for copy in rewrite_split_float.copies(problem)}
+        return {copy.operand: (copy.unit, copy.piece, copy.turned) for copy in split_float.copies(problem)}
 
     assert told() == {"a": ("k", 16, False), "b": ("k", 4, True)}
     assert told(trans_a=True, trans_b=True) == {"a": ("k", 4, True), "b": ("k", 16, False)}
     problem = workload(100, 200, 385)
     assert (
-        rewrite_split_float.copies(problem)[0].bytes(extents(problem)) == 100 * 3 * 448 * 2
+        split_float.copies(problem)[0].bytes(extents(problem)) == 100 * 3 * 448 * 2
     )  # three parts, each of whole steps
 
 

@@ -14,7 +14,7 @@ from gensor_kernels import conv2d, explain
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.windows.conv_product import output_size
 from gensor_kernels.programs.contraction.problem import extents
-from gensor_kernels.programs.contraction.rewrite import split_float as rewrite_split_float
+from gensor_kernels.programs.contraction.rewrite import split_float
 from gensor_kernels.programs.contraction.rewrite.split_float import LEAST_SUM, divided
 from gensor_kernels.programs.contraction.wgmma.implicit_gemm import least_terms, unreadable
 from gensor_kernels.programs.registry import FAMILIES
@@ -78,7 +78,7 @@ def test_pixels_that_outputs_read_are_divided_and_no_others():
     """A line to a pixel, or to a filter and tap, of three parts padded to whole steps."""
 
     def bytes_of(problem):
-        return [copy.bytes(extents(problem)) for copy in rewrite_split_float.copies(problem)]
+        return [copy.bytes(extents(problem)) for copy in split_float.copies(problem)]
 
     assert bytes_of(image(c=120)) == [8 * 14 * 14 * 3 * 128 * 2, 128 * 9 * 3 * 128 * 2]
     halved = image(**ONE_TAP, stride_h=2, stride_w=2)
