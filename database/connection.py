@@ -1,4 +1,4 @@
-"""Connections to SQLite, made only here: limits, pragmas, journal mode, and the checks of a file before its use.
+"""Connections to SQLite, made only here: limits, pragmas, errors in words, and the checks of a file before its use.
 
 Statements are limited for any file: allowed actions, computing time, and size of values.  The tables of a file are
 compared with the schema before they are queried, so that files of this package never reach these limits.  They hold
@@ -13,24 +13,24 @@ import re
 import sqlite3
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from .errors import ForeignStoreError, NewerStoreError, is_locked
+from .errors import (
+    CorruptStoreError,
+    ForeignStoreError,
+    LockedStoreError,
+    NewerStoreError,
+    UnreadableStoreError,
+)
 
 APPLICATION_ID = 0x47454E53  # "GENS" in the file header
 SCHEMA_VERSION = 2  # user_version in the file header
 SCHEMA = Path(__file__).with_name("schema.sql")
-
-# WAL needs shared memory between all processes, which these cannot give; 9p is how WSL2 shows Windows drives, the last
-# three are folders of a virtual machine's host.
-_REMOTE = frozenset(
-    {"nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "9p", "afs", "lustre", "beegfs", "gpfs", "ceph", "glusterfs"}
-    | {"ocfs2", "gfs2", "orangefs", "panfs", "coda", "ncpfs", "virtiofs", "vboxsf", "prl_fs"}
-)
 
 #: CPU seconds of this thread between two checks of the clock; waiting for locks or for a slow disk counts for at most
 #: half of it.
@@ -241,6 +241,40 @@ def _decode(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
+def is_locked(error: sqlite3.Error) -> bool:
+    """Return whether a later retry can help. By text: error codes came with Python 3.11."""
+    text = str(error)
+    return isinstance(error, sqlite3.OperationalError) and any(
+        word in text for word in ("locked", "busy", "locking protocol")
+    )
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Raise errors of SQLite or the file system about `path` as the matching StoreError, within a block."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        if is_locked(error):
+            raise LockedStoreError(f"{path} is locked by another process") from error
+        if "interrupted" in str(error):  # by the progress handler
+            raise CorruptStoreError(f"{path} takes too long to read: its pages are damaged") from error
+        if "readonly" in str(error):
+            raise UnreadableStoreError(f"{path} cannot be written: the file or its folder is read-only") from error
+        if isinstance(error, sqlite3.OperationalError) and "malformed" not in str(error):
+            raise UnreadableStoreError(f"{path}: {_one_line(error)}") from error
+        raise CorruptStoreError(f"{path}: {_one_line(error)}") from error
+    except UnicodeError as error:  # SQLite's own texts about a damaged file are not always UTF-8
+        raise CorruptStoreError(f"{path}: {_one_line(error)}") from error
+    except OSError as error:
+        raise UnreadableStoreError(f"{path} cannot be used: {error.strerror or error}") from error
+
+
+def _one_line(error: Exception) -> str:
+    """Return SQLite's message on one line: it may quote the file, which may hold anything."""
+    return "".join(each if each.isprintable() else " " for each in str(error).partition("\n")[0][:200]).strip()
+
+
 def retry(action: Callable[[], Result], timeout: float) -> Result:
     """Return `action()`, repeated while another process holds a lock, for up to `timeout` seconds.
 
@@ -325,37 +359,3 @@ def check_schema(connection: Guarded, path: Path, schema: str) -> None:
     if tuple(schema_rows(connection)) != pinned_rows(schema):
         raise ForeignStoreError(f"{path} has other tables than gensor-kernels makes")
     connection.pinned = True
-
-
-def set_journal(connection: sqlite3.Connection, path: Path, timeout: float) -> str:
-    """Set WAL on a local file system, a rollback journal on a network one; return the mode in force."""
-    wanted = "delete" if is_remote(path) else "wal"
-
-    def switch() -> str:
-        mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
-        if mode == wanted:
-            return mode
-        return connection.execute(f"PRAGMA journal_mode={wanted}").fetchone()[0]
-
-    return retry(switch, timeout)
-
-
-def is_remote(path: Path, mounts: Path = Path("/proc/self/mounts")) -> bool:
-    """Return whether `path` lies on a file system that several machines can write to; False if unknown."""
-    real = os.path.realpath(path)
-    if os.name == "nt":
-        return real.startswith("\\\\")
-    try:
-        lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    except OSError:
-        return False
-    kind, longest = "", -1
-    for line in lines:
-        words = line.split(" ")
-        if len(words) < 3:
-            continue
-        point = words[1].replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
-        prefix = point.rstrip("/") + "/"
-        if (real + "/").startswith(prefix) and len(prefix) >= longest:  # of two mounts in one place, the later
-            kind, longest = words[2], len(prefix)
-    return kind in _REMOTE or (kind.startswith("fuse.") and kind != "fuse.overlayfs") or kind == "fuse"

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -56,37 +53,3 @@ def first_told(path: Path) -> bool:
     first = str(path) not in _told
     _told.add(str(path))
     return first
-
-
-def is_locked(error: sqlite3.Error) -> bool:
-    """Return whether a later retry can help. By text: error codes came with Python 3.11."""
-    text = str(error)
-    return isinstance(error, sqlite3.OperationalError) and any(
-        word in text for word in ("locked", "busy", "locking protocol")
-    )
-
-
-@contextmanager
-def translated(path: Path) -> Iterator[None]:
-    """Raise errors of SQLite or the file system about `path` as the matching StoreError, within a block."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        if is_locked(error):
-            raise LockedStoreError(f"{path} is locked by another process") from error
-        if "interrupted" in str(error):  # by the progress handler; see connection.py
-            raise CorruptStoreError(f"{path} takes too long to read: its pages are damaged") from error
-        if "readonly" in str(error):
-            raise UnreadableStoreError(f"{path} cannot be written: the file or its folder is read-only") from error
-        if isinstance(error, sqlite3.OperationalError) and "malformed" not in str(error):
-            raise UnreadableStoreError(f"{path}: {_one_line(error)}") from error
-        raise CorruptStoreError(f"{path}: {_one_line(error)}") from error
-    except UnicodeError as error:  # SQLite's own texts about a damaged file are not always UTF-8
-        raise CorruptStoreError(f"{path}: {_one_line(error)}") from error
-    except OSError as error:
-        raise UnreadableStoreError(f"{path} cannot be used: {error.strerror or error}") from error
-
-
-def _one_line(error: Exception) -> str:
-    """Return SQLite's message on one line: it may quote the file, which may hold anything."""
-    return "".join(each if each.isprintable() else " " for each in str(error).partition("\n")[0][:200]).strip()

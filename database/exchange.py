@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from .connection import translated
 from .entry import counting
-from .errors import absolute, translated
+from .errors import absolute
 from .record import TABLES, Binary, Kernel, Portfolio, Record, Residual, Row, Source, Timing, Verification
 from .rows import batches
 from .writing import folder_beside

@@ -1,4 +1,4 @@
-"""Opening of a database file: create, check, convert, or raise the reason."""
+"""Opening of a database file: create, check, convert, set the journal mode, or raise the reason."""
 
 from __future__ import annotations
 
@@ -14,6 +14,13 @@ from .migrations import migrate
 from .trust import make_folder
 from .write_queue import turn
 
+# WAL needs shared memory between all processes, which these cannot give; 9p is how WSL2 shows Windows drives, the last
+# three are folders of a virtual machine's host.
+_REMOTE = frozenset(
+    {"nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "9p", "afs", "lustre", "beegfs", "gpfs", "ceph", "glusterfs"}
+    | {"ocfs2", "gfs2", "orangefs", "panfs", "coda", "ncpfs", "virtiofs", "vboxsf", "prl_fs"}
+)
+
 
 def open_writable(path: Path, timeout: float) -> sql.Guarded:
     """Return a connection to the database at `path`, created (folder too, mode 0700) if absent."""
@@ -25,7 +32,7 @@ def open_writable(path: Path, timeout: float) -> sql.Guarded:
     connection = sql.connect(path, "rw", timeout)
     try:
         sql.retry(lambda: _prepare(connection, path, timeout), timeout)
-        sql.set_journal(connection, path, timeout)
+        set_journal(connection, path, timeout)
     except BaseException:
         connection.close()
         raise
@@ -140,3 +147,37 @@ def _converted_copy(connection: sql.Guarded, path: Path) -> sql.Guarded:
     _convert(memory, path)
     memory.execute("COMMIT")
     return memory
+
+
+def set_journal(connection: sqlite3.Connection, path: Path, timeout: float) -> str:
+    """Set WAL on a local file system, a rollback journal on a network one; return the mode in force."""
+    wanted = "delete" if is_remote(path) else "wal"
+
+    def switch() -> str:
+        mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
+        if mode == wanted:
+            return mode
+        return connection.execute(f"PRAGMA journal_mode={wanted}").fetchone()[0]
+
+    return sql.retry(switch, timeout)
+
+
+def is_remote(path: Path, mounts: Path = Path("/proc/self/mounts")) -> bool:
+    """Return whether `path` lies on a file system that several machines can write to; False if unknown."""
+    real = os.path.realpath(path)
+    if os.name == "nt":
+        return real.startswith("\\\\")
+    try:
+        lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return False
+    kind, longest = "", -1
+    for line in lines:
+        words = line.split(" ")
+        if len(words) < 3:
+            continue
+        point = words[1].replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
+        prefix = point.rstrip("/") + "/"
+        if (real + "/").startswith(prefix) and len(prefix) >= longest:  # of two mounts in one place, the later
+            kind, longest = words[2], len(prefix)
+    return kind in _REMOTE or (kind.startswith("fuse.") and kind != "fuse.overlayfs") or kind == "fuse"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from . import connection as sql
 from .connection import Guarded
 from .entry import REJECTING, newest_first, verdict
-from .errors import StoreError, translated
+from .errors import StoreError
 from .record import TABLES, Binary, Kernel, Portfolio, Record, Residual, Row, RowType, Source, Timing, Verification
 from .rows import select
 
@@ -59,7 +59,7 @@ def prune(store: Store, abis: Mapping[str, int] | None = None, dry_run: bool = F
     """
     before = _file_bytes(store)
     if dry_run:
-        with translated(store.path):
+        with sql.translated(store.path):
             return _counted(store.connection, _found(store.connection, abis))
 
     def delete(connection: Guarded) -> Pruned:
@@ -72,7 +72,7 @@ def prune(store: Store, abis: Mapping[str, int] | None = None, dry_run: bool = F
 
     pruned = store._write(delete)
     try:
-        with translated(store.path):
+        with sql.translated(store.path):
             sql.retry(lambda: store.connection.execute("VACUUM"), store.timeout)
             if store.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
                 pruned.kept_size = f"{store.path} is being read by another process"

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from . import connection as sql
 from .entry import Entry, StoredKernel, newest_first, serves, verdict
-from .errors import StoreError, StoreWarning, UnreadableStoreError, absolute, first_told, translated
+from .errors import StoreError, StoreWarning, UnreadableStoreError, absolute, first_told
 from .opening import open_readonly, open_writable, rollback
 from .record import TABLES, Binary, Kernel, Portfolio, Record, Row, RowType, Source, Timing, Verification
 from .rows import insert, select
@@ -97,7 +97,7 @@ class Store:
         """
         file = absolute(path)
         store = cls(file, readonly, immutable, False, timeout)
-        with translated(file):
+        with sql.translated(file):
             store._connect()
         store.trusted = is_trusted(file) if trusted is None else trusted
         return store
@@ -177,7 +177,7 @@ class Store:
     def _write(self, action: Callable[[sql.Guarded], Result]) -> Result:
         if self.readonly:
             raise UnreadableStoreError(f"{self.path} is open for reading only")
-        with self._guard, translated(self.path):
+        with self._guard, sql.translated(self.path):
             connection = self.connection  # before the turn, which making a new file takes, too
             with turn(self.path, self.timeout):
                 return self._transaction(connection, action)
@@ -200,7 +200,7 @@ class Store:
         Ends early, with a warning, if the file is damaged or stays locked.
         """
         try:
-            with translated(self.path):
+            with sql.translated(self.path):
                 found = select(self.connection, kind, where)
                 while True:
                     with self._guard:
@@ -285,7 +285,7 @@ class Store:
 
     def counts(self) -> Counter[str]:
         """Return the number of rows of each table."""
-        with self._guard, translated(self.path):
+        with self._guard, sql.translated(self.path):
             query = 'SELECT count(*) FROM "{}"'
             run = self.connection.execute
             return Counter({kind.TABLE: run(query.format(kind.TABLE)).fetchone()[0] for kind in TABLES})

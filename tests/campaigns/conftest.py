@@ -2,7 +2,7 @@
 
 import pytest
 
-from gensor_database import connection
+from gensor_database import opening
 
 from .lives.journals import JOURNALS
 from .lives.lives import Zygote
@@ -24,5 +24,5 @@ def stage(zygote, tmp_path_factory):
 @pytest.fixture(params=JOURNALS)
 def journal(request, monkeypatch):
     """Each journal mode, also of the databases this process opens: a look at one must not convert it."""
-    monkeypatch.setattr(connection, "is_remote", lambda path: request.param == "delete")
+    monkeypatch.setattr(opening, "is_remote", lambda path: request.param == "delete")
     return request.param

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gensor_database import Kernel, Record, Store
-from gensor_database import connection as sql
-from gensor_database.connection import is_remote
+from gensor_database import Kernel, Record, Store, opening
+from gensor_database.opening import is_remote
 from tests.doubles.store_rows import rows
 
 
@@ -36,9 +35,9 @@ def test_network_file_systems_are_recognised(tmp_path, path, remote):
 
 @pytest.mark.parametrize(("remote", "mode"), [(False, "wal"), (True, "delete")])
 def test_the_journal_suits_the_file_system(tmp_path, monkeypatch, remote, mode):
-    monkeypatch.setattr(sql, "is_remote", lambda path: not remote)
+    monkeypatch.setattr(opening, "is_remote", lambda path: not remote)
     Store.open(tmp_path / "kernels.db").close()
-    monkeypatch.setattr(sql, "is_remote", lambda path: remote)
+    monkeypatch.setattr(opening, "is_remote", lambda path: remote)
     with Store.open(tmp_path / "kernels.db") as store:
         assert store.connection.execute("PRAGMA journal_mode").fetchone() == (mode,)
         store.add(*rows(1))

@@ -6,8 +6,7 @@ import sqlite3
 
 import pytest
 
-from gensor_database import Store, export, layers, open_layers
-from gensor_database import connection as sql
+from gensor_database import Store, export, layers, open_layers, opening
 from tests.doubles.store_rows import ARCH, PART, add_rows, key, rows
 
 LOCAL = ("ext4", "xfs", "btrfs", "zfs", "tmpfs", "overlay", "f2fs", "apfs", "fuseblk", "fuse.overlayfs", "squashfs")
@@ -18,12 +17,12 @@ REMOTE += ("fuse.sshfs", "fuse.rclone", "fuse.s3fs", "fuse.glusterfs", "fuse", "
 @pytest.fixture
 def mounted(monkeypatch, tmp_path):
     """mounted(kind): the test's folder lies on a file system of this kind."""
-    ask = sql.is_remote
+    ask = opening.is_remote
 
     def mount(kind):
         table = tmp_path / "mounts"
         table.write_text(f"/dev/root / ext4 rw 0 0\nserver:/x {os.path.realpath(tmp_path)} {kind} rw 0 0\n")
-        monkeypatch.setattr(sql, "is_remote", lambda path: ask(path, table))
+        monkeypatch.setattr(opening, "is_remote", lambda path: ask(path, table))
 
     return mount
 

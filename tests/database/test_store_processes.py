@@ -12,8 +12,7 @@ import warnings
 
 import pytest
 
-from gensor_database import LockedStoreError, Record, Store, write_queue
-from gensor_database import connection as sql
+from gensor_database import LockedStoreError, Record, Store, opening, write_queue
 from gensor_database.write_queue import turn
 from tests.doubles.store_rows import ARCH, PART, key, rows
 
@@ -22,11 +21,11 @@ PROCESSES, COMMITS = 8, 50
 #: Adds workloads first .. last, printing each number once its commit is acknowledged.
 WRITER = """
 import sys
-from gensor_database import Store, connection
+from gensor_database import Store, opening
 from tests.doubles.store_rows import rows
 path, first, last = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 if sys.argv[4] == "delete":
-    connection.is_remote = lambda path: True
+    opening.is_remote = lambda path: True
 with Store.open(path) as store:
     for number in range(first, last):
         store.add(*rows(number))
@@ -86,7 +85,7 @@ def test_a_killed_writer_loses_nothing_it_acknowledged(tmp_path, journal, monkey
         writer.send_signal(signal.SIGKILL)
         acknowledged |= {first} | acknowledged_by(writer)
         with monkeypatch.context() as patch:
-            patch.setattr(sql, "is_remote", lambda path: journal == "delete")
+            patch.setattr(opening, "is_remote", lambda path: journal == "delete")
             check_whole(path, acknowledged)
     assert path.read_bytes()[18:20] == (b"\x01\x01" if journal == "delete" else b"\x02\x02")
     assert len(acknowledged) > 6

@@ -13,7 +13,8 @@ import pytest
 
 from gensor_database import PRETUNED, Store, StoreWarning, open_layers, trust
 from gensor_database import connection as sql
-from gensor_database.errors import CorruptStoreError, translated
+from gensor_database.connection import translated
+from gensor_database.errors import CorruptStoreError
 from gensor_database.record import TABLES
 from gensor_kernels import config
 from gensor_kernels.build import nvrtc, source

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TextIO
 
 from gensor_database import StoreWarning
-from gensor_database.errors import CorruptStoreError, translated
+from gensor_database.connection import translated
+from gensor_database.errors import CorruptStoreError
 from gensor_database.record import (
     TABLES,
     Binary,

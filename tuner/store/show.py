@@ -13,7 +13,7 @@ from typing import Any
 
 import sqlite_utils
 
-from gensor_database.errors import translated
+from gensor_database.connection import translated
 from gensor_database.record import Kernel, Record, Timing, Verification
 from gensor_database.store import Store
 from gensor_database.timings import Winner, winner

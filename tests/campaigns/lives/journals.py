@@ -5,6 +5,6 @@ JOURNALS = ("wal", "delete")
 
 def set_journal(journal: str) -> None:
     """Every database this process opens from now on is in this mode."""
-    from gensor_database import connection
+    from gensor_database import opening
 
-    connection.is_remote = lambda path: journal == "delete"
+    opening.is_remote = lambda path: journal == "delete"
