@@ -77,7 +77,9 @@ def plan_of(call: Call, inputs: Inputs, out: DeviceArray, steps: Steps, capturin
             break
         # No library steps in for a kernel that cannot be loaded: another one may.
         refused[choice.kernel.digest] = plan.reason
-    return plan if lowered is None or capturing else _on_trial(call, choice, lowered, plan, (inputs, out, steps))
+    if lowered is None or capturing or call.device.emulated:
+        return plan
+    return _on_trial(call, choice, lowered, plan, (inputs, out, steps))
 
 
 def _chosen(

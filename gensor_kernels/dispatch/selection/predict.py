@@ -64,13 +64,10 @@ def _grouped(kernels: Sequence[Kernel]) -> list[Group]:
     for place, kernel in enumerate(kernels):
         forms.setdefault(kernel.form, []).append(place)
     return [
-        Group(places, kernels[places[0]], Roster(_family(kernels[places[0]]), [kernels[i].program for i in places]))
+        Group(places, first, Roster(FAMILIES[first.program.family], [kernels[i].program for i in places]))
         for places in forms.values()
+        for first in (kernels[places[0]],)
     ]
-
-
-def _family(kernel: Kernel) -> Family:
-    return FAMILIES[kernel.program.family]
 
 
 def _seconds(

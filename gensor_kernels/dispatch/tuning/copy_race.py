@@ -62,7 +62,7 @@ def weighed(runtime: Tuned, kind: Kind, one_call: bool, choice: Choice) -> Choic
 
 def may(runtime: Tuned, kind: Kind, hopeful: bool) -> bool:
     """Return whether a kind of call is to be timed; `hopeful`: a kernel may serve the copies."""
-    return hopeful and not runtime.device.emulated and config.races() and kind not in runtime.wholes
+    return hopeful and config.races() and kind not in runtime.wholes
 
 
 def is_hopeful(choice: Choice) -> bool:
