@@ -11,6 +11,7 @@ Imports do not count: an earlier call has imported the modules, and the bodies o
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib.util
 import os
 import sys
@@ -50,6 +51,7 @@ class Trace:
         self._importing = threading.local()  # depth: the number of module bodies on the stack
 
     def __enter__(self) -> Trace:
+        gc.collect()  # finalizers of earlier calls would run within this one
         threading.setprofile(self._event)
         sys.setprofile(self._event)
         return self
