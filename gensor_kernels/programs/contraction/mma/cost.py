@@ -25,17 +25,19 @@ from gensor_kernels.programs.contraction.cost import (
     window_registers,
 )
 from gensor_kernels.programs.contraction.norm import norm_parts
-from gensor_kernels.programs.contraction.operands import (
+from gensor_kernels.programs.contraction.problem import (
     MASKED,
     SPREAD_ISSUE,
+    Extents,
     copy_lines,
+    extents,
     held,
+    power_of_two_in,
     scale_parts,
     spread,
     stored,
     word_costs,
 )
-from gensor_kernels.programs.contraction.problem import Extents, extents, power_of_two_in
 from gensor_kernels.programs.contraction.prologue import inline_part
 from gensor_kernels.programs.core.banks import wavefronts
 from gensor_kernels.programs.core.columns import Column

@@ -19,8 +19,7 @@ from gensor_kernels.programs.contraction import prologue as contraction_prologue
 from gensor_kernels.programs.contraction.base import ContractionFamily, class_constants, class_launches
 from gensor_kernels.programs.contraction.cost import register_limit, settled, sized
 from gensor_kernels.programs.contraction.norm import norm_legal, tile_bytes
-from gensor_kernels.programs.contraction.operands import MASKED, by_fragment, masked_coordinate
-from gensor_kernels.programs.contraction.problem import extents
+from gensor_kernels.programs.contraction.problem import MASKED, by_fragment, extents, masked_coordinate
 from gensor_kernels.programs.core.cases import Case
 from gensor_kernels.programs.core.family import PRODUCTS, Columns, Coordinate, Facts, Launch, Part
 from gensor_kernels.programs.core.program import Program

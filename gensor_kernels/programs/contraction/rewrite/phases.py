@@ -26,8 +26,7 @@ from gensor_kernels.programs.contraction.cost import reduction
 from gensor_kernels.programs.contraction.mma import split_float
 from gensor_kernels.programs.contraction.mma.family import ContractionMma
 from gensor_kernels.programs.contraction.mma.instructions import kind
-from gensor_kernels.programs.contraction.operands import MASKED, MOST_TAPS
-from gensor_kernels.programs.contraction.problem import extents
+from gensor_kernels.programs.contraction.problem import MASKED, MOST_TAPS, extents
 from gensor_kernels.programs.contraction.simt.family import ContractionSimt
 from gensor_kernels.programs.contraction.stream_k import NAME as STREAM
 from gensor_kernels.programs.core.cases import Case

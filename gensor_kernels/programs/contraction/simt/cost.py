@@ -13,8 +13,7 @@ from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.contraction.complex import RATES, planes, sum_bytes, word_bytes
 from gensor_kernels.programs.contraction.cost import in_workspace, shared_parts, tiles_part
 from gensor_kernels.programs.contraction.norm import norm_parts
-from gensor_kernels.programs.contraction.operands import ELEMENT_ISSUE, copy_lines, stored
-from gensor_kernels.programs.contraction.problem import extents, power_of_two_in
+from gensor_kernels.programs.contraction.problem import ELEMENT_ISSUE, copy_lines, extents, power_of_two_in, stored
 from gensor_kernels.programs.contraction.prologue import inline_part
 from gensor_kernels.programs.core.banks import wavefronts
 from gensor_kernels.programs.core.columns import Column

@@ -21,8 +21,7 @@ from gensor_kernels.programs.contraction import prologue as contraction_prologue
 from gensor_kernels.programs.contraction.base import ContractionFamily, class_constants, class_launches
 from gensor_kernels.programs.contraction.cost import Loop, in_workspace, settled, sized, window_issue, window_registers
 from gensor_kernels.programs.contraction.norm import norm_legal, tile_bytes
-from gensor_kernels.programs.contraction.operands import MASKED, masked_coordinate, stored
-from gensor_kernels.programs.contraction.problem import extents, power_of_two_in
+from gensor_kernels.programs.contraction.problem import MASKED, extents, masked_coordinate, power_of_two_in, stored
 from gensor_kernels.programs.core.family import PRODUCTS, Columns, Coordinate, Facts, Launch, Part
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.core.program_batch import once
