@@ -41,9 +41,10 @@ def time_split(part: Part) -> Markup:
     swatches = legend((f"r{place}", f"{name}: {MEANING[name]}") for place, name in enumerate(ORDER))
     return figure(
         drawn,
-        "Shares of the predicted time. Resources overlap: a resource's share is what it adds to the time, averaged "
-        "over every order in which the resources could be added, so that the shares sum to the whole.",
-        swatches,
+        "Bars show shares of the predicted time.",
+        "Resources overlap: the share of a resource is the time that it adds, averaged over every order of adding the "
+        "resources, so that the shares sum to the whole.",
+        legend=swatches,
     )
 
 

@@ -43,11 +43,11 @@ def predicted_and_measured(part: Part) -> Markup:
         f"{len(timed)} workloads; measured over predicted is {middle:.2f} in the median.",
         [axes, even, *dots],
     )
-    caption = (
-        f"On the line a prediction is exact, above it too low. Measured over predicted: median {middle:.2f}, "
-        f"{within} of {len(timed)} within a factor of two."
+    return figure(
+        drawn,
+        "Marks on the line have an exact prediction; marks above it took longer than predicted.",
+        f"Measured over predicted: median {middle:.2f}, {within} of {len(timed)} within a factor of two.",
     )
-    return figure(drawn, caption)
 
 
 def _axes(x: LogScale, y: LogScale) -> Markup:
@@ -72,8 +72,8 @@ def speedups(part: Part) -> Markup:
     wins = sum((line.speedup or 0) > 1.02 for line in timed)
     return figure(
         drawn,
-        f"The time of {vendors} over ours, by class and size: above 1 ours is faster. Geometric mean {mean:.2f}; "
-        f"faster by more than 2 % on {wins} of {len(timed)} workloads.",
+        f"Cells give the time of {vendors} over ours, by class and size: above 1 ours is faster.",
+        f"The geometric mean is {mean:.2f}; {wins} of {len(timed)} workloads are faster by more than 2 %.",
     )
 
 

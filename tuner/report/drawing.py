@@ -59,26 +59,26 @@ class LogScale:
 
 WIDTH, HEIGHT = 720, 440
 LEFT, RIGHT, TOP, BOTTOM = 84, 704, 16, 380
-COLOURS = 6  # classes c0 to c5 of page.css; further series share the last
+COLOURS = 8  # classes c0 to c7 of page.css; further series share the last
 
 
 def frame(x: LogScale, y: LogScale, labels: tuple[str, str], units: tuple[str, str]) -> Markup:
     """Draw grid, tick labels and axis titles of a chart on two logarithmic scales."""
-    marks = rungs(y, units[1])
+    marks = rungs(y, units[1], right=x.end)
     for value in x.ticks():
         marks.append(tag("line", class_="grid", x1=x(value), x2=x(value), y1=TOP, y2=BOTTOM))
-        anchor = "end" if x(value) > RIGHT - 20 else "middle"  # letters are large on phones
+        anchor = "end" if x(value) > x.end - 40 else "middle"  # letters are large on phones
         marks.append(tag("text", si(value, units[0]), class_="tick", x=x(value), y=BOTTOM + 22, text_anchor=anchor))
-    below = tag("text", labels[0], class_="axis", x=(LEFT + RIGHT) / 2, y=BOTTOM + 50, text_anchor="middle")
+    below = tag("text", labels[0], class_="axis", x=(x.start + x.end) / 2, y=BOTTOM + 50, text_anchor="middle")
     beside = upright(labels[1], (TOP + BOTTOM) / 2)
     return tag("g", *marks, below, beside, aria_hidden="true")
 
 
-def rungs(y: LogScale, unit: str, scale: float = 1.0) -> list[Markup]:
-    """Draw horizontal grid lines with their values times `scale` beside them."""
+def rungs(y: LogScale, unit: str, scale: float = 1.0, right: float = RIGHT) -> list[Markup]:
+    """Draw horizontal grid lines as far as `right`, with their values times `scale` beside them."""
     marks = []
     for value in y.ticks():
-        marks.append(tag("line", class_="grid", x1=LEFT, x2=RIGHT, y1=y(value), y2=y(value)))
+        marks.append(tag("line", class_="grid", x1=LEFT, x2=right, y1=y(value), y2=y(value)))
         name = si(value * scale, unit)
         marks.append(tag("text", name, class_="tick", x=LEFT - 8, y=y(value) + 4, text_anchor="end"))
     return marks
@@ -90,9 +90,14 @@ def upright(name: str, middle: float) -> Markup:
     return tag("text", name, class_="axis wide", transform=turned, text_anchor="middle")
 
 
+def series(place: int) -> str:
+    """Return the CSS class of a series: the same for its marks, its line and its swatch."""
+    return f"c{min(place, COLOURS - 1)}"
+
+
 def dot(x: float, y: float, colour: int, hollow: bool, told: Sequence[str]) -> Markup:
     """Draw a mark with a tooltip of the given lines."""
-    kind = f"dot c{min(colour, COLOURS - 1)}{' hollow' if hollow else ''}"
+    kind = f"dot {series(colour)}{' hollow' if hollow else ''}"
     return tag("circle", tag("title", lines(told)), class_=kind, cx=x, cy=y, r=5)
 
 
@@ -110,9 +115,10 @@ def chart(name: str, summary: str, marks: Iterable[Markup], height: int = HEIGHT
     )
 
 
-def figure(drawn: Markup, caption: object, legend: object = "") -> Markup:
-    """Draw a chart with its legend and a caption that explains how to read it."""
-    return tag("figure", legend, tag("div", drawn, class_="canvas"), tag("figcaption", caption))
+def figure(drawn: Markup, *caption: str, legend: object = "") -> Markup:
+    """Draw a chart with its legend and the sentences that explain how to read it; each is shortened by itself."""
+    sentences = tag("figcaption", *(f"{sentence} " for sentence in caption))
+    return tag("figure", legend, tag("div", drawn, class_="canvas"), sentences)
 
 
 def legend(entries: Iterable[tuple[str, str]]) -> Markup:
@@ -121,8 +127,8 @@ def legend(entries: Iterable[tuple[str, str]]) -> Markup:
 
 
 def spread(heights: Sequence[float], gap: float) -> list[float]:
-    """Return heights of labels, moved up where the distance would be less than `gap`."""
-    moved, last = list(heights), float("inf")
-    for place in sorted(range(len(moved)), key=lambda each: -moved[each]):
-        last = moved[place] = min(moved[place], last - gap)
+    """Return heights of labels, moved down where the distance would be less than `gap`."""
+    moved, last = list(heights), -math.inf
+    for place in sorted(range(len(moved)), key=lambda each: moved[each]):
+        last = moved[place] = max(moved[place], last + gap)
     return moved

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from html import escape
 
 from gensor_tuner.output import printable
 
 #: Elements that have no end tag.
-VOID = frozenset({"meta", "input", "br"})
+VOID = frozenset({"meta", "input", "br", "wbr"})
+WHOLE = 10  # characters that stay on one line
 LONGEST = 400  # characters of one text: a database may hold megabytes
 
 
@@ -28,6 +30,13 @@ def text(value: object) -> Markup:
 def join(parts: Iterable[object]) -> Markup:
     """Join parts, escaped where they are not Markup."""
     return Markup("".join(text(part) for part in parts))
+
+
+def breakable(value: object) -> Markup:
+    """Return a value as HTML text; a browser may break long texts behind "x", "_" and "," in a narrow cell."""
+    if isinstance(value, Markup) or len(str(value)) <= WHOLE:
+        return text(value)
+    return Markup(re.sub(r"(?<=\d)x(?=\d)|[_,]", r"\g<0><wbr>", text(value)))
 
 
 def lines(told: Iterable[object]) -> Markup:

@@ -10,7 +10,6 @@ from gensor_kernels.machine.roofline import arithmetic_peak
 from .contents import Line, Part
 from .drawing import (
     BOTTOM,
-    COLOURS,
     LEFT,
     RIGHT,
     TOP,
@@ -21,10 +20,15 @@ from .drawing import (
     figure,
     frame,
     legend,
+    series,
     si,
     spread,
 )
 from .markup import Markup, join, tag
+
+EDGE = RIGHT - 140  # of the plot: the names of the arithmetic limits stand to its right
+SUMS = " (long sums)"
+LONG = "Products with long sums may use a faster exact method, so their element type has two limits."
 
 
 def roofline(part: Part) -> Markup:
@@ -32,7 +36,7 @@ def roofline(part: Part) -> Markup:
     arch, lines = part.arch, part.served
     assert arch is not None
     peaks = ceilings(lines, arch)
-    x = LogScale.around([_intensity(line) for line in lines], LEFT, RIGHT, 2.0)
+    x = LogScale.around([_intensity(line) for line in lines], LEFT, EDGE, 2.0)
     rates = [_rate(line) for line in lines]
     y = LogScale.around([*rates, *peaks], BOTTOM, TOP, 1.6)
     order = list(peaks)
@@ -52,16 +56,18 @@ def roofline(part: Part) -> Markup:
             *dots,
         ],
     )
-    swatches = [(f"c{order.index(peak)}", ", ".join(kinds)) for peak, kinds in peaks.items()]
+    swatches = [(series(place), ", ".join(kinds)) for place, kinds in enumerate(peaks.values())]
     measured = len(part.measured)
     swatches += [("hollow", "ring: predicted"), ("full", "disc: measured")] if measured else []
     rings = "Rings are predictions, discs measurements." if measured else "Every mark is a prediction."
     return figure(
         drawn,
-        f"Each mark is a workload: its operations over its least DRAM traffic, and the rate at which its kernel "
-        f"computes them. {rings} Lines are the limits of {part.name}: its memory, its L2, and the arithmetic of "
-        "each element type.",
-        legend(swatches),
+        "Each mark is a workload: its operations over its least DRAM traffic, and the rate at which its kernel "
+        "computes them.",
+        rings,
+        f"Lines are the limits of {part.name}: its memory, its L2, and the arithmetic of each element type.",
+        *([LONG] if any(SUMS in kind for kinds in peaks.values() for kind in kinds) else []),
+        legend=legend(swatches),
     )
 
 
@@ -71,7 +77,13 @@ def ceilings(lines: list[Line], arch: Arch) -> dict[float, list[str]]:
     for line in lines:
         assert line.workload is not None
         found.setdefault(_peak(line, arch), set()).add(line.workload.kind)
-    return {peak: sorted(found[peak]) for peak in sorted(found, reverse=True)}
+    lowest = {
+        kind: min(peak for peak, kinds in found.items() if kind in kinds) for kind in set().union(*found.values())
+    }
+    return {
+        peak: sorted(kind if peak == lowest[kind] else f"{kind}{SUMS}" for kind in found[peak])
+        for peak in sorted(found, reverse=True)
+    }
 
 
 def _unit(kinds: list[str]) -> str:
@@ -109,16 +121,17 @@ def _peak(line: Line, arch: Arch) -> float:
 
 
 def _roofs(arch: Arch, peaks: dict[float, list[str]], x: LogScale, y: LogScale) -> Markup:
-    """Draw DRAM and L2 as diagonals up to the highest arithmetic ceiling, and the ceilings to the right."""
+    """Draw DRAM and L2 as diagonals up to the highest ceiling, and the ceilings with their names beside the plot."""
     dram, l2 = arch.dram_gb_s * 1e9, arch.l2_bytes_per_clk * arch.clock_ghz * 1e9
     drawn = [_diagonal(dram, f"DRAM {si(dram, 'B/s')}", max(peaks), x, y)]
     drawn.append(_diagonal(l2, f"L2 {si(l2, 'B/s')}", max(peaks), x, y, "second"))
-    heights = spread([y(peak) - 6 for peak in peaks], 17)
+    heights = spread([y(peak) for peak in peaks], 20)
     for place, (peak, kinds) in enumerate(peaks.items()):
-        colour, left = min(place, COLOURS - 1), min(max(x(peak / l2), LEFT), RIGHT)
-        drawn.append(tag("line", class_=f"roof c{colour}", x1=left, x2=RIGHT, y1=y(peak), y2=y(peak)))
-        at = {"x": RIGHT - 4, "y": heights[place], "text_anchor": "end"}
-        drawn.append(tag("text", si(peak, _unit(kinds)), class_=f"roofname t{colour}", **at))
+        colour, left, level = series(place), min(max(x(peak / l2), LEFT), EDGE), y(peak)
+        path = Markup(f"{left:.1f},{level:.1f} {EDGE},{level:.1f} {EDGE + 12},{heights[place]:.1f}")
+        drawn.append(tag("polyline", class_=f"roof {colour}", points=path))
+        name = si(peak, _unit(kinds))
+        drawn.append(tag("text", name, class_=f"roofname {colour}", x=EDGE + 16, y=heights[place] + 5))
     return tag("g", join(drawn), aria_hidden="true")
 
 

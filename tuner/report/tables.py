@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from .bars import mean_split, small_bar
 from .contents import Line, Part
 from .drawing import duration
-from .markup import Markup, tag
+from .markup import Markup, breakable, tag
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ def _kind(column: Column) -> str | None:
 def _cell(column: Column, cell: Cell) -> Markup:
     if isinstance(cell, tuple):
         shown, value = cell
-        return tag("td", shown, class_=_kind(column), data_v="" if value is None else f"{value:.6g}")
-    return tag("td", cell, class_=_kind(column))
+        return tag("td", breakable(shown), class_=_kind(column), data_v="" if value is None else f"{value:.6g}")
+    return tag("td", breakable(cell), class_=_kind(column))
 
 
 def records(part: Part) -> Markup:

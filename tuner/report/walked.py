@@ -115,13 +115,14 @@ def _drawn(line: Line, steps: Sequence[Step]) -> Markup:
         FOOT,
     )
     caption = (
-        f"How the kernel of {line.name} was constructed: {len(steps) - 1} actions, loops erased, take the predicted "
-        f"time from {duration(first)} to {duration(last)}. Bars below: the benefit of each action, "
-        "g = ln(time before) - ln(time after); the walk takes an action with a probability that grows as exp(g / tau), "
-        "so some actions have a negative benefit. The last actions may lead to a variant that is preferred to a "
-        "slightly faster prediction, because it has full-width accesses or no spills."
+        f"The walk constructed the kernel of {line.name} in {len(steps) - 1} actions, without its detours.",
+        f"The predicted time falls from {duration(first)} to {duration(last)}.",
+        "Each bar is the benefit of an action, g = ln(time before) - ln(time after).",
+        "The walk draws an action with a probability that grows as exp(g / tau), so some benefits are negative.",
+        "The last actions may accept a slightly longer prediction for full-width accesses or for a kernel that does "
+        "not spill registers.",
     )
-    return join([figure(drawn, caption), _words(steps)])
+    return join([figure(drawn, *caption), _words(steps)])
 
 
 def _grid(y: LogScale) -> Markup:

@@ -36,7 +36,7 @@ def chromium(tmp_path_factory):
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [1100, 375], ids=["desk", "phone"])
+@pytest.mark.parametrize("width", [1920, 1280, 390], ids=["wide", "desk", "phone"])
 @pytest.mark.parametrize("name", ["shipped", "timed"])
 def test_it_draws_everything_inside_the_window(chromium, pages, name, width, dark):
     chromium.look(width, 900, dark)
@@ -53,6 +53,39 @@ def test_it_draws_everything_inside_the_window(chromium, pages, name, width, dar
     assert chromium.evaluate(outside) == []
     heights = "[...document.querySelectorAll('svg.chart text')].map(e => e.getBoundingClientRect().height)"
     assert min(height for height in chromium.evaluate(heights) if height) >= 9
+    columns = "[...document.querySelectorAll('.scroll')].map(frame => frame.scrollWidth - frame.clientWidth)"
+    assert width < 1280 or max(chromium.evaluate(columns)) == 0
+
+
+def test_each_series_has_one_colour_one_name_and_a_readable_limit(chromium, pages):
+    chromium.look(1280, 900)
+    chromium.open(pages["shipped"])
+    series = """[...document.querySelector('.legend').children].map(
+        item => [item.textContent, getComputedStyle(item.firstChild).backgroundColor])"""
+    names, colours = zip(*chromium.evaluate(series), strict=True)
+    kinds = [kind for name in names for kind in name.split(", ")]
+    assert len(set(kinds)) == len(kinds) and "float32" in kinds and "float32 (long sums)" in kinds
+    assert len(set(colours)) == len(colours)
+    limits = """[...document.querySelectorAll('polyline.roof')].map(
+        (roof, place) => [getComputedStyle(roof).stroke,
+                          getComputedStyle(document.querySelectorAll('.roofname[x]')[place]).fill])"""
+    assert chromium.evaluate(limits) == [[colour, colour] for colour in colours]
+    struck = """(() => {
+        const chart = document.querySelector('svg.chart');
+        const edge = Math.max(...[...chart.querySelectorAll('.grid, .dot')].map(e => e.getBoundingClientRect().right));
+        const boxes = [...chart.querySelectorAll('.roofname[x]')].map(e => e.getBoundingClientRect());
+        const beside = boxes.every(box => box.left > edge);
+        return beside && boxes.slice(1).every((box, i) => box.top >= boxes[i].bottom - 4);
+    })()"""
+    assert chromium.evaluate(struck)
+
+
+def test_captions_are_whole_sentences(chromium, pages):
+    chromium.look()
+    for name in ("shipped", "timed"):
+        chromium.open(pages[name])
+        captions = chromium.evaluate("[...document.querySelectorAll('figcaption')].map(e => e.textContent.trim())")
+        assert len(captions) >= 3 and all(text.endswith(".") and "…" not in text for text in captions)
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
