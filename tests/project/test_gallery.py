@@ -1,0 +1,49 @@
+"""The notebooks of docs/gallery run from top to bottom, warn of nothing and draw."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("matplotlib")
+
+GALLERY = Path(__file__).parents[2] / "docs" / "gallery"
+#: Runs a notebook and counts the figures that it shows.
+RUN = """
+import runpy, sys
+import matplotlib
+matplotlib.use("Agg")
+from matplotlib import pyplot
+shown = []
+pyplot.show = lambda: shown.extend(pyplot.get_fignums())
+runpy.run_path(sys.argv[1])
+print("figures:", len(set(shown)))
+"""
+
+
+@pytest.mark.parametrize("notebook", sorted(GALLERY.glob("*.py")), ids=lambda path: path.stem)
+def test_a_notebook_runs(notebook, tmp_path):
+    environment = {**os.environ, "GENSOR_CACHE_DIR": str(tmp_path), "MPLCONFIGDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", RUN, str(notebook)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.rsplit("figures: ", 1)[1]) >= 1
+
+
+def test_notebooks_are_pages_of_the_percent_format():
+    notebooks = sorted(GALLERY.glob("*.py"))
+    assert len(notebooks) >= 3
+    for notebook in notebooks:
+        cells = notebook.read_text().split("\n# %%")
+        assert "format_name: percent" in cells[0] and cells[1].startswith(" [markdown]\n# # ")
+        assert sum("plt.show()" in cell for cell in cells) >= 1
