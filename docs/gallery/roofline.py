@@ -44,13 +44,13 @@ for name, value in family.explain(point).items():
 
 # %%
 split = shares(family.terms(point[None]), arch)
-figure, axes = plt.subplots(figsize=(8, 2.2), layout="constrained")
+figure, axes = plt.subplots(figsize=(8, 2.6), layout="constrained")
 left = 0.0
 for name, share in split.items():
     axes.barh(0, share, left=left, label=f"{name} {share:.0%}")
     left += share
 axes.set(yticks=[], xlabel=f"share of {seconds * 1e6:.1f} µs (predicted)", xlim=(0, 1))
-axes.legend(ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.5))
+figure.legend(ncols=4, loc="outside lower center")
 plt.show()
 
 # %% [markdown]
