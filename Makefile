@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-cupy test-oldest lint pretuned clean
+.PHONY: demo test test-cupy test-oldest lint docs pretuned clean
 
 demo: $(VENV)/installed
 	$(BIN)/gensor-tune --arch sm_87 --shapes examples/shapes.csv
@@ -54,6 +54,16 @@ lint: $(VENV)/installed
 	cd build/typed && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p gensor_database -p gensor_kernels -p gensor_tuner
 	rm -rf build
 
+# The documentation site in build/site; open index.html there. Its own environment: mkdocs and what imports need.
+DOCS_VENV := .venv-docs
+docs: $(DOCS_VENV)/installed
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/python -m mkdocs build --strict
+
+$(DOCS_VENV)/installed: pyproject.toml
+	$(PYTHON) -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -m pip install -q -e '.[docs]'
+	touch $@
+
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 10) and 'Python 3.10 or newer is needed: make PYTHON=python3.11')"
 	$(PYTHON) -m venv $(VENV)
@@ -62,4 +72,4 @@ $(VENV)/installed: pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-cupy build dist *.egg-info
+	rm -rf $(VENV) .venv-cupy $(DOCS_VENV) build dist *.egg-info

@@ -1,0 +1,106 @@
+"""mkdocs: pages made from files beside docs/, the command line's help, and links that lead out of docs/."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parents[1]
+#: Pages of the site that are files of the repository, by their address.
+MADE = {
+    "index.md": "README.md",
+    "changelog.md": "CHANGELOG.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "figures/benchmarks.md": "benchmarks/README.md",
+    "figures/results.md": "benchmarks/results/README.md",
+}
+HELP = "reference/help.md"
+FENCED = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
+FETCHED = re.compile(r"""(?:\ssrc=|<link[^>]+stylesheet[^>]*href=)["']?(https?://[^"'>\s]+)""")
+LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that are no files of docs/."""
+    from mkdocs.structure.files import File
+
+    for address, source in MADE.items():
+        files.append(File.generated(config, address, content=front_matter(address) + read(source)))
+    files.append(File.generated(config, HELP, content=command_line()))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Turn links to files of the repository into links to pages, or to the repository where there is no page."""
+    address = page.file.src_uri
+    pages = {MADE.get(file.src_uri, f"docs/{file.src_uri}"): file.src_uri for file in files}
+    return linked(markdown, address, pages, (config.repo_url or "").rstrip("/"))
+
+
+def linked(markdown: str, address: str, pages: dict[str, str], repository: str) -> str:
+    """Return a page with its links as the site has them.
+
+    Parameters
+    ----------
+    markdown : str
+        The page as the repository has it.
+    address : str
+        The page's address in the site.
+    pages : dict
+        Addresses of the site's pages and images, by their paths in the repository.
+    repository : str
+        Address of the repository.
+    """
+    folder = posixpath.dirname(MADE.get(address, f"docs/{address}"))
+    absolute = (f"{repository}/blob/main/", repository.replace("github.com", "raw.githubusercontent.com") + "/main/")
+
+    def replaced(found: re.Match[str]) -> str:
+        target, anchor = found[2], found[3] or ""
+        own = next((target.removeprefix(start) for start in absolute if target.startswith(start)), None)
+        if own is None and "://" in target:
+            return found[0]
+        path = own or posixpath.normpath(posixpath.join(folder, target))
+        if path in pages:
+            target = posixpath.relpath(pages[path], posixpath.dirname(address) or ".")
+        else:
+            target = f"{repository}/{'tree' if (ROOT / path).is_dir() else 'blob'}/main/{path}"
+        return found[1] + target + anchor + found[4]
+
+    parts = FENCED.split(markdown)
+    return "".join(part if number % 2 else LINK.sub(replaced, part) for number, part in enumerate(parts))
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Refuse a page that would fetch anything from another host when it is read."""
+    from mkdocs.exceptions import PluginError
+
+    if fetched := FETCHED.findall(output):
+        raise PluginError(f"{page.file.src_uri} fetches {', '.join(sorted(set(fetched)))}")
+    return output
+
+
+def read(path: str) -> str:
+    """Return a file of the repository."""
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def front_matter(address: str) -> str:
+    """Return what stands in front of a made page: a word of the changelog is found behind any other page's."""
+    return "---\nsearch:\n  boost: 0.1\n---\n\n" if address == "changelog.md" else ""
+
+
+def command_line() -> str:
+    """Return the help of every command, by typer's own utility."""
+    command = [sys.executable, "-m", "typer", "gensor_tuner.cli.app", "utils", "docs", "--name", "gensor-tune"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    opening = "\n\nFor anyone who wants the help of a command as it prints it. [What options mean](command-line.md)."
+    return done.stdout.replace("# `gensor-tune`", "# Help of every command" + opening, 1)

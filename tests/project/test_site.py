@@ -1,0 +1,91 @@
+"""The documentation site: its pages, the links that lead out of them, and what docstrings become."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+
+import pytest
+
+import gensor_kernels
+
+from .test_packaging import PROJECT, ROOT
+
+CONFIG = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+REPOSITORY = PROJECT["project"]["urls"]["Repository"]
+
+
+def module(name: str):
+    """A module of docs/, which is no package."""
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / f"{name}.py")
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+hooks = module("hooks")
+
+
+def test_every_page_is_in_the_navigation():
+    listed = re.findall(r"([\w./-]+\.md)$", CONFIG[CONFIG.index("\nnav:") :], re.MULTILINE)
+    pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
+    assert len(listed) == len(set(listed)) and set(listed) == pages | set(hooks.MADE) | {hooks.HELP}
+
+
+def test_addresses_are_those_of_the_project():
+    assert f"\nrepo_url: {REPOSITORY}\n" in CONFIG
+    assert f"\nsite_url: {PROJECT['project']['urls']['Documentation']}\n" in CONFIG
+
+
+def test_the_api_page_has_every_public_name():
+    page = (ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
+    named = re.findall(r"^::: gensor_kernels\.(\w+)$", page, re.MULTILINE)
+    assert len(named) == len(set(named))
+    assert set(named) == {name for name in gensor_kernels.__all__ if not name.startswith("_")}
+
+
+def test_links_are_those_of_the_site():
+    pages = {"README.md": "index.md", "docs/start/cupy.md": "start/cupy.md", "docs/trust.md": "trust.md"}
+    pages["docs/report.png"] = "report.png"
+    raw = REPOSITORY.replace("github.com", "raw.githubusercontent.com")
+    readme = (
+        f"[a]({REPOSITORY}/blob/main/docs/trust.md#campaigns) ![b]({raw}/main/docs/report.png) [c](https://cupy.dev)"
+    )
+    assert (
+        hooks.linked(readme, "index.md", pages, REPOSITORY)
+        == "[a](trust.md#campaigns) ![b](report.png) [c](https://cupy.dev)"
+    )
+    page = "[a](../trust.md) [b](../../README.md) [c](../../tuner/) [d](../../Makefile)\n```sh\n[e](../trust.md)\n```\n"
+    assert hooks.linked(page, "start/cupy.md", pages, REPOSITORY) == (
+        f"[a](../trust.md) [b](../index.md) [c]({REPOSITORY}/tree/main/tuner) [d]({REPOSITORY}/blob/main/Makefile)\n"
+        "```sh\n[e](../trust.md)\n```\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "tag, fetched",
+    [
+        ('<script src="https://unpkg.com/x"></script>', ["https://unpkg.com/x"]),
+        ('<link rel="stylesheet" href="https://fonts.example/css">', ["https://fonts.example/css"]),
+        ('<a href="https://cupy.dev">CuPy</a> <script src="assets/x.js"></script>', []),
+    ],
+)
+def test_what_a_page_would_fetch_is_found(tag, fetched):
+    assert hooks.FETCHED.findall(tag) == fetched
+
+
+def test_the_help_of_every_command_is_a_page():
+    pytest.importorskip("typer")
+    text = hooks.command_line()
+    assert text.startswith("# Help of every command\n\nFor anyone who ")
+    assert {"show", "merge", "doctor"} <= set(re.findall(r"^## `gensor-tune ([\w-]+)`$", text, re.MULTILINE))
+
+
+def test_docstrings_become_markdown():
+    pytest.importorskip("griffe")
+    markdown = module("griffe_numpydoc").markdown
+    text = "Sum [1]_.\n\nParameters\n----------\naxis : {0, 1}, optional\n    Which.\n\n"
+    text += "Notes\n-----\nTypes\n    Many.\n\nReferences\n----------\n.. [1] A. Author.\n"
+    wanted = "Sum \\[1\\].\n\nParameters\n----------\naxis : 0 or 1, optional\n    Which.\n\n"
+    wanted += "Notes\n-----\n**Types.** Many.\n\nReferences\n----------\n\n\\[1\\] A. Author.\n"
+    assert markdown(text) == wanted
