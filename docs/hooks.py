@@ -43,7 +43,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Turn links to files of the repository into links to pages, or to the repository where there is no page."""
     address = page.file.src_uri
     pages = {MADE.get(file.src_uri, f"docs/{file.src_uri}"): file.src_uri for file in files}
-    return linked(markdown, address, pages, (config.repo_url or "").rstrip("/"))
+    return linked(markdown, address, pages, config.extra["repository"])
 
 
 def linked(markdown: str, address: str, pages: dict[str, str], repository: str) -> str:

@@ -93,13 +93,13 @@ def test_the_readme_opens_with_what_it_is_for():
 def test_links_of_the_readme_work_on_a_package_index():
     """Links and images are absolute; those into the repository name files that are there."""
     urls = PROJECT["project"]["urls"]
-    own = urls["Repository"].removeprefix("https://")
+    own = urls["Homepage"].removeprefix("https://")
     raw = own.replace("github.com", "raw.githubusercontent.com")
     targets = LINK.findall(README)
     assert len(targets) > 20 and all(target.startswith("https://") for target in targets)
     ours = [target for target in targets if own in target or raw in target]
     files = re.findall(rf"^https://(?:{own}/blob|{raw})/main/([^#\n]+)", "\n".join(ours), re.MULTILINE)
-    assert len(files) > 15 and len(files) + ours.count(urls["Repository"]) == len(ours)
+    assert len(files) > 15 and len(files) + ours.count(urls["Homepage"]) == len(ours)
     assert not [name for name in files if not (ROOT / name).is_file()]
 
 
@@ -109,7 +109,7 @@ def test_the_readme_is_read_in_five_minutes():
 
 def test_every_page_names_one_repository():
     """Clones and links of any page are those of pyproject.toml."""
-    name = PROJECT["project"]["urls"]["Repository"]
+    name = PROJECT["project"]["urls"]["Homepage"]
     for page in (*PAGES, ROOT / "mkdocs.yml"):
         for found in re.findall(r"https://github\.com/[\w-]+/gensor-kernels\b", page.read_text(encoding="utf-8")):
             assert found == name, page

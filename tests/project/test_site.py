@@ -12,7 +12,7 @@ import gensor_kernels
 from .test_packaging import PROJECT, ROOT
 
 CONFIG = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-REPOSITORY = PROJECT["project"]["urls"]["Repository"]
+REPOSITORY = PROJECT["project"]["urls"]["Homepage"]
 
 
 def module(name: str):
@@ -33,8 +33,9 @@ def test_every_page_is_in_the_navigation():
 
 
 def test_addresses_are_those_of_the_project():
-    assert f"\nrepo_url: {REPOSITORY}\n" in CONFIG
-    assert f"\nsite_url: {PROJECT['project']['urls']['Documentation']}\n" in CONFIG
+    assert f"\n  repository: {REPOSITORY} " in CONFIG and f"link: {REPOSITORY}\n" in CONFIG
+    owner, name = REPOSITORY.split("/")[-2:]
+    assert f"\nsite_url: https://{owner}.github.io/{name}/\n" in CONFIG  # as GitHub's Pages name it
 
 
 def test_the_api_page_has_every_public_name():

@@ -1,0 +1,69 @@
+"""The documentation site in a browser, from a folder and without a network: widths, scripts, search.
+
+Where mkdocs is installed (the extra `docs`) and a Chromium is on the PATH: .github/workflows/docs.yml.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.doubles import browser as chromium
+
+from .test_packaging import ROOT
+
+WIDE = "[...document.querySelectorAll('.md-content, .md-header')].some(e => e.scrollWidth > innerWidth)"
+WIDER = f"document.documentElement.scrollWidth > innerWidth || {WIDE}"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    pytest.importorskip("material", reason="no mkdocs-material: pip install '.[docs]'")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    program = chromium.find() or pytest.skip(chromium.MISSING)
+    found = chromium.Browser(program, tmp_path_factory.mktemp("profile"))
+    yield found
+    found.close()
+
+
+def test_every_page_fits_and_fetches_nothing(site, browser):
+    pages = sorted(set(site.rglob("*.html")) - {site / "404.html"})  # which only a server shows
+    assert len(pages) > 45
+    found = {}
+    for page in pages:
+        for width in (390, 1280):
+            browser.look(width, 900)
+            browser.open(page)
+            fetched = [url for url in browser.requests if not url.startswith(("file:", "data:", "about:"))]
+            if complaints := [*browser.problems, *fetched, *(["too wide"] if browser.evaluate(WIDER) else [])]:
+                found[str(page.relative_to(site)), width] = complaints
+    assert not found
+
+
+def test_search_works_from_a_folder(site, browser):
+    browser.look(1280, 900)
+    browser.open(site / "how-to" / "tune.html")
+    browser.evaluate("document.querySelector('.md-search__input').focus()")
+    browser.send("Input.insertText", text="GENSOR_DETERMINISTIC")
+    browser.press("End")  # the page listens to keys
+    deadline, links = time.monotonic() + 30, []
+    while not links and time.monotonic() < deadline:
+        time.sleep(0.1)
+        links = browser.evaluate("[...document.querySelectorAll('.md-search-result__link')].map(e => e.href)")
+    assert any("/reference/settings.html" in link for link in links)
+    assert not browser.problems
