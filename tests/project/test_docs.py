@@ -1,13 +1,16 @@
 """The documentation against the code: options, variables, files and links."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
-from gensor_database import PRETUNED
+from gensor_database import PRETUNED, Store
 from gensor_tuner.cli.app import app
+from gensor_tuner.run.result import Result, json_line
 from gensor_tuner.search.actions import ACTIONS
+from gensor_tuner.shapes.reader import read_shapes
 
 from .test_packaging import PROJECT, ROOT
 
@@ -139,6 +142,24 @@ def test_comments_that_point_at_the_documentation_point_at_files():
                 for name in re.findall(r"docs/[\w/-]*(?:\.md)?", path.read_text(encoding="utf-8")):
                     found[name] = path
     assert found and not {name: path for name, path in found.items() if not (ROOT / name).is_file()}
+
+
+def test_the_keys_of_files_are_documented(tmp_path, gensor_tune):
+    page = (ROOT / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
+    _, of_rows, of_records = page.split("\n## ")
+    shapes = tmp_path / "shapes.csv"
+    shapes.write_text("op,m,n,k\nmatmul,1,2,3\n", encoding="utf-8")
+    (row,) = read_shapes(shapes)
+    assert documented(of_rows) == list(json.loads(json_line(row, Result(row.workload, "ok"))))
+    with Store.open(tmp_path / "empty.db"):
+        pass
+    assert gensor_tune("export", "{}/records.csv", "--db", "{}/empty.db")[0] == 0
+    assert documented(of_records) == (tmp_path / "records.csv").read_text(encoding="utf-8").strip().split(",")
+
+
+def documented(text: str) -> list[str]:
+    """The names in the first column of a table."""
+    return re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`[^|]*) \|", text, re.MULTILINE)))
 
 
 def test_every_action_is_in_the_documentation():
