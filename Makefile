@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-cupy test-oldest lint docs pretuned clean
+.PHONY: demo test test-cupy test-oldest lint pretuned clean
 
 demo: $(VENV)/installed
 	$(BIN)/gensor-tune --arch sm_87 --shapes examples/shapes.csv
@@ -25,6 +25,17 @@ test-cupy: $(CUPY_VENV)/installed
 	@$(CUPY_VENV)/bin/python -c "import cupy, numpy, sys; \
 	    print('CuPy', cupy.__version__, 'NumPy', numpy.__version__, 'Python', sys.version.split()[0])"
 	$(CUPY_VENV)/bin/python -m pytest -q $(CUPY_TESTS)
+
+# The documentation site in build/site; open index.html there. Its own environment: mkdocs and what imports need.
+DOCS_VENV := .venv-docs
+.PHONY: docs
+docs: $(DOCS_VENV)/installed
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/python -m mkdocs build --strict
+
+$(DOCS_VENV)/installed: pyproject.toml
+	$(PYTHON) -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -m pip install -q -e '.[docs]'
+	touch $@
 
 # The oldest CuPy that pyproject.toml allows, with NumPy 1.26.
 test-oldest:
@@ -53,16 +64,6 @@ lint: $(VENV)/installed
 	rm -rf build/typed && $(BIN)/python -m pip install -q --no-deps --target build/typed .
 	cd build/typed && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p gensor_database -p gensor_kernels -p gensor_tuner
 	rm -rf build
-
-# The documentation site in build/site; open index.html there. Its own environment: mkdocs and what imports need.
-DOCS_VENV := .venv-docs
-docs: $(DOCS_VENV)/installed
-	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/python -m mkdocs build --strict
-
-$(DOCS_VENV)/installed: pyproject.toml
-	$(PYTHON) -m venv $(DOCS_VENV)
-	$(DOCS_VENV)/bin/python -m pip install -q -e '.[docs]'
-	touch $@
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 10) and 'Python 3.10 or newer is needed: make PYTHON=python3.11')"

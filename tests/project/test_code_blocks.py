@@ -5,8 +5,6 @@ finalist and one job; other shell lines run in bash; a CSV with a title becomes 
 run here says why in the line above it, `<!-- not run: needs a GPU -->`, and its commands are parsed all the same.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

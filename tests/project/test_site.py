@@ -1,7 +1,5 @@
 """The documentation site: its pages, the links that lead out of them, and what docstrings become."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 

@@ -3,8 +3,6 @@
 Where mkdocs is installed (the extra `docs`) and a Chromium is on the PATH: .github/workflows/docs.yml.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
