@@ -26,6 +26,8 @@ MADE = {
 HELP = "reference/help.md"
 FENCED = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 FETCHED = re.compile(r"""(?:\ssrc=|<link[^>]+stylesheet[^>]*href=)["']?(https?://[^"'>\s]+)""")
+#: A notebook's link to the source of a page, which mkdocs leaves as it is.
+SOURCE = re.compile(r"""(?<=href=")((?!\w+:)[^"#]+)\.md((?:#[^"]*)?")""")
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 
 
@@ -80,9 +82,10 @@ def linked(markdown: str, address: str, pages: dict[str, str], repository: str) 
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """Refuse a page that would fetch anything from another host when it is read."""
+    """Point the links of notebooks to pages; refuse a page that would fetch anything from another host."""
     from mkdocs.exceptions import PluginError
 
+    output = SOURCE.sub(r"\1.html\2", output)
     if fetched := FETCHED.findall(output):
         raise PluginError(f"{page.file.src_uri} fetches {', '.join(sorted(set(fetched)))}")
     return output

@@ -25,8 +25,9 @@ hooks = module("hooks")
 
 
 def test_every_page_is_in_the_navigation():
-    listed = re.findall(r"([\w./-]+\.md)$", CONFIG[CONFIG.index("\nnav:") :], re.MULTILINE)
+    listed = re.findall(r"([\w./-]+\.(?:md|py))$", CONFIG[CONFIG.index("\nnav:") :], re.MULTILINE)
     pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
+    pages |= {f"gallery/{notebook.name}" for notebook in (ROOT / "docs" / "gallery").glob("*.py")}
     assert len(listed) == len(set(listed)) and set(listed) == pages | set(hooks.MADE) | {hooks.HELP}
 
 
@@ -59,6 +60,11 @@ def test_links_are_those_of_the_site():
         f"[a](../trust.md) [b](../index.md) [c]({REPOSITORY}/tree/main/tuner) [d]({REPOSITORY}/blob/main/Makefile)\n"
         "```sh\n[e](../trust.md)\n```\n"
     )
+
+
+def test_links_of_notebooks_lead_to_pages():
+    text = '<a href="../potential.md#power">x</a> <a href="https://x.org/y.md">z</a>'
+    assert hooks.SOURCE.sub(r"\1.html\2", text) == text.replace("potential.md", "potential.html")
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,12 @@ Where mkdocs is installed (the extra `docs`) and a Chromium is on the PATH: .git
 """
 
 import os
+import re
 import subprocess
 import sys
 import time
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -23,10 +25,9 @@ WIDER = f"document.documentElement.scrollWidth > innerWidth || {WIDE}"
 def site(tmp_path_factory) -> Path:
     pytest.importorskip("material", reason="no mkdocs-material: pip install '.[docs]'")
     folder = tmp_path_factory.mktemp("site")
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
-    done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True
-    )
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -51,6 +52,15 @@ def test_every_page_fits_and_fetches_nothing(site, browser):
             if complaints := [*browser.problems, *fetched, *(["too wide"] if browser.evaluate(WIDER) else [])]:
                 found[str(page.relative_to(site)), width] = complaints
     assert not found
+
+
+def test_every_link_leads_somewhere(site):
+    broken = {}
+    for page in set(site.rglob("*.html")) - {site / "404.html"}:
+        targets = re.findall(r'<a [^>]*href="([^"#:]+)[#"]', page.read_text(encoding="utf-8"))
+        if lost := [target for target in targets if not (page.parent / unquote(target)).exists()]:
+            broken[str(page.relative_to(site))] = lost
+    assert not broken
 
 
 def test_search_works_from_a_folder(site, browser):
