@@ -38,15 +38,15 @@ class UnsupportedError(GensorError):
 
 
 class UnknownArchError(GensorError):
-    """No compute capability or part has this name; the text lists the known names.
+    """No compute capability or part has this name; the text has similar names.
 
     Examples
     --------
-    >>> with gensor_kernels.emulated("sm_12"):  # doctest: +ELLIPSIS
+    >>> with gensor_kernels.emulated("sm_88"):
     ...     pass
     Traceback (most recent call last):
         ...
-    gensor_kernels.errors.UnknownArchError: unknown arch 'sm_12'; known: ...
+    gensor_kernels.errors.UnknownArchError: unknown arch 'sm_88': did you mean sm_80, sm_86, sm_87, sm_89?
     """
 
 

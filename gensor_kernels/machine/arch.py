@@ -12,6 +12,7 @@ from math import inf
 from types import MappingProxyType
 from typing import Any
 
+from gensor_kernels import spelling
 from gensor_kernels.errors import UnknownArchError
 
 if sys.version_info >= (3, 11):
@@ -38,6 +39,7 @@ _PEAK = {
     "complex64": ("fma_f32",),
     "complex128": ("mma_f64", "fma_f64"),
 }
+_CAPABILITY = re.compile(r"(?:(?:sm|cc|compute)[ _-]?)?([1-9][0-9]?)[._]?([0-9])[af]?", re.ASCII)
 _MODE = re.compile(r"(.+)-([1-9]\d?)sm-([1-9]\d{1,3})mhz", re.ASCII)
 #: FLOPs of the plain sum over the FLOPs of a math mode.
 _SAVED = {"3m": 4 / 3, "winograd": 9 / 4}
@@ -51,6 +53,8 @@ SLICE_PRODUCTS = 46
 #: Registers of an SM and the most one thread may hold: the same on every capability from sm_75 to sm_120.
 REGISTERS_PER_SM = 65536
 REGISTERS_PER_THREAD = 255
+#: The most characters of an unknown name, and the most parts but one, that an error shows.
+NAME_LENGTH, MOST_PARTS = 40, 3
 
 
 @dataclass(frozen=True)
@@ -208,6 +212,20 @@ def archs() -> tuple[Arch, ...]:
     return tuple(_build(row["capability"], part, row) for part, row in table()["part"].items())
 
 
+def capability_name(name: str) -> str | None:
+    """Return a compute capability by its usual name, also where archs.toml does not list it; None for another word.
+
+    Examples
+    --------
+    >>> [capability_name(each) for each in ("sm_87", "SM87", "8.7", "87", "sm_90a")]
+    ['sm_87', 'sm_87', 'sm_87', 'sm_87', 'sm_90']
+    >>> capability_name("h200") is None
+    True
+    """
+    found = _CAPABILITY.fullmatch(name.strip().lower())
+    return f"sm_{found[1]}{found[2]}" if found else None
+
+
 @cache
 def lookup(name: str) -> Arch:
     """Return the Arch of a capability or a part.
@@ -215,22 +233,50 @@ def lookup(name: str) -> Arch:
     Parameters
     ----------
     name : str
-        A capability ("sm_87", its default part), a part ("orin-nano-8gb"), or a Jetson module in a power mode, with its
-        number of SMs and its clock ("agx-orin-64gb-8sm-612mhz").
+        A capability ("sm_87", "8.7", its default part), a part ("orin-nano-8gb"), or a Jetson module in a power mode,
+        with its number of SMs and its clock ("agx-orin-64gb-8sm-612mhz"). Case and separators may differ ("Orin Nano
+        8GB").
 
     Raises
     ------
     UnknownArchError
-        For another name; the message lists the known names.
+        For another name; the message has similar names.
+
+    Examples
+    --------
+    >>> lookup("RTX 3090").part
+    'rtx-3090'
+    >>> lookup("Orin-Nano")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    gensor_kernels.errors.UnknownArchError: unknown arch 'Orin-Nano': did you mean orin-nano-8gb, orin-nano-super, ...?
     """
-    capabilities = table()["capability"]
-    part = capabilities[name]["default_part"] if name in capabilities else name
-    for arch in archs():
-        if arch.part == part:
-            return arch
-    found = _MODE.fullmatch(name)
-    for module in archs() if found else ():
-        if found and module.part == found[1] and not module.device_names and 1 <= int(found[2]) <= module.sms:
-            return in_mode(module, int(found[2]), int(found[3]))
-    choices = ", ".join([*capabilities, *(arch.part for arch in archs())])
-    raise UnknownArchError(f"unknown arch {name!r}; known: {choices}")
+    name = str(name)
+    capabilities, parts = table()["capability"], {arch.part: arch for arch in archs()}
+    capability = capability_name(name)
+    if capability in capabilities:
+        return parts[capabilities[capability]["default_part"]]
+    part = spelling.find(name, parts)
+    if part is not None:
+        return parts[part]
+    found = _MODE.fullmatch(name.strip().lower())
+    module = parts.get(found[1]) if found else None
+    if found and module and not module.device_names and 1 <= int(found[2]) <= module.sms:
+        return in_mode(module, int(found[2]), int(found[3]))
+    same_major = [each for each in capabilities if capability and each[:-1] == capability[:-1]]
+    meant = same_major if capability else _near_parts(name, list(parts))
+    hint = spelling.did_you_mean(meant) or f"it is one of {', '.join(capabilities)}, or a part of `gensor-tune archs`"
+    raise UnknownArchError(f"unknown arch {name[:NAME_LENGTH]!r}: {hint}")
+
+
+def _near_parts(name: str, parts: list[str]) -> list[str]:
+    """Return the parts whose names have all words of `name` ("orin": one module of each kind), else similar parts."""
+    words = [spelling.squeezed(word) for word in re.split(r"[\s_-]+", name[:NAME_LENGTH])]
+    found = [part for part in parts if all(word in part.replace("-", "") for word in words)]
+    if len(max(words, key=len)) < 2:  # "8" is in many names
+        return []
+    if len(found) > MOST_PARTS:
+        found = list({part.rpartition("-")[0]: part for part in reversed(found)}.values())[::-1]
+    # A device name of the driver is no part: another device may report it, with other attributes.
+    devices = {device: arch.part for arch in archs() for device in arch.device_names}
+    return found[: MOST_PARTS + 1] or spelling.near(name, parts, devices)

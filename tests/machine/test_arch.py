@@ -6,7 +6,7 @@ from importlib import resources
 import pytest
 
 from gensor_kernels.errors import UnknownArchError
-from gensor_kernels.machine.arch import RATES, archs, lookup
+from gensor_kernels.machine.arch import RATES, archs, capability_name, lookup
 from gensor_kernels.machine.attributes import from_attributes
 
 #: dense peaks of data sheets and whitepapers, TFLOP/s or TOP/s
@@ -90,9 +90,42 @@ def test_capabilities_have_their_default_parts():
     assert lookup("sm_120").capability == (12, 0)
 
 
-def test_unknown_names_list_the_choices():
-    with pytest.raises(UnknownArchError, match=r"sm_87.*orin-nano-8gb"):
-        lookup("sm_70")
+SPELT = {
+    "orin-nano-8gb": ("sm_87", "SM87", "sm87", "87", "8.7", "compute_87", "cc 8.7", "Orin-Nano-8GB", "orin_nano_8gb"),
+    "h100-sxm": ("sm_90a", "H100 SXM", " 90 "),
+    "rtx-3090": ("RTX 3090", "rtx3090", "RTX-3090"),
+    "rtx-5090": ("120", "12.0", "sm_120"),
+}
+
+
+def test_case_and_separators_of_a_name_may_differ():
+    for part, names in SPELT.items():
+        assert {lookup(name).part for name in names} == {part}
+    assert lookup("AGX-Orin-64GB-8sm-612MHz").part == "agx-orin-64gb-8sm-612mhz"
+    assert capability_name("SM999") == "sm_999" and capability_name("orin") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("orin", "did you mean orin-nano-8gb, orin-nx-16gb, agx-orin-64gb?"),
+        ("Orin-Nano", "did you mean orin-nano-8gb, orin-nano-super, orin-nano-4gb?"),
+        ("h100", "did you mean h100-sxm, h100-pcie?"),
+        ("4090", "did you mean rtx-4090?"),
+        ("NVIDIA H200", "did you mean h200"),
+        ("nvidia-h100-pcie", "did you mean h100-pcie"),  # an unlisted device is called so
+        ("rtx-309", "did you mean rtx-3090?"),
+        ("sm_88", "did you mean sm_80, sm_86, sm_87, sm_89?"),
+        ("sm_35", "it is one of sm_75, sm_80, sm_86, sm_87, sm_89, sm_90, sm_100, sm_120, or a part"),
+        ("8", "it is one of sm_75"),
+        ("", "it is one of sm_75"),
+        ("x" * 10_000, "it is one of sm_75"),
+    ],
+)
+def test_an_unknown_name_is_answered_by_similar_ones(name, words):
+    with pytest.raises(UnknownArchError, match="unknown arch ") as told:
+        lookup(name)
+    assert words in str(told.value) and len(str(told.value)) < 300
 
 
 def test_parts_are_hashable_and_distinct():

@@ -23,7 +23,10 @@ PACKAGES = {
 #: From the ground up: files may import what stands on the same line or on one above it.
 ORDER = (
     ("database",),
-    ("gensor_kernels/arrays.py", "gensor_kernels/errors.py", "gensor_kernels/config.py", "gensor_kernels/forking.py"),
+    (
+        *("gensor_kernels/arrays.py", "gensor_kernels/errors.py", "gensor_kernels/config.py"),
+        *("gensor_kernels/forking.py", "gensor_kernels/spelling.py"),
+    ),
     ("gensor_kernels/operators",),
     ("gensor_kernels/machine",),
     ("gensor_kernels/programs",),

@@ -14,6 +14,7 @@ import typer
 
 from gensor_database.store import StoreError
 from gensor_kernels.errors import GensorError
+from gensor_kernels.machine.arch import capability_name, lookup
 from gensor_tuner.output import beside, json_lines, say
 from gensor_tuner.regression import TOLERANCE
 from gensor_tuner.run.class_run import Options
@@ -288,7 +289,7 @@ def learn(
     """Learn the potential's errors from a database's timings and store the model, which predictions then use."""
     from gensor_tuner.learn.command import learn as run
 
-    part = None if arch is None or arch.startswith("sm_") else arch
+    part = None if arch is None or capability_name(arch) else lookup(arch).part
     raise typer.Exit(run(commands.existing_file(db), commands.capability(arch), part, seed))
 
 

@@ -18,7 +18,7 @@ from gensor_database.writing import is_replaceable
 from gensor_kernels import config
 from gensor_kernels.build import nvrtc, parallel
 from gensor_kernels.errors import ConfigError, GensorError
-from gensor_kernels.machine.arch import Arch, lookup
+from gensor_kernels.machine.arch import Arch, capability_name, lookup
 from gensor_kernels.machine.arch import archs as all_archs
 from gensor_tuner.budget.run import BudgetedRun
 from gensor_tuner.gpu import GpuError, open_gpu
@@ -151,7 +151,7 @@ def capability(arch: str | None) -> str | None:
 
     A capability that archs.toml does not list is accepted as it is.
     """
-    return arch if arch is None or arch.startswith("sm_") else lookup(arch).name
+    return None if arch is None else capability_name(arch) or lookup(arch).name
 
 
 def _tell(row: Row, result: Result, lines: TextIO | None, progress: Progress) -> None:

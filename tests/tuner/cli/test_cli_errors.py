@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from gensor_database.record import Record
 from gensor_database.store import Store
 from gensor_kernels.build import nvrtc
 from gensor_kernels.devices.emulator.build import compiler
+from gensor_kernels.operators.products import matmul
 from tests.database.test_layers import unprivileged
 
 pytest.importorskip("gensor_tuner.cli.app")
@@ -43,7 +45,7 @@ def gensor_tune(gensor_tune, tmp_path):
 TUNE = ("--arch", "sm_87", "--shapes")
 WRONG = {
     "no shapes": (("--arch", "sm_87"), "gensor-tune --arch sm_87 --shapes shapes.csv"),
-    "unknown arch": (("--arch", "sm_88", "--shapes", "{}/empty.csv"), "known: sm_75, "),
+    "unknown arch": (("--arch", "sm_88", "--shapes", "{}/empty.csv"), "did you mean sm_80, sm_86, sm_87, sm_89?"),
     "missing shapes": ((*TUNE, "{}/none.csv"), "none.csv: cannot be read: No such file"),
     "a choice": ((*TUNE, "{}/empty.csv", "--measure", "maybe"), "one of auto, never, require"),
     "device": ((*TUNE, "{}/empty.csv", "--verify", "device"), "--verify device needs a GPU of sm_87: CuPy "),
@@ -61,7 +63,7 @@ WRONG = {
     "not a database": ((*TUNE, "{}/empty.csv", "--db", "{}/text.db"), "another database: --db FILE"),
     "absent database": (("show", "--db", "{}/none.db"), "tune into it first, or name another database with --db"),
     "no such kernel": (("show", "--db", "{}/ours.db", "--kernel", "abc"), "no kernel whose digest begins with 'abc'"),
-    "unknown part": (("show", "--db", "{}/ours.db", "--arch", "orin"), "known: sm_75, "),
+    "unknown part": (("show", "--db", "{}/ours.db", "--arch", "orin"), "did you mean orin-nano-8gb, orin-nx-16gb, agx"),
     "export": (("export", "{}/x.db", "--db", "{}/ours.db"), "needs --arch sm_XX"),
     "export to nowhere": (("export", "{}/no/x.csv", "--db", "{}/ours.db"), "x.csv cannot be written: No such file"),
     "subcommand": (("shwo",), "show"),
@@ -161,10 +163,14 @@ def test_read_only_files_and_folders_are_named(gensor_tune, arguments, words):
         Path(folder).chmod(0o755)
 
 
-def test_a_part_selects_the_records_of_its_capability(gensor_tune):
-    for arch in ("sm_87", "orin-nano-8gb", "sm_999"):  # the last: a GPU that archs.toml does not list
+def test_a_part_selects_the_records_of_its_capability(gensor_tune, tmp_path):
+    for arch in ("sm_87", "8.7", "Orin Nano 8GB", "SM999"):  # the last: a GPU that archs.toml does not list
         code, out, _ = gensor_tune("show", "--db", "{}/ours.db", "--arch", arch)
         assert code == 0 and "0 record" in out
+    with Store.open(tmp_path / "ours.db") as store:
+        store.add(Record(matmul.workload(2, 2, 2).key(), "sm_87", "agx-orin-64gb", 1, None, None, 1.0, "failed"))
+    for arch, shown in (("SM87", True), ("orin nx 8gb", True), ("sm_90a", False)):
+        assert ("agx-orin-64gb" in gensor_tune("show", "--db", "{}/ours.db", "--arch", arch)[1]) == shown
 
 
 def test_verify_tells_how_many_it_checked(gensor_tune):

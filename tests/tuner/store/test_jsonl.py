@@ -101,7 +101,7 @@ def hostile(shipped):
     yield altered(kernel, class_key="{}"), "is not a valid kernel"
     yield altered(kernel, class_key="[" * 100_000), "is not a valid kernel"
     yield altered(kernel, arch="sm_87; rm -rf"), "'arch' is malformed"
-    yield altered(kernel, arch="sm_99"), "known: "
+    yield altered(kernel, arch="sm_99"), "did you mean sm_90?"
     yield altered(kernel, binary_digest="../../etc/passwd"), "'binary_digest' is malformed"
     yield keyed(operator="conv9d"), "conv9d"
     yield keyed(sizes={"m": 1}), "has the sizes"
