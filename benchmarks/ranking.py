@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from gensor_kernels.errors import GensorError
+from gensor_kernels.install import command
 from gensor_kernels.machine.residual import Residual
 from gensor_tuner.learn.fit import Measured, fit
 
@@ -138,7 +139,7 @@ def plot(path: Path, title: str, rankings: dict[str, np.ndarray], measured: np.n
         matplotlib.use("Agg")
         from matplotlib import pyplot
     except ImportError:
-        return "no plot: pip install matplotlib"
+        return f"no plot: {command('plot')}"
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
     picks = np.unique(np.geomspace(1, len(measured), 60).astype(int))
     for name, predicted in rankings.items():

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.install import command
 from gensor_kernels.machine.arch import Arch, lookup
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.space import Space
@@ -169,7 +170,7 @@ def plot(path: Path, models: dict[str, dict[str, Any]]) -> str | None:
         matplotlib.use("Agg")
         from matplotlib import pyplot
     except ImportError:
-        return "no plot: pip install matplotlib"
+        return f"no plot: {command('plot')}"
     columns = min(len(models), 3)
     rows = -(-len(models) // columns)
     figure, axes = pyplot.subplots(

@@ -30,6 +30,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from gensor_kernels.install import command
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.programs.space import FamilySpace, Space
 from gensor_tuner.shapes.reader import read_shapes
@@ -286,7 +287,7 @@ def plot(path: Path, spaces: Mapping[str, Compared], evaluations: Sequence[int])
         matplotlib.use("Agg")
         from matplotlib import pyplot
     except ImportError:
-        return "no plot: pip install matplotlib"
+        return f"no plot: {command('plot')}"
     figure, axes = pyplot.subplots(
         1, len(spaces), figsize=(6 * len(spaces), 4.8), layout="constrained", squeeze=False, sharey=True
     )

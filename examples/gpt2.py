@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -136,8 +137,14 @@ def load(path: str) -> dict[str, np.ndarray]:
 
 
 def _cupy() -> Any:
-    import cupy
+    """Return CuPy; where it is missing or reaches no GPU, end with a sentence."""
+    try:
+        import cupy
 
+        cupy.cuda.runtime.getDeviceCount()
+    except Exception as error:  # of the import, of the driver
+        reason = str(error).strip().partition("\n")[0]
+        sys.exit(f"no GPU is reached ({reason}): use --emulate sm_87")
     return cupy
 
 
@@ -149,10 +156,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     made.add_argument("--new", type=int, default=8, help="tokens to generate (default %(default)s)")
     made.add_argument("--emulate", metavar="ARCH", help="run on the emulator, a small model unless --weights is given")
     options = made.parse_args(arguments)
+    xp = np if options.emulate else _cupy()
     config = SMALL if options.emulate and not options.weights else Config()
     weights, ids = load(options.weights) if options.weights else drawn(config), options.ids.split(",")
     with gk.emulated(options.emulate) if options.emulate else contextlib.nullcontext():
-        xp = np if options.emulate else _cupy()
         model = GPT2({name: xp.asarray(array) for name, array in weights.items()}, config)
         began, found = time.perf_counter(), []
         for token in model.generate(xp.asarray([[int(each) for each in ids]]), options.new):

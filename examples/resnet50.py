@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -130,6 +131,18 @@ def load(path: str) -> dict[str, np.ndarray]:
     return load_file(path)
 
 
+def _cupy() -> Any:
+    """Return CuPy; where it is missing or reaches no GPU, end with a sentence."""
+    try:
+        import cupy
+
+        cupy.cuda.runtime.getDeviceCount()
+    except Exception as error:  # of the import, of the driver
+        reason = str(error).strip().partition("\n")[0]
+        sys.exit(f"no GPU is reached ({reason}): use --emulate sm_87")
+    return cupy
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command."""
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -138,14 +151,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     made.add_argument("--batch", type=int, default=1, help="random images (default %(default)s)")
     made.add_argument("--emulate", metavar="ARCH", help="run on the emulator, a small model unless --weights is given")
     options = made.parse_args(arguments)
+    xp = np if options.emulate else _cupy()
     config = SMALL if options.emulate and not options.weights else Config()
     weights = load(options.weights) if options.weights else drawn(config)
     shape = (options.batch, config.side, config.side, 3)
     images = np.load(options.images) if options.images else np.random.default_rng(1).standard_normal(shape)
     with gk.emulated(options.emulate) if options.emulate else contextlib.nullcontext():
-        xp: Any = np
-        if not options.emulate:
-            import cupy as xp
         layers = {name: tuple(map(xp.asarray, pair)) for name, pair in folded(weights, config).items()}
         model, x = ResNet(layers, config), xp.asarray(images, xp.float16)
         began = time.perf_counter()

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from gensor_kernels.install import command
 from gensor_kernels.machine.arch import lookup
 
 from . import probes
@@ -252,7 +253,7 @@ def plot(ends: Ends, path: Path, title: str) -> str:
         matplotlib.use("Agg")
         from matplotlib import pyplot
     except ImportError:
-        return "no plot: pip install matplotlib"
+        return f"no plot: {command('plot')}"
     vendors = [name for name in VENDORS if any(name in row["vendors_us"] for row in rows)]
     families = sorted({row["group"].partition(" ")[0] for row in rows})
     figure, panels = pyplot.subplots(

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
+from gensor_kernels.install import command
+
 from .measured_space import Space, kernel_of
 
 #: One strategy of each kind: those that Kernel Tuner's publications recommend, and the classics.
@@ -26,7 +28,7 @@ def missing() -> str | None:
     try:
         import kernel_tuner  # noqa: F401
     except ImportError:
-        return "Kernel Tuner is not installed and is left out: pip install 'gensor-kernels[compare]'"
+        return f"Kernel Tuner is not installed and is left out: {command('compare')}"
     return None
 
 

@@ -16,7 +16,7 @@ from functools import cache
 from importlib import metadata
 from typing import Any
 
-from gensor_kernels import forking
+from gensor_kernels import forking, install
 from gensor_kernels.errors import ToolMissingError
 
 from .parallel import ordered_map
@@ -25,7 +25,6 @@ from .resources import EntryResources, parse_ptxas
 # No source folder on the include path: the bytes must not depend on the working directory. -v makes ptxas report
 # registers and spills; 177 is "declared but never referenced", which every header of intrinsics would print.
 OPTIONS = ("--std=c++17", "--no-source-include", "--ptxas-options=-v", "--diag-suppress=177")
-INSTALL = "pip install 'gensor-kernels[tune]'"
 
 _TARGET = re.compile(r"sm_[0-9]+[af]?\Z")
 _FLAGS = ("NVRTC_PREPEND_FLAGS", "NVRTC_APPEND_FLAGS")
@@ -134,7 +133,7 @@ def toolchain_note() -> str | None:
     version = toolchain().split()[1]
     if version.startswith("12.9"):
         return None
-    note = f"NVRTC {version} is installed, but cubins are built with 12.9 ({INSTALL})"
+    note = f"NVRTC {version} is installed, but cubins are built with 12.9 ({install.command('tune')})"
     if int(version.split(".")[0]) > 12:
         note += ": cubins of this one need a driver of the same CUDA major version"
     return note
@@ -149,9 +148,11 @@ def _nvrtc() -> Any:
         error, *_ = nvrtc.nvrtcVersion()
     except (ImportError, RuntimeError, OSError) as reason:  # no bindings, or bindings without their library
         first_line = next(iter(str(reason).splitlines()), type(reason).__name__)
-        raise ToolMissingError(f"the NVRTC compiler was not found ({first_line}): {INSTALL}") from reason
+        raise ToolMissingError(
+            f"the NVRTC compiler was not found ({first_line}): {install.command('tune')}"
+        ) from reason
     if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-        raise ToolMissingError(f"the NVRTC compiler does not answer ({error.name}): {INSTALL}")
+        raise ToolMissingError(f"the NVRTC compiler does not answer ({error.name}): {install.command('tune')}")
     return nvrtc
 
 

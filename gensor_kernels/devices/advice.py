@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from importlib import metadata
 
-INSTALL = "pip install 'gensor-kernels[cu12]' (or [cu13] for CUDA 13)"
+from gensor_kernels.install import command
+
+
+def install_cupy() -> str:
+    """Return the command that installs CuPy."""
+    return f"{command('cu12')} (or [cu13] for CUDA 13)"
 
 
 def cupy_distributions() -> list[str]:
@@ -22,13 +27,13 @@ def about_import(error: BaseException) -> str:
     """Return the message for an import of CuPy that failed with `error`."""
     found = cupy_distributions()
     if not found:
-        return f"CuPy is not installed: {INSTALL}"
+        return f"CuPy is not installed: {install_cupy()}"
     if len(found) > 1:
-        advice = f"several CuPy packages are installed: pip uninstall -y {' '.join(found)}, then {INSTALL}"
+        advice = f"several CuPy packages are installed: pip uninstall -y {' '.join(found)}, then {install_cupy()}"
     elif isinstance(error, OSError):  # its cache folder, which it creates even where nothing needs caching
         advice = "set CUPY_CACHE_DIR to a writable folder first"
     else:
-        advice = f"does {found[0]} match the installed CUDA? {INSTALL}"
+        advice = f"does {found[0]} match the installed CUDA? {install_cupy()}"
     return f"CuPy cannot be imported ({first_line(error)}): {advice}"
 
 

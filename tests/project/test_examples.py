@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import gensor_kernels as gk
+from tests.conftest import why_no_gpu
 from tests.public_cases import onnx_ops
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -140,3 +141,16 @@ def test_resnet_50_is_the_model_it_is_named_after():
     assert parameters + 2048 * 1000 + 1000 == 25_557_032  # torchvision.models.resnet50
     gpt2 = example("gpt2")
     assert sum(np.prod(shape) for shape in gpt2.shapes(gpt2.Config()).values()) == 124_439_808  # openai-community/gpt2
+
+
+# ---- without a GPU
+
+
+@pytest.mark.skipif(why_no_gpu() is None, reason="this machine has a GPU")
+@pytest.mark.parametrize("name", ["gpt2", "resnet50"])
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_model_without_a_gpu_says_what_to_use(name, installed, monkeypatch):
+    if not installed:
+        monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(SystemExit, match=r"^no GPU is reached \(.{5,150}\): use --emulate sm_87$"):
+        example(name).main([])

@@ -14,7 +14,9 @@ from importlib import metadata
 
 from gensor_kernels import config
 from gensor_kernels.build import nvrtc, parallel, resources
+from gensor_kernels.devices.advice import install_cupy
 from gensor_kernels.errors import GensorError
+from gensor_kernels.install import command
 from gensor_kernels.machine.arch import Arch, archs
 
 PACKAGES = (
@@ -38,7 +40,7 @@ def report() -> Iterator[str]:
     note = _probe(nvrtc.toolchain_note)
     if note != "None":
         yield f"            {note}"
-    disassembler = "; pip install 'gensor-kernels[tune]' (hot loops are then estimated, not read)"
+    disassembler = f"; {command('tune')} (hot loops are then estimated, not read)"
     yield f"nvdisasm    {resources.find_nvdisasm() or 'not found' + disassembler}"
     yield f"g++         {_probe(_compiler)}"
     yield f"gpu         {_probe(_gpu)}"
@@ -79,7 +81,7 @@ def _compiler() -> str:
 
 def _gpu() -> str:
     if importlib.util.find_spec("cupy") is None:
-        return "CuPy is not installed: pip install 'gensor-kernels[cu12]' (or [cu13])"
+        return f"CuPy is not installed: {install_cupy()}"
     from gensor_kernels.devices import cuda
 
     device = cuda.CudaDevice(cuda.current_device()())

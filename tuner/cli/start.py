@@ -8,6 +8,8 @@ import signal
 import sys
 import threading
 
+from gensor_kernels import install
+
 from . import STOPPED
 
 
@@ -24,6 +26,12 @@ def main() -> None:
     except KeyboardInterrupt:
         print(STOPPED, file=sys.stderr)
         sys.exit(130)
+    except ModuleNotFoundError as error:
+        sentence = install.about(error)
+        if sentence is None:
+            raise
+        print(f"gensor-tune: {sentence}", file=sys.stderr)
+        sys.exit(2)
 
 
 def keep_interrupts() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from gensor_kernels.errors import ToolMissingError
+from gensor_kernels.install import command
 from gensor_kernels.machine.residual import SPLITS, UNSEEN, Forest, Part, Residual
 
-INSTALL = "pip install 'gensor-kernels[learn]'"
 #: Models whose mean is the prediction and whose spread is the doubt; each sees this share of the rows.
 BAGS, SHARE = 4, 0.7
 #: Settings of a bag's trees over all parts, and of one part's additional trees.
@@ -49,7 +49,7 @@ def _lightgbm() -> Any:
     try:
         import lightgbm
     except ImportError as error:
-        raise ToolMissingError(f"learning residuals needs LightGBM: {INSTALL}") from error
+        raise ToolMissingError(f"learning residuals needs LightGBM: {command('learn')}") from error
     return lightgbm
 
 

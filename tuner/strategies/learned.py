@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gensor_kernels.errors import ToolMissingError
-from gensor_tuner.learn.fit import INSTALL
+from gensor_kernels.install import command
 
 from .landscape import Codes, Landscape
 
@@ -29,7 +29,7 @@ class CostModel:
         try:
             import lightgbm
         except ImportError as error:
-            raise ToolMissingError(f"this strategy learns a cost model with LightGBM: {INSTALL}") from error
+            raise ToolMissingError(f"this strategy learns a cost model with LightGBM: {command('learn')}") from error
         codes, seconds = landscape.known()
         self._landscape = landscape
         quiet = {"num_threads": 1, "deterministic": True, "force_row_wise": True, "verbosity": -1, "seed": seed}
