@@ -72,18 +72,19 @@ def near(word: str, names: Iterable[str], synonyms: Mapping[str, str] | None = N
     return list(dict.fromkeys(spelt[each] for each in close))
 
 
-def advice(word: str, names: Iterable[str], synonyms: Mapping[str, str] | None = None) -> str:
-    """Return the end of an error message about an unknown word: near names, else the first of all names.
+def unknown(word: str, names: Iterable[str], synonyms: Mapping[str, str] | None = None) -> str:
+    """Return an error message about an unknown word: near names, else the known names.
 
     Examples
     --------
-    >>> advice("matmull", ["matmul", "conv2d"])
-    'did you mean matmul?'
-    >>> advice("fft", ["matmul", "conv2d"])
-    'it is one of matmul, conv2d'
+    >>> unknown("matmull", ["matmul", "conv2d"])
+    "'matmull' is unknown: did you mean matmul?"
+    >>> unknown("fft", ["matmul", "conv2d"])
+    "'fft' is not one of matmul, conv2d"
     """
-    names = list(names)
-    return did_you_mean(near(word, names, synonyms)) or f"it is one of {listed(names)}"
+    names, shown = list(names), f"'{word[:LONGEST]}'"
+    meant = did_you_mean(near(word, names, synonyms))
+    return f"{shown} is unknown: {meant}" if meant else f"{shown} is not one of {listed(names)}"
 
 
 def did_you_mean(names: Iterable[str]) -> str:

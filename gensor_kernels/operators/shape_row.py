@@ -11,11 +11,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
+from gensor_kernels import spelling
 from gensor_kernels.errors import GensorError
 
 from . import operator
 from .types import epilogue
-from .types.dtypes import facts
+from .types.dtypes import canonical, facts
 from .types.workload import MATHS, Workload
 
 #: Names in shapes files by NumPy's names.
@@ -61,6 +62,21 @@ def split(text: str) -> tuple[str, ...]:
 def dtype_name(dtype: str, math: str) -> str:
     """Return the shapes file's name of a dtype with a math mode."""
     return "tf32" if math == "tf32" else NAMES[dtype] + (f"_{math}" if math != "ieee" else "")
+
+
+def dtype_word(text: str) -> str:
+    """Return the shapes file's name of a dtype in any common spelling, with or without a math mode; else the word.
+
+    Examples
+    --------
+    >>> [dtype_word(each) for each in ("float16", "Half", "float8_e4m3fn", "float64_ozaki", "tf32", "fp61")]
+    ['fp16', 'fp16', 'fp8_e4m3', 'fp64_ozaki', 'tf32', 'fp61']
+    """
+    word = text[:100].lower()
+    base, _, math = word.rpartition("_")
+    if base and math in MATHS:
+        return f"{dtype_word(base)}_{math}"
+    return NAMES.get(canonical(word) or "", word)
 
 
 #: The inverse of dtype_name: (dtype, math mode).
@@ -160,8 +176,9 @@ def _given(text: Mapping[str, str], column: str) -> str:
 
 def _choice(text: Mapping[str, str], column: str, choices: Mapping[str, Choice]) -> Choice:
     value = _given(text, column).lower()
+    value = value if value in choices else dtype_word(value)
     if value not in choices:
-        raise CellError(column, f"'{value[:40]}' is not one of {', '.join(choices)}")
+        raise CellError(column, spelling.unknown(value, choices))
     return choices[value]
 
 

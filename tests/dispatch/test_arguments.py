@@ -1,11 +1,14 @@
 """What callers may write, by NumPy's rules, and what they get told when it means nothing."""
 
+import sys
+
 import numpy as np
 import pytest
 
 import gensor_kernels as gk
 from gensor_kernels.dispatch.calls import arguments
-from gensor_kernels.dispatch.calls.arguments import Operation
+from gensor_kernels.dispatch.calls.arguments import Operation, named_dtype
+from gensor_kernels.errors import ToolMissingError
 
 
 @pytest.mark.parametrize(
@@ -54,6 +57,54 @@ def test_casts_follow_same_kind():
         arguments.resolve(a, a, None, (), dtype="int32")
     with pytest.raises(ValueError, match="Output operand 0"):
         arguments.resolve(a, a, np.zeros((2, 3)), ())
+
+
+@pytest.mark.parametrize(
+    ("named", "name"),
+    [
+        *(("half", "float16"), ("f16", "float16"), ("FP32", "float32"), ("double", "float64"), (">f4", "float32")),
+        *(("f8", "float64"), ("i4", "int32"), ("uint8", "uint8"), (float, "float64"), ("bf16", "bfloat16")),
+        *(("e5m2", "float8_e5m2"), ("fp8_e4m3", "float8_e4m3fn"), ("BFloat16", "bfloat16")),
+    ],
+)
+def test_a_dtype_has_its_usual_names_and_numpys_codes(named, name):
+    assert named_dtype(named).name == name and named_dtype(named).isnative
+
+
+@pytest.mark.parametrize(
+    ("named", "words"),
+    [
+        ("flot16", "dtype 'flot16' is unknown: did you mean float16"),
+        ("int9", "did you mean int8"),
+        ("banana", "dtype 'banana' is not one of float64, float32, float16, bfloat16"),
+        ("f4,(", "dtype 'f4,(' is not one of"),
+        ("x" * 10_000, "is not one of"),
+    ],
+)
+def test_an_unknown_dtype_is_answered_by_similar_ones(named, words):
+    with pytest.raises(TypeError) as told:
+        named_dtype(named)
+    assert words in str(told.value) and len(str(told.value)) < 300
+
+
+def test_a_dtype_of_ml_dtypes_without_it_says_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    with pytest.raises(ToolMissingError, match=r"^arrays of bfloat16 need ml_dtypes: pip install ml-dtypes$"):
+        named_dtype("bf16")
+
+
+def test_every_function_takes_these_names(no_databases):
+    a = np.ones((8, 8), np.float16)
+    with gk.emulated("sm_87"):
+        found = {
+            "matmul": gk.matmul(a, a, dtype="single"),
+            "einsum": gk.einsum("ij,jk->ik", a, a, dtype="F32"),
+            "one operand": gk.einsum("ij->i", a, dtype="fp32"),
+            "sum": gk.sum(a, dtype="fp32"),
+        }
+        stored = gk.matmul(a, np.full((8, 8), 0x38, np.uint8), dtype_b="e4m3")
+    assert {name: each.dtype.name for name, each in found.items()} == dict.fromkeys(found, "float32")
+    assert stored.dtype == np.float16 and (stored == 8).all()  # 0x38 is 1.0
 
 
 def test_epilogue_in_order():

@@ -11,10 +11,11 @@ operands at 16-byte aligned addresses.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gensor_kernels import spelling
 from gensor_kernels.errors import GensorError, UnsupportedError
 from gensor_kernels.operators import shape_row
 from gensor_kernels.operators.declaration import prologue
@@ -62,13 +63,28 @@ class Line:
         return number
 
     def choice(
+        self,
+        column: str,
+        choices: Iterable[str],
+        default: str | None,
+        known: Collection[str] = frozenset(),
+        spelt: Callable[[str], str] = str.lower,
+    ) -> str:
+        """Return one of `choices`, or of the `known` further values, which the error message does not list.
+
+        `spelt` returns the usual spelling of a cell.
+        """
+        text, wanted = self.text(column, default), list(choices)
+        value = spelt(text)
+        if value not in wanted and value not in known:
+            raise self.fail(column, spelling.unknown(text, wanted))
+        return value
+
+    def dtype(
         self, column: str, choices: Iterable[str], default: str | None, known: Collection[str] = frozenset()
     ) -> str:
-        """Return one of `choices`, or of the `known` further values, which the error message does not list."""
-        value, wanted = self.text(column, default).lower(), list(choices)
-        if value not in wanted and value not in known:
-            raise self.fail(column, f"'{value[:40]}' is not one of {', '.join(wanted)}")
-        return value
+        """Return one of `choices` of element types, or of the `known` ones, from any common spelling."""
+        return self.choice(column, choices, default, known, shape_row.dtype_word)
 
 
 LAYOUTS = {"a": "mks", "b": "kns", "c": "ns"}
@@ -191,21 +207,21 @@ class Element:
 
 def element(line: Line) -> Element:
     """Return the element types of a row; raise UnsupportedError for types that no family serves."""
-    name = line.choice("dtype", DTYPES, "fp32", FOREIGN)
+    name = line.dtype("dtype", DTYPES, "fp32", FOREIGN)
     if name in FOREIGN:
         raise UnsupportedError(f"no kernel family of this version serves {name} operands")
     dtype, math = DTYPES[name]
     outputs = OUTPUTS | {name: dtype}
-    out = outputs[line.choice("out", outputs, None)] if line.text("out", "") else None
+    out = outputs[line.dtype("out", outputs, None)] if line.text("out", "") else None
     # `acc` is a minimum: fp32 accumulation serves acc=fp16, and nothing serves acc=fp64 on fp16 operands. For complex
     # types it is the accumulator of the real and imaginary parts.
     usual = {"float64": "fp64", "int8": "int32"}.get(dtype, dtype if facts(dtype).is_complex else "fp32")
-    return Element(name, dtype, out, math, ACCUMULATORS[line.choice("acc", ACCUMULATORS, usual)])
+    return Element(name, dtype, out, math, ACCUMULATORS[line.dtype("acc", ACCUMULATORS, usual)])
 
 
 def second(line: Line, types: Element) -> str:
     """Return the element type of b: the type of a, or the column `dtype_b`."""
-    return DTYPES[line.choice("dtype_b", DTYPES, types.name)][0]
+    return DTYPES[line.dtype("dtype_b", DTYPES, types.name)][0]
 
 
 def before(line: Line) -> tuple[str, ...]:

@@ -104,7 +104,7 @@ def quantised_weights(line: Line, types: Element) -> Read:
     group = int(line.choice("group", map(str, quantised.GROUPS), "0"))
     workload = quantised.workload(
         *(line.integer(axis) for axis in "mnk"),
-        bits=int(line.choice("dtype_b", ("int8", "int4"), None).removeprefix("int")),
+        bits=int(line.dtype("dtype_b", ("int8", "int4"), None).removeprefix("int")),
         group=group,
         zeros=line.choice("zeros", "01", "0") == "1",
         dtype=types.dtype,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gensor_kernels.dispatch.calls.arguments import named_dtype
 from gensor_kernels.dispatch.contractions.path import Chain, flags_of, outlined, parsed, strategy_of, taken
 from gensor_kernels.dispatch.contractions.spec import einsum_form
 from gensor_kernels.dispatch.functions.contraction import CONTRACTION, Spec
@@ -36,6 +37,7 @@ def chained(
 ) -> Any:
     """Compute `einsum(*arguments, dtype=dtype, optimize=optimize, conjugate=conjugate, prologue=prologue)`."""
     text, operands = written_as(runtime, arguments)
+    dtype = named_dtype(dtype) if isinstance(dtype, str) else dtype
     strategy, flags = strategy_of(optimize), flags_of(conjugate, len(operands))
     if prologue is not None and len(operands) == 2:
         a, b = operands

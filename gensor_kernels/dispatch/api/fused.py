@@ -11,7 +11,7 @@ from gensor_kernels.dispatch.functions.gated import FUNCTIONS
 from gensor_kernels.dispatch.functions.mixed_input import STORED_PRODUCT, Stored
 from gensor_kernels.dispatch.functions.normed import NORMED, Norm
 from gensor_kernels.operators.products import gated
-from gensor_kernels.operators.types.dtypes import WIDENED
+from gensor_kernels.operators.types.dtypes import WIDENED, canonical
 from gensor_kernels.operators.types.epilogue import NORMS
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _norm_in(epilogue: Any) -> tuple[list[Any], Norm, list[Any]] | None:
 
 def stored_name(argument: str, dtype: DTypeLike | None) -> str | None:
     """Return the name of a `dtype_a` or `dtype_b`; ValueError if kernels widen no such type."""
-    name = dtype if dtype is None or isinstance(dtype, str) else np.dtype(dtype).name
+    name = dtype if dtype is None else (canonical(dtype) or dtype) if isinstance(dtype, str) else np.dtype(dtype).name
     if name is not None and name not in WIDENED:
         raise ValueError(f"{argument} must be one of {', '.join(WIDENED)}, not {name!r}")
     return name

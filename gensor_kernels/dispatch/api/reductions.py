@@ -6,6 +6,8 @@ import operator
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from gensor_kernels.dispatch.calls.arguments import named_dtype
+
 from .current import current_runtime
 from .interop import adopting
 
@@ -514,12 +516,6 @@ def _reduced(
 
     runtime = current_runtime()
     runtime.check(a, a, out, (), None)
-    asked = None if dtype is None else _dtype_name(dtype)
+    asked = None if dtype is None else named_dtype(dtype).name
     parameters = Parameters(name, sorted_axes(axis, a.ndim), bool(keepdims), asked, None, ddof)
     return runtime.serve(ONE_CALL if name in LIBRARY else COMPOSED, (a,), parameters, out)
-
-
-def _dtype_name(dtype: Any) -> str:
-    import numpy as np
-
-    return np.dtype(dtype).name

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.operators.types.dtypes import array_dtype
 from gensor_kernels.operators.types.epilogue import GATES, NORMS, OPERATIONS
 
 if TYPE_CHECKING:
@@ -167,8 +168,8 @@ def _listed(item: Any) -> Operation:
 
 
 def named_dtype(dtype: Any) -> np.dtype[Any]:
-    """The dtype that a caller names, in the machine's byte order, in which NumPy's functions give their results too."""
-    return np.dtype(dtype).newbyteorder("=")
+    """The dtype that a caller names in any spelling, in the machine's byte order, as results of NumPy's functions."""
+    return (array_dtype(dtype) if isinstance(dtype, str) else np.dtype(dtype)).newbyteorder("=")
 
 
 def resolve(

@@ -16,6 +16,7 @@ from gensor_kernels.devices.device import Device
 from gensor_kernels.dispatch.calls.arguments import Operation, check_operands
 from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
 from gensor_kernels.dispatch.calls.fallback import apply_steps
+from gensor_kernels.operators.types.dtypes import array_dtype
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.operators.types.workload import View, Workload
 
@@ -23,16 +24,6 @@ from gensor_kernels.operators.types.workload import View, Workload
 SUMS_OF_NOTHING = "the sums have no terms"
 
 Steps = tuple[Operation, ...]
-
-
-def real_dtype(name: str) -> np.dtype[Any]:
-    """Return the NumPy dtype of a name, bfloat16 and the 8-bit floats included."""
-    try:
-        return np.dtype(name)
-    except TypeError:
-        import ml_dtypes
-
-        return np.dtype(getattr(ml_dtypes, name))
 
 
 @dataclass(frozen=True)
@@ -127,12 +118,12 @@ class Copy:
 
     def view(self, view: View) -> View:
         """Return the View of the copy."""
-        return Result(view.shape if self.shape is None else self.shape, real_dtype(self.dtype), self.order).view()
+        return Result(view.shape if self.shape is None else self.shape, array_dtype(self.dtype), self.order).view()
 
     def made(self, device: Device, array: DeviceArray) -> Any:
         """Make the copy."""
         whole = array if self.shape is None else device.xp.broadcast_to(array, self.shape)
-        copied = device.xp.array(whole.transpose(self.order), dtype=real_dtype(self.dtype), order="C", copy=True)
+        copied = device.xp.array(whole.transpose(self.order), dtype=array_dtype(self.dtype), order="C", copy=True)
         return copied.transpose(inverse(self.order))
 
 

@@ -18,6 +18,7 @@ from gensor_kernels.dispatch.contractions.lowering import Laid, Lowered, lower
 from gensor_kernels.dispatch.contractions.spec import VDOT, Form, library_call
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.expression.subscripts import Labels
+from gensor_kernels.operators.types.dtypes import array_dtype
 from gensor_kernels.operators.types.workload import View, contiguous
 
 from .base import (
@@ -31,7 +32,6 @@ from .base import (
     Understood,
     converted,
     inverse,
-    real_dtype,
 )
 from .matmul import check_int8_sum
 
@@ -229,17 +229,17 @@ def laid(array: ArrayLike | Laid) -> Laid:
 
 def _bytes(view: View) -> tuple[int, ...]:
     """Return the strides of a View in bytes."""
-    size = real_dtype(view.dtype).itemsize
+    size = array_dtype(view.dtype).itemsize
     return tuple(stride * size for stride in view.strides)
 
 
 def _laid(view: View) -> Laid:
-    return Laid(view.shape, _bytes(view), real_dtype(view.dtype))
+    return Laid(view.shape, _bytes(view), array_dtype(view.dtype))
 
 
 def _window(view: View, window: Window) -> View:
     """Return the window on an array with this View."""
-    size = real_dtype(view.dtype).itemsize
+    size = array_dtype(view.dtype).itemsize
     return View(window.shape, tuple(stride // size for stride in window.strides), view.dtype, view.alignment)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from gensor_kernels.dispatch.calls.arguments import WIDER_RESULTS
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.products import ragged
+from gensor_kernels.operators.types.dtypes import array_dtype
 from gensor_kernels.operators.types.workload import Workload
 
 from .base import Asked, Called, Copy, Function, Result, Staged, Understood
@@ -49,7 +50,7 @@ class RaggedProduct(Function):
         """Any strides; other dtypes than the product's, and ends other than int32, are converted first."""
         x, w, ends = asked.inputs
         assert x is not None and w is not None and ends is not None
-        own = np.promote_types(_dtype(x.dtype), _dtype(w.dtype)).name
+        own = np.promote_types(array_dtype(x.dtype), array_dtype(w.dtype)).name
         copies = [None if each.dtype == own else Copy(own, tuple(range(len(each.shape)))) for each in (x, w)]
         copies.append(None if ends.dtype == "int32" else Copy("int32", (0,)))
         if any(copies):
@@ -80,11 +81,3 @@ class RaggedProduct(Function):
 
 
 RAGGED = RaggedProduct()
-
-
-def _dtype(name: str) -> np.dtype[Any]:
-    if name == "bfloat16":
-        import ml_dtypes
-
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(name)

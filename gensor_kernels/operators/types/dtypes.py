@@ -9,12 +9,13 @@ floating-point operand.  The wider type holds the numbers exactly, so that widen
 
 from __future__ import annotations
 
-from functools import cache
-from typing import NamedTuple
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from gensor_kernels.errors import UnsupportedError
+from gensor_kernels import spelling
+from gensor_kernels.errors import ToolMissingError, UnsupportedError
 
 
 class DType(NamedTuple):
@@ -85,8 +86,28 @@ DTYPES: dict[str, DType] = {
     "complex128": DType(16, 53, -1022, float(np.finfo(np.float64).max), "float64"),
 }
 
+#: Element types by their names in NumPy, C, PyTorch, LLVM, CUTLASS and ONNX. NumPy's codes keep their meaning: "f8" has
+#: eight bytes.
+SPELLINGS: dict[str, str] = {
+    **dict.fromkeys(("fp64", "f64", "double"), "float64"),
+    **dict.fromkeys(("fp32", "f32", "single"), "float32"),
+    **dict.fromkeys(("fp16", "f16", "half"), "float16"),
+    **dict.fromkeys(("bf16",), "bfloat16"),
+    **dict.fromkeys(
+        ("fp8_e4m3", "fp8_e4m3fn", "float8_e4m3", "f8_e4m3", "f8_e4m3fn", "e4m3", "e4m3fn"), "float8_e4m3fn"
+    ),
+    **dict.fromkeys(("fp8_e5m2", "f8_e5m2", "e5m2"), "float8_e5m2"),
+    **dict.fromkeys(("csingle", "cfloat"), "complex64"),
+    "cdouble": "complex128",
+}
+#: Types that are never an operand of a call.
+INTERNAL = frozenset({"float22", "bfloat16x3", "uint4x2"})
+
 #: Types without infinities: numbers beyond their range become NaN.
 FINITE = frozenset({"float8_e4m3fn"})
+
+#: The types of operands and results.
+CALLED = tuple(name for name in DTYPES if name not in INTERNAL)
 
 #: TF32 is never stored: float32 operands are rounded to it in front of a tensor-core product.
 TF32 = DType(4, 11, -126, (2 - 2.0**-10) * 2.0**127)
@@ -104,11 +125,46 @@ ACCUMULATORS: dict[str, str] = {
 
 
 def facts(name: str) -> DType:
-    """Return the facts of the type called ``name``; UnsupportedError lists the choices if it is unknown."""
+    """Return the facts of the type called ``name``; UnsupportedError has similar names if it is unknown."""
     try:
         return DTYPES[name]
     except KeyError:
-        raise UnsupportedError(f"dtype {name!r} is not one of {', '.join(DTYPES)}") from None
+        raise UnsupportedError(f"dtype {spelling.unknown(str(name), CALLED, SPELLINGS)}") from None
+
+
+@lru_cache(maxsize=256)
+def canonical(name: str) -> str | None:
+    """Return the name in DTYPES of an element type in any common spelling; None for other words.
+
+    Examples
+    --------
+    >>> [canonical(each) for each in ("half", "FP16", "bf16", "fp8_e4m3", "float128")]
+    ['float16', 'float16', 'bfloat16', 'float8_e4m3fn', None]
+    """
+    return spelling.find(name, CALLED, SPELLINGS)
+
+
+def array_dtype(name: str) -> np.dtype[Any]:
+    """Return the NumPy dtype of a type's name in any common spelling; bfloat16 and the 8-bit floats are ml_dtypes'.
+
+    Raises TypeError with similar names for another word, ToolMissingError where ml_dtypes is missing.
+
+    Examples
+    --------
+    >>> array_dtype("half"), array_dtype("uint8"), array_dtype("bf16")
+    (dtype('float16'), dtype('uint8'), dtype(bfloat16))
+    """
+    known = canonical(name) or name
+    if known in BY_ML_DTYPES:
+        try:
+            import ml_dtypes
+        except ImportError:
+            raise ToolMissingError(f"arrays of {known} need ml_dtypes: pip install ml-dtypes") from None
+        return np.dtype(getattr(ml_dtypes, known))
+    try:
+        return np.dtype(known)
+    except (TypeError, ValueError, SyntaxError):  # ValueError and SyntaxError: a list of fields that is none
+        raise TypeError(f"dtype {spelling.unknown(name, CALLED, SPELLINGS)}") from None
 
 
 def round_to(name: str, values: np.ndarray) -> np.ndarray:
@@ -230,6 +286,8 @@ def _infinity(kind: DType) -> int:
 
 #: 8-bit floats, by the names of ml_dtypes and PyTorch.
 EIGHT_BIT_FLOATS = ("float8_e4m3fn", "float8_e5m2")
+#: Types that NumPy lacks.
+BY_ML_DTYPES = ("bfloat16", *EIGHT_BIT_FLOATS)
 #: Types that are widened beside a wider operand, and the wider types.
 WIDENED, WIDE = (*EIGHT_BIT_FLOATS, "int8"), ("float16", "bfloat16", "float32")
 #: A float32 in three parts, and the type of a part.

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gensor_kernels.operators.rows import views
+from gensor_kernels.operators.shape_row import cells_of
 from gensor_tuner.shapes.reader import ShapesError, read_shapes
 
 SHARED = Path(__file__).resolve().parents[4] / "shared" / "workloads"
@@ -48,8 +50,10 @@ def test_unknown_columns_become_notes_and_count_is_kept(tmp_path):
         ("matmul,-1,2,3,fp16", "m", "whole number"),
         ("matmul,,2,3,fp16", "m", "missing"),
         ("matmul,4294967296,2,3,fp16", "m", "larger"),
-        ("matmul,1,2,3,fp61", "dtype", "not one of"),
-        ("matmull,1,2,3,fp16", "op", "not one of"),
+        ("matmul,1,2,3,fp61", "dtype", "did you mean fp64, fp16"),
+        ("matmul,1,2,3,string", "dtype", "not one of fp64, fp64_ozaki, fp32"),
+        ("matmull,1,2,3,fp16", "op", "did you mean matmul"),
+        ("fft,1,2,3,fp16", "op", "not one of matmul, batched_matmul"),
         ("gemv,2,2,3,fp16", "op", "m = 1 or n = 1"),
     ],
 )
@@ -57,6 +61,45 @@ def test_a_bad_cell_names_file_line_column_and_reason(tmp_path, cells, column, r
     rows = read(tmp_path, f"op,m,n,k,dtype\nmatmul,1,1,1,fp16\n{cells}\nmatmul,2,2,2,fp16\n")
     assert [row.error is None for row in rows] == [True, False, True]
     assert f"shapes.csv:3: column '{column}'" in rows[1].error and reason in rows[1].error
+
+
+@pytest.mark.parametrize(
+    ("words", "dtype", "math"),
+    [
+        (("fp16", "float16", "half", "f16", "FP16", "Half"), "float16", "ieee"),
+        (("bf16", "bfloat16", "BFloat16"), "bfloat16", "ieee"),
+        (("fp32", "float32", "single", "f32", ""), "float32", "ieee"),
+        (("fp64", "float64", "double", "f64"), "float64", "ieee"),
+        (("fp8_e4m3", "float8_e4m3fn", "e4m3", "fp8-e4m3", "float8_e4m3"), "float8_e4m3fn", "ieee"),
+        (("fp8_e5m2", "float8_e5m2", "e5m2"), "float8_e5m2", "ieee"),
+        (("fp64_ozaki", "float64_ozaki", "double_ozaki"), "float64", "ozaki"),
+        (("tf32", "TF32"), "float32", "tf32"),
+        (("complex64_3m", "csingle_3m"), "complex64", "3m"),
+    ],
+)
+def test_element_types_have_their_usual_names(tmp_path, words, dtype, math):
+    rows = read(tmp_path, "op,m,n,k,dtype\n" + "".join(f"matmul,64,64,64,{word}\n" for word in words))
+    assert [row.error for row in rows] == [None] * len(words)
+    assert {(row.workload.dtype["a"], row.workload.math) for row in rows} == {(dtype, math)}
+
+
+def test_the_other_columns_of_element_types_take_these_names_too(tmp_path):
+    header = "op,m,n,k,dtype,acc,out,dtype_b"
+    plain, spelt, weights = read(
+        tmp_path,
+        f"{header}\nmatmul,8,64,32,fp16,fp32,fp32,int8\nmatmul,8,64,32,half,single,float32,INT8\n"
+        "matmul,8,64,32,float16,,half,Int4\n",
+    )
+    assert plain.workload == spelt.workload and weights.workload.operator == "matmul_int4"
+
+
+def test_a_recorded_row_takes_these_names_too(tmp_path):
+    workload = views.workload("softmax", (4, 8), (1,), "float16")
+    cells = {name: str(cell) for name, cell in cells_of(workload).items()}
+    spelt = cells | {"dtype": "Half", "out": "float16", "acc": "single"}
+    rows = [",".join(each.values()) for each in (cells, spelt)]
+    first, second = read(tmp_path, "\n".join([",".join(cells), *rows]))
+    assert first.workload == second.workload == workload
 
 
 def test_a_misspelt_epilogue_is_an_error_and_a_foreign_one_unsupported(tmp_path):
