@@ -6,6 +6,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from gensor_kernels import spelling
 from gensor_kernels.errors import UnsupportedError
 
 from . import types
@@ -96,17 +97,10 @@ def operator(name: str) -> Operator:
     ('a', 'b', 'c')
     """
     if name not in MODULES:
-        raise UnsupportedError(f"operator {name!r} is not one of {', '.join(_nearest(name))}")
+        raise UnsupportedError(f"operator {spelling.unknown(name, MODULES)}")
     module = import_module(f".{MODULES[name]}", __name__)
     found: Operator = module.OPERATORS[name] if hasattr(module, "OPERATORS") else module.OPERATOR
     return found
-
-
-def _nearest(name: str) -> list[str]:
-    """Return similar names; where none is similar, all but variants, so that a person can read the message."""
-    from difflib import get_close_matches
-
-    return get_close_matches(name, MODULES) or [each for each in MODULES if "_" not in each]
 
 
 types.find_operator = operator

@@ -120,7 +120,7 @@ def tune(
 ) -> int:
     """Tune a shapes file; return 1 where a row was bad or failed, else 0."""
     arch = lookup(arch_name)
-    rows = read_shapes(shapes)
+    rows = read_shapes(shapes, lambda line: say(f"gensor-tune: {line}", sys.stderr))
     check_compilers(options.verify)
     path = database(db)
     began = time.perf_counter()

@@ -10,19 +10,21 @@ from __future__ import annotations
 import csv
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
+from gensor_kernels import spelling
 from gensor_kernels.errors import GensorError, UnsupportedError
 from gensor_kernels.operators import MODULES, shape_row
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.output import printable
 
+from . import names, readers
 from . import product_readers as products
-from . import readers
 from .columns import LAYOUT_COLUMNS, Line, Read, RowError
 
 #: Columns that every op reads.
@@ -57,11 +59,25 @@ READERS = {op: reader for ops, reader, _ in _KINDS for op in ops}
 COLUMNS = {op: (*COMMON, *names) for ops, _, names in _KINDS for op in ops}
 
 
+def op_of(text: str) -> str:
+    """Return the op that a cell names in any common spelling; another word in lower case.
+
+    Examples
+    --------
+    >>> [op_of(each) for each in ("GEMM", "Conv2D", "LayerNorm", "swiglu", "fft")]
+    ['matmul', 'conv2d', 'layernorm', 'swiglu', 'fft']
+    """
+    word = text.strip()[:100].lower()
+    return word if word in READERS or word in MODULES else spelling.find(word, READERS, names.OPS) or word
+
+
 def read(line: Line) -> Read:
     """Read one row; raise RowError for an unknown op or bad cells."""
     if line.text("unsupported", ""):  # a recorded call that no kernel serves, whatever its other cells
         return Read(unsupported=line.text("unsupported"))
-    op = line.choice("op", READERS, None, MODULES)
+    op = line.text("op")
+    if op not in READERS and op not in MODULES:
+        raise line.fail("op", spelling.unknown(op, READERS, names.OPS))
     try:
         if op in MODULES and op != matmul.NAME and shape_row.is_whole(op, line.cells):
             return readers.whole(line)
@@ -74,6 +90,12 @@ def columns(op: str) -> tuple[str, ...]:
     """Return the columns an op reads; other columns are kept as notes."""
     own = shape_row.columns(op) if op in MODULES else ()
     return (*COLUMNS.get(op, COMMON), *own)
+
+
+@cache
+def every_column() -> frozenset[str]:
+    """Return the columns that any op reads."""
+    return frozenset(column for op in (*READERS, *MODULES) for column in columns(op))
 
 
 MOST_CALLS = 10**18 - 1
@@ -100,13 +122,15 @@ class Row:
     notes: dict[str, str] = field(default_factory=dict)
 
 
-def read_shapes(path: str | Path) -> list[Row]:
+def read_shapes(path: str | Path, tell: Callable[[str], None] = lambda line: None) -> list[Row]:
     """Read a shapes file.
 
     Parameters
     ----------
     path : str or Path
         The CSV file, UTF-8, at most 64 MB; `-` is stdin.
+    tell : callable, optional
+        Called with a sentence about columns that are not read, if there are any.
 
     Returns
     -------
@@ -116,7 +140,8 @@ def read_shapes(path: str | Path) -> list[Row]:
     Raises
     ------
     ShapesError
-        Where the file itself cannot be read: missing, not UTF-8, without a header or an `op` column.
+        Where the file itself cannot be read: missing, not UTF-8, without a header, an `op` column or rows; or where a
+        column has nearly the name of another one that its operators read.
 
     Examples
     --------
@@ -134,14 +159,45 @@ def read_shapes(path: str | Path) -> list[Row]:
         header = [name.strip() for name in _cells(lines[0])]
     except csv.Error as error:
         raise ShapesError(f"{path}:1: {_about_csv(error)}") from None
+    records = list(_records(lines))
+    ops = {op for _, line in records if (op := _op(header, line))}
+    _check_header(path, header, lines[0], ops)
+    if not records:
+        raise ShapesError(f"{path}: has a header and no rows: each row is one operator, such as matmul,128,768,768")
+    notes: dict[str, set[str]] = {}
+    rows = [_row(path, number, header, line, notes) for number, line in records]
+    unread = names.unread(notes, ops)
+    if unread is not None:
+        tell(f"{path}: {unread}")
+    return rows
+
+
+def _check_header(path: Path, header: list[str], line: str, ops: Collection[str]) -> None:
+    """Raise ShapesError for a header without `op`, with equal columns, or with a misspelt one."""
+    read = dict.fromkeys(column for op in ops or COLUMNS for column in columns(op))
+    wrong = names.misspelt(header, read, every_column())
+    if wrong:
+        first = [*wrong][:3]
+        shown = ", ".join(f"'{printable(column, spelling.LONGEST)}'" for column in first)
+        meant = spelling.did_you_mean(dict.fromkeys(name for column in first for name in wrong[column]))
+        subject = f"columns {shown} are" if len(first) > 1 else f"column {shown} is"
+        raise ShapesError(f"{path}:1: {subject} unknown: {meant}")
     if "op" not in header:
-        hint = "" if len(header) > 1 or not re.search(r"[;\t|]", lines[0]) else "; columns are separated by commas"
+        hint = "" if len(header) > 1 or not re.search(r"[;\t|]", line) else "; columns are separated by commas"
         raise ShapesError(
             f"{path}:1: the header has no column 'op' (it has: {printable(', '.join(header), 120)}){hint}"
         )
     if len(set(header)) != len(header):
         raise ShapesError(f"{path}:1: the header names a column twice")
-    return [_row(path, number, header, line) for number, line in _records(lines)]
+
+
+def _op(header: list[str], line: str) -> str | None:
+    """Return the op of a row, None where it has no known one."""
+    try:
+        op = op_of(dict(zip(header, _cells(line), strict=False)).get("op", ""))
+    except csv.Error:
+        return None
+    return op if op in READERS or op in MODULES else None
 
 
 def _lines(path: Path) -> list[str]:
@@ -176,7 +232,8 @@ def _records(lines: list[str]) -> Iterator[tuple[int, str]]:
             yield number, line
 
 
-def _row(path: Path, number: int, header: list[str], text: str) -> Row:
+def _row(path: Path, number: int, header: list[str], text: str, unread: dict[str, set[str]]) -> Row:
+    """Return the row of a line; add its op to the columns in `unread` that it has and does not read."""
     name = f"line {number}"
     try:
         try:
@@ -187,10 +244,16 @@ def _row(path: Path, number: int, header: list[str], text: str) -> Row:
             raise RowError(f"{path}:{number}: has {len(values)} fields where the header has {len(header)}")
         cells = dict(zip(header, values, strict=True))
         name = printable(cells.get("name", "").strip(), 100) or name
+        cells["op"] = op_of(cells["op"])
         line = Line(path, number, cells)
         read_row = read(line)
-        known = columns(line.text("op").lower())
+        known = columns(cells["op"])
         notes = {key: value for key, value in cells.items() if key not in known and value}
+        for column, meant in names.ELSEWHERE.items():
+            if notes.get(column, "0").strip() not in ("", "0", "1") and meant in known and not cells.get(meant):
+                raise line.fail(column, f"{cells['op']} does not read it: {spelling.did_you_mean([meant])}")
+        for column in notes:
+            unread.setdefault(column, set()).add(cells["op"])
         count = line.integer("count", 1, MOST_CALLS) * read_row.repeats
         if count == 0:
             raise line.fail("count" if read_row.repeats else "timesteps", "0 is no number of calls: leave the row out")

@@ -15,7 +15,7 @@ from gensor_kernels import record
 from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.observe import record as observe_record
 from gensor_kernels.dispatch.plans import make
-from gensor_tuner.shapes.reader import read_shapes
+from gensor_tuner.shapes.reader import ShapesError, read_shapes
 from tests.doubles.kernels import aligned, asked, kernels, runtime_of, workload
 from tests.project.test_packaging import ROOT
 from tests.threads import in_threads
@@ -199,7 +199,8 @@ def test_repeated_blocks_add_to_the_file(tmp_path):
     assert path.read_bytes() == before
     with record(tmp_path / "none.csv"):
         pass
-    assert read_shapes(tmp_path / "none.csv") == []
+    with pytest.raises(ShapesError, match="has a header and no rows"):
+        read_shapes(tmp_path / "none.csv")
 
 
 def test_an_exception_inside_the_block_loses_nothing(tmp_path):

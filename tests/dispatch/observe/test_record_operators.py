@@ -220,7 +220,7 @@ def test_a_row_of_any_operator_reads_back_to_the_letter(tmp_path, name, data):
         ("align_x", "16", "divides too little"),
         ("w", "-3", "whole number"),
         ("stride_h", "0", "zero"),
-        ("dtype", "fp61", "not one of"),
+        ("dtype", "fp61", "did you mean fp64, fp16"),
         ("out", "", "missing"),
     ],
 )

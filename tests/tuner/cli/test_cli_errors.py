@@ -34,6 +34,7 @@ def gensor_tune(gensor_tune, tmp_path):
     """gensor_tune("show", "--db", "x.db") -> (exit code, stdout, stderr); {} in an argument is a fresh folder."""
     (tmp_path / "bad.csv").write_text(HEADER + BAD)
     (tmp_path / "quote.csv").write_text('op,"m,n,k\n')
+    (tmp_path / "near.csv").write_text("op,m,n,k,Dtype\nmatmul,8,8,8,fp16\n")
     (tmp_path / "header.csv").write_text(HEADER)
     (tmp_path / "empty.csv").write_text(HEADER + "matmul,0,2,3,fp16\n")
     (tmp_path / "text.db").write_text("this is text, and more of it than a database has in its header\n" * 9)
@@ -47,6 +48,8 @@ WRONG = {
     "no shapes": (("--arch", "sm_87"), "gensor-tune --arch sm_87 --shapes shapes.csv"),
     "unknown arch": (("--arch", "sm_88", "--shapes", "{}/empty.csv"), "did you mean sm_80, sm_86, sm_87, sm_89?"),
     "missing shapes": ((*TUNE, "{}/none.csv"), "none.csv: cannot be read: No such file"),
+    "no rows": ((*TUNE, "{}/header.csv"), "header.csv: has a header and no rows: each row is one operator, such as "),
+    "a near column": ((*TUNE, "{}/near.csv"), "near.csv:1: column 'Dtype' is unknown: did you mean dtype?"),
     "a choice": ((*TUNE, "{}/empty.csv", "--measure", "maybe"), "one of auto, never, require"),
     "device": ((*TUNE, "{}/empty.csv", "--verify", "device"), "--verify device needs a GPU of sm_87: CuPy "),
     "json": ((*TUNE, "{}/empty.csv", "--db", "{}/ours.db", "--json", "{}/no/x.json"), "x.json: cannot be written"),
@@ -95,9 +98,10 @@ def test_bad_rows_are_named_and_the_others_go_on(gensor_tune):
     assert "7 failed, 1 unsupported" in err
 
 
-def test_a_file_without_rows_says_so(gensor_tune):
-    code, _, err = gensor_tune(*TUNE, "{}/header.csv", "--db", "{}/ours.db", "--measure", "never")
-    assert code == 0 and "gensor-tune: the shapes file has no rows\n" in err
+def test_columns_that_are_not_read_are_told_once(gensor_tune, tmp_path):
+    (tmp_path / "more.csv").write_text("op,m,n,k,colour\nmatmul,0,2,3,red\nmatmul,0,2,4,red\n")
+    code, _, err = gensor_tune(*TUNE, "{}/more.csv", "--db", "{}/ours.db", "--measure", "never")
+    assert code == 0 and err.count("more.csv: columns that are not read: colour\n") == 1 == err.count("colour")
 
 
 def test_a_missing_compiler_says_how_to_install_it(gensor_tune, monkeypatch):

@@ -128,7 +128,7 @@ def test_subcommands_read_it(tuned, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("--arch", "sm_99", "--shapes", "SHAPES"), "sm_87"),
+        (("--arch", "sm_99", "--shapes", "SHAPES"), "did you mean sm_90?"),
         (("--arch", "sm_87", "--shapes", "absent.csv"), "absent.csv: cannot be read"),
         (("--arch", "sm_87"), "--arch and --shapes"),
         (("--arch", "sm_87", "--shapes", "SHAPES", "--graph", "tree"), "--graph is one of"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gensor_kernels.operators.rows import views
 from gensor_kernels.operators.shape_row import cells_of
-from gensor_tuner.shapes.reader import ShapesError, read_shapes
+from gensor_tuner.shapes.reader import ShapesError, op_of, read_shapes
 
 SHARED = Path(__file__).resolve().parents[4] / "shared" / "workloads"
 
@@ -102,6 +102,106 @@ def test_a_recorded_row_takes_these_names_too(tmp_path):
     assert first.workload == second.workload == workload
 
 
+MISSPELT = {
+    "op,m,n,k,Dtype": "column 'Dtype' is unknown: did you mean dtype?",
+    "op,m,n,k,transb": "column 'transb' is unknown: did you mean trans_b?",
+    "op,m,n,k,epilog": "column 'epilog' is unknown: did you mean epilogue?",
+    "op,M,n,k": "column 'M' is unknown: did you mean m?",
+    "Op,m,n,k": "column 'Op' is unknown: did you mean op?",
+    "operator,m,n,k": "column 'operator' is unknown: did you mean op?",
+    "op,m,n,k,trans-a,Epilogue": "columns 'trans-a', 'Epilogue' are unknown: did you mean trans_a, epilogue?",
+    "op,m,n,k,activation": "column 'activation' is unknown: did you mean epilogue?",
+    "op,m,n,k,batch_size": "column 'batch_size' is unknown: did you mean batch?",
+    "op,m,n,k,Name": "column 'Name' is unknown: did you mean name?",
+    "op,m,n,k,dtype,DTYPE": "column 'DTYPE' is unknown: did you mean dtype?",
+}
+FAR = ("colour", "comment", "ms", "tflops", "source", "model", "layer", "time_ms", "id", "keepdims", "h", "groups")
+
+
+@pytest.mark.parametrize("header", MISSPELT)
+def test_a_column_with_nearly_the_name_of_another_is_refused(tmp_path, header):
+    with pytest.raises(ShapesError) as told:
+        read(tmp_path, f"{header}\nmatmul,1,2,3" + ",1" * (header.count(",") - 3))
+    assert str(told.value) == f"{tmp_path / 'shapes.csv'}:1: {MISSPELT[header]}"
+
+
+def test_only_columns_that_the_operators_of_the_file_read_are_near(tmp_path):
+    conv = "conv2d,8,8,4,4,3,3,1"
+    with pytest.raises(
+        ShapesError, match=r"'padding' is unknown: did you mean pad_top, pad_bottom, pad_left, pad_right\?"
+    ):
+        read(tmp_path, f"op,h,w,c,k_out,r,s,padding\n{conv}")
+    with pytest.raises(ShapesError, match=r"'stride' is unknown: did you mean stride_h, stride_w\?"):
+        read(tmp_path, f"op,h,w,c,k_out,r,s,stride\n{conv}")
+    (row,) = read(tmp_path, "op,m,n,k,padding\nmatmul,1,2,3,1")
+    assert row.notes == {"padding": "1"}
+
+
+def test_far_columns_are_told_once(tmp_path):
+    told = []
+    path = tmp_path / "shapes.csv"
+    text = ",".join(FAR)
+    path.write_text(f"name,op,m,n,k,{text}\n" + "".join(f"x,matmul,1,2,{k}{',7' * len(FAR)}\n" for k in (3, 4)))
+    rows = read_shapes(path, told.append)
+    assert [len(row.notes) for row in rows] == [len(FAR) + 1] * 2
+    assert told == [f"{path}: columns that are not read: {', '.join(FAR)}"]
+
+
+def test_a_column_that_one_operator_does_not_read_is_told_with_it(tmp_path):
+    told = []
+    path = tmp_path / "shapes.csv"
+    path.write_text("op,m,n,k,shape,trans_b\nmatmul,1,2,3,,1\nsoftmax,,,,4x5,1\nrelu,,,,4x5,\n")
+    assert not [row.error for row in read_shapes(path, told.append) if row.error]
+    assert told == [f"{path}: columns that are not read: trans_b (of softmax)"]
+    path.write_text("op,m,n,k\nmatmul,1,2,3\n")
+    read_shapes(path, told.append)
+    assert len(told) == 1
+
+
+def test_a_size_in_the_column_of_another_operator_is_an_error(tmp_path):
+    rows = ("conv2d,,8,8,8,4,4,3,3,,", "conv2d,8,1,8,8,4,4,3,3,2,", "conv2d,8,8,8,8,4,4,3,3,2,2")
+    first, second, both = read(tmp_path, "\n".join(["op,n,batch,h,w,c,k_out,r,s,group,groups", *rows]))
+    assert "column 'batch': conv2d does not read it: did you mean n?" in first.error
+    assert "column 'group': conv2d does not read it: did you mean groups?" in second.error
+    assert both.error is None and both.notes == {"batch": "8", "group": "2"}
+
+
+def test_columns_of_recordings_are_no_news(tmp_path):
+    told = []
+    path = tmp_path / "shapes.csv"
+    path.write_text("op,m,n,k,tier,part,shapes,name\nmatmul,1,2,3,4,h200,4x5,x\nsoftmax,,,,,,4x5,\n")
+    read_shapes(path, told.append)
+    assert not told
+
+
+OPERATORS = {
+    "matmul": ("gemm", "GEMM", "mm", "MatMul", "MATMUL", "mat_mul"),
+    "batched_matmul": ("bmm", "BatchedMatMul"),
+    "conv2d": ("conv", "Conv2D", "conv_2d"),
+    "conv2d_transpose": ("ConvTranspose2d", "deconv2d"),
+    "layernorm": ("LayerNorm", "layer_norm"),
+    "reduce_sum": ("sum", "ReduceSum"),
+    "attention": ("sdpa", "ScaledDotProductAttention"),
+    "gemv": ("GEMV", "matvec"),
+}
+
+
+def test_operators_have_their_usual_names(tmp_path):
+    assert {op_of(f" {word} ") for word in OPERATORS["conv2d"]} == {"conv2d"}
+    for op, words in OPERATORS.items():
+        assert {op_of(word) for word in words} == {op}
+    rows = read(tmp_path, "op,m,n,k\n" + "".join(f"{word},8,8,8\n" for word in (*OPERATORS["matmul"], "bmm")))
+    assert {row.workload.operator for row in rows} == {"matmul"} and not any(row.error for row in rows)
+    (row,) = read(tmp_path, "op,shape,axes\nLayerNorm,4x8,1\n")
+    assert row.workload.operator == "layernorm"
+
+
+@pytest.mark.parametrize("text", ["op,m,n,k\n", "op,m,n,k", "op,m,n,k\n\n# nothing yet\n  \n"])
+def test_a_header_without_rows_is_refused(tmp_path, text):
+    with pytest.raises(ShapesError, match=r"shapes\.csv: has a header and no rows"):
+        read(tmp_path, text)
+
+
 def test_a_misspelt_epilogue_is_an_error_and_a_foreign_one_unsupported(tmp_path):
     rows = read(tmp_path, "op,m,n,k,epilogue\nmatmul,1,2,3,bais\nmatmul,1,2,3,softmax\n")
     assert "column 'epilogue'" in rows[0].error
@@ -142,7 +242,7 @@ def test_a_missing_or_binary_file_is_refused_with_its_name(tmp_path):
 @given(st.text(max_size=200))
 def test_no_text_escapes_as_another_exception(tmp_path_factory, text):
     path = tmp_path_factory.mktemp("shapes") / "fuzz.csv"
-    path.write_text("op,m,n,k\n" + text, encoding="utf-8", errors="replace")
+    path.write_text("op,m,n,k\nmatmul,1,2,3\n" + text, encoding="utf-8", errors="replace")
     for row in read_shapes(path):
         assert (row.workload is None) != (row.error is None and row.unsupported is None)
 
