@@ -62,6 +62,7 @@ def from_attributes(
         l2_mb=l2_bytes / 2**20 if l2_bytes else base.l2_mb * scale,
         l2_bytes_per_clk=base.l2_bytes_per_clk * scale,
         device_names=(name,),
+        memory_gb=(memory_bytes or 0) / 2**30,
         rates=rates_of(shared, shared.get("geforce", {}) if "geforce" in name.lower() else {}, variant),
         sustained=MappingProxyType({}),
         unsure=base.unsure | {"dram_gb_s", "l2_mb", "l2_bytes_per_clk", *variant.get("unsure", ())},

@@ -168,8 +168,10 @@ class BudgetedRun(Run):
         for key, rows in by_key.items():
             result = made.get(key) or self._stored(rows, settled=False)
             if result is None:
-                error = f"the budget of {self.budget:g} s was spent before this row had a kernel; run again to go on"
-                result = Result(workload_of(rows), "failed", error=error)
+                wrong = growing is not None and not growing.usable and bool(growing.judge.verdicts)
+                before = "a kernel passed verification" if wrong else "this row had a kernel"
+                error = f"the budget of {self.budget:g} s was spent before {before}; run again to go on"
+                result = Result(workload_of(rows), "failed" if wrong else "skipped", error=error)
             yield from ((row, result) for row in rows)
 
     def _beaten(self, chosen: Chosen, by_key: Rows) -> bool:

@@ -118,7 +118,7 @@ def tune(
     json_path: Path | None,
     quiet: bool,
 ) -> int:
-    """Tune a shapes file; return 1 where a row was bad or failed, else 0."""
+    """Tune a shapes file; return 1 where a row was bad, failed or skipped, else 0."""
     arch = lookup(arch_name)
     rows = read_shapes(shapes, lambda line: say(f"gensor-tune: {line}", sys.stderr))
     check_compilers(options.verify)
@@ -143,7 +143,7 @@ def tune(
     for line in summary([result for _, result in results]):
         print(f"gensor-tune: {line}", file=sys.stderr)
     print(f"gensor-tune: {time.perf_counter() - began:.1f} s, {nvrtc.compile_count()} compilations", file=sys.stderr)
-    return 1 if any(result.status == "failed" for _, result in results) else 0
+    return 1 if any(result.status in ("failed", "skipped") for _, result in results) else 0
 
 
 def capability(arch: str | None) -> str | None:

@@ -39,7 +39,7 @@ class Result:
     """
 
     workload: Workload | None
-    status: str  # ok | failed | unsupported
+    status: str  # ok | failed | unsupported | skipped (the budget was spent before)
     kernel: str | None = None  # digest of the kernel row in the store
     family: str | None = None
     program: dict[str, int] = field(default_factory=dict)
@@ -124,7 +124,8 @@ def end_to_end(results: Sequence[tuple[Row, Result]]) -> str:
 def summary(results: Sequence[Result]) -> list[str]:
     """Return sentences about a run: counts by status, kernels per class, rows near their bound."""
     counts = Counter(result.status for result in results)
-    told = ", ".join(f"{counts[status]} {status}" for status in ("ok", "failed", "unsupported") if counts[status])
+    statuses = ("ok", "failed", "skipped", "unsupported")
+    told = ", ".join(f"{counts[status]} {status}" for status in statuses if counts[status])
     lines = [told or "the shapes file has no rows"]
     served = [result for result in results if result.status == "ok" and result.workload is not None]
     by_class: dict[str, list[Result]] = {}

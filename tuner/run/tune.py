@@ -16,6 +16,7 @@ from gensor_kernels.build.nvrtc import Binary
 from gensor_kernels.dispatch.selection.load import residual_of
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.arch import Arch
+from gensor_kernels.machine.memory import too_large
 from gensor_kernels.machine.residual import Learnt
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import Workload
@@ -127,9 +128,12 @@ class Run:
             yield from self._class(by_key, searcher)
 
     def _unsupported(self, workload: Workload) -> str | None:
-        """Return the reason where no family serves the workload or its result is empty, else None."""
+        """Return the reason where no family serves the workload, its result is empty or it is too large, else None."""
         if operator(workload.operator).empty(workload):
             return "an empty result needs no kernel"
+        excess = too_large(workload, self.arch)
+        if excess is not None:
+            return excess
         try:
             space = Space(workload, self.arch)
             if self.options.strategy == "exhaustive":

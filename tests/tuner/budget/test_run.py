@@ -89,7 +89,7 @@ def run(machine, store, budget):
 def test_a_budget_is_kept(machine, store, budget):
     results, _, seconds = run(machine, store, budget)
     assert seconds <= budget + KERNEL
-    assert {result.status for result in results.values()} <= {"ok", "failed"} and len(results) == len(SHAPES)
+    assert {result.status for result in results.values()} <= {"ok", "skipped"} and len(results) == len(SHAPES)
     assert [name for name, each in results.items() if each.status == "ok"] or budget < KERNEL
 
 
@@ -106,6 +106,7 @@ def test_the_estimate_falls_as_search_and_then_kernels_go_on(machine, store):
 def test_a_budget_too_small_says_so_and_serves_what_takes_most(machine, store):
     results, told, _ = run(machine, store, 7)
     assert [name for name, each in results.items() if each.status == "ok"] == ["int8-4096"]
+    assert results["float32-64"].status == "skipped"
     assert results["float32-64"].error == "the budget of 7 s was spent before this row had a kernel; run again to go on"
     assert "a budget of 7 s is too small for a kernel of every class: 2 of 3 have none (matmul float" in told[-1]
 
@@ -136,7 +137,7 @@ def test_kernels_that_are_wrong_are_stored_as_such_and_cost_their_class_alone(ma
     machine.wrong = {"int8"}
     results, _, seconds = run(machine, store, 40)
     assert seconds <= 40 + KERNEL
-    assert results["int8-4096"].status == "failed"
+    assert results["int8-4096"].status == "failed" and "before a kernel passed" in results["int8-4096"].error
     refused = {row.kernel_digest for row in store.rows(Verification, outcome="wrong")}
     assert refused and refused <= {row.digest for row in store.rows(Kernel)}
 

@@ -1,5 +1,6 @@
 """What gensor-tune says when something is wrong: one sentence on stderr that helps, no traceback, an exit code."""
 
+import json
 import os
 import shutil
 import sys
@@ -96,6 +97,18 @@ def test_bad_rows_are_named_and_the_others_go_on(gensor_tune):
         assert f"bad.csv:{words}" in err
     assert "no kernel family of this version serves fp4_e2m1 operands\n" in out
     assert "7 failed, 1 unsupported" in err
+
+
+def test_a_row_that_the_budget_does_not_reach_is_skipped(gensor_tune, tmp_path):
+    (tmp_path / "two.csv").write_text("name,op,m,n,k\nlate,matmul,64,64,64\nlarge,matmul,1048576,32,4096\n")
+    words = (*TUNE, "{}/two.csv", "--db", "{}/ours.db", "--measure", "never", "--budget", "0", "--json", "{}/out.jsonl")
+    code, out, err = gensor_tune(*words)
+    found = {each["name"]: each for each in map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())}
+    assert code == 1 and "1 skipped" in err and "1 unsupported" in err and "failed" not in out + err
+    assert found["late"]["status"] == "skipped" and "budget of 0 s was spent" in found["late"]["error"]
+    assert found["large"]["status"] == "unsupported"
+    assert found["large"]["error"] == "its operands (a 16 GiB, b 512 KiB, c 128 MiB) exceed the 8 GiB of orin-nano-8gb"
+    assert found["large"]["error"] in out
 
 
 def test_columns_that_are_not_read_are_told_once(gensor_tune, tmp_path):
