@@ -15,7 +15,7 @@ from gensor_kernels import spelling
 from gensor_kernels.errors import GensorError
 
 from . import operator
-from .types import epilogue
+from .types import dtypes, epilogue
 from .types.dtypes import canonical, facts
 from .types.workload import MATHS, Workload
 
@@ -62,6 +62,10 @@ def split(text: str) -> tuple[str, ...]:
 def dtype_name(dtype: str, math: str) -> str:
     """Return the shapes file's name of a dtype with a math mode."""
     return "tf32" if math == "tf32" else NAMES[dtype] + (f"_{math}" if math != "ieee" else "")
+
+
+#: Names in shapes files by all other names of element types.
+SPELLINGS = NAMES | {word: NAMES[name] for word, name in dtypes.SPELLINGS.items()}
 
 
 def dtype_word(text: str) -> str:
@@ -178,7 +182,8 @@ def _choice(text: Mapping[str, str], column: str, choices: Mapping[str, Choice])
     value = _given(text, column).lower()
     value = value if value in choices else dtype_word(value)
     if value not in choices:
-        raise CellError(column, spelling.unknown(value, choices))
+        meant = {word: name for word, name in SPELLINGS.items() if name in choices}
+        raise CellError(column, spelling.unknown(value, choices, meant))
     return choices[value]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -33,6 +33,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+#: Base of typer's errors about command lines; where it is imported from depends on the version.
+UsageError: Any = typer.BadParameter.__base__
+
 ArchOption = Annotated[str, typer.Option(help="Compute capability (sm_87) or part (orin-nano-8gb, h200).")]
 ShapesOption = Annotated[Path, typer.Option(help="The shapes file (CSV); - is stdin.")]
 JobsOption = Annotated[int, typer.Option(min=0, help="Parallel jobs; 0 uses every available core.")]
@@ -49,8 +52,11 @@ OnlyArchOption = Annotated[str | None, typer.Option(help="Only kernels of this c
 @app.callback(invoke_without_command=True)
 def tune(
     context: typer.Context,
-    arch: Annotated[str | None, typer.Option(help="Compute capability (sm_87) or part (orin-nano-8gb, h200).")] = None,
-    shapes: Annotated[Path | None, typer.Option(help="The shapes file (CSV).")] = None,
+    arch: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ARCH", help="Compute capability (sm_87) or part (orin-nano-8gb, h200)."),
+    ] = None,
+    shapes: Annotated[list[Path] | None, typer.Option(metavar="FILE", help="The shapes file (CSV).")] = None,
     db: DbOption = None,
     top: TopOption = 16,
     budget: Annotated[
@@ -76,8 +82,11 @@ def tune(
     """Tune every row of a shapes file for an architecture and store the kernels."""
     if context.invoked_subcommand is not None:
         return
-    if arch is None or shapes is None:
+    if not arch or not shapes:
         raise typer.BadParameter("--arch and --shapes are both needed: gensor-tune --arch sm_87 --shapes shapes.csv")
+    if len(arch) > 1 or len(shapes) > 1:
+        twice = "--arch" if len(arch) > 1 else "--shapes"
+        raise typer.BadParameter(f"{twice} was given more than once: run gensor-tune once for each")
     _one_of("--measure", measure, ("auto", "never", "require"))
     _one_of("--verify", verify, ("emulator", "device", "none"))
     _one_of("--graph", graph, ("full", "paper"))
@@ -87,7 +96,7 @@ def tune(
     graph = "paper" if strategy == "paper" else graph
     cores = commands.cores(jobs)
     options = Options(top=top, seed=seed, jobs=cores, graph=graph, verify=verify, strategy=strategy)
-    code = commands.tune(arch, shapes, db, options, measure=measure, budget=budget, json_path=json, quiet=quiet)
+    code = commands.tune(arch[0], shapes[0], db, options, measure=measure, budget=budget, json_path=json, quiet=quiet)
     raise typer.Exit(code)
 
 
@@ -341,7 +350,12 @@ def _one_of(option: str, value: str, choices: tuple[str, ...]) -> None:
 def main() -> None:
     """Run gensor-tune; errors become sentences on stderr, never tracebacks."""
     try:
-        app(prog_name="gensor-tune")
+        sys.exit(app(prog_name="gensor-tune", standalone_mode=False) or 0)
+    except UsageError as error:
+        help_of = error.ctx.command_path if error.ctx is not None else "gensor-tune"
+        told = error.format_message().removeprefix("Invalid value: ").rstrip(".")
+        say(f"gensor-tune: {told} ({help_of} --help lists the options)", sys.stderr)
+        sys.exit(2)
     except (GensorError, StoreError) as error:
         advice = " (another database: --db FILE, or GENSOR_DB)" if isinstance(error, StoreError) else ""
         for line in f"gensor-tune: {error}{advice}".split("\n"):

@@ -11,7 +11,7 @@ operands at 16-byte aligned addresses.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -63,28 +63,24 @@ class Line:
         return number
 
     def choice(
-        self,
-        column: str,
-        choices: Iterable[str],
-        default: str | None,
-        known: Collection[str] = frozenset(),
-        spelt: Callable[[str], str] = str.lower,
+        self, column: str, choices: Iterable[str], default: str | None, known: Collection[str] = frozenset()
     ) -> str:
-        """Return one of `choices`, or of the `known` further values, which the error message does not list.
-
-        `spelt` returns the usual spelling of a cell.
-        """
-        text, wanted = self.text(column, default), list(choices)
-        value = spelt(text)
+        """Return one of `choices`, or of the `known` further values, which the error message does not list."""
+        value, wanted = self.text(column, default).lower(), list(choices)
         if value not in wanted and value not in known:
-            raise self.fail(column, spelling.unknown(text, wanted))
+            raise self.fail(column, spelling.unknown(self.text(column, default), wanted))
         return value
 
     def dtype(
         self, column: str, choices: Iterable[str], default: str | None, known: Collection[str] = frozenset()
     ) -> str:
         """Return one of `choices` of element types, or of the `known` ones, from any common spelling."""
-        return self.choice(column, choices, default, known, shape_row.dtype_word)
+        text, wanted = self.text(column, default), list(choices)
+        value = shape_row.dtype_word(text)
+        if value not in wanted and value not in known:
+            meant = {word: name for word, name in shape_row.SPELLINGS.items() if name in wanted}
+            raise self.fail(column, spelling.unknown(text, wanted, meant | EIGHT_BITS))
+        return value
 
 
 LAYOUTS = {"a": "mks", "b": "kns", "c": "ns"}
@@ -133,6 +129,8 @@ def operations(text: str) -> tuple[str, ...]:
     return names
 
 
+#: Words for more than one element type.
+EIGHT_BITS = dict.fromkeys(("fp8", "float8", "f8"), "fp8_e4m3, fp8_e5m2")
 #: Name -> (operand dtype, math mode); the operand dtype decides the accumulator.
 DTYPES = {
     "fp64": ("float64", "ieee"),

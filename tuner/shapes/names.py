@@ -30,6 +30,15 @@ OPS: dict[str, str] = {
     "gru": "rnn_gru",
     "swish": "silu",
 }
+#: Operators that are suggested for words which do not mean exactly the same.
+LIKE: dict[str, str] = {
+    **dict.fromkeys(("linear", "dense", "fc", "fully_connected", "inner_product"), "matmul (with trans_b = 1)"),
+    **dict.fromkeys(("grouped_gemm", "moe"), "ragged_matmul"),
+    **dict.fromkeys(("pool", "pooling"), "max_pool2d, avg_pool2d"),
+    **dict.fromkeys(("reduce", "reduction"), "reduce_sum, reduce_mean, reduce_max"),
+    **dict.fromkeys(("rnn", "recurrent"), "rnn_vanilla, rnn_gru, rnn_lstm"),
+    **dict.fromkeys(("norm", "batch_norm", "batchnorm"), "layernorm, rmsnorm"),
+}
 _PADS = "pad_top, pad_bottom, pad_left, pad_right"
 #: Columns by other words for them; a word for several columns stands for all of them.
 COLUMNS = {

@@ -77,7 +77,7 @@ def read(line: Line) -> Read:
         return Read(unsupported=line.text("unsupported"))
     op = line.text("op")
     if op not in READERS and op not in MODULES:
-        raise line.fail("op", spelling.unknown(op, READERS, names.OPS))
+        raise line.fail("op", spelling.unknown(op, READERS, names.OPS | names.LIKE))
     try:
         if op in MODULES and op != matmul.NAME and shape_row.is_whole(op, line.cells):
             return readers.whole(line)
@@ -104,6 +104,10 @@ LARGEST_FILE = 64 << 20  # bytes: half a million rows; endless devices exceed it
 
 class ShapesError(GensorError):
     """A shapes file that cannot be read at all."""
+
+
+class NoRowsError(ShapesError):
+    """A shapes file with a header alone, as a recording without calls."""
 
 
 @dataclass(frozen=True)
@@ -152,18 +156,21 @@ def read_shapes(path: str | Path, tell: Callable[[str], None] = lambda line: Non
     [(('batch', 1), ('m', 64), ('n', 32), ('k', 16))]
     """
     path = Path(path)
-    lines = _lines(path)
-    if not any(lines):
+    lines = list(_records(_lines(path)))
+    if not lines:
         raise ShapesError(f"{path}: is empty: a header row is needed, such as op,m,n,k")
+    (place, first), *records = lines
     try:
-        header = [name.strip() for name in _cells(lines[0])]
+        header = [name.strip() for name in _cells(first)]
     except csv.Error as error:
-        raise ShapesError(f"{path}:1: {_about_csv(error)}") from None
-    records = list(_records(lines))
+        raise ShapesError(f"{path}:{place}: {_about_csv(error)}") from None
     ops = {op for _, line in records if (op := _op(header, line))}
-    _check_header(path, header, lines[0], ops)
+    try:
+        _check_header(header, ops)
+    except ShapesError as error:
+        raise ShapesError(f"{path}:{place}: {error}") from None
     if not records:
-        raise ShapesError(f"{path}: has a header and no rows: each row is one operator, such as matmul,128,768,768")
+        raise NoRowsError(f"{path}: has a header and no rows: each row is one operator, such as matmul,128,768,768")
     notes: dict[str, set[str]] = {}
     rows = [_row(path, number, header, line, notes) for number, line in records]
     unread = names.unread(notes, ops)
@@ -172,7 +179,7 @@ def read_shapes(path: str | Path, tell: Callable[[str], None] = lambda line: Non
     return rows
 
 
-def _check_header(path: Path, header: list[str], line: str, ops: Collection[str]) -> None:
+def _check_header(header: list[str], ops: Collection[str]) -> None:
     """Raise ShapesError for a header without `op`, with equal columns, or with a misspelt one."""
     read = dict.fromkeys(column for op in ops or COLUMNS for column in columns(op))
     wrong = names.misspelt(header, read, every_column())
@@ -181,14 +188,14 @@ def _check_header(path: Path, header: list[str], line: str, ops: Collection[str]
         shown = ", ".join(f"'{printable(column, spelling.LONGEST)}'" for column in first)
         meant = spelling.did_you_mean(dict.fromkeys(name for column in first for name in wrong[column]))
         subject = f"columns {shown} are" if len(first) > 1 else f"column {shown} is"
-        raise ShapesError(f"{path}:1: {subject} unknown: {meant}")
+        raise ShapesError(f"{subject} unknown: {meant}")
     if "op" not in header:
-        hint = "" if len(header) > 1 or not re.search(r"[;\t|]", line) else "; columns are separated by commas"
-        raise ShapesError(
-            f"{path}:1: the header has no column 'op' (it has: {printable(', '.join(header), 120)}){hint}"
-        )
-    if len(set(header)) != len(header):
-        raise ShapesError(f"{path}:1: the header names a column twice")
+        separated = len(header) == 1 and re.search(r"[;\t| ]", header[0])
+        hint = "columns are separated by commas" if separated else "the first line names the columns, as op,m,n,k"
+        raise ShapesError(f"the header has no column 'op' (it has: {printable(', '.join(header), 120)}); {hint}")
+    twice = [column for place, column in enumerate(header) if column in header[:place]]
+    if twice:
+        raise ShapesError(f"the header names a column twice: '{printable(twice[0], spelling.LONGEST)}'")
 
 
 def _op(header: list[str], line: str) -> str | None:
@@ -226,8 +233,11 @@ def _about_csv(error: csv.Error) -> str:
 
 
 def _records(lines: list[str]) -> Iterator[tuple[int, str]]:
-    """Yield one record per physical line, so that an unclosed quote spoils only its own row."""
-    for number, line in enumerate(lines[1:], start=2):
+    """Yield the header and one record per physical line, so that an unclosed quote spoils only its own row.
+
+    Blank lines and those that begin with `#` are left out.
+    """
+    for number, line in enumerate(lines, start=1):
         if line.strip() and not line.lstrip().startswith("#"):
             yield number, line
 
@@ -266,6 +276,8 @@ def main() -> None:
     """Print the Workload of every readable row as a line of JSON: `python -m gensor_tuner.shapes.reader FILE`."""
     try:
         rows = read_shapes(sys.argv[1])
+    except NoRowsError:
+        return
     except ShapesError as error:
         sys.exit(str(error))
     for row in rows:

@@ -75,7 +75,7 @@ def normal_axes(axes: Iterable[int], rank: int) -> tuple[int, ...]:
     given = list(axes)
     places = sorted(axis + rank if axis < 0 else axis for axis in given)
     if any(not 0 <= axis < rank for axis in places) or len(set(places)) != len(places):
-        raise ValueError(f"axes {tuple(given)} of an array of {rank} axes")
+        raise ValueError(f"axes {tuple(given)} are not different axes of an array that has {rank}")
     return tuple(places)
 
 

@@ -97,7 +97,7 @@ SPELLINGS: dict[str, str] = {
         ("fp8_e4m3", "fp8_e4m3fn", "float8_e4m3", "f8_e4m3", "f8_e4m3fn", "e4m3", "e4m3fn"), "float8_e4m3fn"
     ),
     **dict.fromkeys(("fp8_e5m2", "f8_e5m2", "e5m2"), "float8_e5m2"),
-    **dict.fromkeys(("csingle", "cfloat"), "complex64"),
+    "csingle": "complex64",
     "cdouble": "complex128",
 }
 #: Types that are never an operand of a call.
@@ -138,10 +138,10 @@ def canonical(name: str) -> str | None:
 
     Examples
     --------
-    >>> [canonical(each) for each in ("half", "FP16", "bf16", "fp8_e4m3", "float128")]
+    >>> [canonical(each) for each in ("half", "FP16", "torch.bfloat16", "fp8_e4m3", "float128")]
     ['float16', 'float16', 'bfloat16', 'float8_e4m3fn', None]
     """
-    return spelling.find(name, CALLED, SPELLINGS)
+    return spelling.find(name.rpartition(".")[2], CALLED, SPELLINGS)
 
 
 def array_dtype(name: str) -> np.dtype[Any]:

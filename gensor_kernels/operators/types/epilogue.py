@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gensor_kernels import spelling
 from gensor_kernels.errors import UnsupportedError
 
 from .dtypes import round_to
@@ -103,6 +104,11 @@ OPERATIONS: dict[str, Operation] = {
 }
 
 
+#: Operations by other names.
+SPELLINGS = {"swish": "silu", "residual": "add", "multiply": "mul", "add_bias": "bias"}
+#: Characters of an epilogue that an error shows.
+SHOWN = 80
+
 #: Operations of a prologue, applied to an operand as it is read (declaration/prologue.py); bias and mul have a vector
 #: along k.
 PROLOGUES = (
@@ -131,12 +137,13 @@ def parse(text: str) -> tuple[str, ...]:
     while words:
         fits = [length for length in (2, 1) if "_".join(words[:length]) in OPERATIONS]
         if not fits:
-            known = ", ".join(OPERATIONS)
-            raise UnsupportedError(f"epilogue {text!r}: {words[0]!r} is not an operation we serve ({known})")
+            unknown = spelling.unknown(words[0], OPERATIONS, SPELLINGS)
+            raise UnsupportedError(f"operation {unknown} (operations are joined by _, as in bias_relu)")
         names.append("_".join(words[: fits[0]]))
         del words[: fits[0]]
     if len(names) > MAX_STEPS:
-        raise UnsupportedError(f"epilogue {text!r} has {len(names)} operations, at most {MAX_STEPS} are served")
+        shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+        raise UnsupportedError(f"epilogue {shown!r} has {len(names)} operations, at most {MAX_STEPS} are served")
     return tuple(names)
 
 

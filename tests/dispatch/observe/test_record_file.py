@@ -65,7 +65,7 @@ def test_an_epilogue_that_another_operation_hides_is_written_apart(tmp_path):
         ("n,,,,,row,none", "layout_a", "is not one of m, k, s"),
         (",,m,,,row,none", "layout_c", "is not one of n, s"),
         (",,,,2,col,none", "order", "cannot stand beside 'align_b'"),
-        (",,,,,row,bias;gelu_tahn", "epilogue", "'tahn' is not an operation"),
+        (",,,,,row,bias;gelu_tahn", "epilogue", "operation 'tahn' is unknown: did you mean tanh?"),
         (",,,,,row,relu;relu;relu;relu;relu;relu;relu", "epilogue", "at most 6"),
     ],
 )
