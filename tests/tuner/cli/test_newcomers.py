@@ -3,8 +3,6 @@
 What rows, files and command lines of other tests get wrong is not repeated here.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """gensor-tune where a package of the extra [tune] is missing: one sentence with the command that installs it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

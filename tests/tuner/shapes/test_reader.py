@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gensor_kernels.operators.rows import views
 from gensor_kernels.operators.shape_row import cells_of
-from gensor_tuner.shapes.reader import ShapesError, op_of, read_shapes
+from gensor_tuner.shapes.reader import ShapesError, main, op_of, read_shapes
 
 SHARED = Path(__file__).resolve().parents[4] / "shared" / "workloads"
 
@@ -200,6 +200,18 @@ def test_operators_have_their_usual_names(tmp_path):
 def test_a_header_without_rows_is_refused(tmp_path, text):
     with pytest.raises(ShapesError, match=r"shapes\.csv: has a header and no rows"):
         read(tmp_path, text)
+
+
+def test_a_recording_without_calls_has_nothing_to_load(tmp_path, monkeypatch, capsys):
+    """`warmup` reads recordings by this command: a program that recorded no call starts as before."""
+    path = tmp_path / "calls.csv"
+    path.write_text("op,m,n,k\n")
+    monkeypatch.setattr(sys, "argv", ["reader", str(path)])
+    main()
+    path.write_text("op,m,n,k,Dtype\nmatmul,1,2,3,fp16\n")
+    with pytest.raises(SystemExit, match="'Dtype' is unknown"):
+        main()
+    assert capsys.readouterr() == ("", "")
 
 
 def test_a_misspelt_epilogue_is_an_error_and_a_foreign_one_unsupported(tmp_path):
