@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 
 from gensor_kernels import spelling
 
 #: Operators by their names in BLAS, PyTorch, ONNX, TensorFlow and cuDNN, where these mean the same.
 OPS: dict[str, str] = {
-    **dict.fromkeys(("gemm", "mm", "matrix_multiply", "sgemm", "hgemm", "dgemm"), "matmul"),
+    **dict.fromkeys(("gemm", "mm", "matrix_multiply"), "matmul"),
     **dict.fromkeys(("bmm", "batch_matmul", "batched_gemm", "batch_gemm"), "batched_matmul"),
-    **dict.fromkeys(("mv", "matvec", "sgemv"), "gemv"),
+    **dict.fromkeys(("mv", "matvec"), "gemv"),
     **dict.fromkeys(("conv", "convolution", "convolution2d"), "conv2d"),
     **dict.fromkeys(("group_conv2d", "grouped_conv"), "grouped_conv2d"),
-    **dict.fromkeys(
-        ("conv_transpose2d", "transposed_conv2d", "conv_transpose", "deconv", "deconv2d"), "conv2d_transpose"
-    ),
+    **dict.fromkeys(("conv_transpose", "conv_transpose2d", "transposed_conv2d", "deconv2d"), "conv2d_transpose"),
     **dict.fromkeys(("depthwise", "depthwise_conv", "dwconv", "dwconv2d"), "depthwise_conv2d"),
     **dict.fromkeys(("max_pool", "max_pooling", "max_pooling2d"), "max_pool2d"),
     **dict.fromkeys(("avg_pool", "average_pool", "average_pool2d", "average_pooling2d"), "avg_pool2d"),
     **dict.fromkeys(("global_avg_pool", "global_average_pool", "global_average_pooling2d"), "global_avg_pool2d"),
     "adaptive_avg_pool": "adaptive_avg_pool2d",
-    **dict.fromkeys(("sdpa", "scaled_dot_product_attention", "flash_attention", "mha"), "attention"),
+    **dict.fromkeys(("sdpa", "scaled_dot_product_attention", "flash_attention"), "attention"),
     "layer_normalization": "layernorm",
     "rms_normalization": "rmsnorm",
     **{name: f"reduce_{name}" for name in ("sum", "mean", "max", "min", "prod", "var")},
@@ -33,7 +30,9 @@ OPS: dict[str, str] = {
 #: Operators that are suggested for words which do not mean exactly the same.
 LIKE: dict[str, str] = {
     **dict.fromkeys(("linear", "dense", "fc", "fully_connected", "inner_product"), "matmul (with trans_b = 1)"),
+    **{f"{code}gemm": f"matmul (with dtype = {name})" for code, name in (("h", "fp16"), ("s", "fp32"), ("d", "fp64"))},
     **dict.fromkeys(("grouped_gemm", "moe"), "ragged_matmul"),
+    **dict.fromkeys(("mha", "multi_head_attention"), "attention"),
     **dict.fromkeys(("pool", "pooling"), "max_pool2d, avg_pool2d"),
     **dict.fromkeys(("reduce", "reduction"), "reduce_sum, reduce_mean, reduce_max"),
     **dict.fromkeys(("rnn", "recurrent"), "rnn_vanilla, rnn_gru, rnn_lstm"),
@@ -49,7 +48,7 @@ COLUMNS = {
     **dict.fromkeys(("in_channels", "channels", "cin"), "c"),
     **dict.fromkeys(("out_channels", "filters", "cout"), "k_out"),
     **dict.fromkeys(("activation", "bias", "fusion"), "epilogue"),
-    **dict.fromkeys(("precision", "data_type"), "dtype"),
+    **dict.fromkeys(("precision", "data_type", "dtype_a"), "dtype"),
     **dict.fromkeys(("out_dtype", "dtype_out", "dtype_c", "output", "output_dtype"), "out"),
     **dict.fromkeys(("acc_dtype", "accumulator", "accumulate"), "acc"),
     **dict.fromkeys(("transpose_a", "ta"), "trans_a"),
@@ -67,7 +66,6 @@ COLUMNS = {
 ELSEWHERE = {"batch": "n", "group": "groups"}
 #: Columns of recordings that tell how a call was served (observe/record_file.py), and the name of a row.
 TOLD = frozenset({"name", "tier", "part", "shapes", ""})
-_OPERAND = re.compile(r"(dtype|layout|align)_[a-z]{1,12}")
 
 
 def misspelt(header: Iterable[str], read: Collection[str], known: Collection[str]) -> dict[str, list[str]]:
@@ -90,7 +88,7 @@ def misspelt(header: Iterable[str], read: Collection[str], known: Collection[str
     given = set(header)
     found: dict[str, list[str]] = {}
     for column in header:
-        if column in TOLD or column in known or _OPERAND.fullmatch(column):
+        if column in TOLD or column in known:
             continue
         same = spelling.find(column, (*read, "name"))
         absent = [name for name in read if name not in given]

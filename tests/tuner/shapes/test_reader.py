@@ -110,6 +110,7 @@ MISSPELT = {
     "Op,m,n,k": "column 'Op' is unknown: did you mean op?",
     "operator,m,n,k": "column 'operator' is unknown: did you mean op?",
     "op,m,n,k,trans-a,Epilogue": "columns 'trans-a', 'Epilogue' are unknown: did you mean trans_a, epilogue?",
+    "op,m,n,k,dtype_c": "column 'dtype_c' is unknown: did you mean out?",
     "op,m,n,k,activation": "column 'activation' is unknown: did you mean epilogue?",
     "op,m,n,k,batch_size": "column 'batch_size' is unknown: did you mean batch?",
     "op,m,n,k,Name": "column 'Name' is unknown: did you mean name?",
@@ -192,6 +193,8 @@ def test_operators_have_their_usual_names(tmp_path):
         assert {op_of(word) for word in words} == {op}
     rows = read(tmp_path, "op,m,n,k\n" + "".join(f"{word},8,8,8\n" for word in (*OPERATORS["matmul"], "bmm")))
     assert {row.workload.operator for row in rows} == {"matmul"} and not any(row.error for row in rows)
+    typed, linear = read(tmp_path, "op,m,n,k\nDGEMM,8,8,8\nlinear,8,8,8\n")
+    assert "did you mean matmul (with dtype = fp64)?" in typed.error and "(with trans_b = 1)?" in linear.error
     (row,) = read(tmp_path, "op,shape,axes\nLayerNorm,4x8,1\n")
     assert row.workload.operator == "layernorm"
 
