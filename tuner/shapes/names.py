@@ -78,17 +78,17 @@ def misspelt(header: Iterable[str], read: Collection[str], known: Collection[str
     read : collection of str
         The columns that the file's operators read.
     known : collection of str
-        The columns that any operator reads; they are no misspellings.
+        The columns that other operators read; they are no misspellings.
 
     Examples
     --------
     >>> misspelt(["op", "m", "Dtype", "transb", "colour"], ["op", "m", "dtype", "trans_b"], ["op", "m"])
     {'Dtype': ['dtype'], 'transb': ['trans_b']}
     """
-    given = set(header)
+    given, sound = set(header), TOLD.union(read, known)
     found: dict[str, list[str]] = {}
     for column in header:
-        if column in TOLD or column in known:
+        if column in sound:
             continue
         same = spelling.find(column, (*read, "name"))
         absent = [name for name in read if name not in given]
