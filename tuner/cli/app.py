@@ -352,6 +352,9 @@ def main() -> None:
     try:
         sys.exit(app(prog_name="gensor-tune", standalone_mode=False) or 0)
     except UsageError as error:
+        if len(sys.argv) == 1:  # the message is the help
+            error.show()
+            sys.exit(2)
         help_of = error.ctx.command_path if error.ctx is not None else "gensor-tune"
         told = error.format_message().removeprefix("Invalid value: ").rstrip(".")
         say(f"gensor-tune: {told} ({help_of} --help lists the options)", sys.stderr)

@@ -133,6 +133,11 @@ def test_a_command_line_that_cannot_be_run(mistake, gensor_tune, folder):
     assert (code, out) == (2, "") and err == sentence(err, words) + "\n"
 
 
+def test_no_argument_shows_the_help(gensor_tune):
+    code, out, err = gensor_tune()
+    assert (code, out) == (2, "") and err.startswith("Usage: gensor-tune [OPTIONS] COMMAND") and "  --arch ARCH " in err
+
+
 SOUND = {
     "a byte order mark": b"\xef\xbb\xbfop,m,n,k\nmatmul,0,2,3\n",
     "spaces around cells": b"op, m, n, k \n matmul , 0 , 2 , 3 \n",
