@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from gensor_database.store import StoreError
+from gensor_kernels import spelling
 from gensor_kernels.errors import GensorError
 from gensor_kernels.machine.arch import capability_name, lookup
 from gensor_tuner.output import beside, json_lines, say
@@ -344,7 +345,7 @@ def _bytes_of(text: str) -> int:
 
 def _one_of(option: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise typer.BadParameter(f"{option} is one of {', '.join(choices)}, not '{value}'")
+        raise typer.BadParameter(f"{option}: {spelling.unknown(value, choices)}")
 
 
 def main() -> None:

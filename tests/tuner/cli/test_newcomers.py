@@ -75,6 +75,7 @@ COMMANDS = {
     "a misspelt option": ((*TUNE, "{}/good.csv", "--shape", "x"), "--shape"),
     "a misspelt command": (("exprot", "x.csv"), "No such command 'exprot'"),
     "minutes": ((*TUNE, "{}/good.csv", "--budget", "5m"), "--budget"),
+    "a misspelt strategy": ((*TUNE, "{}/good.csv", "--strategy", "evolutoin"), "did you mean evolution?"),
     "a budget below 0": ((*TUNE, "{}/good.csv", "--budget", "-1"), "--budget"),
     "jobs below 0": ((*TUNE, "{}/good.csv", "--jobs", "-4"), "--jobs"),
     "no finalists": ((*TUNE, "{}/good.csv", "--top", "0"), "--top"),
