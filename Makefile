@@ -3,9 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-cupy test-oldest lint pretuned clean
+.PHONY: demo test test-cupy test-oldest lint pretuned dist clean
 
-demo: $(VENV)/installed
+demo: $(VENV)/tuner
 	$(BIN)/gensor-tune --arch sm_87 --shapes examples/shapes.csv
 
 test: $(VENV)/installed
@@ -53,22 +53,35 @@ $(CUPY_VENV)/installed: pyproject.toml Makefile
 
 # The shipped database of one architecture; see CONTRIBUTING.md before committing its result.
 ARCH ?= sm_87
-pretuned: $(VENV)/installed
+pretuned: $(VENV)/tuner
 	$(BIN)/gensor-tune pretune --arch $(ARCH) --shapes examples/common_shapes.csv
 
 lint: $(VENV)/installed
-	$(BIN)/python -m pip install -q ruff mypy clang-format
+	$(BIN)/python -m pip install -q ruff mypy clang-format check-jsonschema zizmor
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run -Werror $$(git ls-files '*.cu' '*.cuh' '*.h' '*.cpp')
 	# Type checkers do not see through the renaming import hook of an editable install: check what is installed.
 	rm -rf build/typed && $(BIN)/python -m pip install -q --no-deps --target build/typed .
 	cd build/typed && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p gensor_database -p gensor_kernels -p gensor_tuner
 	rm -rf build
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(BIN)/zizmor --offline --no-progress .
 
-$(VENV)/installed: pyproject.toml
+# What a release uploads: the source archive, and the wheel that is built from it.
+dist: $(VENV)/tuner
+	rm -rf dist && $(BIN)/python -m pip install -q build twine
+	$(BIN)/python -m build && $(BIN)/twine check --strict dist/*
+
+# One environment in two steps: the demo needs the tuner alone, half of what the tests need.
+$(VENV)/tuner: pyproject.toml
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 10) and 'Python 3.10 or newer is needed: make PYTHON=python3.11')"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --upgrade pip
+	$(BIN)/python -m pip install -q -e '.[tune]'
+	touch $@
+
+$(VENV)/installed: $(VENV)/tuner
 	$(BIN)/python -m pip install -q -e '.[test]'
 	touch $@
 

@@ -71,3 +71,33 @@ def test_importing_the_runtime_leaves_to_first_calls_what_they_need():
     late = ("programs", "machine", "build", "devices", "operators.", "dispatch.plans.", "dispatch.functions.")
     allowed = {"operators.types", "operators.types.epilogue", "operators.types.dtypes"}
     assert not [name for name in modules - allowed if name.startswith(late)]
+
+
+#: What Windows lacks and Linux has, of what a module could read when it is imported.
+ONLY_POSIX = {
+    "os": "fork forkpty register_at_fork sched_getaffinity geteuid getuid getegid getgid killpg getpgid setsid mkfifo "
+    "fchown chown lchown statvfs posix_fadvise O_NOFOLLOW O_CLOEXEC O_NONBLOCK O_DIRECTORY O_SYNC",
+    "signal": "SIGKILL SIGHUP SIGALRM SIGUSR1 SIGCHLD alarm setitimer pthread_sigmask sigwait",
+}
+
+
+def test_the_runtime_imports_where_nothing_of_posix_is():
+    """As on Windows; the standard library has taken what it needs before."""
+    code = f"""
+import importlib, os, pkgutil, sys
+import concurrent.futures, ctypes, logging, multiprocessing.pool, opt_einsum, numpy.testing
+import signal, sqlite3, subprocess, tempfile, threading
+for module, names in {ONLY_POSIX!r}.items():
+    for name in names.split():
+        vars(sys.modules[module]).pop(name, None)
+for name in ("fcntl", "grp", "pwd", "resource", "termios", "pty"):
+    sys.modules[name] = None
+import gensor_database, gensor_kernels
+found = [each.name for package in (gensor_database, gensor_kernels)
+         for each in pkgutil.walk_packages(package.__path__, package.__name__ + ".")]
+for name in found:
+    importlib.import_module(name)
+print(len(found), gensor_kernels.counters())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert not done.stderr and int(done.stdout.split()[0]) > 200

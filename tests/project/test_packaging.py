@@ -1,12 +1,16 @@
 """What pyproject.toml lists is what the folders hold."""
 
+import ast
+import re
+import shutil
 import subprocess
 import sys
 import zipfile
-import zlib
 from pathlib import Path
 
 import pytest
+
+from .structure import module_name, named, tracked
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -37,26 +41,100 @@ def test_extras_are_the_documented_ones():
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
+def clone(tmp_path_factory) -> Path:
     pytest.importorskip("setuptools", "77")
-    out = tmp_path_factory.mktemp("wheel")
-    code = (
-        "import os, sys; from setuptools import build_meta; os.chdir(sys.argv[1]); "
-        "print(build_meta.build_wheel(sys.argv[2]))"
-    )
     source = tmp_path_factory.mktemp("source") / "tree"
     subprocess.run(["git", "clone", "-q", str(ROOT), str(source)], check=True)
-    subprocess.run([sys.executable, "-c", code, str(source), str(out)], check=True, capture_output=True)
-    return next(out.glob("*.whl"))
+    return source
 
 
-def test_the_wheel_is_small():
-    """What git tracks in the packaged folders, compressed as in a wheel."""
-    listed = subprocess.run(
-        ["git", "ls-files", *FOLDERS.values()], cwd=ROOT, capture_output=True, text=True, check=True
+def built(clone: Path, step: str, out: Path) -> Path:
+    """What a step of the build backend has made."""
+    code = (
+        "import os, sys; from setuptools import build_meta; os.chdir(sys.argv[1]); "
+        "print(getattr(build_meta, sys.argv[2])(sys.argv[3]))"
     )
-    packed = sum(len(zlib.compress((ROOT / path).read_bytes(), 1)) for path in listed.stdout.splitlines())
-    assert 10 * 2**20 < packed <= 60 * 2**20
+    command = [sys.executable, "-c", code, str(clone), step, str(out)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return out / done.stdout.splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def wheel(clone, tmp_path_factory) -> Path:
+    return built(clone, "build_wheel", tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def archived(clone, tmp_path_factory) -> set[str]:
+    """The files of the source archive, which setuptools lists without making it."""
+    built(clone, "prepare_metadata_for_build_wheel", tmp_path_factory.mktemp("metadata"))
+    return set((clone / "gensor_kernels.egg-info" / "SOURCES.txt").read_text(encoding="utf-8").splitlines())
+
+
+def test_the_wheel_is_small(wheel):
+    """PyPI refuses files of more than 100 MB; the source archive is as large, for both are databases above all."""
+    assert 10 * 2**20 < wheel.stat().st_size <= 60 * 2**20
+
+
+def portable() -> list[str]:
+    """The tests that need nothing but the runtime."""
+    return (ROOT / "tests" / "portable.txt").read_text(encoding="utf-8").splitlines()
+
+
+def imported(path: str) -> set[str]:
+    """Every name that an import in this file may mean."""
+    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    return {name for names in named(tree, module_name(path), path.endswith("__init__.py")) for name in names}
+
+
+def test_the_source_archive_builds_and_can_be_tested(archived):
+    """With the tests that run anywhere: these, what they import, and what pytest reads beside them."""
+    assert {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "MANIFEST.in"} <= archived
+    assert {path for path in tracked() if path.split("/")[0] in (*FOLDERS.values(), "examples")} <= archived
+    needed, left = set(), [*portable(), "tests/conftest.py"]
+    while left:
+        path = left.pop()
+        if path not in needed and (ROOT / path).is_file():
+            needed.add(path)
+            folders = [folder.as_posix() for folder in Path(path).parents][:-1]
+            left += [f"{folder}/{name}" for folder in folders for name in ("__init__.py", "conftest.py")]
+            left += [name.replace(".", "/") + ".py" for name in imported(path) if name.startswith("tests.")]
+    assert len(needed) > len(portable()) > 20 and "tests/doubles/stored.py" in needed
+    assert not needed - archived, sorted(needed - archived)
+
+
+def test_the_source_archive_leaves_the_bulk_of_the_tests_out(archived):
+    assert not {path for path in archived if path.startswith(("benchmarks/", "docs/", "tests/golden/", "."))}
+    tests = [path for path in tracked() if path.startswith("tests/")]
+    size = {path: (ROOT / path).stat().st_size for path in tests}
+    assert sum(size[path] for path in archived & size.keys()) < sum(size.values()) / 3
+
+
+def test_its_page_on_the_registry_leads_to_the_repository(wheel):
+    with zipfile.ZipFile(wheel) as opened:
+        (name,) = (each for each in opened.namelist() if each.endswith(".dist-info/METADATA"))
+        lines = opened.read(name).decode().splitlines()
+    urls = dict(line.split(": ", 1)[1].split(", ") for line in lines if line.startswith("Project-URL: "))
+    assert {"Homepage", "Documentation", "Changelog", "Issues"} <= urls.keys()
+    assert all(url.startswith(urls["Homepage"]) for name, url in urls.items() if name != "Documentation")
+    versions = [line.rsplit(" ", 1)[1] for line in lines if line.startswith("Classifier: Programming Language")]
+    assert versions[-4:] == ["3.10", "3.11", "3.12", "3.13"]
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="the commands of a Makefile")
+def test_the_demo_needs_the_tuner_alone_and_the_tests_add_theirs(tmp_path):
+    def commands(target: str) -> list[str]:
+        line = ["make", "-n", target, f"VENV={tmp_path}", f"PYTHON={sys.executable}"]
+        text = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        return re.findall(r"-m venv|'\.\[\w+\]'|bin/gensor-tune|-m pytest", text)
+
+    assert commands("demo") == ["-m venv", "'.[tune]'", "bin/gensor-tune"]
+    assert commands("test") == ["-m venv", "'.[tune]'", "'.[test]'", "-m pytest"]
+    (tmp_path / "tuner").touch()
+    assert commands("demo") == ["bin/gensor-tune"]
+    assert commands("test") == ["'.[test]'", "-m pytest"]
+    (tmp_path / "installed").touch()
+    assert commands("test") == ["-m pytest"]
 
 
 def test_the_wheel_carries_sources_tables_and_only_our_packages(wheel):
