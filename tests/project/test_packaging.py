@@ -150,3 +150,10 @@ def test_the_wheel_carries_sources_tables_and_only_our_packages(wheel):
     assert wanted <= names, sorted(wanted - names)
     tops = {name.split("/")[0] for name in names if ".dist-info" not in name}
     assert tops == set(FOLDERS)
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="the commands of a Makefile")
+def test_the_tests_of_other_cupys_are_there():
+    text = subprocess.run(["make", "-n", "test-cupy"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    named = re.findall(r"tests/\S+\.py", text)
+    assert len(named) > 10 and not [path for path in named if not (ROOT / path).is_file()]
