@@ -115,6 +115,10 @@ def test_most_blocks_run():
     assert counted[None] > counted.total() / 2
 
 
+#: Commands of other packages that blocks may have.
+OTHERS = ("pip", "git", "cd", "scp", "pytest", "for", "export", "rattler-build", "docker")
+
+
 @pytest.mark.parametrize("block", [block for block in EVERY if block.why], ids=str)
 def test_a_block_that_does_not_run_could(block: Block):
     """Python compiles; commands, their options, modules and files exist."""
@@ -129,7 +133,7 @@ def test_a_block_that_does_not_run_could(block: Block):
             assert found or words[1] == "program.py", line  # the reader's own
         elif words[0] == "make":
             assert f"\n{words[1]}:" in (ROOT / "Makefile").read_text(encoding="utf-8"), line
-        elif "=" in words[0] or words[0] not in ("pip", "git", "cd", "scp", "pytest", "for", "export"):
+        elif "=" in words[0] or words[0] not in OTHERS:
             raise AssertionError(f"{block}: what is {words[0]}?")
 
 
