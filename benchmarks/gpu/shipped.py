@@ -86,9 +86,8 @@ def rehearsed(session: Session, found: Sequence[Stored]) -> Sequence[Stored]:
 def fill(session: Session) -> dict[str, Any]:
     """Bring kernels for this capability into the database of results; return their origin, and in `left` the number of
     rows that another call must tune."""
-    sources = [session.db] if session.db else sorted(PRETUNED.glob("*.db"))
     with session.store() as store:
-        found = _given(session, sources, store)
+        found = given(session, store)
         missing = lacking(session, store)
         if missing and session.emulate:
             workloads = [fitting(session, row.workload) for row in missing if row.workload]
@@ -99,8 +98,9 @@ def fill(session: Session) -> dict[str, Any]:
         return found | {"left": sum(each.pop("left", 0) for each in told)}
 
 
-def _given(session: Session, sources: Sequence[Path], store: Store) -> dict[str, Any]:
+def given(session: Session, store: Store) -> dict[str, Any]:
     """Add the kernels of the databases, or kernels from their Programs, or else kernels of the common shapes."""
+    sources = [session.db] if session.db else sorted(PRETUNED.glob("*.db"))
     for path in sources:
         with Store.open(path, readonly=True) as other:
             if any(other.rows(Kernel, arch=session.arch.name)):

@@ -39,7 +39,7 @@ def one_operator(monkeypatch, tmp_path):
     """A database without kernels that lacks one operator; the time of the first run suffices for no kernel."""
     (tmp_path / "rows.csv").write_text("op,dtype,shape,axes\nreduce_sum,fp32,64x64,1\n")
     monkeypatch.setattr(shipped, "OPERATORS", tmp_path / "rows.csv")
-    monkeypatch.setattr(shipped, "_given", lambda session, sources, store: {"from": "nothing"})
+    monkeypatch.setattr(shipped, "given", lambda session, store: {"from": "nothing"})
     monkeypatch.setattr(shipped, "TOP", 1)
     real = shipped.BudgetedRun
 
