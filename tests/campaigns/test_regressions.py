@@ -1,15 +1,17 @@
-"""How often the regression check is right, on simulated traces: see tests/doubles/simulated_tuning.py for what they
+"""How often the regression check is right, on simulated traces: see tests/doubles/simulated_benchmarks.py for what they
 are made of.
 
-200 traces of each kind by default, 5,000 with GENSOR_CAMPAIGN=full; docs/regressions.md has the figures.
+A sample of traces by default, thousands with GENSOR_CAMPAIGN=full; docs/regressions.md has the figures.
 """
+
+import math
 
 import numpy as np
 import pytest
 
-from gensor_tuner.regression.verdicts import compare
+from gensor_tuner.regression.verdicts import FAILING, compare
 from tests.campaign_size import FULL, tell
-from tests.doubles.simulated_tuning import trace
+from tests.doubles.simulated_benchmarks import CONTROLS, trace
 
 TRACES = 5_000 if FULL else 200
 NEWER = {"driver": "560.35", "clocked": True}
@@ -27,11 +29,25 @@ KINDS = {
 }
 
 
-def share(seed: int, count: int = TRACES, **keywords: object) -> float:
-    """The share of traces that are called slower."""
+#: Runs before and now that docs/regressions.md asks for, and traces of each kind of control.
+ASKED = {"before": 30, "after": 5}
+CONTROLLED = 2_000 if FULL else 40
+#: Shares that may fail where nothing changed, with a steady control and with others.
+STEADY, DISTURBED = 0.01, 0.05
+#: Share of slowdowns by 20 % that may pass.
+MISSED = 0.02
+
+
+def share(seed: int, count: int = TRACES, said: tuple[str, ...] = ("slower",), **keywords: object) -> float:
+    """The share of traces with one of these verdicts."""
     rng = np.random.default_rng(seed)
-    said = [compare(*trace(rng, **keywords))[0].verdict for _ in range(count)]
-    return said.count("slower") / count
+    found = [compare(*trace(rng, **keywords))[0].verdict for _ in range(count)]
+    return sum(map(found.count, said)) / count
+
+
+def at_most(bound: float, count: int = CONTROLLED) -> float:
+    """The share that a sample shows in all but one case of a thousand where the true share is the bound."""
+    return bound if FULL else bound + 3.1 * math.sqrt(bound * (1 - bound) / count)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -40,6 +56,28 @@ def test_slowdowns_are_flagged_and_nothing_else_is(kind):
     found = share(7, **keywords)
     tell(f"{kind}: called slower, of {TRACES}", f"{found:.2%}")
     assert least <= found <= most
+
+
+@pytest.mark.parametrize("control", [name for name in CONTROLS if "spells" not in name])
+def test_a_control_that_varies_by_itself_neither_hides_a_slowdown_nor_makes_it_up(control):
+    unchanged = share(9, CONTROLLED, FAILING, control=control, **ASKED)
+    passed = 1 - share(10, CONTROLLED, FAILING, control=control, ours=0.2, **ASKED)
+    tell(f"{control}: unchanged fails, 20 % slower passes", f"{unchanged:.2%}, {passed:.2%}")
+    assert unchanged <= at_most(STEADY if control == "steady" else DISTURBED)
+    assert passed <= at_most(MISSED)
+
+
+@pytest.mark.skipif(not FULL, reason="figures for docs/regressions.md; GENSOR_CAMPAIGN=full")
+@pytest.mark.parametrize("runs", [(5, 3), (10, 5), (20, 5), (30, 5)], ids=str)
+@pytest.mark.parametrize("control", CONTROLS)
+def test_figures_by_control_and_runs(control, runs):
+    keywords = {"control": control, "before": runs[0], "after": runs[1]}
+    unchanged = share(9, CONTROLLED, FAILING, **keywords)
+    passed = 1 - share(10, CONTROLLED, FAILING, ours=0.2, **keywords)
+    machine = share(11, CONTROLLED, FAILING, machine=0.1, **keywords)
+    told = f"{unchanged:.2%}, {passed:.2%}, {machine:.2%}"
+    tell(f"{runs}, {control}: unchanged fails, 20 % slower passes, slower clock fails", told)
+    assert passed <= 0.15
 
 
 @pytest.mark.skipif(not FULL, reason="figures for docs/regressions.md; GENSOR_CAMPAIGN=full")

@@ -325,11 +325,14 @@ def check(
     ] = None,
     junit: Annotated[Path | None, typer.Option(help="Write the verdicts to FILE as JUnit XML.")] = None,
     tolerance: Annotated[float, typer.Option(min=0.0, max=1.0, help="Accepted slowdown: 0.02 is 2 %.")] = TOLERANCE,
+    allow_unclear: Annotated[
+        bool, typer.Option("--allow-unclear", help="Pass benchmarks whose runs are too noisy for a verdict.")
+    ] = False,
 ) -> None:
     """Compare benchmark runs with earlier runs, with the vendor's calls as control; exit code 1 if ours are slower."""
     from gensor_tuner.regression.command import check as run
 
-    raise typer.Exit(run(baseline, results or [], junit, tolerance))
+    raise typer.Exit(run(baseline, results or [], junit, tolerance, allow_unclear))
 
 
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}

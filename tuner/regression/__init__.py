@@ -5,3 +5,4 @@ repeated runs; verdicts.py attributes a change; command.py prints verdicts and w
 """
 
 TOLERANCE = 0.02  # smaller slowdowns are not worth a failed build, however certain
+LIMIT = 0.15  # a check that cannot exclude a slowdown by as much does not pass

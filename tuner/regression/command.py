@@ -12,11 +12,13 @@ from gensor_tuner.output import beside, output, printable, say
 
 from .runs import Run, UnusableError, read
 from .statistics import FEWEST_AFTER, FEWEST_BEFORE
-from .verdicts import SLOWER, TOO_FEW, UNCHANGED, UNCLEAR, Verdict, changed_conditions, compare
+from .verdicts import FAILING, SLOWER, TOO_FEW, UNCHANGED, UNCLEAR, Verdict, changed_conditions, compare
 
 
-def check(baseline: Path, results: Sequence[Path], junit: Path | None, tolerance: float) -> int:
-    """Compare results with a baseline; return 1 where a benchmark of ours is slower, else 0.
+def check(
+    baseline: Path, results: Sequence[Path], junit: Path | None, tolerance: float, allow_unclear: bool = False
+) -> int:
+    """Compare results with a baseline; return 1 where a benchmark of ours is slower, or may be, else 0.
 
     Parameters
     ----------
@@ -28,6 +30,8 @@ def check(baseline: Path, results: Sequence[Path], junit: Path | None, tolerance
         The JUnit XML file to write.
     tolerance : float
         Relative slowdown that is accepted.
+    allow_unclear : bool
+        Whether benchmarks pass whose runs do not tell.
 
     Raises
     ------
@@ -38,9 +42,9 @@ def check(baseline: Path, results: Sequence[Path], junit: Path | None, tolerance
     """
     old, new = _sides(baseline, results)
     verdicts = compare(old, new, tolerance)
-    moved = _moved(old, new)
+    moved, failing = _moved(old, new), (SLOWER,) if allow_unclear else FAILING
     if junit is not None:
-        write_junit(junit, verdicts, moved)
+        write_junit(junit, verdicts, moved, failing)
     print("\n".join(lines(verdicts)), file=beside(junit))
     for machine, changes in sorted(moved.items()):
         for name, (before, after) in changes.items():
@@ -50,7 +54,18 @@ def check(baseline: Path, results: Sequence[Path], junit: Path | None, tolerance
             f"no benchmark has {FEWEST_BEFORE} runs in {baseline} and {FEWEST_AFTER} new ones on the same machine: "
             "with fewer, one bad run would decide"
         )
-    return 1 if any(each.verdict == SLOWER for each in verdicts) else 0
+    unclear = sum(each.verdict == UNCLEAR for each in verdicts)
+    if unclear and not allow_unclear:
+        say(
+            f"gensor-tune: {_benchmarks(unclear)} may have become slower, and the runs do not tell: "
+            "add runs, or take a steadier control; --allow-unclear lets them pass",
+            sys.stderr,
+        )
+    return 1 if any(each.verdict in failing for each in verdicts) else 0
+
+
+def _benchmarks(count: int) -> str:
+    return f"{count} benchmark" if count == 1 else f"{count} benchmarks"
 
 
 def _sides(baseline: Path, results: Sequence[Path]) -> tuple[list[Run], list[Run]]:
@@ -92,14 +107,20 @@ def _percent(value: float | None) -> str:
     return "" if value is None else f"{value:+.1%}"
 
 
-def write_junit(path: Path, verdicts: Sequence[Verdict], moved: Mapping[str, Mapping[str, tuple[str, str]]]) -> None:
-    """Write JUnit XML: one test case per benchmark, failed where it is slower, skipped where the data cannot tell.
+def write_junit(
+    path: Path,
+    verdicts: Sequence[Verdict],
+    moved: Mapping[str, Mapping[str, tuple[str, str]]],
+    failing: Sequence[str] = FAILING,
+) -> None:
+    """Write JUnit XML: one test case per benchmark, failed with a verdict of `failing`, skipped where the data cannot
+    tell.
 
     `moved` (machine -> condition -> before, after) becomes properties. Raises ConfigError where the file cannot be
     written.
     """
-    failed = sum(each.verdict == SLOWER for each in verdicts)
-    skipped = sum(each.verdict in (TOO_FEW, UNCLEAR) for each in verdicts)
+    failed = sum(each.verdict in failing for each in verdicts)
+    skipped = sum(each.verdict in (TOO_FEW, UNCLEAR) and each.verdict not in failing for each in verdicts)
     counts = {"tests": str(len(verdicts)), "failures": str(failed), "errors": "0", "skipped": str(skipped)}
     suites = xml.Element("testsuites", counts)
     suite = xml.SubElement(suites, "testsuite", {"name": "gensor-tune check", **counts})
@@ -111,8 +132,8 @@ def write_junit(path: Path, verdicts: Sequence[Verdict], moved: Mapping[str, Map
     for each in verdicts:
         case = xml.SubElement(suite, "testcase", {"classname": printable(each.machine), "name": printable(each.name)})
         told = f"ours {_percent(each.ours)}, control {_percent(each.control)}, net {_percent(each.net)}: {each.why}"
-        if each.verdict == SLOWER:
-            xml.SubElement(case, "failure", {"type": SLOWER, "message": printable(told)})
+        if each.verdict in failing:
+            xml.SubElement(case, "failure", {"type": each.verdict, "message": printable(told)})
         elif each.verdict in (TOO_FEW, UNCLEAR):
             xml.SubElement(case, "skipped", {"message": printable(each.why)})
         else:

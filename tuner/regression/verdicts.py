@@ -4,6 +4,9 @@ The control is timed in the same run. A clock, driver or neighbour that slows th
 stays. If the ratio rose, the next question is which side moved: a faster vendor's call is no slowdown of ours. That is
 possible only where the runs report another library or driver. The comparison uses clock cycles instead of seconds where
 the runs report their clock and cycles are less noisy.
+
+Where our time rose and the ratio did not, the machine is to blame only if the control itself became slower, and the
+ratio is steady enough to exclude a slowdown of ours. A control that varies by itself proves neither.
 """
 
 from __future__ import annotations
@@ -14,18 +17,33 @@ from contextlib import suppress
 from dataclasses import dataclass
 from statistics import median
 
-from . import TOLERANCE
+from . import LIMIT, TOLERANCE
 from .runs import Run
-from .statistics import FEWEST_AFTER, FEWEST_BEFORE, Sides, change, is_faster, is_slower, noise
+from .statistics import (
+    FEWEST_AFTER,
+    FEWEST_BEFORE,
+    MOST,
+    Sides,
+    change,
+    excludes,
+    is_control,
+    is_faster,
+    is_slower,
+    noise,
+)
 
-#: Verdicts. Only SLOWER fails a check.
+#: Verdicts. SLOWER fails a check, and UNCLEAR unless it is allowed.
 SLOWER, FASTER, UNCHANGED = "slower", "faster", "unchanged"
 MACHINE, VENDOR_FASTER, VENDOR_SLOWER = "machine slower", "vendor faster", "vendor slower"
 UNCLEAR, TOO_FEW = "unclear", "too few runs"
+FAILING = (SLOWER, UNCLEAR)
 #: Preferred vendors for the control, in this order.
 PREFERRED = ("cupy", "torch", "compiled")
 CLOCK = "SM clock, MHz"
 QUANTITIES = (", MHz", ", W")
+CONTROL_LEVEL = 0.05  # chance that noise passes for a control that became slower
+WITHIN = "within the noise, or the tolerance"
+TOO_NOISY = "the runs are too noisy to exclude a slowdown; more runs would"
 #: Conditions whose change can make a vendor's call faster or slower.
 SOFTWARE = frozenset({"driver", "CUDA driver", "cuBLAS", "CuPy", "PyTorch", "NumPy", "Python"})
 
@@ -93,7 +111,7 @@ def _middle(name: str, values: Sequence[str]) -> str:
 
 
 def _of_one(name: str, machine: str, old: Sequence[Run], new: Sequence[Run], tolerance: float) -> Verdict:
-    old, new = ([run for run in side if name in run.samples] for side in (old, new))
+    old, new = (_newest([run for run in side if name in run.samples]) for side in (old, new))
     counts = len(old), len(new)
     if counts[0] < FEWEST_BEFORE or counts[1] < FEWEST_AFTER:
         why = f"{counts[0]} runs before and {counts[1]} now; {FEWEST_BEFORE} and {FEWEST_AFTER} are needed"
@@ -108,6 +126,10 @@ def _of_one(name: str, machine: str, old: Sequence[Run], new: Sequence[Run], tol
     verdict, why = _beside(ours, theirs, _clocks(old, new), moved, tolerance)
     own, other, net = (math.expm1(change(each)) for each in (ours, theirs, _less(ours, theirs)))
     return Verdict(name, machine, verdict, why, *counts, own, other, net, control)
+
+
+def _newest(runs: Sequence[Run]) -> list[Run]:
+    return sorted(runs, key=lambda run: (run.when, str(run.path)))[-MOST:]
 
 
 def _logs(runs: Sequence[Run], name: str, control: str = "") -> list[float]:
@@ -142,24 +164,44 @@ def _alone(ours: Sides, moved: Mapping[str, tuple[str, str]], tolerance: float) 
         if moved:
             return UNCLEAR, f"slower, but so may the machine be ({_told(moved)}), and the runs have no control"
         return SLOWER, "slower, on a machine that says it is the same; the runs have no control"
-    return (FASTER, "faster") if is_faster(ours, tolerance) else (UNCHANGED, "within the noise, or the tolerance")
+    if not excludes(ours, max(LIMIT, tolerance)):
+        return UNCLEAR, TOO_NOISY
+    return (FASTER, "faster") if is_faster(ours, tolerance) else (UNCHANGED, WITHIN)
 
 
 def _beside(
     ours: Sides, theirs: Sides, clocks: Sides | None, moved: Mapping[str, tuple[str, str]], tolerance: float
 ) -> tuple[str, str]:
+    """Decide with a control: first what rose, then whether the rest excludes that ours did."""
     ratios, changed = _less(ours, theirs), f"; changed: {_told(moved)}" if moved else ""
-    if is_slower(ratios, tolerance):
+    rose, steady = is_slower(ours, tolerance), is_control(ours[0], theirs[0])
+    if is_slower(ratios, tolerance) and (rose or steady):
         if SOFTWARE & moved.keys() and _control_moved(ours, theirs, clocks, tolerance):
             return VENDOR_FASTER, f"our time stayed, the control's fell{changed}"
         return SLOWER, f"our time rose against the control's{changed}"
-    if is_faster(ratios, tolerance):
+    if rose:
+        return _machine(ratios, theirs, steady, changed, tolerance)
+    limit = max(LIMIT, tolerance)
+    if not excludes(ours, limit) and not (steady and excludes(ratios, limit)):
+        return UNCLEAR, TOO_NOISY
+    if is_faster(ratios, tolerance) and (steady or is_faster(ours, tolerance)):
         if SOFTWARE & moved.keys() and is_slower(theirs, tolerance) and not is_faster(ours, tolerance):
             return VENDOR_SLOWER, f"our time stayed, the control's rose{changed}"
         return FASTER, f"our time fell against the control's{changed}"
-    if is_slower(ours, tolerance):
-        return MACHINE, f"ours and the control became slower alike{changed}"
-    return UNCHANGED, "within the noise, or the tolerance"
+    return UNCHANGED, WITHIN
+
+
+def _machine(ratios: Sides, theirs: Sides, steady: bool, changed: str, tolerance: float) -> tuple[str, str]:
+    """Decide where our time rose and the ratio may not have: the machine, only if the control says so."""
+    if not steady:
+        return UNCLEAR, f"our time rose, and the control varies too much by itself to vouch for the machine{changed}"
+    if not is_slower(theirs, tolerance, CONTROL_LEVEL):
+        return UNCLEAR, f"our time rose, the control's did not, and their ratio is too noisy to tell why{changed}"
+    if not excludes(ratios, max(LIMIT, tolerance)):
+        return UNCLEAR, f"our time and the control's rose, too noisily to tell whether by as much{changed}"
+    if is_faster(ratios, tolerance):
+        return FASTER, f"our time rose less than the control's{changed}"
+    return MACHINE, f"ours and the control became slower alike{changed}"
 
 
 def _control_moved(ours: Sides, theirs: Sides, clocks: Sides | None, tolerance: float) -> bool:
