@@ -1,8 +1,8 @@
 """The reader of shapes files (CSV), which reports file, line, column and reason for every bad row.
 
-Columns are described in docs/reference/shapes-file.md: only `op` and the op's sizes are required, and unknown columns
-are kept as notes. A file may mix ops. To serve another op, write its reader in readers.py or product_readers.py and
-name it in `_KINDS`; an operator that is a plain sum of products needs none.
+docs/reference/shapes-file.md describes the columns: only `op` and the op's sizes are required, and columns that are not
+read are kept as notes. A file may mix ops. To serve another op, write its reader in readers.py or product_readers.py
+and name it in `_KINDS`; an operator that is a plain sum of products needs none.
 """
 
 from __future__ import annotations
