@@ -52,6 +52,9 @@ FEATURES = (
     *("rounds", "tail", "l2_bytes", "blocks", "issue", "dram_bytes", "epilogue"),
 )
 
+#: Stands for no multiplication in the ratios of copies: above it, every ratio is a float32.
+LEAST = F(1e-30)
+
 
 def features(terms: Terms, arch: Arch, extra: Mapping[str, np.ndarray] | None = None) -> np.ndarray:
     """(features, n) float32: FEATURES of Programs on a part, then ``extra`` columns in their order.
@@ -72,14 +75,15 @@ def features(terms: Terms, arch: Arch, extra: Mapping[str, np.ndarray] | None = 
     busiest = np.maximum(np.maximum(compute, shared), np.maximum(l2, dram))
     over = 1 / busiest
     rounds = t.blocks / running
-    per_multiply = 1 / t.multiplies
+    per_multiply, products = 1 / np.maximum(t.multiplies, LEAST), np.maximum(t.math, LEAST)
     columns = (
         *(compute * over, shared * over, l2 * over, dram * over, (quarter + t.chain) * over),
         (compute + shared + l2) * over,
-        *(t.issue * per_multiply, t.issue / t.math, t.warps, t.residents, resident_warps, t.registers, t.shared_bytes),
+        *(t.issue * per_multiply, t.issue / products, t.warps, t.residents, resident_warps),
+        *(t.registers, t.shared_bytes),
         *(t.chain / quarter, t.math, t.wavefronts / t.warps, t.wavefronts / t.warps * per_multiply),
         *(rounds, np.ceil(rounds) / rounds, t.l2_bytes, t.blocks, t.issue, t.dram_bytes),
-        t.epilogue_busy / (t.math * t.iterations),
+        t.epilogue_busy / (products * t.iterations),
         *(extra.values() if extra else ()),
     )
     out = np.empty((len(columns), len(t.blocks)), dtype=F)

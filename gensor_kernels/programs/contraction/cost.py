@@ -37,7 +37,7 @@ def shared_parts(e: Extents, arch: Arch, taps: int = 1) -> tuple[Part, ...]:
     """Tabulate steps, splits, bounds and raster; each of ``taps`` parts of k has whole steps."""
 
     def steps(v: Values) -> dict[Column, np.ndarray]:
-        count = taps * -(-(e.k // taps) // v["block_k"])
+        count = taps * -(-max(1, e.k // taps) // v["block_k"])
         moved = v["block_k"] if taps == 1 else e.k / count  # zeros behind a tap come from nowhere
         return {
             column.ITERATIONS: -(-count // v["split_k"]),

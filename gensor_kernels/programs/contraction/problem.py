@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Extents:
-    """A contraction's sizes (an empty axis counts as 1) and element bytes; ``extra`` are epilogue operand bytes.
+    """A contraction's sizes (an empty axis, an operand without elements count as 1) and element bytes; ``extra`` are
+    epilogue operand bytes.
 
     ``unit`` and ``align`` are an operand's axis of stride 1 and the bytes of its alignment class; ``whole_a`` and
     ``whole_b`` the bytes of all elements of one batch entry.  ``window`` and ``order``: see operators' Product.
@@ -117,8 +118,8 @@ def extents(workload: Workload) -> Extents:
         *(batch, m, n, k, int(width["a"]), width["b"], facts(p.c.dtype).itemsize, facts(workload.accumulator).itemsize),
         extra=extra,
         steps=len(workload.epilogue),
-        whole_a=float(m * k if p.a.elements is None else p.a.elements / batch) * width["a"],
-        whole_b=float(n * k if p.b.elements is None else p.b.elements / batch) * (width["b"] + scales),
+        whole_a=float(m * k if p.a.elements is None else max(1, p.a.elements) / batch) * width["a"],
+        whole_b=float(n * k if p.b.elements is None else max(1, p.b.elements) / batch) * (width["b"] + scales),
         unit={name: side.unit for name, side in sides.items()},
         align={name: side.align for name, side in sides.items()},
         dtype={name: side.dtype for name, side in sides.items()},
@@ -173,7 +174,7 @@ def copy_lines(c: Columns, workload: Workload, operand: str, lanes: np.ndarray) 
     if e.window != operand or e.order != CHANNELS_LAST:
         return rows
     apart = float(z["stride_w"] * z["c"] * e.element)
-    run, row = lanes * c[f"vector_{operand}"], float(z["s"] * z["c"] // z["groups"] * e.element)
+    run, row = lanes * c[f"vector_{operand}"], float(max(1, z["s"] * z["c"] // z["groups"]) * e.element)
     together = ((rows - 1) * apart + np.minimum(run, row)) / LINE + 1
     return np.minimum(rows, together * (1 + run / row))
 

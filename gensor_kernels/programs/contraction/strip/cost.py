@@ -78,9 +78,9 @@ def _axis(workload: Workload, axis: str) -> Part:
         block, warp = v[f"block_{axis}"], v[f"warp_{axis}"]
         if of_outputs:
             own = shape(call, block)
-            tiles = own.bands * own.runs * (call.images if call.pixel_rows else 1)
+            tiles = own.bands * own.runs * (max(1, call.images) if call.pixel_rows else 1)
         else:
-            tiles = -(-call.filters // block)
+            tiles = -(-max(1, call.filters) // block)
         return {
             strip.WARPS[axis]: np.maximum(block // warp, 1),
             column.FITS[axis]: block % warp == 0,
@@ -132,7 +132,7 @@ def _lines(workload: Workload) -> Part:
     def function(v: Values) -> dict[Column, np.ndarray]:
         outputs, filters = sides(v, call)
         own = shape(call, outputs)
-        moved = np.minimum(own.pitch, call.image[1] * call.unit * ELEMENT)
+        moved = np.minimum(own.pitch, max(1, call.image[1]) * call.unit * ELEMENT)
         window = call.lines, call.octets, call.planes
         pairs = zip(v["block_m"].tolist(), v["block_n"].tolist(), strict=True)
         return {
