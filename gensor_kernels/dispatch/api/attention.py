@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gensor_kernels.dispatch.calls.whole import real
+
 from .current import current_runtime
 from .interop import adopting
 
@@ -91,5 +93,5 @@ def attention(
     from gensor_kernels.operators.attention.attention import causal_code
 
     causal_code(causal)
-    parameters = Parameters(causal, None if scale is None else float(scale))
+    parameters = Parameters(causal, None if scale is None else real("scale", scale))
     return current_runtime().serve(ATTENTION, (q, k, v, mask), parameters, out, (), precision)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gensor_kernels.dispatch.calls.arguments import Operation, unfused
 from gensor_kernels.dispatch.calls.conv_parameters import IMAGES, Parameters
 from gensor_kernels.dispatch.calls.whole import padding_pairs, pair, whole
+from gensor_kernels.shown import shown
 
 from .current import current_runtime
 from .interop import adopting
@@ -124,7 +125,11 @@ def conv2d(
              [31., 40.]]]], dtype=float32)
     """
     parameters = _parameters(stride, padding, dilation, groups, layout, w)
-    return _convolution(x, w, bias, add, activation, out, precision, parameters, prologue)
+    try:
+        return _convolution(x, w, bias, add, activation, out, precision, parameters, prologue)
+    except ValueError:
+        _told(x, w, parameters, bias, add=add, out=out)
+        raise
 
 
 @adopting
@@ -201,18 +206,23 @@ def conv1d(
     array([[[-2., -2., -2., -2.]]], dtype=float32)
     """
     if layout not in ("NCW", "NWC"):
-        raise ValueError(f"layout must be 'NCW' or 'NWC', not {layout!r}")
+        raise ValueError(f"layout must be 'NCW' or 'NWC', not {shown(layout)}")
     axis = 2 if layout == "NCW" else 1
     if x.ndim != 3 or w.ndim != 3:
-        raise ValueError(f"conv1d: expected an image and weights of 3 axes, not {x.ndim} and {w.ndim}")
+        raise ValueError(f"conv1d: x and w have 3 axes ({layout}), not {x.ndim} and {w.ndim}")
     (_, step), (_, spread) = pair("stride", _one(stride), 1), pair("dilation", _one(dilation), 1)
     pads = padding if isinstance(padding, str) else (0, whole("padding", _one(padding), 0))
     lifted = [None if value is None else _lift(value, axis, x.ndim) for value in (add, out)]
-    parameters = _parameters((1, step), pads, (1, spread), groups, "NCHW" if axis == 2 else "NHWC", _lift(w, axis, 3))
-    found = _convolution(
-        *(_lift(x, axis, 3), _lift(w, axis, 3), bias, lifted[0], activation, lifted[1], precision, parameters),
-        [_lift_step(item, 3 - axis) for item in prologue] if isinstance(prologue, (list, tuple)) else prologue,
-    )
+    image, filters = _lift(x, axis, 3), _lift(w, axis, 3)
+    parameters = _parameters((1, step), pads, (1, spread), groups, "NCHW" if axis == 2 else "NHWC", filters)
+    try:
+        found = _convolution(
+            *(image, filters, bias, lifted[0], activation, lifted[1], precision, parameters),
+            [_lift_step(item, 3 - axis) for item in prologue] if isinstance(prologue, (list, tuple)) else prologue,
+        )
+    except ValueError:
+        _told(image, filters, parameters, bias, axis, add=add, out=out)
+        raise
     return out if out is not None else found.reshape(*found.shape[:axis], *found.shape[axis + 1 :])
 
 
@@ -304,7 +314,11 @@ def conv_transpose2d(
              [3., 3., 4., 4.]]]], dtype=float32)
     """
     parameters = _parameters(stride, padding, dilation, groups, layout, w, output_padding)
-    return _convolution(x, w, bias, add, activation, out, precision, parameters, prologue)
+    try:
+        return _convolution(x, w, bias, add, activation, out, precision, parameters, prologue)
+    except ValueError:
+        _told(x, w, parameters, bias, add=add, out=out)
+        raise
 
 
 def _convolution(
@@ -322,7 +336,7 @@ def _convolution(
     from gensor_kernels.dispatch.functions.window import DEPTHWISE, is_depthwise
 
     if precision not in PRECISIONS:
-        raise ValueError(f"precision must be one of {', '.join(map(repr, PRECISIONS))}, not {precision!r}")
+        raise ValueError(f"precision must be one of {', '.join(map(repr, PRECISIONS))}, not {shown(precision)}")
     if bias is not None and p.layout == "NCHW":
         bias = bias.reshape(-1, 1, 1)
     steps = unfused("a convolution", 1, bias, add, activation)
@@ -342,6 +356,25 @@ def _convolution(
             return found
     function = DEPTHWISE if is_depthwise(x, w, p) else CONVOLUTION
     return runtime.serve(function, (x, w), p, out, steps, precision)
+
+
+def _told(
+    x: DeviceArray, w: DeviceArray, p: Parameters, bias: DeviceArray, lifted: int | None = None, **placed: DeviceArray
+) -> None:
+    """Raise ValueError for a bias, and for arrays `placed` beside the result, as the caller wrote them; `lifted` is the
+    axis of the result that the caller does not know."""
+    from gensor_kernels.dispatch.functions.convolution import CONVOLUTION
+
+    shape = CONVOLUTION.result((x, w), p).shape
+    filters = shape[IMAGES[p.layout][3]]
+    if bias is not None and bias.size not in (1, filters):
+        raise ValueError(f"bias has shape {tuple(bias.shape)}, w has {filters} filters")
+    shape = tuple(extent for axis, extent in enumerate(shape) if axis != lifted)
+    for name, array in placed.items():
+        own = () if array is None else tuple(array.shape)
+        fits = all(n == m or (n == 1 and name != "out") for n, m in zip(own[::-1], shape[::-1], strict=False))
+        if len(own) > len(shape) or not fits or (name == "out" and own and own != shape):
+            raise ValueError(f"{name} has shape {own}, the result {shape}")
 
 
 def _is_product(p: Parameters, w: DeviceArray) -> bool:
@@ -385,7 +418,7 @@ def _parameters(
     stride: Any, padding: Any, dilation: Any, groups: Any, layout: str, w: DeviceArray, output_padding: Any = None
 ) -> Parameters:
     if layout not in IMAGES:
-        raise ValueError(f"layout must be one of {', '.join(map(repr, IMAGES))}, not {layout!r}")
+        raise ValueError(f"layout must be one of {', '.join(map(repr, IMAGES))}, not {shown(layout)}")
     (stride_h, stride_w), (dilation_h, dilation_w) = pair("stride", stride, 1), pair("dilation", dilation, 1)
     transposed = output_padding is not None
     taps = [w.shape[axis] for axis in Parameters(layout, (), transposed).weights[1:3]] if w.ndim == 4 else [1, 1]
@@ -400,7 +433,7 @@ def _parameters(
 def _padding(padding: Any, stride: Sequence[int], dilation: Sequence[int], taps: Sequence[int]) -> Any:
     if isinstance(padding, str):
         if padding not in ("same", "valid"):
-            raise ValueError(f"padding must be 'same' or 'valid' where it is a word, not {padding!r}")
+            raise ValueError(f"padding must be 'same' or 'valid' where it is a word, not {shown(padding)}")
         if padding == "valid":
             return (0, 0), (0, 0)
         if tuple(stride) != (1, 1):

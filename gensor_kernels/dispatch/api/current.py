@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from gensor_kernels import config, forking
+from gensor_kernels.shown import shown
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.plans.runtime import Runtime
@@ -115,6 +116,8 @@ def emulated(arch: str) -> Iterator[None]:
 
     Raises
     ------
+    TypeError
+        If `arch` is no string.
     UnknownArchError
         If there is no such capability or part.
     ToolMissingError
@@ -135,6 +138,8 @@ def emulated(arch: str) -> Iterator[None]:
            [3., 3.]], dtype=float32)
     """
     global _emulates, only
+    if not isinstance(arch, str):
+        raise TypeError(f"arch must be a name such as 'sm_87', not {shown(arch)}")
     runtime = _emulator(arch)
     with _lock:
         _emulates, only = True, None

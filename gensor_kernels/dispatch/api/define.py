@@ -9,12 +9,14 @@ import numpy as np
 
 from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.operators.types.epilogue import MAX_STEPS, OPERATIONS, PROLOGUES
+from gensor_kernels.shown import shown
 
 from .current import current_runtime
 from .interop import adopting
 from .prologue import behind, checked, computed
 
 if TYPE_CHECKING:
+    from gensor_kernels.arrays import ArrayLike
     from gensor_kernels.dispatch.calls.array import DeviceArray
 
 Labels = tuple[int, ...]
@@ -33,11 +35,13 @@ class Defined:
     """
 
     def __init__(self, expression: str, epilogue: Sequence[Any], prologue: Sequence[Any] = ()):
+        if not isinstance(expression, str):
+            raise TypeError(f"define takes a string such as 'ij,jk->ik', not {shown(expression)}")
         self.expression = expression
         left, arrow, right = expression.partition("->")
         words = [_words(part) for part in (*left.split(","), *([right] if arrow else []))]
         if not arrow or len(words) != 3:
-            raise ValueError(f"define takes 'axes of a, axes of b -> axes of the result', not {expression!r}")
+            raise ValueError(f"define takes 'axes of a, axes of b -> axes of the result', not {shown(expression)}")
         numbers: dict[str, int] = {}
         for word in (word for part in words for word in part):
             numbers.setdefault(word, len(numbers))
@@ -53,7 +57,7 @@ class Defined:
         self.operands = sum(labels is not None for _, _, labels in self.before + self.steps)
 
     @adopting
-    def __call__(self, a: DeviceArray, b: DeviceArray, *operands: Any) -> Any:
+    def __call__(self, a: ArrayLike, b: ArrayLike, *operands: ArrayLike) -> Any:
         """Compute the operator.
 
         Parameters
@@ -88,10 +92,11 @@ class Defined:
         found = behind(runtime, self.form, a, b, before) if before else None
         if found is not None:
             return found.run(runtime, a, b, before, steps)
+        first: Any = a
         if before:
-            a = a.astype(np.promote_types(a.dtype, b.dtype), copy=False) if a.dtype.kind != "c" else a
-            a = computed(runtime, a, before)
-        return runtime.contract(self.form, a, b, None, None, steps)
+            first = first if a.dtype.kind == "c" else first.astype(np.promote_types(a.dtype, b.dtype), copy=False)
+            first = computed(runtime, first, before)
+        return runtime.contract(self.form, first, b, None, None, steps)
 
 
 def _words(part: str) -> list[str]:
@@ -117,7 +122,7 @@ def _step(
             raise ValueError(f"{name!r} needs the axes of its array, some of {of}'s, as ({name!r}, 'i j')")
         labels = tuple(numbers[word] for word in axes)
     if len(rest) != operation.takes_scalar:
-        raise ValueError(f"{name!r} takes {'a number' if operation.takes_scalar else 'no number'}: {item!r}")
+        raise ValueError(f"{name!r} takes {'a number' if operation.takes_scalar else 'no number'}: {shown(item)}")
     return name, float(rest[0]) if rest else 0.0, labels
 
 

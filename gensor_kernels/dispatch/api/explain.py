@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gensor_kernels import dispatch
 from gensor_kernels.dispatch.observe.dry_run import Question
 from gensor_kernels.dispatch.observe.explanation import Explanation
+from gensor_kernels.shown import shown
 
 from .current import current_runtime
 from .interop import adopting
@@ -59,7 +60,7 @@ def explain(function: Callable[..., Any], *args: Any, **keywords: Any) -> Explan
     predicted  ... us
     """
     if not _computes(function):
-        raise TypeError(f"explain knows gensor_kernels.matmul and its like, not {function!r}")
+        raise TypeError(f"explain knows gensor_kernels.matmul and its like, not {shown(function)}")
     try:
         call = signature(function).bind(*args, **keywords)
     except TypeError as error:  # in the words of a call that does not fit

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from gensor_kernels.dispatch.calls.arguments import FusedAsked, Operation, named_dtype, operations
 from gensor_kernels.dispatch.functions.gated import FUNCTIONS
 from gensor_kernels.dispatch.functions.mixed_input import STORED_PRODUCT, Stored
@@ -13,6 +11,7 @@ from gensor_kernels.dispatch.functions.normed import NORMED, Norm
 from gensor_kernels.operators.products import gated
 from gensor_kernels.operators.types.dtypes import WIDENED, canonical
 from gensor_kernels.operators.types.epilogue import NORMS
+from gensor_kernels.shown import shown
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -101,7 +100,7 @@ def _norm_in(epilogue: Any) -> tuple[list[Any], Norm, list[Any]] | None:
     place, name = places[0], names[places[0]]
     given = items[place][1:] if not isinstance(items[place], str) else ()
     if len(given) > 1 or any(not isinstance(each, (int, float)) or not each > 0 for each in given):
-        raise ValueError(f"{name} takes an eps above 0, as in ('{name}', 1e-5), not {given}")
+        raise ValueError(f"{name} takes an eps above 0, as in ('{name}', 1e-5), not {shown(given)}")
     return items[:place], Norm(name, float(given[0]) if given else EPS[name], 0), items[place + 1 :]
 
 
@@ -110,9 +109,10 @@ def _norm_in(epilogue: Any) -> tuple[list[Any], Norm, list[Any]] | None:
 
 def stored_name(argument: str, dtype: DTypeLike | None) -> str | None:
     """Return the name of a `dtype_a` or `dtype_b`; ValueError if kernels widen no such type."""
-    name = dtype if dtype is None else (canonical(dtype) or dtype) if isinstance(dtype, str) else np.dtype(dtype).name
+    word = isinstance(dtype, str)
+    name = dtype if dtype is None else (canonical(str(dtype)) or dtype) if word else named_dtype(dtype).name
     if name is not None and name not in WIDENED:
-        raise ValueError(f"{argument} must be one of {', '.join(WIDENED)}, not {name!r}")
+        raise ValueError(f"{argument} must be one of {', '.join(WIDENED)}, not {shown(name)}")
     return name
 
 

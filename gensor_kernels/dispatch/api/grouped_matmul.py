@@ -128,10 +128,12 @@ def _checked(given: Any, are_sizes: bool, rows: int) -> Any:
     if given.shape == (0,):  # an empty list has no integers, but no other numbers either
         given = given.astype(np.int32)
     if given.ndim != 1 or given.dtype.kind not in "iu":
-        raise ValueError(f"offsets and sizes are one integer per group, not {given.dtype} of the shape {given.shape}")
+        name = "sizes" if are_sizes else "offsets"
+        raise ValueError(f"{name} are one integer per group, not {given.dtype} of the shape {given.shape}")
     ends = np.cumsum(given, dtype=np.int64) if are_sizes else given.astype(np.int64)
-    if given.size and (np.diff(ends, prepend=0).min() < 0 or ends[-1] > rows):
-        raise ValueError(
-            f"the ends of groups are {ends.tolist()[:8]}: expected to ascend up to the {rows} rows at most"
-        )
+    wrong = (np.diff(ends, prepend=0) < 0) | (ends > rows)
+    if wrong.any():
+        group = int(wrong.argmax())
+        said = f"group {group} ends at row {ends[group]}, and begins at row {ends[group - 1] if group else 0}"
+        raise ValueError(f"{said}: groups are expected to ascend up to the {rows} rows of x at most")
     return ends.astype(np.int32)

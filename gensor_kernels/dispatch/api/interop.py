@@ -21,6 +21,7 @@ import numpy as np
 from gensor_kernels.errors import ToolMissingError
 
 from . import current
+from .misfit import misfit
 
 Called = TypeVar("Called", bound=Callable[..., Any])
 
@@ -37,10 +38,13 @@ def adopting(function: Called) -> Called:
     def adapted(*args: Any, **keywords: Any) -> Any:
         try:
             return _recorded(function, args, keywords)
-        except Exception:
+        except Exception as error:
             exchange = _exchange(args, keywords)
             if exchange is None:
-                raise
+                wrong = misfit(error, function, args, keywords)
+                if wrong is None:
+                    raise
+                raise wrong from None
         return exchange.call(function, args, keywords)
 
     return adapted  # type: ignore[return-value]
@@ -141,8 +145,14 @@ class Exchange:
         return result
 
     def _called(self, function: Callable[..., Any], args: Any, keywords: Any) -> Any:
-        converted = {name: self._take(value) for name, value in keywords.items()}
-        return self._give(_recorded(function, self._take(args), converted))
+        taken, named = self._take(args), {name: self._take(value) for name, value in keywords.items()}
+        try:
+            return self._give(_recorded(function, taken, named))
+        except Exception as error:
+            wrong = misfit(error, function, taken, named)
+            if wrong is None:
+                raise
+            raise wrong from None
 
     def _take(self, value: Any) -> Any:
         if type(value) in (list, tuple):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from gensor_kernels.dispatch.calls.arguments import FusedAsked, operations
 from gensor_kernels.dispatch.observe.dry_run import asking
 from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.operators.types.epilogue import GATES
 
 from .current import current_runtime
 from .interop import adopting
@@ -425,28 +426,46 @@ def linear(
            [ 6. , -4. ]], dtype=float16)
     """
     runtime = current_runtime()
-    if prologue is not None:
-        return _prepared_linear(runtime, x, w, bias, activation, prologue, (scales, zeros, group))
     try:
-        steps = operations(1, bias, None, activation, None)
-    except FusedAsked:
+        if prologue is not None:
+            return _prepared_linear(runtime, x, w, bias, activation, prologue, (scales, zeros, group))
+        try:
+            steps = operations(1, bias, None, activation, None)
+        except FusedAsked:
+            if scales is not None:
+                raise UnsupportedError(f"linear: {activation} takes no quantised weights") from None
+            from .fused import gated_product, parsed
+
+            return gated_product(runtime, x, transposed(w), parsed(1, bias, None, activation, None))
         if scales is not None:
-            raise UnsupportedError(f"linear: {activation} takes no quantised weights") from None
-        from .fused import gated_product, parsed
-
-        return gated_product(runtime, x, transposed(w), parsed(1, bias, None, activation, None))
-    if scales is not None:
-        from gensor_kernels.dispatch.functions.quantised import QUANTISED_LINEAR, checked
-
-        runtime.check_inputs((x, w, scales, zeros), None, steps)
-        return runtime.serve(QUANTISED_LINEAR, (x, w, scales, zeros), checked(x, w, scales, zeros, group), None, steps)
-    if zeros is not None or group is not None:
-        raise ValueError("linear: zeros and group belong to scales")
-    try:
+            return _quantised_linear(runtime, x, w, steps, (scales, zeros, group))
+        if zeros is not None or group is not None:
+            raise ValueError("linear: zeros and group belong to scales")
         return runtime.call(x, transposed(w), None, steps, None, None)
-    except AttributeError:
-        runtime.check(x, w, None, steps, None)
+    except ValueError:
+        _told(x, w, activation, scales)
         raise
+
+
+def _quantised_linear(
+    runtime: Runtime, x: DeviceArray, w: DeviceArray, steps: Any, quantised: tuple[Any, Any, int | None]
+) -> Any:
+    """A linear layer of quantised weights; `quantised` are scales, zeros and group."""
+    from gensor_kernels.dispatch.functions.quantised import QUANTISED_LINEAR, checked
+
+    scales, zeros, group = quantised
+    runtime.check_inputs((x, w, scales, zeros), None, steps)
+    return runtime.serve(QUANTISED_LINEAR, (x, w, scales, zeros), checked(x, w, scales, zeros, group), None, steps)
+
+
+def _told(x: DeviceArray, w: DeviceArray, activation: str | None, scales: DeviceArray) -> None:
+    """Raise ValueError for weights that do not fit `x`: the product beneath calls them a and b."""
+    if scales is not None:
+        return
+    if not x.ndim or not w.ndim or x.shape[-1] != w.shape[-1]:
+        raise ValueError(f"linear: x is (..., in) and w (out, in), not {tuple(x.shape)} and {tuple(w.shape)}")
+    if activation in GATES and (w.ndim < 2 or w.shape[0] % 2):
+        raise ValueError(f"linear: with {activation}, w is (2 out, in), not {tuple(w.shape)}")
 
 
 def _prepared_linear(

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.dispatch.calls.arguments import operations
+from gensor_kernels.dispatch.calls.whole import real
+from gensor_kernels.shown import shown
 
 from .current import current_runtime
 from .interop import adopting
@@ -234,13 +236,16 @@ def _normed(name: str, x: DeviceArray, shape: Any, weight: Any, bias: DeviceArra
 
     runtime = current_runtime()
     runtime.check(x, x, out, (), None)
-    shape = tuple(shape) if isinstance(shape, Iterable) else (operator.index(shape),)
+    try:
+        shape = tuple(map(operator.index, shape if isinstance(shape, Iterable) else (shape,)))
+    except TypeError:
+        raise TypeError(f"normalized_shape must be an integer, or some, not {shown(shape)}") from None
     rank = len(shape)
     if not shape or tuple(x.shape[x.ndim - rank :]) != shape:
-        raise ValueError(f"normalized_shape {shape} is not the last extents of {tuple(x.shape)}")
+        raise ValueError(f"the last extents of x {tuple(x.shape)} are not normalized_shape: {shown(shape)}")
     for what, operand in (("weight", weight), ("bias", bias)):
         if operand is not None and tuple(operand.shape) != shape:
             raise ValueError(f"{what} has shape {tuple(operand.shape)}, normalized_shape is {shape}")
     steps = operations(epilogue=[(step, each) for step, each in (("mul", weight), ("bias", bias)) if each is not None])
     axes = tuple(range(x.ndim - rank, x.ndim))
-    return runtime.serve(COMPOSED, (x,), Parameters(name, axes, value=float(eps)), out, steps)
+    return runtime.serve(COMPOSED, (x,), Parameters(name, axes, value=real("eps", eps)), out, steps)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.dispatch.calls.conv_parameters import IMAGES
 from gensor_kernels.dispatch.calls.whole import padding_pairs, pair
+from gensor_kernels.shown import shown
 
 from .current import current_runtime
 from .interop import adopting
@@ -172,7 +173,7 @@ def global_avg_pool2d(x: ArrayLike, *, layout: Literal["NCHW", "NHWC"] = "NCHW",
 
 def _layout(layout: str) -> str:
     if layout not in IMAGES:
-        raise ValueError(f"layout must be one of {', '.join(map(repr, IMAGES))}, not {layout!r}")
+        raise ValueError(f"layout must be one of {', '.join(map(repr, IMAGES))}, not {shown(layout)}")
     return layout
 
 

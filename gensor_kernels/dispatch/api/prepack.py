@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gensor_kernels.dispatch.calls.arguments import kind
 from gensor_kernels.dispatch.calls.whole import whole
+from gensor_kernels.shown import no_array, shown
 
 from .current import current_runtime
 from .interop import adopting
@@ -68,9 +68,11 @@ def prepack(w: ArrayLike, *, axis: int = -2, rows: int = 1) -> Any:
     """
     runtime = current_runtime()
     if not runtime.device.is_array(w):
-        raise TypeError(f"w must be a {runtime.device.xp.__name__} array, not {kind(w)}")
+        raise TypeError(no_array("w", w, runtime.device.xp.__name__))
     if w.ndim < 2 or axis not in (-1, -2, w.ndim - 1, w.ndim - 2):
-        raise ValueError(f"prepack: w has the shape (..., k, n), axis is one of its last two: {w.shape}, {axis}")
+        raise ValueError(
+            f"prepack: w has the shape (..., k, n), axis is one of its last two: {tuple(w.shape)}, {shown(axis)}"
+        )
     rows, transposed = whole("rows", rows, 1), axis in (-1, w.ndim - 1)
     if runtime.device.arch is None or 0 in w.shape or 1 in w.shape[-2:]:
         return w

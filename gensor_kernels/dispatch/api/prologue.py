@@ -48,13 +48,17 @@ def listed(asked: Any) -> tuple[Operation, ...]:
     except FusedAsked:
         steps = (Operation("a gate or a norm"),)
     except TypeError as error:
-        raise TypeError(str(error).replace("epilogue", "prologue")) from None
+        raise TypeError(_of_prologue(error)) from None
     except ValueError as error:
-        raise ValueError(str(error).replace("epilogue", "prologue")) from None
+        raise ValueError(_of_prologue(error)) from None
     for step in steps:
         if step.name not in PROLOGUES:
             raise ValueError(f"prologue operation {step.name!r} is not one of {', '.join(PROLOGUES)}")
     return steps
+
+
+def _of_prologue(error: Exception) -> str:
+    return str(error).replace("an epilogue", "a prologue").replace("epilogue", "prologue")
 
 
 def vectors_of(steps: Sequence[Operation], channels: int, axes: int) -> list[Any] | None:

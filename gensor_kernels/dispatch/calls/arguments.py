@@ -15,6 +15,7 @@ import numpy as np
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.types.dtypes import array_dtype
 from gensor_kernels.operators.types.epilogue import GATES, NORMS, OPERATIONS
+from gensor_kernels.shown import shown
 
 if TYPE_CHECKING:
     from .array import DeviceArray
@@ -92,7 +93,7 @@ def operations(
         if bias is not None or add is not None or activation is not None:
             raise ValueError("epilogue= gives the whole order: put bias, add and activation into it")
         if isinstance(epilogue, str) or not isinstance(epilogue, Iterable):
-            raise TypeError(f"epilogue must be a list such as [('bias', x), 'relu'], not {_shown(epilogue)}")
+            raise TypeError(f"epilogue must be a list such as [('bias', x), 'relu'], not {shown(epilogue)}")
         return (*steps, *(_listed(item) for item in epilogue))
     if bias is not None:
         steps.append(_new(Operation, ("bias", bias, 0.0)))
@@ -103,7 +104,7 @@ def operations(
         if step is None:
             if isinstance(activation, str) and activation in GATES:
                 raise FusedAsked
-            raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, not {_shown(activation)}")
+            raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, not {shown(activation)}")
         steps.append(step)
     return tuple(steps)
 
@@ -137,22 +138,11 @@ def _scalar(name: str, value: Any) -> float:
     return float(value)
 
 
-def kind(value: Any) -> str:
-    """What an error calls the type of a value: `list`, `numpy.ndarray`."""
-    module = type(value).__module__
-    return type(value).__name__ if module == "builtins" else f"{module}.{type(value).__name__}"
-
-
-def _shown(value: Any) -> str:
-    """A string itself, anything else by its type: printing an array may wait for a device."""
-    return repr(value) if isinstance(value, str) else kind(value)
-
-
 def _listed(item: Any) -> Operation:
     """One entry of `epilogue=`: "relu", ("scale", 2.0), ("bias", array) or ("mask", array, fill)."""
     name, *values = item if isinstance(item, (tuple, list)) and item else (item,)
     if not isinstance(name, str):
-        raise TypeError(f"an epilogue operation is a name, or a tuple such as ('bias', x), not {_shown(item)}")
+        raise TypeError(f"an epilogue operation is a name, or a tuple such as ('bias', x), not {shown(item)}")
     operation = OPERATIONS.get(name)
     if operation is None:
         if name in GATES or name in NORMS:
@@ -169,7 +159,12 @@ def _listed(item: Any) -> Operation:
 
 def named_dtype(dtype: Any) -> np.dtype[Any]:
     """The dtype that a caller names in any spelling, in the machine's byte order, as results of NumPy's functions."""
-    return (array_dtype(dtype) if isinstance(dtype, str) else np.dtype(dtype)).newbyteorder("=")
+    if isinstance(dtype, str):
+        return array_dtype(dtype).newbyteorder("=")
+    try:
+        return np.dtype(dtype).newbyteorder("=")
+    except (TypeError, ValueError):
+        raise TypeError(f"{shown(dtype)} is no dtype: expected a name such as 'float32', or a numpy.dtype") from None
 
 
 def resolve(

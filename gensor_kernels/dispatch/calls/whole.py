@@ -1,12 +1,23 @@
-"""Arguments that are whole numbers, or pairs of them. Imports little."""
+"""Arguments that are numbers, or pairs of whole ones. Imports little."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
+from gensor_kernels.shown import shown
+
 Pairs = tuple[tuple[int, int], tuple[int, int]]
+
+
+def real(name: str, value: Any) -> float:
+    """A number as a float; TypeError in the argument's name."""
+    if not isinstance(value, str):
+        with suppress(TypeError, ValueError):
+            return float(value)
+    raise TypeError(f"{name} must be a number, not {shown(value)}")
 
 
 def whole(name: str, value: Any, least: int) -> int:
@@ -14,7 +25,7 @@ def whole(name: str, value: Any, least: int) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"{name} must be an integer, not {value!r}") from None
+        raise TypeError(f"{name} must be an integer, not {shown(value)}") from None
     if number < least:
         raise ValueError(f"{name} must be {least} or more, not {number}")
     return number
@@ -25,7 +36,7 @@ def pair(name: str, value: Any, least: int) -> tuple[int, int]:
     if isinstance(value, Sequence) and not isinstance(value, str):
         if len(value) == 2:
             return whole(name, value[0], least), whole(name, value[1], least)
-        raise ValueError(f"{name} must be an integer or a pair, not {value!r}")
+        raise ValueError(f"{name} must be an integer or a pair, not {shown(value)}")
     one = whole(name, value, least)
     return one, one
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from gensor_kernels.dispatch.calls.arguments import named_dtype
 from gensor_kernels.operators.expression.subscripts import LETTERS, Subscripts, extents, parse, written
+from gensor_kernels.shown import shown
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import DeviceArray
@@ -66,7 +67,7 @@ def flags_of(conjugate: Any, count: int) -> tuple[bool, ...]:
     """Return whether each of `count` operands is conjugated; ValueError for a number out of range."""
     numbers = [conjugate] if isinstance(conjugate, int) else list(conjugate)
     if any(not 0 <= number < count for number in numbers):
-        raise ValueError(f"conjugate names operands 0 to {count - 1}, not {conjugate!r}")
+        raise ValueError(f"conjugate names operands 0 to {count - 1}, not {shown(conjugate)}")
     return tuple(place in numbers for place in range(count))
 
 
@@ -86,7 +87,7 @@ def strategy_of(optimize: Any) -> Any:
             return tuple(tuple(map(int, each)) for each in optimize[1:])
         if len(optimize) == 2 and optimize[0] in STRATEGIES and isinstance(optimize[1], (int, float)):
             return optimize[0], int(optimize[1])
-    raise TypeError(f"Did not understand the path (optimize): {optimize}")
+    raise TypeError(f"Did not understand the path (optimize): {shown(optimize)}")
 
 
 def _path(subscripts: Subscripts, shapes: Sequence[tuple[int, ...]], strategy: Any) -> Iterable[tuple[int, ...]]:

@@ -38,7 +38,9 @@ class Attention(Function):
         check(q.shape, k.shape, v.shape, None if mask is None else mask.shape)
         dtype = np.promote_types(np.promote_types(q.dtype, k.dtype), v.dtype)
         if dtype.kind not in "fV" and dtype.name != "bfloat16":
-            raise TypeError(f"attention of {dtype}: expected floating-point arrays")
+            raise TypeError(
+                f"q, k and v are floating-point arrays, not {dtype}: cast integers, as in q.astype('float16')"
+            )
         return Result(tuple(q.shape), dtype)
 
     def nothing(self, inputs: Sequence[DeviceArray], parameters: Parameters) -> float | None:
@@ -89,7 +91,7 @@ def _names(asked: Asked) -> list[str]:
 def check(q: Sequence[int], k: Sequence[int], v: Sequence[int], mask: Sequence[int] | None) -> None:
     """ValueError, in words, for shapes that do not fit together."""
     if not len(q) == len(k) == len(v) == 4:
-        raise ValueError(f"attention takes (batch, heads, rows, head) arrays, not {tuple(q)}, {tuple(k)}, {tuple(v)}")
+        raise ValueError(f"q, k and v have the axes (batch, heads, rows, head), not {tuple(q)}, {tuple(k)}, {tuple(v)}")
     if tuple(k) != tuple(v):
         raise ValueError(f"k and v have the shapes {tuple(k)} and {tuple(v)}: expected the same")
     if (q[0], q[3]) != (k[0], k[3]):
@@ -100,7 +102,7 @@ def check(q: Sequence[int], k: Sequence[int], v: Sequence[int], mask: Sequence[i
     if mask is not None:
         fits = len(mask) <= 4 and all(m in (1, f) for m, f in zip(reversed(mask), reversed(full), strict=False))
         if not fits:
-            raise ValueError(f"a mask of shape {tuple(mask)} does not broadcast to {full}")
+            raise ValueError(f"mask of shape {tuple(mask)} does not broadcast to {full}: (batch, heads, queries, keys)")
 
 
 def composed(device: Backend, inputs: Sequence[DeviceArray], p: Parameters, math: str | None) -> Any:

@@ -212,9 +212,9 @@ class Function:
         check_operands(steps, result.shape)
         if out is not None:
             if tuple(out.shape) != result.shape:
-                raise ValueError(f"{self.name}: out has shape {tuple(out.shape)}, the result {result.shape}")
+                raise ValueError(f"out has shape {tuple(out.shape)}, the result {result.shape}")
             if not np.can_cast(result.dtype, out.dtype, "same_kind"):
-                raise TypeError(f"{self.name}: the result's {result.dtype} cannot be cast to {out.dtype}")
+                raise TypeError(f"out has dtype {out.dtype}, to which the result's {result.dtype} cannot be cast")
 
     def is_one_call(self, result: Any, steps: Steps) -> bool:
         """Return whether the array library needs one call of its own for this one."""

@@ -119,9 +119,7 @@ CONVOLUTION = Convolution()
 def full_sizes(x: Sequence[int], w: Sequence[int], p: Parameters) -> dict[str, int]:
     """All sizes of a convolution; ValueError for shapes that do not fit."""
     if len(x) != 4 or len(w) != 4:
-        raise ValueError(
-            f"convolution: expected an image and weights of 4 axes ({p.layout}), not {len(x)} and {len(w)}"
-        )
+        raise ValueError(f"convolution: x and w have 4 axes ({p.layout}), not {len(x)} and {len(w)}")
     n, h, width, c = (x[axis] for axis in IMAGES[p.layout])
     k, r, s, depth = (w[axis] for axis in p.weights)
     sizes = dict(n=n, h=h, w=width, c=c, k_out=k, r=r, s=s) | dict(p.sizes)
@@ -130,7 +128,7 @@ def full_sizes(x: Sequence[int], w: Sequence[int], p: Parameters) -> dict[str, i
         sizes["k_out"] = k * groups
     if (c != depth) if p.transposed else (c != depth * groups):
         what = f"{depth}" if p.transposed or groups == 1 else f"{depth} x {groups} groups"
-        raise ValueError(f"convolution: the image has {c} channels, the weights are for {what}")
+        raise ValueError(f"convolution: x has {c} channels, w is for {what}")
     conv.check(sizes, p.transposed)
     return sizes
 

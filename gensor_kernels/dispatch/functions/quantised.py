@@ -102,7 +102,9 @@ def dequantised(
 def checked(x: DeviceArray, w: DeviceArray, scales: DeviceArray, zeros: DeviceArray, group: int | None) -> Weights:
     """The Weights of a call; ValueError and TypeError for arrays that do not fit together."""
     if w.ndim != 2 or w.dtype.name not in ("int8", "uint8"):
-        raise TypeError(f"quantised weights are (out, in) int8 or (out, in / 2) uint8, not {w.dtype}{tuple(w.shape)}")
+        raise TypeError(
+            f"linear: beside scales w is (out, in) int8 or (out, in / 2) uint8, not {w.dtype}{tuple(w.shape)}"
+        )
     bits = 8 if w.dtype == np.int8 else 4
     out, k = w.shape[0], w.shape[1] * 8 // bits
     if x.ndim == 0 or x.shape[-1] != k or x.dtype.kind not in "fV":

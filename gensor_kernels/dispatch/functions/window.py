@@ -43,10 +43,10 @@ class Pooling(Function):
         """The image's dtype, axes and order in memory."""
         x, images = inputs[0], IMAGES[parameters.layout]
         if x.ndim != 4:
-            raise ValueError(f"pooling: expected an image of 4 axes ({parameters.layout}), not {x.ndim}")
+            raise ValueError(f"{parameters.operator}: x has 4 axes ({parameters.layout}), not {x.ndim}")
         n, h, w, c = (x.shape[axis] for axis in images)
         if 0 in (h, w):
-            raise ValueError(f"{parameters.operator}: expected an image with rows and columns, not {h} by {w}")
+            raise ValueError(f"{parameters.operator}: x is an image with rows and columns, not {h} by {w}")
         oh, ow = pooling.output_sizes(parameters.operator, h=h, w=w, **dict(parameters.sizes))
         if parameters.layout == "NHWC":
             return Result((n, oh, ow, c), x.dtype)

@@ -19,7 +19,7 @@ import numpy as np
 
 from gensor_kernels import config, forking
 from gensor_kernels.devices.device import Device
-from gensor_kernels.dispatch.calls.arguments import PRECISIONS, Operation, kind, named_dtype, wider_result
+from gensor_kernels.dispatch.calls.arguments import PRECISIONS, Operation, named_dtype, wider_result
 from gensor_kernels.dispatch.calls.fallback import is_whole
 from gensor_kernels.dispatch.functions.base import Function
 from gensor_kernels.dispatch.functions.contraction import CONTRACTION, Spec
@@ -32,6 +32,7 @@ from gensor_kernels.dispatch.tuning.power_mode import watch
 from gensor_kernels.dispatch.tuning.runtime import Kind
 from gensor_kernels.dispatch.tuning.writeback import Notes
 from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.shown import no_array, shown
 
 from . import make, recorded
 from .plan import Call, Inputs, LibraryPlan, Plan, Steps
@@ -312,17 +313,17 @@ class Runtime:
     ) -> None:
         """Raise TypeError or ValueError, in words, for arguments of another kind than this device's arrays."""
         if precision not in PRECISIONS:
-            raise ValueError(f"precision must be one of {', '.join(map(repr, PRECISIONS))}, not {precision!r}")
+            raise ValueError(f"precision must be one of {', '.join(map(repr, PRECISIONS))}, not {shown(precision)}")
         named = [("a", a), ("b", b), *((step.name, step.operand) for step in steps if step.operand is not None)]
         for name, value in named if out is None else [*named, ("out", out)]:
             if not self.device.is_array(value):
-                raise TypeError(f"{name} must be a {self.device.xp.__name__} array, not {kind(value)}")
+                raise TypeError(no_array(name, value, self.device.xp.__name__))
 
     def check_inputs(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> None:
         """Raise TypeError for inputs that are no arrays of this device."""
         for value in (*inputs, out, *(step.operand for step in steps)):
             if value is not None and not self.device.is_array(value):
-                raise TypeError(f"expected a {self.device.xp.__name__} array, not {kind(value)}")
+                raise TypeError(no_array("an operand", value, self.device.xp.__name__))
 
     def _check(self, function: Function, inputs: Inputs, out: DeviceArray, steps: Steps, precision: str | None) -> None:
         if function.arguments:

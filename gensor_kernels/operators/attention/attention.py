@@ -31,6 +31,7 @@ from gensor_kernels.operators.types import epilogue as epilogues
 from gensor_kernels.operators.types.dtypes import ACCUMULATORS, facts
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.operators.types.workload import View, Workload, alignment_class, contiguous
+from gensor_kernels.shown import shown
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression
@@ -320,7 +321,7 @@ def causal_code(causal: bool | str) -> int:
     """Return the size ``causal`` for the argument of a public function; ValueError for an unknown word."""
     word = {False: "none", True: "lower_right"}.get(causal, causal) if isinstance(causal, bool) else causal
     if word not in CAUSAL:
-        raise ValueError(f"causal is False, True or one of {', '.join(CAUSAL)}, not {causal!r}")
+        raise ValueError(f"causal is False, True or one of {', '.join(CAUSAL)}, not {shown(causal)}")
     return CAUSAL[word]
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from gensor_database.lazy import cached_property
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import types
+from gensor_kernels.shown import shown
 
 from .dtypes import facts
 from .epilogue import MAX_STEPS, OPERATIONS, PROLOGUES
@@ -159,7 +160,7 @@ class Workload:
     def _check(self) -> None:
         for axis, extent in self.sizes:
             if not isinstance(extent, int) or extent < 0:
-                raise ValueError(f"size {axis} is {extent!r}: expected an integer of 0 or more")
+                raise ValueError(f"size {axis} is {shown(extent)}: expected an integer of 0 or more")
         for operand, width in self.alignment:
             size = facts(self.dtype[operand]).itemsize
             if width not in (16, 8, 4, 2, 1) or width < size:

@@ -11,7 +11,7 @@ import gensor_kernels
     [
         (((1, 2, 4, 16), (1, 2, 5, 16), (1, 2, 6, 16)), {}, "k and v have the shapes"),
         (((1, 3, 4, 16), (1, 2, 5, 16), (1, 2, 5, 16)), {}, "no multiple of the 2"),
-        (((2, 4, 16), (2, 5, 16), (2, 5, 16)), {}, "takes \\(batch, heads, rows, head\\)"),
+        (((2, 4, 16), (2, 5, 16), (2, 5, 16)), {}, r"q, k and v have the axes \(batch, heads, rows, head\)"),
         (((1, 2, 4, 32), (1, 2, 5, 16), (1, 2, 5, 16)), {}, "batch and head must be equal"),
         (((1, 2, 4, 16), (1, 2, 5, 16), (1, 2, 5, 16)), {"causal": "left"}, "causal is False, True"),
         (((1, 2, 4, 16), (1, 2, 5, 16), (1, 2, 5, 16)), {"mask": np.ones((3, 5), bool)}, "does not broadcast"),

@@ -20,7 +20,7 @@ WRONG = {
         "^mul must be a numpy array, not list$",
     ),
     "an epilogue that is a name": ((A, A), {"epilogue": "relu"}, TypeError, "^epilogue must be a list such as"),
-    "an entry that is a number": ((A, A), {"epilogue": [2.0]}, TypeError, "^an epilogue operation is .* not float$"),
+    "an entry that is a number": ((A, A), {"epilogue": [2.0]}, TypeError, "^an epilogue operation is .* not 2.0$"),
     "an activation": ((A, A), {"activation": "swish"}, ValueError, "^activation must be one of relu, .*'swish'$"),
     "shapes": ((A, A[:3]), {}, ValueError, "^matmul: Input operand 1 has a mismatch"),
 }

@@ -1,0 +1,48 @@
+"""What an error says of an argument: never the elements of an array, which may be many, and on a device. Imports
+nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+#: Characters of a value that is shown as it is written, and axes of a shape.
+MOST, MOST_AXES = 60, 8
+_SCALARS = (bool, int, float, complex, type(None))
+
+
+def kind(value: Any) -> str:
+    """Return what an error calls the type of a value: `list`, `numpy.ndarray`."""
+    module = type(value).__module__
+    return type(value).__name__ if module == "builtins" else f"{module}.{type(value).__name__}"
+
+
+def is_array(value: Any) -> bool:
+    """Whether a value is an array with axes, of any library."""
+    return hasattr(value, "dtype") and bool(getattr(value, "shape", ())) and not isinstance(value, type)
+
+
+def shown(value: Any) -> str:
+    """Return a short scalar, or some of them, as they are written; anything else by its type, and by the shape and the
+    dtype of an array."""
+    if is_array(value):
+        first = ", ".join(map(str, value.shape[:MOST_AXES]))
+        rest = ", ..." if len(value.shape) > MOST_AXES else "," * (len(value.shape) == 1)
+        return f"{kind(value)} of shape ({first}{rest}) and dtype {value.dtype}"[: 2 * MOST]
+    if isinstance(value, str):
+        return repr(value if len(value) <= MOST else f"{value[:MOST]}...")
+    plain = isinstance(value, _SCALARS)
+    if type(value) in (list, tuple) and len(value) <= MOST:
+        plain = bool(value) and all(isinstance(each, _SCALARS) for each in value)
+    text = repr(value) if plain else ""
+    return text if 0 < len(text) <= MOST else kind(value)
+
+
+def no_array(name: str, value: Any, library: str) -> str:
+    """Return the words of a TypeError for the argument ``name``, which is no array of the device's library."""
+    given = kind(value).partition(".")[0]
+    remedy = {
+        ("numpy", "cupy"): f": cupy.asarray({name}) copies it to the GPU",
+        ("cupy", "numpy"): f": inside emulated(...), cupy.asnumpy({name})",
+    }.get((given, library), "")
+    what = shown(value) if value is None or is_array(value) else kind(value)
+    return f"{name} must be a {library} array, not {what}{remedy}"

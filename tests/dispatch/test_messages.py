@@ -1,0 +1,217 @@
+"""What public functions say of arguments of the wrong kind: they name the parameter, and print no array."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gensor_kernels as gk
+from gensor_kernels.shown import MOST, shown
+
+HALF = "float16"
+LONGEST = 300
+
+
+def ones(*shape: int, dtype: str = "float32") -> np.ndarray:
+    return np.ones(shape, dtype)
+
+
+def scores(a: Any, b: Any, *operands: Any) -> Any:
+    return gk.define("ij,jk->ik", epilogue=[("add", "i k")])(a, b, *operands)
+
+
+def image(**more: Any) -> dict[str, Any]:
+    given = {"x": ones(1, 3, 8, 8), "w": ones(4, 3, 3, 3), "bias": ones(4), "stride": 1, "padding": 1, "dilation": 1}
+    given |= {"groups": 1, "add": ones(1, 4, 8, 8), "activation": "relu", "layout": "NCHW", "out": ones(1, 4, 8, 8)}
+    return given | {"precision": "ieee", "prologue": ["relu"]} | more
+
+
+def signal() -> dict[str, Any]:
+    rows = {"x": ones(1, 3, 8), "w": ones(4, 3, 3), "add": ones(1, 4, 8), "out": ones(1, 4, 8), "layout": "NCW"}
+    return image(**rows)
+
+
+def pooled(**more: Any) -> dict[str, Any]:
+    given = {"x": ones(1, 3, 8, 8), "kernel_size": 2, "stride": 2, "padding": 0, "ceil_mode": False, "layout": "NCHW"}
+    return given | {"out": ones(1, 3, 4, 4)} | more
+
+
+def reduced(name: str) -> dict[str, Any]:
+    dtype = "int64" if name.startswith("arg") else "float32"
+    given = {"a": ones(4, 6), "axis": 1, "dtype": None, "out": ones(4, dtype=dtype), "keepdims": False, "ddof": 0}
+    return {key: value for key, value in given.items() if key in inspect.signature(getattr(gk, name)).parameters}
+
+
+PRODUCT = {"a": ones(4, 6), "b": ones(6, 5)}
+HEADS = {name: ones(1, 2, 4, 8, dtype=HALF) for name in "qkv"}
+NORMED = {"x": ones(4, 6), "normalized_shape": 6, "weight": ones(6), "eps": 1e-5, "out": ones(4, 6)}
+REDUCTIONS = ("sum", "mean", "prod", "max", "min", "argmax", "argmin", "var", "norm", "logsumexp")
+#: function, and arguments that fit, by parameter; those of `POSITIONAL` are given in this order.
+CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+    "matmul": (
+        gk.matmul,
+        {**PRODUCT, "out": ones(4, 5), "alpha": 2.0, "bias": ones(5), "add": ones(4, 5), "activation": "relu"}
+        | {"dtype": "float32", "precision": "ieee", "prologue": ["relu"]},
+    ),
+    "matmul, listed": (gk.matmul, {**PRODUCT, "epilogue": ["relu"], "dtype_a": "int8"}),
+    "linear": (
+        gk.linear,
+        {"x": ones(4, 6), "w": ones(5, 6), "bias": ones(5), "activation": "relu", "prologue": ["relu"]},
+    ),
+    "linear, quantised": (
+        gk.linear,
+        {"x": ones(4, 6, dtype=HALF), "w": ones(5, 6, dtype="int8"), "scales": ones(5, dtype=HALF)}
+        | {"zeros": ones(5, dtype="int8"), "group": 6},
+    ),
+    "grouped_matmul": (
+        gk.grouped_matmul,
+        {"x": ones(4, 6), "w": ones(2, 6, 5), "sizes": [1, 3], "bias": ones(5), "activation": "relu"}
+        | {"out": ones(4, 5), "dtype": "float32", "precision": "ieee"},
+    ),
+    "grouped_matmul, offsets": (
+        gk.grouped_matmul,
+        {"x": ones(4, 6), "w": ones(2, 6, 5), "offsets": [1, 4], "epilogue": ["relu"]},
+    ),
+    "prepack": (gk.prepack, {"w": ones(8, 9), "axis": -2, "rows": 1}),
+    "einsum": (
+        gk.einsum,
+        {"operands": "ij,jk->ik", **PRODUCT, "dtype": "float32", "optimize": False, "conjugate": 0}
+        | {"prologue": ["relu"]},
+    ),
+    "tensordot": (gk.tensordot, {**PRODUCT, "axes": 1, "prologue": ["relu"]}),
+    "dot": (gk.dot, {**PRODUCT, "out": ones(4, 5)}),
+    "inner": (gk.inner, {"a": ones(4, 6), "b": ones(5, 6)}),
+    "vdot": (gk.vdot, {"a": ones(4, 6), "b": ones(4, 6)}),
+    "outer": (gk.outer, {"a": ones(4), "b": ones(5), "out": ones(4, 5)}),
+    "define": (scores, {**PRODUCT, "operands[0]": ones(4, 5)}),
+    "conv2d": (gk.conv2d, image()),
+    "conv2d, 1 x 1": (gk.conv2d, image(w=ones(4, 3, 1, 1), padding=0, prologue=None)),
+    "conv1d": (gk.conv1d, signal()),
+    "conv_transpose2d": (gk.conv_transpose2d, image(w=ones(3, 4, 3, 3), output_padding=0)),
+    "max_pool2d": (gk.max_pool2d, pooled(dilation=1)),
+    "avg_pool2d": (gk.avg_pool2d, pooled(count_include_pad=True)),
+    "global_avg_pool2d": (
+        gk.global_avg_pool2d,
+        {"x": ones(1, 3, 8, 8), "layout": "NCHW", "out": ones(1, 3, 1, 1)},
+    ),
+    "attention": (
+        gk.attention,
+        {**HEADS, "mask": ones(4, 4, dtype="bool"), "causal": False, "scale": 1.0, "precision": "ieee"}
+        | {"out": HEADS["q"]},
+    ),
+    "softmax": (gk.softmax, {"x": ones(4, 6), "axis": -1, "out": ones(4, 6)}),
+    "log_softmax": (gk.log_softmax, {"x": ones(4, 6), "axis": -1, "out": ones(4, 6)}),
+    "layer_norm": (gk.layer_norm, {**NORMED, "bias": ones(6)}),
+    "rms_norm": (gk.rms_norm, NORMED),
+    **{name: (getattr(gk, name), reduced(name)) for name in REDUCTIONS},
+}
+#: Functions without arrays, and names that are no functions of arrays.
+OTHERS = {"accelerate", "counters", "emulated", "explain", "record", "refresh", "warmup"}
+#: Parameters without a name in a call.
+POSITIONAL = ("operands", "a", "b", "operands[0]")
+BIG = np.arange(1000, 3000, dtype="float32").reshape(40, 50)
+WRONG: dict[str, Any] = {
+    "array": BIG,
+    "vector": BIG[0],
+    "integers": BIG.astype("int64"),
+    "complex": BIG[:4, :6] * 1j,
+    "objects": np.array([BIG, None], dtype=object),
+    "arrays": [BIG, BIG],
+    "lists": BIG.tolist(),
+    "numbers": BIG[0].astype(int).tolist(),
+    "word": "n" * 1000,
+    "scalar": np.float64(1.5),
+    "none": None,
+}
+
+
+def given(arguments: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Arguments by place, and by name."""
+    places = [arguments[name] for name in POSITIONAL if name in arguments]
+    return places, {name: value for name, value in arguments.items() if name not in POSITIONAL}
+
+
+def refusal(function: Callable[..., Any], arguments: dict[str, Any]) -> str:
+    """What a call is refused with; nothing where it is not."""
+    places, named = given(arguments)
+    asked = function is not scores
+    with gk.emulated("sm_87"):
+        try:
+            gk.explain(function, *places, **named) if asked else function(*places, **named)
+        except (TypeError, ValueError, gk.GensorError) as error:
+            return str(error)
+    return ""
+
+
+def test_every_public_function_has_a_call_that_is_not_refused():
+    functions = {name for name in gk.__all__ if inspect.isroutine(getattr(gk, name))}
+    assert functions - OTHERS == {name.partition(",")[0] for name in CALLS}
+    for name, (function, arguments) in CALLS.items():
+        if name != "define":
+            assert refusal(function, {**arguments, "dtype_a": None} if "dtype_a" in arguments else arguments) == ""
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_no_message_prints_an_array(name):
+    """Every argument replaced by every wrong value: a call is served, or refused in a short sentence."""
+    function, arguments = CALLS[name]
+    refused = 0
+    for parameter in arguments:
+        for wrong in WRONG.values():
+            said = refusal(function, {**arguments, parameter: wrong})
+            assert len(said) < LONGEST and "\n" not in said, said
+            assert not re.search(r"array\(|\[\[|1003|1\.00e|has no attribute", said), said
+            refused += bool(said)
+    assert refused > len(arguments)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_messages_name_the_parameter(name):
+    """A list in the place of every array."""
+    function, arguments = CALLS[name]
+    arrays = [name for name, value in arguments.items() if isinstance(value, np.ndarray)]
+    assert arrays
+    if function is gk.einsum:  # its operands have numbers, and may be lists
+        return
+    for parameter in arrays:
+        said = refusal(function, {**arguments, parameter: [[1.0]]})
+        assert said == f"{parameter} must be a numpy array, not list"
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: gk.rms_norm(BIG, BIG[0]), "normalized_shape must be an integer or a sequence of integers, not numpy"),
+        (lambda: gk.linear(ones(2, 3), ones(4, 5)), r"linear: x is \(..., in\) and w \(out, in\), not \(2, 3\)"),
+        (lambda: gk.linear(ones(2, 3), ones(5, 3), activation="swiglu"), r"with swiglu, w is \(2 out, in\)"),
+        (lambda: gk.linear(ones(2, 3), ones(4, 5), prologue=["relu"]), r"x is \(..., in\)"),
+        (lambda: gk.conv2d(ones(1, 3, 8, 8), ones(4, 5, 3, 3)), "x has 3 channels, w is for 5"),
+        (lambda: gk.conv2d(ones(1, 3, 8, 8), ones(4, 3, 3, 3), ones(5)), r"bias has shape \(5,\), w has 4 filters"),
+        (lambda: gk.conv2d(ones(1, 3, 8, 8), ones(4, 3, 1, 1), out=ones(2)), r"out has shape \(2,\), the result \(1"),
+        (lambda: gk.conv1d(ones(1, 3, 8), ones(4, 3, 3), out=ones(2)), r"the result \(1, 4, 6\)"),
+        (lambda: gk.conv1d(ones(1, 3, 8), ones(4, 3)), r"x and w have 3 axes \(NCW\)"),
+        (lambda: gk.attention(ones(2), ones(2), ones(2)), r"q, k and v have the axes \(batch, heads"),
+        (lambda: gk.softmax(ones(2, 3), out=ones(3)), r"^out has shape \(3,\), the result \(2, 3\)"),
+        (lambda: gk.max_pool2d(ones(3, 4), 2), r"max_pool2d: x has 4 axes \(NCHW\), not 2"),
+        (lambda: gk.explain(BIG), r"not numpy.ndarray of shape \(40, 50\) and dtype float32"),
+        (lambda: gk.emulated(BIG).__enter__(), "arch must be a name such as 'sm_87', not numpy.ndarray of shape"),
+        (lambda: gk.define(BIG), "define takes a string such as 'ij,jk->ik', not numpy.ndarray of shape"),
+    ],
+)
+def test_in_the_callers_words(call, words):
+    with gk.emulated("sm_87"), pytest.raises((TypeError, ValueError), match=words) as raised:
+        call()
+    assert len(str(raised.value)) < LONGEST
+
+
+def test_shown_values_are_short():
+    assert shown((1, 2)) == "(1, 2)" and shown(None) == "None" and shown("relu") == "'relu'"
+    assert shown(BIG) == "numpy.ndarray of shape (40, 50) and dtype float32"
+    assert shown(BIG[0]) == "numpy.ndarray of shape (50,) and dtype float32"
+    assert shown([BIG]) == shown(list(range(1000))) == "list"
+    assert max(len(shown(each)) for each in ("x" * 1000, np.ones((1,) * 30), 10**100, np.zeros(2, "f4,f4"))) < 3 * MOST
