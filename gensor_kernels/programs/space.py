@@ -67,7 +67,7 @@ class Space:
 
     ``feedback`` carries compiler facts from another Space of the same class and epilogue (see
     FamilySpace.add_feedback), ``learnt`` corrections from timings.
-    Raises UnsupportedError, with every family's reason, when none serves it.
+    Raises UnsupportedError, with the reason of the nearest family, when none serves it.
     """
 
     def __init__(
@@ -85,7 +85,8 @@ class Space:
             if reason is None
         )
         if not self.families:
-            raise UnsupportedError("; ".join(f"{name}: {reason}" for name, reason in reasons.items()))
+            nearest = max(FAMILIES.values(), key=lambda family: family.nearness(workload, arch))
+            raise UnsupportedError(str(reasons[nearest.name]))
 
     @property
     def feedback(self) -> dict[str, Feedback]:

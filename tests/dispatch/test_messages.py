@@ -209,6 +209,37 @@ def test_in_the_callers_words(call, words):
     assert len(str(raised.value)) < LONGEST
 
 
+HEAD, IMAGE = (1, 2, 4, 8), (1, 2, 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("call", "reason", "remedy"),
+    [
+        (lambda x: gk.attention(*(x(*HEAD, dtype="float32"),) * 3), "takes float16 or bfloat16, got float32", "cast q"),
+        (lambda x: gk.attention(*(x(1, 1, 2, 512, dtype=HALF),) * 3), "up to 256 elements, got 512", "compose it"),
+        (lambda x: gk.matmul(x(2, 2, dtype="int64"), x(2, 2, dtype="int64")), "products of int64", "cast to one of"),
+        (lambda x: gk.linear(x(2, 2, dtype="int16"), x(2, 2, dtype="int16")), "products of int16", "cast to one of"),
+        (lambda x: gk.conv2d(x(*IMAGE, dtype="uint8"), x(3, 2, 3, 3, dtype="uint8")), "got uint8", "cast x and w"),
+        (lambda x: gk.max_pool2d(x(*IMAGE, dtype="int32"), 2), "max_pool2d takes one dtype of .* got int32", "cast"),
+        (lambda x: gk.max_pool2d(x(*IMAGE, dtype="complex64"), 2), "complex64", "the imaginary part apart"),
+        (lambda x: gk.softmax(x(2, 2, dtype="int8")), "softmax takes float64, .* got int8", "cast"),
+        (lambda x: gk.sum(x(2, 2, dtype="bool")), "sum takes float64, .* got bool", "cast"),
+        (lambda x: gk.sum(x(2, 2, dtype="complex64")), "complex64", "the imaginary part apart"),
+        (lambda x: gk.sum(x()), "without axes", "give it one"),
+        (
+            lambda x: gk.linear(x(2, 4), x(3, 4, dtype="int8"), scales=x(3)),
+            "scales of float16 or bfloat16, got float32",
+            "cast x",
+        ),
+    ],
+)
+def test_refusals_are_one_reason_and_one_remedy(call, reason, remedy):
+    with gk.emulated("sm_90"), pytest.raises(gk.UnsupportedError, match=f"{reason}.*: .*{remedy}") as refused:
+        call(ones)
+    said = str(refused.value)
+    assert len(said) < 200 and said.startswith("no kernel serves this call: ") and ";" not in said
+
+
 def test_shown_values_are_short():
     assert shown((1, 2)) == "(1, 2)" and shown(None) == "None" and shown("relu") == "'relu'"
     assert shown(BIG) == "numpy.ndarray of shape (40, 50) and dtype float32"

@@ -5,8 +5,9 @@ import pytest
 
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.attention import attention
 from gensor_kernels.operators.products.matmul import workload
-from gensor_kernels.programs.registry import program_from_json
+from gensor_kernels.programs.registry import FAMILIES, program_from_json
 from gensor_kernels.programs.space import FamilySpace, Space
 
 from . import workloads
@@ -106,10 +107,19 @@ def test_restricting_a_lattice_to_nothing_is_an_error():
         FamilySpace(family, problem, lookup(arch), restrict={"block_m": {7}})
 
 
-def test_no_family_is_an_error_with_every_reason(monkeypatch):
+def test_no_family_is_an_error_with_the_reason_of_the_nearest(monkeypatch):
+    """Attention has one family that is for it, products several: the first in the registry speaks."""
+    single = attention.workload(4, dtype="float32")
+    with pytest.raises(UnsupportedError) as refused:
+        Space(single, lookup("sm_86"))
+    assert refused.value.reason == FAMILIES["attention"].serves(single, lookup("sm_86"))
+    assert refused.value.reason.startswith("attention takes float16 or bfloat16, got float32: cast q, k and v, or")
     monkeypatch.setattr(type(SIMT), "serves", lambda self, problem, arch: "not today")
-    with pytest.raises(UnsupportedError, match=r"contraction_mma: .*; contraction_simt: not today"):
-        Space(workload(17, 17, 8, dtype="float64"), lookup("sm_86"))
+    product = workload(17, 17, 8, dtype="float64")
+    for arch in ("sm_86", "sm_90"):
+        monkeypatch.setattr(type(MMA), "serves", lambda self, problem, arch: "no tensor cores today")
+        with pytest.raises(UnsupportedError, match=r"^no tensor cores today$"):
+            Space(product, lookup(arch))
 
 
 def test_a_program_of_another_lattice_is_refused():

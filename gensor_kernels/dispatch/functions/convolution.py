@@ -59,7 +59,7 @@ class Convolution(Function):
         sizes = full_sizes(x.shape, w.shape, p)
         dtype = np.promote_types(x.dtype, w.dtype).name
         if dtype not in ACCUMULATORS:
-            raise UnsupportedError(f"no kernel convolves {dtype}")
+            raise UnsupportedError(f"a convolution takes {', '.join(ACCUMULATORS)}, got {dtype}: cast x and w")
         images = IMAGES[p.layout]
         last = _stored_last(asked.out, images)
         layout = _weight_layout(w, p, sizes, last)

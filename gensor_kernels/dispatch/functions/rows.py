@@ -73,8 +73,8 @@ class Rows(Function):
         """Axes merged as far as all arrays allow; x in a wider type where sums are asked for in one."""
         (x,), p = asked.inputs, asked.parameters
         assert x is not None
-        if x.dtype == "bool" or not x.shape:
-            raise UnsupportedError("no kernel reduces this")
+        if not x.shape:
+            raise UnsupportedError("an array without axes has nothing to reduce: give it one, as in x[None]")
         if p.dtype == "float64" and x.dtype in ("float32", "float16", "bfloat16"):
             raise Staged(Copy("float64", tuple(range(len(x.shape)))))
         out = asked.out if is_map(p.operator) else _without(asked.out, p)

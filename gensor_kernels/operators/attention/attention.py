@@ -294,7 +294,8 @@ def workload_from_views(
     sizes = _sizes(q, k, v, c, mask) | {"causal": causal_code(causal)}
     kind = "" if mask is None else "bool" if mask.dtype == "bool" else "added"
     if len({q.dtype, k.dtype, v.dtype}) > 1 or q.dtype not in ACCUMULATORS:
-        raise UnsupportedError(f"attention of {q.dtype}, {k.dtype} and {v.dtype}: expected one floating-point type")
+        given = ", ".join(dict.fromkeys((q.dtype, k.dtype, v.dtype)))
+        raise UnsupportedError(f"attention takes one dtype, float16 or bfloat16, got {given}: cast q, k and v")
     views = {"a": q, "b": k, "d": v, "c": c}
     if mask is not None:
         views["e"] = mask._replace(dtype="int8") if kind == "bool" else mask

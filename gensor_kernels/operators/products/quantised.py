@@ -200,7 +200,8 @@ def workload_from_views(
     """
     types = {name: view.dtype for name, view in views.items()} | {"b": "int8" if bits == 8 else "uint4x2"}
     if types["a"] not in ("float16", "bfloat16") or types["d"] != types["a"] or types.get("e", "int8") != "int8":
-        raise UnsupportedError(f"quantised weights with scales of {types['d']} beside {types['a']}")
+        given = f"{types['a']} and {types['d']}"
+        raise UnsupportedError(f"quantised weights take x and scales of float16 or bfloat16, got {given}: cast x")
     if group not in GROUPS:
         raise UnsupportedError(f"groups of {group}: kernels take {', '.join(map(str, GROUPS[1:]))}, or all of k")
     m, n = views["c"].shape

@@ -17,7 +17,7 @@ import numpy as np
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.declaration.lowered import Product, Side
 from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, Operand, Operator, grid
-from gensor_kernels.operators.types.dtypes import decode, facts
+from gensor_kernels.operators.types.dtypes import decode, facts, product_type
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.operators.types.workload import View, Workload, alignment_class, contiguous
 
@@ -171,8 +171,8 @@ def workload_from_operands(
 
     Raises as matmul.workload_from_operands, and UnsupportedError for complex numbers.
     """
-    if facts(a.dtype).is_complex:
-        raise UnsupportedError(f"groups of different rows of {a.dtype}")
+    if facts(product_type(a.dtype, b.dtype)).is_complex:
+        raise UnsupportedError(f"groups of different rows of {a.dtype}: give the real and the imaginary part apart")
     one = b._replace(shape=b.shape[1:], strides=b.strides[1:])
     base = matmul.workload_from_operands(a, one, c, math=math, epilogue=epilogue)
     size, align = facts(b.dtype).itemsize, dict(base.align)

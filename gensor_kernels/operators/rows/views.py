@@ -23,7 +23,8 @@ OPERATORS: dict[str, RowOperator] = {
     "elementwise": elementwise.OPERATOR,
 }
 
-#: Reductions of integers, and their accumulators.
+#: Types of rows, and of rows of integers; reductions of these, and their accumulators.
+REALS, WHOLE = ("float64", "float32", "float16", "bfloat16"), ("int8", "int32")
 INTEGERS = {"sum": "int64", "max": "int32", "min": "int32", "argmax": "int32", "argmin": "int32"}
 
 
@@ -97,9 +98,9 @@ def workload_from_views(
     ValueError for shapes that do not fit, UnsupportedError for calls that no kernel takes.
     """
     given = OPERATORS[name]
+    accumulator = accumulator_of(given.operation, a.dtype, c.dtype)
     places = normal_axes(axes, len(a.shape))
     columns = _columns(a, c, places, operands, given.maps)
-    accumulator = accumulator_of(given.operation, a.dtype, c.dtype)
     steps = epilogues.parse(epilogue) if isinstance(epilogue, str) else tuple(epilogue)
     view = _layout(given, a, c, columns, places)
     sizes = view.sizes | ({"ddof": ddof} if "ddof" in given.parameters else {})
@@ -121,16 +122,15 @@ def workload_from_views(
 
 def accumulator_of(operation: str, dtype: str, out: str) -> str:
     """Return the accumulator type of rows of ``dtype``; UnsupportedError if no kernel reduces them."""
+    types = REALS + (WHOLE if operation in INTEGERS else ())
+    if dtype not in types and dtype not in ACCUMULATORS.keys() - WHOLE:
+        raise UnsupportedError(f"{operation} takes {', '.join(types)}, got {dtype}: cast to one of them")
     if facts(dtype).is_integer:
-        if operation not in INTEGERS or dtype not in ("int8", "int32"):
-            raise UnsupportedError(f"{operation} of {dtype}: integers have {', '.join(INTEGERS)}")
         if out != default_output(operation, dtype):
             raise UnsupportedError(f"{operation} of {dtype} into {out}: expected {default_output(operation, dtype)}")
         return INTEGERS[operation]
     if facts(out).is_integer != (operation in ("argmax", "argmin")) or (facts(out).is_integer and out != "int64"):
         raise UnsupportedError(f"{operation} of {dtype} into {out}")
-    if dtype not in ACCUMULATORS:
-        raise UnsupportedError(f"{operation} of {dtype}: expected one of {', '.join(ACCUMULATORS)}")
     return ACCUMULATORS[dtype]
 
 

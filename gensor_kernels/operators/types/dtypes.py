@@ -312,8 +312,9 @@ def product_type(a: str, b: str) -> str:
     wide, narrow = (a, b) if a in WIDE else (b, a)
     if wide in WIDE and (narrow in WIDENED or (narrow in PACKED and wide != "float32")):
         return wide
-    stored = f"{' or '.join(WIDE)} with one of {', '.join(WIDENED)}, two of {', '.join(EIGHT_BIT_FLOATS)}"
-    raise UnsupportedError(f"products of {a} and {b}: expected one of {', '.join(ACCUMULATORS)} twice, {stored}")
+    if a == b:
+        raise UnsupportedError(f"products of {a} and {b}: cast to one of {', '.join(ACCUMULATORS)}")
+    raise UnsupportedError(f"products of {a} and {b}: cast one operand to the other's type")
 
 
 def peak_type(a: str, b: str) -> str:

@@ -180,7 +180,8 @@ def from_layouts(
     """
     dtype = dtypes["x"]
     if dtype != dtypes["w"] or dtype not in ACCUMULATORS:
-        raise UnsupportedError(f"convolution of {dtype} and {dtypes['w']}: expected one dtype of {list(ACCUMULATORS)}")
+        both = f"{dtype} and {dtypes['w']}"
+        raise UnsupportedError(f"a convolution takes one dtype of {', '.join(ACCUMULATORS)}, got {both}: cast")
     if math in ("tf32", winograd.MATH) and dtype != "float32":
         raise UnsupportedError(f"math {math!r} needs float32 operands, not {dtype}")
     name = "conv2d_transpose" if transposed else "conv2d"

@@ -174,5 +174,5 @@ def _made(
 ) -> Workload:
     declared = OPERATORS[op]
     if declared.kind == "average" and views["x"].dtype == "int8":
-        raise UnsupportedError(f"{op} of int8: an average is no integer")
+        raise UnsupportedError(f"{op} of int8: an average is no integer, cast, as in x.astype('float32')")
     return workload_of(declared, sizes, views, {"x": layout, "y": layout}, epilogue)

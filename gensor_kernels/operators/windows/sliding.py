@@ -266,8 +266,8 @@ def workload_of(
     """
     dtype = views["x"].dtype
     if dtype not in ACCUMULATORS or any(views[name].dtype != dtype for name in views if name != "y"):
-        given = " and ".join(view.dtype for name, view in views.items() if name != "y")
-        raise UnsupportedError(f"{declared.name} of {given}: expected one dtype of {', '.join(ACCUMULATORS)}")
+        given = " and ".join(dict.fromkeys(view.dtype for name, view in views.items() if name != "y"))
+        raise UnsupportedError(f"{declared.name} takes one dtype of {', '.join(ACCUMULATORS)}, got {given}: cast")
     facts(views["y"].dtype)
     if layouts["x"] != layouts["y"]:
         raise UnsupportedError(f"{declared.name} from {layouts['x']} into {layouts['y']}: kernels keep the layout")

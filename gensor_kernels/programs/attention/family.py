@@ -39,6 +39,9 @@ OUTPUTS = ("float16", "bfloat16", "float32")
 MOST_STARTING_REGISTERS = 248.0
 MASKS = {"int8", "float16", "bfloat16", "float32"}
 
+#: What remains where no kernel of attention serves.
+COMPOSE = "or compose it of two products and a softmax"
+
 COMBINE_THREADS = 256
 #: MASK of the kernels by operator.
 MASK_CODES = {NAMES[""]: 0, NAMES["bool"]: 1, NAMES["added"]: 2}
@@ -62,12 +65,18 @@ class Attention(Family):
         """float16 and bfloat16, heads of up to 256 elements."""
         types, head = workload.dtype, workload.size["head"]
         if not cost.kind(workload):
-            return f"no tensor-core attention of {types['a']}: two products and a softmax compose it"
+            return f"attention takes float16 or bfloat16, got {types['a']}: cast q, k and v, {COMPOSE}"
         if not cost.choices(workload, arch):
-            return f"{arch.name} has no {cost.kind(workload)} tensor-core instruction"
-        if types["c"] not in OUTPUTS or types.get("e", "int8") not in MASKS:
-            return f"no attention kernel writes {types['c']} behind a mask of {types.get('e', 'nothing')}"
-        return None if head <= cost.HEADS[-1] else f"heads of {head} elements, kernels hold {cost.HEADS[-1]}"
+            return f"{arch.name} has no tensor cores for {types['a']}: cast q, k and v to float16, {COMPOSE}"
+        if types["c"] not in OUTPUTS:
+            return f"attention writes {', '.join(OUTPUTS)}, not {types['c']}: cast the result"
+        if types.get("e", "int8") not in MASKS:
+            return f"the mask of attention is of {', '.join(sorted(MASKS))}, not {types['e']}: cast the mask"
+        if head > cost.HEADS[-1]:
+            return (
+                f"attention takes heads of up to {cost.HEADS[-1]} elements, got {head}: {COMPOSE.removeprefix('or ')}"
+            )
+        return None
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Tiles of rows and keys, the head's tile, split, ring and copies, rows of a warp, epilogue."""

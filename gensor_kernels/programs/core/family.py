@@ -146,6 +146,11 @@ class Family:
                 return reason
         return self.refusal(workload, arch)
 
+    def nearness(self, workload: Workload, arch: Arch) -> float:
+        """Return the share of ``needs`` that are fulfilled in front of the first one that is not."""
+        held = next((count for count, need in enumerate(self.needs) if need(workload, arch)), len(self.needs))
+        return held / len(self.needs) if self.needs else 1.0
+
     def refusal(self, workload: Workload, arch: Arch) -> str | None:
         """Return the family's own reason not to serve a Workload and an Arch that fulfil its ``needs``, else None."""
         return None

@@ -56,10 +56,10 @@ class RowsFamily(Family):
     def refusal(self, workload: Workload, arch: Arch) -> str | None:
         """Serve operators that have rows of real numbers; integers without an epilogue."""
         if workload.is_complex:
-            return f"rows of {workload.accumulator} are not folded"
+            return f"rows of {workload.accumulator} are not folded: give the real and the imaginary part apart"
         e = view(workload)
         if workload.epilogue and not e.epilogue:
-            return f"{workload.operator} of {e.rows.a.dtype} has no epilogue"
+            return f"{workload.operator} of {e.rows.a.dtype} has no epilogue: cast to float32"
         return None
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:

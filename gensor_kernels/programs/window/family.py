@@ -60,7 +60,9 @@ class Window(Family):
 
     def refusal(self, workload: Workload, arch: Arch) -> str | None:
         """Depthwise convolution and pooling of real numbers."""
-        return f"windows of {workload.accumulator} are not folded" if workload.is_complex else None
+        if not workload.is_complex:
+            return None
+        return f"windows of {workload.accumulator} are not folded: give the real and the imaginary part apart"
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Block tile, how x is loaded and the window walked, thread tile, epilogue."""

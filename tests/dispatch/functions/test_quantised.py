@@ -140,7 +140,7 @@ def test_what_does_not_fit():
         ):
             with pytest.raises(error, match=words):
                 call()
-        with pytest.raises(gensor_kernels.UnsupportedError, match="beside float32"):
+        with pytest.raises(gensor_kernels.UnsupportedError, match="float16 or bfloat16, got float32"):
             linear(x.astype(np.float32), w, scales=s)
 
 

@@ -115,8 +115,9 @@ class ContractionMma(ContractionFamily):
             return f"no tensor-core instruction for {e.multiplied} with math {workload.math}"
         if not instructions(name, arch):
             return f"{arch.name} has no {name} tensor-core instruction, or none that is faster"
-        if out not in OUTPUTS.get(e.multiplied, FLOAT_OUTPUTS):
-            return f"no tensor-core kernel writes {out} from {e.multiplied}"
+        written = OUTPUTS.get(e.multiplied, FLOAT_OUTPUTS)
+        if out not in written:
+            return f"no tensor-core kernel writes {out} from {e.multiplied}: ask for {' or '.join(written)}"
         return mma_split_float.refusal(e) if name == mma_split_float.KIND else None
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
