@@ -38,7 +38,7 @@ from .record import (
     text_digest,
 )
 from .store import Store
-from .timings import TIE_BAND, Winner, quiet, winner
+from .timings import TIE_BAND, Winner, duration, quiet, winner
 from .union import Conflict, conflicts, union
 
 __all__ = [
@@ -73,6 +73,7 @@ __all__ = [
     "Winner",
     "canonical",
     "conflicts",
+    "duration",
     "export",
     "merge",
     "open_layers",

@@ -18,7 +18,7 @@ from .entry import newest_first, verdict
 from .exchange import best_ranks, compact, tables
 from .record import TABLES, Kernel, Portfolio, Record, Row, Timing, Verification
 from .rows import batches
-from .timings import winner
+from .timings import duration, winner
 
 if TYPE_CHECKING:
     from .store import Store
@@ -98,7 +98,7 @@ def _winner(stores: Sequence[Store], records: Sequence[Record]) -> tuple[str, st
     timed = {row.kernel_digest for row in rows.values()} & digests
     fastest = winner(row for row in rows.values() if row.kernel_digest in timed)
     if len(timed) > 1 and fastest is not None:
-        return fastest.kernel_digest or "", f"the fastest, or tied with it: {fastest.median_us:.1f} us on this part"
+        return fastest.kernel_digest or "", f"the fastest, or tied with it: {duration(fastest.median_us)} on this part"
     newest = first[0]
     rival = next(record for record in first if record.kernel_digest != newest.kernel_digest)
     reason = "its record is the newest" if newest.created > rival.created else "of one second, the smaller digest"

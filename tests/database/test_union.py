@@ -132,7 +132,7 @@ def test_timings_on_the_part_decide_before_age(pair):
     a, b = pair
     b.add(Timing(key(0), ARCH, PART, kernel_rows(1)[1].digest, None, 90.0))
     (found,) = conflicts([b, a])
-    assert found.winner == kernel_rows(0)[1].digest and "20.0 us on this part" in found.reason
+    assert found.winner == kernel_rows(0)[1].digest and "20 µs on this part" in found.reason
 
 
 def test_records_of_one_second_are_decided_by_their_digests(pair):

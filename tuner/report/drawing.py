@@ -20,11 +20,6 @@ def si(value: float, unit: str = "", digits: int = 3) -> str:
     return f"{number if 'e' not in number else f'{float(number):.0f}'} {PREFIXES[group]}{unit}".strip()
 
 
-def duration(us: float | None) -> str:
-    """Format microseconds in a suitable unit: 1840.2 -> "1.84 ms"; "" for None."""
-    return "" if us is None else si(us * 1e-6, "s")
-
-
 @dataclass(frozen=True)
 class LogScale:
     """A logarithmic scale from positive numbers in [low, high] to pixels in [start, end]."""

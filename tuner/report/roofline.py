@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from gensor_database.timings import duration
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import arithmetic_peak
 
@@ -16,7 +17,6 @@ from .drawing import (
     LogScale,
     chart,
     dot,
-    duration,
     figure,
     frame,
     legend,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gensor_database.timings import duration
+
 from .bars import mean_split, small_bar
 from .contents import Line, Part
-from .drawing import duration
 from .markup import Markup, breakable, tag
 
 

@@ -6,13 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gensor_database.timings import duration
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.space import Space
 from gensor_tuner.search.trace import Trail, expanded, visited
 
 from .contents import UNREADABLE, Line, Part
-from .drawing import LEFT, RIGHT, LogScale, chart, duration, figure, rungs, upright
+from .drawing import LEFT, RIGHT, LogScale, chart, figure, rungs, upright
 from .markup import Markup, join, lines, tag
 from .tables import Column, table
 

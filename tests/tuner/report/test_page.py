@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("typer")
 
-from gensor_database import PRETUNED, Record, Store
+from gensor_database import PRETUNED, Record, Store, duration
 from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
@@ -17,7 +17,7 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.registry import FAMILIES, program_from_json
 from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.report.contents import Part, parts
-from gensor_tuner.report.drawing import LogScale, duration, si
+from gensor_tuner.report.drawing import LogScale, si
 from gensor_tuner.report.markup import Markup, tag
 from gensor_tuner.report.split import LAUNCH, RESOURCES, shares
 from gensor_tuner.report.walked import followed

@@ -69,7 +69,7 @@ def test_conflicts_as_json_lines(merge, pair, tmp_path):
     merge("b.db", "a.db", "-o", "c.db", "--json", "conflicts.jsonl")
     (found,) = lines(tmp_path / "conflicts.jsonl")
     assert found["winner"] == second and json.loads(found["subject"]) == json.loads(wanted.key())
-    assert found["part"] == ARCH.part and "6.0 us" in found["reason"] and len(found["choices"]) == 2
+    assert found["part"] == ARCH.part and "6 µs" in found["reason"] and len(found["choices"]) == 2
 
 
 def test_databases_that_agree_have_no_conflicts(merge, tmp_path):
