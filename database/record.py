@@ -21,11 +21,13 @@ from operator import index
 from typing import Any, ClassVar, TypeVar
 
 from .lazy import cached_property
+from .text import duration, table
 
 Value = None | int | float | str | bytes
 
 OUTCOMES = ("ok", "not_compiled", "wrong", "failed", "timeout")
 METHODS = ("emulator", "device")
+LONGEST_DRAWN = 500  # characters of a text that a notebook shows
 LARGEST_BLOB = 8 * 2**20  # bytes; a cubin has kilobytes, so anything larger is damage or malice
 
 RowType = TypeVar("RowType", bound="Row")
@@ -136,6 +138,14 @@ class Row:
         values = (getattr(self, name) for name in self.columns())
         return sum(len(value) for value in values if isinstance(value, (str, bytes)))
 
+    def _repr_html_(self) -> str:
+        """Draw the row in a notebook: names and values, times in their units, data by its size."""
+        named = ((name, getattr(self, name)) for name in self.columns())
+        rows = [
+            (name.removesuffix("_us"), _drawn(name, value)) for name, value in named if value not in (None, "{}", "[]")
+        ]
+        return table([(type(self).__name__.lower(), self.digest[:12]), *rows])
+
     def to_sql(self) -> tuple[Value, ...]:
         """Return digest and columns as SQLite stores them."""
         values = ((name, getattr(self, name)) for name in self.columns())
@@ -172,6 +182,18 @@ def _kinds(kind: type[Row]) -> frozenset[tuple[type, ...]]:
     """Return all combinations of column types of a row: one look-up checks a whole row."""
     known = {"int": int, "float": float, "str": str, "bytes": bytes, "None": type(None)}
     return frozenset(product(*([known[name] for name in str(item.type).split(" | ")] for item in fields(kind))))
+
+
+def _drawn(name: str, value: Value) -> str:
+    """Return a value as a notebook shows it."""
+    if isinstance(value, bytes):
+        return f"{len(value)} bytes"
+    if name.endswith("_us") and isinstance(value, (int, float)):
+        return duration(value)
+    if name == "created":
+        return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(float(str(value))))
+    text = str(value)
+    return text if len(text) <= LONGEST_DRAWN else f"{text[:LONGEST_DRAWN]}... ({len(text)} characters)"
 
 
 def _typed(value: Any, declared: str, name: str) -> Value:

@@ -1,39 +1,16 @@
-"""Choice of the winner: all timings are kept, and the winner follows from them in a stable way. Times as text."""
+"""Choice of the winner: all timings are kept, and the winner follows from them in a stable way."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .record import Timing
+from .text import duration as duration
 
 #: Two medians this close are a tie: repeated measurements of one kernel differ by as much.
 TIE_BAND = 0.02
-DAY_US = 24 * 3600 * 1e6
-#: Units of time in microseconds, and how many of each make the next one.
-UNITS = (("µs", 1, 1000), ("ms", 1e3, 1000), ("s", 1e6, 60), ("min", 6e7, 60), ("h", 3.6e9, 24), ("days", DAY_US, 365))
-
-
-def duration(us: float | None, digits: int = 3) -> str:
-    """Return a time in microseconds as text with so many digits, in the unit that a person would choose.
-
-    Examples
-    --------
-    >>> [duration(us) for us in (4.5, 1840.2, 2.5e6, 1.5e8, 9e9, None)]
-    ['4.5 µs', '1.84 ms', '2.5 s', '2.5 min', '2.5 h', '']
-    """
-    if us is None:
-        return ""
-    if not math.isfinite(us):
-        return "unknown"
-    for name, size, most in UNITS:
-        count = us / size if size == 1 else max(us / size, 1.0)  # 59.96 s were rounded up to a minute
-        rounded = float(f"{count:.{digits}g}")
-        if abs(rounded) < most:
-            return f"{rounded:.{digits}g} {name}"
-    return f"{us / (365 * DAY_US):.{digits}g} years"
 
 
 @dataclass(frozen=True)

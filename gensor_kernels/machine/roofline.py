@@ -217,11 +217,16 @@ def arithmetic_peak(workload: Workload, arch: Arch, sustained: bool = False) -> 
 
 def bound_us(workload: Workload, arch: Arch) -> float:
     """Return the least possible time of a kernel in microseconds: max(FLOPs / peak, bytes / bandwidth, launch)."""
-    return max(
-        workload.flops() / arithmetic_peak(workload, arch) * 1e6,
-        workload.bytes_moved() / (arch.dram_gb_s * 1e9) * 1e6,
-        arch.launch_us,
-    )
+    return max(bounds_us(workload, arch).values())
+
+
+def bounds_us(workload: Workload, arch: Arch) -> dict[str, float]:
+    """Return the microseconds that a kernel cannot be faster than, by what bounds it."""
+    return {
+        "arithmetic": workload.flops() / arithmetic_peak(workload, arch) * 1e6,
+        "memory": workload.bytes_moved() / (arch.dram_gb_s * 1e9) * 1e6,
+        "launch": arch.launch_us,
+    }
 
 
 def sustained_us(workload: Workload, arch: Arch) -> float:

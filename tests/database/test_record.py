@@ -2,13 +2,15 @@
 
 import dataclasses
 import math
+import re
 import sqlite3
 import zlib
+from xml.etree import ElementTree
 
 import numpy
 import pytest
 
-from gensor_database import TABLES, Record, Row, Source, Timing, Verification, canonical, row_digest
+from gensor_database import TABLES, Record, Row, Source, Timing, Verification, canonical, duration, row_digest
 from gensor_kernels.build import source as build_source
 from tests.doubles.store_rows import ARCH, PART, key, portfolio, residual, rows
 
@@ -117,3 +119,27 @@ def test_reproducible_builds_can_fix_the_clock(monkeypatch):
 def test_an_oversized_blob_is_refused_without_being_unpacked():
     bomb = zlib.compress(bytes(80 * 2**20), 9)
     assert Source.from_sql(["0" * 64, bomb]) is None
+
+
+@pytest.mark.parametrize("kind", TABLES, ids=lambda kind: kind.TABLE)
+def test_notebooks_draw_a_row(kind):
+    """Names and values, without the bytes of data, in a table that is XML."""
+    row = SAMPLES[kind]
+    cells = [cell.text or "" for cell in ElementTree.fromstring(row._repr_html_()).iter() if cell.tag in ("th", "td")]
+    drawn = dict(zip(cells[::2], cells[1::2], strict=True))
+    assert cells[:2] == [kind.__name__.lower(), row.digest[:12]]
+    for name in row.columns():
+        value = getattr(row, name)
+        if isinstance(value, bytes):
+            assert drawn[name] == f"{len(value)} bytes"
+        elif name.endswith("_us") and value is not None:
+            assert drawn[name.removesuffix("_us")] == duration(value)
+
+
+def test_a_drawn_row_is_escaped_and_short():
+    hostile = "<script>alert(1)</script>" + "x" * 10_000
+    drawn = dataclasses.replace(SAMPLES[Record], error=hostile, outcome="failed", predicted_us=1840.2)._repr_html_()
+    assert "<script>" not in drawn and "&lt;script&gt;" in drawn and "(10025 characters)" in drawn
+    assert (
+        len(drawn) < 10_000 and "1.84 ms" in drawn and not re.search(r"color:(?!inherit)|background:(?!transp)", drawn)
+    )

@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from gensor_kernels import dispatch
 from gensor_kernels.dispatch.observe.dry_run import Question
-from gensor_kernels.dispatch.observe.explanation import Explanation
+from gensor_kernels.dispatch.observe.explanation import NEAR, Explanation
 from gensor_kernels.shown import shown
 
 from .current import current_runtime
 from .interop import adopting
 
 if TYPE_CHECKING:
+    from gensor_kernels.dispatch.plans.lowering import Lowered
     from gensor_kernels.dispatch.plans.runtime import Runtime
+    from gensor_kernels.dispatch.selection.tiers import Choice
+    from gensor_kernels.machine.arch import Arch
     from gensor_kernels.operators.types.workload import View
 
 
@@ -37,7 +40,9 @@ def explain(function: Callable[..., Any], *args: Any, **keywords: Any) -> Explan
     Returns
     -------
     Explanation
-        Tier, reason, kernel and times; `print` shows them as a table.
+        Tier, reason, kernel and times. `print` says in words what serves, its time
+        beside the bound and the time of CuPy, and what would make it faster;
+        `print(found.details)` shows everything as a table.
 
     Raises
     ------
@@ -51,13 +56,19 @@ def explain(function: Callable[..., Any], *args: Any, **keywords: Any) -> Explan
     >>> with gensor_kernels.emulated("sm_87"):
     ...     found = gensor_kernels.explain(gensor_kernels.matmul, a, a.T)
     >>> print(found)  # doctest: +ELLIPSIS
+    Kernel ... of ... serves this call on orin-nano-8gb (sm_87): ...
+    It takes ... µs (predicted), ... its bound (the launch alone); CuPy takes ...
+    To make it faster: ...
+    >>> print(found.details)  # doctest: +ELLIPSIS
          tier  3 (chosen from stored kernels)
        reason  ...
        device  orin-nano-8gb (sm_87)
        kernel  ...
        family  ...
       program  ...
-    predicted  ... us
+    predicted  ... µs
+      library  ... µs
+        bound  10 µs
     """
     if not _computes(function):
         raise TypeError(f"explain knows gensor_kernels.matmul and its like, not {shown(function)}")
@@ -99,10 +110,16 @@ def _answer(runtime: Runtime, question: Question) -> Explanation:
         return Explanation(0, idle.reason, _part(runtime))
     choice, lowered = choose(call, inputs, out, epilogue, runtime.device.capturing())
     kernel, arch, predicted = choice.kernel, runtime.device.arch, choice.predicted_us
-    if predicted is not None and lowered is not None and arch is not None:
-        from gensor_kernels.machine.roofline import sustained_us
+    bounds, theirs = {}, None
+    if lowered is not None and arch is not None:
+        from gensor_kernels.dispatch.plans.unfused import microseconds
+        from gensor_kernels.machine.roofline import bounds_us, sustained_us
 
-        predicted = max(predicted, sustained_us(lowered.problem.workload, arch))
+        if predicted is not None:
+            predicted = max(predicted, sustained_us(lowered.problem.workload, arch))
+        bounds = bounds_us(lowered.problem.workload, arch)
+        theirs = microseconds(call, inputs, out, epilogue) if choice.vendor_us is None else None
+    bound_by = max(bounds, key=bounds.__getitem__, default=None)
     return Explanation(
         choice.tier,
         choice.reason,
@@ -116,7 +133,33 @@ def _answer(runtime: Runtime, question: Question) -> Explanation:
         vendor_us=choice.vendor_us,
         staged=lowered.staged if lowered else None,
         views=_views(lowered.windows) if lowered else None,
+        bound_us=bounds.get(bound_by) if bound_by else None,
+        bound_by=bound_by,
+        library_us=theirs,
+        emulated=runtime.device.emulated,
+        better=_better(choice, lowered, arch, bounds),
     )
+
+
+def _better(choice: Choice, lowered: Lowered | None, arch: Arch | None, bounds: dict[str, float]) -> str | None:
+    """Return what would make a call faster, in words."""
+    if lowered is None or arch is None:  # the reason has the remedy
+        return None
+    tune = f"record it with gensor_kernels.record(FILE), and gensor-tune --arch {arch.part} --shapes FILE"
+    if choice.tier == 4 and choice.measured_us is not None:
+        return f"a longer search ({tune} --top 64)"
+    if choice.tier == 4 and choice.standby:
+        return "call it again, and the second call of its kind races our kernel, or set GENSOR_TUNE=predicted"
+    if lowered.staged:
+        return "give it operands that need no copy and no conversion"
+    time = choice.measured_us or choice.predicted_us
+    if time is not None and time <= NEAR * max(bounds.values()):
+        return "make fewer, larger calls" if max(bounds, key=bounds.__getitem__) == "launch" else None
+    if choice.tier in (3, 4):
+        return f"tune for exactly these sizes: {tune}"
+    if choice.tier == 2:
+        return f"time it on {arch.part}: gensor-tune --arch {arch.part} --shapes FILE --measure require"
+    return f"a longer search ({tune} --top 64)"
 
 
 def _part(runtime: Runtime) -> str:

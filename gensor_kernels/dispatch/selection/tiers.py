@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
-from gensor_database import winner
+from gensor_database import duration, winner
 from gensor_kernels import config
 from gensor_kernels.dispatch.calls.problem import Problem
 from gensor_kernels.errors import UnsupportedError
@@ -109,8 +109,8 @@ def _never_slower(request: Request, choice: Choice, how: str, us: float | None) 
     theirs = request.unfused()
     if theirs is None or us <= theirs:
         return choice
-    ours = f"on {request.arch.part} our best kernel takes {us:.1f} us ({how})"
-    reason = f"{ours}, the library's calls {theirs:.1f} us (predicted), and no timing of both shows a win yet"
+    ours = f"on {request.arch.part} our best kernel takes {duration(us, 4)} ({how})"
+    reason = f"{ours}, the library's calls {duration(theirs, 4)} (predicted), and no timing of both shows a win yet"
     return Choice(4, reason, predicted_us=choice.predicted_us, standby=True)
 
 
@@ -126,14 +126,14 @@ def _measured(request: Request, library: Library) -> Choice | None:
         return None
     time, vendor = ours.median_us, best.vendor_us
     if best.kernel_digest is None:
-        reason = f"measured on {part}: the library takes {vendor:.1f} us, our best kernel {time:.1f} us"
+        reason = f"measured on {part}: the library takes {duration(vendor, 4)}, our best kernel {duration(time, 4)}"
         return Choice(4, reason, measured_us=time, vendor_us=vendor, standby=True)
     if vendor is None and request.one_call and not request.captured and config.tune_mode() != "predicted":
         return None  # a time with nothing to compare it with shows no win
     kernel = library.kernel(ours.kernel_digest)
-    versus = "" if vendor is None else f", the library {vendor:.1f} us"
+    versus = "" if vendor is None else f", the library {duration(vendor, 4)}"
     predicted = predicted_us(kernel, workload, request.arch, library)
-    return Choice(1, f"measured on {part}: {time:.1f} us{versus}", kernel, predicted, time, vendor)
+    return Choice(1, f"measured on {part}: {duration(time, 4)}{versus}", kernel, predicted, time, vendor)
 
 
 def _recorded(request: Request, library: Library) -> Choice | None:

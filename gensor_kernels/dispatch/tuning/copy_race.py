@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from gensor_database import TIE_BAND
+from gensor_database import TIE_BAND, duration
 from gensor_kernels import config
 from gensor_kernels.dispatch.calls.problem import Problem
 from gensor_kernels.dispatch.observe import counters
@@ -49,7 +49,7 @@ def against(runtime: Tuned, kind: Kind, one_call: bool) -> str:
     ours, theirs = times
     if theirs > ours * (1 + TIE_BAND):
         return ""
-    return f"timed with its copies: {ours:.1f} us, the library {theirs:.1f} us"
+    return f"timed with its copies: {duration(ours, 4)}, the library {duration(theirs, 4)}"
 
 
 def weighed(runtime: Tuned, kind: Kind, one_call: bool, choice: Choice) -> Choice:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from statistics import quantiles
 from typing import Any
 
-from gensor_database import Timing, Verification, canonical
+from gensor_database import Timing, Verification, canonical, duration
 from gensor_kernels import config
 from gensor_kernels.dispatch.observe import counters
 from gensor_kernels.dispatch.selection.library import Kernel, Library
@@ -100,7 +100,7 @@ def _timing(runtime: Tuned, request: Request, digest: str | None, name: str, tim
 
 
 def _told(rows: Sequence[Timing]) -> str:
-    return ", ".join(f"{(row.kernel_digest or row.vendor or '')[:12]} {row.median_us:.1f} us" for row in rows)
+    return ", ".join(f"{(row.kernel_digest or row.vendor or '')[:12]} {duration(row.median_us, 4)}" for row in rows)
 
 
 # ---- kernels that fail in a race

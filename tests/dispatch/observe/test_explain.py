@@ -1,10 +1,15 @@
-"""Wrong arguments of `matmul` and `explain`: the same sentence from both, about the public function."""
+"""`explain`: the sentences of wrong arguments, those of an answer, its details, and its picture in notebooks."""
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_kernels import explain, matmul
+from gensor_database import duration
+from gensor_kernels import Explanation, explain, matmul
 
 A = np.ones((4, 4), np.float32)
 WRONG = {
@@ -45,3 +50,85 @@ def test_explain_takes_the_calls_own_arguments(no_databases):
         assert explain(matmul, A[:0], A).tier == 0
     with pytest.raises(TypeError, match=r"explain knows gensor_kernels\.matmul"):
         explain(np.matmul, A, A)
+
+
+def test_words_and_details(no_databases):
+    """What serves, its time beside the bound and the library's, and what would make it faster; details on request."""
+    a = np.ones((1024, 1000), np.float16).T
+    with gensor_kernels.emulated("sm_87"):
+        why = explain(matmul, a, a.T, bias=a[0, :1])
+        refused = explain(matmul, a.astype("int64"), a.T.astype("int64"))
+        staged = explain(matmul, a, a.T.astype("float32"))
+        nothing = explain(matmul, a[:0], a.T)
+        small = explain(matmul, a[:2, :2], a[:2, :2])
+    served, times, better = str(why).splitlines()
+    assert served.startswith(f"Kernel {why.kernel[:12]} of {why.family} serves this call on orin-nano-8gb (sm_87): ")
+    assert re.fullmatch(r"It takes .* µs \(predicted\), .* its bound.*; CuPy takes .* µs \(predicted\)\.", times)
+    assert better.startswith("To make it faster: tune for exactly these sizes: ") and "--arch orin-nano-8gb" in better
+    assert duration(why.predicted_us) in times and duration(why.library_us) in times
+    assert why.bound_us <= why.predicted_us and why.bound_by in ("arithmetic", "memory", "launch")
+    assert str(refused).startswith("No kernel serves this call on orin-nano-8gb (sm_87): products of int64")
+    assert len(str(refused).splitlines()) == 1 and refused.better is None
+    assert "Before it, operands are converted." in str(staged) and "no conversion" in staged.better
+    assert str(nothing) == "Nothing is launched on orin-nano-8gb (sm_87): the result has no elements."
+    assert small.bound_by == "launch" and small.better == "make fewer, larger calls"
+    assert "program" not in str(why) and f"block_m {why.program['block_m']}" in why.details
+    assert "tier  3 (chosen from stored kernels)" in why.details and "bound  " in why.details
+
+
+def test_words_of_measured_calls():
+    """Tier 4 beside our own kernel; a time of seconds is no six digits of microseconds."""
+    found = Explanation(
+        *(4, "measured on orin-nano-8gb: the library takes 1.2 s, our best kernel 1.5 s", "orin-nano-8gb (sm_87)"),
+        **{"measured_us": 1.5e6, "vendor_us": 1.2e6, "library_us": 2e6, "bound_us": 1e6, "bound_by": "memory"},
+    )
+    assert str(found).splitlines() == [
+        f"CuPy serves this call on orin-nano-8gb (sm_87): {found.reason}.",
+        "Our best kernel would take 1.5 s (measured), 1.5 times its bound of 1 s (the part's memory); "
+        "CuPy takes 1.2 s (measured).",
+    ]
+    assert str(Explanation(4, "GENSOR_DISABLE is set", "t4 (sm_75)")).splitlines() == [
+        "CuPy serves this call on t4 (sm_75): GENSOR_DISABLE is set."
+    ]
+
+
+class Checked(HTMLParser):
+    """Tags that are opened and closed, text, and what styles say."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.open: list[str] = []
+        self.texts: list[str] = []
+        self.styles: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        assert tag in ("div", "p", "span", "table", "tr", "th", "td", "details", "summary"), tag
+        self.open.append(tag)
+        assert set(dict(attrs)) <= {"style"}
+        self.styles += [value for _, value in attrs]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def test_notebooks_draw_it_escaped_and_in_the_pages_colours(no_databases):
+    a = np.ones((1024, 1000), np.float16).T
+    hostile = "<script>alert('x')</script> & \"more\""
+    with gensor_kernels.emulated("sm_87"):
+        why = explain(matmul, a, a.T)
+    for each in (why, replace(why, reason=hostile, views=hostile), Explanation(0, hostile, hostile)):
+        page = Checked(each._repr_html_())
+        text = " ".join(page.texts)
+        assert each.reason in text and all(line in text for line in str(each).splitlines())
+        assert "details" in page.texts and "http" not in each._repr_html_()
+        for style in page.styles:
+            colours = re.findall(r"(?<![-\w])color:([^;]+)", style)
+            assert set(colours) <= {"inherit"} and not re.search(r"background:(white|#fff|black|#000)", style)
+    bars = [style for style in Checked(why._repr_html_()).styles if "background:#" in style]
+    assert len(bars) == 3 and any("width:20.0em" in bar for bar in bars)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gensor_database import Timing
+from gensor_database import Timing, duration
 from gensor_kernels.dispatch.calls import problem
 from gensor_kernels.dispatch.selection import library, predict, tiers
 from gensor_kernels.operators.types.geometry import Geometry
@@ -73,7 +73,7 @@ def test_timings_decide_with_a_tie_band():
     lost, _ = stocked(wanted, times=[100.0], vendor=101.0)  # a tie with the library is not a win
     for one_call in (True, False):
         choice = tiers.choose(request(wanted, one_call=one_call), lost)
-        assert choice.tier == 4 and "the library takes 101.0 us" in choice.reason and choice.standby
+        assert choice.tier == 4 and "the library takes 101 µs" in choice.reason and choice.standby
     assert tiers.choose(request(wanted, captured=True, loaded=digests), lost).tier == 3
     assert tiers.choose(request(wanted, captured=True), lost).tier == 3  # standing by for a graph
     assert tiers.choose(request(wanted, captured=True, loaded=()), lost).tier == 4  # nothing can be loaded now
@@ -98,7 +98,7 @@ def test_several_calls_serve_where_they_are_predicted_to_be_faster(monkeypatch):
         choice = tiers.choose(request(wanted, **fused), shelf)
         how = "measured" if times else "predicted"
         assert choice.tier == 4 and choice.standby and choice.kernel is None and choice.measured_us is None
-        assert f"on orin-nano-8gb our best kernel takes {us:.1f} us ({how}), the library's calls" in choice.reason
+        assert f"on orin-nano-8gb our best kernel takes {duration(us, 4)} ({how}), the library's calls" in choice.reason
         assert tiers.choose(request(wanted, **fused, emulated=True), shelf).tier in (2, 3)
         assert tiers.choose(request(wanted, **fused, captured=True, loaded=digests), shelf).kernel is not None
         with monkeypatch.context() as only:

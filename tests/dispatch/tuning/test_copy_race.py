@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import gensor_kernels
+from gensor_database import duration
 from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.observe import counters
 from gensor_kernels.dispatch.plans.trial import HOT_RUN, RACING_RUN, Trial
@@ -51,7 +52,7 @@ def test_a_call_that_copies_is_served_by_what_is_faster_with_the_copies(monkeypa
     why = gensor_kernels.explain(gensor_kernels.matmul, a, b)
     assert why.staged and (why.tier == 1) == kernel
     if not kernel:
-        assert f"timed with its copies: {10 + copy:.1f} us, the library 30.0 us" in why.reason
+        assert f"timed with its copies: {duration(10 + copy, 4)}, the library 30 µs" in why.reason
     assert device.timed[-1] == [30.0, 10.0 + copy] and len(runtime.wholes) == 1
     assert all(time < 30.0 for time in device.timed[0][1:])  # the race of the kernels on the copies alone
 
@@ -117,7 +118,7 @@ def test_other_functions(monkeypatch, launch, kernel):
     assert set(alone[1:]) == {launch} and alone[0] == 1170.0 and whole == [1170.0, launch + 50.0]
     why = gensor_kernels.explain(gensor_kernels.conv2d, *arguments, layout="NHWC", padding=1)
     assert why.staged == "operands are copied" and (why.tier == 1) == kernel
-    assert kernel or "timed with its copies: 1160.0 us, the library 1170.0 us" in why.reason
+    assert kernel or "timed with its copies: 1.16 ms, the library 1.17 ms" in why.reason
 
 
 def test_without_kernels_for_the_copies_nothing_is_timed(monkeypatch):
