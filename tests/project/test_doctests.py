@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import doctest
 import inspect
+import pydoc
 import re
 from itertools import pairwise
 
@@ -93,6 +94,15 @@ def test_sections_describe_the_signature(name: str):
             assert told.endswith(", optional"), parameter
         else:
             assert given and ast.literal_eval(given[1]) == parameter.default, parameter
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_help_is_no_wall(name: str):
+    """A signature of two lines, and two screens at most; long rules are in docs."""
+    lines = pydoc.plain(pydoc.render_doc(getattr(gensor_kernels, name))).splitlines()
+    signature = next(line for line in lines if line.startswith(f"{name}("))
+    assert len(signature) <= 200 and len(lines) <= 100 and max(map(len, lines[4:])) <= 92
+    assert "ArrayLike" not in signature
 
 
 @pytest.mark.parametrize("name", NAMES)

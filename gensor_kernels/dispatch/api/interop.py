@@ -11,6 +11,7 @@ long as its graph: whatever the call allocates, by our hand or by the array libr
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from functools import wraps
@@ -47,7 +48,14 @@ def adopting(function: Called) -> Called:
                 raise wrong from None
         return exchange.call(function, args, keywords)
 
+    adapted.__signature__ = _plain(inspect.signature(function))  # type: ignore[attr-defined]
     return adapted  # type: ignore[return-value]
+
+
+def _plain(signature: inspect.Signature) -> inspect.Signature:
+    """Return a signature as `help` prints it in a line or two: docstrings have the types."""
+    bare = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in signature.parameters.values()]
+    return inspect.Signature(bare)
 
 
 def _recorded(function: Callable[..., Any], args: Any, keywords: Any) -> Any:

@@ -119,21 +119,19 @@ def matmul(
     epilogue : list, optional
         Operations in any order, in place of `bias`, `add` and `activation`:
         `[("bias", x), "relu", ("mul", y), ("scale", 0.5), ("mask", keep, fill),
-        ("add", z), "cast"]`, also with one gate or one norm. "mask" gives `fill` where
-        `keep` is 0, "cast" rounds to the dtype of the result. A kernel takes up to six
-        operations.
+        ("add", z), "cast"]`, with one gate or one norm at most; kernels take up to six.
+        "mask" gives `fill` where `keep` is 0, "cast" rounds to the dtype of the result.
     dtype : dtype, optional
         Dtype of the result; by default the dtype of `out`, or the promoted dtype.
         It may be wider than the operands' dtype: int32 for int8 gives exact sums.
     precision : {None, "ieee", "tf32", "ozaki", "3m"}, optional
-        Arithmetic that kernels may use, see Notes.
+        Arithmetic that kernels may use: "tf32" for float32 (None follows CuPy's own
+        switch), "ozaki" for float64, "3m" for complex numbers.
     dtype_a, dtype_b : {"float8_e4m3fn", "float8_e5m2", "int8"}, optional
-        Element type of an operand stored in 8 bits, see Notes.
+        Element type of an operand stored in 8 bits, widened as kernels read it.
     prologue : list, optional
-        Operations on `a` as kernels read it, written as in `epilogue`: scale, bias,
-        mul and the activations, with arrays that broadcast to `a`.
-        `[("mul", gamma), ("bias", beta), "relu"]` gives `relu(a * gamma + beta) @ b`
-        without that array in memory.
+        Operations on `a` as kernels read it, written as in `epilogue`:
+        `[("mul", gamma), ("bias", beta), "relu"]` gives `relu(a * gamma + beta) @ b`.
 
     Returns
     -------
@@ -152,58 +150,18 @@ def matmul(
 
     Notes
     -----
-    Dtypes
-        Kernels serve float16, bfloat16, float32, float64, int8, complex64 and
-        complex128 with any strides; CuPy computes other calls. float16 and bfloat16 are
-        summed in float32. The epilogue is computed in the accumulator's type and
-        rounded once.
+    Kernels serve float16, bfloat16, float32, float64, int8, complex64 and complex128
+    with any strides; CuPy computes other calls. float16 and bfloat16 are summed in
+    float32. The epilogue is computed in the accumulator's type and rounded once.
 
-    Precision
-        float32: "ieee" or "tf32"; None follows CuPy's own TF32 switch.
-
-        float64: "ozaki" allows exact products of 8-bit slices on integer tensor cores
-        [1]_, within the same error bound. It is many times faster on parts that
-        multiply float64 slowly (RTX 4090, L4, Orin).
-
-        Complex numbers: "3m" allows three real products in place of four [2]_. It is
-        faster where multiplication takes most of the time. Errors are small relative
-        to |a| |b|, but not relative to a small real or imaginary part.
-
-    Gates
-        `b` holds two matrices g and u side by side, and `bias` (2 n,) likewise. The
-        result is `f(a @ g) * (a @ u)` with f = silu, gelu, gelu_tanh or relu [3]_. In
-        an `epilogue`, only one bias may come before the gate.
-
-    Norms
-        "layernorm", "rmsnorm" or `("layernorm", eps)` in an `epilogue` normalises the
-        rows of the result: `[("bias", x), ("add", residual), "layernorm",
-        ("mul", weight), ("bias", shift)]`. The default eps is 1e-5 for "layernorm" and
-        1e-6 for "rmsnorm".
-
-    Prologue
-        It is computed in the accumulator's type and rounded once to the operands'
-        dtype. Kernels take six operations, with two arrays of shape (k,) and one scale.
-        The array library computes any other prologue in front of the product, and any
-        prologue beside a gate, a norm or `dtype_a`.
-
-    Operands in 8 bits
-        "float8_e4m3fn" and "float8_e5m2" [4]_ describe arrays of uint8 or of the types
-        of ml_dtypes; "int8" is for an operand beside floating-point numbers. Kernels
-        widen the operand exactly as they read it, to float16 or to the other operand's
-        type, and sum in float32; nothing is copied. The result has the dtype of the
-        wider operand, float32 where both have 8 bits, or `dtype`.
-
-    References
-    ----------
-    .. [1] H. Ootomo, K. Ozaki and R. Yokota, "DGEMM on Integer Matrix Multiplication
-       Unit", arXiv:2306.11975.
-    .. [2] N. J. Higham, "Stability of a method for multiplying complex matrices with
-       three real matrix multiplications", SIAM J. Matrix Anal. Appl. 13 (1992).
-    .. [3] N. Shazeer, "GLU Variants Improve Transformer", arXiv:2002.05202.
-    .. [4] P. Micikevicius et al., "FP8 Formats for Deep Learning", arXiv:2209.05433.
+    A gate takes `b` as two matrices g and u side by side, and gives `f(a @ g) * (a @ u)`.
+    A norm in an `epilogue`, "layernorm" or `("rmsnorm", eps)`, normalises the rows of
+    the result. docs/dispatch.md has the rules of precision, gates, norms, prologues and
+    operands in 8 bits.
 
     Examples
     --------
+    >>> import numpy as np, gensor_kernels
     >>> a = np.arange(6, dtype="float32").reshape(2, 3)
     >>> b = np.ones((3, 2), "float32")
     >>> with gensor_kernels.emulated("sm_87"):
@@ -211,14 +169,8 @@ def matmul(
     array([[ 3.,  3.],
            [12., 12.]], dtype=float32)
 
-    On a GPU, CuPy arrays work the same outside of `emulated`:
-
-    >>> import cupy  # doctest: +SKIP
-    >>> gensor_kernels.matmul(cupy.asarray(a), cupy.asarray(b))  # doctest: +SKIP
-    array([[ 3.,  3.],
-           [12., 12.]], dtype=float32)
-
-    An epilogue, first by keywords, then as a list:
+    On a GPU, with CuPy arrays, `emulated` is left out. An epilogue, first by keywords,
+    then as a list:
 
     >>> bias = np.array([-5, 0], "float32")
     >>> with gensor_kernels.emulated("sm_87"):
