@@ -31,6 +31,9 @@ Tools
     counters           numbers of hits, misses, races, tunes and fallbacks
     refresh            forget plans, settings and databases read so far
 
+`python -m gensor_kernels` prints a report about this machine for bug reports, and
+`gensor_kernels.__version__` is the version.
+
 Arrays are CuPy arrays of the current GPU, or NumPy arrays inside `emulated`. PyTorch
 tensors and objects with `__cuda_array_interface__` or `__dlpack__` are accepted too;
 the result is a tensor where the first array is one. There are no gradients.
@@ -53,6 +56,8 @@ and run without a GPU. On a GPU, use CuPy arrays and leave `emulated` out.
 array([[3., 3.],
        [3., 3.]], dtype=float32)
 """
+
+from typing import Any
 
 from .dispatch import (
     argmax,
@@ -146,3 +151,19 @@ __all__ = [
     "vdot",
     "warmup",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Read `__version__` when it is asked for: the metadata of installed packages takes milliseconds."""
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import metadata
+
+    try:
+        return metadata.version("gensor-kernels")
+    except metadata.PackageNotFoundError:
+        return "unknown"  # a folder that nobody installed
+
+
+def __dir__() -> list[str]:
+    return [*globals(), "__version__"]

@@ -13,10 +13,10 @@ from types import SimpleNamespace
 import pytest
 
 from gensor_kernels.devices import cuda
+from gensor_kernels.devices.doctor import described
 from gensor_kernels.errors import UnknownArchError
 from gensor_kernels.machine.arch import archs, lookup, table
 from gensor_kernels.machine.attributes import from_attributes
-from gensor_tuner.cli.doctor import described
 
 M = 2**20
 

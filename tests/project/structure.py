@@ -34,7 +34,7 @@ ORDER = (
     ("gensor_kernels/cuda", "gensor_kernels/build"),
     ("gensor_kernels/devices",),
     ("gensor_kernels/dispatch",),
-    ("gensor_kernels/__init__.py",),
+    ("gensor_kernels/__init__.py", "gensor_kernels/__main__.py"),
     ("tuner",),
     ("benchmarks", "tests"),
 )
@@ -126,10 +126,11 @@ def circles(graph: Graph) -> list[list[str]]:
 
 
 def folders(graph: Graph) -> dict[str, set[str]]:
-    """Return the folders that each folder's files import from; an `__init__` hands names on and is left out."""
+    """Return the folders that each folder's files import from; an `__init__` hands names on, a `__main__` starts a
+    program: both are left out."""
     found: dict[str, set[str]] = defaultdict(set)
     for path, targets in graph.items():
-        if path.endswith("/__init__.py"):
+        if path.endswith(("/__init__.py", "/__main__.py")):
             continue
         here = str(PurePosixPath(path).parent)
         found[here] |= {str(PurePosixPath(target).parent) for target in targets if not target.endswith("/__init__.py")}

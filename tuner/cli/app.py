@@ -159,7 +159,7 @@ def archs() -> None:
 @app.command()
 def doctor() -> None:
     """Print a report about this machine to paste into a bug report."""
-    from .doctor import report
+    from gensor_kernels.devices.doctor import report
 
     for line in report():
         print(line)

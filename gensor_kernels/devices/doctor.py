@@ -1,4 +1,4 @@
-"""`gensor-tune doctor`: a report about this machine that can be pasted into a bug report."""
+"""The report about this machine that is pasted into a bug report: `python -m gensor_kernels`, `gensor-tune doctor`."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from gensor_kernels.errors import GensorError
 from gensor_kernels.install import command
 from gensor_kernels.machine.arch import Arch, archs
 
+#: Packages whose versions matter, whether they are dependencies, extras or a CuPy of any CUDA version.
 PACKAGES = (
     *("gensor-kernels", "numpy", "cupy-cuda12x", "cupy-cuda13x", "cupy", "cuda-bindings", "cuda-pathfinder"),
     *("nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvrtc", "nvidia-cuda-nvdisasm", "sqlite-utils", "tqdm", "typer"),

@@ -1,0 +1,19 @@
+"""`python -m gensor_kernels`: the report of `gensor-tune doctor`, which needs no extra."""
+
+from __future__ import annotations
+
+import argparse
+
+from gensor_kernels.devices.doctor import report
+
+
+def main() -> None:
+    """Print the report."""
+    text = "Print a report about this machine to paste into a bug report: versions, tools, GPU, databases."
+    argparse.ArgumentParser(prog="python -m gensor_kernels", description=text).parse_args()
+    for line in report():
+        print(line)
+
+
+if __name__ == "__main__":
+    main()
