@@ -206,6 +206,14 @@ def test_strides_and_types_without_a_word_for_them(gpu):
         gensor_kernels.matmul(Tensor((64, 64), "quint4x2"), a)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_tensors_whose_types_need_a_package_name_it(gpu, monkeypatch, dtype):
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    with pytest.raises(gensor_kernels.ToolMissingError) as raised:
+        gensor_kernels.matmul(Tensor((64, 64), dtype), Tensor((64, 64), dtype))
+    assert str(raised.value) == f"tensors of {dtype} need ml_dtypes: pip install ml-dtypes"
+
+
 def test_gradients_and_host_tensors_are_refused(gpu, monkeypatch):
     a, host = Tensor((64, 64)), Tensor((64, 64))
     host.is_cuda, host.device = False, "cpu"

@@ -218,8 +218,10 @@ def _of_tensor(tensor: Any, device: Any) -> Any:
 def _dtype(name: str) -> np.dtype[Any]:
     if name not in AS_INTEGERS:
         return np.dtype(name)
-    import ml_dtypes
-
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise ToolMissingError(f"tensors of {name} need ml_dtypes: pip install ml-dtypes") from None
     return np.dtype(getattr(ml_dtypes, name))
 
 
