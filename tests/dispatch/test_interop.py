@@ -211,7 +211,7 @@ def test_tensors_whose_types_need_a_package_name_it(gpu, monkeypatch, dtype):
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     with pytest.raises(gensor_kernels.ToolMissingError) as raised:
         gensor_kernels.matmul(Tensor((64, 64), dtype), Tensor((64, 64), dtype))
-    assert str(raised.value) == f"tensors of {dtype} need ml_dtypes: pip install ml-dtypes"
+    assert str(raised.value) == f"arrays of {dtype} need ml_dtypes: pip install ml-dtypes"
 
 
 def test_gradients_and_host_tensors_are_refused(gpu, monkeypatch):

@@ -109,8 +109,10 @@ def _norm_in(epilogue: Any) -> tuple[list[Any], Norm, list[Any]] | None:
 
 def stored_name(argument: str, dtype: DTypeLike | None) -> str | None:
     """Return the name of a `dtype_a` or `dtype_b`; ValueError if kernels widen no such type."""
-    word = isinstance(dtype, str)
-    name = dtype if dtype is None else (canonical(str(dtype)) or dtype) if word else named_dtype(dtype).name
+    if isinstance(dtype, str):
+        name: str | None = canonical(dtype) or dtype  # without ml_dtypes: its types may be stored in uint8
+    else:
+        name = None if dtype is None else named_dtype(dtype).name
     if name is not None and name not in WIDENED:
         raise ValueError(f"{argument} must be one of {', '.join(WIDENED)}, not {shown(name)}")
     return name

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gensor_kernels.errors import ToolMissingError
+from gensor_kernels.operators.types.dtypes import array_dtype
 
 from . import current
 from .misfit import misfit
@@ -166,7 +167,7 @@ class Exchange:
         if type(value) in (list, tuple):
             return type(value)(self._take(each) for each in value)
         if _library(value) == "torch" and type(value).__name__ == "dtype":
-            return _dtype(str(value).removeprefix("torch."))
+            return array_dtype(str(value).removeprefix("torch."))
         if not (_has(value, CAI) or _has(value, "__dlpack__")) or not is_foreign(value, self.device):
             return value
         if id(value) not in self.taken:
@@ -207,22 +208,12 @@ def _of_tensor(tensor: Any, device: Any) -> Any:
     if tensor.is_conj() or tensor.is_neg():  # lazily conjugated and negated: the memory does not have it yet
         tensor = tensor.resolve_conj().resolve_neg()
     try:
-        dtype = _dtype(name)
+        dtype = array_dtype(name)
     except (TypeError, AttributeError):
         raise TypeError(f"a tensor of {tensor.dtype} is no array of a type that is served") from None
     strides = tuple(step * dtype.itemsize for step in tensor.stride())
     number = tensor.device.index if tensor.is_cuda else 0
     return device.borrowed(tensor.data_ptr(), tuple(tensor.shape), strides, dtype, tensor, number)
-
-
-def _dtype(name: str) -> np.dtype[Any]:
-    if name not in AS_INTEGERS:
-        return np.dtype(name)
-    try:
-        import ml_dtypes
-    except ImportError:
-        raise ToolMissingError(f"tensors of {name} need ml_dtypes: pip install ml-dtypes") from None
-    return np.dtype(getattr(ml_dtypes, name))
 
 
 def _of(value: Any, device: Any) -> Any:
