@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from gensor_kernels.devices.emulator.counters import Counters
+from gensor_kernels.devices.emulator.run import Counters
 from gensor_kernels.errors import ToolMissingError, UnknownArchError
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.shapes.reader import read_shapes

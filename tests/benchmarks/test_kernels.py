@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import kernel_counters
-from gensor_kernels.devices.emulator.counters import COUNTERS
+from gensor_kernels.devices.emulator.run import COUNTERS
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.regression.runs import read
 
