@@ -230,7 +230,7 @@ def before(line: Line) -> tuple[str, ...]:
         raise line.fail("prologue", error.reason) from None
     foreign = [name for name in names if name not in PROLOGUES]
     if foreign:
-        raise line.fail("prologue", f"'{foreign[0]}' is not one of {', '.join(PROLOGUES)}")
+        raise line.fail("prologue", spelling.unknown(foreign[0], PROLOGUES))
     if names:
         prologue.suffix(names)
     return names

@@ -170,8 +170,18 @@ IMAGE, FILTERS = np.ones((1, 4, 8, 8), np.float32), np.ones((8, 4, 3, 3), np.flo
 CALLS = {
     "shapes": (lambda: gk.matmul(A, A), ValueError, "size 4 is different from 3"),
     "lists": (lambda: gk.matmul([[1.0]], [[2.0]]), TypeError, "not list"),
-    "None": (lambda: gk.matmul(A, None), TypeError, "not NoneType"),
-    "text": (lambda: gk.matmul(A.astype("S3"), B), TypeError, "dtype 'bytes"),
+    "None": (lambda: gk.matmul(A, None), TypeError, "must be a numpy array, not None"),
+    "text": (lambda: gk.matmul(A.astype("S3"), B), TypeError, "must be an array of numbers"),
+    "integers": (lambda: gk.matmul(A.astype(int), B.astype(int)), gk.UnsupportedError, "cast to one of float64"),
+    "a dtype in bits": (lambda: gk.matmul(A, B, dtype=16), TypeError, "16 is no dtype"),
+    "weights of linear": (lambda: gk.linear(A, B), ValueError, "w (out, in), not (4, 3) and (3, 5)"),
+    "weights for a shape": (lambda: gk.rms_norm(A, A), TypeError, "normalized_shape must be an integer"),
+    "single attention": (
+        lambda: gk.attention(*[IMAGE] * 3),
+        gk.UnsupportedError,
+        "attention takes float16 or bfloat16",
+    ),
+    "a result to explain": (lambda: gk.explain(A), TypeError, "explain knows gensor_kernels.matmul"),
     "a dtype": (lambda: gk.matmul(A, B, dtype="flot16"), TypeError, "'flot16' is unknown: did you mean float16"),
     "a dtype of einsum": (lambda: gk.einsum("ij,jk", A, B, dtype="int9"), TypeError, "did you mean int8?"),
     "a dtype of sum": (lambda: gk.sum(A, dtype="foat32"), TypeError, "did you mean float32"),
@@ -189,7 +199,11 @@ CALLS = {
     "rows of groups": (lambda: gk.grouped_matmul(A, np.ones((2, 3, 5), np.float32)), ValueError, "offsets or sizes"),
     "a definition": (lambda: gk.define("nonsense"), ValueError, "'nonsense'"),
     "an arch": (lambda: gk.emulated("orin").__enter__(), gk.UnknownArchError, "did you mean orin-nano-8gb, orin-nx-"),
-    "an arch of None": (lambda: gk.emulated(None).__enter__(), gk.UnknownArchError, "unknown arch 'None'"),
+    "an arch of None": (
+        lambda: gk.emulated(None).__enter__(),
+        TypeError,
+        "arch must be a name such as 'sm_87', not None",
+    ),
     "an absent file": (lambda: gk.warmup("none.csv"), FileNotFoundError, "no shapes file or database is there"),
 }
 
