@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TextIO
@@ -129,16 +129,35 @@ def sizes_text(workload: Workload) -> str:
 
     Examples
     --------
-    A batched product reads 12x128x128x64; a leading batch of 1 is left out. Other operators show the shape of their
-    first operand, without extents of 1.
+    A batched product reads 12x128x128x64, attention 12x128x64, 512 keys, a convolution 8x56x56x64 -> 128, 3x3/2. A
+    leading batch of 1 is left out. Other operators show the shape of their first operand, without extents of 1.
     """
-    declared = operator(workload.operator)
-    axes = [axis for axis in ("batch", "groups", "m", "n", "k") if axis in workload.size]
-    if len(axes) == len(workload.size) and declared.product(workload) is not None:
-        shape = tuple(workload.size[axis] for axis in axes)
-        return "x".join(map(str, shape[1:] if shape[0] == 1 else shape))
-    first = declared.operands(workload)[0]
-    return "x".join(str(extent) for extent in first.shape if extent != 1) or "1"
+    size, declared = workload.size, operator(workload.operator)
+    if "queries" in size:
+        return attention_text(size)
+    if "r" in size:
+        return window_text(size)
+    if {"m", "n", "k"} <= size.keys() and declared.product(workload) is not None:
+        many = [size[axis] for axis in ("batch", "groups") if size.get(axis, 1) != 1]
+        return "x".join(map(str, (*many, size["m"], size["n"], size["k"])))
+    return "x".join(str(extent) for extent in declared.operands(workload)[0].shape if extent != 1) or "1"
+
+
+def attention_text(size: Mapping[str, int]) -> str:
+    """Return the sizes of attention: the shape of the queries, and how many keys there are."""
+    queries = "x".join(str(size[axis]) for axis in ("batch", "heads", "queries", "head")).removeprefix("1x")
+    shared = f" for {size['kv_heads']} heads" if size["kv_heads"] != size["heads"] else ""
+    return f"{queries}, {size['keys']} keys{shared}"
+
+
+def window_text(size: Mapping[str, int]) -> str:
+    """Return the sizes of a convolution or pooling: image, channels of the result, window, stride, groups."""
+    image = "x".join(str(size[axis]) for axis in "nhwc").removeprefix("1x")
+    result = f" -> {size['k_out']}" if "k_out" in size else ""
+    strides = dict.fromkeys((size["stride_h"], size["stride_w"]))
+    stride = "" if set(strides) == {1} else "/" + "x".join(map(str, strides))
+    groups = f", {size['groups']} groups" if size.get("groups", 1) != 1 else ""
+    return f"{image}{result}, {size['r']}x{size['s']}{stride}{groups}"
 
 
 def class_text(workload: Workload) -> str:

@@ -43,10 +43,11 @@ def ordered_map(
     Raises
     ------
     BaseException
-        The first exception of a function, or Ctrl-C; items that have not started are dropped.  If no thread can be
-        started, the caller's thread does the work.
+        The first exception of a function, or Ctrl-C; items that have not started are dropped.  After Ctrl-C
+        nobody waits for those that have.  If no thread can be started, the caller's thread does the work.
     """
     executor = ThreadPoolExecutor(jobs or usable_cores())
+    wait = True
     try:
         futures = _submitted(executor, function, items)
         known: dict[Item, Result] = {}
@@ -58,8 +59,11 @@ def ordered_map(
             if done is not None:
                 done(index, results[-1])
         return results
+    except KeyboardInterrupt:
+        wait = False
+        raise
     finally:
-        executor.shutdown(cancel_futures=True)
+        executor.shutdown(wait, cancel_futures=True)
 
 
 def _submitted(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_database import PRETUNED, Record, Store
+from gensor_database import PRETUNED, Record, Store, duration
 from gensor_kernels import explain, matmul
 from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import SUSTAINED, archs, lookup
@@ -15,7 +15,8 @@ from gensor_kernels.operators.products import matmul as operator
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.space import Space
 from gensor_tuner.report import contents
-from gensor_tuner.run.result import Result, _from_entry, end_to_end, summary, table_line
+from gensor_tuner.run.result import Result, _from_entry
+from gensor_tuner.run.table import Table, summary, totals
 from gensor_tuner.shapes.reader import Row
 from gensor_tuner.store.show import record_lines, records
 from tests.doubles.store_rows import kernel_rows, rows
@@ -66,9 +67,10 @@ def result(workload, predicted_us):
 
 def test_tables_of_tune_tell_the_same():
     row, large, small = Row(1, "8192x8192x8192", 1, LARGE), result(LARGE, 1200.0), result(SMALL, 4.5)
-    assert f"{LEAST:.1f} us" in table_line(row, large) and "1200.0 us" not in table_line(row, large)
-    assert "4.5 us" in table_line(row, small)
-    assert end_to_end([(row, large), (row, small)]).startswith(f"end to end {(LEAST + 4.5) / 1e3:.4f} ms")
+    table = Table([row])
+    assert duration(LEAST) in table.line(row, large) and duration(1200.0) not in table.line(row, large)
+    assert "4.5 µs" in table.line(row, small)
+    assert totals([(row, large), (row, small)], "m")[0].startswith(f"m: 2 calls take {duration(LEAST + 4.5)} (")
     assert f"worst {max(LEAST / large.bound_us, 4.5 / small.bound_us):.2f}" in summary([large, small])[-1]
 
 

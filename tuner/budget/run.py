@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from gensor_database.timings import duration
 from gensor_kernels.devices.emulator.build import prepare
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.output import class_text
 from gensor_tuner.run.class_run import Chosen
-from gensor_tuner.run.result import Result, stored_result
+from gensor_tuner.run.result import Result
 from gensor_tuner.run.tune import Groups, Rows, Run, workload_of
 from gensor_tuner.shapes.reader import Row
 from gensor_tuner.store.kernel_rows import executed_rows
@@ -39,21 +40,13 @@ class BudgetedRun(Run):
         super().__post_init__()
         self._step_seconds: list[float] = []
         self._told = np.inf
+        self._names: dict[str, str] = {}
 
-    def _tuned(self, groups: Groups, searcher: Searcher) -> Iterator[tuple[Row, Result]]:
-        """Yield every row with its result; rows that an earlier run finished come first."""
-        todo: dict[str, Rows] = {}
-        for group, by_key in groups.items():
-            for key, rows in by_key.items():
-                stored = self._stored(rows)
-                if stored is None:
-                    todo.setdefault(group, {})[key] = rows
-                else:
-                    yield from ((row, stored) for row in rows)
-        if not todo:
-            return
+    def _tuned(self, todo: Groups, searcher: Searcher) -> Iterator[tuple[Row, Result]]:
+        """Yield the rows of every class with their results."""
         if self.options.verify != "none":
             prepare()
+        self._names = {key: rows[0].name for by_key in todo.values() for key, rows in by_key.items()}
         growing = self._begun(todo, self._searched(todo, searcher), searcher) if not self._spent() else {}
         try:
             self._grow(list(growing.values()))
@@ -64,9 +57,6 @@ class BudgetedRun(Run):
         self._warn(todo, growing)
         for group, by_key in todo.items():
             yield from self._results(by_key, growing.get(group))
-
-    def _stored(self, rows: Sequence[Row], settled: bool = True) -> Result | None:
-        return stored_result(self.store, workload_of(rows), self.arch, self.options, settled)
 
     def _spent(self, share: float = 1.0) -> bool:
         return self.elapsed > share * self.budget
@@ -80,10 +70,11 @@ class BudgetedRun(Run):
         base = Request(first, self.arch, options.seed, options.graph, learnt=self.learnt, strategy=options.strategy)
         scheduler = TaskScheduler(base, calls, lambda: self._spent(SEARCHING))
         self._tell_search(scheduler)
+        self.progress.begin([self._names[key] for key in calls])
         if not self._spent(SEARCHING):
             for _ in scheduler.run(searcher):
                 self._tell_search(scheduler)
-                self.progress("slices", 1)
+                self.progress("search", 1)
                 if self._spent(SEARCHING):
                     break
         return scheduler
@@ -104,7 +95,7 @@ class BudgetedRun(Run):
         """Print the model's predicted time where it has fallen."""
         if seconds <= (1 - FALL) * self._told:
             self._told = seconds
-            self.tell(f"{self.elapsed:6.1f} s: end to end {seconds * 1e3:.4f} ms {about}")
+            self.tell(f"after {duration(self.elapsed * 1e6)}: end to end {duration(seconds * 1e6, 4)} {about}")
 
     # ---- growing
 
@@ -133,6 +124,7 @@ class BudgetedRun(Run):
         while self._fits() and (open_ := [each for each in classes if not each.finished]):
             chosen = max(open_, key=lambda each: each.promise)
             before = self.elapsed
+            self.progress.begin([self._names[workload.key()] for workload in chosen.workloads])
             chosen.step()
             self._step_seconds.append(self.elapsed - before)
             self._keep(chosen)
@@ -144,7 +136,7 @@ class BudgetedRun(Run):
         if served == rows:
             self._tell(sum(each.seconds_now for each in classes), f"with {kernels}")
         else:
-            self.tell(f"{self.elapsed:6.1f} s: {kernels} serve {served} of {rows} workloads")
+            self.tell(f"after {duration(self.elapsed * 1e6)}: {kernels} serve {served} of {rows} workloads")
 
     def _keep(self, growing: IncrementalRun) -> None:
         """Store kernels that were verified or refused since the last call, whatever happens to this run later."""

@@ -8,12 +8,10 @@ import time
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TextIO
-
-from tqdm import tqdm
 
 from gensor_database.exchange import export as export_store
 from gensor_database.store import Store, StoreError
+from gensor_database.timings import duration
 from gensor_database.writing import is_replaceable
 from gensor_kernels import config
 from gensor_kernels.build import nvrtc, parallel
@@ -25,11 +23,15 @@ from gensor_tuner.gpu import GpuError, open_gpu
 from gensor_tuner.measure.timer import Timer, open_timer
 from gensor_tuner.output import beside, json_lines, printable, say, write_line
 from gensor_tuner.run.class_run import Options
-from gensor_tuner.run.result import HEADER, Result, end_to_end, json_line, summary, table_line
+from gensor_tuner.run.result import Result, json_line
+from gensor_tuner.run.table import InOrder, Table, next_steps, summary, totals
 from gensor_tuner.run.tune import Run
+from gensor_tuner.run.unfinished import Unfinished
 from gensor_tuner.shapes.reader import Row, read_shapes
 from gensor_tuner.verify.device_process import DeviceVerifier
 from gensor_tuner.verify.verify import check_compilers
+
+from .progress import Shown
 
 
 def cores(jobs: int) -> int:
@@ -53,31 +55,6 @@ def existing_file(path: Path | None) -> Path:
 def existing(path: Path | None) -> Store:
     """Open the database for reading; errors as in `existing_file`."""
     return Store.open(existing_file(path), readonly=True)
-
-
-class Progress:
-    """Progress bars on stderr, one per stage; silent where stderr is not a terminal."""
-
-    def __init__(self, quiet: bool):
-        self.stream = sys.stderr
-        self.on = not quiet and self.stream.isatty()
-        self.bars: dict[str, tqdm] = {}
-
-    def __call__(self, stage: str, count: int) -> None:
-        """Advance the bar of `stage` by `count`."""
-        if self.on:
-            if stage not in self.bars:
-                self.bars[stage] = tqdm(desc=f"{stage:<8}", unit="", file=self.stream, leave=False)
-            self.bars[stage].update(count)
-
-    def tell(self, line: str) -> None:
-        """Print a line on stderr above the bars."""
-        tqdm.write(printable(f"gensor-tune: {line}", None), file=self.stream)
-
-    def close(self) -> None:
-        """Remove the bars."""
-        for bar in self.bars.values():
-            bar.close()
 
 
 def verifier_for(arch: Arch, verify: str) -> AbstractContextManager[DeviceVerifier | None]:
@@ -129,21 +106,47 @@ def tune(
         verifier = stack.enter_context(verifier_for(arch, options.verify))
         timer = timer_for(arch, measure)
         lines = stack.enter_context(json_lines(json_path))
-        progress = stack.enter_context(closing(Progress(quiet)))
         store = stack.enter_context(Store.open(path))
         print(f"gensor-tune: {len(rows)} rows for {arch.name} ({arch.part}) into {path}", file=sys.stderr)
+        unfinished = Unfinished.of(path)
+        table = Table(rows)
+        print(table.header(), flush=True)
+        progress = stack.enter_context(closing(Shown(options.jobs, options.top, budget, len(rows), quiet)))
+
+        def conclude() -> None:
+            """Print the rest of the table and the summary, whatever has ended the run."""
+            progress.close()
+            ordered.rest()
+            told = [] if len(results) == len(rows) else [f"stopped after {len(results)} of {len(rows)} rows"]
+            if results or not rows:
+                told += [*summary([result for _, result in results]), *totals(results, shapes.stem)]
+            for line in told:
+                say(f"gensor-tune: {line}", sys.stderr)
+            took = duration((time.perf_counter() - began) * 1e6)
+            print(f"gensor-tune: {took}, {nvrtc.compile_count()} compilations", file=sys.stderr, flush=True)
+
+        ordered = InOrder(rows, lambda row, result: progress.row(printable(table.line(row, result), None)))
         kind = Run if budget is None else partial(BudgetedRun, budget=budget)
         run = kind(arch, store, options, progress, timer, verifier, tell=progress.tell)
-        print(HEADER)
+        run.unfinished = unfinished
+        stack.callback(conclude)
         for row, result in run.rows(rows):
             results.append((row, result))
-            _tell(row, result, lines, progress)
-    if budget is not None:
-        print(f"gensor-tune: {end_to_end(results)}", file=sys.stderr)
-    for line in summary([result for _, result in results]):
-        print(f"gensor-tune: {line}", file=sys.stderr)
-    print(f"gensor-tune: {time.perf_counter() - began:.1f} s, {nvrtc.compile_count()} compilations", file=sys.stderr)
+            progress.finished = len(results)
+            if row.error is not None:
+                progress.tell(row.error)
+            write_line(lines, json_line(row, result))
+            ordered.add(row, result)
+    print(f"gensor-tune: {next_steps(path, path == _users())}", file=sys.stderr)
     return 1 if any(result.status in ("failed", "skipped") for _, result in results) else 0
+
+
+def _users() -> Path | None:
+    """Return the database that programs read without being told; None where there is none."""
+    try:
+        return config.user_database()
+    except ConfigError:
+        return None
 
 
 def capability(arch: str | None) -> str | None:
@@ -152,17 +155,6 @@ def capability(arch: str | None) -> str | None:
     A capability that archs.toml does not list is accepted as it is.
     """
     return None if arch is None else capability_name(arch) or lookup(arch).name
-
-
-def _tell(row: Row, result: Result, lines: TextIO | None, progress: Progress) -> None:
-    text = printable(table_line(row, result), None)
-    if progress.on:
-        tqdm.write(text, file=sys.stdout)
-    else:
-        print(text, flush=True)
-    if row.error is not None:
-        print(f"gensor-tune: {row.error}", file=sys.stderr)
-    write_line(lines, json_line(row, result))
 
 
 def show(db: Path | None, arch: str | None, kernel: str | None, as_json: bool) -> int:

@@ -7,10 +7,16 @@ import os
 import signal
 import sys
 import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
 
 from gensor_kernels import install
 
 from . import STOPPED
+
+#: The exit code after Ctrl-C, as shells have it.
+INTERRUPTED = 130
 
 
 def main() -> None:
@@ -25,13 +31,40 @@ def main() -> None:
         run()
     except KeyboardInterrupt:
         print(STOPPED, file=sys.stderr)
-        sys.exit(130)
+        leave()
     except ModuleNotFoundError as error:
         sentence = install.about(error)
         if sentence is None:
             raise
         print(f"gensor-tune: {sentence}", file=sys.stderr)
         sys.exit(2)
+    except SystemExit as ended:
+        if ended.code == INTERRUPTED:
+            leave()
+        raise
+
+
+def leave() -> NoReturn:
+    """End this process and its children at once: a thread may be in the middle of a long compilation."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    for child in descendants(os.getpid()):
+        with suppress(OSError):
+            os.kill(child, signal.SIGKILL)
+    os._exit(INTERRUPTED)
+
+
+def descendants(process: int) -> list[int]:
+    """Return the numbers of all processes below `process`, parents first; none where there is no /proc."""
+    parents: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, ValueError, IndexError):  # it has ended meanwhile
+            parents[int(stat.parent.name)] = int(stat.read_text(errors="replace").rpartition(")")[2].split()[1])
+    found = [process]
+    for parent in found:
+        found += [child for child, its_parent in parents.items() if its_parent == parent]
+    return found[1:]
 
 
 def keep_interrupts() -> None:

@@ -14,7 +14,7 @@ from gensor_database.record import now
 from gensor_database.store import Store
 from gensor_kernels.errors import GensorError
 from gensor_tuner.output import output
-from gensor_tuner.run.result import NEAR_BOUND
+from gensor_tuner.run.table import NEAR_BOUND
 
 from . import tables
 from .bars import time_split

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from gensor_database.lazy import cached_property
 from gensor_kernels.build.nvrtc import Binary
+from gensor_kernels.build.parallel import ordered_map
 from gensor_kernels.devices.device import Code
 from gensor_kernels.devices.emulator.build import prepare
 from gensor_kernels.machine.arch import Arch
@@ -30,6 +30,9 @@ from gensor_tuner.search.trace import Trail, Trails
 from gensor_tuner.strategies.parallel import Found, Request, Searcher
 from gensor_tuner.verify.device_process import DeviceVerifier
 from gensor_tuner.verify.verify import Verdict, verify
+
+from .progress import Progress
+from .unfinished import Unfinished
 
 Refusal = tuple[Candidate, Binary, Workload, Verdict]  # a picked kernel that failed verification
 ROUNDS = 4  # of compiling and choosing, before the cover is limited to compiled candidates
@@ -92,7 +95,7 @@ class ClassRun:
     workloads: Sequence[Workload]
     options: Options
     searcher: Searcher
-    progress: Callable[[str, int], None] = lambda stage, count: None
+    progress: Progress = field(default_factory=Progress)
     timer: Timer | None = None
     verifier: DeviceVerifier | None = None
     recorded: Callable[[Candidate, Binary, Workload], Verdict | None] = lambda *_: None
@@ -105,6 +108,8 @@ class ClassRun:
     laid: Sequence[Space] = ()
     #: returns True once timing should stop
     late: Callable[[], bool] = lambda: False
+    #: walks and binaries that an interrupted run has left, and where this run's own are kept
+    unfinished: Unfinished | None = None
 
     def run(self) -> Iterator[Chosen]:
         """Yield the kernel of every workload as soon as it is verified."""
@@ -141,7 +146,7 @@ class ClassRun:
     # ---- walking
 
     def _walk(self, requests: Sequence[Request]) -> list[Found]:
-        with self._timed("walk"):
+        with self._timed("walk", len(requests)):
             founds = []
             for found in self.searcher.run(requests):
                 founds.append(found)
@@ -163,10 +168,12 @@ class ClassRun:
     @cached_property
     def binaries(self) -> Binaries:
         """The binaries compiled so far."""
-        return Binaries(self.arch, self.options.jobs, self.progress)
+        kept = None if self.unfinished is None else self.unfinished.binaries
+        return Binaries(self.arch, self.options.jobs, self.progress, kept)
 
     def _compile(self, pool: Pool, columns: Sequence[int]) -> int:
-        with self._timed("compile"):
+        new = {pool.candidates[column].name for column in columns if pool.candidates[column] not in self.binaries}
+        with self._timed("compile", len(new)):
             return self.binaries.compile(pool, columns, self.spaces)
 
     def _choose(self, pool: Pool) -> tuple[np.ndarray, np.ndarray]:
@@ -243,7 +250,7 @@ class ClassRun:
         for column, workload in pairs:
             each = pool.candidates[column]
             picks.setdefault(each.name, (each, self.binaries[each], self.binaries.code(each), workload))
-        with self._timed("verify"):
+        with self._timed("verify", sum(name not in self.judge.verdicts for name in picks)):
             self.judge.judge(picks)
 
     def _chosen(self, row: int, each: Candidate | None, seconds: float, pool: Pool) -> Chosen:
@@ -265,7 +272,8 @@ class ClassRun:
         space = self.spaces[self.workloads.index(where)]
         return self.trails.to(program, origin, space, self.options.seed)
 
-    def _timed(self, stage: str) -> _Stopwatch:
+    def _timed(self, stage: str, steps: int = 0) -> _Stopwatch:
+        self.progress.stage(stage, steps)
         return _Stopwatch(self.seconds, stage)
 
 
@@ -317,11 +325,14 @@ class Judge:
                 todo[name] = (each, code, workload)
             else:
                 self.verdicts[name] = (known,)
-        with ThreadPoolExecutor(self.jobs) as threads:
-            # g++ and the emulator release the interpreter lock.
-            found = threads.map(lambda pick: verify(pick[0], pick[2]), todo.values())
-            for (name, pick), verdict in zip(todo.items(), found, strict=True):
-                self.verdicts[name] = (verdict,)
-                if verdict.outcome == "ok" and self.verifier is not None:
-                    self.verdicts[name] = verdict, self.verifier.verify(*pick)
-                self.progress("verify", 1)
+        names = list(todo)
+
+        def executed(index: int, verdict: Verdict) -> None:
+            name = names[index]
+            self.verdicts[name] = (verdict,)
+            if verdict.outcome == "ok" and self.verifier is not None:
+                self.verdicts[name] = verdict, self.verifier.verify(*todo[name])
+            self.progress("verify", 1)
+
+        # g++ and the emulator release the interpreter lock.
+        ordered_map(lambda name: verify(todo[name][0], todo[name][2]), names, self.jobs, executed)

@@ -1,16 +1,13 @@
-"""The result of each row: shown as JSON, table and summary; stored as database rows, and read back from them."""
+"""The result of each row: as a line of JSON; stored as database rows, and read back from them. See table.py."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import metadata
 from typing import Any
-
-import numpy as np
 
 from gensor_database.entry import Entry
 from gensor_database.record import Kernel, Record, Timing, canonical
@@ -21,14 +18,12 @@ from gensor_kernels.machine.roofline import bound_us, sustained_us
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.registry import FAMILIES, program_from_json
 from gensor_tuner.measure.timer import vendor_name
-from gensor_tuner.output import class_text, sizes_text
 from gensor_tuner.shapes.reader import Row
 from gensor_tuner.store.kernel_rows import executed_rows, kernel_rows, verification_row
 
 from .class_run import Chosen, Options, Refusal
 
 STAGES = ("walk", "compile", "verify", "measure")
-NEAR_BOUND = 2.0  # a row is near its bound when told_us <= 2 x bound_us
 
 
 @dataclass(frozen=True)
@@ -91,60 +86,6 @@ def json_line(row: Row, result: Result) -> str:
         "notes": row.notes,
     }
     return json.dumps(fields, separators=(",", ":"))
-
-
-HEADER = f"{'name':<28} {'sizes':<20} {'dtype':<13} {'status':<11} {'family':<17} {'kernel':<10} "
-HEADER += f"{'predicted':>10} {'bound':>10} {'ratio':>6} {'regs':>5} {'verified':<8}"
-
-
-def table_line(row: Row, result: Result) -> str:
-    """Return one row of the table on stdout; a row without a kernel shows its reason instead."""
-    sizes = sizes_text(result.workload) if result.workload else ""
-    dtype = result.workload.kind if result.workload else ""
-    head = f"{row.name[:28]:<28} {sizes:<20} {dtype:<13} {result.status:<11} "
-    if result.status != "ok" or result.told_us is None or result.bound_us is None:
-        return head + (result.error or "")
-    ratio = result.told_us / result.bound_us
-    times = f"{_microseconds(result.told_us):>10} {_microseconds(result.bound_us):>10} {ratio:>6.2f}"
-    kernel = (result.kernel or "")[:10]
-    return f"{head}{result.family:<17} {kernel:<10} {times} {result.registers or 0:>5} {result.verified:<8}"
-
-
-def _microseconds(value: float) -> str:
-    return f"{value:.1f} us" if value < 10_000 else f"{value / 1000:.1f} ms"
-
-
-def end_to_end(results: Sequence[tuple[Row, Result]]) -> str:
-    """Return a sentence with the sum of calls times predicted time over all rows that have a kernel."""
-    served = [(row.count, result.told_us) for row, result in results if result.told_us is not None]
-    total = sum(count * predicted for count, predicted in served)
-    return f"end to end {total / 1e3:.4f} ms predicted for {len(served)} of {len(results)} rows, calls counted"
-
-
-def summary(results: Sequence[Result]) -> list[str]:
-    """Return sentences about a run: counts by status, kernels per class, rows near their bound."""
-    counts = Counter(result.status for result in results)
-    statuses = ("ok", "failed", "skipped", "unsupported")
-    told = ", ".join(f"{counts[status]} {status}" for status in statuses if counts[status])
-    lines = [told or "the shapes file has no rows"]
-    served = [result for result in results if result.status == "ok" and result.workload is not None]
-    by_class: dict[str, list[Result]] = {}
-    for result in served:
-        assert result.workload is not None
-        by_class.setdefault(result.workload.class_key(), []).append(result)
-    for group in by_class.values():
-        workload = group[0].workload
-        assert workload is not None
-        kernels = len({result.kernel for result in group})
-        lines.append(f"class {class_text(workload)}: {len(group)} rows, {kernels} kernels")
-    near = [r for r in served if r.told_us and r.bound_us and r.told_us <= NEAR_BOUND * r.bound_us]
-    if served:
-        ratios = [r.told_us / r.bound_us for r in served if r.told_us and r.bound_us]
-        lines.append(
-            f"predicted within 2x of the bound: {len(near)} of {len(served)} rows; "
-            f"median ratio {float(np.median(ratios)):.2f}, worst {max(ratios):.2f}"
-        )
-    return lines
 
 
 @cache

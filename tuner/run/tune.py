@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from gensor_database.entry import REJECTING, counting
@@ -34,7 +35,9 @@ from gensor_tuner.verify.device_process import DeviceVerifier
 from gensor_tuner.verify.verify import Verdict
 
 from .class_run import Chosen, ClassRun, Options
+from .progress import Progress
 from .result import Result, refusal_rows, result_of, rows_for, stored_result
+from .unfinished import Unfinished
 
 PORTFOLIO = 8  # kernels kept per class for unseen shapes
 
@@ -55,12 +58,15 @@ class Run:
         The open database for results; an earlier run's results in it are reused.
     options : Options
         How to search and verify.
-    progress : callable
-        Called as ``progress(stage, n)`` when `n` more walks, compilations, verifications or timings are done.
+    progress : Progress
+        Told which rows are at work, and called as ``progress(stage, n)`` when `n` more walks, compilations,
+        verifications or timings are done.
     timer : Timer or None
         Times kernels on a GPU; None tunes without timings.
     verifier : DeviceVerifier or None
         Required for ``verify="device"``.
+    unfinished : Unfinished or None
+        Walks and binaries that an interrupted run has left, and where this run keeps its own.
 
     Examples
     --------
@@ -74,7 +80,7 @@ class Run:
     arch: Arch
     store: Store
     options: Options
-    progress: Callable[[str, int], None] = lambda stage, count: None
+    progress: Progress = field(default_factory=Progress)
     timer: Timer | None = None
     verifier: DeviceVerifier | None = None
     #: called with each kernel before it runs on the device, and with None once the device is idle again
@@ -82,6 +88,7 @@ class Run:
     #: called with a line of text for people
     tell: Callable[[str], None] = lambda line: None
     clock: Callable[[], float] = time.monotonic
+    unfinished: Unfinished | None = None
 
     def __post_init__(self) -> None:
         self.began = self.clock()
@@ -94,7 +101,9 @@ class Run:
         return self.clock() - self.began
 
     def rows(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Result]]:
-        """Yield every row with its result; rows with the same workload are tuned once. Ordered by class.
+        """Yield every row with its result; rows with the same workload are tuned once.
+
+        Rows that need no tuning come first: bad ones, and the results of an earlier run. The others come by class.
 
         Parameters
         ----------
@@ -119,13 +128,40 @@ class Run:
                 else:
                     by_key = groups.setdefault(row.workload.class_key(), {})
                     by_key.setdefault(row.workload.key(), []).append(row)
-        with Searcher(self.options.jobs) as searcher:
-            yield from self._tuned(groups, searcher)
+        todo: dict[str, Rows] = {}
+        for group, by_key in groups.items():
+            for key, same in by_key.items():
+                stored = self._stored(same)
+                if stored is None:
+                    todo.setdefault(group, {})[key] = same
+                else:
+                    yield from ((row, stored) for row in same)
+        if todo:
+            self.progress.plan([names_of(by_key) for by_key in todo.values()])
+            yield from self._resumable(todo)
 
-    def _tuned(self, groups: Groups, searcher: Searcher) -> Iterator[tuple[Row, Result]]:
+    def _resumable(self, todo: Groups) -> Iterator[tuple[Row, Result]]:
+        """Yield the rows of every class with their results; whatever ends this, finished steps are kept."""
+        kept = self.unfinished
+        try:
+            with Searcher(self.options.jobs, None if kept is None else kept.walks) as searcher:
+                yield from self._tuned(todo, searcher)
+        except BaseException:
+            if kept is not None:
+                with suppress(OSError):  # a full disk may be what ends this run
+                    kept.save()
+            raise
+        if kept is not None:
+            kept.done()
+
+    def _tuned(self, todo: Groups, searcher: Searcher) -> Iterator[tuple[Row, Result]]:
         """Yield the rows of every class with their results."""
-        for by_key in groups.values():
+        for by_key in todo.values():
             yield from self._class(by_key, searcher)
+
+    def _stored(self, rows: Sequence[Row], settled: bool = True) -> Result | None:
+        """Return the result that an earlier run has left for rows of one workload, or None."""
+        return stored_result(self.store, workload_of(rows), self.arch, self.options, settled)
 
     def _unsupported(self, workload: Workload) -> str | None:
         """Return the reason where no family serves the workload, its result is empty or it is too large, else None."""
@@ -143,20 +179,13 @@ class Run:
         return None
 
     def _class(self, by_key: Rows, searcher: Searcher) -> Iterator[tuple[Row, Result]]:
-        todo: dict[str, Workload] = {}
-        for key, rows in by_key.items():
-            workload = workload_of(rows)
-            stored = stored_result(self.store, workload, self.arch, self.options)
-            if stored is not None:
-                yield from ((row, stored) for row in rows)
-            else:
-                todo[key] = workload
-        if not todo:
-            return
-        run = self.class_run(ClassRun, list(todo.values()), searcher)
+        self.progress.begin(names_of(by_key))
+        run = self.class_run(ClassRun, [workload_of(rows) for rows in by_key.values()], searcher)
         for chosen, result in self.stored(run, run.run()):
             yield from ((row, result) for row in by_key[chosen.workload.key()])
         self.portfolio(run)
+        if self.unfinished is not None:
+            self.unfinished.forget()
 
     def class_run(self, kind: type[Kind], workloads: Sequence[Workload], searcher: Searcher, **more: Any) -> Kind:
         """Return a ClassRun (or subclass `kind`) for the workloads of a class."""
@@ -166,6 +195,7 @@ class Run:
             recorded=self._recorded,
             trying=self.trying,
             learnt=self.learnt,
+            unfinished=self.unfinished,
             **more,
         )
 
@@ -243,6 +273,11 @@ def workload_of(rows: Sequence[Row]) -> Workload:
     workload = rows[0].workload
     assert workload is not None
     return workload
+
+
+def names_of(by_key: Rows) -> list[str]:
+    """Return the name of each workload of a class: that of its first row."""
+    return [rows[0].name for rows in by_key.values()]
 
 
 def _share(run: ClassRun, reported: dict[str, float], rows: int) -> dict[str, float]:

@@ -114,7 +114,8 @@ class NoRowsError(ShapesError):
 class Row:
     """One line of a shapes file: a workload, a reason why it is unsupported, or an error.
 
-    `count` is how often the model calls it; `notes` holds the columns that its op does not read.
+    `count` is how often the model calls it; `notes` holds the columns that its op does not read; `cells` holds the
+    whole line as it was written.
     """
 
     line: int
@@ -124,6 +125,7 @@ class Row:
     unsupported: str | None = None
     error: str | None = None
     notes: dict[str, str] = field(default_factory=dict)
+    cells: dict[str, str] = field(default_factory=dict)
 
 
 def read_shapes(path: str | Path, tell: Callable[[str], None] = lambda line: None) -> list[Row]:
@@ -267,7 +269,7 @@ def _row(path: Path, number: int, header: list[str], text: str, unread: dict[str
         count = line.integer("count", 1, MOST_CALLS) * read_row.repeats
         if count == 0:
             raise line.fail("count" if read_row.repeats else "timesteps", "0 is no number of calls: leave the row out")
-        return Row(number, name, count, read_row.workload, read_row.unsupported, None, notes)
+        return Row(number, name, count, read_row.workload, read_row.unsupported, None, notes, cells)
     except RowError as error:
         return Row(number, name, error=str(error))
 

@@ -20,7 +20,7 @@ from gensor_kernels.errors import ConfigError
 from gensor_kernels.programs.registry import FAMILIES
 
 #: Folders of the cache folder that can be rebuilt, and the endings of files that belong there.
-BUILT = {"emulator": (".so", ".o"), "verdicts": (".json",)}
+BUILT = {"emulator": (".so", ".o"), "verdicts": (".json",), "unfinished": (".json",)}
 #: Seconds after which an unfinished file of a build counts as abandoned.
 ABANDONED = 3600.0
 

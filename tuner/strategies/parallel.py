@@ -9,11 +9,13 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib import metadata
 from typing import Any
 
 from gensor_kernels.machine.arch import Arch
@@ -115,11 +117,21 @@ def search(request: Request) -> Found:
     return Found(tuple(taken.best), trails, taken.evaluations, time.perf_counter() - began)
 
 
-class Searcher:
-    """Runs walks in the order of requests; a context manager that owns the worker processes."""
+def walk_key(request: Request) -> str:
+    """Return a digest of everything that a walk follows from: the request and the version of this package."""
+    learnt = request.learnt and (request.learnt.model.to_json(), request.learnt.conditions)
+    parts = (metadata.version("gensor-kernels"), request.workload.key(), learnt, replace(request, learnt=None))
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
 
-    def __init__(self, jobs: int):
-        self.jobs = jobs
+
+class Searcher:
+    """Runs walks in the order of requests; a context manager that owns the worker processes.
+
+    `kept` maps `walk_key` to the results of walks that need not be taken again; finished walks are added to it.
+    """
+
+    def __init__(self, jobs: int, kept: MutableMapping[str, Found] | None = None):
+        self.jobs, self.kept = jobs, kept
         self._pool: ProcessPoolExecutor | None = None
         self._processes: list[multiprocessing.process.BaseProcess] = []
 
@@ -135,9 +147,32 @@ class Searcher:
 
     def run(self, requests: Sequence[Request]) -> Iterator[Found]:
         """Yield one Found per Request."""
+        if self.kept is None:
+            yield from self._taken(requests)
+            return
+        known = [self.kept.get(walk_key(request)) for request in requests]
+        taken = self._taken([request for request, found in zip(requests, known, strict=True) if found is None])
+        for found in known:
+            yield next(taken) if found is None else found
+
+    def _taken(self, requests: Sequence[Request]) -> Iterator[Found]:
+        """Yield the results of walks that are taken now."""
         if self.jobs == 1 or len(requests) < PARALLEL_FROM:
-            return map(search, requests)
+            return map(self._search, requests)
         return self._parallel(requests)
+
+    def _search(self, request: Request) -> Found:
+        found = search(request)
+        self._keep(request, found)
+        return found
+
+    def _keep(self, request: Request, found: Found) -> None:
+        if self.kept is not None:
+            self.kept[walk_key(request)] = found
+
+    def _keep_result(self, request: Request, future: Future[Found]) -> None:
+        if not future.cancelled() and future.exception() is None:
+            self._keep(request, future.result())
 
     def _parallel(self, requests: Sequence[Request]) -> Iterator[Found]:
         """Run in processes; if they cannot be started or one is killed, this process runs the remaining walks."""
@@ -149,7 +184,7 @@ class Searcher:
         except (OSError, ImportError, BrokenProcessPool) as error:
             print(f"gensor-tune: walks go on in one process: {error}", file=sys.stderr)
             self.jobs = 1
-            yield from map(search, requests[count:])
+            yield from map(self._search, requests[count:])
 
     def _submitted(self, requests: Sequence[Request]) -> list[Future[Found]]:
         if self._pool is None:
@@ -159,6 +194,8 @@ class Searcher:
         before = multiprocessing.active_children()
         with _without_interrupts():  # inherited by processes started now: this process handles Ctrl-C
             futures = [self._pool.submit(search, request) for request in requests]
+            for request, future in zip(requests, futures, strict=True) if self.kept is not None else ():
+                future.add_done_callback(partial(self._keep_result, request))  # results that are never asked for, too
             self._processes += [each for each in multiprocessing.active_children() if each not in before]
         return futures
 

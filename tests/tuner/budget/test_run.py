@@ -96,7 +96,8 @@ def test_a_budget_is_kept(machine, store, budget):
 def test_the_estimate_falls_as_search_and_then_kernels_go_on(machine, store):
     results, told, _ = run(machine, store, 1000)
     for stage in ("slices", "kernels"):
-        falling = [float(ms) for line in told for ms in re.findall(rf"end to end ([\d.]+) ms .*{stage}", line)]
+        found = [re.findall(rf"end to end ([\d.]+) (µs|ms|s) .*{stage}", line) for line in told]
+        falling = [float(number) * {"µs": 1, "ms": 1e3, "s": 1e6}[unit] for each in found for number, unit in each]
         assert falling and falling == sorted(set(falling), reverse=True)
     assert {result.status for result in results.values()} == {"ok"}
     # Whatever time there is, walks behind the compiler's feedback are as long as slices.

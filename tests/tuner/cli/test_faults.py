@@ -17,6 +17,7 @@ from gensor_kernels.devices.emulator.build import Kept
 from gensor_kernels.errors import BuildError, GensorError
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
+from gensor_tuner.cli import STOPPED
 from gensor_tuner.run import worker
 from gensor_tuner.strategies import parallel
 from gensor_tuner.strategies.parallel import Request, Searcher
@@ -68,6 +69,7 @@ def test_ctrl_c_says_what_is_kept_and_leaves_nothing_running(delay, tmp_path):
         return  # a fast machine had ended before
     assert child.returncode in (130, -signal.SIGINT)
     assert "Traceback" not in err and err.endswith("run the same command again to go on\n"), err
+    assert "compilations\n" in err  # the summary
     for line in subprocess.run(["ps", "-A", "-o", "pid=,pgid="], capture_output=True, text=True).stdout.splitlines():
         pid, group = map(int, line.split())
         assert group != child.pid or gone(pid)
@@ -98,6 +100,26 @@ def test_ctrl_c_is_not_taken_by_nvrtc():
     time.sleep(0.5)
     child.send_signal(signal.SIGINT)
     assert child.wait(60) == 130
+
+
+LEAVING = """
+import subprocess, sys, threading, time
+from gensor_tuner.cli import app, start
+def run():
+    threading.Thread(target=time.sleep, args=(3600,)).start()  # a compilation that takes long
+    print(subprocess.Popen(["sleep", "3600"]).pid, flush=True)
+    raise KeyboardInterrupt
+app.main = run
+start.main()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="children are found in /proc")
+def test_ctrl_c_waits_for_no_thread_and_leaves_no_child():
+    child = subprocess.Popen([sys.executable, "-c", LEAVING], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    out, err = child.communicate(timeout=120)  # the pipes are closed once the child's child is gone, too
+    assert child.returncode == 130 and err == f"{STOPPED}\n"
+    assert gone(int(out))
 
 
 def test_ctrl_c_that_is_ignored_stays_ignored():

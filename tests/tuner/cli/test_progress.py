@@ -1,0 +1,60 @@
+"""Progress on stderr, from the first row on: a bar on a terminal, lines anywhere else."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+pytest.importorskip("typer")
+
+from gensor_tuner.cli.progress import INTERVAL, Shown
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(params=[io.StringIO, Terminal])
+def stream(request, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    return request.param()
+
+
+def shown(stream: io.StringIO, monkeypatch, quiet: bool = False) -> Shown:
+    monkeypatch.setattr(sys, "stderr", stream)
+    made = Shown(jobs=1, top=4, budget=None, rows=3, quiet=quiet)
+    made.plan([["first", "second"], ["third"]])
+    made.begin(["first", "second"])
+    return made
+
+
+def test_rows_and_seconds_are_told_at_once(stream, monkeypatch):
+    made = shown(stream, monkeypatch)
+    try:
+        assert "0 of 3 rows; first, second; " in stream.getvalue() and " s left" in stream.getvalue()
+        if not stream.isatty():
+            before = made.clock()
+            made.clock = lambda: before + INTERVAL / 2
+            made("walk", 1)
+            assert stream.getvalue().count("\n") == 1  # too early for another line
+            made.clock = lambda: before + INTERVAL
+            made("walk", 1)
+            assert stream.getvalue().count("\n") == 2 and "walk 2: first" in stream.getvalue()
+    finally:
+        made.close()
+
+
+def test_quiet_says_nothing(stream, monkeypatch):
+    shown(stream, monkeypatch, quiet=True).close()
+    assert stream.getvalue() == ""
+
+
+def test_hostile_names_reach_no_terminal(stream, monkeypatch):
+    made = shown(stream, monkeypatch)
+    made.begin(["\x1b]0;title\x07"])
+    made.show()
+    made.close()
+    assert "\x1b]" not in stream.getvalue()

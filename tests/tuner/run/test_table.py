@@ -1,0 +1,128 @@
+"""The table and the summary of a run: the user's words, order and counts, and times as times."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gensor_database import duration
+from gensor_kernels.operators.attention import attention
+from gensor_kernels.operators.products import matmul
+from gensor_kernels.operators.windows import conv
+from gensor_tuner.output import sizes_text
+from gensor_tuner.run.result import Result
+from gensor_tuner.run.table import InOrder, Table, model_of, next_steps, summary, totals, words
+from gensor_tuner.shapes.reader import Row, read_shapes
+
+PRODUCT = matmul.workload(64, 64, 64, dtype="float16")
+
+
+@pytest.mark.parametrize(
+    ("us", "text"),
+    [
+        (None, ""),
+        (0.0, "0 µs"),
+        (0.8412, "0.841 µs"),
+        (999.96, "1 ms"),
+        (1840.2, "1.84 ms"),
+        (59.94e6, "59.9 s"),
+        (59.96e6, "1 min"),
+        (2.5 * 3600e6, "2.5 h"),
+        (6 * 365 * 86400e6, "6 years"),
+        (float("inf"), "unknown"),
+    ],
+)
+def test_times_read_as_times(us, text):
+    assert duration(us) == text
+
+
+def test_sizes_are_in_the_words_of_the_operator():
+    image = {"n": 1, "h": 56, "w": 56, "c": 64, "k_out": 128, "r": 3, "s": 3, "stride_h": 2, "stride_w": 2}
+    pads = dict.fromkeys(("pad_top", "pad_bottom", "pad_left", "pad_right"), 1)
+    rest = {"dilation_h": 1, "dilation_w": 1, "groups": 1}
+    assert sizes_text(conv.workload(**image, **pads, **rest, dtype="float16")) == "56x56x64 -> 128, 3x3/2"
+    decode = attention.workload(1, 2048, batch=8, heads=32, kv_heads=8, head=128, dtype="float16")
+    assert sizes_text(decode) == "8x32x1x128, 2048 keys for 8 heads"
+    assert sizes_text(attention.workload(128, 512, heads=4, head=64, dtype="float16")) == "4x128x64, 512 keys"
+    assert sizes_text(matmul.workload(1, 64, 32, dtype="float16")) == "1x64x32"
+
+
+SHAPES = """name,op,dtype,m,n,k,h,w,c,k_out,r,s,shape,axes,count,set
+pointwise,conv2d,fp16,,,,14,14,64,32,1,1,,,3,a
+sum,reduce_sum,fp32,,,,,,,,,,4095x1023,0,1,a
+product,matmul,fp16,64,32,16,,,,,,,,,12,b
+"""
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> list[Row]:
+    (tmp_path / "net.csv").write_text(SHAPES)
+    return read_shapes(tmp_path / "net.csv")
+
+
+def test_rows_keep_their_authors_words(rows):
+    assert [words(row) for row in rows] == [
+        ("conv2d", "14x14x64 -> 32, 1x1"),
+        ("reduce_sum", "4095x1023 over 0"),
+        ("matmul", "64x32x16"),
+    ]
+    table = Table(rows)
+    line = table.line(rows[0], Result(rows[0].workload, "ok", "d" * 64, "f", {}, 4.5, 2.25))
+    assert line.split()[:6] == ["pointwise", "conv2d", "14x14x64", "->", "32,", "1x1"]
+    assert line.index("conv2d") == table.header().index("op") and "    3 float16" in line
+    assert "4.5 µs   2.25 µs   2.00" in line
+
+
+def test_every_row_of_the_examples_has_words():
+    for row in read_shapes("examples/every_operator.csv"):
+        op, sizes = words(row)
+        assert op and sizes and op == row.cells["op"]
+
+
+def test_a_reason_is_told_once():
+    bad = Row(2, "bad", error="s.csv:2: column 'm': 'x' is no number")
+    assert bad.error not in Table([bad]).line(bad, Result(None, "failed", error=bad.error))
+
+
+def test_lines_come_in_the_order_of_the_file():
+    told: list[str] = []
+    rows = [Row(line, f"row {line}") for line in range(2, 7)]
+    ordered = InOrder(rows, lambda row, _: told.append(row.name))
+    result = Result(None, "ok")
+    ordered.add(rows[2], result)
+    assert not told
+    ordered.add(rows[0], result)
+    assert told == ["row 2"]
+    ordered.add(rows[1], result)
+    assert told == ["row 2", "row 3", "row 4"]
+    ordered.add(rows[4], result)
+    ordered.rest()
+    assert told == ["row 2", "row 3", "row 4", "row 6"]
+
+
+def test_totals_count_calls_by_model(rows):
+    assert [model_of(row, "net") for row in rows] == ["a", "a", "b"]
+    assert model_of(Row(2, "x"), "net") == "net"
+    ok = Result(PRODUCT, "ok", "d", "f", {}, 100.0, 50.0)
+    failed = Result(PRODUCT, "failed", error="no")
+    told = totals(list(zip(rows, (ok, failed, replace(ok, measured_us=80.0, vendor_us=160.0)), strict=True)), "net")
+    assert told == [
+        "a: 3 calls take 300 µs (predicted), the bound is 150 µs; without 1 row that has no kernel",
+        "b: 12 calls take 1.2 ms (predicted), the bound is 600 µs; measured 960 µs, the library 1.92 ms",
+    ]
+    many = [(replace(rows[2], notes={"set": f"m{i}"}), ok) for i in range(20)]
+    assert totals(many, "net") == ["20 models: 240 calls take 24 ms (predicted), the bound is 12 ms"]
+
+
+def test_the_summary_counts_by_status():
+    ok, skipped = Result(PRODUCT, "ok", "d", "f", {}, 100.0, 80.0), Result(PRODUCT, "skipped")
+    assert summary([ok, skipped, skipped])[0] == "1 ok, 2 skipped; kernels: 1, classes: 1"
+    assert summary([]) == ["the shapes file has no rows"]
+
+
+def test_the_end_names_the_next_commands(tmp_path):
+    told = next_steps(Path("my kernels.db"), False)
+    assert told.startswith("next: gensor-tune report --db 'my kernels.db'; GENSOR_DB='my kernels.db' python ")
+    assert "GENSOR_DB" not in next_steps(tmp_path / "k.db", True)

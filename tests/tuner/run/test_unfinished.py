@@ -1,0 +1,91 @@
+"""An interrupted run leaves its walks and compilations to the next one, which stores the same rows."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from benchmarks.scheduling import Memory
+from gensor_database.record import Kernel, Record
+from gensor_database.store import Store
+from gensor_kernels.build import nvrtc
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.products import matmul
+from gensor_tuner.run.class_run import Options
+from gensor_tuner.run.progress import Progress
+from gensor_tuner.run.tune import Run
+from gensor_tuner.run.unfinished import Unfinished
+from gensor_tuner.shapes.reader import Row
+from gensor_tuner.store.maintenance import BUILT
+from gensor_tuner.strategies import parallel
+
+ARCH = lookup("sm_87")
+#: Walks are really taken once, whoever asks for them.
+WALKED = Memory()
+ROWS = [Row(2 + i, f"row {i}", workload=matmul.workload(m, 64, 64, dtype="float64")) for i, m in enumerate((16, 32))]
+
+
+class Interrupting(Progress):
+    """Ctrl-C at a step of a stage."""
+
+    def __init__(self, stage: str, steps: int):
+        self.at, self.left = stage, steps
+
+    def __call__(self, stage: str, count: int) -> None:
+        self.left -= count if stage == self.at else 0
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+
+def tuned(path, progress=None):
+    """(walks taken, kernels compiled, rows stored, file of the unfinished)."""
+    walks = []
+
+    def search(request):
+        walks.append(request)
+        return WALKED(request)
+
+    real, parallel.search = parallel.search, search
+    compiled = nvrtc.compile_count()
+    unfinished = Unfinished.of(path)
+    try:
+        with Store.open(path) as store:
+            run = Run(ARCH, store, Options(top=2, verify="none"), progress or Progress(), unfinished=unfinished)
+            if progress is None:
+                assert {result.status for _, result in run.rows(ROWS)} == {"ok"}
+            else:
+                with pytest.raises(KeyboardInterrupt):
+                    list(run.rows(ROWS))
+            records = {(row.key, row.kernel_digest, row.walk) for row in store.rows(Record)}
+            kernels = {(row.program, row.binary_digest) for row in store.rows(Kernel)}
+    finally:
+        parallel.search = real
+    return len(walks), nvrtc.compile_count() - compiled, (records, kernels), unfinished.path
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """What a run does that nothing interrupts."""
+    return tuned(tmp_path_factory.mktemp("whole") / "k.db")
+
+
+@pytest.mark.parametrize(("stage", "steps"), [("compile", 1)])
+def test_finished_steps_are_not_repeated_and_the_rows_are_the_same(whole, tmp_path, stage, steps):
+    walks, compiled, rows, path = tuned(tmp_path / "k.db", Interrupting(stage, steps))
+    assert path.is_file() and not rows[0] and walks + compiled
+    more_walks, more_compiled, resumed, _ = tuned(tmp_path / "k.db")
+    assert walks + more_walks == whole[0]
+    assert compiled + more_compiled - whole[1] in (0, 1)  # a compilation may have been in the middle
+    assert more_compiled < whole[1]
+    assert resumed == whole[2]
+    assert not path.exists() and not whole[3].exists()
+
+
+def test_a_file_of_another_version_is_no_hindrance(tmp_path):
+    path = Unfinished.of(tmp_path / "k.db").path
+    assert path.parent.name in BUILT and path.suffix in BUILT[path.parent.name]
+    for text in ("", "{", "[]", json.dumps({"walks": {"k": {}}, "binaries": {}})):
+        path.write_text(text)
+        assert not Unfinished.of(tmp_path / "k.db").walks
+    path.unlink()

@@ -1,0 +1,163 @@
+"""The table on stdout, in the order of the shapes file, and the sentences at the end of a run."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from gensor_database.timings import duration
+from gensor_kernels.operators.types.workload import Workload
+from gensor_tuner.output import sizes_text, window_text
+from gensor_tuner.shapes.reader import Row
+
+from .result import Result
+
+NEAR_BOUND = 2.0  # a row is near its bound when told_us <= 2 x bound_us
+#: The most characters of a name, an operator and sizes.
+WIDTHS = (40, 22, 40)
+#: Models whose totals are printed one by one.
+MOST_MODELS = 12
+STATUSES = ("ok", "failed", "skipped", "unsupported")
+#: Columns of a window in shapes files, with the value of an empty cell.
+WINDOW = {name: 1 for name in ("n", "h", "w", "c", "k_out", "r", "s", "stride_h", "stride_w", "groups")}
+
+
+def words(row: Row, workload: Workload | None = None) -> tuple[str, str]:
+    """Return a row's operator and sizes as its author wrote them: a 1x1 convolution is not called a product.
+
+    Examples
+    --------
+    >>> cells = dict(op="conv2d", h="14", w="14", c="64", k_out="32", r="1", s="1")
+    >>> words(Row(2, "conv", cells=cells))
+    ('conv2d', '14x14x64 -> 32, 1x1')
+    """
+    workload = workload or row.workload
+    cells = {name: text.strip() for name, text in row.cells.items() if text.strip()}
+    op = cells.get("op", "").lower() or (workload.operator if workload else "")
+    if "conv" in op and "k_out" in cells and "layout_c" not in cells:
+        return op, window_text(WINDOW | {name: int(cells[name]) for name in WINDOW if name in cells})
+    if "shape" in cells and "layout_c" not in cells:
+        return op, cells["shape"] + (f" over {cells['axes']}" if "axes" in cells else "")
+    return op, sizes_text(workload) if workload else ""
+
+
+class Table:
+    """A table whose columns fit the rows of one shapes file."""
+
+    def __init__(self, rows: Sequence[Row]):
+        titles = ("name", "op", "sizes")
+        texts = [titles, *((row.name, *words(row)) for row in rows)]
+        self.widths = [min(max(len(text[column]) for text in texts), most) for column, most in enumerate(WIDTHS)]
+        self.counts = max(len("calls"), *(len(str(row.count)) for row in rows)) if rows else len("calls")
+
+    def header(self) -> str:
+        """Return the names of the columns."""
+        return (
+            f"{self._head('name', 'op', 'sizes')} {'calls':>{self.counts}} {'dtype':<13} {'status':<11} "
+            f"{'family':<17} {'kernel':<10} {'predicted':>9} {'bound':>9} {'ratio':>6} {'regs':>5} verified"
+        )
+
+    def line(self, row: Row, result: Result) -> str:
+        """Return a row; without a kernel, it ends with the reason."""
+        dtype = result.workload.kind if result.workload else ""
+        head = f"{self._head(row.name, *words(row, result.workload))} {row.count:>{self.counts}} {dtype:<13} "
+        head += f"{result.status:<11} "
+        if row.error is not None:
+            return f"{head}bad row: the reason is on stderr"
+        if result.status != "ok" or result.told_us is None or result.bound_us is None:
+            return head + (result.error or "")
+        times = f"{duration(result.told_us):>9} {duration(result.bound_us):>9} {result.told_us / result.bound_us:>6.2f}"
+        kernel = (result.kernel or "")[:10]
+        return f"{head}{result.family:<17} {kernel:<10} {times} {result.registers or 0:>5} {result.verified}"
+
+    def _head(self, *texts: str) -> str:
+        return " ".join(f"{text[:most]:<{width}}" for text, width, most in zip(texts, self.widths, WIDTHS, strict=True))
+
+
+class InOrder:
+    """Passes results on in the order of the shapes file, each as soon as all rows before it have one."""
+
+    def __init__(self, rows: Sequence[Row], tell: Callable[[Row, Result], None]):
+        """Prepare for `rows`; `tell(row, result)` is called for each."""
+        self.tell = tell
+        self._lines = [row.line for row in rows]
+        self._found: dict[int, tuple[Row, Result]] = {}
+        self._next = 0
+
+    def add(self, row: Row, result: Result) -> None:
+        """Take a result."""
+        self._found[row.line] = row, result
+        while self._next < len(self._lines) and self._lines[self._next] in self._found:
+            self.tell(*self._found.pop(self._lines[self._next]))
+            self._next += 1
+
+    def rest(self) -> None:
+        """Pass on the results that rows without one are in front of: the run has ended."""
+        for line in sorted(self._found):
+            self.tell(*self._found[line])
+        self._found.clear()
+
+
+def model_of(row: Row, file: str) -> str:
+    """Return the model that a row belongs to: its column `model` or `set`, else the file's name."""
+    return row.notes.get("model", "").strip() or row.notes.get("set", "").strip() or file
+
+
+def totals(results: Sequence[tuple[Row, Result]], file: str) -> list[str]:
+    """Return a sentence about each model, or about all where they are many: the times of its calls."""
+    models: dict[str, list[tuple[Row, Result]]] = {}
+    for row, result in results:
+        models.setdefault(model_of(row, file), []).append((row, result))
+    if len(models) > MOST_MODELS:
+        models = {f"{len(models)} models": list(results)}
+    return [total for name, found in models.items() for total in _total(name, found)]
+
+
+def _total(name: str, results: Sequence[tuple[Row, Result]]) -> Iterator[str]:
+    served = [(row.count, result) for row, result in results if result.told_us is not None and result.bound_us]
+    if not served:
+        return
+    calls = sum(count for count, _ in served)
+    predicted = sum(count * (result.told_us or 0.0) for count, result in served)
+    bound = sum(count * (result.bound_us or 0.0) for count, result in served)
+    text = f"{name}: {calls} calls take {duration(predicted)} (predicted), the bound is {duration(bound)}"
+    timed = [(count, result) for count, result in served if result.measured_us is not None]
+    if timed and len(timed) == len(served):
+        text += f"; measured {duration(sum(count * (result.measured_us or 0.0) for count, result in timed))}"
+    if timed and all(result.vendor_us is not None for _, result in timed):
+        text += f", the library {duration(sum(count * (result.vendor_us or 0.0) for count, result in timed))}"
+    missing = len(results) - len(served)
+    yield text + (
+        f"; without {missing} row{'s' * (missing > 1)} that {'have' if missing > 1 else 'has'} no kernel"
+        if missing
+        else ""
+    )
+
+
+def summary(results: Sequence[Result]) -> list[str]:
+    """Return sentences about a run: rows by status, kernels and classes, rows near their bound."""
+    counts = Counter(result.status for result in results)
+    lines = [", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status]) or "the shapes file has no rows"]
+    served = [result for result in results if result.status == "ok" and result.workload is not None]
+    if served:
+        kernels = len({result.kernel for result in served})
+        classes = len({result.workload.class_key() for result in served if result.workload is not None})
+        lines[0] += f"; kernels: {kernels}, classes: {classes}"
+        ratios = [r.told_us / r.bound_us for r in served if r.told_us and r.bound_us]
+        near = sum(ratio <= NEAR_BOUND for ratio in ratios)
+        lines.append(
+            f"predicted within 2x of the bound: {near} of {len(served)} rows; "
+            f"median ratio {float(np.median(ratios)):.2f}, worst {max(ratios):.2f}"
+        )
+    return lines
+
+
+def next_steps(db: Path, users: bool) -> str:
+    """Return the commands to go on with; `users` says that programs read this database without being told."""
+    path = shlex.quote(str(db))
+    read = "your programs use these kernels from now on" if users else f"GENSOR_DB={path} python your_program.py"
+    return f"next: gensor-tune report --db {path}; {read}"
