@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +25,7 @@ from gensor_tuner.store.jsonl import export_lines, import_lines
 from gensor_tuner.strategies import STRATEGIES
 
 from . import STOPPED, commands
+from .completion import SHELLS, answer_scripts, script
 
 app = typer.Typer(
     add_completion=False,
@@ -48,6 +50,12 @@ DbOption = Annotated[
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print what would be deleted, and delete nothing.")]
 JsonOption = Annotated[Path | None, typer.Option("--json", help="Write one JSON object per result to FILE.")]
 OnlyArchOption = Annotated[str | None, typer.Option(help="Only kernels of this capability.")]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"gensor-kernels {metadata.version('gensor-kernels')}")
+        raise typer.Exit
 
 
 @app.callback(invoke_without_command=True)
@@ -78,7 +86,10 @@ def tune(
         typer.Option(help="Search strategy: walk, paper (--graph paper), evolution, annealing, random, exhaustive."),
     ] = "walk",
     json: Annotated[Path | None, typer.Option(help="Write one JSON object per row to FILE.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
+    ] = False,
 ) -> None:
     """Tune every row of a shapes file for an architecture and store the kernels."""
     if context.invoked_subcommand is not None:
@@ -107,15 +118,21 @@ def show(
     arch: Annotated[str | None, typer.Option(help="Only records of this capability.")] = None,
     kernel: Annotated[str | None, typer.Option(help="One kernel, by the first digits of its digest.")] = None,
     json: Annotated[bool, typer.Option("--json", help="JSON lines instead of a table.")] = False,
+    source: Annotated[
+        bool, typer.Option("--source", help="With --kernel: its CUDA source, behind the constants of its Program.")
+    ] = False,
 ) -> None:
     """Print the records of a database, or one kernel with its program, resources, verification and walk."""
-    raise typer.Exit(commands.show(db, arch, kernel, json))
+    if source and kernel is None:
+        raise typer.BadParameter("--source goes with --kernel DIGEST: gensor-tune show lists the kernels")
+    raise typer.Exit(commands.show(db, arch, kernel, json, source))
 
 
 @app.command()
 def export(
     out: Annotated[
-        Path, typer.Argument(metavar="FILE", help="File to write: .csv, .json lines, or .db (a compact copy).")
+        Path,
+        typer.Argument(metavar="FILE", help="File to write: .csv, .json, .jsonl, .parquet, or .db (a compact copy)."),
     ],
     db: DbOption = None,
     arch: Annotated[str | None, typer.Option(help="Only rows of this capability.")] = None,
@@ -127,7 +144,7 @@ def export(
         bool, typer.Option("--binaries", help="With --json: sources, cubins and verdicts too.")
     ] = False,
 ) -> None:
-    """Write records as CSV or JSON lines, all rows for `import`, or a compact database for shipping."""
+    """Write records as CSV, JSON or Parquet, all rows for `import`, or a compact database for shipping."""
     if binaries and not json:
         raise typer.BadParameter("--binaries goes with --json; a .db has them anyway")
     if not json:
@@ -154,6 +171,13 @@ def pretune(
 def archs() -> None:
     """List every compute capability and part with the figures behind the predictions."""
     raise typer.Exit(commands.archs())
+
+
+@app.command()
+def completion(shell: Annotated[str, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> None:
+    """Print the completions for a shell: `eval "$(gensor-tune completion bash)"` in its start file."""
+    _one_of("SHELL", shell, SHELLS)
+    print(script(shell))
 
 
 @app.command()
@@ -353,6 +377,7 @@ def _one_of(option: str, value: str, choices: tuple[str, ...]) -> None:
 
 def main() -> None:
     """Run gensor-tune; errors become sentences on stderr, never tracebacks."""
+    answer_scripts()
     try:
         sys.exit(app(prog_name="gensor-tune", standalone_mode=False) or 0)
     except UsageError as error:

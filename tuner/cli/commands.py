@@ -157,12 +157,14 @@ def capability(arch: str | None) -> str | None:
     return None if arch is None else capability_name(arch) or lookup(arch).name
 
 
-def show(db: Path | None, arch: str | None, kernel: str | None, as_json: bool) -> int:
-    """Print all records, or the kernels whose digest begins with `kernel`."""
-    from gensor_tuner.store.show import kernel_lines, record_lines
+def show(db: Path | None, arch: str | None, kernel: str | None, as_json: bool, source: bool) -> int:
+    """Print all records, or the kernels whose digest begins with `kernel`, or the source of one."""
+    from gensor_tuner.store.show import kernel_lines, record_lines, source_lines
 
     with existing(db) as store:
-        if kernel is not None:
+        if kernel is not None and source:
+            lines = source_lines(store, kernel)
+        elif kernel is not None:
             lines = list(kernel_lines(store, kernel))
             if not lines:
                 raise GensorError(f"{store.path} has no kernel whose digest begins with '{kernel}'")
@@ -174,8 +176,8 @@ def show(db: Path | None, arch: str | None, kernel: str | None, as_json: bool) -
 
 
 def export(out: Path, db: Path | None, arch: str | None) -> int:
-    """Write records as CSV or JSON lines, or a compact database."""
-    from gensor_tuner.store.show import write_records
+    """Write records in the format of the file's ending, or a compact database."""
+    from gensor_tuner.store.export import write_records
 
     only = capability(arch)
     with existing(db) as store:

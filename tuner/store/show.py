@@ -1,32 +1,30 @@
-"""Records and kernels as text: `gensor-tune show` and `gensor-tune export`.
+"""Records and kernels as text: `gensor-tune show`.
 
 sqlite-utils wraps the store's own hardened connection and only reads.
 """
 
 from __future__ import annotations
 
-import csv
 import json
+import re
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import sqlite_utils
 
 from gensor_database.connection import translated
-from gensor_database.record import Kernel, Record, Timing, Verification
+from gensor_database.record import Kernel, Record, Source, Timing, Verification
 from gensor_database.store import Store
 from gensor_database.timings import Winner, winner
+from gensor_kernels.build.source import bind
 from gensor_kernels.errors import GensorError
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.machine.roofline import sustained_us
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.validation import MALFORMED
-from gensor_tuner.output import output, printable, sizes_text
+from gensor_tuner.output import printable, sizes_text
 
 WORKLOAD = ("operator", "sizes", "dtype", "epilogue", "arch", "part", "outcome")
-#: First characters of a spreadsheet formula, including full-width forms.
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 FIELDS = (*WORKLOAD, "predicted_us", "bound_us", "measured_us", "vendor_us", "kernel")
 
 
@@ -148,29 +146,35 @@ def kernel_lines(store: Store, prefix: str) -> Iterator[str]:
             yield f"timed     {sizes} on {timing.part}: {timing.median_us:.1f} us {timing.device}"
 
 
+def source_lines(store: Store, prefix: str) -> list[str]:
+    """Return the CUDA source of the one kernel whose digest begins with `prefix`, behind its constants.
+
+    Raises GensorError unless there is exactly one such kernel, whose source is in this database.
+    """
+    found = [kernel for kernel in store.rows(Kernel) if kernel.digest.startswith(prefix)]
+    if len(found) != 1:
+        several = f"{len(found)} kernels" if found else "no kernel"
+        raise GensorError(f"{store.path} has {several} whose digest begins with '{printable(prefix, 64)}'")
+    (kernel,) = found
+    binary = store.binary(kernel)
+    source = store.get(Source, binary.source_digest) if binary is not None else None
+    if binary is None or source is None:
+        raise GensorError(
+            f"{store.path} does not have the source of this kernel: gensor-tune refresh --db {store.path} adds it"
+        )
+    try:
+        text = bind(source.text.decode("utf-8"), json.loads(binary.constants))
+    except MALFORMED as error:
+        raise GensorError(f"the source of this kernel cannot be shown: {error}") from None
+    head = [f"// kernel {kernel.digest}: {kernel.family} for {binary.target}, ABI {kernel.abi}"]
+    head.append(f"// program: {_coordinates(kernel.program)}")
+    head.append("// constants of the Program, then the source of the family:")
+    files = re.sub(r'^#line (\d+) "([^"]+)"$', r"\n// ---- \2, from line \1", text, flags=re.MULTILINE)
+    return [*head, *re.sub(r"\n{3,}", "\n\n", files).expandtabs(4).splitlines()]
+
+
 def _coordinates(program: str) -> str:
     try:
         return " ".join(f"{name}={value}" for name, value in json.loads(program).items() if name != "family")
     except MALFORMED:
         return f"unknown: {printable(program, 200)}"
-
-
-def spreadsheet(value: Any) -> Any:
-    """Return a CSV cell; text that a spreadsheet would read as a formula gets a leading apostrophe."""
-    if not isinstance(value, str):
-        return value
-    text = printable(value, None)
-    return f"'{text}" if value.startswith(FORMULA) else text
-
-
-def write_records(store: Store, out: Path, arch: str | None) -> int:
-    """Write records to a .csv or JSON-lines file; return how many."""
-    found = list(records(store, arch))
-    with output(out) as file:
-        if out.suffix == ".csv":
-            writer = csv.DictWriter(file, FIELDS, extrasaction="ignore", lineterminator="\n")
-            writer.writeheader()
-            writer.writerows({name: spreadsheet(value) for name, value in each.items()} for each in found)
-        else:
-            file.writelines(json.dumps(each, separators=(",", ":")) + "\n" for each in found)
-    return len(found)

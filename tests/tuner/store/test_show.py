@@ -1,0 +1,56 @@
+"""gensor-tune show: the source of a kernel as a person reads it."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+pytest.importorskip("typer")
+
+from gensor_database import PRETUNED, Binary, Kernel, Store
+from gensor_kernels.build.source import bind, flatten
+from gensor_kernels.programs.registry import FAMILIES
+
+SHIPPED = PRETUNED / "sm_87.db"
+
+
+def code(text: str) -> list[str]:
+    """The lines of a source without blank lines and without the files they come from."""
+    return [line for line in text.expandtabs(4).splitlines() if line and not re.match("#line |// ---- ", line)]
+
+
+def test_the_source_of_a_kernel_stands_behind_its_constants(gensor_tune):
+    with Store.open(SHIPPED, readonly=True) as store:
+        kernel = min(store.rows(Kernel), key=lambda each: each.digest)
+        binary = store.get(Binary, kernel.binary_digest)
+    status, out, err = gensor_tune("show", "--db", SHIPPED, "--kernel", kernel.digest, "--source")
+    assert status == 0 and not err
+    head, _, _ = out.partition("#define")
+    assert kernel.digest in head and kernel.family in head
+    constants = json.loads(binary.constants)
+    assert all(f"#define {name} {value}\n" in out for name, value in constants.items() if str(value)[0] != "-")
+    assert f"// ---- {FAMILIES[kernel.family].source}, from line 1" in out and "#line" not in out
+    assert code(out[len(head) :]) == code(bind(flatten(FAMILIES[kernel.family].source), constants))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--source",), "--source goes with --kernel DIGEST"),
+        (("--source", "--kernel", ""), " kernels whose digest begins with ''"),
+        (("--source", "--kernel", "xyz"), "no kernel whose digest begins with 'xyz'"),
+    ],
+)
+def test_one_kernel_has_one_source(gensor_tune, arguments, words):
+    status, out, err = gensor_tune("show", "--db", SHIPPED, *arguments)
+    assert status == 2 and words in err and not out
+
+
+def test_a_database_without_the_source_says_how_to_get_it(gensor_tune, tmp_path):
+    gensor_tune("merge", SHIPPED, "-o", "{}/bare.db")
+    with Store.open(tmp_path / "bare.db", readonly=True) as store:
+        digest = next(iter(store.rows(Kernel))).digest
+    status, out, err = gensor_tune("show", "--db", "{}/bare.db", "--kernel", digest, "--source")
+    assert status == 2 and "gensor-tune refresh" in err and not out
