@@ -19,6 +19,8 @@ from gensor_kernels import config
 from gensor_kernels.errors import ConfigError
 from gensor_kernels.programs.registry import FAMILIES
 
+from .inspection import counts, counts_text, journal
+
 #: Folders of the cache folder that can be rebuilt, and the endings of files that belong there.
 BUILT = {"emulator": (".so", ".o"), "verdicts": (".json",), "unfinished": (".json",)}
 #: Seconds after which an unfinished file of a build counts as abandoned.
@@ -48,7 +50,7 @@ class Layer:
             return
         loaded = "cubins are loaded" if self.cubins else f"cubins are not loaded: {objection(Path(self.path or ''))}"
         yield f"{'':<9} {size_text(self.bytes)}, schema {self.schema}, journal {self.journal}, {loaded}"
-        yield f"{'':<9} " + (", ".join(f"{count} {table}" for table, count in self.rows.items() if count) or "no rows")
+        yield f"{'':<9} {counts_text(self.rows)}"
 
 
 def size_text(size: float) -> str:
@@ -92,9 +94,9 @@ def _looked_into(
     try:
         with Store.open(path, readonly=True, immutable=immutable, trusted=trusted) as store:
             layer.bytes = sum(each.stat().st_size for each in (path, Path(f"{path}-wal")) if each.exists())
-            layer.rows = dict(store.counts())
+            layer.rows = counts(store)
             layer.schema = header(store.connection, "user_version")
-            layer.journal = store.connection.execute("PRAGMA journal_mode").fetchone()[0]
+            layer.journal = journal(store)
             layer.cubins = store.trusted
     except StoreError as error:
         layer.state, layer.reason = "ignored", str(error)
@@ -120,7 +122,7 @@ def prune(path: Path, other_abi: bool, dry_run: bool) -> int:
     abis = {name: family.abi for name, family in FAMILIES.items()} if other_abi else None
     with Store.open(path, readonly=dry_run) as store:
         pruned = prune_store(store, abis, dry_run)
-    rows = ", ".join(f"{count} {table}" for table, count in sorted(pruned.rows.items())) or "no rows"
+    rows = counts_text(dict(sorted(pruned.rows.items())))
     if dry_run:
         print(f"{path}: would delete {rows}; about {size_text(pruned.bytes)}")
     else:

@@ -17,6 +17,8 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.validation import MALFORMED
 from gensor_tuner.output import say, sizes_text, write_line
 
+from .inspection import counts, counts_text
+
 #: Seconds to wait for locks of a source, per table; commits take milliseconds.
 SOURCE_TIMEOUT = 5.0
 
@@ -30,18 +32,18 @@ def merge(sources: list[Path], into: Path, new: bool, binaries: bool, lines: Tex
         others = [stack.enter_context(_source(path)) for path in sources]
         if new and not into.exists():
             found = conflicts(others, binaries)
-            counts = union(others, into, binaries)
+            added = union(others, into, binaries)
         else:
             store = stack.enter_context(Store.open(into))
             found = conflicts([store, *(other for other in others if other.path != store.path)], binaries)
-            counts = sum((add_to(store, other, binaries) for other in others), Counter[str]())
-    print(", ".join(f"{count} {table}" for table, count in sorted((+counts).items())) or "nothing new")
+            added = sum((add_to(store, other, binaries) for other in others), Counter[str]())
+    print(counts_text(dict(sorted(added.items()))) if +added else "nothing new")
     for conflict in found:
         say(f"gensor-tune: {_told(conflict)}", sys.stderr)
         write_line(lines, json.dumps(asdict(conflict), separators=(",", ":")))
-    if counts["kernel"] and not binaries:
+    if added["kernel"] and not binaries:
         print(
-            f"gensor-tune: {counts['kernel']} kernels came without cubins and verdicts, so none is usable yet: run "
+            f"gensor-tune: {added['kernel']} kernels came without cubins and verdicts, so none is usable yet: run "
             f"gensor-tune refresh --db {into}, or merge again with --binaries if you trust everybody who could write "
             "those files",
             file=sys.stderr,
@@ -52,7 +54,10 @@ def merge(sources: list[Path], into: Path, new: bool, binaries: bool, lines: Tex
 def _source(path: Path) -> Store:
     """Open a source; raise GensorError, because a StoreError would add advice about `--db`, which is another file."""
     try:
-        return Store.open(path, readonly=True, timeout=SOURCE_TIMEOUT)
+        store = Store.open(path, readonly=True, timeout=SOURCE_TIMEOUT)
+        if not any(counts(store).values()):
+            say(f"gensor-tune: {path} has no rows", sys.stderr)
+        return store
     except StoreError as error:
         raise GensorError(f"cannot merge: {error}") from None
 

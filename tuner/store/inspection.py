@@ -1,0 +1,43 @@
+"""Inspection of a database file by sqlite-utils, on the store's own hardened connection: rows, digests, journal.
+
+Rows themselves come from the Store, which compares each with its digest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import sqlite_utils
+
+from gensor_database.errors import translated
+from gensor_database.row import RowType
+from gensor_database.store import Store
+
+
+def counts(store: Store) -> dict[str, int]:
+    """Return the number of rows of each table."""
+    with translated(store.path):
+        tables = sqlite_utils.Database(store.connection)
+        return {name: tables[name].count for name in tables.table_names() if not name.startswith("sqlite_")}
+
+
+def counts_text(found: Mapping[str, int], empty: bool = False) -> str:
+    """Return numbers of rows for people, in order; tables without rows only with `empty`."""
+    return ", ".join(f"{count} {table}" for table, count in found.items() if count or empty) or "no rows"
+
+
+def journal(store: Store) -> str:
+    """Return the journal mode of the file."""
+    with translated(store.path):
+        return str(sqlite_utils.Database(store.connection).journal_mode)
+
+
+def beginning(store: Store, kind: type[RowType], prefix: str) -> Iterator[RowType]:
+    """Yield the rows of a table whose digest begins with `prefix`, in the order of digests."""
+    with translated(store.path):
+        table = sqlite_utils.Database(store.connection)[kind.TABLE]
+        # Digits end with f. LIKE would be a function, which this connection does not allow.
+        between = "digest >= :first and digest < :last"
+        where = {"first": prefix, "last": f"{prefix}g"}
+        digests = [row["digest"] for row in table.rows_where(between, where, select="digest", order_by="digest")]
+    yield from (row for digest in digests if (row := store.get(kind, digest)) is not None)
