@@ -87,8 +87,8 @@ def store(tmp_path):
 
 def test_show_tells_it_in_the_table_and_keeps_the_data(store):
     table = [line for line in record_lines(store, "sm_90", False) if "8192" in line]
-    assert f"{LEAST:.1f} us" in next(line for line in table if "h100-sxm" in line)
-    assert "1200.0 us" in next(line for line in table if "a-part-of" in line)
+    assert duration(LEAST) in next(line for line in table if "h100-sxm" in line)
+    assert duration(1200.0) in next(line for line in table if "a-part-of" in line)
     assert {each["predicted_us"] for each in records(store, "sm_90")} == {1200.0}
     assert {json.loads(line)["predicted_us"] for line in record_lines(store, "sm_90", True)} == {1200.0}
 

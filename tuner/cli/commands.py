@@ -94,8 +94,12 @@ def tune(
     budget: float | None,
     json_path: Path | None,
     quiet: bool,
+    named: bool = True,
 ) -> int:
-    """Tune a shapes file; return 1 where a row was bad, failed or skipped, else 0."""
+    """Tune a shapes file; return 1 where a row was bad, failed or skipped, else 0.
+
+    Records name their rows where `named`.
+    """
     arch = lookup(arch_name)
     rows = read_shapes(shapes, lambda line: say(f"gensor-tune: {line}", sys.stderr))
     check_compilers(options.verify)
@@ -128,7 +132,7 @@ def tune(
         ordered = InOrder(rows, lambda row, result: progress.row(printable(table.line(row, result), None)))
         kind = Run if budget is None else partial(BudgetedRun, budget=budget)
         run = kind(arch, store, options, progress, timer, verifier, tell=progress.tell)
-        run.unfinished = unfinished
+        run.unfinished, run.file = unfinished, shapes.stem if named else None
         stack.callback(conclude)
         for row, result in run.rows(rows):
             results.append((row, result))
@@ -204,7 +208,9 @@ def pretune(arch_name: str, shapes: Path, out: Path | None, options: Options) ->
     if not is_replaceable(target):  # checked before hours of work
         raise ConfigError(f"--out {target}: a database can take the place of a regular file only")
     scratch = config.cache_dir() / f"pretune-{arch.name}.db"
-    code = tune(arch_name, shapes, scratch, options, measure="never", budget=None, json_path=None, quiet=False)
+    code = tune(
+        arch_name, shapes, scratch, options, measure="never", budget=None, json_path=None, quiet=False, named=False
+    )
     with Store.open(scratch, readonly=True) as store:
         counts = export_store(store, target, arch.name)
     for leftover in scratch.parent.glob(f"{scratch.name}*"):

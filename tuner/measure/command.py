@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from gensor_database import Record, Store, Timing, UnreadableStoreError, Verification, canonical, winner
+from gensor_database import Record, Store, Timing, UnreadableStoreError, Verification, canonical, duration, winner
 from gensor_kernels.dispatch.tuning.worker import Worker, WorkerError
 from gensor_kernels.errors import GensorError
 from gensor_kernels.operators.types.workload import Workload
@@ -56,9 +56,10 @@ class Measured:
         head = f"{self.name[:52]:<52} {self.status:<8}"
         if self.measured_us is None:
             return f"{head} {self.error or ''}".rstrip()
-        theirs = f"{self.vendor_us:>10.1f} us {self.vendor_us / self.measured_us:>6.2f}x" if self.vendor_us else ""
+        theirs = f"{duration(self.vendor_us):>10} {self.vendor_us / self.measured_us:>6.2f}x" if self.vendor_us else ""
         return (
-            f"{head} {self.kernels:>3} kernels {self.measured_us:>10.1f} us {theirs:<21} {(self.winner or 'cupy')[:12]}"
+            f"{head} {self.kernels:>3} kernels {duration(self.measured_us):>10} {theirs:<21} "
+            f"{(self.winner or 'cupy')[:12]}"
         )
 
     def to_json(self, conditions: str) -> str:

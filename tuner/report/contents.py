@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gensor_database.entry import newest_first, verdict
+from gensor_database.entry import verdict
 from gensor_database.lazy import cached_property
 from gensor_database.record import Binary, Kernel, Record, Timing, Verification
 from gensor_database.store import Store
@@ -18,6 +18,7 @@ from gensor_kernels.programs.registry import FAMILIES, program_from_json
 from gensor_kernels.programs.space import FamilySpace
 from gensor_kernels.programs.validation import MALFORMED
 from gensor_tuner.store.show import best_times, described, timings, told_us
+from gensor_tuner.store.uses import Call, Use, newest, read, total
 
 from .split import shares
 
@@ -42,6 +43,7 @@ class Line:
     split: dict[str, float]
     flops: float | None
     moved: float | None
+    uses: tuple[Use, ...] = ()  # the rows of shapes files that it was tuned for
 
     @cached_property
     def predicted_us(self) -> float | None:
@@ -50,9 +52,20 @@ class Line:
 
     @property
     def name(self) -> str:
-        """The display name."""
+        """The display name; in front of it, the names of the rows it was tuned for."""
         epilogue = "" if self.texts["epilogue"] == "none" else f" + {self.texts['epilogue']}"
-        return f"{self.texts['operator']} {self.texts['sizes']} {self.texts['dtype']}{epilogue}"
+        own = f"{self.texts['operator']} {self.texts['sizes']} {self.texts['dtype']}{epilogue}"
+        return f"{self.called}: {own}" if self.uses else own
+
+    @property
+    def called(self) -> str:
+        """The names of its rows."""
+        return ", ".join(dict.fromkeys(use.name for use in self.uses))
+
+    @property
+    def calls(self) -> int | None:
+        """How often its models call it; None where no row is known."""
+        return sum(use.calls for use in self.uses) if self.uses else None
 
     @property
     def family(self) -> str:
@@ -90,6 +103,16 @@ class Part:
     lines: tuple[Line, ...]
 
     @property
+    def totals(self) -> list[str]:
+        """A sentence about each model: the times of all its calls."""
+        models: dict[str, list[Call]] = {}
+        for line in self.lines:
+            for use in line.uses:
+                times = line.predicted_us, line.record.bound_us, line.measured_us, line.vendor_us
+                models.setdefault(use.model, []).append(Call(use.calls, *times))
+        return [sentence for name, calls in models.items() if (sentence := total(name, calls))]
+
+    @property
     def measured(self) -> list[Line]:
         """Lines with a timed kernel."""
         return [line for line in self.lines if line.measured_us is not None]
@@ -102,13 +125,9 @@ class Part:
 
 def parts(store: Store, arch: str | None) -> list[Part]:
     """Return every part that the database has records of, restricted to `arch` where given."""
-    where = {"arch": arch} if arch else {}
-    newest: dict[tuple[str, str, str], Record] = {}
-    for record in newest_first(store.rows(Record, **where)):
-        newest.setdefault((record.arch, record.part, record.key), record)
     reader = _Reader(store, arch)
     groups: dict[tuple[str, str], list[Line]] = {}
-    for _, record in sorted(newest.items()):
+    for record in newest(store, arch):
         groups.setdefault((record.arch, record.part), []).append(reader.line(record))
     return [Part(*name, _arch(name[1]), tuple(lines)) for name, lines in groups.items()]
 
@@ -139,10 +158,12 @@ class _Reader:
         binary = self.binaries.get(kernel.binary_digest) if kernel else None
         workload = _workload(record.key)
         rows = self.timed.get((record.key, record.part), [])
+        uses = read(record.provenance)
+        mine = {"operator": uses[0].op, "sizes": uses[0].sizes} if uses else {}
         ours, theirs = best_times(record, rows)
         return Line(
             record,
-            described(record.key),
+            described(record.key) | mine,
             workload,
             kernel,
             binary.registers if binary else None,
@@ -154,6 +175,7 @@ class _Reader:
             _split(workload, kernel, binary, _arch(record.part)),
             workload.flops() if workload else None,
             workload.bytes_moved() if workload else None,
+            tuple(uses),
         )
 
 

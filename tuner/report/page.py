@@ -14,7 +14,7 @@ from gensor_database.record import now
 from gensor_database.store import Store
 from gensor_kernels.errors import GensorError
 from gensor_tuner.output import output
-from gensor_tuner.run.table import NEAR_BOUND
+from gensor_tuner.run.result import NEAR_BOUND
 
 from . import tables
 from .bars import time_split
@@ -100,6 +100,7 @@ def _section(place: int, part: Part) -> Markup:
     blocks = [
         tag("h2", part.name, tag("small", part.capability), id=f"part-{place}"),
         _figures(part),
+        *(tag("p", sentence) for sentence in part.totals),
         *_roofline(part),
         _block("Predicted and measured", predicted_and_measured(part)),
         _block("Speed-up over the vendor's call", speedups(part)),

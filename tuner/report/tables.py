@@ -53,19 +53,22 @@ def _cell(column: Column, cell: Cell) -> Markup:
 def records(part: Part) -> Markup:
     """Draw the table of a part's workloads."""
     timed, failed = bool(part.measured), any(line.record.outcome != "ok" for line in part.lines)
-    columns = [Column("operator"), Column("sizes"), Column("dtype"), Column("epilogue")]
+    named = any(line.uses for line in part.lines)
+    columns = [Column("name"), Column("calls", True)] if named else []
+    columns += [Column("operator"), Column("sizes"), Column("dtype"), Column("epilogue")]
     columns += [Column("predicted", True), Column("bound", True), Column("x bound", True)]
     columns += [Column("measured", True), Column("vendor", True), Column("speed-up", True)] if timed else []
     columns += [Column("limited by"), Column("family"), Column("kernel"), Column("verified")]
     columns += [Column("outcome")] if failed else []
-    rows = [_record(line, timed, failed) for line in part.lines]
+    rows = [_record(line, named, timed, failed) for line in part.lines]
     return table(f"Workloads of {part.name}", columns, rows)
 
 
-def _record(line: Line, timed: bool, failed: bool) -> list[Cell]:
+def _record(line: Line, named: bool, timed: bool, failed: bool) -> list[Cell]:
     predicted, bound = line.predicted_us, line.record.bound_us
     ratio = predicted / bound if predicted and bound else None
-    cells: list[Cell] = [line.texts["operator"], (line.texts["sizes"], line.flops), line.texts["dtype"]]
+    cells: list[Cell] = [line.called, ("" if line.calls is None else line.calls, line.calls)] if named else []
+    cells += [line.texts["operator"], (line.texts["sizes"], line.flops), line.texts["dtype"]]
     cells += [line.texts["epilogue"], _time(predicted), _time(bound), _ratio(ratio)]
     cells += [_time(line.measured_us), _time(line.vendor_us), _ratio(line.speedup)] if timed else []
     cells += [line.limit, line.family, tag("code", line.digest), line.verified]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import metadata
@@ -20,9 +20,11 @@ from gensor_kernels.programs.registry import FAMILIES, program_from_json
 from gensor_tuner.measure.timer import vendor_name
 from gensor_tuner.shapes.reader import Row
 from gensor_tuner.store.kernel_rows import executed_rows, kernel_rows, verification_row
+from gensor_tuner.store.uses import without
 
 from .class_run import Chosen, Options, Refusal
 
+NEAR_BOUND = 2.0  # a row is near its bound when told_us <= 2 x bound_us
 STAGES = ("walk", "compile", "verify", "measure")
 
 
@@ -106,8 +108,13 @@ def provenance(options: Options, settled: bool = True) -> str:
     return canonical(made if settled else made | {"settled": False})
 
 
-def rows_for(chosen: Chosen, arch: Arch, options: Options) -> tuple[list[StoreRow], str | None]:
-    """Return all rows for one workload's outcome, and the digest of its kernel (None without one)."""
+def rows_for(
+    chosen: Chosen, arch: Arch, options: Options, named: Callable[[str], str] = lambda text: text
+) -> tuple[list[StoreRow], str | None]:
+    """Return all rows for one workload's outcome, and the digest of its kernel (None without one).
+
+    `named` adds to the record's provenance which rows of a shapes file it is for.
+    """
     rows: list[StoreRow] = []
     digest, abi, outcome, error = None, 0, "failed", chosen.error
     if chosen.candidate is not None and chosen.binary is not None:
@@ -127,7 +134,7 @@ def rows_for(chosen: Chosen, arch: Arch, options: Options) -> tuple[list[StoreRo
             outcome,
             error,
             chosen.trail.to_json(chosen.workload) if chosen.trail else "{}",
-            provenance(options, chosen.settled),
+            named(provenance(options, chosen.settled)),
         )
     )
     return rows, digest
@@ -199,7 +206,7 @@ def stored_result(
     """
     entry = store.find(workload.key(), arch.name, arch.part)
     known = {provenance(options, each) for each in {True, settled}}
-    if entry is None or entry.record.provenance not in known:
+    if entry is None or without(entry.record.provenance) not in known:
         return None
     family = FAMILIES.get(entry.kernel.family)
     enough = {"device": entry.verified == "device", "none": True}.get(options.verify, entry.usable)

@@ -4,45 +4,22 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from gensor_database.timings import duration
-from gensor_kernels.operators.types.workload import Workload
-from gensor_tuner.output import sizes_text, window_text
 from gensor_tuner.shapes.reader import Row
+from gensor_tuner.store.uses import Call, model_of, total, words
 
-from .result import Result
+from .result import NEAR_BOUND, Result
 
-NEAR_BOUND = 2.0  # a row is near its bound when told_us <= 2 x bound_us
 #: The most characters of a name, an operator and sizes.
 WIDTHS = (40, 22, 40)
 #: Models whose totals are printed one by one.
 MOST_MODELS = 12
 STATUSES = ("ok", "failed", "skipped", "unsupported")
-#: Columns of a window in shapes files, with the value of an empty cell.
-WINDOW = {name: 1 for name in ("n", "h", "w", "c", "k_out", "r", "s", "stride_h", "stride_w", "groups")}
-
-
-def words(row: Row, workload: Workload | None = None) -> tuple[str, str]:
-    """Return a row's operator and sizes as its author wrote them: a 1x1 convolution is not called a product.
-
-    Examples
-    --------
-    >>> cells = dict(op="conv2d", h="14", w="14", c="64", k_out="32", r="1", s="1")
-    >>> words(Row(2, "conv", cells=cells))
-    ('conv2d', '14x14x64 -> 32, 1x1')
-    """
-    workload = workload or row.workload
-    cells = {name: text.strip() for name, text in row.cells.items() if text.strip()}
-    op = cells.get("op", "").lower() or (workload.operator if workload else "")
-    if "conv" in op and "k_out" in cells and "layout_c" not in cells:
-        return op, window_text(WINDOW | {name: int(cells[name]) for name in WINDOW if name in cells})
-    if "shape" in cells and "layout_c" not in cells:
-        return op, cells["shape"] + (f" over {cells['axes']}" if "axes" in cells else "")
-    return op, sizes_text(workload) if workload else ""
 
 
 class Table:
@@ -102,11 +79,6 @@ class InOrder:
         self._found.clear()
 
 
-def model_of(row: Row, file: str) -> str:
-    """Return the model that a row belongs to: its column `model` or `set`, else the file's name."""
-    return row.notes.get("model", "").strip() or row.notes.get("set", "").strip() or file
-
-
 def totals(results: Sequence[tuple[Row, Result]], file: str) -> list[str]:
     """Return a sentence about each model, or about all where they are many: the times of its calls."""
     models: dict[str, list[tuple[Row, Result]]] = {}
@@ -114,28 +86,12 @@ def totals(results: Sequence[tuple[Row, Result]], file: str) -> list[str]:
         models.setdefault(model_of(row, file), []).append((row, result))
     if len(models) > MOST_MODELS:
         models = {f"{len(models)} models": list(results)}
-    return [total for name, found in models.items() for total in _total(name, found)]
+    told = (total(name, [_call(*each) for each in found]) for name, found in models.items())
+    return [sentence for sentence in told if sentence is not None]
 
 
-def _total(name: str, results: Sequence[tuple[Row, Result]]) -> Iterator[str]:
-    served = [(row.count, result) for row, result in results if result.told_us is not None and result.bound_us]
-    if not served:
-        return
-    calls = sum(count for count, _ in served)
-    predicted = sum(count * (result.told_us or 0.0) for count, result in served)
-    bound = sum(count * (result.bound_us or 0.0) for count, result in served)
-    text = f"{name}: {calls} calls take {duration(predicted)} (predicted), the bound is {duration(bound)}"
-    timed = [(count, result) for count, result in served if result.measured_us is not None]
-    if timed and len(timed) == len(served):
-        text += f"; measured {duration(sum(count * (result.measured_us or 0.0) for count, result in timed))}"
-    if timed and all(result.vendor_us is not None for _, result in timed):
-        text += f", the library {duration(sum(count * (result.vendor_us or 0.0) for count, result in timed))}"
-    missing = len(results) - len(served)
-    yield text + (
-        f"; without {missing} row{'s' * (missing > 1)} that {'have' if missing > 1 else 'has'} no kernel"
-        if missing
-        else ""
-    )
+def _call(row: Row, result: Result) -> Call:
+    return Call(row.count, result.told_us, result.bound_us, result.measured_us, result.vendor_us)
 
 
 def summary(results: Sequence[Result]) -> list[str]:

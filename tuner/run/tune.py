@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
-from gensor_database.entry import REJECTING, counting
+from gensor_database.entry import REJECTING, counting, newest_first
 from gensor_database.lazy import cached_property
 from gensor_database.record import Row as StoreRow
 from gensor_database.record import Verification
@@ -29,6 +30,7 @@ from gensor_tuner.build.pool import Candidate, Pool, candidate
 from gensor_tuner.measure.timer import Timer
 from gensor_tuner.shapes.reader import Row
 from gensor_tuner.store.kernel_rows import kernel_rows
+from gensor_tuner.store.uses import Use, name_records, uses_of, with_uses
 from gensor_tuner.strategies import exhaustive
 from gensor_tuner.strategies.parallel import Searcher
 from gensor_tuner.verify.device_process import DeviceVerifier
@@ -89,9 +91,12 @@ class Run:
     tell: Callable[[str], None] = lambda line: None
     clock: Callable[[], float] = time.monotonic
     unfinished: Unfinished | None = None
+    #: name of the shapes file, under which records name the rows that they are for; None: they name none
+    file: str | None = None
 
     def __post_init__(self) -> None:
         self.began = self.clock()
+        self._uses: dict[str, list[Use]] = {}
         if self.options.verify == "device" and self.verifier is None:
             raise ValueError("verify='device' needs a DeviceVerifier")
 
@@ -128,6 +133,7 @@ class Run:
                 else:
                     by_key = groups.setdefault(row.workload.class_key(), {})
                     by_key.setdefault(row.workload.key(), []).append(row)
+        self._name(rows)
         todo: dict[str, Rows] = {}
         for group, by_key in groups.items():
             for key, same in by_key.items():
@@ -139,6 +145,20 @@ class Run:
         if todo:
             self.progress.plan([names_of(by_key) for by_key in todo.values()])
             yield from self._resumable(todo)
+
+    def _name(self, rows: Sequence[Row]) -> None:
+        """Let the records of earlier runs name the present rows of this run's file."""
+        if self.file is not None:
+            self._uses = uses_of(rows, self.file)
+            name_records(self.store, self.arch.name, self.arch.part, self.file, self._uses)
+
+    def _named(self, workload: Workload, provenance: str) -> str:
+        """Return a new record's provenance with the rows that it is for."""
+        if self.file is None:
+            return provenance
+        before = newest_first(self.store.records(workload.key(), self.arch.name, self.arch.part))
+        known = before[0].provenance if before else "{}"
+        return with_uses(provenance, known, self.file, self._uses.get(workload.key(), ()))
 
     def _resumable(self, todo: Groups) -> Iterator[tuple[Row, Result]]:
         """Yield the rows of every class with their results; whatever ends this, finished steps are kept."""
@@ -203,7 +223,7 @@ class Run:
         """Commit the kernel chosen for each workload, then yield its result."""
         reported: dict[str, float] = {}
         for each in chosen:
-            rows, digest = rows_for(each, self.arch, self.options)
+            rows, digest = rows_for(each, self.arch, self.options, partial(self._named, each.workload))
             self.keep(run, rows)
             yield each, result_of(each, digest, self.arch, _share(run, reported, len(run.workloads)))
 

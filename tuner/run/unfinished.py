@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gensor_database.digest import text_digest
+from gensor_database.record import text_digest
 from gensor_database.trust import make_folder
 from gensor_database.writing import written
 from gensor_kernels.build.nvrtc import Binary

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 
 import sqlite_utils
 
-from gensor_database.errors import translated
-from gensor_database.row import RowType
+from gensor_database.connection import translated
+from gensor_database.record import RowType
 from gensor_database.store import Store
 
 

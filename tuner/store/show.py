@@ -1,21 +1,15 @@
-"""Records and kernels as text: `gensor-tune show`.
-
-sqlite-utils wraps the store's own hardened connection and only reads.
-"""
+"""Records and kernels as text: `gensor-tune show`."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import sqlite_utils
-
-from gensor_database.connection import translated
 from gensor_database.record import Kernel, Record, Source, Timing, Verification
 from gensor_database.store import Store
-from gensor_database.timings import Winner, winner
+from gensor_database.timings import Winner, duration, winner
 from gensor_kernels.build.source import bind
 from gensor_kernels.errors import GensorError
 from gensor_kernels.machine.arch import lookup
@@ -24,21 +18,39 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.validation import MALFORMED
 from gensor_tuner.output import printable, sizes_text
 
-WORKLOAD = ("operator", "sizes", "dtype", "epilogue", "arch", "part", "outcome")
+from .inspection import beginning, counts, counts_text
+from .uses import Call, Use, newest, read, total
+
+WORDS = ("operator", "sizes", "dtype", "epilogue", "part", "outcome")
+#: The most characters of a column of the table.
+WIDEST = 40
+WORKLOAD = ("model", "name", "operator", "sizes", "dtype", "epilogue", "calls", "arch", "part", "outcome")
 FIELDS = (*WORKLOAD, "predicted_us", "bound_us", "measured_us", "vendor_us", "kernel")
 
 
 def records(store: Store, arch: str | None) -> Iterator[dict[str, Any]]:
-    """Yield every intact record as a flat dictionary; `key`, `walk` and `provenance` stay JSON text.
+    """Yield the newest record of each Workload and part as a flat dictionary, once for each row that it is for.
 
-    `measured_us` is the median time of the record's kernel on its part, `vendor_us` that of the array library's call.
+    Rows of shapes files come in their order, with their author's words; Workloads without a row come last. `key`,
+    `walk` and `provenance` stay JSON text. `measured_us` is the median time of the record's kernel on its part,
+    `vendor_us` that of the array library's call.
     """
-    where = {"arch": arch} if arch else {}
     timed = timings(store, arch)
-    for record in sorted(store.rows(Record, **where), key=lambda each: (each.arch, each.part, each.key)):
+    found: list[tuple[Record, Use | None]] = []
+    for record in newest(store, arch):
+        uses = read(record.provenance)
+        found += [(record, use) for use in uses] if uses else [(record, None)]
+    # A Workload that serves several rows stands at each of them.
+    found.sort(key=lambda each: (each[0].arch, each[0].part, each[1] is None, each[1].order if each[1] else ("", 0)))
+    for record, use in found:
         ours, theirs = best_times(record, timed.get((record.key, record.part), ()))
+        mine = {"operator": use.op, "sizes": use.sizes} if use else {}
         yield {
+            "model": use.model if use else None,
+            "name": use.name if use else None,
+            "calls": use.calls if use else None,
             **described(record.key),
+            **mine,
             "arch": record.arch,
             "part": record.part,
             "outcome": record.outcome,
@@ -91,36 +103,50 @@ def described(key: str) -> dict[str, str]:
             "epilogue": "_".join(workload.epilogue) or "none",
         }
     except MALFORMED:
-        return dict.fromkeys(FIELDS[:4], "unknown")
+        return dict.fromkeys(WORDS[:4], "unknown")
 
 
 def record_lines(store: Store, arch: str | None, as_json: bool) -> Iterator[str]:
-    """Yield records as JSON lines, or as a table followed by the row counts of the database."""
+    """Yield records as JSON lines, or as a table with the totals of models and the row counts of the database."""
+    found = list(records(store, arch))
     if as_json:
-        yield from (json.dumps(record, separators=(",", ":")) for record in records(store, arch))
+        yield from (json.dumps(each, separators=(",", ":")) for each in found)
         return
-    yield f"{'operator':<9} {'sizes':<20} {'dtype':<9} {'epilogue':<16} {'part':<18} {'outcome':<8} " + (
-        f"{'predicted':>12} {'bound':>12}  kernel"
-    )
-    for each in records(store, arch):
-        told = told_us(each["key"], each["part"], each["predicted_us"])
-        times = " ".join(f"{time:>9.1f} us" if time else f"{'':>12}" for time in (told, each["bound_us"]))
-        yield (
-            f"{each['operator']:<9} {each['sizes']:<20} {each['dtype']:<9} {each['epilogue'][:16]:<16} "
-            f"{each['part']:<18} {each['outcome']:<8} {times}  {(each['kernel'] or '')[:12]}"
-        )
-    with translated(store.path):
-        tables = sqlite_utils.Database(store.connection)
-        names = [name for name in tables.table_names() if not name.startswith("sqlite_")]
-        counts = ", ".join(f"{tables[name].count} {name}" for name in names)
-    yield counts
+    named = any(each["name"] for each in found)
+    several = len({each["model"] for each in found}) > 1
+    columns = (*(("model",) if several else ()), *(("name",) if named else ()), *WORDS)
+    shown = {name: [name, *(_cell(each[name]) for each in found)] for name in columns}
+    widths = {name: min(max(map(len, texts)), WIDEST) for name, texts in shown.items()}
+    for place, each in enumerate([None, *found]):
+        head = " ".join(f"{texts[place][:WIDEST]:<{widths[name]}}" for name, texts in shown.items())
+        calls = f" {_cell(each['calls'] if each else 'calls'):>6}" if named else ""
+        times = ("predicted", "bound")
+        if each is not None:
+            times = duration(told_us(each["key"], each["part"], each["predicted_us"])), duration(each["bound_us"])
+        kernel = (each["kernel"] or "")[:12] if each else "kernel"
+        yield f"{head}{calls} {times[0]:>9} {times[1]:>9}  {kernel}"
+    yield from model_totals(found)
+    yield counts_text(counts(store), empty=True)
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else printable(str(value), WIDEST)
+
+
+def model_totals(found: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a sentence about each model on each part: the times of all its calls."""
+    models: dict[str, list[Call]] = {}
+    for each in found:
+        if each["model"] is not None:
+            predicted = told_us(each["key"], each["part"], each["predicted_us"])
+            times = predicted, each["bound_us"], each["measured_us"], each["vendor_us"]
+            models.setdefault(f"{each['model']} on {each['part']}", []).append(Call(each["calls"], *times))
+    yield from (sentence for name, calls in models.items() if (sentence := total(name, calls)))
 
 
 def kernel_lines(store: Store, prefix: str) -> Iterator[str]:
     """Yield all details of the kernels whose digest begins with `prefix`."""
-    for kernel in store.rows(Kernel):
-        if not kernel.digest.startswith(prefix):
-            continue
+    for kernel in beginning(store, Kernel, prefix):
         yield f"kernel    {kernel.digest}"
         yield f"family    {kernel.family}, ABI {kernel.abi}, {kernel.arch}"
         yield f"class     {kernel.class_key}"
@@ -140,10 +166,10 @@ def kernel_lines(store: Store, prefix: str) -> Iterator[str]:
             yield f"          {each.counters}"
         for record in store.rows(Record, kernel_digest=kernel.digest):
             sizes = described(record.key)["sizes"]
-            yield f"serves    {sizes} on {record.part}: predicted {record.predicted_us} us; walk {record.walk}"
+            yield f"serves    {sizes} on {record.part}: predicted {duration(record.predicted_us)}; walk {record.walk}"
         for timing in store.rows(Timing, kernel_digest=kernel.digest):
             sizes = described(timing.key)["sizes"]
-            yield f"timed     {sizes} on {timing.part}: {timing.median_us:.1f} us {timing.device}"
+            yield f"timed     {sizes} on {timing.part}: {duration(timing.median_us)} {timing.device}"
 
 
 def source_lines(store: Store, prefix: str) -> list[str]:
@@ -151,7 +177,7 @@ def source_lines(store: Store, prefix: str) -> list[str]:
 
     Raises GensorError unless there is exactly one such kernel, whose source is in this database.
     """
-    found = [kernel for kernel in store.rows(Kernel) if kernel.digest.startswith(prefix)]
+    found = list(beginning(store, Kernel, prefix))
     if len(found) != 1:
         several = f"{len(found)} kernels" if found else "no kernel"
         raise GensorError(f"{store.path} has {several} whose digest begins with '{printable(prefix, 64)}'")

@@ -246,7 +246,7 @@ def test_show_has_what_was_measured(measure, gensor_tune, tmp_path):
 
     (record,) = map(json.loads, show("--json").splitlines())
     assert record["measured_us"] == pytest.approx(500) and record["vendor_us"] == pytest.approx(2000)
-    assert f"timed     64x64x64 on {ARCH.part}: 500.0 us" in show("--kernel", record["kernel"])
+    assert f"timed     64x64x64 on {ARCH.part}: 500 µs" in show("--kernel", record["kernel"])
 
 
 def test_a_database_that_cannot_be_written_says_where_times_could_go(measure, tmp_path, monkeypatch):
