@@ -66,11 +66,11 @@ class BudgetedRun(Run):
     def _searched(self, todo: Groups, searcher: Searcher) -> TaskScheduler:
         """Search slice by slice, for the workload with the largest predicted gain, within a share of the budget."""
         calls, options = self._calls(todo), self.options
+        self.progress.begin([self._names[key] for key in calls])
         first = next(iter(calls.values()))[0]
         base = Request(first, self.arch, options.seed, options.graph, learnt=self.learnt, strategy=options.strategy)
         scheduler = TaskScheduler(base, calls, lambda: self._spent(SEARCHING))
         self._tell_search(scheduler)
-        self.progress.begin([self._names[key] for key in calls])
         if not self._spent(SEARCHING):
             for _ in scheduler.run(searcher):
                 self._tell_search(scheduler)
@@ -132,11 +132,13 @@ class BudgetedRun(Run):
 
     def _tell_kernels(self, classes: Sequence[IncrementalRun]) -> None:
         served, rows = sum(each.served for each in classes), sum(len(each.workloads) for each in classes)
-        kernels = f"{sum(len(each.usable) for each in classes)} verified kernels"
+        count = sum(len(each.usable) for each in classes)
+        kernels = f"{count} verified kernel{'s' * (count != 1)}"
         if served == rows:
             self._tell(sum(each.seconds_now for each in classes), f"with {kernels}")
         else:
-            self.tell(f"after {duration(self.elapsed * 1e6)}: {kernels} serve {served} of {rows} workloads")
+            serve = "serve" if count != 1 else "serves"
+            self.tell(f"after {duration(self.elapsed * 1e6)}: {kernels} {serve} {served} of {rows} workloads")
 
     def _keep(self, growing: IncrementalRun) -> None:
         """Store kernels that were verified or refused since the last call, whatever happens to this run later."""

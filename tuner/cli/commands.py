@@ -28,6 +28,7 @@ from gensor_tuner.run.table import InOrder, Table, next_steps, summary, totals
 from gensor_tuner.run.tune import Run
 from gensor_tuner.run.unfinished import Unfinished
 from gensor_tuner.shapes.reader import Row, read_shapes
+from gensor_tuner.store.uses import name_of
 from gensor_tuner.verify.device_process import DeviceVerifier
 from gensor_tuner.verify.verify import check_compilers
 
@@ -111,7 +112,6 @@ def tune(
         timer = timer_for(arch, measure)
         lines = stack.enter_context(json_lines(json_path))
         store = stack.enter_context(Store.open(path))
-        print(f"gensor-tune: {len(rows)} rows for {arch.name} ({arch.part}) into {path}", file=sys.stderr)
         unfinished = Unfinished.of(path)
         table = Table(rows)
         print(table.header(), flush=True)
@@ -123,7 +123,7 @@ def tune(
             ordered.rest()
             told = [] if len(results) == len(rows) else [f"stopped after {len(results)} of {len(rows)} rows"]
             if results or not rows:
-                told += [*summary([result for _, result in results]), *totals(results, shapes.stem)]
+                told += [*summary([result for _, result in results]), *totals(results, name_of(shapes))]
             for line in told:
                 say(f"gensor-tune: {line}", sys.stderr)
             took = duration((time.perf_counter() - began) * 1e6)
@@ -132,8 +132,9 @@ def tune(
         ordered = InOrder(rows, lambda row, result: progress.row(printable(table.line(row, result), None)))
         kind = Run if budget is None else partial(BudgetedRun, budget=budget)
         run = kind(arch, store, options, progress, timer, verifier, tell=progress.tell)
-        run.unfinished, run.file = unfinished, shapes.stem if named else None
+        run.unfinished, run.file = unfinished, name_of(shapes) if named else None
         stack.callback(conclude)
+        print(f"gensor-tune: {len(rows)} rows for {arch.name} ({arch.part}) into {path}", file=sys.stderr)
         for row, result in run.rows(rows):
             results.append((row, result))
             progress.finished = len(results)
@@ -141,7 +142,8 @@ def tune(
                 progress.tell(row.error)
             write_line(lines, json_line(row, result))
             ordered.add(row, result)
-    print(f"gensor-tune: {next_steps(path, path == _users())}", file=sys.stderr)
+    if any(result.status == "ok" for _, result in results):
+        print(f"gensor-tune: {next_steps(path, path == _users())}", file=sys.stderr)
     return 1 if any(result.status in ("failed", "skipped") for _, result in results) else 0
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from gensor_database.entry import newest_first
 from gensor_database.record import Kernel, Record, Source, Timing, Verification
 from gensor_database.store import Store
 from gensor_database.timings import Winner, duration, winner
@@ -164,9 +165,13 @@ def kernel_lines(store: Store, prefix: str) -> Iterator[str]:
             yield f"verified  {each.method}: {each.outcome} {each.error or ''} worst error / tolerance {each.worst}"
             yield f"          {each.cases}"
             yield f"          {each.counters}"
-        for record in store.rows(Record, kernel_digest=kernel.digest):
-            sizes = described(record.key)["sizes"]
-            yield f"serves    {sizes} on {record.part}: predicted {duration(record.predicted_us)}; walk {record.walk}"
+        mine = newest_first(store.rows(Record, kernel_digest=kernel.digest))
+        served = {(record.key, record.part): record for record in reversed(mine)}
+        for record in sorted(served.values(), key=lambda each: (each.part, each.key)):
+            names = ", ".join(dict.fromkeys(use.name for use in read(record.provenance)))
+            sizes = (f"{names}: " if names else "") + described(record.key)["sizes"]
+            predicted = duration(record.predicted_us)
+            yield f"serves    {sizes} on {record.part}: predicted {predicted}; walk {record.walk}"
         for timing in store.rows(Timing, kernel_digest=kernel.digest):
             sizes = described(timing.key)["sizes"]
             yield f"timed     {sizes} on {timing.part}: {duration(timing.median_us)} {timing.device}"

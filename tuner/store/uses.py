@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from gensor_database.entry import newest_first
@@ -65,6 +66,17 @@ def words(row: Row, workload: Workload | None = None) -> tuple[str, str]:
     if "shape" in cells and "layout_c" not in cells:
         return op, cells["shape"] + (f" over {cells['axes']}" if "axes" in cells else "")
     return op, sizes_text(workload) if workload else ""
+
+
+def name_of(path: Path) -> str:
+    """Return the name of a shapes file in databases: with its folder, because many are called shapes.csv.
+
+    Examples
+    --------
+    >>> name_of(Path("/home/me/resnet/shapes.csv"))
+    'resnet/shapes'
+    """
+    return "stdin" if str(path) == "-" else "/".join(filter(None, (path.absolute().parent.name, path.stem)))
 
 
 def model_of(row: Row, file: str) -> str:

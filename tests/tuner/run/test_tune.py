@@ -120,7 +120,9 @@ def test_subcommands_read_it(tuned, tmp_path):
     assert gensor_tune(*into, "--binaries", check=0).stdout == "nothing new\n"
     gensor_tune("export", tmp_path / "records.csv", "--db", tmp_path / "m.db", check=0)
     lines = (tmp_path / "records.csv").read_text().splitlines()
-    assert [line.split(",")[:2] for line in lines[1:]] == [["shapes", name] for name in ("first", "again", "second")]
+    assert [line.split(",")[:2] for line in lines[1:]] == [
+        [f"{folder.name}/shapes", name] for name in ("first", "again", "second")
+    ]
     gensor_tune("export", tmp_path / "ship.db", "--db", tmp_path / "m.db", "--arch", "sm_87", check=0)
     checked = gensor_tune("verify", "--db", tmp_path / "ship.db", "--rebuild", "--execute", check=0).stdout
     assert checked and all(line.endswith(" ok") for line in checked.splitlines())
