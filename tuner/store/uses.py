@@ -62,7 +62,7 @@ def words(row: Row, workload: Workload | None = None) -> tuple[str, str]:
     cells = {name: text.strip() for name, text in row.cells.items() if text.strip()}
     op = cells.get("op", "").lower() or (workload.operator if workload else "")
     if "conv" in op and "k_out" in cells and "layout_c" not in cells:
-        return op, window_text(WINDOW | {name: int(cells[name]) for name in WINDOW if name in cells})
+        return op, window_text(WINDOW | {name: int(cells[name]) for name in WINDOW if cells.get(name, "").isdecimal()})
     if "shape" in cells and "layout_c" not in cells:
         return op, cells["shape"] + (f" over {cells['axes']}" if "axes" in cells else "")
     return op, sizes_text(workload) if workload else ""

@@ -60,7 +60,7 @@ def test_names_order_words_and_calls_are_the_authors(gensor_tune, net, tmp_path)
     _, one, _ = gensor_tune("show", "--db", "{}/k.db", "--kernel", "")
     assert one.count("serves    zeta, alpha: 64x64x64 on ") == 1
     gensor_tune("report", "--db", "{}/k.db", "-o", "{}/r.html")
-    page = (tmp_path / "r.html").read_text()
+    page = (tmp_path / "r.html").read_text().replace("<wbr>", "")
     assert "zeta, alpha" in page and "net: 15 calls take" in page
     assert page.index(">zeta, alpha<") < page.index(">pointwise<")
 
