@@ -137,9 +137,9 @@ class Explanation:
             return f"Nothing is launched on {self.arch}: {self.reason}."
         if self.tier == 4:
             who = "No kernel serves" if self.emulated else "CuPy serves"
-            return f"{who} this call on {self.arch}: {self.reason}."
+            return f"{who} this call on {self.arch}, tier 4: {self.reason}."
         kernel = "" if self.kernel is None else f" {self.kernel[:12]}"
-        return f"Kernel{kernel} of {self.family} serves this call on {self.arch}: {self.reason}."
+        return f"Kernel{kernel} of {self.family} serves this call on {self.arch}, tier {self.tier}: {self.reason}."
 
     def _time(self) -> str:
         """The time of what serves beside the bound and the library's."""

@@ -86,7 +86,7 @@ def test_explicit_paths():
     path = np.einsum_path(text, *arrays, optimize="optimal")[0]
     assert agrees(einsum(text, *arrays, optimize=path), text, arrays).ok
     why = explain(einsum, text, *arrays, optimize=path)
-    assert len(why.steps) == 3 and all(step.tier == 3 for step in why.steps) and "step 3" in str(why)
+    assert len(why.steps) == 3 and all(step.tier == 3 for step in why.steps) and "step 3" in why.details
 
 
 def test_parsing_is_cached_by_text_and_axes():

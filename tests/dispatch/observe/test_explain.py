@@ -62,12 +62,14 @@ def test_words_and_details(no_databases):
         nothing = explain(matmul, a[:0], a.T)
         small = explain(matmul, a[:2, :2], a[:2, :2])
     served, times, better = str(why).splitlines()
-    assert served.startswith(f"Kernel {why.kernel[:12]} of {why.family} serves this call on orin-nano-8gb (sm_87): ")
+    assert served.startswith(
+        f"Kernel {why.kernel[:12]} of {why.family} serves this call on orin-nano-8gb (sm_87), tier 3: "
+    )
     assert re.fullmatch(r"It takes .* µs \(predicted\), .* its bound.*; CuPy takes .* µs \(predicted\)\.", times)
     assert better.startswith("To make it faster: tune for exactly these sizes: ") and "--arch orin-nano-8gb" in better
     assert duration(why.predicted_us) in times and duration(why.library_us) in times
     assert why.bound_us <= why.predicted_us and why.bound_by in ("arithmetic", "memory", "launch")
-    assert str(refused).startswith("No kernel serves this call on orin-nano-8gb (sm_87): products of int64")
+    assert str(refused).startswith("No kernel serves this call on orin-nano-8gb (sm_87), tier 4: products of int64")
     assert len(str(refused).splitlines()) == 1 and refused.better is None
     assert "Before it, operands are converted." in str(staged) and "no conversion" in staged.better
     assert str(nothing) == "Nothing is launched on orin-nano-8gb (sm_87): the result has no elements."
@@ -83,12 +85,12 @@ def test_words_of_measured_calls():
         **{"measured_us": 1.5e6, "vendor_us": 1.2e6, "library_us": 2e6, "bound_us": 1e6, "bound_by": "memory"},
     )
     assert str(found).splitlines() == [
-        f"CuPy serves this call on orin-nano-8gb (sm_87): {found.reason}.",
+        f"CuPy serves this call on orin-nano-8gb (sm_87), tier 4: {found.reason}.",
         "Our best kernel would take 1.5 s (measured), 1.5 times its bound of 1 s (the part's memory); "
         "CuPy takes 1.2 s (measured).",
     ]
     assert str(Explanation(4, "GENSOR_DISABLE is set", "t4 (sm_75)")).splitlines() == [
-        "CuPy serves this call on t4 (sm_75): GENSOR_DISABLE is set."
+        "CuPy serves this call on t4 (sm_75), tier 4: GENSOR_DISABLE is set."
     ]
 
 
