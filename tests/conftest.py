@@ -97,6 +97,18 @@ def _nothing_said_yet(monkeypatch):
 
 
 @pytest.fixture
+def needs_emulator():
+    """Skip a test where the emulator cannot be built: without g++, or beside Linux."""
+    from gensor_kernels.devices.emulator.build import compiler
+    from gensor_kernels.errors import ToolMissingError
+
+    try:
+        compiler()
+    except ToolMissingError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
 def gensor_tune(monkeypatch, capsys, tmp_path):
     """gensor_tune("show", "--db", "{}/x.db") -> (exit code, stdout, stderr); {} in an argument is the test's folder."""
     cli = pytest.importorskip("gensor_tuner.cli.app")

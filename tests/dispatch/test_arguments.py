@@ -93,6 +93,7 @@ def test_a_dtype_of_ml_dtypes_without_it_says_how_to_install_it(monkeypatch):
         named_dtype("bf16")
 
 
+@pytest.mark.usefixtures("needs_emulator")
 def test_every_function_takes_these_names(no_databases):
     a = np.ones((8, 8), np.float16)
     with gk.emulated("sm_87"):

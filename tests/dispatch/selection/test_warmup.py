@@ -2,7 +2,6 @@
 
 import importlib
 import logging
-import shutil
 import sys
 from dataclasses import replace
 from types import SimpleNamespace
@@ -21,7 +20,7 @@ from tests.doubles.kernels import ARCH, kernels, products, put, runtime_of, work
 
 ARCHS = ("sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_100", "sm_120")
 EMULATOR = "gensor_kernels.devices.emulator."
-emulates = pytest.mark.skipif(shutil.which("g++") is None, reason="the emulator is built with g++")
+emulates = pytest.mark.usefixtures("needs_emulator")
 #: The first layer of ResNet-50, whose kernels look at the window on the image.
 FIRST_LAYER = dict(op="conv2d", dtype="fp16", batch=1, h=224, w=224, c=3, k_out=64, r=7, s=7, layout="NHWC")
 FIRST_LAYER |= dict(stride_h=2, stride_w=2, pad_top=3, pad_bottom=3, pad_left=3, pad_right=3)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
 import sqlite3
 import warnings
 
@@ -68,7 +67,7 @@ def old_database(path):
     return rows
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="the emulator is built with g++")
+@pytest.mark.usefixtures("needs_emulator")
 def test_a_thousand_rows_of_the_version_before_lose_no_timing(gensor_tune, tmp_path, monkeypatch):
     rows = old_database(tmp_path / "k.db")
     assert len(rows) >= 1000

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import shutil
 
 import pytest
 
@@ -17,7 +16,7 @@ from tests.doubles.stored import kernel_rows, lines, record_of, stock
 
 pytest.importorskip("gensor_tuner.cli.app")
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="the emulator is built with g++")
+pytestmark = pytest.mark.usefixtures("needs_emulator")
 
 
 @pytest.fixture
