@@ -44,3 +44,11 @@ def test_the_version_is_the_installed_one(monkeypatch):
 
     monkeypatch.setattr(metadata, "version", missing)
     assert gensor_kernels.__version__ == "unknown"
+
+
+def test_a_reader_that_closes_the_pipe_sees_no_traceback():
+    command = [sys.executable, "-m", "gensor_kernels"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout.readline()
+        running.stdout.close()
+        assert running.stderr.read() == "" and running.wait(60) == 0
