@@ -11,8 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from gensor_kernels import install
-
 from . import STOPPED
 
 #: The exit code after Ctrl-C, as shells have it.
@@ -33,6 +31,8 @@ def main() -> None:
         print(STOPPED, file=sys.stderr)
         leave()
     except ModuleNotFoundError as error:
+        from gensor_kernels import install  # not above: it starts NumPy's threads, which would not block the signal
+
         sentence = install.about(error)
         if sentence is None:
             raise

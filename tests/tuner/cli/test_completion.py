@@ -39,4 +39,4 @@ def test_a_shell_gets_its_script_and_completions(gensor_tune, shell):
 
 def test_other_shells_are_refused(gensor_tune):
     code, out, err = gensor_tune("completion", "tcsh")
-    assert code == 2 and not out and "one of bash, zsh, fish, not 'tcsh'" in err
+    assert code == 2 and not out and "'tcsh' is not one of bash, zsh, fish" in err

@@ -102,6 +102,12 @@ def test_ctrl_c_is_not_taken_by_nvrtc():
     assert child.wait(60) == 130
 
 
+def test_no_library_starts_threads_before_the_signal_is_blocked():
+    """Threads inherit the mask: one of NumPy's that does not block the signal would run NVRTC's handler."""
+    code = "import sys, gensor_tuner.cli.start; print('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+
+
 LEAVING = """
 import subprocess, sys, threading, time
 from gensor_tuner.cli import app, start
