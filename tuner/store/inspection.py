@@ -6,18 +6,26 @@ Rows themselves come from the Store, which compares each with its digest.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-
-import sqlite_utils
+from typing import TYPE_CHECKING
 
 from gensor_database.connection import translated
 from gensor_database.record import RowType
 from gensor_database.store import Store
 
+if TYPE_CHECKING:
+    import sqlite_utils
+
+
+def _tables(store: Store) -> sqlite_utils.Database:
+    import sqlite_utils  # takes longer to import than most commands take
+
+    return sqlite_utils.Database(store.connection)
+
 
 def counts(store: Store) -> dict[str, int]:
     """Return the number of rows of each table."""
     with translated(store.path):
-        tables = sqlite_utils.Database(store.connection)
+        tables = _tables(store)
         return {name: tables[name].count for name in tables.table_names() if not name.startswith("sqlite_")}
 
 
@@ -29,13 +37,13 @@ def counts_text(found: Mapping[str, int], empty: bool = False) -> str:
 def journal(store: Store) -> str:
     """Return the journal mode of the file."""
     with translated(store.path):
-        return str(sqlite_utils.Database(store.connection).journal_mode)
+        return str(_tables(store).journal_mode)
 
 
 def beginning(store: Store, kind: type[RowType], prefix: str) -> Iterator[RowType]:
     """Yield the rows of a table whose digest begins with `prefix`, in the order of digests."""
     with translated(store.path):
-        table = sqlite_utils.Database(store.connection)[kind.TABLE]
+        table = _tables(store)[kind.TABLE]
         # Digits end with f. LIKE would be a function, which this connection does not allow.
         between = "digest >= :first and digest < :last"
         where = {"first": prefix, "last": f"{prefix}g"}
