@@ -1,0 +1,78 @@
+"""From a kernel's source to PTX by NVRTC, and from translated PTX to a library by g++."""
+
+import ctypes
+import functools
+import hashlib
+import os
+import subprocess
+from pathlib import Path
+
+from gensor_kernels.build.nvrtc import OPTIONS
+from gensor_kernels.config import cache_dir
+from gensor_kernels.errors import BuildError
+
+MACHINE = Path(__file__).resolve().parent / "machine"
+#: No contraction: a multiplication and an addition are fused where PTX says fma, and nowhere else.
+FLAGS = ("-std=c++20", "-march=native", "-ffp-contract=off", "-fPIC", "-shared", "-w")
+
+
+def ptx_of(source: str, target: str) -> str:
+    """Return the PTX that NVRTC makes of a bound source for a target such as sm_87; BuildError with its log."""
+    from cuda.bindings import nvrtc
+
+    def read(size: object, get: object) -> str:
+        _, count = size(program)  # type: ignore[operator]
+        text = bytearray(count)
+        get(program, text)  # type: ignore[operator]
+        return bytes(text).rstrip(b"\0").decode("utf-8", "replace")
+
+    status, program = nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], [])
+    if status:
+        raise BuildError(status.name)
+    try:
+        architecture = f"--gpu-architecture={target.replace('sm_', 'compute_')}"  # stops at PTX
+        options = [each.encode() for each in (architecture, *OPTIONS) if "ptxas" not in each]
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+        if status:
+            raise BuildError(read(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog))
+        return read(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX)
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+@functools.cache
+def machine() -> ctypes.CDLL:
+    """Return the scheduler's library; kernels' libraries find its functions."""
+    text = (MACHINE / "machine.cpp").read_text()
+    return ctypes.CDLL(str(_built(text, "machine", "-O2", "-frounding-math")), mode=ctypes.RTLD_GLOBAL)
+
+
+def library(text: str) -> ctypes.CDLL:
+    """Return the library of a translated module."""
+    machine()
+    return ctypes.CDLL(str(_built(text, "kernel", "-O1")))
+
+
+def _built(text: str, name: str, *flags: str) -> Path:
+    """Compile a C++ text, unless the cache folder has its library."""
+    headers = b"".join((MACHINE / each).read_bytes() for each in ("machine.h", "numbers.h", "lanes.h"))
+    digest = hashlib.sha256(repr((text, headers, FLAGS, flags, _processor())).encode()).hexdigest()
+    folder = cache_dir() / "ptx"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = folder / f"{name}-{digest[:32]}.so"
+    if path.is_file():
+        return path
+    scratch = path.with_suffix(f".{os.getpid()}")
+    command = ["g++", *FLAGS, *flags, f"-I{MACHINE}", "-x", "c++", "-", "-o", str(scratch)]
+    done = subprocess.run(command, input=text, capture_output=True, text=True)
+    if done.returncode:
+        raise BuildError(done.stderr[:4000])
+    scratch.replace(path)
+    return path
+
+
+@functools.cache
+def _processor() -> str:
+    """What -march=native stands for here, and the compiler."""
+    command = ["g++", "-march=native", "-Q", "--help=target", "--version"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -1,0 +1,113 @@
+"""A compiled kernel's PTX, run over buffers on this machine's CPU."""
+
+import ctypes
+from collections.abc import Sequence
+from functools import cached_property
+
+from gensor_kernels.programs.core.family import Launch
+from tests.ptx.compile import library, machine, ptx_of
+from tests.ptx.parse import Instruction, NotExecutedError, parse
+from tests.ptx.translate import translate
+
+#: multiprocessors of the device that blocks which walk tiles are launched on: each has several
+MULTIPROCESSORS = 2
+
+
+class PtxFault(Exception):
+    """What ended a run: the kind of the fault, and where."""
+
+
+class _Buffer(ctypes.Structure):
+    _fields_ = [
+        ("address", ctypes.c_uint64),
+        ("bytes", ctypes.c_uint64),
+        ("host", ctypes.c_void_p),
+        ("writable", ctypes.c_uint32),
+    ]
+
+
+class _Launch(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_uint32) for name in ("grid", "threads", "shared_bytes", "late", "order", "together")),
+        *((name, ctypes.c_uint32) for name in ("params_bytes", "buffers", "sm")),
+        ("params", ctypes.c_char_p),
+        ("buffer", ctypes.POINTER(_Buffer)),
+    ]
+
+
+class _Entry(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("step", ctypes.c_void_p),
+        ("register_bytes", ctypes.c_uint64),
+        *((name, ctypes.c_uint32) for name in ("local_bytes", "static_shared", "sites", "params_bytes")),
+        ("site", ctypes.c_void_p),
+    ]
+
+
+class Memory:
+    """Global memory: buffers of this process at addresses of their own, a terabyte apart."""
+
+    def __init__(self) -> None:
+        self.buffers: list[_Buffer] = []
+
+    def place(self, address: int, size: int, writable: bool) -> int:
+        """Return the address at which a kernel sees a buffer; it is aligned as the buffer is, up to a page."""
+        seen = (len(self.buffers) + 1 << 40) + (1 << 20) + address % 4096
+        self.buffers.append(_Buffer(seen, size, address, writable))
+        return seen
+
+
+class Kernel:
+    """The PTX of one source for one target; compiled by g++ when it runs first."""
+
+    def __init__(self, text: str):
+        self.module = parse(text)
+        self._text = translate(self.module)
+
+    @classmethod
+    def of(cls, source: str, target: str) -> "Kernel":
+        """Return what NVRTC makes of a bound source."""
+        return cls(ptx_of(source, target))
+
+    @property
+    def opcodes(self) -> set[str]:
+        """The opcodes, with all qualifiers, of all entries."""
+        return {i.opcode for entry in self.module.entries for i in entry.body if isinstance(i, Instruction)}
+
+    @cached_property
+    def _entries(self) -> dict[str, _Entry]:
+        found = (_Entry * (len(self.module.entries) + 1)).in_dll(library(self._text), "entries")
+        return {entry.name.decode(): entry for entry in found if entry.name}
+
+    def run(self, launches: Sequence[Launch], params: bytes, memory: Memory, *, late: bool, order: str | int) -> None:
+        """Run launches one after the other; PtxFault where a rule of the ISA is broken."""
+        for launch in launches:
+            if launch.maps or launch.cluster > 1:
+                raise NotExecutedError("tensor maps" if launch.maps else "clusters")
+            self._run(launch, params, memory, late, order)
+
+    def _run(self, launch: Launch, params: bytes, memory: Memory, late: bool, order: str | int) -> None:
+        entry = self._entries[launch.entry]
+        most = next(each.most_threads for each in self.module.entries if each.name == launch.entry)
+        if most and launch.block > most:
+            raise PtxFault(f"invalid: {launch.block} threads of {launch.entry}, which has .maxntid {most}")
+        buffers = (_Buffer * len(memory.buffers))(*memory.buffers)
+        described = _Launch(
+            grid=launch.blocks(MULTIPROCESSORS),
+            threads=launch.block,
+            shared_bytes=launch.shared_bytes,
+            late=late,
+            order={"forward": 0, "reverse": 1}.get(order, 0) if isinstance(order, str) else order + 2,
+            together=launch.together,
+            params_bytes=len(params),
+            buffers=len(buffers),
+            sm=int(self.module.target.strip("sm_af")),
+            params=None,
+            buffer=buffers,
+        )
+        held = ctypes.create_string_buffer(params, len(params))
+        described.params = ctypes.cast(held, ctypes.c_char_p)
+        message = ctypes.create_string_buffer(400)
+        if machine().run_entry(ctypes.byref(entry), ctypes.byref(described), message, len(message)):
+            raise PtxFault(message.value.decode())

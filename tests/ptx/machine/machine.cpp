@@ -1,0 +1,319 @@
+// The scheduler, asynchronous copies and what lanes do together, after the PTX ISA 8.x.
+//
+// Compiled with -frounding-math: the directed roundings set the processor's mode.
+#include "lanes.h"
+#include <cfenv>
+#include <cstdarg>
+#include <cstdio>
+#include <random>
+#include <string>
+
+void fault(const char *kind, const char *format, ...) {
+    Fault found{kind, ""};
+    va_list arguments;
+    va_start(arguments, format);
+    std::vsnprintf(found.text, sizeof found.text, format, arguments);
+    va_end(arguments);
+    throw found;
+}
+
+// ---- Directed rounding
+
+namespace {
+struct Mode {
+    explicit Mode(Rounding rounding) {
+        std::fesetround(rounding == ZERO   ? FE_TOWARDZERO
+                        : rounding == DOWN ? FE_DOWNWARD
+                        : rounding == UP   ? FE_UPWARD
+                                           : FE_TONEAREST);
+    }
+    ~Mode() { std::fesetround(FE_TONEAREST); }
+};
+template <class To, class From>
+To directed(From value, Rounding rounding) {
+    volatile From from = value;
+    Mode mode(rounding);
+    volatile To result = (To)from;
+    return result;
+}
+template <class T>
+T directed_sum(T a, T b, T c, Rounding rounding) {
+    volatile T x = a, y = b, z = c;
+    Mode mode(rounding);
+    volatile T result = std::fma((T)x, (T)y, (T)z);
+    return result;
+}
+} // namespace
+
+f32 directed_fma(f32 a, f32 b, f32 c, Rounding rounding) {
+    return directed_sum(a, b, c, rounding);
+}
+f64 directed_fma(f64 a, f64 b, f64 c, Rounding rounding) {
+    return directed_sum(a, b, c, rounding);
+}
+f32 directed_f32(f64 value, Rounding rounding) {
+    return directed<f32>(value, rounding);
+}
+f32 directed_f32(s64 value, Rounding rounding) {
+    return directed<f32>(value, rounding);
+}
+f32 directed_f32(u64 value, Rounding rounding) {
+    return directed<f32>(value, rounding);
+}
+f64 directed_f64(s64 value, Rounding rounding) {
+    return directed<f64>(value, rounding);
+}
+f64 directed_f64(u64 value, Rounding rounding) {
+    return directed<f64>(value, rounding);
+}
+
+// ---- Asynchronous copies
+
+static void deliver(Thread &t, const Copy &copy) {
+    u8 *to = shared_at(t, copy.to, copy.bytes);
+    std::memset(to, 0, copy.bytes);
+    if (copy.read)
+        std::memcpy(to, copy.from, copy.read);
+}
+void copy_async(Thread &t, u32 to, u64 from, u32 bytes, u32 read) {
+    aligned_to(to, bytes, "shared");
+    if (read)
+        aligned_to(from, bytes, "global"); // where nothing is read, the ISA is silent on the address
+    if (read > bytes)
+        fault("invalid", "cp.async of %u bytes reads %u", bytes, read);
+    shared_at(t, to, bytes);
+    const Copy copy{to, bytes, read, t.committed, read ? global_at(t, from, read, false) : nullptr};
+    if (t.block->launch->late)
+        t.copies.push_back(copy);
+    else
+        deliver(t, copy);
+}
+void commit_copies(Thread &t) {
+    t.committed++;
+}
+// Wait until at most `groups_left` of the latest groups are in flight, or for everything, uncommitted copies included.
+void await_copies(Thread &t, u32 groups_left, bool all) {
+    size_t left = 0;
+    for (const Copy &copy : t.copies)
+        if (all || (copy.group < t.committed && t.committed - copy.group > groups_left))
+            deliver(t, copy);
+        else
+            t.copies[left++] = copy;
+    t.copies.resize(left);
+}
+
+// ---- The scheduler
+
+namespace {
+class Scheduler {
+  public:
+    Scheduler(const Entry &entry, const Launch &launch) : entry_(entry), launch_(launch), random_(launch.order) {}
+
+    void run() {
+        if (launch_.threads % 32 || !launch_.threads || launch_.threads > 1024)
+            fault("invalid", "%u threads per block", launch_.threads);
+        std::vector<u32> order = ordered(launch_.grid);
+        const u32 resident = launch_.together ? launch_.grid : 1;
+        for (u32 first = 0; first < launch_.grid; first += resident) {
+            begin({order.begin() + first, order.begin() + first + resident});
+            while (turn()) {
+            }
+        }
+    }
+
+  private:
+    const Entry &entry_;
+    const Launch &launch_;
+    std::mt19937 random_;
+    std::vector<Block> blocks_;
+    std::vector<Thread> threads_;
+    std::vector<std::vector<u8>> shared_;
+    std::vector<u8> registers_, local_;
+    u64 idle_ = 0;
+
+    std::vector<u32> ordered(u32 count) {
+        std::vector<u32> order(count);
+        for (u32 i = 0; i < count; i++)
+            order[i] = launch_.order == 1 ? count - 1 - i : i;
+        if (launch_.order > 1)
+            std::shuffle(order.begin(), order.end(), random_);
+        return order;
+    }
+    void begin(const std::vector<u32> &indices) {
+        const u32 bytes = entry_.static_shared + launch_.shared_bytes, count = (u32)indices.size() * launch_.threads;
+        const u64 registers = (entry_.register_bytes + 15) / 16 * 16, local = (entry_.local_bytes + 15) / 16 * 16;
+        blocks_.clear(), shared_.clear(), threads_.clear();
+        shared_.assign(indices.size(), std::vector<u8>(bytes, 0xff)); // NaN, until somebody writes there
+        registers_.assign(count * registers, 0xa5);
+        local_.assign(count * local, 0xff);
+        threads_.resize(count);
+        for (u32 i = 0; i < indices.size(); i++)
+            blocks_.push_back({&launch_, indices[i], bytes, shared_[i].data()});
+        for (u32 i = 0; i < count; i++) {
+            Thread &t = threads_[i];
+            t.index = i % launch_.threads, t.lane = i % 32, t.block = &blocks_[i / launch_.threads];
+            t.registers = registers_.data() + i * registers, t.local = local_.data() + i * local;
+        }
+        idle_ = 0;
+    }
+    // One turn of every block; false when all threads have ended.
+    bool turn() {
+        bool moved = false, alive = false, spinning = false;
+        for (u32 block : ordered((u32)blocks_.size())) {
+            Thread *threads = &threads_[block * launch_.threads];
+            for (u32 warp : ordered(launch_.threads / 32))
+                moved |= run_warp(threads + 32 * warp);
+            moved |= release(threads);
+            for (u32 i = 0; i < launch_.threads; i++) {
+                alive |= threads[i].stop != DONE;
+                spinning |= threads[i].stop == YIELDED;
+                if (threads[i].stop == YIELDED)
+                    threads[i].stop = READY;
+            }
+        }
+        if (!alive)
+            return false;
+        if (!moved)
+            stuck();
+        if (spinning && ++idle_ > 200000)
+            fault("deadlock", "threads wait for a flag that nobody gives");
+        return true;
+    }
+    bool run_warp(Thread *warp) {
+        bool any = false;
+        for (bool moved = true; moved; any |= moved) {
+            moved = false;
+            const u32 flip = launch_.order > 1 ? random_() % 32 : launch_.order ? 31 : 0;
+            for (u32 i = 0; i < 32; i++)
+                if (Thread &t = warp[i ^ flip]; t.stop == READY)
+                    entry_.step(t), moved = true;
+            moved |= meet(warp);
+        }
+        return any;
+    }
+    // Do what all members of a mask wait for, if there is such a mask.
+    bool meet(Thread *warp) {
+        bool met = false;
+        for (u32 lane = 0; lane < 32; lane++) {
+            const Thread &first = warp[lane];
+            if (first.stop != WARP)
+                continue;
+            const Site &site = entry_.site[first.site];
+            u32 members = site.aligned ? ~0u : first.mask;
+            if (!(members >> lane & 1))
+                fault("invalid", "%s: lane %u is not in its own mask %#x", site.text, lane, members);
+            bool all = true;
+            for (u32 other = 0; other < 32; other++) {
+                const Thread &t = warp[other];
+                if (!(members >> other & 1))
+                    continue;
+                if (t.stop == DONE && !site.aligned)
+                    members &= ~(1u << other); // of threads that have ended nothing is waited for
+                else
+                    all &= t.stop == WARP && entry_.site[t.site].key == site.key &&
+                           (site.aligned ? t.site == first.site : t.mask == first.mask);
+            }
+            if (!all)
+                continue;
+            act(warp, site, members);
+            for (u32 other = 0; other < 32; other++)
+                if (members >> other & 1)
+                    warp[other].stop = READY;
+            met = true;
+        }
+        return met;
+    }
+    void act(Thread *warp, const Site &site, u32 members) {
+        Thread *lanes[32];
+        for (u32 lane = 0; lane < 32; lane++)
+            lanes[lane] = warp + lane;
+        switch (site.what) {
+        case Collective::SYNC:
+            return;
+        case Collective::SHUFFLE:
+            return shuffle(lanes, site, members);
+        case Collective::REDUCE:
+            return reduce(lanes, site, members);
+        case Collective::LOAD_MATRIX:
+            return load_matrix(lanes, site, launch_.sm);
+        case Collective::MULTIPLY:
+            return multiply(lanes, site);
+        case Collective::ELECT:
+            for (u32 lane = 0; lane < 32; lane++) {
+                lanes[lane]->out[0] = (u32)std::countr_zero(members);
+                lanes[lane]->flag = lane == (u32)std::countr_zero(members);
+            }
+            return;
+        default:
+            return vote(lanes, site.what, members);
+        }
+    }
+    // Open barriers at which enough threads wait: a given count, or all that have not ended.
+    bool release(Thread *threads) {
+        bool opened = false;
+        for (u32 barrier = 0; barrier < 16; barrier++) {
+            u32 waiting = 0, alive = 0, count = 0;
+            for (u32 i = 0; i < launch_.threads; i++) {
+                const Thread &t = threads[i];
+                alive += t.stop != DONE;
+                if (t.stop != BARRIER || t.barrier != barrier)
+                    continue;
+                if (waiting && t.count != count)
+                    fault("invalid", "barrier %u is awaited for %u and for %u threads", barrier, t.count, count);
+                waiting++, count = t.count;
+            }
+            if (!waiting || waiting < (count ? count : alive))
+                continue;
+            if (count && waiting > count)
+                fault("invalid", "%u threads at barrier %u of %u", waiting, barrier, count);
+            for (u32 i = 0; i < launch_.threads; i++)
+                together(threads, i, barrier);
+            for (u32 i = 0; i < launch_.threads; i++)
+                if (threads[i].stop == BARRIER && threads[i].barrier == barrier)
+                    threads[i].stop = READY;
+            opened = true;
+        }
+        return opened;
+    }
+    // An aligned barrier is executed by all threads of a warp, at one place: none has ended.
+    void together(const Thread *threads, u32 i, u32 barrier) const {
+        const Thread &t = threads[i];
+        if (t.stop != BARRIER || t.barrier != barrier || !entry_.site[t.site].aligned)
+            return;
+        for (u32 other = i / 32 * 32; other < i / 32 * 32 + 32; other++)
+            if (threads[other].stop != BARRIER || threads[other].site != t.site)
+                fault("divergent", "%s: thread %u is there, thread %u of its warp is not", entry_.site[t.site].text, i,
+                      other);
+    }
+    [[noreturn]] void stuck() const {
+        for (const Thread &t : threads_) {
+            if (t.stop != WARP)
+                continue;
+            const Thread *warp = &t - t.lane;
+            for (u32 other = 0; other < 32; other++)
+                if (warp[other].stop != WARP || warp[other].site != t.site)
+                    fault("divergent", "%s: lane %u of block %u is there, lane %u %s", entry_.site[t.site].text, t.lane,
+                          t.block->index, other,
+                          warp[other].stop == DONE ? "has ended" : entry_.site[warp[other].site].text);
+        }
+        for (const Thread &t : threads_)
+            if (t.stop == BARRIER)
+                fault("deadlock", "thread %u of block %u waits at barrier %u for ever", t.index, t.block->index,
+                      t.barrier);
+        fault("deadlock", "no thread can go on");
+    }
+};
+} // namespace
+
+extern "C" int run_entry(const Entry *entry, const Launch *launch, char *message, u32 room) {
+    try {
+        if (launch->params_bytes != entry->params_bytes)
+            fault("invalid", "%s takes %u bytes of parameters, not %u", entry->name, entry->params_bytes,
+                  launch->params_bytes);
+        Scheduler(*entry, *launch).run();
+        return 0;
+    } catch (const Fault &found) {
+        std::snprintf(message, room, "%s: %s in %s", found.kind, found.text, entry->name);
+        return 1;
+    }
+}

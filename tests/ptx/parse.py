@@ -1,0 +1,256 @@
+"""PTX text as objects: entries, their variables, and instructions with typed operands (PTX ISA, chapters 4 to 7)."""
+
+import re
+from dataclasses import dataclass, field
+
+#: bits of a register by the type in its declaration; predicates have 1
+BITS = {"pred": 1} | {f"{kind}{bits}": bits for kind in "bsuf" for bits in (8, 16, 32, 64) if f"{kind}{bits}" != "f8"}
+
+
+class PtxError(Exception):
+    """PTX of a form that this tool does not know; the text shows it."""
+
+
+class NotExecutedError(PtxError):
+    """An instruction that this tool does not execute; the text is its opcode with all qualifiers."""
+
+
+@dataclass(frozen=True)
+class Register:
+    """A virtual register; `name` is unique in its entry and a C++ identifier."""
+
+    name: str
+    bits: int
+
+
+@dataclass(frozen=True)
+class Immediate:
+    """A constant: an integer, or with `bits` the bits of a float of so many bits."""
+
+    value: int
+    bits: int = 0
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A variable, a parameter or a label."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Special:
+    """A special register, such as %tid.x."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Vector:
+    """Operands in braces; None for an underscore, which takes no value."""
+
+    parts: "tuple[Operand | None, ...]"
+
+
+@dataclass(frozen=True)
+class Address:
+    """Brackets: a register or a symbol, plus bytes."""
+
+    base: "Register | Symbol | Immediate"
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Pair:
+    """d|p: two destinations."""
+
+    first: "Operand | None"
+    second: "Operand | None"
+
+
+Operand = Register | Immediate | Symbol | Special | Vector | Address | Pair
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction: its text, the guard (register, negated), the opcode with its qualifiers, the operands."""
+
+    text: str
+    guard: tuple[Register, bool] | None
+    opcode: str
+    operands: tuple[Operand, ...]
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A .local or .shared variable: bytes (0 where the launch gives them) and alignment."""
+
+    name: str
+    bytes: int
+    alignment: int
+
+
+@dataclass
+class Entry:
+    """A kernel: bytes of its parameter, registers, variables, and its body of labels and instructions."""
+
+    name: str
+    parameter: str
+    params_bytes: int
+    most_threads: int = 0
+    registers: dict[str, Register] = field(default_factory=dict)
+    local: list[Variable] = field(default_factory=list)
+    shared: list[Variable] = field(default_factory=list)
+    body: list[Instruction | str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Module:
+    """A PTX file: the target, such as sm_87, the entries, and the shared memory that launches give."""
+
+    target: str
+    entries: list[Entry]
+    dynamic: str | None
+
+
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_ENTRY = re.compile(r"\.entry\s+(\w+)\s*\(\s*\.param\s+\.align\s+\d+\s+\.b8\s+(\w+)\[(\d+)\]\s*\)([^{]*)\{")
+_LABEL = re.compile(r"([$%\w]+):(?!:)")
+_VARIABLE = re.compile(r"\.(?:local|shared)\s+\.align\s+(\d+)\s+\.b8\s+([$\w]+)\[(\d*)\]")
+_NAMES = re.compile(r"\.reg\s+\.(\w+)\s+(.*)", re.DOTALL)
+
+
+def parse(text: str) -> Module:
+    """Return the module of a PTX text; PtxError where it has a form that this tool does not know."""
+    text = _COMMENT.sub("", text)
+    target = re.search(r"\.target\s+(\w+)", text)
+    if target is None:
+        raise PtxError("no .target")
+    dynamic = re.search(r"\.extern\s+\.shared\s+\.align\s+\d+\s+\.b8\s+(\w+)\[\]", text)
+    entries = []
+    for found in _ENTRY.finditer(text):
+        entry = Entry(found[1], found[2], int(found[3]))
+        if threads := re.search(r"\.maxntid\s+(\d+)", found[4]):
+            entry.most_threads = int(threads[1])
+        _Body(entry, text, found.end()).read()
+        entries.append(entry)
+    if len(entries) != len(re.findall(r"\.entry\b", text)):
+        raise PtxError("an entry whose parameters are not one struct")
+    if re.search(r"\.func\b", text):
+        raise PtxError(".func")
+    return Module(target[1], entries, dynamic[1] if dynamic else None)
+
+
+class _Body:
+    """Reads one body into its entry; braces open scopes of names."""
+
+    def __init__(self, entry: Entry, text: str, position: int):
+        self.entry, self.text, self.position = entry, text, position
+        self.scopes: list[dict[str, Register]] = [{}]
+
+    def read(self) -> None:
+        while self.scopes:
+            self._skip_space()
+            start = self.text[self.position]
+            if start == "{":
+                self.scopes.append({})
+                self.position += 1
+            elif start == "}":
+                self.scopes.pop()
+                self.position += 1
+            elif label := _LABEL.match(self.text, self.position):
+                self.entry.body.append(label[1])
+                self.position = label.end()
+            else:
+                end = self.text.index(";", self.position)
+                self._statement(" ".join(self.text[self.position : end].split()))
+                self.position = end + 1
+
+    def _skip_space(self) -> None:
+        while self.text[self.position].isspace():
+            self.position += 1
+
+    def _statement(self, text: str) -> None:
+        if text.startswith(".reg"):
+            self._registers(text)
+        elif text.startswith((".local", ".shared")):
+            found = _VARIABLE.fullmatch(text)
+            if not found:
+                raise PtxError(text)
+            variable = Variable(found[2], int(found[3] or 0), int(found[1]))
+            (self.entry.local if text.startswith(".local") else self.entry.shared).append(variable)
+        elif text and not text.startswith(".pragma"):
+            if text.startswith("."):
+                raise PtxError(text)
+            self.entry.body.append(self._instruction(text))
+
+    def _registers(self, text: str) -> None:
+        found = _NAMES.fullmatch(text)
+        if found is None or found[1] not in BITS:
+            raise PtxError(text)
+        for name in found[2].split(","):
+            stem, _, count = name.strip().partition("<")
+            for each in [f"{stem}{i}" for i in range(int(count[:-1]))] if count else [stem]:
+                register = Register(f"{each.lstrip('%')}_{len(self.entry.registers)}", BITS[found[1]])
+                self.scopes[-1][each] = self.entry.registers[register.name] = register
+
+    def _instruction(self, text: str) -> Instruction:
+        rest, guard = text, None
+        if text.startswith("@"):
+            predicate, rest = text[1:].split(None, 1)
+            register = self._operand(predicate.lstrip("!"))
+            if not isinstance(register, Register) or register.bits != 1:
+                raise PtxError(text)
+            guard = (register, predicate.startswith("!"))
+        opcode, _, operands = rest.partition(" ")
+        try:
+            return Instruction(text, guard, opcode, tuple(self._operand(each) for each in split(operands)))
+        except PtxError as error:
+            raise NotExecutedError(opcode) from error
+
+    def _operand(self, text: str) -> Operand:
+        for scope in reversed(self.scopes):
+            if text in scope:
+                return scope[text]
+        if text.startswith("{"):
+            parts = (None if each == "_" else self._operand(each) for each in split(text[1:-1]))
+            return Vector(tuple(parts))
+        if text.startswith("["):
+            return self._address(text[1:-1].replace(" ", ""))
+        if "|" in text:
+            first, second = (None if each.strip() == "_" else self._operand(each.strip()) for each in text.split("|"))
+            return Pair(first, second)
+        if re.fullmatch(r"0[fF][0-9a-fA-F]{8}", text):
+            return Immediate(int(text[2:], 16), 32)
+        if re.fullmatch(r"0[dD][0-9a-fA-F]{16}", text):
+            return Immediate(int(text[2:], 16), 64)
+        if re.fullmatch(r"-?(0[xX][0-9a-fA-F]+|\d+)U?", text):
+            return Immediate(int(text.rstrip("U"), 0))
+        if text.startswith("%"):
+            return Special(text)
+        if re.fullmatch(r"!?[$\w]+", text):
+            return Symbol(text)
+        raise PtxError(f"operand {text!r}")
+
+    def _address(self, text: str) -> Address:
+        base, sign, offset = text.partition("+")
+        if not sign and "-" in text[1:]:
+            base, _, offset = text.rpartition("-")
+            offset = f"-{offset}"
+        found = self._operand(base)
+        if not isinstance(found, Register | Symbol | Immediate):
+            raise PtxError(f"address [{text}]")
+        return Address(found, int(offset or "0", 0))
+
+
+def split(text: str) -> list[str]:
+    """Return the operands of a list, apart at commas outside of brackets and braces."""
+    parts, depth, current = [], 0, ""
+    for character in text:
+        depth += (character in "[{(") - (character in "]})")
+        if character == "," and not depth:
+            parts.append(current.strip())
+            current = ""
+        else:
+            current += character
+    return [*parts, current.strip()] if current.strip() else parts

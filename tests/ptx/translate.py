@@ -1,0 +1,150 @@
+"""A PTX module as C++: one function per entry that runs a thread until it has to wait (machine/machine.h)."""
+
+import re
+
+from tests.ptx.accesses import asynchronous, atomic, load, store
+from tests.ptx.parse import Entry, Instruction, Module, NotExecutedError, PtxError, Symbol
+from tests.ptx.scalars import SCALARS
+from tests.ptx.warps import MEETINGS, Meeting
+from tests.ptx.writer import Qualifiers, Writer, operands
+
+#: Nothing to do where threads run one at a time and launches one after the other.
+ORDERING = re.compile(
+    r"(membar\.(cta|gl|sys)|fence(\.sc|\.acq_rel)?\.(cta|gpu|sys)|griddepcontrol\.(wait|launch_dependents))\Z"
+)
+PREFETCH = re.compile(r"prefetch(\.global)?\.L[12]\Z")
+
+
+def translate(module: Module) -> str:
+    """Return the C++ of a module; NotExecutedError names an instruction that has no translation."""
+    bodies = [_Function(module, entry) for entry in module.entries]
+    entries = ",\n".join(each.entry_line for each in bodies)
+    return (
+        '#include "machine.h"\n\n'
+        + "\n".join(each.text for each in bodies)
+        + f'\nextern "C" const Entry entries[] = {{\n{entries},\n    {{nullptr, nullptr, 0, 0, 0, 0, 0, nullptr}}}};\n'
+    )
+
+
+class _Function:
+    """The translation of one entry."""
+
+    def __init__(self, module: Module, entry: Entry):
+        self.entry, self.writer = entry, Writer(module, entry)
+        self.sites: list[tuple[Meeting, Instruction]] = []
+        self.resumed = 0
+        self.labels = {each: n for n, each in enumerate(entry.body) if isinstance(each, str)}
+        lines = [self._line(n, each) for n, each in enumerate(entry.body)]
+        self.text = self._assembled(lines)
+
+    @property
+    def entry_line(self) -> str:
+        e, w = self.entry, self.writer
+        return (
+            f'    {{"{e.name}", step_{e.name}, sizeof(Registers_{e.name}), {w.local_bytes}, {w.static_shared}, '
+            f"{len(self.sites)}, {e.params_bytes}, sites_{e.name}}}"
+        )
+
+    def _assembled(self, lines: list[str]) -> str:
+        name = self.entry.name
+        fields = "".join(
+            f"    {'bool' if each.bits == 1 else f'u{each.bits}'} {each.name};\n"
+            for each in sorted(self.writer.used.values(), key=lambda each: -each.bits)
+        )
+        keys: dict[str, int] = {}
+        sites = "".join(self._site(meeting, i, keys) for meeting, i in self.sites)
+        cases = "".join(f"    case {n}: goto resume_{n};\n" for n in range(1, self.resumed + 1))
+        body = "\n".join(lines)
+        return (
+            f"struct Registers_{name} {{\n{fields}}};\n"
+            f"static const Site sites_{name}[] = {{\n{sites}    {{}}}};\n"
+            f"static void step_{name}(Thread& t) {{\n"
+            f"    Registers_{name}& r = *(Registers_{name}*)t.registers;\n"
+            f"    switch (t.pc) {{\n    case 0: break;\n{cases}    }}\n{body}\n    t.stop = DONE;\n}}\n"
+        )
+
+    @staticmethod
+    def _site(meeting: Meeting, i: Instruction, keys: dict[str, int]) -> str:
+        key = keys.setdefault(i.opcode, len(keys))
+        detail = ", ".join(f"(u8){each}" for each in meeting.detail)
+        aligned = str(meeting.aligned).lower()
+        return f'    {{Collective::{meeting.what}, {aligned}, {key}, "{i.text}", {{{detail}}}}},\n'
+
+    def _line(self, place: int, each: Instruction | str) -> str:
+        if isinstance(each, str):
+            return f"{_label(each)}:;"
+        try:
+            return f"    {self._guarded(place, each)} // {each.text}"
+        except NotExecutedError:
+            raise
+        except (PtxError, ValueError, IndexError, KeyError) as error:
+            raise PtxError(f"{each.text}: {error}") from error
+
+    def _guarded(self, place: int, i: Instruction) -> str:
+        name = i.opcode.partition(".")[0]
+        guard = ""
+        if i.guard:
+            register, negated = i.guard
+            guard = f"{'!' if negated else ''}{self.writer.read(register, 'pred')}"
+        if name in MEETINGS:
+            return self._meeting(i, guard)
+        if name == "ld":
+            text, waits = load(i, self.writer)
+            return self._waiting(text, guard) if waits else _braced(guard, text)
+        return _braced(guard, self._statement(place, i, name))
+
+    def _statement(self, place: int, i: Instruction, name: str) -> str:
+        w = self.writer
+        if name in SCALARS:
+            return SCALARS[name](i, w)
+        if name == "st":
+            return store(i, w)
+        if name in ("atom", "red"):
+            return atomic(i, w)
+        if name == "cp":
+            return asynchronous(i, w)
+        if name == "bra":
+            return self._branch(place, i)
+        if i.opcode in ("ret", "exit"):
+            return "t.stop = DONE; return;"
+        if i.opcode == "trap":
+            return 'fault("trap", "the kernel gave up");'
+        if ORDERING.match(i.opcode) or PREFETCH.match(i.opcode):
+            return ";"
+        raise NotExecutedError(i.opcode)
+
+    def _branch(self, place: int, i: Instruction) -> str:
+        q = Qualifiers(i.opcode)
+        q.take("uni")
+        q.end()
+        (target,) = operands(i, 1)
+        if not isinstance(target, Symbol) or target.name not in self.labels:
+            raise PtxError(f"no label {target}")
+        back = "jumped_back(t); " if self.labels[target.name] < place else ""
+        return f"{back}goto {_label(target.name)};"
+
+    def _meeting(self, i: Instruction, guard: str) -> str:
+        meeting = MEETINGS[i.opcode.partition(".")[0]](i, self.writer)
+        self.sites.append((meeting, i))
+        self.resumed += 1
+        n = self.resumed
+        skip = f"if (!({guard})) goto past_{n}; " if guard else ""
+        past = f" past_{n}:;" if guard else ""
+        stop = f"t.site = {len(self.sites) - 1}; t.stop = {meeting.stop}; t.pc = {n}; return;"
+        return f"{skip}{{ {meeting.before} {stop} }} resume_{n}: {{ {meeting.after} }}{past}"
+
+    def _waiting(self, text: str, guard: str) -> str:
+        """A load that other threads' stores are waited for with: they run in front of it."""
+        self.resumed += 1
+        n = self.resumed
+        skip = f"if (!({guard})) goto past_{n}; " if guard else ""
+        past = f" past_{n}:;" if guard else ""
+        return f"{skip}t.stop = YIELDED; t.pc = {n}; return; resume_{n}: {{ {text} }}{past}"
+
+
+def _braced(guard: str, text: str) -> str:
+    return f"if ({guard}) {{ {text} }}" if guard else f"{{ {text} }}"
+
+
+def _label(name: str) -> str:
+    return "at_" + re.sub(r"\W", "_", name)
