@@ -1,0 +1,63 @@
+"""What NVRTC makes of small Programs, executed at the verifier's cases: right, or named as not executed.
+
+All of them, and the kernels of the shipped databases, are executed by `python -m tests.ptx`.
+"""
+
+import numpy as np
+import pytest
+
+from tests.campaign_size import sample
+from tests.mutator.programs import Configuration, configurations
+from tests.ptx.agreement import agree, equal_bits
+from tests.ptx.compile import ptx_of
+from tests.ptx.parse import NotExecutedError, parse
+from tests.ptx.stored import Item, small, spread, stored
+from tests.ptx.translate import translate
+
+#: groups of Programs whose kernels use tensor copies, mbarriers and wgmma, which the executor does not execute
+HOPPER = ("wgmma", "aligned", "packed_wgmma", "floats_wgmma")
+EXECUTED = [each for each in configurations() if each.group not in HOPPER]
+
+
+@pytest.mark.parametrize("each", sample(EXECUTED, 6), ids=lambda each: f"{each.group}: {each.name}")
+def test_compiled_code_is_right(each: Configuration):
+    found = agree(each.candidate, each.workload, each.arch, emulated=False, chosen=lambda cases: sample(cases, 2))
+    assert found.outcome == "ok", found.detail
+    assert found.runs >= 2
+
+
+def test_bits_are_compared_with_the_emulator():
+    each = next(each for each in configurations() if each.group == "gemv" and "int8" in str(each.workload.dtypes))
+    found = agree(each.candidate, each.workload, each.arch, chosen=lambda cases: cases[:1])
+    assert found.outcome == "ok" and found.elements == found.equal > 0
+
+
+def test_hoppers_own_instructions_are_named():
+    for group in HOPPER:
+        each = next(each for each in configurations() if each.group == group)
+        with pytest.raises(NotExecutedError, match=r"^(cp\.async\.bulk|mbarrier|wgmma|fence|setmaxnreg)"):
+            translate(parse(ptx_of(each.candidate.source(), "sm_90a")))
+
+
+def test_bits_are_equal_but_for_the_payload_of_nan():
+    nan = np.array([0x7FC00000, 0xFF812345, 0x80000000, 1], np.uint32).view(np.float32)
+    other = np.array([0x7FFFFFFF, 0x7FC00000, 0x00000000, 1], np.uint32).view(np.float32)
+    assert equal_bits(nan, other, "float32").tolist() == [True, True, False, True]
+    half, other_half = np.array([0x7FC0, 0x3F80], np.uint16), np.array([0xFFFF, 0x3F81], np.uint16)
+    assert equal_bits(half, other_half, "bfloat16").tolist() == [True, False]
+    pair, other_pair = np.array([1 + 2j, 1 + 0j]), np.array([1 + 2j, complex(1, -0.0)])
+    assert equal_bits(pair, other_pair, "complex128").tolist() == [True, False]
+
+
+def test_a_spread_soon_meets_every_family_and_dtype():
+    items = list(small("sm_87"))
+    kinds = {(each.candidate.family.name, each.workload.dtypes) for each in items}
+    first = spread(items, 3)[: len(kinds)]
+    assert {(each.candidate.family.name, each.workload.dtypes) for each in first} == kinds
+
+
+def test_stored_kernels_are_named_by_source_constants_and_target():
+    items: list[Item] = list(stored("sm_87", "gemv"))
+    assert len({each.name for each in items}) == len(items) > 5
+    assert {each.target for each in items} == {"sm_87"}
+    assert all(each.source.startswith("#define") for each in items)
