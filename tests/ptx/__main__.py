@@ -1,6 +1,6 @@
 """Execute the PTX of stored kernels at the verifier's cases; compare with float64 and with the emulator's bits.
 
-    python -m tests.ptx [--small] [--arch sm_87] [--family rows] [--most 20] [--json FILE] [--table FILE]
+    python -m tests.ptx [--small | --planted] [--arch sm_87] [--family rows] [--most 20] [--json FILE] [--table FILE]
 
 Kernels that FILE of --json names already are not executed again, so that a run can be stopped and continued. Exit code
 1 where a result is wrong, a rule of the ISA is broken, or PTX is not understood.
@@ -17,6 +17,7 @@ from typing import Any
 from gensor_kernels.build.nvrtc import toolchain
 from tests.campaign_size import SEED
 from tests.ptx.agreement import agree, dtype_of, launch_form
+from tests.ptx.planted import BUGS, CAUGHT, with_bug
 from tests.ptx.stored import Item, small, spread, stored
 
 #: outcomes that are no finding; Hopper's asynchronous operations are not executed
@@ -30,14 +31,18 @@ def main() -> int:
     parser.add_argument("--arch", default="", help="only kernels for this arch")
     parser.add_argument("--family", default="", help="only families whose names contain this text")
     parser.add_argument("--most", type=int, default=sys.maxsize, help="how many kernels at most")
+    parser.add_argument("--unfused", action="store_true", help="round each fma twice: which bits differ without fusion")
+    parser.add_argument("--planted", action="store_true", help="plant every bug of planted.py; 1 where one survives")
     parser.add_argument("--json", default="", help="file for a line per kernel; what it has is not executed again")
     parser.add_argument("--table", default="", help="file for the table of all lines")
     options = parser.parse_args()
+    if options.planted:
+        return plant()
     lines = _read(options.json)
     done = {(each["arch"], each["name"]) for each in lines}
     items = spread(list((small if options.small else stored)(options.arch, options.family)), SEED)
     for item in [each for each in items if (each.arch, each.name) not in done][: options.most]:
-        line = execute(item)
+        line = execute(item, fused=not options.unfused)
         lines.append(line)
         print(_told(line), flush=True)
         if options.json:
@@ -54,10 +59,21 @@ def _read(path: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in Path(path).read_text().splitlines()] if path and Path(path).is_file() else []
 
 
-def execute(item: Item) -> dict[str, Any]:
+def plant() -> int:
+    """Plant every bug and print what became of it; 1 where one survives."""
+    survivors = 0
+    for bug in BUGS:
+        found = with_bug(bug)
+        survivors += found.outcome not in CAUGHT
+        print(f"{'caught' if found.outcome in CAUGHT else 'SURVIVES'}: {bug.name}: {found.outcome}", flush=True)
+    print(f"{len(BUGS) - survivors} of {len(BUGS)} caught")
+    return int(survivors > 0)
+
+
+def execute(item: Item, *, fused: bool = True) -> dict[str, Any]:
     """Return the line of one kernel."""
     began = time.perf_counter()
-    found = agree(item.candidate, item.workload, item.target, source=item.source)
+    found = agree(item.candidate, item.workload, item.target, source=item.source, fused=fused)
     line = {"name": item.name, "arch": item.arch, "target": item.target, "family": item.candidate.family.name}
     line |= {"dtype": dtype_of(item.workload), "form": launch_form(item.candidate, item.workload)}
     return line | json.loads(found.to_json()) | {"seconds": round(time.perf_counter() - began, 1)}

@@ -64,6 +64,7 @@ def agree(
     *,
     source: str | None = None,
     emulated: bool = True,
+    fused: bool = True,
     chosen: Callable[[list[Case]], Iterable[Case]] = lambda cases: cases,
 ) -> Agreement:
     """Execute a candidate's PTX at its verification cases.
@@ -80,6 +81,8 @@ def agree(
         The bound source in place of the candidate's own.
     emulated : bool
         Whether the emulator runs each case too, and bits are compared.
+    fused : bool
+        Whether each fma rounds once. Without, bits tell what differs from the emulator for other causes.
     chosen : callable
         Which of the cases are run.
 
@@ -90,7 +93,7 @@ def agree(
     """
     found = Agreement()
     try:
-        kernel = Kernel.of(source or candidate.source(), target)
+        kernel = Kernel.of(source or candidate.source(), target, fused=fused)
         found.opcodes = sorted(kernel.opcodes)
         library = build(candidate.source()) if emulated else None
         epilogue = verified_epilogue(candidate, workload)

@@ -9,8 +9,9 @@ from tests.ptx.compile import library, machine, ptx_of
 from tests.ptx.parse import Instruction, NotExecutedError, parse
 from tests.ptx.translate import translate
 
-#: multiprocessors of the device that blocks which walk tiles are launched on: each has several
-MULTIPROCESSORS = 2
+#: multiprocessors of the device that blocks which walk tiles are launched on, so that each has several, and of that for
+#: blocks which wait for one another, so that some tiles are shared by two, and by three
+WALKED, SHARED = 2, 5
 
 
 class PtxFault(Exception):
@@ -61,14 +62,15 @@ class Memory:
 class Kernel:
     """The PTX of one source for one target; compiled by g++ when it runs first."""
 
-    def __init__(self, text: str):
+    def __init__(self, text: str, *, fused: bool = True):
+        self._flags = () if fused else ("-DROUND_TWICE",)
         self.module = parse(text)
         self._text = translate(self.module)
 
     @classmethod
-    def of(cls, source: str, target: str) -> "Kernel":
-        """Return what NVRTC makes of a bound source."""
-        return cls(ptx_of(source, target))
+    def of(cls, source: str, target: str, *, fused: bool = True) -> "Kernel":
+        """Return what NVRTC makes of a bound source; `fused`: each fma rounds once, as the ISA has it."""
+        return cls(ptx_of(source, target), fused=fused)
 
     @property
     def opcodes(self) -> set[str]:
@@ -77,7 +79,7 @@ class Kernel:
 
     @cached_property
     def _entries(self) -> dict[str, _Entry]:
-        found = (_Entry * (len(self.module.entries) + 1)).in_dll(library(self._text), "entries")
+        found = (_Entry * (len(self.module.entries) + 1)).in_dll(library(self._text, *self._flags), "entries")
         return {entry.name.decode(): entry for entry in found if entry.name}
 
     def run(self, launches: Sequence[Launch], params: bytes, memory: Memory, *, late: bool, order: str | int) -> None:
@@ -94,7 +96,7 @@ class Kernel:
             raise PtxFault(f"invalid: {launch.block} threads of {launch.entry}, which has .maxntid {most}")
         buffers = (_Buffer * len(memory.buffers))(*memory.buffers)
         described = _Launch(
-            grid=launch.blocks(MULTIPROCESSORS),
+            grid=launch.blocks(SHARED if launch.together else WALKED),
             threads=launch.block,
             shared_bytes=launch.shared_bytes,
             late=late,

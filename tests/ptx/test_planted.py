@@ -1,0 +1,19 @@
+"""Bugs planted in inline PTX: a share of them is executed here, all of them by `python -m tests.ptx --planted`."""
+
+import pytest
+
+from gensor_kernels.build.source import flatten
+from tests.campaign_size import sample
+from tests.ptx.planted import BUGS, CAUGHT, Bug, program_of, with_bug
+
+
+def test_every_bug_is_an_edit_of_one_string():
+    assert len({bug.name for bug in BUGS}) == len(BUGS) >= 30
+    for bug in BUGS:
+        assert flatten(program_of(bug).candidate.family.source).count(bug.before) == 1, bug.name
+
+
+@pytest.mark.parametrize("bug", sample(BUGS, 3), ids=lambda bug: bug.name)
+def test_a_bug_is_caught(bug: Bug):
+    found = with_bug(bug)
+    assert found.outcome in CAUGHT, found
