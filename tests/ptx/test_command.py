@@ -1,0 +1,61 @@
+"""The command `python -m tests.ptx`: what it skips, its exit code and its table."""
+
+import json
+
+import pytest
+
+from tests.ptx import __main__ as command
+
+LINE = {
+    "arch": "sm_87",
+    "family": "gemv",
+    "dtype": "float32",
+    "form": "plain",
+    "detail": "",
+    "cases": 5,
+    "runs": 8,
+    "worst": 0.25,
+    "elements": 100,
+    "equal": 60,
+    "opcodes": ["bra"],
+}
+
+
+@pytest.fixture
+def executed(monkeypatch):
+    """The names of what the command executes, in order; every outcome but the last is ok."""
+    names = []
+
+    def execute(item, *, fused):
+        assert fused
+        names.append(item.name)
+        return LINE | {"name": item.name, "outcome": "wrong" if len(names) == 3 else "ok"}
+
+    monkeypatch.setattr(command, "execute", execute)
+    return names
+
+
+def run(monkeypatch, *arguments: object) -> int:
+    monkeypatch.setattr(
+        "sys.argv", ["tests.ptx", "--small", "--arch", "sm_87", "--family", "gemv", *map(str, arguments)]
+    )
+    return command.main()
+
+
+def test_a_stopped_run_goes_on_and_a_wrong_result_is_told(monkeypatch, executed, tmp_path, capsys):
+    lines, made = tmp_path / "lines", tmp_path / "table.json"
+    assert run(monkeypatch, "--most", 2, "--json", lines) == 0
+    assert run(monkeypatch, "--most", 1, "--json", lines, "--table", made) == 1
+    assert len(set(executed)) == 3
+    table = json.loads(made.read_text())
+    sums = {"cases": 15, "runs": 24, "elements": 300, "equal": 180, "worst": 0.25}
+    assert table["total"] == {"kernels": 3, "right": 2, "not_executed": 0} | sums
+    assert len(table["findings"]) == 1 and "wrong" in table["findings"][0]
+    assert "gemv sm_87 float32, plain: wrong" in capsys.readouterr().out
+
+
+def test_what_is_not_executed_has_its_reason():
+    lines = [LINE | {"name": "a", "outcome": "ok"}, LINE | {"name": "b", "outcome": "not executed", "detail": "wgmma"}]
+    table = command.table(lines)
+    assert table["not_executed"] == [{"family": "gemv", "instruction": "wgmma"}]
+    assert (table["total"]["right"], table["total"]["not_executed"], table["findings"]) == (1, 1, [])
