@@ -5,10 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 
 from gensor_kernels.operators.types.dtypes import encode
 from gensor_kernels.programs.core.family import Launch
-from tests.ptx.execute import Kernel, Memory
+from tests.ptx.execute import Kernel, Memory, PtxFault
 
 HEAD = ".version 8.8\n.target sm_90a\n.address_size 64\n.extern .shared .align 1024 .b8 shared[];\n"
 
@@ -183,3 +184,24 @@ def test_ldmatrix_gives_two_neighbours_of_a_row_to_each_lane():
         out = np.zeros((32, 4, 2), np.uint16)
         run(kernel, f"load_{name}", out, source)
         assert (out == matrices.reshape(4, 32, 2).transpose(1, 0, 2)).all(), name
+
+
+ROW = """
+.visible .entry rows(.param .align 8 .b8 rows_param_0[16])
+{
+    .reg .b32 %lane, %at, %r<2>; .reg .pred %used;
+    mov.u32 %lane, %tid.x;
+    mov.u32 %at, shared;
+    setp.lt.u32 %used, %lane, 8;
+    selp.b32 %at, %at, 0, %used;
+    ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r0}, [%at];
+    ret;
+}
+"""
+
+
+def test_addresses_of_unused_lanes_count_on_sm_75():
+    old = Kernel(HEAD.replace("sm_90a", "sm_75") + ROW)
+    run(Kernel(HEAD + ROW), "rows", np.zeros(1), np.zeros(1))
+    with pytest.raises(PtxFault, match="out_of_bounds: 16 bytes of shared memory"):
+        run(old, "rows", np.zeros(1), np.zeros(1))
