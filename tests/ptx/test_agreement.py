@@ -14,6 +14,8 @@ from tests.ptx.parse import NotExecutedError, parse
 from tests.ptx.stored import Item, small, spread, stored
 from tests.ptx.translate import translate
 
+pytestmark = pytest.mark.usefixtures("needs_emulator")  # both are compiled by g++
+
 #: groups of Programs whose kernels use tensor copies, mbarriers and wgmma, which the executor does not execute
 HOPPER = ("wgmma", "aligned", "packed_wgmma", "floats_wgmma")
 EXECUTED = [each for each in configurations() if each.group not in HOPPER]

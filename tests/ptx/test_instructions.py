@@ -11,6 +11,8 @@ from tests.ptx.execute import Kernel, Memory, PtxFault
 from tests.ptx.parse import NotExecutedError, PtxError, parse
 from tests.ptx.translate import translate
 
+pytestmark = pytest.mark.usefixtures("needs_emulator")  # both are compiled by g++
+
 HEAD = ".version 8.8\n.target sm_90a\n.address_size 64\n.extern .shared .align 1024 .b8 shared[];\n"
 REGISTERS = (
     ".reg .pred %p<8>; .reg .b16 %rs<8>; .reg .b32 %r<32>; .reg .f32 %f<32>; .reg .b64 %rd<16>; .reg .f64 %fd<16>;"

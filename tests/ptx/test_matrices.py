@@ -11,6 +11,8 @@ from gensor_kernels.operators.types.dtypes import encode
 from gensor_kernels.programs.core.family import Launch
 from tests.ptx.execute import Kernel, Memory, PtxFault
 
+pytestmark = pytest.mark.usefixtures("needs_emulator")  # both are compiled by g++
+
 HEAD = ".version 8.8\n.target sm_90a\n.address_size 64\n.extern .shared .align 1024 .b8 shared[];\n"
 
 #: element i of a lane's fragment -> (row, column), with group = lane >> 2 and place = lane % 4

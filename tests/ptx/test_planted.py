@@ -6,6 +6,8 @@ from gensor_kernels.build.source import flatten
 from tests.campaign_size import sample
 from tests.ptx.planted import BUGS, CAUGHT, Bug, program_of, with_bug
 
+pytestmark = pytest.mark.usefixtures("needs_emulator")  # both are compiled by g++
+
 
 def test_every_bug_is_an_edit_of_one_string():
     assert len({bug.name for bug in BUGS}) == len(BUGS) >= 30
