@@ -10,6 +10,7 @@ EXTRAS = {
     "cuda": "tune",
     "lightgbm": "learn",
     "matplotlib": "plot",
+    "pyarrow": "parquet",
     "sqlite_utils": "tune",
     "tqdm": "tune",
     "typer": "tune",

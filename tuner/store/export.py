@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from gensor_database.store import Store
+from gensor_kernels import install
 from gensor_kernels.errors import ConfigError, ToolMissingError
 from gensor_tuner.output import output, printable
 
@@ -52,7 +53,7 @@ def _parquet(found: Found, file: TextIO) -> None:
         import pyarrow
         from pyarrow import parquet
     except ImportError:
-        raise ToolMissingError("writing .parquet needs pyarrow: pip install 'gensor-kernels[parquet]'") from None
+        raise ToolMissingError(f"writing .parquet needs pyarrow: {install.command('parquet')}") from None
     types = {"calls": pyarrow.int64()} | {name: pyarrow.float64() for name in FIELDS if name.endswith("_us")}
     names = list(found[0]) if found else list(FIELDS)
     schema = pyarrow.schema([(name, types.get(name, pyarrow.string())) for name in names])
