@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 import sys
-from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+import gensor_kernels
 from gensor_database.store import StoreError
 from gensor_kernels import spelling
 from gensor_kernels.errors import GensorError
@@ -54,7 +54,7 @@ OnlyArchOption = Annotated[str | None, typer.Option(help="Only kernels of this c
 
 def _version(asked: bool) -> None:
     if asked:
-        print(f"gensor-kernels {metadata.version('gensor-kernels')}")
+        print(f"gensor-kernels {gensor_kernels.__version__}")
         raise typer.Exit
 
 
