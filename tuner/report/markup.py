@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from html import escape
 
+from gensor_database.text import escaped
 from gensor_tuner.output import printable
 
 #: Elements that have no end tag.
@@ -24,7 +24,7 @@ def text(value: object) -> Markup:
     """Return a value as HTML text or attribute: escaped, without control characters, shortened."""
     if isinstance(value, Markup):
         return value
-    return Markup(escape(printable(str(value), LONGEST), quote=True))
+    return Markup(escaped(printable(str(value), LONGEST)))
 
 
 def join(parts: Iterable[object]) -> Markup:
