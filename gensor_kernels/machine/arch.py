@@ -53,8 +53,8 @@ SLICE_PRODUCTS = 46
 #: Registers of an SM and the most one thread may hold: the same on every capability from sm_75 to sm_120.
 REGISTERS_PER_SM = 65536
 REGISTERS_PER_THREAD = 255
-#: The most characters of an unknown name, and the most parts but one, that an error shows.
-NAME_LENGTH, MOST_PARTS = 40, 3
+#: The most parts but one that an error shows.
+MOST_PARTS = 3
 
 
 @dataclass(frozen=True)
@@ -266,12 +266,12 @@ def lookup(name: str) -> Arch:
     same_major = [each for each in capabilities if capability and each[:-1] == capability[:-1]]
     meant = same_major if capability else _near_parts(name, list(parts))
     hint = spelling.did_you_mean(meant) or f"it is one of {', '.join(capabilities)}, or a part of `gensor-tune archs`"
-    raise UnknownArchError(f"unknown arch {name[:NAME_LENGTH]!r}: {hint}")
+    raise UnknownArchError(f"unknown arch {name[: spelling.LONGEST]!r}: {hint}")
 
 
 def _near_parts(name: str, parts: list[str]) -> list[str]:
     """Return the parts whose names have all words of `name` ("orin": one module of each kind), else similar parts."""
-    words = [spelling.squeezed(word) for word in re.split(r"[\s_-]+", name[:NAME_LENGTH])]
+    words = [spelling.squeezed(word) for word in re.split(r"[\s_-]+", name[: spelling.LONGEST])]
     found = [part for part in parts if all(word in part.replace("-", "") for word in words)]
     if len(max(words, key=len)) < 2:  # "8" is in many names
         return []

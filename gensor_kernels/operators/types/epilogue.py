@@ -14,6 +14,7 @@ import numpy as np
 
 from gensor_kernels import spelling
 from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.shown import shown
 
 from .dtypes import round_to
 
@@ -103,11 +104,8 @@ OPERATIONS: dict[str, Operation] = {
     "cast": Operation(13, "", False, lambda v, x, s: v, of_complex=True),
 }
 
-
 #: Operations by other names.
 SPELLINGS = {"swish": "silu", "residual": "add", "multiply": "mul", "add_bias": "bias"}
-#: Characters of an epilogue that an error shows.
-SHOWN = 80
 
 #: Operations of a prologue, applied to an operand as it is read (declaration/prologue.py); bias and mul have a vector
 #: along k.
@@ -142,8 +140,7 @@ def parse(text: str) -> tuple[str, ...]:
         names.append("_".join(words[: fits[0]]))
         del words[: fits[0]]
     if len(names) > MAX_STEPS:
-        shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
-        raise UnsupportedError(f"epilogue {shown!r} has {len(names)} operations, at most {MAX_STEPS} are served")
+        raise UnsupportedError(f"epilogue {shown(text)} has {len(names)} operations, at most {MAX_STEPS} are served")
     return tuple(names)
 
 
