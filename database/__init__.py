@@ -38,7 +38,8 @@ from .record import (
     text_digest,
 )
 from .store import Store
-from .timings import TIE_BAND, Winner, duration, quiet, winner
+from .text import duration
+from .timings import TIE_BAND, Winner, quiet, winner
 from .union import Conflict, conflicts, union
 
 __all__ = [

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .record import Timing
-from .text import duration as duration
 
 #: Two medians this close are a tie: repeated measurements of one kernel differ by as much.
 TIE_BAND = 0.02

@@ -18,7 +18,8 @@ from .entry import newest_first, verdict
 from .exchange import best_ranks, compact, tables
 from .record import TABLES, Kernel, Portfolio, Record, Row, Timing, Verification
 from .rows import batches
-from .timings import duration, winner
+from .text import duration
+from .timings import winner
 
 if TYPE_CHECKING:
     from .store import Store

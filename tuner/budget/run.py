@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gensor_database.timings import duration
+from gensor_database.text import duration
 from gensor_kernels.devices.emulator.build import prepare
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gensor_database.exchange import export as export_store
 from gensor_database.store import Store, StoreError
-from gensor_database.timings import duration
+from gensor_database.text import duration
 from gensor_database.writing import is_replaceable
 from gensor_kernels import config
 from gensor_kernels.build import nvrtc, parallel

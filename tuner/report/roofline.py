@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from gensor_database.timings import duration
+from gensor_database.text import duration
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import arithmetic_peak
 

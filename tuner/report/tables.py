@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gensor_database.timings import duration
+from gensor_database.text import duration
 
 from .bars import mean_split, small_bar
 from .contents import Line, Part

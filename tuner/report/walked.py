@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gensor_database.timings import duration
+from gensor_database.text import duration
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.space import Space

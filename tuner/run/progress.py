@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from gensor_database.timings import duration
+from gensor_database.text import duration
 
 #: Processor seconds that one walk, one compilation and one verification usually take: the estimate of the first second.
 USUAL = {"walk": 0.5, "compile": 1.0, "verify": 2.0}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gensor_database.timings import duration
+from gensor_database.text import duration
 from gensor_tuner.shapes.reader import Row
 from gensor_tuner.store.uses import Call, model_of, total, words
 

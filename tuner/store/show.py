@@ -10,7 +10,8 @@ from typing import Any
 from gensor_database.entry import newest_first
 from gensor_database.record import Kernel, Record, Source, Timing, Verification
 from gensor_database.store import Store
-from gensor_database.timings import Winner, duration, winner
+from gensor_database.text import duration
+from gensor_database.timings import Winner, winner
 from gensor_kernels.build.source import bind
 from gensor_kernels.errors import GensorError
 from gensor_kernels.machine.arch import lookup
