@@ -18,7 +18,7 @@ from gensor_kernels.programs.registry import FAMILIES, program_from_json
 from gensor_kernels.programs.space import FamilySpace
 from gensor_kernels.programs.validation import MALFORMED
 from gensor_tuner.store.show import best_times, described, timings, told_us
-from gensor_tuner.store.uses import Call, Use, newest, read, total
+from gensor_tuner.store.uses import Call, Use, newest, read, totals
 
 from .split import shares
 
@@ -105,12 +105,11 @@ class Part:
     @property
     def totals(self) -> list[str]:
         """A sentence about each model: the times of all its calls."""
-        models: dict[str, list[Call]] = {}
-        for line in self.lines:
-            for use in line.uses:
-                times = line.predicted_us, line.record.bound_us, line.measured_us, line.vendor_us
-                models.setdefault(use.model, []).append(Call(use.calls, *times))
-        return [sentence for name, calls in models.items() if (sentence := total(name, calls))]
+        return totals(
+            (use.model, Call(use.calls, line.predicted_us, line.record.bound_us, line.measured_us, line.vendor_us))
+            for line in self.lines
+            for use in line.uses
+        )
 
     @property
     def measured(self) -> list[Line]:
@@ -159,11 +158,10 @@ class _Reader:
         workload = _workload(record.key)
         rows = self.timed.get((record.key, record.part), [])
         uses = read(record.provenance)
-        mine = {"operator": uses[0].op, "sizes": uses[0].sizes} if uses else {}
         ours, theirs = best_times(record, rows)
         return Line(
             record,
-            described(record.key) | mine,
+            described(record.key, uses[0] if uses else None),
             workload,
             kernel,
             binary.registers if binary else None,

@@ -11,7 +11,8 @@ import numpy as np
 
 from gensor_database.text import duration
 from gensor_tuner.shapes.reader import Row
-from gensor_tuner.store.uses import Call, model_of, total, words
+from gensor_tuner.store import uses
+from gensor_tuner.store.uses import Call, model_of, words
 
 from .result import NEAR_BOUND, Result
 
@@ -81,13 +82,7 @@ class InOrder:
 
 def totals(results: Sequence[tuple[Row, Result]], file: str) -> list[str]:
     """Return a sentence about each model, or about all where they are many: the times of its calls."""
-    models: dict[str, list[tuple[Row, Result]]] = {}
-    for row, result in results:
-        models.setdefault(model_of(row, file), []).append((row, result))
-    if len(models) > MOST_MODELS:
-        models = {f"{len(models)} models": list(results)}
-    told = (total(name, [_call(*each) for each in found]) for name, found in models.items())
-    return [sentence for sentence in told if sentence is not None]
+    return uses.totals(((model_of(row, file), _call(row, result)) for row, result in results), MOST_MODELS)
 
 
 def _call(row: Row, result: Result) -> Call:

@@ -21,7 +21,7 @@ from gensor_kernels.programs.validation import MALFORMED
 from gensor_tuner.output import printable, sizes_text
 
 from .inspection import beginning, counts, counts_text
-from .uses import Call, Use, newest, read, total
+from .uses import Call, Use, newest, read, totals
 
 WORDS = ("operator", "sizes", "dtype", "epilogue", "part", "outcome")
 #: The most characters of a column of the table.
@@ -46,13 +46,11 @@ def records(store: Store, arch: str | None) -> Iterator[dict[str, Any]]:
     found.sort(key=lambda each: (each[0].arch, each[0].part, each[1] is None, each[1].order if each[1] else ("", 0)))
     for record, use in found:
         ours, theirs = best_times(record, timed.get((record.key, record.part), ()))
-        mine = {"operator": use.op, "sizes": use.sizes} if use else {}
         yield {
             "model": use.model if use else None,
             "name": use.name if use else None,
             "calls": use.calls if use else None,
-            **described(record.key),
-            **mine,
+            **described(record.key, use),
             "arch": record.arch,
             "part": record.part,
             "outcome": record.outcome,
@@ -94,8 +92,12 @@ def told_us(key: str, part: str, predicted_us: float | None) -> float | None:
         return predicted_us
 
 
-def described(key: str) -> dict[str, str]:
-    """Return the columns that describe a Workload; "unknown" for a key that this version cannot read."""
+def described(key: str, use: Use | None = None) -> dict[str, str]:
+    """Return the columns that describe a Workload, operator and sizes in the words of `use` where it is given.
+
+    They are "unknown" for a key that this version cannot read.
+    """
+    mine = {"operator": use.op, "sizes": use.sizes} if use else {}
     try:
         workload = Workload.from_json(key)
         return {
@@ -103,9 +105,9 @@ def described(key: str) -> dict[str, str]:
             "sizes": sizes_text(workload),
             "dtype": workload.kind,
             "epilogue": "_".join(workload.epilogue) or "none",
-        }
+        } | mine
     except MALFORMED:
-        return dict.fromkeys(WORDS[:4], "unknown")
+        return dict.fromkeys(WORDS[:4], "unknown") | mine
 
 
 def record_lines(store: Store, arch: str | None, as_json: bool) -> Iterator[str]:
@@ -127,7 +129,9 @@ def record_lines(store: Store, arch: str | None, as_json: bool) -> Iterator[str]
             times = duration(told_us(each["key"], each["part"], each["predicted_us"])), duration(each["bound_us"])
         kernel = (each["kernel"] or "")[:12] if each else "kernel"
         yield f"{head}{calls} {times[0]:>9} {times[1]:>9}  {kernel}"
-    yield from model_totals(found)
+    yield from totals(
+        (f"{each['model']} on {each['part']}", _call(each)) for each in found if each["model"] is not None
+    )
     yield counts_text(counts(store), empty=True)
 
 
@@ -135,15 +139,10 @@ def _cell(value: object) -> str:
     return "" if value is None else printable(str(value), WIDEST)
 
 
-def model_totals(found: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a sentence about each model on each part: the times of all its calls."""
-    models: dict[str, list[Call]] = {}
-    for each in found:
-        if each["model"] is not None:
-            predicted = told_us(each["key"], each["part"], each["predicted_us"])
-            times = predicted, each["bound_us"], each["measured_us"], each["vendor_us"]
-            models.setdefault(f"{each['model']} on {each['part']}", []).append(Call(each["calls"], *times))
-    yield from (sentence for name, calls in models.items() if (sentence := total(name, calls)))
+def _call(each: Mapping[str, Any]) -> Call:
+    """Return the calls of a row by its dictionary of `records`."""
+    predicted = told_us(each["key"], each["part"], each["predicted_us"])
+    return Call(each["calls"], predicted, each["bound_us"], each["measured_us"], each["vendor_us"])
 
 
 def kernel_lines(store: Store, prefix: str) -> Iterator[str]:

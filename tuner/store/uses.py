@@ -175,7 +175,17 @@ class Call:
     vendor_us: float | None = None
 
 
-def total(name: str, calls: Sequence[Call]) -> str | None:
+def totals(calls: Iterable[tuple[str, Call]], most: int | None = None) -> list[str]:
+    """Return a sentence about each model, by the calls of its rows; about all together where there are over `most`."""
+    models: dict[str, list[Call]] = {}
+    for model, call in calls:
+        models.setdefault(model, []).append(call)
+    if most is not None and len(models) > most:
+        models = {f"{len(models)} models": [call for each in models.values() for call in each]}
+    return [sentence for name, each in models.items() if (sentence := _total(name, each))]
+
+
+def _total(name: str, calls: Sequence[Call]) -> str | None:
     """Return a sentence with the times of all calls of a model; None where no row has a kernel."""
     served = [each for each in calls if each.predicted_us is not None and each.bound_us]
     if not served:
