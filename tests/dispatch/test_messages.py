@@ -207,6 +207,7 @@ def test_in_the_callers_words(call, words):
     with gk.emulated("sm_87"), pytest.raises((TypeError, ValueError), match=words) as raised:
         call()
     assert len(str(raised.value)) < LONGEST
+    assert raised.value.__context__ is None or raised.value.__suppress_context__  # one error is printed, not two
 
 
 HEAD, IMAGE = (1, 2, 4, 8), (1, 2, 4, 4)

@@ -128,7 +128,7 @@ def conv2d(
     try:
         return _convolution(x, w, bias, add, activation, out, precision, parameters, prologue)
     except ValueError:
-        _told(x, w, parameters, bias, add=add, out=out)
+        _refuse_misfits(x, w, parameters, bias, add=add, out=out)
         raise
 
 
@@ -221,7 +221,7 @@ def conv1d(
             [_lift_step(item, 3 - axis) for item in prologue] if isinstance(prologue, (list, tuple)) else prologue,
         )
     except ValueError:
-        _told(image, filters, parameters, bias, axis, add=add, out=out)
+        _refuse_misfits(image, filters, parameters, bias, axis, add=add, out=out)
         raise
     return out if out is not None else found.reshape(*found.shape[:axis], *found.shape[axis + 1 :])
 
@@ -317,7 +317,7 @@ def conv_transpose2d(
     try:
         return _convolution(x, w, bias, add, activation, out, precision, parameters, prologue)
     except ValueError:
-        _told(x, w, parameters, bias, add=add, out=out)
+        _refuse_misfits(x, w, parameters, bias, add=add, out=out)
         raise
 
 
@@ -358,23 +358,28 @@ def _convolution(
     return runtime.serve(function, (x, w), p, out, steps, precision)
 
 
-def _told(
+def _refuse_misfits(
     x: DeviceArray, w: DeviceArray, p: Parameters, bias: DeviceArray, lifted: int | None = None, **placed: DeviceArray
 ) -> None:
-    """Raise ValueError for a bias, and for arrays `placed` beside the result, as the caller wrote them; `lifted` is the
-    axis of the result that the caller does not know."""
+    """Raise ValueError, with shapes as the caller wrote them, for a `bias` or `placed` array that does not fit.
+
+    `lifted` is the axis of the result that a 1-D convolution does not have.
+    """
     from gensor_kernels.dispatch.functions.convolution import CONVOLUTION
 
-    shape = CONVOLUTION.result((x, w), p).shape
+    try:
+        shape = CONVOLUTION.result((x, w), p).shape
+    except ValueError:  # x and w do not fit: the caller's own error says so
+        return
     filters = shape[IMAGES[p.layout][3]]
     if bias is not None and bias.size not in (1, filters):
-        raise ValueError(f"bias has shape {tuple(bias.shape)}, w has {filters} filters")
+        raise ValueError(f"bias has shape {tuple(bias.shape)}, w has {filters} filters") from None
     shape = tuple(extent for axis, extent in enumerate(shape) if axis != lifted)
     for name, array in placed.items():
         own = () if array is None else tuple(array.shape)
         fits = all(n == m or (n == 1 and name != "out") for n, m in zip(own[::-1], shape[::-1], strict=False))
         if len(own) > len(shape) or not fits or (name == "out" and own and own != shape):
-            raise ValueError(f"{name} has shape {own}, the result {shape}")
+            raise ValueError(f"{name} has shape {own}, the result {shape}") from None
 
 
 def _is_product(p: Parameters, w: DeviceArray) -> bool:

@@ -443,7 +443,7 @@ def linear(
             raise ValueError("linear: zeros and group belong to scales")
         return runtime.call(x, transposed(w), None, steps, None, None)
     except ValueError:
-        _told(x, w, activation, scales)
+        _refuse_misfits(x, w, activation, scales)
         raise
 
 
@@ -458,14 +458,14 @@ def _quantised_linear(
     return runtime.serve(QUANTISED_LINEAR, (x, w, scales, zeros), checked(x, w, scales, zeros, group), None, steps)
 
 
-def _told(x: DeviceArray, w: DeviceArray, activation: str | None, scales: DeviceArray) -> None:
+def _refuse_misfits(x: DeviceArray, w: DeviceArray, activation: str | None, scales: DeviceArray) -> None:
     """Raise ValueError for weights that do not fit `x`: the product beneath calls them a and b."""
     if scales is not None:
         return
     if not x.ndim or not w.ndim or x.shape[-1] != w.shape[-1]:
-        raise ValueError(f"linear: x is (..., in) and w (out, in), not {tuple(x.shape)} and {tuple(w.shape)}")
+        raise ValueError(f"linear: x is (..., in) and w (out, in), not {tuple(x.shape)} and {tuple(w.shape)}") from None
     if activation in GATES and (w.ndim < 2 or w.shape[0] % 2):
-        raise ValueError(f"linear: with {activation}, w is (2 out, in), not {tuple(w.shape)}")
+        raise ValueError(f"linear: with {activation}, w is (2 out, in), not {tuple(w.shape)}") from None
 
 
 def _prepared_linear(
