@@ -30,7 +30,7 @@ from .gpu.vendors.registry import CUPY
 from .spaces.counted_space import clocks
 
 SECONDS = 3600.0  # for kernels that have to be made here, because no database has them for this GPU
-#: What is told of a time, beside CuPy's.
+#: Facts that accompany a time, beside CuPy's time.
 TOLD = ("class", "group", "kernels", "predicted_us", "bound_us", "refused")
 
 

@@ -1,4 +1,4 @@
-"""griffe: what NumPy's docstrings take from reStructuredText, as Markdown: definitions and references."""
+"""griffe: the reStructuredText of NumPy's docstrings, definitions and references, as Markdown."""
 
 from __future__ import annotations
 

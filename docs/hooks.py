@@ -97,7 +97,7 @@ def read(path: str) -> str:
 
 
 def front_matter(address: str) -> str:
-    """Return what stands in front of a made page: a word of the changelog is found behind any other page's."""
+    """Return the front matter of a made page: searches list the changelog below all other pages."""
     return "---\nsearch:\n  boost: 0.1\n---\n\n" if address == "changelog.md" else ""
 
 

@@ -1,5 +1,7 @@
-"""What an error says of an argument: never the elements of an array, which may be many, and on a device. Imports
-nothing."""
+"""Arguments in the words of an error: never the elements of an array, which may be many, and on a device.
+
+Imports nothing.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ _SCALARS = (bool, int, float, complex, type(None))
 
 
 def kind(value: Any) -> str:
-    """Return what an error calls the type of a value: `list`, `numpy.ndarray`."""
+    """Return the name of a value's type in errors: `list`, `numpy.ndarray`."""
     module = type(value).__module__
     return type(value).__name__ if module == "builtins" else f"{module}.{type(value).__name__}"
 
@@ -22,8 +24,10 @@ def is_array(value: Any) -> bool:
 
 
 def shown(value: Any) -> str:
-    """Return a short scalar, or some of them, as they are written; anything else by its type, and by the shape and the
-    dtype of an array."""
+    """Return a short scalar or a short list of scalars as it is written, an array by type, shape and dtype.
+
+    Any other value is shown by its type.
+    """
     if is_array(value):
         first = ", ".join(map(str, value.shape[:MOST_AXES]))
         rest = ", ..." if len(value.shape) > MOST_AXES else "," * (len(value.shape) == 1)
@@ -44,5 +48,5 @@ def no_array(name: str, value: Any, library: str) -> str:
         ("numpy", "cupy"): f": cupy.asarray({name}) copies it to the GPU",
         ("cupy", "numpy"): f": inside emulated(...), cupy.asnumpy({name})",
     }.get((given, library), "")
-    what = shown(value) if value is None or is_array(value) else kind(value)
-    return f"{name} must be a {library} array, not {what}{remedy}"
+    found = shown(value) if value is None or is_array(value) else kind(value)
+    return f"{name} must be a {library} array, not {found}{remedy}"

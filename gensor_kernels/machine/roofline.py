@@ -221,7 +221,7 @@ def bound_us(workload: Workload, arch: Arch) -> float:
 
 
 def bounds_us(workload: Workload, arch: Arch) -> dict[str, float]:
-    """Return the microseconds that a kernel cannot be faster than, by what bounds it."""
+    """Return lower bounds of a kernel's time in microseconds, by the limit that sets them."""
     return {
         "arithmetic": workload.flops() / arithmetic_peak(workload, arch) * 1e6,
         "memory": workload.bytes_moved() / (arch.dram_gb_s * 1e9) * 1e6,

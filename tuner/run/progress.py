@@ -1,4 +1,4 @@
-"""What a run tells about its progress: rows at work, steps of the current stage, and seconds left."""
+"""The progress of a run: rows at work, steps of the current stage, and seconds left."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Tracker(Progress):
         return USUAL.get(stage, 0.0) * steps / max(min(self.jobs, steps), 1)
 
     def _expected(self, stage: str, rows: int) -> float:
-        """Return the seconds that a stage takes for a class, by what the classes before it took."""
+        """Return the seconds that a stage takes for a class, by the seconds of the classes before it."""
         taken, expected = self._told.get(stage, (0.0, 0.0))
         return self._usual(stage, rows) * (taken + BELIEVED) / (expected + BELIEVED)
 

@@ -1,4 +1,4 @@
-"""Names of operators and columns as people write them, and what is said about columns that no reader knows."""
+"""Names of operators and columns as people write them, and sentences about columns that no reader knows."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def _parsed(provenance: str) -> dict[str, Any]:
 
 
 def without(provenance: str) -> str:
-    """Return a provenance without the rows: what says how a record was made."""
+    """Return a provenance without the rows: the part that says how a record was made."""
     if f'"{KEY}"' not in provenance:
         return provenance
     return canonical({name: value for name, value in _parsed(provenance).items() if name != KEY})

@@ -40,8 +40,8 @@ def explain(function: Callable[..., Any], *args: Any, **keywords: Any) -> Explan
     Returns
     -------
     Explanation
-        Tier, reason, kernel and times. `print` says in words what serves, its time
-        beside the bound and the time of CuPy, and what would make it faster;
+        Tier, reason, kernel and times. `print` says in words who serves, its time
+        beside the bound and the time of CuPy, and a way to make it faster;
         `print(found.details)` shows everything as a table.
 
     Raises
@@ -142,7 +142,7 @@ def _answer(runtime: Runtime, question: Question) -> Explanation:
 
 
 def _better(choice: Choice, lowered: Lowered | None, arch: Arch | None, bounds: dict[str, float]) -> str | None:
-    """Return what would make a call faster, in words."""
+    """Return a way to make a call faster, in words."""
     if lowered is None or arch is None:  # the reason has the remedy
         return None
     tune = f"record it with gensor_kernels.record(FILE), and gensor-tune --arch {arch.part} --shapes FILE"

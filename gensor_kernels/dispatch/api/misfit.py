@@ -17,7 +17,7 @@ from gensor_kernels.shown import is_array, no_array, shown
 
 from . import current
 
-#: What functions raise for arguments that they did not look at.
+#: Errors that functions raise for arguments that they did not check.
 RAISED = (TypeError, ValueError, AttributeError, IndexError)
 #: Elements of a sequence that are looked at.
 FEW = 64
@@ -26,7 +26,7 @@ ANYTHING = ("Any", "Callable[..., Any]")
 
 
 def misfit(error: Exception, function: Callable[..., Any], args: Any, keywords: Any) -> TypeError | None:
-    """Return what is to be raised in place of `error`; None where every argument is of a kind that is taken.
+    """Return the exception to raise in place of `error`; None where every argument is of a kind that is taken.
 
     A ValueError speaks of its argument, and stays, unless an array is given where none belongs.
     """
@@ -98,7 +98,7 @@ def _words(kinds: list[str]) -> str:
 
 
 def _word(kind: str) -> str:
-    """Return what an error calls an annotation."""
+    """Return the words of an error for an annotation."""
     if kind.startswith("Sequence["):
         inner = _word(kind[len("Sequence[") : -1]).partition(" ")[2]
         return "a pair of pairs" if inner.startswith("sequence") else f"a sequence of {inner}s" if inner else "a list"

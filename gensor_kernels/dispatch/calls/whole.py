@@ -1,4 +1,4 @@
-"""Arguments that are numbers, or pairs of whole ones. Imports little."""
+"""Arguments that are numbers, or pairs of whole numbers. Imports little."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ TIERS = {
     3: "chosen from stored kernels",
     4: "the array library",
 }
-#: What the bound of a call is made of.
+#: Limits that bound a call, in words.
 BOUNDS = {"arithmetic": "the part's arithmetic", "memory": "the part's memory", "launch": "the launch alone"}
 #: A kernel within this factor of its bound leaves nothing worth a search.
 NEAR = 1.1
@@ -66,14 +66,14 @@ class Explanation:
     bound_us : float or None
         Least time that the part's arithmetic, memory and launches allow.
     bound_by : str or None
-        What the bound is made of: "arithmetic", "memory" or "launch".
+        Limit that the bound comes from: "arithmetic", "memory" or "launch".
     library_us : float or None
         Predicted time of the array library's own calls, where it can be predicted and
         `vendor_us` is None.
     emulated : bool
         Whether the answer is for an emulated device, which has no array library.
     better : str or None
-        What would make the call faster.
+        A way to make the call faster.
 
     Examples
     --------
@@ -121,7 +121,7 @@ class Explanation:
     # ---- words
 
     def _sentences(self) -> list[str]:
-        """What serves, what happens before, the time beside the bound and the library's, and what would be better."""
+        """Who serves, the steps before the kernel, the times of kernel, bound and library, and a faster way."""
         found = [self._served()]
         if self.staged:
             found.append(f"Before it, {self.staged}.")
@@ -142,7 +142,7 @@ class Explanation:
         return f"Kernel{kernel} of {self.family} serves this call on {self.arch}, tier {self.tier}: {self.reason}."
 
     def _time(self) -> str:
-        """The time of what serves beside the bound and the library's."""
+        """The time of the kernel beside the bound and the library's time."""
         own, how = (self.measured_us, "measured") if self.measured_us is not None else (self.predicted_us, "predicted")
         theirs, said = self._theirs(), []
         if own is not None:

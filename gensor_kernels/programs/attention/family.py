@@ -39,7 +39,7 @@ OUTPUTS = ("float16", "bfloat16", "float32")
 MOST_STARTING_REGISTERS = 248.0
 MASKS = {"int8", "float16", "bfloat16", "float32"}
 
-#: What remains where no kernel of attention serves.
+#: The remedy where no kernel of attention serves.
 COMPOSE = "or compose it of two products and a softmax"
 
 COMBINE_THREADS = 256
