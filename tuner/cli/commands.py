@@ -184,6 +184,7 @@ def show(db: Path | None, arch: str | None, kernel: str | None, as_json: bool, s
 def export(out: Path, db: Path | None, arch: str | None) -> int:
     """Write records in the format of the file's ending, or a compact database."""
     from gensor_tuner.store.export import write_records
+    from gensor_tuner.store.inspection import counts_text, plural
 
     only = capability(arch)
     with existing(db) as store:
@@ -194,9 +195,10 @@ def export(out: Path, db: Path | None, arch: str | None) -> int:
                 counts = export_store(store, out, only)
             except StoreError as error:  # its message names the unfinished temporary file
                 raise ConfigError(f"{out} cannot be written: {str(error).rpartition(': ')[2]}") from None
-            print(", ".join(f"{n} {table}" for table, n in sorted(counts.items())) or f"no rows for {only}")
+            print(f"{out}: {counts_text(dict(sorted(counts.items())))} for {only}")
         else:
-            print(f"{write_records(store, out, only)} records in {out}", file=beside(out))
+            count = write_records(store, out, only)
+            print(f"{count} {plural('record', count)} in {'stdout' if str(out) == '-' else out}", file=beside(out))
     return 0
 
 

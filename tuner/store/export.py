@@ -23,10 +23,11 @@ Found = Sequence[dict[str, Any]]
 
 def write_records(store: Store, out: Path, arch: str | None) -> int:
     """Write records to a file in the format of its ending; return how many."""
-    write = WRITERS.get(out.suffix)
+    piped = str(out) == "-" or (out.exists() and not out.is_file())
+    write = _jsonl if piped and not out.suffix else WRITERS.get(out.suffix)
     if write is None:
-        known = ", ".join(filter(None, WRITERS))
-        raise ConfigError(f"{out}: export knows the endings {known} and .db, not '{printable(out.suffix, 40)}'")
+        known, other = ", ".join(WRITERS), f"not '{printable(out.suffix, 40)}'" if out.suffix else "and - for stdout"
+        raise ConfigError(f"{out}: export knows the endings {known} and .db, {other}")
     found = list(records(store, arch))
     with output(out) as file:
         write(found, file)
@@ -71,11 +72,10 @@ def spreadsheet(value: Any) -> Any:
     return f"'{text}" if value.startswith(FORMULA) else text
 
 
-#: A name without an ending gets JSON lines: stdout, a pipe, a device.
+#: By the file's ending; stdout, a pipe and a device get JSON lines.
 WRITERS: dict[str, Callable[[Found, TextIO], None]] = {
     ".csv": _csv,
     ".json": _json,
     ".jsonl": _jsonl,
     ".parquet": _parquet,
-    "": _jsonl,
 }

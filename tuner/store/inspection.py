@@ -30,8 +30,13 @@ def counts(store: Store) -> dict[str, int]:
 
 
 def counts_text(found: Mapping[str, int], empty: bool = False) -> str:
-    """Return numbers of rows for people, in order; tables without rows only with `empty`."""
-    return ", ".join(f"{count} {table}" for table, count in found.items() if count or empty) or "no rows"
+    """Return numbers of rows by table for people, in order; tables without rows only with `empty`."""
+    return ", ".join(f"{count} {plural(table, count)}" for table, count in found.items() if count or empty) or "no rows"
+
+
+def plural(noun: str, count: int) -> str:
+    """Return the form of a noun that follows a number."""
+    return noun if count == 1 else f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
 
 
 def journal(store: Store) -> str:

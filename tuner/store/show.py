@@ -132,7 +132,10 @@ def record_lines(store: Store, arch: str | None, as_json: bool) -> Iterator[str]
     yield from totals(
         (f"{each['model']} on {each['part']}", _call(each)) for each in found if each["model"] is not None
     )
-    yield counts_text(counts(store), empty=True)
+    if arch is not None and not found:
+        others = sorted({each["arch"] for each in records(store, None)})
+        yield f"no record is of {arch}" + (f": the database has records of {', '.join(others)}" if others else "")
+    yield f"{store.path.name} has {counts_text(counts(store), empty=True)}"
 
 
 def _cell(value: object) -> str:

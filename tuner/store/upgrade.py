@@ -43,6 +43,7 @@ from gensor_tuner.output import say, write_line
 from gensor_tuner.search.trace import start_of
 from gensor_tuner.verify.verify import Verdict, check_compilers, verify
 
+from .inspection import plural
 from .kernel_rows import kernel_rows, verification_row
 
 BATCH = 32  # kernels compiled together: at most these are lost by a budget's end or Ctrl-C
@@ -75,7 +76,8 @@ def refresh(path: Path, arch: str | None, budget: float | None, jobs: int, lines
     with Store.open(path) as store:
         for found in _refreshed(store, arch, jobs, lambda: budget is not None and time.monotonic() - began > budget):
             counts[found.status] += 1
-            text = f"{found.kernel[:12]} {found.status:<8} {(found.now or '')[:12]:<12} {found.records:>4} records"
+            served = f"{found.records:>4} {plural('record', found.records)}"
+            text = f"{found.kernel[:12]} {found.status:<8} {(found.now or '')[:12]:<12} {served}"
             say(f"{text} {found.reason or ''}".rstrip(), flush=True)
             write_line(lines, json.dumps(asdict(found), separators=(",", ":")))
         kept = store.counts()["timing"]

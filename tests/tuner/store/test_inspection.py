@@ -30,9 +30,10 @@ def test_rows_are_counted_and_found_by_their_first_digits():
 
 
 def test_numbers_of_rows_as_text():
-    assert counts_text({"record": 2, "timing": 0}) == "2 record"
-    assert counts_text({"record": 2, "timing": 0}, empty=True) == "2 record, 0 timing"
+    assert counts_text({"record": 2, "timing": 0}) == "2 records"
+    assert counts_text({"record": 2, "timing": 0}, empty=True) == "2 records, 0 timings"
     assert counts_text({"record": 0}) == "no rows"
+    assert counts_text({"binary": 2, "kernel": 1}) == "2 binaries, 1 kernel"
 
 
 def test_a_source_of_merge_without_rows_is_named(gensor_tune, tmp_path):
