@@ -386,7 +386,11 @@ def main() -> None:
             sys.exit(2)
         help_of = error.ctx.command_path if error.ctx is not None else "gensor-tune"
         told = error.format_message().removeprefix("Invalid value: ").rstrip(".")
-        say(f"gensor-tune: {told} ({help_of} --help lists the options)", sys.stderr)
+        if name := getattr(error, "option_name", "") if "No such option" in told else "":
+            meant = spelling.did_you_mean(spelling.near(name, getattr(error, "possibilities", None) or ()))
+            told = f"No such option: {name}" + (f": {meant}" if meant else "")
+        listed = "commands" if told.startswith("No such command") else "options"
+        say(f"gensor-tune: {told} ({help_of} --help lists the {listed})", sys.stderr)
         sys.exit(2)
     except (GensorError, StoreError) as error:
         advice = " (another database: --db FILE, or GENSOR_DB)" if isinstance(error, StoreError) else ""
