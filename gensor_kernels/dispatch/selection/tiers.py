@@ -152,13 +152,13 @@ def _predicted(request: Request, library: Library) -> Choice | None:
         return None
     *_, kernel, seconds = min(chosen + others, key=lambda entry: entry[:3])
     if not others:
-        among = f"{len(chosen)} portfolio kernels"
+        among = f"{len(chosen)} portfolio kernel{'s' if len(chosen) > 1 else ''}"
     elif not chosen:
         among = f"{len(others)} stored kernels that fit (none of the portfolio does)"
     else:
-        among = f"{len(chosen)} portfolio kernels and {len(others)} of classes whose portfolio has none that fits"
-    by = "the potential" if library.contents.residual is None else "the potential and what timings taught"
-    return Choice(3, f"best of {among}, by {by}", kernel, seconds * 1e6)
+        among = f"{len(chosen) + len(others)} stored kernels that fit ({len(chosen)} of a portfolio)"
+    corrected = "" if library.contents.residual is None else " that earlier timings correct"
+    return Choice(3, f"best of {among}, by predicted time{corrected}", kernel, seconds * 1e6)
 
 
 def candidates(request: Request, library: Library) -> list[Ranked]:
@@ -204,7 +204,7 @@ def _starter(request: Request) -> Choice:
     best = min(range(len(kernels)), key=lambda i: (seconds[i], kernels[i].digest), default=None)
     if best is None or not math.isfinite(seconds[best]):
         return Choice(4, f"no default Program is legal for {_class_words(workload)}")
-    reason = f"nothing is stored for this class: best of {len(kernels)} default Programs by the potential"
+    reason = f"nothing is stored for this class: best of {len(kernels)} default Programs, by predicted time"
     return Choice(3, reason, kernels[best], seconds[best] * 1e6)
 
 

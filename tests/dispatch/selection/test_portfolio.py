@@ -42,7 +42,7 @@ def test_a_portfolio_kernel_comes_before_any_other():
     chosen = [kernel.digest for kernel in ranked[1:4]]
     choice = choose(shelved(ranked, chosen), wanted)
     assert (choice.tier, choice.kernel.digest) == (3, chosen[0])
-    assert choice.reason == "best of 3 portfolio kernels, by the potential"
+    assert choice.reason == "best of 3 portfolio kernels, by predicted time"
     # Measured to be slow, the portfolio's favourite loses to another of the portfolio, not to the rest.
     other = wanted.with_sizes(m=256)
     (predicted,) = predict.predict([choice.kernel], other, ARCH)
@@ -55,9 +55,8 @@ def test_without_a_portfolio_every_kernel_is_a_candidate():
     ranked = fastest_first(list(starters(wanted)), wanted)
     choice = choose(shelved(ranked, ()), wanted)
     assert choice.kernel.digest == ranked[0].digest
-    assert (
-        choice.reason == f"best of {len(ranked)} stored kernels that fit (none of the portfolio does), by the potential"
-    )
+    fitting = f"{len(ranked)} stored kernels that fit (none of the portfolio does)"
+    assert choice.reason == f"best of {fitting}, by predicted time"
 
 
 def test_a_portfolio_that_cannot_serve_the_call_is_passed_over():
@@ -89,11 +88,11 @@ def test_portfolios_of_all_fitting_classes_count():
     wide, lesser = list(starters(wanted)), list(starters(narrow))
     best, least = fastest_first(wide, wanted)[0].digest, fastest_first(lesser, wanted)[0].digest
     both = choose(shelved([*wide, *lesser], [wide[0].digest, lesser[0].digest]), wanted)
-    assert both.reason == "best of 2 portfolio kernels, by the potential"
+    assert both.reason == "best of 2 portfolio kernels, by predicted time"
     # Classes by themselves: without a portfolio for the better class, its kernels still take part.
     mixed = choose(shelved([*wide, *lesser], [least]), wanted)
     assert mixed.kernel.digest == best
-    assert f"best of 1 portfolio kernels and {len(wide)} of classes whose portfolio has none that" in mixed.reason
+    assert f"best of {len(wide) + 1} stored kernels that fit (1 of a portfolio), by" in mixed.reason
     assert choose(shelved([*wide, *lesser], [least]), narrow).kernel.digest == least
 
 
@@ -181,7 +180,7 @@ def test_an_emulated_call_runs_a_portfolio_kernel(tmp_path, monkeypatch):
             a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((m, k), (k, n)))
             why = gensor_kernels.explain(gensor_kernels.matmul, a, b)
             assert (why.tier, why.kernel) == (3, digests[slowest])
-            assert why.reason == "best of 1 portfolio kernels, by the potential"
+            assert why.reason == "best of 1 portfolio kernel, by predicted time"
             np.testing.assert_allclose(gensor_kernels.matmul(a, b), a @ b, rtol=1e-4, atol=1e-4)
         assert runtime.loaded == {digests[slowest]}
 

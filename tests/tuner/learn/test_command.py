@@ -133,9 +133,9 @@ def test_what_was_learnt_chooses_the_kernel_of_an_unseen_shape(gensor_tune, tmp_
     }
     best = min(arch_seconds.values())
     program, choice = chosen(True)
-    assert choice.reason.endswith("by the potential and what timings taught")
+    assert choice.reason.endswith("by predicted time that earlier timings correct")
     assert arch_seconds[program] < 1.05 * best and choice.predicted_us == pytest.approx(1e6 * best, rel=0.1)
-    assert chosen(False)[1].reason.endswith("by the potential")
+    assert chosen(False)[1].reason.endswith("by predicted time")
 
 
 def test_power_modes_and_clocks_are_told_apart(gensor_tune, tmp_path):
