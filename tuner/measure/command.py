@@ -35,7 +35,7 @@ def start_worker(arguments: list[str]) -> Worker:
 
 @dataclass
 class Measured:
-    """The outcome of one Workload: "ok", "known" from an earlier run, "skipped" or "failed" with `error`.
+    """The outcome of one Workload: "ok", "known" from an earlier run; "unsupported", "skipped", "failed" with `error`.
 
     Times are in microseconds; `left` maps kernels that were not timed to the reason.
     """
@@ -53,7 +53,7 @@ class Measured:
 
     def line(self) -> str:
         """Return the line of the table."""
-        head = f"{self.name[:52]:<52} {self.status:<8}"
+        head = f"{self.name[:52]:<52} {self.status:<11}"
         if self.measured_us is None:
             return f"{head} {self.error or ''}".rstrip()
         theirs = f"{duration(self.vendor_us):>10} {self.vendor_us / self.measured_us:>6.2f}x" if self.vendor_us else ""
@@ -193,10 +193,11 @@ def measure(
             counts["won"] += found.measured_us is not None and found.winner is not None
             say(found.line(), flush=True)
             write_line(lines, found.to_json(run.conditions))
-    told = ", ".join(f"{counts[status]} {status}" for status in ("ok", "known", "skipped", "failed") if counts[status])
+    statuses = ("ok", "known", "unsupported", "skipped", "failed")
+    told = ", ".join(f"{counts[status]} {status}" for status in statuses if counts[status])
     timed = counts["ok"] + counts["known"]
     print(f"gensor-tune: {told or 'nothing to measure'}; kernels win {counts['won']} of {timed}", file=sys.stderr)
-    return 1 if counts["failed"] else 0
+    return 1 if counts["failed"] or counts["skipped"] else 0
 
 
 def _target(path: Path) -> Store:
@@ -222,7 +223,7 @@ def _results(run: Measurement, asked: Sequence[Asked], budget: float | None, beg
             yield Measured(key, name, status, error)
         elif budget is not None and time.monotonic() - began > budget:
             reason = f"the budget of {budget:g} s was spent before this workload; run again to go on"
-            yield Measured(key, name, "failed", reason)
+            yield Measured(key, name, "skipped", reason)
         else:
             yield run.measure(key, name)
 
@@ -239,7 +240,7 @@ def _asked_for(source: Store, arch: str, shapes: Path | None) -> list[Asked]:
         elif row.error is not None:
             found[f"line {row.line}"] = Asked("null", row.name, "failed", row.error)
         else:
-            found[f"line {row.line}"] = Asked("null", row.name, "skipped", row.unsupported)
+            found[f"line {row.line}"] = Asked("null", row.name, "unsupported", row.unsupported)
     return list(found.values())
 
 

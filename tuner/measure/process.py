@@ -60,18 +60,18 @@ class StoredTimes:
         return {"status": "ok", **facts, "untrusted": [str(each.path) for each in self.stores if not each.trusted]}
 
     def answer(self, key: str, without: Collection[str], say: Say) -> dict[str, Any]:
-        """Time the Workload with this key: "ok" with new rows, "known" without, or "skipped" with the reason.
+        """Time the Workload with this key: "ok" with new rows, "known" without, or "unsupported" with the reason.
 
         Kernels in `without` are not run.
         """
         try:
             workload = workload_of(key)
         except MALFORMED as error:
-            return {"status": "skipped", "error": f"not a workload of this version: {error}"}
+            return {"status": "unsupported", "error": f"not a workload of this version: {error}"}
         try:
             return self._times(workload, without, say)
         except MemoryError as error:
-            return {"status": "skipped", "error": f"out of device memory: {error}"}
+            return {"status": "unsupported", "error": f"out of device memory: {error}"}
         finally:
             free_memory(self.device)
 
@@ -84,7 +84,7 @@ class StoredTimes:
         told = {"kernels": len(chosen), "left": left}
         if not chosen:
             reason = next(iter(left.values()), self._why_none(workload))
-            return {"status": "skipped", "error": reason, **told}
+            return {"status": "unsupported", "error": reason, **told}
         if not todo:
             return {"status": "known", **told}
         needed = workload.bytes_moved()
@@ -195,7 +195,7 @@ def reply_to(times: StoredTimes, request: dict[str, Any], say: Say) -> dict[str,
     except times.device.faults as error:
         text = f"{type(error).__name__}: {error}"
         if "alloc" in text.lower() or "out of memory" in text.lower():
-            return {"status": "skipped", "error": f"out of device memory: {text}"}
+            return {"status": "unsupported", "error": f"out of device memory: {text}"}
         return {"status": "fault", "error": text, "trying": times.trying}
     except Exception as error:  # an error of the driver or a library, at one Workload
         return {"status": "failed", "error": f"{type(error).__name__}: {error}"}

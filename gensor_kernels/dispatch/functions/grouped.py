@@ -34,7 +34,7 @@ class RaggedProduct(Function):
             )
         if tuple(ends.shape) != (w.shape[0],) or ends.dtype.kind not in "iu":
             what = f"{ends.dtype} of the shape {tuple(ends.shape)}"
-            raise ValueError(f"w has {w.shape[0]} groups: offsets and sizes are as many integers, not {what}")
+            raise ValueError(f"w has {w.shape[0]} groups: offsets and sizes have as many integers, not {what}")
         dtype = np.promote_types(x.dtype, w.dtype)
         if parameters is not None and parameters != dtype:
             if parameters.name not in WIDER_RESULTS.get(dtype.name, ()):

@@ -95,7 +95,7 @@ def test_what_would_need_compilation_is_said_and_skipped(measure, tmp_path, monk
         store.add(*full.rows(Verification))
     before = nvrtc.compile_count()
     code, found, told = measure()
-    assert code == 0 and {each["status"] for each in found} == {"skipped"} and "3 skipped" in told.err
+    assert code == 0 and {each["status"] for each in found} == {"unsupported"} and "3 unsupported" in told.err
     assert not timings(tmp_path / "k.db") and nvrtc.compile_count() == before
     assert all("would have to be compiled" in each["error"] for each in found)
 
@@ -105,7 +105,7 @@ def test_cubins_that_others_could_write_are_not_run(measure, tmp_path):
     stock(tmp_path / "k.db")
     os.chmod(tmp_path / "k.db", 0o664)
     code, found, told = measure("--out", str(tmp_path / "times.db"))
-    assert code == 0 and {each["status"] for each in found} == {"skipped"}
+    assert code == 0 and {each["status"] for each in found} == {"unsupported"}
     assert "are not loaded: others can write to it" in told.err
 
 
@@ -125,7 +125,7 @@ def test_reasons_why_a_recorded_kernel_is_not_timed(measure, tmp_path):
         )
     code, found, _ = measure()
     reasons = [each["error"] for each in found]
-    assert code == 0 and {each["status"] for each in found} == {"skipped"} and len(reasons) == 5
+    assert code == 0 and {each["status"] for each in found} == {"unsupported"} and len(reasons) == 5
     for words in ("another ABI version: gensor-tune refresh", "verified none", "verified rejected", "no stored kernel"):
         assert any(words in reason for reason in reasons), (words, reasons)
     assert any("not a workload of this version" in reason for reason in reasons)
@@ -134,14 +134,14 @@ def test_reasons_why_a_recorded_kernel_is_not_timed(measure, tmp_path):
 def test_out_of_memory_skips_one_shape(measure, tmp_path):
     stock(tmp_path / "k.db", ((64, 64, 64), (4096, 4096, 64)))
     code, found, _ = measure(plan={"memory": 1 << 22})
-    assert code == 0 and sorted(each["status"] for each in found) == ["ok", "skipped"]
+    assert code == 0 and sorted(each["status"] for each in found) == ["ok", "unsupported"]
     assert next(each["error"] for each in found if each["error"]) == "out of device memory: planted: out of memory"
 
 
 def test_memory_is_a_limit_and_is_told_in_bytes(measure, tmp_path):
     stock(tmp_path / "k.db", ((64, 64, 64), (4096, 4096, 64)))
     code, found, _ = measure("--memory", "4M")
-    skipped = next(each for each in found if each["status"] == "skipped")
+    skipped = next(each for each in found if each["status"] == "unsupported")
     assert code == 0 and "bytes, 4000000 are allowed" in skipped["error"]
     for wrong in ("0", "lots", "-5", "1.5G", ""):
         code, _, told = measure("--memory", wrong)
@@ -151,7 +151,8 @@ def test_memory_is_a_limit_and_is_told_in_bytes(measure, tmp_path):
 def test_the_budget_ends_a_run_and_the_next_goes_on(measure, tmp_path):
     stock(tmp_path / "k.db")
     code, found, _ = measure("--budget", "0")
-    assert code == 1 and all("the budget of 0 s was spent" in each["error"] for each in found)
+    assert code == 1 and {each["status"] for each in found} == {"skipped"}
+    assert all("the budget of 0 s was spent" in each["error"] for each in found)
     assert measure()[0] == 0 and len({row.key for row in timings(tmp_path / "k.db")}) == 3
 
 
@@ -161,7 +162,7 @@ def test_rows_of_a_shapes_file(measure, tmp_path):
         "op,m,n,k,dtype\nmatmul,64,64,64,fp32\nmatmul,100,64,64,fp32\nmatmul,64,64,64,fp64\nmatmul,x,64,64,fp32\n"
     )
     code, found, _ = measure("--shapes", str(tmp_path / "s.csv"))
-    assert code == 1 and [each["status"] for each in found] == ["ok", "ok", "skipped", "failed"]
+    assert code == 1 and [each["status"] for each in found] == ["ok", "ok", "unsupported", "failed"]
     assert found[2]["error"] == "no stored kernel fits it" and "s.csv:5: column 'm'" in found[3]["error"]
     assert len({row.key for row in timings(tmp_path / "k.db")}) == 2  # the portfolio serves 100 x 64 x 64
 
