@@ -5,7 +5,6 @@ Data goes to stdout, progress and logs to stderr; exit code 1 reports bad or fai
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +13,6 @@ import typer
 
 import gensor_kernels
 from gensor_database.store import StoreError
-from gensor_kernels import spelling
 from gensor_kernels.errors import GensorError
 from gensor_kernels.machine.arch import capability_name, lookup
 from gensor_tuner.output import beside, json_lines, say
@@ -26,6 +24,22 @@ from gensor_tuner.strategies import STRATEGIES
 
 from . import STOPPED, commands
 from .completion import SHELLS, answer_scripts, script
+from .options import (
+    ARCH,
+    ArchOption,
+    BudgetOption,
+    DbOption,
+    DryRunOption,
+    JobsOption,
+    JsonOption,
+    OnlyArchOption,
+    RecordsArchOption,
+    SeedOption,
+    ShapesOption,
+    TopOption,
+    bytes_of,
+    one_of,
+)
 
 app = typer.Typer(
     add_completion=False,
@@ -39,18 +53,6 @@ app = typer.Typer(
 #: Base of typer's errors about command lines; where it is imported from depends on the version.
 UsageError: Any = typer.BadParameter.__base__
 
-ArchOption = Annotated[str, typer.Option(help="Compute capability (sm_87) or part (orin-nano-8gb, h200).")]
-ShapesOption = Annotated[Path, typer.Option(help="The shapes file (CSV); - is stdin.")]
-JobsOption = Annotated[int, typer.Option(min=0, help="Parallel jobs; 0 uses every available core.")]
-SeedOption = Annotated[int, typer.Option(min=0, help="Seed of the walks.")]
-TopOption = Annotated[int, typer.Option(min=1, max=256, help="Finalists compiled per class.")]
-DbOption = Annotated[
-    Path | None, typer.Option(help="Database; default GENSOR_DB, else kernels.db in the cache folder.")
-]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print what would be deleted, and delete nothing.")]
-JsonOption = Annotated[Path | None, typer.Option("--json", help="Write one JSON object per result to FILE.")]
-OnlyArchOption = Annotated[str | None, typer.Option(help="Only kernels of this capability.")]
-
 
 def _version(asked: bool) -> None:
     if asked:
@@ -63,7 +65,7 @@ def tune(
     context: typer.Context,
     arch: Annotated[
         list[str] | None,
-        typer.Option(metavar="ARCH", help="Compute capability (sm_87) or part (orin-nano-8gb, h200)."),
+        typer.Option(metavar="ARCH", help=ARCH),
     ] = None,
     shapes: Annotated[list[Path] | None, typer.Option(metavar="FILE", help="The shapes file (CSV).")] = None,
     db: DbOption = None,
@@ -99,10 +101,10 @@ def tune(
     if len(arch) > 1 or len(shapes) > 1:
         twice = "--arch" if len(arch) > 1 else "--shapes"
         raise typer.BadParameter(f"{twice} was given more than once: run gensor-tune once for each")
-    _one_of("--measure", measure, ("auto", "never", "require"))
-    _one_of("--verify", verify, ("emulator", "device", "none"))
-    _one_of("--graph", graph, ("full", "paper"))
-    _one_of("--strategy", strategy, STRATEGIES)
+    one_of("--measure", measure, ("auto", "never", "require"))
+    one_of("--verify", verify, ("emulator", "device", "none"))
+    one_of("--graph", graph, ("full", "paper"))
+    one_of("--strategy", strategy, STRATEGIES)
     if graph == "paper" and strategy not in ("walk", "paper"):
         raise typer.BadParameter(f"--graph paper is a strategy of its own: leave out --strategy {strategy}")
     graph = "paper" if strategy == "paper" else graph
@@ -115,7 +117,7 @@ def tune(
 @app.command()
 def show(
     db: DbOption = None,
-    arch: Annotated[str | None, typer.Option(help="Only records of this capability.")] = None,
+    arch: RecordsArchOption = None,
     kernel: Annotated[str | None, typer.Option(help="One kernel, by the first digits of its digest.")] = None,
     json: Annotated[bool, typer.Option("--json", help="JSON lines instead of a table.")] = False,
     source: Annotated[
@@ -176,7 +178,7 @@ def archs() -> None:
 @app.command()
 def completion(shell: Annotated[str, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> None:
     """Print the completions for a shell: `eval "$(gensor-tune completion bash)"` in its start file."""
-    _one_of("SHELL", shell, SHELLS)
+    one_of("SHELL", shell, SHELLS)
     print(script(shell))
 
 
@@ -241,14 +243,14 @@ def measure(
     db: DbOption = None,
     shapes: Annotated[Path | None, typer.Option(help="Only the rows of this shapes file.")] = None,
     out: Annotated[Path | None, typer.Option(help="Database to add the times to; default: the one read.")] = None,
-    budget: Annotated[float | None, typer.Option(min=0.0, help="Stop starting new work after SECONDS.")] = None,
+    budget: BudgetOption = None,
     memory: Annotated[str | None, typer.Option(help="Device memory that may be used: BYTES, 500M, 2G.")] = None,
     json: JsonOption = None,
 ) -> None:
     """Time stored kernels beside CuPy on this machine's GPU, without compiling. `merge` takes the times home."""
     from gensor_tuner.measure.command import measure as run
 
-    limit = None if memory is None else _bytes_of(memory)
+    limit = None if memory is None else bytes_of(memory)
     with json_lines(json) as lines:
         raise typer.Exit(run(commands.existing_file(db), out, shapes, budget, limit, lines))
 
@@ -302,7 +304,7 @@ def verify(
 def refresh(
     db: DbOption = None,
     arch: OnlyArchOption = None,
-    budget: Annotated[float | None, typer.Option(min=0.0, help="Stop starting new work after SECONDS.")] = None,
+    budget: BudgetOption = None,
     jobs: JobsOption = 0,
     json: JsonOption = None,
 ) -> None:
@@ -330,7 +332,7 @@ def learn(
 @app.command()
 def report(
     db: DbOption = None,
-    arch: Annotated[str | None, typer.Option(help="Only records of this capability.")] = None,
+    arch: RecordsArchOption = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")] = Path("report.html"),
 ) -> None:
     """Write one self-contained HTML page: roofline, predictions and timings, time split, a walk, all records."""
@@ -357,22 +359,6 @@ def check(
     from gensor_tuner.regression.command import check as run
 
     raise typer.Exit(run(baseline, results or [], junit, tolerance, allow_unclear))
-
-
-UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
-
-
-def _bytes_of(text: str) -> int:
-    """Parse a number of bytes: digits, optionally followed by k, M or G for 10^3, 10^6, 10^9."""
-    match = re.fullmatch(r"([0-9]{1,15})([kmg]?)b?", text.strip().lower())
-    if match is None or int(match[1]) == 0:
-        raise typer.BadParameter(f"--memory takes a number of bytes such as 500000000, 500M or 2G, not '{text[:40]}'")
-    return int(match[1]) * UNITS[match[2]]
-
-
-def _one_of(option: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise typer.BadParameter(f"{option}: {spelling.unknown(value, choices)}")
 
 
 def main() -> None:

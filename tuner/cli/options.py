@@ -1,0 +1,42 @@
+"""Options that several commands of gensor-tune have, and the values that options take."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gensor_kernels import spelling
+
+ARCH = "Compute capability (sm_87) or part (orin-nano-8gb, h200)."
+ArchOption = Annotated[str, typer.Option(help=ARCH)]
+ShapesOption = Annotated[Path, typer.Option(help="The shapes file (CSV); - is stdin.")]
+JobsOption = Annotated[int, typer.Option(min=0, help="Parallel jobs; 0 uses every available core.")]
+SeedOption = Annotated[int, typer.Option(min=0, help="Seed of the walks.")]
+TopOption = Annotated[int, typer.Option(min=1, max=256, help="Finalists compiled per class.")]
+DbOption = Annotated[
+    Path | None, typer.Option(help="Database; default GENSOR_DB, else kernels.db in the cache folder.")
+]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print what would be deleted, and delete nothing.")]
+JsonOption = Annotated[Path | None, typer.Option("--json", help="Write one JSON object per result to FILE.")]
+OnlyArchOption = Annotated[str | None, typer.Option(help="Only kernels of this capability.")]
+RecordsArchOption = Annotated[str | None, typer.Option(help="Only records of this capability.")]
+BudgetOption = Annotated[float | None, typer.Option(min=0.0, help="Stop starting new work after SECONDS.")]
+
+UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
+
+
+def bytes_of(text: str) -> int:
+    """Parse a number of bytes: digits, optionally followed by k, M or G for 10^3, 10^6, 10^9."""
+    match = re.fullmatch(r"([0-9]{1,15})([kmg]?)b?", text.strip().lower())
+    if match is None or int(match[1]) == 0:
+        raise typer.BadParameter(f"--memory takes a number of bytes such as 500000000, 500M or 2G, not '{text[:40]}'")
+    return int(match[1]) * UNITS[match[2]]
+
+
+def one_of(option: str, value: str, choices: tuple[str, ...]) -> None:
+    """Raise BadParameter, with similar choices, unless `value` is one of `choices`."""
+    if value not in choices:
+        raise typer.BadParameter(f"{option}: {spelling.unknown(value, choices)}")
