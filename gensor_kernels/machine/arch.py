@@ -50,6 +50,8 @@ BFLOAT16_PRODUCTS = 6
 LEAST_FLOAT_SUM = 384
 #: Products of 8-bit slices in place of one of float64, including the product of leading bits.
 SLICE_PRODUCTS = 46
+#: Bytes of a unit of `Arch.memory_gb`.
+GIB = 2**30
 #: Registers of an SM and the most one thread may hold: the same on every capability from sm_75 to sm_120.
 REGISTERS_PER_SM = 65536
 REGISTERS_PER_THREAD = 255

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from gensor_kernels.errors import UnknownArchError
 
-from .arch import Arch, archs, in_mode, lookup, rates_of, table
+from .arch import GIB, Arch, archs, in_mode, lookup, rates_of, table
 
 #: Relative differences between a listed part's clock and bandwidth and the driver's figures that are still the part.
 SAME_CLOCK = 0.03
@@ -62,7 +62,7 @@ def from_attributes(
         l2_mb=l2_bytes / 2**20 if l2_bytes else base.l2_mb * scale,
         l2_bytes_per_clk=base.l2_bytes_per_clk * scale,
         device_names=(name,),
-        memory_gb=(memory_bytes or 0) / 2**30,
+        memory_gb=(memory_bytes or 0) / GIB,
         rates=rates_of(shared, shared.get("geforce", {}) if "geforce" in name.lower() else {}, variant),
         sustained=MappingProxyType({}),
         unsure=base.unsure | {"dram_gb_s", "l2_mb", "l2_bytes_per_clk", *variant.get("unsure", ())},
@@ -94,7 +94,7 @@ def _module(
     """
 
     def fits(arch: Arch) -> bool:
-        whole = arch.memory_gb * 2**30
+        whole = arch.memory_gb * GIB
         here = memory_bytes is None or whole * (1 - KEPT_MEMORY) <= memory_bytes <= whole
         return here and (l2_bytes is None or arch.l2_mb == l2_bytes / 2**20)
 

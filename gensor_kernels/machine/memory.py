@@ -8,10 +8,7 @@ from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.dtypes import element_bytes
 from gensor_kernels.operators.types.workload import Workload
 
-from .arch import Arch
-
-#: Bytes of a unit of `Arch.memory_gb`.
-GIB = 2**30
+from .arch import GIB, Arch
 
 
 def too_large(workload: Workload, arch: Arch) -> str | None:
