@@ -92,7 +92,7 @@ def wide_pipes(monkeypatch):
 @pytest.mark.parametrize("arguments", [*WHOLE.values(), *LINES.values()], ids=[*WHOLE, *LINES])
 @pytest.mark.parametrize("linked", [False, True], ids=["itself", "behind a link"])
 def test_a_pipe_is_written_through_and_stays_one(gensor_tune, tmp_path, wide_pipes, arguments, linked):
-    plain = tmp_path / "plain"
+    plain = tmp_path / "plain.jsonl"
     code, _, err = gensor_tune(*named(arguments, plain))
     assert code == 0 and "Traceback" not in err
     pipe = wide_pipes(tmp_path / "pipe")
@@ -106,10 +106,10 @@ def test_a_pipe_is_written_through_and_stays_one(gensor_tune, tmp_path, wide_pip
 
 @pytest.mark.parametrize("arguments", [*WHOLE.values(), *LINES.values()], ids=[*WHOLE, *LINES])
 def test_a_minus_is_stdout_with_nothing_else_on_it(gensor_tune, tmp_path, monkeypatch, arguments):
-    gensor_tune(*named(arguments, tmp_path / "plain"))
+    gensor_tune(*named(arguments, tmp_path / "plain.jsonl"))
     monkeypatch.chdir(tmp_path)
     code, out, err = gensor_tune(*named(arguments, "-"))
-    assert code == 0 and out == (tmp_path / "plain").read_text() and err
+    assert code == 0 and out == (tmp_path / "plain.jsonl").read_text() and err
     assert not (tmp_path / "-").exists()
 
 
