@@ -114,6 +114,17 @@ def printable(text: str, longest: int | None = 400) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
 
 
+def plural(noun: str, count: int) -> str:
+    """Return the form of a noun that follows a number.
+
+    Examples
+    --------
+    >>> plural("row", 1), plural("row", 2), plural("binary", 0)
+    ('row', 'rows', 'binaries')
+    """
+    return noun if count == 1 else f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+
+
 def beside(path: Path | None) -> TextIO:
     """Return the stream for people's text while a command writes `path`: stderr where `path` is stdout."""
     return sys.stderr if str(path) == STDOUT else sys.stdout

@@ -15,7 +15,7 @@ from gensor_database.text import duration
 from gensor_kernels.devices.emulator.build import prepare
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload
-from gensor_tuner.output import class_text
+from gensor_tuner.output import class_text, plural
 from gensor_tuner.run.class_run import Chosen
 from gensor_tuner.run.result import Result
 from gensor_tuner.run.tune import Groups, Rows, Run, workload_of
@@ -133,7 +133,7 @@ class BudgetedRun(Run):
     def _tell_kernels(self, classes: Sequence[IncrementalRun]) -> None:
         served, rows = sum(each.served for each in classes), sum(len(each.workloads) for each in classes)
         count = sum(len(each.usable) for each in classes)
-        kernels = f"{count} verified kernel{'s' * (count != 1)}"
+        kernels = f"{count} verified {plural('kernel', count)}"
         if served == rows:
             self._tell(sum(each.seconds_now for each in classes), f"with {kernels}")
         else:

@@ -21,7 +21,7 @@ from gensor_kernels.machine.arch import archs as all_archs
 from gensor_tuner.budget.run import BudgetedRun
 from gensor_tuner.gpu import GpuError, open_gpu
 from gensor_tuner.measure.timer import Timer, open_timer
-from gensor_tuner.output import beside, json_lines, printable, say, write_line
+from gensor_tuner.output import beside, json_lines, plural, printable, say, write_line
 from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.result import Result, json_line
 from gensor_tuner.run.table import InOrder, Table, next_steps, summary, totals
@@ -184,7 +184,7 @@ def show(db: Path | None, arch: str | None, kernel: str | None, as_json: bool, s
 def export(out: Path, db: Path | None, arch: str | None) -> int:
     """Write records in the format of the file's ending, or a compact database."""
     from gensor_tuner.store.export import write_records
-    from gensor_tuner.store.inspection import counts_text, plural
+    from gensor_tuner.store.inspection import counts_text
 
     only = capability(arch)
     with existing(db) as store:

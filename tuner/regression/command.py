@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree as xml
 
-from gensor_tuner.output import beside, output, printable, say
+from gensor_tuner.output import beside, output, plural, printable, say
 
 from .runs import Run, UnusableError, read
 from .statistics import FEWEST_AFTER, FEWEST_BEFORE
@@ -57,15 +57,11 @@ def check(
     unclear = sum(each.verdict == UNCLEAR for each in verdicts)
     if unclear and not allow_unclear:
         say(
-            f"gensor-tune: {_benchmarks(unclear)} may have become slower, and the runs do not tell: "
+            f"gensor-tune: {unclear} {plural('benchmark', unclear)} may have become slower, and the runs do not tell: "
             "add runs, or take a steadier control; --allow-unclear lets them pass",
             sys.stderr,
         )
     return 1 if any(each.verdict in failing for each in verdicts) else 0
-
-
-def _benchmarks(count: int) -> str:
-    return f"{count} benchmark" if count == 1 else f"{count} benchmarks"
 
 
 def _sides(baseline: Path, results: Sequence[Path]) -> tuple[list[Run], list[Run]]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from gensor_database.connection import translated
 from gensor_database.record import RowType
 from gensor_database.store import Store
+from gensor_tuner.output import plural
 
 if TYPE_CHECKING:
     import sqlite_utils
@@ -32,11 +33,6 @@ def counts(store: Store) -> dict[str, int]:
 def counts_text(found: Mapping[str, int], empty: bool = False) -> str:
     """Return numbers of rows by table for people, in order; tables without rows only with `empty`."""
     return ", ".join(f"{count} {plural(table, count)}" for table, count in found.items() if count or empty) or "no rows"
-
-
-def plural(noun: str, count: int) -> str:
-    """Return the form of a noun that follows a number."""
-    return noun if count == 1 else f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
 
 
 def journal(store: Store) -> str:

@@ -39,11 +39,10 @@ from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
 from gensor_kernels.programs.validation import MALFORMED, class_of, workload_of
 from gensor_tuner.build.pool import Candidate, candidate
-from gensor_tuner.output import say, write_line
+from gensor_tuner.output import plural, say, write_line
 from gensor_tuner.search.trace import start_of
 from gensor_tuner.verify.verify import Verdict, check_compilers, verify
 
-from .inspection import plural
 from .kernel_rows import kernel_rows, verification_row
 
 BATCH = 32  # kernels compiled together: at most these are lost by a budget's end or Ctrl-C

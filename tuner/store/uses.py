@@ -18,7 +18,7 @@ from gensor_database.rows import batches
 from gensor_database.store import Store
 from gensor_database.text import duration
 from gensor_kernels.operators.types.workload import Workload
-from gensor_tuner.output import sizes_text, window_text
+from gensor_tuner.output import plural, sizes_text, window_text
 from gensor_tuner.shapes.reader import Row
 
 #: The key of a record's provenance: shapes file -> rows.
@@ -202,5 +202,5 @@ def _total(name: str, calls: Sequence[Call]) -> str | None:
     text += f", the library {duration(vendor)}" if measured is not None and vendor is not None else ""
     missing = len(calls) - len(served)
     if missing:
-        text += f"; without {missing} row{'s' * (missing > 1)} that {'have' if missing > 1 else 'has'} no kernel"
+        text += f"; without {missing} {plural('row', missing)} that {'have' if missing > 1 else 'has'} no kernel"
     return text
