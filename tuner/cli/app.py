@@ -13,6 +13,7 @@ import typer
 
 import gensor_kernels
 from gensor_database.store import StoreError
+from gensor_kernels import spelling
 from gensor_kernels.errors import GensorError
 from gensor_kernels.machine.arch import capability_name, lookup
 from gensor_tuner.output import beside, json_lines, say
