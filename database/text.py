@@ -5,7 +5,6 @@ HTML is escaped, self-contained, and in the colours of the page around it, light
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Iterable
 
@@ -46,6 +45,8 @@ def escaped(text: object) -> str:
     >>> escaped("<b>")
     '&lt;b&gt;'
     """
+    import html  # a millisecond that only notebooks and reports need
+
     return html.escape(str(text))
 
 
