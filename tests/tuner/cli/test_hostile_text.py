@@ -35,7 +35,7 @@ def kernel(tmp_path):
     strange = dataclasses.replace(kernel, family=EVIL, class_key=EVIL)
     verdict = dataclasses.replace(verdict, kernel_digest=kernel.digest, error=EVIL, cases=EVIL, counters=EVIL)
     record = Record(wanted.key(), ARCH.name, f"part{EVIL}", kernel.abi, kernel.digest, 5.0, 1.0, "ok", EVIL, EVIL, EVIL)
-    orphan = dataclasses.replace(record, kernel_digest=f"gone{EVIL}")
+    orphan = dataclasses.replace(record, part=f"other{EVIL}", kernel_digest=f"gone{EVIL}")
     timing = Timing(wanted.key(), ARCH.name, f"part{EVIL}", kernel.digest, None, 5.0, EVIL, EVIL)
     add_rows(tmp_path / "k.db", source, binary, kernel, strange, verdict, record, orphan, timing)
     return kernel
@@ -79,7 +79,8 @@ def test_json_says_what_the_database_says(gensor_tune, kernel, tmp_path):
     code, out, _ = gensor_tune("show", "--json", "--db", "{}/k.db")
     found = [json.loads(line) for line in out.splitlines()]
     assert code == 0 and out.isascii() and harmless(out) and len(found) == 2
-    assert {each["part"] for each in found} == {f"part{EVIL}"} and {each["walk"] for each in found} == {EVIL}
+    parts = {f"part{EVIL}", f"other{EVIL}"}
+    assert {each["part"] for each in found} == parts and {each["walk"] for each in found} == {EVIL}
     gensor_tune("export", "{}/rows.jsonl", "--json", "--db", "{}/k.db")
     assert (tmp_path / "rows.jsonl").read_bytes().isascii()
     assert any(each["table"] == "record" and each["error"] == EVIL for each in lines(tmp_path / "rows.jsonl"))
