@@ -207,6 +207,8 @@ def pretune(arch_name: str, shapes: Path, out: Path | None, options: Options) ->
 
     An interrupted build resumes from the scratch database; a finished build deletes it.
     """
+    from gensor_tuner.store.inspection import counts_text
+
     arch = lookup(arch_name)
     target = out or Path(__file__).resolve().parents[2] / "database" / "pretuned" / f"{arch.name}.db"
     if not is_replaceable(target):  # checked before hours of work
@@ -220,7 +222,7 @@ def pretune(arch_name: str, shapes: Path, out: Path | None, options: Options) ->
     for leftover in scratch.parent.glob(f"{scratch.name}*"):
         leftover.unlink()
     size = target.stat().st_size
-    print(f"{target}: {size} bytes, " + ", ".join(f"{n} {table}" for table, n in sorted(counts.items())))
+    print(f"{target}: {size} bytes, {counts_text(dict(sorted(counts.items())))}")
     return code
 
 
