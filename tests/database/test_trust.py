@@ -342,23 +342,29 @@ def test_nothing_is_unpickled():
 def test_no_shell_and_nothing_evaluated():
     for path, tree in modules():
         for node in ast.walk(tree):
-            if isinstance(node, ast.keyword) and node.arg == "shell":
-                raise AssertionError(f"{path}:{node.value.lineno}: shell=")
             if isinstance(node, ast.Call):
                 called = getattr(node.func, "id", None) or getattr(node.func, "attr", "")
+                if called != "get_completion_script":  # typer's, which writes a script for a shell and starts none
+                    assert not any(word.arg == "shell" for word in node.keywords), f"{path}:{node.lineno}: shell="
                 owner = getattr(getattr(node.func, "value", None), "id", "")
                 assert called not in ("eval", "exec", "popen") and (owner, called) != ("os", "system"), path
 
 
 HOSTILE = (
     *("sm_87 -I/etc", "sm_87;id", "-I/etc/passwd", "$(id)", "`id`", "sm_87\n-DX", "sm_87\0", "../sm_87", "sm_８７", ""),
-    *("'; DROP TABLE kernel; --", "@/etc/passwd", "--options-file=/etc/passwd", "sm_87 "),
+    *("'; DROP TABLE kernel; --", "@/etc/passwd", "--options-file=/etc/passwd", "sm_87 -"),
 )
+
+
+@pytest.mark.parametrize("text", ["sm_87 ", " SM-87", "compute_87", "Sm 87"])
+def test_other_spellings_of_an_arch_reach_the_compiler_as_its_name(text):
+    assert lookup(text).target == "sm_87"
+    assert "is not a compile target" in nvrtc.compile_cubin("__global__ void f() {}", text).error
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_text_reaches_neither_compiler_nor_sql(text, tmp_path):
-    for name in (text, text.upper(), "compute_87"):
+    for name in (text, text.upper()):
         with pytest.raises(GensorError):
             lookup(name)
     made = nvrtc.compile_cubin("__global__ void f() {}", text)

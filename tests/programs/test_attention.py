@@ -59,9 +59,13 @@ def test_steps_that_no_row_sees_are_no_work(causal):
     ("problem", "arch", "reason"),
     [
         (workload(8, head=64, dtype="float32"), "sm_80", "two products and a softmax"),
-        (workload(8, head=64, dtype="bfloat16"), "sm_75", "sm_75 has no bf16"),
-        (workload(8, head=257), "sm_80", "heads of 257"),
-        (workload(8, head=64, mask="float64"), "sm_80", "mask of float64"),
+        (
+            workload(8, head=64, dtype="bfloat16"),
+            "sm_75",
+            "sm_75 has no tensor cores for bfloat16: cast q, k and v to float16",
+        ),
+        (workload(8, head=257), "sm_80", "heads of up to 256 elements, got 257: "),
+        (workload(8, head=64, mask="float64"), "sm_80", "not float64: cast the mask"),
         (matmul(8, 8, 8), "sm_80", "no attention"),
     ],
 )

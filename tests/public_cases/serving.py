@@ -12,6 +12,7 @@ import gensor_kernels
 from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.observe import record_file
 from gensor_kernels.dispatch.plans.runtime import Runtime
+from gensor_kernels.dispatch.selection import tiers
 from gensor_kernels.dispatch.selection.library import Contents, Kernel, Library, Shelf, fits_class, generate
 from gensor_kernels.dispatch.selection.predict import predict
 from gensor_kernels.dispatch.selection.tiers import coarsened
@@ -85,6 +86,14 @@ class Served:
         self.device, self.library = FakeDevice(arch, emulate, emulated=True), OnePerClass(lookup(arch))
         self.runtime = Runtime(self.device, self.library)
         self.families = Counter[str]()
+        #: families by digest, of default Programs: they serve operands that the family of the class's kernel cannot read
+        self.starters: dict[str, str] = {}
+
+    def starter(self, program: Program, workload: Workload, arch: Arch) -> Kernel:
+        """In place of the generator of default Programs: notes what it made."""
+        kernel = generate(program, workload, arch)
+        self.starters[kernel.code.digest] = program.family
+        return kernel
 
     def call(self, function: Callable[..., Any], *arguments: Any, nothing: bool = False, **keywords: Any) -> Any:
         """The result; kernels were launched for it, unless there was `nothing` to compute.
@@ -100,6 +109,7 @@ class Served:
     def check(self) -> None:
         """Everything launched is a kernel generated for its class."""
         made = {kernel.code.digest: kernel.program.family for each in self.library.made.values() for kernel in each}
+        made |= self.starters
         assert set(self.device.ran) <= set(made)
         self.families.update(made[digest] for digest in set(self.device.ran))
 
@@ -109,6 +119,7 @@ def serving(patch: Any, arch: str = "sm_87") -> Iterator[Served]:
     """Within it, public functions take NumPy arrays and `Served` counts."""
     served = Served(arch)
     patch.setattr(current, "_emulator", lambda name: served.runtime)
+    patch.setattr(tiers, "generate", served.starter)
     with gensor_kernels.emulated(arch):
         yield served
     served.check()

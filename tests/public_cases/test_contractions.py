@@ -75,7 +75,7 @@ def einsum(draw: Draw, served: Served) -> None:
         keywords["dtype"] = np.int32  # sums of one operand alone would be int32, and kernels do not multiply these
     before: list[Step] = []
     if first and not keywords:
-        keywords["prologue"], before = prologue(draw, dtype, shape[-1], share=0.03, curves=False)
+        keywords["prologue"], before = prologue(draw, dtype, shape[-1], share=0.12, curves=False)
     found = served.call(gk.einsum, text, a, b, nothing=names.terms == 0, **keywords)
     conjugate = keywords.get("conjugate", ())
     product_agrees(found, lambda x, y: np.einsum(text, x, y), a, b, names.terms, conjugate=conjugate, prologue=before)
