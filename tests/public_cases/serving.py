@@ -86,7 +86,7 @@ class Served:
         self.device, self.library = FakeDevice(arch, emulate, emulated=True), OnePerClass(lookup(arch))
         self.runtime = Runtime(self.device, self.library)
         self.families = Counter[str]()
-        #: families by digest, of default Programs: they serve operands that the family of the class's kernel cannot read
+        #: families by digest of default Programs, which serve operands that the class's kernel cannot read
         self.starters: dict[str, str] = {}
 
     def starter(self, program: Program, workload: Workload, arch: Arch) -> Kernel:
