@@ -9,16 +9,34 @@ DEVICE void each(const Params &p) {
 }
 template <class From>
 DEVICE void all(const Params &p) {
-    if (p.mode == 0) each<From, double>(p);
-    if (p.mode == 1) each<From, float>(p);
-    if (p.mode == 2) each<From, half_t>(p);
-    if (p.mode == 3) each<From, bfloat16_t>(p);
-    if (p.mode == 4) each<From, i8>(p);
-    if (p.mode == 5) each<From, i32>(p);
+    if (p.mode == 0)
+        each<From, double>(p);
+    if (p.mode == 1)
+        each<From, float>(p);
+    if (p.mode == 2)
+        each<From, half_t>(p);
+    if (p.mode == 3)
+        each<From, bfloat16_t>(p);
+    if (p.mode == 4)
+        each<From, i8>(p);
+    if (p.mode == 5)
+        each<From, i32>(p);
 }
-KERNEL(from_double, Params, 32, 0) { all<double>(params); }
-KERNEL(from_float, Params, 32, 0) { all<float>(params); }
-KERNEL(from_half, Params, 32, 0) { all<half_t>(params); }
-KERNEL(from_bfloat16, Params, 32, 0) { all<bfloat16_t>(params); }
-KERNEL(from_i8, Params, 32, 0) { all<i8>(params); }
-KERNEL(from_i32, Params, 32, 0) { all<i32>(params); }
+KERNEL(from_double, Params, 32, 0) {
+    all<double>(params);
+}
+KERNEL(from_float, Params, 32, 0) {
+    all<float>(params);
+}
+KERNEL(from_half, Params, 32, 0) {
+    all<half_t>(params);
+}
+KERNEL(from_bfloat16, Params, 32, 0) {
+    all<bfloat16_t>(params);
+}
+KERNEL(from_i8, Params, 32, 0) {
+    all<i8>(params);
+}
+KERNEL(from_i32, Params, 32, 0) {
+    all<i32>(params);
+}

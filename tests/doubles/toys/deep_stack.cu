@@ -4,10 +4,13 @@ __attribute__((noinline))
 #endif
 float deep(int n) {
     float a[SIZE];
-    for (int i = 0; i < SIZE; ++i) a[i] = (float)(i * n);
+    for (int i = 0; i < SIZE; ++i)
+        a[i] = (float)(i * n);
     float sum = 0;
-    if constexpr (DEPTH > 0) sum += deep<DEPTH - 1>(n + 1);
-    for (int i = 0; i < SIZE; ++i) sum += a[i * 7 % SIZE] * i;
+    if constexpr (DEPTH > 0)
+        sum += deep<DEPTH - 1>(n + 1);
+    for (int i = 0; i < SIZE; ++i)
+        sum += a[i * 7 % SIZE] * i;
     return sum;
 }
 KERNEL(test, Params, 64, 0) {

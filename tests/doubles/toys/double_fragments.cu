@@ -1,7 +1,7 @@
 template <int N>
 DEVICE void load(double (&r)[N], u64 address) {
-    UNROLL for (int i = 0; i < N; ++i)
-        r[i] = load_global<8>(gptr<double>(address) + (thread_index() * N + i), true).template get<double>(0);
+    UNROLL for (int i = 0; i < N; ++i) r[i] =
+        load_global<8>(gptr<double>(address) + (thread_index() * N + i), true).template get<double>(0);
 }
 template <int M, int A, int B, class Product>
 DEVICE void multiply(const Params &params, const Product &product) {

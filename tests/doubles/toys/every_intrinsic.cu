@@ -13,12 +13,18 @@ DEVICE void move(const Params &p, sptr<u8> s) {
 KERNEL(test, Params, 32, 1) {
     cover("full_tile");
     const sptr<u8> s = shared_base();
-    if (params.mode == 1) move<1>(params, s);
-    if (params.mode == 2) move<2>(params, s);
-    if (params.mode == 4) move<4>(params, s);
-    if (params.mode == 8) move<8>(params, s);
-    if (params.mode == 16) move<16>(params, s);
-    if (params.mode) return;
+    if (params.mode == 1)
+        move<1>(params, s);
+    if (params.mode == 2)
+        move<2>(params, s);
+    if (params.mode == 4)
+        move<4>(params, s);
+    if (params.mode == 8)
+        move<8>(params, s);
+    if (params.mode == 16)
+        move<16>(params, s);
+    if (params.mode)
+        return;
     u32 r4[4] = {}, r2[2] = {}, r1[1] = {};
     store_shared<16>(s + thread_index() * 16, Vec<16>::zero());
     barrier();

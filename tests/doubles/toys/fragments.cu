@@ -1,8 +1,8 @@
 // One warp loads its fragments as they lie in memory, [lane][register], multiplies and stores the sums.
 template <int N, class T>
 DEVICE void load(T (&r)[N], u64 address) {
-    UNROLL for (int i = 0; i < N; ++i)
-        r[i] = load_global<4>(gptr<T>(address) + (thread_index() * N + i), true).template get<T>(0);
+    UNROLL for (int i = 0; i < N; ++i) r[i] =
+        load_global<4>(gptr<T>(address) + (thread_index() * N + i), true).template get<T>(0);
 }
 template <int N, class T>
 DEVICE void store(u64 address, const T (&r)[N]) {
@@ -16,19 +16,34 @@ KERNEL(test, Params, 32, 0) {
     u32 a4[4], b2[2], a2[2], b1[1], a1[1];
     float d[4];
     i32 e[4], f[2];
-    if (params.mode != 2 && params.mode != 5) load(a4, params.p[0]), load(b2, params.p[1]);
-    if (params.mode == 2) load(a2, params.p[0]), load(b1, params.p[1]);
-    if (params.mode == 5) load(a1, params.p[0]), load(b1, params.p[1]);
-    if (params.mode < 4) load(d, params.p[2]);
-    if (params.mode == 4) load(e, params.p[2]);
-    if (params.mode == 5) load(f, params.p[2]);
-    if (params.mode == 0) mma_m16n8k16(d, a4, b2, half_t{});
-    if (params.mode == 1) mma_m16n8k16(d, a4, b2, bfloat16_t{});
-    if (params.mode == 2) mma_m16n8k8(d, a2, b1);
-    if (params.mode == 3) mma_m16n8k8_tf32(d, a4, b2);
-    if (params.mode == 4) mma_m16n8k32_s8(e, a4, b2);
-    if (params.mode == 5) mma_m8n8k16_s8(f, a1, b1);
-    if (params.mode < 4) store(params.p[3], d);
-    if (params.mode == 4) store(params.p[3], e);
-    if (params.mode == 5) store(params.p[3], f);
+    if (params.mode != 2 && params.mode != 5)
+        load(a4, params.p[0]), load(b2, params.p[1]);
+    if (params.mode == 2)
+        load(a2, params.p[0]), load(b1, params.p[1]);
+    if (params.mode == 5)
+        load(a1, params.p[0]), load(b1, params.p[1]);
+    if (params.mode < 4)
+        load(d, params.p[2]);
+    if (params.mode == 4)
+        load(e, params.p[2]);
+    if (params.mode == 5)
+        load(f, params.p[2]);
+    if (params.mode == 0)
+        mma_m16n8k16(d, a4, b2, half_t{});
+    if (params.mode == 1)
+        mma_m16n8k16(d, a4, b2, bfloat16_t{});
+    if (params.mode == 2)
+        mma_m16n8k8(d, a2, b1);
+    if (params.mode == 3)
+        mma_m16n8k8_tf32(d, a4, b2);
+    if (params.mode == 4)
+        mma_m16n8k32_s8(e, a4, b2);
+    if (params.mode == 5)
+        mma_m8n8k16_s8(f, a1, b1);
+    if (params.mode < 4)
+        store(params.p[3], d);
+    if (params.mode == 4)
+        store(params.p[3], e);
+    if (params.mode == 5)
+        store(params.p[3], f);
 }

@@ -8,8 +8,12 @@ DEVICE void apply(const Params &p) {
         store_global<sizeof(T)>(gptr<T>(p.p[1]) + i, v, true);
     }
 }
-KERNEL(test_float, Params, 32, 0) { apply<float>(params); }
-KERNEL(test_double, Params, 32, 0) { apply<double>(params); }
+KERNEL(test_float, Params, 32, 0) {
+    apply<float>(params);
+}
+KERNEL(test_double, Params, 32, 0) {
+    apply<double>(params);
+}
 KERNEL(test_pairs, Params, 32, 0) {
     for (int i = thread_index(); i < params.n; i += 32) {
         const Vec<8> pair = load_global<8>(gptr<float>(params.p[0]) + 2 * i, true);

@@ -12,12 +12,18 @@ DEVICE void each(const Params &p) {
     }
 }
 KERNEL(test, Params, 32, 0) {
-    if (params.n == 1 && params.mode == 0) each<1, false>(params);
-    if (params.n == 1 && params.mode == 1) each<1, true>(params);
-    if (params.n == 2 && params.mode == 0) each<2, false>(params);
-    if (params.n == 2 && params.mode == 1) each<2, true>(params);
-    if (params.n == 4 && params.mode == 0) each<4, false>(params);
-    if (params.n == 4 && params.mode == 1) each<4, true>(params);
+    if (params.n == 1 && params.mode == 0)
+        each<1, false>(params);
+    if (params.n == 1 && params.mode == 1)
+        each<1, true>(params);
+    if (params.n == 2 && params.mode == 0)
+        each<2, false>(params);
+    if (params.n == 2 && params.mode == 1)
+        each<2, true>(params);
+    if (params.n == 4 && params.mode == 0)
+        each<4, false>(params);
+    if (params.n == 4 && params.mode == 1)
+        each<4, true>(params);
 }
 KERNEL(shuffle, Params, 32, 0) {
     float x = load_global<4>(gptr<float>(params.p[0]) + thread_index(), true).get<float>(0);

@@ -7,5 +7,9 @@ DEVICE void apply(const Params &p) {
         store_global<sizeof(T)>(gptr<T>(p.p[2]) + i, v, true);
     }
 }
-KERNEL(test_float, Params, 32, 0) { apply<float>(params); }
-KERNEL(test_double, Params, 32, 0) { apply<double>(params); }
+KERNEL(test_float, Params, 32, 0) {
+    apply<float>(params);
+}
+KERNEL(test_double, Params, 32, 0) {
+    apply<double>(params);
+}
