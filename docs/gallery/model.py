@@ -8,8 +8,9 @@
 # %% [markdown]
 # # A model, layer by layer
 #
-# One block of a transformer, written with the functions of the package. It runs without a GPU on small sizes, its calls
-# are recorded as a shapes file, and the same layers at full size are predicted for a Jetson Orin Nano and for an H100.
+# This page writes a block of a transformer with the functions of the package. The block runs without a GPU on small
+# sizes, its calls are recorded as a shapes file, and the same layers at full size are predicted for a Jetson Orin Nano
+# and for an H100.
 
 # %%
 import tempfile

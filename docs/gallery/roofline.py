@@ -54,7 +54,7 @@ figure.legend(ncols=4, loc="outside lower center")
 plt.show()
 
 # %% [markdown]
-# What does a coordinate do? Change one at a time and keep the rest. Values that would not fit into shared memory or
+# Each line shows the effect of one coordinate while the rest stays. Values that would not fit into shared memory or
 # registers are not legal, and are missing from the lines.
 
 # %%
