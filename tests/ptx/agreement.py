@@ -16,7 +16,7 @@ from gensor_tuner.build.pool import Candidate
 from gensor_tuner.verify.problem import Failure, Placed, Problem
 from gensor_tuner.verify.verify import told, verified_epilogue
 from tests.ptx.execute import Kernel, Memory, PtxFault
-from tests.ptx.parse import NotExecutedError, PtxError
+from tests.ptx.translation.parse import NotExecutedError, PtxError
 
 
 def launch_form(candidate: Candidate, workload: Workload) -> str:

@@ -6,8 +6,8 @@ from functools import cached_property
 
 from gensor_kernels.programs.core.family import Launch
 from tests.ptx.compile import library, machine, ptx_of
-from tests.ptx.parse import Instruction, NotExecutedError, parse
-from tests.ptx.translate import translate
+from tests.ptx.translation.parse import Instruction, NotExecutedError, parse
+from tests.ptx.translation.translate import translate
 
 #: multiprocessors of the device that blocks which walk tiles are launched on, so that each has several, and of that for
 #: blocks which wait for one another, so that some tiles are shared by two, and by three

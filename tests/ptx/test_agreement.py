@@ -10,9 +10,9 @@ from tests.campaign_size import sample
 from tests.mutator.programs import Configuration, configurations
 from tests.ptx.agreement import agree, equal_bits
 from tests.ptx.compile import ptx_of
-from tests.ptx.parse import NotExecutedError, parse
 from tests.ptx.stored import Item, small, spread, stored
-from tests.ptx.translate import translate
+from tests.ptx.translation.parse import NotExecutedError, parse
+from tests.ptx.translation.translate import translate
 
 pytestmark = pytest.mark.usefixtures("needs_emulator")  # both are compiled by g++
 

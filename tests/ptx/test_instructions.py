@@ -8,8 +8,8 @@ import pytest
 
 from gensor_kernels.programs.core.family import Launch
 from tests.ptx.execute import Kernel, Memory, PtxFault
-from tests.ptx.parse import NotExecutedError, PtxError, parse
-from tests.ptx.translate import translate
+from tests.ptx.translation.parse import NotExecutedError, PtxError, parse
+from tests.ptx.translation.translate import translate
 
 pytestmark = pytest.mark.usefixtures("needs_emulator")  # both are compiled by g++
 

@@ -2,11 +2,11 @@
 
 import re
 
-from tests.ptx.accesses import asynchronous, atomic, load, store
-from tests.ptx.parse import Entry, Instruction, Module, NotExecutedError, PtxError, Symbol
-from tests.ptx.scalars import SCALARS
-from tests.ptx.warps import MEETINGS, Meeting
-from tests.ptx.writer import Qualifiers, Writer, operands
+from tests.ptx.translation.accesses import asynchronous, atomic, load, store
+from tests.ptx.translation.parse import Entry, Instruction, Module, NotExecutedError, PtxError, Symbol
+from tests.ptx.translation.scalars import SCALARS
+from tests.ptx.translation.warps import MEETINGS, Meeting
+from tests.ptx.translation.writer import Qualifiers, Writer, operands
 
 #: Nothing to do where threads run one at a time and launches one after the other.
 ORDERING = re.compile(

@@ -1,6 +1,6 @@
 """What every translated instruction needs: qualifiers, and operands as C++ expressions of their type."""
 
-from tests.ptx.parse import (
+from tests.ptx.translation.parse import (
     BITS,
     Address,
     Entry,

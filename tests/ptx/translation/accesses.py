@@ -1,7 +1,7 @@
 """Loads, stores, atomics and asynchronous copies, as C++ (PTX ISA, chapters 9.7.9 and 9.7.13)."""
 
-from tests.ptx.parse import BITS, Immediate, Instruction, NotExecutedError, Operand, PtxError, Register
-from tests.ptx.writer import Qualifiers, Writer, operands
+from tests.ptx.translation.parse import BITS, Immediate, Instruction, NotExecutedError, Operand, PtxError, Register
+from tests.ptx.translation.writer import Qualifiers, Writer, operands
 
 SPACES = ("global", "shared", "shared::cta", "local", "param")
 SCOPES = ("cta", "cluster", "gpu", "sys")

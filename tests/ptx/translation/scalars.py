@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from tests.ptx.conversions import FLOATS, PAIRS, convert, finish, to_generic
-from tests.ptx.parse import BITS, Immediate, Instruction, NotExecutedError, Pair, Vector
-from tests.ptx.writer import Qualifiers, Writer, operands
+from tests.ptx.translation.conversions import FLOATS, PAIRS, convert, finish, to_generic
+from tests.ptx.translation.parse import BITS, Immediate, Instruction, NotExecutedError, Pair, Vector
+from tests.ptx.translation.writer import Qualifiers, Writer, operands
 
 COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 UNORDERED = {f"{name}u": (name, symbol) for name, symbol in COMPARISONS.items()}
