@@ -55,7 +55,7 @@ def library(text: str, *flags: str) -> ctypes.CDLL:
 
 def _built(text: str, name: str, *flags: str) -> Path:
     """Compile a C++ text, unless the cache folder has its library."""
-    headers = b"".join((MACHINE / each).read_bytes() for each in ("machine.h", "numbers.h", "lanes.h"))
+    headers = b"".join(each.read_bytes() for each in sorted(MACHINE.glob("*.h")))
     digest = hashlib.sha256(repr((text, headers, FLAGS, flags, _processor())).encode()).hexdigest()
     folder = cache_dir() / "ptx"
     folder.mkdir(mode=0o700, exist_ok=True)

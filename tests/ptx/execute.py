@@ -41,7 +41,7 @@ class _Entry(ctypes.Structure):
         ("name", ctypes.c_char_p),
         ("step", ctypes.c_void_p),
         ("register_bytes", ctypes.c_uint64),
-        *((name, ctypes.c_uint32) for name in ("local_bytes", "static_shared", "sites", "params_bytes")),
+        *((name, ctypes.c_uint32) for name in ("local_bytes", "static_shared", "sites", "params_bytes", "watched")),
         ("site", ctypes.c_void_p),
     ]
 

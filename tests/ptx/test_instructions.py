@@ -239,7 +239,7 @@ def test_copies_arrive_when_they_are_issued_or_when_they_are_waited_for():
 
 def test_what_is_not_executed_is_named():
     for text in (
-        "wgmma.fence.sync.aligned;",
+        "wgmma.mma_async.sync.aligned.m64n8k256.s32.b1.b1.and.popc {%r1, %r2, %r3, %r4}, %rd1, %rd2, 1;",
         "add.cc.s32 %r1, %r2, %r3;",
         "fma.rn.relu.f16x2 %r1, %r2, %r3, %r4;",
         "ld.global.L1::evict_last.b32 %r1, [%rd1];",

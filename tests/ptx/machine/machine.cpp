@@ -2,6 +2,7 @@
 //
 // Compiled with -frounding-math: the directed roundings set the processor's mode.
 #include "lanes.h"
+#include "products.h"
 #include <cfenv>
 #include <cstdarg>
 #include <cstdio>
@@ -74,6 +75,7 @@ static void deliver(Thread &t, const Copy &copy) {
     std::memset(to, 0, copy.bytes);
     if (copy.read)
         std::memcpy(to, copy.from, copy.read);
+    written(t, to, copy.bytes);
 }
 void copy_async(Thread &t, u32 to, u64 from, u32 bytes, u32 read) {
     aligned_to(to, bytes, "shared");
@@ -118,6 +120,8 @@ class Scheduler {
             begin({order.begin() + first, order.begin() + first + resident});
             while (turn()) {
             }
+            for (const Block &block : blocks_)
+                end_products(block);
         }
     }
 
@@ -149,10 +153,16 @@ class Scheduler {
         threads_.resize(count);
         for (u32 i = 0; i < indices.size(); i++)
             blocks_.push_back({&launch_, indices[i], bytes, shared_[i].data()});
+        for (Block &block : blocks_)
+            if (entry_.watched) {
+                block.units.resize(bytes / 16 + 1);
+                block.warpgroups.resize((launch_.threads + 127) / 128);
+            }
         for (u32 i = 0; i < count; i++) {
             Thread &t = threads_[i];
             t.index = i % launch_.threads, t.lane = i % 32, t.block = &blocks_[i / launch_.threads];
             t.registers = registers_.data() + i * registers, t.local = local_.data() + i * local;
+            t.watched.resize(entry_.watched);
         }
         idle_ = 0;
     }
@@ -213,7 +223,7 @@ class Scheduler {
                     all &= t.stop == WARP && entry_.site[t.site].key == site.key &&
                            (site.aligned ? t.site == first.site : t.mask == first.mask);
             }
-            if (!all)
+            if (!all || (site.what == Collective::AWAIT_PRODUCTS && !issued(warp, site)))
                 continue;
             act(warp, site, members);
             for (u32 other = 0; other < 32; other++)
@@ -244,6 +254,11 @@ class Scheduler {
                 lanes[lane]->flag = lane == (u32)std::countr_zero(members);
             }
             return;
+        case Collective::FENCE_PRODUCTS:
+        case Collective::ISSUE_PRODUCT:
+        case Collective::COMMIT_PRODUCTS:
+        case Collective::AWAIT_PRODUCTS:
+            return in_warpgroup(lanes, site);
         default:
             return vote(lanes, site.what, members);
         }
@@ -270,7 +285,7 @@ class Scheduler {
                 together(threads, i, barrier);
             for (u32 i = 0; i < launch_.threads; i++)
                 if (threads[i].stop == BARRIER && threads[i].barrier == barrier)
-                    threads[i].stop = READY;
+                    threads[i].stop = READY, met_others(threads[i]);
             opened = true;
         }
         return opened;
@@ -296,6 +311,10 @@ class Scheduler {
                           t.block->index, other,
                           warp[other].stop == DONE ? "has ended" : entry_.site[warp[other].site].text);
         }
+        for (const Thread &t : threads_)
+            if (t.stop == WARP && entry_.site[t.site].what == Collective::AWAIT_PRODUCTS)
+                fault("divergent", "%s: thread %u waits for products that other warps of its warpgroup have not issued",
+                      entry_.site[t.site].text, t.index);
         for (const Thread &t : threads_)
             if (t.stop == BARRIER)
                 fault("deadlock", "thread %u of block %u waits at barrier %u for ever", t.index, t.block->index,

@@ -4,6 +4,7 @@
 // registers live in a struct, so that a thread goes on where it stopped. machine.cpp has the scheduler.
 #pragma once
 #include "numbers.h"
+#include "warpgroup.h"
 #include <vector>
 
 struct Fault { // of the program that is executed: kind and what happened
@@ -13,10 +14,24 @@ struct Fault { // of the program that is executed: kind and what happened
 [[noreturn]] void fault(const char *kind, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 enum Stop : u8 { READY, DONE, BARRIER, WARP, YIELDED };
-enum class Collective : u8 { SYNC, SHUFFLE, BALLOT, ANY, ALL, UNIFORM, REDUCE, LOAD_MATRIX, MULTIPLY, ELECT };
+enum class Collective : u8 {
+    SYNC,
+    SHUFFLE,
+    BALLOT,
+    ANY,
+    ALL,
+    UNIFORM,
+    REDUCE,
+    LOAD_MATRIX,
+    MULTIPLY,
+    ELECT,
+    FENCE_PRODUCTS,
+    ISSUE_PRODUCT,
+    COMMIT_PRODUCTS,
+    AWAIT_PRODUCTS
+};
 enum ShuffleMode : u8 { SHUFFLE_UP, SHUFFLE_DOWN, SHUFFLE_BUTTERFLY, SHUFFLE_INDEX };
 enum Reduction : u8 { ADD, MIN, MAX, AND, OR, XOR };
-enum Kind : u8 { F16, BF16, TF32, S8, U8, F64 };
 
 // One place in the code where lanes meet. `key` is equal for equal qualifiers.
 struct Site {
@@ -24,7 +39,8 @@ struct Site {
     bool aligned; // all lanes of the warp are at this very place
     u32 key;
     const char *text; // the instruction
-    u8 detail[4];     // a mode; operation, signed; matrices, transposed; or m, k, and the Kinds of a and b
+    u8 detail[4];     // a mode; operation, signed; matrices, transposed; m, k, and the Kinds of a and b; or groups left
+    const Product *product; // of a warpgroup
 };
 struct Buffer { // of global memory
     u64 address, bytes;
@@ -45,6 +61,9 @@ struct Thread {
     u8 *registers = nullptr;
     u8 *local = nullptr;
     std::vector<Copy> copies;
+    std::vector<Watched> watched; // registers that products use
+    u32 product_fences = 0, proxy_fences = 0;
+    u64 writes_seen = 0, proxies_fenced = 0; // the latest of the block's writes that it has seen, and has fenced
     u64 in[16], out[4];
 };
 struct Launch {
@@ -57,12 +76,15 @@ struct Block {
     u32 index;
     u32 shared_bytes;
     u8 *shared;
+    u64 writes = 0; // of the generic proxy, to shared memory that products may read
+    std::vector<Unit> units;
+    std::vector<Warpgroup> warpgroups;
 };
 struct Entry {
     const char *name;
     void (*step)(Thread &);
     u64 register_bytes;
-    u32 local_bytes, static_shared, sites, params_bytes;
+    u32 local_bytes, static_shared, sites, params_bytes, watched;
     const Site *site;
 };
 
@@ -129,6 +151,51 @@ inline T loaded(const u8 *from) {
 template <class T>
 inline void stored(u8 *to, T value) {
     std::memcpy(to, &value, sizeof value);
+}
+
+// ---- Products of warpgroups
+
+// An instruction accesses registers that products use.
+template <class... Numbers>
+inline void touched(Thread &t, const char *text, Numbers... numbers) {
+    for (u32 number : {(u32)numbers...}) {
+        Watched &watched = t.watched[number];
+        if (watched.sums || watched.factors)
+            fault("in_flight", "%.120s: a product in flight uses its register", text);
+        watched.touched = t.product_fences;
+    }
+}
+// A store by the generic proxy: threads' own loads and stores (9.7.15.5.2: products read through the async proxy).
+inline void written(Thread &t, const u8 *at, u32 bytes) {
+    Block &block = *t.block;
+    const u64 offset = at - block.shared;
+    if (block.units.empty() || offset >= block.shared_bytes)
+        return;
+    block.writes++;
+    for (u64 unit = offset / 16; unit <= (offset + bytes - 1) / 16; unit++) {
+        if (block.units[unit].readers)
+            fault("in_flight", "thread %u stores to shared memory at %#llx, which a product in flight reads", t.index,
+                  (unsigned long long)(SHARED_BASE + offset));
+        block.units[unit].writer = t.index, block.units[unit].fences = t.proxy_fences;
+        block.units[unit].when = block.writes;
+    }
+}
+// A copy through the async proxy has arrived, `offset` bytes from the start of a block's shared memory.
+inline void arrived(Block &block, u32 offset, u32 bytes) {
+    for (u32 unit = offset / 16; !block.units.empty() && unit <= (offset + bytes - 1) / 16; unit++) {
+        if (block.units[unit].readers)
+            fault("in_flight", "a copy arrives in shared memory at %#x, which a product in flight reads",
+                  SHARED_BASE + offset);
+        block.units[unit].writer = ~0u;
+    }
+}
+// fence.proxy.async: of what this thread stored, and of what it has seen others store.
+inline void fence_proxies(Thread &t) {
+    t.proxy_fences++, t.proxies_fenced = t.writes_seen;
+}
+// A thread has met others, whose stores it sees from here on.
+inline void met_others(Thread &t) {
+    t.writes_seen = t.block->writes;
 }
 
 // cp.async: `bytes` into shared memory, of which `read` come from global memory and the rest are zeros.

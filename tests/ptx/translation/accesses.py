@@ -23,10 +23,11 @@ def _place(w: Writer, space: str, address: str, count: int, write: bool) -> str:
 
 def _accessed(w: Writer, address: Operand, space: str, count: int, write: bool) -> str:
     """Statements that check an access and name the host's address `at`."""
+    seen = f" written(t, at, {count});" if write and space in ("shared", "") else ""
     return (
         f"const u64 address = {w.address(address)}; "
         f'aligned_to(address, {count}, "{space or "generic"}"); '
-        f"u8* const at = {_place(w, space, 'address', count, write)};"
+        f"u8* const at = {_place(w, space, 'address', count, write)};{seen}"
     )
 
 

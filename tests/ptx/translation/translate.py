@@ -5,6 +5,7 @@ import re
 from tests.ptx.translation.accesses import asynchronous, atomic, load, store
 from tests.ptx.translation.parse import Entry, Instruction, Module, NotExecutedError, PtxError, Symbol
 from tests.ptx.translation.scalars import SCALARS
+from tests.ptx.translation.warpgroups import Watched, warpgroup
 from tests.ptx.translation.warps import MEETINGS, Meeting
 from tests.ptx.translation.writer import Qualifiers, Writer, operands
 
@@ -12,6 +13,8 @@ from tests.ptx.translation.writer import Qualifiers, Writer, operands
 ORDERING = re.compile(
     r"(membar\.(cta|gl|sys)|fence(\.sc|\.acq_rel)?\.(cta|gpu|sys)|griddepcontrol\.(wait|launch_dependents))\Z"
 )
+#: what makes stores to shared memory visible to products, which read through the async proxy
+PROXY_FENCE = re.compile(r"fence\.proxy\.async(\.shared::(cta|cluster))?\Z")
 PREFETCH = re.compile(r"prefetch(\.global)?\.L[12]\Z")
 
 
@@ -22,7 +25,7 @@ def translate(module: Module) -> str:
     return (
         '#include "machine.h"\n\n'
         + "\n".join(each.text for each in bodies)
-        + f'\nextern "C" const Entry entries[] = {{\n{entries},\n    {{nullptr, nullptr, 0, 0, 0, 0, 0, nullptr}}}};\n'
+        + f'\nextern "C" const Entry entries[] = {{\n{entries},\n    {{}}}};\n'
     )
 
 
@@ -30,7 +33,7 @@ class _Function:
     """The translation of one entry."""
 
     def __init__(self, module: Module, entry: Entry):
-        self.entry, self.writer = entry, Writer(module, entry)
+        self.entry, self.writer, self.watched = entry, Writer(module, entry), Watched(entry)
         self.sites: list[tuple[Meeting, Instruction]] = []
         self.resumed = 0
         self.labels = {each: n for n, each in enumerate(entry.body) if isinstance(each, str)}
@@ -42,7 +45,7 @@ class _Function:
         e, w = self.entry, self.writer
         return (
             f'    {{"{e.name}", step_{e.name}, sizeof(Registers_{e.name}), {w.local_bytes}, {w.static_shared}, '
-            f"{len(self.sites)}, {e.params_bytes}, sites_{e.name}}}"
+            f"{len(self.sites)}, {e.params_bytes}, {len(self.watched.numbers)}, sites_{e.name}}}"
         )
 
     def _assembled(self, lines: list[str]) -> str:
@@ -52,23 +55,31 @@ class _Function:
             for each in sorted(self.writer.used.values(), key=lambda each: -each.bits)
         )
         keys: dict[str, int] = {}
-        sites = "".join(self._site(meeting, i, keys) for meeting, i in self.sites)
+        products = "".join(self._product(n, meeting) for n, (meeting, _) in enumerate(self.sites) if meeting.product)
+        sites = "".join(self._site(n, meeting, i, keys) for n, (meeting, i) in enumerate(self.sites))
         cases = "".join(f"    case {n}: goto resume_{n};\n" for n in range(1, self.resumed + 1))
         body = "\n".join(lines)
         return (
-            f"struct Registers_{name} {{\n{fields}}};\n"
+            f"struct Registers_{name} {{\n{fields}}};\n{products}"
             f"static const Site sites_{name}[] = {{\n{sites}    {{}}}};\n"
             f"static void step_{name}(Thread& t) {{\n"
             f"    Registers_{name}& r = *(Registers_{name}*)t.registers;\n"
             f"    switch (t.pc) {{\n    case 0: break;\n{cases}    }}\n{body}\n    t.stop = DONE;\n}}\n"
         )
 
-    @staticmethod
-    def _site(meeting: Meeting, i: Instruction, keys: dict[str, int]) -> str:
+    def _product(self, n: int, meeting: Meeting) -> str:
+        places, product = (f"{word}_{self.entry.name}_{n}" for word in ("places", "product"))
+        return (
+            f"static const RegisterPlace {places}[] = {{{meeting.places}}};\n"
+            f"static const Product {product} = {{{meeting.product}, {places}}};\n"
+        )
+
+    def _site(self, n: int, meeting: Meeting, i: Instruction, keys: dict[str, int]) -> str:
         key = keys.setdefault(i.opcode, len(keys))
         detail = ", ".join(f"(u8){each}" for each in meeting.detail)
         aligned = str(meeting.aligned).lower()
-        return f'    {{Collective::{meeting.what}, {aligned}, {key}, "{i.text}", {{{detail}}}}},\n'
+        product = f"&product_{self.entry.name}_{n}" if meeting.product else "nullptr"
+        return f'    {{Collective::{meeting.what}, {aligned}, {key}, "{i.text[:100]}", {{{detail}}}, {product}}},\n'
 
     def _line(self, place: int, each: Instruction | str) -> str:
         if isinstance(each, str):
@@ -86,12 +97,13 @@ class _Function:
         if i.guard:
             register, negated = i.guard
             guard = f"{'!' if negated else ''}{self.writer.read(register, 'pred')}"
-        if name in MEETINGS:
-            return self._meeting(i, guard)
+        touched = self.watched.touched(i)
+        if name in MEETINGS or name == "wgmma":
+            return self._meeting(i, guard, touched)
         if name == "ld":
             text, waits = load(i, self.writer)
-            return self._waiting(text, guard) if waits else _braced(guard, text)
-        return _braced(guard, self._statement(place, i, name))
+            return self._waiting(touched + text, guard) if waits else _braced(guard, touched + text)
+        return _braced(guard, touched + self._statement(place, i, name))
 
     def _statement(self, place: int, i: Instruction, name: str) -> str:
         w = self.writer
@@ -109,6 +121,8 @@ class _Function:
             return "t.stop = DONE; return;"
         if i.opcode == "trap":
             return 'fault("trap", "the kernel gave up");'
+        if PROXY_FENCE.match(i.opcode):
+            return "fence_proxies(t);"
         if ORDERING.match(i.opcode) or PREFETCH.match(i.opcode):
             return ";"
         raise NotExecutedError(i.opcode)
@@ -123,15 +137,16 @@ class _Function:
         back = "jumped_back(t); " if self.labels[target.name] < place else ""
         return f"{back}goto {_label(target.name)};"
 
-    def _meeting(self, i: Instruction, guard: str) -> str:
-        meeting = MEETINGS[i.opcode.partition(".")[0]](i, self.writer)
+    def _meeting(self, i: Instruction, guard: str, touched: str) -> str:
+        of_warp = MEETINGS.get(i.opcode.partition(".")[0])
+        meeting = of_warp(i, self.writer) if of_warp else warpgroup(i, self.writer, self.watched)
         self.sites.append((meeting, i))
         self.resumed += 1
         n = self.resumed
         skip = f"if (!({guard})) goto past_{n}; " if guard else ""
         past = f" past_{n}:;" if guard else ""
         stop = f"t.site = {len(self.sites) - 1}; t.stop = {meeting.stop}; t.pc = {n}; return;"
-        return f"{skip}{{ {meeting.before} {stop} }} resume_{n}: {{ {meeting.after} }}{past}"
+        return f"{skip}{{ {touched}{meeting.before} {stop} }} resume_{n}: {{ {meeting.after} }}{past}"
 
     def _waiting(self, text: str, guard: str) -> str:
         """A load that other threads' stores are waited for with: they run in front of it."""

@@ -19,6 +19,8 @@ class Meeting:
     before: str
     after: str = ""
     detail: tuple[int | str, ...] = ()
+    product: str = ""  # of a warpgroup: the fields of a C++ Product, and the places of its registers
+    places: str = ""
 
 
 def barrier(i: Instruction, w: Writer) -> Meeting:

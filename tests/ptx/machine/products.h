@@ -1,0 +1,350 @@
+// Products of warpgroups, after the PTX ISA 8.x, chapter 9.7.15: a warp comes by an instruction on its own (.sync is of
+// a warp), and finds there what the other three of its warpgroup did (.aligned is of a warpgroup). A product reads its
+// tiles when a warp issues it, or with `late` as late as may be: when a warp waits for it.
+#pragma once
+#include "machine.h"
+
+namespace {
+
+// ---- Tiles in shared memory
+
+// A matrix descriptor (9.7.15.5.1.2.2). Bytes of a row of the swizzle's pattern, 16 where there is none.
+struct Descriptor {
+    u32 start, leading, stride, base, row;
+
+    Descriptor(u64 bits, const char *text) {
+        constexpr u64 USED = 0x3fffull | 0x3fffull << 16 | 0x3fffull << 32 | 7ull << 49 | 3ull << 62;
+        if (bits & ~USED)
+            fault("invalid", "%.120s: bits %#llx of a matrix descriptor have no meaning", text,
+                  (unsigned long long)(bits & ~USED));
+        start = (u32)(bits & 0x3fff) << 4, leading = (u32)(bits >> 16 & 0x3fff) << 4;
+        stride = (u32)(bits >> 32 & 0x3fff) << 4, base = (u32)(bits >> 49 & 7);
+        const u32 mode = (u32)(bits >> 62);
+        row = mode ? 256 >> mode : 16;
+        if (!mode && base)
+            fault("invalid", "%.120s: a base offset of %u without a swizzle", text, base);
+    }
+    // The address of 16 bytes of the tile: number `c` of the neighbours along the contiguous axis, line `l` of the
+    // other axis (9.7.15.5.1.2.1.3, canonical layouts).
+    u32 at(bool across, u32 l, u32 c) const {
+        const u32 chunks = row / 16, lines = l / 8, line = l % 8 * row;
+        if (row == 16)
+            return start + line + (across ? c * stride + lines * leading : c * leading + lines * stride);
+        if (across)
+            return swizzled(start + line + c % chunks * 16 + c / chunks * leading + lines * stride);
+        return swizzled(start + line + c * 16 + lines * stride);
+    }
+    // Bits 4 to 6 of an address (128 bytes; 4 to 5 of 64, 4 of 32) xor those three bits higher, counted from where
+    // the pattern starts: at a multiple of its 1024 (512, 256) bytes, or `base` times 128 bytes behind.
+    u32 swizzled(u32 address) const { return address ^ (((address >> 7) - base) & (row / 16 - 1)) << 4; }
+};
+
+// Elements as floats, which hold each of them exactly; integers too.
+struct Numbers {
+    f32 of_e4m3[256], of_e5m2[256];
+
+    Numbers() {
+        for (u32 bits = 0; bits < 256; bits++)
+            of_e4m3[bits] = f32_of_f16(f16_of_e4m3((u8)bits)), of_e5m2[bits] = f32_of_f16(f16_of_e5m2((u8)bits));
+    }
+};
+const Numbers NUMBERS;
+
+u32 element_bytes(Kind kind) {
+    return kind == TF32 ? 4 : kind == F16 || kind == BF16 ? 2 : 1;
+}
+// Element `i` of 16 bytes, or of the 4 of a register.
+f32 element(const u8 *from, u32 i, Kind kind) {
+    switch (kind) {
+    case F16:
+        return f32_of_f16(loaded<u16>(from + 2 * i));
+    case BF16:
+        return f32_of_bf16(loaded<u16>(from + 2 * i));
+    case TF32:
+        return f32_of(loaded<u32>(from + 4 * i) & 0xffffe000u); // the lower 13 bits are cut off
+    case S8:
+        return (s8)from[i];
+    case U8:
+        return from[i];
+    case E4M3:
+        return NUMBERS.of_e4m3[from[i]];
+    default:
+        return NUMBERS.of_e5m2[from[i]];
+    }
+}
+
+// Both factors of a product, by k: rows of A of one warp, and columns of B.
+struct Factors {
+    f32 a[32][16], b[32][256];
+};
+
+// Lines of a tile of `extent` rows of A or columns of B: `first` to `last` of them become numbers.
+template <size_t WIDTH>
+void gather(const Block &block, const u32 *tile, u32 extent, bool across, Kind kind, bool negated, u32 k, u32 first,
+            u32 last, f32 (&to)[32][WIDTH]) {
+    const u32 each = 16 / element_bytes(kind), lines = across ? k : extent, chunks = (across ? extent : k) / each;
+    for (u32 l = across ? 0 : first; l < (across ? lines : last); l++)
+        for (u32 c = across ? first / each : 0; c < (across ? last / each : chunks); c++) {
+            const u8 *from = block.shared + (tile[l * chunks + c] - SHARED_BASE);
+            for (u32 i = 0; i < each; i++) {
+                const f32 value = element(from, i, kind);
+                (across ? to[l][c * each + i - first] : to[c * each + i][l - first]) = negated ? -value : value;
+            }
+        }
+}
+void place_tile(const Thread &t, u64 bits, const char *text, u32 extent, bool across, Kind kind, u32 k,
+                std::vector<u32> &tiles) {
+    const Descriptor descriptor(bits, text);
+    const u32 each = 16 / element_bytes(kind), lines = across ? k : extent, chunks = (across ? extent : k) / each;
+    for (u32 l = 0; l < lines; l++)
+        for (u32 c = 0; c < chunks; c++) {
+            const u32 address = descriptor.at(across, l, c);
+            if (address < SHARED_BASE || address + 16 > SHARED_BASE + t.block->shared_bytes)
+                fault("out_of_bounds", "%.120s: a tile has 16 bytes of shared memory at %#x", text, address);
+            tiles.push_back(address);
+        }
+}
+
+// ---- Registers
+
+u32 &register_of(const Thread &t, const RegisterPlace &place) {
+    return *(u32 *)(t.registers + place.offset);
+}
+// Fragments of A are those of mma for the 16 rows of each warp (9.7.15.5.1.1).
+void gather_registers(const Lanes &lanes, const Product &product, Factors &factors) {
+    const u32 each = 4 / element_bytes(product.a), span = 4 * each;
+    for (u32 lane = 0; lane < 32; lane++)
+        for (u32 i = 0; i < 4; i++) {
+            const u32 bits = register_of(*lanes[lane], product.registers[product.sums + i]);
+            u8 bytes[4];
+            std::memcpy(bytes, &bits, 4);
+            for (u32 part = 0; part < each; part++) {
+                const f32 value = element(bytes, part, product.a);
+                factors.a[i / 2 * span + lane % 4 * each + part][lane / 4 + 8 * (i % 2)] =
+                    product.negated_a ? -value : value;
+            }
+        }
+}
+
+// The sums of a row. A product of two elements is exact in double precision (22 bits at most; integers 16), and so is
+// the sum of terms that span 53 bits; beyond, it is off by 2^-52 of its largest term, of which no tensor core keeps as
+// many bits. The ISA leaves order and rounding open: the sum is rounded once, to the type of d. Eight columns at a time
+// keep the compiler's vectors full.
+void sum_row(const Factors &factors, u32 row, u32 n, u32 k, f64 (&sums)[256]) {
+    for (u32 column = 0; column < n; column += 8) {
+        f64 sum[8] = {};
+        for (u32 j = 0; j < k; j++) {
+            const f64 a = factors.a[j][row];
+            for (u32 c = 0; c < 8; c++)
+                sum[c] += a * (f64)factors.b[j][column + c];
+        }
+        for (u32 c = 0; c < 8; c++)
+            sums[column + c] = sum[c];
+    }
+}
+u32 total(const Product &product, f64 sum, u32 before, bool kept) {
+    if (product.d == F32)
+        return bits_of((f32)(kept ? sum + f32_of(before) : sum));
+    const s64 wide = (s64)sum + (kept ? (s64)(s32)before : 0);
+    return (u32)(product.saturated ? std::clamp<s64>(wide, INT32_MIN, INT32_MAX) : wide);
+}
+u32 total_pair(const f64 *sums, u32 before, bool kept) {
+    u32 pair = 0;
+    for (u32 i = 0; i < 2; i++)
+        pair |= (u32)f16_of(kept ? sums[i] + f32_of_f16((u16)(before >> 16 * i)) : sums[i]) << 16 * i;
+    return pair;
+}
+
+// ---- Execution
+
+// The rows of one warp. `factors.b` is there.
+void multiply_rows(Thread *warp, u32 number, const Issue &issue, Factors &factors) {
+    const Product &product = *issue.site->product;
+    Lanes lanes;
+    for (u32 lane = 0; lane < 32; lane++)
+        lanes[lane] = warp + lane;
+    if (product.factors)
+        gather_registers(lanes, product, factors);
+    else
+        gather(*warp->block, issue.tiles.data(), 64, product.across_a, product.a, product.negated_a, product.k,
+               16 * number, 16 * number + 16, factors.a);
+    f64 sums[256];
+    for (u32 row = 0; row < 16; row++) {
+        sum_row(factors, row, product.n, product.k, sums);
+        for (u32 lane = row % 8 * 4; lane < row % 8 * 4 + 4; lane++)
+            for (u32 column = lane % 4 * 2; column < product.n; column += 8) {
+                const u32 i = column / 8 * 2 + row / 8; // a pair of elements
+                if (product.d == F16) {
+                    u32 &pair = register_of(*lanes[lane], product.registers[i]);
+                    pair = total_pair(sums + column, pair, issue.kept);
+                    continue;
+                }
+                for (u32 c = 0; c < 2; c++) {
+                    u32 &d = register_of(*lanes[lane], product.registers[2 * i + c]);
+                    d = total(product, sums[column + c], d, issue.kept);
+                }
+            }
+    }
+}
+// The rows of warps that a mask has, `threads` being the first of the warpgroup.
+void multiply_tiles(Thread *threads, Issue &issue, u32 warps) {
+    const Product &product = *issue.site->product;
+    static thread_local Factors factors;
+    const u32 of_a = product.factors ? 0 : 64 * product.k * element_bytes(product.a) / 16;
+    gather(*threads->block, issue.tiles.data() + of_a, product.n, product.across_b, product.b, product.negated_b,
+           product.k, 0, product.n, factors.b);
+    for (u32 warp = 0; warp < 4; warp++)
+        if (warps >> warp & 1)
+            multiply_rows(threads + 32 * warp, warp, issue, factors);
+    issue.done |= warps;
+}
+
+// ---- Instructions
+
+Warpgroup &warpgroup_of(const Thread &t, const Site &site) {
+    if ((t.index / 128 + 1) * 128 > t.block->launch->threads)
+        fault("divergent", "%.120s: the warpgroup of thread %u has not four warps", site.text, t.index);
+    return t.block->warpgroups[t.index / 128];
+}
+// The instruction that a warp has come to. All warps come by the same ones, with the same descriptors.
+Issue &arrive(Warpgroup &group, Lanes &lanes, const Site &site, bool &first) {
+    Issue issue{&site};
+    const Thread &t = *lanes[0];
+    if (site.product) {
+        issue.a = site.product->factors ? 0 : t.in[0], issue.b = t.in[1], issue.kept = t.in[2];
+        for (u32 lane = 1; lane < 32; lane++)
+            for (u32 i = site.product->factors ? 1 : 0; i < 3; i++)
+                if (lanes[lane]->in[i] != t.in[i])
+                    fault("invalid", "%.120s: lane %u has another %s", site.text, lane,
+                          i < 2 ? "matrix descriptor" : "scale-d");
+    }
+    size_t &place = group.place[t.index / 32 % 4];
+    first = place == group.issues.size();
+    if (first)
+        group.issues.push_back(issue);
+    Issue &found = group.issues[place];
+    if (found.site != &site)
+        fault("divergent", "%.70s: other warps of thread %u's warpgroup are at %.70s", site.text, t.index,
+              found.site->text);
+    if (found.a != issue.a || found.b != issue.b || found.kept != issue.kept)
+        fault("invalid", "%.120s: warp %u has another %s than others of its warpgroup", site.text, t.index / 32,
+              found.kept != issue.kept ? "scale-d" : "matrix descriptor");
+    place++;
+    return found;
+}
+
+// Registers of a thread are a product's from here on. wgmma.fence (9.7.15.7.1) lies between other accesses and this
+// one, products of the same shape with the same sums excepted.
+void take_registers(Thread &t, const Site &site) {
+    const Product &product = *site.product;
+    if (!t.product_fences)
+        fault("unfenced", "%.120s: no wgmma.fence in front of the first product", site.text);
+    for (u32 i = 0; i < product.sums + product.factors; i++) {
+        Watched &watched = t.watched[product.registers[i].number];
+        const bool sum = i < product.sums;
+        if (watched.touched == t.product_fences)
+            fault("unfenced", "%.120s: no wgmma.fence behind an access to its registers", site.text);
+        const bool alike = watched.product && watched.product->n == product.n && watched.product->k == product.k &&
+                           watched.product->d == product.d;
+        if (sum ? watched.factors || (watched.sums && !alike) : watched.sums)
+            fault("in_flight", "%.120s: another product in flight uses its registers", site.text);
+        if (watched.used == t.product_fences && !(sum ? watched.summed && alike : !watched.summed))
+            fault("unfenced", "%.120s: no wgmma.fence behind another product with its registers", site.text);
+        (sum ? watched.sums : watched.factors)++;
+        watched.used = t.product_fences, watched.summed = sum, watched.product = &product;
+    }
+}
+// Stores of threads lie behind a fence.proxy.async of their thread, or of one of this warp.
+void check_proxies(Lanes &lanes, const Thread *threads, const Issue &issue) {
+    const Block &block = *lanes[0]->block;
+    u64 fenced = 0;
+    for (const Thread *t : lanes)
+        fenced = std::max(fenced, t->proxies_fenced);
+    for (u32 address : issue.tiles) {
+        const Unit &unit = block.units[(address - SHARED_BASE) / 16];
+        if (unit.writer != ~0u && unit.when > fenced && threads[unit.writer].proxy_fences == unit.fences)
+            fault("unfenced", "%.120s: no fence.proxy.async behind thread %u's store to shared memory at %#x",
+                  issue.site->text, unit.writer, address);
+    }
+}
+void read_tiles(Block &block, const Issue &issue, int by) {
+    for (u32 address : issue.tiles)
+        block.units[(address - SHARED_BASE) / 16].readers += by;
+}
+void issue_product(Lanes &lanes, Issue &issue, bool first) {
+    const Product &product = *issue.site->product;
+    Thread &t = *lanes[0];
+    Thread *threads = &t - t.index;
+    if (first) {
+        if (!product.factors)
+            place_tile(t, issue.a, issue.site->text, 64, product.across_a, product.a, product.k, issue.tiles);
+        place_tile(t, issue.b, issue.site->text, product.n, product.across_b, product.b, product.k, issue.tiles);
+        read_tiles(*t.block, issue, 1);
+    }
+    check_proxies(lanes, threads, issue);
+    for (Thread *each : lanes)
+        take_registers(*each, *issue.site);
+    if (!t.block->launch->late)
+        multiply_tiles(threads + t.index / 128 * 128, issue, 1u << t.index / 32 % 4);
+}
+// The end of what a wait_group at `place` waits for: the latest commit_group but `left`.
+size_t awaited(const Warpgroup &group, size_t place, u32 left) {
+    u32 groups = 0;
+    while (place--)
+        if (group.issues[place].site->what == Collective::COMMIT_PRODUCTS && groups++ == left)
+            return place;
+    return 0;
+}
+// Whether all warps have issued what one waits for: a group is complete for the whole warpgroup.
+bool issued(const Thread *warp, const Site &site) {
+    const Warpgroup &group = warpgroup_of(*warp, site);
+    const size_t end = awaited(group, group.place[warp->index / 32 % 4], site.detail[0]);
+    return *std::min_element(group.place, group.place + 4) >= end;
+}
+void await(Warpgroup &group, Lanes &lanes, size_t place, u32 left) {
+    Thread &t = *lanes[0];
+    const size_t end = awaited(group, place, left);
+    for (; group.complete < end; group.complete++) {
+        Issue &issue = group.issues[group.complete];
+        if (!issue.site->product)
+            continue;
+        if (issue.done != 15)
+            multiply_tiles(&t - t.index % 128, issue, 15 & ~issue.done);
+        read_tiles(*t.block, issue, -1);
+        issue.tiles = {};
+    }
+    size_t &released = group.released[t.index / 32 % 4];
+    for (; released < end; released++)
+        if (const Product *product = group.issues[released].site->product)
+            for (Thread *each : lanes)
+                for (u32 i = 0; i < product->sums + product->factors; i++) {
+                    Watched &watched = each->watched[product->registers[i].number];
+                    (i < product->sums ? watched.sums : watched.factors)--;
+                }
+}
+void in_warpgroup(Lanes &lanes, const Site &site) {
+    Warpgroup &group = warpgroup_of(*lanes[0], site);
+    const size_t place = group.place[lanes[0]->index / 32 % 4];
+    bool first;
+    Issue &issue = arrive(group, lanes, site, first);
+    if (site.what == Collective::ISSUE_PRODUCT)
+        issue_product(lanes, issue, first);
+    else if (site.what == Collective::AWAIT_PRODUCTS)
+        await(group, lanes, place, site.detail[0]);
+    else if (site.what == Collective::FENCE_PRODUCTS)
+        for (Thread *t : lanes)
+            t->product_fences++;
+}
+// A block ends: its warps came by the same instructions, and waited for all products.
+void end_products(const Block &block) {
+    for (const Warpgroup &group : block.warpgroups) {
+        for (u32 warp = 0; warp < 4; warp++)
+            if (group.place[warp] != group.issues.size())
+                fault("divergent", "%.120s: warp %u of a warpgroup never came there",
+                      group.issues[group.place[warp]].site->text, warp);
+        for (size_t i = *std::min_element(group.released, group.released + 4); i < group.issues.size(); i++)
+            if (group.issues[i].site->product)
+                fault("in_flight", "%.120s: in flight when its block ends", group.issues[i].site->text);
+    }
+}
+} // namespace

@@ -1,0 +1,46 @@
+// What products of warpgroups (wgmma) leave with threads and blocks: which registers and which shared memory they use
+// until they are waited for (PTX ISA 8.x, chapter 9.7.15). products.h executes them.
+#pragma once
+#include "numbers.h"
+#include <vector>
+
+enum Kind : u8 { F16, BF16, TF32, S8, U8, F64, E4M3, E5M2, F32, S32 };
+struct Site;
+
+struct RegisterPlace { // a register that products use: its number among them, and its offset among all registers
+    u32 number, offset;
+};
+struct Product { // one wgmma.mma_async: m64nNkK, its operands and their registers, those of d first
+    Kind d, a, b;
+    u32 n, k;
+    bool saturated, negated_a, negated_b, across_a, across_b; // across: M or N is contiguous, not K
+    u32 sums, factors;                                        // registers of d and of a
+    const RegisterPlace *registers;
+};
+
+// A register that products use: when others accessed it (in wgmma.fences of the thread), and products in flight.
+struct Watched {
+    u32 touched = ~0u, used = ~0u, sums = 0, factors = 0;
+    bool summed = false; // by the latest product, which had it in d, or else in a
+    const Product *product = nullptr;
+};
+
+// An instruction of a warpgroup: its warps, on their own, come by the same ones.
+struct Issue {
+    const Site *site;
+    u64 a = 0, b = 0;       // descriptors
+    bool kept = false;      // scale-d
+    u32 done = 0;           // warps whose rows are computed, a bit each
+    std::vector<u32> tiles; // addresses of 16 bytes each: of A, then of B
+};
+struct Warpgroup {
+    std::vector<Issue> issues;
+    size_t place[4] = {}, released[4] = {}; // of each warp: how many it came by, and how many it has waited for
+    size_t complete = 0;
+};
+
+// 16 bytes of shared memory: who stored there last, and how many products read there.
+struct Unit {
+    u32 writer = ~0u, fences = 0, readers = 0;
+    u64 when = 0;
+};

@@ -1,0 +1,122 @@
+"""What warpgroups do: wgmma and its fence, commit_group and wait_group, as C++ (PTX ISA, chapter 9.7.15)."""
+
+import re
+from dataclasses import replace
+
+from tests.ptx.translation.parse import (
+    Address,
+    Entry,
+    Immediate,
+    Instruction,
+    NotExecutedError,
+    Operand,
+    Pair,
+    PtxError,
+    Register,
+    Vector,
+)
+from tests.ptx.translation.warps import Meeting
+from tests.ptx.translation.writer import Qualifiers, Writer, operands
+
+PRODUCT = "wgmma.mma_async"
+#: elements of k in the 32 bytes that a product takes of each row, by the type of a
+K = {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32, "u8": 32}
+#: which types of b and d go with one of a
+B = {"e4m3": ("e4m3", "e5m2"), "e5m2": ("e4m3", "e5m2"), "s8": ("s8", "u8"), "u8": ("s8", "u8")}
+D = {"bf16": ("f32",), "tf32": ("f32",), "s8": ("s32",), "u8": ("s32",)}
+
+
+class Watched:
+    """Registers that products of an entry use, by number: no other instruction may access them meanwhile."""
+
+    def __init__(self, entry: Entry):
+        self.numbers: dict[str, int] = {}
+        for each in entry.body:
+            if isinstance(each, Instruction) and each.opcode.startswith(PRODUCT):
+                for operand in each.operands:
+                    for register in registers(operand) if isinstance(operand, Vector) else ():
+                        self.numbers.setdefault(register.name, len(self.numbers))
+
+    def touched(self, i: Instruction) -> str:
+        """Return the statement that says that an instruction accesses registers that products use; or none."""
+        if not self.numbers or i.opcode.startswith("wgmma."):
+            return ""
+        names = dict.fromkeys(register.name for each in i.operands for register in registers(each))
+        numbers = ", ".join(str(self.numbers[name]) for name in names if name in self.numbers)
+        return f'touched(t, "{i.text}", {numbers}); ' if numbers else ""
+
+
+def registers(operand: Operand | None) -> tuple[Register, ...]:
+    """Return all registers of an operand."""
+    if isinstance(operand, Register):
+        return (operand,)
+    parts: tuple[Operand | None, ...] = ()
+    if isinstance(operand, Vector):
+        parts = operand.parts
+    elif isinstance(operand, Pair):
+        parts = (operand.first, operand.second)
+    elif isinstance(operand, Address):
+        parts = (operand.base,)
+    return tuple(register for part in parts for register in registers(part))
+
+
+def warpgroup(i: Instruction, w: Writer, watched: Watched) -> Meeting:
+    """Return the meeting of a warp at an instruction of its warpgroup."""
+    if not w.module.target.endswith("90a"):
+        raise PtxError(f"{i.opcode} on {w.module.target}")
+    q = Qualifiers(i.opcode)
+    action = q.take("fence", "mma_async", "commit_group", "wait_group")
+    if not q.take("sync") or not q.take("aligned"):
+        raise NotExecutedError(i.opcode)
+    if action == "mma_async":
+        return _product(i, q, w, watched)
+    q.end()
+    if action == "wait_group":
+        (left,) = operands(i, 1)
+        return Meeting("WARP", "AWAIT_PRODUCTS", True, "", detail=(_number(left, range(8)),))
+    operands(i, 0)
+    return Meeting("WARP", {"fence": "FENCE_PRODUCTS", "commit_group": "COMMIT_PRODUCTS"}[action], True, "")
+
+
+def _product(i: Instruction, q: Qualifiers, w: Writer, watched: Watched) -> Meeting:
+    saturated = bool(q.take("satfinite"))
+    shape, *types = q.left
+    found = re.fullmatch(r"m64n(\d+)k(\d+)", shape)
+    if found is None or len(types) != 3 or types[1] not in K:
+        raise NotExecutedError(i.opcode)
+    (d_type, a_type, b_type), n, k = types, int(found[1]), int(found[2])
+    whole = d_type == "s32"
+    steps = n % 8 == 0 and (n % 16 == 0 or n < 32 or not whole)
+    if not 8 <= n <= 256 or not steps or k != K[a_type] or saturated > whole:
+        raise PtxError(f"{i.opcode}: no such shape")
+    if b_type not in B.get(a_type, (a_type,)) or d_type not in D.get(a_type, ("f16", "f32")):
+        raise PtxError(f"{i.opcode}: no such types")
+    held = len(i.operands) > 1 and isinstance(i.operands[1], Vector)
+    turned = a_type in ("f16", "bf16")
+    d, a, b, kept, *constants = operands(i, 4 + (0 if whole else 2) + ((1 if held else 2) if turned else 0))
+    scales = [_number(each, (-1, 1)) for each in constants[:2]] or [1, 1]
+    across = [_number(each, (0, 1)) for each in constants[2:]]
+    across = [*[0] * (2 - len(across)), *across]
+    sums = w.parts(d, n // 4 if d_type == "f16" else n // 2)
+    used = [*sums, *(w.parts(a, 4) if held else ())]
+    if any(not isinstance(each, Register) or each.bits != 32 for each in used) or len(set(sums)) < len(sums):
+        raise PtxError(f"{i.opcode}: registers")
+    if isinstance(kept, Immediate) and not isinstance(kept, Register):
+        _number(kept, (0, 1))
+    places = ", ".join(
+        f"{{{watched.numbers[each.name]}, offsetof(Registers_{w.entry.name}, {w.register(each)[2:]})}}"
+        for each in used
+        if isinstance(each, Register)
+    )
+    flags = ", ".join(str(int(each)) for each in (saturated, scales[0] < 0, scales[1] < 0, *across))
+    kinds = ", ".join(each.upper() for each in types)
+    before = "" if held else f"t.in[0] = {w.read(a, 'b64')}; "
+    before += f"t.in[1] = {w.read(b, 'b64')}; t.in[2] = {w.read(kept, 'pred')};"
+    product = f"{kinds}, {n}, {k}, {flags}, {len(sums)}, {len(used) - len(sums)}"
+    return replace(Meeting("WARP", "ISSUE_PRODUCT", True, before), product=product, places=places)
+
+
+def _number(operand: Operand, among: range | tuple[int, ...]) -> int:
+    if not isinstance(operand, Immediate) or operand.bits or operand.value not in among:
+        raise PtxError(f"{operand} is none of {tuple(among)}")
+    return operand.value
