@@ -135,7 +135,51 @@ def _arithmetic() -> Iterator[Bug]:
     yield Bug("prmt.b32 %0, %1, %2, %3", "prmt.b32 %0, %2, %1, %3", "mma cp.async: quantised")
 
 
-BUGS = [*_loads(), *_stores(), *_shared(), *_copies(), *_matrices(), *_products(), *_arithmetic()]
+def _warpgroups() -> Iterator[Bug]:
+    narrow, wide, brains = "wgmma: k-contiguous", "wgmma: n-contiguous", "wgmma: m-contiguous, split"
+    bytes_, whole = "wgmma: 8-bit floats", "wgmma: stored by copies, 8 bits"
+    parts = "floats_wgmma: parts, split"
+    yield Bug("tile.address >> 4 & 0x3fff", "tile.address >> 3 & 0x3fff", narrow)
+    yield Bug("(u64)(stride >> 4) << 32", "(u64)(stride >> 3) << 32", narrow)
+    yield Bug("(u64)(leading >> 4) << 16", "(u64)(leading >> 4) << 14", wide)
+    yield Bug(
+        "(u64)(leading >> 4) << 16 | (u64)(stride >> 4) << 32",
+        "(u64)(stride >> 4) << 16 | (u64)(leading >> 4) << 32",
+        wide,
+    )
+    for mode in (0, 2, 3):
+        yield Bug("(u64)1 << 62", f"(u64){mode} << 62", narrow)
+    yield Bug("(u64)1 << 62", "(u64)1 << 61", narrow)
+    yield Bug('"%8, %9, %10"', '"%9, %8, %10"', narrow)
+    yield Bug('"%64, %65, %66"', '"%64, %64, %66"', wide)
+    yield Bug('"%67, %68"', '"%68, %67"', wide)
+    yield Bug('"%32, %33, %34", "%35, %36"', '"%33, %32, %34", "%35, %36"', brains)
+    yield Bug('#define WGMMA_NAMES_16 "%0, %1,', '#define WGMMA_NAMES_16 "%1, %0,', narrow)
+    yield Bug('", %8, %9, %10, %11,', '", %8, %10, %9, %11,', brains)
+    yield Bug('"k16.f32.f16.f16"', '"k16.f32.bf16.bf16"', narrow)
+    yield Bug('"k16.f32.bf16.bf16"', '"k16.f32.f16.f16"', brains)
+    yield Bug('"k32.s32.s8.s8"', '"k32.s32.u8.s8"', whole)
+    yield Bug('"k32.s32.s8.s8"', '"k32.s32.s8.u8"', whole)
+    yield Bug('"e4m3.e5m2"', '"e5m2.e5m2"', bytes_)
+    yield Bug('"e4m3.e5m2"', '"e4m3.e4m3"', bytes_)
+    halves = '"k16.f32.f16.f16", operands, ", 1, 1, "'
+    yield Bug(halves, halves.replace("1, 1", "-1, 1"), narrow)
+    yield Bug(halves, halves.replace("1, 1", "1, -1"), wide)
+    yield Bug('"k32.f32." types, operands, ", 1, 1"', '"k32.f32." types, operands, ", 1, -1"', bytes_)
+    yield Bug('"n"(KEPT), "n"(A_TRANSPOSED)', '"n"(1), "n"(A_TRANSPOSED)', parts)
+    yield Bug('"n"(KEPT), "n"(A_TRANSPOSED)', '"n"(0), "n"(A_TRANSPOSED)', narrow)
+    yield Bug('"n"(A_TRANSPOSED), "n"(B_TRANSPOSED)', '"n"(A_TRANSPOSED), "n"(A_TRANSPOSED)', wide)
+    yield Bug('"n"(A_TRANSPOSED), "n"(B_TRANSPOSED)', '"n"(0), "n"(B_TRANSPOSED)', brains)
+    for program in (narrow, parts):
+        yield Bug('"wgmma.fence.sync.aligned;"', '""', program)
+        yield Bug('"wgmma.commit_group.sync.aligned;"', '""', program)
+        yield Bug(
+            '"wgmma.wait_group.sync.aligned %0;" ::"n"(N)', '"wgmma.wait_group.sync.aligned %0;" ::"n"(N + 1)', program
+        )
+    yield Bug('"wgmma.wait_group.sync.aligned %0;" ::"n"(N)', '"" ::"n"(N)', bytes_)
+
+
+BUGS = [*_loads(), *_stores(), *_shared(), *_copies(), *_matrices(), *_products(), *_arithmetic(), *_warpgroups()]
 
 
 def program_of(bug: Bug) -> Configuration:

@@ -157,7 +157,7 @@ inline void stored(u8 *to, T value) {
 
 // An instruction accesses registers that products use.
 template <class... Numbers>
-inline void touched(Thread &t, const char *text, Numbers... numbers) {
+inline void accessed(Thread &t, const char *text, Numbers... numbers) {
     for (u32 number : {(u32)numbers...}) {
         Watched &watched = t.watched[number];
         if (watched.sums || watched.factors)

@@ -97,13 +97,13 @@ class _Function:
         if i.guard:
             register, negated = i.guard
             guard = f"{'!' if negated else ''}{self.writer.read(register, 'pred')}"
-        touched = self.watched.touched(i)
+        accessed = self.watched.accessed(i)
         if name in MEETINGS or name == "wgmma":
-            return self._meeting(i, guard, touched)
+            return self._meeting(i, guard, accessed)
         if name == "ld":
             text, waits = load(i, self.writer)
-            return self._waiting(touched + text, guard) if waits else _braced(guard, touched + text)
-        return _braced(guard, touched + self._statement(place, i, name))
+            return self._waiting(accessed + text, guard) if waits else _braced(guard, accessed + text)
+        return _braced(guard, accessed + self._statement(place, i, name))
 
     def _statement(self, place: int, i: Instruction, name: str) -> str:
         w = self.writer
@@ -137,7 +137,7 @@ class _Function:
         back = "jumped_back(t); " if self.labels[target.name] < place else ""
         return f"{back}goto {_label(target.name)};"
 
-    def _meeting(self, i: Instruction, guard: str, touched: str) -> str:
+    def _meeting(self, i: Instruction, guard: str, accessed: str) -> str:
         of_warp = MEETINGS.get(i.opcode.partition(".")[0])
         meeting = of_warp(i, self.writer) if of_warp else warpgroup(i, self.writer, self.watched)
         self.sites.append((meeting, i))
@@ -146,7 +146,7 @@ class _Function:
         skip = f"if (!({guard})) goto past_{n}; " if guard else ""
         past = f" past_{n}:;" if guard else ""
         stop = f"t.site = {len(self.sites) - 1}; t.stop = {meeting.stop}; t.pc = {n}; return;"
-        return f"{skip}{{ {touched}{meeting.before} {stop} }} resume_{n}: {{ {meeting.after} }}{past}"
+        return f"{skip}{{ {accessed}{meeting.before} {stop} }} resume_{n}: {{ {meeting.after} }}{past}"
 
     def _waiting(self, text: str, guard: str) -> str:
         """A load that other threads' stores are waited for with: they run in front of it."""

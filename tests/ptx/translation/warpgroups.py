@@ -37,13 +37,13 @@ class Watched:
                     for register in registers(operand) if isinstance(operand, Vector) else ():
                         self.numbers.setdefault(register.name, len(self.numbers))
 
-    def touched(self, i: Instruction) -> str:
+    def accessed(self, i: Instruction) -> str:
         """Return the statement that says that an instruction accesses registers that products use; or none."""
         if not self.numbers or i.opcode.startswith("wgmma."):
             return ""
         names = dict.fromkeys(register.name for each in i.operands for register in registers(each))
         numbers = ", ".join(str(self.numbers[name]) for name in names if name in self.numbers)
-        return f'touched(t, "{i.text}", {numbers}); ' if numbers else ""
+        return f'accessed(t, "{i.text}", {numbers}); ' if numbers else ""
 
 
 def registers(operand: Operand | None) -> tuple[Register, ...]:
