@@ -12,6 +12,7 @@ from gensor_kernels.config import cache_dir
 from gensor_kernels.errors import BuildError
 
 MACHINE = Path(__file__).resolve().parent / "machine"
+HEADERS = sorted(each.name for each in MACHINE.glob("*.h"))
 #: No contraction: a multiplication and an addition are fused where PTX says fma, and nowhere else.
 FLAGS = ("-std=c++20", "-march=native", "-ffp-contract=off", "-fPIC", "-shared", "-w")
 

@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from gensor_kernels.programs.core.family import Launch
+from gensor_kernels.programs.core.tensor_maps import ALIGNMENT
 from tests.ptx.compile import library, machine, ptx_of
-from tests.ptx.translation.parse import Instruction, NotExecutedError, parse
+from tests.ptx.tensor_maps import with_maps
+from tests.ptx.translation.parse import Instruction, parse
 from tests.ptx.translation.translate import translate
 
 #: multiprocessors of the device that blocks which walk tiles are launched on, so that each has several, and of that for
@@ -30,7 +32,7 @@ class _Buffer(ctypes.Structure):
 class _Launch(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_uint32) for name in ("grid", "threads", "shared_bytes", "late", "order", "together")),
-        *((name, ctypes.c_uint32) for name in ("params_bytes", "buffers", "sm")),
+        *((name, ctypes.c_uint32) for name in ("params_bytes", "buffers", "sm", "cluster", "dependent")),
         ("params", ctypes.c_char_p),
         ("buffer", ctypes.POINTER(_Buffer)),
     ]
@@ -42,6 +44,7 @@ class _Entry(ctypes.Structure):
         ("step", ctypes.c_void_p),
         ("register_bytes", ctypes.c_uint64),
         *((name, ctypes.c_uint32) for name in ("local_bytes", "static_shared", "sites", "params_bytes", "watched")),
+        *((name, ctypes.c_uint32) for name in ("asynchronous", "cluster", "registers")),
         ("site", ctypes.c_void_p),
     ]
 
@@ -85,15 +88,17 @@ class Kernel:
     def run(self, launches: Sequence[Launch], params: bytes, memory: Memory, *, late: bool, order: str | int) -> None:
         """Run launches one after the other; PtxFault where a rule of the ISA is broken."""
         for launch in launches:
-            if launch.maps or launch.cluster > 1:
-                raise NotExecutedError("tensor maps" if launch.maps else "clusters")
-            self._run(launch, params, memory, late, order)
+            self._run(launch, with_maps(params, launch.maps) if launch.maps else params, memory, late, order)
 
     def _run(self, launch: Launch, params: bytes, memory: Memory, late: bool, order: str | int) -> None:
         entry = self._entries[launch.entry]
-        most = next(each.most_threads for each in self.module.entries if each.name == launch.entry)
-        if most and launch.block > most:
-            raise PtxFault(f"invalid: {launch.block} threads of {launch.entry}, which has .maxntid {most}")
+        parsed = next(each for each in self.module.entries if each.name == launch.entry)
+        if parsed.most_threads and launch.block > parsed.most_threads:
+            raise PtxFault(
+                f"invalid: {launch.block} threads of {launch.entry}, whose .maxntid is {parsed.most_threads}"
+            )
+        if launch.maps and parsed.params_alignment % ALIGNMENT:
+            raise PtxFault(f"misaligned: the parameters of {launch.entry}, which has tensor maps")
         buffers = (_Buffer * len(memory.buffers))(*memory.buffers)
         described = _Launch(
             grid=launch.blocks(SHARED if launch.together else WALKED),
@@ -105,6 +110,8 @@ class Kernel:
             params_bytes=len(params),
             buffers=len(buffers),
             sm=int(self.module.target.strip("sm_af")),
+            cluster=launch.cluster,
+            dependent=launch.dependent,
             params=None,
             buffer=buffers,
         )

@@ -69,7 +69,7 @@ void load_matrix(Lanes &lanes, const Site &site, u32 sm) {
         if (!named && sm != 75)
             continue; // sm_75 demands valid addresses of every lane
         aligned_to(lanes[lane]->in[0], 16, "shared");
-        const u8 *row = shared_at(*lanes[lane], lanes[lane]->in[0], 16);
+        const u8 *row = shared_at(*lanes[lane], lanes[lane]->in[0], 16, false);
         if (named)
             std::memcpy(rows[lane], row, 16);
     }

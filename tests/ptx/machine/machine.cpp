@@ -1,8 +1,10 @@
 // The scheduler, asynchronous copies and what lanes do together, after the PTX ISA 8.x.
 //
 // Compiled with -frounding-math: the directed roundings set the processor's mode.
+#include "cluster.h"
 #include "lanes.h"
 #include "products.h"
+#include "tensor.h"
 #include <cfenv>
 #include <cstdarg>
 #include <cstdio>
@@ -71,11 +73,10 @@ f64 directed_f64(u64 value, Rounding rounding) {
 // ---- Asynchronous copies
 
 static void deliver(Thread &t, const Copy &copy) {
-    u8 *to = shared_at(t, copy.to, copy.bytes);
+    u8 *to = shared_at(t, copy.to, copy.bytes, true);
     std::memset(to, 0, copy.bytes);
     if (copy.read)
         std::memcpy(to, copy.from, copy.read);
-    written(t, to, copy.bytes);
 }
 void copy_async(Thread &t, u32 to, u64 from, u32 bytes, u32 read) {
     aligned_to(to, bytes, "shared");
@@ -83,7 +84,7 @@ void copy_async(Thread &t, u32 to, u64 from, u32 bytes, u32 read) {
         aligned_to(from, bytes, "global"); // where nothing is read, the ISA is silent on the address
     if (read > bytes)
         fault("invalid", "cp.async of %u bytes reads %u", bytes, read);
-    shared_at(t, to, bytes);
+    shared_of(*t.block, to, bytes);
     const Copy copy{to, bytes, read, t.committed, read ? global_at(t, from, read, false) : nullptr};
     if (t.block->launch->late)
         t.copies.push_back(copy);
@@ -114,14 +115,18 @@ class Scheduler {
     void run() {
         if (launch_.threads % 32 || !launch_.threads || launch_.threads > 1024)
             fault("invalid", "%u threads per block", launch_.threads);
-        std::vector<u32> order = ordered(launch_.grid);
-        const u32 resident = launch_.together ? launch_.grid : 1;
+        const u32 cluster = launch_.cluster;
+        if (launch_.grid % cluster)
+            fault("invalid", "%u blocks in clusters of %u", launch_.grid, cluster);
+        std::vector<u32> order;
+        for (u32 each : ordered(launch_.grid / cluster))
+            for (u32 rank = 0; rank < cluster; rank++)
+                order.push_back(each * cluster + rank);
+        const u32 resident = launch_.together ? launch_.grid : cluster;
         for (u32 first = 0; first < launch_.grid; first += resident) {
             begin({order.begin() + first, order.begin() + first + resident});
             while (turn()) {
             }
-            for (const Block &block : blocks_)
-                end_products(block);
         }
     }
 
@@ -133,6 +138,7 @@ class Scheduler {
     std::vector<Thread> threads_;
     std::vector<std::vector<u8>> shared_;
     std::vector<u8> registers_, local_;
+    std::vector<Traffic> traffic_;
     u64 idle_ = 0;
 
     std::vector<u32> ordered(u32 count) {
@@ -151,13 +157,25 @@ class Scheduler {
         registers_.assign(count * registers, 0xa5);
         local_.assign(count * local, 0xff);
         threads_.resize(count);
-        for (u32 i = 0; i < indices.size(); i++)
-            blocks_.push_back({&launch_, indices[i], bytes, shared_[i].data()});
-        for (Block &block : blocks_)
-            if (entry_.watched) {
-                block.units.resize(bytes / 16 + 1);
-                block.warpgroups.resize((launch_.threads + 127) / 128);
-            }
+        traffic_.clear(), traffic_.resize(entry_.asynchronous ? indices.size() : 0);
+        blocks_.resize(indices.size());
+        for (u32 i = 0; i < indices.size(); i++) {
+            const u32 rank = i % launch_.cluster;
+            blocks_[i] = {&launch_,
+                          indices[i],
+                          bytes,
+                          shared_[i].data(),
+                          rank,
+                          &blocks_[i - rank],
+                          &threads_[i * launch_.threads]};
+            if (!entry_.asynchronous)
+                continue;
+            Traffic &traffic = *(blocks_[i].traffic = &traffic_[i]);
+            traffic.granules.resize((bytes + 7) / 8);
+            traffic.registers.assign(launch_.threads / 32, entry_.registers);
+            traffic.exchanges.resize(launch_.threads / 32);
+            blocks_[i].warpgroups.resize((launch_.threads + 127) / 128);
+        }
         for (u32 i = 0; i < count; i++) {
             Thread &t = threads_[i];
             t.index = i % launch_.threads, t.lane = i % 32, t.block = &blocks_[i / launch_.threads];
@@ -174,20 +192,65 @@ class Scheduler {
             for (u32 warp : ordered(launch_.threads / 32))
                 moved |= run_warp(threads + 32 * warp);
             moved |= release(threads);
+            bool ended = true;
             for (u32 i = 0; i < launch_.threads; i++) {
-                alive |= threads[i].stop != DONE;
+                ended &= threads[i].stop == DONE;
                 spinning |= threads[i].stop == YIELDED;
                 if (threads[i].stop == YIELDED)
                     threads[i].stop = READY;
             }
+            alive |= !ended;
+            if (ended && !blocks_[block].ended)
+                end(blocks_[block]);
         }
         if (!alive)
             return false;
-        if (!moved)
+        for (u32 first = 0; first < blocks_.size() && launch_.cluster > 1; first += launch_.cluster)
+            moved |= release_cluster(&threads_[first * launch_.threads]);
+        if (!moved && !deliver_one(deliver_awaited))
             stuck();
-        if (spinning && ++idle_ > 200000)
+        if (spinning && ++idle_ % 100 == 0)
+            deliver_one([](Block &block, u32) { return deliver_any(block); });
+        if (idle_ > 200000)
             fault("deadlock", "threads wait for a flag that nobody gives");
         return true;
+    }
+    void end(Block &block) {
+        block.ended = true;
+        end_products(block);
+        if (block.traffic)
+            check_traffic(block), check_exchanges(block);
+    }
+    // One late copy, of any block: the oldest, the latest or a random one.
+    template <class Deliver>
+    bool deliver_one(Deliver deliver) {
+        if (!entry_.asynchronous || !launch_.late)
+            return false;
+        const u32 from = launch_.order > 1 ? random_() & 0xffff : launch_.order ? 0xffff : 0;
+        for (u32 block : ordered((u32)blocks_.size()))
+            if (deliver(blocks_[block], from))
+                return true;
+        return false;
+    }
+    // Threads that wait for all threads of their cluster, of which some may have ended.
+    bool release_cluster(Thread *threads) {
+        const u32 count = launch_.cluster * launch_.threads;
+        u32 least = ~0u, waiting = 0;
+        for (u32 i = 0; i < count; i++) {
+            if (threads[i].stop != DONE)
+                least = std::min(least, threads[i].arrivals);
+            waiting += threads[i].stop == CLUSTER;
+        }
+        bool opened = false;
+        for (u32 i = 0; i < count && waiting; i++)
+            if (threads[i].stop == CLUSTER && threads[i].waits <= least) {
+                together(threads, i, CLUSTER);
+                opened = true;
+            }
+        for (u32 i = 0; i < count && opened; i++)
+            if (threads[i].stop == CLUSTER && threads[i].waits <= least)
+                threads[i].stop = READY;
+        return opened;
     }
     bool run_warp(Thread *warp) {
         bool any = false;
@@ -223,7 +286,8 @@ class Scheduler {
                     all &= t.stop == WARP && entry_.site[t.site].key == site.key &&
                            (site.aligned ? t.site == first.site : t.mask == first.mask);
             }
-            if (!all || (site.what == Collective::AWAIT_PRODUCTS && !issued(warp, site)))
+            if (!all || (site.what == Collective::AWAIT_PRODUCTS && !issued(warp, site)) ||
+                (site.what == Collective::REGISTERS && !exchange_registers(warp, site, entry_.registers)))
                 continue;
             act(warp, site, members);
             for (u32 other = 0; other < 32; other++)
@@ -239,6 +303,11 @@ class Scheduler {
             lanes[lane] = warp + lane;
         switch (site.what) {
         case Collective::SYNC:
+            ++ticks;
+            for (Thread *lane : lanes)
+                lane->order.synced = members >> lane->lane & 1 ? ticks : lane->order.synced;
+            return;
+        case Collective::REGISTERS:
             return;
         case Collective::SHUFFLE:
             return shuffle(lanes, site, members);
@@ -265,40 +334,52 @@ class Scheduler {
     }
     // Open barriers at which enough threads wait: a given count, or all that have not ended.
     bool release(Thread *threads) {
+        u32 awaited = 0;
+        for (u32 i = 0; i < launch_.threads; i++)
+            awaited |= threads[i].stop == BARRIER ? 1u << threads[i].barrier : 0;
         bool opened = false;
-        for (u32 barrier = 0; barrier < 16; barrier++) {
-            u32 waiting = 0, alive = 0, count = 0;
-            for (u32 i = 0; i < launch_.threads; i++) {
-                const Thread &t = threads[i];
-                alive += t.stop != DONE;
-                if (t.stop != BARRIER || t.barrier != barrier)
-                    continue;
-                if (waiting && t.count != count)
-                    fault("invalid", "barrier %u is awaited for %u and for %u threads", barrier, t.count, count);
-                waiting++, count = t.count;
-            }
-            if (!waiting || waiting < (count ? count : alive))
-                continue;
-            if (count && waiting > count)
-                fault("invalid", "%u threads at barrier %u of %u", waiting, barrier, count);
-            for (u32 i = 0; i < launch_.threads; i++)
-                together(threads, i, barrier);
-            for (u32 i = 0; i < launch_.threads; i++)
-                if (threads[i].stop == BARRIER && threads[i].barrier == barrier)
-                    threads[i].stop = READY, met_others(threads[i]);
-            opened = true;
-        }
+        for (u32 barrier = 0; awaited >> barrier; barrier++)
+            if (awaited >> barrier & 1)
+                opened |= open(threads, barrier);
         return opened;
     }
+    bool open(Thread *threads, u32 barrier) {
+        u32 waiting = 0, alive = 0, count = 0, &arrived = threads->block->arrived[barrier];
+        for (u32 i = 0; i < launch_.threads; i++) {
+            const Thread &t = threads[i];
+            alive += t.stop != DONE;
+            if (t.stop != BARRIER || t.barrier != barrier)
+                continue;
+            if (waiting && t.count != count)
+                fault("invalid", "barrier %u is awaited for %u and for %u threads", barrier, t.count, count);
+            waiting++, count = t.count;
+        }
+        if (waiting + arrived < (count ? count : alive))
+            return false;
+        if (count && waiting + arrived > count)
+            fault("invalid", "%u threads at barrier %u of %u", waiting + arrived, barrier, count);
+        for (u32 i = 0; i < launch_.threads; i++)
+            if (threads[i].barrier == barrier)
+                together(threads, i, BARRIER);
+        ++ticks, arrived = 0;
+        for (u32 i = 0; i < launch_.threads; i++)
+            if (threads[i].stop == BARRIER && threads[i].barrier == barrier)
+                threads[i].stop = READY, threads[i].order.synced = ticks;
+        return true;
+    }
     // An aligned barrier is executed by all threads of a warp, at one place: none has ended.
-    void together(const Thread *threads, u32 i, u32 barrier) const {
+    void together(const Thread *threads, u32 i, Stop stop) const {
         const Thread &t = threads[i];
-        if (t.stop != BARRIER || t.barrier != barrier || !entry_.site[t.site].aligned)
+        if (t.stop != stop || !entry_.site[t.site].aligned)
             return;
         for (u32 other = i / 32 * 32; other < i / 32 * 32 + 32; other++)
-            if (threads[other].stop != BARRIER || threads[other].site != t.site)
+            if (threads[other].stop != stop || threads[other].site != t.site)
                 fault("divergent", "%s: thread %u is there, thread %u of its warp is not", entry_.site[t.site].text, i,
                       other);
+    }
+    static std::string missing(Block &block, u64 address) {
+        const Mbarrier &m = *found_mbarrier(block, address);
+        return std::to_string(m.pending) + " arrivals and " + std::to_string(m.bytes) + " bytes are missing";
     }
     [[noreturn]] void stuck() const {
         for (const Thread &t : threads_) {
@@ -319,6 +400,11 @@ class Scheduler {
             if (t.stop == BARRIER)
                 fault("deadlock", "thread %u of block %u waits at barrier %u for ever", t.index, t.block->index,
                       t.barrier);
+            else if (t.stop == PHASE)
+                fault("deadlock", "thread %u of block %u waits for the mbarrier at %#llx for ever: %s", t.index,
+                      t.block->index, (unsigned long long)t.awaited, missing(*t.block, t.awaited).c_str());
+            else if (t.stop == CLUSTER)
+                fault("deadlock", "thread %u of block %u waits for its cluster for ever", t.index, t.block->index);
         fault("deadlock", "no thread can go on");
     }
 };
@@ -329,6 +415,10 @@ extern "C" int run_entry(const Entry *entry, const Launch *launch, char *message
         if (launch->params_bytes != entry->params_bytes)
             fault("invalid", "%s takes %u bytes of parameters, not %u", entry->name, entry->params_bytes,
                   launch->params_bytes);
+        if (launch->cluster != entry->cluster)
+            fault("invalid", "%s has clusters of %u blocks, the launch of %u", entry->name, entry->cluster,
+                  launch->cluster);
+        ticks = 0;
         Scheduler(*entry, *launch).run();
         return 0;
     } catch (const Fault &found) {

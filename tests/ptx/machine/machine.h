@@ -13,7 +13,7 @@ struct Fault { // of the program that is executed: kind and what happened
 };
 [[noreturn]] void fault(const char *kind, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-enum Stop : u8 { READY, DONE, BARRIER, WARP, YIELDED };
+enum Stop : u8 { READY, DONE, BARRIER, WARP, YIELDED, PHASE, CLUSTER };
 enum class Collective : u8 {
     SYNC,
     SHUFFLE,
@@ -28,7 +28,8 @@ enum class Collective : u8 {
     FENCE_PRODUCTS,
     ISSUE_PRODUCT,
     COMMIT_PRODUCTS,
-    AWAIT_PRODUCTS
+    AWAIT_PRODUCTS,
+    REGISTERS
 };
 enum ShuffleMode : u8 { SHUFFLE_UP, SHUFFLE_DOWN, SHUFFLE_BUTTERFLY, SHUFFLE_INDEX };
 enum Reduction : u8 { ADD, MIN, MAX, AND, OR, XOR };
@@ -52,22 +53,30 @@ struct Copy { // cp.async in flight
     const u8 *from;
 };
 struct Block;
+struct Traffic; // of asynchronous copies, see mbarrier.h
+// What a thread has done for order, in ticks of a clock that all threads share: barriers and arrivals, those of its
+// cluster, fences between the generic and the asynchronous proxy, and fences of mbarriers.
+struct Order {
+    u32 synced = 0, clustered = 0, fenced = 0, published = 0;
+};
 struct Thread {
     u32 pc = 0, site = 0, index = 0, lane = 0, mask = 0, barrier = 0, count = 0, committed = 0;
     u64 jumps = 0;
     Stop stop = READY;
-    bool flag = false;
+    bool flag = false, depended = false, refused = false;
+    Order order;
+    u32 arrivals = 0, waits = 0, bulk_groups = 0; // at the cluster's barrier; committed groups of bulk copies
+    u64 awaited = 0;                              // the mbarrier of a wait
     Block *block = nullptr;
     u8 *registers = nullptr;
     u8 *local = nullptr;
     std::vector<Copy> copies;
     std::vector<Watched> watched; // registers that products use
-    u32 product_fences = 0, proxy_fences = 0;
-    u64 writes_seen = 0, proxies_fenced = 0; // the latest of the block's writes that it has seen, and has fenced
+    u32 product_fences = 0;
     u64 in[16], out[4];
 };
 struct Launch {
-    u32 grid, threads, shared_bytes, late, order, together, params_bytes, buffers, sm;
+    u32 grid, threads, shared_bytes, late, order, together, params_bytes, buffers, sm, cluster, dependent;
     const u8 *params;
     const Buffer *buffer;
 };
@@ -76,15 +85,19 @@ struct Block {
     u32 index;
     u32 shared_bytes;
     u8 *shared;
-    u64 writes = 0; // of the generic proxy, to shared memory that products may read
-    std::vector<Unit> units;
-    std::vector<Warpgroup> warpgroups;
+    u32 rank = 0;               // in its cluster, whose first block this is
+    Block *first = nullptr;     //
+    Thread *threads = nullptr;  //
+    Traffic *traffic = nullptr; // null where the entry has no asynchronous copies, mbarriers and products
+    u32 arrived[16] = {};       // threads that came to a barrier and went on
+    bool ended = false;
+    std::vector<Warpgroup> warpgroups = {};
 };
 struct Entry {
     const char *name;
     void (*step)(Thread &);
     u64 register_bytes;
-    u32 local_bytes, static_shared, sites, params_bytes, watched;
+    u32 local_bytes, static_shared, sites, params_bytes, watched, asynchronous, cluster, registers;
     const Site *site;
 };
 
@@ -92,6 +105,8 @@ struct Entry {
 // that the driver keeps, so that a null pointer faults.
 constexpr u64 SHARED_WINDOW = 1ull << 56, LOCAL_WINDOW = 2ull << 56, PARAM_WINDOW = 3ull << 56;
 constexpr u32 SHARED_BASE = 1024;
+// Another block's shared memory, in the window of its cluster: its rank and the address there.
+constexpr u32 RANK_SHIFT = 24;
 constexpr u64 MOST_JUMPS = 20'000'000; // backwards, by one thread
 
 inline void aligned_to(u64 address, u32 bytes, const char *where) {
@@ -100,6 +115,9 @@ inline void aligned_to(u64 address, u32 bytes, const char *where) {
 }
 inline u8 *global_at(const Thread &t, u64 address, u32 bytes, bool write) {
     const Launch &launch = *t.block->launch;
+    if (launch.dependent && !t.depended)
+        fault("dependent", "thread %u of block %u accesses global memory in front of griddepcontrol.wait", t.index,
+              t.block->index);
     const u64 index = (address >> 40) - 1;
     if (index < launch.buffers) {
         const Buffer &buffer = launch.buffer[index];
@@ -110,10 +128,18 @@ inline u8 *global_at(const Thread &t, u64 address, u32 bytes, bool write) {
     fault("out_of_bounds", "%s of %u bytes of global memory at %#llx", write ? "store" : "load", bytes,
           (unsigned long long)address);
 }
-inline u8 *shared_at(const Thread &t, u64 address, u32 bytes) {
-    if (address < SHARED_BASE || address + bytes > SHARED_BASE + t.block->shared_bytes)
+// Generic accesses to shared memory that asynchronous copies use too.
+void touched(const Thread &t, u64 address, u32 bytes, bool write);
+inline u8 *shared_of(const Block &block, u64 address, u32 bytes) {
+    if (address < SHARED_BASE || address + bytes > SHARED_BASE + block.shared_bytes)
         fault("out_of_bounds", "%u bytes of shared memory at %#llx", bytes, (unsigned long long)address);
-    return t.block->shared + (address - SHARED_BASE);
+    return block.shared + (address - SHARED_BASE);
+}
+inline u8 *shared_at(const Thread &t, u64 address, u32 bytes, bool write) {
+    u8 *const at = shared_of(*t.block, address, bytes);
+    if (t.block->traffic)
+        touched(t, address, bytes, write);
+    return at;
 }
 template <u32 LOCAL_BYTES>
 inline u8 *local_at(const Thread &t, u64 address, u32 bytes) {
@@ -133,7 +159,7 @@ inline u8 *generic_at(const Thread &t, u64 address, u32 bytes, bool write) {
     case 0:
         return global_at(t, address, bytes, write);
     case 1:
-        return shared_at(t, offset, bytes);
+        return shared_at(t, offset, bytes, write);
     case 2:
         return local_at<LOCAL_BYTES>(t, offset, bytes);
     case 3:
@@ -165,39 +191,6 @@ inline void accessed(Thread &t, const char *text, Numbers... numbers) {
         watched.touched = t.product_fences;
     }
 }
-// A store by the generic proxy: threads' own loads and stores (9.7.15.5.2: products read through the async proxy).
-inline void written(Thread &t, const u8 *at, u32 bytes) {
-    Block &block = *t.block;
-    const u64 offset = at - block.shared;
-    if (block.units.empty() || offset >= block.shared_bytes)
-        return;
-    block.writes++;
-    for (u64 unit = offset / 16; unit <= (offset + bytes - 1) / 16; unit++) {
-        if (block.units[unit].readers)
-            fault("in_flight", "thread %u stores to shared memory at %#llx, which a product in flight reads", t.index,
-                  (unsigned long long)(SHARED_BASE + offset));
-        block.units[unit].writer = t.index, block.units[unit].fences = t.proxy_fences;
-        block.units[unit].when = block.writes;
-    }
-}
-// A copy through the async proxy has arrived, `offset` bytes from the start of a block's shared memory.
-inline void arrived(Block &block, u32 offset, u32 bytes) {
-    for (u32 unit = offset / 16; !block.units.empty() && unit <= (offset + bytes - 1) / 16; unit++) {
-        if (block.units[unit].readers)
-            fault("in_flight", "a copy arrives in shared memory at %#x, which a product in flight reads",
-                  SHARED_BASE + offset);
-        block.units[unit].writer = ~0u;
-    }
-}
-// fence.proxy.async: of what this thread stored, and of what it has seen others store.
-inline void fence_proxies(Thread &t) {
-    t.proxy_fences++, t.proxies_fenced = t.writes_seen;
-}
-// A thread has met others, whose stores it sees from here on.
-inline void met_others(Thread &t) {
-    t.writes_seen = t.block->writes;
-}
-
 // cp.async: `bytes` into shared memory, of which `read` come from global memory and the rest are zeros.
 void copy_async(Thread &t, u32 to, u64 from, u32 bytes, u32 read);
 void commit_copies(Thread &t);
@@ -207,3 +200,35 @@ inline void jumped_back(Thread &t) {
     if (++t.jumps > MOST_JUMPS)
         fault("timeout", "more than %llu jumps backwards", (unsigned long long)MOST_JUMPS);
 }
+
+// ---- Asynchronous machinery of sm_90: mbarrier.h, tensor.h and cluster.h
+
+void mbarrier_init(Thread &t, u64 address, u32 count);
+void mbarrier_invalidate(Thread &t, u64 address);
+// One or more arrivals, and bytes that the phase expects too; the phase of the arrival.
+u64 mbarrier_arrive(Thread &t, u64 address, u32 count, u32 bytes, bool drop, bool in_cluster);
+void mbarrier_expect(Thread &t, u64 address, s64 bytes, bool in_cluster);
+bool mbarrier_over(Thread &t, u64 address, u64 phase, bool parity);
+void mbarrier_wait(Thread &t, u64 address, u64 phase, bool parity);
+
+// Operands of a copy between a tensor and shared memory; `blocks`: those of the cluster that get it.
+struct Bulk {
+    u64 shared, map;
+    u64 mbarrier = 0;
+    u32 rank = 0, blocks = 0;
+    bool pixels = false, multicast = false;
+    s32 at[5] = {};
+    u16 moved[3] = {};
+};
+void load_tensor(Thread &t, const Bulk &bulk);
+void store_tensor(Thread &t, const Bulk &bulk);
+void check_map(const Thread &t, u64 address);
+void commit_bulk(Thread &t);
+void await_bulk(Thread &t, u32 groups_left, bool only_reads);
+void fence_proxy(Thread &t);
+void fence_mbarriers(Thread &t);
+
+u64 mapped_address(const Thread &t, u64 address, u32 rank);
+void arrive_at_cluster(Thread &t);
+void await_cluster(Thread &t);
+void arrive_at_barrier(Thread &t, u32 barrier, u32 count);

@@ -2,7 +2,7 @@
 // a warp), and finds there what the other three of its warpgroup did (.aligned is of a warpgroup). A product reads its
 // tiles when a warp issues it, or with `late` as late as may be: when a warp waits for it.
 #pragma once
-#include "machine.h"
+#include "mbarrier.h"
 
 namespace {
 
@@ -254,22 +254,17 @@ void take_registers(Thread &t, const Site &site) {
         watched.used = t.product_fences, watched.summed = sum, watched.product = &product;
     }
 }
-// Stores of threads lie behind a fence.proxy.async of their thread, or of one of this warp.
-void check_proxies(Lanes &lanes, const Thread *threads, const Issue &issue) {
-    const Block &block = *lanes[0]->block;
-    u64 fenced = 0;
+// Stores of threads lie behind a fence.proxy.async of their thread, or of one of this warp (9.7.15.5.2).
+void check_proxies(Lanes &lanes, Block &block, const Issue &issue) {
+    const Thread *fenced = lanes[0];
     for (const Thread *t : lanes)
-        fenced = std::max(fenced, t->proxies_fenced);
-    for (u32 address : issue.tiles) {
-        const Unit &unit = block.units[(address - SHARED_BASE) / 16];
-        if (unit.writer != ~0u && unit.when > fenced && threads[unit.writer].proxy_fences == unit.fences)
-            fault("unfenced", "%.120s: no fence.proxy.async behind thread %u's store to shared memory at %#x",
-                  issue.site->text, unit.writer, address);
-    }
+        fenced = t->order.fenced > fenced->order.fenced ? t : fenced;
+    for (u32 address : issue.tiles)
+        proxied(*fenced, block, address, 16, ARRIVING | OBJECT, "a product reads");
 }
 void read_tiles(Block &block, const Issue &issue, int by) {
     for (u32 address : issue.tiles)
-        block.units[(address - SHARED_BASE) / 16].readers += by;
+        each_granule(block, address, 16, [&](Granule &g) { g.readers += by; });
 }
 void issue_product(Lanes &lanes, Issue &issue, bool first) {
     const Product &product = *issue.site->product;
@@ -281,7 +276,7 @@ void issue_product(Lanes &lanes, Issue &issue, bool first) {
         place_tile(t, issue.b, issue.site->text, product.n, product.across_b, product.b, product.k, issue.tiles);
         read_tiles(*t.block, issue, 1);
     }
-    check_proxies(lanes, threads, issue);
+    check_proxies(lanes, *t.block, issue);
     for (Thread *each : lanes)
         take_registers(*each, *issue.site);
     if (!t.block->launch->late)

@@ -1,5 +1,5 @@
-// What products of warpgroups (wgmma) leave with threads and blocks: which registers and which shared memory they use
-// until they are waited for (PTX ISA 8.x, chapter 9.7.15). products.h executes them.
+// What products of warpgroups (wgmma) leave with threads and blocks: which registers they use until they are waited for
+// (PTX ISA 8.x, chapter 9.7.15). products.h executes them.
 #pragma once
 #include "numbers.h"
 #include <vector>
@@ -37,10 +37,4 @@ struct Warpgroup {
     std::vector<Issue> issues;
     size_t place[4] = {}, released[4] = {}; // of each warp: how many it came by, and how many it has waited for
     size_t complete = 0;
-};
-
-// 16 bytes of shared memory: who stored there last, and how many products read there.
-struct Unit {
-    u32 writer = ~0u, fences = 0, readers = 0;
-    u64 when = 0;
 };

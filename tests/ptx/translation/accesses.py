@@ -13,7 +13,7 @@ def _place(w: Writer, space: str, address: str, count: int, write: bool) -> str:
     """The host's address of `count` bytes, checked against the bounds of their space."""
     forms = {
         "global": f"global_at(t, {address}, {count}, {str(write).lower()})",
-        "shared": f"shared_at(t, {address}, {count})",
+        "shared": f"shared_at(t, {address}, {count}, {str(write).lower()})",
         "local": f"local_at<{w.local_bytes}>(t, {address}, {count})",
         "param": f"param_at(t, {address}, {count})",
         "": f"generic_at<{w.local_bytes}>(t, {address}, {count}, {str(write).lower()})",
@@ -23,11 +23,10 @@ def _place(w: Writer, space: str, address: str, count: int, write: bool) -> str:
 
 def _accessed(w: Writer, address: Operand, space: str, count: int, write: bool) -> str:
     """Statements that check an access and name the host's address `at`."""
-    seen = f" written(t, at, {count});" if write and space in ("shared", "") else ""
     return (
         f"const u64 address = {w.address(address)}; "
         f'aligned_to(address, {count}, "{space or "generic"}"); '
-        f"u8* const at = {_place(w, space, 'address', count, write)};{seen}"
+        f"u8* const at = {_place(w, space, 'address', count, write)};"
     )
 
 

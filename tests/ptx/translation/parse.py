@@ -61,6 +61,14 @@ class Address:
 
 
 @dataclass(frozen=True)
+class Box:
+    """[map, {coordinates}]: where a tensor copy begins."""
+
+    map: Address
+    coordinates: Vector
+
+
+@dataclass(frozen=True)
 class Pair:
     """d|p: two destinations."""
 
@@ -68,7 +76,7 @@ class Pair:
     second: "Operand | None"
 
 
-Operand = Register | Immediate | Symbol | Special | Vector | Address | Pair
+Operand = Register | Immediate | Symbol | Special | Vector | Address | Box | Pair
 
 
 @dataclass(frozen=True)
@@ -97,11 +105,21 @@ class Entry:
     name: str
     parameter: str
     params_bytes: int
+    params_alignment: int = 1
     most_threads: int = 0
+    least_blocks: int = 1
+    most_registers: int = 0
+    cluster: int = 1
     registers: dict[str, Register] = field(default_factory=dict)
     local: list[Variable] = field(default_factory=list)
     shared: list[Variable] = field(default_factory=list)
     body: list[Instruction | str] = field(default_factory=list)
+
+    @property
+    def launch_registers(self) -> int:
+        """Registers of a thread at launch by the performance directives (ISA, 11.4); 0 where none says."""
+        shared = self.most_threads * self.least_blocks
+        return self.most_registers or (min(65536 // shared // 8 * 8, 256) if shared else 0)
 
 
 @dataclass(frozen=True)
@@ -114,7 +132,14 @@ class Module:
 
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_ENTRY = re.compile(r"\.entry\s+(\w+)\s*\(\s*\.param\s+\.align\s+\d+\s+\.b8\s+(\w+)\[(\d+)\]\s*\)([^{]*)\{")
+_ENTRY = re.compile(r"\.entry\s+(\w+)\s*\(\s*\.param\s+\.align\s+(\d+)\s+\.b8\s+(\w+)\[(\d+)\]\s*\)([^{]*)\{")
+#: performance directives and what they set
+_DIRECTIVES = {
+    "maxntid": "most_threads",
+    "minnctapersm": "least_blocks",
+    "maxnreg": "most_registers",
+    "reqnctapercluster": "cluster",
+}
 _LABEL = re.compile(r"([$%\w]+):(?!:)")
 _VARIABLE = re.compile(r"\.(?:local|shared)\s+\.align\s+(\d+)\s+\.b8\s+([$\w]+)\[(\d*)\]")
 _NAMES = re.compile(r"\.reg\s+\.(\w+)\s+(.*)", re.DOTALL)
@@ -129,9 +154,10 @@ def parse(text: str) -> Module:
     dynamic = re.search(r"\.extern\s+\.shared\s+\.align\s+\d+\s+\.b8\s+(\w+)\[\]", text)
     entries = []
     for found in _ENTRY.finditer(text):
-        entry = Entry(found[1], found[2], int(found[3]))
-        if threads := re.search(r"\.maxntid\s+(\d+)", found[4]):
-            entry.most_threads = int(threads[1])
+        entry = Entry(found[1], found[3], int(found[4]), int(found[2]))
+        for directive, name in _DIRECTIVES.items():
+            if value := re.search(rf"\.{directive}\s+(\d+)", found[5]):
+                setattr(entry, name, int(value[1]))
         _Body(entry, text, found.end()).read()
         entries.append(entry)
     if len(entries) != len(re.findall(r"\.entry\b", text)):
@@ -216,7 +242,7 @@ class _Body:
             parts = (None if each == "_" else self._operand(each) for each in split(text[1:-1]))
             return Vector(tuple(parts))
         if text.startswith("["):
-            return self._address(text[1:-1].replace(" ", ""))
+            return self._bracketed(split(text[1:-1].replace(" ", "")))
         if "|" in text:
             first, second = (None if each.strip() == "_" else self._operand(each.strip()) for each in text.split("|"))
             return Pair(first, second)
@@ -231,6 +257,15 @@ class _Body:
         if re.fullmatch(r"!?[$\w]+", text):
             return Symbol(text)
         raise PtxError(f"operand {text!r}")
+
+    def _bracketed(self, parts: list[str]) -> Address | Box:
+        base = self._address(parts[0])
+        if len(parts) == 1:
+            return base
+        coordinates = self._operand(parts[1])
+        if len(parts) > 2 or not isinstance(coordinates, Vector):
+            raise PtxError(f"address {parts}")
+        return Box(base, coordinates)
 
     def _address(self, text: str) -> Address:
         base, sign, offset = text.partition("+")

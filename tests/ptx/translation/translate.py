@@ -3,6 +3,7 @@
 import re
 
 from tests.ptx.translation.accesses import asynchronous, atomic, load, store
+from tests.ptx.translation.asynchronous import WAITS, emitter, has_traffic, waiting
 from tests.ptx.translation.parse import Entry, Instruction, Module, NotExecutedError, PtxError, Symbol
 from tests.ptx.translation.scalars import SCALARS
 from tests.ptx.translation.warpgroups import Watched, warpgroup
@@ -10,11 +11,7 @@ from tests.ptx.translation.warps import MEETINGS, Meeting
 from tests.ptx.translation.writer import Qualifiers, Writer, operands
 
 #: Nothing to do where threads run one at a time and launches one after the other.
-ORDERING = re.compile(
-    r"(membar\.(cta|gl|sys)|fence(\.sc|\.acq_rel)?\.(cta|gpu|sys)|griddepcontrol\.(wait|launch_dependents))\Z"
-)
-#: what makes stores to shared memory visible to products, which read through the async proxy
-PROXY_FENCE = re.compile(r"fence\.proxy\.async(\.shared::(cta|cluster))?\Z")
+ORDERING = re.compile(r"(membar\.(cta|gl|sys)|fence(\.sc|\.acq_rel)?\.(cta|gpu|sys))\Z")
 PREFETCH = re.compile(r"prefetch(\.global)?\.L[12]\Z")
 
 
@@ -45,7 +42,8 @@ class _Function:
         e, w = self.entry, self.writer
         return (
             f'    {{"{e.name}", step_{e.name}, sizeof(Registers_{e.name}), {w.local_bytes}, {w.static_shared}, '
-            f"{len(self.sites)}, {e.params_bytes}, {len(self.watched.numbers)}, sites_{e.name}}}"
+            f"{len(self.sites)}, {e.params_bytes}, {len(self.watched.numbers)}, {int(has_traffic(e.body))}, "
+            f"{e.cluster}, {e.launch_registers}, sites_{e.name}}}"
         )
 
     def _assembled(self, lines: list[str]) -> str:
@@ -98,11 +96,20 @@ class _Function:
             register, negated = i.guard
             guard = f"{'!' if negated else ''}{self.writer.read(register, 'pred')}"
         accessed = self.watched.accessed(i)
-        if name in MEETINGS or name == "wgmma":
-            return self._meeting(i, guard, accessed)
+        if i.opcode.startswith(WAITS):
+            before, condition, after = waiting(i, self.writer)
+            return self._paused(accessed + before, condition, after, guard)
+        if name == "wgmma":
+            return self._meeting(warpgroup(i, self.writer, self.watched), i, guard, accessed)
+        if emit := emitter(i.opcode) or MEETINGS.get(name):
+            found = emit(i, self.writer)
+            if isinstance(found, Meeting):
+                return self._meeting(found, i, guard, accessed)
+            return _braced(guard, accessed + found)
         if name == "ld":
             text, waits = load(i, self.writer)
-            return self._waiting(accessed + text, guard) if waits else _braced(guard, accessed + text)
+            text = accessed + text
+            return self._paused("t.stop = YIELDED;", "", text, guard) if waits else _braced(guard, text)
         return _braced(guard, accessed + self._statement(place, i, name))
 
     def _statement(self, place: int, i: Instruction, name: str) -> str:
@@ -121,8 +128,6 @@ class _Function:
             return "t.stop = DONE; return;"
         if i.opcode == "trap":
             return 'fault("trap", "the kernel gave up");'
-        if PROXY_FENCE.match(i.opcode):
-            return "fence_proxies(t);"
         if ORDERING.match(i.opcode) or PREFETCH.match(i.opcode):
             return ";"
         raise NotExecutedError(i.opcode)
@@ -137,9 +142,7 @@ class _Function:
         back = "jumped_back(t); " if self.labels[target.name] < place else ""
         return f"{back}goto {_label(target.name)};"
 
-    def _meeting(self, i: Instruction, guard: str, accessed: str) -> str:
-        of_warp = MEETINGS.get(i.opcode.partition(".")[0])
-        meeting = of_warp(i, self.writer) if of_warp else warpgroup(i, self.writer, self.watched)
+    def _meeting(self, meeting: Meeting, i: Instruction, guard: str, accessed: str) -> str:
         self.sites.append((meeting, i))
         self.resumed += 1
         n = self.resumed
@@ -148,13 +151,13 @@ class _Function:
         stop = f"t.site = {len(self.sites) - 1}; t.stop = {meeting.stop}; t.pc = {n}; return;"
         return f"{skip}{{ {accessed}{meeting.before} {stop} }} resume_{n}: {{ {meeting.after} }}{past}"
 
-    def _waiting(self, text: str, guard: str) -> str:
-        """A load that other threads' stores are waited for with: they run in front of it."""
+    def _paused(self, before: str, condition: str, after: str, guard: str) -> str:
+        """Statements between which the thread stops, on a condition or always, and other threads run."""
         self.resumed += 1
         n = self.resumed
         skip = f"if (!({guard})) goto past_{n}; " if guard else ""
         past = f" past_{n}:;" if guard else ""
-        return f"{skip}t.stop = YIELDED; t.pc = {n}; return; resume_{n}: {{ {text} }}{past}"
+        return f"{skip}{{ {before} }} {condition} {{ t.pc = {n}; return; }} resume_{n}: {{ {after} }}{past}"
 
 
 def _braced(guard: str, text: str) -> str:

@@ -23,9 +23,15 @@ SPECIALS = {
     "%ctaid.x": "t.block->index",
     "%nctaid.x": "t.block->launch->grid",
     "%laneid": "t.lane",
+    "%clusterid.x": "t.block->index / t.block->launch->cluster",
+    "%nclusterid.x": "t.block->launch->grid / t.block->launch->cluster",
+    "%cluster_ctaid.x": "t.block->rank",
+    "%cluster_ctarank": "t.block->rank",
+    "%cluster_nctaid.x": "t.block->launch->cluster",
+    "%cluster_nctarank": "t.block->launch->cluster",
 } | {
     f"%{name}.{axis}": "1u" if name.startswith("n") else "0u"
-    for name in ("tid", "ntid", "ctaid", "nctaid")
+    for name in ("tid", "ntid", "ctaid", "nctaid", "clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid")
     for axis in "yz"
 }
 
@@ -100,7 +106,7 @@ class Writer:
         if isinstance(operand, Immediate):
             return self._constant(operand, kind)
         if isinstance(operand, Special) and operand.name in SPECIALS:
-            return f"(u32){SPECIALS[operand.name]}"
+            return f"(u32)({SPECIALS[operand.name]})"
         if isinstance(operand, Symbol):
             return f"(u64){self.symbol(operand.name)}"
         raise PtxError(f"{operand} as .{kind}")
