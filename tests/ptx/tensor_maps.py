@@ -173,10 +173,8 @@ def with_maps(params: bytes, maps: tuple[TensorMap, ...]) -> bytes:
     """Return the launch argument that the host path makes: Params, and its maps behind them."""
     size = MAPS_OFFSET + MAP_BYTES * len(maps)
     with encoders():
-        found: bytes = tensor_maps.Mapped(maps, lambda address: lambda: ctypes.string_at(address, size))(
-            bytearray(params[:SIZE])
-        )()
-    return found
+        mapped = tensor_maps.Mapped(maps, lambda address: address)
+        return ctypes.string_at(mapped(bytearray(params[:SIZE])), size)
 
 
 def refused(params: bytes, maps: tuple[TensorMap, ...]) -> str:

@@ -1,4 +1,4 @@
-"""What NVRTC makes of small Programs, executed at the verifier's cases: right, or named as not executed.
+"""What NVRTC makes of small Programs, executed at the verifier's cases: all right.
 
 All of them, and the kernels of the shipped databases, are executed by `python -m tests.ptx`.
 """
@@ -9,19 +9,12 @@ import pytest
 from tests.campaign_size import sample
 from tests.mutator.programs import Configuration, configurations
 from tests.ptx.agreement import agree, equal_bits
-from tests.ptx.compile import ptx_of
 from tests.ptx.stored import Item, small, spread, stored
-from tests.ptx.translation.parse import NotExecutedError, parse
-from tests.ptx.translation.translate import translate
 
 pytestmark = pytest.mark.usefixtures("needs_emulator")  # both are compiled by g++
 
-#: groups of Programs whose kernels use tensor copies, mbarriers and wgmma, which the executor does not execute
-HOPPER = ("wgmma", "aligned", "packed_wgmma", "floats_wgmma")
-EXECUTED = [each for each in configurations() if each.group not in HOPPER]
 
-
-@pytest.mark.parametrize("each", sample(EXECUTED, 6), ids=lambda each: f"{each.group}: {each.name}")
+@pytest.mark.parametrize("each", sample(configurations(), 7), ids=lambda each: f"{each.group}: {each.name}")
 def test_compiled_code_is_right(each: Configuration):
     found = agree(each.candidate, each.workload, each.arch, emulated=False, chosen=lambda cases: sample(cases, 2))
     assert found.outcome == "ok", found.detail
@@ -32,13 +25,6 @@ def test_bits_are_compared_with_the_emulator():
     each = next(each for each in configurations() if each.group == "gemv" and "int8" in str(each.workload.dtypes))
     found = agree(each.candidate, each.workload, each.arch, chosen=lambda cases: cases[:1])
     assert found.outcome == "ok" and found.elements == found.equal > 0
-
-
-def test_hoppers_own_instructions_are_named():
-    for group in HOPPER:
-        each = next(each for each in configurations() if each.group == group)
-        with pytest.raises(NotExecutedError, match=r"^(cp\.async\.bulk|mbarrier|wgmma|fence|setmaxnreg)"):
-            translate(parse(ptx_of(each.candidate.source(), "sm_90a")))
 
 
 def test_bits_are_equal_but_for_the_payload_of_nan():
