@@ -100,6 +100,7 @@ class Kernel:
         if launch.maps and parsed.params_alignment % ALIGNMENT:
             raise PtxFault(f"misaligned: the parameters of {launch.entry}, which has tensor maps")
         buffers = (_Buffer * len(memory.buffers))(*memory.buffers)
+        sm = int(self.module.target.strip("sm_af"))
         described = _Launch(
             grid=launch.blocks(SHARED if launch.together else WALKED),
             threads=launch.block,
@@ -109,9 +110,9 @@ class Kernel:
             together=launch.together,
             params_bytes=len(params),
             buffers=len(buffers),
-            sm=int(self.module.target.strip("sm_af")),
+            sm=sm,
             cluster=launch.cluster,
-            dependent=launch.dependent,
+            dependent=launch.dependent and sm >= 90,  # before, launches wait for the one in front
             params=None,
             buffer=buffers,
         )

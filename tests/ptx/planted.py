@@ -4,6 +4,7 @@ Each is an edit of one string of the device code, and the small Program in whose
 its bounds, or a fault. The emulator cannot see any of them: it does not read these strings.
 """
 
+import functools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -178,18 +179,103 @@ def _warpgroups() -> Iterator[Bug]:
     yield Bug('"wgmma.wait_group.sync.aligned %0;" ::"n"(N)', '"" ::"n"(N)', small)
 
 
-BUGS = [*_loads(), *_stores(), *_shared(), *_copies(), *_matrices(), *_products(), *_arithmetic(), *_warpgroups()]
+def _mbarriers() -> Iterator[Bug]:
+    narrow, pair, stored = "wgmma: k-contiguous", "wgmma: pair along m", "wgmma: stored by copies"
+    init = '[%0], %1;" ::"r"(barrier.address), "r"(arrivals)'
+    yield Bug(init, init.replace("arrivals", "arrivals + 1"), narrow)
+    yield Bug("mbarrier.init.shared::cta.b64 [%0], %1;", "mbarrier.init.shared::cta.b64 [%0], 0;", narrow)
+    yield Bug("fence.mbarrier_init.release.cluster;\\n  fence.proxy.async.shared::cta;", "", narrow)
+    yield Bug("fence.mbarrier_init.release.cluster;\\n", "", pair)
+    arrive = "mbarrier.arrive.shared::cta.b64 _, [%0];"
+    for other in ("", arrive.replace("[%0]", "[%0+8]"), arrive.replace("[%0]", "[%0], 2")):
+        yield Bug(arrive, other, narrow)
+    expect = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+    yield Bug(expect, "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;", narrow)
+    yield Bug(expect, arrive, narrow)
+    for amount in ("bytes / 2", "bytes + 16", "bytes - 128", "bytes << 8"):
+        yield Bug('"r"(barrier.address), "r"(bytes)', f'"r"(barrier.address), "r"({amount})', stored)
+    yield Bug('"r"(barrier.address), "r"(parity)', '"r"(barrier.address), "r"(parity ^ 1)', narrow)
+    yield Bug("shared::cta.b64 p, [%1], %2;", "shared::cta.b64 p, [%1+8], %2;", narrow)
+    yield Bug("shared::cta.b64 p, [%1], %2;", "shared::cta.b64 p, [%1], 2;", narrow)
+    yield Bug('selp.u32 %0, 1, 0, p; }"', 'selp.u32 %0, 1, 1, p; }"', narrow)
+
+
+def _tensor_copies() -> Iterator[Bug]:
+    narrow, stored, pixels = "wgmma: k-contiguous", "wgmma: stored by copies", "wgmma: pixels"
+    tile = '" [%0], [%1, {%3, %4, %5, %6, %7}], [%2];"'
+    for right, wrong in (("%3, %4", "%4, %3"), ("%4, %5", "%5, %4"), ("[%0]", "[%0+128]"), ("[%0]", "[%0+16]")):
+        yield Bug(tile, tile.replace(right, wrong), narrow)
+    for right, wrong in (("[%2]", "[%2+8]"), ("[%1,", "[%1+128,"), ("[%1,", "[%1+32,"), ("%3, %4", "%3, %3")):
+        yield Bug(tile, tile.replace(right, wrong), narrow)
+    image = '" [%0], [%1, {%3, %4, %5, %6}], [%2], {%7, %8};"'
+    for right, wrong in (("{%7, %8}", "{%8, %7}"), ("{%7, %8}", "{%7, 0}"), ("%4, %5", "%5, %4"), ("%5, %6", "%6, %5")):
+        yield Bug(image, image.replace(right, wrong), pixels)
+    out = "{%2, %3, %4, %5, %6}], [%1];"
+    for right, wrong in (("%2, %3", "%3, %2"), ("[%1]", "[%1+128]"), ("[%1]", "[%1+64]"), ("%3, %4", "%4, %3")):
+        yield Bug(out, out.replace(right, wrong), stored)
+    yield Bug("[%0, {%2, %3, %4, %5, %6}]", "[%0+-128, {%2, %3, %4, %5, %6}]", stored)
+    yield Bug("cp.async.bulk.commit_group;", "", stored)
+    yield Bug('wait_group.read %0;" ::"n"(N)', 'wait_group.read %0;" ::"n"(N + 1)', stored)
+    yield Bug('"cp.async.bulk.wait_group.read %0;" ::"n"(N)', '"" ::"n"(N)', stored)
+    yield Bug('asm volatile("fence.proxy.async.shared::cta;"', 'asm volatile(""', stored)
+    yield Bug('asm volatile("fence.proxy.async.shared::cta;"', 'asm volatile("fence.acq_rel.cta;"', stored)
+
+
+def _clusters() -> Iterator[Bug]:
+    pair, pixels = "wgmma: pair along m", "wgmma: pixels of pairs"
+    yield Bug("mapa.shared::cluster.u32 there, %0, %1;", "mapa.shared::cluster.u32 there, %0, 0;", pair)
+    yield Bug("mapa.shared::cluster.u32 there, %0, %1;", "add.u32 there, %0, 0;", pair)
+    yield Bug("_, [there]; }", "_, [there+8]; }", pair)
+    yield Bug("mbarrier.arrive.shared::cluster.b64 _, [there]; }", "}", pair)
+    yield Bug("barrier.cluster.arrive.release;\\n  barrier.cluster.wait.acquire;", "", pair)
+    yield Bug("\\n  barrier.cluster.wait.acquire;", "", pair)
+    yield Bug("barrier.cluster.arrive.release;\\n", "", pair)
+    shared = '" [%0], [%1, {%3, %4, %5, %6, %7}], [%2], %8;"'
+    for right, wrong in (("%8;", "1;"), ("%8;", "7;"), ("%3, %4", "%4, %3"), ("[%0]", "[%0+1024]")):
+        yield Bug(shared, shared.replace(right, wrong), pair)
+    image = '{%3, %4, %5, %6}], [%2], {%7, %8}, %9;"'
+    for right, wrong in (("{%7, %8}", "{%8, %7}"), ("%9", "2"), ("[%2]", "[%2+8]")):
+        yield Bug(image, image.replace(right, wrong), pixels)
+
+
+def _registers_and_launches() -> Iterator[Bug]:
+    groups, dependent = "wgmma: two warpgroups", "aligned: turned"
+    give, take = (f'setmaxnreg.{each}.sync.aligned.u32 %0;" ::"n"(TO)' for each in ("dec", "inc"))
+    for other in ("TO + 4", "TO - 24", "TO + 64"):
+        yield Bug(give, give.replace("TO", other), groups)
+    yield Bug(give, give.replace("dec", "inc"), groups)
+    yield Bug(give, '" ::"n"(TO)', groups)
+    for other in ("TO + 8", "TO - 128"):
+        yield Bug(take, take.replace("TO", other), groups)
+    yield Bug("griddepcontrol.wait;", "", dependent)
+    yield Bug("griddepcontrol.wait;", "griddepcontrol.launch_dependents;", dependent)
+
+
+_HOPPER = (_warpgroups, _mbarriers, _tensor_copies, _clusters, _registers_and_launches)
+_ALL = (_loads, _stores, _shared, _copies, _matrices, _products, _arithmetic, *_HOPPER)
+BUGS = [bug for group in _ALL for bug in group()]
+
+
+@functools.cache
+def _programs() -> dict[str, Configuration]:
+    return {f"{each.group}: {each.name}": each for each in configurations()}
 
 
 def program_of(bug: Bug) -> Configuration:
     """Return the Program in which a bug must be seen."""
-    return next(each for each in configurations() if f"{each.group}: {each.name}" == bug.program)
+    return _programs()[bug.program]
+
+
+@functools.cache
+def text_of(program: str) -> str:
+    """Return the device code of a Program, by its name."""
+    return flatten(_programs()[program].candidate.family.source)
 
 
 def with_bug(bug: Bug) -> Agreement:
     """Return what executing a Program's PTX says with a bug planted."""
     program = program_of(bug)
-    text = flatten(program.candidate.family.source)
+    text = text_of(bug.program)
     assert text.count(bug.before) == 1, f"{bug.before} occurs {text.count(bug.before)} times"
     source = bind(text.replace(bug.before, bug.after), json.loads(program.candidate.constants))
     return agree(program.candidate, program.workload, lookup(program.arch).target, source=source, emulated=False)

@@ -6,6 +6,7 @@ All of them, and the kernels of the shipped databases, are executed by `python -
 import numpy as np
 import pytest
 
+from gensor_kernels.machine.arch import lookup
 from tests.campaign_size import sample
 from tests.mutator.programs import Configuration, configurations
 from tests.ptx.agreement import agree, equal_bits
@@ -16,14 +17,16 @@ pytestmark = pytest.mark.usefixtures("needs_emulator")  # both are compiled by g
 
 @pytest.mark.parametrize("each", sample(configurations(), 7), ids=lambda each: f"{each.group}: {each.name}")
 def test_compiled_code_is_right(each: Configuration):
-    found = agree(each.candidate, each.workload, each.arch, emulated=False, chosen=lambda cases: sample(cases, 2))
+    found = agree(
+        each.candidate, each.workload, lookup(each.arch).target, emulated=False, chosen=lambda cases: sample(cases, 2)
+    )
     assert found.outcome == "ok", found.detail
     assert found.runs >= 2
 
 
 def test_bits_are_compared_with_the_emulator():
     each = next(each for each in configurations() if each.group == "gemv" and "int8" in str(each.workload.dtypes))
-    found = agree(each.candidate, each.workload, each.arch, chosen=lambda cases: cases[:1])
+    found = agree(each.candidate, each.workload, lookup(each.arch).target, chosen=lambda cases: cases[:1])
     assert found.outcome == "ok" and found.elements == found.equal > 0
 
 

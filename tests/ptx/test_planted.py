@@ -2,9 +2,8 @@
 
 import pytest
 
-from gensor_kernels.build.source import flatten
 from tests.campaign_size import sample
-from tests.ptx.planted import BUGS, CAUGHT, Bug, program_of, with_bug
+from tests.ptx.planted import BUGS, CAUGHT, Bug, text_of, with_bug
 
 pytestmark = pytest.mark.usefixtures("needs_emulator")  # both are compiled by g++
 
@@ -12,7 +11,7 @@ pytestmark = pytest.mark.usefixtures("needs_emulator")  # both are compiled by g
 def test_every_bug_is_an_edit_of_one_string():
     assert len({bug.name for bug in BUGS}) == len(BUGS) >= 30
     for bug in BUGS:
-        assert flatten(program_of(bug).candidate.family.source).count(bug.before) == 1, bug.name
+        assert text_of(bug.program).count(bug.before) == 1, bug.name
 
 
 @pytest.mark.parametrize("bug", sample(BUGS, 3), ids=lambda bug: bug.name)

@@ -393,6 +393,10 @@ class Scheduler {
                           warp[other].stop == DONE ? "has ended" : entry_.site[warp[other].site].text);
         }
         for (const Thread &t : threads_)
+            if (t.stop == WARP && entry_.site[t.site].what == Collective::REGISTERS)
+                fault("registers", "%s: block %u has %u registers left", entry_.site[t.site].text, t.block->index,
+                      t.block->traffic->free_registers);
+        for (const Thread &t : threads_)
             if (t.stop == WARP && entry_.site[t.site].what == Collective::AWAIT_PRODUCTS)
                 fault("divergent", "%s: thread %u waits for products that other warps of its warpgroup have not issued",
                       entry_.site[t.site].text, t.index);
