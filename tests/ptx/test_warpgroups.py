@@ -349,6 +349,7 @@ BROKEN = {
     "fence in front of factors": (f"{READY} mov.b32 %a0, 0; {HELD.text()} {DONE}", "unfenced"),
     "fence in front of another type": (f"{READY} {PRODUCT} {DONE} {HELD.text()} {DONE}", "unfenced"),
     "no proxy fence": (f"{BARRIER} {FENCE} {PRODUCT} {DONE}", "unfenced"),
+    "no barrier": (f"{PROXY} {FENCE} {PRODUCT} {DONE}", "unordered"),
     "proxy fence of one thread": (
         f"setp.eq.u32 %p, %t, 127; @%p {PROXY} {BARRIER} {FENCE} {PRODUCT} {DONE}", "unfenced",
     ),

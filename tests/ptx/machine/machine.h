@@ -71,7 +71,7 @@ struct Thread {
     u8 *registers = nullptr;
     u8 *local = nullptr;
     std::vector<Copy> copies;
-    std::vector<Watched> watched; // registers that products use
+    std::vector<Watched> watched; // sets of registers that products use
     u32 product_fences = 0;
     u64 in[16], out[4];
 };
@@ -182,10 +182,10 @@ inline void stored(u8 *to, T value) {
 // ---- Products of warpgroups
 
 // An instruction accesses registers that products use.
-template <class... Numbers>
-inline void accessed(Thread &t, const char *text, Numbers... numbers) {
-    for (u32 number : {(u32)numbers...}) {
-        Watched &watched = t.watched[number];
+template <class... Sets>
+inline void accessed(Thread &t, const char *text, Sets... sets) {
+    for (u32 set : {(u32)sets...}) {
+        Watched &watched = t.watched[set];
         if (watched.sums || watched.factors)
             fault("in_flight", "%.120s: a product in flight uses its register", text);
         watched.touched = t.product_fences;

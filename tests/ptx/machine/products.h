@@ -107,15 +107,15 @@ void place_tile(const Thread &t, u64 bits, const char *text, u32 extent, bool ac
 
 // ---- Registers
 
-u32 &register_of(const Thread &t, const RegisterPlace &place) {
-    return *(u32 *)(t.registers + place.offset);
+u32 &register_of(const Thread &t, u32 offset) {
+    return *(u32 *)(t.registers + offset);
 }
 // Fragments of A are those of mma for the 16 rows of each warp (9.7.15.5.1.1).
 void gather_registers(const Lanes &lanes, const Product &product, Factors &factors) {
     const u32 each = 4 / element_bytes(product.a), span = 4 * each;
     for (u32 lane = 0; lane < 32; lane++)
         for (u32 i = 0; i < 4; i++) {
-            const u32 bits = register_of(*lanes[lane], product.registers[product.sums + i]);
+            const u32 bits = register_of(*lanes[lane], product.offsets[product.sums + i]);
             u8 bytes[4];
             std::memcpy(bytes, &bits, 4);
             for (u32 part = 0; part < each; part++) {
@@ -135,11 +135,11 @@ void sum_row(const Factors &factors, u32 row, u32 n, u32 k, f64 (&sums)[256]) {
         f64 sum[8] = {};
         for (u32 j = 0; j < k; j++) {
             const f64 a = factors.a[j][row];
-            for (u32 c = 0; c < 8; c++)
-                sum[c] += a * (f64)factors.b[j][column + c];
+            const f32 *b = factors.b[j] + column;
+            for (int c = 0; c < 8; c++)
+                sum[c] += a * b[c];
         }
-        for (u32 c = 0; c < 8; c++)
-            sums[column + c] = sum[c];
+        std::copy_n(sum, 8, sums + column);
     }
 }
 u32 total(const Product &product, f64 sum, u32 before, bool kept) {
@@ -175,12 +175,12 @@ void multiply_rows(Thread *warp, u32 number, const Issue &issue, Factors &factor
             for (u32 column = lane % 4 * 2; column < product.n; column += 8) {
                 const u32 i = column / 8 * 2 + row / 8; // a pair of elements
                 if (product.d == F16) {
-                    u32 &pair = register_of(*lanes[lane], product.registers[i]);
+                    u32 &pair = register_of(*lanes[lane], product.offsets[i]);
                     pair = total_pair(sums + column, pair, issue.kept);
                     continue;
                 }
                 for (u32 c = 0; c < 2; c++) {
-                    u32 &d = register_of(*lanes[lane], product.registers[2 * i + c]);
+                    u32 &d = register_of(*lanes[lane], product.offsets[2 * i + c]);
                     d = total(product, sums[column + c], d, issue.kept);
                 }
             }
@@ -239,9 +239,9 @@ void take_registers(Thread &t, const Site &site) {
     const Product &product = *site.product;
     if (!t.product_fences)
         fault("unfenced", "%.120s: no wgmma.fence in front of the first product", site.text);
-    for (u32 i = 0; i < product.sums + product.factors; i++) {
-        Watched &watched = t.watched[product.registers[i].number];
-        const bool sum = i < product.sums;
+    for (u32 i = 0; i < product.sets; i++) {
+        Watched &watched = t.watched[product.set[i]];
+        const bool sum = i < product.sets_of_sums;
         if (watched.touched == t.product_fences)
             fault("unfenced", "%.120s: no wgmma.fence behind an access to its registers", site.text);
         const bool alike = watched.product && watched.product->n == product.n && watched.product->k == product.k &&
@@ -312,9 +312,9 @@ void await(Warpgroup &group, Lanes &lanes, size_t place, u32 left) {
     for (; released < end; released++)
         if (const Product *product = group.issues[released].site->product)
             for (Thread *each : lanes)
-                for (u32 i = 0; i < product->sums + product->factors; i++) {
-                    Watched &watched = each->watched[product->registers[i].number];
-                    (i < product->sums ? watched.sums : watched.factors)--;
+                for (u32 i = 0; i < product->sets; i++) {
+                    Watched &watched = each->watched[product->set[i]];
+                    (i < product->sets_of_sums ? watched.sums : watched.factors)--;
                 }
 }
 void in_warpgroup(Lanes &lanes, const Site &site) {

@@ -7,18 +7,17 @@
 enum Kind : u8 { F16, BF16, TF32, S8, U8, F64, E4M3, E5M2, F32, S32 };
 struct Site;
 
-struct RegisterPlace { // a register that products use: its number among them, and its offset among all registers
-    u32 number, offset;
-};
 struct Product { // one wgmma.mma_async: m64nNkK, its operands and their registers, those of d first
     Kind d, a, b;
     u32 n, k;
     bool saturated, negated_a, negated_b, across_a, across_b; // across: M or N is contiguous, not K
     u32 sums, factors;                                        // registers of d and of a
-    const RegisterPlace *registers;
+    const u32 *offsets;                                       // of these among the thread's registers
+    u32 sets, sets_of_sums;                                   // of registers that the same products use
+    const u32 *set;                                           // their numbers
 };
 
-// A register that products use: when others accessed it (in wgmma.fences of the thread), and products in flight.
+// Such a set: when another instruction accessed one of it (in wgmma.fences of the thread), and products in flight.
 struct Watched {
     u32 touched = ~0u, used = ~0u, sums = 0, factors = 0;
     bool summed = false; // by the latest product, which had it in d, or else in a

@@ -42,7 +42,7 @@ class _Function:
         e, w = self.entry, self.writer
         return (
             f'    {{"{e.name}", step_{e.name}, sizeof(Registers_{e.name}), {w.local_bytes}, {w.static_shared}, '
-            f"{len(self.sites)}, {e.params_bytes}, {len(self.watched.numbers)}, {int(has_traffic(e.body))}, "
+            f"{len(self.sites)}, {e.params_bytes}, {self.watched.count}, {int(has_traffic(e.body))}, "
             f"{e.cluster}, {e.launch_registers}, sites_{e.name}}}"
         )
 
@@ -66,10 +66,13 @@ class _Function:
         )
 
     def _product(self, n: int, meeting: Meeting) -> str:
-        places, product = (f"{word}_{self.entry.name}_{n}" for word in ("places", "product"))
+        offsets, sets, product = (f"{word}_{self.entry.name}_{n}" for word in ("offsets", "sets", "product"))
+        sums, factors = meeting.sets
         return (
-            f"static const RegisterPlace {places}[] = {{{meeting.places}}};\n"
-            f"static const Product {product} = {{{meeting.product}, {places}}};\n"
+            f"static const u32 {offsets}[] = {{{', '.join(meeting.offsets)}}};\n"
+            f"static const u32 {sets}[] = {{{', '.join(map(str, sums + factors))}}};\n"
+            f"static const Product {product} = {{{meeting.product}, {offsets}, {len(sums + factors)}, {len(sums)}, "
+            f"{sets}}};\n"
         )
 
     def _site(self, n: int, meeting: Meeting, i: Instruction, keys: dict[str, int]) -> str:

@@ -1,7 +1,7 @@
 """What warpgroups do: wgmma and its fence, commit_group and wait_group, as C++ (PTX ISA, chapter 9.7.15)."""
 
 import re
-from dataclasses import replace
+from collections.abc import Iterable
 
 from tests.ptx.translation.parse import (
     Address,
@@ -27,23 +27,32 @@ D = {"bf16": ("f32",), "tf32": ("f32",), "s8": ("s32",), "u8": ("s32",)}
 
 
 class Watched:
-    """Registers that products of an entry use, by number: no other instruction may access them meanwhile."""
+    """Registers that products of an entry use: no other instruction may access them meanwhile.
+
+    Those that the same products use, all as sums or all as factors, are one set with a number.
+    """
 
     def __init__(self, entry: Entry):
-        self.numbers: dict[str, int] = {}
-        for each in entry.body:
+        users: dict[str, list[tuple[int, int]]] = {}
+        for n, each in enumerate(entry.body):
             if isinstance(each, Instruction) and each.opcode.startswith(PRODUCT):
-                for operand in each.operands:
+                for place, operand in enumerate(each.operands):
                     for register in registers(operand) if isinstance(operand, Vector) else ():
-                        self.numbers.setdefault(register.name, len(self.numbers))
+                        users.setdefault(register.name, []).append((n, place))
+        sets: dict[tuple[tuple[int, int], ...], int] = {}
+        self.numbers = {name: sets.setdefault(tuple(used), len(sets)) for name, used in users.items()}
+        self.count = len(sets)
+
+    def sets(self, used: Iterable[Register]) -> list[int]:
+        """Return the numbers of the sets that have these registers."""
+        return list(dict.fromkeys(self.numbers[each.name] for each in used if each.name in self.numbers))
 
     def accessed(self, i: Instruction) -> str:
         """Return the statement that says that an instruction accesses registers that products use; or none."""
-        if not self.numbers or i.opcode.startswith("wgmma."):
+        if not self.count or i.opcode.startswith("wgmma."):
             return ""
-        names = dict.fromkeys(register.name for each in i.operands for register in registers(each))
-        numbers = ", ".join(str(self.numbers[name]) for name in names if name in self.numbers)
-        return f'accessed(t, "{i.text}", {numbers}); ' if numbers else ""
+        numbers = self.sets(register for each in i.operands for register in registers(each))
+        return f'accessed(t, "{i.text}", {", ".join(map(str, numbers))}); ' if numbers else ""
 
 
 def registers(operand: Operand | None) -> tuple[Register, ...]:
@@ -98,22 +107,26 @@ def _product(i: Instruction, q: Qualifiers, w: Writer, watched: Watched) -> Meet
     across = [_number(each, (0, 1)) for each in constants[2:]]
     across = [*[0] * (2 - len(across)), *across]
     sums = w.parts(d, n // 4 if d_type == "f16" else n // 2)
-    used = [*sums, *(w.parts(a, 4) if held else ())]
-    if any(not isinstance(each, Register) or each.bits != 32 for each in used) or len(set(sums)) < len(sums):
+    factors = w.parts(a, 4) if held else ()
+    used = [each for each in (*sums, *factors) if isinstance(each, Register) and each.bits == 32]
+    if len(used) < len(sums) + len(factors) or len(set(sums)) < len(sums):
         raise PtxError(f"{i.opcode}: registers")
-    if isinstance(kept, Immediate) and not isinstance(kept, Register):
+    if isinstance(kept, Immediate):
         _number(kept, (0, 1))
-    places = ", ".join(
-        f"{{{watched.numbers[each.name]}, offsetof(Registers_{w.entry.name}, {w.register(each)[2:]})}}"
-        for each in used
-        if isinstance(each, Register)
-    )
     flags = ", ".join(str(int(each)) for each in (saturated, scales[0] < 0, scales[1] < 0, *across))
     kinds = ", ".join(each.upper() for each in types)
     before = "" if held else f"t.in[0] = {w.read(a, 'b64')}; "
     before += f"t.in[1] = {w.read(b, 'b64')}; t.in[2] = {w.read(kept, 'pred')};"
-    product = f"{kinds}, {n}, {k}, {flags}, {len(sums)}, {len(used) - len(sums)}"
-    return replace(Meeting("WARP", "ISSUE_PRODUCT", True, before), product=product, places=places)
+    sets = [watched.sets(used[: len(sums)]), watched.sets(used[len(sums) :])]
+    return Meeting(
+        "WARP",
+        "ISSUE_PRODUCT",
+        True,
+        before,
+        product=f"{kinds}, {n}, {k}, {flags}, {len(sums)}, {len(factors)}",
+        offsets=tuple(f"offsetof(Registers_{w.entry.name}, {w.register(each)[2:]})" for each in used),
+        sets=(sets[0], sets[1]),
+    )
 
 
 def _number(operand: Operand, among: range | tuple[int, ...]) -> int:

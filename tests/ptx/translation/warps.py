@@ -19,8 +19,9 @@ class Meeting:
     before: str
     after: str = ""
     detail: tuple[int | str, ...] = ()
-    product: str = ""  # of a warpgroup: the fields of a C++ Product, and the places of its registers
-    places: str = ""
+    product: str = ""  # of a warpgroup: the fields of a C++ Product
+    offsets: tuple[str, ...] = ()  # of its registers
+    sets: tuple[list[int], list[int]] = ([], [])  # of sums and of factors
 
 
 def barrier(i: Instruction, w: Writer) -> Meeting:
