@@ -1,7 +1,9 @@
 """Libraries of the emulator: loaded from folders that no other user can replace, and built again if damaged."""
 
+import functools
 import importlib
 import os
+import platform
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,13 +15,15 @@ import gensor_kernels
 from gensor_database import trust
 from gensor_kernels import config
 from gensor_kernels.devices.emulator import run
-from gensor_kernels.devices.emulator.build import Kept, _emulator_digest, _folder, build
+from gensor_kernels.devices.emulator.build import Kept, _emulator_digest, _folder, build, has_fma, library_digest
 from gensor_kernels.devices.emulator.run import DamagedError
 from gensor_kernels.errors import ConfigError
-from tests.doubles.emulated_kernels import SMALL, source
+from tests.doubles.emulated_kernels import SMALL, execute, source
 from tests.doubles.store_rows import umask
 
-device, run_module = (importlib.import_module(f"gensor_kernels.devices.emulator.{name}") for name in ("device", "run"))
+device, run_module, build_module = (
+    importlib.import_module(f"gensor_kernels.devices.emulator.{name}") for name in ("device", "run", "build")
+)
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="file modes are POSIX")
 NAME = "0.so"
 
@@ -185,3 +189,71 @@ def test_the_name_of_the_cache_folder_is_no_option_of_the_compiler(fresh, monkey
     monkeypatch.setenv("GENSOR_CACHE_DIR", name)
     assert config.cache_dir() == tmp_path / name
     assert build(text(name)).parent == tmp_path / name / "emulator"
+
+
+# ---- fused multiply-adds
+
+#: (1 + e)^2 - 1 - 2 e = e^2, which is lost where the product is rounded
+E = 2.0**-12
+STATEMENTS = """KERNEL(test, Params, 32, 0) {
+    const gptr<float> x = gptr<float>(params.p[0]), y = gptr<float>(params.p[1]);
+    const float a = load_global<4>(x, true).get<float>(0), c = load_global<4>(x + 1, true).get<float>(0);
+    const float product = a * a;
+    Vec<16> sums = Vec<16>::zero();
+    sums.set(0, a * a + c), sums.set(1, product - -c), sums.set(2, c - -a * a), sums.set(3, fma_(a, a, c));
+    store_global<16>(y, sums, thread_index() == 0);
+}"""
+
+
+@pytest.fixture
+def lose_fma(fresh, monkeypatch):
+    """A function that makes this a CPU without fused multiply-adds, with the same cache folder."""
+
+    def lose():
+        monkeypatch.setattr(build_module, "has_fma", lambda: False)
+        monkeypatch.setattr(build_module, "_emulator_digest", functools.cache(_emulator_digest.__wrapped__))
+        # the emulator itself is compiled alike
+        shutil.copy(_folder() / f"{_emulator_digest()}.o", _folder() / f"{build_module._emulator_digest()}.o")
+
+    return lose
+
+
+def sums():
+    found = np.zeros(4, np.float32)
+    execute(STATEMENTS, [np.array([1 + E, -1 - 2 * E], np.float32), found])
+    return found.tolist()
+
+
+def test_sums_are_rounded_as_nvrtc_compiles_them(lose_fma):
+    if has_fma():
+        assert sums() == [E * E] * 4
+    lose_fma()
+    assert sums() == [0, 0, 0, E * E]  # fma_ is right everywhere
+
+
+def test_cpus_of_both_kinds_share_a_folder(lose_fma):
+    if not has_fma():
+        pytest.skip("this CPU has no fused multiply-add")
+    fused, digest = build(text("shared")), library_digest(text("shared"))
+    lose_fma()
+    unfused = build(text("shared"))
+    assert unfused.parent == fused.parent and unfused.name != fused.name and fused.is_file()
+    assert library_digest(text("shared")) != digest  # a key of verdicts, too
+
+
+CPUS = {
+    "x86_64": ("x86_64", "flags\t\t: fpu avx fma avx2\nmodel\t: 1\nflags\t\t: fpu avx fma avx2\n", True),
+    "without": ("x86_64", "flags\t\t: fpu avx fma4\nvmx flags\t: fma\n", False),
+    "one without": ("x86_64", "flags\t\t: fpu fma\nflags\t\t: fpu\n", False),
+    "unknown": ("x86_64", "", False),
+    "aarch64": ("aarch64", "", True),
+    "another": ("riscv64", "flags\t\t: fma\n", False),
+}
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+def test_the_instruction_is_looked_up(cpu, monkeypatch):
+    machine, information, has = CPUS[cpu]
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.setattr(Path, "read_text", lambda path: information)
+    assert has_fma.__wrapped__() is has

@@ -33,12 +33,16 @@ from gensor_kernels.errors import BuildError, ConfigError, GensorError, ToolMiss
 
 #: The C++ side of the emulator: headers and emulator.cpp.
 FOLDER = Path(__file__).resolve().parent / "host"
-# No -march=native: a library must not depend on the machine it was built on. No contraction into fused
-# multiply-adds: sums must not depend on the architecture either.
-COMMON_FLAGS = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique", "-ffp-contract=off")
-EMULATOR_FLAGS = (*COMMON_FLAGS, "-O2")
+# No -march=native: a library must not depend on the machine it was built on, except by has_fma().
+COMMON_FLAGS = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique")
+# The models of tensor cores round where hardware does.
+EMULATOR_FLAGS = (*COMMON_FLAGS, "-O2", "-ffp-contract=off")
 # A frame too large for a fiber's stack must not get as far as running.
 KERNEL_FLAGS = (*COMMON_FLAGS, "-O1", "-fno-exceptions", "-fno-rtti", "-Werror=frame-larger-than=65536")
+# NVRTC contracts a multiplication and an addition into one rounding (-fmad=true is its default), and so does g++ here.
+# At -O1 its pass that contracts is among the "expensive" ones.
+FUSED_FLAGS = ("-ffp-contract=fast", "-fexpensive-optimizations")
+UNFUSED_FLAGS = ("-ffp-contract=off",)
 _object_lock = threading.Lock()  # several threads may need the emulator's object at once; it is compiled once
 DIGEST_BYTES = hashlib.sha256().digest_size
 #: Prefix of the names of unfinished files.
@@ -137,9 +141,34 @@ def compiler() -> tuple[str, str]:
 
 
 @functools.cache
+def has_fma() -> bool:
+    """Return whether this machine's CPUs have an instruction for a fused multiply-add.
+
+    Without one, kernels' libraries are compiled under other names, and round a product before it is added where the
+    source does not ask for fma_.
+    """
+    machine = platform.machine()
+    if machine != "x86_64":
+        return machine == "aarch64"  # part of the architecture
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return False
+    flags = [line.partition(":")[2].split() for line in lines if line.startswith("flags")]
+    return bool(flags) and all("fma" in each for each in flags)
+
+
+def kernel_flags() -> tuple[str, ...]:
+    """Return the flags that kernels are compiled with on this machine."""
+    if not has_fma():
+        return (*KERNEL_FLAGS, *UNFUSED_FLAGS)
+    return (*KERNEL_FLAGS, *FUSED_FLAGS, *(("-mfma",) if platform.machine() == "x86_64" else ()))
+
+
+@functools.cache
 def _emulator_digest() -> str:
     """Return the digest of all inputs of a library beside the kernel's own source: contents and names, not folders."""
-    state = hashlib.sha256(repr((compiler()[1], platform.machine(), EMULATOR_FLAGS, KERNEL_FLAGS)).encode())
+    state = hashlib.sha256(repr((compiler()[1], platform.machine(), EMULATOR_FLAGS, kernel_flags())).encode())
     for file in sorted([*FOLDER.glob("*.h"), *FOLDER.glob("*.cpp")]):
         state.update(file.name.encode() + b"\0" + file.read_bytes())
     return state.hexdigest()
@@ -222,7 +251,7 @@ def build(source: str) -> Path:
     name = f"{library_digest(source)}.so"
     with Kept(_folder()) as folder:
         if not folder.has(name):
-            kernel = [*KERNEL_FLAGS, "-shared", "-I", str(FOLDER), "-x", "c++", "-", "-x", "none"]
+            kernel = [*kernel_flags(), "-shared", "-I", str(FOLDER), "-x", "c++", "-", "-x", "none"]
             _compile(folder, [*kernel, folder.where(_emulator_object(folder))], name, source)
         return folder.path / name
 

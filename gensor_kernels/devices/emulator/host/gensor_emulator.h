@@ -181,12 +181,12 @@ DEVICE float sqrt_(float x) {
 DEVICE double sqrt_(double x) {
     return __builtin_sqrt(x);
 }
-// Two roundings instead of one: without a fused instruction a correct fma is a slow library call.
+// Rounded once: an instruction, or, on a CPU without it, a slow library call.
 DEVICE float fma_(float a, float b, float c) {
-    return a * b + c;
+    return __builtin_fmaf(a, b, c);
 }
 DEVICE double fma_(double a, double b, double c) {
-    return a * b + c;
+    return __builtin_fma(a, b, c);
 }
 DEVICE float max_(float a, float b) {
     return a != a || b <= a ? a : b;
