@@ -3,7 +3,9 @@
     python -m tests.ptx [--small | --planted] [--arch sm_87] [--family rows] [--most 20] [--json FILE] [--table FILE]
 
 Kernels that FILE of --json names already are not executed again, so that a run can be stopped and continued. Exit code
-1 where a result is wrong, a rule of the ISA is broken, or PTX is not understood.
+1 where a result is wrong, a rule of the ISA is broken, or PTX is not understood. Elements, and of them equal ones, are
+counted by the causes of different bits (causes.py); --unfused, --plain and --truncated replace one or more, and keep
+lines of their own in FILE.
 """
 
 import argparse
@@ -16,7 +18,7 @@ from typing import Any
 
 from gensor_kernels.build.nvrtc import toolchain
 from tests.campaign_size import SEED
-from tests.ptx.agreement import agree, dtype_of, launch_form
+from tests.ptx.agreement import NOTHING, Replaced, agree, dtype_of, launch_form
 from tests.ptx.planted import BUGS, CAUGHT, with_bug
 from tests.ptx.stored import Item, small, spread, stored
 
@@ -31,7 +33,9 @@ def main() -> int:
     parser.add_argument("--arch", default="", help="only kernels for this arch")
     parser.add_argument("--family", default="", help="only families whose names contain this text")
     parser.add_argument("--most", type=int, default=sys.maxsize, help="how many kernels at most")
-    parser.add_argument("--unfused", action="store_true", help="round each fma twice: which bits differ without fusion")
+    parser.add_argument("--unfused", action="store_true", help="leave mul and add apart that ptxas fuses")
+    parser.add_argument("--plain", action="store_true", help="take functions out of both sources; results are wrong")
+    parser.add_argument("--truncated", action="store_true", help="cut sums of tensor cores as the emulator does")
     parser.add_argument("--planted", action="store_true", help="plant every bug of planted.py; 1 where one survives")
     parser.add_argument("--json", default="", help="file for a line per kernel; what it has is not executed again")
     parser.add_argument("--table", default="", help="file for the table of all lines")
@@ -39,10 +43,11 @@ def main() -> int:
     if options.planted:
         return plant()
     lines = _read(options.json)
-    done = {(each["arch"], each["name"]) for each in lines}
+    replaced = Replaced(options.unfused, options.plain, options.truncated)
+    done = {(each["arch"], each["name"]) for each in lines if each["replaced"] == replaced.name}
     items = spread(list((small if options.small else stored)(options.arch, options.family)), SEED)
     for item in [each for each in items if (each.arch, each.name) not in done][: options.most]:
-        line = execute(item, fused=not options.unfused)
+        line = execute(item, replaced)
         lines.append(line)
         print(_told(line), flush=True)
         if options.json:
@@ -70,12 +75,16 @@ def plant() -> int:
     return int(survivors > 0)
 
 
-def execute(item: Item, *, fused: bool = True) -> dict[str, Any]:
+def execute(item: Item, replaced: Replaced = NOTHING) -> dict[str, Any]:
     """Return the line of one kernel."""
     began = time.perf_counter()
-    found = agree(item.candidate, item.workload, item.target, source=item.source, fused=fused)
+    found = agree(item.candidate, item.workload, item.target, source=item.source, replaced=replaced)
     line = {"name": item.name, "arch": item.arch, "target": item.target, "family": item.candidate.family.name}
-    line |= {"dtype": dtype_of(item.workload), "form": launch_form(item.candidate, item.workload)}
+    line |= {
+        "replaced": replaced.name,
+        "dtype": dtype_of(item.workload),
+        "form": launch_form(item.candidate, item.workload),
+    }
     return line | json.loads(found.to_json()) | {"seconds": round(time.perf_counter() - began, 1)}
 
 
@@ -85,7 +94,12 @@ def _told(line: dict[str, Any]) -> str:
 
 
 def table(lines: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return totals, the rows by family, dtype and form of launch, and what was not executed, with the reasons."""
+    """Return totals, the rows by family, dtype and form of launch, and what was not executed, with the reasons.
+
+    Lines with something replaced are totals of their own.
+    """
+    every, lines = lines, [line for line in lines if not line["replaced"]]
+    others = sorted({line["replaced"] for line in every} - {""})
     groups: dict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
     for line in lines:
         groups[line["family"], line["dtype"], line["form"]].append(line)
@@ -98,6 +112,7 @@ def table(lines: list[dict[str, Any]]) -> dict[str, Any]:
         "opcodes": sorted({opcode for line in executed for opcode in line["opcodes"]}),
         "not_executed": [{"family": family, "instruction": detail} for family, detail in reasons],
         "findings": [_told(line) for line in lines if line["outcome"] not in FINE],
+        "replaced": {name: _sums([line for line in every if line["replaced"] == name]) for name in others},
         "rows": rows,
     }
 
@@ -106,7 +121,15 @@ def _sums(group: list[dict[str, Any]]) -> dict[str, Any]:
     sums = {name: sum(line[name] for line in group) for name in ("cases", "runs", "elements", "equal")}
     kernels = {"kernels": len(group), "right": sum(line["outcome"] == "ok" for line in group)}
     kernels["not_executed"] = sum(line["outcome"] == "not executed" for line in group)
-    return kernels | sums | {"worst": round(max(line["worst"] for line in group), 3) if group else 0.0}
+    causes: dict[str, list[int]] = {}
+    for name, counts in sorted((name, counts) for line in group for name, counts in line["causes"].items()):
+        causes[name] = [sum(each) for each in zip(causes.get(name, (0, 0)), counts, strict=True)]
+    return (
+        kernels
+        | sums
+        | {"causes": causes}
+        | {"worst": round(max(line["worst"] for line in group), 3) if group else 0.0}
+    )
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from gensor_kernels.programs.core.cases import Case
 from gensor_tuner.build.pool import Candidate
 from gensor_tuner.verify.problem import Failure, Placed, Problem
 from gensor_tuner.verify.verify import told, verified_epilogue
+from tests.ptx.causes import causes, plain
 from tests.ptx.execute import Kernel, Memory, PtxFault
 from tests.ptx.translation.parse import NotExecutedError, PtxError
 
@@ -39,6 +40,25 @@ def dtype_of(workload: Workload) -> str:
     return " ".join(dict.fromkeys(name for _, name in workload.dtypes))
 
 
+@dataclass(frozen=True)
+class Replaced:
+    """What is replaced to tell causes of different bits apart (causes.py).
+
+    Without `fused`, products and sums are two instructions where PTX has two; `plain` takes functions and complex
+    products away from the source of both, so that results are not checked; `truncated` sums of tensor cores are cut
+    as the emulator's are, by a model of the executor's own.
+    """
+
+    unfused: bool = False
+    plain: bool = False
+    truncated: bool = False
+
+    @property
+    def name(self) -> str:
+        """The names of what is replaced, empty for nothing."""
+        return " ".join(name for name, on in asdict(self).items() if on)
+
+
 @dataclass
 class Agreement:
     """The result of executing a Program's PTX; `worst` is the largest error over its bound: above 1 is wrong."""
@@ -50,11 +70,15 @@ class Agreement:
     worst: float = 0.0
     elements: int = 0  # of the outputs, each case once
     equal: int = 0  # of them, with the emulator's bits
+    causes: dict[str, list[int]] = field(default_factory=dict)  # elements and equal ones by what may differ
     opcodes: list[str] = field(default_factory=list)
 
     def to_json(self) -> str:
         """Return one line of JSON."""
         return json.dumps(asdict(self), sort_keys=True)
+
+
+NOTHING = Replaced()
 
 
 def agree(
@@ -64,7 +88,7 @@ def agree(
     *,
     source: str | None = None,
     emulated: bool = True,
-    fused: bool = True,
+    replaced: Replaced = NOTHING,
     chosen: Callable[[list[Case]], Iterable[Case]] = lambda cases: cases,
 ) -> Agreement:
     """Execute a candidate's PTX at its verification cases.
@@ -81,8 +105,8 @@ def agree(
         The bound source in place of the candidate's own.
     emulated : bool
         Whether the emulator runs each case too, and bits are compared.
-    fused : bool
-        Whether each fma rounds once. Without, bits tell what differs from the emulator for other causes.
+    replaced : Replaced
+        What is replaced to tell causes of different bits apart.
     chosen : callable
         Which of the cases are run.
 
@@ -93,14 +117,16 @@ def agree(
     """
     found = Agreement()
     try:
-        kernel = Kernel.of(source or candidate.source(), target, fused=fused)
+        texts = [source or candidate.source(), candidate.source()]
+        ours, theirs = (plain(each) if replaced.plain else each for each in texts)
+        kernel = Kernel.of(ours, target, fused=not replaced.unfused, truncated=replaced.truncated)
         found.opcodes = sorted(kernel.opcodes)
-        library = build(candidate.source()) if emulated else None
+        library = build(theirs) if emulated else None
         epilogue = verified_epilogue(candidate, workload)
         cases = candidate.family.cases(candidate.program, workload, epilogue)
         for case in chosen(list(cases)):
             found.detail = f"case {told(case)}"
-            _run_case(found, candidate, kernel, library, case, seed=found.runs)
+            _run_case(found, candidate, kernel, library, case, found.runs, checked=not replaced.plain)
         found.detail = ""
     except NotExecutedError as missing:
         found.outcome, found.detail = "not executed", str(missing)
@@ -115,20 +141,31 @@ def agree(
 
 
 def _run_case(
-    found: Agreement, candidate: Candidate, kernel: Kernel, library: Path | None, case: Case, seed: int
+    found: Agreement,
+    candidate: Candidate,
+    kernel: Kernel,
+    library: Path | None,
+    case: Case,
+    seed: int,
+    *,
+    checked: bool,
 ) -> None:
     problem = Problem(case, seed)
     for copies, order in case.schedule:
         run(problem, candidate, kernel, late=copies == "late", order=order)
-        found.worst = max(found.worst, problem.check())
+        if checked:
+            found.worst = max(found.worst, problem.check())
         found.runs += 1
     found.cases += 1
     if library is not None:
         ours = problem.out.view().copy()
         copies, order = case.schedule[0]
         problem.run(candidate, library, copies=copies, order=order)
+        equal = int(equal_bits(ours, problem.out.view(), problem.out.dtype).sum())
         found.elements += ours.size
-        found.equal += int(equal_bits(ours, problem.out.view(), problem.out.dtype).sum())
+        found.equal += equal
+        sums = found.causes.setdefault(causes(case.workload, kernel.opcodes), [0, 0])
+        sums[:] = sums[0] + ours.size, sums[1] + equal
 
 
 def run(problem: Problem, candidate: Candidate, kernel: Kernel, *, late: bool, order: str | int) -> None:

@@ -48,10 +48,10 @@ def machine() -> ctypes.CDLL:
     return ctypes.CDLL(str(_built(text, "machine", "-O2", "-frounding-math")), mode=ctypes.RTLD_GLOBAL)
 
 
-def library(text: str, *flags: str) -> ctypes.CDLL:
+def library(text: str) -> ctypes.CDLL:
     """Return the library of a translated module."""
     machine()
-    return ctypes.CDLL(str(_built(text, "kernel", "-O1", *flags)))
+    return ctypes.CDLL(str(_built(text, "kernel", "-O1")))
 
 
 def _built(text: str, name: str, *flags: str) -> Path:

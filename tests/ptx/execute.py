@@ -8,6 +8,7 @@ from gensor_kernels.programs.core.family import Launch
 from gensor_kernels.programs.core.tensor_maps import ALIGNMENT
 from tests.ptx.compile import library, machine, ptx_of
 from tests.ptx.tensor_maps import with_maps
+from tests.ptx.translation.fusion import fused as fuse
 from tests.ptx.translation.parse import Instruction, parse
 from tests.ptx.translation.translate import translate
 
@@ -32,7 +33,7 @@ class _Buffer(ctypes.Structure):
 class _Launch(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_uint32) for name in ("grid", "threads", "shared_bytes", "late", "order", "together")),
-        *((name, ctypes.c_uint32) for name in ("params_bytes", "buffers", "sm", "cluster", "dependent")),
+        *((name, ctypes.c_uint32) for name in ("params_bytes", "buffers", "sm", "cluster", "dependent", "truncated")),
         ("params", ctypes.c_char_p),
         ("buffer", ctypes.POINTER(_Buffer)),
     ]
@@ -65,15 +66,18 @@ class Memory:
 class Kernel:
     """The PTX of one source for one target; compiled by g++ when it runs first."""
 
-    def __init__(self, text: str, *, fused: bool = True):
-        self._flags = () if fused else ("-DROUND_TWICE",)
+    def __init__(self, text: str, *, fused: bool = True, truncated: bool = False):
+        self._truncated = truncated
         self.module = parse(text)
-        self._text = translate(self.module)
+        self._text = translate(fuse(self.module) if fused else self.module)
 
     @classmethod
-    def of(cls, source: str, target: str, *, fused: bool = True) -> "Kernel":
-        """Return what NVRTC makes of a bound source; `fused`: each fma rounds once, as the ISA has it."""
-        return cls(ptx_of(source, target), fused=fused)
+    def of(cls, source: str, target: str, *, fused: bool = True, truncated: bool = False) -> "Kernel":
+        """Return what NVRTC makes of a bound source.
+
+        `fused`: with the products that ptxas fuses; `truncated`: tensor cores cut sums of floats (machine/sums.h).
+        """
+        return cls(ptx_of(source, target), fused=fused, truncated=truncated)
 
     @property
     def opcodes(self) -> set[str]:
@@ -82,7 +86,7 @@ class Kernel:
 
     @cached_property
     def _entries(self) -> dict[str, _Entry]:
-        found = (_Entry * (len(self.module.entries) + 1)).in_dll(library(self._text, *self._flags), "entries")
+        found = (_Entry * (len(self.module.entries) + 1)).in_dll(library(self._text), "entries")
         return {entry.name.decode(): entry for entry in found if entry.name}
 
     def run(self, launches: Sequence[Launch], params: bytes, memory: Memory, *, late: bool, order: str | int) -> None:
@@ -113,6 +117,7 @@ class Kernel:
             sm=sm,
             cluster=launch.cluster,
             dependent=launch.dependent and sm >= 90,  # before, launches wait for the one in front
+            truncated=self._truncated,
             params=None,
             buffer=buffers,
         )

@@ -17,6 +17,8 @@ LINE = {
     "worst": 0.25,
     "elements": 100,
     "equal": 60,
+    "replaced": "",
+    "causes": {"functions": [70, 30], "no cause": [30, 30]},
     "opcodes": ["bra"],
 }
 
@@ -26,10 +28,9 @@ def executed(monkeypatch):
     """The names of what the command executes, in order; every outcome but the last is ok."""
     names = []
 
-    def execute(item, *, fused):
-        assert fused
+    def execute(item, replaced):
         names.append(item.name)
-        return LINE | {"name": item.name, "outcome": "wrong" if len(names) == 3 else "ok"}
+        return LINE | {"name": item.name, "replaced": replaced.name, "outcome": "wrong" if len(names) == 3 else "ok"}
 
     monkeypatch.setattr(command, "execute", execute)
     return names
@@ -49,9 +50,20 @@ def test_a_stopped_run_goes_on_and_a_wrong_result_is_told(monkeypatch, executed,
     assert len(set(executed)) == 3
     table = json.loads(made.read_text())
     sums = {"cases": 15, "runs": 24, "elements": 300, "equal": 180, "worst": 0.25}
+    sums["causes"] = {"functions": [210, 90], "no cause": [90, 90]}
     assert table["total"] == {"kernels": 3, "right": 2, "not_executed": 0} | sums
     assert len(table["findings"]) == 1 and "wrong" in table["findings"][0]
     assert "gemv sm_87 float32, plain: wrong" in capsys.readouterr().out
+
+
+def test_lines_with_something_replaced_are_apart(monkeypatch, executed, tmp_path):
+    lines, made = tmp_path / "lines", tmp_path / "table.json"
+    for options in ([], ["--plain", "--truncated"], ["--plain", "--truncated"]):
+        run(monkeypatch, "--most", 1, "--json", lines, "--table", made, *options)
+    assert executed[0] == executed[1] != executed[2]
+    table = json.loads(made.read_text())
+    assert table["total"]["kernels"] == 1
+    assert {name: sums["kernels"] for name, sums in table["replaced"].items()} == {"plain truncated": 2}
 
 
 def test_what_is_not_executed_has_its_reason():

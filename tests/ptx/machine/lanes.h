@@ -1,13 +1,15 @@
 // What the lanes of a warp do together: mma, ldmatrix, shuffles, reductions and votes, after the PTX ISA 8.x.
 #pragma once
 #include "machine.h"
+#include "sums.h"
 
 namespace {
 using Lanes = Thread *[32];
 
 // d = a * b + c, fragments as in "Matrix fragments" of mma: a register holds `each` neighbours along k. Sums of floats
-// are exact products, added in double precision and rounded once: order and roundings are left open by the ISA.
-void multiply(Lanes &lanes, const Site &site) {
+// are exact products, added in double precision and rounded once, or truncated: order and roundings are left open by
+// the ISA.
+void multiply(Lanes &lanes, const Site &site, bool truncated) {
     const int m = site.detail[0], k = site.detail[1];
     const Kind kind = (Kind)site.detail[2], kind_b = (Kind)site.detail[3];
     const bool bytes = kind == S8 || kind == U8;
@@ -50,6 +52,10 @@ void multiply(Lanes &lanes, const Site &site) {
                 for (int j = 0; j < k; j++)
                     sum = std::fma(a[row][j], b[column][j], sum);
                 d = bits_of(sum);
+                continue;
+            }
+            if (!bytes && truncated) {
+                d = bits_of(truncated_sum(a[row], b[column], k, f32_of((u32)c)));
                 continue;
             }
             f64 sum = 0;

@@ -316,7 +316,7 @@ class Scheduler {
         case Collective::LOAD_MATRIX:
             return load_matrix(lanes, site, launch_.sm);
         case Collective::MULTIPLY:
-            return multiply(lanes, site);
+            return multiply(lanes, site, launch_.truncated);
         case Collective::ELECT:
             for (u32 lane = 0; lane < 32; lane++) {
                 lanes[lane]->out[0] = (u32)std::countr_zero(members);

@@ -76,7 +76,7 @@ struct Thread {
     u64 in[16], out[4];
 };
 struct Launch {
-    u32 grid, threads, shared_bytes, late, order, together, params_bytes, buffers, sm, cluster, dependent;
+    u32 grid, threads, shared_bytes, late, order, together, params_bytes, buffers, sm, cluster, dependent, truncated;
     const u8 *params;
     const Buffer *buffer;
 };

@@ -152,10 +152,6 @@ f32 directed_fma(f32 a, f32 b, f32 c, Rounding rounding); // machine.cpp: compil
 f64 directed_fma(f64 a, f64 b, f64 c, Rounding rounding);
 template <class T>
 inline T fused(T a, T b, T c, Rounding rounding) {
-#ifdef ROUND_TWICE // not what the ISA says: to tell which bits of the emulator differ by fusion alone
-    if (rounding == NEAREST)
-        return a * b + c;
-#endif
     return rounding == NEAREST ? std::fma(a, b, c) : directed_fma(a, b, c, rounding);
 }
 template <class T>

@@ -1,0 +1,66 @@
+"""Why bits of executed PTX differ from the emulator's: classes of cases, and what takes each cause away.
+
+On a CPU that has fused multiply-adds all bits are equal but for three causes:
+
+functions         exponentials, error functions, hyperbolic tangents and logarithms: libm's here, CUDA's in the PTX, and
+                  on a GPU with an approximation whose bits the ISA leaves open
+complex products  of a complex epilogue: which of the two products of an imaginary part NVRTC fuses with the sum differs
+                  from one place to the next
+tensor sums       of floats: the ISA leaves order and rounding open. The executor rounds the exact sum once; the
+                  emulator cuts it as V100's tensor cores do
+"""
+
+import re
+from collections.abc import Iterable
+
+from gensor_kernels.operators.types.dtypes import facts
+from gensor_kernels.operators.types.epilogue import GATES
+from gensor_kernels.operators.types.workload import Workload
+
+FUNCTIONS, PRODUCTS, SUMS = "functions", "complex products", "tensor sums"
+#: The class of cases for which no cause is known: all of their bits must be equal.
+NONE = "no cause"
+
+_CURVES = {"gelu", "gelu_tanh", "silu", "tanh", "sigmoid"}
+_OPERATORS = {"softmax", "log_softmax", "logsumexp", "attention", "attention_masked", "attention_biased"}
+
+
+def causes(workload: Workload, opcodes: Iterable[str]) -> str:
+    """Return the causes that a case's Workload and the opcodes of its kernel give, joined; NONE without any."""
+    steps = {*workload.epilogue, *workload.prologue, GATES.get(workload.operator.removeprefix("bias_"), "")}
+    found = []
+    if workload.operator in _OPERATORS or steps & _CURVES:
+        found.append(FUNCTIONS)
+    if facts(workload.accumulator).is_complex and steps & {"scale", "mul"}:
+        found.append(PRODUCTS)
+    if any(each.startswith(("mma.", "wgmma.mma_async")) and ".f32" in each for each in opcodes):
+        found.append(SUMS)
+    return " and ".join(found) or NONE
+
+
+#: Behind the intrinsics: a function in place of all others, and complex products with a given fma. Neither has an
+#: addition that could be fused with a product.
+_PLAIN = """
+template <class T>
+DEVICE T plain_(T x) {
+    return x < T(0) ? T(1) / fma_(x, T(-0.5), T(1)) : fma_(x, T(0.5), T(1));
+}
+template <class T>
+DEVICE complex_t<T> plain_product(complex_t<T> a, complex_t<T> b) {
+    return complex_t<T>{fma_(a.re, b.re, -(a.im * b.im)), fma_(a.re, b.im, a.im * b.re)};
+}
+DEVICE c64 operator*(c64 a, c64 b) {
+    return plain_product(a, b);
+}
+DEVICE c128 operator*(c128 a, c128 b) {
+    return plain_product(a, b);
+}
+"""
+
+
+def plain(source: str) -> str:
+    """Return a bound source without functions and complex products: its results are wrong, its bits must be equal."""
+    intrinsics, end, rest = source.partition("#include <gensor_emulator.h>\n#endif\n")
+    if not end:
+        raise ValueError("a source without intrinsics")
+    return intrinsics + end + _PLAIN + re.sub(r"\b(exp|exp2|erf|tanh|log)_\(", "plain_(", rest)
