@@ -155,6 +155,10 @@ def test_launches_must_fit_the_kernel():
         (Launch("none", 1, 64, 0), 56, "no kernel 'none'"),
         (Launch("test", 1, 65, 0), 56, "bound to 64 threads, not 65"),
         (Launch("test", 1, 64, 0), 55, "takes 56 bytes of Params, not 55"),
+        (Launch("test", 0, 64, 0), 56, "no device launches"),
+        (Launch("test", 2**31, 64, 0), 56, "no device launches"),
+        (Launch("test", 1, 64, (227 << 10) + 1), 56, "no device launches"),
+        (Launch("test", 2, 64, 0, cluster=2), 56, "in clusters of 1 blocks"),
     ]:
         with pytest.raises(ValueError, match=text):
             run(library, [launch], bytes(size), [])

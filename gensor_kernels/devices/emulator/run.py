@@ -65,6 +65,9 @@ COUNTERS = (
     *(f"{kind}_{width}" for kind in ("global_load", "global_store", "copy") for width in _WIDTHS),
 )
 
+#: Limits of every launch (CUDA C++ Programming Guide, compute capabilities): blocks, shared bytes of the parts with the
+#: most, blocks of a portable cluster, and bytes of parameters, which all toolkits allow.
+MOST_BLOCKS, MOST_SHARED, MOST_IN_CLUSTER, MOST_PARAMS = 2**31 - 1, 227 << 10, 8, 4096
 #: Multiprocessors of the emulator: blocks that walk a grid have several tiles of small problems.
 SMS = 2
 #: Blocks of a launch that wait for one another: some tiles are shared by more than two.
@@ -197,11 +200,13 @@ class _Library:
         size = getattr(self.handle, f"emulator_params_{launch.entry}")()
         if size != len(params):
             raise ValueError(f"{launch.entry} takes {size} bytes of Params, not {len(params)}")
+        if not 0 < launch.grid <= MOST_BLOCKS or launch.shared_bytes > MOST_SHARED or len(params) > MOST_PARAMS:
+            raise ValueError(f"no device launches {launch} with {len(params)} bytes of Params")
         threads = getattr(self.handle, f"emulator_threads_{launch.entry}")()
         if not 0 < launch.block <= min(threads, 1024):
             raise ValueError(f"{launch.entry} is bound to {threads} threads, not {launch.block}")
         cluster = getattr(self.handle, f"emulator_cluster_{launch.entry}", lambda: 1)()
-        if cluster != launch.cluster or launch.grid % cluster:
+        if cluster != launch.cluster or launch.grid % cluster or cluster > MOST_IN_CLUSTER:
             raise ValueError(f"{launch.entry} runs in clusters of {cluster} blocks, not {launch.grid} blocks in others")
         return address or 0
 
@@ -316,12 +321,13 @@ def run(
     mode, seed = _order(order)
     total = Counters()
     for launch in launches:
+        packed = Packed(params, launch.maps)
+        entry = loaded.entry(launch, packed.bytes)
         grid = min(launch.grid, TOGETHER) if launch.together else launch.blocks(SMS)
         chosen = range(grid) if blocks is None else [b for b in blocks if 0 <= b < grid]
         indices = (ctypes.c_int * len(chosen))(*chosen)
-        packed = Packed(params, launch.maps)
         request = _Request(
-            loaded.entry(launch, packed.bytes), packed.address, grid, launch.block, launch.shared_bytes,
+            entry, packed.address, grid, launch.block, launch.shared_bytes,
             areas, len(buffers), indices, len(chosen), mode, seed, copies == "early", races,
             grid if launch.together else -(-resident // launch.cluster) * launch.cluster, launch.cluster,
             launch.dependent, seconds,

@@ -15,6 +15,7 @@ struct MBarrier {
     int arrivals = 0, pending = 0; // of each phase; still to come in this one
     long long bytes = 0;           // announced and still to come
     u32 phase = 0;                 // phases completed
+    u32 observed = 0;              // of these: up to which some thread has waited
     int owner = 0, line = 0;       // who initialised it, where and when
     u32 made = 0;
     bool fenced = false;
@@ -49,6 +50,7 @@ struct Atom {
     int line = 0, read_line = 0, touched = 0;
     int unfenced = 0; // threads that have stored to it since their last proxy fence
     int leaving = 0;  // tensor stores that read it and have not been waited for
+    int barriers = 0; // mbarriers that lie in it
 };
 
 // A warp's share of one product: 16 rows.
@@ -64,7 +66,7 @@ struct WarpAsync {
     std::vector<u32> seen; // of each mbarrier: phases whose end this warp knows of
     std::vector<Product> open;
     std::vector<std::vector<Product>> groups; // committed, not waited for
-    std::vector<u64> issued;                  // descriptors of all products, to compare with those of its warpgroup
+    std::vector<u64> issued;                  // what it has issued, to compare with what its warpgroup has
     bool fenced = false;
     int registers = 0; // after the last exchange; 0: none yet
 };
@@ -80,8 +82,8 @@ struct Async {
     std::vector<TensorCopy> copies; // on their way
     std::vector<Atom> atoms;
     std::vector<WarpAsync> warps;
-    int free_registers = 0;
-    std::vector<Thread *> waiting; // for registers
+    int free_registers = 0, launched_registers = 0; // left over; of each thread at launch, as exchanges say
+    std::vector<Thread *> waiting;                  // for registers
 };
 
 } // namespace emulator

@@ -203,9 +203,13 @@ static void prepare_machine(const Request &request, Report &report) {
     machine.overlap = buffers_overlap(request);
     machine.ticks = 0, machine.deadline = seconds() + request.seconds;
     machine.written.assign(request.buffer_count, {});
+    machine.sectors.resize(request.buffer_count);
     for (int i = 0; i < request.buffer_count; ++i)
-        if (request.races && request.buffers[i].writable)
+        if (request.races && request.buffers[i].writable) {
             machine.written[i].assign(request.buffers[i].bytes / 32 + 3, 0);
+            if (!request.dependent || machine.sectors[i].size() != machine.written[i].size())
+                machine.sectors[i].assign(machine.written[i].size(), 0);
+        }
     int resident = request.resident < request.block_count ? request.resident : request.block_count;
     machine.blocks.resize(resident);
     machine.flags.clear(), machine.clusters.clear();
@@ -215,6 +219,15 @@ static void prepare_machine(const Request &request, Report &report) {
             machine.storers[i].resize(request.buffers[i].bytes / 4 + 9);
     for (Branch *branch = branches; branch; branch = branch->next)
         branch->count = 0;
+}
+
+// What a dependent launch behind this one may find in a cache.
+static void note_sectors() {
+    for (size_t i = 0; i < machine.sectors.size(); ++i)
+        for (size_t sector = 0; sector < machine.written[i].size(); ++sector) {
+            u8 &state = machine.sectors[i][sector];
+            state = state & STALE || (state & LOADED && machine.written[i][sector]) ? STALE : 0;
+        }
 }
 
 } // namespace emulator
@@ -233,6 +246,7 @@ EXPORT int emulator_run(const emulator::Request *request, emulator::Report *repo
         return -1;
     machine.stacks = (char *)stacks + STACK_BYTES; // what overflows the first lands in the extra one
     run_blocks();
+    note_sectors();
     munmap(stacks, bytes);
     machine.blocks.clear(), machine.written.clear(), machine.storers.clear(), machine.flags.clear();
     current = nullptr;

@@ -50,7 +50,7 @@ struct Buffer {
     int writable;
 };
 
-// counters.py mirrors these names in this order.
+// run.py mirrors these names in this order.
 enum Counter {
     BLOCKS,
     SWITCHES,
@@ -101,6 +101,7 @@ struct Report {
 
 struct Copy {
     const unsigned char *from; // null: zeros
+    u64 source;                // its address in the kernel
     u32 to;
     int bytes, line;
 };
@@ -203,12 +204,19 @@ struct Block {
     std::map<std::pair<int, int>, Known> known; // by block, and warp that took its flag
 };
 
+// A sector of a writable buffer, which caches load as a whole: loaded in this launch; or loaded and stored to since the
+// last launch that was no dependent one. The L1 may hold such a sector as it was, and ld.global.nc is not coherent
+// (PTX ISA 9.7.9.9).
+constexpr int SECTOR = 32;
+enum SectorState { LOADED = 1, STALE = 2 };
+
 struct Machine {
     const Request *request;
     Report *report;
     std::vector<Block> blocks;
     std::vector<std::vector<u32>> written;    // for each buffer one bit per byte: stored to in this launch
     std::vector<std::vector<Stored>> storers; // for each buffer one per 4 bytes, where blocks run at the same time
+    std::vector<std::vector<u8>> sectors;     // for each buffer
     std::map<u64, Flag> flags;                // by address
     std::map<int, ClusterMeeting> clusters;   // by number
     bool overlap;                             // some buffers share memory

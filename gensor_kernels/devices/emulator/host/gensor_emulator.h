@@ -91,6 +91,7 @@ DEVICE void copy_async_commit() {
 }
 template <int N>
 DEVICE void copy_async_wait(CALLER) {
+    static_assert(N >= 0, "A wait leaves so many groups.");
     emulator::copy_async_wait(N, file, line);
 }
 

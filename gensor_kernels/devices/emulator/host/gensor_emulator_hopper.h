@@ -18,14 +18,14 @@ DEVICE void mbarrier_wait(sptr<u64> barrier, u32 parity, CALLER) {
     emulator::mbarrier_wait(barrier.address, parity, file, line);
 }
 DEVICE void copy_tensor(sptr<u8> to, const TensorMap &map, const i32 (&at)[5], sptr<u64> barrier, CALLER) {
-    emulator::copy_tensor(to.address, &map, barrier.address, at, 0, file, line);
+    emulator::copy_tensor(to.address, &map, barrier.address, at, emulator::ONLY_HERE, file, line);
 }
 DEVICE void copy_tensor(sptr<u8> to, const TensorMap &map, const i32 (&at)[5], sptr<u64> barrier, u32 blocks, CALLER) {
     emulator::copy_tensor(to.address, &map, barrier.address, at, blocks, file, line);
 }
 DEVICE void copy_pixels(sptr<u8> to, const TensorMap &map, const i32 (&at)[4], const i32 (&moved)[2], sptr<u64> barrier,
                         CALLER) {
-    emulator::copy_pixels(to.address, &map, barrier.address, at, moved, 0, file, line);
+    emulator::copy_pixels(to.address, &map, barrier.address, at, moved, emulator::ONLY_HERE, file, line);
 }
 DEVICE void copy_pixels(sptr<u8> to, const TensorMap &map, const i32 (&at)[4], const i32 (&moved)[2], sptr<u64> barrier,
                         u32 blocks, CALLER) {
@@ -50,6 +50,7 @@ DEVICE void store_tensor_commit() {
 }
 template <int N>
 DEVICE void store_tensor_wait() {
+    static_assert(N >= 0, "A wait leaves so many groups.");
     emulator::store_tensor_wait(N);
 }
 DEVICE void proxy_fence() {
@@ -63,6 +64,7 @@ DEVICE void wgmma_commit(CALLER) {
 }
 template <int N>
 DEVICE void wgmma_wait(CALLER) {
+    static_assert(N >= 0, "A wait leaves so many groups.");
     emulator::group_wait(N, file, line);
 }
 constexpr emulator::GroupElement group_element(half_t) {
@@ -86,6 +88,7 @@ constexpr emulator::GroupElement group_element(e5m2_t) {
 template <bool A_TRANSPOSED, bool B_TRANSPOSED, bool KEPT, class T, int SUMS, class A, class B>
 DEVICE void wgmma(T (&d)[SUMS], u64 a, u64 b, A first, B second, CALLER) {
     static_assert(sizeof(A) == 2 || (!A_TRANSPOSED && !B_TRANSPOSED), "Only 16-bit rows of k are multiplied.");
+    static_assert(SUMS % 8 == 0 && SUMS <= 128, "A product has 16 to 256 columns, in steps of 16.");
     static_assert(__is_same(T, i32) == __is_same(A, i8), "Integers accumulate in i32, the others in float.");
     emulator::multiply_group({SUMS * 2, group_element(first), group_element(second), A_TRANSPOSED, B_TRANSPOSED, KEPT},
                              d, a, b, file, line);

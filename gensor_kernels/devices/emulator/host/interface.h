@@ -3,6 +3,7 @@
 
 namespace emulator {
 
+typedef unsigned char u8;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
@@ -47,6 +48,7 @@ u32 shared_base();
 void load_global(void *to, u64 address, int bytes, const char *file, int line);
 void store_global(u64 address, const void *from, int bytes, const char *file, int line);
 void load_written(void *to, u64 address, int bytes, const char *file, int line);
+void load_finished(void *to, u64 address, int bytes, const char *file, int line);
 void give_flag(u64 address, u64 value, const char *file, int line);
 void take_flag(u64 address, u64 value, const char *file, int line);
 void grid_dependency_wait();
@@ -66,7 +68,8 @@ void mbarrier_arrive_at(u32 address, int block, const char *file, int line);
 void cluster_barrier(const char *file, int line);
 void mbarrier_expect(u32 address, int bytes, const char *file, int line);
 void mbarrier_wait(u32 address, u32 parity, const char *file, int line);
-// `blocks`: a bit for each block of the cluster that gets what is copied; 0: this one.
+// `blocks`: a bit for each block of the cluster that gets what is copied, or ONLY_HERE.
+constexpr u32 ONLY_HERE = 1u << 16;
 void copy_tensor(u32 to, const void *map, u32 barrier, const int *at, u32 blocks, const char *file, int line);
 void copy_pixels(u32 to, const void *map, u32 barrier, const int *at, const int *moved, u32 blocks, const char *file,
                  int line);

@@ -10,7 +10,8 @@
 
 namespace emulator {
 
-constexpr u32 ATOM = 1024; // bytes of shared memory over which a 128-byte swizzle repeats
+constexpr u32 ATOM = 1024;                // bytes of shared memory over which a 128-byte swizzle repeats
+constexpr int MOST_COUNT = (1 << 20) - 1; // of arrivals, and of bytes either way (PTX ISA 9.7.13.15.2)
 
 [[noreturn]] static void invalid(const char *what, const char *file, int line) {
     fault(INVALID, "%s at %s line %d", what, file, line);
@@ -99,6 +100,8 @@ void mbarrier_init(u32 address, int arrivals, const char *file, int line) {
     }
     if (arrivals < 1)
         invalid("an mbarrier that nothing arrives at", file, line);
+    if (arrivals > MOST_COUNT)
+        invalid("an mbarrier of more than 2^20 - 1 arrivals", file, line);
     for (MBarrier &each : async.barriers)
         if (each.address == address)
             invalid("a second initialisation of an mbarrier", file, line);
@@ -107,6 +110,7 @@ void mbarrier_init(u32 address, int arrivals, const char *file, int line) {
     made.owner = own_place(), made.made = warp_async().known[own_place()];
     made.gathered = made.published = nothing_known(block);
     async.barriers.push_back(made);
+    ++async.atoms[(address - SHARED_BASE) / ATOM].barriers;
     for (WarpAsync &warp : async.warps)
         warp.seen.push_back(0);
 }
@@ -115,6 +119,13 @@ void mbarrier_fence() {
     for (MBarrier &each : async_state().barriers)
         if (each.owner == own_place())
             each.fenced = true;
+}
+
+// Bytes that are announced, or less than 0 where copies came before that.
+static void announce(MBarrier &barrier, long long bytes, const char *file, int line) {
+    barrier.bytes += bytes;
+    if (barrier.bytes > MOST_COUNT || barrier.bytes < -MOST_COUNT)
+        invalid("more than 2^20 - 1 bytes in a phase of an mbarrier", file, line);
 }
 
 // The phase ends when all have arrived and all bytes that were announced have come.
@@ -133,6 +144,9 @@ static void settle(MBarrier &barrier, const char *file, int line) {
 
 static void arrive(MBarrier &barrier, const char *file, int line) {
     WarpAsync &own = warp_async();
+    // PTX ISA 9.7.13.15.4: some wait for a phase has returned before anybody arrives in the next one.
+    if (barrier.observed < barrier.phase)
+        invalid("an arrival at an mbarrier whose last phase nobody has waited for", file, line);
     join(barrier.gathered, own.known);
     ++own.known[own_place()];
     --barrier.pending;
@@ -147,6 +161,8 @@ void mbarrier_arrive(u32 address, const char *file, int line) {
 // A block of the current one's cluster, whose shared memory is there.
 static Block &peer(int rank, const char *file, int line) {
     const int size = machine.request->cluster, wanted = current->block->index / size * size + rank;
+    if (rank < 0 || rank >= size)
+        invalid("a block that the cluster does not have", file, line);
     for (Block &block : machine.blocks)
         if (block.index == wanted && block.alive)
             return block;
@@ -161,7 +177,7 @@ void mbarrier_arrive_at(u32 address, int block, const char *file, int line) {
 void mbarrier_expect(u32 address, int bytes, const char *file, int line) {
     tick();
     MBarrier &barrier = find_mbarrier(async_state(), address, file, line);
-    barrier.bytes += bytes;
+    announce(barrier, bytes, file, line);
     arrive(barrier, file, line);
 }
 
@@ -177,10 +193,10 @@ void mbarrier_wait(u32 address, u32 parity, const char *file, int line) {
         async_state().barriers[index].waiting.push_back(current);
         wait_at(MBARRIER_WAIT, {file, line});
     }
-    const MBarrier &barrier = async_state().barriers[index];
+    MBarrier &barrier = async_state().barriers[index];
     WarpAsync &own = warp_async();
     join(own.known, barrier.published);
-    own.seen[index] = barrier.phase;
+    own.seen[index] = barrier.observed = barrier.phase;
     ++count(MBARRIER_WAITS);
 }
 

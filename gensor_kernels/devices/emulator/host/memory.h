@@ -9,7 +9,7 @@ inline int width_index(int bytes) {
     return __builtin_ctz(bytes);
 }
 
-enum Access { LOAD, STORE, LOAD_WRITTEN };
+enum Access { LOAD, STORE, LOAD_WRITTEN, COPY, LOAD_FINISHED };
 
 // A dependent launch may begin while the one in front still writes what it reads, and reads what it overwrites.
 inline void check_launched(const char *file, int line) {
@@ -62,8 +62,16 @@ inline void note_global(int index, u64 offset, int bytes, Access access, const c
     if (word & mask)
         fault(RACE, "the %s at %s line %d of byte %llu of buffer %d follows a store to it in the same launch",
               access == STORE ? "store" : "load", file, line, offset, index);
-    if (access != STORE)
+    u8 &sector = machine.sectors[index][offset / SECTOR];
+    if (access == LOAD && sector & STALE)
+        fault(RACE,
+              "the load at %s line %d of byte %llu of buffer %d may find what the launch in front loaded from this "
+              "sector before it stored there: load_finished is for that",
+              file, line, offset, index);
+    if (access != STORE) {
+        sector |= LOADED;
         return;
+    }
     word |= mask;
     for (u64 at = offset / 4; at < (offset + bytes + 3) / 4 && !storers.empty(); ++at)
         storers[at] = Stored{current->block->index, current->index, now(), line, machine.ticks};
@@ -148,6 +156,14 @@ void load_global(void *to, u64 address, int bytes, const char *file, int line) {
     move(to, from, bytes);
 }
 
+void load_finished(void *to, u64 address, int bytes, const char *file, int line) {
+    tick();
+    check_launched(file, line);
+    const unsigned char *from = check_global(address, bytes, LOAD_FINISHED, file, line);
+    ++count(GLOBAL_LOAD_1 + width_index(bytes));
+    move(to, from, bytes);
+}
+
 void load_written(void *to, u64 address, int bytes, const char *file, int line) {
     tick();
     check_launched(file, line);
@@ -196,12 +212,12 @@ void copy_async(u32 to, u64 from, int bytes, bool predicate, const char *file, i
     check_shared(to, bytes, file, line);
     if (predicate)
         check_launched(file, line);
-    const unsigned char *source = predicate ? check_global(from, bytes, LOAD, file, line) : nullptr;
+    const unsigned char *source = predicate ? check_global(from, bytes, COPY, file, line) : nullptr;
     ++count(predicate ? COPY_1 + width_index(bytes) : COPIES_ZEROED);
     record_access(to, bytes, SHARED_COPIES, {file, line});
     if (request.races)
         shadow_write(to, bytes, true, line);
-    Copy copy{source, to, bytes, line};
+    Copy copy{source, from, to, bytes, line};
     if (request.early)
         deliver(copy);
     current->copies.push_back(copy);
@@ -214,7 +230,7 @@ void copy_async_commit() {
     current->groups.push_back((u32)current->copies.size() - grouped);
 }
 
-void copy_async_wait(int groups, const char *, int) {
+void copy_async_wait(int groups, const char *file, int line) {
     Thread &thread = *current;
     if ((int)thread.groups.size() <= groups)
         return;
@@ -222,6 +238,9 @@ void copy_async_wait(int groups, const char *, int) {
     for (size_t i = 0; i < finished; ++i)
         copies += thread.groups[i];
     for (size_t i = 0; i < copies; ++i) {
+        // PTX ISA 9.7.9.25.1: nobody may have stored to its source since.
+        if (thread.copies[i].from && machine.request->races)
+            check_global(thread.copies[i].source, thread.copies[i].bytes, COPY, file, line);
         if (!machine.request->early)
             deliver(thread.copies[i]);
         if (machine.request->races)

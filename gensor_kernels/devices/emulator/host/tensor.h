@@ -105,7 +105,7 @@ static void deliver(Block &block, const TensorCopy &copy) {
     MBarrier &barrier = block.async.barriers[copy.barrier];
     for (u32 at = copy.to; at < copy.to + map.box[1] * 128; at += ATOM)
         block.async.atoms[(at - SHARED_BASE) / ATOM].in_flight = false;
-    barrier.bytes -= 128 * (int)map.box[1];
+    announce(barrier, -128 * (long long)map.box[1], copy.file, copy.line);
     settle(barrier, copy.file, copy.line);
 }
 
@@ -140,7 +140,7 @@ static void check_map(const TensorMap &map, const TensorCopy &copy) {
     if (map.box[0] * map.element != 128 || map.box[1] > 256 || map.base % 16 ||
         (map.stride[0] | map.stride[1] | map.stride[2] | map.stride[3]) % 16)
         invalid("a box that no tensor map can have", file, line);
-    check_shared(copy.to + (map.box[1] - 1) * 128, 16, file, line);
+    check_shared(copy.to + map.box[1] * 128 - 16, 16, file, line);
 }
 
 // No product may still read what the copy overwrites, no other copy may be on its way there, and no ordinary access
@@ -149,6 +149,8 @@ static void claim(Block &block, TensorCopy &copy, u32 bytes) {
     const WarpAsync &own = warp_async();
     for (u32 to = copy.to; to < copy.to + bytes; to += ATOM) {
         Atom &atom = atom_at(block, to);
+        if (atom.barriers)
+            invalid("a tensor copy over an mbarrier", copy.file, copy.line);
         bool ordered = !atom.in_flight && !atom.reading && !atom.touched;
         for (size_t w = 0; w < atom.read.size(); ++w)
             ordered = ordered && atom.read[w] <= own.known[w];
@@ -198,10 +200,10 @@ static void request(const TensorCopy &copy, u32 barrier, u32 blocks, bool pixels
     if (pixels)
         check_pixels(map, copy);
     count(TENSOR_COPIES) += 1, count(COPY_1 + 4) += map.box[1] * 8;
-    if (blocks >> machine.request->cluster)
-        invalid("a tensor copy for blocks that the cluster does not have", copy.file, copy.line);
-    if (!blocks)
-        request_for(*current->block, copy, barrier);
+    if (blocks == ONLY_HERE)
+        return request_for(*current->block, copy, barrier);
+    if (!blocks || blocks >> machine.request->cluster)
+        invalid("a tensor copy for no block, or for blocks that the cluster does not have", copy.file, copy.line);
     for (int rank = 0; blocks >> rank; ++rank)
         if (blocks >> rank & 1)
             request_for(peer(rank, copy.file, copy.line), copy, barrier);

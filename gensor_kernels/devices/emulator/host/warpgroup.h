@@ -27,6 +27,20 @@ static void each_atom_of(const Product &product, const char *file, Act act) {
     each_atom(b, 0, shape.n, file, product.line, act);
 }
 
+// Behind a copy, threads may have stored to what a product reads: then they fence (PTX ISA 9.7.15.7.1), and barriers
+// order them with the product.
+static void check_written(const Atom &atom, int line) {
+    if (!machine.request->races || !atom.touched)
+        return;
+    if (atom.unfenced)
+        fault(RACE, "the product at line %d reads what threads wrote without a proxy fence", line);
+    const Shadow &shadow = current->block->shadow;
+    const size_t first = (&atom - async_state().atoms.data()) * (ATOM >> shadow.log2), cells = ATOM >> shadow.log2;
+    for (size_t i = first; i < first + cells && i < shadow.cells.size(); ++i)
+        if (shadow.cells[i].written && !write_ordered(shadow.cells[i], now(), true))
+            report_race(shadow.cells[i], (u32)(i << shadow.log2), "the product", false, line);
+}
+
 static void begin_reading(const Product &product, const char *file) {
     const WarpAsync &own = warp_async();
     each_atom_of(product, file, [&](Atom &atom) {
@@ -36,6 +50,7 @@ static void begin_reading(const Product &product, const char *file) {
         if (machine.request->races && (atom.in_flight || own.seen[atom.barrier] <= atom.phase))
             fault(RACE, "the product at %s line %d is not ordered with the tensor copy at line %d", file, product.line,
                   atom.line);
+        check_written(atom, product.line);
         ++atom.reading, atom.read_line = product.line;
     });
 }
@@ -43,6 +58,14 @@ static void begin_reading(const Product &product, const char *file) {
 static void end_reading(const Product &product) {
     const u32 now = warp_async().known[own_place()];
     each_atom_of(product, "wgmma", [&](Atom &atom) { --atom.reading, atom.read[own_place()] = now; });
+}
+
+// PTX ISA 9.7.13.15: an mbarrier that was initialised is touched by operations of mbarriers alone.
+static void check_barriers(u32 address, int bytes, int line) {
+    for (const MBarrier &each : async_state().barriers)
+        if (address < each.address + 8 && each.address < address + bytes)
+            fault(INVALID, "the access at line %d of shared byte %u touches the mbarrier of line %d", line,
+                  address - SHARED_BASE, each.line);
 }
 
 // Ordinary accesses, of what neither a copy nor a product may still touch.
@@ -60,29 +83,47 @@ void touch_atoms(u32 address, int bytes, int line) {
             fault(RACE, "the access at line %d of shared byte %u is not ordered with the %s at line %d", line, at,
                   atom.in_flight ? "tensor copy" : "product", atom.in_flight ? atom.line : atom.read_line);
         atom.touched = line;
+        if (atom.barriers)
+            check_barriers(address, bytes, line);
     }
 }
 
 // ---- the instructions
 
-static bool meet_in_group(Operation operation, Site site) {
+// True for the last lane. `what` is compared with what the other warps of the warpgroup issue there.
+static bool meet_in_group(Operation operation, Site site, int what = 0) {
     if (async_state().warps.empty())
         invalid("wgmma or setmaxnreg before any mbarrier", site.file, site.line);
-    return meet(operation, site, ALL_LANES);
+    if (!meet(operation, site, ALL_LANES))
+        return false;
+    if ((current->warp() | 3) >= (int)current->block->warps.size())
+        fault(DIVERGENT, "%s at %s line %d in a block without four warps to this warpgroup", operation_name(operation),
+              site.file, site.line);
+    warp_async().issued.push_back((u64)site.line << 32 | (u32)what);
+    return true;
 }
 
 void group_fence(const char *file, int line) {
-    if (meet_in_group(GROUP_ORDER, {file, line})) {
+    if (meet_in_group(GROUP_ORDER, {file, line}, -1)) {
         warp_async().fenced = true;
         release_warp();
     }
+}
+
+// PTX ISA 9.7.15.7.1: only products of one shape follow each other on the same sums without a wait.
+static void check_shape(const std::vector<Product> &earlier, const Product &product, const char *file) {
+    for (const Product &before : earlier)
+        if (before.d[0] == product.d[0] && (before.shape.n != product.shape.n || before.shape.a != product.shape.a))
+            fault(RACE,
+                  "the product at %s line %d has the sums of one of another shape at line %d, which is on its way",
+                  file, product.line, before.line);
 }
 
 void multiply_group(GroupShape shape, void *d, u64 a, u64 b, const char *file, int line) {
     Warp &warp = current_warp();
     const int lane = current->lane();
     warp.d[lane] = d, warp.word[lane] = a ^ b << 1;
-    if (!meet_in_group(MULTIPLY_GROUP, {file, line}))
+    if (!meet_in_group(MULTIPLY_GROUP, {file, line}, shape.n << 1 | shape.kept))
         return;
     WarpAsync &own = warp_async();
     if (!own.fenced)
@@ -94,6 +135,9 @@ void multiply_group(GroupShape shape, void *d, u64 a, u64 b, const char *file, i
         product.d[i] = (u32 *)warp.d[i];
     }
     own.issued.push_back(a), own.issued.push_back(b);
+    check_shape(own.open, product, file);
+    for (const std::vector<Product> &group : own.groups)
+        check_shape(group, product, file);
     begin_reading(product, file);
     if (machine.request->early)
         execute(product);
@@ -102,7 +146,7 @@ void multiply_group(GroupShape shape, void *d, u64 a, u64 b, const char *file, i
 }
 
 void group_commit(const char *file, int line) {
-    if (!meet_in_group(GROUP_ORDER, {file, line}))
+    if (!meet_in_group(GROUP_ORDER, {file, line}, -2))
         return;
     WarpAsync &own = warp_async();
     own.groups.push_back(own.open);
@@ -111,7 +155,7 @@ void group_commit(const char *file, int line) {
 }
 
 void group_wait(int groups, const char *file, int line) {
-    if (!meet_in_group(GROUP_ORDER, {file, line}))
+    if (!meet_in_group(GROUP_ORDER, {file, line}, groups))
         return;
     WarpAsync &own = warp_async();
     while ((int)own.groups.size() > groups) {
@@ -127,9 +171,12 @@ void group_wait(int groups, const char *file, int line) {
 
 // setmaxnreg: `from` is what the launch gave each thread. Taking waits until the block has that many left over.
 void exchange_registers(int from, int to, const char *file, int line) {
-    if (!meet_in_group(REGISTERS, {file, line}))
+    if (!meet_in_group(REGISTERS, {file, line}, to))
         return;
     Async &async = async_state();
+    if (from * machine.request->block > 65536 || (async.launched_registers && async.launched_registers != from))
+        invalid("a setmaxnreg from more registers than a launch can give, or from others than before", file, line);
+    async.launched_registers = from;
     if (to % 8 || to < 24 || to > 256 || warp_async().registers)
         invalid("a setmaxnreg that is no multiple of 8 from 24 to 256, or a second one", file, line);
     warp_async().registers = to;

@@ -107,7 +107,7 @@ WALKING_FAULTS = {
         "while (within(++step, steps));",
         None,
     ),
-    "buffers of another's tile": ("turn.skip(steps);", "", None),
+    "buffers of another's tile": ("turn.skip(steps);", "", {"deadlock", "invalid"}),
     "the last buffer kept": ("if constexpr (PERSISTENT)\n            release(before);", "", {"deadlock"}),
     "slabs over the ring": ("(PERSISTENT ? STAGES * SLOT_BYTES : 0)", "0", {"race"}),
 }
