@@ -168,6 +168,11 @@ def test_how_far_a_map_reaches(changed, possible):
     assert Pixels(**{"lower": (0, 0), "upper": (0, 0), "step": (1, 1)} | changed).possible is possible
 
 
+@pytest.mark.parametrize(("upper", "held"), [((-9, -8), True), ((-10, 0), False), ((0, -9), False)])
+def test_a_pixel_box_holds_a_pixel(upper, held):
+    assert Pixels(lower=(0, 0), upper=upper, step=(1, 1)).any_in((10, 9)) is held
+
+
 def test_images_that_lie_backwards_have_no_map():
     of = workload()
     operands = operator("conv2d").operands(of)

@@ -55,6 +55,16 @@ def test_what_no_map_can_describe(changed):
         described(packed(**changed), A)
 
 
+@pytest.mark.parametrize(("rows", "possible"), [(0, False), (8, True), (256, True), (257, False)])
+def test_how_many_rows_a_box_has(rows, possible):
+    wanted = TensorMap("a", False, 2, rows)
+    if possible:
+        assert described(packed(), wanted).box == (64, rows)
+    else:
+        with pytest.raises(BuildError, match="no tensor copy reads a"):
+            described(packed(), wanted)
+
+
 def test_the_emulators_maps_lie_behind_params_at_multiples_of_64():
     made = Packed(packed(), (A, B))
     assert made.address % 64 == 0 and len(made.bytes) == MAPS_OFFSET + 256

@@ -27,6 +27,8 @@ MAPS_OFFSET = -(-SIZE // ALIGNMENT) * ALIGNMENT
 ROW_BYTES = 128
 #: Limits of the hardware: extents below 2**32 elements, strides in 16 bytes below 2**40.
 STEP, MOST_EXTENT, MOST_STRIDE = 16, 2**32, 2**40
+#: And rows of a box, and pixels of one.
+MOST_ROWS, MOST_PIXELS = 256, 1024
 
 _POINTER, _POINTERS = struct.Struct("<Q"), struct.Struct("<3Q")
 _STRIDES = struct.Struct("<15q")
@@ -206,7 +208,8 @@ def _possible(found: Described) -> bool:
         all(each % STEP == 0 for each in steps)
         and all(0 < stride < MOST_STRIDE for stride in found.strides)
         and all(extent < MOST_EXTENT for extent in found.extents)
-        and (found.pixels is None or found.pixels.possible)
+        and 0 < found.box[1] <= (MOST_PIXELS if found.pixels else MOST_ROWS)
+        and (found.pixels is None or (found.pixels.possible and found.pixels.any_in(found.extents[1:3])))
     )
 
 
@@ -266,3 +269,9 @@ class Pixels:
         """Whether a map can say so (cuTensorMapEncodeIm2col, of four axes)."""
         near = all(-MOST_CORNER <= corner < MOST_CORNER for corner in (*self.lower, *self.upper))
         return near and all(0 < step <= MOST_PIXEL_STEP for step in self.step)
+
+    def any_in(self, extents: Sequence[int]) -> bool:
+        """Return whether the pixel box holds a pixel of an image of these (columns, rows), or of its padding."""
+        return all(
+            lower <= extent - 1 + upper for lower, upper, extent in zip(self.lower, self.upper, extents, strict=True)
+        )
