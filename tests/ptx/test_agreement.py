@@ -12,7 +12,6 @@ from tests.campaign_size import sample
 from tests.mutator.programs import Configuration, configurations
 from tests.ptx.agreement import agree, equal_bits
 from tests.ptx.causes import NONE
-from tests.ptx.compile import ptx_of
 from tests.ptx.stored import Item, small, spread, stored
 
 pytestmark = pytest.mark.usefixtures("needs_emulator")  # both are compiled by g++

@@ -1,0 +1,1 @@
+"""A kernel per rule of the PTX ISA: broken, which emulator and executor must say, and kept."""

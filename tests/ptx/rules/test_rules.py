@@ -1,0 +1,65 @@
+"""Rules of the PTX ISA: a kernel that breaks one is caught by emulator and executor, its twin passes both."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gensor_kernels.build.source import CUDA_FOLDER
+from tests.ptx.rules.rules import EXECUTED, HERE, RULES, UNSEEN, VALUES, Rule, found
+
+INTRINSICS = (
+    *("intrinsics_ptx.cuh", "intrinsics_arithmetic.cuh", "dependent.cuh"),
+    *("hopper.cuh", "hopper_products.cuh"),
+)
+TABLE = Path(__file__).resolve().parents[3] / "docs" / "verification.md"
+
+
+def caught_as(rule: Rule, by: str) -> str:
+    """Return the kind of the wrong twin's fault, or how it differs from the right one, which must pass."""
+    fault, results = found(rule, "wrong", by)
+    unwanted, wanted = found(rule, "right", by)
+    assert not unwanted and len(wanted) == 1, f"{rule.name}_right: {unwanted}"
+    if fault:
+        return fault.split(":")[0]
+    return VALUES if results != wanted else UNSEEN
+
+
+@pytest.mark.usefixtures("needs_emulator")
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_the_emulator_catches_a_broken_rule(rule: Rule):
+    assert caught_as(rule, "emulator") in rule.emulator.split("|")
+
+
+@pytest.mark.usefixtures("needs_emulator")  # both are compiled by g++
+@pytest.mark.parametrize("rule", [each for each in RULES if each.source in EXECUTED], ids=lambda rule: rule.name)
+def test_the_executor_catches_a_broken_rule(rule: Rule):
+    assert caught_as(rule, "executor") in rule.executor.split("|")
+
+
+@pytest.mark.usefixtures("needs_emulator")
+@pytest.mark.parametrize("by", ["emulator", "executor"])
+def test_a_copy_of_nothing_needs_no_aligned_address(by):
+    fault, results = found(replace(RULES[0], name="copies_nothing"), "right", by)
+    assert not fault and results == {bytes(8192)}
+
+
+def section() -> str:
+    """Return the rules of docs/verification.md."""
+    return TABLE.read_text().partition("## Rules of the ISA\n")[2].partition("\n## ")[0]
+
+
+def test_the_table_names_every_kernel():
+    text = "".join(path.read_text() for path in HERE.glob("*.cu"))
+    kernels = set(re.findall(r"^(?:PAIR_)?RULE\((\w+),", text, flags=re.MULTILINE))
+    assert kernels == {rule.name for rule in RULES}
+    assert not [name for name in sorted(kernels) if f"`{name}`" not in section()]
+
+
+def test_the_table_names_every_intrinsic():
+    named = re.findall(r"`(\w+)`", section().partition("| rule |")[0])
+    text = "".join((CUDA_FOLDER / "core" / each).read_text() for each in INTRINSICS)
+    intrinsics = set(re.findall(r"^ *DEVICE [\w<> ]+ (\w+)\(", text, flags=re.MULTILINE))
+    assert len(intrinsics) > 60 and "wgmma" in intrinsics
+    assert not {name for name in intrinsics if not name.startswith("mma_")} - set(named)
