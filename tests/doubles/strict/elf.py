@@ -1,0 +1,231 @@
+"""Cubins: what the driver reads in one, and small ones that a test writes.
+
+NVIDIA documents the sections in cuobjdump's and nvdisasm's manual ("CUDA Binary Utilities") by name only; numbers of
+attributes are the names that `cuobjdump -elf` prints. `tests/devices/test_cubins.py` compares them with the compiler's
+own report, for every generation of GPUs.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, replace
+
+MAGIC, MACHINE = b"\x7fELF", 190  # EM_CUDA
+#: OS/ABI of the two layouts of e_flags: up to sm_90, and from sm_100 on.
+ABI_OLD, ABI_NEW = 0x33, 0x41
+NOBITS, SYMTAB, GLOBAL_FUNCTION = 8, 2, 1 << 4 | 2
+
+# Attributes (EIATTR_*) of .nv.info and .nv.info.ENTRY, and the format of one that has a value of its own length.
+REGCOUNT, FRAME_SIZE = 0x2F, 0x11
+MAX_THREADS, REQNTID, PARAM_CBANK, KPARAM_INFO, CBANK_PARAM_SIZE, CTA_PER_CLUSTER = 0x05, 0x10, 0x0A, 0x17, 0x19, 0x3D
+HALF, SIZED = 3, 4
+#: Bytes that .nv.shared.ENTRY has for the system, from sm_90 on.
+RESERVED_SHARED = 1024
+
+
+class DamagedImageError(ValueError):
+    """No whole cubin."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a cubin says of a kernel: registers of a thread, bytes of each parameter, static shared and local memory,
+    the most threads of a block, the only number of threads (0: any), and blocks of a cluster."""
+
+    registers: int = 32
+    parameters: tuple[int, ...] = ()
+    shared_bytes: int = 0
+    local_bytes: int = 0
+    most_threads: int = 1024
+    threads: int = 0
+    cluster: int = 1
+
+
+@dataclass(frozen=True)
+class Image:
+    """A cubin: the capability it is for, whether only for that one ("sm_90a"), and its kernels by name."""
+
+    capability: tuple[int, int]
+    specific: bool
+    entries: dict[str, Entry]
+
+
+def parse(image: bytes) -> Image:
+    """Read a cubin; DamagedImageError if it is none, or not whole."""
+    try:
+        return _parse(image)
+    except (struct.error, IndexError, KeyError, UnicodeDecodeError, OverflowError) as error:
+        raise DamagedImageError(f"a damaged cubin: {error!r}") from error
+
+
+@dataclass(frozen=True)
+class _Section:
+    name: str
+    kind: int
+    body: bytes
+    size: int
+
+
+def _parse(image: bytes) -> Image:
+    if image[:5] != MAGIC + b"\2" or struct.unpack_from("<H", image, 18)[0] != MACHINE:
+        raise DamagedImageError("no ELF file of a GPU")
+    sections = _sections(image)
+    symbols = _symbols(sections)
+    flags, abi = struct.unpack_from("<I", image, 48)[0], image[7]
+    if abi == ABI_OLD:
+        number, specific = flags >> 16 & 0xFF, bool(flags & 0x800)
+    elif abi == ABI_NEW:
+        number, specific = flags >> 8 & 0xFFFF, bool(flags & 0x8)
+    else:
+        raise DamagedImageError(f"unknown ABI {abi:#x}")
+    by_name = {each.name: each for each in sections}
+    common = _attributes(by_name[".nv.info"].body)
+    entries = {
+        name: _entry(name, index, by_name, common, 1024 if number >= 90 else 0)
+        for index, (name, information) in enumerate(symbols)
+        if information == GLOBAL_FUNCTION
+    }
+    return Image(divmod(number, 10), specific, entries)
+
+
+def _sections(image: bytes) -> list[_Section]:
+    (offset,) = struct.unpack_from("<Q", image, 40)
+    size, count, names = struct.unpack_from("<3H", image, 58)
+    if size != 64:
+        raise DamagedImageError(f"section headers of {size} bytes")
+    rows = [struct.unpack_from("<IIQQQQIIQQ", image, offset + size * index) for index in range(count)]
+    for _, kind, _, _, start, length, *_ in rows:
+        if kind != NOBITS and start + length > len(image):
+            raise DamagedImageError("a section ends behind the file")
+    texts = image[rows[names][4] : rows[names][4] + rows[names][5]]
+    return [
+        _Section(_text(texts, name), kind, b"" if kind == NOBITS else image[start : start + length], length)
+        for name, kind, _, _, start, length, *_ in rows
+    ]
+
+
+def _text(table: bytes, offset: int) -> str:
+    return table[offset : table.index(b"\0", offset)].decode() if offset < len(table) else ""
+
+
+def _symbols(sections: list[_Section]) -> list[tuple[str, int]]:
+    (table,) = (each.body for each in sections if each.kind == SYMTAB)
+    (texts,) = (each.body for each in sections if each.name == ".strtab")
+    rows = struct.iter_unpack("<IBBHQQ", table)
+    return [(_text(texts, name), information) for name, information, *_ in rows]
+
+
+def _attributes(body: bytes) -> list[tuple[int, bytes]]:
+    """The attributes of a section, in order: (number, value)."""
+    found, place = [], 0
+    while place < len(body):
+        form, number, value = struct.unpack_from("<BBH", body, place)
+        place += 4
+        if not 1 <= form <= SIZED:
+            raise DamagedImageError(f"an attribute of form {form}")
+        if form < SIZED:
+            found.append((number, struct.pack("<H", value)))
+            continue
+        if place + value > len(body):
+            raise DamagedImageError("an attribute ends behind its section")
+        found.append((number, body[place : place + value]))
+        place += value
+    return found
+
+
+def _entry(name: str, symbol: int, sections: dict[str, _Section], common: list, reserved: int) -> Entry:
+    if not sections[f".text.{name}"].body:
+        raise DamagedImageError(f"{name} has no code")
+    own = _attributes(sections[f".nv.info.{name}"].body)
+    values = dict(own)
+
+    def counted(number: int) -> int:
+        rows = (struct.unpack("<II", value) for kind, value in common if kind == number)
+        return dict(rows)[symbol]
+
+    def product(number: int, otherwise: int) -> int:
+        x, y, z = struct.unpack("<3I", values[number]) if number in values else (otherwise, 1, 1)
+        return x * y * z
+
+    parameters = {}
+    for kind, value in own:
+        if kind == KPARAM_INFO:
+            _, ordinal, _, flags = struct.unpack("<IHHI", value)
+            parameters[ordinal] = flags >> 18
+    whole = struct.unpack("<H", values[CBANK_PARAM_SIZE])[0] if parameters else 0
+    if parameters and struct.unpack("<IHH", values[PARAM_CBANK])[2] != whole or sum(parameters.values()) > whole:
+        raise DamagedImageError(f"{name} contradicts itself about its parameters")
+    shared = sections[f".nv.shared.{name}"].size - reserved if f".nv.shared.{name}" in sections else 0
+    return Entry(
+        registers=counted(REGCOUNT),
+        parameters=tuple(parameters[ordinal] for ordinal in range(len(parameters))),
+        shared_bytes=shared,
+        local_bytes=counted(FRAME_SIZE),
+        most_threads=product(MAX_THREADS, 1024),
+        threads=product(REQNTID, 0),
+        cluster=product(CTA_PER_CLUSTER, 1),
+    )
+
+
+# ---- Small cubins, for tests whose kernels are not compiled
+
+
+def written(capability: tuple[int, int], entries: dict[str, Entry], specific: bool = False) -> bytes:
+    """Return a cubin with these kernels, without code that means anything."""
+    names = list(entries)
+    sections: list[tuple[str, int, bytes, int]] = [("", 0, b"", 0)]
+
+    def add(name: str, body: bytes, kind: int = 1, size: int | None = None) -> None:
+        sections.append((name, kind, body, len(body) if size is None else size))
+
+    def sized(number: int, body: bytes) -> bytes:
+        return struct.pack("<BBH", SIZED, number, len(body)) + body
+
+    texts = b"\0" + b"".join(name.encode() + b"\0" for name in names)
+    symbols, common, place = bytes(24), b"", 1
+    for index, (name, entry) in enumerate(entries.items(), 1):
+        symbols += struct.pack("<IBBHQQ", place, GLOBAL_FUNCTION, 0x10, 0, 0, 128)
+        place += len(name.encode()) + 1
+        for number, value in ((REGCOUNT, entry.registers), (FRAME_SIZE, entry.local_bytes)):
+            common += sized(number, struct.pack("<II", index, value))
+        own, offset = b"", 0
+        for ordinal, size in enumerate(entry.parameters):
+            own += sized(KPARAM_INFO, struct.pack("<IHHI", 0, ordinal, offset, size << 18 | 0x1F000))
+            offset += size
+        own += struct.pack("<BBH", HALF, CBANK_PARAM_SIZE, offset)
+        own += sized(PARAM_CBANK, struct.pack("<IHH", 0, 0x210, offset))
+        own += sized(MAX_THREADS, struct.pack("<3I", entry.most_threads, 1, 1))
+        if entry.threads:
+            own += sized(REQNTID, struct.pack("<3I", entry.threads, 1, 1))
+        if entry.cluster > 1:
+            own += sized(CTA_PER_CLUSTER, struct.pack("<3I", entry.cluster, 1, 1))
+        add(f".nv.info.{name}", own)
+        add(f".text.{name}", bytes(128))
+        reserved = RESERVED_SHARED if capability >= (9, 0) else 0
+        add(f".nv.shared.{name}", b"", NOBITS, entry.shared_bytes + reserved)
+    add(".nv.info", common)
+    add(".strtab", texts)
+    add(".symtab", symbols, SYMTAB)
+    return _file(sections, capability, specific)
+
+
+def _file(sections: list[tuple[str, int, bytes, int]], capability: tuple[int, int], specific: bool) -> bytes:
+    names = b"".join(name.encode() + b"\0" for name, *_ in sections) + b".shstrtab\0"
+    sections = [*sections, (".shstrtab", 3, names, len(names))]
+    number = capability[0] * 10 + capability[1]
+    abi, flags = (ABI_OLD, number << 16 | number | specific * 0x800)
+    if capability >= (10, 0):
+        abi, flags = (ABI_NEW, number << 8 | 2 | specific * 0x8)
+    body, headers, at, name_at = b"", b"", 64, 0
+    for name, kind, contents, size in sections:
+        headers += struct.pack("<IIQQQQIIQQ", name_at, kind, 0, 0, at, size, 0, 0, 1, 0)
+        name_at += len(name) + 1
+        body, at = body + contents, at + len(contents)
+    head = MAGIC + bytes([2, 1, 1, abi, 7]) + bytes(7)
+    head += struct.pack("<HHIQQQIHHHHHH", 2, MACHINE, 1, 0, 0, at, flags, 64, 0, 0, 64, len(sections), len(sections) - 1)
+    return head + body + headers
+
+
+def without(image: Image, entry: str) -> Image:
+    """Return the image without one of its kernels."""
+    return replace(image, entries={name: each for name, each in image.entries.items() if name != entry})
