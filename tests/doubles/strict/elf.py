@@ -153,7 +153,7 @@ def _entry(name: str, symbol: int, sections: dict[str, _Section], common: list, 
             _, ordinal, _, flags = struct.unpack("<IHHI", value)
             parameters[ordinal] = flags >> 18
     whole = struct.unpack("<H", values[CBANK_PARAM_SIZE])[0] if parameters else 0
-    if parameters and struct.unpack("<IHH", values[PARAM_CBANK])[2] != whole or sum(parameters.values()) > whole:
+    if (parameters and struct.unpack("<IHH", values[PARAM_CBANK])[2] != whole) or sum(parameters.values()) > whole:
         raise DamagedImageError(f"{name} contradicts itself about its parameters")
     shared = sections[f".nv.shared.{name}"].size - reserved if f".nv.shared.{name}" in sections else 0
     return Entry(
@@ -221,8 +221,9 @@ def _file(sections: list[tuple[str, int, bytes, int]], capability: tuple[int, in
         headers += struct.pack("<IIQQQQIIQQ", name_at, kind, 0, 0, at, size, 0, 0, 1, 0)
         name_at += len(name) + 1
         body, at = body + contents, at + len(contents)
+    count = len(sections)
     head = MAGIC + bytes([2, 1, 1, abi, 7]) + bytes(7)
-    head += struct.pack("<HHIQQQIHHHHHH", 2, MACHINE, 1, 0, 0, at, flags, 64, 0, 0, 64, len(sections), len(sections) - 1)
+    head += struct.pack("<HHIQQQIHHHHHH", 2, MACHINE, 1, 0, 0, at, flags, 64, 0, 0, 64, count, count - 1)
     return head + body + headers
 
 

@@ -1,0 +1,200 @@
+"""CuPy's arrays and functions without a GPU: NumPy computes each of them on device memory, as an operation of a stream.
+
+Arrays are real `cupy.ndarray`s; only what CuPy would launch a kernel for is replaced.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import operator
+from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import cupy
+import numpy as np
+
+from gensor_kernels.devices.device import reach
+
+from .surface import Surface, current_stream, enqueue
+from .system import System
+
+BINARY = ("add", "sub", "mul", "truediv")
+CONTRACTIONS = ("einsum", "tensordot", "dot", "inner", "vdot", "matmul")
+POINTWISE = ("exp", "log", "tanh", "sqrt", "trunc", "maximum", "minimum", "where", "isfinite")
+
+
+def host(array: Any) -> np.ndarray:
+    """Return the device memory of an array, as it is now."""
+    if array.size == 0:
+        return np.empty(array.shape, array.dtype)
+    before, size = reach(array.shape, array.strides, array.itemsize)
+    memory = (ctypes.c_char * size).from_address(array.data.ptr - before)
+    return np.ndarray(array.shape, array.dtype, memory, before, array.strides)
+
+
+def computed(
+    name: str, function: Callable[..., Any], *inputs: Any, dtype: Any = None, out: Any = None, shape: Any = None
+) -> Any:
+    """Return the array that a function of NumPy's makes of its inputs, once its stream has got so far."""
+
+    def of(arguments: list[Any]) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            return np.asarray(function(*arguments))
+
+    arrays = [each for each in inputs if isinstance(each, cupy.ndarray)]
+    if out is None:
+        made = of([np.ones(each.shape, each.dtype) if isinstance(each, cupy.ndarray) else each for each in inputs])
+        out = Array(made.shape if shape is None else shape, made.dtype if dtype is None else dtype)
+
+    def work() -> None:
+        host(out)[...] = of([host(each) if isinstance(each, cupy.ndarray) else each for each in inputs])
+
+    enqueue(Array.system, name, [each.data.ptr for each in (out, *arrays) if each.size], work)
+    return out
+
+
+class Array(cupy.ndarray):
+    """An array of the machine's GPU. `system` is the machine's."""
+
+    system: System
+
+    def get(self) -> np.ndarray:
+        """Return a copy in host memory, once the current stream has got so far."""
+        current_stream(Array.system).synchronize()
+        return host(self).copy()
+
+    def set(self, values: Any) -> Array:
+        """Copy values from host memory."""
+        values = np.array(values, self.dtype)
+        self._write(slice(None), values)
+        return self
+
+    def fill(self, value: Any) -> None:
+        """Write the same number everywhere."""
+        self._write(slice(None), value)
+
+    def __setitem__(self, where: Any, value: Any) -> None:
+        self._write(where, value)
+
+    def _write(self, where: Any, value: Any) -> None:
+        arrays = [each for each in (self, value) if isinstance(each, cupy.ndarray) and each.size]
+
+        def work() -> None:
+            host(self)[where] = host(value) if isinstance(value, cupy.ndarray) else value
+
+        enqueue(Array.system, "assignment", [each.data.ptr for each in arrays], work)
+
+    def astype(self, dtype: Any, copy: bool = True) -> Array:
+        """See cupy.ndarray.astype."""
+        if self.dtype == dtype and not copy:
+            return self
+        return computed("astype", lambda values: values.astype(dtype), self)
+
+    def conj(self) -> Array:
+        """See cupy.ndarray.conj."""
+        return computed("conj", np.conj, self)
+
+    def reshape(self, *shape: Any) -> Array:
+        """See cupy.ndarray.reshape: a copy where a view is impossible."""
+        try:
+            return super().reshape(*shape)
+        except Exception:  # what CuPy would copy, for which there is no GPU
+            return computed("reshape", lambda values: values.reshape(*shape), self)
+
+    def _reduced(self, name: str, axis: Any = None, keepdims: bool = False, dtype: Any = None, out: Any = None) -> Any:
+        chosen = {} if dtype is None else {"dtype": dtype}
+        return computed(name, partial(getattr(np, name), axis=axis, keepdims=keepdims, **chosen), self, out=out)
+
+    def sum(self, *arguments: Any, **keywords: Any) -> Any:
+        """See cupy.ndarray.sum."""
+        return self._reduced("sum", *arguments, **keywords)
+
+    def max(self, *arguments: Any, **keywords: Any) -> Any:
+        """See cupy.ndarray.max."""
+        return self._reduced("max", *arguments, **keywords)
+
+    def mean(self, *arguments: Any, **keywords: Any) -> Any:
+        """See cupy.ndarray.mean."""
+        return self._reduced("mean", *arguments, **keywords)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _operators() -> None:
+    """Give the class its operators."""
+
+    def method(function: Callable[..., Any], turned: bool = False) -> Callable[..., Any]:
+        def called(self: Array, *others: Any) -> Any:
+            return computed(function.__name__, function, *((*others, self) if turned else (self, *others)))
+
+        return called
+
+    for name in BINARY:
+        setattr(Array, f"__{name}__", method(getattr(operator, name)))
+        setattr(Array, f"__r{name}__", method(getattr(operator, name), True))
+    for name in ("neg", "abs", "lt", "eq"):
+        setattr(Array, f"__{name}__", method(getattr(operator, name)))
+
+
+_operators()
+
+
+class Library(Surface):
+    """`cupy`, whose functions are operations of the current stream."""
+
+    def __init__(self, system: System):
+        super().__init__(system)
+        Array.system, self.ndarray = system, Array
+        self.lib = SimpleNamespace(
+            stride_tricks=SimpleNamespace(
+                as_strided=lambda array, shape, strides: Array(shape, array.dtype, array.data, strides)
+            )
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if name in CONTRACTIONS + POINTWISE:
+            return partial(_called, name)
+        return super().__getattr__(name)
+
+    def empty(self, shape: Any, dtype: Any = float) -> Array:
+        """See cupy.empty."""
+        return Array(shape, dtype)
+
+    def asarray(self, values: Any) -> Array:
+        """Return an array with values from host memory."""
+        values = np.asarray(values)
+        return Array(values.shape, values.dtype).set(values)
+
+    def zeros(self, shape: Any, dtype: Any = float) -> Array:
+        """See cupy.zeros."""
+        return self.full(shape, 0, dtype)
+
+    def full(self, shape: Any, value: Any, dtype: Any) -> Array:
+        """See cupy.full."""
+        return computed("full", lambda: np.full(shape, value, dtype))
+
+    def arange(self, count: int) -> Array:
+        """See cupy.arange."""
+        return computed("arange", lambda: np.arange(count))
+
+    def cumsum(self, array: Array, dtype: Any) -> Array:
+        """See cupy.cumsum."""
+        return computed("cumsum", lambda values: np.cumsum(values, dtype=dtype), array)
+
+    def sum(self, array: Array, axis: Any = None, **keywords: Any) -> Array:
+        """See cupy.sum."""
+        return array.sum(axis, **keywords)
+
+    def array(self, array: Array, dtype: Any = None, order: Any = None, copy: bool = True) -> Array:
+        """See cupy.array."""
+        return computed("array", lambda values: values.astype(dtype or array.dtype), array)
+
+    def ascontiguousarray(self, array: Array) -> Array:
+        """See cupy.ascontiguousarray."""
+        return array if array.flags.c_contiguous else computed("ascontiguousarray", np.copy, array)
+
+
+def _called(name: str, *given: Any, out: Any = None, dtype: Any = None) -> Any:
+    return computed(name, getattr(np, name), *given, out=out, dtype=dtype)

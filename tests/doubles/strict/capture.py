@@ -1,0 +1,105 @@
+"""Graph capture: which calls it forbids, what is captured, and graphs.
+
+After the CUDA Driver API's cuStreamBeginCapture and cuThreadExchangeStreamCaptureMode, and the CUDA C++ Programming
+Guide, "Stream Capture".
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from .results import Status
+from .streams import Stream
+
+GLOBAL, THREAD_LOCAL, RELAXED = range(3)
+
+
+class Node(NamedTuple):
+    """A captured operation: its name, its work, the nodes before it, and the allocations that it was captured with."""
+
+    name: str
+    work: Callable[[], None]
+    before: frozenset[int]
+    uses: tuple[tuple[int, int | None], ...]
+
+
+class Graph:
+    """What was captured. User objects end with the last reference: of the graph or of launches that wait."""
+
+    def __init__(self, number: int):
+        self.number = number
+        self.nodes: list[Node] = []
+        self.retained: list[tuple[int, int]] = []
+        self.launched_on: Stream | None = None
+
+    @property
+    def handle(self) -> int:
+        """Return its CUgraph."""
+        return 0x900000 + 16 * self.number
+
+    def end(self) -> None:
+        """Call the destructors of its user objects as the driver does: without the interpreter's lock."""
+        for pointer, destructor in self.retained:
+            ctypes.CFUNCTYPE(None, ctypes.c_void_p)(destructor)(pointer)
+        self.retained.clear()
+
+
+class Capture:
+    """A capture that goes on: its mode, its thread, its streams, and the nodes that the next of each depends on."""
+
+    def __init__(self, number: int, mode: int, origin: Stream):
+        self.graph, self.mode, self.origin = Graph(number), mode, origin
+        self.thread, self.valid = threading.get_ident(), True
+        self.tips: dict[int, frozenset[int]] = {}
+        self.streams: list[Stream] = []
+        self.join(origin, frozenset())
+
+    def join(self, stream: Stream, nodes: frozenset[int]) -> None:
+        """Capture a stream too, behind these nodes."""
+        if stream not in self.streams:
+            self.streams.append(stream)
+            stream.capture = self
+        self.tips[id(stream)] = self.tips.get(id(stream), frozenset()) | nodes
+
+    def tip(self, stream: Stream) -> frozenset[int]:
+        """Return the nodes that the next one of a stream depends on."""
+        return self.tips[id(stream)]
+
+    def add(self, stream: Stream, name: str, work: Callable[[], None], uses: Iterable = ()) -> None:
+        """Capture an operation of a stream."""
+        if not self.valid:
+            raise Status(901, f"{name} in a capture that has failed")
+        self.graph.nodes.append(Node(name, work, self.tip(stream), tuple(uses)))
+        self.tips[id(stream)] = frozenset((len(self.graph.nodes),))
+
+    def end(self, stream: Stream) -> Graph:
+        """Return the graph; raises why there is none."""
+        if stream is not self.origin:
+            raise Status(903, "the capture began in another stream")
+        if self.mode != RELAXED and self.thread != threading.get_ident():
+            raise Status(908, "the capture began in another thread")
+        for each in self.streams:
+            each.capture = None
+        if not self.valid:
+            raise Status(901, "a call has invalidated the capture")
+        joined, behind = set(self.tip(stream)), list(self.tip(stream))
+        while behind:
+            new = self.graph.nodes[behind.pop() - 1].before - joined
+            joined |= new
+            behind += new
+        if len(joined) < len(self.graph.nodes):
+            raise Status(904, "a stream of the capture was not joined")
+        return self.graph
+
+
+def forbidden_by(captures: list[Capture], mode: int) -> list[Capture]:
+    """Return the captures that an unsafe call of this thread, in its own mode, would break."""
+    here = threading.get_ident()
+    if mode == RELAXED:
+        return []
+    local = [each for each in captures if each.thread == here and each.mode != RELAXED]
+    others = [each for each in captures if each.thread != here and each.mode == GLOBAL]
+    return local + others if mode == GLOBAL else local

@@ -1,0 +1,69 @@
+"""What launches do: the emulator runs their source on the device's memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gensor_kernels.devices.emulator.build import build
+from gensor_kernels.devices.emulator.run import Buffer, KernelFault
+from gensor_kernels.devices.emulator.run import run as emulate
+from gensor_kernels.programs.core.family import Launch as Emulated
+
+from .results import NAMES
+
+if TYPE_CHECKING:
+    from .context import Context
+    from .launches import Launch
+
+#: Faults of the emulator by the driver's numbers; LAUNCH_FAILED for other rules.
+FAULTS = {"out_of_bounds": 700, "misaligned": 716, "deadlock": 702, "timeout": 702}
+
+
+class Fault(Exception):
+    """An error of a kernel that has run."""
+
+    def __init__(self, number: int, why: str):
+        super().__init__(f"CUDA_ERROR_{NAMES[number]}: {why}")
+        self.number = number
+
+
+def execute(context: Context, launch: Launch) -> None:
+    """Run a launch now; raises its Fault."""
+    function = launch.function
+    if not function.module.loaded:
+        raise Fault(700, f"{function.name} runs in a module that was unloaded")
+    damage = context.memory.damage(launch.uses)
+    if damage:
+        raise Fault(700, f"{function.name}: {damage}")
+    if function.module.source is None:
+        return
+    entry = function.entry
+    resident = context.part.resident(entry, launch.threads, launch.shared_bytes)
+    everywhere = resident * context.part.attributes["MultiProcessorCount"]
+    asked = Emulated(
+        function.name,
+        launch.blocks,
+        launch.threads,
+        launch.shared_bytes,
+        cluster=entry.cluster,
+        dependent=launch.dependent,
+    )
+    buffers = [Buffer(each.first, each.size, True, each.first) for each in context.memory.by_device.values()]
+    try:
+        emulate(
+            build(function.module.source),
+            [asked],
+            launch.parameters,
+            buffers,
+            races=False,
+            resident=min(launch.blocks, everywhere),
+        )
+    except KernelFault as error:
+        raise Fault(FAULTS.get(error.kind, 719), str(error)) from error
+
+
+def words(parameters: bytes) -> list[int]:
+    """Return the 64-bit words of parameters, some of which are addresses."""
+    return np.frombuffer(parameters[: len(parameters) // 8 * 8], np.uint64).tolist()

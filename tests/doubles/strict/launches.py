@@ -1,0 +1,105 @@
+"""Launches, and why the driver refuses one at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+from .elf import Entry, Image
+from .part import MOST_BLOCKS, MOST_OTHER_BLOCKS, PORTABLE_CLUSTER, Part
+from .results import Status
+
+#: Dynamic shared memory without cuFuncSetAttribute, less what is static.
+PLAIN_SHARED_BYTES = 48 * 1024
+MOST_THREADS = 1024
+MOST_PER_AXIS = (1024, 1024, 64)
+
+Three = tuple[int, int, int]
+
+
+class Module:
+    """A loaded module. `source` is the text that it was compiled from, if the test has told."""
+
+    def __init__(self, image: Image, source: str | None):
+        self.image, self.source, self.loaded = image, source, True
+
+
+class Function:
+    """A kernel of a module."""
+
+    def __init__(self, handle: int, module: Module, name: str):
+        self.handle, self.module, self.name, self.entry = handle, module, name, module.image.entries[name]
+        self.dynamic_bytes = PLAIN_SHARED_BYTES - self.entry.shared_bytes
+
+    def allow(self, part: Part, nbytes: int) -> None:
+        """Allow dynamic shared memory (cuFuncSetAttribute)."""
+        if nbytes < 0 or nbytes + self.entry.shared_bytes > part.arch.smem_per_block:
+            raise Status(1, f"{self.name}: {nbytes} bytes of shared memory")
+        self.dynamic_bytes = nbytes
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch with the bytes of its parameters, which the driver has copied.
+
+    `uses` are the allocations that its parameters point into, as the host knew them: (address, serial number).
+    """
+
+    function: Function
+    grid: Three
+    block: Three
+    shared_bytes: int
+    parameters: bytes
+    dependent: bool = False
+    uses: tuple[tuple[int, int | None], ...] = ()
+
+    @property
+    def blocks(self) -> int:
+        """Return the number of blocks."""
+        return prod(self.grid)
+
+    @property
+    def threads(self) -> int:
+        """Return the threads of a block."""
+        return prod(self.block)
+
+
+def check(part: Part, launch: Launch, cooperative: bool) -> None:
+    """Raise the status with which the driver refuses a launch."""
+    for breaks, number, why in _rules(part, launch, cooperative):
+        if breaks():
+            raise Status(number, f"{launch.function.name} by {launch.grid} blocks of {launch.block}: {why}")
+
+
+def _rules(part: Part, launch: Launch, cooperative: bool) -> list[tuple[Callable[[], bool], int, str]]:
+    entry, threads = launch.function.entry, launch.threads
+
+    dynamic, allowed = launch.shared_bytes, launch.function.dynamic_bytes
+
+    def resident() -> int:
+        return part.resident(entry, threads, dynamic)
+
+    return [
+        (lambda: _outside(launch.grid, (MOST_BLOCKS, *2 * (MOST_OTHER_BLOCKS,))), 1, "no such grid"),
+        (lambda: _outside(launch.block, MOST_PER_AXIS) or threads > MOST_THREADS, 1, "no such block"),
+        (lambda: threads > entry.most_threads, 1, f"its bound is {entry.most_threads} threads"),
+        (lambda: entry.threads not in (0, threads), 1, f"it runs with {entry.threads} threads"),
+        (lambda: dynamic > allowed, 1, f"{dynamic} bytes of shared memory, not {allowed}"),
+        (lambda: _misfits(entry, launch.blocks), 912, f"clusters of {entry.cluster} blocks"),
+        (lambda: part.registers(entry, threads) > part.arch.regs_per_sm, 701, f"{entry.registers} registers"),
+        (lambda: not resident(), 701, "no multiprocessor has room for a block"),
+        (
+            lambda: cooperative and launch.blocks > resident() * part.attributes["MultiProcessorCount"],
+            720,
+            "not all blocks are resident",
+        ),
+    ]
+
+
+def _outside(sizes: Three, most: Three) -> bool:
+    return any(not 0 < size <= limit for size, limit in zip(sizes, most, strict=True))
+
+
+def _misfits(entry: Entry, blocks: int) -> bool:
+    return entry.cluster > PORTABLE_CLUSTER or blocks % entry.cluster != 0

@@ -1,0 +1,59 @@
+"""Streams and events: operations wait in their streams until somebody asks for their effects.
+
+A GPU may run an operation at once or late. Here it runs as late as may be, so that an effect that nobody waits for is
+not there; only the ends of memory come early, so that memory freed too soon holds nothing any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .capture import Capture
+
+
+class Operation:
+    """Work of the device, after other operations."""
+
+    def __init__(self, work: Callable[[], None], after: Iterable[Operation]):
+        self.work, self.done = work, False
+        self.after = [each for each in after if not each.done]
+
+
+def run(wanted: Operation, failed: Callable[[Operation], None]) -> None:
+    """Run an operation behind all that it waits for; `failed` runs the work of each and takes its faults."""
+    waiting = [wanted]
+    while waiting:
+        operation = waiting[-1]
+        first = [each for each in operation.after if not each.done]
+        if operation.done or not first:
+            waiting.pop()
+            if not operation.done:
+                operation.done, operation.after = True, []
+                failed(operation)
+        else:
+            waiting.extend(first)
+
+
+class Stream:
+    """A stream: its last operation, and the last of them that ended a use of memory.
+
+    `blocking`: its operations wait for the legacy stream's, and the other way round.
+    """
+
+    def __init__(self, handle: int, blocking: bool = True):
+        self.handle, self.blocking = handle, blocking
+        self.last = self.last_end = Operation(lambda: None, ())
+        self.last.done = True
+        self.capture: Capture | None = None
+
+
+class Event:
+    """An event: the operation that it was recorded behind, or the captured nodes, and the device's time then."""
+
+    def __init__(self) -> None:
+        self.operation: Operation | None = None
+        self.capture: Capture | None = None
+        self.nodes: frozenset[int] = frozenset()
+        self.microseconds = 0.0

@@ -1,0 +1,65 @@
+"""A machine of one or more GPUs: which device and stream are current in a thread, and launches on them."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Sequence
+
+from .context import Context
+from .execution import words
+from .launches import Function, Launch
+from .part import part
+from .results import Status, UndefinedError
+
+
+class _Current(threading.local):
+    """What is current in a thread: the device's number, and the stream of each device."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.streams: dict[int, object] = {}
+
+
+class System:
+    """The driver's state. `version` is the newest CUDA it supports, 1000 * major + 10 * minor.
+
+    Functions of the driver library are missing if `lacks` names them, and give their status in `refuses`. `undefined`
+    lists what callers did that a driver does not notice.
+    """
+
+    def __init__(self, parts: Sequence[str] = ("h200",), version: int = 13000):
+        self.contexts = [Context(part(name)) for name in parts]
+        self.current, self.version = _Current(), version
+        self.lacks: tuple[str, ...] = ()
+        self.refuses: dict[str, int] = {}
+        self.undefined: list[str] = []
+
+    def context(self, number: int | None = None) -> Context:
+        """Return a device's context, by default the current one's."""
+        number = self.current.number if number is None else number
+        if not 0 <= number < len(self.contexts):
+            raise Status(101, f"device {number} of {len(self.contexts)}")
+        return self.contexts[number]
+
+    def launch(
+        self,
+        function: Function,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        shared_bytes: int,
+        stream: int,
+        pointers: Sequence[int],
+        dependent: bool = False,
+        cooperative: bool = False,
+    ) -> None:
+        """Launch a kernel of the current device, with a copy of its parameters."""
+        sizes, context = function.entry.parameters, self.context()
+        if len(pointers) != len(sizes):
+            raise UndefinedError(f"{function.name} takes {len(sizes)} arguments, not {len(pointers)}")
+        passed = b"".join(ctypes.string_at(place, size) for place, size in zip(pointers, sizes, strict=True))
+        with context.lock:
+            context.reap()
+            uses = context.memory.uses(words(passed))
+            launch = Launch(function, grid, block, shared_bytes, passed, dependent, uses)  # type: ignore[arg-type]
+            context.launch(launch, context.stream(stream), cooperative)
