@@ -34,6 +34,7 @@ class Graph:
         self.nodes: list[Node] = []
         self.retained: list[tuple[int, int]] = []
         self.launched_on: Stream | None = None
+        self.destroyed = False
 
     @property
     def handle(self) -> int:

@@ -304,6 +304,8 @@ class Context:
     @_call
     def replay(self, graph: Graph, stream: Stream) -> None:
         """Launch a graph: its nodes run with the addresses of the capture (cuGraphLaunch)."""
+        if graph.destroyed:
+            raise Status(400, "the graph is destroyed")
         for node in graph.nodes:
             self.enqueue(stream, node.name, node.work, node.uses)
         graph.launched_on = stream
@@ -311,6 +313,7 @@ class Context:
     def destroy(self, graph: Graph) -> None:
         """Destroy a graph, and its user objects behind its last launch."""
         with self.lock:
+            graph.destroyed = True
             if graph.launched_on is None or self.failed is not None:
                 graph.end()
             else:

@@ -24,8 +24,8 @@ ELEMENTS, ROUNDED = {0: 1, 1: 2, 2: 4, 6: 2, 7: 4, 9: 2, 11: 4}, 11
 HOPPER = (9, 0)
 
 
-def library(system: System) -> SimpleNamespace:
-    """Return the driver library of a System; functions in `system.lacks` are missing, in `system.refuses` fail."""
+def library(system: System, lacks: tuple[str, ...] = ()) -> SimpleNamespace:
+    """Return the driver library of a System; functions in `lacks` are missing, in `system.refuses` fail."""
     own = Library(system)
     made = {}
     for name, function, *types in (
@@ -38,7 +38,7 @@ def library(system: System) -> SimpleNamespace:
         ("cuTensorMapEncodeTiled", own.tiled, POINTER, INT, UINT, *[POINTER] * 5, *[INT] * 4),
         ("cuTensorMapEncodeIm2col", own.image, POINTER, INT, UINT, *[POINTER] * 5, UINT, UINT, POINTER, *[INT] * 4),
     ):
-        if name not in system.lacks:
+        if name not in lacks:
             made[name] = ctypes.CFUNCTYPE(INT, *types)(_status(system, name, function))
     return SimpleNamespace(**made)
 

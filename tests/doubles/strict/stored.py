@@ -26,4 +26,5 @@ def cubin(target: str, text: str, launches: tuple[Launch, ...] = ()) -> bytes:
     for each in launches:
         size = MAPS_OFFSET + len(each.maps) * MAP_BYTES if each.maps else SIZE
         entries[each.entry] = elf.Entry(parameters=(size,), most_threads=each.block, cluster=each.cluster)
-    return elf.written(*capability(target), entries)
+    number, specific = capability(target)
+    return elf.written(number, entries, specific)

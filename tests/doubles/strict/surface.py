@@ -323,8 +323,11 @@ class CapturedGraph:
         with OF_RUNTIME():
             self.context.replay(self.graph, (stream or current_stream(self.system)).stream)
 
-    def __del__(self) -> None:
+    def destroy(self) -> None:
+        """Destroy the graph, as CuPy does with the last reference."""
         self.context.destroy(self.graph)
+
+    __del__ = destroy
 
 
 # ---- memory
@@ -374,6 +377,18 @@ class Pool:
                     context.reap()
                     while arena.free:
                         context.free(*arena.free.pop())
+
+    def everything(self) -> list[Any]:
+        """Allocate all free memory, as calls of others may at any time."""
+        taken = []
+        for (number, stream), arena in self._arenas.items():
+            context = self.system.context(number)
+            with context.lock:
+                context.reap()
+                while arena.free:
+                    block = context.use_again(stream, *arena.free.pop())
+                    taken.append((arena, _Held(arena, block)))
+        return taken
 
     def in_use(self) -> int:
         """Return the bytes in use on the current device."""

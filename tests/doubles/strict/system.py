@@ -24,14 +24,13 @@ class _Current(threading.local):
 class System:
     """The driver's state. `version` is the newest CUDA it supports, 1000 * major + 10 * minor.
 
-    Functions of the driver library are missing if `lacks` names them, and give their status in `refuses`. `undefined`
-    lists what callers did that a driver does not notice.
+    `refuses` has functions of the driver library that give a status, whatever they are asked; `undefined` lists what
+    callers did that a driver does not notice.
     """
 
     def __init__(self, parts: Sequence[str] = ("h200",), version: int = 13000):
         self.contexts = [Context(part(name)) for name in parts]
         self.current, self.version = _Current(), version
-        self.lacks: tuple[str, ...] = ()
         self.refuses: dict[str, int] = {}
         self.undefined: list[str] = []
 
