@@ -69,6 +69,7 @@ class _Section:
 def _parse(image: bytes) -> Image:
     if image[:5] != MAGIC + b"\2" or struct.unpack_from("<H", image, 18)[0] != MACHINE:
         raise DamagedImageError("no ELF file of a GPU")
+    _check_segments(image)
     sections = _sections(image)
     symbols = _symbols(sections)
     flags, abi = struct.unpack_from("<I", image, 48)[0], image[7]
@@ -86,6 +87,14 @@ def _parse(image: bytes) -> Image:
         if information == GLOBAL_FUNCTION
     }
     return Image(divmod(number, 10), specific, entries)
+
+
+def _check_segments(image: bytes) -> None:
+    (offset,), (size, count) = struct.unpack_from("<Q", image, 32), struct.unpack_from("<2H", image, 54)
+    for index in range(count):
+        _, _, start, _, _, length, *_ = struct.unpack_from("<IIQQQQQQ", image, offset + size * index)
+        if start + length > len(image):
+            raise DamagedImageError("a segment ends behind the file")
 
 
 def _sections(image: bytes) -> list[_Section]:
