@@ -54,7 +54,9 @@ def parse(image: bytes) -> Image:
     """Read a cubin; DamagedImageError if it is none, or not whole."""
     try:
         return _parse(image)
-    except (struct.error, IndexError, KeyError, UnicodeDecodeError, OverflowError) as error:
+    except DamagedImageError:
+        raise
+    except (struct.error, IndexError, KeyError, ValueError, OverflowError) as error:
         raise DamagedImageError(f"a damaged cubin: {error!r}") from error
 
 
