@@ -37,6 +37,8 @@ def execute(context: Context, launch: Launch) -> None:
     damage = context.memory.damage(launch.uses)
     if damage:
         raise Fault(700, f"{function.name}: {damage}")
+    if any(launch.parameters) and not launch.uses:
+        raise Fault(700, f"{function.name}: no parameter is an address of the device's memory")
     if function.module.source is None:
         return
     entry = function.entry

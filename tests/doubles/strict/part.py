@@ -58,20 +58,21 @@ class Part:
 
 def part(name: str) -> Part:
     """Return a part of archs.toml as its driver reports it."""
-    for row in _rows("devices.csv"):
+    for row in listed("devices.csv"):
         if row[0] == name:
             _, capability, reported, *numbers, _ = row
             sms, mhz, memory_mhz, bits, l2 = map(int, numbers)
             major, minor = map(int, capability.split("."))
             return _reported(name, reported, (major, minor), sms, mhz, memory_mhz, bits, l2, None)
-    for row in _rows("orin_modes.csv"):
+    for row in listed("orin_modes.csv"):
         if row[0] == name:
             sms, mhz, memory_mhz, bits, l2, memory = map(int, row[1:7])
             return _reported(name, "Orin", (8, 7), sms, mhz, memory_mhz, bits, l2, memory << 20)
     raise LookupError(f"no listing of {name}")
 
 
-def _rows(file: str) -> list[list[str]]:
+def listed(file: str) -> list[list[str]]:
+    """Return the rows of published listings, without their header."""
     with (LISTINGS / file).open(newline="") as text:
         return list(csv.reader(text))[1:]
 
