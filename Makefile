@@ -17,6 +17,7 @@ NUMPY ?= numpy
 CUPY_VENV := .venv-cupy/$(subst ==,-,$(CUPY)-$(NUMPY))
 CUPY_TESTS := $(patsubst %,tests/dispatch/test_%.py,accelerate accelerate_cases arguments plans fallback faults_calls interop placed) \
     $(patsubst %,tests/devices/test_%.py,cuda cupy_internals dependent_launches sampling) \
+    tests/driver_standin \
     $(patsubst %,tests/dispatch/functions/test_%.py,einsum) \
     $(patsubst %,tests/programs/test_%.py,params) \
     $(patsubst %,tests/dispatch/tuning/test_%.py,race) \

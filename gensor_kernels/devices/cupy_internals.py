@@ -1,7 +1,7 @@
 """Undocumented parts of CuPy, each behind one function.
 
 They were read in CuPy 13.3.0, 13.6.0, 14.0.0 and 14.2.0; each docstring names the source file.  The tests in
-tests/devices/test_cupy_internals.py check them against the installed CuPy, and `make test-oldest` against 13.3.0.
+tests/driver_standin/ check them against the installed CuPy, and `make test-oldest` against 13.3.0.
 
 The launch itself is a call `function(grid, block, arguments, shared_bytes)` of `cupy.cuda.Function`
 (cupy/cuda/function.pyx).  It uses the calling thread's current stream and passes each argument's address to

@@ -1,0 +1,34 @@
+"""Kernels of the shipped databases with their cubins, which need no compiler."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from gensor_database.record import Kernel
+from gensor_database.store import Store
+from gensor_kernels.devices.device import Code
+from gensor_kernels.dispatch.selection import library
+from gensor_kernels.programs.core.family import Launch
+from gensor_kernels.programs.registry import FAMILIES
+from gensor_tuner.store.check import derive
+
+DATABASES = Path(__file__).resolve().parents[2] / "database" / "pretuned"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A stored kernel: what a device loads, and its launches."""
+
+    family: str
+    code: Code
+    launches: tuple[Launch, ...]
+
+
+def stored(arch: str) -> Iterator[Stored]:
+    """Yield the kernels of a shipped database, by their digest."""
+    with Store.open(DATABASES / f"{arch}.db", readonly=True, immutable=True) as store:
+        for kernel in sorted(store.rows(Kernel), key=lambda each: each.digest):
+            binary = store.binary(kernel)
+            candidate, workload = derive(FAMILIES[kernel.family], kernel, binary)
+            code = library.code(binary.source_digest, {"constants": binary.constants}, binary.target, binary.cubin)
+            yield Stored(kernel.family, code, candidate.family.launches(candidate.program, workload))

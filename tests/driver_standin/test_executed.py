@@ -1,0 +1,60 @@
+"""Launches executed from the bytes that reached the driver, in several forms; planted bugs; stored kernels."""
+
+import pickle
+import random
+
+import pytest
+
+from tests.campaign_size import SEED
+from tests.mutator.programs import configurations
+
+from .planted import BUGS, HISTORICAL
+
+pytest.importorskip("cuda.bindings", reason="NVRTC compiles the Programs")
+from .forms import form
+
+#: One launch, three of which two are dependent and read by tensor maps, clusters that walk, maps of pixels, stores by
+#: maps, and blocks that wait for one another.
+FORMS = (
+    "simt: scalar",
+    "floats_wgmma: parts, split",
+    "wgmma: pair along n, walking",
+    "wgmma: pixels",
+    "wgmma: stored by copies",
+    "wgmma: stream",
+)
+PLANTED = FORMS[1]
+ARCHS = ("sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_100", "sm_120")
+
+
+@pytest.fixture(scope="module")
+def executed(child, tmp_path_factory):
+    known = {f"{each.group}: {each.name}": each for each in configurations()}
+    drawn = random.Random(SEED).sample(sorted(known.keys() - set(FORMS)), 2)
+    print(f"GENSOR_CAMPAIGN_SEED={SEED}")
+    path = tmp_path_factory.mktemp("forms") / "forms.pickle"
+    path.write_bytes(pickle.dumps([form(known[name]) for name in (*FORMS, *drawn)]))
+    return child("executed", str(path), PLANTED)
+
+
+def test_what_reached_the_driver_computes_what_numpy_does(executed):
+    assert [(each["name"], each["outcome"], each["detail"]) for each in executed["forms"]] == [
+        (each["name"], "ok", "") for each in executed["forms"]
+    ]
+    assert all(each["cases"] > 3 for each in executed["forms"])
+    called = {name for each in executed["forms"] for name in each["calls"]}
+    assert called >= {"cuLaunchKernel", "cuLaunchKernelEx", "cuTensorMapEncodeTiled", "cuTensorMapEncodeIm2col"}
+
+
+def test_bugs_of_the_host_path_are_caught(executed):
+    """`CPointer(address)` is the address in CuPy 14; in CuPy 13 it was once passed, and is caught."""
+    fine = {name for name, outcome in executed["planted"][PLANTED].items() if outcome.startswith("ok")}
+    assert set(executed["planted"][PLANTED]) == set(BUGS)
+    assert fine == (set() if executed["cupy"].startswith("13.") else {HISTORICAL})
+
+
+def test_stored_kernels_load_and_take_the_parameters_that_are_passed(child):
+    arch = random.Random(SEED).choice(ARCHS)
+    found = child("swept", arch)[arch]
+    assert found["kernels"] > 300 and found["launches"] > found["kernels"]
+    assert found["wrong"] == []

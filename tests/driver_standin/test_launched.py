@@ -1,0 +1,75 @@
+"""What CuPy's launches pass to the driver: the arguments of cuLaunchKernel and cuLaunchKernelEx, and refusals."""
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def launched(child):
+    return child("launched", GENSOR_TUNE="predicted", GENSOR_DETERMINISTIC="1")
+
+
+def test_launches_pass_the_bytes_of_params(launched):
+    found = launched["several"]
+    expected = [[*asked, passed] for passed in found["params"] for asked in found["asked"]]
+    names = ("entry", "grid", "block", "shared", "attributes", "passed")
+    assert [[each.get(name) for name in names] for each in found["launches"]] == expected
+    assert [each["call"] for each in found["launches"]] == ["cuLaunchKernel", *["cuLaunchKernelEx"] * 2] * 2
+
+
+def test_tensor_maps_lie_behind_params(launched):
+    found = launched["mapped"]
+    params, passed = found["params"], found["launch"]["passed"]
+    assert passed == params.ljust(len(passed) - 512, "0") + "".join(found["encoded"])
+    assert len(found["encoded"]) == 2 and (len(passed) // 2 - 256) % 64 == 0
+    assert found["maps"] == [[256, 64, found["maps"][0][2]], [512, 64, found["maps"][1][2]]]
+    assert found["launch"]["grid"] == [found["grid"], 1, 1]
+    assert found["allowed"] == [[8, found["launch"]["shared"]]] and found["launch"]["shared"] > 48 * 1024
+
+
+def test_launches_are_on_the_current_stream(launched):
+    assert launched["streams"] == [each for stream in (0, 0, 2, 0x5000, 0) for each in (stream, stream)]
+
+
+def test_each_thread_passes_its_own_params(launched):
+    assert launched["threads"] == [[number, turn] for number in range(8) for turn in range(20)]
+
+
+def test_what_a_launch_takes_is_made_once_for_each_buffer(launched):
+    assert launched["warm"] == {"first": 1, "all": 1, "launches": 20}
+
+
+def test_a_refused_launch_raises_what_dispatch_expects(launched):
+    """A dependent launch that is refused goes to CuPy, which raises the error."""
+    name = "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"
+    assert [[text.partition(":")[0], *rest] for text, *rest in launched["refused"]] == [
+        [name, True, ["cuLaunchKernel"]],
+        [name, True, ["cuLaunchKernelEx", "cuLaunchKernel"]],
+    ]
+
+
+def test_refused_code_is_a_build_error_with_the_drivers_reason(launched):
+    assert {name: text.split(":")[1].strip() for name, text in launched["refusals"].items()} == {
+        "no image": "CUDA_ERROR_INVALID_IMAGE",
+        "another part": "CUDA_ERROR_NO_BINARY_FOR_GPU",
+        "another entry": "CUDA_ERROR_NOT_FOUND",
+        "too much shared memory": "CUDA_ERROR_INVALID_VALUE",
+    }
+
+
+def test_a_public_call_passes_its_arrays_every_time(launched):
+    found = launched["public"]
+    expected = "".join(pointer.to_bytes(8, "little").hex() for pointer in found["pointers"])
+    assert [each["passed"][:48] for each in found["launches"]] == [expected] * 3
+
+
+def test_the_device_is_known_by_cupys_names(launched):
+    said = launched["state"]
+    assert said["part"] == "h200" and said["integrated"] is False and said["capturing"] == [False, True]
+    assert said["attributes"] == {
+        **{"ClockRate": 1_980_000, "MultiProcessorCount": 132, "L2CacheSize": 60 << 20, "Integrated": 0},
+        **{"MemoryClockRate": 3_201_000, "GlobalMemoryBusWidth": 6144},
+    }
+
+
+def test_cupys_own_switch_for_tf32_is_read_and_set(launched):
+    assert launched["state"]["tf32"] == [False, True, False]
