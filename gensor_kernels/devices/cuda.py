@@ -185,6 +185,7 @@ class CudaDevice(Device):
         self.faults = (*self.refusals, of_runtime)
         self.driver = cupy_internals.driver_api(cupy)
         self._array = cupy.ndarray
+        self._null_stream = cupy_internals.null_stream(cupy)
         self._modules = Modules(self)
         self._graphs = Graphs()
         self.after_fork()
@@ -288,8 +289,8 @@ class CudaDevice(Device):
         return _mapped(pairs, self._handle, arch.sms)
 
     def _stream(self) -> int:
-        """Return the address of the calling thread's current stream."""
-        return int(self.cupy.cuda.get_current_stream().ptr)
+        """Return the address of the calling thread's current stream, as launches by CuPy pass it."""
+        return int(self.cupy.cuda.get_current_stream().ptr) or self._null_stream
 
     def current(self) -> Any:
         """Return a context in which this device is current: modules belong to a device."""

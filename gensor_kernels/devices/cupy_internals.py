@@ -124,6 +124,18 @@ def stream(cupy: Any, address: int) -> Any:
     return cupy.cuda.ExternalStream(address)
 
 
+def null_stream(cupy: Any) -> int:
+    """Return the stream that a launch goes to where the current stream is 0: 2, the thread's own, if CuPy is set so.
+
+    A launch by CuPy goes there (`get_current_stream_ptr` of cupy_backends/cuda/stream.pyx), although `Stream.null.ptr`
+    stays 0 with `CUPY_CUDA_PER_THREAD_DEFAULT_STREAM`.
+    """
+    from cupy_backends.cuda.stream import get_default_stream_ptr
+
+    per_thread = int(cupy.cuda.Stream.ptds.ptr)
+    return per_thread if get_default_stream_ptr() == per_thread else 0
+
+
 def cublas_version(cupy: Any) -> int:
     """Return the version of the loaded cuBLAS (cupy/cuda/device.pyx, cupy_backends/cuda/libs/cublas.pyx)."""
     return int(cupy.cuda.cublas.getVersion(cupy.cuda.get_cublas_handle()))

@@ -1,8 +1,12 @@
-"""Launches that reach the driver, as JSON: `python -m tests.driver_standin.launched` over the stand-in."""
+"""Launches that reach the driver, as JSON: `python -m tests.driver_standin.launched [SCENARIO ...]`."""
 
 import json
+import re
+import sys
 import threading
+from contextlib import suppress
 from dataclasses import replace
+from unittest.mock import patch
 
 from tests.driver_standin.runtime import Runtime
 
@@ -186,11 +190,22 @@ def state(device):
     return said
 
 
+def looked_up():
+    """Functions that CuPy looks up in the driver library at its first call, by whether the stand-in has them."""
+    told = []
+    with patch.object(cupy._environment, "_log", told.append), suppress(cupy.cuda.driver.CUDADriverError):
+        cupy.cuda.driver.moduleLoadData(bytes(64))
+    names = [(re.search(r"\((cu\w+)\)", line), line.endswith("function loaded")) for line in told]
+    return {"found": [name[1] for name, found in names if found], "missing": [n[1] for n, f in names if n and not f]}
+
+
 def main():
+    names = looked_up()
     device = cuda.CudaDevice(0)
     become(device.arch)
-    found = {"cupy": cupy.__version__, "numpy": np.__version__}
-    for scenario in (several, mapped, streams, threads, warm, refused, refusals, state, public):
+    found = {"cupy": cupy.__version__, "numpy": np.__version__, "looked_up": names}
+    scenarios = (several, mapped, streams, threads, warm, refused, refusals, state, public)
+    for scenario in [each for each in scenarios if each.__name__ in sys.argv[1:] or not sys.argv[1:]]:
         calls.take()
         found[scenario.__name__] = scenario(device)
     print(json.dumps(found))

@@ -2,10 +2,21 @@
 
 import pytest
 
+#: by CuPy; the package itself looks up cuLaunchKernelEx, cuTensorMapEncodeTiled and -Im2col, and cuDriverGetVersion
+NEEDED = {
+    *("cuModuleLoadData", "cuModuleUnload", "cuModuleGetFunction", "cuFuncSetAttribute", "cuLaunchKernel"),
+    *("cuGetErrorName", "cuGetErrorString"),
+}
+
 
 @pytest.fixture(scope="module")
 def launched(child):
     return child("launched", GENSOR_TUNE="predicted", GENSOR_DETERMINISTIC="1")
+
+
+def test_cupy_looks_up_each_function_by_its_name(launched):
+    assert set(launched["looked_up"]["found"]) == NEEDED
+    assert not any("ProcAddress" in name or "_ptsz" in name for name in launched["looked_up"]["missing"])
 
 
 def test_launches_pass_the_bytes_of_params(launched):
@@ -28,6 +39,12 @@ def test_tensor_maps_lie_behind_params(launched):
 
 def test_launches_are_on_the_current_stream(launched):
     assert launched["streams"] == [each for stream in (0, 0, 2, 0x5000, 0) for each in (stream, stream)]
+
+
+def test_all_launches_of_a_call_are_on_one_stream_where_threads_have_default_streams(child):
+    """There CuPy launches on stream 2 where the current stream is 0, and so do launches with attributes."""
+    found = child("launched", "streams", CUPY_CUDA_PER_THREAD_DEFAULT_STREAM="1")["streams"]
+    assert found == [each for stream in (2, 2, 2, 0x5000, 2) for each in (stream, stream)]
 
 
 def test_each_thread_passes_its_own_params(launched):
