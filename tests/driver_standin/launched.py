@@ -1,6 +1,7 @@
 """Launches that reach the driver, as JSON: `python -m tests.driver_standin.launched [SCENARIO ...]`."""
 
 import json
+import platform
 import re
 import sys
 import threading
@@ -203,7 +204,7 @@ def main():
     names = looked_up()
     device = cuda.CudaDevice(0)
     become(device.arch)
-    found = {"cupy": cupy.__version__, "numpy": np.__version__, "looked_up": names}
+    found = {"cupy": cupy.__version__, "numpy": np.__version__, "python": platform.python_version(), "looked_up": names}
     scenarios = (several, mapped, streams, threads, warm, refused, refusals, state, public)
     for scenario in [each for each in scenarios if each.__name__ in sys.argv[1:] or not sys.argv[1:]]:
         calls.take()

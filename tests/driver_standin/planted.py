@@ -53,7 +53,9 @@ class _OtherConfig(dependent.LaunchConfig):
         super().__init__(block, grid, *rest)
 
 
-#: What is shown on CuPy 13 alone.
+#: the Form in which bugs are planted: it has tensor maps, much shared memory, and dependent launches
+FORM = "floats_wgmma: parts, split"
+#: a bug with CuPy 13 alone
 HISTORICAL = "CPointer of the address"
 BUGS: dict[str, Bug] = {
     HISTORICAL: _cpointer,

@@ -8,7 +8,7 @@ import pytest
 from tests.campaign_size import SEED
 from tests.mutator.programs import configurations
 
-from .planted import BUGS, HISTORICAL
+from .planted import BUGS, FORM, HISTORICAL
 
 pytest.importorskip("cuda.bindings", reason="NVRTC compiles the Programs")
 from .forms import form
@@ -17,13 +17,12 @@ from .forms import form
 #: maps, and blocks that wait for one another.
 FORMS = (
     "simt: scalar",
-    "floats_wgmma: parts, split",
+    FORM,
     "wgmma: pair along n, walking",
     "wgmma: pixels",
     "wgmma: stored by copies",
     "wgmma: stream",
 )
-PLANTED = FORMS[1]
 ARCHS = ("sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_100", "sm_120")
 
 
@@ -34,7 +33,7 @@ def executed(child, tmp_path_factory):
     print(f"GENSOR_CAMPAIGN_SEED={SEED}")
     path = tmp_path_factory.mktemp("forms") / "forms.pickle"
     path.write_bytes(pickle.dumps([form(known[name]) for name in (*FORMS, *drawn)]))
-    return child("executed", str(path), PLANTED)
+    return child("executed", str(path), FORM)
 
 
 def test_what_reached_the_driver_computes_what_numpy_does(executed):
@@ -48,8 +47,8 @@ def test_what_reached_the_driver_computes_what_numpy_does(executed):
 
 def test_bugs_of_the_host_path_are_caught(executed):
     """`CPointer(address)` is the address in CuPy 14; in CuPy 13 it was once passed, and is caught."""
-    fine = {name for name, outcome in executed["planted"][PLANTED].items() if outcome.startswith("ok")}
-    assert set(executed["planted"][PLANTED]) == set(BUGS)
+    fine = {name for name, outcome in executed["planted"][FORM].items() if outcome.startswith("ok")}
+    assert set(executed["planted"][FORM]) == set(BUGS)
     assert fine == (set() if executed["cupy"].startswith("13.") else {HISTORICAL})
 
 
