@@ -4,7 +4,10 @@ import ctypes
 import functools
 import hashlib
 import os
+import shutil
 import subprocess
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from gensor_kernels.build.nvrtc import OPTIONS
@@ -14,7 +17,9 @@ from gensor_kernels.errors import BuildError
 MACHINE = Path(__file__).resolve().parent / "machine"
 HEADERS = sorted(each.name for each in MACHINE.glob("*.h"))
 #: No contraction: a multiplication and an addition are fused where PTX says fma, and nowhere else.
-FLAGS = ("-std=c++20", "-march=native", "-ffp-contract=off", "-fPIC", "-shared", "-w")
+FLAGS = ("-std=c++20", "-march=native", "-ffp-contract=off", "-fPIC", "-w")
+#: A kernel runs for less time than its compilation takes, and the loops of products are in machine.cpp, which has -O2.
+KERNEL_FLAGS = ("-Og",)
 
 
 def ptx_of(source: str, target: str) -> str:
@@ -51,7 +56,7 @@ def machine() -> ctypes.CDLL:
 def library(text: str) -> ctypes.CDLL:
     """Return the library of a translated module."""
     machine()
-    return ctypes.CDLL(str(_built(text, "kernel", "-O1")))
+    return ctypes.CDLL(str(_built(text, "kernel", *KERNEL_FLAGS)))
 
 
 def _built(text: str, name: str, *flags: str) -> Path:
@@ -64,12 +69,30 @@ def _built(text: str, name: str, *flags: str) -> Path:
     if path.is_file():
         return path
     scratch = path.with_suffix(f".{os.getpid()}")
-    command = ["g++", *FLAGS, *flags, f"-I{MACHINE}", "-x", "c++", "-", "-o", str(scratch)]
+    _compile(["-shared", *flags, f"-I{_precompiled(headers, *flags)}", "-x", "c++", "-"], scratch, text)
+    scratch.replace(path)
+    return path
+
+
+def _precompiled(headers: bytes, *flags: str) -> Path:
+    """Return a folder with the machine's header, precompiled: that takes as long as a small kernel."""
+    digest = hashlib.sha256(repr((headers, FLAGS, flags, _processor())).encode()).hexdigest()
+    folder = cache_dir() / "ptx" / f"headers-{digest[:32]}"
+    if not folder.is_dir():
+        scratch = Path(tempfile.mkdtemp(dir=folder.parent))
+        for each in MACHINE.glob("*.h"):
+            shutil.copy(each, scratch)
+        _compile([*flags, "-x", "c++-header", str(scratch / "machine.h")], scratch / "machine.h.gch")
+        with suppress(OSError):  # another process was first
+            scratch.rename(folder)
+    return folder
+
+
+def _compile(arguments: list[str], to: Path, text: str = "") -> None:
+    command = ["g++", *FLAGS, *arguments, "-o", str(to)]
     done = subprocess.run(command, input=text, capture_output=True, text=True)
     if done.returncode:
         raise BuildError(done.stderr[:4000])
-    scratch.replace(path)
-    return path
 
 
 @functools.cache
