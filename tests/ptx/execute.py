@@ -4,10 +4,11 @@ import ctypes
 from collections.abc import Sequence
 from functools import cached_property
 
+from gensor_kernels.errors import BuildError
 from gensor_kernels.programs.core.family import Launch
 from gensor_kernels.programs.core.tensor_maps import ALIGNMENT
 from tests.ptx.compile import library, machine, ptx_of
-from tests.ptx.tensor_maps import with_maps
+from tests.ptx.tensor_maps import refusals, with_maps
 from tests.ptx.translation.fusion import fused as fuse
 from tests.ptx.translation.parse import Instruction, parse
 from tests.ptx.translation.translate import translate
@@ -48,6 +49,14 @@ class _Entry(ctypes.Structure):
         *((name, ctypes.c_uint32) for name in ("asynchronous", "cluster", "registers")),
         ("site", ctypes.c_void_p),
     ]
+
+
+def _argument(launch: Launch, params: bytes) -> bytes:
+    """Params, and the tensor maps that the driver makes of them."""
+    try:
+        return with_maps(params, launch.maps) if launch.maps else params
+    except BuildError as error:
+        raise PtxFault(f"map: {error}; {refusals[-1] if refusals else ''}") from error
 
 
 class Memory:
@@ -92,7 +101,7 @@ class Kernel:
     def run(self, launches: Sequence[Launch], params: bytes, memory: Memory, *, late: bool, order: str | int) -> None:
         """Run launches one after the other; PtxFault where a rule of the ISA is broken."""
         for launch in launches:
-            self._run(launch, with_maps(params, launch.maps) if launch.maps else params, memory, late, order)
+            self._run(launch, _argument(launch, params), memory, late, order)
 
     def _run(self, launch: Launch, params: bytes, memory: Memory, late: bool, order: str | int) -> None:
         entry = self._entries[launch.entry]

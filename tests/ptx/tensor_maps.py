@@ -13,7 +13,6 @@ from typing import Any
 from unittest import mock
 
 from gensor_kernels.devices import tensor_maps
-from gensor_kernels.errors import BuildError
 from gensor_kernels.programs.core.params import SIZE
 from gensor_kernels.programs.core.tensor_maps import MAP_BYTES, MAPS_OFFSET, TensorMap
 
@@ -175,12 +174,3 @@ def with_maps(params: bytes, maps: tuple[TensorMap, ...]) -> bytes:
     with encoders():
         mapped = tensor_maps.Mapped(maps, lambda address: address)
         return ctypes.string_at(mapped(bytearray(params[:SIZE])), size)
-
-
-def refused(params: bytes, maps: tuple[TensorMap, ...]) -> str:
-    """Return why the driver refuses a launch's maps; empty where it does not."""
-    try:
-        with_maps(params, maps)
-    except BuildError as error:
-        return f"{error}: {refusals[-1] if refusals else ''}"
-    return ""

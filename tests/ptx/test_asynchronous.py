@@ -119,6 +119,7 @@ WRONG = {
     "initialised_again": (f"{SETUP} {INIT}", "in_flight"),
     # copies into shared memory
     "not_waited_for": (f"{SETUP} {EXPECT_BOX} {LOAD} {DUMP}", "in_flight"),
+    "waited_for_by_another": (f"{SETUP} {EXPECT_BOX} {LOAD} @!%p1 bra on; {WAIT} on: {DUMP}", None),
     "left_in_flight": (f"{SETUP} {EXPECT_BOX} {LOAD}", "in_flight"),
     "written_under_a_copy": (f"{SETUP} {EXPECT_BOX} {LOAD} st.shared.u32 [%r2], %r0; {WAIT}", "in_flight"),
     "copied_over_a_copy": (f"{SETUP} {EXPECT_BOX} {LOAD} {LOAD} {WAIT}", "in_flight"),

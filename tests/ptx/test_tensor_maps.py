@@ -2,13 +2,21 @@
 
 import ctypes
 import struct
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from gensor_kernels.devices import tensor_maps as host
 from gensor_kernels.devices.tensor_maps import encode
 from gensor_kernels.errors import BuildError
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.types.geometry import Window
+from gensor_kernels.programs.core import tensor_maps as core
 from gensor_kernels.programs.core.tensor_maps import Described, Pixels
+from tests.mutator.programs import configurations
 from tests.ptx import tensor_maps
+from tests.ptx.agreement import agree
 from tests.ptx.tensor_maps import CORNERS, FUNCTIONS, INVALID_VALUE, LAYOUT, MAGIC, encoders, refusals
 from tests.ptx.tensor_toys import encoded
 
@@ -100,6 +108,44 @@ def test_the_host_path_encodes_by_these_functions():
     _, *numbers, _, _, _ = LAYOUT.unpack(image)
     assert numbers[9:26] == [32, 100, 0, 0, 0, 1, 2, 1, 1, 0, 4, -1, -2, 0, -1, 0, 0]
     assert numbers[26:] == [11, 4, 0, 3, 0, 1]
+
+
+PLAIN, PIXEL_ROWS = "wgmma: k-contiguous", "wgmma: pixels"
+_map, _under = core._map, Pixels.under
+
+
+def _turned(window: Window, name: str) -> Pixels:
+    pixels = _under(window)
+    return replace(pixels, **{name: getattr(pixels, name)[::-1]})
+
+
+def _longer(*arguments: Any) -> Described:
+    found = _map(*arguments)
+    return replace(found, extents=(found.extents[0], found.extents[1] + 1, *found.extents[2:]))
+
+
+#: Program, and what is wrong in the host path: a module, a name, and its other value
+HOST_BUGS = [
+    (PLAIN, host, "_SWIZZLE_128", 0),
+    (PLAIN, host, "_SWIZZLE_128", 2),
+    (PLAIN, host, "_ZEROS", 1),
+    (PLAIN, host, "_TYPES", {1: 0, 2: 2, 4: 2}),
+    (PLAIN, core, "_map", lambda *each: replace(_map(*each), address=_map(*each).address + 16)),
+    (PLAIN, core, "_map", _longer),
+    (PIXEL_ROWS, Pixels, "under", staticmethod(lambda window: _turned(window, "lower"))),
+    (PIXEL_ROWS, Pixels, "under", staticmethod(lambda window: _turned(window, "upper"))),
+    (PIXEL_ROWS, Pixels, "under", staticmethod(lambda window: _turned(window, "step"))),
+]
+
+
+@pytest.mark.usefixtures("needs_emulator")  # both are compiled by g++
+@pytest.mark.parametrize(("program", "module", "name", "value"), HOST_BUGS)
+def test_a_wrong_map_of_the_host_path_is_seen(program, module, name, value, monkeypatch):
+    each = next(each for each in configurations() if f"{each.group}: {each.name}" == program)
+    monkeypatch.setattr(module, name, value)
+    target = lookup(each.arch).target
+    found = agree(each.candidate, each.workload, target, emulated=False, chosen=lambda cases: cases[:1])
+    assert found.outcome in ("wrong", "fault"), found
 
 
 def test_arguments_of_other_types_are_refused():

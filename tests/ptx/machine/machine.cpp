@@ -249,7 +249,7 @@ class Scheduler {
             }
         for (u32 i = 0; i < count && opened; i++)
             if (threads[i].stop == CLUSTER && threads[i].waits <= least)
-                threads[i].stop = READY;
+                threads[i].stop = READY, threads[i].order.acquired = ++ticks;
         return opened;
     }
     bool run_warp(Thread *warp) {
@@ -305,7 +305,8 @@ class Scheduler {
         case Collective::SYNC:
             ++ticks;
             for (Thread *lane : lanes)
-                lane->order.synced = members >> lane->lane & 1 ? ticks : lane->order.synced;
+                if (members >> lane->lane & 1)
+                    lane->order.synced = lane->order.acquired = ticks;
             return;
         case Collective::REGISTERS:
             return;
@@ -364,7 +365,7 @@ class Scheduler {
         ++ticks, arrived = 0;
         for (u32 i = 0; i < launch_.threads; i++)
             if (threads[i].stop == BARRIER && threads[i].barrier == barrier)
-                threads[i].stop = READY, threads[i].order.synced = ticks;
+                threads[i].stop = READY, threads[i].order.synced = threads[i].order.acquired = ticks;
         return true;
     }
     // An aligned barrier is executed by all threads of a warp, at one place: none has ended.

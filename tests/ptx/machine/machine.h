@@ -54,10 +54,10 @@ struct Copy { // cp.async in flight
 };
 struct Block;
 struct Traffic; // of asynchronous copies, see mbarrier.h
-// What a thread has done for order, in ticks of a clock that all threads share: barriers and arrivals, those of its
-// cluster, fences between the generic and the asynchronous proxy, and fences of mbarriers.
+// What a thread has done for order, in ticks of a clock that all threads share: barriers and arrivals; barriers and
+// waits; arrivals at its cluster; fences between the generic and the asynchronous proxy; fences of mbarriers.
 struct Order {
-    u32 synced = 0, clustered = 0, fenced = 0, published = 0;
+    u32 synced = 0, acquired = 0, clustered = 0, fenced = 0, published = 0;
 };
 struct Thread {
     u32 pc = 0, site = 0, index = 0, lane = 0, mask = 0, barrier = 0, count = 0, committed = 0;

@@ -4,6 +4,7 @@
 
 // Eight bytes of shared memory: when and by whom the generic proxy wrote them last, and what they are in use for.
 enum Use : u8 { ARRIVING = 1, LEAVING = 2, OBJECT = 4 };
+constexpr u16 COPY = 0xffff; // wrote it last, and its phase was over at that tick
 struct Granule {
     u32 tick = 0;
     u16 writer = 0;
@@ -91,6 +92,12 @@ void finish_use(Block &block, u64 address, u32 bytes, Use what) {
           : uses            ? "which a copy still reads"
                             : "which a product in flight reads");
 }
+// What a copy brought is for threads that have waited for its phase, or met others that have.
+void seen(const Thread &t, u64 address, const Granule &g, const char *by) {
+    if (t.order.acquired <= g.tick)
+        fault("unordered", "%s shared memory at %#llx that a copy brought: thread %u has not waited for it", by,
+              (unsigned long long)address, t.index);
+}
 // The asynchronous proxy reads or writes bytes: what the generic proxy wrote there is ordered before, and fenced.
 void proxied(const Thread &t, Block &block, u64 address, u32 bytes, u8 excluded, const char *by) {
     each_granule(block, address, bytes, [&](const Granule &g) {
@@ -98,9 +105,11 @@ void proxied(const Thread &t, Block &block, u64 address, u32 bytes, u8 excluded,
             in_use(block, address, g.uses & excluded, by);
         if (excluded & LEAVING && g.readers)
             in_use(block, address, 0, by);
-        const Thread &writer = block.threads[g.writer];
         if (!g.tick)
             return;
+        if (g.writer == COPY)
+            return seen(t, address, g, by);
+        const Thread &writer = block.threads[g.writer];
         if (&writer != &t && writer.order.synced <= g.tick)
             fault("unordered", "%s shared memory at %#llx that thread %u wrote, without a barrier behind it", by,
                   (unsigned long long)address, writer.index);
@@ -161,10 +170,14 @@ void settle(Block &block, Mbarrier &m) {
             fault("transaction",
                   "a phase of the mbarrier at %#x of block %u ends while a copy of %u bytes is in flight", m.address,
                   block.index, each.bytes);
+    ++ticks;
+    for (const Arrival &each : block.traffic->arrivals)
+        if (each.mbarrier == m.address && each.phase == m.phase)
+            each_granule(block, each.to, each.bytes, [&](Granule &g) { g.tick = ticks, g.writer = COPY; });
     m.phase++, m.pending = m.expected;
     for (u32 i = 0; i < block.launch->threads; i++)
         if (Thread &t = block.threads[i]; t.stop == PHASE && t.awaited == m.address) {
-            t.stop = READY, t.flag = true;
+            t.stop = READY, t.flag = true, t.order.acquired = ++ticks;
             observed(block, m);
         }
 }
@@ -183,6 +196,8 @@ void touched(const Thread &t, u64 address, u32 bytes, bool write) {
             in_use(block, address, g.uses, write ? "a thread writes to" : "a thread reads");
         if (write && g.readers)
             in_use(block, address, 0, "a thread writes to");
+        if (g.writer == COPY)
+            seen(t, address, g, write ? "a thread writes to" : "a thread reads");
         if (write)
             g.tick = ++ticks, g.writer = (u16)t.index;
     });
@@ -239,7 +254,7 @@ bool mbarrier_over(Thread &t, u64 address, u64 phase, bool parity) {
         fault("mbarrier", "a wait for a phase that is neither this nor the one before"); // 9.7.13.15.16
     const bool over = parity ? (m.phase & 1) != phase : m.phase > phase;
     if (over)
-        observed(*t.block, m);
+        observed(*t.block, m), t.order.acquired = ++ticks;
     return over;
 }
 // try_wait: the thread may be suspended, or be told that the phase is not over yet, as it is once when copies are late.
