@@ -22,7 +22,7 @@ from tests.ptx.agreement import NOTHING, Replaced, agree, dtype_of, launch_form
 from tests.ptx.planted import BUGS, CAUGHT, with_bug
 from tests.ptx.stored import Item, small, spread, stored
 
-#: outcomes that are no finding; Hopper's asynchronous operations are not executed
+#: outcomes that are no finding
 FINE = ("ok", "not executed")
 
 
