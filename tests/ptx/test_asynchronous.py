@@ -168,6 +168,7 @@ WRONG_PAIRS = {
         f" {BAR} {ARRIVE} {WAIT}",
         "ended",
     ),
+    "not_awaited": (f"{INIT_TWO} {FENCE} {CLUSTER} {ARRIVE}", "ended"),
     "one_arrival": (f"{INIT_TWO} {FENCE} {CLUSTER} {ARRIVE.replace('%r0, 2', '%r0, 1')} {WAIT} {CLUSTER}", "deadlock"),
     "only_half": (f"{RING.replace('%rs1, 3', '%rs1, 1')} {SHARE.format()} {WAIT} {DUMP} {CLUSTER}", "deadlock"),
     "third_block": (f"{RING.replace('%rs1, 3', '%rs1, 7')} {SHARE.format()} {WAIT} {DUMP} {CLUSTER}", "invalid"),

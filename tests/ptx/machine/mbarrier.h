@@ -36,10 +36,17 @@ struct Departure {
     bool waited, written; // its reads, in global memory
     std::vector<u8> box;
 };
+// An arrival of another block's thread, until a thread of this block has seen its phase end.
+struct Visit {
+    const Thread *thread;
+    u32 mbarrier, tick;
+    u64 phase;
+};
 struct Traffic {
     std::vector<Mbarrier> mbarriers;
     std::vector<Arrival> arrivals;
     std::vector<Departure> departures;
+    std::vector<Visit> visits;
     std::vector<Granule> granules;
     std::vector<u32> registers;              // of a thread of each warp
     std::vector<std::vector<u32>> exchanges; // the sites of each warp's setmaxnreg
@@ -157,6 +164,8 @@ void observed(Block &block, const Mbarrier &m) {
         else
             arrivals[left++] = each;
     arrivals.resize(left, Arrival{});
+    std::erase_if(block.traffic->visits,
+                  [&](const Visit &each) { return each.mbarrier == m.address && each.phase < m.phase; });
 }
 // Begin the next phase if this one is over; threads that wait for it go on.
 void settle(Block &block, Mbarrier &m) {
@@ -233,6 +242,8 @@ u64 mbarrier_arrive(Thread &t, u64 address, u32 count, u32 bytes, bool drop, boo
               m.address, block.index, m.pending);
     t.order.synced = ++ticks;
     const u64 phase = m.phase;
+    if (&block != t.block)
+        block.traffic->visits.push_back({&t, m.address, ticks, phase});
     count_bytes(block, m, bytes); // in front of the arrival
     m.pending -= count;
     if (drop)
