@@ -1,6 +1,6 @@
-// Products of warpgroups, after the PTX ISA 8.x, chapter 9.7.15: a warp comes by an instruction on its own (.sync is of
-// a warp), and finds there what the other three of its warpgroup did (.aligned is of a warpgroup). A product reads its
-// tiles when a warp issues it, or with `late` as late as may be: when a warp waits for it.
+// Products of warpgroups, after the PTX ISA 8.x, chapter 9.7.15. A warp issues an instruction on its own (.sync joins
+// the lanes of a warp); it must be the instruction that the other three warps of its warpgroup issue (.aligned). A warp
+// reads tiles when it issues a product, or with `late` as late as it may: at the first wait for this product.
 #pragma once
 #include "mbarrier.h"
 
@@ -8,7 +8,7 @@ namespace {
 
 // ---- Tiles in shared memory
 
-// A matrix descriptor (9.7.15.5.1.2.2). Bytes of a row of the swizzle's pattern, 16 where there is none.
+// A matrix descriptor (9.7.15.5.1.2.2). `row`: bytes of a row of the swizzle's pattern, 16 without a swizzle.
 struct Descriptor {
     u32 start, leading, stride, base, row;
 
@@ -34,12 +34,12 @@ struct Descriptor {
             return swizzled(start + line + c % chunks * 16 + c / chunks * leading + lines * stride);
         return swizzled(start + line + c * 16 + lines * stride);
     }
-    // Bits 4 to 6 of an address (128 bytes; 4 to 5 of 64, 4 of 32) xor those three bits higher, counted from where
-    // the pattern starts: at a multiple of its 1024 (512, 256) bytes, or `base` times 128 bytes behind.
+    // Rows of 128 bytes: bits 4 to 6 of an address xor bits 7 to 9 (of 64: 4 and 5 xor 7 and 8; of 32: 4 xor 7). The
+    // pattern of 8 rows starts at a multiple of its size, or `base` times 128 bytes behind.
     u32 swizzled(u32 address) const { return address ^ (((address >> 7) - base) & (row / 16 - 1)) << 4; }
 };
 
-// Elements as floats, which hold each of them exactly; integers too.
+// 8-bit floats as floats.
 struct Numbers {
     f32 of_e4m3[256], of_e5m2[256];
 
@@ -53,7 +53,7 @@ const Numbers NUMBERS;
 u32 element_bytes(Kind kind) {
     return kind == TF32 ? 4 : kind == F16 || kind == BF16 ? 2 : 1;
 }
-// Element `i` of 16 bytes, or of the 4 of a register.
+// Element `i` of the 16 bytes of a tile or the 4 of a register; floats hold all types exactly, integers too.
 f32 element(const u8 *from, u32 i, Kind kind) {
     switch (kind) {
     case F16:
@@ -73,12 +73,12 @@ f32 element(const u8 *from, u32 i, Kind kind) {
     }
 }
 
-// Both factors of a product, by k: rows of A of one warp, and columns of B.
+// Factors of a product, by k: the rows of A of a warp, and the columns of B.
 struct Factors {
     f32 a[32][16], b[32][256];
 };
 
-// Lines of a tile of `extent` rows of A or columns of B: `first` to `last` of them become numbers.
+// Elements of a tile of `extent` rows of A or columns of B, from row or column `first` to `last`.
 template <size_t WIDTH>
 void gather(const Block &block, const u32 *tile, u32 extent, bool across, Kind kind, bool negated, u32 k, u32 first,
             u32 last, f32 (&to)[32][WIDTH]) {
@@ -110,7 +110,7 @@ void place_tile(const Thread &t, u64 bits, const char *text, u32 extent, bool ac
 u32 &register_of(const Thread &t, u32 offset) {
     return *(u32 *)(t.registers + offset);
 }
-// Fragments of A are those of mma for the 16 rows of each warp (9.7.15.5.1.1).
+// A warp has fragments of 16 rows of A, which lie as those of mma do (9.7.15.5.1.1).
 void gather_registers(const Lanes &lanes, const Product &product, Factors &factors) {
     const u32 each = 4 / element_bytes(product.a), span = 4 * each;
     for (u32 lane = 0; lane < 32; lane++)
@@ -126,10 +126,10 @@ void gather_registers(const Lanes &lanes, const Product &product, Factors &facto
         }
 }
 
-// The sums of a row. A product of two elements is exact in double precision (22 bits at most; integers 16), and so is
-// the sum of terms that span 53 bits; beyond, it is off by 2^-52 of its largest term, of which no tensor core keeps as
-// many bits. The ISA leaves order and rounding open: the sum is rounded once, to the type of d. Eight columns at a time
-// keep the compiler's vectors full.
+// The sums of a row. In double precision the product of two elements is exact (22 bits at most; integers 16), and so is
+// the sum of terms that span 53 bits. Where they span more, bits 2^-52 below the largest term are lost, which no tensor
+// core keeps. So the exact sum is rounded once, to the type of d: the ISA leaves order and rounding open. The compiler
+// makes vectors of eight columns.
 void sum_row(const Factors &factors, u32 row, u32 n, u32 k, f64 (&sums)[256]) {
     for (u32 column = 0; column < n; column += 8) {
         f64 sum[8] = {};
@@ -157,7 +157,7 @@ u32 total_pair(const f64 *sums, u32 before, bool kept) {
 
 // ---- Execution
 
-// The rows of one warp. `factors.b` is there.
+// Multiply the rows of a warp; `factors.b` is there.
 void multiply_rows(Thread *warp, u32 number, const Issue &issue, Factors &factors) {
     const Product &product = *issue.site->product;
     Lanes lanes;
@@ -186,7 +186,7 @@ void multiply_rows(Thread *warp, u32 number, const Issue &issue, Factors &factor
             }
     }
 }
-// The rows of warps that a mask has, `threads` being the first of the warpgroup.
+// Multiply the rows of the warps in a mask; `threads` begin with the warpgroup.
 void multiply_tiles(Thread *threads, Issue &issue, u32 warps) {
     const Product &product = *issue.site->product;
     static thread_local Factors factors;
@@ -206,7 +206,7 @@ Warpgroup &warpgroup_of(const Thread &t, const Site &site) {
         fault("divergent", "%.120s: the warpgroup of thread %u has not four warps", site.text, t.index);
     return t.block->warpgroups[t.index / 128];
 }
-// The instruction that a warp has come to. All warps come by the same ones, with the same descriptors.
+// The instruction that a warp issues. The warps of a warpgroup issue the same instructions with the same descriptors.
 Issue &arrive(Warpgroup &group, Lanes &lanes, const Site &site, bool &first) {
     Issue issue{&site};
     const Thread &t = *lanes[0];
@@ -233,8 +233,8 @@ Issue &arrive(Warpgroup &group, Lanes &lanes, const Site &site, bool &first) {
     return found;
 }
 
-// Registers of a thread are a product's from here on. wgmma.fence (9.7.15.7.1) lies between other accesses and this
-// one, products of the same shape with the same sums excepted.
+// A product takes registers of a thread. A wgmma.fence (9.7.15.7.1) lies between an earlier access to them and the
+// product, unless the access was that of a product of the same shape to its sums.
 void take_registers(Thread &t, const Site &site) {
     const Product &product = *site.product;
     if (!t.product_fences)
@@ -282,7 +282,7 @@ void issue_product(Lanes &lanes, Issue &issue, bool first) {
     if (!t.block->launch->late)
         multiply_tiles(threads + t.index / 128 * 128, issue, 1u << t.index / 32 % 4);
 }
-// The end of what a wait_group at `place` waits for: the latest commit_group but `left`.
+// A wait_group at `place` waits for all products in front of this place: that of the latest commit_group but `left`.
 size_t awaited(const Warpgroup &group, size_t place, u32 left) {
     u32 groups = 0;
     while (place--)
@@ -290,7 +290,7 @@ size_t awaited(const Warpgroup &group, size_t place, u32 left) {
             return place;
     return 0;
 }
-// Whether all warps have issued what one waits for: a group is complete for the whole warpgroup.
+// Whether all warps have issued the products that a warp waits for: a group completes for the whole warpgroup.
 bool issued(const Thread *warp, const Site &site) {
     const Warpgroup &group = warpgroup_of(*warp, site);
     const size_t end = awaited(group, group.place[warp->index / 32 % 4], site.detail[0]);
@@ -330,7 +330,7 @@ void in_warpgroup(Lanes &lanes, const Site &site) {
         for (Thread *t : lanes)
             t->product_fences++;
 }
-// A block ends: its warps came by the same instructions, and waited for all products.
+// A block ends: the warps of a warpgroup have issued the same instructions, and waited for all products.
 void end_products(const Block &block) {
     for (const Warpgroup &group : block.warpgroups) {
         for (u32 warp = 0; warp < 4; warp++)

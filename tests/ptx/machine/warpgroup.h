@@ -1,5 +1,5 @@
-// What products of warpgroups (wgmma) leave with threads and blocks: which registers they use until they are waited for
-// (PTX ISA 8.x, chapter 9.7.15). products.h executes them.
+// Products of warpgroups (wgmma; PTX ISA 8.x, chapter 9.7.15): the state that threads and blocks keep of them.
+// products.h executes them.
 #pragma once
 #include "numbers.h"
 #include <vector>
@@ -7,24 +7,25 @@
 enum Kind : u8 { F16, BF16, TF32, S8, U8, F64, E4M3, E5M2, F32, S32 };
 struct Site;
 
-struct Product { // one wgmma.mma_async: m64nNkK, its operands and their registers, those of d first
+struct Product { // a wgmma.mma_async: m64nNkK, its operands and their registers, of d first
     Kind d, a, b;
     u32 n, k;
     bool saturated, negated_a, negated_b, across_a, across_b; // across: M or N is contiguous, not K
     u32 sums, factors;                                        // registers of d and of a
-    const u32 *offsets;                                       // of these among the thread's registers
+    const u32 *offsets;                                       // of the registers in the thread's struct
     u32 sets, sets_of_sums;                                   // of registers that the same products use
     const u32 *set;                                           // their numbers
 };
 
-// Such a set: when another instruction accessed one of it (in wgmma.fences of the thread), and products in flight.
+// Such a set in a thread: the number of its wgmma.fences at the latest access by another instruction, and by a product;
+// and how many products in flight use it.
 struct Watched {
     u32 touched = ~0u, used = ~0u, sums = 0, factors = 0;
     bool summed = false; // by the latest product, which had it in d, or else in a
     const Product *product = nullptr;
 };
 
-// An instruction of a warpgroup: its warps, on their own, come by the same ones.
+// An instruction that the warps of a warpgroup issue, one after the other.
 struct Issue {
     const Site *site;
     u64 a = 0, b = 0;       // descriptors
@@ -34,6 +35,6 @@ struct Issue {
 };
 struct Warpgroup {
     std::vector<Issue> issues;
-    size_t place[4] = {}, released[4] = {}; // of each warp: how many it came by, and how many it has waited for
+    size_t place[4] = {}, released[4] = {}; // of each warp: how many it has issued, and waited for
     size_t complete = 0;
 };

@@ -1,10 +1,11 @@
-"""What warpgroups do: wgmma and its fence, commit_group and wait_group, as C++ (PTX ISA, chapter 9.7.15)."""
+"""Instructions of warpgroups as C++: wgmma.mma_async, fence, commit_group and wait_group (PTX ISA, chapter 9.7.15)."""
 
 import re
 from collections.abc import Iterable
 
 from tests.ptx.translation.parse import (
     Address,
+    Box,
     Entry,
     Immediate,
     Instruction,
@@ -21,7 +22,7 @@ from tests.ptx.translation.writer import Qualifiers, Writer, operands
 PRODUCT = "wgmma.mma_async"
 #: elements of k in the 32 bytes that a product takes of each row, by the type of a
 K = {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32, "u8": 32}
-#: which types of b and d go with one of a
+#: types of b and of d by the type of a; b has the type of a where nothing is said, and d is f16 or f32
 B = {"e4m3": ("e4m3", "e5m2"), "e5m2": ("e4m3", "e5m2"), "s8": ("s8", "u8"), "u8": ("s8", "u8")}
 D = {"bf16": ("f32",), "tf32": ("f32",), "s8": ("s32",), "u8": ("s32",)}
 
@@ -29,7 +30,7 @@ D = {"bf16": ("f32",), "tf32": ("f32",), "s8": ("s32",), "u8": ("s32",)}
 class Watched:
     """Registers that products of an entry use: no other instruction may access them meanwhile.
 
-    Those that the same products use, all as sums or all as factors, are one set with a number.
+    Registers that the same products use as the same operand are a set, which has a number.
     """
 
     def __init__(self, entry: Entry):
@@ -66,6 +67,8 @@ def registers(operand: Operand | None) -> tuple[Register, ...]:
         parts = (operand.first, operand.second)
     elif isinstance(operand, Address):
         parts = (operand.base,)
+    elif isinstance(operand, Box):
+        parts = (operand.map, operand.coordinates)
     return tuple(register for part in parts for register in registers(part))
 
 
@@ -131,5 +134,5 @@ def _product(i: Instruction, q: Qualifiers, w: Writer, watched: Watched) -> Meet
 
 def _number(operand: Operand, among: range | tuple[int, ...]) -> int:
     if not isinstance(operand, Immediate) or operand.bits or operand.value not in among:
-        raise PtxError(f"{operand} is none of {tuple(among)}")
+        raise PtxError(f"{operand} is not among {tuple(among)}")
     return operand.value
