@@ -151,8 +151,8 @@ def _run_case(
     checked: bool,
 ) -> None:
     problem = Problem(case, seed)
-    for copies, order in case.schedule:
-        run(problem, candidate, kernel, late=copies == "late", order=order)
+    for turn, (copies, order) in enumerate(case.schedule):
+        run(problem, candidate, kernel, late=copies == "late", order=order, ordered=not turn)
         if checked:
             found.worst = max(found.worst, problem.check())
         found.runs += 1
@@ -168,7 +168,9 @@ def _run_case(
         sums[:] = sums[0] + ours.size, sums[1] + equal
 
 
-def run(problem: Problem, candidate: Candidate, kernel: Kernel, *, late: bool, order: str | int) -> None:
+def run(
+    problem: Problem, candidate: Candidate, kernel: Kernel, *, late: bool, order: str | int, ordered: bool = True
+) -> None:
     """Run a problem's launches once, over a poisoned output and workspace."""
     family, program, out = candidate.family, candidate.program, problem.out
     out.buffer.view(np.uint8)[...] = 0x7F if out.buffer.itemsize == 1 else 0xFF
@@ -183,7 +185,7 @@ def run(problem: Problem, candidate: Candidate, kernel: Kernel, *, late: bool, o
         return addresses[id(each)]
 
     params = problem.params(candidate, behind, address)
-    kernel.run(family.launches(program, problem.workload), params, memory, late=late, order=order)
+    kernel.run(family.launches(program, problem.workload), params, memory, late=late, order=order, ordered=ordered)
 
 
 def equal_bits(ours: np.ndarray, theirs: np.ndarray, dtype: str) -> np.ndarray:

@@ -49,8 +49,9 @@ def ptx_of(source: str, target: str) -> str:
 @functools.cache
 def machine() -> ctypes.CDLL:
     """Return the scheduler's library; kernels' libraries find its functions."""
-    text = (MACHINE / "machine.cpp").read_text()
-    return ctypes.CDLL(str(_built(text, "machine", "-O2", "-frounding-math")), mode=ctypes.RTLD_GLOBAL)
+    text = "".join(f'#include "{each.name}"\n' for each in sorted(MACHINE.glob("*.cpp")))
+    path = _built(text, "machine", "-O2", "-frounding-math", files=("*.h", "*.cpp"))
+    return ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
 
 
 def library(text: str) -> ctypes.CDLL:
@@ -59,10 +60,10 @@ def library(text: str) -> ctypes.CDLL:
     return ctypes.CDLL(str(_built(text, "kernel", *KERNEL_FLAGS)))
 
 
-def _built(text: str, name: str, *flags: str) -> Path:
+def _built(text: str, name: str, *flags: str, files: tuple[str, ...] = ("machine.h", "numbers.h")) -> Path:
     """Compile a C++ text, unless the cache folder has its library."""
-    headers = b"".join(each.read_bytes() for each in sorted(MACHINE.glob("*.h")))
-    digest = hashlib.sha256(repr((text, headers, FLAGS, flags, _processor())).encode()).hexdigest()
+    included = b"".join(each.read_bytes() for pattern in files for each in sorted(MACHINE.glob(pattern)))
+    digest = hashlib.sha256(repr((text, included, FLAGS, flags, _processor())).encode()).hexdigest()
     folder = cache_dir() / "ptx"
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / f"{name}-{digest[:32]}.so"

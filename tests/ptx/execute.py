@@ -34,7 +34,8 @@ class _Buffer(ctypes.Structure):
 class _Launch(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_uint32) for name in ("grid", "threads", "shared_bytes", "late", "order", "together")),
-        *((name, ctypes.c_uint32) for name in ("params_bytes", "buffers", "sm", "cluster", "dependent", "truncated")),
+        *((name, ctypes.c_uint32) for name in ("params_bytes", "buffers", "sm", "cluster", "dependent")),
+        *((name, ctypes.c_uint32) for name in ("truncated", "ordered")),
         ("params", ctypes.c_char_p),
         ("buffer", ctypes.POINTER(_Buffer)),
     ]
@@ -46,8 +47,9 @@ class _Entry(ctypes.Structure):
         ("step", ctypes.c_void_p),
         ("register_bytes", ctypes.c_uint64),
         *((name, ctypes.c_uint32) for name in ("local_bytes", "static_shared", "sites", "params_bytes", "watched")),
-        *((name, ctypes.c_uint32) for name in ("asynchronous", "cluster", "registers")),
+        *((name, ctypes.c_uint32) for name in ("asynchronous", "cluster", "registers", "accesses")),
         ("site", ctypes.c_void_p),
+        ("access", ctypes.c_void_p),
     ]
 
 
@@ -98,12 +100,25 @@ class Kernel:
         found = (_Entry * (len(self.module.entries) + 1)).in_dll(library(self._text), "entries")
         return {entry.name.decode(): entry for entry in found if entry.name}
 
-    def run(self, launches: Sequence[Launch], params: bytes, memory: Memory, *, late: bool, order: str | int) -> None:
-        """Run launches one after the other; PtxFault where a rule of the ISA is broken."""
-        for launch in launches:
-            self._run(launch, _argument(launch, params), memory, late, order)
+    def run(
+        self,
+        launches: Sequence[Launch],
+        params: bytes,
+        memory: Memory,
+        *,
+        late: bool,
+        order: str | int,
+        ordered: bool = True,
+    ) -> None:
+        """Run launches one after the other; PtxFault where a rule of the ISA is broken.
 
-    def _run(self, launch: Launch, params: bytes, memory: Memory, late: bool, order: str | int) -> None:
+        Copies arrive `late` or when they are issued; `order` is that of blocks, warps and lanes; `ordered`: races and
+        other accesses without order are faults, which no order of threads hides.
+        """
+        for launch in launches:
+            self._run(launch, _argument(launch, params), memory, late, order, ordered)
+
+    def _run(self, launch: Launch, params: bytes, memory: Memory, late: bool, order: str | int, ordered: bool) -> None:
         entry = self._entries[launch.entry]
         parsed = next(each for each in self.module.entries if each.name == launch.entry)
         if parsed.most_threads and launch.block > parsed.most_threads:
@@ -127,11 +142,12 @@ class Kernel:
             cluster=launch.cluster,
             dependent=launch.dependent and sm >= 90,  # before, launches wait for the one in front
             truncated=self._truncated,
+            ordered=ordered,
             params=None,
             buffer=buffers,
         )
         held = ctypes.create_string_buffer(params, len(params))
         described.params = ctypes.cast(held, ctypes.c_char_p)
-        message = ctypes.create_string_buffer(400)
+        message = ctypes.create_string_buffer(600)
         if machine().run_entry(ctypes.byref(entry), ctypes.byref(described), message, len(message)):
             raise PtxFault(message.value.decode())

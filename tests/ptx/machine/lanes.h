@@ -76,6 +76,8 @@ void load_matrix(Lanes &lanes, const Site &site, u32 sm) {
             continue; // sm_75 demands valid addresses of every lane
         aligned_to(lanes[lane]->in[0], 16, "shared");
         const u8 *row = shared_at(*lanes[lane], lanes[lane]->in[0], 16, false);
+        if (named && site.access)
+            in_order(*lanes[lane], lanes[lane]->in[0], *site.access);
         if (named)
             std::memcpy(rows[lane], row, 16);
     }

@@ -3,6 +3,7 @@
 // Compiled with -frounding-math: the directed roundings set the processor's mode.
 #include "cluster.h"
 #include "lanes.h"
+#include "order.h"
 #include "products.h"
 #include "rounding.h"
 #include "tensor.h"
@@ -28,18 +29,23 @@ static void deliver(Thread &t, const Copy &copy) {
     if (copy.read)
         std::memcpy(to, copy.from, copy.read);
 }
-void copy_async(Thread &t, u32 to, u64 from, u32 bytes, u32 read) {
+void copy_async(Thread &t, u32 to, u64 from, u32 bytes, u32 read, const char *text) {
     aligned_to(to, bytes, "shared");
     if (read)
         aligned_to(from, bytes, "global"); // where nothing is read, the ISA is silent on the address
     if (read > bytes)
         fault("invalid", "cp.async of %u bytes reads %u", bytes, read);
     shared_of(*t.block, to, bytes);
-    const Copy copy{to, bytes, read, t.committed, read ? global_at(t, from, read, false) : nullptr};
-    if (t.block->launch->late)
-        t.copies.push_back(copy);
-    else
+    Copy copy{to, bytes, read, t.committed, 0, read ? global_at(t, from, read, false) : nullptr};
+    if (t.causality) {
+        copy.operation = t.causality->issue(t.slot, text, false);
+        t.causality->covers_shared(copy.operation, t.block->resident, to - SHARED_BASE, bytes, true);
+        if (read)
+            t.causality->covers_global(copy.operation, from, read, false);
+    }
+    if (!t.block->launch->late)
         deliver(t, copy);
+    t.copies.push_back(copy);
 }
 void commit_copies(Thread &t) {
     t.committed++;
@@ -48,10 +54,14 @@ void commit_copies(Thread &t) {
 void await_copies(Thread &t, u32 groups_left, bool all) {
     size_t left = 0;
     for (const Copy &copy : t.copies)
-        if (all || (copy.group < t.committed && t.committed - copy.group > groups_left))
-            deliver(t, copy);
-        else
+        if (all || (copy.group < t.committed && t.committed - copy.group > groups_left)) {
+            if (t.block->launch->late)
+                deliver(t, copy);
+            if (t.causality)
+                t.causality->finish(copy.operation, t.slot);
+        } else {
             t.copies[left++] = copy;
+        }
     t.copies.resize(left);
 }
 
@@ -60,7 +70,10 @@ void await_copies(Thread &t, u32 groups_left, bool all) {
 namespace {
 class Scheduler {
   public:
-    Scheduler(const Entry &entry, const Launch &launch) : entry_(entry), launch_(launch), random_(launch.order) {}
+    Scheduler(const Entry &entry, const Launch &launch) : entry_(entry), launch_(launch), random_(launch.order) {
+        if (launch.ordered)
+            causality_ = std::make_unique<Causality>(entry, launch);
+    }
 
     void run() {
         if (launch_.threads % 32 || !launch_.threads || launch_.threads > 1024)
@@ -73,6 +86,8 @@ class Scheduler {
             for (u32 rank = 0; rank < cluster; rank++)
                 order.push_back(each * cluster + rank);
         const u32 resident = launch_.together ? launch_.grid : cluster;
+        if (launch_.together)
+            std::sort(order.begin(), order.end()); // each turn has an order of its own
         for (u32 first = 0; first < launch_.grid; first += resident) {
             begin({order.begin() + first, order.begin() + first + resident});
             while (turn()) {
@@ -89,6 +104,7 @@ class Scheduler {
     std::vector<std::vector<u8>> shared_;
     std::vector<u8> registers_, local_;
     std::vector<Traffic> traffic_;
+    std::unique_ptr<Causality> causality_;
     u64 idle_ = 0;
 
     std::vector<u32> ordered(u32 count) {
@@ -113,6 +129,7 @@ class Scheduler {
             const u32 rank = i % launch_.cluster;
             blocks_[i] = {&launch_,
                           indices[i],
+                          i,
                           bytes,
                           shared_[i].data(),
                           rank,
@@ -131,7 +148,10 @@ class Scheduler {
             t.index = i % launch_.threads, t.lane = i % 32, t.block = &blocks_[i / launch_.threads];
             t.registers = registers_.data() + i * registers, t.local = local_.data() + i * local;
             t.watched.resize(entry_.watched);
+            t.slot = 1 + i, t.causality = causality_.get();
         }
+        if (causality_)
+            causality_->begin(indices, bytes);
         idle_ = 0;
     }
     // One turn of every block; false when all threads have ended.
@@ -257,7 +277,7 @@ class Scheduler {
             for (Thread *lane : lanes)
                 if (members >> lane->lane & 1)
                     lane->order.synced = lane->order.acquired = ticks;
-            return;
+            return meet_in_order(warp, 32, [&](const Thread &t) { return members >> t.lane & 1; });
         case Collective::REGISTERS:
             return;
         case Collective::SHUFFLE:
@@ -313,10 +333,22 @@ class Scheduler {
             if (threads[i].barrier == barrier)
                 together(threads, i, BARRIER);
         ++ticks, arrived = 0;
+        const auto takes_part = [&](const Thread &t) { return t.stop == BARRIER && t.barrier == barrier; };
+        meet_in_order(threads, launch_.threads, takes_part);
         for (u32 i = 0; i < launch_.threads; i++)
-            if (threads[i].stop == BARRIER && threads[i].barrier == barrier)
+            if (takes_part(threads[i]))
                 threads[i].stop = READY, threads[i].order.synced = threads[i].order.acquired = ticks;
         return true;
+    }
+    template <class TakesPart>
+    void meet_in_order(const Thread *threads, u32 count, TakesPart takes_part) {
+        if (!causality_)
+            return;
+        std::vector<u32> slots;
+        for (u32 i = 0; i < count; i++)
+            if (takes_part(threads[i]))
+                slots.push_back(threads[i].slot);
+        causality_->meet(slots);
     }
     // An aligned barrier is executed by all threads of a warp, at one place: none has ended.
     void together(const Thread *threads, u32 i, Stop stop) const {

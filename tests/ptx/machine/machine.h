@@ -9,7 +9,7 @@
 
 struct Fault { // of the program that is executed: kind and what happened
     const char *kind;
-    char text[200];
+    char text[400];
 };
 [[noreturn]] void fault(const char *kind, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
@@ -34,6 +34,7 @@ enum class Collective : u8 {
 enum ShuffleMode : u8 { SHUFFLE_UP, SHUFFLE_DOWN, SHUFFLE_BUTTERFLY, SHUFFLE_INDEX };
 enum Reduction : u8 { ADD, MIN, MAX, AND, OR, XOR };
 
+struct Access;
 // One place in the code where lanes meet. `key` is equal for equal qualifiers.
 struct Site {
     Collective what;
@@ -42,6 +43,18 @@ struct Site {
     const char *text; // the instruction
     u8 detail[4];     // a mode; operation, signed; matrices, transposed; m, k, and the Kinds of a and b; or groups left
     const Product *product; // of a warpgroup
+    const Access *access;   // to memory by each lane; null: none
+};
+// What an instruction does to memory, for the rules of order.
+enum How : u8 { READS = 1, WRITES = 2, STRONG = 4, ACQUIRES = 8, RELEASES = 16, NONCOHERENT = 32, PROXY = 64 };
+enum class Scope : u8 { CTA, CLUSTER, GPU, SYS };
+enum class Space : u8 { GENERIC, GLOBAL, SHARED };
+struct Access {
+    const char *text; // the instruction
+    Space space;
+    u8 bytes, each; // of all elements, and of one
+    u8 how;
+    Scope scope;
 };
 struct Buffer { // of global memory
     u64 address, bytes;
@@ -49,7 +62,7 @@ struct Buffer { // of global memory
     u32 writable;
 };
 struct Copy { // cp.async in flight
-    u32 to, bytes, read, group;
+    u32 to, bytes, read, group, operation;
     const u8 *from;
 };
 struct Block;
@@ -59,8 +72,10 @@ struct Traffic; // of asynchronous copies, see mbarrier.h
 struct Order {
     u32 synced = 0, acquired = 0, clustered = 0, fenced = 0, published = 0;
 };
+class Causality;
 struct Thread {
     u32 pc = 0, site = 0, index = 0, lane = 0, mask = 0, barrier = 0, count = 0, committed = 0;
+    u32 slot = 0; // among all threads of the resident blocks, from 1
     u64 jumps = 0;
     Stop stop = READY;
     bool flag = false, depended = false, refused = false;
@@ -68,6 +83,7 @@ struct Thread {
     u32 arrivals = 0, waits = 0, bulk_groups = 0; // at the cluster's barrier; committed groups of bulk copies
     u64 awaited = 0;                              // the mbarrier of a wait
     Block *block = nullptr;
+    Causality *causality = nullptr; // none: order is not checked
     u8 *registers = nullptr;
     u8 *local = nullptr;
     std::vector<Copy> copies;
@@ -76,13 +92,15 @@ struct Thread {
     u64 in[16], out[4];
 };
 struct Launch {
-    u32 grid, threads, shared_bytes, late, order, together, params_bytes, buffers, sm, cluster, dependent, truncated;
+    u32 grid, threads, shared_bytes, late, order, together, params_bytes, buffers, sm, cluster, dependent;
+    u32 truncated, ordered;
     const u8 *params;
     const Buffer *buffer;
 };
 struct Block {
     const Launch *launch;
     u32 index;
+    u32 resident; // its number among the resident blocks
     u32 shared_bytes;
     u8 *shared;
     u32 rank = 0;               // in its cluster, whose first block this is
@@ -97,8 +115,9 @@ struct Entry {
     const char *name;
     void (*step)(Thread &);
     u64 register_bytes;
-    u32 local_bytes, static_shared, sites, params_bytes, watched, asynchronous, cluster, registers;
+    u32 local_bytes, static_shared, sites, params_bytes, watched, asynchronous, cluster, registers, accesses;
     const Site *site;
+    const Access *access;
 };
 
 // Windows of generic addresses; global addresses are below all of them. Shared memory starts at 1024, behind the bytes
@@ -191,8 +210,19 @@ inline void accessed(Thread &t, const char *text, Sets... sets) {
         watched.touched = t.product_fences;
     }
 }
+// Check that an access is ordered with all others that it could be in a race with (order.h).
+void check_order(const Thread &t, u64 address, const Access &access);
+void check_fence(const Thread &t, Scope scope, bool sequential);
+inline void in_order(const Thread &t, u64 address, const Access &access) {
+    if (t.causality)
+        check_order(t, address, access);
+}
+inline void fenced(const Thread &t, Scope scope, bool sequential) {
+    if (t.causality)
+        check_fence(t, scope, sequential);
+}
 // cp.async: `bytes` into shared memory, of which `read` come from global memory and the rest are zeros.
-void copy_async(Thread &t, u32 to, u64 from, u32 bytes, u32 read);
+void copy_async(Thread &t, u32 to, u64 from, u32 bytes, u32 read, const char *text);
 void commit_copies(Thread &t);
 void await_copies(Thread &t, u32 groups_left, bool all);
 // A jump backwards: a thread that takes too many is taken to hang.

@@ -21,17 +21,31 @@ def _place(w: Writer, space: str, address: str, count: int, write: bool) -> str:
     return forms[space]
 
 
-def _accessed(w: Writer, address: Operand, space: str, count: int, write: bool) -> str:
-    """Statements that check an access and name the host's address `at`."""
+def _accessed(w: Writer, address: Operand, space: str, count: int, write: bool, access: str) -> str:
+    """Statements that check an access and name the host's address `at`; `access`: its entry for the rules of order."""
     return (
         f"const u64 address = {w.address(address)}; "
         f'aligned_to(address, {count}, "{space or "generic"}"); '
         f"u8* const at = {_place(w, space, 'address', count, write)};"
+        + (f" in_order(t, address, {access});" if access else "")
     )
 
 
-def _qualified(i: Instruction, q: Qualifiers, write: bool) -> tuple[str, str, int, str]:
-    """(order, space, elements, type) of a load or store."""
+def _how(*, reads: bool = False, writes: bool = False, order: str = "", read_only: str = "") -> str:
+    """Return the flags of machine.h; a volatile access is relaxed, of the scope of the system (chapter 8.4)."""
+    flags = {
+        "READS": reads,
+        "WRITES": writes,
+        "STRONG": order not in ("", "weak"),
+        "ACQUIRES": order in ("acquire", "acq_rel"),
+        "RELEASES": order in ("release", "acq_rel"),
+        "NONCOHERENT": bool(read_only),
+    }
+    return " | ".join(name for name, given in flags.items() if given)
+
+
+def _qualified(i: Instruction, w: Writer, q: Qualifiers, write: bool) -> tuple[str, str, int, str, str]:
+    """(order, space, elements, type, entry in the table of accesses) of a load or store."""
     kind = q.type()
     order = q.take("weak", "volatile", "relaxed", "release" if write else "acquire")
     scope, space = q.take(*SCOPES), q.take(*SPACES).removesuffix("::cta")
@@ -45,13 +59,17 @@ def _qualified(i: Instruction, q: Qualifiers, write: bool) -> tuple[str, str, in
         raise NotExecutedError(i.opcode)
     if write and (space == "param" or cached in ("ca", "lu", "cv")):
         raise NotExecutedError(i.opcode)
-    return order, space, count, kind
+    access, each = "", BITS[kind] // 8
+    if space not in ("local", "param"):
+        how = _how(reads=not write, writes=write, order=order, read_only=read_only)
+        access = w.access(i, space, count * each, each, how, scope or ("sys" if order else "cta"))
+    return order, space, count, kind, access
 
 
 def load(i: Instruction, w: Writer) -> tuple[str, bool]:
     """Return the statements of a load, and whether another thread should run in front of it: it may be waited for."""
     q = Qualifiers(i.opcode)
-    order, space, count, kind = _qualified(i, q, write=False)
+    order, space, count, kind, access = _qualified(i, w, q, write=False)
     d, address = operands(i, 2)
     each = BITS[kind] // 8
     bits = kind if kind[0] in "su" else f"b{BITS[kind]}"
@@ -61,21 +79,21 @@ def load(i: Instruction, w: Writer) -> tuple[str, bool]:
     reads = [
         f"const {stored} value{n} = loaded<{stored}>(at + {n * each});" for n, p in enumerate(parts) if p is not None
     ]
-    text = f"{_accessed(w, address, space, count * each, False)} {' '.join(reads)} {' '.join(writes)}"
+    text = f"{_accessed(w, address, space, count * each, False, access)} {' '.join(reads)} {' '.join(writes)}"
     return text, order in ("acquire", "volatile", "relaxed")
 
 
 def store(i: Instruction, w: Writer) -> str:
     """Return the statements of a store."""
     q = Qualifiers(i.opcode)
-    _, space, count, kind = _qualified(i, q, write=True)
+    _, space, count, kind, access = _qualified(i, w, q, write=True)
     address, values = operands(i, 2)
     bits = BITS[kind]
     writes = [
         f"stored<u{bits}>(at + {n * bits // 8}, (u{bits})({_stored_bits(w, part, kind)}));"
         for n, part in enumerate(w.parts(values, count))
     ]
-    return f"{_accessed(w, address, space, count * bits // 8, True)} {' '.join(writes)}"
+    return f"{_accessed(w, address, space, count * bits // 8, True, access)} {' '.join(writes)}"
 
 
 def _stored_bits(w: Writer, operand: Operand | None, kind: str) -> str:
@@ -91,8 +109,7 @@ def atomic(i: Instruction, w: Writer) -> str:
     q = Qualifiers(i.opcode)
     kind = q.type()
     action = q.take("add", "min", "max", "and", "or", "xor", "exch", "cas")
-    q.take("relaxed", "acquire", "release", "acq_rel")
-    q.take(*SCOPES)
+    order, scope = q.take("relaxed", "acquire", "release", "acq_rel") or "relaxed", q.take(*SCOPES) or "gpu"
     space = q.take("global", "shared", "shared::cta").removesuffix("::cta")
     q.end()
     d, address, *values = i.operands if q.name == "atom" else (None, *i.operands)
@@ -108,7 +125,8 @@ def atomic(i: Instruction, w: Writer) -> str:
     after = f"bits_of(({kind})({forms[action]}))" if whole else f"(u{bits})({forms[action]})"
     result = w.write(d, f"b{bits}", "before") if d else ""
     exchange = f"const u{bits} before = loaded<u{bits}>(at); stored<u{bits}>(at, {after});"
-    return f"{_accessed(w, address, space, bits // 8, True)} {exchange} {result}"
+    access = w.access(i, space, bits // 8, bits // 8, _how(reads=True, writes=True, order=order), scope)
+    return f"{_accessed(w, address, space, bits // 8, True, access)} {exchange} {result}"
 
 
 def asynchronous(i: Instruction, w: Writer) -> str:
@@ -133,7 +151,8 @@ def asynchronous(i: Instruction, w: Writer) -> str:
     if count not in ((16,) if cached == "cg" else (4, 8, 16)):
         raise PtxError(f"{i.text}: {count} bytes")
     taken = w.read(read[0], "u32") if read else f"{count}u"
-    return f"copy_async(t, (u32){w.address(to)}, {w.address(source)}, {count}u, {taken});"
+    access = w.access(i, "shared", count, count, "WRITES")
+    return f"copy_async(t, (u32){w.address(to)}, {w.address(source)}, {count}u, {taken}, {access}.text);"
 
 
 def _constant(i: Instruction, operand: Operand) -> int:

@@ -10,8 +10,8 @@ from tests.ptx.translation.warpgroups import Watched, warpgroup
 from tests.ptx.translation.warps import MEETINGS, Meeting
 from tests.ptx.translation.writer import Qualifiers, Writer, operands
 
-#: Nothing to do where threads run one at a time and launches one after the other.
-ORDERING = re.compile(r"(membar\.(cta|gl|sys)|fence(\.sc|\.acq_rel)?\.(cta|gpu|sys))\Z")
+#: membar is fence.sc of the scope's other name; fence alone is fence.acq_rel
+FENCE = re.compile(r"(?P<kind>membar|fence(\.sc|\.acq_rel)?)\.(?P<scope>cta|cluster|gl|gpu|sys)\Z")
 PREFETCH = re.compile(r"prefetch(\.global)?\.L[12]\Z")
 
 
@@ -43,7 +43,7 @@ class _Function:
         return (
             f'    {{"{e.name}", step_{e.name}, sizeof(Registers_{e.name}), {w.local_bytes}, {w.static_shared}, '
             f"{len(self.sites)}, {e.params_bytes}, {self.watched.count}, {int(has_traffic(e.body))}, "
-            f"{e.cluster}, {e.launch_registers}, sites_{e.name}}}"
+            f"{e.cluster}, {e.launch_registers}, {len(w.accesses)}, sites_{e.name}, accesses_{e.name}}}"
         )
 
     def _assembled(self, lines: list[str]) -> str:
@@ -59,6 +59,7 @@ class _Function:
         body = "\n".join(lines)
         return (
             f"struct Registers_{name} {{\n{fields}}};\n{products}"
+            f"static const Access accesses_{name}[] = {{\n{''.join(self.writer.accesses)}    {{}}}};\n"
             f"static const Site sites_{name}[] = {{\n{sites}    {{}}}};\n"
             f"static void step_{name}(Thread& t) {{\n"
             f"    Registers_{name}& r = *(Registers_{name}*)t.registers;\n"
@@ -80,7 +81,9 @@ class _Function:
         detail = ", ".join(f"(u8){each}" for each in meeting.detail)
         aligned = str(meeting.aligned).lower()
         product = f"&product_{self.entry.name}_{n}" if meeting.product else "nullptr"
-        return f'    {{Collective::{meeting.what}, {aligned}, {key}, "{i.text[:100]}", {{{detail}}}, {product}}},\n'
+        access = f"&{meeting.access}" if meeting.access else "nullptr"
+        where = f'{{Collective::{meeting.what}, {aligned}, {key}, "{i.text[:100]}", {{{detail}}}, {product}, {access}}}'
+        return f"    {where},\n"
 
     def _line(self, place: int, each: Instruction | str) -> str:
         if isinstance(each, str):
@@ -131,7 +134,10 @@ class _Function:
             return "t.stop = DONE; return;"
         if i.opcode == "trap":
             return 'fault("trap", "the kernel gave up");'
-        if ORDERING.match(i.opcode) or PREFETCH.match(i.opcode):
+        if fence := FENCE.match(i.opcode):
+            scope = {"gl": "gpu"}.get(fence["scope"], fence["scope"]).upper()
+            return f"fenced(t, Scope::{scope}, {str(fence['kind'] in ('membar', 'fence.sc')).lower()});"
+        if PREFETCH.match(i.opcode):
             return ";"
         raise NotExecutedError(i.opcode)
 

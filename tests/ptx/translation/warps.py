@@ -22,6 +22,7 @@ class Meeting:
     product: str = ""  # of a warpgroup: the fields of a C++ Product
     offsets: tuple[str, ...] = ()  # of its registers
     sets: tuple[list[int], list[int]] = ([], [])  # of sums and of factors
+    access: str = ""
 
 
 def barrier(i: Instruction, w: Writer) -> Meeting:
@@ -114,7 +115,9 @@ def matrices(i: Instruction, w: Writer) -> Meeting:
         raise NotExecutedError(i.opcode)
     d, address = operands(i, 2)
     after = " ".join(w.write(part, "b32", f"t.out[{n}]") for n, part in enumerate(w.parts(d, count)))
-    return Meeting("WARP", "LOAD_MATRIX", True, f"t.in[0] = {w.address(address)};", after, (count, int(transposed)))
+    access = w.access(i, "shared", 16, 2, "READS")
+    before = f"t.in[0] = {w.address(address)};"
+    return Meeting("WARP", "LOAD_MATRIX", True, before, after, (count, int(transposed)), access=access)
 
 
 #: (accumulator, factors) -> shapes that exist (m, n, k), the first sm that has them

@@ -75,6 +75,7 @@ class Writer:
     def __init__(self, module: Module, entry: Entry):
         self.module, self.entry = module, entry
         self.used: dict[str, Register] = {}
+        self.accesses: list[str] = []
         self.shared, self.static_shared = self._placed(entry.shared)
         if self.static_shared and module.dynamic:
             self.static_shared = -(-self.static_shared // 1024) * 1024
@@ -161,6 +162,12 @@ class Writer:
         else:
             base = f"{operand.base.value}ull"
         return f"({base} + {operand.offset}ll)" if operand.offset else base
+
+    def access(self, i: Instruction, space: str, count: int, each: int, how: str, scope: str = "cta") -> str:
+        """Return the entry in the table of accesses of an instruction: how it reads and writes `count` bytes."""
+        where = f"Space::{space.upper() or 'GENERIC'}, {count}, {each}, {how}, Scope::{scope.upper()}"
+        self.accesses.append(f'    {{"{i.text}", {where}}},\n')
+        return f"accesses_{self.entry.name}[{len(self.accesses) - 1}]"
 
     def parts(self, operand: Operand, count: int) -> tuple[Operand | None, ...]:
         """Return the parts of a vector operand, which must be `count`; one part needs no braces."""

@@ -1,0 +1,469 @@
+// The rules of order.h.
+#include "order.h"
+
+Causality::Causality(const Entry &entry, const Launch &launch)
+    : entry_(entry), launch_(launch), what_(entry.access, entry.access + entry.accesses), running_(1) {
+    for (const Access &a : what_) {
+        if (!(a.how & WRITES))
+            continue;
+        const u32 shift = std::countr_zero((u32)a.bytes);
+        if (a.space != Space::GLOBAL)
+            shared_shift_ = std::min(shared_shift_, shift);
+        if (a.space != Space::SHARED)
+            global_shift_ = std::min(global_shift_, shift);
+    }
+    lists_.resize(1);
+}
+
+void Causality::begin(const std::vector<u32> &blocks, u32 shared_bytes) {
+    const u32 warps = launch_.threads / 32, all = (u32)blocks.size() * warps;
+    group_++, blocks_ = blocks, threads_ = 32 * all;
+    if (threads_ > 60000)
+        fault("invalid", "%u resident threads are more than their order is followed of", threads_);
+    stamps_.assign(all, 1), agents_.clear(), keys_.clear(), flags_.clear(), fences_.clear();
+    running_.resize(1), free_operations_.clear(), reading_global_ = 0;
+    Clock none;
+    none.at.assign(threads_ + 1, 0), none.floor.assign(all, 0);
+    clocks_.assign(threads_ + 1, std::make_shared<const Clock>(none));
+    if (shared_.empty()) {
+        for (u32 i = 0; i < blocks.size(); i++)
+            shared_.emplace_back(SHARED_BASE, shared_bytes, shared_shift_, i * warps, warps, true);
+        for (u32 i = 0; i < launch_.buffers; i++)
+            if (const Buffer &buffer = launch_.buffer[i]; buffer.writable)
+                global_.emplace_back(buffer.address, buffer.bytes, global_shift_, 0, all, false);
+            else
+                global_.emplace_back();
+    }
+}
+
+bool Causality::includes(Scope scope, u32 a, u32 b) const {
+    return a == b || scope >= Scope::GPU || (scope == Scope::CLUSTER && blocks_[a] / cluster == blocks_[b] / cluster);
+}
+
+// ---- Clocks
+
+// Whether `into` did not have all of it.
+bool Causality::merge(Clock &into, const Clock &from) {
+    bool more = false;
+    const auto join = [&](std::vector<u32> &a, const std::vector<u32> &b) {
+        if (a.size() < b.size())
+            a.resize(b.size());
+        for (size_t i = 0; i < b.size(); i++)
+            more |= b[i] > a[i], a[i] = std::max(a[i], b[i]);
+    };
+    join(into.at, from.at), join(into.fenced, from.fenced);
+    return more;
+}
+void Causality::floors(Clock &clock) const {
+    clock.floor.resize(threads_ / 32);
+    for (u32 warp = 0; warp < threads_ / 32; warp++)
+        clock.floor[warp] = *std::min_element(&clock.at[1 + 32 * warp], &clock.at[1 + 32 * warp] + 32);
+}
+// What a release hands on: all that the thread knows and did. What it does next has a later stamp.
+Known Causality::advanced(u32 slot) {
+    Clock next = *clocks_[slot];
+    next.at[slot] = stamp(slot)++;
+    floors(next);
+    return std::make_shared<const Clock>(std::move(next));
+}
+void Causality::learn(u32 slot, const Known &from) {
+    Clock next = *clocks_[slot];
+    if (!merge(next, *from))
+        return;
+    floors(next);
+    clocks_[slot] = std::make_shared<const Clock>(std::move(next));
+}
+// Barriers order all accesses of those who take part before with all of theirs behind (9.7.13: bar, bar.warp.sync).
+void Causality::meet(const std::vector<u32> &slots) {
+    const Known *last = &clocks_[slots[0]];
+    Clock next = **last;
+    for (u32 slot : slots) {
+        if (clocks_[slot] != *last)
+            merge(next, *clocks_[slot]), last = &clocks_[slot];
+        next.at[slot] = stamp(slot);
+    }
+    for (u32 slot : slots)
+        if (next.at[slot] == stamp(slot)) // once for each warp
+            stamp(slot)++;
+    floors(next);
+    const Known shared = std::make_shared<const Clock>(std::move(next));
+    for (u32 slot : slots)
+        clocks_[slot] = shared;
+}
+void Causality::release(u32 slot, u64 key) {
+    const Known own = advanced(slot);
+    Known &published = keys_[key];
+    if (!published) {
+        published = own;
+        return;
+    }
+    Clock both = *published;
+    merge(both, *own), floors(both);
+    published = std::make_shared<const Clock>(std::move(both));
+}
+void Causality::acquire(u32 slot, u64 key) {
+    if (const auto found = keys_.find(key); found != keys_.end())
+        learn(slot, found->second);
+}
+void Causality::proxy_fence(u32 slot) {
+    Clock next = *clocks_[slot];
+    const std::vector<u32> before = next.fenced;
+    next.fenced = next.at;
+    next.fenced[slot] = stamp(slot)++;
+    for (size_t i = 0; i < before.size(); i++)
+        next.fenced[i] = std::max(next.fenced[i], before[i]);
+    clocks_[slot] = std::make_shared<const Clock>(std::move(next));
+}
+
+// ---- Release and acquire patterns (8.8): by one instruction, or by a fence and a strong access
+
+void Causality::fence(const Thread &t, Scope scope, bool sequential) {
+    Fence &fence = fences_[t.slot];
+    const u32 block = block_of(t.slot);
+    for (const Flag &flag : fence.in)
+        if (includes(scope, block, flag.block))
+            learn(t.slot, flag.clock);
+    fence.in.clear();
+    if (sequential) { // fences of one scope are in one order, each synchronizes with the next (8.9.3, 8.9.4)
+        const u64 key = ~0ull - (scope >= Scope::GPU   ? 0
+                                 : scope == Scope::CTA ? 1 + 2ull * block
+                                                       : 2 + 2ull * (blocks_[block] / cluster));
+        acquire(t.slot, key), release(t.slot, key);
+    }
+    fence.out = {advanced(t.slot), scope, block};
+}
+void Causality::synchronize(u32 slot, u64 key, const Access &a) {
+    const u32 block = block_of(slot);
+    if (!(a.how & STRONG)) {
+        flags_.erase(key);
+        return;
+    }
+    std::vector<Flag> &flags = flags_[key];
+    if (a.how & READS)
+        for (const Flag &flag : flags)
+            if (includes(a.scope, block, flag.block) && includes(flag.scope, block, flag.block)) {
+                if (a.how & ACQUIRES)
+                    learn(slot, flag.clock);
+                else
+                    fences_[slot].in.push_back(flag);
+            }
+    if (!(a.how & WRITES))
+        return;
+    if (!(a.how & READS))
+        flags.clear(); // atomics go on with the observation order (8.9.2), stores begin anew
+    if (a.how & RELEASES)
+        flags.push_back({advanced(slot), a.scope, block});
+    else if (const auto found = fences_.find(slot); found != fences_.end() && found->second.out.clock)
+        flags.push_back({found->second.out.clock, std::min(a.scope, found->second.out.scope), block});
+}
+
+// ---- Accesses
+
+Shadow *Causality::global(u64 address) {
+    const u64 index = (address >> 40) - 1;
+    return index < global_.size() && global_[index].count ? &global_[index] : nullptr;
+}
+Shadow *Causality::place(const Thread &t, u64 &address, Space space) {
+    if (space == Space::GENERIC) {
+        space = address >> 56 == 0 ? Space::GLOBAL : address >> 56 == 1 ? Space::SHARED : Space::GENERIC;
+        address &= SHARED_WINDOW - 1;
+    }
+    return space == Space::SHARED ? &shared_[block_of(t.slot)] : space == Space::GLOBAL ? global(address) : nullptr;
+}
+void Causality::access(const Thread &t, u64 address, const Access &a) {
+    Shadow *shadow = place(t, address, a.space);
+    if (!shadow)
+        return;
+    spin(t, address, a);
+    const bool write = a.how & WRITES;
+    const Actor actor = this->actor(t.slot, (u16)(&a - entry_.access), 0);
+    const u64 first = address - shadow->base >> shadow->shift;
+    const u64 last = address + a.bytes - 1 - shadow->base >> shadow->shift;
+    for (u64 g = first; g <= last; g++)
+        check(*shadow, g, actor);
+    if (write && reading_global_ && !shadow->fresh)
+        for (const Operation &each : running_)
+            for (const Range &range : each.ranges)
+                if (!range.write && range.shadow == shadow && range.first <= last && first <= range.last)
+                    race(*shadow, first, {(u32)(&each - &running_[0]), IN_FLIGHT, each.reads}, actor);
+    if (actor.strong() || (write && !flags_.empty()))
+        synchronize(t.slot, shadow->fresh ? 1ull << 63 | (u64)block_of(t.slot) << 32 | address : address, a);
+}
+// A weak load may give the old value for ever: no rule makes it see a store that it is not ordered behind (8.9.6).
+void Causality::spin(const Thread &t, u64 address, const Access &a) {
+    repeated_ = t.slot == last_slot_ && address == last_address_ ? repeated_ + 1 : 0;
+    last_slot_ = t.slot, last_address_ = address;
+    if (repeated_ > MOST_REPEATED && !(a.how & (WRITES | STRONG)))
+        fault("deadlock", "thread %u of block %u spins on %s, which need not see any store", t.index, t.block->index,
+              a.text);
+}
+Causality::Actor Causality::actor(u32 slot, u16 what, u32 operation) {
+    return {slot, warp_of(slot), stamp(slot), clocks_[slot].get(), what, what_[what].how, operation};
+}
+void Causality::check(Shadow &shadow, u64 g, const Actor &actor) {
+    Cell &cell = shadow.cell(g);
+    if (cell.group != group_)
+        regroup(shadow, g);
+    const bool nc = actor.how & NONCOHERENT;
+    if (shadow.fresh && !cell.writer && !cell.list && actor.how & READS)
+        fault("uninitialised", "%s of thread %u loads shared memory at %#llx, which nobody has written",
+              what_[actor.what].text, (actor.slot - 1) % launch_.threads,
+              (unsigned long long)(shadow.base + (g << shadow.shift)));
+    if (cell.nc && actor.writes())
+        fault("noncoherent", "%s stores what the launch loads by ld.global.nc", what_[actor.what].text);
+    if (nc && cell.writer)
+        fault("noncoherent", "%s loads what %s stores in this launch", what_[actor.what].text, what_[cell.wrote].text);
+    if (nc)
+        cell.nc = 1;
+    const u32 warp = actor.warp - shadow.first_warp;
+    if (cell.list || actor.strong() || warp >= shadow.warps || (actor.operation && !actor.writes()))
+        return listed(shadow, g, actor);
+    if (const Past past{cell.written, cell.writer, cell.wrote}; !ordered(past, actor))
+        race(shadow, g, past, actor);
+    if (!actor.writes()) {
+        Readers &r = shadow.reader(g, warp);
+        u32 &mask = shadow.mask(g, warp / 32);
+        const u32 now = actor.now, lane = 1u << (actor.slot - 1) % 32;
+        if (!(mask >> warp % 32 & 1))
+            mask |= 1u << warp % 32, r = {now, lane, actor.what};
+        else if (r.stamp == now)
+            r.lanes |= lane, r.what = actor.what;
+        else if (!unordered_lanes(r, actor.warp, actor))
+            r = {now, lane, actor.what};
+        else
+            listed(shadow, g, actor);
+        return;
+    }
+    if (cell.foreign)
+        race(shadow, g, {0, FOREIGN, (u16)shadow.reader(g, 0).what}, actor);
+    for (u32 word = 0; word < shadow.words; word++) {
+        for (u32 left = shadow.mask(g, word); left; left &= left - 1) {
+            const u32 reader = 32 * word + std::countr_zero(left);
+            const Readers &r = shadow.reader(g, reader);
+            if (const u32 lanes = unordered_lanes(r, shadow.first_warp + reader, actor)) {
+                const u32 slot = 1 + 32 * (shadow.first_warp + reader) + std::countr_zero(lanes);
+                race(shadow, g, {r.stamp, (u16)slot, (u16)r.what}, actor);
+            }
+        }
+        shadow.mask(g, word) = 0;
+    }
+    cell.writer = actor.operation ? IN_FLIGHT : (u16)actor.slot, cell.wrote = actor.what;
+    cell.written = actor.operation ? actor.operation : actor.now;
+}
+u32 Causality::unordered_lanes(const Readers &r, u32 warp, const Actor &actor) const {
+    if (r.stamp <= actor.clock->floor[warp])
+        return 0;
+    u32 lanes = r.lanes;
+    for (u32 left = lanes; left; left &= left - 1) {
+        const u32 lane = std::countr_zero(left), slot = 1 + 32 * warp + lane;
+        if (slot == actor.slot || actor.clock->covers(slot, r.stamp))
+            lanes &= ~(1u << lane);
+    }
+    return lanes;
+}
+bool Causality::ordered(const Past &past, const Actor &actor) const {
+    if (past.slot >= FOREIGN || past.slot == NOBODY)
+        return past.slot == NOBODY;
+    if (actor.how & PROXY && writes(past.what) && !(what_[past.what].how & PROXY))
+        return actor.clock->shows_proxy(past.slot, past.stamp);
+    return past.slot == actor.slot || actor.clock->covers(past.slot, past.stamp);
+}
+bool Causality::both_strong(const Past &past, const Actor &actor) const {
+    const Access &a = what_[past.what], &b = what_[actor.what];
+    if (!(a.how & b.how & STRONG) || a.each != b.each || past.slot == IN_FLIGHT)
+        return false;
+    if (past.slot == FOREIGN)
+        return a.scope >= Scope::GPU && b.scope >= Scope::GPU;
+    const u32 x = block_of(past.slot), y = block_of(actor.slot);
+    return includes(a.scope, x, y) && includes(b.scope, x, y);
+}
+// An access to a cell that keeps a list. What comes before it and is in no race that it is not in as well is dropped.
+void Causality::listed(Shadow &shadow, u64 g, const Actor &actor) {
+    std::vector<Past> &list = list_of(shadow, g);
+    const Access &a = what_[actor.what];
+    size_t left = 0;
+    for (const Past &past : list) {
+        const Access &b = what_[past.what];
+        const bool before = ordered(past, actor);
+        if (!before && (actor.writes() || writes(past.what)) && !both_strong(past, actor))
+            race(shadow, g, past, actor);
+        if (a.how & NONCOHERENT && writes(past.what))
+            fault("noncoherent", "%s loads what %s stores in this launch", a.text, b.text);
+        const bool covered = actor.writes() || !writes(past.what);
+        if (!before || !covered || (actor.strong() && !(b.how & STRONG && a.each == b.each && a.scope <= b.scope)))
+            list[left++] = past;
+    }
+    list.resize(left);
+    const u32 written = actor.operation ? actor.operation : actor.now;
+    const u16 slot = actor.operation ? IN_FLIGHT : (u16)actor.slot;
+    Cell &cell = shadow.cell(g);
+    if (left || actor.strong() || !actor.writes()) {
+        list.push_back({written, slot, actor.what});
+        return;
+    }
+    free_lists_.push_back(cell.list);
+    cell.list = 0, cell.written = written, cell.writer = slot, cell.wrote = actor.what;
+}
+std::vector<Past> &Causality::list_of(Shadow &shadow, u64 g) {
+    Cell &cell = shadow.cell(g);
+    if (cell.list)
+        return lists_[cell.list];
+    if (free_lists_.empty())
+        lists_.emplace_back(), free_lists_.push_back((u32)lists_.size() - 1);
+    cell.list = free_lists_.back();
+    free_lists_.pop_back();
+    std::vector<Past> &list = lists_[cell.list];
+    list.clear();
+    if (cell.writer)
+        list.push_back({cell.written, cell.writer, cell.wrote});
+    if (cell.foreign)
+        list.push_back({0, FOREIGN, (u16)shadow.reader(g, 0).what});
+    for (u32 word = 0; word < shadow.words; word++) {
+        for (u32 left = shadow.mask(g, word); left; left &= left - 1) {
+            const u32 warp = 32 * word + std::countr_zero(left);
+            const Readers &r = shadow.reader(g, warp);
+            for (u32 lanes = r.lanes; lanes; lanes &= lanes - 1)
+                list.push_back(
+                    {r.stamp, (u16)(1 + 32 * (shadow.first_warp + warp) + std::countr_zero(lanes)), (u16)r.what});
+        }
+        shadow.mask(g, word) = 0;
+    }
+    cell.writer = NOBODY, cell.foreign = 0;
+    return list;
+}
+// The first access to a cell since other blocks became resident: shared memory is new, global memory is not.
+void Causality::regroup(Shadow &shadow, u64 g) {
+    Cell &cell = shadow.cell(g);
+    const bool touched = cell.group;
+    cell.group = group_;
+    if (!touched)
+        return;
+    if (shadow.fresh) {
+        if (cell.list)
+            free_lists_.push_back(cell.list);
+        cell = {0, NOBODY, 0, 0, group_, 0, 0};
+    }
+    if (cell.list)
+        for (Past &past : lists_[cell.list])
+            past.slot = FOREIGN;
+    else if (cell.writer)
+        cell.writer = FOREIGN;
+    for (u32 word = 0; word < shadow.words; word++) {
+        if (const u32 mask = shadow.mask(g, word); mask && !shadow.fresh) {
+            shadow.reader(g, 0).what = shadow.reader(g, 32 * word + std::countr_zero(mask)).what;
+            cell.foreign = 1;
+        }
+        shadow.mask(g, word) = 0;
+    }
+}
+
+// ---- Asynchronous operations
+
+u16 Causality::named(const char *text, bool write, bool proxy) {
+    if (text == last_named_)
+        return last_name_ + write;
+    u16 &what = named_[text];
+    if (!what) {
+        what = (u16)what_.size();
+        const u8 how = proxy ? PROXY : 0;
+        what_.push_back({text, Space::GENERIC, 16, 16, (u8)(how | READS), Scope::CTA});
+        what_.push_back({text, Space::GENERIC, 16, 16, (u8)(how | WRITES), Scope::CTA});
+    }
+    last_named_ = text, last_name_ = what;
+    return what + write;
+}
+u32 Causality::issue(u32 slot, const char *text, bool proxy) {
+    if (free_operations_.empty())
+        running_.emplace_back(), free_operations_.push_back((u32)running_.size() - 1);
+    const u32 operation = free_operations_.back();
+    free_operations_.pop_back();
+    Operation &it = running_[operation];
+    it.slot = slot, it.ranges.clear();
+    it.reads = named(text, false, proxy), it.writes = named(text, true, proxy);
+    return operation;
+}
+void Causality::covers(u32 operation, Shadow &shadow, u64 address, u32 bytes, bool write) {
+    Operation &it = running_[operation];
+    const Range range{&shadow, address - shadow.base >> shadow.shift, address + bytes - 1 - shadow.base >> shadow.shift,
+                      write};
+    const bool reads_global = !write && !shadow.fresh; // kept apart: many, and seldom in anybody's way
+    const Actor actor = this->actor(it.slot, write ? it.writes : it.reads, reads_global ? 0 : operation);
+    for (u64 g = range.first; g <= range.last; g++)
+        check(shadow, g, actor);
+    reading_global_ += reads_global;
+    it.ranges.push_back(range);
+}
+void Causality::covers_shared(u32 operation, u32 block, u64 offset, u32 bytes, bool write) {
+    covers(operation, shared_[block], SHARED_BASE + offset, bytes, write);
+}
+void Causality::covers_global(u32 operation, u64 address, u32 bytes, bool write) {
+    if (Shadow *shadow = global(address))
+        covers(operation, *shadow, address, bytes, write);
+}
+void Causality::finish(u32 operation, u32 slot) {
+    Operation &it = running_[operation];
+    const u32 now = stamp(slot);
+    for (const Range &range : it.ranges)
+        for (u64 g = range.first; g <= range.last; g++) {
+            Cell &cell = range.shadow->cell(g);
+            if (cell.list) {
+                for (Past &past : lists_[cell.list])
+                    if (past.slot == IN_FLIGHT && past.stamp == operation)
+                        past.slot = (u16)slot, past.stamp = now;
+            } else if (cell.writer == IN_FLIGHT && cell.written == operation) {
+                cell.writer = (u16)slot, cell.written = now;
+            } else if (!range.write && !range.shadow->fresh && slot <= threads_) {
+                check(*range.shadow, g, actor(slot, it.reads, 0));
+            }
+        }
+    for (const Range &range : it.ranges)
+        reading_global_ -= !range.write && !range.shadow->fresh;
+    it.ranges.clear();
+    free_operations_.push_back(operation);
+}
+void Causality::publish(u32 operation, u64 object, u64 key) {
+    u32 &agent = agents_[object];
+    if (!agent)
+        agent = threads_ + 1 + (u32)agents_.size() - 1, stamps_.push_back(1);
+    finish(operation, agent);
+    const Known &before = keys_[key];
+    Clock both;
+    if (before)
+        both = *before;
+    else
+        both.at.resize(threads_ + 1);
+    both.at.resize(std::max<size_t>(both.at.size(), agent + 1));
+    both.at[agent] = stamp(agent)++;
+    floors(both);
+    keys_[key] = std::make_shared<const Clock>(std::move(both));
+}
+
+// ---- Faults
+
+std::string Causality::told(const Past &past) const {
+    const std::string text = what_[past.what].text;
+    char who[80];
+    if (past.slot == FOREIGN)
+        std::snprintf(who, sizeof who, "of a block that is resident at another time");
+    else if (past.slot == IN_FLIGHT)
+        std::snprintf(who, sizeof who, "of thread %u, in flight", (running_[past.stamp].slot - 1) % launch_.threads);
+    else if (past.slot > threads_)
+        std::snprintf(who, sizeof who, "of an asynchronous operation");
+    else
+        std::snprintf(who, sizeof who, "of thread %u of block %u", (past.slot - 1) % launch_.threads,
+                      blocks_[block_of(past.slot)]);
+    return text + " " + who;
+}
+void Causality::race(const Shadow &shadow, u64 g, const Past &past, const Actor &actor) const {
+    const u64 address = shadow.base + (g << shadow.shift);
+    fault("race", "%s, and then %s, at %s %#llx, are not ordered", told(past).c_str(),
+          told({0, (u16)actor.slot, actor.what}).c_str(), shadow.fresh ? "shared" : "global",
+          (unsigned long long)address);
+}
+
+void check_order(const Thread &t, u64 address, const Access &access) {
+    t.causality->access(t, address, access);
+}
+void check_fence(const Thread &t, Scope scope, bool sequential) {
+    t.causality->fence(t, scope, sequential);
+}
