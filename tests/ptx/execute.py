@@ -108,12 +108,12 @@ class Kernel:
         *,
         late: bool,
         order: str | int,
-        ordered: bool = True,
+        ordered: bool = False,
     ) -> None:
         """Run launches one after the other; PtxFault where a rule of the ISA is broken.
 
-        Copies arrive `late` or when they are issued; `order` is that of blocks, warps and lanes; `ordered`: races and
-        other accesses without order are faults, which no order of threads hides.
+        Copies arrive `late` or when they are issued; `order` is that of blocks, warps and lanes. With `ordered`, races
+        and loads of what nobody wrote are faults, whatever the order.
         """
         for launch in launches:
             self._run(launch, _argument(launch, params), memory, late, order, ordered)

@@ -191,12 +191,9 @@ def test_ldmatrix_gives_two_neighbours_of_a_row_to_each_lane():
 ROW = """
 .visible .entry rows(.param .align 8 .b8 rows_param_0[16])
 {
-    .reg .b32 %lane, %at, %r<2>; .reg .pred %used, %first;
+    .reg .b32 %lane, %at, %r<2>; .reg .pred %used;
     mov.u32 %lane, %tid.x;
     mov.u32 %at, shared;
-    setp.eq.u32 %first, %lane, 0;
-    @%first st.shared.v4.u32 [%at], {%lane, %lane, %lane, %lane};
-    bar.warp.sync -1;
     setp.lt.u32 %used, %lane, 8;
     selp.b32 %at, %at, 0, %used;
     ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r0}, [%at];

@@ -118,7 +118,7 @@ def run(kernel: Kernel, launch: Launch, *, order: str = "forward") -> None:
     memory = Memory()
     out, source = np.zeros(1024, np.uint64), np.zeros(128, np.uint64)
     places = [memory.place(each.ctypes.data, each.nbytes, each is out) for each in (out, source)]
-    kernel.run([launch], struct.pack("<2Q", *places), memory, late=True, order=order)
+    kernel.run([launch], struct.pack("<2Q", *places), memory, late=True, order=order, ordered=True)
 
 
 def outcome(kernel: Kernel, launch: Launch, order: str = "forward") -> str:

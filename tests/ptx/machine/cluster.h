@@ -1,6 +1,7 @@
 // Clusters of blocks, registers that change hands, and arrivals at barriers (PTX ISA 9.7.13.4, 9.7.13.1, 9.7.19.5).
 #pragma once
 #include "mbarrier.h"
+#include "order.h"
 
 // mapa: the address in the cluster's window of the same place in another block.
 u64 mapped_address(const Thread &t, u64 address, u32 rank) {
@@ -9,10 +10,12 @@ u64 mapped_address(const Thread &t, u64 address, u32 rank) {
         fault("out_of_bounds", "mapa to block %u of a cluster of %u", rank, t.block->launch->cluster);
     return (u64)(rank + 1) << RANK_SHIFT | address;
 }
-void arrive_at_cluster(Thread &t) {
+void arrive_at_cluster(Thread &t, bool releases) {
     if (t.arrivals != t.waits)
         fault("invalid", "thread %u arrives at the barrier of its cluster again, without a wait", t.index);
     t.arrivals++;
+    if (t.causality && releases)
+        t.causality->release(t.slot, key_of(Edge::CLUSTER, t.block->first->resident, 0, t.arrivals));
     t.order.clustered = t.order.synced = ++ticks;
 }
 void await_cluster(Thread &t) {
@@ -25,6 +28,8 @@ void arrive_at_barrier(Thread &t, u32 barrier, u32 count) {
     if (barrier > 15 || !count || count % 32)
         fault("invalid", "an arrival at barrier %u of %u threads", barrier, count);
     t.order.synced = ++ticks;
+    if (t.causality)
+        t.causality->release(t.slot, key_of(Edge::BARRIER, t.block->resident, barrier, 0));
     if (++t.block->arrived[barrier] > count)
         fault("invalid", "%u threads at barrier %u of %u", t.block->arrived[barrier], barrier, count);
 }

@@ -218,8 +218,12 @@ class Scheduler {
                 opened = true;
             }
         for (u32 i = 0; i < count && opened; i++)
-            if (threads[i].stop == CLUSTER && threads[i].waits <= least)
+            if (threads[i].stop == CLUSTER && threads[i].waits <= least) {
                 threads[i].stop = READY, threads[i].order.acquired = ++ticks;
+                if (causality_)
+                    causality_->acquire(threads[i].slot,
+                                        key_of(Edge::CLUSTER, threads->block->resident, 0, threads[i].waits));
+            }
         return opened;
     }
     bool run_warp(Thread *warp) {
@@ -279,6 +283,7 @@ class Scheduler {
                     lane->order.synced = lane->order.acquired = ticks;
             return meet_in_order(warp, 32, [&](const Thread &t) { return members >> t.lane & 1; });
         case Collective::REGISTERS:
+        case Collective::CONVERGE:
             return;
         case Collective::SHUFFLE:
             return shuffle(lanes, site, members);
@@ -332,7 +337,15 @@ class Scheduler {
         for (u32 i = 0; i < launch_.threads; i++)
             if (threads[i].barrier == barrier)
                 together(threads, i, BARRIER);
-        ++ticks, arrived = 0;
+        ++ticks;
+        if (causality_ && arrived) {
+            const u64 key = key_of(Edge::BARRIER, threads->block->resident, barrier, 0);
+            for (u32 i = 0; i < launch_.threads; i++)
+                if (threads[i].stop == BARRIER && threads[i].barrier == barrier)
+                    causality_->acquire(threads[i].slot, key);
+            causality_->forget(key);
+        }
+        arrived = 0;
         const auto takes_part = [&](const Thread &t) { return t.stop == BARRIER && t.barrier == barrier; };
         meet_in_order(threads, launch_.threads, takes_part);
         for (u32 i = 0; i < launch_.threads; i++)

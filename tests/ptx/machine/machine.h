@@ -29,7 +29,8 @@ enum class Collective : u8 {
     ISSUE_PRODUCT,
     COMMIT_PRODUCTS,
     AWAIT_PRODUCTS,
-    REGISTERS
+    REGISTERS,
+    CONVERGE // and nothing else
 };
 enum ShuffleMode : u8 { SHUFFLE_UP, SHUFFLE_DOWN, SHUFFLE_BUTTERFLY, SHUFFLE_INDEX };
 enum Reduction : u8 { ADD, MIN, MAX, AND, OR, XOR };
@@ -78,7 +79,7 @@ struct Thread {
     u32 slot = 0; // among all threads of the resident blocks, from 1
     u64 jumps = 0;
     Stop stop = READY;
-    bool flag = false, depended = false, refused = false;
+    bool flag = false, depended = false, refused = false, acquires = false;
     Order order;
     u32 arrivals = 0, waits = 0, bulk_groups = 0; // at the cluster's barrier; committed groups of bulk copies
     u64 awaited = 0;                              // the mbarrier of a wait
@@ -236,10 +237,10 @@ inline void jumped_back(Thread &t) {
 void mbarrier_init(Thread &t, u64 address, u32 count);
 void mbarrier_invalidate(Thread &t, u64 address);
 // One or more arrivals, and bytes that the phase expects too; the phase of the arrival.
-u64 mbarrier_arrive(Thread &t, u64 address, u32 count, u32 bytes, bool drop, bool in_cluster);
+u64 mbarrier_arrive(Thread &t, u64 address, u32 count, u32 bytes, bool drop, bool in_cluster, bool releases);
 void mbarrier_expect(Thread &t, u64 address, s64 bytes, bool in_cluster);
-bool mbarrier_over(Thread &t, u64 address, u64 phase, bool parity);
-void mbarrier_wait(Thread &t, u64 address, u64 phase, bool parity);
+bool mbarrier_over(Thread &t, u64 address, u64 phase, bool parity, bool acquires);
+void mbarrier_wait(Thread &t, u64 address, u64 phase, bool parity, bool acquires);
 
 // Operands of a copy between a tensor and shared memory; `blocks`: those of the cluster that get it.
 struct Bulk {
@@ -259,6 +260,6 @@ void fence_proxy(Thread &t);
 void fence_mbarriers(Thread &t);
 
 u64 mapped_address(const Thread &t, u64 address, u32 rank);
-void arrive_at_cluster(Thread &t);
+void arrive_at_cluster(Thread &t, bool releases);
 void await_cluster(Thread &t);
 void arrive_at_barrier(Thread &t, u32 barrier, u32 count);

@@ -1,6 +1,7 @@
 // Barriers in shared memory (PTX ISA 9.7.13.15, "mbarrier"), and what lies in shared memory for asynchronous copies.
 #pragma once
 #include "machine.h"
+#include "order.h"
 
 // Eight bytes of shared memory: when and by whom the generic proxy wrote them last, and what they are in use for.
 enum Use : u8 { ARRIVING = 1, LEAVING = 2, OBJECT = 4 };
@@ -26,6 +27,7 @@ struct Arrival {
     u32 to, mbarrier, bytes;
     u64 phase;
     bool delivered;
+    u32 operation; // in order.h
 };
 // A copy of a thread out of shared memory, until the thread has waited for it.
 struct Departure {
@@ -35,6 +37,7 @@ struct Departure {
     u32 bytes, group;
     bool waited, written; // its reads, in global memory
     std::vector<u8> box;
+    u32 reads, writes; // operations in order.h
 };
 // An arrival of another block's thread, until a thread of this block has seen its phase end.
 struct Visit {
@@ -154,6 +157,14 @@ Mbarrier &mbarrier_at(const Thread &t, Block &block, u64 address, bool by_copy) 
               by_copy ? "a copy uses" : "another block uses", (unsigned long long)address, block.index);
     return *found;
 }
+u64 key_of(const Block &block, const Mbarrier &m, u64 phase) {
+    return key_of(Edge::MBARRIER, block.resident, m.address, phase);
+}
+// A thread has seen that the phase before this one is over: arrivals in it come before what the thread does next.
+void acquire_phase(const Thread &t, const Block &block, const Mbarrier &m) {
+    if (t.causality && m.phase)
+        t.causality->acquire(t.slot, key_of(block, m, m.phase - 1));
+}
 // A thread has seen that a phase is over: what copies brought in it can be read.
 void observed(Block &block, const Mbarrier &m) {
     std::vector<Arrival> &arrivals = block.traffic->arrivals;
@@ -188,6 +199,8 @@ void settle(Block &block, Mbarrier &m) {
         if (Thread &t = block.threads[i]; t.stop == PHASE && t.awaited == m.address) {
             t.stop = READY, t.flag = true, t.order.acquired = ++ticks;
             observed(block, m);
+            if (t.acquires)
+                acquire_phase(t, block, m);
         }
 }
 void count_bytes(Block &block, Mbarrier &m, s64 bytes) {
@@ -234,7 +247,7 @@ void mbarrier_invalidate(Thread &t, u64 address) {
     m = t.block->traffic->mbarriers.back();
     t.block->traffic->mbarriers.pop_back();
 }
-u64 mbarrier_arrive(Thread &t, u64 address, u32 count, u32 bytes, bool drop, bool in_cluster) {
+u64 mbarrier_arrive(Thread &t, u64 address, u32 count, u32 bytes, bool drop, bool in_cluster, bool releases) {
     Block &block = in_cluster ? block_of(t, address) : *t.block;
     Mbarrier &m = mbarrier_at(t, block, own_address(t, address), false);
     if (!count || count > m.pending)
@@ -244,6 +257,8 @@ u64 mbarrier_arrive(Thread &t, u64 address, u32 count, u32 bytes, bool drop, boo
     const u64 phase = m.phase;
     if (&block != t.block)
         block.traffic->visits.push_back({&t, m.address, ticks, phase});
+    if (t.causality && releases)
+        t.causality->release(t.slot, key_of(block, m, phase));
     count_bytes(block, m, bytes); // in front of the arrival
     m.pending -= count;
     if (drop)
@@ -257,7 +272,7 @@ void mbarrier_expect(Thread &t, u64 address, s64 bytes, bool in_cluster) {
     count_bytes(block, m, bytes);
     settle(block, m);
 }
-bool mbarrier_over(Thread &t, u64 address, u64 phase, bool parity) {
+bool mbarrier_over(Thread &t, u64 address, u64 phase, bool parity, bool acquires) {
     Mbarrier &m = mbarrier_at(t, *t.block, own_address(t, address), false);
     if (parity && phase > 1)
         fault("mbarrier", "a wait for the phase of parity %llu", (unsigned long long)phase);
@@ -266,11 +281,14 @@ bool mbarrier_over(Thread &t, u64 address, u64 phase, bool parity) {
     const bool over = parity ? (m.phase & 1) != phase : m.phase > phase;
     if (over)
         observed(*t.block, m), t.order.acquired = ++ticks;
+    if (over && acquires)
+        acquire_phase(t, *t.block, m);
     return over;
 }
 // try_wait: the thread may be suspended, or be told that the phase is not over yet, as it is once when copies are late.
-void mbarrier_wait(Thread &t, u64 address, u64 phase, bool parity) {
-    t.flag = mbarrier_over(t, address, phase, parity);
+void mbarrier_wait(Thread &t, u64 address, u64 phase, bool parity, bool acquires) {
+    t.flag = mbarrier_over(t, address, phase, parity, acquires);
+    t.acquires = acquires;
     if (t.flag)
         return;
     t.refused = t.block->launch->late && !t.refused;
@@ -279,6 +297,8 @@ void mbarrier_wait(Thread &t, u64 address, u64 phase, bool parity) {
 }
 void fence_proxy(Thread &t) {
     t.order.fenced = ++ticks;
+    if (t.causality)
+        t.causality->proxy_fence(t.slot);
 }
 void fence_mbarriers(Thread &t) {
     t.order.published = ++ticks;

@@ -17,7 +17,7 @@ Causality::Causality(const Entry &entry, const Launch &launch)
 
 void Causality::begin(const std::vector<u32> &blocks, u32 shared_bytes) {
     const u32 warps = launch_.threads / 32, all = (u32)blocks.size() * warps;
-    group_++, blocks_ = blocks, threads_ = 32 * all;
+    group_++, blocks_ = blocks, learned_ = {}, threads_ = 32 * all;
     if (threads_ > 60000)
         fault("invalid", "%u resident threads are more than their order is followed of", threads_);
     stamps_.assign(all, 1), agents_.clear(), keys_.clear(), flags_.clear(), fences_.clear();
@@ -37,7 +37,8 @@ void Causality::begin(const std::vector<u32> &blocks, u32 shared_bytes) {
 }
 
 bool Causality::includes(Scope scope, u32 a, u32 b) const {
-    return a == b || scope >= Scope::GPU || (scope == Scope::CLUSTER && blocks_[a] / cluster == blocks_[b] / cluster);
+    return a == b || scope >= Scope::GPU ||
+           (scope == Scope::CLUSTER && blocks_[a] / launch_.cluster == blocks_[b] / launch_.cluster);
 }
 
 // ---- Clocks
@@ -66,12 +67,15 @@ Known Causality::advanced(u32 slot) {
     floors(next);
     return std::make_shared<const Clock>(std::move(next));
 }
+// Threads that knew the same and learn the same share a clock again.
 void Causality::learn(u32 slot, const Known &from) {
-    Clock next = *clocks_[slot];
-    if (!merge(next, *from))
-        return;
-    floors(next);
-    clocks_[slot] = std::make_shared<const Clock>(std::move(next));
+    if (clocks_[slot] != learned_.before || from != learned_.from) {
+        Clock next = *clocks_[slot];
+        const bool more = merge(next, *from);
+        floors(next);
+        learned_ = {clocks_[slot], from, more ? std::make_shared<const Clock>(std::move(next)) : clocks_[slot]};
+    }
+    clocks_[slot] = learned_.after;
 }
 // Barriers order all accesses of those who take part before with all of theirs behind (9.7.13: bar, bar.warp.sync).
 void Causality::meet(const std::vector<u32> &slots) {
@@ -105,6 +109,9 @@ void Causality::acquire(u32 slot, u64 key) {
     if (const auto found = keys_.find(key); found != keys_.end())
         learn(slot, found->second);
 }
+void Causality::forget(u64 key) {
+    keys_.erase(key);
+}
 void Causality::proxy_fence(u32 slot) {
     Clock next = *clocks_[slot];
     const std::vector<u32> before = next.fenced;
@@ -127,7 +134,7 @@ void Causality::fence(const Thread &t, Scope scope, bool sequential) {
     if (sequential) { // fences of one scope are in one order, each synchronizes with the next (8.9.3, 8.9.4)
         const u64 key = ~0ull - (scope >= Scope::GPU   ? 0
                                  : scope == Scope::CTA ? 1 + 2ull * block
-                                                       : 2 + 2ull * (blocks_[block] / cluster));
+                                                       : 2 + 2ull * (blocks_[block] / launch_.cluster));
         acquire(t.slot, key), release(t.slot, key);
     }
     fence.out = {advanced(t.slot), scope, block};

@@ -26,6 +26,11 @@
 #include <string>
 #include <unordered_map>
 
+// Keys of edges: what they are of, of which resident block, where, and of which phase.
+enum class Edge : u8 { BARRIER = 1, CLUSTER, MBARRIER, PRODUCTS };
+inline u64 key_of(Edge edge, u32 block, u32 where, u64 phase) {
+    return (u64)edge << 60 | (u64)block << 44 | (u64)(where & 0xffffff) << 20 | (phase & 0xfffff);
+}
 constexpr u32 MOST_REPEATED = 100'000; // weak loads of one address; more are taken to wait for another thread
 constexpr u16 NOBODY = 0, FOREIGN = 0xfffe, IN_FLIGHT = 0xffff; // slots of threads begin at 1
 
@@ -94,15 +99,16 @@ class Causality {
     // What a thread accesses; `a` is of the entry's table. Faults where the access is in a race.
     void access(const Thread &t, u64 address, const Access &a);
     void fence(const Thread &t, Scope scope, bool sequential);
-    // Causality everything that the threads did before with everything that they do next.
+    // Order everything that the threads did before with everything that they do next.
     void meet(const std::vector<u32> &slots);
 
     // ---- For mbarriers, cluster barriers and groups: edges by key, and asynchronous operations
 
     // Publish under a key what a thread did and knows; calls under one key add up, so a key of a phase has its number.
     void release(u32 slot, u64 key);
-    // Causality what was published under a key before what the thread does next.
+    // Order what was published under a key before what the thread does next.
     void acquire(u32 slot, u64 key);
+    void forget(u64 key);
     void proxy_fence(u32 slot); // fence.proxy.async
     // An asynchronous operation that a thread issues; `text` names it, `proxy`: it is of the async proxy. Its number.
     u32 issue(u32 slot, const char *text, bool proxy);
@@ -115,8 +121,6 @@ class Causality {
     // It is complete, which is published under a key, as complete_tx does for a phase of an mbarrier. `object` is the
     // same number for all phases of one mbarrier, and for no other.
     void publish(u32 operation, u64 object, u64 key);
-
-    u32 cluster = 1; // blocks per cluster
 
   private:
     struct Range {
@@ -158,6 +162,9 @@ class Causality {
     u16 last_name_ = 0;
     std::vector<u32> blocks_, stamps_; // stamps by warp; behind the warps those of agents
     std::vector<Known> clocks_;        // by slot; agents have none
+    struct {
+        Known before, from, after;
+    } learned_; // last
     std::unordered_map<u64, u32> agents_;
     std::vector<Shadow> shared_;
     std::vector<Shadow> global_; // by number of the buffer; empty where the launch cannot write

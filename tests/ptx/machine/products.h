@@ -277,6 +277,11 @@ void issue_product(Lanes &lanes, Issue &issue, bool first) {
         read_tiles(*t.block, issue, 1);
     }
     check_proxies(lanes, *t.block, issue);
+    if (t.causality) {
+        u32 &operation = issue.operations[t.index / 32 % 4] = t.causality->issue(t.slot, issue.site->text, true);
+        for (u32 address : issue.tiles)
+            t.causality->covers_shared(operation, t.block->resident, address - SHARED_BASE, 16, false);
+    }
     for (Thread *each : lanes)
         take_registers(*each, *issue.site);
     if (!t.block->launch->late)
@@ -296,6 +301,10 @@ bool issued(const Thread *warp, const Site &site) {
     const size_t end = awaited(group, group.place[warp->index / 32 % 4], site.detail[0]);
     return *std::min_element(group.place, group.place + 4) >= end;
 }
+// A product is complete for its whole warpgroup: the key of its end, at a place from 1.
+u64 products_key(const Thread &t, u64 place) {
+    return key_of(Edge::PRODUCTS, t.block->resident, t.index / 128, place);
+}
 void await(Warpgroup &group, Lanes &lanes, size_t place, u32 left) {
     Thread &t = *lanes[0];
     const size_t end = awaited(group, place, left);
@@ -307,7 +316,16 @@ void await(Warpgroup &group, Lanes &lanes, size_t place, u32 left) {
             multiply_tiles(&t - t.index % 128, issue, 15 & ~issue.done);
         read_tiles(*t.block, issue, -1);
         issue.tiles = {};
+        for (u32 operation : issue.operations)
+            if (t.causality)
+                t.causality->publish(operation, products_key(t, 0), products_key(t, 1 + group.complete));
     }
+    size_t last = end;
+    while (last && !group.issues[last - 1].site->product)
+        last--;
+    for (Thread *each : lanes)
+        if (t.causality) // all are of one agent, so that the last product stands for those in front of it
+            t.causality->acquire(each->slot, products_key(t, last));
     size_t &released = group.released[t.index / 32 % 4];
     for (; released < end; released++)
         if (const Product *product = group.issues[released].site->product)

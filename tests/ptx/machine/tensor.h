@@ -135,6 +135,8 @@ void deliver(Block &block, Arrival &arrival) {
     if (m.phase != arrival.phase)
         fault("transaction", "a copy arrives behind the phase of the mbarrier at %#x of block %u that it belongs to",
               m.address, block.index);
+    if (Causality *causality = arrival.issuer->causality)
+        causality->publish(arrival.operation, key_of(block, m, 0), key_of(block, m, arrival.phase));
     count_bytes(block, m, -(s64)arrival.bytes);
     settle(block, m);
 }
@@ -162,6 +164,15 @@ bool deliver_any(Block &block) {
         }
     return false;
 }
+// The rows of a box in global memory that are in the tensor.
+void covers_box(Causality &causality, u32 operation, const Map &map, const Bulk &bulk, bool write) {
+    const Part part = inside_row(map, bulk.at[0]);
+    walk_box(map, bulk, shape_of(map).rows, [&](u32, bool inside, u64 address) {
+        if (inside && part.count)
+            causality.covers_global(operation, address + (u64)(bulk.at[0] + part.skipped) * map.element,
+                                    (u32)part.count * map.element, write);
+    });
+}
 void load_into(Thread &t, Block &block, const Bulk &bulk, const Map *map, u32 to, u32 mbarrier) {
     if (block.ended)
         fault("ended", "a copy goes to block %u, which has ended", block.index);
@@ -171,7 +182,13 @@ void load_into(Thread &t, Block &block, const Bulk &bulk, const Map *map, u32 to
     const Mbarrier &m = mbarrier_at(t, block, mbarrier, true);
     proxied(t, block, to, bytes, ARRIVING | LEAVING | OBJECT, "a copy writes to");
     use(block, to, bytes, ARRIVING);
-    block.traffic->arrivals.push_back({bulk, &t, map, to, mbarrier, bytes, m.phase, false});
+    u32 operation = 0;
+    if (t.causality) {
+        operation = t.causality->issue(t.slot, "cp.async.bulk.tensor", true);
+        t.causality->covers_shared(operation, block.resident, to - SHARED_BASE, bytes, true);
+        covers_box(*t.causality, operation, *map, bulk, false);
+    }
+    block.traffic->arrivals.push_back({bulk, &t, map, to, mbarrier, bytes, m.phase, false, operation});
     if (!block.launch->late)
         deliver(block, block.traffic->arrivals.back());
 }
@@ -265,7 +282,14 @@ void store_tensor(Thread &t, const Bulk &bulk) {
     proxied(t, *t.block, bulk.shared, bytes, ARRIVING | OBJECT, "a copy reads");
     use(*t.block, bulk.shared, bytes, LEAVING);
     std::vector<Departure> &departures = t.block->traffic->departures;
-    departures.push_back({bulk, &t, map, bytes, t.bulk_groups, false, false, {}});
+    u32 reads = 0, writes = 0;
+    if (t.causality) {
+        reads = t.causality->issue(t.slot, "cp.async.bulk.tensor from shared memory", true);
+        t.causality->covers_shared(reads, t.block->resident, bulk.shared - SHARED_BASE, bytes, false);
+        writes = t.causality->issue(t.slot, "cp.async.bulk.tensor to global memory", true);
+        covers_box(*t.causality, writes, *map, bulk, true);
+    }
+    departures.push_back({bulk, &t, map, bytes, t.bulk_groups, false, false, {}, reads, writes});
     if (!t.block->launch->late)
         read_box(departures.back()), write_box(departures.back());
 }
@@ -285,11 +309,15 @@ void await_bulk(Thread &t, u32 groups_left, bool only_reads) {
             if (!each.written)
                 read_box(each);
             each.waited = true;
+            if (t.causality)
+                t.causality->finish(each.reads, t.slot);
             finish_use(*t.block, each.bulk.shared, each.bytes, LEAVING);
         }
         if (over && !only_reads) {
             if (!each.written)
                 write_box(each);
+            if (t.causality)
+                t.causality->finish(each.writes, t.slot);
             continue;
         }
         if (&departures[left] != &each)

@@ -32,6 +32,7 @@ struct Issue {
     bool kept = false;      // scale-d
     u32 done = 0;           // warps whose rows are computed, a bit each
     std::vector<u32> tiles; // addresses of 16 bytes each: of A, then of B
+    u32 operations[4] = {}; // in order.h, of each warp
 };
 struct Warpgroup {
     std::vector<Issue> issues;

@@ -81,7 +81,7 @@ def mbarrier(i: Instruction, w: Writer) -> str:
     q = Qualifiers(i.opcode)
     action = q.take("init", "inval", "arrive", "arrive_drop", "expect_tx", "complete_tx")
     expects = action.startswith("arrive") and bool(q.take("expect_tx"))
-    q.take("release", "relaxed")
+    releases = _flag(q.take("release", "relaxed") != "relaxed")
     q.take("cta", "cluster")
     space = q.take("shared::cta", "shared::cluster", "shared")
     if not action or not space or (q.take("b64") != "b64" and action != "expect_tx"):
@@ -103,7 +103,8 @@ def mbarrier(i: Instruction, w: Writer) -> str:
     counts = f"1u, {value}" if expects else f"{value}, 0u"
     if expects and not count:
         raise PtxError(f"{i.text}: no bytes")
-    arrival = f"mbarrier_arrive(t, {w.address(address)}, {counts}, {_flag(action == 'arrive_drop')}, {in_cluster})"
+    counts += f", {_flag(action == 'arrive_drop')}, {in_cluster}, {releases}"
+    arrival = f"mbarrier_arrive(t, {w.address(address)}, {counts})"
     if isinstance(state, Symbol) and state.name == "_":
         return f"{arrival};"
     if space == "shared::cluster":
@@ -116,13 +117,13 @@ def waiting(i: Instruction, w: Writer) -> tuple[str, str, str]:
     q = Qualifiers(i.opcode)
     action = q.take("try_wait", "test_wait")
     parity = bool(q.take("parity"))
-    q.take("acquire", "relaxed")
+    acquires = _flag(q.take("acquire", "relaxed") != "relaxed")
     q.take("cta", "cluster")
     if not q.take("shared::cta", "shared") or not q.take("b64"):
         raise NotExecutedError(i.opcode)
     q.end()
     over, address, phase = operands(i, 3)
-    operand = f"{w.address(address)}, {w.read(phase, 'u32' if parity else 'b64')}, {_flag(parity)}"
+    operand = f"{w.address(address)}, {w.read(phase, 'u32' if parity else 'b64')}, {_flag(parity)}, {acquires}"
     if action == "test_wait":  # other threads run in front of it
         return "t.stop = YIELDED;", "", w.write(over, "pred", f"mbarrier_over(t, {operand})")
     return f"mbarrier_wait(t, {operand});", "if (t.stop == PHASE)", w.write(over, "pred", "t.flag")
@@ -173,13 +174,14 @@ def cluster_barrier(i: Instruction, w: Writer) -> Meeting | str:
     action = q.take("arrive", "wait")
     if not action or (action == "wait" and "release" in q.left) or (action == "arrive" and "acquire" in q.left):
         raise NotExecutedError(i.opcode)
-    q.take("release", "relaxed", "acquire")
+    releases = _flag(q.take("release", "relaxed", "acquire") != "relaxed")
     aligned = bool(q.take("aligned"))
     q.end()
     operands(i, 0)
     if action == "wait":
         return Meeting("CLUSTER", "SYNC", aligned, "await_cluster(t);")
-    return Meeting("WARP", "SYNC", True, "", "arrive_at_cluster(t);") if aligned else "arrive_at_cluster(t);"
+    text = f"arrive_at_cluster(t, {releases});"
+    return Meeting("WARP", "CONVERGE", True, "", text) if aligned else text
 
 
 def arrival(i: Instruction, w: Writer) -> Meeting | str:
@@ -191,7 +193,7 @@ def arrival(i: Instruction, w: Writer) -> Meeting | str:
     q.end()
     number, count = operands(i, 2)
     text = f"arrive_at_barrier(t, {w.read(number, 'u32')}, {w.read(count, 'u32')});"
-    return Meeting("WARP", "SYNC", True, "", text) if aligned else text
+    return Meeting("WARP", "CONVERGE", True, "", text) if aligned else text
 
 
 def registers(i: Instruction, w: Writer) -> Meeting:
