@@ -8,6 +8,7 @@ from gensor_kernels.errors import BuildError
 from gensor_kernels.programs.core.family import Launch
 from gensor_kernels.programs.core.tensor_maps import ALIGNMENT
 from tests.ptx.compile import library, machine, ptx_of
+from tests.ptx.limits import refusal
 from tests.ptx.tensor_maps import refusals, with_maps
 from tests.ptx.translation.fusion import fused as fuse
 from tests.ptx.translation.parse import Instruction, parse
@@ -121,10 +122,8 @@ class Kernel:
     def _run(self, launch: Launch, params: bytes, memory: Memory, late: bool, order: str | int, ordered: bool) -> None:
         entry = self._entries[launch.entry]
         parsed = next(each for each in self.module.entries if each.name == launch.entry)
-        if parsed.most_threads and launch.block > parsed.most_threads:
-            raise PtxFault(
-                f"invalid: {launch.block} threads of {launch.entry}, whose .maxntid is {parsed.most_threads}"
-            )
+        if refused := refusal(self.module, parsed, launch, len(params)):
+            raise PtxFault(f"invalid: a launch of {refused} in {launch.entry}")
         if launch.maps and parsed.params_alignment % ALIGNMENT:
             raise PtxFault(f"misaligned: the parameters of {launch.entry}, which has tensor maps")
         buffers = (_Buffer * len(memory.buffers))(*memory.buffers)

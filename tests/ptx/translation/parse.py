@@ -1,5 +1,6 @@
 """PTX text as objects: entries, their variables, and instructions with typed operands (PTX ISA, chapters 4 to 7)."""
 
+import math
 import re
 from dataclasses import dataclass, field
 
@@ -107,6 +108,7 @@ class Entry:
     params_bytes: int
     params_alignment: int = 1
     most_threads: int = 0
+    threads: int = 0  # if they are given
     least_blocks: int = 1
     most_registers: int = 0
     cluster: int = 1
@@ -124,8 +126,9 @@ class Entry:
 
 @dataclass(frozen=True)
 class Module:
-    """A PTX file: the target, such as sm_87, the entries, and the shared memory that launches give."""
+    """A PTX file: its version, the target, such as sm_87, the entries, and the shared memory that launches give."""
 
+    version: tuple[int, int]
     target: str
     entries: list[Entry]
     dynamic: str | None
@@ -136,6 +139,7 @@ _ENTRY = re.compile(r"\.entry\s+(\w+)\s*\(\s*\.param\s+\.align\s+(\d+)\s+\.b8\s+
 #: performance directives and what they set
 _DIRECTIVES = {
     "maxntid": "most_threads",
+    "reqntid": "threads",
     "minnctapersm": "least_blocks",
     "maxnreg": "most_registers",
     "reqnctapercluster": "cluster",
@@ -148,23 +152,23 @@ _NAMES = re.compile(r"\.reg\s+\.(\w+)\s+(.*)", re.DOTALL)
 def parse(text: str) -> Module:
     """Return the module of a PTX text; PtxError where it has a form that this tool does not know."""
     text = _COMMENT.sub("", text)
-    target = re.search(r"\.target\s+(\w+)", text)
-    if target is None:
-        raise PtxError("no .target")
+    version, target = re.search(r"\.version\s+(\d+)\.(\d+)", text), re.search(r"\.target\s+(\w+)", text)
+    if version is None or target is None:
+        raise PtxError("no .version or no .target")
     dynamic = re.search(r"\.extern\s+\.shared\s+\.align\s+\d+\s+\.b8\s+(\w+)\[\]", text)
     entries = []
     for found in _ENTRY.finditer(text):
         entry = Entry(found[1], found[3], int(found[4]), int(found[2]))
         for directive, name in _DIRECTIVES.items():
-            if value := re.search(rf"\.{directive}\s+(\d+)", found[5]):
-                setattr(entry, name, int(value[1]))
+            if value := re.search(rf"\.{directive}\s+(\d+(?:\s*,\s*\d+)*)", found[5]):
+                setattr(entry, name, math.prod(int(each) for each in value[1].split(",")))
         _Body(entry, text, found.end()).read()
         entries.append(entry)
     if len(entries) != len(re.findall(r"\.entry\b", text)):
         raise PtxError("an entry whose parameters are not one struct")
     if re.search(r"\.func\b", text):
         raise PtxError(".func")
-    return Module(target[1], entries, dynamic[1] if dynamic else None)
+    return Module((int(version[1]), int(version[2])), target[1], entries, dynamic[1] if dynamic else None)
 
 
 class _Body:
