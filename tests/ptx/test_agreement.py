@@ -3,15 +3,18 @@
 All of them, and the kernels of the shipped databases, are executed by `python -m tests.ptx`.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from gensor_kernels.devices.emulator.build import has_fma
 from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.products import matmul
 from tests.campaign_size import sample
 from tests.mutator.programs import Configuration, configurations
-from tests.ptx.agreement import agree, equal_bits
-from tests.ptx.causes import NONE
+from tests.ptx.agreement import NOTHING, Replaced, agree, equal_bits
+from tests.ptx.causes import NONE, causes
 from tests.ptx.stored import Item, small, spread, stored
 
 pytestmark = pytest.mark.usefixtures("needs_emulator")  # both are compiled by g++
@@ -31,6 +34,45 @@ def test_bits_are_compared_with_the_emulator():
     each = next(each for each in configurations() if each.group == "gemv" and "int8" in str(each.workload.dtypes))
     found = agree(each.candidate, each.workload, lookup(each.arch).target, chosen=lambda cases: cases[:1])
     assert found.outcome == "ok" and found.elements == found.equal > 0
+
+
+#: small Programs, what is replaced where their bits differ, and where the cause is taken away
+CAUSES = {
+    "rows: sum, one row": (NOTHING, Replaced(plain=True)),
+    "mma cp.async: scalar": (NOTHING, Replaced(plain=True, truncated=True)),
+    "simt: complex, split": (Replaced(unfused=True), NOTHING),
+}
+
+
+@pytest.mark.parametrize("name", CAUSES)
+def test_bits_are_equal_without_the_causes(name):
+    if not has_fma():
+        pytest.skip("the emulator fuses nothing on this CPU")
+    each = next(each for each in configurations() if f"{each.group}: {each.name}" == name)
+    differing, equal = (
+        agree(
+            each.candidate, each.workload, lookup(each.arch).target, replaced=replaced, chosen=lambda cases: cases[:1]
+        )
+        for replaced in CAUSES[name]
+    )
+    assert differing.outcome == equal.outcome == "ok"
+    assert 0 < differing.equal < differing.elements == equal.elements == equal.equal
+
+
+def test_cases_have_their_causes():
+    product = matmul.workload(64, 64, 64, dtype="float16")
+    tensor = ["mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"]
+    assert causes(product, ["fma.rn.f32"]) == NONE
+    assert causes(replace(product, epilogue=("bias", "silu")), ["fma.rn.f32"]) == "functions"
+    assert causes(product, tensor) == "tensor sums"
+    assert causes(replace(product, epilogue=("gelu",)), tensor) == "functions and tensor sums"
+    whole = ["mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32", "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64"]
+    assert causes(product, whole) == NONE
+    complex_product = matmul.workload(64, 64, 64, dtype="complex64")
+    assert causes(complex_product, []) == NONE
+    assert causes(replace(complex_product, epilogue=("scale",)), []) == "complex products"
+    gated = {each.workload.operator: each.workload for each in configurations()}
+    assert [causes(gated[name], []) for name in ("bias_swiglu", "reglu")] == ["functions", NONE]
 
 
 def test_bits_are_equal_but_for_the_payload_of_nan():

@@ -1,7 +1,8 @@
 """Multiplications and additions that ptxas makes one instruction, so that bits are the GPU's.
 
 `mul`, `add` and `sub` without a rounding mode may be fused (PTX ISA, 9.7.3: add). ptxas fuses a product that only
-additions and subtractions read, each of them, in its own straight piece of code; of a sum of two products the first.
+additions and subtractions read, each of them, in its own straight piece of code; of a sum of two products, that with
+fewer readers, else the first.
 `tests/ptx/test_fusion.py` compares that with the machine code.
 """
 
@@ -48,7 +49,7 @@ class _Fusion:
         before: dict[int, list[Instruction]] = {}
         for each in self._body:
             if isinstance(each, Instruction) and each.opcode in SUMS:
-                for term in each.operands[1:]:
+                for term in sorted(each.operands[1:], key=lambda term: len(self._readers[term])):
                     self._fuse(term, before)
         body = [line for place, each in enumerate(self._body) for line in (*before.get(place, ()), each)]
         return replace(self._entry, body=body, registers=self._registers)
