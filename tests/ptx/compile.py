@@ -70,14 +70,15 @@ def _built(text: str, name: str, *flags: str, files: tuple[str, ...] = ("machine
     if path.is_file():
         return path
     scratch = path.with_suffix(f".{os.getpid()}")
-    _compile(["-shared", *flags, f"-I{_precompiled(headers, *flags)}", "-x", "c++", "-"], scratch, text)
+    headers = MACHINE if "*.cpp" in files else _precompiled(included, *flags)
+    _compile(["-shared", *flags, f"-I{headers}", "-x", "c++", "-"], scratch, text)
     scratch.replace(path)
     return path
 
 
-def _precompiled(headers: bytes, *flags: str) -> Path:
-    """Return a folder with the machine's header, precompiled: that takes as long as a small kernel."""
-    digest = hashlib.sha256(repr((headers, FLAGS, flags, _processor())).encode()).hexdigest()
+def _precompiled(included: bytes, *flags: str) -> Path:
+    """Return a folder with machine.h, precompiled: reading it takes as long as compiling a small kernel."""
+    digest = hashlib.sha256(repr((included, FLAGS, flags, _processor())).encode()).hexdigest()
     folder = cache_dir() / "ptx" / f"headers-{digest[:32]}"
     if not folder.is_dir():
         scratch = Path(tempfile.mkdtemp(dir=folder.parent))

@@ -49,6 +49,7 @@ def test_bits_are_equal_without_the_causes(name):
     if not has_fma():
         pytest.skip("the emulator fuses nothing on this CPU")
     each = next(each for each in configurations() if f"{each.group}: {each.name}" == name)
+    target = lookup(each.arch).target
     differing, equal = (
         agree(
             each.candidate, each.workload, lookup(each.arch).target, replaced=replaced, chosen=lambda cases: cases[:1]

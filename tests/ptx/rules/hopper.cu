@@ -95,15 +95,22 @@ RULE(bytes_that_nobody_brings, 32) {
     mbarrier_wait(mbarrier(), 0);
     finish(params, word(params));
 }
-RULE(fence_behind_an_initialisation, 64) {
+RULE(bytes_of_all_copies, 32) {
+    make_mbarriers();
+    if (thread_index() == 0)
+        request(params, tile(), 0, WRONG ? 0 : BOX);
+    mbarrier_wait(mbarrier(), 0);
+    finish(params, word(params));
+}
+RULE(fence_behind_an_initialisation, 32) {
     if (thread_index() == 0) {
-        mbarrier_init(mbarrier(), 2);
+        mbarrier_init(mbarrier(), 1);
         if (!WRONG)
             mbarrier_fence();
     }
     barrier();
-    if (thread_index() % 32 == 0)
-        mbarrier_arrive(mbarrier());
+    if (thread_index() == 0)
+        request(params, tile());
     mbarrier_wait(mbarrier(), 0);
     finish(params, word(params));
 }

@@ -44,12 +44,13 @@ class Rule:
     threads: int = 32
     front: bool = False  # a launch in front, on which this one depends
     wrong_threads: int = 0
+    together: bool = True  # several blocks without maps are resident together; with maps they are a cluster
 
     def launches(self, twin: str) -> tuple[Launch, ...]:
         """Return the launches of a twin, "wrong" or "right"."""
         maps = () if self.source == "classic.cu" else MAPS
         threads = self.wrong_threads if self.wrong_threads and twin == "wrong" else self.threads
-        together, cluster = self.blocks > 1 and not maps, self.blocks if maps else 1
+        together, cluster = self.together and self.blocks > 1 and not maps, self.blocks if maps else 1
         own = Launch(
             f"{self.name}_{twin}", self.blocks, threads, SHARED, maps, together=together, cluster=cluster,
             dependent=self.front,
@@ -98,7 +99,8 @@ def _hopper() -> Iterator[Rule]:
     yield here("parity_of_a_phase", emulator="invalid", executor="invalid")
     yield here("bytes_of_a_phase", emulator="invalid", executor="invalid")
     yield here("bytes_that_nobody_brings", emulator="deadlock", executor="deadlock")
-    yield here("fence_behind_an_initialisation", emulator="race", executor="race", threads=64)
+    yield here("bytes_of_all_copies", emulator="race", executor="transaction")
+    yield here("fence_behind_an_initialisation", emulator="race", executor="mbarrier")
     yield here("alignment_of_a_tile", emulator="misaligned", executor="misaligned")
     yield here("extent_of_a_tile", emulator="out_of_bounds", executor="out_of_bounds")
     yield here("tile_over_an_mbarrier", emulator="invalid", executor="invalid")

@@ -45,6 +45,14 @@ def test_a_copy_of_nothing_needs_no_aligned_address(by):
     assert not fault and results == {bytes(8192)}
 
 
+@pytest.mark.usefixtures("needs_emulator")
+@pytest.mark.parametrize("by", ["emulator", "executor"])
+def test_blocks_that_wait_for_one_another_are_resident_together(by):
+    rule = next(each for each in RULES if each.name == "release_of_a_flag")
+    assert found(rule, "right", by)[0] == ""
+    assert found(replace(rule, together=False), "right", by)[0].startswith("deadlock: ")
+
+
 def section() -> str:
     """Return the rules of docs/verification.md."""
     return TABLE.read_text().partition("## Rules of the ISA\n")[2].partition("\n## ")[0]

@@ -38,6 +38,9 @@ void take_flag(u64 address, u64 value, const char *file, int line) {
     tick();
     u64 &word = flag_word(address, file, line);
     Flag &flag = machine.flags[address];
+    // No order of blocks is promised: the one that gives the flag may start when this one has ended.
+    if (machine.request->resident < machine.request->grid)
+        fault(DEADLOCK, "%s line %d waits for a flag in a launch whose blocks are not resident together", file, line);
     while (word != value) {
         flag.waiting.push_back(current);
         wait_at(FLAG_WAIT, {file, line});
