@@ -134,18 +134,18 @@ def no_databases(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def fake_cupy(monkeypatch):
-    """Run CuPy without a GPU (doubles/fake_cuda.py); the list of launches, empty at first."""
-    cupy = pytest.importorskip("cupy")
-    from tests.doubles.fake_cuda import FakeDriver, FakeFunction, FakeModule, allocating, allocator
+def orin(monkeypatch):
+    """A machine with an Orin Nano under the real CudaDevice (doubles/strict), without races: its times are no GPU's.
 
-    monkeypatch.setattr(cupy.cuda.function, "Module", FakeModule)
-    monkeypatch.setattr(FakeModule, "loads", 0)
-    monkeypatch.setattr(FakeDriver, "allowed", {})
-    FakeFunction.calls.clear()
-    FakeFunction.addresses.clear()
-    with allocating(allocator()):
-        yield FakeFunction.calls
+    `orin.calls` are its launches.
+    """
+    pytest.importorskip("cupy")
+    from tests.doubles.strict.machine import installed
+
+    monkeypatch.setenv("GENSOR_TUNE", "predicted")
+    monkeypatch.setenv("GENSOR_DETERMINISTIC", "1")
+    with installed(monkeypatch, ["orin-nano-8gb"]) as machine:
+        yield machine
 
 
 @pytest.fixture

@@ -1,125 +1,126 @@
-"""The CuPy device on real `cupy.ndarray`s over a fake allocator, a fake driver, and no GPU; and on a GPU, if any."""
+"""The CuPy device on real `cupy.ndarray`s over the strict double of the driver; and on a GPU, if any."""
 
-import ctypes
 import os
 import struct
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_kernels.devices import advice, cuda, tensor_maps
+from gensor_kernels.build import nvrtc
+from gensor_kernels.devices import advice, cuda
+from gensor_kernels.devices.emulator.run import encode
 from gensor_kernels.dispatch.api import current
+from gensor_kernels.dispatch.selection import library
 from gensor_kernels.errors import BuildError, ToolMissingError
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.programs.core import params
 from gensor_kernels.programs.core.family import Launch
 from gensor_kernels.programs.core.params import Tiling
-from gensor_kernels.programs.core.tensor_maps import MAPS_OFFSET, TensorMap
+from gensor_kernels.programs.core.tensor_maps import MAPS_OFFSET, TensorMap, described
 from tests.conftest import why_no_gpu
 from tests.doubles.kernels import kernels, runtime_of, workload
 
 cupy = pytest.importorskip("cupy")
-from tests.doubles.fake_cuda import FakeCudaDevice, FakeDriver, FakeFunction, FakeModule, Refused  # noqa: E402
+from tests.doubles.strict import elf  # noqa: E402
+from tests.doubles.strict.machine import installed  # noqa: E402
+from tests.doubles.strict.results import Status  # noqa: E402
+from tests.doubles.strict.system import System  # noqa: E402
 
 
 @pytest.fixture
-def device(fake_cupy):
-    return FakeCudaDevice()
+def device(orin):
+    return orin.device()
 
 
 @pytest.fixture
-def runtime(device, monkeypatch):
+def runtime(device):
     """A Runtime on that device whose kernels serve aligned float32 products."""
-    monkeypatch.setenv("GENSOR_TUNE", "predicted")
     return runtime_of(device, kernels(workload()))
 
 
-def test_the_struct_arrives_by_value(runtime):
+def test_the_struct_arrives_by_value(runtime, orin):
     a, b, out = (cupy.empty((64, 64), np.float32) for _ in range(3))
     assert runtime.call(a, b, out, (), None, None) is out
-    (name, grid, block, _, params) = FakeFunction.calls[-1]
+    (name, grid, block, _, params) = orin.calls[-1]
     assert name.startswith("contraction_") and grid[0] >= 1 and block[0] % 32 == 0
     assert struct.unpack_from("<3Q", params) == (a.data.ptr, b.data.ptr, out.data.ptr)
     assert struct.unpack_from("<4i", params, 200) == (64, 64, 64, 1)
 
 
-def test_maps_arrive_behind_the_struct_of_the_launches_that_have_them(device, monkeypatch):
-    monkeypatch.setattr(
-        tensor_maps, "_driver_function", lambda name: lambda place, *rest: ctypes.memset(place, 9, 128) * 0
-    )
+def test_maps_arrive_behind_the_struct_of_the_launches_that_have_them(monkeypatch):
     maps = (TensorMap("a", False, 2, 64), TensorMap("b", False, 2, 64))
-    pairs = [
-        (FakeFunction("mapped"), Launch("mapped", 1, 256, 0, maps)),
-        (FakeFunction("plain"), Launch("plain", 500, 32, 0, per_sm=2)),
-    ]
-    packed = params.pack(
-        Geometry((64, 64, 64), a=Strides((0, 0, 0), 64, 1), b=Strides((0, 0, 0), 64, 1)),
-        Tiling(1, 1, 1, 64, 1), pointers=(256, 512, 768),
-    )  # fmt: skip
-    buffer, _ = device.local.arguments
-    buffer[:] = packed
-    cuda._mapped(pairs, device._handle, 132)(device.local.arguments, (), (), None)
-    assert [(call[0], call[-1]) for call in FakeFunction.calls] == [("mapped", packed), ("plain", packed)]
-    assert [call[1] for call in FakeFunction.calls] == [(1,), (264,)]
-    assert ctypes.string_at(FakeFunction.addresses[0] + MAPS_OFFSET, 256) == b"\t" * 256
-    # A call that no map describes is refused before anything is launched: the library serves it.
-    buffer[:] = params.pack(Geometry((64, 64, 64), a=Strides((0, 0, 0), -64, 1)), Tiling(1, 1, 1, 64, 1))
-    with pytest.raises(BuildError, match="no tensor copy reads a"):
-        cuda._mapped(pairs, device._handle, 132)(device.local.arguments, (), (), None)
-    assert len(FakeFunction.calls) == 2 and BuildError in cuda_refusals(device)
+    launches = [Launch("mapped", 1, 256, 0, maps), Launch("plain", 500, 32, 0, per_sm=2)]
+    sizes = {"mapped": MAPS_OFFSET + 256, "plain": params.SIZE}
+    image = elf.written((9, 0), {name: elf.Entry(parameters=(size,)) for name, size in sizes.items()})
+    with installed(monkeypatch, ["h200"]) as hopper:
+        device, addresses = hopper.device(), (256, 512, 768)
+        packed = params.pack(
+            Geometry((64, 64, 64), a=Strides((0, 0, 0), 64, 1), b=Strides((0, 0, 0), 64, 1)),
+            Tiling(1, 1, 1, 64, 1), pointers=addresses,
+        )  # fmt: skip
+        buffer, _ = device.local.arguments
+        buffer[:] = packed
+        launch = device.load(library.code("int x;", {}, "sm_90", image), launches)
+        launch(device.local.arguments, (), (), None)
+        assert [(call[0], call[-1]) for call in hopper.calls] == [("mapped", packed), ("plain", packed)]
+        assert [call[1] for call in hopper.calls] == [(1,), (264,)]
+        expected = b"".join(encode(described(packed, each)) for each in maps)
+        assert hopper.context.launches[0].parameters[MAPS_OFFSET:] == expected
+        # A call that no map describes is refused before anything is launched: the library serves it.
+        buffer[:] = params.pack(Geometry((64, 64, 64), a=Strides((0, 0, 0), -64, 1)), Tiling(1, 1, 1, 64, 1))
+        with pytest.raises(BuildError, match="no tensor copy reads a"):
+            launch(device.local.arguments, (), (), None)
+        assert len(hopper.calls) == 2 and BuildError in device.refusals
 
 
-def cuda_refusals(device):
-    made = cuda.CudaDevice.__new__(type(device))
-    made.cupy = cupy
-    made._prepare(several=False)
-    return made.refusals
-
-
-def test_views_of_any_kind_keep_their_addresses(runtime):
+def test_views_of_any_kind_keep_their_addresses(runtime, orin):
     base = cupy.empty((256, 128), np.float32)
     b = cupy.empty((64, 32), np.float32)
     for a in (base[64:128, :64], base[::4, 64:], base[63:0:-1, 4:68]):
         made = runtime.call(a, b[:, :16], None, (), None, None)
-        params = FakeFunction.calls[-1][-1]
+        params = orin.calls[-1][-1]
         assert struct.unpack_from("<2Q", params) == (a.data.ptr, b.data.ptr)
         a_m, a_k = struct.unpack_from("<2q", params, 64)
         assert (4 * a_m, 4 * a_k) == a.strides and made.flags.c_contiguous
     assert len(runtime.plans) == 3
 
 
-def test_modules_are_loaded_once_and_get_their_shared_memory(device):
+def test_modules_are_loaded_once_and_get_their_shared_memory(device, orin):
     (kernel, *_) = kernels(workload()).values()
-    first = device.load(kernel.code, [Launch("contraction_simt", 3, 128, 70_000)])
-    both = device.load(
-        kernel.code, [Launch("contraction_simt", 5, 128, 1_000), Launch("contraction_reduce", 2, 256, 0)]
-    )
-    assert FakeModule.loads == 1
-    assert FakeDriver.allowed == {FakeFunction("contraction_simt").ptr: 70_000}
+    names = ("contraction_simt", "contraction_reduce")
+    image = elf.written((8, 7), {name: elf.Entry(parameters=(params.SIZE,)) for name in names})
+    code = replace(kernel.code, cubin=image)
+    first = device.load(code, [Launch("contraction_simt", 3, 128, 70_000)])
+    both = device.load(code, [Launch("contraction_simt", 5, 128, 1_000), Launch("contraction_reduce", 2, 256, 0)])
+    assert len(orin.context.modules) == 1
+    allowed = {each.name: each.dynamic_bytes for each in orin.context.functions.values()}
+    assert allowed == {"contraction_simt": 70_000, "contraction_reduce": 48 * 1024}
     first(device.local.arguments, (), (), None)
     both(device.local.arguments, (), (), None)
-    assert [call[:4] for call in FakeFunction.calls] == [
+    assert [call[:4] for call in orin.calls] == [
         ("contraction_simt", (3,), (128,), 70_000),
         ("contraction_simt", (5,), (128,), 1_000),
         ("contraction_reduce", (2,), (256,), 0),
     ]
 
 
-def test_a_refused_cubin_is_compiled_here_or_given_up(device, monkeypatch):
-    (kernel, *_) = kernels(workload(), cubin=b"other ELF").values()
+def test_a_refused_cubin_is_compiled_here_or_given_up(device, orin, monkeypatch):
+    (kernel, *_) = kernels(workload(), cubin=elf.written((8, 0), {"contraction_simt": elf.Entry()})).values()
     compiled = []
 
     def compile_cubin(source, target):
         compiled.append(target)
         assert "#define BLOCK_M" in source
-        return type("Binary", (), {"error": None, "cubin": b"\x7fELF", "toolchain": "nvrtc"})()
+        image = elf.written((8, 7), {"contraction_simt": elf.Entry(parameters=(params.SIZE,))})
+        return nvrtc.Binary(target, image, toolchain="nvrtc")
 
     monkeypatch.setattr(cuda.nvrtc, "compile_cubin", compile_cubin)
     device.load(kernel.code, [Launch("contraction_simt", 1, 32, 0)])
-    assert compiled == ["sm_90a"] and FakeModule.loads == 2
+    assert compiled == ["sm_87"] and len(orin.context.modules) == 1
 
     def missing(source, target):
         raise ToolMissingError("no NVRTC: pip install it")
@@ -134,10 +135,10 @@ def test_a_launch_the_driver_refuses_goes_to_cupy(runtime, monkeypatch):
     a = cupy.empty((64, 64), np.float32)
     out = cupy.empty((64, 64), np.float32)
 
-    def refuse(self, *arguments):
-        raise Refused("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES")
+    def refuse(self, *arguments, **keywords):
+        raise Status(701)
 
-    monkeypatch.setattr(FakeFunction, "__call__", refuse)
+    monkeypatch.setattr(System, "launch", refuse)
     calls = []
     monkeypatch.setattr(runtime.device, "product", lambda *arguments: calls.append(arguments) or out)
     assert runtime.call(a, a, out, (), None, None) is out
@@ -145,20 +146,23 @@ def test_a_launch_the_driver_refuses_goes_to_cupy(runtime, monkeypatch):
     assert len(calls) == 2 and calls[0][3] is out
 
 
-def test_operands_elsewhere_and_unsupported_devices_go_to_cupy(device, monkeypatch):
+def test_operands_elsewhere_and_unsupported_devices_go_to_cupy(monkeypatch):
     monkeypatch.setenv("GENSOR_TUNE", "predicted")
-    several = FakeCudaDevice(several=True)
-    made = runtime_of(several, kernels(workload()))
-    monkeypatch.setattr(several, "product", lambda a, b, precision, out=None: "cupy")
-    a = cupy.empty((64, 64), np.float32)
-    far = cupy.ndarray((64, 64), np.float32, cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(4096, 16384, None, 1), 0))
-    assert isinstance(made.call(a, a, None, (), None, None), cupy.ndarray)
-    assert made.call(a, far, None, (), None, None) == "cupy"
-    several.arch, several.unsupported = None, "compute capability 6.1 is not supported"
-    assert made.call(cupy.empty((32, 64), np.float32), a, None, (), None, None) == "cupy"
+    monkeypatch.setenv("GENSOR_DETERMINISTIC", "1")
+    with installed(monkeypatch, ["orin-nano-8gb"] * 2) as two:
+        device = two.device()
+        made = runtime_of(device, kernels(workload()))
+        monkeypatch.setattr(device, "product", lambda a, b, precision, out=None: "cupy")
+        a = cupy.empty((64, 64), np.float32)
+        with two.cupy.cuda.Device(1):
+            far = cupy.empty((64, 64), np.float32)
+        assert isinstance(made.call(a, a, None, (), None, None), cupy.ndarray)
+        assert made.call(a, far, None, (), None, None) == "cupy"
+        device.arch, device.unsupported = None, "compute capability 6.1 is not supported"
+        assert made.call(cupy.empty((32, 64), np.float32), a, None, (), None, None) == "cupy"
 
 
-def test_bfloat16_and_int8_arrays(device):
+def test_bfloat16_and_int8_arrays(device, orin):
     import ml_dtypes
 
     stored = kernels(workload(dtype="int8")) | kernels(workload(dtype="bfloat16", batch=2))
@@ -167,7 +171,7 @@ def test_bfloat16_and_int8_arrays(device):
     assert made.call(a, a, None, (), np.int32, None).dtype == np.int32
     half = cupy.empty((2, 64, 64), ml_dtypes.bfloat16)
     assert made.call(half, half, None, (), None, None).dtype == ml_dtypes.bfloat16
-    assert len(FakeFunction.calls) >= 2  # CuPy does neither in one call
+    assert len(orin.calls) >= 2  # CuPy does neither in one call
 
 
 def test_public_functions_use_the_current_device(device, monkeypatch):
@@ -175,7 +179,7 @@ def test_public_functions_use_the_current_device(device, monkeypatch):
     monkeypatch.setattr(current, "lookup", lambda: made)
     a = cupy.empty((4, 4), np.float32)
     why = gensor_kernels.explain(gensor_kernels.matmul, a, a)
-    assert why.tier == 4 and "h200" in why.arch
+    assert why.tier == 4 and "orin-nano-8gb" in why.arch
     with pytest.raises(TypeError, match=r"a must be a cupy array, not numpy\.ndarray"):
         gensor_kernels.matmul(np.zeros((4, 4)), a)
 
@@ -187,7 +191,7 @@ def test_tf32_follows_cupys_switch(runtime, monkeypatch):
     assert not device.tf32() and runtime.precision(None) == "ieee"
     monkeypatch.setattr(device, "_switch", lambda dtype: state[0])
     monkeypatch.setattr(device, "_set_switch", lambda on: state.__setitem__(0, device._tf32 if on else 0))
-    monkeypatch.setattr(cupy, "matmul", lambda *_, **__: seen.append(device.tf32()))
+    monkeypatch.setattr(device.cupy, "matmul", lambda *_, **__: seen.append(device.tf32()))
     assert device.tf32() and runtime.precision(None) == "tf32" and runtime.precision("ieee") == "ieee"
     single, double = cupy.empty((64, 64), np.float32), cupy.empty((4, 4))
     device.product(single, single, "ieee")

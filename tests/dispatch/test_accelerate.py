@@ -1,5 +1,7 @@
 """CuPy's own names routed through the package, on real `cupy.ndarray`s without a GPU, and put back."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -8,18 +10,17 @@ from gensor_kernels.dispatch.api import accelerate
 from tests.doubles.kernels import kernels, put, runtime_of, workload
 
 cupy = pytest.importorskip("cupy")
-from tests.doubles import fake_cuda  # noqa: E402
 
 NAMES = ("matmul", "dot", "einsum", "tensordot", "inner", "vdot")
 
 
 @pytest.fixture
-def launched(fake_cupy, monkeypatch):
-    """A Runtime whose kernels serve every aligned float32 product; the list of its launches."""
-    monkeypatch.setenv("GENSOR_TUNE", "predicted")
-    put(monkeypatch, runtime_of(fake_cuda.FakeCudaDevice(), kernels(workload(64, 64, 64))))
+def launched(orin, monkeypatch):
+    """A Runtime whose kernels serve every aligned float32 product; the list of its launches. CuPy is the machine's."""
+    monkeypatch.setattr(sys.modules[__name__], "cupy", orin.cupy)
+    put(monkeypatch, runtime_of(orin.device(), kernels(workload(64, 64, 64))))
     monkeypatch.setattr(accelerate, "_lock", accelerate.threading.Lock())
-    return fake_cupy
+    return orin.context.launches
 
 
 def everything():

@@ -2,17 +2,20 @@
 values where the emulator computes them. Shapes and dtypes of results are NumPy's."""
 
 import math
+import sys
 from functools import partial
 
 import numpy as np
 import pytest
 
 import gensor_kernels
+from gensor_kernels.build import nvrtc
+from gensor_kernels.devices import cuda
 
 cupy = pytest.importorskip("cupy")
 from tests.campaign_size import FULL, SEED  # noqa: E402
-from tests.doubles import fake_cuda  # noqa: E402
 from tests.doubles.kernels import put, runtime_of  # noqa: E402
+from tests.doubles.strict.stored import cubin  # noqa: E402
 
 from .einsum_cases import PAIRS  # noqa: E402
 
@@ -105,10 +108,17 @@ def sums_something(name, more, shapes):
 
 
 @pytest.fixture
-def launched(fake_cupy, monkeypatch):
-    """A Runtime that serves by default Programs and refuses to fall back, over a fake allocator; its launches."""
-    put(monkeypatch, runtime_of(fake_cuda.FakeCudaDevice(emulated=True, function=fake_cuda.FakeFunction)))
-    return fake_cupy
+def launched(orin, monkeypatch):
+    """A Runtime that serves by default Programs, whose binaries have no code, and refuses to fall back; its launches.
+
+    CuPy is the machine's.
+    """
+    monkeypatch.setattr(sys.modules[__name__], "cupy", orin.cupy)
+    monkeypatch.setattr(cuda.nvrtc, "compile_cubin", lambda source, target: nvrtc.Binary(target, cubin(target, source)))
+    device = orin.device()
+    device.emulated = True
+    put(monkeypatch, runtime_of(device))
+    return orin.context.launches
 
 
 def lie(xp, shape, dtype, layout):

@@ -334,23 +334,18 @@ def test_recorded_calls_are_products(beside, tmp_path):
 
 
 @pytest.fixture
-def cuda(fake_cupy, monkeypatch):
-    """A Runtime of real `cupy.ndarray`s over a fake allocator and a fake driver."""
-    import cupy
-
-    from tests.doubles.fake_cuda import FakeCudaDevice
-
-    monkeypatch.setenv("GENSOR_TUNE", "predicted")
-    return cupy, put(monkeypatch, runtime_of(FakeCudaDevice(), kernels(workload()))), fake_cupy
+def cuda(orin, monkeypatch):
+    """(CuPy, a Runtime, the machine) of real `cupy.ndarray`s over the strict double of the driver."""
+    return orin.cupy, put(monkeypatch, runtime_of(orin.device(), kernels(workload()))), orin
 
 
 def test_cupy_arrays_are_launched_on_as_they_lie(cuda):
-    cupy, _, calls = cuda
+    cupy, _, orin = cuda
     q, k = cupy.empty((2, 64, 4, 32), np.float32), cupy.empty((2, 32, 4, 96), np.float32)
     for _ in range(2):
         scores = einsum("bihd,bdhj->bhij", q, k)
-        assert type(scores) is cupy.ndarray and scores.shape == (2, 4, 64, 96) and scores.flags.c_contiguous
-    (*_, params), (*_, again) = calls
+        assert isinstance(scores, cupy.ndarray) and scores.shape == (2, 4, 64, 96) and scores.flags.c_contiguous
+    (*_, params), (*_, again) = orin.calls
     a, b, c = struct.unpack_from("<3Q", again)
     assert (a, b, c) == (q.data.ptr, k.data.ptr, scores.data.ptr) and params[24:152] == again[24:152]
     assert struct.unpack_from("<4i", again, 200) == (64, 96, 32, 8)  # m, n, k, batch
@@ -358,12 +353,12 @@ def test_cupy_arrays_are_launched_on_as_they_lie(cuda):
     found = einsum("bihd,bdhj->bijh", q, k)
     assert found.shape == (2, 64, 96, 4) and found.strides == (98304, 384, 4, 24576)
     out = cupy.empty((64, 96), np.float32)
-    assert dot(q[0, :, 0], k[0, :, 0], out) is out and calls[-1][-1][16:24] == struct.pack("<Q", out.data.ptr)
+    assert dot(q[0, :, 0], k[0, :, 0], out) is out and orin.calls[-1][-1][16:24] == struct.pack("<Q", out.data.ptr)
     assert tensordot(q, k[0, :, 0], 1).shape == (2, 64, 4, 96) and inner(q, k[0, :, 0].T).shape == (2, 64, 4, 96)
 
 
 def test_cupys_own_functions_get_the_callers_operands(cuda, monkeypatch):
-    cupy, _, calls = cuda
+    cupy, _, orin = cuda
     asked = []
 
     def library_function(name):
@@ -383,14 +378,14 @@ def test_cupys_own_functions_get_the_callers_operands(cuda, monkeypatch):
     tensordot(a, a, 1)
     dot(a, a)
     inner(a, a)
-    assert [each[0] for each in asked] == ["einsum"] * 4 + ["tensordot", "dot", "inner"] and not calls
+    assert [each[0] for each in asked] == ["einsum"] * 4 + ["tensordot", "dot", "inner"] and not orin.calls
     assert asked[0][1:] == ("ij,jk", a, a) and asked[1][1:] == ("AB,BC", a, a) and asked[4][1:] == (a, a, 1)
     with pytest.raises(TypeError, match=r"b must be a cupy array, not numpy\.ndarray"):
         dot(a, np.eye(3))
 
 
 def test_tf32_follows_cupys_switch(cuda, monkeypatch):
-    cupy, runtime, calls = cuda
+    cupy, runtime, orin = cuda
     from gensor_kernels.devices import cuda as cuda_device
 
     runtime.library = library.Library(library.Contents(kernels(workload(math="tf32"))))
@@ -399,11 +394,11 @@ def test_tf32_follows_cupys_switch(cuda, monkeypatch):
     monkeypatch.setattr(cupy, "einsum", lambda *_, **__: cupy.empty((2, 64, 64), np.float32))
     a = cupy.empty((2, 64, 64), np.float32)
     einsum("bij,bjk->bik", a, a)
-    assert len(calls) == 1
+    assert len(orin.calls) == 1
     state[0] = False  # no IEEE kernel is stored
     assert runtime.contract("bij,bjk->bik", a, a).shape == (2, 64, 64)
-    assert len(calls) == 1
+    assert len(orin.calls) == 1
     state[0] = True
-    assert einsum("bij,bjk->ibk", a, a).strides == (512, 256, 4) and len(calls) == 2
+    assert einsum("bij,bjk->ibk", a, a).strides == (512, 256, 4) and len(orin.calls) == 2
     einsum("bij,bjk->bik", a, a)
-    assert len(calls) == 3
+    assert len(orin.calls) == 3

@@ -16,9 +16,11 @@ from gensor_kernels.dispatch.tuning import background
 from gensor_kernels.dispatch.tuning.worker import Worker
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul as operator
+from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import Space
 
 from .device import FakeDevice, Race
+from .strict.stored import cubin as written
 
 ARCH = lookup("sm_87")
 
@@ -34,11 +36,13 @@ def starters(wanted):
             yield library.generate(program, wanted, ARCH)
 
 
-def kernels(wanted, cubin=b"\x7fELF"):
-    """Kernels of the default Programs with placeholder binaries, by digest."""
+def kernels(wanted, cubin=None):
+    """Kernels of the default Programs with binaries without code, by digest."""
     found = {}
     for kernel in starters(wanted):
-        made = replace(kernel.code, cubin=cubin)
+        launches = FAMILIES[kernel.program.family].launches(kernel.program, wanted)
+        image = written(ARCH.target, kernel.code.text, launches) if cubin is None else cubin
+        made = replace(kernel.code, cubin=image)
         found[kernel.digest] = library.Kernel(kernel.digest, kernel.program, wanted, lambda made=made: made)
     return found
 

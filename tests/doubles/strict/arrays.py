@@ -65,7 +65,14 @@ def _wide(values: np.ndarray) -> np.ndarray:
     return values.astype(np.float32) if values.dtype == np.float16 else values
 
 
-class Array(cupy.ndarray):
+class _AnyArray(type):
+    """Every array of CuPy's counts as one of the machine's."""
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, cupy.ndarray)
+
+
+class Array(cupy.ndarray, metaclass=_AnyArray):
     """An array of the machine's GPU. `system` is the machine's."""
 
     system: System
@@ -160,16 +167,13 @@ class Library(Surface):
     def __init__(self, system: System):
         super().__init__(system)
         Array.system, self.ndarray = system, Array
+        for name in CONTRACTIONS + POINTWISE:
+            setattr(self, name, partial(_called, name))
         self.lib = SimpleNamespace(
             stride_tricks=SimpleNamespace(
                 as_strided=lambda array, shape, strides: Array(shape, array.dtype, array.data, strides)
             )
         )
-
-    def __getattr__(self, name: str) -> Any:
-        if name in CONTRACTIONS + POINTWISE:
-            return partial(_called, name)
-        return super().__getattr__(name)
 
     def empty(self, shape: Any, dtype: Any = float) -> Array:
         """See cupy.empty."""

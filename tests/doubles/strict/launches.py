@@ -43,7 +43,8 @@ class Function:
 class Launch:
     """One launch with the bytes of its parameters, which the driver has copied.
 
-    `uses` are the allocations that its parameters point into, as the host knew them: (address, serial number).
+    `uses` are the allocations that its parameters point into, as the host knew them: (address, serial number);
+    `stream` is its stream's handle, `place` the host address that its parameters were copied from.
     """
 
     function: Function
@@ -53,6 +54,8 @@ class Launch:
     parameters: bytes
     dependent: bool = False
     uses: tuple[tuple[int, int | None], ...] = ()
+    stream: int = 0
+    place: int = 0
 
     @property
     def blocks(self) -> int:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from gensor_kernels.devices import cuda, driver
+from gensor_kernels.programs.core.params import SIZE
 
 from .arrays import Library, computed
 from .capture import GLOBAL
@@ -37,6 +38,14 @@ class Machine:
     def pool(self) -> Pool:
         """The allocator of CuPy's arrays."""
         return self.cupy.cuda.pool
+
+    @property
+    def calls(self) -> list[tuple[str, tuple[int], tuple[int], int, bytes]]:
+        """Launches so far: (kernel, grid, block, dynamic shared memory, Params)."""
+        return [
+            (each.function.name, each.grid[:1], each.block[:1], each.shared_bytes, each.parameters[:SIZE])
+            for each in self.context.launches
+        ]
 
     def device(self, number: int = 0) -> cuda.CudaDevice:
         """Return a new CudaDevice."""

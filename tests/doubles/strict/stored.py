@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 
 from gensor_kernels.programs.core.family import Launch
 from gensor_kernels.programs.core.params import SIZE
@@ -19,7 +18,6 @@ def capability(target: str) -> tuple[tuple[int, int], bool]:
     return divmod(int(target.removeprefix("sm_").rstrip("af")), 10), target.endswith("a")
 
 
-@cache
 def cubin(target: str, text: str, launches: tuple[Launch, ...] = ()) -> bytes:
     """Return a cubin that has the kernels of a family's source, with the arguments that its `launches` have."""
     entries = {name: elf.Entry(parameters=(SIZE,)) for name in _KERNEL.findall(text)}

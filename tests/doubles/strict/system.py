@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from .context import Context
 from .execution import words
-from .launches import Function, Launch
+from .launches import Function, Launch, Three
 from .part import part
 from .results import Status, UndefinedError
 
@@ -44,8 +44,8 @@ class System:
     def launch(
         self,
         function: Function,
-        grid: tuple[int, ...],
-        block: tuple[int, ...],
+        grid: Three,
+        block: Three,
         shared_bytes: int,
         stream: int,
         pointers: Sequence[int],
@@ -60,5 +60,7 @@ class System:
         with context.lock:
             context.reap()
             uses = context.memory.uses(words(passed))
-            launch = Launch(function, grid, block, shared_bytes, passed, dependent, uses)  # type: ignore[arg-type]
+            launch = Launch(
+                function, grid, block, shared_bytes, passed, dependent, uses, stream, next(iter(pointers), 0)
+            )
             context.launch(launch, context.stream(stream), cooperative)
