@@ -1,9 +1,10 @@
-"""The shortest way of a product: launches at addresses seen before, on real `cupy.ndarray`s over a fake driver."""
+"""The shortest way of a product: launches at addresses seen before, over the strict double of the driver."""
 
 import ctypes
 import struct
 import sys
 import threading
+from contextlib import ExitStack
 from functools import cache
 
 import numpy as np
@@ -17,8 +18,10 @@ from gensor_kernels.dispatch.selection import library
 from gensor_kernels.operators.types.workload import Workload
 
 cupy = pytest.importorskip("cupy")
-from tests.doubles.fake_cuda import FakeCudaDevice, FakeFunction, Refused, address  # noqa: E402
 from tests.doubles.kernels import kernels, put, workload  # noqa: E402
+from tests.doubles.strict.machine import installed  # noqa: E402
+from tests.doubles.strict.results import Status  # noqa: E402
+from tests.doubles.strict.system import System  # noqa: E402
 from tests.threads import in_threads  # noqa: E402
 
 
@@ -28,11 +31,9 @@ def stored():
 
 
 @pytest.fixture
-def runtime(fake_cupy, monkeypatch):
+def runtime(orin, monkeypatch):
     """The Runtime of public calls, as on a machine with one GPU."""
-    monkeypatch.setenv("GENSOR_TUNE", "predicted")
-    monkeypatch.setenv("GENSOR_DETERMINISTIC", "1")  # no races: nothing can be timed here
-    made = Runtime(FakeCudaDevice(), library.Library(library.Contents(stored())))
+    made = Runtime(orin.device(), library.Library(library.Contents(stored())))
     monkeypatch.setattr(current, "only", made)
     return made
 
@@ -46,122 +47,126 @@ def again(array):
     return array[...]
 
 
-def launched():
+def launched(orin):
     """The addresses of a, b and out of the last launch."""
-    return struct.unpack_from("<3Q", FakeFunction.calls[-1][-1])
+    return struct.unpack_from("<3Q", orin.calls[-1][-1])
 
 
-def repeated(*arrays, times=4):
+def places(orin):
+    """The host addresses that launches copied their Params from."""
+    return [each.place for each in orin.context.launches]
+
+
+def repeated(orin, *arrays, times=4):
     a, b, out = arrays
     for _ in range(times):
         assert gensor_kernels.matmul(again(a), again(b), out=out) is out
-        assert launched() == (a.data.ptr, b.data.ptr, out.data.ptr)
+        assert launched(orin) == (a.data.ptr, b.data.ptr, out.data.ptr)
 
 
-def test_buffers_that_come_back_are_launched_from_the_same_params(runtime):
+def test_buffers_that_come_back_are_launched_from_the_same_params(runtime, orin):
     a, b, out = matrices(3)
-    repeated(a, b, out)
+    repeated(orin, a, b, out)
     (plan,) = runtime.plans.values()
     assert plan.placed[:3] == (a.data.ptr, b.data.ptr, out.data.ptr)
-    assert FakeFunction.addresses[-1] == FakeFunction.addresses[-2] == plan.placed[-1].buffer_info()[0]
-    first = FakeFunction.calls[-1]
-    repeated(b, a, out)  # the same Plan elsewhere, then there too
+    assert places(orin)[-1] == places(orin)[-2] == plan.placed[-1].buffer_info()[0]
+    first = orin.calls[-1]
+    repeated(orin, b, a, out)  # the same Plan elsewhere, then there too
     assert plan.placed[:3] == (b.data.ptr, a.data.ptr, out.data.ptr)
-    repeated(a, b, out)
-    assert FakeFunction.calls[-1] == first and len(runtime.plans) == 1
+    repeated(orin, a, b, out)
+    assert orin.calls[-1] == first and len(runtime.plans) == 1
 
 
-def test_results_that_are_new_are_never_placed(runtime):
+def test_results_that_are_new_are_never_placed(runtime, orin):
     a, b = matrices(2)
     for _ in range(4):
         out = gensor_kernels.matmul(a, b)
-        assert launched() == (a.data.ptr, b.data.ptr, out.data.ptr)
+        assert launched(orin) == (a.data.ptr, b.data.ptr, out.data.ptr)
     (plan,) = runtime.plans.values()
-    assert plan.placed is NOWHERE and len(set(FakeFunction.addresses)) == 1
+    assert plan.placed is NOWHERE and len(set(places(orin))) == 1
 
 
 @pytest.mark.parametrize("shape", [(3, 64, 64), (2, 3, 64, 64)])
-def test_batches_are_placed_too(runtime, shape):
-    repeated(*matrices(3, shape))
+def test_batches_are_placed_too(runtime, orin, shape):
+    repeated(orin, *matrices(3, shape))
     (plan,) = runtime.plans.values()
     assert plan.placed is not NOWHERE
 
 
-def test_what_lies_there_in_another_way_is_another_call(runtime, monkeypatch):
+def test_what_lies_there_in_another_way_is_another_call(runtime, orin, monkeypatch):
     """Same addresses, other dtypes, shapes, strides or alignments: Plans of their own."""
     a, b, out = matrices(3)
-    repeated(a, b, out)
+    repeated(orin, a, b, out)
 
     def as_halves(array):
         return cupy.ndarray((64, 64), np.float16, array.data)
 
     halves = [as_halves(array) for array in (a, b, out)]
-    repeated(*halves)
-    repeated(a[:32], b, out[:32])
-    repeated(a[::2], b, out[:32])
+    repeated(orin, *halves)
+    repeated(orin, a[:32], b, out[:32])
+    repeated(orin, a[::2], b, out[:32])
     assert len(runtime.plans) == 4
     odd = cupy.ndarray((64, 64), np.float32, cupy.empty((65, 64), np.float32).data + 4)
     monkeypatch.setattr(runtime.device, "product", lambda *_: "cupy")
     assert gensor_kernels.matmul(odd, b, out=out) == gensor_kernels.matmul(a, b, out=odd) == "cupy"
     assert len(runtime.plans) == 6
-    repeated(a, b, out)
+    repeated(orin, a, b, out)
 
 
-def test_results_that_overlap_their_operands_are_not_placed(runtime, monkeypatch):
+def test_results_that_overlap_their_operands_are_not_placed(runtime, orin, monkeypatch):
     monkeypatch.setattr(cupy.ndarray, "__setitem__", lambda *_: None, raising=False)
     a, b = matrices(2)
     for _ in range(3):
         gensor_kernels.matmul(a, b, out=a)
-        assert launched()[:2] == (a.data.ptr, b.data.ptr) and launched()[2] not in (a.data.ptr, b.data.ptr)
+        assert launched(orin)[:2] == (a.data.ptr, b.data.ptr) and launched(orin)[2] not in (a.data.ptr, b.data.ptr)
 
 
-def test_a_kernel_that_is_swapped_is_not_launched_any_more(runtime):
+def test_a_kernel_that_is_swapped_is_not_launched_any_more(runtime, orin):
     a, b, out = matrices(3)
-    repeated(a, b, out)
+    repeated(orin, a, b, out)
     (plan,) = runtime.plans.values()
     runtime.renew(Workload.from_json(gensor_kernels.explain(gensor_kernels.matmul, a, b, out).workload))
-    repeated(a, b, out)
+    repeated(orin, a, b, out)
     (other,) = runtime.plans.values()
-    assert other is not plan and FakeFunction.addresses[-1] != plan.placed[-1].buffer_info()[0]
+    assert other is not plan and places(orin)[-1] != plan.placed[-1].buffer_info()[0]
 
 
-def test_a_placed_launch_the_driver_refuses_goes_to_cupy(runtime, monkeypatch):
+def test_a_placed_launch_the_driver_refuses_goes_to_cupy(runtime, orin, monkeypatch):
     a, b, out = matrices(3)
-    repeated(a, b, out)
+    repeated(orin, a, b, out)
 
-    def refuse(self, *arguments):
-        raise Refused("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES")
+    def refuse(self, *arguments, **keywords):
+        raise Status(701)
 
     calls = []
-    monkeypatch.setattr(FakeFunction, "__call__", refuse)
+    monkeypatch.setattr(System, "launch", refuse)
     monkeypatch.setattr(runtime.device, "product", lambda *arguments: calls.append(arguments) or out)
     for _ in range(3):
         assert gensor_kernels.matmul(a, b, out=out) is out
     assert len(calls) == 3
 
 
-def test_recorded_calls_take_the_counted_way(runtime, tmp_path):
+def test_recorded_calls_take_the_counted_way(runtime, orin, tmp_path):
     a, b, out = matrices(3)
-    repeated(a, b, out)
+    repeated(orin, a, b, out)
     with gensor_kernels.record(tmp_path / "calls.csv"):
-        repeated(a, b, out, times=5)
+        repeated(orin, a, b, out, times=5)
     assert ",5," in (tmp_path / "calls.csv").read_text() or ",5\n" in (tmp_path / "calls.csv").read_text()
 
 
-def test_threads_launch_what_they_were_given(runtime, monkeypatch):
+def test_threads_launch_what_they_were_given(runtime, orin, monkeypatch):
     """Threads share Plans and change places in the middle of launches: each launch has its own call's addresses."""
     given, wrong = threading.local(), []
     pause = threading.Event()
 
-    def launch(self, grid, block, arguments, shared=0):
-        (argument,) = arguments
-        place = address(argument)
+    def launch(self, function, grid, block, shared_bytes, stream, pointers, **keywords):
+        (place,) = pointers
         pause.wait(0)  # other threads run, as while the driver is called
         found = struct.unpack_from("<3Q", ctypes.string_at(place, 24))
         if found != given.addresses:
             wrong.append((found, given.addresses))
 
-    monkeypatch.setattr(FakeFunction, "__call__", launch)
+    monkeypatch.setattr(System, "launch", launch)
     sets = [matrices(3) for _ in range(4)]
 
     def work(seed):
@@ -186,25 +191,25 @@ def test_threads_launch_what_they_were_given(runtime, monkeypatch):
 
 
 @pytest.fixture
-def machine(fake_cupy, monkeypatch):
-    """`ask(several)` opens a machine and counts how often it is asked for its current device."""
-    from gensor_kernels.devices import cuda
-
-    asked = []
-
-    def ask(several):
-        monkeypatch.setattr(cuda, "CudaDevice", lambda number: FakeCudaDevice(several=several, number=number))
-        monkeypatch.setattr(cuda, "current_device", lambda: lambda: asked.append(1) or 0)
-        return asked
-
+def machine(monkeypatch):
+    """`ask(count)` opens a machine of so many GPUs; a list with an entry for each question which is current."""
     for name, value in (("lookup", current._cuda), ("only", None), ("_emulates", False), ("_forget_devices", [])):
         monkeypatch.setattr(current, name, value)
     put(monkeypatch, None)
-    return ask
+    monkeypatch.setenv("GENSOR_DETERMINISTIC", "1")  # no races
+    with ExitStack() as opened:
+
+        def ask(count):
+            asked, made = [], opened.enter_context(installed(monkeypatch, ["orin-nano-8gb"] * count))
+            query = made.cupy.cuda.runtime.getDevice
+            made.cupy.cuda.runtime.getDevice = lambda: asked.append(1) or query()
+            return asked
+
+        yield ask
 
 
 def test_one_gpu_is_not_asked_for_again(machine):
-    asked = machine(several=False)
+    asked = machine(1)
     a, b, out = matrices(3)
     for _ in range(3):
         gensor_kernels.explain(gensor_kernels.matmul, a, b, out)
@@ -221,7 +226,7 @@ def test_one_gpu_is_not_asked_for_again(machine):
 
 
 def test_several_gpus_are_asked_for_at_every_call(machine):
-    asked = machine(several=True)
+    asked = machine(2)
     current.current_runtime()
     before = len(asked)
     current.current_runtime()
@@ -229,7 +234,7 @@ def test_several_gpus_are_asked_for_at_every_call(machine):
 
 
 def test_who_emulates_is_asked_at_every_call(machine):
-    machine(several=False)
+    machine(1)
     first = current.current_runtime()
     assert current.only is first
     with gensor_kernels.emulated("sm_87"):
