@@ -1,17 +1,13 @@
-"""Dependent launches as the driver library gets them, over a fake one: order, configuration, streams, fallbacks."""
+"""Dependent launches as the driver library gets them, over its strict double: order, streams, fallbacks."""
 
 import threading
-from contextlib import nullcontext
-from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
-from gensor_kernels.devices import cuda, dependent, tensor_maps
+from gensor_kernels.devices import dependent, tensor_maps
 from gensor_kernels.devices.driver import driver_function, driver_version
 from gensor_kernels.dispatch.selection import library
 from gensor_kernels.errors import BuildError
-from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.programs.core import params
 from gensor_kernels.programs.core.family import Launch
@@ -20,27 +16,19 @@ from gensor_kernels.programs.core.tensor_maps import MAPS_OFFSET, TensorMap
 from tests.mutator.programs import configurations
 
 cupy = pytest.importorskip("cupy")
-from tests.doubles.fake_cuda import FakeCudaDevice, FakeFunction, FakeLaunchKernelEx  # noqa: E402
+from tests.doubles.strict import elf  # noqa: E402
+from tests.doubles.strict.machine import installed  # noqa: E402
+from tests.doubles.strict.stored import cubin  # noqa: E402
 from tests.threads import in_threads  # noqa: E402
 
 PACKED = next(each for each in configurations() if each.name == "packed first")  # split: three launches
 
 
 @pytest.fixture
-def streams(monkeypatch):
-    """The address of each thread's current stream."""
-    local = threading.local()
-    monkeypatch.setattr(cupy.cuda, "get_current_stream", lambda: SimpleNamespace(ptr=getattr(local, "stream", 0)))
-    return local
-
-
-@pytest.fixture
-def driver(fake_cupy, monkeypatch, streams):
-    """A driver of CUDA 12.3."""
-    fake = FakeLaunchKernelEx()
-    monkeypatch.setattr(dependent, "driver_function", {"cuLaunchKernelEx": fake}.__getitem__)
-    monkeypatch.setattr(dependent, "driver_version", lambda: 12030)
-    return fake
+def hopper(monkeypatch):
+    """A machine with an H200 and a driver of CUDA 12.3."""
+    with installed(monkeypatch, ["h200"], 12030) as machine:
+        yield machine
 
 
 def made_launches():
@@ -48,84 +36,96 @@ def made_launches():
     return made.family.launches(made.program, PACKED.workload)
 
 
-def loaded(device):
-    made = PACKED.candidate
-    code = library.code(made.source(), {}, "sm_90a", b"\x7fELF")
-    return device.load(code, made_launches())
+def loaded(device, target="sm_90a"):
+    source = PACKED.candidate.source()
+    return device.load(library.code(source, {}, target, cubin(target, source, made_launches())), made_launches())
 
 
-def called():
-    return [call[:4] for call in FakeFunction.calls]
+def called(machine):
+    return [call[:4] for call in machine.calls]
 
 
 def expected():
     return [(each.entry, (each.grid,), (each.block,), each.shared_bytes) for each in made_launches()]
 
 
+def asked(machine):
+    """The dependent launches, and their streams."""
+    return [(each.function.name, each.stream) for each in machine.context.launches if each.dependent]
+
+
 def dependent_ones(stream=0):
-    """Return the requests of one call to the driver library."""
+    """Those of one call."""
     return [("contraction_packed", stream), ("contraction_reduce", stream)]
 
 
-def test_all_launches_but_the_first_are_dependent_and_made_in_order(driver, streams):
-    device, streams.stream = FakeCudaDevice(), 77
+def test_all_launches_but_the_first_are_dependent_and_made_in_order(hopper):
+    device, (one, other) = hopper.device(), (hopper.cupy.cuda.Stream() for _ in range(2))
     buffer, _ = device.local.arguments
     buffer[:4] = b"abcd"
     launch = loaded(device)
-    launch(device.local.arguments, (), (), None)
-    assert called() == expected() and len(called()) == 3
-    assert driver.asked == dependent_ones(77)
-    assert {call[4][:4] for call in FakeFunction.calls} == {b"abcd"} and len(set(FakeFunction.addresses)) == 1
-    streams.stream = 78  # for any stream that is current at the call
-    launch(device.local.arguments, (), (), None)
-    assert driver.asked[2:] == dependent_ones(78) and called() == 2 * expected()
+    with one:
+        launch(device.local.arguments, (), (), None)
+    assert called(hopper) == expected() and len(called(hopper)) == 3
+    assert asked(hopper) == dependent_ones(one.ptr)
+    assert {call[4][:4] for call in hopper.calls} == {b"abcd"}
+    assert len({each.place for each in hopper.context.launches}) == 1
+    with other:  # for any stream that is current at the call
+        launch(device.local.arguments, (), (), None)
+    assert asked(hopper)[2:] == dependent_ones(other.ptr) and called(hopper) == 2 * expected()
 
 
-def test_params_of_a_plans_own_arrive_too(driver):
-    device = FakeCudaDevice()
+def test_params_of_a_plans_own_arrive_too(hopper):
+    device = hopper.device()
     words, given = device.ready(bytes(params.SIZE))
     words[0] = 99
     loaded(device)((words, given), (), (), None)
-    assert called() == expected() and {call[4][0] for call in FakeFunction.calls} == {99}
-    assert set(FakeFunction.addresses) == {words.buffer_info()[0]}
+    assert called(hopper) == expected() and {call[4][0] for call in hopper.calls} == {99}
+    assert {each.place for each in hopper.context.launches} == {words.buffer_info()[0]}
 
 
-def test_threads_launch_on_their_own_streams(driver, streams):
-    device, barrier = FakeCudaDevice(), threading.Barrier(8)
-    launch = loaded(device)
+def test_threads_launch_on_their_own_streams(hopper):
+    device, barrier = hopper.device(), threading.Barrier(8)
+    launch, streams = loaded(device), [hopper.cupy.cuda.Stream() for _ in range(8)]
 
-    def work(number):
-        streams.stream = number
+    def work(stream):
         barrier.wait()
-        for _ in range(50):
-            launch(device.local.arguments, (), (), None)
+        with stream:
+            for _ in range(50):
+                launch(device.local.arguments, (), (), None)
 
-    in_threads(work, (1 + number for number in range(8)))
-    assert sorted(driver.asked) == sorted(50 * [each for i in range(8) for each in dependent_ones(1 + i)])
+    in_threads(work, streams)
+    assert sorted(asked(hopper)) == sorted(50 * [each for stream in streams for each in dependent_ones(stream.ptr)])
 
 
-def test_a_refused_launch_is_made_by_cupy(driver):
-    driver.status = 801  # CUDA_ERROR_NOT_SUPPORTED
-    device = FakeCudaDevice()
+def test_a_refused_launch_is_made_by_cupy(hopper):
+    hopper.system.refuses["cuLaunchKernelEx"] = 801  # CUDA_ERROR_NOT_SUPPORTED
+    device = hopper.device()
     loaded(device)(device.local.arguments, (), (), None)
-    assert called() == expected() and driver.asked == dependent_ones()
+    assert called(hopper) == expected() and asked(hopper) == []
 
 
-@pytest.mark.parametrize("lacking", ["driver", "function", "library", "arch", "part"])
-def test_without_the_feature_cupy_launches_all(driver, monkeypatch, lacking):
-    device = FakeCudaDevice("orin-nano-super" if lacking == "arch" else "h200")
-    if lacking == "driver":
-        monkeypatch.setattr(dependent, "driver_version", lambda: 12020)
-    elif lacking in ("function", "library"):
+@pytest.mark.parametrize("lacking", ["driver", "function", "arch", "part"])
+def test_without_the_feature_cupy_launches_all(monkeypatch, lacking):
+    part, version = "orin-nano-super" if lacking == "arch" else "h200", 12020 if lacking == "driver" else 12030
+    with installed(monkeypatch, [part], version) as machine:
+        device = machine.device()
+        if lacking == "function":
+            machine.lacks("cuLaunchKernelEx")
+        elif lacking == "part":
+            device.arch = None
+        loaded(device, "sm_87" if lacking == "arch" else "sm_90a")(device.local.arguments, (), (), None)
+        assert called(machine) == expected() and asked(machine) == []
 
-        def missing(name):
-            raise AttributeError(name) if lacking == "function" else OSError(name)
 
-        monkeypatch.setattr(dependent, "driver_function", missing)
-    elif lacking == "part":
-        device.arch = None
+def test_without_the_library_cupy_launches_all(hopper, monkeypatch):
+    def missing(name):
+        raise OSError(name)
+
+    monkeypatch.setattr(dependent, "driver_function", missing)
+    device = hopper.device()
     loaded(device)(device.local.arguments, (), (), None)
-    assert called() == expected() and driver.asked == []
+    assert called(hopper) == expected() and asked(hopper) == []
 
 
 def test_a_missing_driver_has_no_version():
@@ -144,29 +144,30 @@ def test_a_missing_driver_has_no_version():
         tensor_maps._driver_function("cuNoSuchFunction")
 
 
-def test_maps_and_grids_that_are_walked_arrive_as_with_cupy(driver, monkeypatch):
-    monkeypatch.setattr(tensor_maps, "_driver_function", lambda name: lambda place, *rest: 0)
-    device = FakeCudaDevice()
+def test_maps_and_grids_that_are_walked_arrive_as_with_cupy(hopper):
+    device = hopper.device()
     launches = [
         Launch("front", 3, 128, 0),
-        Launch("behind!", 500, 32, 1000, (TensorMap("a", False, 2, 64),), per_sm=2, cluster=2, dependent=True),
+        Launch("behind", 500, 32, 1000, (TensorMap("a", False, 2, 64),), per_sm=2, cluster=2, dependent=True),
     ]
-    functions = [dependent.started(FakeFunction(each.entry), each, device.arch, device._stream) for each in launches]
-    assert isinstance(functions[0], FakeFunction)
+    entries = {
+        "front": elf.Entry(parameters=(params.SIZE,)),
+        "behind": elf.Entry(parameters=(MAPS_OFFSET + 128,), cluster=2),
+    }
     buffer, _ = device.local.arguments
     a = Strides((0, 0, 0), 64, 1)
     buffer[:] = params.pack(Geometry((64, 64, 64), a=a), Tiling(1, 1, 1, 64, 1), pointers=(256, 512, 768))
-    cuda._mapped(list(zip(functions, launches, strict=True)), device._handle, 132)(device.local.arguments, (), (), None)
-    assert called() == [("front", (3,), (128,), 0), ("behind!", (264,), (32,), 1000)]
-    assert [call[4] for call in FakeFunction.calls] == [bytes(buffer)] * 2 and driver.asked == [("behind!", 0)]
-    assert FakeFunction.addresses[0] != FakeFunction.addresses[1] and MAPS_OFFSET >= params.SIZE
+    image = elf.written((9, 0), entries, True)
+    device.load(library.code("int x;", {}, "sm_90a", image), launches)(device.local.arguments, (), (), None)
+    assert called(hopper) == [("front", (3,), (128,), 0), ("behind", (264,), (32,), 1000)]
+    assert [call[4] for call in hopper.calls] == [bytes(buffer)] * 2 and asked(hopper) == [("behind", 0)]
+    assert len({each.place for each in hopper.context.launches}) == 2 and MAPS_OFFSET >= params.SIZE
 
 
-def test_each_device_launches_its_own_functions(driver, monkeypatch):
-    one, other = FakeCudaDevice(), FakeCudaDevice()
-    other.arch = replace(lookup("h200"), sms=1)
-    monkeypatch.setattr(other, "current", nullcontext)
-    first, second = (loaded(each) for each in (one, other))
-    first(one.local.arguments, (), (), None)
-    second(other.local.arguments, (), (), None)
-    assert called() == 2 * expected() and driver.asked == 2 * dependent_ones()
+def test_each_device_launches_its_own_functions(monkeypatch):
+    with installed(monkeypatch, ["h200"] * 2, 12030) as two:
+        devices = [two.device(number) for number in range(2)]
+        for number, (device, launch) in enumerate([(device, loaded(device)) for device in devices]):
+            with two.cupy.cuda.Device(number):
+                launch(device.local.arguments, (), (), None)
+                assert called(two) == expected() and asked(two) == dependent_ones()

@@ -15,7 +15,6 @@ from gensor_kernels.devices.device import Code
 from gensor_kernels.dispatch.tuning.worker import WorkerError
 from gensor_kernels.errors import BuildError
 from tests.doubles import timed
-from tests.doubles.fake_cuda import FakeCudaDevice, Refused
 from tests.doubles.kernels import ARCH, workload
 from tests.doubles.stored import SIZES, cubin, kernel_rows, lines, record_of, stock
 
@@ -283,15 +282,10 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path):
     assert len({(row.key, row.kernel_digest) for row in rows}) == len(rows) == 8 * 4
 
 
-def test_a_cuda_device_that_must_not_compile_does_not(monkeypatch):
-    device = FakeCudaDevice("orin-nano-8gb")
+def test_a_cuda_device_that_must_not_compile_does_not(orin):
+    device = orin.device()
     device.compiles, made = False, nvrtc.compile_count()
-
-    def refuse(image):
-        raise Refused("no binary for GPU")
-
-    monkeypatch.setattr(device._modules, "_load_image", refuse)
-    for image, words in ((b"", "no cubin is stored"), (cubin(0), "the driver refused the stored cubin: no binary")):
+    for image, words in ((b"", "no cubin is stored"), (cubin(0), "refused the stored cubin: CUDA_ERROR_INVALID_IMAGE")):
         with pytest.raises(BuildError, match=words):
             device.load(Code(f"d{image!r}", "int x;", (), "sm_87", image), ())
     assert nvrtc.compile_count() == made
