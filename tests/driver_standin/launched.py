@@ -26,6 +26,7 @@ from gensor_kernels.programs.core.params import Tiling  # noqa: E402
 from tests.doubles.fake_cuda import allocator  # noqa: E402
 from tests.driver_standin.host_device import maps_of  # noqa: E402
 from tests.driver_standin.library import Calls, become, refuse  # noqa: E402
+from tests.driver_standin.planted import ARGUMENTS, BUGS  # noqa: E402
 from tests.driver_standin.stored import Stored, stored  # noqa: E402
 from tests.threads import in_threads  # noqa: E402
 
@@ -191,6 +192,19 @@ def state(device):
     return said
 
 
+def planted(device):
+    """Whether Params still reach the driver with each bug in how their address is passed."""
+    found, passed = {}, bytes(index % 251 for index in range(params.SIZE))
+    for name in ARGUMENTS:
+        with BUGS[name]():
+            other = cuda.CudaDevice(0)
+        launch = other.load(ONE.code, ONE.launches)
+        other.local.arguments[0][:] = passed
+        launch(other.local.arguments, (), (), None)
+        found[name] = calls.launches()[0]["passed"] == passed.hex()
+    return found
+
+
 def looked_up():
     """Functions that CuPy looks up in the driver library at its first call, by whether the stand-in has them."""
     told = []
@@ -205,7 +219,7 @@ def main():
     device = cuda.CudaDevice(0)
     become(device.arch)
     found = {"cupy": cupy.__version__, "numpy": np.__version__, "python": platform.python_version(), "looked_up": names}
-    scenarios = (several, mapped, streams, threads, warm, refused, refusals, state, public)
+    scenarios = (several, mapped, streams, threads, warm, refused, refusals, planted, state, public)
     for scenario in [each for each in scenarios if each.__name__ in sys.argv[1:] or not sys.argv[1:]]:
         calls.take()
         found[scenario.__name__] = scenario(device)

@@ -57,10 +57,13 @@ class _OtherConfig(dependent.LaunchConfig):
 FORM = "floats_wgmma: parts, split"
 #: a bug with CuPy 13 alone
 HISTORICAL = "CPointer of the address"
-BUGS: dict[str, Bug] = {
+ARGUMENTS: dict[str, Bug] = {
     HISTORICAL: _cpointer,
     "the address of the integer": lambda: _passed_by(id),
     "an address behind the first field": lambda: _passed_by(lambda address: address + 8),
+}
+BUGS = {
+    **ARGUMENTS,
     "maps at the end of Params": lambda: patch.object(tensor_maps, "MAPS_OFFSET", SIZE),
     "maps in reverse": lambda: _maps(lambda maps: maps[::-1]),
     "the first map twice": lambda: _maps(lambda maps: maps[:1] * len(maps)),

@@ -2,6 +2,8 @@
 
 import pytest
 
+from .planted import ARGUMENTS, HISTORICAL
+
 #: by CuPy; the package itself looks up cuLaunchKernelEx, cuTensorMapEncodeTiled and -Im2col, and cuDriverGetVersion
 NEEDED = {
     *("cuModuleLoadData", "cuModuleUnload", "cuModuleGetFunction", "cuFuncSetAttribute", "cuLaunchKernel"),
@@ -35,6 +37,13 @@ def test_tensor_maps_lie_behind_params(launched):
     assert found["maps"] == [[256, 64, found["maps"][0][2]], [512, 64, found["maps"][1][2]]]
     assert found["launch"]["grid"] == [found["grid"], 1, 1]
     assert found["allowed"] == [[8, found["launch"]["shared"]]] and found["launch"]["shared"] > 48 * 1024
+
+
+def test_an_argument_at_another_address_is_seen(launched):
+    """CuPy 13 passes the address of a Python integer by the class whose instance holds the integer in CuPy 14."""
+    arrived = {name for name, found in launched["planted"].items() if found}
+    assert launched["planted"].keys() == ARGUMENTS.keys()
+    assert arrived == (set() if launched["cupy"].startswith("13.") else {HISTORICAL})
 
 
 def test_launches_are_on_the_current_stream(launched):
