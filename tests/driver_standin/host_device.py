@@ -33,7 +33,7 @@ class PassedError(AssertionError):
 
 
 class Memory:
-    """The part of an array library that the verifier needs, over host memory; `areas` are (address, bytes)."""
+    """The part of an array library that the verifier needs, over host memory."""
 
     uint8 = np.uint8
     asarray = staticmethod(np.asarray)
@@ -58,7 +58,7 @@ class Memory:
 class HostDevice(cuda.CudaDevice):
     """`synchronize` executes the launches that reached the driver since it was called last.
 
-    `taken` counts them by function of the driver, and tensor maps too. The part has as many multiprocessors as the
+    `taken` counts the calls of each function of the driver. The part has as many multiprocessors as the
     emulator, so that blocks walk tiles.
     """
 

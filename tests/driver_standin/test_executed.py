@@ -2,6 +2,7 @@
 
 import pickle
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -23,6 +24,7 @@ FORMS = (
     "wgmma: stored by copies",
     "wgmma: stream",
 )
+REFUSED = "a stored cubin that the driver refuses"
 ARCHS = ("sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_100", "sm_120")
 
 
@@ -32,7 +34,8 @@ def executed(child, tmp_path_factory):
     drawn = random.Random(SEED).sample(sorted(known.keys() - set(FORMS)), 2)
     print(f"GENSOR_CAMPAIGN_SEED={SEED}")
     path = tmp_path_factory.mktemp("forms") / "forms.pickle"
-    path.write_bytes(pickle.dumps([form(known[name]) for name in (*FORMS, *drawn)]))
+    forms = [form(known[name]) for name in (*FORMS, *drawn)]
+    path.write_bytes(pickle.dumps([*forms, replace(forms[0], name=REFUSED, cubin=b"no cubin")]))
     return child("executed", str(path), FORM)
 
 
@@ -43,6 +46,11 @@ def test_what_reached_the_driver_computes_what_numpy_does(executed):
     assert all(each["cases"] > 3 for each in executed["forms"])
     called = {name for each in executed["forms"] for name in each["calls"]}
     assert called >= {"cuLaunchKernel", "cuLaunchKernelEx", "cuTensorMapEncodeTiled", "cuTensorMapEncodeIm2col"}
+
+
+def test_a_kernel_whose_stored_cubin_is_refused_is_compiled_and_loaded(executed):
+    (found,) = (each for each in executed["forms"] if each["name"] == REFUSED)
+    assert found["outcome"] == "ok" and found["calls"]["cuModuleLoadData"] == 2
 
 
 def test_bugs_of_the_host_path_are_caught(executed):
