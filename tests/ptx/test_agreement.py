@@ -51,9 +51,7 @@ def test_bits_are_equal_without_the_causes(name):
     each = next(each for each in configurations() if f"{each.group}: {each.name}" == name)
     target = lookup(each.arch).target
     differing, equal = (
-        agree(
-            each.candidate, each.workload, lookup(each.arch).target, replaced=replaced, chosen=lambda cases: cases[:1]
-        )
+        agree(each.candidate, each.workload, target, replaced=replaced, chosen=lambda cases: cases[:1])
         for replaced in CAUSES[name]
     )
     assert differing.outcome == equal.outcome == "ok"
