@@ -19,7 +19,7 @@ ENDS = ("bra", "brx", "ret", "exit", "bar", "barrier")
 
 def fused(module: Module) -> Module:
     """Return a module whose products are fused."""
-    return Module(module.target, [_Fusion(each).entry() for each in module.entries], module.dynamic)
+    return replace(module, entries=[_Fusion(each).entry() for each in module.entries])
 
 
 class _Fusion:
