@@ -1,6 +1,7 @@
 """Execute the PTX of stored kernels at the verifier's cases; compare with float64 and with the emulator's bits.
 
-    python -m tests.ptx [--small | --planted] [--arch sm_87] [--family rows] [--most 20] [--json FILE] [--table FILE]
+    python -m tests.ptx [--small | --planted] [--arch sm_87] [--family rows] [--share 1/2] [--most 20]
+        [--json FILE] [--table FILE]
 
 Kernels that FILE of --json names already are not executed again, so that a run can be stopped and continued. Exit code
 1 where a result is wrong, a rule of the ISA is broken, or PTX is not understood. Elements, and of them equal ones, are
@@ -15,6 +16,7 @@ import time
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from gensor_kernels.build.nvrtc import toolchain
 from tests.campaign_size import SEED
@@ -32,6 +34,7 @@ def main() -> int:
     parser.add_argument("--small", action="store_true", help="the mutator's small Programs in place of stored kernels")
     parser.add_argument("--arch", default="", help="only kernels for this arch")
     parser.add_argument("--family", default="", help="only families whose names contain this text")
+    parser.add_argument("--share", default="1/1", help="2/3: the second third, so that processes share the work")
     parser.add_argument("--most", type=int, default=sys.maxsize, help="how many kernels at most")
     parser.add_argument("--unfused", action="store_true", help="leave mul and add apart that ptxas fuses")
     parser.add_argument("--plain", action="store_true", help="take functions out of both sources; results are wrong")
@@ -46,7 +49,9 @@ def main() -> int:
     replaced = Replaced(options.unfused, options.plain, options.truncated)
     done = {(each["arch"], each["name"]) for each in lines if each["replaced"] == replaced.name}
     items = spread(list((small if options.small else stored)(options.arch, options.family)), SEED)
-    for item in [each for each in items if (each.arch, each.name) not in done][: options.most]:
+    part, parts = map(int, options.share.split("/"))
+    mine = [each for each in items if crc32(each.name.encode()) % parts == part - 1]
+    for item in [each for each in mine if (each.arch, each.name) not in done][: options.most]:
         line = execute(item, replaced)
         lines.append(line)
         print(_told(line), flush=True)
