@@ -177,6 +177,10 @@ def _warpgroups() -> Iterator[Bug]:
             '"wgmma.wait_group.sync.aligned %0;" ::"n"(N)', '"wgmma.wait_group.sync.aligned %0;" ::"n"(N + 1)', program
         )
     yield Bug('"wgmma.wait_group.sync.aligned %0;" ::"n"(N)', '"" ::"n"(N)', small)
+    waits = "mbarrier_wait(full(turn.slot), turn.parity);"
+    yield Bug(waits, "", narrow)
+    yield Bug(waits, f"if ((thread_index() & 31) == 0) {waits}", narrow)
+    yield Bug(waits, f"if (thread_index() / 32 % 4 == 0) {waits}", narrow)
 
 
 def _mbarriers() -> Iterator[Bug]:

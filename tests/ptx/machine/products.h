@@ -254,13 +254,21 @@ void take_registers(Thread &t, const Site &site) {
         watched.used = t.product_fences, watched.summed = sum, watched.product = &product;
     }
 }
-// Stores of threads lie behind a fence.proxy.async of their thread, or of one of this warp (9.7.15.5.2).
-void check_proxies(Lanes &lanes, Block &block, const Issue &issue) {
-    const Thread *fenced = lanes[0];
-    for (const Thread *t : lanes)
+// Threads' stores lie behind a fence.proxy.async of their thread, or of a lane of this warp (9.7.15.5.2). Each lane has
+// waited for the tiles that copies bring.
+void check_tiles(Lanes &lanes, Block &block, const Issue &issue) {
+    const Thread *fenced = lanes[0], *latest = lanes[0];
+    for (const Thread *t : lanes) {
         fenced = t->order.fenced > fenced->order.fenced ? t : fenced;
-    for (u32 address : issue.tiles)
+        latest = t->order.acquired < latest->order.acquired ? t : latest;
+    }
+    for (u32 address : issue.tiles) {
         proxied(*fenced, block, address, 16, ARRIVING | OBJECT, "a product reads");
+        each_granule(block, address, 16, [&](const Granule &g) {
+            if (g.writer == COPY)
+                seen(*latest, address, g, "a product reads");
+        });
+    }
 }
 void read_tiles(Block &block, const Issue &issue, int by) {
     for (u32 address : issue.tiles)
@@ -276,12 +284,16 @@ void issue_product(Lanes &lanes, Issue &issue, bool first) {
         place_tile(t, issue.b, issue.site->text, product.n, product.across_b, product.b, product.k, issue.tiles);
         read_tiles(*t.block, issue, 1);
     }
+<<<<<<< HEAD
     check_proxies(lanes, *t.block, issue);
     if (t.causality) {
         u32 &operation = issue.operations[t.index / 32 % 4] = t.causality->issue(t.slot, issue.site->text, true);
         for (u32 address : issue.tiles)
             t.causality->covers_shared(operation, t.block->resident, address - SHARED_BASE, 16, false);
     }
+=======
+    check_tiles(lanes, *t.block, issue);
+>>>>>>> cda47bb1 (ptx: demand of every lane that it has waited for a product's tiles)
     for (Thread *each : lanes)
         take_registers(*each, *issue.site);
     if (!t.block->launch->late)

@@ -40,6 +40,18 @@ inline bool sees(const Stored &stored) {
     return false;
 }
 
+// PTX ISA 9.7.9.25.1: nobody stores to the source of a copy that is on its way.
+__attribute__((noinline)) inline void check_sources(int index, u64 offset, int bytes, const char *file, int line) {
+    const Buffer &buffer = machine.request->buffers[index];
+    const u64 address = buffer.begin + (offset - buffer.begin % 32);
+    for (const Block &block : machine.blocks)
+        for (const Thread &thread : block.threads)
+            for (const Copy &copy : thread.copies)
+                if (copy.from && copy.source < address + bytes && address < copy.source + copy.bytes)
+                    fault(RACE, "the store at %s line %d changes what the copy at line %d, on its way, reads", file,
+                          line, copy.line);
+}
+
 // Marks bytes of a writable buffer as stored to. A second store, or an ordinary load after a store, in one launch is a
 // race between threads that nothing orders, or a tile computed twice; load_written asks for bytes that are stored, and
 // in an order that the current thread may rely on.
@@ -72,6 +84,8 @@ inline void note_global(int index, u64 offset, int bytes, Access access, const c
         sector |= LOADED;
         return;
     }
+    if (sector & LOADED)
+        check_sources(index, offset, bytes, file, line);
     word |= mask;
     for (u64 at = offset / 4; at < (offset + bytes + 3) / 4 && !storers.empty(); ++at)
         storers[at] = Stored{current->block->index, current->index, now(), line, machine.ticks};
@@ -230,7 +244,7 @@ void copy_async_commit() {
     current->groups.push_back((u32)current->copies.size() - grouped);
 }
 
-void copy_async_wait(int groups, const char *file, int line) {
+void copy_async_wait(int groups, const char *, int) {
     Thread &thread = *current;
     if ((int)thread.groups.size() <= groups)
         return;
@@ -238,9 +252,6 @@ void copy_async_wait(int groups, const char *file, int line) {
     for (size_t i = 0; i < finished; ++i)
         copies += thread.groups[i];
     for (size_t i = 0; i < copies; ++i) {
-        // PTX ISA 9.7.9.25.1: nobody may have stored to its source since.
-        if (thread.copies[i].from && machine.request->races)
-            check_global(thread.copies[i].source, thread.copies[i].bytes, COPY, file, line);
         if (!machine.request->early)
             deliver(thread.copies[i]);
         if (machine.request->races)
