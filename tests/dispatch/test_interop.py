@@ -1,7 +1,6 @@
 """Arrays of other libraries: PyTorch's on the host under `emulated`; stand-ins for those on a GPU without one."""
 
 import sys
-from contextlib import contextmanager
 from types import ModuleType
 
 import numpy as np
@@ -13,7 +12,8 @@ from gensor_kernels.devices.device import reach
 from tests.doubles.kernels import kernels, put, runtime_of, workload
 
 cupy = pytest.importorskip("cupy")
-from tests.doubles import fake_cuda  # noqa: E402
+from tests.doubles.strict.arrays import host  # noqa: E402
+from tests.doubles.strict.capture import GLOBAL  # noqa: E402
 
 
 @pytest.fixture
@@ -104,14 +104,18 @@ def test_dlpack_objects_give_the_devices_arrays():
 
 
 class Tensor:
-    """As much of a CUDA tensor as is asked for; `made` of an interface where `as_tensor` gave it."""
+    """As much of a CUDA tensor as is asked for; `made` of an interface where `as_tensor` gave it.
 
-    is_cuda, layout, requires_grad = True, "torch.strided", False
+    `allocate` gives device memory, which is never CuPy's to give to others.
+    """
 
-    def __init__(self, shape, dtype="float32", address=0x7E0000000000, strides=None, made=None, index=0):
+    is_cuda, layout, requires_grad, allocate = True, "torch.strided", False, None
+
+    def __init__(self, shape, dtype="float32", address=None, strides=None, made=None, index=0):
         self.shape, self.dtype, self.made = tuple(shape), f"torch.{dtype}", made
         self.steps = strides or tuple(int(np.prod(shape[axis + 1 :])) for axis in range(len(shape)))
-        self.address, self.recorded = address, []
+        self.memory = None if address else Tensor.allocate(1 << 16)
+        self.address, self.recorded = address or self.memory.ptr, []
         self.device = type("device", (), {"index": index})()
 
     @property
@@ -137,8 +141,27 @@ class Tensor:
 
 
 @pytest.fixture
-def gpu(fake_cupy, monkeypatch):
-    """A Runtime with kernels of float32 and bfloat16 products over a fake allocator, and a stand-in for PyTorch."""
+def theirs(orin):
+    """PyTorch's current stream, which waits for no other."""
+    return orin.cupy.cuda.Stream(non_blocking=True)
+
+
+@pytest.fixture
+def mixed(monkeypatch):
+    """Of each call on PyTorch's stream, whether CuPy's own arrays take part."""
+    seen, running_on = [], borrowed.running_on
+
+    def spied(cupy, address, number, mixed):
+        seen.append(mixed)
+        return running_on(cupy, address, number, mixed)
+
+    monkeypatch.setattr(borrowed, "running_on", spied)
+    return seen
+
+
+@pytest.fixture
+def gpu(orin, theirs, monkeypatch):
+    """A Runtime with kernels of float32 and bfloat16 products over the strict double, and a stand-in for PyTorch."""
 
     def as_tensor(interface, device):
         facts = interface.__cuda_array_interface__
@@ -151,51 +174,53 @@ def gpu(fake_cupy, monkeypatch):
     stand_in.Tensor, stand_in.as_tensor, stand_in.is_grad_enabled = Tensor, as_tensor, lambda: True
     stand_in.bfloat16 = "bfloat16"
     stand_in.cuda = ModuleType("torch.cuda")
-    stand_in.cuda.current_stream = lambda device: type("Stream", (), {"cuda_stream": 0x5150})()
+    stand_in.cuda.current_stream = lambda device: type("Stream", (), {"cuda_stream": theirs.ptr})()
     monkeypatch.setitem(sys.modules, "torch", stand_in)
-    monkeypatch.setenv("GENSOR_TUNE", "predicted")
+    monkeypatch.setattr(Tensor, "allocate", orin.pool)
     stored = kernels(workload(64, 64, 64)) | kernels(workload(64, 64, 64, dtype="bfloat16"))
-    return put(monkeypatch, runtime_of(fake_cuda.FakeCudaDevice(), stored))
+    return put(monkeypatch, runtime_of(orin.device(), stored))
 
 
-def addresses():
+def addresses(orin):
     """Those of a, b and the result of the launch just made."""
-    return [int.from_bytes(fake_cuda.FakeFunction.calls[-1][-1][at : at + 8], "little") for at in (0, 8, 16)]
+    return [int.from_bytes(orin.calls[-1][-1][at : at + 8], "little") for at in (0, 8, 16)]
 
 
-def test_a_gpus_tensors_are_read_where_they_lie_on_their_stream(gpu):
-    a, b = Tensor((64, 64)), Tensor((64, 64), address=0x7E0000100000)
+def test_a_gpus_tensors_are_read_where_they_lie_on_their_stream(gpu, orin, theirs, mixed):
+    a, b = Tensor((64, 64)), Tensor((64, 64))
     found = gensor_kernels.matmul(a, b)
     assert isinstance(found, Tensor) and found.shape == (64, 64) and found.dtype == "torch.float32"
-    assert addresses() == [a.address, b.address, found.address] and isinstance(found.made.array, cupy.ndarray)
-    assert gpu.device.streams == [(0x5150, 0, False), "left"]
-    assert a.recorded == b.recorded == [0x5150]
+    assert addresses(orin) == [a.address, b.address, found.address] and isinstance(found.made.array, cupy.ndarray)
+    assert {each.stream for each in orin.context.launches} == {theirs.ptr} and mixed == [False]
+    assert orin.cupy.cuda.get_current_stream().ptr == 0
+    assert a.recorded == b.recorded == [theirs.ptr]
 
 
-def test_a_call_on_a_stream_of_pytorchs_that_records_has_memory_of_its_graph(gpu, monkeypatch):
-    streams = gpu.device.streams
-    monkeypatch.setattr(gpu.device, "capturing", lambda: len(streams) % 2 == 1)  # on PyTorch's stream, not on CuPy's
+def test_a_call_on_a_stream_of_pytorchs_that_records_has_memory_of_its_graph(gpu, orin, theirs):
+    a = Tensor((64, 64))
+    gensor_kernels.matmul(a, a)  # before the capture
+    theirs.begin_capture(GLOBAL)  # on PyTorch's stream, not on CuPy's, in PyTorch's mode
+    found = gensor_kernels.matmul(a, a)
+    graph = theirs.end_capture()
+    assert isinstance(found, Tensor) and len(graph.graph.retained) == 1
+    del found
+    others = orin.pool.everything()
+    graph.launch()
+    orin.synchronize()
+    theirs.synchronize()
+    assert others is not None
 
-    @contextmanager
-    def lasting():
-        streams.append("lasting")
-        streams.append("entered")
-        yield
 
-    monkeypatch.setattr(gpu.device, "lasting", lasting)
-    gpu.loaded.update(gpu.library.contents.kernels)  # as after a call before the capture
-    assert isinstance(gensor_kernels.matmul(Tensor((64, 64)), Tensor((64, 64))), Tensor)
-    assert streams == [(0x5150, 0, False), "lasting", "entered", "left"]
-
-
-def test_out_of_the_same_kind_and_mixed_calls(gpu):
-    a, out = Tensor((64, 64)), Tensor((64, 64), address=0x7E0000200000)
-    assert gensor_kernels.matmul(a, a, out=out) is out and addresses()[2] == out.address and out.recorded
-    mine = cupy.empty((64, 64), np.float32)
+def test_out_of_the_same_kind_and_mixed_calls(gpu, orin, theirs, mixed):
+    a, out = Tensor((64, 64)), Tensor((64, 64))
+    assert gensor_kernels.matmul(a, a, out=out) is out and addresses(orin)[2] == out.address and out.recorded
+    mine = orin.cupy.full((64, 64), 1, np.float32)
     assert isinstance(gensor_kernels.matmul(a, mine), Tensor)
+    theirs.synchronize()
+    assert (host(mine) == 1).all()  # their stream has waited for CuPy's
     assert isinstance(gensor_kernels.matmul(mine, a), cupy.ndarray)
     assert gensor_kernels.matmul(a, a, out=mine) is mine
-    assert [each[2] for each in gpu.device.streams[::2]] == [False, True, True, True]
+    assert mixed == [False, True, True, True]
 
 
 def test_strides_and_types_without_a_word_for_them(gpu):
@@ -214,7 +239,7 @@ def test_tensors_whose_types_need_a_package_name_it(gpu, monkeypatch, dtype):
     assert str(raised.value) == f"arrays of {dtype} need ml_dtypes: pip install ml-dtypes"
 
 
-def test_gradients_and_host_tensors_are_refused(gpu, monkeypatch):
+def test_gradients_and_host_tensors_are_refused(gpu, orin, monkeypatch):
     a, host = Tensor((64, 64)), Tensor((64, 64))
     host.is_cuda, host.device = False, "cpu"
     with pytest.raises(TypeError, match=r"a tensor in the memory of cpu: tensor\.cuda\(\) moves it to a GPU"):
@@ -224,28 +249,32 @@ def test_gradients_and_host_tensors_are_refused(gpu, monkeypatch):
         gensor_kernels.matmul(a, a)
     monkeypatch.setattr(sys.modules["torch"], "is_grad_enabled", lambda: False)
     assert isinstance(gensor_kernels.matmul(a, a), Tensor)
-    assert len(fake_cuda.FakeFunction.calls) == 1
+    assert len(orin.calls) == 1
 
 
 class Interface:
     """An array of a library that speaks `__cuda_array_interface__`."""
 
     def __init__(self, stream=None, **more):
+        self.memory = Tensor.allocate(1 << 16)
         self.__cuda_array_interface__ = {
             "shape": (64, 64),
             "typestr": "<f4",
-            "data": (0x7E0000300000, False),
+            "data": (self.memory.ptr, False),
             "version": 3,
             "stream": stream,
             **more,
         }
 
 
-def test_the_interface_of_cuda_arrays(gpu):
-    a, wide = Interface(stream=7), Interface(strides=(512, 4))
+def test_the_interface_of_cuda_arrays(gpu, orin, theirs, mixed):
+    with theirs:
+        written = orin.cupy.full((4,), 1, np.float32)
+    a, wide = Interface(stream=theirs.ptr), Interface(strides=(512, 4))
     found = gensor_kernels.matmul(a, wide)
-    assert type(found) is cupy.ndarray and addresses()[:2] == [0x7E0000300000] * 2
-    assert gpu.device.waited == [7] and not gpu.device.streams
+    assert isinstance(found, cupy.ndarray) and addresses(orin)[:2] == [each.memory.ptr for each in (a, wide)]
+    orin.cupy.cuda.get_current_stream().synchronize()
+    assert (host(written) == 1).all() and not mixed  # this stream has waited for theirs
     with pytest.raises(TypeError, match="a masked Interface is no array"):
         gensor_kernels.matmul(a, Interface(mask=object()))
 
