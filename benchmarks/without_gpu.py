@@ -4,29 +4,39 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from unittest import mock
 
 import cupy
 
+from gensor_kernels.devices import cuda
+from gensor_kernels.devices.device import Code, Launcher, launcher
 from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import library
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.programs.core.family import Launch
 from gensor_kernels.programs.space import Space
-from tests.doubles import fake_cuda
 
 ARCH = lookup("h200")
+#: The first made-up address.
+LOWEST = 0x7F0000000000
 
 
-class StubDevice(fake_cuda.FakeCudaDevice):
-    """A CudaDevice whose kernels do nothing when they are launched."""
+class StubDevice(cuda.CudaDevice):
+    """A CudaDevice that asks no driver what it is, and whose kernels do nothing when they are launched."""
 
     def __init__(self) -> None:
-        super().__init__(ARCH.part, function=lambda entry: _function)
+        self.xp = self.cupy = cupy
+        self.arch, self.unsupported, self.number = ARCH, "", 0
+        self._prepare(several=False)
+
+    def load(self, code: Code, launches: Sequence[Launch]) -> Launcher:
+        """Return a Launcher of functions that do nothing."""
+        return launcher([(_function, each) for each in launches])
 
     def capturing(self) -> bool:
         """Return False at once: the time of this call counts."""
@@ -47,14 +57,17 @@ def starter_kernels(workload: Workload, split_k: int = 1) -> Iterator[library.Ke
 @contextmanager
 def fake_allocator() -> Iterator[None]:
     """Within it, CuPy's allocator hands out addresses that are never read."""
-    following = itertools.count(fake_cuda.LOWEST, 2**24)
+    following, before = itertools.count(LOWEST, 2**24), cupy.cuda.get_allocator()
     memory = cupy.cuda.UnownedMemory
 
     def allocate(size: int) -> cupy.cuda.MemoryPointer:
         return cupy.cuda.MemoryPointer(memory(next(following), max(size, 1), None, 0), 0)
 
-    with fake_cuda.allocating(allocate):
+    cupy.cuda.set_allocator(allocate)
+    try:
         yield
+    finally:
+        cupy.cuda.set_allocator(before)
 
 
 @contextmanager

@@ -144,7 +144,7 @@ def orin(monkeypatch):
 
     monkeypatch.setenv("GENSOR_TUNE", "predicted")
     monkeypatch.setenv("GENSOR_DETERMINISTIC", "1")
-    with installed(monkeypatch, ["orin-nano-8gb"]) as machine:
+    with installed(["orin-nano-8gb"]) as machine:
         yield machine
 
 

@@ -56,7 +56,7 @@ def test_maps_arrive_behind_the_struct_of_the_launches_that_have_them(monkeypatc
     launches = [Launch("mapped", 1, 256, 0, maps), Launch("plain", 500, 32, 0, per_sm=2)]
     sizes = {"mapped": MAPS_OFFSET + 256, "plain": params.SIZE}
     image = elf.written((9, 0), {name: elf.Entry(parameters=(size,)) for name, size in sizes.items()})
-    with installed(monkeypatch, ["h200"]) as hopper:
+    with installed(["h200"]) as hopper:
         device, addresses = hopper.device(), (256, 512, 768)
         packed = params.pack(
             Geometry((64, 64, 64), a=Strides((0, 0, 0), 64, 1), b=Strides((0, 0, 0), 64, 1)),
@@ -149,7 +149,7 @@ def test_a_launch_the_driver_refuses_goes_to_cupy(runtime, monkeypatch):
 def test_operands_elsewhere_and_unsupported_devices_go_to_cupy(monkeypatch):
     monkeypatch.setenv("GENSOR_TUNE", "predicted")
     monkeypatch.setenv("GENSOR_DETERMINISTIC", "1")
-    with installed(monkeypatch, ["orin-nano-8gb"] * 2) as two:
+    with installed(["orin-nano-8gb"] * 2) as two:
         device = two.device()
         made = runtime_of(device, kernels(workload()))
         monkeypatch.setattr(device, "product", lambda a, b, precision, out=None: "cupy")

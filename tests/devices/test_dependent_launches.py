@@ -27,7 +27,7 @@ PACKED = next(each for each in configurations() if each.name == "packed first") 
 @pytest.fixture
 def hopper(monkeypatch):
     """A machine with an H200 and a driver of CUDA 12.3."""
-    with installed(monkeypatch, ["h200"], 12030) as machine:
+    with installed(["h200"], 12030) as machine:
         yield machine
 
 
@@ -108,7 +108,7 @@ def test_a_refused_launch_is_made_by_cupy(hopper):
 @pytest.mark.parametrize("lacking", ["driver", "function", "arch", "part"])
 def test_without_the_feature_cupy_launches_all(monkeypatch, lacking):
     part, version = "orin-nano-super" if lacking == "arch" else "h200", 12020 if lacking == "driver" else 12030
-    with installed(monkeypatch, [part], version) as machine:
+    with installed([part], version) as machine:
         device = machine.device()
         if lacking == "function":
             machine.lacks("cuLaunchKernelEx")
@@ -165,7 +165,7 @@ def test_maps_and_grids_that_are_walked_arrive_as_with_cupy(hopper):
 
 
 def test_each_device_launches_its_own_functions(monkeypatch):
-    with installed(monkeypatch, ["h200"] * 2, 12030) as two:
+    with installed(["h200"] * 2, 12030) as two:
         devices = [two.device(number) for number in range(2)]
         for number, (device, launch) in enumerate([(device, loaded(device)) for device in devices]):
             with two.cupy.cuda.Device(number):

@@ -57,7 +57,7 @@ def compiled():
 def machine(monkeypatch):
     monkeypatch.setenv("GENSOR_TUNE", "predicted")
     monkeypatch.setenv("GENSOR_DETERMINISTIC", "1")  # no races
-    with installed(monkeypatch, [PART]) as made:
+    with installed([PART]) as made:
         yield made
 
 
@@ -90,7 +90,7 @@ def test_every_listed_part_is_identified_by_the_device_itself(monkeypatch):
     parts = [row[0] for row in listed("devices.csv") if row[0] in known] + [row[0] for row in listed("orin_modes.csv")]
     assert len(parts) > 50
     for name in dict.fromkeys(parts):
-        with installed(monkeypatch, [name]) as made:
+        with installed([name]) as made:
             device = made.device()
             assert device.arch.part == name and not device.unsupported
             assert device.integrated == (device.arch.name == "sm_87") and not device.capturing()
@@ -134,15 +134,15 @@ def test_what_is_no_module_of_this_part_is_refused(machine, image, error):
 
 
 def test_code_for_one_capability_alone_loads_there_only(monkeypatch):
-    with installed(monkeypatch, ["h200"]) as hopper:
+    with installed(["h200"]) as hopper:
         loaded(hopper.device(), written(capability=(9, 0), specific=True))
-    with installed(monkeypatch, ["orin-nano-8gb"]) as tegra, pytest.raises(BuildError, match="NO_BINARY_FOR_GPU"):
+    with installed(["orin-nano-8gb"]) as tegra, pytest.raises(BuildError, match="NO_BINARY_FOR_GPU"):
         loaded(tegra.device(), written(capability=(8, 6)))
 
 
 def test_modules_belong_to_the_device_that_was_current(monkeypatch):
     image = written(capability=(9, 0), specific=True)
-    with installed(monkeypatch, [PART, "h200"]) as machine:
+    with installed([PART, "h200"]) as machine:
         other = machine.device(1)
         function = loaded(other, image)
         assert machine.system.current.number == 0 and other.arch.part == "h200"
@@ -213,12 +213,12 @@ def test_kernels_take_the_arguments_that_they_declare(machine):
 
 def test_tensor_maps_are_the_driver_librarys(monkeypatch):
     wanted = described(packed(), TensorMap("a", False, 2, 128))
-    with installed(monkeypatch, ["h200"]):
+    with installed(["h200"]):
         assert tensor_maps.encode(wanted) == encode(wanted)
         for wrong in ({"address": wanted.address + 8}, {"box": (64, 300)}, {"strides": (24, *wanted.strides[1:])}):
             with pytest.raises(BuildError, match="CUresult 1"):
                 tensor_maps.encode(replace(wanted, **wrong))
-    with installed(monkeypatch, [PART]), pytest.raises(BuildError, match="CUresult 801"):
+    with installed([PART]), pytest.raises(BuildError, match="CUresult 801"):
         tensor_maps.encode(wanted)
 
 
@@ -511,11 +511,11 @@ def test_launches_that_pass_the_interpreters_memory_show(machine, product, monke
 def test_dependent_launches_need_a_part_and_a_driver_that_have_them(monkeypatch):
     launch, image = Launch("kernel", 1, 32, 0, dependent=True), written(capability=(9, 0), specific=True)
     for version, expected in ((12030, True), (12020, False)):
-        with installed(monkeypatch, ["h200"], version) as hopper:
+        with installed(["h200"], version) as hopper:
             device = hopper.device()
             loaded(device, image, launch)(device.local.arguments, (), (), None)
             assert [each.dependent for each in hopper.context.launches] == [expected]
-    with installed(monkeypatch, [PART]) as ampere:
+    with installed([PART]) as ampere:
         device = ampere.device()
         (function,) = device._modules.functions(library.code("extern", {}, "sm_86", written()), [launch])
         made = dependent.DependentLaunch(function, launch, 1, device._stream)

@@ -36,7 +36,7 @@ def opened(monkeypatch):
     """opened(stock) -> a Machine whose public functions have such kernels."""
     monkeypatch.setenv("GENSOR_TUNE", "predicted")
     monkeypatch.setenv("GENSOR_DETERMINISTIC", "1")  # no races: nothing can be timed here
-    with installed(monkeypatch) as machine:
+    with installed() as machine:
 
         def make(stock="split_k"):
             machine.only = device = machine.device()

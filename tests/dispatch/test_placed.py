@@ -200,7 +200,7 @@ def machine(monkeypatch):
     with ExitStack() as opened:
 
         def ask(count):
-            asked, made = [], opened.enter_context(installed(monkeypatch, ["orin-nano-8gb"] * count))
+            asked, made = [], opened.enter_context(installed(["orin-nano-8gb"] * count))
             query = made.cupy.cuda.runtime.getDevice
             made.cupy.cuda.runtime.getDevice = lambda: asked.append(1) or query()
             return asked

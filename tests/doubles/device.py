@@ -7,7 +7,7 @@
     FakeDevice(execute=emulate)                   the emulator taken for a GPU
     FakeDevice(fails={"load": BuildError(...)})   the device refuses kernels
 
-`FakeCudaDevice` (fake_cuda.py) stands for a GPU with CuPy's own arrays.
+A GPU with CuPy's own arrays is in `strict`: the real CudaDevice over a double of the driver.
 """
 
 import math

@@ -1,8 +1,8 @@
 """A board of a fleet: every product of a site database called through the public function, with next to nothing there.
 
-No NVRTC and no tuner can be imported, and the runtime's database is the one that GENSOR_SITE_DB names. The GPU is a
-fake: real CuPy arrays over addresses of nothing, a module that takes cubins, launches that are written down. Prints
-what happened as one JSON object.
+No NVRTC and no tuner can be imported, and the runtime's database is the one that GENSOR_SITE_DB names. The GPU is the
+strict double of the driver, which loads the database's cubins and checks their launches against the part's limits.
+Prints what happened as one JSON object.
 """
 
 import importlib.abc
@@ -74,35 +74,35 @@ def main():
     from gensor_kernels.dispatch.plans.runtime import Runtime
     from gensor_kernels.dispatch.selection import load
 
-    from . import fake_cuda
+    from .strict.machine import installed
+    from .strict.surface import Surface
 
     layers.PRETUNED = Path(os.devnull) / "nothing ships here"
-    cupy.cuda.function.Module = fake_cuda.FakeModule
-    cupy.cuda.set_allocator(fake_cuda.allocator())
     with Store.open(os.environ["GENSOR_SITE_DB"], readonly=True) as store:
         every = {row.key for row in store.rows(Record, arch="sm_87")}
     # Conjugated operands are those of other functions.
     keys = [key for key in sorted(every) if json.loads(key)["operator"] == "matmul" and "*" not in key]
     keys = keys[: int(sys.argv[1])]
     found = {"asked": len(keys), "tiers": {}, "missed": [], "library": []}
-    with warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings(record=True) as caught, installed(["orin-nano-8gb"], surface=Surface) as machine:
         warnings.simplefilter("always")
-        device = fake_cuda.FakeCudaDevice("orin-nano-8gb")
+        device = machine.device()
         runtime = Runtime(device, load.library(device.arch))
         current.lookup = lambda: runtime
         for key in keys:
             given, keywords = arguments(cupy, json.loads(key))
             said = gensor_kernels.explain(gensor_kernels.matmul, *given, **keywords)
-            before = len(fake_cuda.FakeFunction.calls)
+            before = len(machine.context.launches)
             try:
                 gensor_kernels.matmul(*given, **keywords)
             except (ImportError, cupy.cuda.runtime.CUDARuntimeError) as error:  # the library's call, without a library
                 found["library"].append(f"{type(error).__name__}: {error}"[:200])
             found["tiers"][str(said.tier)] = found["tiers"].get(str(said.tier), 0) + 1
-            if len(fake_cuda.FakeFunction.calls) == before:
+            if len(machine.context.launches) == before:
                 found["missed"].append([key, said.reason])
+        device.synchronize()
     found["warnings"] = [str(each.message) for each in caught]
-    found |= {"loads": fake_cuda.FakeModule.loads, "compiled": nvrtc.compile_count(), "python": sys.version_info[:2]}
+    found |= {"loads": len(machine.context.modules), "compiled": nvrtc.compile_count(), "python": sys.version_info[:2]}
     found["modules"] = [name for name in sys.modules if name.startswith(BLOCKED)]
     print(json.dumps(found))
 

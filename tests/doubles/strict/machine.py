@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest import mock
 
 import cupy
 import numpy as np
-import pytest
 
 from gensor_kernels.devices import cuda, driver
 from gensor_kernels.programs.core.params import SIZE
@@ -19,15 +19,15 @@ from .arrays import Library, computed
 from .capture import GLOBAL
 from .context import Context, digest
 from .library import NAMES, library
-from .surface import CapturedGraph, Pool
+from .surface import CapturedGraph, Pool, Surface
 from .system import System
 
 
 class Machine:
     """A System, its CuPy, and its devices, which are the package's own CudaDevices."""
 
-    def __init__(self, system: System):
-        self.system, self.cupy, self.library = system, Library(system), library(system)
+    def __init__(self, system: System, surface: type[Surface] = Library):
+        self.system, self.cupy, self.library = system, surface(system), library(system)
 
     @property
     def context(self) -> Context:
@@ -75,10 +75,6 @@ class Machine:
         """Wait for every stream of the current device."""
         self.cupy.cuda.Stream.null.synchronize()
 
-    def release(self) -> None:
-        """Give up what the machine holds; raises what a driver would not have noticed."""
-        assert not self.system.undefined, self.system.undefined
-
 
 def forget_driver() -> None:
     """Let the package look for the driver library again."""
@@ -92,22 +88,28 @@ def erfc(values: Any) -> Any:
 
 
 @contextmanager
-def installed(patch: pytest.MonkeyPatch, parts: Sequence[str] = ("h200",), version: int = 13000) -> Iterator[Machine]:
-    """Within it, the process has these GPUs, and the package's CuPy is over them."""
-    machine, load, before = Machine(System(parts, version)), ctypes.CDLL, cupy.cuda.get_allocator()
+def installed(
+    parts: Sequence[str] = ("h200",), version: int = 13000, surface: type[Surface] = Library
+) -> Iterator[Machine]:
+    """Within it, the process has these GPUs, and the package's CuPy is over them.
+
+    Its functions are NumPy's, as operations of streams, or with a plain `Surface` CuPy's own, which have no GPU.
+    """
+    machine, load, before = Machine(System(parts, version), surface), ctypes.CDLL, cupy.cuda.get_allocator()
 
     def opened(name: Any, *rest: Any, **keywords: Any) -> Any:
         return machine.library if name in NAMES else load(name, *rest, **keywords)
 
-    patch.setattr(ctypes, "CDLL", opened)
-    patch.setattr(cuda, "import_cupy", lambda: machine.cupy)
-    patch.setattr("cupyx.scipy.special.erfc", erfc)
-    forget_driver()
-    cupy.cuda.set_allocator(machine.pool)
-    try:
-        yield machine
-    finally:
-        cupy.cuda.set_allocator(before)
-        patch.setattr(ctypes, "CDLL", load)
+    with ExitStack() as patched:
+        patched.enter_context(mock.patch.object(ctypes, "CDLL", opened))
+        patched.enter_context(mock.patch.object(cuda, "import_cupy", lambda: machine.cupy))
+        if surface is Library:
+            patched.enter_context(mock.patch("cupyx.scipy.special.erfc", erfc))
         forget_driver()
-        machine.release()
+        cupy.cuda.set_allocator(machine.pool)
+        try:
+            yield machine
+        finally:
+            cupy.cuda.set_allocator(before)
+            forget_driver()
+    assert not machine.system.undefined, machine.system.undefined

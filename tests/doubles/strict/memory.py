@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import sys
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -16,9 +17,11 @@ from .results import Status
 
 #: Sizes are multiples of it, and blocks so far apart.
 UNIT = 512
-RESERVED = 1 << 30
-#: Freed memory holds it: a NaN of every floating-point type.
-POISON = 0xFF
+#: Bytes of addresses: pages that nobody touches cost nothing.
+RESERVED = 1 << 36
+FLAGS = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000} if sys.platform == "linux" else {}  # MAP_NORESERVE
+#: Freed memory holds it, a NaN of every floating-point type; of large blocks, so many bytes at both ends.
+POISON, MOST_POISONED = 0xFF, 4 << 20
 
 
 class Block(NamedTuple):
@@ -37,7 +40,7 @@ class Memory:
     """The memory of one device. `by_host` are the blocks in use, `by_device` the serial numbers that own them."""
 
     def __init__(self) -> None:
-        self._pages = mmap.mmap(-1, RESERVED)
+        self._pages = mmap.mmap(-1, RESERVED, **FLAGS)
         self._view = (ctypes.c_char * RESERVED).from_buffer(self._pages)
         self.lowest = -(-ctypes.addressof(self._view) // UNIT) * UNIT
         self.end = ctypes.addressof(self._view) + RESERVED
@@ -79,7 +82,9 @@ class Memory:
 
     def poison(self, block: Block) -> None:
         """Overwrite a block."""
-        ctypes.memset(block.first, POISON, block.size)
+        some = min(block.size, MOST_POISONED)
+        ctypes.memset(block.first, POISON, some)
+        ctypes.memset(block.first + block.size - some, POISON, some)
 
     def give_back(self, first: int, size: int) -> None:
         """Take memory that nobody uses (cudaFree)."""

@@ -365,8 +365,17 @@ class Pool:
                 arena = self._arenas[number, stream] = Arena(context.memory, stream, context.ended)
             size = max(-(-nbytes // UNIT), 1) * UNIT
             place = arena.take(size)
-            block = context.use_again(stream, *place) if place else context.malloc(size)
+            block = context.use_again(stream, *place) if place else self._malloc(context, size)
             return self._pointer(cupy.cuda.UnownedMemory(block.first, block.size, _Held(arena, block), number), 0)
+
+    def _malloc(self, context: Any, size: int) -> Block:
+        try:
+            return context.malloc(size)
+        except Status as status:
+            if status.number != 2:
+                raise
+            self.free_all_blocks()
+            return context.malloc(size)
 
     def free_all_blocks(self) -> None:
         """Give all free memory back to the driver."""
