@@ -284,16 +284,12 @@ void issue_product(Lanes &lanes, Issue &issue, bool first) {
         place_tile(t, issue.b, issue.site->text, product.n, product.across_b, product.b, product.k, issue.tiles);
         read_tiles(*t.block, issue, 1);
     }
-<<<<<<< HEAD
-    check_proxies(lanes, *t.block, issue);
+    check_tiles(lanes, *t.block, issue);
     if (t.causality) {
         u32 &operation = issue.operations[t.index / 32 % 4] = t.causality->issue(t.slot, issue.site->text, true);
         for (u32 address : issue.tiles)
             t.causality->covers_shared(operation, t.block->resident, address - SHARED_BASE, 16, false);
     }
-=======
-    check_tiles(lanes, *t.block, issue);
->>>>>>> cda47bb1 (ptx: demand of every lane that it has waited for a product's tiles)
     for (Thread *each : lanes)
         take_registers(*each, *issue.site);
     if (!t.block->launch->late)
