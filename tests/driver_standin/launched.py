@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from unittest.mock import patch
 
-from tests.driver_standin.runtime import Runtime
+from tests.driver_standin.runtime import Runtime, allocator
 
 runtime = Runtime()
 runtime.install()
@@ -23,7 +23,6 @@ from gensor_kernels.errors import BuildError  # noqa: E402
 from gensor_kernels.operators.types.geometry import Geometry, Strides  # noqa: E402
 from gensor_kernels.programs.core import params  # noqa: E402
 from gensor_kernels.programs.core.params import Tiling  # noqa: E402
-from tests.doubles.fake_cuda import allocator  # noqa: E402
 from tests.driver_standin.host_device import maps_of  # noqa: E402
 from tests.driver_standin.library import Calls, become, refuse  # noqa: E402
 from tests.driver_standin.planted import ARGUMENTS, BUGS  # noqa: E402

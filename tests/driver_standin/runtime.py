@@ -8,6 +8,8 @@ It changes the process for good, so that the process cannot be shared with other
 
 import ctypes
 import importlib
+import itertools
+from collections.abc import Callable
 
 #: By cudaDeviceAttr (driver_types.h); every other attribute is 0: clock rate in kHz, multiprocessors, memory's clock
 #: rate and bus width, L2 cache, compute capability.
@@ -49,3 +51,13 @@ class Runtime:
         signature = api.PyCapsule_GetName(table[name])
         _KEPT.extend((function, signature))
         table[name] = api.PyCapsule_New(ctypes.cast(function, POINTER).value, signature, None)
+
+
+def allocator() -> Callable[[int], object]:
+    """Return an allocator for CuPy, of addresses without memory that do not overlap."""
+    cuda, following = importlib.import_module("cupy").cuda, itertools.count(0x7F0000000000, 2**24)
+
+    def allocate(size: int) -> object:
+        return cuda.MemoryPointer(cuda.UnownedMemory(next(following), max(size, 1), None, 0), 0)
+
+    return allocate
