@@ -6,80 +6,47 @@ A kernel's binary is NVRTC's; the emulator runs its launches at the end of their
 import threading
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import pytest
 
-import gensor_kernels as gk
-from gensor_kernels.build import nvrtc
-from gensor_kernels.devices import cuda, cupy_internals, dependent, tensor_maps
+from gensor_kernels.devices import cuda, dependent, tensor_maps
 from gensor_kernels.devices.emulator.run import encode
-from gensor_kernels.devices.sampling import relaxed_capture
 from gensor_kernels.dispatch.api import current
-from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import library
 from gensor_kernels.errors import BuildError
-from gensor_kernels.machine.arch import archs, lookup
-from gensor_kernels.operators.products import matmul
+from gensor_kernels.machine.arch import archs
 from gensor_kernels.programs.core.family import Launch
 from gensor_kernels.programs.core.params import SIZE
 from gensor_kernels.programs.core.tensor_maps import TensorMap, described
-from gensor_kernels.programs.space import Space
 from tests.devices.test_tensor_maps import packed
 
 cupy = pytest.importorskip("cupy")
-from tests.doubles.strict import context, elf  # noqa: E402
+from tests.devices.strict_machine import (  # noqa: E402
+    PART,
+    loaded,
+    opened,
+    operands,
+    product_of,
+    raises,
+    written,
+)
+from tests.doubles.strict import elf  # noqa: E402
 from tests.doubles.strict.arrays import host  # noqa: E402
-from tests.doubles.strict.capture import GLOBAL, RELAXED, THREAD_LOCAL  # noqa: E402
 from tests.doubles.strict.machine import installed  # noqa: E402
-from tests.doubles.strict.memory import Arena, Memory  # noqa: E402
 from tests.doubles.strict.part import listed  # noqa: E402
 from tests.threads import in_threads  # noqa: E402
-
-PART = "rtx-3090"
-
-
-@cache
-def compiled():
-    """A kernel of float16 products that are split in two, with NVRTC's binary."""
-    wanted, arch = matmul.workload(128, 64, 256, dtype="float16"), lookup(PART)
-    (family,) = (each.family for each in Space(wanted, arch).families if each.family.name == "contraction_mma")
-    program = list(family.starters(wanted, arch))[1].replace(split_k=2)
-    made = library.generate(program, wanted, arch)
-    built = nvrtc.compile_cubin(made.code.source, made.code.target)
-    assert built.error is None, built.error
-    code = replace(made.code, cubin=built.cubin)
-    return library.Kernel(made.digest, program, wanted, lambda: code)
 
 
 @pytest.fixture
 def machine(monkeypatch):
-    monkeypatch.setenv("GENSOR_TUNE", "predicted")
-    monkeypatch.setenv("GENSOR_DETERMINISTIC", "1")  # no races
-    with installed([PART]) as made:
+    with opened(monkeypatch) as made:
         yield made
 
 
 @pytest.fixture
 def product(machine, monkeypatch, needs_emulator):
-    """product(a, b, out) of the public function, by that kernel."""
-    kernel = compiled()
-    machine.compiled_from(kernel.code.cubin, kernel.code.source)
-    contents = library.Contents({kernel.digest: kernel})
-    monkeypatch.setattr(current, "only", Runtime(machine.device(), library.Library(contents)))
-    return lambda a, b, out=None: gk.matmul(a, b, out=out)
-
-
-def operands(machine, rows=128):
-    """Small integers, whose product float16 has exactly, and that product."""
-    rng = np.random.default_rng(rows)
-    a, b = (rng.integers(-2, 3, shape).astype(np.float16) for shape in ((rows, 256), (256, 64)))
-    return machine.cupy.asarray(a), machine.cupy.asarray(b), a.astype(np.float32) @ b.astype(np.float32)
-
-
-def raises(*names):
-    return pytest.raises(RuntimeError, match="|".join(f"CUDA_ERROR_{name}:" for name in names))
+    return product_of(machine, monkeypatch)
 
 
 # ---- identification
@@ -97,17 +64,6 @@ def test_every_listed_part_is_identified_by_the_device_itself(monkeypatch):
 
 
 # ---- modules
-
-
-def loaded(device, image, *launches):
-    """A launcher of launches by an image; nothing is compiled in its place."""
-    device.compiles = False
-    code = library.code(f"// {hash(image)}", {}, "sm_86", image)
-    return device.load(code, launches or [Launch("kernel", 1, 32, 0)])
-
-
-def written(entry=None, capability=(8, 6), specific=False, name="kernel"):
-    return elf.written(capability, {name: entry or elf.Entry(parameters=(SIZE,))}, specific)
 
 
 @pytest.mark.parametrize(
@@ -304,208 +260,6 @@ def test_the_legacy_stream_waits_for_blocking_streams(machine):
     doubled = values + values
     with machine.cupy.cuda.Stream():
         assert (doubled + values).get().tolist() == [3] * 4
-
-
-# ---- captures
-
-
-def outside(machine):
-    event = machine.cupy.cuda.Event()
-    with machine.cupy.cuda.Stream(non_blocking=True):
-        event.record()
-    return event
-
-
-@pytest.mark.parametrize(
-    ("call", "error"),
-    [
-        (lambda machine, stream, event: stream.synchronize(), "STREAM_CAPTURE_UNSUPPORTED"),
-        (lambda machine, stream, event: event.synchronize(), "STREAM_CAPTURE_UNSUPPORTED"),
-        (lambda machine, stream, event: event.done, "STREAM_CAPTURE_UNSUPPORTED"),
-        (lambda machine, stream, event: stream.wait_event(event), "STREAM_CAPTURE_ISOLATION"),
-        (lambda machine, stream, event: machine.cupy.empty((7,)), "STREAM_CAPTURE_UNSUPPORTED"),
-        (lambda machine, stream, event: machine.pool.free_all_blocks(), "STREAM_CAPTURE_UNSUPPORTED"),
-        (lambda machine, stream, event: loaded(machine.device(), written()), "STREAM_CAPTURE_UNSUPPORTED"),
-        (lambda machine, stream, event: machine.synchronize(), "STREAM_CAPTURE_IMPLICIT"),
-    ],
-)
-def test_what_a_capture_forbids_breaks_it(machine, call, error):
-    event, freed = outside(machine), machine.cupy.empty((9,))
-    del freed
-    stream = machine.cupy.cuda.Stream()
-    with stream:
-        stream.begin_capture(GLOBAL)
-        with pytest.raises((RuntimeError, BuildError), match=error):
-            call(machine, stream, event)
-        assert machine.device().capturing()  # CuPy raises, for an invalid capture
-        with raises("STREAM_CAPTURE_INVALIDATED"):
-            stream.end_capture()
-        assert not machine.device().capturing()
-
-
-@pytest.mark.parametrize("mode", [GLOBAL, THREAD_LOCAL, RELAXED])
-def test_a_mode_says_whose_calls_break_a_capture(machine, mode):
-    stream, breaks = machine.cupy.cuda.Stream(), []
-
-    def elsewhere(_):
-        try:
-            machine.cupy.empty((1000,))
-        except RuntimeError:
-            breaks.append("another thread")
-
-    with stream:
-        stream.begin_capture(mode)
-        assert machine.device().capturing()
-        with relaxed_capture():
-            machine.cupy.empty((2000,))
-        in_threads(elsewhere, [0])
-        try:
-            machine.cupy.empty((4000,))
-        except RuntimeError:
-            breaks.append("this thread")
-        with raises("STREAM_CAPTURE_INVALIDATED") if breaks else nullcontext():
-            stream.end_capture()
-    assert breaks == [["another thread", "this thread"], ["this thread"], []][mode]
-
-
-def test_a_device_on_the_legacy_stream_captures_while_another_stream_does(machine):
-    device, stream = machine.device(), machine.cupy.cuda.Stream()
-    with stream:
-        stream.begin_capture(RELAXED)
-        assert device.capturing()
-    assert device.capturing()  # the query itself is refused there
-    stream.end_capture()
-    assert not device.capturing()
-
-
-def test_captures_end_where_they_began_with_all_their_streams(machine):
-    stream, other = machine.cupy.cuda.Stream(), machine.cupy.cuda.Stream()
-    stream.begin_capture()
-    other.wait_event(stream.record())
-    with other:
-        machine.cupy.cuda.MemoryPointer(machine.pool(512).mem, 0).memset_async(0, 4)
-    with raises("STREAM_CAPTURE_UNMATCHED"):
-        other.end_capture()
-    with raises("STREAM_CAPTURE_UNJOINED"):
-        stream.end_capture()
-    stream.begin_capture(THREAD_LOCAL)
-    ended = []
-
-    def end(_):
-        with raises("STREAM_CAPTURE_WRONG_THREAD"):
-            stream.end_capture()
-        ended.append(True)
-
-    in_threads(end, [0])
-    stream.end_capture()
-    assert ended == [True]
-
-
-def test_what_was_captured_runs_at_its_replays_only(machine):
-    values, double = (machine.cupy.asarray(np.eye(2, dtype=np.float32) * each) for each in (1, 2))
-    machine.synchronize()
-    graph = machine.captured(lambda: machine.cupy.matmul(values, double, out=values))[1]
-    machine.synchronize()
-    assert values.get().tolist() == [[1, 0], [0, 1]]
-    for expected in (2, 4, 8):
-        graph.launch()
-        assert values.get().tolist() == [[expected, 0], [0, expected]]
-    graph.destroy()
-    with raises("INVALID_HANDLE"):
-        graph.launch()
-
-
-# ---- faults of former releases, put back
-
-
-@pytest.fixture(params=["strict", "kind"])
-def strict(request, monkeypatch):
-    """Whether the double is as it is, or memory that was freed stays as it was and is nobody else's."""
-    if request.param == "kind":
-        monkeypatch.setattr(Memory, "damage", lambda self, uses: "")
-        monkeypatch.setattr(Memory, "poison", lambda self, block: None)
-        monkeypatch.setattr(Memory, "disown", lambda self, block: None)
-        monkeypatch.setattr(Arena, "take", lambda self, size: None)
-    return request.param == "strict"
-
-
-def captured_product(machine, product, stream=None):
-    """(result, what it should be, the graph, operands) of a captured product, whose workspace the call has dropped."""
-    a, b, exact = operands(machine)
-    out = machine.cupy.empty(exact.shape, np.float16)
-    product(a, b, out)
-    machine.synchronize()
-    graph = machine.captured(lambda: product(a, b, out), stream, RELAXED)[1]
-    out.fill(0)
-    return out, exact, graph, (a, b)
-
-
-def test_a_captured_product_is_right_when_others_have_all_free_memory(machine, product):
-    out, exact, graph, _operands = captured_product(machine, product)
-    machine.others = machine.pool.everything()
-    for _ in range(2):
-        graph.launch()
-        np.testing.assert_array_equal(out.get(), exact)
-
-
-def test_captured_memory_that_goes_back_to_the_pool_shows(machine, product, monkeypatch, strict):
-    """Until captured calls had memory of their graph, replays wrote to memory that the pool had given to others."""
-    monkeypatch.setattr(cuda.CudaDevice, "lasting", lambda self: nullcontext())
-    out, exact, graph, _operands = captured_product(machine, product)
-    machine.others = machine.pool.everything()
-    graph.launch()
-    if strict:
-        with raises("ILLEGAL_ADDRESS"):
-            out.get()
-    else:
-        np.testing.assert_array_equal(out.get(), exact)
-
-
-def test_captured_memory_that_goes_back_to_the_pool_is_written_to(machine, product, monkeypatch):
-    """What a GPU does, which knows no owners: a replay's partial sums are in somebody else's array."""
-    monkeypatch.setattr(cuda.CudaDevice, "lasting", lambda self: nullcontext())
-    monkeypatch.setattr(Memory, "damage", lambda self, uses: "")
-    stream = machine.cupy.cuda.Stream()
-    out, exact, graph, _operands = captured_product(machine, product, stream)
-    with stream:
-        theirs = machine.cupy.empty((8192,), np.float32)
-        theirs.fill(1)
-        graph.launch()
-        assert (theirs.get() != 1).any()
-        np.testing.assert_array_equal(out.get(), exact)
-
-
-def argument_of_cupy_13(cupy):
-    """The launch argument of the first releases, with CuPy 13's CPointer: it holds its Python argument's address."""
-
-    class CPointer(cupy.cuda.function.CPointer):
-        def __init__(self, address):
-            super().__init__(id(address))
-            self.kept = address
-
-    class Argument(CPointer):
-        def __init__(self, address):
-            super().__init__(address)
-            self.pointers = None
-
-    return Argument
-
-
-@pytest.mark.parametrize("executes", [True, False])
-def test_launches_that_pass_the_interpreters_memory_show(machine, product, monkeypatch, executes):
-    """As with CuPy 13, until a launch passed the address of Params there too."""
-    monkeypatch.setattr(cupy_internals, "argument_type", argument_of_cupy_13)
-    if not executes:  # a driver that only writes launches down sees nothing
-        monkeypatch.setattr(context, "execute", lambda *_: None)
-    contents = library.Contents({compiled().digest: compiled()})
-    monkeypatch.setattr(current, "only", Runtime(machine.device(), library.Library(contents)))
-    a, b, exact = operands(machine)
-    result = product(a, b)
-    if executes:
-        with raises("ILLEGAL_ADDRESS"):
-            result.get()
-    else:
-        assert not np.array_equal(result.get(), exact)
 
 
 def test_dependent_launches_need_a_part_and_a_driver_that_have_them(monkeypatch):

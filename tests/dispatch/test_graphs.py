@@ -21,7 +21,7 @@ from tests.doubles.captured import CALLS, UNSERVED, Stock, half, of  # noqa: E40
 from tests.doubles.kernels import put  # noqa: E402
 from tests.doubles.strict.arrays import Array, host  # noqa: E402
 from tests.doubles.strict.machine import installed  # noqa: E402
-from tests.doubles.strict.surface import enqueue  # noqa: E402
+from tests.doubles.strict.pool import enqueue  # noqa: E402
 from tests.threads import in_threads  # noqa: E402
 
 #: What shows all that Programs with streams, and those that need least, do otherwise.

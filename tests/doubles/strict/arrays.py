@@ -17,7 +17,9 @@ import numpy as np
 
 from gensor_kernels.devices.device import reach
 
-from .surface import Surface, current_stream, enqueue
+from .pool import enqueue
+from .stream_objects import current_stream
+from .surface import Surface
 from .system import System
 
 BINARY = ("add", "sub", "mul", "truediv")

@@ -249,7 +249,7 @@ class Context:
         if self.found(launch.function.handle) is not launch.function:
             raise Status(400, "a kernel of another context")
         check(self.part, launch, cooperative)
-        self.enqueue(stream, launch.function.name, lambda: execute(self, launch), launch.uses)
+        self.enqueue(stream, launch.function.name, lambda: execute(self.part, self.memory, launch), launch.uses)
         self.launches.append(launch)
 
     # ---- graphs

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from gensor_kernels.devices.emulator.build import build
@@ -11,11 +9,10 @@ from gensor_kernels.devices.emulator.run import Buffer, KernelFault
 from gensor_kernels.devices.emulator.run import run as emulate
 from gensor_kernels.programs.core.family import Launch as Emulated
 
+from .launches import Launch
+from .memory import Memory
+from .part import Part
 from .results import NAMES
-
-if TYPE_CHECKING:
-    from .context import Context
-    from .launches import Launch
 
 #: Faults of the emulator by the driver's numbers; LAUNCH_FAILED for other rules.
 FAULTS = {"out_of_bounds": 700, "misaligned": 716, "deadlock": 702, "timeout": 702}
@@ -29,12 +26,12 @@ class Fault(Exception):
         self.number = number
 
 
-def execute(context: Context, launch: Launch) -> None:
+def execute(part: Part, memory: Memory, launch: Launch) -> None:
     """Run a launch now; raises its Fault."""
     function = launch.function
     if not function.module.loaded:
         raise Fault(700, f"{function.name} runs in a module that was unloaded")
-    damage = context.memory.damage(launch.uses)
+    damage = memory.damage(launch.uses)
     if damage:
         raise Fault(700, f"{function.name}: {damage}")
     if any(launch.parameters) and not launch.uses:
@@ -42,8 +39,8 @@ def execute(context: Context, launch: Launch) -> None:
     if function.module.source is None:
         return
     entry = function.entry
-    resident = context.part.resident(entry, launch.threads, launch.shared_bytes)
-    everywhere = resident * context.part.attributes["MultiProcessorCount"]
+    resident = part.resident(entry, launch.threads, launch.shared_bytes)
+    everywhere = resident * part.attributes["MultiProcessorCount"]
     asked = Emulated(
         function.name,
         launch.blocks,
@@ -52,7 +49,7 @@ def execute(context: Context, launch: Launch) -> None:
         cluster=entry.cluster,
         dependent=launch.dependent,
     )
-    buffers = [Buffer(each.first, each.size, True, each.first) for each in context.memory.by_device.values()]
+    buffers = [Buffer(each.first, each.size, True, each.first) for each in memory.by_device.values()]
     try:
         emulate(
             build(function.module.source),

@@ -19,7 +19,9 @@ from .arrays import Library, computed
 from .capture import GLOBAL
 from .context import Context, digest
 from .library import NAMES, library
-from .surface import CapturedGraph, Pool, Surface
+from .pool import Pool
+from .stream_objects import CapturedGraph
+from .surface import Surface
 from .system import System
 
 

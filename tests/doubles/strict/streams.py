@@ -7,10 +7,7 @@ not there; only the ends of memory come early, so that memory freed too soon hol
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from .capture import Capture
+from typing import Any
 
 
 class Operation:
@@ -39,14 +36,14 @@ def run(wanted: Operation, failed: Callable[[Operation], None]) -> None:
 class Stream:
     """A stream: its last operation, and the last of them that ended a use of memory.
 
-    `blocking`: its operations wait for the legacy stream's, and the other way round.
+    `blocking`: its operations wait for the legacy stream's, and the other way round. `capture` is its Capture, if any.
     """
 
     def __init__(self, handle: int, blocking: bool = True):
         self.handle, self.blocking = handle, blocking
         self.last = self.last_end = Operation(lambda: None, ())
         self.last.done = True
-        self.capture: Capture | None = None
+        self.capture: Any = None
 
 
 class Event:
@@ -54,6 +51,6 @@ class Event:
 
     def __init__(self) -> None:
         self.operation: Operation | None = None
-        self.capture: Capture | None = None
+        self.capture: Any = None
         self.nodes: frozenset[int] = frozenset()
         self.microseconds = 0.0

@@ -1,0 +1,85 @@
+"""A machine with an RTX 3090 over the strict double of the driver, and kernels for it."""
+
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+import gensor_kernels as gk
+from gensor_kernels.build import nvrtc
+from gensor_kernels.dispatch.api import current
+from gensor_kernels.dispatch.plans.runtime import Runtime
+from gensor_kernels.dispatch.selection import library
+from gensor_kernels.errors import ToolMissingError
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.products import matmul
+from gensor_kernels.programs.core.family import Launch
+from gensor_kernels.programs.core.params import SIZE
+from gensor_kernels.programs.space import Space
+from tests.doubles.strict import elf
+from tests.doubles.strict.machine import installed
+
+PART = "rtx-3090"
+
+
+@cache
+def compiled():
+    """A kernel of float16 products that are split in two, with NVRTC's binary."""
+    wanted, arch = matmul.workload(128, 64, 256, dtype="float16"), lookup(PART)
+    (family,) = (each.family for each in Space(wanted, arch).families if each.family.name == "contraction_mma")
+    program = list(family.starters(wanted, arch))[1].replace(split_k=2)
+    made = library.generate(program, wanted, arch)
+    built = nvrtc.compile_cubin(made.code.source, made.code.target)
+    assert built.error is None, built.error
+    code = replace(made.code, cubin=built.cubin)
+    return library.Kernel(made.digest, program, wanted, lambda: code)
+
+
+@contextmanager
+def opened(monkeypatch):
+    """The machine, without races: its times are no GPU's."""
+    monkeypatch.setenv("GENSOR_TUNE", "predicted")
+    monkeypatch.setenv("GENSOR_DETERMINISTIC", "1")
+    with installed([PART]) as made:
+        yield made
+
+
+def product_of(machine, monkeypatch):
+    """product(a, b, out) of the public function, by the kernel of `compiled`."""
+    try:
+        kernel = compiled()
+    except ToolMissingError as error:
+        pytest.skip(str(error))
+    machine.compiled_from(kernel.code.cubin, kernel.code.source)
+    served_by(machine, monkeypatch, kernel)
+    return lambda a, b, out=None: gk.matmul(a, b, out=out)
+
+
+def served_by(machine, monkeypatch, kernel):
+    """Let a new device with this kernel serve public calls."""
+    contents = library.Contents({kernel.digest: kernel})
+    monkeypatch.setattr(current, "only", Runtime(machine.device(), library.Library(contents)))
+
+
+def operands(machine, rows=128):
+    """Small integers, whose product float16 has exactly, and that product."""
+    rng = np.random.default_rng(rows)
+    a, b = (rng.integers(-2, 3, shape).astype(np.float16) for shape in ((rows, 256), (256, 64)))
+    return machine.cupy.asarray(a), machine.cupy.asarray(b), a.astype(np.float32) @ b.astype(np.float32)
+
+
+def raises(*names):
+    return pytest.raises(RuntimeError, match="|".join(f"CUDA_ERROR_{name}:" for name in names))
+
+
+def loaded(device, image, *launches):
+    """A launcher of launches by an image; nothing is compiled in its place."""
+    device.compiles = False
+    code = library.code(f"// {hash(image)}", {}, "sm_86", image)
+    return device.load(code, launches or [Launch("kernel", 1, 32, 0)])
+
+
+def written(entry=None, capability=(8, 6), specific=False, name="kernel"):
+    return elf.written(capability, {name: entry or elf.Entry(parameters=(SIZE,))}, specific)

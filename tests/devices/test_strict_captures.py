@@ -1,0 +1,226 @@
+"""Graph capture over the strict double of the driver, and two faults of former releases, put back."""
+
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+
+from gensor_kernels.devices import cuda, cupy_internals
+from gensor_kernels.devices.sampling import relaxed_capture
+from gensor_kernels.errors import BuildError
+
+cupy = pytest.importorskip("cupy")
+from tests.devices.strict_machine import compiled, loaded, opened, operands, product_of, raises, served_by, written  # noqa: E402
+from tests.doubles.strict import context  # noqa: E402
+from tests.doubles.strict.capture import GLOBAL, RELAXED, THREAD_LOCAL  # noqa: E402
+from tests.doubles.strict.memory import Arena, Memory  # noqa: E402
+from tests.threads import in_threads  # noqa: E402
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    with opened(monkeypatch) as made:
+        yield made
+
+
+@pytest.fixture
+def product(machine, monkeypatch, needs_emulator):
+    return product_of(machine, monkeypatch)
+
+
+def outside(machine):
+    event = machine.cupy.cuda.Event()
+    with machine.cupy.cuda.Stream(non_blocking=True):
+        event.record()
+    return event
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda machine, stream, event: stream.synchronize(), "STREAM_CAPTURE_UNSUPPORTED"),
+        (lambda machine, stream, event: event.synchronize(), "STREAM_CAPTURE_UNSUPPORTED"),
+        (lambda machine, stream, event: event.done, "STREAM_CAPTURE_UNSUPPORTED"),
+        (lambda machine, stream, event: stream.wait_event(event), "STREAM_CAPTURE_ISOLATION"),
+        (lambda machine, stream, event: machine.cupy.empty((7,)), "STREAM_CAPTURE_UNSUPPORTED"),
+        (lambda machine, stream, event: machine.pool.free_all_blocks(), "STREAM_CAPTURE_UNSUPPORTED"),
+        (lambda machine, stream, event: loaded(machine.device(), written()), "STREAM_CAPTURE_UNSUPPORTED"),
+        (lambda machine, stream, event: machine.synchronize(), "STREAM_CAPTURE_IMPLICIT"),
+    ],
+)
+def test_what_a_capture_forbids_breaks_it(machine, call, error):
+    event, freed = outside(machine), machine.cupy.empty((9,))
+    del freed
+    stream = machine.cupy.cuda.Stream()
+    with stream:
+        stream.begin_capture(GLOBAL)
+        with pytest.raises((RuntimeError, BuildError), match=error):
+            call(machine, stream, event)
+        assert machine.device().capturing()  # CuPy raises, for an invalid capture
+        with raises("STREAM_CAPTURE_INVALIDATED"):
+            stream.end_capture()
+        assert not machine.device().capturing()
+
+
+@pytest.mark.parametrize("mode", [GLOBAL, THREAD_LOCAL, RELAXED])
+def test_a_mode_says_whose_calls_break_a_capture(machine, mode):
+    stream, breaks = machine.cupy.cuda.Stream(), []
+
+    def elsewhere(_):
+        try:
+            machine.cupy.empty((1000,))
+        except RuntimeError:
+            breaks.append("another thread")
+
+    with stream:
+        stream.begin_capture(mode)
+        assert machine.device().capturing()
+        with relaxed_capture():
+            machine.cupy.empty((2000,))
+        in_threads(elsewhere, [0])
+        try:
+            machine.cupy.empty((4000,))
+        except RuntimeError:
+            breaks.append("this thread")
+        with raises("STREAM_CAPTURE_INVALIDATED") if breaks else nullcontext():
+            stream.end_capture()
+    assert breaks == [["another thread", "this thread"], ["this thread"], []][mode]
+
+
+def test_a_device_on_the_legacy_stream_captures_while_another_stream_does(machine):
+    device, stream = machine.device(), machine.cupy.cuda.Stream()
+    with stream:
+        stream.begin_capture(RELAXED)
+        assert device.capturing()
+    assert device.capturing()  # the query itself is refused there
+    stream.end_capture()
+    assert not device.capturing()
+
+
+def test_captures_end_where_they_began_with_all_their_streams(machine):
+    stream, other = machine.cupy.cuda.Stream(), machine.cupy.cuda.Stream()
+    stream.begin_capture()
+    other.wait_event(stream.record())
+    with other:
+        machine.cupy.cuda.MemoryPointer(machine.pool(512).mem, 0).memset_async(0, 4)
+    with raises("STREAM_CAPTURE_UNMATCHED"):
+        other.end_capture()
+    with raises("STREAM_CAPTURE_UNJOINED"):
+        stream.end_capture()
+    stream.begin_capture(THREAD_LOCAL)
+    ended = []
+
+    def end(_):
+        with raises("STREAM_CAPTURE_WRONG_THREAD"):
+            stream.end_capture()
+        ended.append(True)
+
+    in_threads(end, [0])
+    stream.end_capture()
+    assert ended == [True]
+
+
+def test_what_was_captured_runs_at_its_replays_only(machine):
+    values, double = (machine.cupy.asarray(np.eye(2, dtype=np.float32) * each) for each in (1, 2))
+    machine.synchronize()
+    graph = machine.captured(lambda: machine.cupy.matmul(values, double, out=values))[1]
+    machine.synchronize()
+    assert values.get().tolist() == [[1, 0], [0, 1]]
+    for expected in (2, 4, 8):
+        graph.launch()
+        assert values.get().tolist() == [[expected, 0], [0, expected]]
+    graph.destroy()
+    with raises("INVALID_HANDLE"):
+        graph.launch()
+
+
+# ---- faults of former releases, put back
+
+
+@pytest.fixture(params=["strict", "kind"])
+def strict(request, monkeypatch):
+    """Whether the double is as it is, or memory that was freed stays as it was and is nobody else's."""
+    if request.param == "kind":
+        monkeypatch.setattr(Memory, "damage", lambda self, uses: "")
+        monkeypatch.setattr(Memory, "poison", lambda self, block: None)
+        monkeypatch.setattr(Memory, "disown", lambda self, block: None)
+        monkeypatch.setattr(Arena, "take", lambda self, size: None)
+    return request.param == "strict"
+
+
+def captured_product(machine, product, stream=None):
+    """(result, what it should be, the graph, operands) of a captured product, whose workspace the call has dropped."""
+    a, b, exact = operands(machine)
+    out = machine.cupy.empty(exact.shape, np.float16)
+    product(a, b, out)
+    machine.synchronize()
+    graph = machine.captured(lambda: product(a, b, out), stream, RELAXED)[1]
+    out.fill(0)
+    return out, exact, graph, (a, b)
+
+
+def test_a_captured_product_is_right_when_others_have_all_free_memory(machine, product):
+    out, exact, graph, _operands = captured_product(machine, product)
+    machine.others = machine.pool.everything()
+    for _ in range(2):
+        graph.launch()
+        np.testing.assert_array_equal(out.get(), exact)
+
+
+def test_captured_memory_that_goes_back_to_the_pool_shows(machine, product, monkeypatch, strict):
+    """Until captured calls had memory of their graph, replays wrote to memory that the pool had given to others."""
+    monkeypatch.setattr(cuda.CudaDevice, "lasting", lambda self: nullcontext())
+    out, exact, graph, _operands = captured_product(machine, product)
+    machine.others = machine.pool.everything()
+    graph.launch()
+    if strict:
+        with raises("ILLEGAL_ADDRESS"):
+            out.get()
+    else:
+        np.testing.assert_array_equal(out.get(), exact)
+
+
+def test_captured_memory_that_goes_back_to_the_pool_is_written_to(machine, product, monkeypatch):
+    """What a GPU does, which knows no owners: a replay's partial sums are in somebody else's array."""
+    monkeypatch.setattr(cuda.CudaDevice, "lasting", lambda self: nullcontext())
+    monkeypatch.setattr(Memory, "damage", lambda self, uses: "")
+    stream = machine.cupy.cuda.Stream()
+    out, exact, graph, _operands = captured_product(machine, product, stream)
+    with stream:
+        theirs = machine.cupy.empty((8192,), np.float32)
+        theirs.fill(1)
+        graph.launch()
+        assert (theirs.get() != 1).any()
+        np.testing.assert_array_equal(out.get(), exact)
+
+
+def argument_of_cupy_13(cupy):
+    """The launch argument of the first releases, with CuPy 13's CPointer: it holds its Python argument's address."""
+
+    class CPointer(cupy.cuda.function.CPointer):
+        def __init__(self, address):
+            super().__init__(id(address))
+            self.kept = address
+
+    class Argument(CPointer):
+        def __init__(self, address):
+            super().__init__(address)
+            self.pointers = None
+
+    return Argument
+
+
+@pytest.mark.parametrize("executes", [True, False])
+def test_launches_that_pass_the_interpreters_memory_show(machine, product, monkeypatch, executes):
+    """As with CuPy 13, until a launch passed the address of Params there too."""
+    monkeypatch.setattr(cupy_internals, "argument_type", argument_of_cupy_13)
+    if not executes:  # a driver that only writes launches down sees nothing
+        monkeypatch.setattr(context, "execute", lambda *_: None)
+    served_by(machine, monkeypatch, compiled())
+    a, b, exact = operands(machine)
+    result = product(a, b)
+    if executes:
+        with raises("ILLEGAL_ADDRESS"):
+            result.get()
+    else:
+        assert not np.array_equal(result.get(), exact)
