@@ -25,11 +25,12 @@ PART = "rtx-3090"
 
 
 @cache
-def compiled():
-    """A kernel of float16 products that are split in two, with NVRTC's binary."""
-    wanted, arch = matmul.workload(128, 64, 256, dtype="float16"), lookup(PART)
-    (family,) = (each.family for each in Space(wanted, arch).families if each.family.name == "contraction_mma")
-    program = list(family.starters(wanted, arch))[1].replace(split_k=2)
+def compiled(part=PART, name="contraction_mma", index=1):
+    """A kernel of float16 products, with NVRTC's binary: one of the family's default Programs; split in two on PART."""
+    wanted, arch = matmul.workload(128, 64, 256, dtype="float16"), lookup(part)
+    (family,) = (each.family for each in Space(wanted, arch).families if each.family.name == name)
+    program = list(family.starters(wanted, arch))[index]
+    program = program.replace(split_k=2) if part == PART else program
     made = library.generate(program, wanted, arch)
     built = nvrtc.compile_cubin(made.code.source, made.code.target)
     assert built.error is None, built.error
@@ -38,18 +39,18 @@ def compiled():
 
 
 @contextmanager
-def opened(monkeypatch):
+def opened(monkeypatch, part=PART):
     """The machine, without races: its times are no GPU's."""
     monkeypatch.setenv("GENSOR_TUNE", "predicted")
     monkeypatch.setenv("GENSOR_DETERMINISTIC", "1")
-    with installed([PART]) as made:
+    with installed([part]) as made:
         yield made
 
 
-def product_of(machine, monkeypatch):
-    """product(a, b, out) of the public function, by the kernel of `compiled`."""
+def product_of(machine, monkeypatch, *chosen):
+    """product(a, b, out) of the public function, by a kernel of `compiled`."""
     try:
-        kernel = compiled()
+        kernel = compiled(*chosen)
     except ToolMissingError as error:
         pytest.skip(str(error))
     machine.compiled_from(kernel.code.cubin, kernel.code.source)

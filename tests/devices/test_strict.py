@@ -18,7 +18,7 @@ from gensor_kernels.errors import BuildError
 from gensor_kernels.machine.arch import archs
 from gensor_kernels.programs.core.family import Launch
 from gensor_kernels.programs.core.params import SIZE
-from gensor_kernels.programs.core.tensor_maps import TensorMap, described
+from gensor_kernels.programs.core.tensor_maps import MAP_BYTES, MAPS_OFFSET, TensorMap, described
 from tests.devices.test_tensor_maps import packed
 
 cupy = pytest.importorskip("cupy")
@@ -188,6 +188,28 @@ def test_a_product_is_there_when_its_stream_has_come_so_far(machine, product):
     assert launches == [("contraction_mma", SIZE), ("contraction_reduce", SIZE)]
     assert np.isnan(host(result)).all()  # nobody has asked yet
     np.testing.assert_array_equal(result.get(), exact)
+
+
+@pytest.mark.parametrize(("index", "launched"), [(2, "split"), (3, "clusters")])
+def test_a_product_of_hoppers_reads_by_the_drivers_tensor_maps(monkeypatch, needs_emulator, index, launched):
+    with opened(monkeypatch, "h200") as hopper:
+        product = product_of(hopper, monkeypatch, "h200", "contraction_wgmma", index)
+        a, b, exact = operands(hopper)
+        np.testing.assert_array_equal(product(a, b).get(), exact)
+        first, *others = hopper.context.launches
+        assert len(first.parameters) == MAPS_OFFSET + 2 * MAP_BYTES and first.shared_bytes > 48 * 1024
+        assert [each.dependent for each in others] == [True] * (launched == "split")
+        assert first.function.entry.cluster == (2 if launched == "clusters" else 1)
+
+        def without_maps(self, packed):
+            buffer, handle = self._own()
+            buffer[:] = bytes(packed).ljust(len(buffer), b"\0")
+            return handle
+
+        monkeypatch.setattr(tensor_maps.Mapped, "__call__", without_maps)
+        product(a, b)
+        with raises("LAUNCH_FAILED"):
+            hopper.synchronize()
 
 
 def test_faults_of_kernels_come_late_and_stay(machine, product):
