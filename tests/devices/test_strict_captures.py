@@ -134,6 +134,20 @@ def test_what_was_captured_runs_at_its_replays_only(machine):
         graph.launch()
 
 
+def test_a_capture_loads_nothing_and_stays_whole(machine, product):
+    """In the mode that forbids most: until a kernel is loaded, the library's call is captured."""
+    a, b, exact = operands(machine)
+    out = machine.cupy.empty(exact.shape, np.float16)
+    for expected in (["matmul"], ["contraction_mma", "contraction_reduce"]):
+        _, graph = machine.captured(lambda: product(a, b, out))
+        assert [node.name for node in graph.graph.nodes] == expected
+        assert len(machine.context.modules) == (expected != ["matmul"])
+        out.fill(0)
+        graph.launch()
+        np.testing.assert_array_equal(out.get(), exact)
+        product(a, b, out)  # which loads the kernel
+
+
 # ---- faults of former releases, put back
 
 
