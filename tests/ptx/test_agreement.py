@@ -38,9 +38,9 @@ def test_bits_are_compared_with_the_emulator():
 
 #: small Programs, what is replaced where their bits differ, and where the cause is taken away
 CAUSES = {
-    "rows: sum, one row": (NOTHING, Replaced(plain=True)),
     "mma cp.async: scalar": (NOTHING, Replaced(plain=True, truncated=True)),
     "simt: complex, split": (Replaced(unfused=True), NOTHING),
+    "simt: prologue in front": (NOTHING, Replaced(plain=True)),
 }
 
 
@@ -70,6 +70,9 @@ def test_cases_have_their_causes():
     complex_product = matmul.workload(64, 64, 64, dtype="complex64")
     assert causes(complex_product, []) == NONE
     assert causes(replace(complex_product, epilogue=("scale",)), []) == "complex products"
+    scaled = replace(product, epilogue=("scale", "bias"))
+    assert [causes(scaled, [], fixed=fixed) for fixed in (False, True)] == [NONE, "steps compiled in"]
+    assert causes(replace(product, epilogue=("bias", "relu", "scale")), [], fixed=True) == NONE
     gated = {each.workload.operator: each.workload for each in configurations()}
     assert [causes(gated[name], []) for name in ("bias_swiglu", "reglu")] == ["functions", NONE]
 
