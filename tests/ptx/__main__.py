@@ -22,6 +22,7 @@ from gensor_kernels.build.nvrtc import toolchain
 from tests.campaign_size import SEED
 from tests.ptx.agreement import NOTHING, Replaced, agree, dtype_of, launch_form
 from tests.ptx.planted import BUGS, CAUGHT, with_bug
+from tests.ptx.planted_order import ORDER_BUGS
 from tests.ptx.stored import Item, small, spread, stored
 
 #: outcomes that are no finding
@@ -39,7 +40,7 @@ def main() -> int:
     parser.add_argument("--unfused", action="store_true", help="leave mul and add apart that ptxas fuses")
     parser.add_argument("--plain", action="store_true", help="take functions out of both sources; results are wrong")
     parser.add_argument("--truncated", action="store_true", help="cut sums of tensor cores as the emulator does")
-    parser.add_argument("--planted", action="store_true", help="plant every bug of planted.py; 1 where one survives")
+    parser.add_argument("--planted", action="store_true", help="plant all bugs; 1 where one survives")
     parser.add_argument("--json", default="", help="file for a line per kernel; what it has is not executed again")
     parser.add_argument("--table", default="", help="file for the table of all lines")
     options = parser.parse_args()
@@ -72,11 +73,12 @@ def _read(path: str) -> list[dict[str, Any]]:
 def plant() -> int:
     """Plant every bug and print what became of it; 1 where one survives."""
     survivors = 0
-    for bug in BUGS:
+    for bug in (*BUGS, *ORDER_BUGS):
         found = with_bug(bug)
         survivors += found.outcome not in CAUGHT
         print(f"{'caught' if found.outcome in CAUGHT else 'SURVIVES'}: {bug.name}: {found.outcome}", flush=True)
-    print(f"{len(BUGS) - survivors} of {len(BUGS)} caught")
+    planted = len(BUGS) + len(ORDER_BUGS)
+    print(f"{planted - survivors} of {planted} caught")
     return int(survivors > 0)
 
 

@@ -15,7 +15,8 @@ from gensor_kernels.config import cache_dir
 from gensor_kernels.errors import BuildError
 
 MACHINE = Path(__file__).resolve().parent / "machine"
-HEADERS = sorted(each.name for each in MACHINE.glob("*.h"))
+#: what translated code includes, and what the scheduler consists of
+INCLUDED, WHOLE = ("machine.h", "numbers.h", "warpgroup.h"), ("*.h", "*.cpp")
 #: No contraction: a multiplication and an addition are fused where PTX says fma, and nowhere else.
 FLAGS = ("-std=c++20", "-march=native", "-ffp-contract=off", "-fPIC", "-w")
 #: A kernel runs for less time than its compilation takes, and the loops of products are in machine.cpp, which has -O2.
@@ -50,7 +51,7 @@ def ptx_of(source: str, target: str) -> str:
 def machine() -> ctypes.CDLL:
     """Return the scheduler's library; kernels' libraries find its functions."""
     text = "".join(f'#include "{each.name}"\n' for each in sorted(MACHINE.glob("*.cpp")))
-    path = _built(text, "machine", "-O2", "-frounding-math", files=("*.h", "*.cpp"))
+    path = _built(text, "machine", "-O2", "-frounding-math", files=WHOLE)
     return ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
 
 
@@ -60,7 +61,7 @@ def library(text: str) -> ctypes.CDLL:
     return ctypes.CDLL(str(_built(text, "kernel", *KERNEL_FLAGS)))
 
 
-def _built(text: str, name: str, *flags: str, files: tuple[str, ...] = ("machine.h", "numbers.h")) -> Path:
+def _built(text: str, name: str, *flags: str, files: tuple[str, ...] = INCLUDED) -> Path:
     """Compile a C++ text, unless the cache folder has its library."""
     included = b"".join(each.read_bytes() for pattern in files for each in sorted(MACHINE.glob(pattern)))
     digest = hashlib.sha256(repr((text, included, FLAGS, flags, _processor())).encode()).hexdigest()

@@ -21,6 +21,20 @@ OWN = """
 NEIGHBOUR, OTHER_WARP = OWN.format(other=1), OWN.format(other=32)
 STORE, LOAD = "st.shared.u32 [%r1], %r0; ", "ld.shared.u32 %r6, [%r2]; "
 
+#: warp 0 stores, and arrives at an mbarrier for which warp 1 waits before it loads
+PHASE = (
+    OTHER_WARP
+    + """mov.u32 %r7, shared; @%p1 mbarrier.init.shared::cta.b64 [%r7+512], {count}; bar.sync 0;
+    setp.ge.u32 %p2, %r0, 32; @%p2 bra again; st.shared.u32 [%r1], %r0;
+    {arrive}.shared::cta.b64 _, [%r7+512]; bra done;
+again: mbarrier.{take}.parity.shared::cta.b64 %p4, [%r7+512], 0; @!%p4 bra again; ld.shared.u32 %r6, [%r2]; done:"""
+)
+#: warp 0 arrives at a barrier and goes on, warp 1 waits there
+ARRIVE = (
+    OTHER_WARP
+    + """setp.ge.u32 %p2, %r0, 32; @%p2 bra taker; {front} bar.arrive 1, 64; {behind} bra done;
+taker: {other_front} bar.sync 1, 64; {other_behind} done:"""
+)
 #: one block of 64 threads: body, and the fault, empty where everything is ordered
 BLOCK = {
     "barrier": (OTHER_WARP + STORE + "bar.sync 0; " + LOAD, ""),
@@ -106,6 +120,21 @@ BLOCK = {
     "read_only_in_front": (
         "mad.wide.u32 %rd2, %r0, 4, %rd0; ld.global.nc.u32 %r2, [%rd2]; st.global.u32 [%rd2], %r0;", "noncoherent"
     ),
+    # an arrival hands on what its own thread did, and a wait takes it; those of .relaxed do not (9.7.13.15)
+    "arrivals": (PHASE.format(count=32, arrive="mbarrier.arrive", take="try_wait"), ""),
+    "phase_tested": (PHASE.format(count=32, arrive="mbarrier.arrive", take="test_wait"), ""),
+    "phase_not_awaited": (PHASE.replace("@!%p4 bra again;", "").format(
+        count=33, arrive="mbarrier.arrive", take="test_wait"), "race"),
+    "one_arrives_for_all": (PHASE.format(count=1, arrive="@%p1 mbarrier.arrive", take="try_wait"), "race"),
+    "one_arrives_behind_a_barrier": (
+        PHASE.format(count=1, arrive="bar.warp.sync -1; @%p1 mbarrier.arrive", take="try_wait"), ""),
+    "relaxed_arrivals": (PHASE.format(count=32, arrive="mbarrier.arrive.relaxed.cta", take="try_wait"), "race"),
+    "relaxed_wait": (
+        PHASE.format(count=32, arrive="mbarrier.arrive", take="try_wait").replace(
+            "parity.shared", "parity.relaxed.cta.shared"), "race"),
+    # bar.arrive: those who wait take it, and hand nothing back
+    "arrivals_at_a_barrier": (ARRIVE.format(front=STORE, behind="", other_front="", other_behind=LOAD), ""),
+    "nothing_comes_back": (ARRIVE.format(front="", behind=LOAD, other_front=STORE, other_behind=""), "race"),
     # a generic address of shared memory is the same memory
     "generic": (
         OTHER_WARP + "cvt.u64.u32 %rd4, %r2; cvta.shared.u64 %rd4, %rd4; " + STORE + "ld.u32 %r6, [%rd4];", "race"
