@@ -9,7 +9,6 @@ import pytest
 from tests.ptx.execute import Kernel, PtxFault
 from tests.ptx.tensor_toys import (
     BAR,
-    BEGIN,
     COMMIT,
     DUMP,
     FENCE,
@@ -27,7 +26,6 @@ from tests.ptx.tensor_toys import (
 )
 
 pytestmark = pytest.mark.usefixtures("needs_emulator")  # both are compiled by g++
-assert BEGIN
 
 #: coordinates, distances to a tap and bytes are words of the input
 READ = "".join(f"ld.global.u32 %r{10 + n}, [%rd1+{4 * n}];" for n in range(8))
