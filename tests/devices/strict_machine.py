@@ -2,7 +2,7 @@
 
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -19,6 +19,7 @@ from gensor_kernels.programs.core.family import Launch
 from gensor_kernels.programs.core.params import SIZE
 from gensor_kernels.programs.space import Space
 from tests.doubles.strict import elf
+from tests.doubles.strict.execution import emulated
 from tests.doubles.strict.machine import installed
 
 PART = "rtx-3090"
@@ -47,13 +48,13 @@ def opened(monkeypatch, part=PART):
         yield made
 
 
-def product_of(machine, monkeypatch, *chosen):
-    """product(a, b, out) of the public function, by a kernel of `compiled`."""
+def product_of(machine, monkeypatch, *chosen, executor=emulated):
+    """product(a, b, out) of the public function, by a kernel of `compiled`, which an executor runs."""
     try:
         kernel = compiled(*chosen)
     except ToolMissingError as error:
         pytest.skip(str(error))
-    machine.compiled_from(kernel.code.cubin, kernel.code.source)
+    machine.executes(kernel.code.cubin, partial(executor, kernel.code.source, kernel.code.target))
     served_by(machine, monkeypatch, kernel)
     return lambda a, b, out=None: gk.matmul(a, b, out=out)
 

@@ -35,6 +35,7 @@ from tests.doubles.strict import elf  # noqa: E402
 from tests.doubles.strict.arrays import host  # noqa: E402
 from tests.doubles.strict.machine import installed  # noqa: E402
 from tests.doubles.strict.part import listed  # noqa: E402
+from tests.doubles.strict.ptx import translated  # noqa: E402
 from tests.threads import in_threads  # noqa: E402
 
 
@@ -188,6 +189,16 @@ def test_a_product_is_there_when_its_stream_has_come_so_far(machine, product):
     assert launches == [("contraction_mma", SIZE), ("contraction_reduce", SIZE)]
     assert np.isnan(host(result)).all()  # nobody has asked yet
     np.testing.assert_array_equal(result.get(), exact)
+
+
+def test_the_compiled_kernel_computes_the_same_from_the_same_bytes(machine, monkeypatch, needs_emulator):
+    """By its PTX: what NVRTC made of the source reads the parameters and writes the memory that the emulator does."""
+    product = product_of(machine, monkeypatch, executor=translated)
+    a, b, exact = operands(machine)
+    np.testing.assert_array_equal(product(a, b).get(), exact)
+    product(current.only.device.borrowed(a.data.ptr, (1024, 256), (512, 2), np.float16, a, 0), b)
+    with raises("ILLEGAL_ADDRESS"):
+        machine.synchronize()
 
 
 @pytest.mark.parametrize(("index", "launched"), [(2, "split"), (3, "clusters")])

@@ -40,14 +40,14 @@ def _call(method: Callable[..., Any]) -> Callable[..., Any]:
 class Context:
     """The state of one device.
 
-    `sources` are the texts that cubins were compiled from, by `digest`: their launches are executed. Other launches
-    only have to own the memory that their parameters point to. `launches` are all that the device was given, `fault`
+    `executors` run the launches of cubins, by `digest`. Other launches only have to own the memory that their
+    parameters point to. `launches` are all that the device was given, `fault`
     is why the context has failed.
     """
 
     def __init__(self, part: Part):
         self.part, self.lock = part, threading.RLock()
-        self.sources: dict[str, str] = {}
+        self.executors: dict[str, Callable[..., None]] = {}
         self.ended: deque[tuple[Arena, Block]] = deque()
         self.modes = threading.local()
         self._handles = 0x1000
@@ -85,7 +85,7 @@ class Context:
             raise Status(200, str(error)) from error
         if not self.part.runs(found.capability, found.specific):
             raise Status(209, f"code for {found.capability} on {self.part.capability}")
-        module = Module(found, self.sources.get(digest(image)))
+        module = Module(found, self.executors.get(digest(image)))
         self.modules.append(module)
         return module
 
@@ -321,5 +321,5 @@ class Context:
 
 
 def digest(image: bytes) -> str:
-    """Return the key of a cubin's source."""
+    """Return the key of a cubin."""
     return hashlib.sha256(image).hexdigest()

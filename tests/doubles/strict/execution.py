@@ -1,4 +1,4 @@
-"""What launches do: the emulator runs their source on the device's memory."""
+"""What launches do: an executor runs their source on the device's memory, the emulator or that of PTX (ptx.py)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import numpy as np
 from gensor_kernels.devices.emulator.build import build
 from gensor_kernels.devices.emulator.run import Buffer, KernelFault
 from gensor_kernels.devices.emulator.run import run as emulate
-from gensor_kernels.programs.core.family import Launch as Emulated
+from gensor_kernels.programs.core.family import Launch as Executed
 
 from .launches import Launch
-from .memory import Memory
+from .memory import Block, Memory
 from .part import Part
 from .results import NAMES
 
-#: Faults of the emulator by the driver's numbers; LAUNCH_FAILED for other rules.
+#: Faults of the executors by the driver's numbers; LAUNCH_FAILED for other rules.
 FAULTS = {"out_of_bounds": 700, "misaligned": 716, "deadlock": 702, "timeout": 702}
 
 
@@ -36,12 +36,11 @@ def execute(part: Part, memory: Memory, launch: Launch) -> None:
         raise Fault(700, f"{function.name}: {damage}")
     if any(launch.parameters) and not launch.uses:
         raise Fault(700, f"{function.name}: no parameter is an address of the device's memory")
-    if function.module.source is None:
+    if function.module.executed is None:
         return
     entry = function.entry
-    resident = part.resident(entry, launch.threads, launch.shared_bytes)
-    everywhere = resident * part.attributes["MultiProcessorCount"]
-    asked = Emulated(
+    each_has = part.resident(entry, launch.threads, launch.shared_bytes)
+    asked = Executed(
         function.name,
         launch.blocks,
         launch.threads,
@@ -49,16 +48,15 @@ def execute(part: Part, memory: Memory, launch: Launch) -> None:
         cluster=entry.cluster,
         dependent=launch.dependent,
     )
-    buffers = [Buffer(each.first, each.size, True, each.first) for each in memory.by_device.values()]
+    resident = min(launch.blocks, each_has * part.attributes["MultiProcessorCount"])
+    function.module.executed(asked, launch.parameters, list(memory.by_device.values()), resident)
+
+
+def emulated(source: str, target: str, asked: Executed, parameters: bytes, blocks: list[Block], resident: int) -> None:
+    """Run a launch of a source on the emulator, for any target."""
+    buffers = [Buffer(each.first, each.size, True, each.first) for each in blocks]
     try:
-        emulate(
-            build(function.module.source),
-            [asked],
-            launch.parameters,
-            buffers,
-            races=False,
-            resident=min(launch.blocks, everywhere),
-        )
+        emulate(build(source), [asked], parameters, buffers, races=False, resident=resident)
     except KernelFault as error:
         raise Fault(FAULTS.get(error.kind, 719), str(error)) from error
 

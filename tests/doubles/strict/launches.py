@@ -19,10 +19,10 @@ Three = tuple[int, int, int]
 
 
 class Module:
-    """A loaded module. `source` is the text that it was compiled from, if the test has told."""
+    """A loaded module. `executed` runs its launches, if the test has told how."""
 
-    def __init__(self, image: Image, source: str | None):
-        self.image, self.source, self.loaded = image, source, True
+    def __init__(self, image: Image, executed: Callable[..., None] | None):
+        self.image, self.executed, self.loaded = image, executed, True
 
 
 class Function:

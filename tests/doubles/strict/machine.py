@@ -53,10 +53,10 @@ class Machine:
         """Return a new CudaDevice."""
         return cuda.CudaDevice(number)
 
-    def compiled_from(self, cubin: bytes, source: str) -> None:
-        """Tell of which text a cubin was compiled: its launches are executed."""
+    def executes(self, cubin: bytes, executor: Callable[..., None]) -> None:
+        """Let an executor run the launches of a cubin: `partial(emulated, source, target)`."""
         for each in self.system.contexts:
-            each.sources[digest(cubin)] = source
+            each.executors[digest(cubin)] = executor
 
     def lacks(self, *names: str) -> None:
         """Take functions away from the driver library."""
