@@ -17,6 +17,7 @@ struct Mbarrier {
     s64 bytes; // that copies still have to bring in this phase
     u64 phase;
     u32 initialiser, tick;
+    u64 observed = 0; // phases whose end a wait has found
 };
 struct Map;
 // A copy into this block's shared memory, from when it is issued until a thread has waited for its phase.
@@ -166,7 +167,8 @@ void acquire_phase(const Thread &t, const Block &block, const Mbarrier &m) {
         t.causality->acquire(t.slot, key_of(block, m, m.phase - 1));
 }
 // A thread has seen that a phase is over: what copies brought in it can be read.
-void observed(Block &block, const Mbarrier &m) {
+void observed(Block &block, Mbarrier &m) {
+    m.observed = m.phase;
     std::vector<Arrival> &arrivals = block.traffic->arrivals;
     size_t left = 0;
     for (const Arrival &each : arrivals)
@@ -253,6 +255,9 @@ u64 mbarrier_arrive(Thread &t, u64 address, u32 count, u32 bytes, bool drop, boo
     if (!count || count > m.pending)
         fault("mbarrier", "%u arrivals at the mbarrier at %#x of block %u, which expects %u more in this phase", count,
               m.address, block.index, m.pending);
+    if (m.observed < m.phase) // 9.7.13.15.4
+        fault("mbarrier", "an arrival at the mbarrier at %#x of block %u, whose last phase no wait has found over",
+              m.address, block.index);
     t.order.synced = ++ticks;
     const u64 phase = m.phase;
     if (&block != t.block)
