@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gensor_kernels.build.source import CUDA_FOLDER
-from tests.ptx.rules.rules import EXECUTED, HERE, RULES, UNSEEN, VALUES, Rule, found
+from tests.ptx.rules.rules import HERE, RULES, UNSEEN, VALUES, Rule, found
 
 INTRINSICS = (
     *("intrinsics_ptx.cuh", "intrinsics_arithmetic.cuh", "dependent.cuh"),
@@ -33,7 +33,7 @@ def test_the_emulator_catches_a_broken_rule(rule: Rule):
 
 
 @pytest.mark.usefixtures("needs_emulator")  # both are compiled by g++
-@pytest.mark.parametrize("rule", [each for each in RULES if each.source in EXECUTED], ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_the_executor_catches_a_broken_rule(rule: Rule):
     assert caught_as(rule, "executor") in rule.executor.split("|")
 
@@ -50,7 +50,7 @@ def test_a_copy_of_nothing_needs_no_aligned_address(by):
 def test_blocks_that_wait_for_one_another_are_resident_together(by):
     rule = next(each for each in RULES if each.name == "release_of_a_flag")
     assert found(rule, "right", by)[0] == ""
-    assert found(replace(rule, together=False), "right", by)[0].startswith("deadlock: ")
+    assert found(replace(rule, together=False), "right", by)[0].split(":")[0] in ("deadlock", "race")
 
 
 def section() -> str:
