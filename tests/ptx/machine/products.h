@@ -3,6 +3,7 @@
 // reads tiles when it issues a product, or with `late` as late as it may: at the first wait for this product.
 #pragma once
 #include "mbarrier.h"
+#include "sums.h"
 
 namespace {
 
@@ -160,6 +161,7 @@ u32 total_pair(const f64 *sums, u32 before, bool kept) {
 // Multiply the rows of a warp; `factors.b` is there.
 void multiply_rows(Thread *warp, u32 number, const Issue &issue, Factors &factors) {
     const Product &product = *issue.site->product;
+    const bool truncated = warp->block->launch->truncated && product.d == F32, bytes = element_bytes(product.a) == 1;
     Lanes lanes;
     for (u32 lane = 0; lane < 32; lane++)
         lanes[lane] = warp + lane;
@@ -181,6 +183,11 @@ void multiply_rows(Thread *warp, u32 number, const Issue &issue, Factors &factor
                 }
                 for (u32 c = 0; c < 2; c++) {
                     u32 &d = register_of(*lanes[lane], product.offsets[2 * i + c]);
+                    if (truncated) {
+                        const f32 before = issue.kept ? f32_of(d) : 0;
+                        d = bits_of(group_sum(factors.a, row, factors.b, column + c, product.k, bytes, before));
+                        continue;
+                    }
                     d = total(product, sums[column + c], d, issue.kept);
                 }
             }

@@ -1,10 +1,11 @@
-// Sums of a tensor core as they were measured on V100 (Fasi, Higham, Mikaitis and Pranesh, PeerJ Comput. Sci. 7:e330,
-// 2021): four products, which are exact, and the sum so far are aligned to the largest of them, cut below the 24 bits
-// of a float there, added without error, normalised, and cut to a float. k has one such step for every four terms.
+// Sums of tensor cores in place of exact ones, where `truncated` asks for those of the emulator.
 #pragma once
 #include "numbers.h"
 
-inline f32 truncated_step(const f64 (&terms)[5]) {
+// Exact products and the sum so far are aligned to the largest of them, cut below its `bits` leading bits, added
+// without error, normalised, and cut to as many bits.
+template <int COUNT>
+inline f32 truncated_step(const f64 (&terms)[COUNT], int bits) {
     int most = std::numeric_limits<int>::min();
     f64 plain = 0;
     for (f64 term : terms) {
@@ -16,16 +17,32 @@ inline f32 truncated_step(const f64 (&terms)[5]) {
         return (f32)plain;
     s64 total = 0;
     for (f64 term : terms)
-        total += (s64)std::ldexp(term, 23 - most); // towards zero
+        total += (s64)std::ldexp(term, bits - 1 - most); // towards zero
     const bool negative = total < 0;
     u64 size = (u64)(negative ? -total : total);
-    int unit = most - 23;
-    for (; size >> 24; size >>= 1)
+    int unit = most - bits + 1;
+    for (; size >> bits; size >>= 1)
         unit++;
     return (f32)std::ldexp(negative ? -(f64)size : (f64)size, unit);
 }
+// mma: four terms at a time, with the 24 bits of a float, as measured on V100 (Fasi, Higham, Mikaitis and Pranesh,
+// PeerJ Comput. Sci. 7:e330, 2021).
 inline f32 truncated_sum(const f64 *a, const f64 *b, int k, f32 c) {
     for (int j = 0; j < k; j += 4)
-        c = truncated_step({a[j] * b[j], a[j + 1] * b[j + 1], a[j + 2] * b[j + 2], a[j + 3] * b[j + 3], (f64)c});
+        c = truncated_step({a[j] * b[j], a[j + 1] * b[j + 1], a[j + 2] * b[j + 2], a[j + 3] * b[j + 3], (f64)c}, 24);
     return c;
+}
+// wgmma, whose factors are the columns of two arrays: of 8-bit floats 32 terms at a time, with 14 bits; other sums
+// round each term.
+template <class A, class B>
+inline f32 group_sum(const A &a, u32 row, const B &b, u32 column, u32 k, bool bytes, f32 c) {
+    if (!bytes) {
+        for (u32 j = 0; j < k; j++)
+            c = std::fma(a[j][row], b[j][column], c); // products are exact
+        return c;
+    }
+    f64 terms[33] = {c};
+    for (u32 j = 0; j < k; j++)
+        terms[j + 1] = (f64)a[j][row] * b[j][column];
+    return truncated_step(terms, 14);
 }
