@@ -197,6 +197,8 @@ void settle(Block &block, Mbarrier &m) {
         if (each.mbarrier == m.address && each.phase == m.phase)
             each_granule(block, each.to, each.bytes, [&](Granule &g) { g.tick = ticks, g.writer = COPY; });
     m.phase++, m.pending = m.expected;
+    if (Causality *causality = block.threads->causality; causality && m.phase > 1)
+        causality->forget(key_of(block, m, m.phase - 2)); // too late to wait for
     for (u32 i = 0; i < block.launch->threads; i++)
         if (Thread &t = block.threads[i]; t.stop == PHASE && t.awaited == m.address) {
             t.stop = READY, t.flag = true, t.order.acquired = ++ticks;
