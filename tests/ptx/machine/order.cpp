@@ -184,8 +184,8 @@ void Causality::access(const Thread &t, u64 address, const Access &a) {
     spin(t, address, a);
     const bool write = a.how & WRITES;
     const Actor actor = this->actor(t.slot, (u16)(&a - entry_.access), 0);
-    const u64 first = address - shadow->base >> shadow->shift;
-    const u64 last = address + a.bytes - 1 - shadow->base >> shadow->shift;
+    const u64 first = shadow->granule(address);
+    const u64 last = shadow->granule(address + a.bytes - 1);
     for (u64 g = first; g <= last; g++)
         check(*shadow, g, actor);
     if (write && reading_global_ && !shadow->fresh)
@@ -231,8 +231,7 @@ u32 Causality::issue(u32 slot, const char *text, bool proxy) {
 }
 void Causality::covers(u32 operation, Shadow &shadow, u64 address, u32 bytes, bool write) {
     Operation &it = running_[operation];
-    const Range range{&shadow, address - shadow.base >> shadow.shift, address + bytes - 1 - shadow.base >> shadow.shift,
-                      write};
+    const Range range{&shadow, shadow.granule(address), shadow.granule(address + bytes - 1), write};
     const bool reads_global = !write && !shadow.fresh; // kept apart: many, and seldom in anybody's way
     const Actor actor = this->actor(it.slot, write ? it.writes : it.reads, reads_global ? 0 : operation);
     for (u64 g = range.first; g <= range.last; g++)

@@ -64,8 +64,9 @@ class Shadow {
     Shadow() = default;
     Shadow(u64 base, u64 bytes, u32 shift, u32 first_warp, u32 warps, bool fresh)
         : base(base & ~15ull), shift(shift), first_warp(first_warp), warps(warps), words((warps + 31) / 32),
-          fresh(fresh), count((base + bytes - this->base >> shift) + 1), cells(zeros<Cell>(count)),
+          fresh(fresh), count(granule(base + bytes) + 1), cells(zeros<Cell>(count)),
           readers(zeros<Readers>(count * warps)), read(zeros<u32>(count * words)) {}
+    u64 granule(u64 address) const { return (address - base) >> shift; }
     Cell &cell(u64 g) { return cells.get()[g]; }
     Readers &reader(u64 g, u32 warp) { return readers.get()[g * warps + warp]; }
     u32 &mask(u64 g, u32 word) { return read.get()[g * words + word]; } // of warps that loaded since the last store
