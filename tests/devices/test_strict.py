@@ -31,11 +31,11 @@ from tests.devices.strict_machine import (  # noqa: E402
     raises,
     written,
 )
+from tests.devices.strict_ptx import translated  # noqa: E402
 from tests.doubles.strict import elf  # noqa: E402
 from tests.doubles.strict.arrays import host  # noqa: E402
 from tests.doubles.strict.machine import installed  # noqa: E402
 from tests.doubles.strict.part import listed  # noqa: E402
-from tests.doubles.strict.ptx import translated  # noqa: E402
 from tests.threads import in_threads  # noqa: E402
 
 

@@ -6,10 +6,9 @@ import struct
 from functools import cache
 
 from gensor_kernels.programs.core.family import Launch as Executed
+from tests.doubles.strict.execution import FAULTS, Fault, words
+from tests.doubles.strict.memory import Block
 from tests.ptx.execute import Kernel, Memory, PtxFault
-
-from .execution import FAULTS, Fault, words
-from .memory import Block
 
 kernel = cache(Kernel.of)
 
