@@ -14,9 +14,10 @@ from tests.ptx.translation.fusion import fused as fuse
 from tests.ptx.translation.parse import Instruction, parse
 from tests.ptx.translation.translate import translate
 
-#: multiprocessors of the device that blocks which walk tiles are launched on, so that each has several, and of that for
-#: blocks which wait for one another, so that some tiles are shared by two, and by three
-WALKED, SHARED = 2, 5
+#: multiprocessors of the device that blocks which walk tiles are launched on, so that each has several
+WALKED = 2
+#: blocks that wait for one another, whatever their number, so that some tiles are shared by two, and by three
+SHARED = 5
 
 
 class PtxFault(Exception):
@@ -129,7 +130,7 @@ class Kernel:
         buffers = (_Buffer * len(memory.buffers))(*memory.buffers)
         sm = int(self.module.target.strip("sm_af"))
         described = _Launch(
-            grid=launch.blocks(SHARED if launch.together else WALKED),
+            grid=min(launch.grid, SHARED) if launch.together else launch.blocks(WALKED),
             threads=launch.block,
             shared_bytes=launch.shared_bytes,
             late=late,

@@ -205,6 +205,21 @@ FAULTS = {
 }
 
 
+def test_launches_have_the_verifiers_blocks():
+    """Five of those that wait for one another, and as many as two multiprocessors hold of those that walk."""
+    kernel = Kernel(HEAD + entry("counted", "mov.u32 %r1, %nctaid.x; st.global.u32 [%rd0], %r1;"))
+    for launch, blocks in (
+        (Launch("counted", 12, 32, 0, per_sm=2, together=True), 5),
+        (Launch("counted", 3, 32, 0, per_sm=2, together=True), 3),
+        (Launch("counted", 12, 32, 0, per_sm=2), 4),
+        (Launch("counted", 12, 32, 0), 12),
+    ):
+        out, memory = np.zeros(1, np.uint32), Memory()
+        address = memory.place(out.ctypes.data, out.nbytes, True)
+        kernel.run([launch], struct.pack("<2Q", address, 0), memory, late=False, order="forward")
+        assert out.tolist() == [blocks]
+
+
 def test_broken_rules_are_faults():
     kernel = Kernel(HEAD + "".join(entry(name, body) for name, (body, _) in FAULTS.items()))
     for name, (_, kind) in FAULTS.items():
