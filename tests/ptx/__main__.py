@@ -40,6 +40,7 @@ def main() -> int:
     parser.add_argument("--unfused", action="store_true", help="leave mul and add apart that ptxas fuses")
     parser.add_argument("--plain", action="store_true", help="take functions out of both sources; results are wrong")
     parser.add_argument("--truncated", action="store_true", help="cut sums of tensor cores as the emulator does")
+    parser.add_argument("--alone", action="store_true", help="compare with float64, not with the emulator's bits")
     parser.add_argument("--planted", action="store_true", help="plant all bugs; 1 where one survives")
     parser.add_argument("--json", default="", help="file for a line per kernel; what it has is not executed again")
     parser.add_argument("--table", default="", help="file for the table of all lines")
@@ -53,7 +54,7 @@ def main() -> int:
     part, parts = map(int, options.share.split("/"))
     mine = [each for each in items if crc32(each.name.encode()) % parts == part - 1]
     for item in [each for each in mine if (each.arch, each.name) not in done][: options.most]:
-        line = execute(item, replaced)
+        line = execute(item, replaced, emulated=not options.alone)
         lines.append(line)
         print(_told(line), flush=True)
         if options.json:
@@ -82,10 +83,10 @@ def plant() -> int:
     return int(survivors > 0)
 
 
-def execute(item: Item, replaced: Replaced = NOTHING) -> dict[str, Any]:
+def execute(item: Item, replaced: Replaced = NOTHING, *, emulated: bool = True) -> dict[str, Any]:
     """Return the line of one kernel."""
     began = time.perf_counter()
-    found = agree(item.candidate, item.workload, item.target, source=item.source, replaced=replaced)
+    found = agree(item.candidate, item.workload, item.target, source=item.source, emulated=emulated, replaced=replaced)
     line = {"name": item.name, "arch": item.arch, "target": item.target, "family": item.candidate.family.name}
     line |= {
         "replaced": replaced.name,
