@@ -28,7 +28,8 @@ def executed(monkeypatch):
     """The names of what the command executes, in order; every outcome but the last is ok."""
     names = []
 
-    def execute(item, replaced):
+    def execute(item, replaced, *, emulated):
+        assert emulated
         names.append(item.name)
         return LINE | {"name": item.name, "replaced": replaced.name, "outcome": "wrong" if len(names) == 3 else "ok"}
 
