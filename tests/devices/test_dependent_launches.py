@@ -55,7 +55,7 @@ def asked(machine):
 
 
 def dependent_ones(stream=0):
-    """Those of one call."""
+    """Return the dependent launches of one call."""
     return [("contraction_packed", stream), ("contraction_reduce", stream)]
 
 

@@ -195,7 +195,7 @@ def test_captured_memory_that_goes_back_to_the_pool_shows(machine, product, monk
 
 
 def test_captured_memory_that_goes_back_to_the_pool_is_written_to(machine, product, monkeypatch):
-    """What a GPU does, which knows no owners: a replay's partial sums are in somebody else's array."""
+    """A GPU knows no owners: a replay's partial sums are in somebody else's array."""
     monkeypatch.setattr(cuda.CudaDevice, "lasting", lambda self: nullcontext())
     monkeypatch.setattr(Memory, "damage", lambda self, uses: "")
     stream = machine.cupy.cuda.Stream()

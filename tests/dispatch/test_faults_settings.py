@@ -17,6 +17,8 @@ from gensor_kernels.dispatch.tuning import background
 from gensor_kernels.errors import ConfigError
 from tests.doubles.kernels import ARCH, products, raced, workload
 
+pytestmark = pytest.mark.usefixtures("user_database")
+
 ROOT = Path(__file__).resolve().parents[2]
 CALLS = """
 from gensor_kernels.dispatch.selection import load

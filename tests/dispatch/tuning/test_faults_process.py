@@ -30,7 +30,10 @@ build, run = (importlib.import_module(f"gensor_kernels.devices.emulator.{name}")
 ROOT = Path(__file__).resolve().parents[3]
 SECONDS = 60.0
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks are a POSIX matter")
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="forks are a POSIX matter"),
+    pytest.mark.usefixtures("user_database"),
+]
 
 
 def program(code, seconds=SECONDS, **keywords):
@@ -65,7 +68,6 @@ def in_child(action):
 
 
 def test_locks_that_other_threads_hold_are_free_in_a_child(monkeypatch, tmp_path):
-    monkeypatch.setenv("GENSOR_DB", str(tmp_path / "user.db"))
     made, shared = raced(), Worker(("false",))
     products(made, 3)
     locks = [made.lock, made.background._lock, made.notes._lock, made.library._taking, made.library._reading]
@@ -176,7 +178,6 @@ def check(holds):
 
 
 def test_rows_that_wait_are_written_by_the_parent_alone(monkeypatch, tmp_path):
-    monkeypatch.setenv("GENSOR_DB", str(tmp_path / "user.db"))
     made = raced()
     with Store.open(tmp_path / "user.db") as store:
         store.connection.execute("BEGIN IMMEDIATE")
