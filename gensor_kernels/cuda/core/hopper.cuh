@@ -41,6 +41,10 @@
 //                                                    d[4 * j + 2 * h + c] is row 16 * (warp % 4) + lane / 4 + 8 * h,
 //                                                    column 8 * j + lane % 4 * 2 + c, as in mma.sync. Sums of 8-bit
 //                                                    floats have 14 bits (tolerance.py)
+//   wgmma_held<TB, KEPT>(float (&d)[N / 2], u32 (&a)[4], u64 b, T)   the same with A in registers, as in mma.sync: a[i]
+//                                                    is row lane / 4 + 8 * (i % 2) of the warp's 16, k from
+//                                                    lane % 4 * 2 + 8 * (i / 2) on. T is half_t or bfloat16_t. The
+//                                                    registers must keep their values until the product is done
 //   wgmma_hold(T (&d)[SUMS])                         no instruction: other code that uses these sums stays on its side
 //   wgmma_commit()   wgmma_wait<N>()                 all but the latest N groups are done: sums and tiles can be used
 //   give_registers<FROM, TO>()  take_registers<FROM, TO>()   setmaxnreg, by every warp of a warpgroup alike; FROM is
@@ -176,6 +180,10 @@ DEVICE void wgmma_hold(float (&d)[SUMS]) {
 }
 template <int SUMS>
 DEVICE void wgmma_hold(i32 (&d)[SUMS]) {
+    UNROLL for (int i = 0; i < SUMS; ++i) asm volatile("" : "+r"(d[i])::"memory");
+}
+template <int SUMS>
+DEVICE void wgmma_hold(u32 (&d)[SUMS]) {
     UNROLL for (int i = 0; i < SUMS; ++i) asm volatile("" : "+r"(d[i])::"memory");
 }
 

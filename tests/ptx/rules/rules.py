@@ -126,6 +126,7 @@ def _wgmma() -> Iterator[Rule]:
     yield here("fence_before_products", emulator="race", executor="unfenced")
     yield here("sums_of_another_shape", emulator="race", executor="in_flight")
     yield here("waits_for_products", emulator="race", executor="in_flight")
+    yield here("factors_of_a_product", emulator="race", executor=UNSEEN)
     yield here("groups_of_products", emulator="race", executor="in_flight")
     yield here("rows_of_a_matrix_descriptor", emulator="invalid", executor=VALUES)
     yield here("extent_of_a_matrix", emulator="out_of_bounds", executor="out_of_bounds")

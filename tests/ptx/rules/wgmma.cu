@@ -80,6 +80,20 @@ RULE(waits_for_products, 128) {
     wgmma_wait<WRONG ? 1 : 0>();
     show(params, sums);
 }
+RULE(factors_of_a_product, 128) {
+    Sums sums = {};
+    u32 factors[4] = {0, 0, 0, 0};
+    fetch(params);
+    wgmma_hold(factors);
+    fence(sums);
+    wgmma_held<0, 1>(sums, factors, described(1), half_t{});
+    wgmma_commit();
+    if (WRONG)
+        factors[2] = 0x3c003c00;
+    wgmma_wait<0>();
+    wgmma_hold(factors);
+    show(params, sums);
+}
 RULE(groups_of_products, 128) {
     Sums sums = {};
     fetch(params);

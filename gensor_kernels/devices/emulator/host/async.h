@@ -53,12 +53,15 @@ struct Atom {
     int barriers = 0; // mbarriers that lie in it
 };
 
-// A warp's share of one product: 16 rows.
+// A warp's share of one product: 16 rows. Each lane holds its sums in d, and its part of A in `held` unless A lies in
+// shared memory.
 struct Product {
     GroupShape shape;
     u64 a, b;
     u32 *d[32];
+    const u32 *held[32];
     int line;
+    u32 factors[32][4]; // what was held when the product was issued
 };
 
 struct WarpAsync {

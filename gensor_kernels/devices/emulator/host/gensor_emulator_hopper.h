@@ -93,8 +93,16 @@ DEVICE void wgmma(T (&d)[SUMS], u64 a, u64 b, A first, B second, CALLER) {
     static_assert(sizeof(A) == 2 || (!A_TRANSPOSED && !B_TRANSPOSED), "Only 16-bit rows of k are multiplied.");
     static_assert(SUMS % 8 == 0 && SUMS <= 128, "A product has 16 to 256 columns, in steps of 16.");
     static_assert(__is_same(T, i32) == __is_same(A, i8), "Integers accumulate in i32, the others in float.");
-    emulator::multiply_group({SUMS * 2, group_element(first), group_element(second), A_TRANSPOSED, B_TRANSPOSED, KEPT},
-                             d, a, b, file, line);
+    emulator::multiply_group(
+        {SUMS * 2, group_element(first), group_element(second), A_TRANSPOSED, B_TRANSPOSED, KEPT, false}, d, a, nullptr,
+        b, file, line);
+}
+template <bool B_TRANSPOSED, bool KEPT, int SUMS, class T>
+DEVICE void wgmma_held(float (&d)[SUMS], const u32 (&a)[4], u64 b, T type, CALLER) {
+    static_assert(sizeof(T) == 2, "Registers hold 16-bit elements.");
+    static_assert(SUMS % 8 == 0 && SUMS <= 128, "A product has 16 to 256 columns, in steps of 16.");
+    emulator::multiply_group({SUMS * 2, group_element(type), group_element(type), false, B_TRANSPOSED, KEPT, true}, d,
+                             0, a, b, file, line);
 }
 template <class T, int SUMS>
 DEVICE void wgmma_hold(T (&)[SUMS]) {}

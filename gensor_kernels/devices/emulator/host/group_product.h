@@ -82,6 +82,18 @@ static void read_operand(const SharedOperand &from, int first, int rows, GroupEl
         }
 }
 
+// A of 16-bit elements in registers: register i of lane 4 * g + t holds k from 8 * (i / 2) + 2 * t on, of row
+// g + 8 * (i % 2).
+static void read_held(const Product &product, GroupA &to) {
+    for (int lane = 0; lane < 32; ++lane)
+        for (int i = 0; i < 8; ++i) {
+            const u32 word = product.held[lane][i / 2];
+            const unsigned char bytes[2] = {(unsigned char)(word >> 16 * (i % 2)),
+                                            (unsigned char)(word >> (16 * (i % 2) + 8))};
+            to[lane / 4 + i / 2 % 2 * 8][i / 4 * 8 + lane % 4 * 2 + i % 2] = widened(bytes, product.shape.a);
+        }
+}
+
 WIDE_VECTORS void multiply_rows(GroupSums &sums, const GroupA &a, const GroupB &b, int n, int depth) {
     for (int i = 0; i < 16; ++i)
         for (int k = 0; k < depth; ++k)
@@ -141,9 +153,13 @@ static void execute(const Product &product) {
     static GroupB b;
     static GroupSums sums;
     const GroupShape &shape = product.shape;
-    const SharedOperand first(product.a, shape.a, shape.a_transposed, "wgmma", product.line);
     const SharedOperand second(product.b, shape.b, shape.b_transposed, "wgmma", product.line);
-    read_operand(first, current->warp() % 4 * 16, 16, shape.a, &a[0][0], 32, 1, product.line);
+    if (shape.held) {
+        read_held(product, a);
+    } else {
+        const SharedOperand first(product.a, shape.a, shape.a_transposed, "wgmma", product.line);
+        read_operand(first, current->warp() % 4 * 16, 16, shape.a, &a[0][0], 32, 1, product.line);
+    }
     read_operand(second, 0, shape.n, shape.b, &b[0][0], 1, 256, product.line);
     const bool integers = shape.a == GROUP_INT8;
     for (int i = 0; i < 16; ++i)
@@ -154,7 +170,7 @@ static void execute(const Product &product) {
     if (shape.a >= GROUP_E4M3)
         multiply_cut_rows(sums, a, b, shape.n);
     else
-        multiply_rows(sums, a, b, shape.n, 32 / first.element);
+        multiply_rows(sums, a, b, shape.n, 32 / size_of(shape.a));
     for (int i = 0; i < 16; ++i)
         for (int j = 0; j < shape.n; ++j) {
             u32 *const sum = sum_of(product, i, j), before = shape.kept ? *sum : 0;

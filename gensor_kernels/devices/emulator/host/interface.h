@@ -21,12 +21,12 @@ enum MatrixShape {
 };
 
 // A product of a warpgroup, 64 rows times n columns over 32 bytes of k: element types, whether M or N is the contiguous
-// axis, and whether the sums that are there count.
+// axis, whether the sums that are there count, and whether A is held in registers.
 enum GroupElement { GROUP_HALF, GROUP_BFLOAT16, GROUP_TF32, GROUP_INT8, GROUP_E4M3, GROUP_E5M2 };
 struct GroupShape {
     int n;
     GroupElement a, b;
-    bool a_transposed, b_transposed, kept;
+    bool a_transposed, b_transposed, kept, held;
 };
 
 // One cover("name") in the source. It joins the run's list when it is first passed.
@@ -80,7 +80,8 @@ void proxy_fence();
 void group_fence(const char *file, int line);
 void group_commit(const char *file, int line);
 void group_wait(int groups, const char *file, int line);
-void multiply_group(GroupShape shape, void *d, u64 a, u64 b, const char *file, int line);
+// `held`: the four registers of A, or null where `a` is the descriptor of its tile.
+void multiply_group(GroupShape shape, void *d, u64 a, const u32 *held, u64 b, const char *file, int line);
 void exchange_registers(int from, int to, const char *file, int line);
 u64 shuffle_xor(u64 value, int mask, const char *file, int line);
 int warp_uniform(int value, const char *file, int line);

@@ -45,10 +45,17 @@ static int last_of_box(const TensorMap &map, int axis) {
     return (int)map.extent[1 + axis] - 1 + map.upper[axis];
 }
 
-// From the first element of a row of a copy to that of the next one.
-static void next_row(const TensorMap &map, int *at) {
+// Rows of a box lie along the second axis of a tensor, and along the third one.
+static u32 rows_of(const TensorMap &map) {
+    return map.box[1] * map.box[2];
+}
+
+// From the first element of a row of a copy to that of the next one, which is number `row`.
+static void next_row(const TensorMap &map, int *at, u32 row) {
     if (!is_of_pixels(map)) {
         ++at[1];
+        if (row % map.box[1] == 0)
+            at[1] -= (int)map.box[1], ++at[2];
         return;
     }
     for (int axis = 0; axis < 2; ++axis) {
@@ -100,12 +107,13 @@ static void deliver(Block &block, const TensorCopy &copy) {
     const TensorMap &map = *(const TensorMap *)copy.map;
     int at[5];
     memcpy(at, copy.at, sizeof at);
-    for (u32 row = 0; row < map.box[1]; ++row, next_row(map, at))
+    const u32 rows = rows_of(map);
+    for (u32 row = 0; row < rows; next_row(map, at, ++row))
         deliver_row(block, copy, row, at);
     MBarrier &barrier = block.async.barriers[copy.barrier];
-    for (u32 at = copy.to; at < copy.to + map.box[1] * 128; at += ATOM)
+    for (u32 at = copy.to; at < copy.to + rows * 128; at += ATOM)
         block.async.atoms[(at - SHARED_BASE) / ATOM].in_flight = false;
-    announce(barrier, -128 * (long long)map.box[1], copy.file, copy.line);
+    announce(barrier, -128 * (long long)rows, copy.file, copy.line);
     settle(barrier, copy.file, copy.line);
 }
 
@@ -132,15 +140,15 @@ static void check_map(const TensorMap &map, const TensorCopy &copy) {
     int line = copy.line;
     if ((u64)&map % 64 || (map.magic != TENSOR_MAP_MAGIC && !is_of_pixels(map)))
         invalid("no tensor map", file, line);
-    if (copy.to % ATOM || map.box[1] % 8)
+    if (copy.to % ATOM || (map.box[2] == 1 && map.box[1] % 8))
         fault(MISALIGNED,
               "a tensor copy at %s line %d to shared byte %u: with a 128-byte swizzle, tiles begin at and "
               "hold multiples of 1024 bytes",
               file, line, copy.to - SHARED_BASE);
-    if (map.box[0] * map.element != 128 || map.box[1] > 256 || map.base % 16 ||
+    if (map.box[0] * map.element != 128 || map.box[1] > 256 || map.box[2] > 256 || map.base % 16 ||
         (map.stride[0] | map.stride[1] | map.stride[2] | map.stride[3]) % 16)
         invalid("a box that no tensor map can have", file, line);
-    check_shared(copy.to + map.box[1] * 128 - 16, 16, file, line);
+    check_shared(copy.to + rows_of(map) * 128 - 16, 16, file, line);
 }
 
 // No product may still read what the copy overwrites, no other copy may be on its way there, and no ordinary access
@@ -184,7 +192,7 @@ static void check_pixels(const TensorMap &map, const TensorCopy &copy) {
 static void request_for(Block &block, TensorCopy copy, u32 address) {
     const MBarrier &barrier = find_mbarrier(block.async, address, copy.file, copy.line);
     copy.barrier = (u32)(&barrier - block.async.barriers.data());
-    claim(block, copy, ((const TensorMap *)copy.map)->box[1] * 128);
+    claim(block, copy, rows_of(*(const TensorMap *)copy.map) * 128);
     if (machine.request->early)
         deliver(block, copy);
     else
@@ -199,7 +207,7 @@ static void request(const TensorCopy &copy, u32 barrier, u32 blocks, bool pixels
         invalid("a tensor copy by a map of the other kind", copy.file, copy.line);
     if (pixels)
         check_pixels(map, copy);
-    count(TENSOR_COPIES) += 1, count(COPY_1 + 4) += map.box[1] * 8;
+    count(TENSOR_COPIES) += 1, count(COPY_1 + 4) += rows_of(map) * 8;
     if (blocks == ONLY_HERE)
         return request_for(*current->block, copy, barrier);
     if (!blocks || blocks >> machine.request->cluster)

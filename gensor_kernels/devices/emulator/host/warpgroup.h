@@ -21,9 +21,11 @@ static void each_atom(const SharedOperand &operand, int first, int rows, const c
 template <class Act>
 static void each_atom_of(const Product &product, const char *file, Act act) {
     const GroupShape &shape = product.shape;
-    const SharedOperand a(product.a, shape.a, shape.a_transposed, file, product.line);
+    if (!shape.held) {
+        const SharedOperand a(product.a, shape.a, shape.a_transposed, file, product.line);
+        each_atom(a, current->warp() % 4 * 16, 16, file, product.line, act);
+    }
     const SharedOperand b(product.b, shape.b, shape.b_transposed, file, product.line);
-    each_atom(a, current->warp() % 4 * 16, 16, file, product.line, act);
     each_atom(b, 0, shape.n, file, product.line, act);
 }
 
@@ -119,20 +121,22 @@ static void check_shape(const std::vector<Product> &earlier, const Product &prod
                   file, product.line, before.line);
 }
 
-void multiply_group(GroupShape shape, void *d, u64 a, u64 b, const char *file, int line) {
+void multiply_group(GroupShape shape, void *d, u64 a, const u32 *held, u64 b, const char *file, int line) {
     Warp &warp = current_warp();
     const int lane = current->lane();
-    warp.d[lane] = d, warp.word[lane] = a ^ b << 1;
-    if (!meet_in_group(MULTIPLY_GROUP, {file, line}, shape.n << 1 | shape.kept))
+    warp.d[lane] = d, warp.a[lane] = held, warp.word[lane] = a ^ b << 1;
+    if (!meet_in_group(MULTIPLY_GROUP, {file, line}, shape.n << 2 | shape.held << 1 | shape.kept))
         return;
     WarpAsync &own = warp_async();
     if (!own.fenced)
         fault(RACE, "the product at %s line %d: no wgmma_fence orders its sums with what came before", file, line);
-    Product product{shape, a, b, {}, line};
+    Product product{shape, a, b, {}, {}, line};
     for (int i = 0; i < WARP; ++i) {
         if (warp.word[i] != (a ^ b << 1))
             invalid("matrix descriptors that differ from lane to lane", file, line);
-        product.d[i] = (u32 *)warp.d[i];
+        product.d[i] = (u32 *)warp.d[i], product.held[i] = warp.a[i];
+        if (shape.held)
+            memcpy(product.factors[i], warp.a[i], sizeof product.factors[i]);
     }
     own.issued.push_back(a), own.issued.push_back(b);
     check_shape(own.open, product, file);
@@ -143,6 +147,14 @@ void multiply_group(GroupShape shape, void *d, u64 a, u64 b, const char *file, i
         execute(product);
     own.open.push_back(product);
     release_warp();
+}
+
+// PTX ISA 9.7.15.5.2: registers of A are not touched before the product is over.
+static void check_held(const Product &product, const char *file) {
+    for (int i = 0; i < WARP && product.shape.held; ++i)
+        if (memcmp(product.factors[i], product.held[i], sizeof product.factors[i]))
+            fault(RACE, "the product at %s line %d has registers of A that changed before it was waited for", file,
+                  product.line);
 }
 
 void group_commit(const char *file, int line) {
@@ -160,6 +172,7 @@ void group_wait(int groups, const char *file, int line) {
     WarpAsync &own = warp_async();
     while ((int)own.groups.size() > groups) {
         for (const Product &product : own.groups.front()) {
+            check_held(product, file);
             if (!machine.request->early)
                 execute(product);
             end_reading(product);
