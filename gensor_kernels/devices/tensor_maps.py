@@ -57,7 +57,7 @@ def _box(wanted: Described, rank: int) -> tuple[Any, ...]:
     steps."""
     steps, pixels = ctypes.c_uint32 * rank, wanted.pixels
     if pixels is None:
-        return steps(*wanted.box, *(1 for _ in range(rank - 2))), steps(*(1 for _ in range(rank)))
+        return steps(*wanted.box, *(1 for _ in range(rank - len(wanted.box)))), steps(*(1 for _ in range(rank)))
     corner = ctypes.c_int * (rank - 2)
     channels, count = (ctypes.c_uint32(each) for each in wanted.box)
     return corner(*pixels.lower), corner(*pixels.upper), channels, count, steps(1, *pixels.step, 1)
@@ -72,13 +72,13 @@ class Mapped:
     def __init__(self, maps: tuple[TensorMap, ...], handle: Callable[[int], Any], encode: Encode = encode):
         self._maps, self._handle, self._encode = maps, handle, encode
         self._copied = any(each.copied_at is not None for each in maps)
-        self._stored = any(each.operand == "c" for each in maps)
+        self._stored, self._third = (any(each.operand == name for each in maps) for name in "cd")
         self._kept: dict[bytes, tuple[bytes, ...]] = {}
         self._local = threading.local()
 
     def __call__(self, packed: bytearray) -> Any:
         """Return the launch argument for a call's Params, valid until this thread calls again."""
-        key = tensor_maps.key(packed, self._copied, self._stored)
+        key = tensor_maps.key(packed, self._copied, self._stored, self._third)
         found = self._kept.get(key)
         if found is None:
             found = tuple(self._encode(tensor_maps.described(packed, each)) for each in self._maps)

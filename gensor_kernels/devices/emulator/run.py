@@ -356,7 +356,7 @@ _MAGIC, _MAGIC_OF_PIXELS = 0x70616D74, 0x6C657870
 def encode(wanted: Described) -> bytes:
     """Return the 128 bytes of a map."""
     missing = 5 - len(wanted.extents)
-    box, extents = (*wanted.box, 1, 1, 1), (*wanted.extents, *(1 for _ in range(missing)))
+    box, extents = (*wanted.box, 1, 1, 1)[:5], (*wanted.extents, *(1 for _ in range(missing)))
     strides = (*wanted.strides, *(STEP for _ in range(missing)))
     corners, magic = (0,) * 6, _MAGIC
     if wanted.pixels:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from operator import mul
 
@@ -31,7 +31,7 @@ STEP, MOST_EXTENT, MOST_STRIDE = 16, 2**32, 2**40
 MOST_ROWS, MOST_PIXELS = 256, 1024
 
 _POINTER, _POINTERS = struct.Struct("<Q"), struct.Struct("<3Q")
-_STRIDES = struct.Struct("<15q")
+_STRIDES, _OWN = struct.Struct("<15q"), struct.Struct("<5q")
 _SIZES = struct.Struct("<4i2i")
 _OTHER = struct.Struct("<q")  # where a gated product's tail has the elements from the gate to the other matrix
 _STRIDES_OFFSET = D_OFFSET + 8
@@ -43,8 +43,8 @@ KEY_END = _SIZES_OFFSET + _SIZES.size
 
 @dataclass(frozen=True)
 class TensorMap:
-    """Copies of ``operand`` ("a", "b", or "c", which they store): ``rows`` rows of ROW_BYTES along the unit stride,
-    swizzled.
+    """Copies of ``operand`` ("a", "b", "d", or "c", which they store): ``rows`` rows of ROW_BYTES along the unit
+    stride, swizzled.
 
     ``along_rows``: the operand's rows are adjacent (M-contiguous A, K-contiguous B), not its columns. ``element`` are
     the bytes of an element. ``rounded``: elements are float32, and copies round them to TF32 (CUTLASS, whose
@@ -53,7 +53,8 @@ class TensorMap:
     front has put a copy of the operand into the workspace, from this byte on, in lines of whole STEPs, or of so many
     ``parts`` of the operand, each of whole ROW_BYTES (a line to a pixel, or to a tap and filter of a convolution); the
     operands of a convolution with channels first are packed there (operators/windows/conv_packed.py).  ``other``: of a
-    gated product, b is the matrix behind the gate.
+    gated product, b is the matrix behind the gate.  ``heads``: a, b and d are the queries, keys and values of
+    attention; a box of queries has whole queries, each of them in all heads of a group: ``rows`` or a few more.
     """
 
     operand: str
@@ -65,18 +66,20 @@ class TensorMap:
     copied_at: int | None = field(default=None, repr=False)
     other: bool = field(default=False, repr=False)
     parts: int = field(default=1, repr=False)
+    heads: bool = field(default=False, repr=False)
 
 
 @dataclass(frozen=True)
 class Described:
     """A map's numbers: the address of the first element, extents from the unit stride outwards, the strides of all
-    but the first in bytes, the box (elements of a row, rows), bytes of an element, and whether it is rounded.  With
-    ``pixels`` the axes are an image's (channel, column, row, image), else there are five."""
+    but the first in bytes, the box (elements of a row, rows; and how many times these along the third axis, where more
+    than once), bytes of an element, and whether it is rounded.  With ``pixels`` the axes are an image's (channel,
+    column, row, image), else there are five."""
 
     address: int
     extents: tuple[int, ...]
     strides: tuple[int, ...]
-    box: tuple[int, int]
+    box: tuple[int, ...]
     element: int
     rounded: bool
     pixels: Pixels | None = None
@@ -88,6 +91,8 @@ def described(packed: bytes | bytearray, wanted: TensorMap) -> Described:
     An axis of one element, and a batch axis that is broadcast, count as one entry with any stride. Raises BuildError
     for strides that no map can have.
     """
+    if wanted.heads:
+        return _checked(_of_heads(packed, wanted), wanted)
     if wanted.window and wanted.parts > 1:
         return _checked(_divided(packed, wanted), wanted)
     if wanted.window == "image":
@@ -122,6 +127,22 @@ def _copied(packed: bytes | bytearray, wanted: TensorMap, unit: int, extents: Se
         unit = wanted.parts * -(-unit // row) * row
     strides = list(accumulate(extents[:-1], mul, initial=-(-unit // whole) * whole))
     return _map(_copy_address(packed, wanted), unit, list(zip(extents, strides, strict=True)), wanted)
+
+
+def _of_heads(packed: bytes | bytearray, wanted: TensorMap) -> Described:
+    """The map of queries, keys or values: elements of a head; of queries, heads of a group; positions; heads of keys
+    and values; batch entries."""
+    number = "abcd".index(wanted.operand)
+    (address,) = _POINTER.unpack_from(packed, D_OFFSET if wanted.operand == "d" else number * _POINTER.size)
+    entry, head, member, row, column = _OWN.unpack_from(packed, _STRIDES_OFFSET + number * _OWN.size)
+    queries, elements, keys, batch, heads, group = _SIZES.unpack_from(packed, _SIZES_OFFSET)
+    entries = batch // max(1, heads * group)
+    outer = [(heads if head else 1, head), (entries if entry else 1, entry)]
+    if wanted.operand == "a":
+        axes = [(group, member), (queries, row), *outer]
+        return replace(_map(address, elements, axes, wanted), box=_box(wanted, group, -(-wanted.rows // max(1, group))))
+    axes = [(keys, column if wanted.operand == "b" else row), *outer, (1, 0)]
+    return _map(address, elements, axes, wanted)
 
 
 def _divided(packed: bytes | bytearray, wanted: TensorMap) -> Described:
@@ -189,11 +210,15 @@ def _map(
         address,
         tuple(max(1, extent) for extent in (unit, *(extent for extent, _ in axes))),
         tuple(STEP if extent <= 1 or not unit else stride * wanted.element for extent, stride in axes),
-        (ROW_BYTES // wanted.element, wanted.rows),
+        _box(wanted, wanted.rows),
         wanted.element,
         wanted.rounded,
         pixels,
     )
+
+
+def _box(wanted: TensorMap, *rows: int) -> tuple[int, ...]:
+    return (ROW_BYTES // wanted.element, *rows)
 
 
 def _checked(found: Described, wanted: TensorMap) -> Described:
@@ -208,7 +233,7 @@ def _possible(found: Described) -> bool:
         all(each % STEP == 0 for each in steps)
         and all(0 < stride < MOST_STRIDE for stride in found.strides)
         and all(extent < MOST_EXTENT for extent in found.extents)
-        and 0 < found.box[1] <= (MOST_PIXELS if found.pixels else MOST_ROWS)
+        and all(0 < each <= (MOST_PIXELS if found.pixels else MOST_ROWS) for each in found.box[1:])
         and (found.pixels is None or (found.pixels.possible and found.pixels.any_in(found.extents[1:3])))
     )
 
@@ -227,12 +252,12 @@ def operand_extents(geometry: Geometry) -> dict[str, tuple[int, int]]:
     return {"a": (m, k), "b": (k, n), "c": (m, n)}
 
 
-def key(packed: bytes | bytearray, copied: bool, stored: bool = False) -> bytes:
-    """Return the numbers that maps depend on, of an operand that is ``copied`` or one that is ``stored`` among them:
-    equal keys, equal maps."""
+def key(packed: bytes | bytearray, copied: bool, stored: bool = False, third: bool = False) -> bytes:
+    """Return the numbers that maps depend on, of an operand that is ``copied``, one that is ``stored`` or a ``third``
+    one that is read among them: equal keys, equal maps."""
     own = (
         bytes(packed[: _POINTER.size * (2 + stored)])
-        + bytes(packed[_STRIDES_OFFSET:KEY_END])
+        + bytes(packed[_STRIDES_OFFSET - _POINTER.size * third : KEY_END])
         + bytes(packed[TAIL_OFFSET:SIZE])
     )
     return own + bytes(packed[WORKSPACE_OFFSET : WORKSPACE_OFFSET + _POINTER.size]) if copied else own
