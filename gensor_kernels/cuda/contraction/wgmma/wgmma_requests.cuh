@@ -10,11 +10,6 @@ struct Steps {
     i32 first, count;
 };
 
-// The last parts of a split may begin behind the end of k. Turns are skipped by counts: they must not be negative.
-DEVICE i32 at_least_none(i32 count) {
-    return count > 0 ? count : 0;
-}
-
 #if A_WINDOW || B_WINDOW
 constexpr bool PIXELS_ARE_ROWS = A_WINDOW != WINDOW_NONE;
 

@@ -7,7 +7,7 @@
 // box for each part of its elements.
 #pragma once
 #include "contraction.cuh"
-#include "hopper.cuh"
+#include "hopper_ring.cuh"
 
 // Params, and what the host encodes for each launch (programs/tensor_maps.py).
 struct MappedParams : Params {
@@ -81,12 +81,6 @@ constexpr int RING = ATOM, SLOT_BYTES = TileA::BYTES + TileB::BYTES;
 // Warps that read a buffer.
 constexpr int READING_WARPS = ALTERNATING ? 4 : 4 * CONSUMERS;
 
-DEVICE sptr<u64> full(int slot) {
-    return shared_base().as<u64>() + 2 * slot;
-}
-DEVICE sptr<u64> empty(int slot) {
-    return shared_base().as<u64>() + (2 * slot + 1);
-}
 // Says that a warpgroup may multiply its next tile, where they take turns. A warpgroup waits for phases of a buffer by
 // their parity: it must not begin before all phases of the tiles before have come.
 DEVICE sptr<u64> turn_of(int group) {
@@ -95,21 +89,6 @@ DEVICE sptr<u64> turn_of(int group) {
 DEVICE sptr<u8> tiles(int slot) {
     return shared_base() + (RING + slot * SLOT_BYTES);
 }
-
-// A place in the ring, and the parity of the phases in which its mbarriers are there now.
-struct Turn {
-    int slot = 0;
-    u32 parity = 0;
-    MEMBER void next() {
-        if (++slot == STAGES)
-            slot = 0, parity ^= 1;
-    }
-    MEMBER void skip(int steps) {
-        const int at = slot + steps;
-        parity ^= (u32)(at / STAGES) & 1;
-        slot = at % STAGES;
-    }
-};
 
 // One thread: makes the mbarriers. The barrier of the block, or of its cluster, must follow. A buffer is empty once all
 // blocks whose copies fill it have it empty: a block's copies then find every other block's as well.
@@ -130,11 +109,6 @@ typedef TileSums Sums[TILES_M];
 
 DEVICE void hold(Sums &sums) {
     UNROLL for (int i = 0; i < TILES_M; ++i) wgmma_hold(sums[i]);
-}
-
-// The descriptor of a tile some bytes further on: they count its address in 16 bytes.
-DEVICE u64 further(u64 descriptor, int bytes) {
-    return descriptor + (u64)(bytes >> 4);
 }
 
 // One product of tile i: KEPT 0 begins its sums.
