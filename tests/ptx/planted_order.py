@@ -31,7 +31,7 @@ BARRIERS = [
     ("store_shared(arranged + chunk * 16, ones);\n    barrier();", "strip: strip last"),
     ("barrier(); // those that are there have been read", "strip: strip last"),
     ("store_state(scratch + warp, PITCH, state);\n        barrier();", "rows: sum, one row"),
-    ("store_slab(slab, math.sums[f]);\n        warp_barrier();", "attention cp.async: wide"),
+    ("store_sums(slab, math, f);\n        warp_barrier();", "attention cp.async: wide"),
     ("copy_async_wait<0>();\n    barrier();", "attention cp.async: wide"),
     ("store_shared(votes + (thread_index() >> 5), own);\n        barrier();", "sliced: slices"),
     ("store_shared(words + (i * THREADS + thread_index()), word);\n    }\n    barrier();", "window: channels, shared"),

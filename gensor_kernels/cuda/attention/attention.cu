@@ -113,6 +113,11 @@ enum MaskKind { MASK_NONE, MASK_KEPT, MASK_ADDED };
 // The names of the shared headers: the second product has k = keys and n = elements of a head.
 constexpr int BLOCK_K = BLOCK_KEYS, WARP_M = WARP_Q, WARP_N = HEAD, THREADS = 32 * (BLOCK_Q / WARP_Q);
 
+constexpr bool WHOLE_QUERIES = false; // rows of a block may begin amidst the heads of a query
+constexpr int SLABS = 0;              // where the slabs of the staged epilogue lie in shared memory
+
+#include "attention_math.cuh"
+
 #include "attention_finish.cuh"
 #include "attention_mask.cuh"
 

@@ -4,7 +4,7 @@
 // The workspace holds the sums of every part as [part, entry, row, workspace_columns] of float, not yet divided, and
 // behind them (largest score, total weight) as [part, entry, row].
 #pragma once
-#include "attention_math.cuh"
+#include "attention_work.cuh"
 #include "dependent.cuh"
 #include "mma_slab.cuh"
 
@@ -35,6 +35,11 @@ DEVICE gptr<float> workspace_totals(const Params &params, i32 part, i64 line) {
     return workspace_sums(params, params.split, 0) + workspace_line(params, part, line) * 2;
 }
 
+// Whether a row of the block's tile is the block's: rows behind the last one of the entry are not stored in any case.
+DEVICE bool is_own(const Work &work, i32 row) {
+    return WHOLE_QUERIES ? within(row, work.end) : true;
+}
+
 // Outputs of one row: `place` has the row as its own row number, which is turned into (head, query) here.
 template <int COUNT, class Placement>
 DEVICE void finish_row(const Params &params, const Work &work, float (&values)[COUNT], Placement place, i32 row) {
@@ -43,7 +48,7 @@ DEVICE void finish_row(const Params &params, const Work &work, float (&values)[C
         const Place at = place(g);
         Vec<WIDTH * 4> packed = Vec<WIDTH * 4>::zero();
         UNROLL for (int i = 0; i < WIDTH; ++i) packed.set(i, values[g * WIDTH + i]);
-        const bool inside = within(row, work.rows) && within(at.column, params.n);
+        const bool inside = within(row, work.end) && within(at.column, params.n);
         store_global(workspace_sums(params, work.part, (i64)work.entry * work.rows + row) + at.column, packed, inside);
     }
 #else
@@ -54,18 +59,24 @@ DEVICE void finish_row(const Params &params, const Work &work, float (&values)[C
 }
 
 #if EPILOGUE_STAGED
+DEVICE void store_sums(sptr<u8> slab, const WarpMath &math, int i) {
+    ACC_TYPE fragments[FRAGMENTS_N][4];
+    UNROLL for (int j = 0; j < FRAGMENTS_N; ++j) UNROLL for (int v = 0; v < 4; ++v) fragments[j][v] = math.sum(i, j, v);
+    store_slab(slab, fragments);
+}
+
 DEVICE void finish_warp(const Params &params, const Work &work, int first_row, const WarpMath &math) {
     const int lane = thread_index() & 31;
-    const sptr<u8> slab = shared_base() + (thread_index() >> 5) * SLAB_BYTES;
+    const sptr<u8> slab = shared_base() + (SLABS + (thread_index() >> 5) * SLAB_BYTES);
     ROLLED for (int i = 0; i < FRAGMENTS_M; ++i) {
         UNROLL for (int f = 0; f < FRAGMENTS_M; ++f) // a constant index keeps the sums in registers
-            if (f == i) store_slab(slab, math.sums[f]);
+            if (f == i) store_sums(slab, math, f);
         warp_barrier();
         ROLLED for (int g = lane; g < SLAB_GROUPS; g += 32) {
             float values[WIDTH];
             load_slab_group(slab, g, values);
             const int row = first_row + i * 16 + g / ROW_GROUPS;
-            const Place at = {row / params.batch_inner[1], g % ROW_GROUPS * WIDTH, true};
+            const Place at = {row / params.batch_inner[1], g % ROW_GROUPS * WIDTH, is_own(work, row)};
             finish_row(params, work, values, OnePlace{at}, row);
         }
         warp_barrier();
@@ -81,11 +92,11 @@ DEVICE void finish_warp(const Params &params, const Work &work, int first_row, c
         UNROLL for (int f = 0; f < FRAGMENTS_M * 2 * BATCHES; ++f) {
             if (f == u) {
                 UNROLL for (int v = 0; v < BATCH * 2; ++v) values[v] =
-                    math.sums[f / (2 * BATCHES)][f % BATCHES * BATCH + v / 2][f / BATCHES % 2 * 2 + v % 2];
+                    math.sum(f / (2 * BATCHES), f % BATCHES * BATCH + v / 2, f / BATCHES % 2 * 2 + v % 2);
             }
         }
         const int row = first_row + u / (2 * BATCHES) * 16 + u / BATCHES % 2 * 8 + (lane >> 2);
-        const Place at = {row / params.batch_inner[1], u % BATCHES * BATCH * 8 + (lane & 3) * 2, true};
+        const Place at = {row / params.batch_inner[1], u % BATCHES * BATCH * 8 + (lane & 3) * 2, is_own(work, row)};
         finish_row(params, work, values, PairPlacement{at}, row);
     }
 }
@@ -100,7 +111,7 @@ DEVICE void store_totals(const Params &params, const Work &work, int first_row, 
         Vec<8> both;
         both.set(0, math.top[i][half]);
         both.set(1, math.total[i][half]);
-        const bool inside = within(row, work.rows) && (lane & 3) == 0;
+        const bool inside = within(row, work.end) && (lane & 3) == 0;
         store_global(workspace_totals(params, work.part, (i64)work.entry * work.rows + row), both, inside);
     }
 }

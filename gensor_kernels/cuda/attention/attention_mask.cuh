@@ -1,6 +1,6 @@
 // Attention: which scores count. Keys past the edge or after the diagonal do not; a mask tensor keeps or adds.
 #pragma once
-#include "attention_math.cuh"
+#include "attention_work.cuh"
 
 // Scores of keys that a row does not see become minus infinity; `row` is the warp's first row, `key` the tile's first.
 DEVICE void restrict_scores(const Params &params, WarpMath &math, i32 row, i32 key) {
@@ -12,7 +12,7 @@ DEVICE void restrict_scores(const Params &params, WarpMath &math, i32 row, i32 k
     UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int half = 0; half < 2; ++half) {
         const i32 limit = visible(params, (row + i * 16 + g + 8 * half) / params.batch_inner[1]) - key;
         UNROLL for (int j = 0; j < KEY_FRAGMENTS; ++j) UNROLL for (int e = 0; e < 2; ++e) {
-            float &score = math.scores[i][j][2 * half + e];
+            float &score = math.score(i, j, 2 * half + e);
             score = within(j * 8 + t * 2 + e, limit) ? score : minus_infinity();
         }
     }
@@ -52,7 +52,7 @@ struct MaskTile {
         UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int half = 0; half < 2; ++half)
             UNROLL for (int j = 0; j < KEY_FRAGMENTS; ++j) UNROLL for (int e = 0; e < 2; ++e) {
             const MASK_TYPE value = raw[i][half][j][e / EACH].template get<MASK_TYPE>(e % EACH);
-            float &score = math.scores[i][j][2 * half + e];
+            float &score = math.score(i, j, 2 * half + e);
             if constexpr (MASK == MASK_KEPT)
                 score = widen(value) == 0 ? minus_infinity() : score;
             else

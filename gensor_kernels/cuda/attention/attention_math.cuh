@@ -9,22 +9,6 @@ constexpr int HEAD_STEPS = HEAD / K_STEP, KEY_FRAGMENTS = BLOCK_K / 8;
 constexpr int FETCH = 2; // reads of fragments in flight
 constexpr int QUERY_SETS = Q_REGISTERS ? HEAD_STEPS : 2;
 
-DEVICE float minus_infinity() {
-    return bit_cast<float>(0xff800000u);
-}
-
-// The unit of scores in powers of 2: they are scaled beforehand only where a mask is added to them.
-DEVICE float score_unit(const Params &params) {
-    const float log2_e = 1.44269504088896340736f;
-    return MASK == MASK_ADDED ? log2_e : params.attention.scale * log2_e;
-}
-
-// The weight exp(x - top) where `unit` is the unit of x in powers of 2. With a mask to be added, x may be as large as a
-// float can be, so that its product with the unit would overflow.
-DEVICE float weight_of(float x, float top, float unit) {
-    return exp2_(MASK == MASK_ADDED ? (x - top) * unit : fma_(x, unit, -top * unit));
-}
-
 // Calls use(i, fragments) for i = 0, ... COUNT - 1, with what load(i, fragments) has read FETCH calls before.
 template <int COUNT, class Load, class Use>
 DEVICE void stream(const Load &load, const Use &use) {
@@ -51,6 +35,10 @@ struct WarpMath {
     MEMBER explicit WarpMath(int row) : load_q(row), load_k(0), load_v(0), sums{}, total{} {
         UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) top[i][0] = top[i][1] = minus_infinity();
     }
+
+    // Value v of fragment j of the i-th 16 rows.
+    MEMBER float &score(int i, int j, int v) { return scores[i][j][v]; }
+    MEMBER float sum(int i, int j, int v) const { return sums[i][j][v]; }
 
     MEMBER void load_queries(int step) { load_q.load(queries[step % QUERY_SETS], shared_base(), step); }
     MEMBER void keep_queries() {

@@ -1,9 +1,9 @@
-// Attention: which part of the problem a block has, and how Q, K and V get into shared memory.
+// Attention: how Q, K and V get into shared memory.
 //
 // Shared memory holds the block's rows of Q, then a ring of 2 * STAGES tiles of BLOCK_K keys, of K and of V in turn.
 // All of them are rows of HEAD elements, swizzled alike; what lies past the head's size or past the keys is zero.
 #pragma once
-#include "epilogue.cuh"
+#include "attention_work.cuh"
 #include "mma_fragments.cuh"
 #include "unrolled.cuh"
 
@@ -17,50 +17,6 @@ struct HeadRows {
     static constexpr bool K_CONTIGUOUS = true;
     using Rows = KeyTile::Rows;
 };
-
-// The part of the output that one block computes: BLOCK_Q rows of a batch entry and a head of K and V, over one part
-// of the keys. Rows are (query, query head of the group that shares this head), the latter being the inner digit:
-// neighbouring rows see nearly the same keys, and a decoding step of many heads fills the rows of a fragment.
-struct Work {
-    i32 row, rows;          // its first row; the entry's rows
-    i32 entry, part;        // number of (batch entry, head of K and V), and of the part of the keys
-    i32 key_begin, key_end; // keys of this part that some row of the block sees
-    i32 seen;               // every row of the block sees the keys below
-    Batch batch;
-};
-
-// Keys that a query sees.
-DEVICE i32 visible(const Params &params, i32 query) {
-    return minimum(params.k, query + params.attention.diagonal);
-}
-
-DEVICE void cover_work(const Params &params, const Work &work, i32 part_end) {
-    if (work.row + BLOCK_Q > work.rows)
-        cover("edge_q");
-    else
-        cover("full_q");
-    if (work.key_end < part_end && work.key_end < params.k)
-        cover("skipped");
-}
-
-// Block number -> work: entries outermost, then the parts, then the tiles of rows. The last rows come first: where
-// attention is causal they see most.
-DEVICE Work decode_work(const Params &params) {
-    const u32 tiles = (u32)params.tiles_m, block = (u32)block_index(), outer = block / tiles;
-    const i32 group = params.batch_inner[1];
-    Work work;
-    work.entry = (i32)(outer / (u32)params.split);
-    work.part = (i32)(outer % (u32)params.split);
-    work.batch = Batch{{work.entry / params.batch_inner[0], work.entry % params.batch_inner[0], 0}};
-    work.rows = params.m * group;
-    work.row = (i32)(tiles - 1 - block % tiles) * BLOCK_Q;
-    work.seen = visible(params, work.row / group);
-    work.key_begin = work.part * params.k_per_split;
-    const i32 last = (minimum(work.row + BLOCK_Q, work.rows) - 1) / group, end = work.key_begin + params.k_per_split;
-    work.key_end = minimum(end, visible(params, last));
-    cover_work(params, work, end);
-    return work;
-}
 
 template <int VECTOR>
 DEVICE void move_query(sptr<u8> to, gptr<IN_TYPE> from, bool inside) {

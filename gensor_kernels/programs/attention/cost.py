@@ -74,17 +74,17 @@ def dram_bytes(c: Columns, e: Sizes, blocks: np.ndarray, residents: np.ndarray, 
     return once + e.batch * entry * (passes - 1.0) * lost * share
 
 
-def assemble(c: Columns, e: Sizes, arch: Arch, facts: Facts | None, loop: Loop) -> Terms:
-    """The complete terms."""
+def assemble(c: Columns, e: Sizes, arch: Arch, facts: Facts | None, loop: Loop, cut: np.ndarray | float = 0.0) -> Terms:
+    """The complete terms; ``cut`` are instructions of the compiled main loop that most steps skip."""
     blocks = c[own.TILES] * c[column.SLABS]
     registers, spilling, issue = granted(loop, c, facts, arch)
     if facts is not None:
-        cut = c["warp_q"] * c["block_k"] * (CUT_ISSUE / 32)
         issue = np.where(np.isnan(facts.issue), issue, np.maximum(issue - cut, 0.0))
     residents = np.maximum(residency(loop.warps, registers, loop.memory, arch), 1.0)
     stores = loop.outputs * c[column.STORES]
     finish = stores * 6.0 + loop.outputs * ((3 + 2 * e.steps) / 32)
     rows = c[own.HELD_Q] * (e.n * ELEMENT)
+    storing = loop.warps if loop.storing is None else loop.storing
     return Terms(
         blocks=blocks,
         residents=residents,
@@ -102,7 +102,7 @@ def assemble(c: Columns, e: Sizes, arch: Arch, facts: Facts | None, loop: Loop) 
         # Rows of Q: about ten instructions a piece, four on their way at a time.
         prologue=BLOCK_START + rows / (16 * 32) / loop.warps * 30.0,
         epilogue=finish * 2.0 + loop.staging + 100.0,
-        epilogue_busy=loop.warps * np.maximum(finish * 0.25, stores * c[column.STORE_LINES]) + loop.staging,
+        epilogue_busy=storing * np.maximum(finish * 0.25, stores * c[column.STORE_LINES]) + loop.staging,
         epilogue_bytes=c[column.WRITTEN],
         after=c[column.AFTER],
         registers=registers,
@@ -143,12 +143,25 @@ def slab_bytes(v: Mapping[str, Any]) -> Any:
     return v["epilogue_staged"] * v["head_tile"] * 64
 
 
-def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
-    """Everything attention tabulates."""
+def cut_issue(c: Columns) -> np.ndarray:
+    """Instructions of the compiled main loop that only the tiles run which the diagonal or the edge cuts."""
+    return c["warp_q"] * c["block_k"] * (CUT_ISSUE / 32)
+
+
+def rows_of(block: np.ndarray, e: Sizes, whole: bool) -> np.ndarray:
+    """Rows of a block: of ``block``, or with ``whole`` queries as many as these have."""
+    return np.maximum(block // e.group, 1) * e.group if whole else block
+
+
+def shared_parts(workload: Workload, arch: Arch, whole: bool) -> tuple[Part, ...]:
+    """Tabulate what attention families have in common: grid, steps, splits, launch bounds, stores of outputs.
+
+    With ``whole`` a block has all heads of a group of its queries.
+    """
     e = sizes_of(workload)
 
     def grid(v: Values) -> dict[Column, np.ndarray]:
-        tiles = -(-e.m // v["block_q"])
+        tiles = -(-e.m // rows_of(v["block_q"], e, whole))
         return {own.TILES: tiles, own.HELD_Q: e.m / tiles}
 
     def splits(v: Values) -> dict[Column, np.ndarray]:
@@ -158,6 +171,19 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
     def bounds(v: Values) -> dict[Column, np.ndarray]:
         promised = np.maximum(v["min_blocks"], 1)
         return {column.PROMISED: promised, column.REGISTER_SHARE: arch.regs_per_sm / 32 / 8 / promised}
+
+    return (
+        Part(("block_q",), grid),
+        Part(("block_q", "block_k", "split_k"), _iterations(e, whole)),
+        Part(("head_tile",), lambda v: {own.FITS_HEAD: v["head_tile"] >= e.n}),
+        Part(("split_k",), splits),
+        Part(("min_blocks",), bounds),
+        Part(("head_tile", "epilogue_staged", "vector_c", "split_k"), _store(e)),
+    )
+
+
+def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
+    """Everything attention tabulates."""
 
     def warps(v: Values) -> dict[Column, np.ndarray]:
         return {column.WARPS: v["block_q"] // v["warp_q"], own.FITS_WARPS: v["block_q"] % v["warp_q"] == 0}
@@ -174,29 +200,24 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         }
 
     return (
-        Part(("block_q",), grid),
-        Part(("block_q", "block_k", "split_k"), _iterations(e)),
-        Part(("head_tile",), lambda v: {own.FITS_HEAD: v["head_tile"] >= e.n}),
-        Part(("split_k",), splits),
-        Part(("min_blocks",), bounds),
+        *shared_parts(workload, arch, whole=False),
         Part(("block_q", "warp_q"), warps),
         Part(("copy", "stages", "vector_k", "vector_v"), copy),
         Part(("block_q", "block_k", "head_tile", "stages"), lambda v: {column.RING: ring_bytes(v)}),
         Part(("warp_q", "block_k", "head_tile", "instruction", "q_registers"), _multiply(workload, arch)),
         Part(("warp_q", "block_k", "head_tile", "q_registers", "swizzle"), _read),
         *(Part(("block_q", "warp_q", "block_k", "head_tile", f"vector_{x}"), _copies(x)) for x in "kv"),
-        Part(("head_tile", "epilogue_staged", "vector_c", "split_k"), _store(e)),
     )
 
 
-def _iterations(e: Sizes):
+def _iterations(e: Sizes, whole: bool):
     """Tabulate the steps of a block, on average: causal blocks skip keys that they do not see."""
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         steps = np.empty(len(v["block_q"]))
         for block in np.unique(v["block_q"]):
-            last = np.arange(block - 1, e.m + block - 1, block)
-            seen = e.visible(last)
+            rows = int(rows_of(block, e, whole))
+            seen = e.visible(np.arange(rows - 1, e.m + rows - 1, rows))
             for keys in np.unique(v["block_k"]):
                 at = (v["block_q"] == block) & (v["block_k"] == keys)
                 steps[at] = np.mean(-(-seen // keys))

@@ -90,15 +90,15 @@ class Attention(Family):
             Coordinate("split_k", cost.SPLITS, 0, "split", "blocks that share the keys of a tile", runtime=True),
             Coordinate("stages", (1, 2, 3, 4) if asynchronous else (1,), 1, "stages", "pairs of tiles of K and V"),
             Coordinate("copy", (0, 1) if asynchronous else (0,), 1, "layout", "1: cp.async, 0: through registers"),
-            _vector(workload, "vector_k", "b", 1),
-            _vector(workload, "vector_v", "d", 1),
+            vector(workload, "vector_k", "b", 1),
+            vector(workload, "vector_v", "d", 1),
             Coordinate("swizzle", (0, 1), 1, "layout", "1: shared rows permuted by 16-byte chunks"),
             Coordinate("warp_q", cost.WARP_ROWS, 2, "tile", "rows per warp"),
             Coordinate("instruction", codes, 2, "instruction", "INSTRUCTION macro: the mma shape"),
             Coordinate("q_registers", (0, 1), 2, "layout", "1: a warp's rows of Q stay in its registers"),
             Coordinate("epilogue_staged", (0, 1), 2, "epilogue", "1: C leaves through shared memory"),
             Coordinate("epilogue_fixed", (0, 1), 2, "epilogue", "1: the list of operations is compiled in"),
-            _vector(workload, "vector_c", "c", 2),
+            vector(workload, "vector_c", "c", 2),
             Coordinate("min_blocks", (1, 2, 3, 4), 2, "launch_bounds", "blocks per SM promised to the compiler"),
         )
 
@@ -166,29 +166,21 @@ class Attention(Family):
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
         """Return the terms of the roofline."""
         loop = loop_of(columns, self.registers(columns, workload, arch), self._memory(columns))
-        return assemble(columns, sizes_of(workload), arch, facts, loop)
+        return assemble(columns, sizes_of(workload), arch, facts, loop, cost.cut_issue(columns))
 
     # ---- one Program
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Return the macro bindings of attention.cu."""
-        types, layouts = workload.dtype, workload.layouts
-        units = {f"{macro}_UNIT": int(layouts[name] != "s") for macro, name in zip("QKVC", "abdc", strict=True)}
-        same = ("instruction", "swizzle", "stages", "warp_q", "block_q", "q_registers", "epilogue_staged", "min_blocks")
+        layouts = workload.layouts
+        units = {f"{macro}_UNIT": int(layouts[name] != "s") for macro, name in zip("QKV", "abd", strict=True)}
         return {
-            "IN_TYPE": macro_token(types["a"]),
-            "OUT_TYPE": macro_token(types["c"]),
-            "ACC_TYPE": macro_token(workload.accumulator),
+            **shared_constants(program, workload),
             **units,
             "Q_VECTOR": workload.align["a"],
-            **{f"{name.upper()}_VECTOR": program[f"vector_{name}"] for name in "kvc"},
-            **_mask_constants(workload),
-            **{name.upper(): program[name] for name in same},
-            "HEAD": program["head_tile"],
-            "BLOCK_KEYS": program["block_k"],
+            **{f"{name.upper()}_VECTOR": program[f"vector_{name}"] for name in "kv"},
+            **{name.upper(): program[name] for name in ("instruction", "swizzle", "warp_q", "q_registers")},
             "ASYNC": program["copy"],
-            "SPLIT": int(program["split_k"] > 1),
-            "EPILOGUE_CODES": epilogue_codes(program, workload),
         }
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
@@ -197,12 +189,7 @@ class Attention(Family):
         warps, split = p["block_q"] // p["warp_q"], p["split_k"]
         memory = max(cost.ring_bytes(p), cost.slab_bytes(p) * warps)
         grid = e.batch * split * -(-e.m // p["block_q"])
-        found = [Launch("attention", grid, 32 * warps, memory)]
-        if split > 1:
-            width = p["vector_c"] // e.bytes_c if workload.layouts["c"] != "s" else 1
-            groups = e.batch * e.m * -(-e.n // width)
-            found.append(Launch("attention_combine", -(-groups // COMBINE_THREADS), COMBINE_THREADS, 0, dependent=True))
-        return tuple(found)
+        return (Launch("attention", grid, 32 * warps, memory), *combining(program, workload))
 
     def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
         """Return the bytes of a split's parts: sums in rows of whole groups of four, and two numbers a row."""
@@ -269,7 +256,34 @@ class Attention(Family):
         return list(dict.fromkeys([*(p for p in found if p in longest.values()), *found]))[:8]
 
 
-def _vector(workload: Workload, name: str, operand: str, level: int) -> Coordinate:
+def combining(program: Program, workload: Workload) -> tuple[Launch, ...]:
+    """Return the launch that combines the parts of the keys, for a split (its grid: attention_finish.cuh)."""
+    e = sizes_of(workload)
+    if program["split_k"] == 1:
+        return ()
+    width = program["vector_c"] // e.bytes_c if workload.layouts["c"] != "s" else 1
+    groups = e.batch * e.m * -(-e.n // width)
+    return (Launch("attention_combine", -(-groups // COMBINE_THREADS), COMBINE_THREADS, 0, dependent=True),)
+
+
+def shared_constants(program: Program, workload: Workload) -> dict[str, int | str]:
+    """Return the macro bindings that the kernels of all attention families have."""
+    return {
+        "IN_TYPE": macro_token(workload.dtype["a"]),
+        "OUT_TYPE": macro_token(workload.dtype["c"]),
+        "ACC_TYPE": macro_token(workload.accumulator),
+        "C_UNIT": int(workload.layouts["c"] != "s"),
+        "C_VECTOR": program["vector_c"],
+        **_mask_constants(workload),
+        **{name.upper(): program[name] for name in ("stages", "block_q", "epilogue_staged", "min_blocks")},
+        "HEAD": program["head_tile"],
+        "BLOCK_KEYS": program["block_k"],
+        "SPLIT": int(program["split_k"] > 1),
+        "EPILOGUE_CODES": epilogue_codes(program, workload),
+    }
+
+
+def vector(workload: Workload, name: str, operand: str, level: int) -> Coordinate:
     """Bytes of one global access of an operand: at least an element, at most its alignment class."""
     element = facts(workload.dtype[operand]).itemsize
     widths = tuple(w for w in (1, 2, 4, 8, 16) if element <= w <= max(workload.align[operand], element))
