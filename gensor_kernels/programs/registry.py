@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 
 from .attention.family import Attention
+from .attention.wgmma.family import AttentionWgmma
 from .contraction.mma.family import ContractionMma
 from .contraction.patch.family import ContractionPatch
 from .contraction.rewrite.align import ALIGNED
@@ -42,6 +43,7 @@ FAMILIES: dict[str, Family] = {
         RowsFamily(),
         Window(),
         Attention(),
+        AttentionWgmma(),
         Winograd(),
     )
 }

@@ -24,6 +24,10 @@ void barrier();
 
 
 WGMMA = ("wgmma", "aligned", "packed_wgmma", "floats_wgmma")
+#: Calls of kernels for Hopper that attention has no need for: clusters, images, stores by copies.
+OTHERS = {"mbarrier_arrive_at", "cluster_barrier", "copy_pixels", "proxy_fence"}
+OTHERS |= {"store_tensor", "store_tensor_commit", "store_tensor_wait"}
+ATTENTION = {"barrier", "warp_barrier", *mutations.HOPPER, *mutations.PLACES} - OTHERS
 ALL, FLAGS, DEPENDENT = set(mutations.ORDERING), set(mutations.FLAGS), set(mutations.DEPENDENT)
 
 
@@ -60,6 +64,7 @@ def test_the_kernels_have_the_sites_the_mutator_knows():
         **dict.fromkeys((f"contraction_{name}" for name in WGMMA), hopper),
         **{name: {"barrier"} for name in ("contraction_phased", "gemv", "rows")},
         "contraction_simt": {"barrier"} | FLAGS,
+        "attention_wgmma": ATTENTION,
     }
     for family, orderings in known.items():
         orderings = orderings | DEPENDENT  # at least in the launch that finishes a split
@@ -103,6 +108,7 @@ def named(group: str, name: str) -> Configuration:
         ),
         ("attention cp.async", ("narrow", "split", "boolean mask")),
         ("attention registers", ("wide", "boolean mask")),
+        ("attention_wgmma", ("two warpgroups", "three warpgroups", "split", "boolean mask")),
         ("window", ("channels, shared", "planes, shared", "staged, idle copiers", "sliding")),
         ("winograd", ("channels last", "filters last, split")),
     ],

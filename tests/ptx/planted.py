@@ -257,7 +257,49 @@ def _registers_and_launches() -> Iterator[Bug]:
     yield Bug("griddepcontrol.wait;", "griddepcontrol.launch_dependents;", dependent)
 
 
-_HOPPER = (_warpgroups, _mbarriers, _tensor_copies, _clusters, _registers_and_launches)
+def _attention() -> Iterator[Bug]:
+    two, three, split = (f"attention_wgmma: {name}" for name in ("two warpgroups", "three warpgroups", "split"))
+    held = '"{%32, %33, %34, %35}, %36, %37, 1, 1, %38"'
+    for right, wrong in (("%33, %34", "%34, %33"), ("%37", "0"), ("%38", "0"), ("1, 1", "1, -1"), ("1, 1", "-1, 1")):
+        yield Bug(held, held.replace(right, wrong), two)
+    yield Bug('"k16.f32." types " {"', '"k16.f32.bf16.bf16 {"', two)
+    # Buffers and registers that are used before they are there, or given back while they are used.
+    scores, sums = "    math.end_scores();\n    release(keys);", "    math.end_sums();\n    release(values);"
+    for wait in (scores, sums):
+        first, second = wait.split("\n")
+        yield Bug(wait, f"{second}\n{first}", two)
+    yield Bug("release(keys);", "", split)
+    yield Bug("release(values);", "", three)
+    yield Bug("mbarrier_wait(queries_full(), 0);", "", two)
+    yield Bug("math.end_sums();\n    release(values);\n    math.take_weights();",
+              "math.take_weights();\n    math.end_sums();\n    release(values);", two)  # fmt: skip
+    behind = "    turn.next();\n    mbarrier_wait(full(turn.slot), turn.parity);\n    math.begin_sums(turn);"
+    yield Bug(behind, behind.replace("    mbarrier_wait(full(turn.slot), turn.parity);\n", ""), two)
+    ahead = "    mbarrier_wait(full(turn.slot), turn.parity);\n    math.end_sums();"
+    yield Bug(ahead, "    math.end_sums();", two)
+    yield Bug("mbarrier_wait(empty(turn.slot), turn.parity ^ 1);", "", split)
+    yield Bug(
+        "mbarrier_wait(empty(turn.slot), turn.parity ^ 1);", "mbarrier_wait(empty(turn.slot), turn.parity);", split
+    )
+    for other in ("SLOT_BYTES - 128", "SLOT_BYTES + 128"):
+        yield Bug("mbarrier_expect(full(turn.slot), SLOT_BYTES);", f"mbarrier_expect(full(turn.slot), {other});", three)
+    yield Bug("BOXES * divide_up(BLOCK_Q, group) * group * 128", "BOXES * BLOCK_Q / group * group * 128", two)
+    yield Bug("mbarrier_init(empty(slot), 4 * CONSUMERS);", "mbarrier_init(empty(slot), 4);", two)
+    yield Bug("mbarrier_init(turn_of(group), 4);", "mbarrier_init(turn_of(group), 8);", three)
+    yield Bug("group + 1 == CONSUMERS ? 0 : group + 1", "group", two)
+    yield Bug("(round & 1) ^ (u32)(group == 0)", "(round & 1)", two)
+    yield Bug("    if constexpr (EPILOGUE_STAGED)\n        barrier();", "", two)
+    # Positions: of rows, tiles and heads.
+    yield Bug("at[1] -= BLOCK_K;", "at[1] += BLOCK_K;", two)
+    yield Bug("{0, 0, work.row / group,", "{0, work.row / group, 0,", two)
+    yield Bug("(QUERIES + group * 64 * 128)", "(QUERIES + group * 32 * 128)", two)
+    yield Bug("constexpr int SPARE = 8;", "constexpr int SPARE = 0;", two)
+    yield Bug("return WHOLE_QUERIES ? within(row, work.end) : true;", "return true;", two)
+    yield Bug("first_values = matrix_descriptor(tile_in(0), TILE_BOX, ATOM);",
+              "first_values = matrix_descriptor(tile_in(0), ATOM, ATOM);", three)  # fmt: skip
+
+
+_HOPPER = (_warpgroups, _mbarriers, _tensor_copies, _clusters, _registers_and_launches, _attention)
 _ALL = (_loads, _stores, _shared, _copies, _matrices, _products, _arithmetic, *_HOPPER)
 BUGS = [bug for group in _ALL for bug in group()]
 

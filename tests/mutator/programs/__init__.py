@@ -7,7 +7,7 @@ from tests.programs.workloads.contraction_phased import phased_configurations
 from tests.programs.workloads.contraction_strip import strip_configurations
 from tests.programs.workloads.winograd import MUTATED
 
-from .attention import attention_configurations
+from .attention import attention_configurations, attention_wgmma_configurations
 from .contraction import convolution_configurations, mma_configurations, simt_configurations, sliced_configurations
 from .gemv import gemv_configurations
 from .rows import rows_configurations
@@ -38,6 +38,7 @@ def configurations() -> list[Configuration]:
         *sliced_configurations(),
         *attention_configurations("cp.async"),
         *attention_configurations("registers"),
+        *attention_wgmma_configurations(),
         *window_configurations(),
         *(Configuration(name, "winograd", "sm_87", each, values) for name, (each, values) in MUTATED.items()),
     ]

@@ -1,4 +1,4 @@
-"""Programs of the attention family."""
+"""Programs of the attention families."""
 
 from dataclasses import replace
 
@@ -35,4 +35,28 @@ def attention_configurations(copies: str) -> list[Configuration]:
         make("narrow, split", narrow, split_k=3, epilogue_staged=0, stages=1),
         make("boolean mask", keep, warp_q=32),
         make("added mask", bias, epilogue_fixed=1, stages=1),
+    ]
+
+
+def attention_wgmma_configurations() -> list[Configuration]:
+    """Every mask, one to three warpgroups, heads of whole boxes and of part of one, splits, both store routes."""
+
+    def make(name: str, workload: Workload, **values: int) -> Configuration:
+        base = {
+            "block_q": 64, "block_k": 16, "head_tile": 64, "split_k": 1, "stages": 3, "epilogue_staged": 1,
+            "epilogue_fixed": 0, "vector_c": workload.align["c"], "min_blocks": 1,
+        }  # fmt: skip
+        return Configuration(name, "attention_wgmma", "sm_90", workload, base | values)
+
+    wide, keep = attention(99, head=64), attention(99, 100, head=64, mask="bool")
+    narrow = replace(attention(99, head=32), alignment={"a": 16, "b": 16, "c": 2, "d": 16})
+    bias = attention(99, 97, head=64, dtype="bfloat16", mask="float16", epilogue="scale_add")
+    return [
+        make("two warpgroups", wide, block_q=128, block_k=32),
+        make("three warpgroups", wide, block_q=192, head_tile=80, stages=2),
+        make("narrow", narrow, head_tile=48, epilogue_staged=0),
+        make("split", wide, split_k=3),
+        make("narrow, split", narrow, head_tile=32, split_k=3, epilogue_staged=0),
+        make("boolean mask", keep, block_q=128),
+        make("added mask", bias, epilogue_fixed=1, stages=4),
     ]

@@ -1,0 +1,109 @@
+// Attention on warpgroup products: how Q, K and V get into shared memory.
+//
+// Shared memory: at 0 the mbarriers, from 1024 on the block's rows of Q, then a ring of STAGES tiles of BLOCK_K keys,
+// of K and V in the order in which they are multiplied: the first tile of K, then each further one with the tile of V
+// before it, and the last tile of V. All of them are boxes of 64 elements of a head, one behind the other, with 128
+// swizzled bytes to a row. What lies past the head's size or past the keys is zero.
+#pragma once
+#include "attention_work.cuh"
+#include "hopper_ring.cuh"
+#include "shared_rows.cuh"
+
+// Params, and what the host encodes for each launch (programs/core/tensor_maps.py).
+struct MappedParams : Params {
+    TensorMap q_map, k_map, v_map;
+};
+static_assert(sizeof(MappedParams) == 832 + 128 * 3, "MappedParams is Params and three maps.");
+
+constexpr int UNIT = 64, ATOM = 1024; // elements to a row of a box; bytes of eight rows: the swizzle repeats
+// Boxes of Q have all heads of a group of each of their queries: up to SPARE rows more than a tile.
+constexpr int SPARE = 8;
+constexpr int BOXES = divide_up(HEAD, UNIT), QUERY_BOX = (BLOCK_Q + SPARE) * 128, TILE_BOX = BLOCK_K * 128;
+constexpr int QUERIES = ATOM, RING = QUERIES + BOXES * QUERY_BOX, SLOT_BYTES = BOXES * TILE_BOX;
+
+DEVICE sptr<u64> queries_full() {
+    return shared_base().as<u64>() + 2 * STAGES;
+}
+// Says that a warpgroup may start its products.
+DEVICE sptr<u64> turn_of(int group) {
+    return shared_base().as<u64>() + (2 * STAGES + 1 + group);
+}
+DEVICE sptr<u8> tile_in(int slot) {
+    return shared_base() + (RING + slot * SLOT_BYTES);
+}
+
+// One thread: makes the mbarriers. The barrier of the block must follow.
+DEVICE void make_ring() {
+    UNROLL for (int slot = 0; slot < STAGES; ++slot) {
+        mbarrier_init(full(slot), 1);
+        mbarrier_init(empty(slot), 4 * CONSUMERS);
+    }
+    mbarrier_init(queries_full(), 1);
+    if constexpr (CONSUMERS > 1)
+        UNROLL for (int group = 0; group < CONSUMERS; ++group) mbarrier_init(turn_of(group), 4);
+    mbarrier_fence();
+}
+
+// One lane of each warp gives a buffer back.
+DEVICE void release(int slot) {
+    if ((thread_index() & 31) == 0)
+        mbarrier_arrive(empty(slot));
+}
+
+// Warpgroups start their products one after the other, the first one at once; `round` is how often each of them has.
+DEVICE void take_turn(int group, u32 round) {
+    if constexpr (CONSUMERS > 1)
+        mbarrier_wait(turn_of(group), (round & 1) ^ (u32)(group == 0));
+}
+DEVICE void pass_turn(int group, u32 &round) {
+    if (CONSUMERS > 1 && (thread_index() & 31) == 0)
+        mbarrier_arrive(turn_of(group + 1 == CONSUMERS ? 0 : group + 1));
+    ++round;
+}
+
+// The slabs of the staged epilogue lie where Q and the ring were, once no warpgroup multiplies any more.
+DEVICE void leave_ring() {
+    if constexpr (EPILOGUE_STAGED)
+        barrier();
+}
+
+// Where an operand has the batch entry along an axis: an axis whose stride is 0 has one entry only.
+DEVICE i32 entry_along(i64 stride, i32 index) {
+    return stride == 0 ? 0 : index;
+}
+
+// The elected thread of a warp requests what the block multiplies: Q, and every tile as buffers become free.
+DEVICE void produce(const MappedParams &params, const Work &work, int steps) {
+    if (!elect_one() || !within(0, steps))
+        return;
+    const i32 group = params.batch_inner[1], head = work.batch.index[1], entry = work.batch.index[0];
+    mbarrier_expect(queries_full(), BOXES * divide_up(BLOCK_Q, group) * group * 128);
+    i32 q_at[5] = {0, 0, work.row / group, entry_along(params.a_batch[1], head), entry_along(params.a_batch[0], entry)};
+    UNROLL for (int box = 0; box < BOXES; ++box) {
+        copy_tensor(shared_base() + (QUERIES + box * QUERY_BOX), params.q_map, q_at, queries_full());
+        q_at[0] += UNIT;
+    }
+    const i32 last = work.key_begin + (steps - 1) * BLOCK_K;
+    i32 k_at[5] = {0, last, entry_along(params.b_batch[1], head), entry_along(params.b_batch[0], entry), 0};
+    i32 v_at[5] = {0, last, entry_along(params.d_batch[1], head), entry_along(params.d_batch[0], entry), 0};
+    Turn turn;
+    const auto request = [&](const TensorMap &map, i32(&at)[5]) {
+        mbarrier_wait(empty(turn.slot), turn.parity ^ 1);
+        mbarrier_expect(full(turn.slot), SLOT_BYTES);
+        UNROLL for (int box = 0; box < BOXES; ++box) {
+            copy_tensor(tile_in(turn.slot) + box * TILE_BOX, map, at, full(turn.slot));
+            at[0] += UNIT;
+        }
+        at[0] = 0;
+        at[1] -= BLOCK_K;
+        turn.next();
+    };
+    request(params.k_map, k_at);
+    for (int step = 1; within(step, steps); ++step) {
+        if (2 * step > STAGES)
+            cover("refill");
+        request(params.k_map, k_at);
+        request(params.v_map, v_at);
+    }
+    request(params.v_map, v_at);
+}

@@ -1,0 +1,223 @@
+// C = softmax(scale * Q K^T + mask) V on Hopper's warpgroup products (wgmma, sm_90a), batched, for heads of any size up
+// to 256.
+//
+// A block computes up to BLOCK_Q rows: CONSUMERS = BLOCK_Q / 64 warpgroups multiply 64 rows each, and one thread of one
+// more warpgroup requests tensor copies (TMA) of Q and of tiles of BLOCK_KEYS keys and values, which travel through one
+// ring of STAGES buffers (attention_ring.cuh). Scores are summed in registers; their weights, in 16 bits, are the left
+// operand of the second product straight from registers (attention_products.cuh). Each warpgroup starts the scores of
+// the next tile of keys before the product with the values of the last one, and weighs these scores while that product
+// runs; warpgroups take turns in starting products, so that one weighs while another multiplies (Shah et al.,
+// FlashAttention-3, arXiv 2407.08608). Tiles come from the last one to the first: those that the diagonal or the edge
+// cuts are the first ones, and all others need no comparison. Rows, splits, masks and the diagonal are as in
+// attention.cu, but a block has whole queries: as many as fit BLOCK_Q with all heads of their group.
+//
+// Legal Programs (O = bytes of OUT_TYPE, THREADS = 128 * (CONSUMERS + 1), BOXES = HEAD / 64 rounded up):
+//   IN_TYPE half_t, bfloat16_t; OUT_TYPE half_t, bfloat16_t, float; the elements of a head are adjacent in Q, K and V
+//   BLOCK_Q 64, 128, 192; HEAD and BLOCK_KEYS multiples of 16 up to 256; 2 <= STAGES <= 16
+//   1 <= MIN_BLOCKS: registers at entry = min(65536 / (THREADS * MIN_BLOCKS) / 8 * 8, 256), of a multiplying thread
+//     min(240, (entry * (CONSUMERS + 1) - (CONSUMERS == 3 ? 32 : 40)) / CONSUMERS / 8 * 8), or 255 where that many are
+//     there at entry; (2 * HEAD + (MASK ? 5 : 3) * BLOCK_KEYS) / 4 are at least 40 fewer, with HEAD > 192 48;
+//     max(HEAD + 8, BLOCK_KEYS) / 2 + 26 <= entry
+//   MASK_VECTOR one or two elements, one with MASK_UNIT 0
+//   O <= C_VECTOR <= 16; C_UNIT 0 needs C_VECTOR == O; EPILOGUE_STAGED 0 stores two adjacent outputs at most
+//   k_per_split % BLOCK_KEYS == 0; heads of a group (params.batch_inner[1]) divide BLOCK_Q, or are at most 9
+//   q, k and v, their strides but those of a head's elements are multiples of 16 bytes
+//
+// Shared bytes = 1024 + max(BOXES * 128 * (BLOCK_Q + 8 + STAGES * BLOCK_KEYS), EPILOGUE_STAGED ? BLOCK_Q * HEAD * 4 :
+// 0)
+//
+// Bank conflicts: none. Global accesses: C moves C_VECTOR bytes at a time, and parts 16 (with EPILOGUE_STAGED 0 at most
+// two outputs), the mask MASK_VECTOR.
+
+#ifndef IN_TYPE
+#define IN_TYPE half_t // elements of Q, K and V: half_t, bfloat16_t
+#endif
+#ifndef OUT_TYPE
+#define OUT_TYPE half_t // elements of C: half_t, bfloat16_t, float
+#endif
+#ifndef ACC_TYPE
+#define ACC_TYPE float // accumulators
+#endif
+#ifndef C_UNIT
+#define C_UNIT 1 // 1: elements of a head of C have stride 1; 0: the stride is in Params
+#endif
+#ifndef C_VECTOR
+#define C_VECTOR 16 // bytes per global access of C
+#endif
+#ifndef MASK
+#define MASK 0 // 0: no mask tensor; 1: scores where it is not 0 are kept; 2: it is added to the scaled scores
+#endif
+#ifndef MASK_TYPE
+#define MASK_TYPE float // its elements: i8 where MASK is 1, else half_t, bfloat16_t, float
+#endif
+#ifndef MASK_UNIT
+#define MASK_UNIT 1 // 1: keys are adjacent in it
+#endif
+#ifndef MASK_VECTOR
+#define MASK_VECTOR 4 // bytes per global access of it: one element or two
+#endif
+#ifndef HEAD
+#define HEAD 128 // elements of a head that are multiplied; the real size may be less
+#endif
+#ifndef BLOCK_Q
+#define BLOCK_Q 128 // rows of a block's tile
+#endif
+#ifndef BLOCK_KEYS
+#define BLOCK_KEYS 128 // keys of one step of the main loop
+#endif
+#ifndef STAGES
+#define STAGES 4 // shared tiles of K or V
+#endif
+#ifndef SPLIT
+#define SPLIT 0 // 1: blocks write what they have to the workspace, attention_combine finishes
+#endif
+#ifndef EPILOGUE_STAGED
+#define EPILOGUE_STAGED 1 // 0: results go to C straight from registers; 1: through shared memory, in wide stores
+#endif
+#ifndef EPILOGUE_CODES
+#define EPILOGUE_CODES 0 // 0: operations from Params; else a compile-time list, see epilogue.cuh
+#endif
+#ifndef MIN_BLOCKS
+#define MIN_BLOCKS 1 // blocks per SM promised to the compiler
+#endif
+
+enum MaskKind { MASK_NONE, MASK_KEPT, MASK_ADDED };
+// The names of the shared headers: the second product has k = keys and n = elements of a head, a warp has 16 rows.
+constexpr int BLOCK_K = BLOCK_KEYS, WARP_M = 16, WARP_N = HEAD, FRAGMENTS_M = 1, FRAGMENTS_N = HEAD / 8;
+constexpr int CONSUMERS = BLOCK_Q / 64, THREADS = 128 * (CONSUMERS + 1);
+constexpr bool WHOLE_QUERIES = true; // rows of a block are all heads of a group of its queries
+constexpr int SLABS = 1024;          // where the slabs of the staged epilogue lie in shared memory
+
+#include "attention_products.cuh"
+
+#include "attention_finish.cuh"
+#include "attention_mask.cuh"
+
+static_assert(same_type<IN_TYPE, half_t> || same_type<IN_TYPE, bfloat16_t>, "Queries, keys and values have 16 bits.");
+static_assert(HEAD % 16 == 0 && HEAD >= 16 && HEAD <= 256, "A head is 1 to 16 steps of 16 elements.");
+static_assert(BLOCK_Q % 64 == 0 && CONSUMERS >= 1 && CONSUMERS <= 3, "One to three warpgroups have 64 rows each.");
+static_assert(BLOCK_KEYS % 16 == 0 && BLOCK_KEYS >= 16 && BLOCK_KEYS <= 256, "A product has 16 to 256 keys.");
+static_assert(STAGES >= 2 && STAGES <= 16, "The ring has 2 to 16 buffers.");
+static_assert(MIN_BLOCKS >= 1, "Registers change hands only where the launch bounds say how many there are.");
+static_assert(C_UNIT || C_VECTOR == sizeof(OUT_TYPE), "Columns of C that are not adjacent are stored one by one.");
+static_assert(!MASK || MASK_VECTOR == sizeof(MASK_TYPE) || (MASK_UNIT && MASK_VECTOR == 2 * sizeof(MASK_TYPE)),
+              "The mask is read one element or two at a time.");
+
+// Registers of each thread at entry, and after the exchange.
+constexpr int ENTRY = minimum(65536 / (THREADS * MIN_BLOCKS) / 8 * 8, 256);
+constexpr int GIVEN = CONSUMERS == 3 ? 32 : 40;
+constexpr int TAKEN = minimum(240, (ENTRY * (CONSUMERS + 1) - GIVEN) / CONSUMERS / 8 * 8);
+static_assert((2 * HEAD + (MASK ? 5 : 3) * BLOCK_KEYS) / 4 + (HEAD > 192 ? 48 : 40) <= (ENTRY > 240 ? 255 : TAKEN),
+              "Sums, scores and weights do not fit the registers.");
+static_assert((HEAD + 8) / 2 + 26 <= ENTRY && BLOCK_KEYS / 2 + 26 <= ENTRY,
+              "The operands of one product do not fit the registers at entry.");
+
+// Scores of the tile of keys from `key` on, which are here, become exponentials. CUT: some row does not see all of
+// them.
+template <bool CUT>
+DEVICE void weigh_scores(const Params &params, WarpMath &math, i32 row, i32 key, float unit) {
+    if constexpr (CUT)
+        restrict_scores(params, math, row, key);
+    else
+        cover("full_block");
+    math.weigh(unit);
+}
+
+// One tile of keys behind another: its scores, and meanwhile the product of the weights that are here with the values
+// of the tile before.
+template <bool CUT, class Mask>
+DEVICE void pass_tile(const Params &params, WarpMath &math, Mask &mask, Turn &turn, int group, u32 &round, i32 row,
+                      i32 key, float unit) {
+    mask.load(params, key);
+    take_turn(group, round);
+    math.begin_scores(turn);
+    const int keys = turn.slot;
+    turn.next();
+    mbarrier_wait(full(turn.slot), turn.parity);
+    math.begin_sums(turn);
+    const int values = turn.slot;
+    turn.next();
+    pass_turn(group, round);
+    math.end_scores();
+    release(keys);
+    mask.apply(params, math);
+    weigh_scores<CUT>(params, math, row, key, unit);
+    // Scores are weighed in front of this wait, and so while sums are on their way: the compiler would move the wait
+    // for sums up, but not across one for a buffer.
+    math.hold_scores();
+    mbarrier_wait(full(turn.slot), turn.parity);
+    math.end_sums();
+    release(values);
+    math.take_weights();
+}
+
+// A warpgroup's part of a block: 64 rows over all tiles of keys, the last one first. Without a tile nothing is waited
+// for: where both ways met before a wait, the compiler would copy sums that are on their way.
+DEVICE void attend(const MappedParams &params, const Work &work, int steps, int group, i32 row, WarpMath &math) {
+    if (!within(0, steps))
+        return;
+    const float unit = score_unit(params);
+    // Tiles from the last one on that some row does not see whole.
+    const int cut = steps - minimum(steps, at_least_none(work.seen - work.key_begin) / BLOCK_K);
+#if MASK
+    MaskTile mask(params, work, row);
+#else
+    NoMask mask;
+#endif
+    Turn turn;
+    u32 round = 0;
+    i32 key = work.key_begin + (steps - 1) * BLOCK_K;
+    mask.load(params, key);
+    mbarrier_wait(queries_full(), 0);
+    mbarrier_wait(full(turn.slot), turn.parity);
+    math.begin_scores(turn);
+    math.end_scores_alone();
+    release(turn.slot);
+    turn.next();
+    mask.apply(params, math);
+    if (within(0, cut))
+        weigh_scores<true>(params, math, row, key, unit);
+    else
+        weigh_scores<false>(params, math, row, key, unit);
+    math.take_weights();
+    mbarrier_wait(full(turn.slot), turn.parity);
+    int step = 1;
+    for (; within(step, cut); ++step)
+        pass_tile<true>(params, math, mask, turn, group, round, row, key -= BLOCK_K, unit);
+    for (; within(step, steps); ++step)
+        pass_tile<false>(params, math, mask, turn, group, round, row, key -= BLOCK_K, unit);
+    math.begin_sums(turn);
+    math.end_sums();
+}
+
+KERNEL(attention_wgmma, MappedParams, THREADS, MIN_BLOCKS) {
+    if constexpr (SPLIT)
+        launch_dependents();
+    const Work work = decode_work(params);
+    const int steps = divide_up(work.key_end - work.key_begin, BLOCK_K);
+    if (thread_index() == 0)
+        make_ring();
+    barrier();
+    const int group = warp_uniform(thread_index() / 128); // else descriptors are taken from every lane
+    if (group == CONSUMERS) {
+        if constexpr (ENTRY < TAKEN)
+            give_registers<ENTRY, GIVEN>();
+        if (warp_uniform(thread_index() / 32) == 4 * CONSUMERS)
+            produce(params, work, steps);
+        leave_ring();
+    } else {
+        if constexpr (ENTRY < TAKEN)
+            take_registers<ENTRY, TAKEN>();
+        const i32 row = work.row + (thread_index() >> 5) * 16;
+        WarpMath math(group);
+        attend(params, work, steps, group, row, math);
+        math.gather_totals();
+#if SPLIT
+        store_totals(params, work, row, math);
+#else
+        math.divide();
+#endif
+        leave_ring();
+        finish_warp(params, work, row, math);
+    }
+}

@@ -1,0 +1,150 @@
+"""Tabulated cost of attention_wgmma: warpgroups that multiply and weigh in turns, ring, registers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.programs.attention.cost import EXPONENTIAL, REDUCE, shared_parts, slab_bytes
+from gensor_kernels.programs.attention.shape import ELEMENT, Sizes, sizes_of
+from gensor_kernels.programs.contraction import column
+from gensor_kernels.programs.contraction.wgmma.cost import (
+    GROUP_THREADS,
+    PRODUCT_BYTES,
+    PRODUCT_REGISTERS,
+    PRODUCT_ROWS,
+    TURN,
+    entry_registers,
+    multiplying_registers,
+)
+from gensor_kernels.programs.core.columns import Column
+from gensor_kernels.programs.core.family import Part, Values
+
+from . import column as own
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.types.workload import Workload
+
+#: Rows per block: 64 for each warpgroup that multiplies.
+BLOCKS_Q = (64, 128, 192)
+STAGES = tuple(range(2, 17))
+#: Elements of a head in a row of a box, and bytes of such a row.
+UNIT, ROW_BYTES = 64, 128
+#: Rows of Q behind those of a tile: boxes of whole queries may have so many more.
+SPARE = 8
+#: Bytes for mbarriers in front of Q and the ring, and in front of the slabs of the epilogue.
+FRONT = 1024
+#: Registers that a multiplying thread needs beside sums, scores and weights, and with heads of more than LONG elements.
+OTHER_REGISTERS, LONG, LONG_REGISTERS = 40, 192, 48
+#: Weights in registers, the left operand of a product.
+HELD = 4
+#: Instructions of a step beside those of scores and sums, and of a score that a mask touches: counted in SASS.
+STEP_ISSUE, MASK_ISSUE = 110.0, 3.0
+#: Instructions of a score: largest, difference, exponential, total, half a conversion.
+WEIGH_ISSUE = 4.5
+
+
+def boxes(head: Any) -> Any:
+    """Boxes of 64 elements that a head has."""
+    return -(-head // UNIT)
+
+
+def ring_bytes(v: Mapping[str, Any]) -> Any:
+    """Bytes of Q and of the ring of tiles of K and V."""
+    return boxes(v["head_tile"]) * ROW_BYTES * (v["block_q"] + SPARE + v["stages"] * v["block_k"])
+
+
+def consumers(v: Mapping[str, Any]) -> Any:
+    """Warpgroups that multiply."""
+    return v["block_q"] // PRODUCT_ROWS
+
+
+def shared_bytes(ring: Any, slab: Any, warps: Any) -> Any:
+    """Return the dynamic shared bytes of a block: mbarriers, then Q and the ring, in whose place slabs of warps lie."""
+    return FRONT + np.maximum(ring, slab * warps)
+
+
+def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
+    """Return everything that attention_wgmma tabulates."""
+    e = sizes_of(workload)
+
+    def groups(v: Values) -> dict[Column, np.ndarray]:
+        count = consumers(v)
+        return {
+            column.WARPS: 4 * (count + 1),
+            own.STORING: 4 * count,
+            own.FITS_GROUP: (v["block_q"] % e.group == 0) | (e.group - 1 <= SPARE),
+        }
+
+    def stages(v: Values) -> dict[Column, np.ndarray]:
+        # Two tiles to a step, and while a step is multiplied two buffers are not free.
+        return {column.IN_FLIGHT: np.maximum(v["stages"] / 2 - 1.0, 0.5)}
+
+    return (
+        *shared_parts(workload, arch, whole=True),
+        Part(("block_q",), groups),
+        Part(("stages",), stages),
+        Part(("block_q", "block_k", "head_tile", "stages"), lambda v: {column.RING: ring_bytes(v)}),
+        _steps(e, arch),
+        _registers(e, arch),
+    )
+
+
+def _steps(e: Sizes, arch: Arch) -> Part:
+    """A step of a block, seen as if its warps, requesting warps included, shared the work evenly."""
+    rate = arch.rate("peak_f16")
+    masked = MASK_ISSUE if e.mask_bytes else 0.0
+
+    def function(v: Values) -> dict[Column, np.ndarray]:
+        count = consumers(v)
+        share = count / (count + 1)
+        scores, sums = v["block_k"] / 2, v["head_tile"] / 2  # of a thread
+        half = PRODUCT_ROWS * v["block_k"] * v["head_tile"] / rate  # clocks of one of a warpgroup's two products
+        powers = (scores + 2) * EXPONENTIAL
+        # The warps of one sub-core share its special-function unit, those of all four the tensor cores.
+        math = np.maximum(2 * half, powers) * count
+        products = (v["head_tile"] + v["block_k"]) * ELEMENT // PRODUCT_BYTES
+        # A warpgroup weighs its scores while its other product runs; then it measures its sums anew, alone.
+        weigh = np.maximum(powers, scores * (WEIGH_ISSUE + masked)) + REDUCE
+        path = half + np.maximum(half, weigh) + sums + scores / 2 + TURN
+        tile = boxes(v["head_tile"]) * ROW_BYTES * v["block_k"]
+        read = count * (PRODUCT_ROWS * v["head_tile"] * ELEMENT + 2 * tile)
+        return {
+            column.MATH: math / (count + 1),
+            column.MULTIPLIES: products * share,
+            column.ISSUE: (STEP_ISSUE + scores * (WEIGH_ISSUE + masked) + sums) * share,
+            column.CHAIN: np.maximum(path - math, 0.0) + np.where(count == 1, TURN, 0.0),
+            own.WAVEFRONTS: (read + 2 * tile) / ROW_BYTES,
+            column.OUTPUTS: 16 * v["head_tile"],
+        }
+
+    return Part(("block_q", "block_k", "head_tile"), function)
+
+
+def _registers(e: Sizes, arch: Arch) -> Part:
+    """Tabulate registers at entry, and whether those of a multiplying thread hold sums, scores and weights."""
+    tiles = 5 if e.mask_bytes else 3
+
+    def function(v: Values) -> dict[Column, np.ndarray]:
+        count, blocks = np.clip(consumers(v), 1, 3), np.maximum(v["min_blocks"], 1)
+        other = np.where(v["head_tile"] > LONG, LONG_REGISTERS, OTHER_REGISTERS)
+        wanted = (2 * v["head_tile"] + tiles * v["block_k"]) // 4 + other
+        product = np.maximum(v["head_tile"] // 2 + HELD, v["block_k"] // 2) + PRODUCT_REGISTERS
+        entry = np.minimum(entry_registers(count, blocks, arch), arch.regs_per_thread)
+        fits = (wanted <= multiplying_registers(count, blocks, arch)) & (product <= entry)
+        return {own.ENTRY: entry, column.FITS_SUMS: fits}
+
+    return Part(("block_q", "block_k", "head_tile", "min_blocks"), function)
+
+
+def threads(v: Mapping[str, int]) -> int:
+    """Threads of a block."""
+    return int(GROUP_THREADS * (consumers(v) + 1))
+
+
+def launch_bytes(v: Mapping[str, int]) -> int:
+    """Return the dynamic shared bytes of a Program's block."""
+    return int(shared_bytes(ring_bytes(v), slab_bytes(v), 4 * consumers(v)))

@@ -1,0 +1,149 @@
+"""attention_wgmma beside its contract (test_contract.py): what it serves, how it reads operands, its machine code."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gensor_kernels.build.nvrtc import compile_cubin
+from gensor_kernels.build.resources import disassemble
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators import operator
+from gensor_kernels.operators.attention.attention import workload
+from gensor_kernels.programs.core import params
+from gensor_kernels.programs.core.tensor_maps import described, key
+from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.programs.space import FamilySpace, Space
+from gensor_tuner.build.pool import candidate
+
+FAMILY, ARCH = FAMILIES["attention_wgmma"], lookup("sm_90")
+#: q, k, v, (c, workspace,) in the order of Params
+POINTERS = (1 << 20, 2 << 20, 3 << 20, 0, 4 << 20)
+
+
+def packed(problem, pointers=POINTERS, **strides):
+    """Params of contiguous operands, with other strides where given."""
+    declared = operator(problem.operator)
+    usual = {each.name: each.strides() for each in declared.operands(problem)}
+    geometry = declared.geometry(problem, usual | strides)
+    program = FAMILY.starters(problem, ARCH)[0]
+    return params.pack(geometry, FAMILY.tiling(program, geometry), pointers=pointers)
+
+
+@pytest.mark.parametrize("head", [64, 80, 96, 128, 192, 256])
+@pytest.mark.parametrize("causal", [False, True])
+def test_products_of_usual_heads_are_asynchronous(head, causal):
+    """No spill, no warning of ptxas that it waits for each product, descriptors in uniform registers."""
+    problem = workload(4096, heads=16, head=head, causal=causal)
+    program = FAMILY.starters(problem, ARCH)[0]
+    binary = compile_cubin(candidate(FAMILY, program, problem).source(), ARCH.target)
+    assert binary.error is None and binary.spill_bytes == binary.stack_bytes == 0, binary.log
+    assert "Potential Performance Loss" not in binary.log and "setmaxnreg" not in binary.log, binary.log
+    sass = disassemble(binary.cubin, binary.target)
+    if sass is None:
+        pytest.skip("nvdisasm is not installed")
+    loop = sass["attention_wgmma"].hot_loop
+    names, count = FAMILY.multiplies(program, problem)
+    assert sum(loop.get(name, 0) for name in names) == count
+    assert "ELECT" not in loop and "LDS" not in loop
+    # Of long heads there are more descriptors than uniform registers.
+    assert loop.get("R2UR", 0) <= (8 if head > 192 else 0)
+    # Exponentials, two that rescale sums, and the reciprocal of a division by the heads of a group.
+    assert loop["MUFU"] == program["block_k"] // 2 + 3
+
+
+def test_a_long_prefill_is_its():
+    space = Space(workload(4096, heads=16, head=128, causal=True), ARCH)
+    best = {}
+    for each in space.families:
+        starters = np.array([each.point(p) for p in each.family.starters(space.workload, ARCH)])
+        best[each.family.name] = each.potential(starters).min()
+    assert set(best) == {"attention", "attention_wgmma"}
+    assert best["attention_wgmma"] < 0.7 * best["attention"]
+
+
+@pytest.mark.parametrize(
+    ("problem", "arch", "reason"),
+    [
+        (workload(8, head=64), "sm_87", "sm_87 has no warpgroup products"),
+        (workload(8, head=64), "sm_100", "no warpgroup products"),
+        (workload(8, head=257), "sm_90", "heads of up to 256 elements, got 257: "),
+        (workload(8, head=60), "sm_90", "queries from addresses and rows that are multiples of 16 bytes only"),
+        (workload(8, head=64, mask="float64"), "sm_90", "not float64: cast the mask"),
+    ],
+)
+def test_the_family_says_why_it_does_not_serve(problem, arch, reason):
+    assert reason in str(FAMILY.serves(problem, lookup(arch)))
+
+
+@pytest.mark.parametrize(("operand", "what"), [("a", "queries"), ("b", "keys"), ("d", "values")])
+def test_copies_read_adjacent_elements_of_a_head(operand, what):
+    problem = workload(8, head=64)
+    narrow = replace(problem, alignment=problem.align | {operand: 8})
+    apart = replace(problem, layout=problem.layouts | {operand: "s"})
+    for each in (narrow, apart):
+        assert f"read {what} from addresses" in str(FAMILY.serves(each, ARCH))
+
+
+def test_which_strides_copies_read():
+    problem = workload(100, 60, batch=2, heads=6, kv_heads=2, head=64)
+    declared = operator(problem.operator)
+    usual = {each.name: each.strides() for each in declared.operands(problem)}
+
+    def reads(**strides):
+        return FAMILY.reads(problem, declared.geometry(problem, usual | strides))
+
+    assert reads()
+    assert reads(b=(0, 60 * 64, 64, 1))  # one batch entry again and again
+    assert not reads(b=(0, 60 * 64, 0, 1)) and not reads(d=(0, 60 * 64, -64, 1))
+    assert not reads(a=(0, -6400, 64, 1)) and not reads(a=(0, 0, 64, 1))
+
+
+def test_boxes_of_queries_have_all_heads_of_a_group():
+    problem = workload(100, 60, batch=2, heads=6, kv_heads=2, head=72)
+    program = FAMILY.starters(problem, ARCH)[0].replace(block_q=128, block_k=48)
+    main, *_ = FAMILY.launches(program, problem)
+    q, k, v = (described(packed(problem), each) for each in main.maps)
+    assert [each.address for each in (q, k, v)] == [1 << 20, 2 << 20, 4 << 20]
+    # Heads of a group next to each other; 43 queries in 3 heads are 129 rows.
+    assert (q.extents, q.box) == ((72, 3, 100, 2, 2), (64, 3, 43))
+    assert q.strides == (100 * 144, 144, 3 * 100 * 144, 6 * 100 * 144)
+    assert (k.extents, k.box) == ((72, 60, 2, 2, 1), (64, 48))
+    assert k.strides == v.strides == (144, 60 * 144, 2 * 60 * 144, 16) and v.box == k.box
+    assert main.grid == 2 * 2 * 3  # 42 queries to a tile
+    once = described(packed(problem, d=(0, 60 * 72, 72, 1)), main.maps[2])
+    assert (once.extents, once.strides) == ((72, 60, 2, 1, 1), (144, 60 * 144, 16, 16))
+
+
+def test_maps_are_encoded_anew_for_other_values():
+    problem = workload(100, 60, head=64)
+    here, there = (packed(problem, (*POINTERS[:4], address)) for address in (4 << 20, 5 << 20))
+    assert key(here, False, third=True) != key(there, False, third=True)
+    assert key(here, False) == key(there, False)
+
+
+@pytest.mark.parametrize(("group", "legal"), [(1, True), (7, True), (9, True), (10, False), (16, True), (48, False)])
+def test_groups_whose_boxes_fit(group, legal):
+    problem = workload(64, heads=group, kv_heads=1, head=64)
+    lattice = FamilySpace(FAMILY, problem, ARCH)
+    program = FAMILY.starters(workload(64, head=64), ARCH)[0].replace(block_q=64, stages=2)
+    assert lattice.legal(lattice.point(program)[None])[0] == legal
+
+
+@pytest.mark.parametrize("causal", [True, "upper_left"])
+def test_steps_that_no_row_sees_are_no_work(causal):
+    lattice = FamilySpace(FAMILY, workload(1024, heads=6, kv_heads=2, causal=causal), ARCH)
+    program = FAMILY.starters(lattice.workload, ARCH)[0].replace(block_q=128)
+    seen = np.minimum(np.arange(42, 1024 + 42, 42), 1024)
+    assert lattice.explain(lattice.point(program))["iterations"] == pytest.approx(
+        np.mean(np.ceil(seen / program["block_k"]))
+    )
+
+
+def test_the_exchange_of_registers_is_in_the_code():
+    problem = workload(1024, heads=4, head=128)
+    source = candidate(FAMILY, FAMILY.starters(problem, ARCH)[0], problem).source()
+    sass = disassemble(compile_cubin(source, ARCH.target).cubin, ARCH.target)
+    if sass is None:
+        pytest.skip("nvdisasm is not installed")
+    assert sass["attention_wgmma"].opcodes["USETMAXREG"] == 2
