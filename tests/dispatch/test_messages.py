@@ -102,7 +102,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "attention": (
         gk.attention,
         {**HEADS, "mask": ones(4, 4, dtype="bool"), "causal": False, "scale": 1.0, "precision": "ieee"}
-        | {"out": HEADS["q"]},
+        | {"out": HEADS["q"], "window": (3, 0), "softcap": 5.0},
     ),
     "softmax": (gk.softmax, {"x": ones(4, 6), "axis": -1, "out": ones(4, 6)}),
     "log_softmax": (gk.log_softmax, {"x": ones(4, 6), "axis": -1, "out": ones(4, 6)}),

@@ -3,7 +3,7 @@
 import numpy as np
 
 from gensor_kernels.operators import operator
-from gensor_kernels.operators.attention import attention
+from gensor_kernels.operators.attention.forms import FORMS, VERIFIED_SOFTCAP, diagonals
 from gensor_kernels.operators.types.dtypes import decode, encode, round_to
 from gensor_kernels.operators.types.workload import Workload
 
@@ -18,15 +18,40 @@ def operands(w: Workload, seed: int = 0, spread: float = 1.0) -> dict[str, np.nd
 
 
 def added_mask(w: Workload, arrays: dict[str, np.ndarray]) -> np.ndarray:
-    """What is added to the scores: the mask tensor and the diagonal, (batch, heads, queries, keys) or broadcastable."""
-    size = w.size
-    seen = np.arange(size["keys"]) < np.arange(size["queries"])[:, None] + attention.diagonal(size)
-    added = np.where(seen, 0.0, -np.inf)
-    if w.operator == "attention_masked":
+    """What is added to the scores: mask, diagonal and window, (batch, heads, queries, keys) or broadcastable."""
+    first, end = (np.arange(w.size["queries"])[:, None] + each for each in diagonals(w.size))
+    keys = np.arange(w.size["keys"])
+    added = np.where((first <= keys) & (keys < end), 0.0, -np.inf)
+    mask = FORMS[w.operator].mask
+    if mask == "bool":
         added = added + np.where(arrays["e"] != 0, 0.0, -np.inf)
-    elif w.operator == "attention_biased":
+    elif mask == "added":
         added = added + decode(w.dtype["e"], arrays["e"])
     return added
+
+
+def exact(w: Workload, arrays: dict[str, np.ndarray]) -> np.ndarray:
+    """Attention in float64, query by query over the keys that each one sees: without the declaration's diagonals."""
+    q, k, v = (decode(w.dtype[x], arrays[x]) for x in "abd")
+    form, size = FORMS[w.operator], w.size
+    made, group = np.zeros(q.shape), size["heads"] // size["kv_heads"]
+    whole = (size["batch"], size["heads"], size["queries"], size["keys"])
+    mask = np.broadcast_to(decode(w.dtype["e"], arrays["e"]), whole) if form.mask else np.ones(whole)
+    for b, h, i in np.ndindex(whole[:3]):
+        own = i + (0 if size["causal"] == 2 else size["keys"] - size["queries"])
+        left, right = size.get("window_left", 10**9), size.get("window_right", 10**9)
+        last = own if size["causal"] else own + right
+        seen = [j for j in range(size["keys"]) if own - left <= j <= last]
+        seen = [j for j in seen if form.mask != "bool" or mask[b, h, i, j]]
+        if not seen:
+            continue
+        scores = k[b, h // group][seen] @ q[b, h, i] / np.sqrt(size["head"])
+        if form.capped:
+            scores = VERIFIED_SOFTCAP * np.tanh(scores / VERIFIED_SOFTCAP)
+        scores = scores + (mask[b, h, i][seen] if form.mask == "added" else 0.0)
+        weights = np.exp(scores - scores.max())
+        made[b, h, i] = weights @ v[b, h // group][seen] / weights.sum()
+    return made
 
 
 def pytorch(w: Workload, arrays: dict[str, np.ndarray]) -> np.ndarray:
@@ -41,14 +66,21 @@ def pytorch(w: Workload, arrays: dict[str, np.ndarray]) -> np.ndarray:
 
 def tiled(
     w: Workload, arrays: dict[str, np.ndarray], keys: int = 16, *, weights: str = "", sums: str = "float32",
-    rescale: bool = True, split: int = 1,
+    rescale: bool = True, split: int = 1, cap: str = "",
 ) -> np.ndarray:  # fmt: skip
-    """An online softmax over tiles of ``keys`` keys, rounded as a kernel rounds; ``split`` parts are combined."""
+    """An online softmax over tiles of ``keys`` keys, rounded as a kernel rounds; ``split`` parts are combined.
+
+    ``cap`` "late" caps scores behind the mask, "none" not at all.
+    """
     q, k, v = (decode(w.dtype[x], arrays[x]) for x in "abd")
     group = q.shape[1] // k.shape[1]
     k, v = np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)
     scores = round_to("float32", q @ np.swapaxes(k, -1, -2)) * q.shape[-1] ** -0.5
+    if FORMS[w.operator].capped and not cap:
+        scores = VERIFIED_SOFTCAP * round_to("float32", np.tanh(scores / VERIFIED_SOFTCAP))
     scores = round_to("float32", scores + added_mask(w, arrays))
+    if cap == "late":
+        scores = VERIFIED_SOFTCAP * np.tanh(scores / VERIFIED_SOFTCAP)
     tiles = np.arange(0, k.shape[2], keys)
     parts = [_part(scores, v, tiles[i::split], keys, weights or w.dtype["a"], sums, rescale) for i in range(split)]
     top = np.max([part[0] for part in parts], axis=0)

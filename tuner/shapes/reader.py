@@ -52,7 +52,11 @@ _KINDS: tuple[tuple[tuple[str, ...], Callable[[Line], Read], tuple[str, ...]], .
     ),
     (("max_pool2d", "avg_pool2d", "global_avg_pool2d", "adaptive_avg_pool2d"), readers.pool, _POOL),
     ((*readers.ROWS, *readers.ELEMENTWISE), readers.reduction, ("shape", "axes")),
-    (("attention",), readers.attend, ("batch", "heads", "kv_heads", "queries", "keys", "head", "causal")),
+    (
+        ("attention",),
+        readers.attend,
+        ("batch", "heads", "kv_heads", "queries", "keys", "head", "causal", "window_left", "window_right", "softcap"),
+    ),
 )
 #: The reader of each op, and the columns it reads; other columns are kept as notes.
 READERS = {op: reader for ops, reader, _ in _KINDS for op in ops}

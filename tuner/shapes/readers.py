@@ -6,7 +6,7 @@ import re
 
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import operator, shape_row
-from gensor_kernels.operators.attention import attention
+from gensor_kernels.operators.attention import attention, forms
 from gensor_kernels.operators.products.sum_of_products import SumOfProducts
 from gensor_kernels.operators.rows import views as rows
 from gensor_kernels.operators.types.workload import Workload
@@ -97,7 +97,10 @@ def reduction(line: Line) -> Read:
 
 
 def attend(line: Line) -> Read:
-    """Read attention: `queries` by `keys` (equal by default), `heads` over `kv_heads`."""
+    """Read attention: `queries` by `keys` (equal by default), `heads` over `kv_heads`, a window, a soft cap."""
+    left, right = (line.integer(name) if line.text(name, "") else None for name in forms.WINDOW)
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{0,9})?", line.text("softcap", "0")):
+        raise line.fail("softcap", f"'{line.text('softcap')[:40]}' is not a number of 0 or more")
     types, heads, queries = element(line), line.integer("heads", 1), line.integer("queries")
     try:
         workload = attention.workload(
@@ -109,7 +112,9 @@ def attend(line: Line) -> Read:
             head=line.integer("head"),
             dtype=types.dtype,
             out=types.out,
-            causal=line.choice("causal", attention.CAUSAL, "none"),
+            causal=line.choice("causal", forms.CAUSAL, "none"),
+            window=(left, right),
+            softcap=float(line.text("softcap", "0")) > 0,
             epilogue=steps(line),
         )
     except ValueError as error:

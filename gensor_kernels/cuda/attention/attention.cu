@@ -6,6 +6,8 @@
 // travel through a ring of 2 * STAGES shared tiles, by cp.async (ASYNC 1) or through registers (ASYNC 0). Query heads
 // that share a head of K and V are rows of one tile. Query i sees the keys below i + diagonal (Params), a number that
 // makes attention causal or not at run time; tiles that no row sees are skipped.
+// SLIDING 1: query i sees the keys from i + first_diagonal on (Params); tiles in front of them are skipped, too.
+// SOFTCAP 1: scaled scores s become softcap * tanh(s / softcap), softcap from Params, before the mask.
 // SPLIT 1: blocks take one part of the keys each and attention_combine finishes, for few queries.
 //
 // Legal Programs (WARPS = BLOCK_Q / WARP_Q, O = bytes of OUT_TYPE):
@@ -71,6 +73,12 @@
 #endif
 #ifndef MASK_VECTOR
 #define MASK_VECTOR 4 // bytes per global access of it: one element or two
+#endif
+#ifndef SLIDING
+#define SLIDING 0 // 1: the keys that a query sees begin somewhere, too
+#endif
+#ifndef SOFTCAP
+#define SOFTCAP 0 // 1: scores have a soft cap
 #endif
 #ifndef HEAD
 #define HEAD 64 // elements of a head as the tiles hold them; the real size may be less
@@ -138,6 +146,9 @@ KERNEL(attention, Params, THREADS, MIN_BLOCKS) {
     const int steps = divide_up(work.key_end - work.key_begin, BLOCK_K);
     const int warp_row = (thread_index() >> 5) * WARP_Q, row = work.row + warp_row;
     const float unit = score_unit(params);
+#if SOFTCAP
+    const float bend = cap_factor(params);
+#endif
     Pipeline pipeline(params, work);
     copy_queries(params, work);
     UNROLL for (int s = 0; s < STAGES; ++s) {
@@ -158,11 +169,14 @@ KERNEL(attention, Params, THREADS, MIN_BLOCKS) {
         mask.load(params, key);
 #endif
         math.multiply_keys(tile);
+#if SOFTCAP
+        math.cap_scores(bend);
+#endif
 #if MASK
         mask.apply(params, math);
 #endif
-        if (within(work.seen, key + BLOCK_K))
-            restrict_scores(params, math, row, key);
+        if (is_cut(work, key))
+            restrict_scores(params, work, math, row, key);
         else
             cover("full_block");
         math.weigh(unit);

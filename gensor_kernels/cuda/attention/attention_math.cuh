@@ -13,10 +13,21 @@ DEVICE float minus_infinity() {
     return bit_cast<float>(0xff800000u);
 }
 
+constexpr float LOG2_E = 1.44269504088896340736f;
+
+// The factor of scores as the registers have them. With a soft cap C these are sigmoid(2 s / C): the scaled score s
+// becomes C tanh(s / C) = 2 C sigmoid(2 s / C) - C, and softmax is the same without the last term.
+DEVICE float score_scale(const Params &params) {
+    return SOFTCAP ? 2.0f * params.attention.softcap : params.attention.scale;
+}
+// The factor of Q K^T in the exponent of 2 of that sigmoid, 1 / (1 + exp2(factor * score)).
+DEVICE float cap_factor(const Params &params) {
+    return -2.0f * LOG2_E * params.attention.scale / params.attention.softcap;
+}
+
 // The unit of scores in powers of 2: they are scaled beforehand only where a mask is added to them.
 DEVICE float score_unit(const Params &params) {
-    const float log2_e = 1.44269504088896340736f;
-    return MASK == MASK_ADDED ? log2_e : params.attention.scale * log2_e;
+    return MASK == MASK_ADDED ? LOG2_E : score_scale(params) * LOG2_E;
 }
 
 // The weight exp(x - top) where `unit` is the unit of x in powers of 2. With a mask to be added, x may be as large as a
@@ -73,6 +84,12 @@ struct WarpMath {
                     load_queries(step + 1);
                 multiply_pair(scores, i % PAIRS, queries[step % QUERY_SETS], pair);
             });
+    }
+
+    // The sigmoid of each score, for a soft cap.
+    MEMBER void cap_scores(float factor) {
+        UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int j = 0; j < KEY_FRAGMENTS; ++j)
+            UNROLL for (int v = 0; v < 4; ++v) scores[i][j][v] = reciprocal_(1.0f + exp2_(scores[i][j][v] * factor));
     }
 
     // Weights of the tile from its scores, relative to the largest score yet; sums and total in the same measure.

@@ -25,7 +25,8 @@ struct Work {
     i32 row, rows;          // its first row; the entry's rows
     i32 entry, part;        // number of (batch entry, head of K and V), and of the part of the keys
     i32 key_begin, key_end; // keys of this part that some row of the block sees
-    i32 seen;               // every row of the block sees the keys below
+    i32 seen;               // every row of the block sees the keys below,
+    i32 seen_from;          // and under a window those from here on
     Batch batch;
 };
 
@@ -34,13 +35,36 @@ DEVICE i32 visible(const Params &params, i32 query) {
     return minimum(params.k, query + params.attention.diagonal);
 }
 
-DEVICE void cover_work(const Params &params, const Work &work, i32 part_end) {
+DEVICE void cover_work(const Work &work, bool skipped) {
     if (work.row + BLOCK_Q > work.rows)
         cover("edge_q");
     else
         cover("full_q");
-    if (work.key_end < part_end && work.key_end < params.k)
+    if (skipped)
         cover("skipped");
+}
+
+// The block's part of the keys that its queries see, `first` to `last`. Steps start at multiples of BLOCK_K.
+DEVICE void decode_keys(const Params &params, Work &work, i32 first, i32 last) {
+    const i32 all = visible(params, last);
+    work.seen = visible(params, first);
+#if SLIDING
+    // Parts are those of the keys that the block sees: a window may be shorter than a part of all keys.
+    const i32 from = first + params.attention.first_diagonal, begin = from > 0 ? from / BLOCK_K * BLOCK_K : 0;
+    const i32 steps = all > begin ? divide_up(all - begin, BLOCK_K) : 0;
+    const i32 part = divide_up(steps, params.split) * BLOCK_K;
+    work.seen_from = last + params.attention.first_diagonal;
+    work.key_begin = begin + work.part * part;
+    work.key_end = minimum(work.key_begin + part, all);
+    cover_work(work, all < params.k);
+    if (begin > 0)
+        cover("skipped_window");
+#else
+    work.key_begin = work.part * params.k_per_split;
+    const i32 end = work.key_begin + params.k_per_split;
+    work.key_end = minimum(end, all);
+    cover_work(work, work.key_end < end && work.key_end < params.k);
+#endif
 }
 
 // Block number -> work: entries outermost, then the parts, then the tiles of rows. The last rows come first: where
@@ -54,11 +78,7 @@ DEVICE Work decode_work(const Params &params) {
     work.batch = Batch{{work.entry / params.batch_inner[0], work.entry % params.batch_inner[0], 0}};
     work.rows = params.m * group;
     work.row = (i32)(tiles - 1 - block % tiles) * BLOCK_Q;
-    work.seen = visible(params, work.row / group);
-    work.key_begin = work.part * params.k_per_split;
-    const i32 last = (minimum(work.row + BLOCK_Q, work.rows) - 1) / group, end = work.key_begin + params.k_per_split;
-    work.key_end = minimum(end, visible(params, last));
-    cover_work(params, work, end);
+    decode_keys(params, work, work.row / group, (minimum(work.row + BLOCK_Q, work.rows) - 1) / group);
     return work;
 }
 

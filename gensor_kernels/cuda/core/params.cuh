@@ -59,6 +59,8 @@ struct Attention {
     i64 mask_batch[3], mask_m, mask_k; // its strides in elements: batch, heads, queries, keys
     float scale;                       // of Q K^T
     i32 diagonal;                      // query i sees the keys below i + diagonal
+    i32 first_diagonal;                // and, under a sliding window, from i + first_diagonal on
+    float softcap;                     // scaled scores s become softcap * tanh(s / softcap)
 };
 
 // A product of two matrices B (gate.cuh).

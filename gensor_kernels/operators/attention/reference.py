@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gensor_kernels.operators.tolerance import base as tolerance_base
-from gensor_kernels.operators.tolerance.attention import Scores, averaging_bound
+from gensor_kernels.operators.tolerance.attention import Scores, averaging_bound, capped
 from gensor_kernels.operators.tolerance.base import Magnitude
 from gensor_kernels.operators.types.dtypes import decode
+
+from .forms import VERIFIED_SOFTCAP, Form, diagonals
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
 
 
 def bounded(
-    workload: Workload, kind: str, arrays: Mapping[str, np.ndarray], diagonal: int, structured: bool
+    workload: Workload, form: Form, arrays: Mapping[str, np.ndarray], structured: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return softmax averages of stored Q, K, V (and a mask of ``kind``) with the bound on a kernel's error."""
+    """Return softmax averages of stored Q, K, V (and a mask, if any) with the bound on a kernel's error."""
     size, types = workload.size, workload.dtype
     scale = max(size["head"], 1) ** -0.5
     shape = tuple(size[axis] for axis in ("batch", "heads", "queries", "head"))
@@ -30,10 +32,13 @@ def bounded(
             q = decode(types["a"], arrays["a"][entry, head])
             k, v = (decode(types[name], arrays[name][entry, head // group]) for name in "bd")
             mask = None
-            if kind:
+            if form.mask:
                 whole = np.broadcast_to(arrays["e"], (*shape[:3], size["keys"]))
                 mask = decode(types["e"], whole[entry, head])
-            scores = masked(scored(q, k, scale, types["a"], structured), kind, mask, diagonal)
+            scores = scored(q, k, scale, types["a"], structured)
+            if form.capped:
+                scores = capped(scores, VERIFIED_SOFTCAP)
+            scores = masked(scores, form.mask, mask, diagonals(size))
             values[entry, head], bound[entry, head] = averaged(scores, v, types["a"], structured)
     return values, bound
 
@@ -49,8 +54,8 @@ def scored(q: np.ndarray, k: np.ndarray, scale: float, dtype: str, structured: b
         return Scores(product * scale, error * scale)
 
 
-def masked(scores: Scores, kind: str, mask: np.ndarray | None, diagonal: int) -> Scores:
-    """Return scores behind mask and diagonal: minus infinity where a query does not see a key."""
+def masked(scores: Scores, kind: str, mask: np.ndarray | None, diagonals: tuple[int, int]) -> Scores:
+    """Return scores behind mask, window and diagonal: minus infinity where a query does not see a key."""
     values, error = scores
     with np.errstate(all="ignore"):
         if kind == "added":
@@ -60,7 +65,8 @@ def masked(scores: Scores, kind: str, mask: np.ndarray | None, diagonal: int) ->
         elif kind == "bool":
             values = np.where(mask == 0, -np.inf, values)
     queries, keys = values.shape
-    seen = np.arange(keys) < np.arange(queries)[:, None] + diagonal
+    first, end = (np.arange(queries)[:, None] + each for each in diagonals)
+    seen = (first <= np.arange(keys)) & (np.arange(keys) < end)
     return Scores(np.where(seen, values, -np.inf), error)
 
 

@@ -65,11 +65,11 @@ def dram_bytes(c: Columns, e: Sizes, blocks: np.ndarray, residents: np.ndarray, 
     """Q once, and K and V once for each time that the blocks of an entry come by and do not find them in the L2."""
     window = np.minimum(blocks, residents * arch.sms)
     per_entry = c[own.TILES] * c["split_k"]
-    entry = 2.0 * ELEMENT * e.keys * e.n
+    entry = 2.0 * ELEMENT * e.read * e.n
     passes = np.maximum(per_entry / window, 1.0)
     held = np.ceil(window / per_entry) * entry
     lost = np.maximum(1.0 - arch.l2_mb * 2**20 * L2_USABLE / held, 0.0)
-    share = np.minimum(c[column.ITERATIONS] * c["split_k"] * c["block_k"] / e.keys, 1.0)
+    share = np.minimum(c[column.ITERATIONS] * c["split_k"] * c["block_k"] / e.read, 1.0)
     once = float(e.batch) * (e.m * e.n * ELEMENT + entry) + e.mask_whole
     return once + e.batch * entry * (passes - 1.0) * lost * share
 
@@ -119,6 +119,8 @@ MOST_WARP_VALUES = 6656
 MOST_COPIES, MOST_PREDICATES = 64, 32
 #: Clocks a sub-core's special-function unit takes for a warp's exponentials: 16 lanes per clock and SM.
 EXPONENTIAL = 8.0
+#: Instructions of a soft cap per score: product, exponential, sum, reciprocal.
+CAP_ISSUE = 4.0
 #: Clocks of the two shuffles that end a row's maximum, and of the steps that wait for it.
 REDUCE = 110.0
 
@@ -190,19 +192,20 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
 
 
 def _iterations(e: Sizes):
-    """Tabulate the steps of a block, on average: causal blocks skip keys that they do not see."""
+    """Tabulate the steps of a block, on average: blocks skip keys that they do not see."""
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         steps = np.empty(len(v["block_q"]))
         for block in np.unique(v["block_q"]):
             last = np.arange(block - 1, e.m + block - 1, block)
-            seen = e.visible(last)
+            seen, unseen = e.visible(last), e.unseen(last - (block - 1))
             for keys in np.unique(v["block_k"]):
                 at = (v["block_q"] == block) & (v["block_k"] == keys)
-                steps[at] = np.mean(-(-seen // keys))
+                steps[at] = np.mean(np.maximum(-(-seen // keys) - unseen // keys, 0))
         each = steps / v["split_k"]
+        cut = e.causal or e.form.windowed
         return {
-            column.ITERATIONS: np.maximum(each if e.causal else np.ceil(each - 1e-9), 0.5),
+            column.ITERATIONS: np.maximum(each if cut else np.ceil(each - 1e-9), 0.5),
             column.FITS_SPLIT: (v["split_k"] - 1) * v["block_k"] < e.keys,
         }
 
@@ -215,6 +218,7 @@ def _multiply(workload: Workload, arch: Arch):
     counts = {choice.code: choice.needed for choice in known}
     rate = arch.rate(known[0].rate) / 4
     masked = sizes_of(workload).mask_bytes > 0
+    capped = sizes_of(workload).form.capped
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         fragments = v["warp_q"] / 16
@@ -222,9 +226,10 @@ def _multiply(workload: Workload, arch: Arch):
         count = np.array([counts[int(code)] for code in v["instruction"]])
         products = 2.0 * v["warp_q"] * v["block_k"] * v["head_tile"]
         math = products / rate * np.where(count == known[0].needed, 1, 2)
-        powers = (scores + 2 * fragments) * EXPONENTIAL
+        # A soft cap is an exponential and a reciprocal more per score, both of the special-function unit.
+        powers = ((3 if capped else 1) * scores + 2 * fragments) * EXPONENTIAL
         # Largest, difference, exponential, sum and half a conversion per score, and the zero it starts from.
-        weigh = scores * (5.0 + 3.0 * masked) + sums + 24 * fragments
+        weigh = scores * (5.0 + 3.0 * masked + CAP_ISSUE * capped) + sums + 24 * fragments
         queries = np.where(v["q_registers"] == 1, sums / 2, 8 * fragments)
         return {
             # Exponentials and products use pipes of their own, and of one warp follow each other.

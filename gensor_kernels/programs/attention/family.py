@@ -12,7 +12,7 @@ import numpy as np
 
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
-from gensor_kernels.operators.attention.attention import NAMES
+from gensor_kernels.operators.attention.forms import FORMS
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.contraction.base import WORKSPACE_GROUP
@@ -43,8 +43,8 @@ MASKS = {"int8", "float16", "bfloat16", "float32"}
 COMPOSE = "or compose it of two products and a softmax"
 
 COMBINE_THREADS = 256
-#: MASK of the kernels by operator.
-MASK_CODES = {NAMES[""]: 0, NAMES["bool"]: 1, NAMES["added"]: 2}
+#: MASK of the kernels by kind of mask.
+MASK_CODES = {"": 0, "bool": 1, "added": 2}
 
 
 class Attention(Family):
@@ -59,7 +59,7 @@ class Attention(Family):
         *("warp_q", "instruction", "q_registers"),
         *EPILOGUE_NAMES,
     )
-    needs = (operators(NAMES.values(), "is no attention"),)
+    needs = (operators(FORMS, "is no attention"),)
 
     def refusal(self, workload: Workload, arch: Arch) -> str | None:
         """float16 and bfloat16, heads of up to 256 elements."""
@@ -172,7 +172,7 @@ class Attention(Family):
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Return the macro bindings of attention.cu."""
-        types, layouts = workload.dtype, workload.layouts
+        types, layouts, form = workload.dtype, workload.layouts, FORMS[workload.operator]
         units = {f"{macro}_UNIT": int(layouts[name] != "s") for macro, name in zip("QKVC", "abdc", strict=True)}
         same = ("instruction", "swizzle", "stages", "warp_q", "block_q", "q_registers", "epilogue_staged", "min_blocks")
         return {
@@ -183,6 +183,8 @@ class Attention(Family):
             "Q_VECTOR": workload.align["a"],
             **{f"{name.upper()}_VECTOR": program[f"vector_{name}"] for name in "kvc"},
             **_mask_constants(workload),
+            "SLIDING": int(form.windowed),
+            "SOFTCAP": int(form.capped),
             **{name.upper(): program[name] for name in same},
             "HEAD": program["head_tile"],
             "BLOCK_KEYS": program["block_k"],
@@ -230,6 +232,8 @@ class Attention(Family):
         names = {"full_q", "edge_q", "full_block", "edge_k", "diagonal", "skipped"}
         if program["split_k"] > 1:
             names.add("split_reduce")
+        if FORMS[workload.operator].windowed:
+            names |= {"window", "skipped_window"}
         return frozenset(names) - (frozenset() if has_partial_keys(program, workload) else {"edge_k"})
 
     def widest(self, program: Program, workload: Workload) -> Program:
@@ -278,12 +282,13 @@ def _vector(workload: Workload, name: str, operand: str, level: int) -> Coordina
 
 def _mask_constants(workload: Workload) -> dict[str, int | str]:
     """Return the macros of reading the mask: two adjacent elements at a time where their address allows it."""
-    if workload.operator == NAMES[""]:
+    kind = FORMS[workload.operator].mask
+    if not kind:
         return {"MASK": 0, "MASK_TYPE": "float", "MASK_UNIT": 1, "MASK_VECTOR": 4}
     size, unit = facts(workload.dtype["e"]).itemsize, workload.layouts["e"] != "s"
     pair = unit and workload.align["e"] >= 2 * size
     return {
-        "MASK": MASK_CODES[workload.operator],
+        "MASK": MASK_CODES[kind],
         "MASK_TYPE": macro_token(workload.dtype["e"]),
         "MASK_UNIT": int(unit),
         "MASK_VECTOR": size * (1 + pair),

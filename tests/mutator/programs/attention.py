@@ -35,4 +35,6 @@ def attention_configurations(copies: str) -> list[Configuration]:
         make("narrow, split", narrow, split_k=3, epilogue_staged=0, stages=1),
         make("boolean mask", keep, warp_q=32),
         make("added mask", bias, epilogue_fixed=1, stages=1),
+        make("window", attention(99, head=32, causal=True, window=(40, None)), split_k=2),
+        make("window, soft cap", attention(99, 97, head=32, mask="bool", window=(40, 3), softcap=True), stages=1),
     ]
