@@ -78,7 +78,8 @@ def _capped(q: np.ndarray, k: np.ndarray, v: np.ndarray, added: np.ndarray, scal
     top = scores.max(-1, keepdims=True)
     weights = np.exp(scores - np.where(top == -np.inf, 0.0, top))
     total = weights.sum(-1, keepdims=True)
-    return weights @ v / np.where(total == 0, 1.0, total)
+    values = weights @ v / np.where(total == 0, 1.0, total)
+    return np.where(np.isneginf(added).all(-1, keepdims=True), 0.0, values)
 
 
 def _onnx(q: np.ndarray, k: np.ndarray, v: np.ndarray, added: np.ndarray, scale: float | None) -> np.ndarray:

@@ -15,7 +15,7 @@ DEVICE bool is_cut(const Work &work, i32 key) {
 // Scores of keys that a row does not see become minus infinity; `row` is the warp's first row, `key` the tile's first.
 DEVICE void restrict_scores(const Params &params, const Work &work, WarpMath &math, i32 row, i32 key) {
     const int lane = thread_index() & 31, g = lane >> 2, t = lane & 3;
-    if (key + BLOCK_K > params.k)
+    if (key + BLOCK_K > keys_of(params, work))
         cover("edge_k");
     else if (SLIDING && key < work.seen_from)
         cover("window");
@@ -23,9 +23,9 @@ DEVICE void restrict_scores(const Params &params, const Work &work, WarpMath &ma
         cover("diagonal");
     UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int half = 0; half < 2; ++half) {
         const i32 query = (row + i * 16 + g + 8 * half) / params.batch_inner[1];
-        const i32 limit = visible(params, query) - key;
+        const i32 limit = visible(params, work, query) - key;
 #if SLIDING
-        const i32 begin = query + params.attention.first_diagonal - key;
+        const i32 begin = query + first_diagonal(params, work) - key;
 #endif
         UNROLL for (int j = 0; j < KEY_FRAGMENTS; ++j) UNROLL for (int e = 0; e < 2; ++e) {
             float &score = math.scores[i][j][2 * half + e];

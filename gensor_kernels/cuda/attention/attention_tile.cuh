@@ -5,6 +5,7 @@
 #pragma once
 #include "epilogue.cuh"
 #include "mma_fragments.cuh"
+#include "ragged.cuh"
 #include "unrolled.cuh"
 
 using KeyTile = OperandTile<HEAD, 1, K_UNIT, WINDOW_NONE, K_VECTOR>;
@@ -28,12 +29,14 @@ struct Work {
     i32 seen;               // every row of the block sees the keys below,
     i32 seen_from;          // and under a window those from here on
     Batch batch;
+    // Of sequences of different lengths (attention_sequence.cuh).
+    i32 first_query, first_key; // where its rows lie in Q, and its keys in K and V
+    i32 keys;                   // how many it has
+    i32 place;                  // of the key that belongs to query 0
+    i32 sequence;
 };
 
-// Keys that a query sees.
-DEVICE i32 visible(const Params &params, i32 query) {
-    return minimum(params.k, query + params.attention.diagonal);
-}
+#include "attention_sequence.cuh"
 
 DEVICE void cover_work(const Work &work, bool skipped) {
     if (work.row + BLOCK_Q > work.rows)
@@ -46,17 +49,17 @@ DEVICE void cover_work(const Work &work, bool skipped) {
 
 // The block's part of the keys that its queries see, `first` to `last`. Steps start at multiples of BLOCK_K.
 DEVICE void decode_keys(const Params &params, Work &work, i32 first, i32 last) {
-    const i32 all = visible(params, last);
-    work.seen = visible(params, first);
+    const i32 all = visible(params, work, last);
+    work.seen = visible(params, work, first);
 #if SLIDING
     // Parts are those of the keys that the block sees: a window may be shorter than a part of all keys.
-    const i32 from = first + params.attention.first_diagonal, begin = from > 0 ? from / BLOCK_K * BLOCK_K : 0;
+    const i32 from = first + first_diagonal(params, work), begin = from > 0 ? from / BLOCK_K * BLOCK_K : 0;
     const i32 steps = all > begin ? divide_up(all - begin, BLOCK_K) : 0;
     const i32 part = divide_up(steps, params.split) * BLOCK_K;
-    work.seen_from = last + params.attention.first_diagonal;
+    work.seen_from = last + first_diagonal(params, work);
     work.key_begin = begin + work.part * part;
     work.key_end = minimum(work.key_begin + part, all);
-    cover_work(work, all < params.k);
+    cover_work(work, all < keys_of(params, work));
     if (begin > 0)
         cover("skipped_window");
 #else
@@ -78,6 +81,14 @@ DEVICE Work decode_work(const Params &params) {
     work.batch = Batch{{work.entry / params.batch_inner[0], work.entry % params.batch_inner[0], 0}};
     work.rows = params.m * group;
     work.row = (i32)(tiles - 1 - block % tiles) * BLOCK_Q;
+#if RAGGED
+    decode_rows(params, work, (i32)(block % tiles));
+    if (work.rows == 0)
+        return work;
+#endif
+#if KEYS_IN
+    decode_sequence(params, work);
+#endif
     decode_keys(params, work, work.row / group, (minimum(work.row + BLOCK_Q, work.rows) - 1) / group);
     return work;
 }
@@ -95,7 +106,11 @@ DEVICE void move_query(sptr<u8> to, gptr<IN_TYPE> from, bool inside) {
 DEVICE void copy_queries(const Params &params, const Work &work) {
     constexpr int EACH = Q_VECTOR / ELEMENT, PIECES = HEAD / EACH, PASSES = BLOCK_Q * PIECES / THREADS;
     static_assert(PASSES * THREADS == BLOCK_Q * PIECES, "Threads share the pieces of Q evenly.");
-    const gptr<IN_TYPE> from = gptr<IN_TYPE>(params.a) + batch_offset(params.a_batch, work.batch);
+    const gptr<IN_TYPE> from = gptr<IN_TYPE>(params.a) + batch_offset(params.a_batch, work.batch)
+#if RAGGED
+                               + work.first_query * params.a_m
+#endif
+        ;
     const i32 group = params.batch_inner[1];
     UNROLL_BY_4 for (int pass = 0; pass < PASSES; ++pass) {
         const int piece = thread_index() + pass * THREADS, line = piece / PIECES, column = piece % PIECES * EACH,
@@ -109,16 +124,26 @@ DEVICE void copy_queries(const Params &params, const Work &work) {
 
 // Copying of K and V, tile by tile in turn. AHEAD tiles are on their way while one is multiplied.
 struct Pipeline {
+#if KEYS_IN == 2
+    PagedCopy<KeyTile> keys;
+    PagedCopy<ValueTile> values;
+#else
     TileCopy<KeyTile> keys;
     TileCopy<ValueTile> values;
+#endif
     int keys_left, values_left; // not yet asked for
     int write, read;            // byte offsets of the tile to fill next, and of the one received last
 
     MEMBER Pipeline(const Params &params, const Work &work)
-        : keys(params, work.batch, gptr<IN_TYPE>(params.b) + batch_offset(params.b_batch, work.batch), 0, params.n,
-               params.b_k, work.key_begin, work.key_end, params.b_n),
-          values(params, work.batch, gptr<IN_TYPE>(params.d) + batch_offset(params.d_batch, work.batch), 0, params.n,
-                 params.d_n, work.key_begin, work.key_end, params.d_m),
+#if KEYS_IN == 2
+        : keys(params, work, params.b, params.b_batch, params.b_k, params.b_n),
+          values(params, work, params.d, params.d_batch, params.d_n, params.d_m),
+#else
+        : keys(params, work.batch, entry_of(params.b, params.b_batch, work, params.b_n), 0, params.n, params.b_k,
+               work.key_begin, work.key_end, params.b_n),
+          values(params, work.batch, entry_of(params.d, params.d_batch, work, params.d_m), 0, params.n, params.d_n,
+                 work.key_begin, work.key_end, params.d_m),
+#endif
           keys_left(work.key_end - work.key_begin), values_left(keys_left), write(QUERY_BYTES),
           read(QUERY_BYTES + (SLOTS - 1) * TILE_BYTES) {}
 

@@ -34,13 +34,15 @@ class Parameters:
     """What attention is asked for beside its arrays.
 
     `scale` None is 1 / sqrt(head). `window` are the keys that a query sees to the (left, right) of its own, None for
-    all. `softcap` None is none.
+    all. `softcap` None is none. `ragged` and `paged` are those of attention_sequences.py.
     """
 
     causal: bool | str
     scale: float | None
     window: tuple[int | None, int | None] = (None, None)
     softcap: float | None = None
+    ragged: bool = False
+    paged: bool = False
 
     def diagonals(self, queries: int, keys: int) -> tuple[int, int]:
         """Return (first, end): query i sees key j where i + first <= j < i + end."""
@@ -57,12 +59,7 @@ class Attention(Function):
         """q's shape and dtype; ValueError for shapes that do not fit."""
         q, k, v, mask = inputs
         check(q.shape, k.shape, v.shape, None if mask is None else mask.shape)
-        dtype = np.promote_types(np.promote_types(q.dtype, k.dtype), v.dtype)
-        if dtype.kind not in "fV" and dtype.name != "bfloat16":
-            raise TypeError(
-                f"q, k and v are floating-point arrays, not {dtype}: cast integers, as in q.astype('float16')"
-            )
-        return Result(tuple(q.shape), dtype)
+        return Result(tuple(q.shape), result_dtype(q, k, v))
 
     def nothing(self, inputs: Sequence[DeviceArray], parameters: Parameters) -> float | None:
         """Zeros where there are no keys."""
@@ -92,14 +89,9 @@ class Attention(Function):
     def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """Scale and soft cap are those of verification; a mask of booleans is one of bytes to kernels."""
         form = FORMS[workload.operator]
-        word = next(word for word, code in CAUSAL.items() if code == workload.size["causal"])
         mask = arrays.get("e")
         mask = mask != 0 if form.mask == "bool" else mask
-        sides = (workload.size.get(side, UNBOUNDED) for side in WINDOW)
-        left, right = (None if each == UNBOUNDED else each for each in sides)
-        softcap = VERIFIED_SOFTCAP if form.capped else None
-        p = Parameters(False if word == "none" else word, None, (left, right), softcap)
-        return Called((arrays["a"], arrays["b"], arrays["d"], mask), p)
+        return Called((arrays["a"], arrays["b"], arrays["d"], mask), parameters_of(workload))
 
     def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Parameters, math: str | None) -> Any:
         """Scores, a softmax and a product, in at least float32."""
@@ -111,6 +103,14 @@ ATTENTION = Attention()
 
 def _names(asked: Asked) -> list[str]:
     return [step.name for step in asked.steps]
+
+
+def result_dtype(q: DeviceArray, k: DeviceArray, v: DeviceArray) -> np.dtype[Any]:
+    """Return the promoted dtype; TypeError for one that is not floating-point."""
+    dtype = np.promote_types(np.promote_types(q.dtype, k.dtype), v.dtype)
+    if dtype.kind not in "fV" and dtype.name != "bfloat16":
+        raise TypeError(f"q, k and v are floating-point arrays, not {dtype}: cast integers, as in q.astype('float16')")
+    return dtype
 
 
 def check(q: Sequence[int], k: Sequence[int], v: Sequence[int], mask: Sequence[int] | None) -> None:
@@ -128,6 +128,16 @@ def check(q: Sequence[int], k: Sequence[int], v: Sequence[int], mask: Sequence[i
         fits = len(mask) <= 4 and all(m in (1, f) for m, f in zip(reversed(mask), reversed(full), strict=False))
         if not fits:
             raise ValueError(f"mask of shape {tuple(mask)} does not broadcast to {full}: (batch, heads, queries, keys)")
+
+
+def parameters_of(workload: Workload) -> Parameters:
+    """Return the Parameters of a Workload, with the scale and the soft cap of verification."""
+    form = FORMS[workload.operator]
+    word = next(word for word, code in CAUSAL.items() if code == workload.size["causal"])
+    sides = (workload.size.get(side, UNBOUNDED) for side in WINDOW)
+    left, right = (None if each == UNBOUNDED else each for each in sides)
+    softcap = VERIFIED_SOFTCAP if form.capped else None
+    return Parameters(False if word == "none" else word, None, (left, right), softcap, form.ragged, form.paged)
 
 
 def composed(device: Backend, inputs: Sequence[DeviceArray], p: Parameters, math: str | None) -> Any:

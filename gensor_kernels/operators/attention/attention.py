@@ -131,9 +131,7 @@ def call_geometry(
     """
     size = workload.size
     group = size["heads"] // max(size["kv_heads"], 1)
-    scale = max(size["head"], 1) ** -0.5 if scale is None else float(scale)
-    if not 0.0 < _rounded(scale) < float("inf"):
-        raise UnsupportedError(f"attention with a scale of {scale}: kernels take finite numbers above 0")
+    scale = checked_scale(workload, scale)
     cap = checked_softcap(softcap, scale) if FORMS[workload.operator].capped else 0.0
     rows = size["queries"] * group
     reach = (size["queries"] + size["keys"]) * (1 + FORMS[workload.operator].windowed)
@@ -150,8 +148,22 @@ def call_geometry(
         Strides((b_batch, b_head, 0), b_element, b_key),
         c,
         Strides((d_batch, d_head, 0), d_key, d_element),
-        _TOLD.pack(0, *mask, scale, end, first, cap),
+        told(mask, scale, (first, end), cap),
     )
+
+
+def told(mask: tuple[int, ...], scale: float, diagonals: tuple[int, int], softcap: float) -> bytes:
+    """Return the tail of Params: strides of the mask, and the numbers that scores depend on."""
+    first, end = diagonals
+    return _TOLD.pack(0, *mask, scale, end, first, softcap)
+
+
+def checked_scale(workload: Workload, scale: float | None) -> float:
+    """Return the scale of a call, 1 / sqrt(head) by default; UnsupportedError for one that kernels do not take."""
+    scale = max(workload.size["head"], 1) ** -0.5 if scale is None else float(scale)
+    if not 0.0 < _rounded(scale) < float("inf"):
+        raise UnsupportedError(f"attention with a scale of {scale}: kernels take finite numbers above 0")
+    return scale
 
 
 def _rounded(scale: float) -> float:
@@ -265,7 +277,7 @@ def _declared(form: Form) -> Attention:
     return Attention(form.name, partial(declare, form), parameters, (*_SIZES, *more), form=form)
 
 
-OPERATORS = {name: _declared(form) for name, form in FORMS.items()}
+OPERATORS = {name: _declared(form) for name, form in FORMS.items() if not form.sequences}
 
 
 def workload(

@@ -1,8 +1,9 @@
 """Forms of attention: which queries see which keys, and what happens to scores in front of the softmax.
 
 A form is an operator of its own, because its kernels are compiled for it: plain attention, attention with a soft cap,
-and attention with a sliding window, each without a mask, with a mask of booleans and with a mask that is added.  Sizes
-of the window are run-time numbers: one kernel serves every window, and no window at all.
+and attention with a sliding window, each without a mask, with a mask of booleans and with a mask that is added; and
+attention over sequences of different lengths (sequences.py).  Sizes of the window are run-time numbers: one kernel
+serves every window, and no window at all.
 """
 
 from __future__ import annotations
@@ -40,21 +41,42 @@ class Form(NamedTuple):
         Whether scores s become softcap tanh(s / softcap), in front of the mask.
     windowed : bool
         Whether a Workload has the sizes of a window.
+    ragged : bool
+        Whether sequences have different numbers of queries, which lie one after the other.
+    paged : bool
+        Whether the keys of each sequence lie in pages.
     """
 
     mask: str = ""
     capped: bool = False
     windowed: bool = False
+    ragged: bool = False
+    paged: bool = False
 
     @property
     def name(self) -> str:
         """Name of the operator."""
-        return f"attention{_MASKS[self.mask]}{'_capped' if self.capped else '_windowed' if self.windowed else ''}"
+        lengths = "_ragged" * self.ragged + "_paged" * self.paged
+        window = "_windowed" if self.windowed and not lengths else ""
+        return f"attention{_MASKS[self.mask]}{lengths}{'_capped' if self.capped else window}"
+
+    @property
+    def sequences(self) -> bool:
+        """Whether sequences have different lengths."""
+        return self.ragged or self.paged
 
 
 PLAIN = Form()
-#: Every form by the name of its operator; one with a soft cap has the sizes of a window, too.
-FORMS = {form.name: form for mask in _MASKS for form in (Form(mask), Form(mask, False, True), Form(mask, True, True))}
+#: (ragged, paged) of forms whose sequences have different lengths.
+LENGTHS = ((True, False), (False, True), (True, True))
+#: Every form by the name of its operator; one with a soft cap or sequences has the sizes of a window, too.
+FORMS = {
+    form.name: form
+    for form in (
+        *(form for mask in _MASKS for form in (Form(mask), Form(mask, False, True), Form(mask, True, True))),
+        *(Form("", capped, True, *lengths) for lengths in LENGTHS for capped in (False, True)),
+    )
+}
 
 
 def causal_code(causal: bool | str) -> int:
@@ -74,6 +96,23 @@ def diagonals(sizes: Mapping[str, int]) -> tuple[int, int]:
     return (-queries if left == UNBOUNDED else place - left), end
 
 
+def mean_sizes(workload: Workload) -> Mapping[str, int]:
+    """Return the sizes with the queries and keys of a batch entry; of sequences, their means.
+
+    The keys of a sequence in pages are as many as its share of the pages holds, or its row of the table.
+    """
+    form, sizes = FORMS[workload.operator], workload.size
+    if not form.sequences:
+        return sizes
+    count = max(sizes["batch"], 1)
+    queries = -(-sizes["queries"] // count) if form.ragged else sizes["queries"]
+    if form.paged:
+        keys = min(sizes["table"], -(-sizes["pages"] // count)) * sizes["page_size"]
+    else:
+        keys = -(-sizes["keys"] // count)
+    return {**sizes, "queries": queries, "keys": keys}
+
+
 def seen_pairs(sizes: Mapping[str, int]) -> int:
     """Return the number of (query, key) pairs that diagonal and window allow, without regard to a mask."""
     first, end = diagonals(sizes)
@@ -90,11 +129,15 @@ def _pairs_below(sizes: Mapping[str, int], diagonal: int) -> int:
 
 
 def read_keys(workload: Workload) -> int:
-    """Return the number of keys that are read, at least 1: under a window those that some query sees, else all."""
-    keys = workload.size["keys"]
+    """Return the number of keys of a batch entry (or mean sequence) that are read, at least 1.
+
+    Under a window these are the keys that some query sees, else all.
+    """
+    size = mean_sizes(workload)
+    keys = size["keys"]
     if FORMS[workload.operator].windowed:
-        first, end = diagonals(workload.size)
-        keys = min(max(workload.size["queries"] - 1 + end, 0), keys) - min(max(first, 0), keys)
+        first, end = diagonals(size)
+        keys = min(max(size["queries"] - 1 + end, 0), keys) - min(max(first, 0), keys)
     return max(keys, 1)
 
 

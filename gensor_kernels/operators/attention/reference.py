@@ -23,7 +23,6 @@ def bounded(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return softmax averages of stored Q, K, V (and a mask, if any) with the bound on a kernel's error."""
     size, types = workload.size, workload.dtype
-    scale = max(size["head"], 1) ** -0.5
     shape = tuple(size[axis] for axis in ("batch", "heads", "queries", "head"))
     values, bound = np.zeros(shape), np.zeros(shape)
     group = size["heads"] // max(size["kv_heads"], 1)
@@ -35,12 +34,25 @@ def bounded(
             if form.mask:
                 whole = np.broadcast_to(arrays["e"], (*shape[:3], size["keys"]))
                 mask = decode(types["e"], whole[entry, head])
-            scores = scored(q, k, scale, types["a"], structured)
-            if form.capped:
-                scores = capped(scores, VERIFIED_SOFTCAP)
-            scores = masked(scores, form.mask, mask, diagonals(size))
-            values[entry, head], bound[entry, head] = averaged(scores, v, types["a"], structured)
+            operands = q, k, v, mask
+            values[entry, head], bound[entry, head] = of_head(operands, form, diagonals(size), workload, structured)
     return values, bound
+
+
+def of_head(
+    operands: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None],
+    form: Form,
+    diagonals: tuple[int, int],
+    workload: Workload,
+    structured: bool,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the softmax averages of a head with their bound; ``operands`` are its Q, K, V and mask in float64."""
+    q, k, v, mask = operands
+    dtype = workload.dtype["a"]
+    scores = scored(q, k, max(workload.size["head"], 1) ** -0.5, dtype, structured)
+    if form.capped:
+        scores = capped(scores, VERIFIED_SOFTCAP)
+    return averaged(masked(scores, form.mask, mask, diagonals), v, dtype, structured)
 
 
 def scored(q: np.ndarray, k: np.ndarray, scale: float, dtype: str, structured: bool) -> Scores:

@@ -38,12 +38,8 @@ def loop_of(c: Columns, registers: np.ndarray, memory: np.ndarray) -> Loop:
     """A step of keys; names as in roofline.Terms."""
     warps = c[column.WARPS]
     copies = c[own.COPIES["k"]] + c[own.COPIES["v"]]
-    issue = (
-        c[own.WEIGH_ISSUE]
-        + c[own.READ_ISSUE]
-        + copies * c[column.COPY_ISSUE]
-        + (c[own.PASSES["k"]] + c[own.PASSES["v"]]) * 2.4
-    )
+    passes = c[own.PASSES["k"]] + c[own.PASSES["v"]]
+    issue = c[own.WEIGH_ISSUE] + c[own.READ_ISSUE] + copies * c[column.COPY_ISSUE] + passes * c[own.PASS_ISSUE]
     return Loop(
         warps=warps,
         math=c[column.MATH],
@@ -64,14 +60,15 @@ def loop_of(c: Columns, registers: np.ndarray, memory: np.ndarray) -> Loop:
 def dram_bytes(c: Columns, e: Sizes, blocks: np.ndarray, residents: np.ndarray, arch: Arch) -> np.ndarray:
     """Q once, and K and V once for each time that the blocks of an entry come by and do not find them in the L2."""
     window = np.minimum(blocks, residents * arch.sms)
-    per_entry = c[own.TILES] * c["split_k"]
+    per_entry = c[own.TILES] * c["split_k"] / e.sequences
     entry = 2.0 * ELEMENT * e.read * e.n
     passes = np.maximum(per_entry / window, 1.0)
     held = np.ceil(window / per_entry) * entry
     lost = np.maximum(1.0 - arch.l2_mb * 2**20 * L2_USABLE / held, 0.0)
     share = np.minimum(c[column.ITERATIONS] * c["split_k"] * c["block_k"] / e.read, 1.0)
-    once = float(e.batch) * (e.m * e.n * ELEMENT + entry) + e.mask_whole
-    return once + e.batch * entry * (passes - 1.0) * lost * share
+    entries = float(e.batch) * e.sequences
+    once = float(e.batch) * e.m * e.n * ELEMENT + entries * entry + e.mask_whole
+    return once + entries * entry * (passes - 1.0) * lost * share
 
 
 def assemble(c: Columns, e: Sizes, arch: Arch, facts: Facts | None, loop: Loop) -> Terms:
@@ -119,6 +116,8 @@ MOST_WARP_VALUES = 6656
 MOST_COPIES, MOST_PREDICATES = 64, 32
 #: Clocks a sub-core's special-function unit takes for a warp's exponentials: 16 lanes per clock and SM.
 EXPONENTIAL = 8.0
+#: Instructions of a pass of copies, a row of keys: its address; of pages also the page's load, bounds and product.
+PASS_ISSUE, PAGED_ISSUE = 2.4, 14.0
 #: Instructions of a soft cap per score: product, exponential, sum, reciprocal.
 CAP_ISSUE = 4.0
 #: Clocks of the two shuffles that end a row's maximum, and of the steps that wait for it.
@@ -150,7 +149,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
     e = sizes_of(workload)
 
     def grid(v: Values) -> dict[Column, np.ndarray]:
-        tiles = -(-e.m // v["block_q"])
+        tiles = e.tiles(v["block_q"])
         return {own.TILES: tiles, own.HELD_Q: e.m / tiles}
 
     def splits(v: Values) -> dict[Column, np.ndarray]:
@@ -172,6 +171,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
             column.IN_FLIGHT: np.where(through, 0.5, v["stages"] - 0.5),
             column.EXPOSED: np.where(through, 0.12, 0.04),
             column.COPY_ISSUE: np.where(through, 4.2, 4.6),
+            own.PASS_ISSUE: np.full(len(through), PAGED_ISSUE if e.form.paged else PASS_ISSUE),
             own.HOLD: np.where(through, 0.8 * np.maximum(v["vector_k"] / 4, 1), 1.2),
         }
 
@@ -197,7 +197,7 @@ def _iterations(e: Sizes):
     def function(v: Values) -> dict[Column, np.ndarray]:
         steps = np.empty(len(v["block_q"]))
         for block in np.unique(v["block_q"]):
-            last = np.arange(block - 1, e.m + block - 1, block)
+            last = np.arange(block - 1, e.rows + block - 1, block)
             seen, unseen = e.visible(last), e.unseen(last - (block - 1))
             for keys in np.unique(v["block_k"]):
                 at = (v["block_q"] == block) & (v["block_k"] == keys)

@@ -19,7 +19,7 @@ from gensor_kernels.programs.contraction.base import WORKSPACE_GROUP
 from gensor_kernels.programs.core.cases import Case
 from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch, Part, operators
 from gensor_kernels.programs.core.macros import epilogue_codes, macro_token
-from gensor_kernels.programs.core.params import Tiling, tiling
+from gensor_kernels.programs.core.params import Tiling, ragged_tiles, tiling
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.core.program_batch import completed
 
@@ -27,6 +27,7 @@ from . import column as own
 from . import cost
 from .cases import attention_cases, has_partial_keys
 from .cost import assemble, loop_of
+from .sequence_cases import sequence_cases
 from .shape import sizes_of
 
 if TYPE_CHECKING:
@@ -158,10 +159,10 @@ class Attention(Family):
         return np.maximum(c[column.RING], c[column.SLAB] * c[column.WARPS])
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """Sums, scores, weights, Q where it is kept, pieces on their way, addresses."""
-        return (
-            columns[column.BASE_REGISTERS] + (columns[own.COPIES["k"]] + columns[own.COPIES["v"]]) * columns[own.HOLD]
-        )
+        """Sums, scores, weights, Q where it is kept, pieces on their way, addresses, numbers of pages."""
+        copies = columns[own.COPIES["k"]] + columns[own.COPIES["v"]]
+        pages = columns[own.PASSES["k"]] + columns[own.PASSES["v"]] if FORMS[workload.operator].paged else 0.0
+        return columns[column.BASE_REGISTERS] + copies * columns[own.HOLD] + pages
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
         """Return the terms of the roofline."""
@@ -185,6 +186,8 @@ class Attention(Family):
             **_mask_constants(workload),
             "SLIDING": int(form.windowed),
             "SOFTCAP": int(form.capped),
+            "RAGGED": int(form.ragged),
+            "KEYS_IN": 2 if form.paged else int(form.ragged),
             **{name.upper(): program[name] for name in same},
             "HEAD": program["head_tile"],
             "BLOCK_KEYS": program["block_k"],
@@ -198,7 +201,7 @@ class Attention(Family):
         p, e = dict(program.values), sizes_of(workload)
         warps, split = p["block_q"] // p["warp_q"], p["split_k"]
         memory = max(cost.ring_bytes(p), cost.slab_bytes(p) * warps)
-        grid = e.batch * split * -(-e.m // p["block_q"])
+        grid = e.batch * split * int(e.tiles(p["block_q"]))
         found = [Launch("attention", grid, 32 * warps, memory)]
         if split > 1:
             width = p["vector_c"] // e.bytes_c if workload.layouts["c"] != "s" else 1
@@ -215,8 +218,9 @@ class Attention(Family):
     def tiling(self, program: Program, geometry: Geometry) -> Tiling:
         """Tiles of rows and parts of the keys."""
         found = tiling({**self.tile(program), "m": 1, "n": max(geometry.sizes[1], 1)}, geometry)
-        rows = geometry.sizes[0] * geometry.batch[2]
-        return Tiling(-(-rows // program["block_q"]), 1, found.split, found.k_per_split, 1)
+        rows, block = geometry.sizes[0] * geometry.batch[2], program["block_q"]
+        tiles = ragged_tiles(rows, geometry.ragged, block) if geometry.ragged else -(-rows // block)
+        return Tiling(tiles, 1, found.split, found.k_per_split, 1)
 
     def tile(self, program: Program) -> dict[str, int]:
         """Rows, elements of a head, keys, stages, split: numbers of a Program that arguments and cases need."""
@@ -224,8 +228,9 @@ class Attention(Family):
         return {name: program[coordinate] for name, coordinate in names.items()} | {"raster": 1}
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
-        """Return the problems of cases.py."""
-        return attention_cases(program, workload, epilogue)
+        """Return the problems of cases.py and sequence_cases.py."""
+        sequences = FORMS[workload.operator].sequences
+        return (sequence_cases if sequences else attention_cases)(program, workload, epilogue)
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Return the coverage names that runs at verification sizes must count."""
@@ -234,6 +239,8 @@ class Attention(Family):
             names.add("split_reduce")
         if FORMS[workload.operator].windowed:
             names |= {"window", "skipped_window"}
+        if FORMS[workload.operator].ragged:
+            names |= {"spare", "rest"}
         return frozenset(names) - (frozenset() if has_partial_keys(program, workload) else {"edge_k"})
 
     def widest(self, program: Program, workload: Workload) -> Program:
