@@ -3,7 +3,8 @@
 import numpy as np
 
 from gensor_kernels.operators import operator
-from gensor_kernels.operators.attention.forms import FORMS, VERIFIED_SOFTCAP, diagonals
+from gensor_kernels.operators.attention import attention
+from gensor_kernels.operators.attention.forms import FORMS, UNBOUNDED, VERIFIED_SOFTCAP, WINDOW, diagonals
 from gensor_kernels.operators.types.dtypes import decode, encode, round_to
 from gensor_kernels.operators.types.workload import Workload
 
@@ -11,8 +12,10 @@ from gensor_kernels.operators.types.workload import Workload
 def operands(w: Workload, seed: int = 0, spread: float = 1.0) -> dict[str, np.ndarray]:
     """Normal inputs by operand name, stored as their dtypes are; boolean masks of 0 and 1."""
     rng, found = np.random.default_rng(seed), {}
-    for each in operator(w.operator).operands(w)[:-1]:
-        values = rng.integers(0, 2, each.shape) if each.boolean else rng.standard_normal(each.shape) * spread
+    declared = operator(w.operator)
+    for each in declared.operands(w)[:-1]:
+        values = rng.integers(0, 2, each.shape) if each.boolean else declared.draw(w, each.name, rng, each.shape)
+        values = rng.standard_normal(each.shape) * spread if values is None else values
         found[each.name] = encode(w.dtype[each.name], values.astype(np.float64))
     return found
 
@@ -62,6 +65,43 @@ def pytorch(w: Workload, arrays: dict[str, np.ndarray]) -> np.ndarray:
     mask = torch.tensor(added_mask(w, arrays))
     made = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
     return np.asarray(made.numpy())
+
+
+def exact_sequences(w: Workload, arrays: dict[str, np.ndarray]) -> np.ndarray:
+    """Each sequence by itself, gathered key by key."""
+    form, size, made = FORMS[w.operator], w.size, np.zeros(arrays["a"].shape)
+    last_row, last_key = 0, 0
+    for number in range(size["batch"]):
+        rows = slice(0, size["queries"])
+        if form.ragged:
+            rows = slice(last_row, min(int(arrays["f"][number]), size["queries"]))
+            last_row = rows.stop
+        entry = 0 if form.ragged else number
+        if form.paged:
+            places = range(min(int(arrays["g"][number]), size["table"] * size["page_size"]))
+            pages = [int(arrays["h"][number, j // size["page_size"]]) for j in places]
+            nothing = np.zeros((size["kv_heads"], size["head"]), arrays["b"].dtype)
+            k, v = (
+                np.array([
+                    array[page, :, j % size["page_size"]] if 0 <= page < size["pages"] else nothing
+                    for j, page in zip(places, pages, strict=True)
+                ]).reshape(-1, *nothing.shape).swapaxes(0, 1)[None]
+                for array in (arrays["b"], arrays["d"])
+            )  # fmt: skip
+        else:
+            keys = slice(last_key, min(int(arrays["g"][number]), size["keys"]))
+            last_key, (k, v) = keys.stop, (arrays[name][:, :, keys] for name in "bd")
+        q = arrays["a"][entry : entry + 1, :, rows]
+        if not q.size or not k.size:
+            continue
+        sides = (None if size[side] == UNBOUNDED else size[side] for side in WINDOW)
+        alone = attention.workload(
+            q.shape[2], k.shape[2], heads=size["heads"], kv_heads=size["kv_heads"], head=size["head"],
+            dtype=w.dtype["a"], causal=["none", "lower_right", "upper_left"][size["causal"]], window=tuple(sides),
+            softcap=form.capped,
+        )  # fmt: skip
+        made[entry : entry + 1, :, rows] = exact(alone, {"a": q, "b": k, "d": v})
+    return made
 
 
 def tiled(

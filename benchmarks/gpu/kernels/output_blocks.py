@@ -16,6 +16,7 @@ import numpy as np
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.attention.attention import Attention
 from gensor_kernels.operators.attention.forms import FORMS
+from gensor_kernels.operators.attention.sequences import Sequences
 from gensor_kernels.operators.declaration.operator import Operator
 from gensor_kernels.operators.expression.affine import Affine, Axis, IndexValue
 from gensor_kernels.operators.expression.expression import Expression
@@ -75,6 +76,8 @@ def _blocks(workload: Workload, cuts: Cuts) -> dict[str, int]:
 def cuts_of(workload: Workload) -> Cuts:
     """Return how a Workload can be cut."""
     declared = operator(workload.operator)
+    if isinstance(declared, Sequences):
+        return _sequences(workload)
     if isinstance(declared, Attention):
         return _attention(workload)
     if isinstance(declared, Convolution):
@@ -182,6 +185,21 @@ def _attention(workload: Workload) -> Cuts:
 
     cut_axes = ("batch", "kv_heads", *(() if windowed else ("queries",)))
     return Cuts({axis: z[axis] for axis in cut_axes}, part)
+
+
+def _sequences(workload: Workload) -> Cuts:
+    """Heads of K and V alone: sequences have the lengths that arrays say."""
+    z = workload.size
+    group = z["heads"] // max(z["kv_heads"], 1)
+
+    def part(ranges: Ranges) -> Part:
+        low, high = ranges["kv_heads"]
+        heads, kv_heads = slice(low * group, high * group), slice(low, high)
+        slices = {name: (ALL,) for name in operator(workload.operator).names}
+        slices |= {"a": (ALL, heads), "c": (ALL, heads), "b": (ALL, kv_heads), "d": (ALL, kv_heads)}
+        return Part(workload.with_sizes(heads=(high - low) * group, kv_heads=high - low), slices)
+
+    return Cuts({"kv_heads": z["kv_heads"]}, part)
 
 
 def _seen(z: Mapping[str, int], first: int, end: int) -> tuple[int, int, int]:
