@@ -1,8 +1,10 @@
-// Attention over sequences of different lengths: which rows and keys a block's sequence has, and keys that lie in pages.
+// Attention over sequences of different lengths: which rows and keys a block's sequence has, and keys that lie in
+// pages.
 //
-// Ends of sequences lie on the device (int32), so the host launches as many blocks as any ends could need, and each block
-// finds its sequence by itself (ragged.cuh). Rows behind the last end belong to no sequence: they see no key and become
-// zeros. Ends, lengths and numbers of pages out of range may make results wrong, but no address leaves an operand.
+// Ends of sequences lie on the device (int32), so the host launches as many blocks as any ends could need, and each
+// block finds its sequence by itself (ragged.cuh). Rows behind the last end belong to no sequence: they see no key and
+// become zeros. Ends, lengths and numbers of pages out of range may make results wrong, but no address leaves an
+// operand.
 #pragma once
 
 // The block's view of its keys: those of Params, or of its own sequence.
@@ -11,8 +13,11 @@ DEVICE i32 keys_of([[maybe_unused]] const Params &params, [[maybe_unused]] const
 }
 // Keys that a query sees end here, and begin at query + first_diagonal.
 DEVICE i32 visible(const Params &params, [[maybe_unused]] const Work &work, i32 query) {
-    const i32 diagonal = params.attention.diagonal + (KEYS_IN ? work.place : 0);
-    return minimum(keys_of(params, work), query + diagonal);
+#if KEYS_IN
+    return minimum(work.keys, query + (params.attention.diagonal + work.place));
+#else
+    return minimum(params.k, query + params.attention.diagonal);
+#endif
 }
 DEVICE i32 first_diagonal(const Params &params, [[maybe_unused]] const Work &work) {
     return params.attention.first_diagonal + (KEYS_IN ? work.place : 0);
@@ -21,15 +26,14 @@ DEVICE i32 first_diagonal(const Params &params, [[maybe_unused]] const Work &wor
 #if RAGGED
 DEVICE i32 first_query_of(const Params &params, i32 sequence) {
     const Attention &told = params.attention;
-    return rows_before(gptr<i32>(told.query_ends), 1, told.sequences, params.m, sequence);
+    return minimum(rows_before(gptr<i32>(told.query_ends), 1, told.sequences, sequence), params.m);
 }
 
 // The rows of the block's sequence, and the first of those that are the block's; no rows for a block too many.
 DEVICE void decode_rows(const Params &params, Work &work, i32 tile) {
     const i32 group = params.batch_inner[1];
-    const GroupRows own = find_group<BLOCK_Q>(params.attention.sequences, params.m * group, tile, [&](i32 sequence) {
-        return first_query_of(params, sequence) * group;
-    });
+    const GroupRows own = find_group<BLOCK_Q>(params.attention.sequences, params.m * group, tile,
+                                              [&](i32 sequence) { return first_query_of(params, sequence) * group; });
     work.sequence = own.group;
     work.first_query = first_query_of(params, own.group);
     work.row = own.row - work.first_query * group;
@@ -52,8 +56,8 @@ DEVICE void decode_sequence(const Params &params, Work &work) {
     const gptr<i32> ends = gptr<i32>(told.key_ends);
     i32 end;
     if (KEYS_IN == KEYS_PACKED) {
-        work.first_key = rows_before(ends, 1, told.sequences, params.k, work.sequence);
-        end = listed ? rows_before(ends, 1, told.sequences, params.k, work.sequence + 1) : 0;
+        work.first_key = minimum(rows_before(ends, 1, told.sequences, work.sequence), params.k);
+        end = listed ? minimum(rows_before(ends, 1, told.sequences, work.sequence + 1), params.k) : 0;
     } else {
         work.first_key = 0;
         end = minimum(load_global<4>(ends + work.sequence, listed).get<i32>(0), params.k);

@@ -145,7 +145,8 @@ struct Pipeline {
                  work.key_begin, work.key_end, params.d_m),
 #endif
           keys_left(work.key_end - work.key_begin), values_left(keys_left), write(QUERY_BYTES),
-          read(QUERY_BYTES + (SLOTS - 1) * TILE_BYTES) {}
+          read(QUERY_BYTES + (SLOTS - 1) * TILE_BYTES) {
+    }
 
     MEMBER void request_keys(const Params &params) { request(params, keys, keys_left); }
     MEMBER void request_values(const Params &params) { request(params, values, values_left); }

@@ -12,13 +12,14 @@ struct GroupRows {
     i32 group, row, end;
 };
 
-// The row that a group begins with, where `ends` of `groups` groups are `step` elements apart; `rows` behind the last.
-DEVICE i32 rows_before(gptr<i32> ends, i64 step, i32 groups, i32 rows, i32 group) {
+// The row that a group begins with, by `ends` of `groups` groups, `step` elements apart; the caller cuts it off at the
+// number of rows, which is where groups behind the last one begin.
+DEVICE i32 rows_before(gptr<i32> ends, i64 step, i32 groups, i32 group) {
     const bool listed = within(0, group) && within(group - 1, groups);
     const i32 end = load_global<4>(ends + (group - 1) * step, listed).get<i32>(0);
     if (!listed)
-        return group == 0 ? 0 : rows;
-    return end < 0 ? 0 : minimum(end, rows);
+        return group == 0 ? 0 : 0x7fffffff;
+    return end < 0 ? 0 : end;
 }
 
 // Tiles of BLOCK_ROWS rows are counted through all groups; this is number `tile`. before(group) is the row that a group

@@ -131,7 +131,7 @@ def _is_list(view: View) -> bool:
 def _gathered(device: Backend, pages: Any, table: Any, keys: int) -> Any:
     """Return the keys (1, kv_heads, keys, head) of a row of the table; zeros for pages that do not exist."""
     xp = device.xp
-    own = table[: -(-keys // pages.shape[2])]
+    own = table[: -(-keys // pages.shape[2])].astype(np.int64)
     there = (own >= 0) & (own < pages.shape[0])
     found = xp.where(there[:, None, None, None], pages[xp.where(there, own, 0)], pages.dtype.type(0))
     return found.transpose(1, 0, 2, 3).reshape(1, pages.shape[1], -1, pages.shape[3])[:, :, :keys]
