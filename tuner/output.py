@@ -158,7 +158,8 @@ def attention_text(size: Mapping[str, int]) -> str:
     """Return the sizes of attention: the shape of the queries, and how many keys there are."""
     queries = "x".join(str(size[axis]) for axis in ("batch", "heads", "queries", "head")).removeprefix("1x")
     shared = f" for {size['kv_heads']} heads" if size["kv_heads"] != size["heads"] else ""
-    return f"{queries}, {size['keys']} keys{shared}"
+    keys = f"{size['table']} pages of {size['page_size']}" if "table" in size else f"{size['keys']}"
+    return f"{queries}, {keys} keys{shared}"
 
 
 def window_text(size: Mapping[str, int]) -> str:

@@ -102,7 +102,16 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "attention": (
         gk.attention,
         {**HEADS, "mask": ones(4, 4, dtype="bool"), "causal": False, "scale": 1.0, "precision": "ieee"}
-        | {"out": HEADS["q"]},
+        | {"out": HEADS["q"], "window": (3, 0), "softcap": 5.0},
+    ),
+    "attention, sequences": (
+        gk.attention,
+        {"q": ones(1, 4, 5, 6, dtype=HALF), "k": ones(3, 2, 2, 6, dtype=HALF), "v": ones(3, 2, 2, 6, dtype=HALF)}
+        | {"sizes": [2, 3], "key_sizes": [4, 2], "block_table": [[0, 1], [2, 0]]},
+    ),
+    "attention, packed": (
+        gk.attention,
+        {name: ones(1, 2, 5, 6, dtype=HALF) for name in "qkv"} | {"offsets": [2, 5], "key_offsets": [3, 5]},
     ),
     "softmax": (gk.softmax, {"x": ones(4, 6), "axis": -1, "out": ones(4, 6)}),
     "log_softmax": (gk.log_softmax, {"x": ones(4, 6), "axis": -1, "out": ones(4, 6)}),

@@ -11,10 +11,11 @@ from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.attention import attention
 from gensor_kernels.operators.attention.attention import SCALE_OFFSET, View, contiguous, workload, workload_from_views
+from gensor_kernels.operators.attention.forms import FORMS
 from gensor_kernels.operators.tolerance.base import check
 from gensor_kernels.operators.types.dtypes import decode, encode
 from gensor_kernels.operators.types.workload import Workload
-from tests.programs.attention_cases import operands, pytorch, tiled
+from tests.programs.attention_cases import exact, operands, pytorch, tiled
 
 AXES = tuple(attention.MASK_AXES)
 
@@ -28,18 +29,23 @@ def workloads(draw: st.DrawFn) -> Workload:
         kv_heads=kv_heads, head=draw(st.integers(1, 20)), dtype=draw(st.sampled_from(["float16", "bfloat16"])),
         causal=draw(st.sampled_from([False, True, "upper_left"])), mask=mask,
         mask_axes=draw(st.sets(st.sampled_from(AXES))),
+        window=draw(st.sampled_from([(None, None), (None, None), (0, 0), (2, -1), (-1, 3), (4, 1), (30, 30)])),
+        softcap=draw(st.booleans()),
     )  # fmt: skip
 
 
 @settings(deadline=None, max_examples=150)
-@given(workloads())
-def test_reference_and_declaration_agree_with_pytorch(w):
-    pytest.importorskip("torch")
+@given(workloads(), st.booleans())
+def test_reference_and_declaration_are_right(w, by_pytorch):
+    """Without a soft cap PyTorch has all of it."""
+    by_pytorch = by_pytorch and not FORMS[w.operator].capped
+    if by_pytorch:
+        pytest.importorskip("torch")
     declared = operator(w.operator)
     arrays = operands(w, seed=len(w.key()))
     expected = declared.expect(w, arrays)
     plain = {name: decode(w.dtype[name], array) for name, array in arrays.items()}
-    theirs = pytorch(w, arrays)
+    theirs = pytorch(w, arrays) if by_pytorch else exact(w, arrays)
     assert np.allclose(expected.values, theirs, rtol=1e-11, atol=1e-12)
     assert np.allclose(declared.reference(plain, w.size), theirs, rtol=1e-11, atol=1e-12)
     assert (expected.bound > 0).all() and np.isfinite(expected.bound).all()
@@ -69,11 +75,31 @@ def test_rows_that_see_nothing_are_zero():
 
 
 @pytest.mark.parametrize("causal", [False, True, "upper_left"])
+@pytest.mark.parametrize("window", [(None, None), (0, 0), (2, None), (None, 1), (1, 3), (20, 20)])
 @pytest.mark.parametrize(("queries", "keys"), [(1, 1), (3, 7), (7, 3), (5, 5), (1, 9), (9, 1)])
-def test_flops_count_the_pairs_that_see_each_other(queries, keys, causal):
-    w = workload(queries, keys, batch=2, heads=4, kv_heads=2, head=16, causal=causal)
-    seen = np.arange(keys) < np.arange(queries)[:, None] + attention.diagonal(w.size)
+def test_flops_and_bytes_count_the_pairs_that_see_each_other(queries, keys, window, causal):
+    w = workload(queries, keys, batch=2, heads=4, kv_heads=2, head=16, causal=causal, window=window)
+    own = np.arange(queries)[:, None] + (0 if causal == "upper_left" else keys - queries)
+    left, right = (99 if side is None else side for side in window)
+    seen = (np.arange(keys) >= own - left) & (np.arange(keys) <= own + (0 if causal else right))
     assert w.flops() == 4 * 2 * 4 * 16 * int(seen.sum())
+    read = max(int(seen.any(0).sum()), 1) if "windowed" in w.operator else keys
+    assert w.bytes_moved() == 2 * (2 * (2 * 4 * queries * 16) + 2 * (2 * 2 * read * 16))
+
+
+@pytest.mark.parametrize("window", [(None, None), (-1, -1), (12, 12), (8, None)])
+def test_windows_that_bound_nothing_are_plain_attention(window):
+    """So that the keys of records stay those that older versions stored."""
+    w = workload(4, 8, heads=2, head=16, causal=True, window=window)
+    assert w == workload(4, 8, heads=2, head=16, causal=True) or window == (8, None)
+    assert ("window_left" in w.key()) == (window == (8, None))
+    assert workload(4, 8, causal=True, window=(3, 2)) == workload(4, 8, causal=True, window=(3, 0))
+    assert workload(4, 8, heads=1, head=16).key() == (
+        '{"accumulator":"float32","alignment":{"a":16,"b":16,"c":16,"d":16},"dtypes":{"a":"float16","b":"float16",'
+        '"c":"float16","d":"float16"},"epilogue":[],"layout":{"a":"head","b":"head","c":"head","d":"head"},'
+        '"math":"ieee","operator":"attention","sizes":{"batch":1,"causal":0,"head":16,"heads":1,"keys":8,'
+        '"kv_heads":1,"queries":4}}'
+    )
 
 
 def test_bytes_count_shared_heads_and_broadcast_masks_once():
@@ -102,8 +128,8 @@ def test_geometry_tells_kernels_of_groups_masks_and_scale():
     assert (found.a.batch, found.a.row, found.a.column) == ((96, 48, 24), 8, 1)
     assert (found.b.batch, found.b.row, found.b.column) == ((80, 40, 0), 1, 8)
     assert (found.d.batch, found.d.row, found.d.column) == ((80, 40, 0), 8, 1)
-    told = struct.unpack("<Q 5q f i", found.tail)
-    assert told[:6] == (0, 0, 10, 5, 0, 1) and told[7] == 3
+    told = struct.unpack("<Q 5q f 2i f", found.tail)
+    assert told[:6] == (0, 0, 10, 5, 0, 1) and told[7:] == (3, -3, 0)
     assert told[6] == np.float32(8**-0.5)
     assert struct.unpack_from("<f", operator(w.operator).geometry(w, names, scale=0.5).tail, SCALE_OFFSET) == (0.5,)
 
@@ -113,6 +139,13 @@ def test_scales_no_kernel_takes_are_refused(scale):
     w = workload(3, head=8)
     with pytest.raises(UnsupportedError, match="scale"):
         operator("attention").geometry(w, {x: (24, 24, 8, 1) for x in "abdc"}, scale=scale)
+
+
+@pytest.mark.parametrize("softcap", [0.0, 257.0, float("nan"), 1e-40])
+def test_soft_caps_no_kernel_takes_are_refused(softcap):
+    w = workload(3, head=8, softcap=True)
+    with pytest.raises(UnsupportedError, match="soft cap"):
+        operator(w.operator).geometry(w, {x: (24, 24, 8, 1) for x in "abdc"}, softcap=softcap)
 
 
 def test_too_many_keys_are_refused():
@@ -179,6 +212,23 @@ def test_right_kernels_with_masks_pass(mask):
     arrays = operands(w)
     found = verdict(w, arrays, tiled(w, arrays, 32))
     assert found.ok, found.message
+
+
+@pytest.mark.parametrize("mask", ["", "float16"])
+@pytest.mark.parametrize("spread", [0.5, 3.0])
+def test_right_kernels_with_soft_caps_and_windows_pass(mask, spread):
+    w = workload(40, 200, heads=4, kv_heads=2, head=64, mask=mask, out="float32", softcap=True, window=(90, 20))
+    arrays = operands(w, spread=spread)
+    found = verdict(w, arrays, tiled(w, arrays, 32))
+    assert found.ok, found.message
+
+
+@pytest.mark.parametrize("cap", ["late", "none"])
+def test_wrong_soft_caps_fail(cap):
+    w = workload(40, 77, heads=2, head=64, mask="float16", out="float32", softcap=True)
+    arrays = operands(w, spread=1.5)
+    found = verdict(w, arrays, tiled(w, arrays, 16, cap=cap))
+    assert not found.ok, found.message
 
 
 NARROW = "weights in 8 bits"

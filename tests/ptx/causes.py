@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterable
 from itertools import pairwise
 
+from gensor_kernels.operators.attention.forms import FORMS as ATTENTION
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.epilogue import GATES
 from gensor_kernels.operators.types.workload import Workload
@@ -25,7 +26,7 @@ FUNCTIONS, PRODUCTS, STEPS, SUMS = "functions", "complex products", "steps compi
 NONE = "no cause"
 
 _CURVES = {"gelu", "gelu_tanh", "silu", "tanh", "sigmoid"}
-_OPERATORS = {"softmax", "log_softmax", "logsumexp", "attention", "attention_masked", "attention_biased"}
+_OPERATORS = {"softmax", "log_softmax", "logsumexp", *ATTENTION}
 
 
 def causes(workload: Workload, opcodes: Iterable[str], *, fixed: bool = False) -> str:

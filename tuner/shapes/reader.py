@@ -34,6 +34,8 @@ _WINDOW = (
     *("k_out", "groups", "weights", "prologue"),
 )
 _POOL = (*_WINDOW[:-4], "ceil_mode", "count_include_pad")
+_ATTENTION = ("batch", "heads", "kv_heads", "queries", "head", "causal", "window_left", "window_right", "softcap")
+_PAGES = ("pages", "page_size", "table")
 _KINDS: tuple[tuple[tuple[str, ...], Callable[[Line], Read], tuple[str, ...]], ...] = (
     (
         ("matmul", "batched_matmul", "grouped_matmul", "gemv"),
@@ -52,7 +54,9 @@ _KINDS: tuple[tuple[tuple[str, ...], Callable[[Line], Read], tuple[str, ...]], .
     ),
     (("max_pool2d", "avg_pool2d", "global_avg_pool2d", "adaptive_avg_pool2d"), readers.pool, _POOL),
     ((*readers.ROWS, *readers.ELEMENTWISE), readers.reduction, ("shape", "axes")),
-    (("attention",), readers.attend, ("batch", "heads", "kv_heads", "queries", "keys", "head", "causal")),
+    (("attention",), readers.attend, (*_ATTENTION, "keys")),
+    (("attention_ragged",), readers.attend_sequences, (*_ATTENTION, "keys")),
+    (("attention_paged", "attention_ragged_paged"), readers.attend_sequences, (*_ATTENTION, *_PAGES)),
 )
 #: The reader of each op, and the columns it reads; other columns are kept as notes.
 READERS = {op: reader for ops, reader, _ in _KINDS for op in ops}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import operator, shape_row
-from gensor_kernels.operators.attention import attention
+from gensor_kernels.operators.attention import attention, forms, sequences
 from gensor_kernels.operators.products.sum_of_products import SumOfProducts
 from gensor_kernels.operators.rows import views as rows
 from gensor_kernels.operators.types.workload import Workload
@@ -97,24 +98,52 @@ def reduction(line: Line) -> Read:
 
 
 def attend(line: Line) -> Read:
-    """Read attention: `queries` by `keys` (equal by default), `heads` over `kv_heads`."""
-    types, heads, queries = element(line), line.integer("heads", 1), line.integer("queries")
+    """Read attention: `queries` by `keys` (equal by default), `heads` over `kv_heads`, a window, a soft cap."""
+    queries = line.integer("queries")
     try:
         workload = attention.workload(
-            queries,
-            line.integer("keys", queries),
-            batch=line.integer("batch", 1),
-            heads=heads,
-            kv_heads=line.integer("kv_heads", heads),
-            head=line.integer("head"),
-            dtype=types.dtype,
-            out=types.out,
-            causal=line.choice("causal", attention.CAUSAL, "none"),
-            epilogue=steps(line),
+            queries, line.integer("keys", queries), batch=line.integer("batch", 1), **_attended(line)
         )
     except ValueError as error:
         raise line.fail("op", str(error)) from None
     return Read(workload)
+
+
+def attend_sequences(line: Line) -> Read:
+    """Read attention of `batch` sequences: `queries` and `keys` of all together, or a `table` of pages each."""
+    op, queries, page = line.text("op").lower(), line.integer("queries"), 0
+    ragged, batch = "ragged" in op, line.integer("batch", 1)
+    if "paged" in op:
+        page, table = line.integer("page_size", 16), line.integer("table")
+        if page == 0 or page & (page - 1):
+            raise UnsupportedError(f"pages of {page} keys: kernels take powers of two")
+        sizes = {"keys": line.integer("pages", batch * table) * page, "page_size": page, "table": table}
+    else:
+        sizes = {"keys": line.integer("keys", queries)}
+    try:
+        workload = sequences.workload(batch, queries, **sizes, ragged=ragged, **_attended(line))
+    except ValueError as error:
+        raise line.fail("op", str(error)) from None
+    return Read(workload)
+
+
+def _attended(line: Line) -> dict[str, Any]:
+    """Return what all forms of attention have in common: heads, types, diagonal, window, soft cap, epilogue."""
+    left, right = (line.integer(name) if line.text(name, "") else None for name in forms.WINDOW)
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{0,9})?", line.text("softcap", "0")):
+        raise line.fail("softcap", f"'{line.text('softcap')[:40]}' is not a number of 0 or more")
+    types, heads = element(line), line.integer("heads", 1)
+    return {
+        "heads": heads,
+        "kv_heads": line.integer("kv_heads", heads),
+        "head": line.integer("head"),
+        "dtype": types.dtype,
+        "out": types.out,
+        "causal": line.choice("causal", forms.CAUSAL, "none"),
+        "window": (left, right),
+        "softcap": float(line.text("softcap", "0")) > 0,
+        "epilogue": steps(line),
+    }
 
 
 def whole(line: Line) -> Read:

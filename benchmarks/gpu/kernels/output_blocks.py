@@ -1,8 +1,8 @@
 """Blocks of a Workload's output, each of them a smaller Workload of the same operator.
 
 An axis can be cut if all operands are read along it without an offset, which follows from the declaration. Convolutions
-and attention can also be cut along rows of an image and along queries. The float64 reference of a block is `expect` of
-its Workload, for every operator.
+can also be cut along rows of an image, attention without a window along queries. The float64 reference of a block is
+`expect` of its Workload, for every operator.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import numpy as np
 
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.attention.attention import Attention
+from gensor_kernels.operators.attention.forms import FORMS
+from gensor_kernels.operators.attention.sequences import Sequences
 from gensor_kernels.operators.declaration.operator import Operator
 from gensor_kernels.operators.expression.affine import Affine, Axis, IndexValue
 from gensor_kernels.operators.expression.expression import Expression
@@ -74,6 +76,8 @@ def _blocks(workload: Workload, cuts: Cuts) -> dict[str, int]:
 def cuts_of(workload: Workload) -> Cuts:
     """Return how a Workload can be cut."""
     declared = operator(workload.operator)
+    if isinstance(declared, Sequences):
+        return _sequences(workload)
     if isinstance(declared, Attention):
         return _attention(workload)
     if isinstance(declared, Convolution):
@@ -161,10 +165,11 @@ def _window(z: Mapping[str, int], rows: slice) -> tuple[slice, dict[str, int]]:
 def _attention(workload: Workload) -> Cuts:
     z = workload.size
     group = z["heads"] // max(z["kv_heads"], 1)
+    windowed, whole = FORMS[workload.operator].windowed, (0, z["queries"])
 
     def part(ranges: Ranges) -> Part:
-        batch, (low, high), (first, end) = slice(*ranges["batch"]), ranges["kv_heads"], ranges["queries"]
-        end, keys, causal = _seen(z, first, end)
+        batch, (low, high), (first, end) = slice(*ranges["batch"]), ranges["kv_heads"], ranges.get("queries", whole)
+        end, keys, causal = (end, z["keys"], z["causal"]) if windowed else _seen(z, first, end)
         heads, queries = slice(low * group, high * group), slice(first, end)
         sizes = {"batch": batch.stop - batch.start, "heads": (high - low) * group, "kv_heads": high - low}
         found = workload.with_sizes(**sizes, queries=end - first, keys=keys, causal=causal)
@@ -178,7 +183,23 @@ def _attention(workload: Workload) -> Cuts:
             )
         return Part(found, slices)
 
-    return Cuts({axis: z[axis] for axis in ("batch", "kv_heads", "queries")}, part)
+    cut_axes = ("batch", "kv_heads", *(() if windowed else ("queries",)))
+    return Cuts({axis: z[axis] for axis in cut_axes}, part)
+
+
+def _sequences(workload: Workload) -> Cuts:
+    """Heads of K and V alone: sequences have the lengths that arrays say."""
+    z = workload.size
+    group = z["heads"] // max(z["kv_heads"], 1)
+
+    def part(ranges: Ranges) -> Part:
+        low, high = ranges["kv_heads"]
+        heads, kv_heads = slice(low * group, high * group), slice(low, high)
+        slices = {name: (ALL,) for name in operator(workload.operator).names}
+        slices |= {"a": (ALL, heads), "c": (ALL, heads), "b": (ALL, kv_heads), "d": (ALL, kv_heads)}
+        return Part(workload.with_sizes(heads=(high - low) * group, kv_heads=high - low), slices)
+
+    return Cuts({"kv_heads": z["kv_heads"]}, part)
 
 
 def _seen(z: Mapping[str, int], first: int, end: int) -> tuple[int, int, int]:

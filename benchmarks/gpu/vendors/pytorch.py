@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels.operators import MODULES, operator
+from gensor_kernels.operators.attention.forms import FORMS
 from gensor_kernels.operators.declaration.prologue import steps_of, vectors_of
 from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS, facts
 from gensor_kernels.operators.types.workload import Workload
@@ -268,6 +269,8 @@ def _attention(torch: ModuleType, workload: Workload, steps: list[str]) -> Main:
     masked, queries, keys = "e" in workload.dtype, size["queries"], size["keys"]
     if facts(workload.dtype["a"]).itemsize > 2:
         raise NoCallError("kernels are of 16-bit types")
+    if FORMS[workload.operator].windowed:
+        raise NoCallError("PyTorch's attention has neither a window nor a soft cap")
     causal = size["causal"] and not (queries == 1 and size["causal"] == 1)
     if causal and (masked or queries != keys):
         raise NoCallError("PyTorch's flag is for square attention without a mask")

@@ -6,6 +6,10 @@
 // travel through a ring of 2 * STAGES shared tiles, by cp.async (ASYNC 1) or through registers (ASYNC 0). Query heads
 // that share a head of K and V are rows of one tile. Query i sees the keys below i + diagonal (Params), a number that
 // makes attention causal or not at run time; tiles that no row sees are skipped.
+// SLIDING 1: query i sees the keys from i + first_diagonal on (Params); tiles in front of them are skipped, too.
+// SOFTCAP 1: scaled scores s become softcap * tanh(s / softcap), softcap from Params, before the mask.
+// RAGGED 1: rows of Q and C are those of all sequences, one after the other; KEYS_IN 1: K and V likewise; KEYS_IN 2: a
+// sequence's keys lie in pages, which a table names (attention_sequence.cuh).
 // SPLIT 1: blocks take one part of the keys each and attention_combine finishes, for few queries.
 //
 // Legal Programs (WARPS = BLOCK_Q / WARP_Q, O = bytes of OUT_TYPE):
@@ -18,6 +22,7 @@
 //   copies of a thread per tile of K or V (OperandTile in mma_tiles.cuh, rows of HEAD elements) <= 64, along HEAD <= 32
 //   O <= C_VECTOR <= 16; C_UNIT 0 needs C_VECTOR == O; EPILOGUE_STAGED 0 stores two adjacent outputs at most
 //   k_per_split % BLOCK_KEYS == 0
+//   KEYS_IN 1 and 2 need SLIDING 1; KEYS_IN 1 needs RAGGED 1, RAGGED 1 needs KEYS_IN 1 or 2 and MASK 0
 //
 // Shared bytes = max((BLOCK_Q + 2 * STAGES * BLOCK_KEYS) * HEAD * 2, EPILOGUE_STAGED ? WARPS * 16 * HEAD * 4 : 0)
 //
@@ -72,6 +77,18 @@
 #ifndef MASK_VECTOR
 #define MASK_VECTOR 4 // bytes per global access of it: one element or two
 #endif
+#ifndef SLIDING
+#define SLIDING 0 // 1: the keys that a query sees begin somewhere, too
+#endif
+#ifndef RAGGED
+#define RAGGED 0 // 1: sequences have different numbers of queries
+#endif
+#ifndef KEYS_IN
+#define KEYS_IN 0 // 0: as many keys for every batch entry; 1: sequences one after the other; 2: pages
+#endif
+#ifndef SOFTCAP
+#define SOFTCAP 0 // 1: scores have a soft cap
+#endif
 #ifndef HEAD
 #define HEAD 64 // elements of a head as the tiles hold them; the real size may be less
 #endif
@@ -110,6 +127,7 @@
 #endif
 
 enum MaskKind { MASK_NONE, MASK_KEPT, MASK_ADDED };
+enum KeysKind { KEYS_DENSE, KEYS_PACKED, KEYS_PAGED };
 // The names of the shared headers: the second product has k = keys and n = elements of a head.
 constexpr int BLOCK_K = BLOCK_KEYS, WARP_M = WARP_Q, WARP_N = HEAD, THREADS = 32 * (BLOCK_Q / WARP_Q);
 
@@ -133,6 +151,8 @@ static_assert(C_UNIT || C_VECTOR == sizeof(OUT_TYPE), "Columns of C that are not
 static_assert(same_type<IN_TYPE, half_t> ? INSTRUCTION == 0 || INSTRUCTION == 1
                                          : same_type<IN_TYPE, bfloat16_t> && INSTRUCTION == 0,
               "This instruction does not multiply this type.");
+static_assert(!KEYS_IN || SLIDING, "Sequences of different lengths have diagonals of their own, as windows have.");
+static_assert(RAGGED ? KEYS_IN && !MASK : KEYS_IN != KEYS_PACKED, "Rows and keys are packed together, without a mask.");
 static_assert(!MASK || MASK_VECTOR == sizeof(MASK_TYPE) || (MASK_UNIT && MASK_VECTOR == 2 * sizeof(MASK_TYPE)),
               "The mask is read one element or two at a time.");
 
@@ -140,9 +160,16 @@ KERNEL(attention, Params, THREADS, MIN_BLOCKS) {
     if constexpr (SPLIT)
         launch_dependents();
     const Work work = decode_work(params);
+#if RAGGED
+    if (work.rows == 0)
+        return;
+#endif
     const int steps = divide_up(work.key_end - work.key_begin, BLOCK_K);
     const int warp_row = (thread_index() >> 5) * WARP_Q, row = work.row + warp_row;
     const float unit = score_unit(params);
+#if SOFTCAP
+    const float bend = cap_factor(params);
+#endif
     Pipeline pipeline(params, work);
     copy_queries(params, work);
     UNROLL for (int s = 0; s < STAGES; ++s) {
@@ -163,11 +190,14 @@ KERNEL(attention, Params, THREADS, MIN_BLOCKS) {
         mask.load(params, key);
 #endif
         math.multiply_keys(tile);
+#if SOFTCAP
+        math.cap_scores(bend);
+#endif
 #if MASK
         mask.apply(params, math);
 #endif
-        if (within(work.seen, key + BLOCK_K))
-            restrict_scores(params, math, row, key);
+        if (is_cut(work, key))
+            restrict_scores(params, work, math, row, key);
         else
             cover("full_block");
         math.weigh(unit);

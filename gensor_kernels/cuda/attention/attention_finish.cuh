@@ -39,6 +39,24 @@ DEVICE gptr<float> workspace_totals(const Params &params, i32 part, i64 line) {
 DEVICE bool is_own(const Work &work, i32 row) {
     return WHOLE_QUERIES ? within(row, work.end) : true;
 }
+// Number of a block's row 0 among those of all entries.
+DEVICE i64 first_line(const Params &params, const Work &work) {
+#if RAGGED
+    return ((i64)work.entry * params.m + work.first_query) * params.batch_inner[1];
+#else
+    return (i64)work.entry * work.rows;
+#endif
+}
+// Where a row of the block's entry lies in C. Rows past the last one are past the edge of C; but rows past a sequence
+// belong to the next one.
+DEVICE Place place_of(const Params &params, const Work &work, i32 row, i32 column) {
+    const i32 query = row / params.batch_inner[1];
+#if RAGGED
+    return Place{work.first_query + query, column, within(row, work.rows)};
+#else
+    return Place{query, column, is_own(work, row)};
+#endif
+}
 
 // Outputs of one row: `place` has the row as its own row number, which is turned into (head, query) here.
 template <int COUNT, class Placement>
@@ -49,7 +67,7 @@ DEVICE void finish_row(const Params &params, const Work &work, float (&values)[C
         Vec<WIDTH * 4> packed = Vec<WIDTH * 4>::zero();
         UNROLL for (int i = 0; i < WIDTH; ++i) packed.set(i, values[g * WIDTH + i]);
         const bool inside = within(row, work.end) && within(at.column, params.n);
-        store_global(workspace_sums(params, work.part, (i64)work.entry * work.rows + row) + at.column, packed, inside);
+        store_global(workspace_sums(params, work.part, first_line(params, work) + row) + at.column, packed, inside);
     }
 #else
     Batch batch = work.batch;
@@ -76,7 +94,7 @@ DEVICE void finish_warp(const Params &params, const Work &work, int first_row, c
             float values[WIDTH];
             load_slab_group(slab, g, values);
             const int row = first_row + i * 16 + g / ROW_GROUPS;
-            const Place at = {row / params.batch_inner[1], g % ROW_GROUPS * WIDTH, is_own(work, row)};
+            const Place at = place_of(params, work, row, g % ROW_GROUPS * WIDTH);
             finish_row(params, work, values, OnePlace{at}, row);
         }
         warp_barrier();
@@ -96,7 +114,7 @@ DEVICE void finish_warp(const Params &params, const Work &work, int first_row, c
             }
         }
         const int row = first_row + u / (2 * BATCHES) * 16 + u / BATCHES % 2 * 8 + (lane >> 2);
-        const Place at = {row / params.batch_inner[1], u % BATCHES * BATCH * 8 + (lane & 3) * 2, is_own(work, row)};
+        const Place at = place_of(params, work, row, u % BATCHES * BATCH * 8 + (lane & 3) * 2);
         finish_row(params, work, values, PairPlacement{at}, row);
     }
 }
@@ -112,7 +130,7 @@ DEVICE void store_totals(const Params &params, const Work &work, int first_row, 
         both.set(0, math.top[i][half]);
         both.set(1, math.total[i][half]);
         const bool inside = within(row, work.end) && (lane & 3) == 0;
-        store_global(workspace_totals(params, work.part, (i64)work.entry * work.rows + row), both, inside);
+        store_global(workspace_totals(params, work.part, first_line(params, work) + row), both, inside);
     }
 }
 

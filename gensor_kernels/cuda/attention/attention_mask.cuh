@@ -1,19 +1,38 @@
-// Attention: which scores count. Keys past the edge or after the diagonal do not; a mask tensor keeps or adds.
+// Attention: which scores count. Keys past the edge, after the diagonal or in front of the window do not; a mask tensor
+// keeps or adds.
 #pragma once
 #include "attention_work.cuh"
 
+// Whether some row of the block does not see all keys of a tile.
+DEVICE bool is_cut(const Work &work, i32 key) {
+#if SLIDING
+    if (within(key, work.seen_from))
+        return true;
+#endif
+    return within(work.seen, key + BLOCK_K);
+}
+
 // Scores of keys that a row does not see become minus infinity; `row` is the warp's first row, `key` the tile's first.
-DEVICE void restrict_scores(const Params &params, WarpMath &math, i32 row, i32 key) {
+DEVICE void restrict_scores(const Params &params, const Work &work, WarpMath &math, i32 row, i32 key) {
     const int lane = thread_index() & 31, g = lane >> 2, t = lane & 3;
-    if (key + BLOCK_K > params.k)
+    if (key + BLOCK_K > keys_of(params, work))
         cover("edge_k");
+    else if (SLIDING && key < work.seen_from)
+        cover("window");
     else
         cover("diagonal");
     UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int half = 0; half < 2; ++half) {
-        const i32 limit = visible(params, (row + i * 16 + g + 8 * half) / params.batch_inner[1]) - key;
+        const i32 query = (row + i * 16 + g + 8 * half) / params.batch_inner[1];
+        const i32 limit = visible(params, work, query) - key;
+#if SLIDING
+        const i32 begin = query + first_diagonal(params, work) - key;
+#endif
         UNROLL for (int j = 0; j < KEY_FRAGMENTS; ++j) UNROLL for (int e = 0; e < 2; ++e) {
             float &score = math.score(i, j, 2 * half + e);
             score = within(j * 8 + t * 2 + e, limit) ? score : minus_infinity();
+#if SLIDING
+            score = within(j * 8 + t * 2 + e, begin) ? minus_infinity() : score;
+#endif
         }
     }
 }
@@ -56,7 +75,7 @@ struct MaskTile {
             if constexpr (MASK == MASK_KEPT)
                 score = widen(value) == 0 ? minus_infinity() : score;
             else
-                score = fma_(score, params.attention.scale, (float)widen(value));
+                score = fma_(score, score_scale(params), (float)widen(value));
         }
     }
 };

@@ -63,6 +63,12 @@ struct WarpMath {
             });
     }
 
+    // The sigmoid of each score, for a soft cap.
+    MEMBER void cap_scores(float factor) {
+        UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int j = 0; j < KEY_FRAGMENTS; ++j)
+            UNROLL for (int v = 0; v < 4; ++v) scores[i][j][v] = reciprocal_(1.0f + exp2_(scores[i][j][v] * factor));
+    }
+
     // Weights of the tile from its scores, relative to the largest score yet; sums and total in the same measure.
     MEMBER void weigh(float unit) {
         UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int half = 0; half < 2; ++half) {

@@ -3,9 +3,10 @@
 // Shared memory holds the block's rows of Q, then a ring of 2 * STAGES tiles of BLOCK_K keys, of K and of V in turn.
 // All of them are rows of HEAD elements, swizzled alike; what lies past the head's size or past the keys is zero.
 #pragma once
-#include "attention_work.cuh"
 #include "mma_fragments.cuh"
 #include "unrolled.cuh"
+
+#include "attention_work.cuh" // pages need the copies of tiles
 
 using KeyTile = OperandTile<HEAD, 1, K_UNIT, WINDOW_NONE, K_VECTOR>;
 using ValueTile = OperandTile<HEAD, 1, V_UNIT, WINDOW_NONE, V_VECTOR>;
@@ -31,7 +32,11 @@ DEVICE void move_query(sptr<u8> to, gptr<IN_TYPE> from, bool inside) {
 DEVICE void copy_queries(const Params &params, const Work &work) {
     constexpr int EACH = Q_VECTOR / ELEMENT, PIECES = HEAD / EACH, PASSES = BLOCK_Q * PIECES / THREADS;
     static_assert(PASSES * THREADS == BLOCK_Q * PIECES, "Threads share the pieces of Q evenly.");
-    const gptr<IN_TYPE> from = gptr<IN_TYPE>(params.a) + batch_offset(params.a_batch, work.batch);
+    const gptr<IN_TYPE> from = gptr<IN_TYPE>(params.a) + batch_offset(params.a_batch, work.batch)
+#if RAGGED
+                               + work.first_query * params.a_m
+#endif
+        ;
     const i32 group = params.batch_inner[1];
     UNROLL_BY_4 for (int pass = 0; pass < PASSES; ++pass) {
         const int piece = thread_index() + pass * THREADS, line = piece / PIECES, column = piece % PIECES * EACH,
@@ -45,18 +50,29 @@ DEVICE void copy_queries(const Params &params, const Work &work) {
 
 // Copying of K and V, tile by tile in turn. AHEAD tiles are on their way while one is multiplied.
 struct Pipeline {
+#if KEYS_IN == 2
+    PagedCopy<KeyTile> keys;
+    PagedCopy<ValueTile> values;
+#else
     TileCopy<KeyTile> keys;
     TileCopy<ValueTile> values;
+#endif
     int keys_left, values_left; // not yet asked for
     int write, read;            // byte offsets of the tile to fill next, and of the one received last
 
     MEMBER Pipeline(const Params &params, const Work &work)
-        : keys(params, work.batch, gptr<IN_TYPE>(params.b) + batch_offset(params.b_batch, work.batch), 0, params.n,
-               params.b_k, work.key_begin, work.key_end, params.b_n),
-          values(params, work.batch, gptr<IN_TYPE>(params.d) + batch_offset(params.d_batch, work.batch), 0, params.n,
-                 params.d_n, work.key_begin, work.key_end, params.d_m),
+#if KEYS_IN == 2
+        : keys(params, work, params.b, params.b_batch, params.b_k, params.b_n),
+          values(params, work, params.d, params.d_batch, params.d_n, params.d_m),
+#else
+        : keys(params, work.batch, entry_of(params.b, params.b_batch, work, params.b_n), 0, params.n, params.b_k,
+               work.key_begin, work.key_end, params.b_n),
+          values(params, work.batch, entry_of(params.d, params.d_batch, work, params.d_m), 0, params.n, params.d_n,
+                 work.key_begin, work.key_end, params.d_m),
+#endif
           keys_left(work.key_end - work.key_begin), values_left(keys_left), write(QUERY_BYTES),
-          read(QUERY_BYTES + (SLOTS - 1) * TILE_BYTES) {}
+          read(QUERY_BYTES + (SLOTS - 1) * TILE_BYTES) {
+    }
 
     MEMBER void request_keys(const Params &params) { request(params, keys, keys_left); }
     MEMBER void request_values(const Params &params) { request(params, values, values_left); }

@@ -1,9 +1,11 @@
 // Attention: which part of the problem a block has, and the weight of a score. The kernels of all attention families
 // include it.
 //
-// It uses BLOCK_Q, MASK and WHOLE_QUERIES.
+// It uses BLOCK_Q, BLOCK_K, MASK, SLIDING, SOFTCAP, RAGGED, KEYS_IN and WHOLE_QUERIES.
 #pragma once
 #include "epilogue.cuh"
+#include "ragged.cuh"
+#include "shared_rows.cuh"
 
 // The part of the output that one block computes: BLOCK_Q rows of a batch entry and a head of K and V, over one part
 // of the keys. Rows are (query, query head of the group that shares this head), the latter being the inner digit:
@@ -12,27 +14,53 @@ struct Work {
     i32 row, end, rows;     // its first row, the one behind its last, and the entry's rows
     i32 entry, part;        // number of (batch entry, head of K and V), and of the part of the keys
     i32 key_begin, key_end; // keys of this part that some row of the block sees
-    i32 seen;               // every row of the block sees the keys below
+    i32 seen;               // every row of the block sees the keys below,
+    i32 seen_from;          // and under a window those from here on
     Batch batch;
+    // Of sequences of different lengths (attention_sequence.cuh).
+    i32 first_query, first_key; // where its rows lie in Q, and its keys in K and V
+    i32 keys;                   // how many it has
+    i32 place;                  // of the key that belongs to query 0
+    i32 sequence;
 };
 
-// Keys that a query sees.
-DEVICE i32 visible(const Params &params, i32 query) {
-    return minimum(params.k, query + params.attention.diagonal);
-}
+#include "attention_sequence.cuh"
 
 // Rows of a block: with WHOLE_QUERIES as many as whole queries have, each of them in all heads of the group.
 DEVICE i32 rows_of_block(const Params &params) {
     return WHOLE_QUERIES ? BLOCK_Q - BLOCK_Q % params.batch_inner[1] : BLOCK_Q;
 }
 
-DEVICE void cover_work(const Params &params, const Work &work, i32 part_end) {
+DEVICE void cover_work(const Params &params, const Work &work, bool skipped) {
     if (work.row + rows_of_block(params) > work.rows)
         cover("edge_q");
     else
         cover("full_q");
-    if (work.key_end < part_end && work.key_end < params.k)
+    if (skipped)
         cover("skipped");
+}
+
+// The block's part of the keys that its queries see, `first` to `last`. Steps start at multiples of BLOCK_K.
+DEVICE void decode_keys(const Params &params, Work &work, i32 first, i32 last) {
+    const i32 all = visible(params, work, last);
+    work.seen = visible(params, work, first);
+#if SLIDING
+    // Parts are those of the keys that the block sees: a window may be shorter than a part of all keys.
+    const i32 from = first + first_diagonal(params, work), begin = from > 0 ? from / BLOCK_K * BLOCK_K : 0;
+    const i32 steps = all > begin ? divide_up(all - begin, BLOCK_K) : 0;
+    const i32 part = divide_up(steps, params.split) * BLOCK_K;
+    work.seen_from = last + first_diagonal(params, work);
+    work.key_begin = begin + work.part * part;
+    work.key_end = minimum(work.key_begin + part, all);
+    cover_work(params, work, all < keys_of(params, work));
+    if (begin > 0)
+        cover("skipped_window");
+#else
+    work.key_begin = work.part * params.k_per_split;
+    const i32 end = work.key_begin + params.k_per_split;
+    work.key_end = minimum(end, all);
+    cover_work(params, work, work.key_end < end && work.key_end < params.k);
+#endif
 }
 
 // Block number -> work: entries outermost, then the parts, then the tiles of rows. The last rows come first: where
@@ -46,12 +74,16 @@ DEVICE Work decode_work(const Params &params) {
     work.batch = Batch{{work.entry / params.batch_inner[0], work.entry % params.batch_inner[0], 0}};
     work.rows = params.m * group;
     work.row = (i32)(tiles - 1 - block % tiles) * rows_of_block(params);
+#if RAGGED
+    decode_rows(params, work, (i32)(block % tiles));
+    if (work.rows == 0)
+        return work;
+#endif
+#if KEYS_IN
+    decode_sequence(params, work);
+#endif
     work.end = minimum(work.row + rows_of_block(params), work.rows);
-    work.seen = visible(params, work.row / group);
-    work.key_begin = work.part * params.k_per_split;
-    const i32 part_end = work.key_begin + params.k_per_split;
-    work.key_end = minimum(part_end, visible(params, (work.end - 1) / group));
-    cover_work(params, work, part_end);
+    decode_keys(params, work, work.row / group, (work.end - 1) / group);
     return work;
 }
 
@@ -59,10 +91,21 @@ DEVICE float minus_infinity() {
     return bit_cast<float>(0xff800000u);
 }
 
+constexpr float LOG2_E = 1.44269504088896340736f;
+
+// The factor of scores as the registers have them. With a soft cap C these are sigmoid(2 s / C): the scaled score s
+// becomes C tanh(s / C) = 2 C sigmoid(2 s / C) - C, and softmax is the same without the last term.
+DEVICE float score_scale(const Params &params) {
+    return SOFTCAP ? 2.0f * params.attention.softcap : params.attention.scale;
+}
+// The factor of Q K^T in the exponent of 2 of that sigmoid, 1 / (1 + exp2(factor * score)).
+DEVICE float cap_factor(const Params &params) {
+    return -2.0f * LOG2_E * params.attention.scale / params.attention.softcap;
+}
+
 // The unit of scores in powers of 2: they are scaled beforehand only where a mask is added to them.
 DEVICE float score_unit(const Params &params) {
-    const float log2_e = 1.44269504088896340736f;
-    return MASK == MASK_ADDED ? log2_e : params.attention.scale * log2_e;
+    return MASK == MASK_ADDED ? LOG2_E : score_scale(params) * LOG2_E;
 }
 
 // The weight exp(x - top) where `unit` is the unit of x in powers of 2. With a mask to be added, x may be as large as a

@@ -58,7 +58,10 @@ DEVICE Tile decode_tile(const Params &params, int depth, u32 block = (u32)block_
     if (rows < (u32)params.raster)
         cover("raster_tail");
 #if RAGGED_ROWS
-    const GroupRows own = find_group<BLOCK_ROWS>(params, (i32)(first_row + in_group % rows));
+    const GroupRows own =
+        find_group<BLOCK_ROWS>(params.batch, params.m, (i32)(first_row + in_group % rows), [&](i32 group) {
+            return minimum(rows_before(gptr<i32>(params.d), params.d_n, params.batch, group), params.m);
+        });
     tile.row = own.row;
     tile.end = own.end;
     tile.batch.index[2] = own.group;

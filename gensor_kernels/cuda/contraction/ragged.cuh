@@ -12,32 +12,34 @@ struct GroupRows {
     i32 group, row, end;
 };
 
-DEVICE i32 rows_before(const Params &params, i32 group) {
-    const bool listed = within(0, group) && within(group - 1, params.batch);
-    const gptr<i32> from = gptr<i32>(params.d) + (group - 1) * params.d_n;
-    const i32 end = load_global<4>(from, listed).get<i32>(0);
+// The row that a group begins with, by `ends` of `groups` groups, `step` elements apart; the caller cuts it off at the
+// number of rows, which is where groups behind the last one begin.
+DEVICE i32 rows_before(gptr<i32> ends, i64 step, i32 groups, i32 group) {
+    const bool listed = within(0, group) && within(group - 1, groups);
+    const i32 end = load_global<4>(ends + (group - 1) * step, listed).get<i32>(0);
     if (!listed)
-        return group == 0 ? 0 : params.m;
-    return end < 0 ? 0 : minimum(end, params.m);
+        return group == 0 ? 0 : 0x7fffffff;
+    return end < 0 ? 0 : end;
 }
 
-// Tiles of BLOCK_ROWS rows are counted through all groups; this is number `tile`. Every lane of the warp takes part.
-template <int BLOCK_ROWS>
-DEVICE GroupRows find_group(const Params &params, i32 tile) {
+// Tiles of BLOCK_ROWS rows are counted through all groups; this is number `tile`. before(group) is the row that a group
+// begins with. Every lane of the warp takes part.
+template <int BLOCK_ROWS, class Before>
+DEVICE GroupRows find_group(i32 groups, i32 rows, i32 tile, const Before &before) {
     const i32 lane = thread_index() & 31;
     i32 left = tile;
-    for (i32 first = 0; within(first, params.batch + 1); first += 32) {
-        const i32 group = first + lane, begin = rows_before(params, group), end = rows_before(params, group + 1);
+    for (i32 first = 0; within(first, groups + 1); first += 32) {
+        const i32 group = first + lane, begin = before(group), end = before(group + 1);
         const i32 tiles = end > begin ? (end - begin + (BLOCK_ROWS - 1)) / BLOCK_ROWS : 0;
-        i32 before = 0, all = tiles; // of lower lanes, of the warp
+        i32 lower = 0, all = tiles; // of lower lanes, of the warp
         UNROLL for (int step = 1; step < 32; step *= 2) {
             const i32 other = shuffle_xor(all, step);
-            before += lane & step ? other : 0;
+            lower += lane & step ? other : 0;
             all += other;
         }
         if (within(left, all)) {
-            const bool mine = !within(left, before) && within(left, before + tiles);
-            GroupRows found = {mine ? group : 0, mine ? begin + (left - before) * BLOCK_ROWS : 0, mine ? end : 0};
+            const bool mine = !within(left, lower) && within(left, lower + tiles);
+            GroupRows found = {mine ? group : 0, mine ? begin + (left - lower) * BLOCK_ROWS : 0, mine ? end : 0};
             UNROLL for (int step = 1; step < 32; step *= 2) { // the others are zeros
                 found.group += shuffle_xor(found.group, step);
                 found.row += shuffle_xor(found.row, step);
@@ -47,7 +49,7 @@ DEVICE GroupRows find_group(const Params &params, i32 tile) {
         }
         left -= all;
     }
-    return GroupRows{0, params.m, params.m};
+    return GroupRows{0, rows, rows};
 }
 
 // Places of a tile's outputs, without rows of the next group.

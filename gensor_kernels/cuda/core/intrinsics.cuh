@@ -38,7 +38,8 @@
 //                                                    from it, in uniform registers
 //   exp_ erf_ tanh_ log_ sqrt_ fma_                 float and double; sqrt_ rounds to nearest
 //   max_(a, b)                                      float and double; NaN where either is
-//   exp2_ maximum_                                  float; exp2_ to 2 units in the last place, maximum_ drops NaN
+//   exp2_ reciprocal_ maximum_                      float; exp2_ to 2 units in the last place, reciprocal_ to 1;
+//                                                    maximum_ drops NaN
 //   pack_pair(float low, float high, half_t{} or bfloat16_t{}) -> u32             rounded to nearest even
 //   fma_pair(u32 a, u32 b, u32 c, half_t{} or bfloat16_t{}) -> u32                a * b + c of two at once  (bf16
 //   sm_80) byte_permute(u32 low, u32 high, u32 selector) -> u32   four of their eight bytes, by the selector's nibbles

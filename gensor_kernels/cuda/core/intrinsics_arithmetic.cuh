@@ -77,6 +77,11 @@ DEVICE float exp2_(float x) {
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
+DEVICE float reciprocal_(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 DEVICE float maximum_(float a, float b) {
     return fmaxf(a, b);
 }

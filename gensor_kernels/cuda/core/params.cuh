@@ -59,6 +59,15 @@ struct Attention {
     i64 mask_batch[3], mask_m, mask_k; // its strides in elements: batch, heads, queries, keys
     float scale;                       // of Q K^T
     i32 diagonal;                      // query i sees the keys below i + diagonal
+    i32 first_diagonal;                // and, under a sliding window, from i + first_diagonal on
+    float softcap;                     // scaled scores s become softcap * tanh(s / softcap)
+    // Sequences of different lengths (attention_sequence.cuh). Their diagonals are relative to the place of the key that
+    // belongs to the first query: the number of keys less that of queries, or 0 for upper_left.
+    u64 query_ends, key_ends; // int32: where the rows of each sequence end in Q, its keys in K and V; lengths of pages
+    u64 table;                // int32: the numbers of a sequence's pages, table_row elements from sequence to sequence
+    i64 table_row;
+    i32 sequences, upper_left;
+    i32 page_shift, pages; // a page has 1 << page_shift keys; K and V have so many pages, b_batch[0], d_batch[0] apart
 };
 
 // A product of two matrices B (gate.cuh).

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from gensor_kernels.dispatch.calls.arguments import named_dtype, unfused
 
 from .current import current_runtime
+from .ends import Grouped, ends_of
 from .interop import adopting
 
 if TYPE_CHECKING:
@@ -104,36 +105,10 @@ def grouped_matmul(
            [50., 50.],
            [90., 90.]], dtype=float32)
     """
-    import numpy as np
-
     from gensor_kernels.dispatch.functions.grouped import RAGGED
 
     runtime = current_runtime()
-    if (offsets is None) == (sizes is None):
-        raise ValueError("grouped_matmul takes offsets or sizes")
     steps = unfused("grouped_matmul", 1, bias, None, activation, epilogue)
     runtime.check(x, w, out, steps, precision)
-    given = sizes if offsets is None else offsets
-    if runtime.device.is_array(given) and not runtime.device.emulated:
-        ends = given if sizes is None else runtime.device.xp.cumsum(given, dtype=np.int32)
-    else:
-        ends = runtime.device.xp.asarray(_checked(np.asarray(given), sizes is not None, x.shape[0]))
+    ends = ends_of(runtime.device, Grouped("group", "x"), offsets, sizes, x.shape[0])
     return runtime.serve(RAGGED, (x, w, ends), None if dtype is None else named_dtype(dtype), out, steps, precision)
-
-
-def _checked(given: Any, are_sizes: bool, rows: int) -> Any:
-    """Ends as int32; ValueError where they say what cannot be."""
-    import numpy as np
-
-    if given.shape == (0,):  # an empty list has no integers, but no other numbers either
-        given = given.astype(np.int32)
-    if given.ndim != 1 or given.dtype.kind not in "iu":
-        name = "sizes" if are_sizes else "offsets"
-        raise ValueError(f"{name} are one integer per group, not {given.dtype} of the shape {given.shape}")
-    ends = np.cumsum(given, dtype=np.int64) if are_sizes else given.astype(np.int64)
-    wrong = (np.diff(ends, prepend=0) < 0) | (ends > rows)
-    if wrong.any():
-        group = int(wrong.argmax())
-        said = f"group {group} ends at row {ends[group]}, and begins at row {ends[group - 1] if group else 0}"
-        raise ValueError(f"{said}: groups are expected to ascend up to the {rows} rows of x at most")
-    return ends.astype(np.int32)

@@ -10,7 +10,17 @@ import numpy as np
 
 from gensor_kernels.dispatch.calls.problem import broadcast
 from gensor_kernels.operators import operator
-from gensor_kernels.operators.attention.attention import CAUSAL, diagonal, workload_from_views
+from gensor_kernels.operators.attention.attention import workload_from_views
+from gensor_kernels.operators.attention.forms import (
+    CAUSAL,
+    FORMS,
+    UNBOUNDED,
+    VERIFIED_SOFTCAP,
+    WINDOW,
+    causal_code,
+    diagonals,
+    window_sizes,
+)
 from gensor_kernels.operators.types.workload import Workload
 
 from .base import Asked, Called, Copy, Function, Result, Staged, Understood
@@ -21,10 +31,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameters:
-    """What attention is asked for beside its arrays; `scale` None is 1 / sqrt(head)."""
+    """What attention is asked for beside its arrays.
+
+    `scale` None is 1 / sqrt(head). `window` are the keys that a query sees to the (left, right) of its own, None for
+    all. `softcap` None is none. `ragged` and `paged` are those of attention_sequences.py.
+    """
 
     causal: bool | str
     scale: float | None
+    window: tuple[int | None, int | None] = (None, None)
+    softcap: float | None = None
+    ragged: bool = False
+    paged: bool = False
+
+    def diagonals(self, queries: int, keys: int) -> tuple[int, int]:
+        """Return (first, end): query i sees key j where i + first <= j < i + end."""
+        sizes = {"causal": causal_code(self.causal), "queries": queries, "keys": keys}
+        return diagonals(sizes | window_sizes(sizes, self.window))
 
 
 class Attention(Function):
@@ -36,12 +59,7 @@ class Attention(Function):
         """q's shape and dtype; ValueError for shapes that do not fit."""
         q, k, v, mask = inputs
         check(q.shape, k.shape, v.shape, None if mask is None else mask.shape)
-        dtype = np.promote_types(np.promote_types(q.dtype, k.dtype), v.dtype)
-        if dtype.kind not in "fV" and dtype.name != "bfloat16":
-            raise TypeError(
-                f"q, k and v are floating-point arrays, not {dtype}: cast integers, as in q.astype('float16')"
-            )
-        return Result(tuple(q.shape), dtype)
+        return Result(tuple(q.shape), result_dtype(q, k, v))
 
     def nothing(self, inputs: Sequence[DeviceArray], parameters: Parameters) -> float | None:
         """Zeros where there are no keys."""
@@ -62,19 +80,18 @@ class Attention(Function):
         if mask is not None:
             mask = broadcast(mask, (*q.shape[:3], k.shape[2]))
             views["e"] = mask
-        workload = workload_from_views(q, k, v, asked.out, mask=mask, causal=p.causal, epilogue=_names(asked))
+        more = {"causal": p.causal, "window": p.window, "softcap": p.softcap is not None}
+        workload = workload_from_views(q, k, v, asked.out, mask=mask, **more, epilogue=_names(asked))
         declared: Any = operator(workload.operator)
         strides = {name: view.strides for name, view in views.items()}
-        return Understood(workload, declared.geometry(workload, strides, p.scale))
+        return Understood(workload, declared.geometry(workload, strides, p.scale, p.softcap or 0.0))
 
     def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
-        """The scale is the default; a mask of booleans is one of bytes to kernels."""
-        declared: Any = operator(workload.operator)
-        word = next(word for word, code in CAUSAL.items() if code == workload.size["causal"])
+        """Scale and soft cap are those of verification; a mask of booleans is one of bytes to kernels."""
+        form = FORMS[workload.operator]
         mask = arrays.get("e")
-        mask = mask != 0 if declared.kind == "bool" else mask
-        p = Parameters(False if word == "none" else word, None)
-        return Called((arrays["a"], arrays["b"], arrays["d"], mask), p)
+        mask = mask != 0 if form.mask == "bool" else mask
+        return Called((arrays["a"], arrays["b"], arrays["d"], mask), parameters_of(workload))
 
     def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Parameters, math: str | None) -> Any:
         """Scores, a softmax and a product, in at least float32."""
@@ -86,6 +103,14 @@ ATTENTION = Attention()
 
 def _names(asked: Asked) -> list[str]:
     return [step.name for step in asked.steps]
+
+
+def result_dtype(q: DeviceArray, k: DeviceArray, v: DeviceArray) -> np.dtype[Any]:
+    """Return the promoted dtype; TypeError for one that is not floating-point."""
+    dtype = np.promote_types(np.promote_types(q.dtype, k.dtype), v.dtype)
+    if dtype.kind not in "fV" and dtype.name != "bfloat16":
+        raise TypeError(f"q, k and v are floating-point arrays, not {dtype}: cast integers, as in q.astype('float16')")
+    return dtype
 
 
 def check(q: Sequence[int], k: Sequence[int], v: Sequence[int], mask: Sequence[int] | None) -> None:
@@ -105,6 +130,16 @@ def check(q: Sequence[int], k: Sequence[int], v: Sequence[int], mask: Sequence[i
             raise ValueError(f"mask of shape {tuple(mask)} does not broadcast to {full}: (batch, heads, queries, keys)")
 
 
+def parameters_of(workload: Workload) -> Parameters:
+    """Return the Parameters of a Workload, with the scale and the soft cap of verification."""
+    form = FORMS[workload.operator]
+    word = next(word for word, code in CAUSAL.items() if code == workload.size["causal"])
+    sides = (workload.size.get(side, UNBOUNDED) for side in WINDOW)
+    left, right = (None if each == UNBOUNDED else each for each in sides)
+    softcap = VERIFIED_SOFTCAP if form.capped else None
+    return Parameters(False if word == "none" else word, None, (left, right), softcap, form.ragged, form.paged)
+
+
 def composed(device: Backend, inputs: Sequence[DeviceArray], p: Parameters, math: str | None) -> Any:
     """Attention by the array library."""
     q, k, v, mask = inputs
@@ -116,13 +151,16 @@ def composed(device: Backend, inputs: Sequence[DeviceArray], p: Parameters, math
     grouped = q.astype(wide, copy=False).reshape(batch, kv_heads, group * queries, head)
     scores = device.product(grouped, k.astype(wide, copy=False).transpose(0, 1, 3, 2), math)
     scores = scores.reshape(batch, heads, queries, keys) * wide.type(head**-0.5 if p.scale is None else p.scale)
+    if p.softcap is not None:
+        scores = xp.tanh(scores / wide.type(p.softcap)) * wide.type(p.softcap)
     if mask is not None:
         keep = mask.dtype == bool
         scores = xp.where(mask, scores, -np.inf) if keep else scores + mask.astype(wide, copy=False)
-    if p.causal:
-        sizes = {"causal": 2 if p.causal == "upper_left" else 1, "queries": queries, "keys": keys}
-        limit = xp.arange(queries)[:, None] + diagonal(sizes)
-        scores = xp.where(xp.arange(keys)[None] < limit, scores, -np.inf)
+    first, end = p.diagonals(queries, keys)
+    if end < keys:
+        scores = xp.where(xp.arange(keys)[None] < xp.arange(queries)[:, None] + end, scores, -np.inf)
+    if first > 1 - queries:
+        scores = xp.where(xp.arange(keys)[None] < xp.arange(queries)[:, None] + first, -np.inf, scores)
     top = scores.max(axis=-1, keepdims=True) if keys else xp.zeros((*scores.shape[:3], 1), wide)
     weights = xp.exp(scores - xp.where(xp.isfinite(top), top, 0))
     total = weights.sum(axis=-1, keepdims=True)

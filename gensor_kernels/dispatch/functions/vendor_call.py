@@ -31,6 +31,7 @@ FUNCTIONS = {
     "windows.depthwise": ("window", "DEPTHWISE"),
     "windows.pooling": ("window", "POOLING"),
     "attention.attention": ("attention", "ATTENTION"),
+    "attention.sequences": ("attention_sequences", "SEQUENCES"),
     "products.gated": ("gated", "FUNCTIONS"),
     "products.ragged": ("grouped", "RAGGED"),
     "products.normed": ("normed", "NORMED"),

@@ -24,7 +24,7 @@ from gensor_kernels.programs.core.params import (
     OPERAND_BYTES,
     SCALAR_OFFSET,
     WORKSPACE_OFFSET,
-    fourth_offset,
+    other_offsets,
     step_offset,
     write_call,
     write_pointer,
@@ -86,7 +86,7 @@ class KernelPlan(Plan):
         geometry = bound.problem.geometry
         self.template = _template(bound, inputs, steps)
         self.rest, self.swapped = self.template[OPERAND_BYTES:], geometry.swapped
-        self.slots = (D_OFFSET, fourth_offset(geometry))
+        self.slots = (D_OFFSET, *other_offsets(geometry))
         self.allocated, self.dtype, self.transposition = result.allocated, result.dtype, result.transposition
         self.empty = self.device.empty
         # out overlaps an operand at address p when low < out - p < high; 0 < ... < 0 never holds.
@@ -159,7 +159,7 @@ class KernelPlan(Plan):
         return False
 
     def _write_inputs(self, buffer: bytearray, more: Inputs, pc: int) -> bool:
-        """Write addresses of the third and the fourth input; True when `out` overlaps one of them."""
+        """Write addresses of inputs behind the second; True when `out` overlaps one of them."""
         for slot, (low, high), array in zip(self.slots, self.more, more):  # noqa: B905 - there may be fewer inputs
             if array is not None:
                 address = self.pointer(array)

@@ -11,9 +11,13 @@ heads, queries, keys) and c, of Q's shape.
   cached keys needs it.  ``causal=True`` means this value here and in FlashAttention (2.1 and later).
 * 2, "upper_left": query i sees key j where j <= i, as ``is_causal`` of PyTorch's scaled_dot_product_attention.
 
-Both diagonals are the same for equal numbers of queries and keys.  A query that sees no key, because of the diagonal
-or of the mask, gives zeros, as in PyTorch with a mask.  A masked key has weight zero, but an infinity or NaN of V at
-its place still spreads.
+Both diagonals are the same for equal numbers of queries and keys.  A query that sees no key, because of the diagonal,
+the window or the mask, gives zeros, as in PyTorch with a mask.  A masked key has weight zero, but an infinity or NaN of
+V at its place still spreads.
+
+Forms with a window (forms.py) have its sizes, too: with the query's own key at p = i + keys - queries (p = i for
+"upper_left"), query i sees the keys from p - window_left to p + window_right, as in FlashAttention.  Forms with a soft
+cap bend scaled scores s to softcap tanh(s / softcap), in front of the mask.
 """
 
 from __future__ import annotations
@@ -31,18 +35,32 @@ from gensor_kernels.operators.types import epilogue as epilogues
 from gensor_kernels.operators.types.dtypes import ACCUMULATORS, facts
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.operators.types.workload import View, Workload, alignment_class, contiguous
-from gensor_kernels.shown import shown
+
+from .forms import (
+    FORMS,
+    PLAIN,
+    UNBOUNDED,
+    VERIFIED_SOFTCAP,
+    WINDOW,
+    Form,
+    causal_code,
+    checked_softcap,
+    diagonals,
+    read_keys,
+    seen_pairs,
+    window_sizes,
+)
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression
 
-#: Operator by kind of mask: none, boolean (True keeps a key), additive.
+#: Operator of plain attention by kind of mask: none, boolean (True keeps a key), additive.
 NAMES = {"": "attention", "bool": "attention_masked", "added": "attention_biased"}
-CAUSAL = {"none": 0, "lower_right": 1, "upper_left": 2}
 #: Bits of the size ``mask_axes``: axes along which a mask varies; it is broadcast along all other axes.
 MASK_AXES = {"batch": 8, "heads": 4, "queries": 2, "keys": 1}
-#: Behind the mask's address: strides along (batch, head of K and V, head of the group, query, key), scale, diagonal.
-_TOLD = struct.Struct("<Q 5q f i")
+#: Behind the mask's address: strides along (batch, head of K and V, head of the group, query, key), scale, diagonal
+#: behind the last key that a query sees, diagonal of the first one, soft cap.
+_TOLD = struct.Struct("<Q 5q f 2i f")
 _SCALE = struct.Struct("<f")
 #: Offset of the scale in the tail of Params, for a caller that changes it from call to call.
 SCALE_OFFSET = 48
@@ -56,15 +74,12 @@ AXES = {
 #: Queries, keys and head sizes in a portfolio's grid, beside tuned sizes.
 USUAL = (*((1, keys) for keys in (256, 1024, 4096)), (16, 1024), (128, 128), (512, 512), (1024, 1024), (4096, 4096))
 USUAL_HEADS = (64, 128)
+#: Windows there: none, and that of models with windows of 4096 keys at most.
+USUAL_WINDOWS = tuple(dict(zip(WINDOW, (left, UNBOUNDED), strict=True)) for left in (UNBOUNDED, 1023))
 
 
-def diagonal(sizes: Mapping[str, int]) -> int:
-    """Return d such that query i sees the keys below i + d."""
-    return {0: sizes["keys"], 1: sizes["keys"] - sizes["queries"] + 1, 2: 1}[sizes["causal"]]
-
-
-def declare(kind: str, **sizes: int) -> tuple[Expression, ...]:
-    """Declare scores, then their softmax average of V; ``kind`` is the kind of mask: "", "bool" or "added"."""
+def declare(form: Form, **sizes: int) -> tuple[Expression, ...]:
+    """Declare scores, then their softmax average of V."""
     from gensor_kernels.operators.expression import expression as ex
 
     batch, heads, kv_heads, i, j, d = ex.axes("batch heads kv_heads queries keys head")
@@ -73,14 +88,19 @@ def declare(kind: str, **sizes: int) -> tuple[Expression, ...]:
     group = heads // max(sizes["heads"] // max(sizes["kv_heads"], 1), 1)
     scores = ex.Expression("scores", (batch, heads, i, j), q[batch, heads, i, d] * k[batch, group, j, d], ex.SUM)
     score = scores[batch, heads, i, j] * max(sizes["head"], 1) ** -0.5
-    if kind:
+    if form.capped:
+        score = VERIFIED_SOFTCAP * ex.tanh(score * (1.0 / VERIFIED_SOFTCAP))
+    if form.mask:
         varies = [axis for axis in (batch, heads, i, j) if sizes["mask_axes"] & MASK_AXES[axis.name]]
         full: list[ex.Axis] = [batch, heads, i, j]
         mask = ex.tensor("e", *(axis if axis in varies else 1 for axis in full))
         value = mask[tuple(axis if axis in varies else 0 for axis in full)]
-        score = score + value if kind == "added" else ex.where(_equal(value, 0.0), -math.inf, score)
-    if sizes["causal"]:
-        score = ex.where(j < i + diagonal(sizes), score, -math.inf)
+        score = score + value if form.mask == "added" else ex.where(_equal(value, 0.0), -math.inf, score)
+    first, end = diagonals(sizes)
+    if end < sizes["keys"]:  # a query's last key
+        score = ex.where(j < i + end, score, -math.inf)
+    if 1 - sizes["queries"] < first:
+        score = ex.where(j < i + first, -math.inf, score)
     average = ex.Expression(
         "c",
         (batch, heads, i, d),
@@ -97,35 +117,29 @@ def _equal(left: object, right: object) -> object:
     return apply("equal", left, right)
 
 
-def seen_pairs(sizes: Mapping[str, int]) -> int:
-    """Return the number of (query, key) pairs that the diagonal allows, without regard to a mask."""
-    queries, keys, first = sizes["queries"], sizes["keys"], diagonal(sizes)
-    if not sizes["causal"]:
-        return queries * keys
-    # Query i sees clip(first + i, 0, keys) keys: first none, then a growing number, then all.
-    none = min(max(1 - first, 0), queries)
-    rising = min(max(keys - first, none), queries) - none
-    return rising * (2 * (first + none) + rising - 1) // 2 + (queries - none - rising) * keys
-
-
 def call_geometry(
-    workload: Workload, strides: Mapping[str, tuple[int, ...]], diagonal: int, scale: float | None = None
+    workload: Workload,
+    strides: Mapping[str, tuple[int, ...]],
+    scale: float | None = None,
+    softcap: float = VERIFIED_SOFTCAP,
 ) -> Geometry:
     """Return the kernel's view of a call: m queries, n elements of a head, k keys.
 
     Batch axes are (batch, head of K and V, query head within its group).  ``strides`` are in elements, by operand and
-    axis.  UnsupportedError for a scale that is not above 0, and for more rows or keys than kernels can count.
+    axis.  UnsupportedError for a scale that is not above 0, for a soft cap that kernels do not take, and for more rows
+    or keys than kernels can count.
     """
     size = workload.size
     group = size["heads"] // max(size["kv_heads"], 1)
-    scale = max(size["head"], 1) ** -0.5 if scale is None else float(scale)
-    if not 0.0 < _rounded(scale) < float("inf"):
-        raise UnsupportedError(f"attention with a scale of {scale}: kernels take finite numbers above 0")
+    scale = checked_scale(workload, scale)
+    cap = checked_softcap(softcap, scale) if FORMS[workload.operator].capped else 0.0
     rows = size["queries"] * group
-    if max(size["queries"] + size["keys"], rows, size["batch"] * size["heads"] * size["queries"]) + 256 > LARGEST:
+    reach = (size["queries"] + size["keys"]) * (1 + FORMS[workload.operator].windowed)
+    if max(reach, rows, size["batch"] * size["heads"] * size["queries"]) + 256 > LARGEST:
         raise UnsupportedError(f"attention over {rows} rows and {size['keys']} keys: kernels count to 2^31")
     a, c = (_rows(strides[name], group) for name in "ac")
     (b_batch, b_head, b_key, b_element), (d_batch, d_head, d_key, d_element) = strides["b"], strides["d"]
+    first, end = diagonals(size)
     mask = _mask(strides["e"], size["mask_axes"], group) if "e" in strides else (0, 0, 0, 0, 0)
     return Geometry(
         (size["queries"], size["head"], size["keys"]),
@@ -134,8 +148,22 @@ def call_geometry(
         Strides((b_batch, b_head, 0), b_element, b_key),
         c,
         Strides((d_batch, d_head, 0), d_key, d_element),
-        _TOLD.pack(0, *mask, scale, diagonal),
+        told(mask, scale, (first, end), cap),
     )
+
+
+def told(mask: tuple[int, ...], scale: float, diagonals: tuple[int, int], softcap: float) -> bytes:
+    """Return the tail of Params: strides of the mask, and the numbers that scores depend on."""
+    first, end = diagonals
+    return _TOLD.pack(0, *mask, scale, end, first, softcap)
+
+
+def checked_scale(workload: Workload, scale: float | None) -> float:
+    """Return the scale of a call, 1 / sqrt(head) by default; UnsupportedError for one that kernels do not take."""
+    scale = max(workload.size["head"], 1) ** -0.5 if scale is None else float(scale)
+    if not 0.0 < _rounded(scale) < float("inf"):
+        raise UnsupportedError(f"attention with a scale of {scale}: kernels take finite numbers above 0")
+    return scale
 
 
 def _rounded(scale: float) -> float:
@@ -158,14 +186,14 @@ def _mask(strides: tuple[int, ...], axes: int, group: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Attention(Operator):
-    """Attention with one kind of mask, for tuner and dispatch."""
+    """One form of attention, for tuner and dispatch."""
 
-    kind: str = ""
+    form: Form = PLAIN
 
     @property
     def names(self) -> tuple[str, ...]:
         """Operands in the order of kernels: Q, K, V, the mask if any, the output."""
-        return ("a", "b", "d", *(("e",) if self.kind else ()), "c")
+        return ("a", "b", "d", *(("e",) if self.form.mask else ()), "c")
 
     def operands(self, workload: Workload) -> tuple[Operand, ...]:
         """Return Q, K, V, the mask if any, and the output."""
@@ -179,15 +207,19 @@ class Attention(Operator):
                 shape, unit = tuple(size[axis] for axis in AXES[name]), "head"
             if layouts[name] not in (unit, "s"):
                 raise ValueError(f"'layout' of {name} is {unit} or s, not {layouts[name]!r}")
-            boolean = name == "e" and self.kind == "bool"
+            boolean = name == "e" and self.form.mask == "bool"
             found.append(Operand(name, shape, (0, 1, 2, 3), 1, 1 + (layouts[name] == "s"), boolean))
         return tuple(found)
 
     def geometry(
-        self, workload: Workload, strides: Mapping[str, tuple[int, ...]], scale: float | None = None
+        self,
+        workload: Workload,
+        strides: Mapping[str, tuple[int, ...]],
+        scale: float | None = None,
+        softcap: float = VERIFIED_SOFTCAP,
     ) -> Geometry:
         """Return call_geometry; ``scale`` is 1 / sqrt(head) by default, and must be above 0."""
-        return call_geometry(workload, strides, diagonal(workload.size), scale)
+        return call_geometry(workload, strides, scale, softcap)
 
     def output(self, workload: Workload, strides: tuple[int, ...]) -> Strides:
         """Return strides by (batch entry, head of K and V, head within its group), query and element of a head."""
@@ -199,7 +231,7 @@ class Attention(Operator):
         """Return softmax averages in float64; see Operator."""
         from .reference import bounded
 
-        return bounded(workload, self.kind, arrays, diagonal(workload.size), conditions.structured)
+        return bounded(workload, self.form, arrays, conditions.structured)
 
     def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
         """Return a Workload with m queries, k keys, and heads of n elements up to 256."""
@@ -210,14 +242,23 @@ class Attention(Operator):
     def usual(self, workload: Workload) -> list[Workload]:
         """Return decoding steps and prefills of 32 heads, with 8 heads of K and V."""
         sizes = {"batch": 1, "heads": 32, "kv_heads": 8}
-        if self.kind:
+        if self.form.mask:
             sizes["mask_axes"] = workload.size["mask_axes"] or MASK_AXES["keys"]
+        windows = USUAL_WINDOWS if self.form.windowed else ({},)
         return [
-            workload.with_sizes(queries=queries, keys=keys, head=head, causal=causal, **sizes)
+            workload.with_sizes(queries=queries, keys=keys, head=head, causal=causal, **sizes, **window)
             for queries, keys in USUAL
             for head in USUAL_HEADS
-            for causal in ((0, 1) if queries > 1 else (0,))
+            for window in windows
+            for causal in ((0, 1) if queries > 1 and not window else (1,) if window else (0,))
         ]
+
+    def bytes_moved(self, workload: Workload) -> int:
+        """Return the least traffic in bytes; of K and V, under a window, only keys that some query sees."""
+        size, whole = workload.size, super().bytes_moved(workload)
+        unread = size["keys"] - min(read_keys(workload), size["keys"])
+        each = size["batch"] * size["kv_heads"] * size["head"] * facts(workload.dtype["b"]).itemsize
+        return whole - 2 * unread * each
 
     def flops(self, workload: Workload) -> int:
         """Return the operations of both products over the pairs that the diagonal allows, 2 per multiply-add."""
@@ -227,16 +268,16 @@ class Attention(Operator):
 
 _SIZES = (*(("batch", 1), ("heads", 1), ("kv_heads", 1), ("queries", 1), ("keys", 1), ("head", 16), ("causal", 0)),)
 _PARAMETERS = ("heads", "kv_heads", "queries", "keys", "head", "causal")
-OPERATORS = {
-    name: Attention(
-        name,
-        partial(declare, kind),
-        (*_PARAMETERS, *(("mask_axes",) if kind else ())),
-        (*_SIZES, *((("mask_axes", 15),) if kind else ())),
-        kind=kind,
-    )
-    for kind, name in NAMES.items()
-}
+
+
+def _declared(form: Form) -> Attention:
+    mask = (("mask_axes", 15),) if form.mask else ()
+    more = (*mask, *((side, UNBOUNDED) for side in WINDOW if form.windowed))
+    parameters = (*_PARAMETERS, *(name for name, _ in more))
+    return Attention(form.name, partial(declare, form), parameters, (*_SIZES, *more), form=form)
+
+
+OPERATORS = {name: _declared(form) for name, form in FORMS.items() if not form.sequences}
 
 
 def workload(
@@ -252,14 +293,16 @@ def workload(
     causal: bool | str = False,
     mask: str = "",
     mask_axes: Iterable[str] = tuple(MASK_AXES),
+    window: tuple[int | None, int | None] = (None, None),
+    softcap: bool = False,
     epilogue: str | Iterable[str] = (),
 ) -> Workload:
     """Return the Workload of contiguous operands (batch, heads, rows, head) at 16-byte aligned addresses.
 
     ``keys`` is ``queries`` by default, ``kv_heads`` is ``heads``.  ``causal`` is False, True (the same as
     "lower_right") or "upper_left".  ``mask`` is the dtype of a mask: "bool" (bytes, True keeps a key) or the dtype of
-    an additive mask; ``mask_axes`` names the axes along which it is not broadcast.  Raises UnsupportedError and
-    ValueError as :func:`workload_from_views`.
+    an additive mask; ``mask_axes`` names the axes along which it is not broadcast.  ``window`` and ``softcap`` are as
+    in :func:`workload_from_views`, which raises UnsupportedError and ValueError.
     """
     keys, kv_heads = queries if keys is None else keys, heads if kv_heads is None else kv_heads
     q = contiguous((batch, heads, queries, head), dtype)
@@ -271,7 +314,8 @@ def workload(
         packed = contiguous((n if axis in over else 1 for axis, n in zip(MASK_AXES, shape, strict=True)), "int8")
         strides = tuple(s if axis in over else 0 for axis, s in zip(MASK_AXES, packed.strides, strict=True))
         view = View(shape, strides, mask)
-    return workload_from_views(q, k, k, c, mask=view, causal=causal, epilogue=epilogue)
+    more = {"window": window, "softcap": softcap}
+    return workload_from_views(q, k, k, c, mask=view, causal=causal, **more, epilogue=epilogue)
 
 
 def workload_from_views(
@@ -282,17 +326,24 @@ def workload_from_views(
     *,
     mask: View | None = None,
     causal: bool | str = False,
+    window: tuple[int | None, int | None] = (None, None),
+    softcap: bool = False,
     epilogue: str | Iterable[str] = (),
 ) -> Workload:
     """Return the Workload of arrays in memory.
 
     Q and C are (batch, heads, queries, head), K and V (batch, kv_heads, keys, head); the mask is broadcast to (batch,
     heads, queries, keys), with strides of 0 along repeated axes.  A mask of "bool" selects keys, and kernels read it as
-    int8; a mask of float16, bfloat16 or float32 is added to the scores.  ValueError for shapes that do not fit
-    together, UnsupportedError for types that no kernel serves.
+    int8; a mask of float16, bfloat16 or float32 is added to the scores.  ``window`` is the number of keys that a query
+    sees to the (left, right) of its own, None or -1 for all; ``softcap`` says whether scores have a soft cap, whose
+    value is a run-time number.  ValueError for shapes that do not fit together, UnsupportedError for types that no
+    kernel serves.
     """
     sizes = _sizes(q, k, v, c, mask) | {"causal": causal_code(causal)}
     kind = "" if mask is None else "bool" if mask.dtype == "bool" else "added"
+    sides = window_sizes(sizes, window)
+    form = Form(kind, softcap, softcap or any(side != UNBOUNDED for side in sides.values()))
+    sizes |= sides if form.windowed else {}
     if len({q.dtype, k.dtype, v.dtype}) > 1 or q.dtype not in ACCUMULATORS:
         given = ", ".join(dict.fromkeys((q.dtype, k.dtype, v.dtype)))
         raise UnsupportedError(f"attention takes one dtype, float16 or bfloat16, got {given}: cast q, k and v")
@@ -305,7 +356,7 @@ def workload_from_views(
     if layout.get("e") == "keys":
         sizes["mask_axes"] |= MASK_AXES["keys"]
     return Workload(
-        operator=NAMES[kind],
+        operator=form.name,
         sizes=tuple(sizes.items()),
         dtypes=tuple((name, view.dtype) for name, view in views.items()),
         accumulator=ACCUMULATORS[q.dtype],
@@ -316,14 +367,6 @@ def workload_from_views(
         ),
         epilogue=epilogues.parse(epilogue) if isinstance(epilogue, str) else tuple(epilogue),
     )
-
-
-def causal_code(causal: bool | str) -> int:
-    """Return the size ``causal`` for the argument of a public function; ValueError for an unknown word."""
-    word = {False: "none", True: "lower_right"}.get(causal, causal) if isinstance(causal, bool) else causal
-    if word not in CAUSAL:
-        raise ValueError(f"causal is False, True or one of {', '.join(CAUSAL)}, not {shown(causal)}")
-    return CAUSAL[word]
 
 
 def _sizes(q: View, k: View, v: View, c: View, mask: View | None) -> dict[str, int]:

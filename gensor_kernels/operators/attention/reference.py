@@ -8,20 +8,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gensor_kernels.operators.tolerance import base as tolerance_base
-from gensor_kernels.operators.tolerance.attention import Scores, averaging_bound
+from gensor_kernels.operators.tolerance.attention import Scores, averaging_bound, capped
 from gensor_kernels.operators.tolerance.base import Magnitude
 from gensor_kernels.operators.types.dtypes import decode
+
+from .forms import VERIFIED_SOFTCAP, Form, diagonals
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
 
 
 def bounded(
-    workload: Workload, kind: str, arrays: Mapping[str, np.ndarray], diagonal: int, structured: bool
+    workload: Workload, form: Form, arrays: Mapping[str, np.ndarray], structured: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return softmax averages of stored Q, K, V (and a mask of ``kind``) with the bound on a kernel's error."""
+    """Return softmax averages of stored Q, K, V (and a mask, if any) with the bound on a kernel's error."""
     size, types = workload.size, workload.dtype
-    scale = max(size["head"], 1) ** -0.5
     shape = tuple(size[axis] for axis in ("batch", "heads", "queries", "head"))
     values, bound = np.zeros(shape), np.zeros(shape)
     group = size["heads"] // max(size["kv_heads"], 1)
@@ -30,12 +31,28 @@ def bounded(
             q = decode(types["a"], arrays["a"][entry, head])
             k, v = (decode(types[name], arrays[name][entry, head // group]) for name in "bd")
             mask = None
-            if kind:
+            if form.mask:
                 whole = np.broadcast_to(arrays["e"], (*shape[:3], size["keys"]))
                 mask = decode(types["e"], whole[entry, head])
-            scores = masked(scored(q, k, scale, types["a"], structured), kind, mask, diagonal)
-            values[entry, head], bound[entry, head] = averaged(scores, v, types["a"], structured)
+            operands = q, k, v, mask
+            values[entry, head], bound[entry, head] = of_head(operands, form, diagonals(size), workload, structured)
     return values, bound
+
+
+def of_head(
+    operands: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None],
+    form: Form,
+    diagonals: tuple[int, int],
+    workload: Workload,
+    structured: bool,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the softmax averages of a head with their bound; ``operands`` are its Q, K, V and mask in float64."""
+    q, k, v, mask = operands
+    dtype = workload.dtype["a"]
+    scores = scored(q, k, max(workload.size["head"], 1) ** -0.5, dtype, structured)
+    if form.capped:
+        scores = capped(scores, VERIFIED_SOFTCAP)
+    return averaged(masked(scores, form.mask, mask, diagonals), v, dtype, structured)
 
 
 def scored(q: np.ndarray, k: np.ndarray, scale: float, dtype: str, structured: bool) -> Scores:
@@ -49,8 +66,8 @@ def scored(q: np.ndarray, k: np.ndarray, scale: float, dtype: str, structured: b
         return Scores(product * scale, error * scale)
 
 
-def masked(scores: Scores, kind: str, mask: np.ndarray | None, diagonal: int) -> Scores:
-    """Return scores behind mask and diagonal: minus infinity where a query does not see a key."""
+def masked(scores: Scores, kind: str, mask: np.ndarray | None, diagonals: tuple[int, int]) -> Scores:
+    """Return scores behind mask, window and diagonal: minus infinity where a query does not see a key."""
     values, error = scores
     with np.errstate(all="ignore"):
         if kind == "added":
@@ -60,7 +77,8 @@ def masked(scores: Scores, kind: str, mask: np.ndarray | None, diagonal: int) ->
         elif kind == "bool":
             values = np.where(mask == 0, -np.inf, values)
     queries, keys = values.shape
-    seen = np.arange(keys) < np.arange(queries)[:, None] + diagonal
+    first, end = (np.arange(queries)[:, None] + each for each in diagonals)
+    seen = (first <= np.arange(keys)) & (np.arange(keys) < end)
     return Scores(np.where(seen, values, -np.inf), error)
 
 

@@ -71,7 +71,7 @@ def placed(geometry: Geometry, scale: float, group: int = 0) -> Geometry:
 
     ``group`` is the number of a vector's elements per batch entry, 0 where all entries share them.
     """
-    return replace(geometry, d=Strides((0, 0, group), column=1), tail=told(geometry.tail, scale), fourth=SECOND)
+    return replace(geometry, d=Strides((0, 0, group), column=1), tail=told(geometry.tail, scale), others=(SECOND,))
 
 
 def steps_of(names: Sequence[str], vectors: Sequence[np.ndarray], scale: float = VERIFIED_SCALE) -> list[Step]:

@@ -72,7 +72,8 @@ class Ragged(Operator):
         group, row, column = strides["b"]
         b, d = Strides((0, 0, group), row, column), Strides((0, 0, 0), 0, strides["d"][0])
         a, c = (self.output(workload, strides[name]) for name in "ac")
-        return Geometry((size["m"], size["n"], size["k"]), (1, 1, size["groups"]), a, b, c, d, ragged=True)
+        groups = size["groups"]
+        return Geometry((size["m"], size["n"], size["k"]), (1, 1, groups), a, b, c, d, ragged=groups)
 
     def output(self, workload: Workload, strides: tuple[int, ...]) -> Strides:
         """Return strides of rows and columns."""

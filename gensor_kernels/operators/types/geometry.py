@@ -121,10 +121,10 @@ class Geometry:
         Whether a is the second input and b the first.
     k_digits : tuple[int, int]
         Extents of the two inner digits of k, for families that split k.
-    ragged : bool
-        Whether the rows of A and C are those of all batch entries, one after the other.
-    fourth : int
-        Offset in the tail of the address of a fourth input.
+    ragged : int
+        Number of groups whose rows, one after the other, are the rows of A and C; 0 for none.
+    others : tuple[int, ...]
+        Offsets in the tail of the addresses of the inputs behind the third.
     """
 
     sizes: tuple[int, int, int]
@@ -136,8 +136,8 @@ class Geometry:
     tail: bytes = b""
     swapped: bool = False
     k_digits: tuple[int, int] = (1, 1)
-    ragged: bool = False
-    fourth: int = 0
+    ragged: int = 0
+    others: tuple[int, ...] = (0,)
 
 
 def flattened(digits: Sequence[tuple[int, int]], what: str) -> int:

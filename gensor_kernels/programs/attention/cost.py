@@ -38,12 +38,8 @@ def loop_of(c: Columns, registers: np.ndarray, memory: np.ndarray) -> Loop:
     """A step of keys; names as in roofline.Terms."""
     warps = c[column.WARPS]
     copies = c[own.COPIES["k"]] + c[own.COPIES["v"]]
-    issue = (
-        c[own.WEIGH_ISSUE]
-        + c[own.READ_ISSUE]
-        + copies * c[column.COPY_ISSUE]
-        + (c[own.PASSES["k"]] + c[own.PASSES["v"]]) * 2.4
-    )
+    passes = c[own.PASSES["k"]] + c[own.PASSES["v"]]
+    issue = c[own.WEIGH_ISSUE] + c[own.READ_ISSUE] + copies * c[column.COPY_ISSUE] + passes * c[own.PASS_ISSUE]
     return Loop(
         warps=warps,
         math=c[column.MATH],
@@ -64,14 +60,15 @@ def loop_of(c: Columns, registers: np.ndarray, memory: np.ndarray) -> Loop:
 def dram_bytes(c: Columns, e: Sizes, blocks: np.ndarray, residents: np.ndarray, arch: Arch) -> np.ndarray:
     """Q once, and K and V once for each time that the blocks of an entry come by and do not find them in the L2."""
     window = np.minimum(blocks, residents * arch.sms)
-    per_entry = c[own.TILES] * c["split_k"]
-    entry = 2.0 * ELEMENT * e.keys * e.n
+    per_entry = c[own.TILES] * c["split_k"] / e.sequences
+    entry = 2.0 * ELEMENT * e.read * e.n
     passes = np.maximum(per_entry / window, 1.0)
     held = np.ceil(window / per_entry) * entry
     lost = np.maximum(1.0 - arch.l2_mb * 2**20 * L2_USABLE / held, 0.0)
-    share = np.minimum(c[column.ITERATIONS] * c["split_k"] * c["block_k"] / e.keys, 1.0)
-    once = float(e.batch) * (e.m * e.n * ELEMENT + entry) + e.mask_whole
-    return once + e.batch * entry * (passes - 1.0) * lost * share
+    share = np.minimum(c[column.ITERATIONS] * c["split_k"] * c["block_k"] / e.read, 1.0)
+    entries = float(e.batch) * e.sequences
+    once = float(e.batch) * e.m * e.n * ELEMENT + entries * entry + e.mask_whole
+    return once + entries * entry * (passes - 1.0) * lost * share
 
 
 def assemble(c: Columns, e: Sizes, arch: Arch, facts: Facts | None, loop: Loop, cut: np.ndarray | float = 0.0) -> Terms:
@@ -119,6 +116,10 @@ MOST_WARP_VALUES = 6656
 MOST_COPIES, MOST_PREDICATES = 64, 32
 #: Clocks a sub-core's special-function unit takes for a warp's exponentials: 16 lanes per clock and SM.
 EXPONENTIAL = 8.0
+#: Instructions of a pass of copies, a row of keys: its address; of pages also the page's load, bounds and product.
+PASS_ISSUE, PAGED_ISSUE = 2.4, 14.0
+#: Instructions of a soft cap per score: product, exponential, sum, reciprocal.
+CAP_ISSUE = 4.0
 #: Clocks of the two shuffles that end a row's maximum, and of the steps that wait for it.
 REDUCE = 110.0
 
@@ -161,7 +162,8 @@ def shared_parts(workload: Workload, arch: Arch, whole: bool) -> tuple[Part, ...
     e = sizes_of(workload)
 
     def grid(v: Values) -> dict[Column, np.ndarray]:
-        tiles = -(-e.m // rows_of(v["block_q"], e, whole))
+        block = v["block_q"]
+        tiles = -(-e.m // rows_of(block, e, whole)) if whole else e.tiles(block)
         return {own.TILES: tiles, own.HELD_Q: e.m / tiles}
 
     def splits(v: Values) -> dict[Column, np.ndarray]:
@@ -184,6 +186,7 @@ def shared_parts(workload: Workload, arch: Arch, whole: bool) -> tuple[Part, ...
 
 def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
     """Everything attention tabulates."""
+    e = sizes_of(workload)
 
     def warps(v: Values) -> dict[Column, np.ndarray]:
         return {column.WARPS: v["block_q"] // v["warp_q"], own.FITS_WARPS: v["block_q"] % v["warp_q"] == 0}
@@ -196,6 +199,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
             column.IN_FLIGHT: np.where(through, 0.5, v["stages"] - 0.5),
             column.EXPOSED: np.where(through, 0.12, 0.04),
             column.COPY_ISSUE: np.where(through, 4.2, 4.6),
+            own.PASS_ISSUE: np.full(len(through), PAGED_ISSUE if e.form.paged else PASS_ISSUE),
             own.HOLD: np.where(through, 0.8 * np.maximum(v["vector_k"] / 4, 1), 1.2),
         }
 
@@ -211,19 +215,21 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
 
 
 def _iterations(e: Sizes, whole: bool):
-    """Tabulate the steps of a block, on average: causal blocks skip keys that they do not see."""
+    """Tabulate the steps of a block, on average: blocks skip keys that they do not see."""
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         steps = np.empty(len(v["block_q"]))
         for block in np.unique(v["block_q"]):
             rows = int(rows_of(block, e, whole))
-            seen = e.visible(np.arange(rows - 1, e.m + rows - 1, rows))
+            last = np.arange(rows - 1, e.rows + rows - 1, rows)
+            seen, unseen = e.visible(last), e.unseen(last - (rows - 1))
             for keys in np.unique(v["block_k"]):
                 at = (v["block_q"] == block) & (v["block_k"] == keys)
-                steps[at] = np.mean(-(-seen // keys))
+                steps[at] = np.mean(np.maximum(-(-seen // keys) - unseen // keys, 0))
         each = steps / v["split_k"]
+        cut = e.causal or e.form.windowed
         return {
-            column.ITERATIONS: np.maximum(each if e.causal else np.ceil(each - 1e-9), 0.5),
+            column.ITERATIONS: np.maximum(each if cut else np.ceil(each - 1e-9), 0.5),
             column.FITS_SPLIT: (v["split_k"] - 1) * v["block_k"] < e.keys,
         }
 
@@ -236,6 +242,7 @@ def _multiply(workload: Workload, arch: Arch):
     counts = {choice.code: choice.needed for choice in known}
     rate = arch.rate(known[0].rate) / 4
     masked = sizes_of(workload).mask_bytes > 0
+    capped = sizes_of(workload).form.capped
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         fragments = v["warp_q"] / 16
@@ -243,9 +250,10 @@ def _multiply(workload: Workload, arch: Arch):
         count = np.array([counts[int(code)] for code in v["instruction"]])
         products = 2.0 * v["warp_q"] * v["block_k"] * v["head_tile"]
         math = products / rate * np.where(count == known[0].needed, 1, 2)
-        powers = (scores + 2 * fragments) * EXPONENTIAL
+        # A soft cap is an exponential and a reciprocal more per score, both of the special-function unit.
+        powers = ((3 if capped else 1) * scores + 2 * fragments) * EXPONENTIAL
         # Largest, difference, exponential, sum and half a conversion per score, and the zero it starts from.
-        weigh = scores * (5.0 + 3.0 * masked) + sums + 24 * fragments
+        weigh = scores * (5.0 + 3.0 * masked + CAP_ISSUE * capped) + sums + 24 * fragments
         queries = np.where(v["q_registers"] == 1, sums / 2, 8 * fragments)
         return {
             # Exponentials and products use pipes of their own, and of one warp follow each other.

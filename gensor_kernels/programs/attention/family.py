@@ -12,14 +12,14 @@ import numpy as np
 
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
-from gensor_kernels.operators.attention.attention import NAMES
+from gensor_kernels.operators.attention.forms import FORMS
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.contraction.base import WORKSPACE_GROUP
 from gensor_kernels.programs.core.cases import Case
 from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch, Part, operators
 from gensor_kernels.programs.core.macros import epilogue_codes, macro_token
-from gensor_kernels.programs.core.params import Tiling, tiling
+from gensor_kernels.programs.core.params import Tiling, ragged_tiles, tiling
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.core.program_batch import completed
 
@@ -27,6 +27,7 @@ from . import column as own
 from . import cost
 from .cases import attention_cases, has_partial_keys
 from .cost import assemble, loop_of
+from .sequence_cases import sequence_cases
 from .shape import sizes_of
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ MASKS = {"int8", "float16", "bfloat16", "float32"}
 COMPOSE = "or compose it of two products and a softmax"
 
 COMBINE_THREADS = 256
-#: MASK of the kernels by operator.
-MASK_CODES = {NAMES[""]: 0, NAMES["bool"]: 1, NAMES["added"]: 2}
+#: MASK of the kernels by kind of mask.
+MASK_CODES = {"": 0, "bool": 1, "added": 2}
 
 
 class Attention(Family):
@@ -59,7 +60,7 @@ class Attention(Family):
         *("warp_q", "instruction", "q_registers"),
         *EPILOGUE_NAMES,
     )
-    needs = (operators(NAMES.values(), "is no attention"),)
+    needs = (operators(FORMS, "is no attention"),)
 
     def refusal(self, workload: Workload, arch: Arch) -> str | None:
         """float16 and bfloat16, heads of up to 256 elements."""
@@ -158,10 +159,10 @@ class Attention(Family):
         return np.maximum(c[column.RING], c[column.SLAB] * c[column.WARPS])
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """Sums, scores, weights, Q where it is kept, pieces on their way, addresses."""
-        return (
-            columns[column.BASE_REGISTERS] + (columns[own.COPIES["k"]] + columns[own.COPIES["v"]]) * columns[own.HOLD]
-        )
+        """Sums, scores, weights, Q where it is kept, pieces on their way, addresses, numbers of pages."""
+        copies = columns[own.COPIES["k"]] + columns[own.COPIES["v"]]
+        pages = columns[own.PASSES["k"]] + columns[own.PASSES["v"]] if FORMS[workload.operator].paged else 0.0
+        return columns[column.BASE_REGISTERS] + copies * columns[own.HOLD] + pages
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
         """Return the terms of the roofline."""
@@ -172,7 +173,7 @@ class Attention(Family):
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Return the macro bindings of attention.cu."""
-        layouts = workload.layouts
+        layouts, form = workload.layouts, FORMS[workload.operator]
         units = {f"{macro}_UNIT": int(layouts[name] != "s") for macro, name in zip("QKV", "abd", strict=True)}
         return {
             **shared_constants(program, workload),
@@ -180,6 +181,8 @@ class Attention(Family):
             "Q_VECTOR": workload.align["a"],
             **{f"{name.upper()}_VECTOR": program[f"vector_{name}"] for name in "kv"},
             **{name.upper(): program[name] for name in ("instruction", "swizzle", "warp_q", "q_registers")},
+            "RAGGED": int(form.ragged),
+            "KEYS_IN": 2 if form.paged else int(form.ragged),
             "ASYNC": program["copy"],
         }
 
@@ -188,7 +191,7 @@ class Attention(Family):
         p, e = dict(program.values), sizes_of(workload)
         warps, split = p["block_q"] // p["warp_q"], p["split_k"]
         memory = max(cost.ring_bytes(p), cost.slab_bytes(p) * warps)
-        grid = e.batch * split * -(-e.m // p["block_q"])
+        grid = e.batch * split * int(e.tiles(p["block_q"]))
         return (Launch("attention", grid, 32 * warps, memory), *combining(program, workload))
 
     def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
@@ -200,8 +203,9 @@ class Attention(Family):
     def tiling(self, program: Program, geometry: Geometry) -> Tiling:
         """Tiles of rows and parts of the keys."""
         found = tiling({**self.tile(program), "m": 1, "n": max(geometry.sizes[1], 1)}, geometry)
-        rows = geometry.sizes[0] * geometry.batch[2]
-        return Tiling(-(-rows // program["block_q"]), 1, found.split, found.k_per_split, 1)
+        rows, block = geometry.sizes[0] * geometry.batch[2], program["block_q"]
+        tiles = ragged_tiles(rows, geometry.ragged, block) if geometry.ragged else -(-rows // block)
+        return Tiling(tiles, 1, found.split, found.k_per_split, 1)
 
     def tile(self, program: Program) -> dict[str, int]:
         """Rows, elements of a head, keys, stages, split: numbers of a Program that arguments and cases need."""
@@ -209,14 +213,19 @@ class Attention(Family):
         return {name: program[coordinate] for name, coordinate in names.items()} | {"raster": 1}
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
-        """Return the problems of cases.py."""
-        return attention_cases(program, workload, epilogue)
+        """Return the problems of cases.py and sequence_cases.py."""
+        sequences = FORMS[workload.operator].sequences
+        return (sequence_cases if sequences else attention_cases)(program, workload, epilogue)
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Return the coverage names that runs at verification sizes must count."""
         names = {"full_q", "edge_q", "full_block", "edge_k", "diagonal", "skipped"}
         if program["split_k"] > 1:
             names.add("split_reduce")
+        if FORMS[workload.operator].windowed:
+            names |= {"window", "skipped_window"}
+        if FORMS[workload.operator].ragged:
+            names |= {"spare", "rest"}
         return frozenset(names) - (frozenset() if has_partial_keys(program, workload) else {"edge_k"})
 
     def widest(self, program: Program, workload: Workload) -> Program:
@@ -275,6 +284,8 @@ def shared_constants(program: Program, workload: Workload) -> dict[str, int | st
         "C_UNIT": int(workload.layouts["c"] != "s"),
         "C_VECTOR": program["vector_c"],
         **_mask_constants(workload),
+        "SLIDING": int(FORMS[workload.operator].windowed),
+        "SOFTCAP": int(FORMS[workload.operator].capped),
         **{name.upper(): program[name] for name in ("stages", "block_q", "epilogue_staged", "min_blocks")},
         "HEAD": program["head_tile"],
         "BLOCK_KEYS": program["block_k"],
@@ -292,12 +303,13 @@ def vector(workload: Workload, name: str, operand: str, level: int) -> Coordinat
 
 def _mask_constants(workload: Workload) -> dict[str, int | str]:
     """Return the macros of reading the mask: two adjacent elements at a time where their address allows it."""
-    if workload.operator == NAMES[""]:
+    kind = FORMS[workload.operator].mask
+    if not kind:
         return {"MASK": 0, "MASK_TYPE": "float", "MASK_UNIT": 1, "MASK_VECTOR": 4}
     size, unit = facts(workload.dtype["e"]).itemsize, workload.layouts["e"] != "s"
     pair = unit and workload.align["e"] >= 2 * size
     return {
-        "MASK": MASK_CODES[workload.operator],
+        "MASK": MASK_CODES[kind],
         "MASK_TYPE": macro_token(workload.dtype["e"]),
         "MASK_UNIT": int(unit),
         "MASK_VECTOR": size * (1 + pair),

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gensor_kernels.operators.attention.attention import MASK_AXES, NAMES, diagonal
+from gensor_kernels.operators.attention.attention import MASK_AXES
+from gensor_kernels.operators.attention.forms import FORMS, WINDOW, Form, diagonals, mean_sizes, read_keys
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.epilogue import OPERATIONS
 
@@ -21,50 +22,84 @@ ELEMENT = 2
 @dataclass(frozen=True)
 class Sizes:
     """Sizes (an empty axis counts as 1). ``batch`` are pairs of a batch entry and a head of K and V, ``m`` the rows of
-    each, queries times the heads that share it, ``n`` the elements of a head.
+    each, queries times the heads that share it, ``n`` the elements of a head. Where sequences are ``ragged``, ``batch``
+    are heads of K and V and ``m`` the rows of all ``sequences``, each of which counts as one of mean lengths.
 
-    ``diagonal``: query i sees the keys below i + diagonal.  ``mask_bytes`` are the bytes of a mask's element, 0
-    without a mask; ``mask_whole`` the bytes of the mask; ``extra`` the bytes of epilogue operands; ``steps`` epilogue
-    operations.
+    ``diagonal``: query i sees the keys below i + diagonal; ``first``: and from i + first on.  ``read``: keys that
+    some query sees.  ``mask_bytes`` are the
+    bytes of a mask's element, 0 without a mask; ``mask_whole`` the bytes of the mask; ``extra`` the bytes of epilogue
+    operands; ``steps`` epilogue operations.
     """
 
+    form: Form
+
     batch: int
+    sequences: int
     m: int
     n: int
     keys: int
     group: int
     diagonal: int
+    first: int
     causal: bool
     bytes_c: int
     bytes_acc: int
+    read: int
     mask_bytes: int
     mask_whole: float
     extra: int
     steps: int
 
+    @property
+    def rows(self) -> int:
+        """Rows of an entry, or of a sequence."""
+        return -(-self.m // self.sequences)
+
+    def tiles(self, block: np.ndarray) -> np.ndarray:
+        """Tiles of so many rows that are launched for an entry."""
+        if not self.form.ragged:
+            return -(-self.m // block)
+        parts = min(self.sequences + 1, self.m)  # ragged_tiles in core/params.py
+        return (self.m - parts) // block + parts
+
     def visible(self, rows: np.ndarray) -> np.ndarray:
         """Keys seen by rows of an entry."""
-        return np.clip(np.minimum(rows, self.m - 1) // self.group + self.diagonal, 0, self.keys)
+        return self._clipped(rows, self.diagonal)
+
+    def unseen(self, rows: np.ndarray) -> np.ndarray:
+        """Keys in front of the window of rows of an entry."""
+        return self._clipped(rows, self.first)
+
+    def _clipped(self, rows: np.ndarray, diagonal: int) -> np.ndarray:
+        return np.clip(np.minimum(rows, self.rows - 1) // self.group + diagonal, 0, self.keys)
 
 
 @lru_cache(maxsize=4096)
 def sizes_of(workload: Workload) -> Sizes:
     """The numbers of an attention Workload."""
-    size = {name: max(1, extent) if name != "causal" else extent for name, extent in workload.size.items()}
+    form = FORMS[workload.operator]
+    unchanged = ("causal", *WINDOW)
+    size = {name: extent if name in unchanged else max(1, extent) for name, extent in mean_sizes(workload).items()}
+    first, end = diagonals(size)
+    queries, sequences = max(workload.size["queries"], 1), size["batch"] if form.ragged else 1
     group = max(size["heads"] // size["kv_heads"], 1)
     width = facts(workload.dtype["c"]).itemsize
-    outputs = size["batch"] * size["heads"] * size["queries"] * size["head"]
+    outputs = size["batch"] // sequences * size["heads"] * queries * size["head"]
     count = {"": 0, "n": size["head"], "mn": outputs}
-    mask = facts(workload.dtype["e"]).itemsize if workload.operator != NAMES[""] else 0
+    mask = facts(workload.dtype["e"]).itemsize if form.mask else 0
     over = (size[axis] for axis, bit in MASK_AXES.items() if workload.size.get("mask_axes", 0) & bit)
     return Sizes(
-        batch=size["batch"] * size["kv_heads"],
-        m=size["queries"] * group,
+        form=form,
+        batch=size["batch"] // sequences * size["kv_heads"],
+        sequences=sequences,
+        m=queries * group,
         n=size["head"],
         keys=size["keys"],
         group=group,
-        diagonal=diagonal(size),
+        diagonal=end,
+        first=first,
         causal=bool(size["causal"]),
+        read=read_keys(workload),
         bytes_c=width,
         bytes_acc=4,
         mask_bytes=mask,

@@ -87,7 +87,7 @@ def tiling(tile: Mapping[str, int], geometry: Geometry) -> Tiling:
     """
     m, n, k = geometry.sizes
     split = tile["split"]
-    down = ragged_tiles(m, geometry.batch[2], tile["m"]) if geometry.ragged else -(-m // tile["m"])
+    down = ragged_tiles(m, geometry.ragged, tile["m"]) if geometry.ragged else -(-m // tile["m"])
     steps = -(-k // tile["k"])
     return Tiling(
         tiles_m=down,
@@ -108,7 +108,8 @@ def pack(
 ) -> bytes:
     """The bytes of a `Params`.
 
-    `pointers` are the addresses of a, b, c, the workspace, d and e (0 where absent at the end); e lies in the tail.
+    `pointers` are the addresses of a, b, c, the workspace, d (0 where absent at the end) and of further inputs, which
+    lie in the tail.
     `integer_steps` are how many leading steps int32 accumulators apply before becoming float. Raises ValueError for
     more than six steps and `struct.error` where a number does not fit its field.
     """
@@ -126,22 +127,22 @@ def pack(
     )
     body = b"".join(pack_step(step) for step in steps)
     packed = bytearray(((head + body).ljust(TAIL_OFFSET, b"\0") + g.tail).ljust(SIZE, b"\0"))
-    if any(pointers[5:]):
-        _POINTER.pack_into(packed, fourth_offset(g), *pointers[5:])
+    for offset, address in zip(other_offsets(g), pointers[5:], strict=False):
+        _POINTER.pack_into(packed, offset, address)
     return bytes(packed)
 
 
-def fourth_offset(geometry: Geometry) -> int:
-    """Offset in bytes of a fourth input's address."""
-    return TAIL_OFFSET + geometry.fourth
+def other_offsets(geometry: Geometry) -> tuple[int, ...]:
+    """Offsets in bytes of the addresses of inputs behind the third."""
+    return tuple(TAIL_OFFSET + offset for offset in geometry.others)
 
 
 def pointers(geometry: Geometry, inputs: Sequence[int], output: int, workspace: int) -> tuple[int, ...]:
-    """The pointers of `pack` from the addresses of one to four inputs."""
-    a, b, d, e = (*inputs, 0, 0, 0)[:4]
+    """The pointers of `pack` from the addresses of the inputs, one or more."""
+    a, b, d, *others = (*inputs, 0, 0)[: max(len(inputs), 3)]
     if geometry.swapped:
         a, b = b, a
-    return a, b, output, workspace, d, e
+    return a, b, output, workspace, d, *others
 
 
 def pack_step(step: Step) -> bytes:

@@ -191,7 +191,7 @@ def test_offsets_of_the_device_that_make_no_sense_stay_inside():
         (((4, 8), (2, 8, 3)), {"sizes": np.array([2**31 - 1] * 2, np.int32)}, "ascend"),
         (((4, 8), (2, 8, 3)), {"sizes": np.array([1.0, 2.0])}, "one integer per group"),
         (((4, 8), (2, 8, 3)), {"sizes": [1, 2, 1]}, "sizes have as many integers"),
-        (((4, 8), (2, 8, 3)), {}, "offsets or sizes"),
+        (((4, 8), (2, 8, 3)), {}, "offsets or sizes, one of them"),
         (((4, 8), (2, 8, 3)), {"sizes": [1.0, 2.0]}, "one integer per group"),
     ],
 )

@@ -78,9 +78,13 @@ def attention_calls(draw):
         last = np.arange(queries)[:, None] + (0 if causal == "upper_left" else keys - queries)
         added = np.where(np.arange(keys) > last, -np.inf, added)
     scale = draw(st.sampled_from([None, 0.5]))
+    left, right = draw(st.sampled_from([(None, None), (4, 2), (0, None), (None, 9)]))
+    own = np.arange(queries)[:, None] + (0 if causal == "upper_left" else keys - queries)
+    for side, outside in ((left, own - np.arange(keys)), (right, np.arange(keys) - own)):
+        added = added if side is None else np.where(outside > side, -np.inf, added)
     theirs = [torch.from_numpy(x) for x in (q, k.repeat(group, 1), v.repeat(group, 1), added)]
     wanted = torch.nn.functional.scaled_dot_product_attention(*theirs[:3], attn_mask=theirs[3], scale=scale).numpy()
-    return [Call(attention.ATTENTION, (q, k, v, mask), attention.Parameters(causal, scale), wanted)]
+    return [Call(attention.ATTENTION, (q, k, v, mask), attention.Parameters(causal, scale, (left, right)), wanted)]
 
 
 @st.composite

@@ -14,6 +14,7 @@ from gensor_kernels.dispatch.observe import record_file
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import MODULES, shape_row
 from gensor_kernels.operators.attention import attention
+from gensor_kernels.operators.attention.forms import FORMS
 from gensor_kernels.operators.products import quantised
 from gensor_kernels.operators.rows import views
 from gensor_kernels.operators.windows import conv, depthwise, pooling
@@ -67,6 +68,8 @@ def calls():
     yield "attention", lambda: gk.attention(heads, heads[:, ::2], heads[:, ::2], causal=True), ["attention"]
     yield "masked", lambda: gk.attention(heads, heads, heads, keep), ["attention_masked"]
     yield "biased", lambda: gk.attention(heads, heads, heads, keep.astype(np.float32)), ["attention_biased"]
+    yield "windowed", lambda: gk.attention(heads, heads, heads, window=(1, 0)), ["attention_windowed"]
+    yield "capped", lambda: gk.attention(heads, heads, heads, keep, softcap=5.0), ["attention_masked_capped"]
     yield "einsum", lambda: gk.einsum("bhid,bhjd->bhij", heads, heads), ["matmul"]
     yield "einsum copied", lambda: gk.einsum("iji,jk->ik", image(shape=(8, 9, 8)), image(shape=(9, 5))), ["matmul"]
     yield "chain", lambda: gk.einsum("ij,jk,kl->il", *(image(shape=(16, 16)) for _ in "abc")), ["matmul"]
@@ -165,10 +168,13 @@ def of_rows(draw, name):
 
 def of_attention(draw, name):
     heads = {"heads": 4, "kv_heads": draw(st.sampled_from([1, 4])), "head": draw(st.sampled_from([32, 63]))}
-    mask = {"attention": "", "attention_masked": "bool", "attention_biased": "float32"}[name]
+    form = FORMS[name]
+    mask = {"": "", "bool": "bool", "added": "float32"}[form.mask]
     over = draw(st.sampled_from([("keys",), ("batch", "queries", "keys")]))
     causal = draw(st.sampled_from([False, True, "upper_left"]))
-    return attention.workload(5, 9, batch=2, **heads, mask=mask, mask_axes=over, causal=causal, epilogue=("mul",))
+    window = draw(st.sampled_from([(2, 1), (0, None)])) if form.windowed else (None, None)
+    more = {"mask": mask, "mask_axes": over, "causal": causal, "window": window, "softcap": form.capped}
+    return attention.workload(5, 9, batch=2, **heads, **more, epilogue=("mul",))
 
 
 def of_weights(draw, name):

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from gensor_kernels.operators.attention import sequences
 from gensor_kernels.operators.attention.attention import workload as attention
 from gensor_kernels.operators.types.workload import Workload
 from tests.mutator.engine.configuration import Configuration
@@ -26,6 +27,7 @@ def attention_configurations(copies: str) -> list[Configuration]:
     # One element per access, but of K and V with cp.async, which takes 4 bytes at least.
     least = 2 if old else 4
     narrow = replace(attention(99, head=31 if old else 30), alignment={"a": 2, "b": least, "c": 2, "d": least})
+    entries = sequences.workload(3, 9, 90, ragged=False, page_size=8, head=31 if old else 30, causal=True)
     bias = attention(99, 97, head=32, mask="float16", epilogue="scale_add")
     return [
         make("wide", wide),
@@ -35,6 +37,11 @@ def attention_configurations(copies: str) -> list[Configuration]:
         make("narrow, split", narrow, split_k=3, epilogue_staged=0, stages=1),
         make("boolean mask", keep, warp_q=32),
         make("added mask", bias, epilogue_fixed=1, stages=1),
+        make("window", attention(99, head=32, causal=True, window=(40, None)), split_k=2),
+        make("ragged", sequences.workload(3, 99, 90, head=32, causal=True), split_k=2, stages=1),
+        make("pages", sequences.workload(3, 99, 90, page_size=8, head=32, window=(40, 3)), stages=1),
+        make("pages of entries", entries, split_k=2, q_registers=0, epilogue_staged=0),
+        make("window, soft cap", attention(99, 97, head=32, mask="bool", window=(40, 3), softcap=True), stages=1),
     ]
 
 
@@ -59,4 +66,6 @@ def attention_wgmma_configurations() -> list[Configuration]:
         make("narrow, split", narrow, head_tile=32, split_k=3, epilogue_staged=0),
         make("boolean mask", keep, block_q=128),
         make("added mask", bias, epilogue_fixed=1, stages=4),
+        make("window", attention(99, head=64, causal=True, window=(37, None)), block_q=128),
+        make("window, soft cap, split", attention(99, head=64, window=(20, 9), softcap=True), split_k=2),
     ]

@@ -34,6 +34,8 @@ CONTRACT = Contract(
         ("sm_90", workload(1, 1025, head=96, mask="float16", epilogue="scale_add", **SHARED)),
         ("sm_90", workload(77, 104, head=256, out="float32", mask="float32", mask_axes=("queries",), **SHARED)),
         ("sm_90", workload(16, 4096, head=80, dtype="bfloat16", epilogue="scale_mul", **SHARED)),
+        ("sm_90", workload(512, 640, head=64, causal=True, window=(100, None), mask="bool", **SHARED)),
+        ("sm_90", workload(300, head=64, window=(64, 16), softcap=True)),
     ],
     entries=lambda program: ["attention_wgmma"] + ["attention_combine"] * (program["split_k"] > 1),
     resources=resources,

@@ -11,7 +11,7 @@ constexpr int K_STEP = 16, HEAD_STEPS = HEAD / K_STEP, KEY_STEPS = BLOCK_K / K_S
 struct NoMask {
     MEMBER void load(const Params &, i32) {}
     template <class Math>
-    MEMBER void apply(const Params &, Math &) {}
+    MEMBER void apply(const Params &, Math &) const {}
 };
 #endif
 
@@ -80,6 +80,11 @@ struct WarpMath {
         wgmma_wait<0>();
         wgmma_hold(sums);
         hold_weights();
+    }
+
+    // The sigmoid of each score, for a soft cap.
+    MEMBER void cap_scores(float factor) {
+        UNROLL for (int i = 0; i < BLOCK_K / 2; ++i) scores[i] = reciprocal_(1.0f + exp2_(scores[i] * factor));
     }
 
     // Scores become exponentials relative to the largest score yet. Sums and weights, which a product may still use,

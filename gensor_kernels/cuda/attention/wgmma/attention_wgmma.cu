@@ -56,6 +56,12 @@
 #ifndef MASK_VECTOR
 #define MASK_VECTOR 4 // bytes per global access of it: one element or two
 #endif
+#ifndef SLIDING
+#define SLIDING 0 // 1: the keys that a query sees begin somewhere, too
+#endif
+#ifndef SOFTCAP
+#define SOFTCAP 0 // 1: scores have a soft cap
+#endif
 #ifndef HEAD
 #define HEAD 128 // elements of a head that are multiplied; the real size may be less
 #endif
@@ -81,7 +87,10 @@
 #define MIN_BLOCKS 1 // blocks per SM promised to the compiler
 #endif
 
+#define RAGGED 0  // every batch entry has as many queries,
+#define KEYS_IN 0 // and as many keys
 enum MaskKind { MASK_NONE, MASK_KEPT, MASK_ADDED };
+enum KeysKind { KEYS_DENSE, KEYS_PACKED, KEYS_PAGED };
 // The names of the shared headers: the second product has k = keys and n = elements of a head, a warp has 16 rows.
 constexpr int BLOCK_K = BLOCK_KEYS, WARP_M = 16, WARP_N = HEAD, FRAGMENTS_M = 1, FRAGMENTS_N = HEAD / 8;
 constexpr int CONSUMERS = BLOCK_Q / 64, THREADS = 128 * (CONSUMERS + 1);
@@ -114,10 +123,15 @@ static_assert((HEAD + 8) / 2 + 26 <= ENTRY && BLOCK_KEYS / 2 + 26 <= ENTRY,
 
 // Scores of the tile of keys from `key` on, which are here, become exponentials. CUT: some row does not see all of
 // them.
-template <bool CUT>
-DEVICE void weigh_scores(const Params &params, WarpMath &math, i32 row, i32 key, float unit) {
+template <bool CUT, class Mask>
+DEVICE void weigh_scores(const Params &params, const Work &work, WarpMath &math, const Mask &mask, i32 row, i32 key,
+                         float unit) {
+#if SOFTCAP
+    math.cap_scores(cap_factor(params));
+#endif
+    mask.apply(params, math);
     if constexpr (CUT)
-        restrict_scores(params, math, row, key);
+        restrict_scores(params, work, math, row, key);
     else
         cover("full_block");
     math.weigh(unit);
@@ -126,8 +140,8 @@ DEVICE void weigh_scores(const Params &params, WarpMath &math, i32 row, i32 key,
 // One tile of keys behind another: its scores, and meanwhile the product of the weights that are here with the values
 // of the tile before.
 template <bool CUT, class Mask>
-DEVICE void pass_tile(const Params &params, WarpMath &math, Mask &mask, Turn &turn, int group, u32 &round, i32 row,
-                      i32 key, float unit) {
+DEVICE void pass_tile(const Params &params, const Work &work, WarpMath &math, Mask &mask, Turn &turn, int group,
+                      u32 &round, i32 row, i32 key, float unit) {
     mask.load(params, key);
     take_turn(group, round);
     math.begin_scores(turn);
@@ -140,8 +154,7 @@ DEVICE void pass_tile(const Params &params, WarpMath &math, Mask &mask, Turn &tu
     pass_turn(group, round);
     math.end_scores();
     release(keys);
-    mask.apply(params, math);
-    weigh_scores<CUT>(params, math, row, key, unit);
+    weigh_scores<CUT>(params, work, math, mask, row, key, unit);
     // Scores are weighed in front of this wait, and so while sums are on their way: the compiler would move the wait
     // for sums up, but not across one for a buffer.
     math.hold_scores();
@@ -159,6 +172,11 @@ DEVICE void attend(const MappedParams &params, const Work &work, int steps, int 
     const float unit = score_unit(params);
     // Tiles from the last one on that some row does not see whole.
     const int cut = steps - minimum(steps, at_least_none(work.seen - work.key_begin) / BLOCK_K);
+#if SLIDING // the front of the window cuts the tiles that are passed last
+    const int whole = steps - minimum(steps, divide_up(at_least_none(work.seen_from - work.key_begin), BLOCK_K));
+#else
+    const int whole = steps;
+#endif
 #if MASK
     MaskTile mask(params, work, row);
 #else
@@ -174,18 +192,21 @@ DEVICE void attend(const MappedParams &params, const Work &work, int steps, int 
     math.end_scores_alone();
     release(turn.slot);
     turn.next();
-    mask.apply(params, math);
-    if (within(0, cut))
-        weigh_scores<true>(params, math, row, key, unit);
+    if (within(0, cut) || !within(0, whole))
+        weigh_scores<true>(params, work, math, mask, row, key, unit);
     else
-        weigh_scores<false>(params, math, row, key, unit);
+        weigh_scores<false>(params, work, math, mask, row, key, unit);
     math.take_weights();
     mbarrier_wait(full(turn.slot), turn.parity);
     int step = 1;
     for (; within(step, cut); ++step)
-        pass_tile<true>(params, math, mask, turn, group, round, row, key -= BLOCK_K, unit);
+        pass_tile<true>(params, work, math, mask, turn, group, round, row, key -= BLOCK_K, unit);
+    for (; within(step, whole); ++step)
+        pass_tile<false>(params, work, math, mask, turn, group, round, row, key -= BLOCK_K, unit);
+#if SLIDING
     for (; within(step, steps); ++step)
-        pass_tile<false>(params, math, mask, turn, group, round, row, key -= BLOCK_K, unit);
+        pass_tile<true>(params, work, math, mask, turn, group, round, row, key -= BLOCK_K, unit);
+#endif
     math.begin_sums(turn);
     math.end_sums();
 }

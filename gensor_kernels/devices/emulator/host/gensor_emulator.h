@@ -202,6 +202,9 @@ DEVICE double max_(double a, double b) {
 DEVICE float exp2_(float x) {
     return __builtin_exp2f(x);
 }
+DEVICE float reciprocal_(float x) {
+    return 1.0f / x;
+}
 DEVICE float maximum_(float a, float b) {
     return __builtin_fmaxf(a, b);
 }

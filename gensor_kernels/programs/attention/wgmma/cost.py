@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.programs.attention.cost import EXPONENTIAL, REDUCE, shared_parts, slab_bytes
+from gensor_kernels.programs.attention.cost import CAP_ISSUE, EXPONENTIAL, REDUCE, shared_parts, slab_bytes
 from gensor_kernels.programs.attention.shape import ELEMENT, Sizes, sizes_of
 from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.contraction.wgmma.cost import (
@@ -96,26 +96,27 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
 def _steps(e: Sizes, arch: Arch) -> Part:
     """A step of a block, seen as if its warps, requesting warps included, shared the work evenly."""
     rate = arch.rate("peak_f16")
-    masked = MASK_ISSUE if e.mask_bytes else 0.0
+    more = (MASK_ISSUE if e.mask_bytes else 0.0) + CAP_ISSUE * e.form.capped  # instructions of a score
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         count = consumers(v)
         share = count / (count + 1)
         scores, sums = v["block_k"] / 2, v["head_tile"] / 2  # of a thread
         half = PRODUCT_ROWS * v["block_k"] * v["head_tile"] / rate  # clocks of one of a warpgroup's two products
-        powers = (scores + 2) * EXPONENTIAL
+        # A soft cap is an exponential and a reciprocal more per score.
+        powers = ((3 if e.form.capped else 1) * scores + 2) * EXPONENTIAL
         # The warps of one sub-core share its special-function unit, those of all four the tensor cores.
         math = np.maximum(2 * half, powers) * count
         products = (v["head_tile"] + v["block_k"]) * ELEMENT // PRODUCT_BYTES
         # A warpgroup weighs its scores while its other product runs; then it measures its sums anew, alone.
-        weigh = np.maximum(powers, scores * (WEIGH_ISSUE + masked)) + REDUCE
+        weigh = np.maximum(powers, scores * (WEIGH_ISSUE + more)) + REDUCE
         path = half + np.maximum(half, weigh) + sums + scores / 2 + TURN
         tile = boxes(v["head_tile"]) * ROW_BYTES * v["block_k"]
         read = count * (PRODUCT_ROWS * v["head_tile"] * ELEMENT + 2 * tile)
         return {
             column.MATH: math / (count + 1),
             column.MULTIPLIES: products * share,
-            column.ISSUE: (STEP_ISSUE + scores * (WEIGH_ISSUE + masked) + sums) * share,
+            column.ISSUE: (STEP_ISSUE + scores * (WEIGH_ISSUE + more) + sums) * share,
             column.CHAIN: np.maximum(path - math, 0.0) + np.where(count == 1, TURN, 0.0),
             own.WAVEFRONTS: (read + 2 * tile) / ROW_BYTES,
             column.OUTPUTS: 16 * v["head_tile"],

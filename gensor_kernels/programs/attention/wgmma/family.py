@@ -11,7 +11,7 @@ import numpy as np
 
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
-from gensor_kernels.operators.attention.attention import NAMES
+from gensor_kernels.operators.attention.forms import FORMS
 from gensor_kernels.programs.attention import column as attention
 from gensor_kernels.programs.attention.cost import CUT_ISSUE, HEADS, SPLITS, assemble
 from gensor_kernels.programs.attention.family import (
@@ -48,12 +48,14 @@ class AttentionWgmma(Attention):
     abi = 1
     source = "attention_wgmma.cu"
     names = ("level", "block_q", "block_k", "head_tile", "split_k", "stages", *EPILOGUE_NAMES)
-    needs = (operators(NAMES.values(), "is no attention"), WARPGROUPS)
+    needs = (operators(FORMS, "is no attention"), WARPGROUPS)
 
     def refusal(self, workload: Workload, arch: Arch) -> str | None:
         """Return the reason of attention, or that tensor copies cannot read an operand."""
         if reason := super().refusal(workload, arch):
             return reason
+        if FORMS[workload.operator].sequences:
+            return "tensor copies read as many queries and keys of every batch entry"
         for operand, what in COPIED.items():
             if workload.layouts[operand] == "s" or workload.align[operand] < 16:
                 return f"tensor copies read {what} from addresses and rows that are multiples of 16 bytes only"

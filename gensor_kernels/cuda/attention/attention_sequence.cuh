@@ -1,0 +1,134 @@
+// Attention over sequences of different lengths: which rows and keys a block's sequence has, and keys that lie in
+// pages.
+//
+// Ends of sequences lie on the device (int32), so the host launches as many blocks as any ends could need, and each
+// block finds its sequence by itself (ragged.cuh). Rows behind the last end belong to no sequence: they see no key and
+// become zeros. Ends, lengths and numbers of pages out of range may make results wrong, but no address leaves an
+// operand.
+#pragma once
+
+// The block's view of its keys: those of Params, or of its own sequence.
+DEVICE i32 keys_of([[maybe_unused]] const Params &params, [[maybe_unused]] const Work &work) {
+    return KEYS_IN ? work.keys : params.k;
+}
+// Keys that a query sees end here, and begin at query + first_diagonal.
+DEVICE i32 visible(const Params &params, [[maybe_unused]] const Work &work, i32 query) {
+#if KEYS_IN
+    return minimum(work.keys, query + (params.attention.diagonal + work.place));
+#else
+    return minimum(params.k, query + params.attention.diagonal);
+#endif
+}
+DEVICE i32 first_diagonal(const Params &params, [[maybe_unused]] const Work &work) {
+    return params.attention.first_diagonal + (KEYS_IN ? work.place : 0);
+}
+
+#if RAGGED
+DEVICE i32 first_query_of(const Params &params, i32 sequence) {
+    const Attention &told = params.attention;
+    return minimum(rows_before(gptr<i32>(told.query_ends), 1, told.sequences, sequence), params.m);
+}
+
+// The rows of the block's sequence, and the first of those that are the block's; no rows for a block too many.
+DEVICE void decode_rows(const Params &params, Work &work, i32 tile) {
+    const i32 group = params.batch_inner[1];
+    const GroupRows own = find_group<BLOCK_Q>(params.attention.sequences, params.m * group, tile,
+                                              [&](i32 sequence) { return first_query_of(params, sequence) * group; });
+    work.sequence = own.group;
+    work.first_query = first_query_of(params, own.group);
+    work.row = own.row - work.first_query * group;
+    work.rows = own.row == own.end ? 0 : own.end - work.first_query * group;
+    if (work.rows == 0)
+        cover("spare");
+    else if (own.group == params.attention.sequences)
+        cover("rest");
+}
+#endif
+
+#if KEYS_IN
+// The keys of the block's sequence.
+DEVICE void decode_sequence(const Params &params, Work &work) {
+    const Attention &told = params.attention;
+    const i32 group = params.batch_inner[1];
+    if (!RAGGED)
+        work.sequence = work.batch.index[0];
+    const bool listed = within(work.sequence, told.sequences);
+    const gptr<i32> ends = gptr<i32>(told.key_ends);
+    i32 end;
+    if (KEYS_IN == KEYS_PACKED) {
+        work.first_key = minimum(rows_before(ends, 1, told.sequences, work.sequence), params.k);
+        end = listed ? minimum(rows_before(ends, 1, told.sequences, work.sequence + 1), params.k) : 0;
+    } else {
+        work.first_key = 0;
+        end = minimum(load_global<4>(ends + work.sequence, listed).get<i32>(0), params.k);
+    }
+    work.keys = end > work.first_key ? end - work.first_key : 0;
+    work.place = told.upper_left ? 0 : work.keys - work.rows / group;
+}
+#endif
+
+// Where the keys of a block's entry begin in K or V.
+DEVICE gptr<IN_TYPE> entry_of(u64 operand, const i64 (&batch)[3], const Work &work, [[maybe_unused]] i64 key_step) {
+    const gptr<IN_TYPE> from = gptr<IN_TYPE>(operand) + batch_offset(batch, work.batch);
+#if KEYS_IN == 1
+    return from + work.first_key * key_step;
+#else
+    return from;
+#endif
+}
+
+#if KEYS_IN == 2
+// Copying of tiles whose rows lie in pages: a thread knows the pages of its rows of the next step.
+template <class Shape>
+struct PagedCopy : TileCopy<Shape> {
+    gptr<IN_TYPE> first; // element of this thread in key 0 of page 0
+    gptr<i32> table;     // the pages of the sequence
+    i64 page_step, key_step, column_step;
+    i32 key, keys; // this thread's first key of the next step; keys that the block reads end here
+    i32 page[Shape::PASSES];
+
+    MEMBER PagedCopy(const Params &params, const Work &work, u64 operand, const i64 (&batch)[3], i64 step, i64 key_step)
+        : TileCopy<Shape>(params, work.batch, gptr<IN_TYPE>(operand), 0, params.n, step, 0, work.key_end, key_step),
+          first(gptr<IN_TYPE>(operand) +
+                (work.batch.index[1] * batch[1] + this->own_column() * (Shape::UNIT ? 1 : step))),
+          table(gptr<i32>(params.attention.table) + work.sequence * params.attention.table_row), page_step(batch[0]),
+          key_step(key_step), column_step(Shape::PACE * (Shape::UNIT ? 1 : step)),
+          key(work.key_begin + this->own_line()), keys(work.key_end) {
+        find_pages(params);
+    }
+
+    MEMBER void find_pages(const Params &params) {
+        UNROLL for (int pass = 0; pass < Shape::PASSES; ++pass) {
+            const i32 own = key + pass * Shape::LINES;
+            page[pass] = load_global<4>(table + (own >> params.attention.page_shift), within(own, keys)).get<i32>(0);
+        }
+    }
+
+    // As TileCopy::for_each. A page that K and V do not have is one of zeros.
+    template <class Move>
+    MEMBER void for_each(const Params &params, int k_left, const Move &move) {
+        const i32 in_page = (1 << params.attention.page_shift) - 1;
+        UNROLL for (int pass = 0; pass < Shape::PASSES; ++pass) {
+            const i32 own = key + pass * Shape::LINES;
+            const bool there = within(this->k_first + pass * Shape::LINES, k_left) &&
+                               within((u32)page[pass], (u32)params.attention.pages);
+            const gptr<IN_TYPE> row = first + (page[pass] * page_step + (own & in_page) * key_step);
+            UNROLL for (int column = 0; column < Shape::COLUMNS; ++column)
+                move(pass, column, row + column * column_step, there && (this->inside >> column & 1));
+        }
+        key += BLOCK_K;
+        find_pages(params);
+    }
+    MEMBER void copy(const Params &params, int k_left, sptr<u8> tile) {
+        for_each(params, k_left, [&](int pass, int column, gptr<IN_TYPE> from, bool predicate) {
+            if (this->in_tile(pass))
+                copy_async<Shape::VECTOR>(tile + this->place(pass, column), from, predicate);
+        });
+    }
+    MEMBER void load(const Params &params, int k_left) {
+        for_each(params, k_left, [&](int pass, int column, gptr<IN_TYPE> from, bool predicate) {
+            this->staged[pass * Shape::COLUMNS + column] = load_global<Shape::VECTOR>(from, predicate);
+        });
+    }
+};
+#endif

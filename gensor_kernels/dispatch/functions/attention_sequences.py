@@ -1,0 +1,137 @@
+"""Attention over sequences of different lengths: what a call means to kernels, and the same from the array library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gensor_kernels.operators import operator
+from gensor_kernels.operators.attention.sequences import spans, workload_from_views
+from gensor_kernels.operators.types.workload import View, Workload
+
+from .attention import Parameters, check, composed, parameters_of, result_dtype
+from .base import Asked, Called, Copy, Function, Result, Staged, Understood
+
+if TYPE_CHECKING:
+    from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
+
+
+class Sequences(Function):
+    """Attention of sequences that lie one after the other, or whose keys lie in pages; `parameters` is a Parameters.
+
+    Inputs are q, k, v, the ends of queries (`ragged`), the ends of keys or their numbers, and the table (`paged`).
+    """
+
+    name = "attention"
+    stands_in = False  # the library's calls wait for the device, which this function promises not to do
+
+    def result(self, inputs: Sequence[DeviceArray], parameters: Parameters) -> Result:
+        """q's shape and dtype; ValueError for shapes that do not fit."""
+        q, k, v, ends, keys, table = _named(inputs, parameters)
+        batch = q.shape[0] if q.ndim == 4 else 0
+        if parameters.paged:
+            if k.ndim != 4:
+                raise ValueError(f"k and v have the axes (pages, kv_heads, page_size, head), not {tuple(k.shape)}")
+            check(q.shape, (batch, *k.shape[1:]), (batch, *v.shape[1:]), None)
+            if k.shape[0] != v.shape[0]:
+                raise ValueError(f"k and v have the shapes {tuple(k.shape)} and {tuple(v.shape)}: expected the same")
+        else:
+            check(q.shape, k.shape, v.shape, None)
+        count = batch
+        if parameters.ragged:
+            if batch != 1:
+                raise ValueError(f"sequences one after the other have a batch of 1, not {batch}: q is {tuple(q.shape)}")
+            count = _counted("offsets", ends, ends.shape[:1])
+        _counted("key_offsets and key_sizes", keys, (count,))
+        if parameters.paged:
+            _counted("block_table", table, (count, *table.shape[1:2]))
+        return Result(tuple(q.shape), result_dtype(q, k, v))
+
+    def nothing(self, inputs: Sequence[DeviceArray], parameters: Parameters) -> float | None:
+        """Zeros where there are no keys, or no sequences."""
+        _, k, _, _, keys, table = _named(inputs, parameters)
+        return 0.0 if 0 in (keys.shape[0], k.shape[0], k.shape[2], 1 if table is None else table.shape[1]) else None
+
+    def understand(self, asked: Asked) -> Understood:
+        """Any strides of q, k and v; other ends and tables than int32 without gaps are copied."""
+        p = asked.parameters
+        given = [view for view in asked.inputs if view is not None]
+        dtype = asked.result.dtype.name
+        copies = [None if x.dtype == dtype else Copy(dtype, (0, 1, 2, 3)) for x in given[:3]]
+        copies += [None if _is_list(x) else Copy("int32", tuple(range(len(x.shape)))) for x in given[3:]]
+        if any(copies):
+            raise Staged(*copies)
+        names = ("a", "b", "d", *(("f",) if p.ragged else ()), "g", *(("h",) if p.paged else ()))
+        views = dict(zip(names, given, strict=True)) | {"c": asked.out}
+        workload = workload_from_views(
+            *(views[name] for name in "abdc"),
+            {name: views[name] for name in names[3:]},
+            causal=p.causal,
+            window=p.window,
+            softcap=p.softcap is not None,
+            epilogue=[step.name for step in asked.steps],
+        )
+        declared: Any = operator(workload.operator)
+        strides = {name: view.strides for name, view in views.items()}
+        return Understood(workload, declared.geometry(workload, strides, p.scale, p.softcap or 0.0))
+
+    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
+        """Scale and soft cap are those of verification."""
+        return Called(tuple(arrays[name] for name in operator(workload.operator).names[:-1]), parameters_of(workload))
+
+    def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Parameters, math: str | None) -> Any:
+        """Attention of one sequence after the other; ends and table are read, which waits for the device."""
+        q, k, v, ends, keys, table = _named(inputs, parameters)
+        value = device.xp.zeros(q.shape, np.promote_types(result_dtype(q, k, v), np.float32))
+        rows = spans(ends.tolist(), q.shape[2]) if parameters.ragged else [(0, q.shape[2])] * q.shape[0]
+        if parameters.paged:
+            most = table.shape[1] * k.shape[2]
+            found = [(0, min(max(int(length), 0), most)) for length in keys.tolist()]
+        else:
+            found = spans(keys.tolist(), k.shape[2])
+        for number, ((first, last), (begin, end)) in enumerate(zip(rows, found, strict=True)):
+            if first == last or begin == end:
+                continue
+            entry = slice(0, 1) if parameters.ragged else slice(number, number + 1)
+            if parameters.paged:
+                own = (_gathered(device, x, table[number], end) for x in (k, v))
+            else:
+                own = (x[:, :, begin:end] for x in (k, v))
+            part = composed(device, (q[entry, :, first:last], *own, None), parameters, math)
+            value[entry, :, first:last] = part
+        return value
+
+
+SEQUENCES = Sequences()
+
+
+def _named(inputs: Sequence[Any], p: Parameters) -> tuple[Any, ...]:
+    """Return (q, k, v, ends of queries, ends or numbers of keys, table), None for those a call does not have."""
+    q, k, v, *rest = inputs
+    ends = rest.pop(0) if p.ragged else None
+    return q, k, v, ends, rest[0], rest[1] if p.paged else None
+
+
+def _counted(name: str, given: Any, shape: tuple[int, ...]) -> int:
+    """Return the number of sequences; ValueError for other numbers than one per sequence (and page)."""
+    axes = 2 if name == "block_table" else 1
+    if given.ndim != axes or tuple(given.shape) != tuple(shape) or given.dtype.kind not in "iu":
+        expected = "(sequences, pages)" if axes == 2 else f"{tuple(shape)}, one per sequence"
+        raise ValueError(f"{name} are integers of the shape {expected}, not {given.dtype} of {tuple(given.shape)}")
+    return int(given.shape[0])
+
+
+def _is_list(view: View) -> bool:
+    """Whether kernels read these ends, or this table: int32, adjacent along the last axis."""
+    return view.dtype == "int32" and (view.shape[-1] <= 1 or view.strides[-1] == 1)
+
+
+def _gathered(device: Backend, pages: Any, table: Any, keys: int) -> Any:
+    """Return the keys (1, kv_heads, keys, head) of a row of the table; zeros for pages that do not exist."""
+    xp = device.xp
+    own = table[: -(-keys // pages.shape[2])].astype(np.int64)
+    there = (own >= 0) & (own < pages.shape[0])
+    found = xp.where(there[:, None, None, None], pages[xp.where(there, own, 0)], pages.dtype.type(0))
+    return found.transpose(1, 0, 2, 3).reshape(1, pages.shape[1], -1, pages.shape[3])[:, :, :keys]
