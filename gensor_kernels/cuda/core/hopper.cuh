@@ -3,6 +3,9 @@
 // gensor_emulator_hopper.h.
 //
 //   TensorMap                                        128 bytes the host fills in (devices/tensor_maps.py); in Params
+//   elect_one()                                      true in one lane of the warp, the same lane every time; all lanes
+//                                                    call it. The compiler then knows that one thread takes the branch,
+//                                                    and emits a tensor copy without a loop over the active threads
 //   mbarrier_init(sptr<u64>, arrivals)               by one thread; then mbarrier_fence() and the block's barrier
 //   mbarrier_fence()                                 initialised mbarriers become visible to others and to copies
 //   mbarrier_arrive(sptr<u64>)                       one arrival; releases what this thread (and, behind an instruction
@@ -59,6 +62,14 @@ DEVICE u64 matrix_descriptor(sptr<u8> tile, int leading, int stride) {
 
 #ifdef __CUDACC__
 
+DEVICE bool elect_one() {
+    u32 elected;
+    asm volatile("{ .reg .pred p;\n"
+                 "  elect.sync _|p, 0xffffffff;\n"
+                 "  selp.b32 %0, 1, 0, p; }"
+                 : "=r"(elected));
+    return elected != 0;
+}
 DEVICE void mbarrier_init(sptr<u64> barrier, int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier.address), "r"(arrivals) : "memory");
 }

@@ -33,6 +33,9 @@
 //   mma_m16n8k8_f64(double (&d)[4], const double (&a)[4], const double (&b)[2])   mma_m16n8k16_f64: [8], [4] (sm_90)
 //   round_tf32(float) -> u32                        nearest, ties away from zero (sm_80)
 //   shuffle_xor(T, int mask) -> T                   T of 4 or 8 bytes; all lanes of the warp take part
+//   warp_uniform(int) -> int                        returns its argument, which all lanes of the warp share; all lanes
+//                                                    call it. The compiler then keeps the value, and what is computed
+//                                                    from it, in uniform registers
 //   exp_ erf_ tanh_ log_ sqrt_ fma_                 float and double; sqrt_ rounds to nearest
 //   max_(a, b)                                      float and double; NaN where either is
 //   exp2_ maximum_                                  float; exp2_ to 2 units in the last place, maximum_ drops NaN

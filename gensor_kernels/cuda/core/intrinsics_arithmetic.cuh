@@ -20,6 +20,10 @@ DEVICE T shuffle_xor(T value, int mask) {
     }
 }
 
+DEVICE int warp_uniform(int value) {
+    return __shfl_sync(0xffffffffu, value, 0);
+}
+
 DEVICE float exp_(float x) {
     return expf(x);
 }

@@ -206,6 +206,19 @@ RULE(end_with_a_tensor_store_on_its_way, 32) {
     }
 }
 
+// ---- A warp's leader, and what its lanes share (9.7.13)
+
+RULE(members_of_an_election, 32) {
+    bool leads = false;
+    if (!WRONG || within(thread_index(), 16))
+        leads = elect_one();
+    warp_barrier();
+    finish(params, shuffle_xor(leads ? 1u : 0u, 31) & 0u);
+}
+RULE(one_value_of_a_warp, 32) {
+    finish(params, (u32)warp_uniform(WRONG ? thread_index() + 7 : 38));
+}
+
 // ---- Clusters (9.7.9.23, 9.7.13.3)
 
 #define PAIRED(name, Params, threads, min_blocks) CLUSTERED_KERNEL(name, Params, threads, min_blocks, 2)

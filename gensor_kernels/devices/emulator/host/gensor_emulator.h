@@ -152,6 +152,10 @@ DEVICE T shuffle_xor(T value, int mask, CALLER) {
         return bit_cast<T>(emulator::shuffle_xor(bit_cast<u64>(value), mask, file, line));
 }
 
+DEVICE int warp_uniform(int value, CALLER) {
+    return emulator::warp_uniform(value, file, line);
+}
+
 DEVICE float exp_(float x) {
     return __builtin_expf(x);
 }

@@ -2,6 +2,9 @@
 #pragma once
 #include "interface.h"
 
+DEVICE bool elect_one(CALLER) {
+    return emulator::elect_one(file, line);
+}
 DEVICE void mbarrier_init(sptr<u64> barrier, int arrivals, CALLER) {
     emulator::mbarrier_init(barrier.address, arrivals, file, line);
 }

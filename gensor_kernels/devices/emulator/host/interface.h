@@ -83,5 +83,7 @@ void group_wait(int groups, const char *file, int line);
 void multiply_group(GroupShape shape, void *d, u64 a, u64 b, const char *file, int line);
 void exchange_registers(int from, int to, const char *file, int line);
 u64 shuffle_xor(u64 value, int mask, const char *file, int line);
+int warp_uniform(int value, const char *file, int line);
+bool elect_one(const char *file, int line);
 
 } // namespace emulator

@@ -211,6 +211,32 @@ u64 shuffle_xor(u64 value, int mask, const char *file, int line) {
     return result;
 }
 
+// The shuffle would return the first lane's value for every lane: it must be that of each.
+int warp_uniform(int value, const char *file, int line) {
+    Warp &warp = current_warp();
+    warp.word[current->lane()] = (u64)value;
+    if (meet(SHUFFLE, {file, line}, ALL_LANES)) {
+        for (int i = 1; i < WARP; ++i)
+            if (warp.word[i] != warp.word[0])
+                fault(INVALID, "a warp_uniform value that differs from lane to lane at %s line %d", file, line);
+        ++count(SHUFFLES);
+        release_warp();
+    }
+    return value;
+}
+
+// The PTX ISA leaves open which lane elect.sync elects: the same lane every time for the same lanes.
+static int leader() {
+    const Request &request = *machine.request;
+    return request.order == FORWARD ? 0 : request.order == REVERSE ? WARP - 1 : (int)(request.seed % WARP);
+}
+
+bool elect_one(const char *file, int line) {
+    if (meet(SHUFFLE, {file, line}, ALL_LANES))
+        release_warp();
+    return current->lane() == leader();
+}
+
 // ---- the block's barrier
 
 static void join_all(Block &block);
