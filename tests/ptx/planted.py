@@ -183,6 +183,15 @@ def _warpgroups() -> Iterator[Bug]:
     yield Bug(waits, f"if (thread_index() / 32 % 4 == 0) {waits}", narrow)
 
 
+def _leaders() -> Iterator[Bug]:
+    narrow, stored, groups = "wgmma: k-contiguous", "wgmma: stored by copies", "wgmma: two warpgroups"
+    elect = "elect.sync _|p, 0xffffffff;"
+    for other in ("setp.ne.u32 p, 0, 0;", "setp.eq.u32 p, 0, 0;", elect.replace("0xffffffff", "0x0000ffff")):
+        yield Bug(elect, other, narrow)
+    yield Bug("selp.b32 %0, 1, 0, p;", "selp.b32 %0, 0, 1, p;", stored)
+    yield Bug("__shfl_sync(0xffffffffu, value, 0)", "__shfl_sync(0xffffffffu, value + 1, 0)", groups)
+
+
 def _mbarriers() -> Iterator[Bug]:
     narrow, pair, stored = "wgmma: k-contiguous", "wgmma: pair along m", "wgmma: stored by copies"
     init = '[%0], %1;" ::"r"(barrier.address), "r"(arrivals)'
@@ -257,7 +266,7 @@ def _registers_and_launches() -> Iterator[Bug]:
     yield Bug("griddepcontrol.wait;", "griddepcontrol.launch_dependents;", dependent)
 
 
-_HOPPER = (_warpgroups, _mbarriers, _tensor_copies, _clusters, _registers_and_launches)
+_HOPPER = (_warpgroups, _leaders, _mbarriers, _tensor_copies, _clusters, _registers_and_launches)
 _ALL = (_loads, _stores, _shared, _copies, _matrices, _products, _arithmetic, *_HOPPER)
 BUGS = [bug for group in _ALL for bug in group()]
 

@@ -205,17 +205,18 @@ DEVICE void compute_tiles(const MappedParams &params) {
         cluster_barrier();
     else
         barrier();
-    if (thread_index() < 128) {
+    const int group = warp_uniform(thread_index() / 128); // else descriptors are taken from every lane
+    if (group == 0) {
         if constexpr (ENTRY < TAKEN)
             give_registers<ENTRY, GIVEN>();
-        if (thread_index() < FINDING_THREADS)
+        if (warp_uniform(thread_index() / 32) == 0)
             produce_tiles(params);
         leave_ring();
         leave_cluster();
     } else {
         if constexpr (ENTRY < TAKEN)
             take_registers<ENTRY, TAKEN>();
-        multiply_tiles(params);
+        multiply_tiles(params, group - 1);
         leave_cluster();
     }
 }

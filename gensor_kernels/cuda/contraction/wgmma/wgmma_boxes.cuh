@@ -17,8 +17,8 @@ static_assert(!TURNED || BATCH_FRAGMENTS == 4, "Fragments change places within a
 
 // Waits until the box that this warp writes next is free: the other one may still be on its way, at the start of a tile
 // none is.
-DEVICE void free_box(bool first) {
-    if ((thread_index() & 31) == 0) {
+DEVICE void free_box(bool first, bool sends) {
+    if (sends) {
         if (first)
             store_tensor_wait<0>();
         else
@@ -44,10 +44,10 @@ DEVICE void fill_box(const Params &params, sptr<u8> box, int first, const ACC_TY
     }
 }
 
-DEVICE void send_box(const MappedParams &params, const Tile &tile, sptr<u8> box, int row, int column) {
+DEVICE void send_box(const MappedParams &params, const Tile &tile, sptr<u8> box, int row, int column, bool sends) {
     proxy_fence();
     warp_barrier();
-    if ((thread_index() & 31) == 0) {
+    if (sends) {
         const i32 at[5] = {column, row, tile.batch.index[2], tile.batch.index[1], tile.batch.index[0]};
         store_tensor(params.c_map, box, at);
         store_tensor_commit();
@@ -55,7 +55,8 @@ DEVICE void send_box(const MappedParams &params, const Tile &tile, sptr<u8> box,
 }
 
 DEVICE void finish_group(const MappedParams &params, const Tile &tile, int row, const Sums &sums) {
-    const int warp = thread_index() >> 5;
+    const int warp = warp_uniform(thread_index() >> 5);
+    const bool sends = elect_one();
     const sptr<u8> boxes = shared_base() + (SLABS + (warp - 4) * 2 * BOX_BYTES);
     row += tile.row + (warp & 3) * 16;
     ROLLED for (int i = 0; i < TILES_M * ROW_BATCHES; ++i) {
@@ -66,9 +67,9 @@ DEVICE void finish_group(const MappedParams &params, const Tile &tile, int row, 
         const int part = i % BOX_BATCHES;
         const sptr<u8> box = boxes + i / BOX_BATCHES % 2 * BOX_BYTES;
         if (part == 0)
-            free_box(i == 0);
+            free_box(i == 0, sends);
         fill_box(params, box, part * BATCH_FRAGMENTS, values);
         if (part == BOX_BATCHES - 1)
-            send_box(params, tile, box, top, left - part * BATCH_FRAGMENTS * 8);
+            send_box(params, tile, box, top, left - part * BATCH_FRAGMENTS * 8, sends);
     }
 }

@@ -56,7 +56,7 @@ DEVICE void gate_sums([[maybe_unused]] const Params &params, [[maybe_unused]] co
 
 // Before a warp leaves: its shared memory must stay until copies have read it.
 DEVICE void leave_boxes() {
-    if (STORE_COPIES && (thread_index() & 31) == 0)
+    if (STORE_COPIES && elect_one())
         store_tensor_wait<0>();
 }
 

@@ -38,12 +38,14 @@ DEVICE void walk_tiles(const Params &params, Act act) {
 
 #if STREAM
 DEVICE void produce_tiles(const MappedParams &params) {
+    if (!elect_one())
+        return;
     Turn turn;
-    each_tile(params, [&](const Tile &tile, const TileShare &) { produce(params, tile, turn); });
+    each_tile(params, [&](const Tile &tile, const TileShare &) { produce(params, tile, turn, true); });
 }
 
-DEVICE void multiply_tiles(const MappedParams &params) {
-    const int row = (thread_index() / 128 - 1) * 64 * TILES_M;
+DEVICE void multiply_tiles(const MappedParams &params, int group) {
+    const int row = group * 64 * TILES_M;
     Turn turn;
     each_tile(params, [&](const Tile &tile, const TileShare &share) {
         Sums sums = {};
@@ -55,16 +57,19 @@ DEVICE void multiply_tiles(const MappedParams &params) {
 }
 
 #else
-// One thread requests the steps of all tiles; FINDING_THREADS are here.
+// One thread requests the steps of all tiles.
 DEVICE void produce_tiles(const MappedParams &params) {
+    const bool requests = elect_one();
+    if (!RAGGED_ROWS && !requests)
+        return;
     Turn turn;
-    walk_tiles(params, [&](const Tile &tile, int) { produce(params, tile, turn); });
+    walk_tiles(params, [&](const Tile &tile, int) { produce(params, tile, turn, requests); });
 }
 
 // A warpgroup multiplies its rows of every tile, or ALTERNATING all rows of every CONSUMERS-th one: then the results of
 // one leave while another multiplies.
-DEVICE void multiply_tiles(const MappedParams &params) {
-    const int group = thread_index() / 128 - 1, row = ALTERNATING ? 0 : group * 64 * TILES_M;
+DEVICE void multiply_tiles(const MappedParams &params, int group) {
+    const int row = ALTERNATING ? 0 : group * 64 * TILES_M;
     Turn turn;
     walk_tiles(params, [&](const Tile &tile, int before) {
         const int steps = steps_of(params, tile).count;
