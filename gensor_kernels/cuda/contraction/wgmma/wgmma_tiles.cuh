@@ -10,7 +10,7 @@
 #include "wgmma_store.cuh"
 #include "wgmma_stream.cuh"
 
-DEVICE Tile tile_of(const Params &params, u32 number) {
+DEVICE Tile tile_of(const MappedParams &params, u32 number) {
     Tile tile = decode_tile<BLOCK_M * CLUSTER_M, COLUMNS * CLUSTER_N>(params, BLOCK_K, number);
     if constexpr (CLUSTER_M > 1)
         tile.row += rank_in_cluster() * BLOCK_M;
@@ -21,7 +21,7 @@ DEVICE Tile tile_of(const Params &params, u32 number) {
 
 // act(tile, how many came before) for each of the block's tiles.
 template <class Act>
-DEVICE void walk_tiles(const Params &params, Act act) {
+DEVICE void walk_tiles(const MappedParams &params, Act act) {
     const u32 first = (u32)block_index() / PEERS;
 #if PERSISTENT
     const u32 count = RAGGED_ROWS ? (u32)params.tiles_m * (u32)params.tiles_n : tile_count(params);

@@ -11,7 +11,7 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.programs.core import params
-from gensor_kernels.programs.core.tensor_maps import TensorMap, described, key
+from gensor_kernels.programs.core.tensor_maps import TensorMap, call_key, described, key
 from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.build.pool import candidate
 from tests.programs.contraction.machine_code import machine_code
@@ -79,8 +79,11 @@ def test_a_map_of_c_is_that_of_its_call():
     assert (found.address, found.extents, found.box) == (1 << 22, (1000, 100, 1, 1, 3), (64, 16))
     assert found.strides == (2048, 16, 16, 64 * 2048)
     first, moved, wider = pack(), pack(1 << 23), pack(row=2048)
-    assert key(first, False) == key(moved, False) and key(first, False, True) != key(moved, False, True)
-    assert key(first, False, True) != key(wider, False, True)
+    of_a = TensorMap("a", False, 2, 64)
+    assert key(first, of_a) == key(moved, of_a) == key(wider, of_a)
+    assert len({key(each, C_MAP) for each in (first, moved, wider)}) == 3
+    assert call_key(first, False, False) == call_key(moved, False, False)
+    assert call_key(first, False, True) != call_key(moved, False, True)
 
 
 def test_a_result_that_copies_cannot_store_goes_elsewhere():
