@@ -241,6 +241,10 @@ def _clusters() -> Iterator[Bug]:
     yield Bug("_, [there]; }", "_, [there+8]; }", pair)
     yield Bug("mbarrier.arrive.shared::cluster.b64 _, [there]; }", "}", pair)
     yield Bug("barrier.cluster.arrive.release;\\n  barrier.cluster.wait.acquire;", "", pair)
+    begin = "barrier.cluster.arrive.relaxed.aligned;\\n  barrier.cluster.wait.acquire.aligned;"
+    for other in ("", begin.partition("\\n")[0], begin.partition("\\n  ")[2]):
+        yield Bug(begin, other, pair)
+    yield Bug('"prefetch.tensormap [%0];" ::"l"(&map)', '"prefetch.tensormap [%0+32];" ::"l"(&map)', pair)
     yield Bug("\\n  barrier.cluster.wait.acquire;", "", pair)
     yield Bug("barrier.cluster.arrive.release;\\n", "", pair)
     leave = "#if CLUSTER && PERSISTENT\n    cluster_barrier();"

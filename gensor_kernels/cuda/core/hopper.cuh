@@ -25,6 +25,10 @@
 //   mbarrier_arrive_at(sptr<u64>, block)             one arrival at the mbarrier of that address in a block of the
 //                                                    cluster
 //   cluster_barrier()                                the block's barrier of all blocks of a cluster
+//   cluster_begin()                                  the same, but of all that came before only initialised mbarriers
+//                                                    become visible: the first meeting of a cluster, without a fence of
+//                                                    all global memory
+//   prefetch_map(TensorMap)                          a hint: the map is fetched before the first copy needs it
 //   store_tensor(TensorMap, sptr<u8>, i32[5])        a box on its way from shared memory, where it lies as copies leave
 //                                                    it, to these coordinates on; nothing is stored outside the tensor.
 //                                                    By one thread, behind a proxy_fence() of all that wrote the box,
@@ -116,6 +120,12 @@ DEVICE void copy_pixels(sptr<u8> to, const TensorMap &map, const i32 (&at)[4], c
 
 DEVICE void cluster_barrier() {
     asm volatile("barrier.cluster.arrive.release;\n  barrier.cluster.wait.acquire;" ::: "memory");
+}
+DEVICE void cluster_begin() {
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;\n  barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+DEVICE void prefetch_map(const TensorMap &map) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 // Without a scope, as CUTLASS does it: what an arrival releases are finished reads by products, for copies. With that
 // of the cluster it would wait for every store of its thread to be seen by the whole device.

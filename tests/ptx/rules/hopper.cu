@@ -280,6 +280,15 @@ PAIR_RULE(end_of_a_block_that_others_reach_for, 32) {
     }
     cluster_barrier();
 }
+PAIR_RULE(what_a_relaxed_arrival_releases, 32) {
+    const sptr<u8> own = tile() + thread_index() * 16, other = tile() + (thread_index() ^ 1) * 16;
+    store_shared(own, word(params));
+    if (WRONG)
+        cluster_begin();
+    else
+        cluster_barrier();
+    finish(params, load_shared<16>(other));
+}
 PAIR_RULE(barrier_before_others_are_reached_for, 32) {
     if (thread_index() == 0) {
         mbarrier_init(mbarrier(), 1);

@@ -113,6 +113,7 @@ def _hopper() -> Iterator[Rule]:
     yield here("blocks_that_get_a_tile", emulator="invalid", executor="invalid", blocks=2)
     yield here("tile_for_no_block", emulator="invalid", executor="invalid", blocks=2)
     yield here("end_of_a_block_that_others_reach_for", emulator="race", executor="ended", blocks=2)
+    yield here("what_a_relaxed_arrival_releases", emulator="race", executor="race|unordered", blocks=2)
     yield here("barrier_before_others_are_reached_for", emulator="race|invalid", executor="mbarrier", blocks=2)
     yield here("registers_of_setmaxnreg", emulator="invalid", executor="registers", threads=128)
     yield here("range_of_setmaxnreg", emulator="invalid", executor="registers", threads=128)

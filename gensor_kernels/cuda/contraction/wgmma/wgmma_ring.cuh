@@ -27,6 +27,16 @@ DEVICE HostDivisions divisions(const MappedParams &params) {
     return HostDivisions{params, params.divisors};
 }
 
+DEVICE void prefetch_maps(const MappedParams &params) {
+    prefetch_map(params.a_map), prefetch_map(params.b_map);
+#if GATE
+    prefetch_map(params.other_map);
+#endif
+#if STORE_COPIES
+    prefetch_map(params.c_map);
+#endif
+}
+
 constexpr int ELEMENT = (int)sizeof(A_STORED), UNIT = 128 / ELEMENT; // elements to a row of a box
 constexpr int K_STEP = 32 / ELEMENT;                                 // of k in one product
 constexpr int ATOM = 1024;                                           // bytes of eight rows: the swizzle repeats

@@ -40,6 +40,12 @@ DEVICE void mbarrier_arrive_at(sptr<u64> barrier, int block, CALLER) {
 DEVICE void cluster_barrier(CALLER) {
     emulator::cluster_barrier(file, line);
 }
+DEVICE void cluster_begin(CALLER) {
+    emulator::cluster_begin(file, line);
+}
+DEVICE void prefetch_map(const TensorMap &map, CALLER) {
+    emulator::prefetch_map(&map, file, line);
+}
 #define CLUSTERED_KERNEL(name, Params, threads, min_blocks, blocks)                                                    \
     EMULATOR_EXPORT int emulator_cluster_##name() {                                                                    \
         return (blocks);                                                                                               \

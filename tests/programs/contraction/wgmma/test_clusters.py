@@ -37,7 +37,11 @@ def test_pairs_match_float64(name):
 
 
 FAULTS = {
-    "no meeting in front": (0, "make_ring();\n    if constexpr (CLUSTER)\n        cluster_barrier();", "make_ring();"),
+    "no meeting in front": (
+        0,
+        "make_ring();\n    }\n    if constexpr (CLUSTER)\n        cluster_begin();",
+        "make_ring();\n    }",
+    ),
     "leaving too early": (0, "#if CLUSTER && !PERSISTENT\n    cluster_barrier();", "#if CLUSTER && !PERSISTENT\n"),
     "leaving the last tile too early": (1, "#if CLUSTER && PERSISTENT\n    cluster_barrier();", "#if 0\n"),
     "a buffer that the other block still reads": (0, "READING_WARPS * PEERS);", "READING_WARPS);"),
