@@ -189,6 +189,10 @@ def _leaders() -> Iterator[Bug]:
     for other in ("setp.ne.u32 p, 0, 0;", "setp.eq.u32 p, 0, 0;", elect.replace("0xffffffff", "0x0000ffff")):
         yield Bug(elect, other, narrow)
     yield Bug("selp.b32 %0, 1, 0, p;", "selp.b32 %0, 0, 1, p;", stored)
+    matrix = "[%0], {%1, %2, %3, %4};"
+    for right, wrong in (("%1, %2", "%2, %1"), ("%3, %4", "%4, %3"), ("[%0]", "[%0+16]")):
+        yield Bug(matrix, matrix.replace(right, wrong), stored)
+    yield Bug("stmatrix.sync.aligned.m8n8.x4.shared", "stmatrix.sync.aligned.m8n8.x4.trans.shared", stored)
     yield Bug("__shfl_sync(0xffffffffu, value, 0)", "__shfl_sync(0xffffffffu, value + 1, 0)", groups)
 
 

@@ -34,6 +34,10 @@
 //                                                    By one thread, behind a proxy_fence() of all that wrote the box,
 //                                                    and what orders these threads
 //   store_tensor_commit()  store_tensor_wait<N>()    the shared memory of all but this thread's latest N groups is free
+//   store_matrix(sptr<u8> row, u32 (&r)[4])          stmatrix of four matrices of 8 x 8 elements of 16 bits: lane 8 * m
+//   + i
+//                                                    gives the address of row i of matrix m, lane 4 * i + j holds its
+//                                                    elements 2 * j and 2 * j + 1 in r[m]; the inverse of load_matrix
 //   proxy_fence()                                    what this thread stored to shared memory comes before copies read
 //   it CLUSTERED_KERNEL(name, Params, threads, min_blocks, blocks)   KERNEL, so many blocks to a cluster, side by side
 //   wgmma_fence()                                    before the first product of a group
@@ -167,6 +171,12 @@ DEVICE void store_tensor_wait() {
 }
 DEVICE void proxy_fence() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+DEVICE void store_matrix(sptr<u8> row, const u32 (&r)[4]) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row.address), "r"(r[0]),
+                 "r"(r[1]), "r"(r[2]), "r"(r[3])
+                 : "memory");
 }
 
 DEVICE void wgmma_fence() {

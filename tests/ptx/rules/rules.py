@@ -107,6 +107,8 @@ def _hopper() -> Iterator[Rule]:
     yield here("fence_before_a_tensor_store", emulator="race", executor="unfenced")
     yield here("source_of_a_tensor_store", emulator="race", executor="in_flight")
     yield here("end_with_a_tensor_store_on_its_way", emulator="race", executor="in_flight")
+    yield here("rows_of_stmatrix", emulator="misaligned", executor="misaligned")
+    yield here("aligned_stmatrix", emulator="divergent|deadlock", executor="divergent")
     yield here("members_of_an_election", emulator="divergent", executor="divergent")
     yield here("one_value_of_a_warp", emulator="invalid", executor=VALUES)
     yield here("rank_in_a_cluster", emulator="invalid", executor="out_of_bounds", blocks=2)

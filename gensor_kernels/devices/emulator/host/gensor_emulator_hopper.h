@@ -62,6 +62,9 @@ DEVICE void store_tensor_wait() {
     static_assert(N >= 0, "A wait leaves so many groups.");
     emulator::store_tensor_wait(N);
 }
+DEVICE void store_matrix(sptr<u8> row, const u32 (&r)[4], CALLER) {
+    emulator::store_matrix(row.address, r, file, line);
+}
 DEVICE void proxy_fence() {
     emulator::proxy_fence();
 }

@@ -79,6 +79,7 @@ void store_tensor(const void *map, u32 from, const int *at, const char *file, in
 void store_tensor_commit();
 void store_tensor_wait(int groups);
 void proxy_fence();
+void store_matrix(u32 row, const u32 *registers, const char *file, int line);
 void group_fence(const char *file, int line);
 void group_commit(const char *file, int line);
 void group_wait(int groups, const char *file, int line);

@@ -150,18 +150,22 @@ def test_random_legal_programs_compile_without_spills(keywords):
     assert len(copied) == 6
 
 
-@pytest.mark.parametrize(("out", "selects"), [("float16", 64), ("float32", 64 + 16)])
-def test_stores_of_boxes_in_sass(out, selects):
-    """Of eight batches of sixteen sums, half are found by branches; fragments of 32 bits change places."""
+@pytest.mark.parametrize(("out", "counts"), [("float16", {"STSM": 16}), ("float32", {"STS": 64, "FSEL": 128})])
+def test_stores_of_boxes_in_sass(out, counts):
+    """Without operations no sum is looked for: a box takes eight stores of four matrices, or stores of pairs, for
+    which fragments of 32 bits change places."""
     large = {"BLOCK_M": 128, "BLOCK_N": 256, "CONSUMERS": 2, "STAGES": 3, "PERSISTENT": 1}
     kernel = wgmma("float16", out, EPILOGUE_CODES=31, **large, **COPIES)
     _, entry = machine_code(kernel, "sm_90a")
-    assert entry.opcodes["UTMASTG"] == 1 and entry.opcodes["STS"] == 8 and "STG" not in entry.opcodes
-    assert entry.opcodes["FSEL"] <= selects
+    boxes = 256 // (128 // {"float16": 2, "float32": 4}[out])
+    found = {name: entry.opcodes[name] for name in ("STSM", "STS", "FSEL", "STG") if name in entry.opcodes}
+    assert entry.opcodes["UTMASTG"] == boxes and found == counts
 
 
 def test_stores_by_copies_in_sass():
+    """A list of operations from Params has the loop of batches beside the way without operations."""
     kernel = wgmma(BLOCK_M=128, BLOCK_N=256, CONSUMERS=2, STAGES=3, PERSISTENT=1, CLUSTER=1, **COPIES)
     _, entry = machine_code(kernel, "sm_90a")
-    assert entry.opcodes["UTMASTG"] == 1 and entry.opcodes["STS"] == 8 and "STG" not in entry.opcodes
-    assert sum(entry.hot_loop.values()) <= 17 * 4, entry.hot_loop
+    assert entry.opcodes["UTMASTG"] == 4 + 1 and entry.opcodes["STSM"] == 16 + 2
+    assert not {"STS", "STG"} & entry.opcodes.keys() and "R2UR" not in entry.hot_loop
+    assert sum(entry.hot_loop.values()) <= 13 * 4, entry.hot_loop
