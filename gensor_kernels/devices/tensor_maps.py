@@ -1,4 +1,4 @@
-"""Tensor maps of a GPU: encoded by the driver library, cached by their contents, and put behind Params."""
+"""Tensor maps of a GPU: encoded by the driver library, each cached by its contents, and put behind Params."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gensor_kernels.programs.core.tensor_maps import ALIGNMENT, MAP_BYTES, MAPS_
 
 from .driver import driver_function
 
-#: Number of calls whose maps are cached; a freed buffer costs only its entry until then.
+#: Number of calls, and of maps, that are cached; a freed buffer costs only its entry until then.
 KEPT = 1024
 #: Values in the driver's enumerations (cuda.h): element types by bytes, the type that rounds floats to tf32, no
 #: interleaving, a swizzle of 128 bytes, fetches of 256 bytes into the L2, zeros outside.
@@ -63,6 +63,12 @@ def _box(wanted: Described, rank: int) -> tuple[Any, ...]:
     return corner(*pixels.lower), corner(*pixels.upper), channels, count, steps(1, *pixels.step, 1)
 
 
+def _keep(cache: dict[Any, bytes], key: Any, value: bytes) -> None:
+    if len(cache) >= KEPT:
+        cache.clear()
+    cache[key] = value
+
+
 class Mapped:
     """Params followed by the maps of a launch, in a buffer of each thread.
 
@@ -73,22 +79,30 @@ class Mapped:
         self._maps, self._handle, self._encode = maps, handle, encode
         self._copied = any(each.copied_at is not None for each in maps)
         self._stored, self._third = (any(each.operand == name for each in maps) for name in "cd")
-        self._kept: dict[bytes, tuple[bytes, ...]] = {}
+        self._calls: dict[bytes, bytes] = {}
+        self._kept: dict[tuple[TensorMap, bytes], bytes] = {}
         self._local = threading.local()
 
     def __call__(self, packed: bytearray) -> Any:
         """Return the launch argument for a call's Params, valid until this thread calls again."""
-        key = tensor_maps.key(packed, self._copied, self._stored, self._third)
-        found = self._kept.get(key)
+        key = tensor_maps.call_key(packed, self._copied, self._stored, self._third)
+        found = self._calls.get(key)
         if found is None:
-            found = tuple(self._encode(tensor_maps.described(packed, each)) for each in self._maps)
-            if len(self._kept) >= KEPT:
-                self._kept.clear()
-            self._kept[key] = found
+            found = tensor_maps.behind_params(packed, [self._map(packed, each) for each in self._maps])
+            _keep(self._calls, key, found)
         buffer, handle = self._own()
         buffer[:SIZE] = packed
-        buffer[MAPS_OFFSET:] = b"".join(found)
+        buffer[SIZE:] = found
         return handle
+
+    def _map(self, packed: bytearray, wanted: TensorMap) -> bytes:
+        """Return an encoded map: calls that differ in another operand share it."""
+        key = wanted, tensor_maps.key(packed, wanted)
+        found = self._kept.get(key)
+        if found is None:
+            found = self._encode(tensor_maps.described(packed, wanted))
+            _keep(self._kept, key, found)
+        return found
 
     def _own(self) -> tuple[bytearray, Any]:
         local = self._local

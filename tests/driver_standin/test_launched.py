@@ -2,6 +2,8 @@
 
 import pytest
 
+from gensor_kernels.programs.core.divisors import packed_divisors
+
 from .planted import ARGUMENTS, HISTORICAL
 
 #: by CuPy; the package itself looks up cuLaunchKernelEx, cuTensorMapEncodeTiled and -Im2col, and cuDriverGetVersion
@@ -32,7 +34,8 @@ def test_launches_pass_the_bytes_of_params(launched):
 def test_tensor_maps_lie_behind_params(launched):
     found = launched["mapped"]
     params, passed = found["params"], found["launch"]["passed"]
-    assert passed == params.ljust(len(passed) - 512, "0") + "".join(found["encoded"])
+    divisors = packed_divisors(bytes.fromhex(params)).hex()
+    assert passed == (params + divisors).ljust(len(passed) - 512, "0") + "".join(found["encoded"])
     assert len(found["encoded"]) == 2 and (len(passed) // 2 - 256) % 64 == 0
     assert found["maps"] == [[256, 64, found["maps"][0][2]], [512, 64, found["maps"][1][2]]]
     assert found["launch"]["grid"] == [found["grid"], 1, 1]

@@ -11,7 +11,7 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.attention.attention import workload
 from gensor_kernels.programs.core import params
-from gensor_kernels.programs.core.tensor_maps import described, key
+from gensor_kernels.programs.core.tensor_maps import call_key, described, key
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace, Space
 from gensor_tuner.build.pool import candidate
@@ -117,9 +117,12 @@ def test_boxes_of_queries_have_all_heads_of_a_group():
 
 def test_maps_are_encoded_anew_for_other_values():
     problem = workload(100, 60, head=64)
+    program = FAMILY.starters(problem, ARCH)[0]
     here, there = (packed(problem, (*POINTERS[:4], address)) for address in (4 << 20, 5 << 20))
-    assert key(here, False, third=True) != key(there, False, third=True)
-    assert key(here, False) == key(there, False)
+    assert call_key(here, False, False, third=True) != call_key(there, False, False, third=True)
+    assert call_key(here, False, False) == call_key(there, False, False)
+    keys = [[key(each, wanted) for wanted in FAMILY.launches(program, problem)[0].maps] for each in (here, there)]
+    assert [one == other for one, other in zip(*keys, strict=True)] == [True, True, False]
 
 
 @pytest.mark.parametrize(("group", "legal"), [(1, True), (7, True), (9, True), (10, False), (16, True), (48, False)])

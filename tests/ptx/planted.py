@@ -183,6 +183,19 @@ def _warpgroups() -> Iterator[Bug]:
     yield Bug(waits, f"if (thread_index() / 32 % 4 == 0) {waits}", narrow)
 
 
+def _leaders() -> Iterator[Bug]:
+    narrow, stored, groups = "wgmma: k-contiguous", "wgmma: stored by copies", "wgmma: two warpgroups"
+    elect = "elect.sync _|p, 0xffffffff;"
+    for other in ("setp.ne.u32 p, 0, 0;", "setp.eq.u32 p, 0, 0;", elect.replace("0xffffffff", "0x0000ffff")):
+        yield Bug(elect, other, narrow)
+    yield Bug("selp.b32 %0, 1, 0, p;", "selp.b32 %0, 0, 1, p;", stored)
+    matrix = "[%0], {%1, %2, %3, %4};"
+    for right, wrong in (("%1, %2", "%2, %1"), ("%3, %4", "%4, %3"), ("[%0]", "[%0+16]")):
+        yield Bug(matrix, matrix.replace(right, wrong), stored)
+    yield Bug("stmatrix.sync.aligned.m8n8.x4.shared", "stmatrix.sync.aligned.m8n8.x4.trans.shared", stored)
+    yield Bug("__shfl_sync(0xffffffffu, value, 0)", "__shfl_sync(0xffffffffu, value + 1, 0)", groups)
+
+
 def _mbarriers() -> Iterator[Bug]:
     narrow, pair, stored = "wgmma: k-contiguous", "wgmma: pair along m", "wgmma: stored by copies"
     init = '[%0], %1;" ::"r"(barrier.address), "r"(arrivals)'
@@ -232,6 +245,10 @@ def _clusters() -> Iterator[Bug]:
     yield Bug("_, [there]; }", "_, [there+8]; }", pair)
     yield Bug("mbarrier.arrive.shared::cluster.b64 _, [there]; }", "}", pair)
     yield Bug("barrier.cluster.arrive.release;\\n  barrier.cluster.wait.acquire;", "", pair)
+    begin = "barrier.cluster.arrive.relaxed.aligned;\\n  barrier.cluster.wait.acquire.aligned;"
+    for other in ("", begin.partition("\\n")[0], begin.partition("\\n  ")[2]):
+        yield Bug(begin, other, pair)
+    yield Bug('"prefetch.tensormap [%0];" ::"l"(&map)', '"prefetch.tensormap [%0+32];" ::"l"(&map)', pair)
     yield Bug("\\n  barrier.cluster.wait.acquire;", "", pair)
     yield Bug("barrier.cluster.arrive.release;\\n", "", pair)
     leave = "#if CLUSTER && PERSISTENT\n    cluster_barrier();"
@@ -299,7 +316,7 @@ def _attention() -> Iterator[Bug]:
               "first_values = matrix_descriptor(tile_in(0), ATOM, ATOM);", three)  # fmt: skip
 
 
-_HOPPER = (_warpgroups, _mbarriers, _tensor_copies, _clusters, _registers_and_launches, _attention)
+_HOPPER = (_warpgroups, _leaders, _mbarriers, _tensor_copies, _clusters, _registers_and_launches, _attention)
 _ALL = (_loads, _stores, _shared, _copies, _matrices, _products, _arithmetic, *_HOPPER)
 BUGS = [bug for group in _ALL for bug in group()]
 

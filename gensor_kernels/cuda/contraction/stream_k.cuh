@@ -160,8 +160,8 @@ DEVICE bool joined(const Params &, const TileShare &, const Sum &) {
 
 // compute(tile, share) for everything that this block computes: one tile, or with STREAM tiles and shares of tiles, in
 // steps of `depth` values of k.
-template <class Compute>
-DEVICE void each_tile(const Params &params, const Compute &compute, int depth = BLOCK_K) {
+template <class Given, class Compute>
+DEVICE void each_tile(const Given &params, const Compute &compute, int depth = BLOCK_K) {
 #if STREAM
     const Stream stream(params, depth);
     stream.each_share([&](const Share &share) {

@@ -25,11 +25,19 @@
 //   mbarrier_arrive_at(sptr<u64>, block)             one arrival at the mbarrier of that address in a block of the
 //                                                    cluster
 //   cluster_barrier()                                the block's barrier of all blocks of a cluster
+//   cluster_begin()                                  the same, but of all that came before only initialised mbarriers
+//                                                    become visible: the first meeting of a cluster, without a fence of
+//                                                    all global memory
+//   prefetch_map(TensorMap)                          a hint: the map is fetched before the first copy needs it
 //   store_tensor(TensorMap, sptr<u8>, i32[5])        a box on its way from shared memory, where it lies as copies leave
 //                                                    it, to these coordinates on; nothing is stored outside the tensor.
 //                                                    By one thread, behind a proxy_fence() of all that wrote the box,
 //                                                    and what orders these threads
 //   store_tensor_commit()  store_tensor_wait<N>()    the shared memory of all but this thread's latest N groups is free
+//   store_matrix(sptr<u8> row, u32 (&r)[4])          stmatrix of four matrices of 8 x 8 elements of 16 bits: lane 8 * m
+//   + i
+//                                                    gives the address of row i of matrix m, lane 4 * i + j holds its
+//                                                    elements 2 * j and 2 * j + 1 in r[m]; the inverse of load_matrix
 //   proxy_fence()                                    what this thread stored to shared memory comes before copies read
 //   it CLUSTERED_KERNEL(name, Params, threads, min_blocks, blocks)   KERNEL, so many blocks to a cluster, side by side
 //   wgmma_fence()                                    before the first product of a group
@@ -121,6 +129,12 @@ DEVICE void copy_pixels(sptr<u8> to, const TensorMap &map, const i32 (&at)[4], c
 DEVICE void cluster_barrier() {
     asm volatile("barrier.cluster.arrive.release;\n  barrier.cluster.wait.acquire;" ::: "memory");
 }
+DEVICE void cluster_begin() {
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;\n  barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+DEVICE void prefetch_map(const TensorMap &map) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
 // Without a scope, as CUTLASS does it: what an arrival releases are finished reads by products, for copies. With that
 // of the cluster it would wait for every store of its thread to be seen by the whole device.
 DEVICE void mbarrier_arrive_at(sptr<u64> barrier, int block) {
@@ -161,6 +175,12 @@ DEVICE void store_tensor_wait() {
 }
 DEVICE void proxy_fence() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+DEVICE void store_matrix(sptr<u8> row, const u32 (&r)[4]) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row.address), "r"(r[0]),
+                 "r"(r[1]), "r"(r[2]), "r"(r[3])
+                 : "memory");
 }
 
 DEVICE void wgmma_fence() {

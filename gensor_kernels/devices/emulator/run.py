@@ -23,8 +23,8 @@ from gensor_kernels.programs.core.tensor_maps import (
     STEP,
     Described,
     TensorMap,
+    behind_params,
     described,
-    with_maps,
 )
 
 from .build import Kept
@@ -371,7 +371,7 @@ class Packed:
     def __init__(self, params: bytes | bytearray, maps: tuple[TensorMap, ...]):
         self.bytes = bytes(params)
         if maps:
-            self.bytes = with_maps(params, tuple(encode(described(params, each)) for each in maps))
+            self.bytes += behind_params(params, (encode(described(params, each)) for each in maps))
         self._buffer = ctypes.create_string_buffer(len(self.bytes) + ALIGNMENT)
         self.address = -(-ctypes.addressof(self._buffer) // ALIGNMENT) * ALIGNMENT
         ctypes.memmove(self.address, self.bytes, len(self.bytes))

@@ -27,6 +27,8 @@ SIZE = TAIL_OFFSET + TAIL_BYTES
 OPERAND_BYTES = 24
 WORKSPACE_OFFSET = 24
 D_OFFSET = 32
+#: extents of the inner batch axes; tiles and split
+TILING_OFFSET, TILING_END = HEAD_BYTES - struct.calcsize("<2i 6i i 3i"), HEAD_BYTES - struct.calcsize("<i i 3i")
 SCALAR_OFFSET = 48
 _CALL = struct.Struct(f"<3Q {SIZE - OPERAND_BYTES}s")
 

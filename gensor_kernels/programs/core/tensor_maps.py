@@ -2,13 +2,13 @@
 
 A family names in `Launch.maps` which operands it reads by copies, and in which boxes. Which addresses, extents and
 strides that means follows from the packed Params of a call, so the device encodes the maps when it launches, and
-appends them to Params: `MappedParams` in wgmma_ring.cuh.
+appends them to Params, behind the divisors of the launch (divisors.py): `MappedParams` in wgmma_ring.cuh.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from operator import mul
@@ -17,12 +17,14 @@ from gensor_kernels.errors import BuildError
 from gensor_kernels.operators.types.geometry import BATCH_AXES, Geometry, Strides, Window
 from gensor_kernels.operators.windows.conv_packed import packed_window, thin_window
 
-from .params import D_OFFSET, SIZE, TAIL_OFFSET, WORKSPACE_OFFSET
+from .divisors import BYTES as DIVISOR_BYTES
+from .divisors import packed_divisors
+from .params import D_OFFSET, SIZE, TAIL_OFFSET, TILING_END, WORKSPACE_OFFSET
 
-#: Bytes of a map; maps lie behind Params from a multiple of ALIGNMENT on.
+#: Bytes of a map; maps lie behind Params and divisors from a multiple of ALIGNMENT on.
 MAP_BYTES = 128
 ALIGNMENT = 64
-MAPS_OFFSET = -(-SIZE // ALIGNMENT) * ALIGNMENT
+MAPS_OFFSET = -(-(SIZE + DIVISOR_BYTES) // ALIGNMENT) * ALIGNMENT
 #: Bytes of a row of a box, over which the hardware's widest swizzle permutes chunks.
 ROW_BYTES = 128
 #: Limits of the hardware: extents below 2**32 elements, strides in 16 bytes below 2**40.
@@ -36,9 +38,8 @@ _SIZES = struct.Struct("<4i2i")
 _OTHER = struct.Struct("<q")  # where a gated product's tail has the elements from the gate to the other matrix
 _STRIDES_OFFSET = D_OFFSET + 8
 _SIZES_OFFSET = _STRIDES_OFFSET + 20 * 8
-#: Offset in Params of the first byte behind strides and sizes; pointers come first, then pointers of other operands,
-#: which no map depends on; a window is in the tail.
-KEY_END = _SIZES_OFFSET + _SIZES.size
+#: Offset in Params of the first byte behind sizes; pointers and strides come first, a window is in the tail.
+SIZES_END = _SIZES_OFFSET + _SIZES.size
 
 
 @dataclass(frozen=True)
@@ -252,20 +253,32 @@ def operand_extents(geometry: Geometry) -> dict[str, tuple[int, int]]:
     return {"a": (m, k), "b": (k, n), "c": (m, n)}
 
 
-def key(packed: bytes | bytearray, copied: bool, stored: bool = False, third: bool = False) -> bytes:
-    """Return the numbers that maps depend on, of an operand that is ``copied``, one that is ``stored`` or a ``third``
-    one that is read among them: equal keys, equal maps."""
-    own = (
-        bytes(packed[: _POINTER.size * (2 + stored)])
-        + bytes(packed[_STRIDES_OFFSET - _POINTER.size * third : KEY_END])
-        + bytes(packed[TAIL_OFFSET:SIZE])
+def key(packed: bytes | bytearray, wanted: TensorMap) -> bytes:
+    """Return the bytes of Params that a map depends on: equal keys, equal maps."""
+    number = "abcd".index(wanted.operand)
+    pointer = (
+        WORKSPACE_OFFSET
+        if wanted.copied_at is not None
+        else D_OFFSET
+        if wanted.operand == "d"
+        else _POINTER.size * number
     )
-    return own + bytes(packed[WORKSPACE_OFFSET : WORKSPACE_OFFSET + _POINTER.size]) if copied else own
+    strides = _STRIDES_OFFSET + 40 * number
+    own = packed[pointer : pointer + _POINTER.size] + packed[strides : strides + 40] + packed[_SIZES_OFFSET:SIZES_END]
+    return bytes(own + packed[TAIL_OFFSET:SIZE] if wanted.window or wanted.other else own)
 
 
-def with_maps(packed: bytes | bytearray, maps: tuple[bytes, ...]) -> bytes:
-    """Params with encoded maps behind them: the bytes of `MappedParams`."""
-    return bytes(packed).ljust(MAPS_OFFSET, b"\0") + b"".join(maps)
+def call_key(packed: bytes | bytearray, copied: bool, stored: bool, third: bool = False) -> bytes:
+    """Return the bytes of Params that divisors and all maps of a launch depend on; ``copied``: some map is that of a
+    copy in the workspace; ``stored``: some map is that of c; ``third``: some map is that of d."""
+    first = D_OFFSET if third else _STRIDES_OFFSET  # strides lie behind the address of d
+    own = packed[: _POINTER.size * (2 + stored)] + packed[first:TILING_END] + packed[TAIL_OFFSET:SIZE]
+    return bytes(own + packed[WORKSPACE_OFFSET : WORKSPACE_OFFSET + _POINTER.size] if copied else own)
+
+
+def behind_params(packed: bytes | bytearray, maps: Iterable[bytes]) -> bytes:
+    """Return all that follows Params in `MappedParams`: divisors, and the encoded maps."""
+    return packed_divisors(packed).ljust(MAPS_OFFSET - SIZE, b"\0") + b"".join(maps)
 
 
 #: Limits of an image (four axes): corners are signed and distances from a pixel to a tap unsigned numbers of 8 bits.

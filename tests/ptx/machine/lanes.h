@@ -90,6 +90,25 @@ void load_matrix(Lanes &lanes, const Site &site, u32 sm) {
         }
 }
 
+// stmatrix: the same the other way; lanes that name no row are not looked at.
+void store_matrix(Lanes &lanes, const Site &site) {
+    const u32 matrices = site.detail[0];
+    const bool transposed = site.detail[1];
+    for (u32 named = 0; named < 8 * matrices; named++) {
+        const u32 matrix = named / 8, row = named % 8;
+        const u64 address = lanes[named]->in[0];
+        aligned_to(address, 16, "shared");
+        u8 *to = shared_at(*lanes[named], address, 16, true);
+        if (site.access)
+            in_order(*lanes[named], address, *site.access);
+        for (u32 column = 0; column < 8; column++) {
+            const u32 outer = transposed ? column : row, inner = transposed ? row : column;
+            const u16 element = (u16)(lanes[outer * 4 + inner / 2]->in[1 + matrix] >> inner % 2 * 16);
+            std::memcpy(to + 2 * column, &element, 2);
+        }
+    }
+}
+
 void shuffle(Lanes &lanes, const Site &site, u32 members) {
     for (u32 lane = 0; lane < 32; lane++) {
         if (!(members >> lane & 1))

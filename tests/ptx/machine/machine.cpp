@@ -291,6 +291,8 @@ class Scheduler {
             return reduce(lanes, site, members);
         case Collective::LOAD_MATRIX:
             return load_matrix(lanes, site, launch_.sm);
+        case Collective::STORE_MATRIX:
+            return store_matrix(lanes, site);
         case Collective::MULTIPLY:
             return multiply(lanes, site, launch_.truncated);
         case Collective::ELECT:

@@ -23,6 +23,7 @@ enum class Collective : u8 {
     UNIFORM,
     REDUCE,
     LOAD_MATRIX,
+    STORE_MATRIX,
     MULTIPLY,
     ELECT,
     FENCE_PRODUCTS,

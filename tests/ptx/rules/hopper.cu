@@ -219,6 +219,26 @@ RULE(one_value_of_a_warp, 32) {
     finish(params, (u32)warp_uniform(WRONG ? thread_index() + 7 : 38));
 }
 
+RULE(rows_of_stmatrix, 32) {
+    const Vec<16> x = word(params);
+    const u32 r[4] = {x.word[0], x.word[1], x.word[2], x.word[3]};
+    store_shared(slot(thread_index() + 32), x);
+    warp_barrier();
+    store_matrix(slot(thread_index()) + (WRONG ? 8 : 0), r);
+    warp_barrier();
+    finish(params, load_shared<16>(slot(thread_index())));
+}
+RULE(aligned_stmatrix, 32) {
+    const Vec<16> x = word(params);
+    const u32 r[4] = {x.word[0], x.word[1], x.word[2], x.word[3]};
+    store_shared(slot(thread_index()), x);
+    warp_barrier();
+    if (!WRONG || within(thread_index(), 16))
+        store_matrix(slot(thread_index()), r);
+    warp_barrier();
+    finish(params, load_shared<16>(slot(thread_index())));
+}
+
 // ---- Clusters (9.7.9.23, 9.7.13.3)
 
 #define PAIRED(name, Params, threads, min_blocks) CLUSTERED_KERNEL(name, Params, threads, min_blocks, 2)
@@ -279,6 +299,15 @@ PAIR_RULE(end_of_a_block_that_others_reach_for, 32) {
         mbarrier_wait(mbarrier(), 0);
     }
     cluster_barrier();
+}
+PAIR_RULE(what_a_relaxed_arrival_releases, 32) {
+    const sptr<u8> own = tile() + thread_index() * 16, other = tile() + (thread_index() ^ 1) * 16;
+    store_shared(own, word(params));
+    if (WRONG)
+        cluster_begin();
+    else
+        cluster_barrier();
+    finish(params, load_shared<16>(other));
 }
 PAIR_RULE(barrier_before_others_are_reached_for, 32) {
     if (thread_index() == 0) {

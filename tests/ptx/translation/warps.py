@@ -1,4 +1,4 @@
-"""What threads do together: barriers, shuffles, votes, ldmatrix and mma (PTX ISA, chapters 9.7.9, 9.7.13 and 9.7.14).
+"""What threads do together: barriers, shuffles, votes, matrices and mma (PTX ISA, chapters 9.7.9, 9.7.13 and 9.7.14).
 
 A thread puts its operands into `t.in`, stops, and finds the result in `t.out` and `t.flag` when it goes on.
 """
@@ -120,6 +120,21 @@ def matrices(i: Instruction, w: Writer) -> Meeting:
     return Meeting("WARP", "LOAD_MATRIX", True, before, after, (count, int(transposed)), access=access)
 
 
+def stored_matrices(i: Instruction, w: Writer) -> Meeting:
+    """stmatrix of 8 x 8 matrices of 16 bits."""
+    q = Qualifiers(i.opcode)
+    needed = all(q.take(each) for each in ("sync", "aligned", "m8n8", "b16")) and q.take("shared", "shared::cta")
+    count, transposed = int((q.take("x1", "x2", "x4") or "x0")[1:]), bool(q.take("trans"))
+    q.end()
+    if not needed or not count or int(w.module.target.strip("sm_af")) < 90:
+        raise NotExecutedError(i.opcode)
+    address, values = operands(i, 2)
+    before = f"t.in[0] = {w.address(address)}; "
+    before += " ".join(f"t.in[{n + 1}] = {w.read(part, 'b32')};" for n, part in enumerate(w.parts(values, count)))
+    access = w.access(i, "shared", 16, 2, "WRITES")
+    return Meeting("WARP", "STORE_MATRIX", True, before, "", (count, int(transposed)), access=access)
+
+
 #: (accumulator, factors) -> shapes that exist (m, n, k), the first sm that has them
 SHAPES = {
     ("f32", "f16"): {(16, 8, 8): 75, (16, 8, 16): 80},
@@ -173,5 +188,6 @@ MEETINGS = {
     "redux": reduction,
     "elect": elected,
     "ldmatrix": matrices,
+    "stmatrix": stored_matrices,
     "mma": product,
 }

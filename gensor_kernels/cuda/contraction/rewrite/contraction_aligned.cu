@@ -58,6 +58,7 @@ KERNEL(contraction_align, Params, COPY_THREADS, 0) {
 }
 
 WGMMA_KERNEL(contraction_aligned) {
+    set_up(params);
     grid_dependency_wait();
     compute_tiles(params);
 }

@@ -56,6 +56,7 @@ KERNEL(contraction_divide, Params, COPY_THREADS, 0) {
 }
 
 WGMMA_KERNEL(contraction_floats_wgmma) {
+    set_up(params);
     grid_dependency_wait();
     compute_tiles(params);
 }

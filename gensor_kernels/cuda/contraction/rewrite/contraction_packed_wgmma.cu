@@ -27,6 +27,7 @@
 static_assert(PACKED == WINDOW_CHANNELS_FIRST && B_WINDOW != WINDOW_NONE, "Columns are pixels of packed images.");
 
 WGMMA_KERNEL(contraction_packed_wgmma) {
+    set_up(params);
     grid_dependency_wait();
     compute_tiles(params);
 }

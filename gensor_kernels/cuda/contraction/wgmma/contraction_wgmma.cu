@@ -196,26 +196,33 @@ static_assert((TILES_M + SHORT_SUMS) * BLOCK_N / 2 + (PERSISTENT || STORE_COPIES
                   (ENTRY > 240 ? 255 : TAKEN),
               "The sums do not fit the registers.");
 
-DEVICE void compute_tiles(const MappedParams &params) {
+// What a block does before it touches global memory, beside the end of a launch in front.
+DEVICE void set_up(const MappedParams &params) {
     if constexpr (SPLIT)
         launch_dependents();
-    if (thread_index() == 0)
+    if (warp_uniform(thread_index() / 32) == 0 && elect_one()) {
+        prefetch_maps(params);
         make_ring();
+    }
     if constexpr (CLUSTER)
-        cluster_barrier();
+        cluster_begin();
     else
         barrier();
-    if (thread_index() < 128) {
+}
+
+DEVICE void compute_tiles(const MappedParams &params) {
+    const int group = warp_uniform(thread_index() / 128); // else descriptors are taken from every lane
+    if (group == 0) {
         if constexpr (ENTRY < TAKEN)
             give_registers<ENTRY, GIVEN>();
-        if (thread_index() < FINDING_THREADS)
+        if (warp_uniform(thread_index() / 32) == 0)
             produce_tiles(params);
         leave_ring();
         leave_cluster();
     } else {
         if constexpr (ENTRY < TAKEN)
             take_registers<ENTRY, TAKEN>();
-        multiply_tiles(params);
+        multiply_tiles(params, group - 1);
         leave_cluster();
     }
 }
@@ -228,6 +235,7 @@ DEVICE void compute_tiles(const MappedParams &params) {
 
 #ifndef BEHIND_ANOTHER
 WGMMA_KERNEL(contraction_wgmma) {
+    set_up(params);
     compute_tiles(params);
 }
 #endif

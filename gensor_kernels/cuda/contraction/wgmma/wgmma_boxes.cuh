@@ -17,8 +17,8 @@ static_assert(!TURNED || BATCH_FRAGMENTS == 4, "Fragments change places within a
 
 // Waits until the box that this warp writes next is free: the other one may still be on its way, at the start of a tile
 // none is.
-DEVICE void free_box(bool first) {
-    if ((thread_index() & 31) == 0) {
+DEVICE void free_box(bool first, bool sends) {
+    if (sends) {
         if (first)
             store_tensor_wait<0>();
         else
@@ -27,9 +27,26 @@ DEVICE void free_box(bool first) {
     warp_barrier();
 }
 
+// Four fragments of 16-bit outputs from number `first` of a box on, of 8 columns each. A matrix is 8 rows of one.
+DEVICE void fill_half_box(const Params &params, sptr<u8> box, int first, const ACC_TYPE (&values)[16]) {
+    const int lane = thread_index() & 31, row = lane & 7;
+    const sptr<u8> line = box + ((lane >> 3 & 1) * 1024 + row * 128);
+    UNROLL for (int j = 0; j < 4; j += 2) {
+        u32 matrices[4];
+        UNROLL for (int m = 0; m < 4; ++m) {
+            Vec<4> pair = Vec<4>::zero();
+            UNROLL for (int i = 0; i < 2; ++i) pair.set(i, finished<OUT_TYPE>(params, values[4 * j + 2 * m + i]));
+            matrices[m] = pair.word[0];
+        }
+        store_matrix(line + ((first + j) * 16 ^ (lane >> 4 ^ row) * 16), matrices);
+    }
+}
+
 // Fragments from number `first` of a box on, of 8 columns each.
 template <int COUNT>
 DEVICE void fill_box(const Params &params, sptr<u8> box, int first, const ACC_TYPE (&values)[COUNT]) {
+    if constexpr (OUT_BYTES == 2)
+        return fill_half_box(params, box, first, values);
     const int lane = thread_index() & 31, row = lane >> 2, turn = row & 1 ? TURNED : 0;
     const sptr<u8> line = box + row * 128;
     UNROLL for (int j = 0; j < COUNT / 4; ++j) UNROLL for (int half = 0; half < 2; ++half) {
@@ -44,31 +61,60 @@ DEVICE void fill_box(const Params &params, sptr<u8> box, int first, const ACC_TY
     }
 }
 
-DEVICE void send_box(const MappedParams &params, const Tile &tile, sptr<u8> box, int row, int column) {
+DEVICE void send_box(const MappedParams &params, const Tile &tile, sptr<u8> box, int row, int column, bool sends) {
     proxy_fence();
     warp_barrier();
-    if ((thread_index() & 31) == 0) {
+    if (sends) {
         const i32 at[5] = {column, row, tile.batch.index[2], tile.batch.index[1], tile.batch.index[0]};
         store_tensor(params.c_map, box, at);
         store_tensor_commit();
     }
 }
 
-DEVICE void finish_group(const MappedParams &params, const Tile &tile, int row, const Sums &sums) {
-    const int warp = thread_index() >> 5;
-    const sptr<u8> boxes = shared_base() + (SLABS + (warp - 4) * 2 * BOX_BYTES);
-    row += tile.row + (warp & 3) * 16;
-    ROLLED for (int i = 0; i < TILES_M * ROW_BATCHES; ++i) {
-        ACC_TYPE values[BATCH_FRAGMENTS * 4];
-        take_batch<ROW_BATCHES>(sums, i, values);
+// The boxes of a warp: where its 16 rows of each tile of sums leave from.
+struct Boxes {
+    const MappedParams &params;
+    const Tile &tile;
+    sptr<u8> first; // of two
+    int row;        // in C, of the first tile of sums
+    bool sends;     // this lane
+
+    MEMBER Boxes(const MappedParams &given, const Tile &of, int row_of_group, bool elected)
+        : params(given), tile(of), sends(elected) {
+        const int warp = warp_uniform(thread_index() >> 5);
+        first = shared_base() + (SLABS + (warp - 4) * 2 * BOX_BYTES);
+        row = row_of_group + of.row + (warp & 3) * 16;
+    }
+    // Batch number i of the sums, through the epilogue or, without OPERATIONS, as it is.
+    template <bool OPERATIONS>
+    MEMBER void finish(int i, ACC_TYPE (&values)[BATCH_FRAGMENTS * 4]) const {
         const int top = row + i / ROW_BATCHES * 64, left = tile.column + i % ROW_BATCHES * BATCH_FRAGMENTS * 8;
-        run_steps<0, OUT_TYPE, WIDTH>(params, tile.batch, values, DirectPlacement{top, left});
+        if constexpr (OPERATIONS)
+            run_steps<0, OUT_TYPE, WIDTH>(params, tile.batch, values, DirectPlacement{top, left});
         const int part = i % BOX_BATCHES;
-        const sptr<u8> box = boxes + i / BOX_BATCHES % 2 * BOX_BYTES;
+        const sptr<u8> box = first + i / BOX_BATCHES % 2 * BOX_BYTES;
         if (part == 0)
-            free_box(i == 0);
+            free_box(i == 0, sends);
         fill_box(params, box, part * BATCH_FRAGMENTS, values);
         if (part == BOX_BATCHES - 1)
-            send_box(params, tile, box, top, left - part * BATCH_FRAGMENTS * 8);
+            send_box(params, tile, box, top, left - part * BATCH_FRAGMENTS * 8, sends);
+    }
+};
+
+DEVICE void finish_group(const MappedParams &params, const Tile &tile, int row, const Sums &sums) {
+    const Boxes boxes(params, tile, row, elect_one());
+    ACC_TYPE values[BATCH_FRAGMENTS * 4];
+    if (FEW_OPERATIONS ||
+        (!EPILOGUE_CODES && params.steps == 0)) { // short enough to unroll: no sum has to be looked for
+        UNROLL for (int i = 0; i < TILES_M * ROW_BATCHES; ++i) {
+            UNROLL for (int v = 0; v < BATCH_FRAGMENTS * 4; ++v) values[v] =
+                sums[i / ROW_BATCHES][i % ROW_BATCHES * BATCH_FRAGMENTS * 4 + v];
+            boxes.template finish<FEW_OPERATIONS>(i, values);
+        }
+    } else {
+        ROLLED for (int i = 0; i < TILES_M * ROW_BATCHES; ++i) {
+            take_batch<ROW_BATCHES>(sums, i, values);
+            boxes.template finish<true>(i, values);
+        }
     }
 }

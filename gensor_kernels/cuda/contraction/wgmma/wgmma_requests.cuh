@@ -174,12 +174,10 @@ struct Requests {
 };
 #endif
 
-// One thread requests every step's tiles as buffers become free. Where groups have different rows, the others of its
-// warp are there to find the tile's group.
-constexpr int FINDING_THREADS = RAGGED_ROWS ? 32 : 1;
-
-DEVICE void produce(const MappedParams &params, const Tile &tile, Turn &turn) {
-    if (FINDING_THREADS > 1 && thread_index() > 0)
+// The elected thread requests every step's tiles as buffers become free. Where groups have different rows, the others
+// of its warp are there to find the tile's group.
+DEVICE void produce(const MappedParams &params, const Tile &tile, Turn &turn, bool requests_tiles) {
+    if (!requests_tiles)
         return;
     const Steps steps = steps_of(params, tile);
     Requests requests(params, tile, steps.first);

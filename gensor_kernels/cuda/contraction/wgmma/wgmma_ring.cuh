@@ -9,8 +9,9 @@
 #include "contraction.cuh"
 #include "hopper_ring.cuh"
 
-// Params, and what the host encodes for each launch (programs/tensor_maps.py).
+// Params, and what the host adds for each launch (programs/core/divisors.py, tensor_maps.py).
 struct MappedParams : Params {
+    TileDivisors divisors;
     TensorMap a_map, b_map;
 #if GATE
     TensorMap other_map; // of the matrix behind the gate
@@ -20,7 +21,21 @@ struct MappedParams : Params {
 #endif
 };
 static_assert(sizeof(MappedParams) == 832 + 128 * (2 + (GATE != 0) + STORE_COPIES),
-              "MappedParams is Params and a map per operand.");
+              "MappedParams is Params, divisors, and a map per operand.");
+
+DEVICE HostDivisions divisions(const MappedParams &params) {
+    return HostDivisions{params, params.divisors};
+}
+
+DEVICE void prefetch_maps(const MappedParams &params) {
+    prefetch_map(params.a_map), prefetch_map(params.b_map);
+#if GATE
+    prefetch_map(params.other_map);
+#endif
+#if STORE_COPIES
+    prefetch_map(params.c_map);
+#endif
+}
 
 constexpr int ELEMENT = (int)sizeof(A_STORED), UNIT = 128 / ELEMENT; // elements to a row of a box
 constexpr int K_STEP = 32 / ELEMENT;                                 // of k in one product
@@ -33,7 +48,7 @@ constexpr int CLUSTER_M = CLUSTER == 1 ? 2 : 1, CLUSTER_N = CLUSTER == 2 ? 2 : 1
 constexpr u32 ALL_PEERS = (1 << PEERS) - 1;
 
 DEVICE int rank_in_cluster() {
-    return block_index() % PEERS;
+    return (int)((u32)block_index() % PEERS);
 }
 
 // FETCHERS blocks have the same tile: each fetches its share of every box's rows, for all of them.

@@ -23,6 +23,13 @@ DEVICE void leave_cluster() {
 #endif
 }
 
+// Whether a compile-time list of operations reads no operand and has no curve.
+DEVICE constexpr bool few_operations(u32 codes) {
+    return codes == 0 ||
+           (!takes_operand((i32)(codes & 31)) && !is_curve((i32)(codes & 31)) && few_operations(codes >> 5));
+}
+constexpr bool FEW_OPERATIONS = EPILOGUE_CODES && few_operations(EPILOGUE_CODES);
+
 constexpr int PIECES = COLUMNS / WARP_N; // of a row of sums, each FRAGMENTS_N fragments
 
 // Number i of the batches of BATCH_FRAGMENTS fragments, BATCHES to a row of sums; a constant index keeps these in
@@ -56,7 +63,7 @@ DEVICE void gate_sums([[maybe_unused]] const Params &params, [[maybe_unused]] co
 
 // Before a warp leaves: its shared memory must stay until copies have read it.
 DEVICE void leave_boxes() {
-    if (STORE_COPIES && (thread_index() & 31) == 0)
+    if (STORE_COPIES && elect_one())
         store_tensor_wait<0>();
 }
 

@@ -10,7 +10,7 @@
 #include "wgmma_store.cuh"
 #include "wgmma_stream.cuh"
 
-DEVICE Tile tile_of(const Params &params, u32 number) {
+DEVICE Tile tile_of(const MappedParams &params, u32 number) {
     Tile tile = decode_tile<BLOCK_M * CLUSTER_M, COLUMNS * CLUSTER_N>(params, BLOCK_K, number);
     if constexpr (CLUSTER_M > 1)
         tile.row += rank_in_cluster() * BLOCK_M;
@@ -21,7 +21,7 @@ DEVICE Tile tile_of(const Params &params, u32 number) {
 
 // act(tile, how many came before) for each of the block's tiles.
 template <class Act>
-DEVICE void walk_tiles(const Params &params, Act act) {
+DEVICE void walk_tiles(const MappedParams &params, Act act) {
     const u32 first = (u32)block_index() / PEERS;
 #if PERSISTENT
     const u32 count = RAGGED_ROWS ? (u32)params.tiles_m * (u32)params.tiles_n : tile_count(params);
@@ -38,12 +38,14 @@ DEVICE void walk_tiles(const Params &params, Act act) {
 
 #if STREAM
 DEVICE void produce_tiles(const MappedParams &params) {
+    if (!elect_one())
+        return;
     Turn turn;
-    each_tile(params, [&](const Tile &tile, const TileShare &) { produce(params, tile, turn); });
+    each_tile(params, [&](const Tile &tile, const TileShare &) { produce(params, tile, turn, true); });
 }
 
-DEVICE void multiply_tiles(const MappedParams &params) {
-    const int row = (thread_index() / 128 - 1) * 64 * TILES_M;
+DEVICE void multiply_tiles(const MappedParams &params, int group) {
+    const int row = group * 64 * TILES_M;
     Turn turn;
     each_tile(params, [&](const Tile &tile, const TileShare &share) {
         Sums sums = {};
@@ -55,16 +57,19 @@ DEVICE void multiply_tiles(const MappedParams &params) {
 }
 
 #else
-// One thread requests the steps of all tiles; FINDING_THREADS are here.
+// One thread requests the steps of all tiles.
 DEVICE void produce_tiles(const MappedParams &params) {
+    const bool requests = elect_one();
+    if (!RAGGED_ROWS && !requests)
+        return;
     Turn turn;
-    walk_tiles(params, [&](const Tile &tile, int) { produce(params, tile, turn); });
+    walk_tiles(params, [&](const Tile &tile, int) { produce(params, tile, turn, requests); });
 }
 
 // A warpgroup multiplies its rows of every tile, or ALTERNATING all rows of every CONSUMERS-th one: then the results of
 // one leave while another multiplies.
-DEVICE void multiply_tiles(const MappedParams &params) {
-    const int group = thread_index() / 128 - 1, row = ALTERNATING ? 0 : group * 64 * TILES_M;
+DEVICE void multiply_tiles(const MappedParams &params, int group) {
+    const int row = ALTERNATING ? 0 : group * 64 * TILES_M;
     Turn turn;
     walk_tiles(params, [&](const Tile &tile, int before) {
         const int steps = steps_of(params, tile).count;

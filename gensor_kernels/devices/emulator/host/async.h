@@ -78,6 +78,7 @@ struct WarpAsync {
 struct ClusterMeeting {
     std::vector<Thread *> waiting;
     int left;
+    bool relaxed; // some of those that wait released nothing when they arrived
 };
 
 struct Async {

@@ -8,20 +8,32 @@ static int cluster_of(const Block &block) {
     return block.index / machine.request->cluster;
 }
 
+// Of what came before, the arrivals release everything; or nothing, and warps know of fenced mbarriers alone.
+static void order_blocks(const std::vector<Block *> &blocks, bool relaxed) {
+    Clocks all = nothing_known(*blocks[0]);
+    for (const Block *block : blocks) {
+        if (!relaxed)
+            gather(*block, all);
+        for (const MBarrier &each : block->async.barriers)
+            all[each.owner] = each.fenced && each.made > all[each.owner] ? each.made : all[each.owner];
+    }
+    for (Block *block : blocks) {
+        block->epoch += !relaxed;
+        for (Warp &warp : block->warps)
+            count_conflicts(warp), warp.epoch = relaxed ? warp.epoch : 0;
+        if (!relaxed)
+            tell(*block, all);
+        for (WarpAsync &warp : block->async.warps)
+            join(warp.known, all);
+    }
+}
+
 static void release_cluster(int number) {
     std::vector<Block *> blocks;
     for (Block &block : machine.blocks)
         if (block.alive && cluster_of(block) == number)
             blocks.push_back(&block);
-    Clocks all = nothing_known(*blocks[0]);
-    for (const Block *block : blocks)
-        gather(*block, all);
-    for (Block *block : blocks) {
-        ++block->epoch;
-        for (Warp &warp : block->warps)
-            count_conflicts(warp), warp.epoch = 0;
-        tell(*block, all);
-    }
+    order_blocks(blocks, machine.clusters[number].relaxed);
     std::vector<Thread *> waiting;
     waiting.swap(machine.clusters[number].waiting);
     for (Thread *thread : waiting)
@@ -34,16 +46,24 @@ static bool complete(const ClusterMeeting &meeting) {
     return !meeting.waiting.empty() && (int)meeting.waiting.size() + meeting.left == request.cluster * request.block;
 }
 
-void cluster_barrier(const char *file, int line) {
+static void meet_in_cluster(bool relaxed, const char *file, int line) {
     check_stack();
     if (machine.request->cluster < 2)
         invalid("the barrier of a cluster in a launch without clusters", file, line);
     ClusterMeeting &meeting = machine.clusters[cluster_of(*current->block)];
+    meeting.relaxed = relaxed || (meeting.relaxed && !meeting.waiting.empty());
     meeting.waiting.push_back(current);
     if (!complete(meeting))
         return wait_at(CLUSTER_BARRIER, {file, line});
     ++count(BARRIERS);
     release_cluster(cluster_of(*current->block));
+}
+
+void cluster_barrier(const char *file, int line) {
+    meet_in_cluster(false, file, line);
+}
+void cluster_begin(const char *file, int line) {
+    meet_in_cluster(true, file, line);
 }
 
 static void leave_cluster(const Block &block) {

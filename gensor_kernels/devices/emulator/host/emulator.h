@@ -25,6 +25,7 @@ enum Operation {
     BARRIER,
     WARP_BARRIER,
     LOAD_MATRIX,
+    STORE_MATRIX,
     MULTIPLY_MATRIX,
     SHUFFLE,
     MBARRIER_WAIT,

@@ -40,6 +40,12 @@ DEVICE void mbarrier_arrive_at(sptr<u64> barrier, int block, CALLER) {
 DEVICE void cluster_barrier(CALLER) {
     emulator::cluster_barrier(file, line);
 }
+DEVICE void cluster_begin(CALLER) {
+    emulator::cluster_begin(file, line);
+}
+DEVICE void prefetch_map(const TensorMap &map, CALLER) {
+    emulator::prefetch_map(&map, file, line);
+}
 #define CLUSTERED_KERNEL(name, Params, threads, min_blocks, blocks)                                                    \
     EMULATOR_EXPORT int emulator_cluster_##name() {                                                                    \
         return (blocks);                                                                                               \
@@ -55,6 +61,9 @@ template <int N>
 DEVICE void store_tensor_wait() {
     static_assert(N >= 0, "A wait leaves so many groups.");
     emulator::store_tensor_wait(N);
+}
+DEVICE void store_matrix(sptr<u8> row, const u32 (&r)[4], CALLER) {
+    emulator::store_matrix(row.address, r, file, line);
 }
 DEVICE void proxy_fence() {
     emulator::proxy_fence();

@@ -66,6 +66,8 @@ void mbarrier_fence();
 void mbarrier_arrive(u32 address, const char *file, int line);
 void mbarrier_arrive_at(u32 address, int block, const char *file, int line);
 void cluster_barrier(const char *file, int line);
+void cluster_begin(const char *file, int line);
+void prefetch_map(const void *map, const char *file, int line);
 void mbarrier_expect(u32 address, int bytes, const char *file, int line);
 void mbarrier_wait(u32 address, u32 parity, const char *file, int line);
 // `blocks`: a bit for each block of the cluster that gets what is copied, or ONLY_HERE.
@@ -77,6 +79,7 @@ void store_tensor(const void *map, u32 from, const int *at, const char *file, in
 void store_tensor_commit();
 void store_tensor_wait(int groups);
 void proxy_fence();
+void store_matrix(u32 row, const u32 *registers, const char *file, int line);
 void group_fence(const char *file, int line);
 void group_commit(const char *file, int line);
 void group_wait(int groups, const char *file, int line);

@@ -6,10 +6,10 @@
 namespace emulator {
 
 static const char *operation_name(Operation operation) {
-    static const char *names[] = {"running",       "barrier",   "warp_barrier",
-                                  "load_matrix",   "mma",       "shuffle",
-                                  "mbarrier_wait", "wgmma",     "a fence, commit or wait of wgmma",
-                                  "setmaxnreg",    "take_flag", "cluster_barrier"};
+    static const char *names[] = {
+        "running",    "barrier",   "warp_barrier",   "load_matrix", "store_matrix",
+        "mma",        "shuffle",   "mbarrier_wait",  "wgmma",       "a fence, commit or wait of wgmma",
+        "setmaxnreg", "take_flag", "cluster_barrier"};
     return names[operation];
 }
 
@@ -183,6 +183,20 @@ void load_matrix(u32 *registers, int count, bool transposed, u32 address, const 
         load_matrix_warp(warp, count, transposed, file, line);
         release_warp();
     }
+}
+
+// Each lane stores the row whose address it gave.
+void store_matrix(u32 address, const u32 *registers, const char *file, int line) {
+    Warp &warp = current_warp();
+    u32 row[4];
+    warp.a[current->lane()] = registers, warp.d[current->lane()] = row;
+    if (meet(STORE_MATRIX, {file, line}, ALL_LANES)) {
+        for (int lane = 0; lane < WARP; ++lane)
+            for (int j = 0; j < 4; ++j)
+                ((u32 *)warp.d[lane])[j] = warp.a[lane % 8 * 4 + j][lane / 8];
+        release_warp();
+    }
+    store_shared(address, row, 16, file, line);
 }
 
 void multiply_matrix(MatrixShape shape, void *d, const u32 *a, const u32 *b, const char *file, int line) {

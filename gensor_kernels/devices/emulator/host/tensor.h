@@ -135,11 +135,18 @@ static bool deliver_one() {
     return false;
 }
 
+static void check_is_map(const TensorMap &map, const char *file, int line) {
+    if ((u64)&map % 64 || (map.magic != TENSOR_MAP_MAGIC && !is_of_pixels(map)))
+        invalid("no tensor map", file, line);
+}
+void prefetch_map(const void *map, const char *file, int line) {
+    check_is_map(*(const TensorMap *)map, file, line);
+}
+
 static void check_map(const TensorMap &map, const TensorCopy &copy) {
     const char *file = copy.file;
     int line = copy.line;
-    if ((u64)&map % 64 || (map.magic != TENSOR_MAP_MAGIC && !is_of_pixels(map)))
-        invalid("no tensor map", file, line);
+    check_is_map(map, file, line);
     if (copy.to % ATOM || (map.box[2] == 1 && map.box[1] % 8))
         fault(MISALIGNED,
               "a tensor copy at %s line %d to shared byte %u: with a 128-byte swizzle, tiles begin at and "

@@ -43,7 +43,7 @@ EMPTY = "empty k"
 class ContractionWgmma(ContractionFamily):
     """Matrix products of warpgroups."""
 
-    abi = 5
+    abi = 6
     source = "contraction_wgmma.cu"
     names = (*shared.GRID_NAMES, "cluster", "persistent", "stages", "consumers", *shared.EPILOGUE_NAMES, stream_k.NAME)
     starter_blocks = ((128, 128), (128, 256), (64, 64), (256, 128), (64, 128), (128, 64), (192, 192), (64, 256))

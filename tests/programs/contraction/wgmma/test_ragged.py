@@ -59,9 +59,9 @@ def test_random_legal_programs_compile_and_share_no_tile_of_a_matrix():
 
 # What a faulty kernel does wrong, and how that shows.
 FAULTS = {
-    "one thread alone looks for a group": ("FINDING_THREADS = RAGGED_ROWS ? 32 : 1", "FINDING_THREADS = 1"),
+    "one thread alone looks for a group": ("!RAGGED_ROWS && !requests", "!requests"),
     "tiles of every group once more": ("RAGGED_ROWS ? (u32)params.tiles_m", "false ? (u32)params.tiles_m"),
-    "every lane requests": ("FINDING_THREADS > 1 && thread_index() > 0", "false"),
+    "every lane requests": ("if (!requests_tiles)", "if (false)"),
 }
 
 
