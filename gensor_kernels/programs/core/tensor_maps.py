@@ -253,8 +253,10 @@ def operand_extents(geometry: Geometry) -> dict[str, tuple[int, int]]:
 
 
 def key(packed: bytes | bytearray, copied: bool, stored: bool = False, third: bool = False) -> bytes:
-    """Return the numbers that maps depend on, of an operand that is ``copied``, one that is ``stored`` or a ``third``
-    one that is read among them: equal keys, equal maps."""
+    """Return the numbers that maps depend on: equal keys, equal maps.
+
+    Some map is of a ``copied`` operand, of c, which is ``stored``, or of the ``third`` input, d.
+    """
     own = (
         bytes(packed[: _POINTER.size * (2 + stored)])
         + bytes(packed[_STRIDES_OFFSET - _POINTER.size * third : KEY_END])
