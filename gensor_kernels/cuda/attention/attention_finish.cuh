@@ -35,7 +35,7 @@ DEVICE gptr<float> workspace_totals(const Params &params, i32 part, i64 line) {
     return workspace_sums(params, params.split, 0) + workspace_line(params, part, line) * 2;
 }
 
-// Whether a row of the block's tile is the block's: rows behind the last one of the entry are not stored in any case.
+// Whether the block computes this row of its tile. (Rows past the entry's last row are not stored in any case.)
 DEVICE bool is_own(const Work &work, i32 row) {
     return WHOLE_QUERIES ? within(row, work.end) : true;
 }

@@ -256,13 +256,9 @@ def operand_extents(geometry: Geometry) -> dict[str, tuple[int, int]]:
 def key(packed: bytes | bytearray, wanted: TensorMap) -> bytes:
     """Return the bytes of Params that a map depends on: equal keys, equal maps."""
     number = "abcd".index(wanted.operand)
-    pointer = (
-        WORKSPACE_OFFSET
-        if wanted.copied_at is not None
-        else D_OFFSET
-        if wanted.operand == "d"
-        else _POINTER.size * number
-    )
+    pointer = D_OFFSET if wanted.operand == "d" else _POINTER.size * number
+    if wanted.copied_at is not None:
+        pointer = WORKSPACE_OFFSET
     strides = _STRIDES_OFFSET + 40 * number
     own = packed[pointer : pointer + _POINTER.size] + packed[strides : strides + 40] + packed[_SIZES_OFFSET:SIZES_END]
     return bytes(own + packed[TAIL_OFFSET:SIZE] if wanted.window or wanted.other else own)

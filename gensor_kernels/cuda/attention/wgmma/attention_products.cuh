@@ -1,7 +1,7 @@
 // Attention on warpgroup products: a warpgroup's share of the math, an online softmax over tiles of keys.
 //
-// Scores are the sums of the first product. What they become, weights in 16 bits, is already laid out as the left
-// operand of the second product, which takes it from registers.
+// Scores are the accumulators of the first product. Weights, their exponentials in 16 bits, then have the layout of the
+// left operand of the second product, which takes it from registers.
 #pragma once
 #include "attention_ring.cuh"
 
@@ -15,14 +15,14 @@ struct NoMask {
 };
 #endif
 
-// What a thread has of 64 rows: in fragments of 8 columns four values, of rows g and g + 8 of its warp's 16, as in
-// mma.sync.
+// A thread's share of 64 rows: four values of each fragment of 8 columns, in rows g and g + 8 of its warp's 16 rows, as
+// in mma.sync.
 struct WarpMath {
     float scores[BLOCK_K / 2];
     u32 weights[KEY_STEPS][4];
     float sums[HEAD / 2];
-    // Of both rows: the largest score yet, this lane's part of the sum of weights, and what is left of the sums yet in
-    // the measure of the largest score.
+    // Of both rows: the largest score yet, this lane's part of the sum of weights, and the factor that brings earlier
+    // sums into the measure of the largest score.
     float top[1][2], total[1][2], kept[2];
     u64 queries, first_keys, first_values; // descriptors of tiles, of the ring's first buffer
 
@@ -40,8 +40,7 @@ struct WarpMath {
     MEMBER void hold_scores() { wgmma_hold(scores); }
     MEMBER void hold_weights() { UNROLL for (int step = 0; step < KEY_STEPS; ++step) wgmma_hold(weights[step]); }
 
-    // scores = Q K^T of the tile in the ring's next buffer, which is there: a group of products that is on its way when
-    // this returns.
+    // Issues scores = Q K^T of the tile in the ring's next buffer, which is full, as a group of products.
     MEMBER void begin_scores(const Turn &turn) {
         const u64 keys = further(first_keys, turn.slot * SLOT_BYTES);
         wgmma_hold(scores);
@@ -57,7 +56,7 @@ struct WarpMath {
         wgmma_commit();
     }
 
-    // sums += weights V of the tile in the ring's next buffer, which is there, as a group behind the scores.
+    // Issues sums += weights V of the tile in the ring's next buffer, which is full, as a group of products.
     MEMBER void begin_sums(const Turn &turn) {
         const u64 values = further(first_values, turn.slot * SLOT_BYTES);
         wgmma_hold(sums);
@@ -87,8 +86,8 @@ struct WarpMath {
         UNROLL for (int i = 0; i < BLOCK_K / 2; ++i) scores[i] = reciprocal_(1.0f + exp2_(scores[i] * factor));
     }
 
-    // Scores become exponentials relative to the largest score yet. Sums and weights, which a product may still use,
-    // are left alone.
+    // Turns scores into exponentials relative to the largest score yet. Sums and weights, which a product in flight may
+    // use, are not touched.
     MEMBER void weigh(float unit) {
         UNROLL for (int half = 0; half < 2; ++half) {
             float largest[2] = {top[0][half], minus_infinity()}, total_here[2] = {0, 0};
@@ -110,7 +109,7 @@ struct WarpMath {
         }
     }
 
-    // The exponentials are the weights of the next product, and the sums are in their measure.
+    // Packs the exponentials as weights of the next product, and rescales the sums to the same measure.
     MEMBER void take_weights() {
         UNROLL for (int j = 0; j < KEY_FRAGMENTS; ++j) UNROLL for (int half = 0; half < 2; ++half)
             weights[j / 2][j % 2 * 2 + half] =
@@ -118,7 +117,7 @@ struct WarpMath {
         UNROLL for (int j = 0; j < FRAGMENTS_N; ++j) UNROLL for (int v = 0; v < 4; ++v) sums[4 * j + v] *= kept[v / 2];
     }
 
-    // What ends the sums: total over the four lanes of a row, and division by it. Rows that saw no key are zero.
+    // Total weight over the four lanes of a row, and division by it. Rows that saw no key are zero.
     MEMBER void gather_totals() {
         UNROLL for (int half = 0; half < 2; ++half) {
             total[0][half] += shuffle_xor(total[0][half], 1);

@@ -2,8 +2,8 @@
 //
 // Shared memory: at 0 the mbarriers, from 1024 on the block's rows of Q, then a ring of STAGES tiles of BLOCK_K keys,
 // of K and V in the order in which they are multiplied: the first tile of K, then each further one with the tile of V
-// before it, and the last tile of V. All of them are boxes of 64 elements of a head, one behind the other, with 128
-// swizzled bytes to a row. What lies past the head's size or past the keys is zero.
+// before it, and the last tile of V. A tile is a sequence of boxes of 64 elements of a head, with swizzled rows of 128
+// bytes. Elements past the head's size and rows past the keys are zero.
 #pragma once
 #include "attention_work.cuh"
 #include "hopper_ring.cuh"
@@ -24,7 +24,7 @@ constexpr int QUERIES = ATOM, RING = QUERIES + BOXES * QUERY_BOX, SLOT_BYTES = B
 DEVICE sptr<u64> queries_full() {
     return shared_base().as<u64>() + 2 * STAGES;
 }
-// Says that a warpgroup may start its products.
+// Arrivals here tell a warpgroup to issue its products.
 DEVICE sptr<u64> turn_of(int group) {
     return shared_base().as<u64>() + (2 * STAGES + 1 + group);
 }
@@ -50,7 +50,7 @@ DEVICE void release(int slot) {
         mbarrier_arrive(empty(slot));
 }
 
-// Warpgroups start their products one after the other, the first one at once; `round` is how often each of them has.
+// Warpgroups issue their products in turn, beginning with the first warpgroup; `round` counts a warpgroup's turns.
 DEVICE void take_turn(int group, u32 round) {
     if constexpr (CONSUMERS > 1)
         mbarrier_wait(turn_of(group), (round & 1) ^ (u32)(group == 0));
@@ -67,12 +67,12 @@ DEVICE void leave_ring() {
         barrier();
 }
 
-// Where an operand has the batch entry along an axis: an axis whose stride is 0 has one entry only.
+// Coordinate of the batch entry along an axis of an operand's tensor map: an axis of stride 0 has a single entry.
 DEVICE i32 entry_along(i64 stride, i32 index) {
     return stride == 0 ? 0 : index;
 }
 
-// The elected thread of a warp requests what the block multiplies: Q, and every tile as buffers become free.
+// The elected thread of a warp requests Q, and the tiles of K and V as buffers become free.
 DEVICE void produce(const MappedParams &params, const Work &work, int steps) {
     if (!elect_one() || !within(0, steps))
         return;

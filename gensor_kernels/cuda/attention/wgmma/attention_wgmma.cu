@@ -1,15 +1,16 @@
 // C = softmax(scale * Q K^T + mask) V on Hopper's warpgroup products (wgmma, sm_90a), batched, for heads of any size up
 // to 256.
 //
-// A block computes up to BLOCK_Q rows: CONSUMERS = BLOCK_Q / 64 warpgroups multiply 64 rows each, and one thread of one
-// more warpgroup requests tensor copies (TMA) of Q and of tiles of BLOCK_KEYS keys and values, which travel through one
-// ring of STAGES buffers (attention_ring.cuh). Scores are summed in registers; their weights, in 16 bits, are the left
-// operand of the second product straight from registers (attention_products.cuh). Each warpgroup starts the scores of
-// the next tile of keys before the product with the values of the last one, and weighs these scores while that product
-// runs; warpgroups take turns in starting products, so that one weighs while another multiplies (Shah et al.,
-// FlashAttention-3, arXiv 2407.08608). Tiles come from the last one to the first: those that the diagonal or the edge
-// cuts are the first ones, and all others need no comparison. Rows, splits, masks and the diagonal are as in
-// attention.cu, but a block has whole queries: as many as fit BLOCK_Q with all heads of their group.
+// A block computes up to BLOCK_Q rows. Each of CONSUMERS = BLOCK_Q / 64 warpgroups multiplies 64 rows; an elected
+// thread of a further warpgroup requests tensor copies (TMA) of Q and of tiles of BLOCK_KEYS keys and values, which
+// travel through a ring of STAGES buffers (attention_ring.cuh). Scores are accumulated in registers; their weights, in
+// 16 bits, are the left operand of the second product straight from registers (attention_products.cuh). A warpgroup
+// issues the scores of the next tile of keys before the product with the values of the previous tile, and computes the
+// softmax while that product runs. Warpgroups issue products in turn, so that the softmax of a warpgroup overlaps the
+// products of another warpgroup (Shah et al., FlashAttention-3, arXiv 2407.08608). Tiles are walked from the last to
+// the first: tiles that the diagonal or the edge of the keys cuts come first, and the other tiles need no comparison.
+// Rows, splits, masks and the diagonal are as in attention.cu, but a block has whole queries: as many as fit BLOCK_Q
+// with all heads of their group.
 //
 // Legal Programs (O = bytes of OUT_TYPE, THREADS = 128 * (CONSUMERS + 1), BOXES = HEAD / 64 rounded up):
 //   IN_TYPE half_t, bfloat16_t; OUT_TYPE half_t, bfloat16_t, float; the elements of a head are adjacent in Q, K and V
@@ -121,8 +122,8 @@ static_assert((2 * HEAD + (MASK ? 5 : 3) * BLOCK_KEYS) / 4 + (HEAD > 192 ? 48 : 
 static_assert((HEAD + 8) / 2 + 26 <= ENTRY && BLOCK_KEYS / 2 + 26 <= ENTRY,
               "The operands of one product do not fit the registers at entry.");
 
-// Scores of the tile of keys from `key` on, which are here, become exponentials. CUT: some row does not see all of
-// them.
+// Turns the scores of the tile of keys from `key` on into exponentials. CUT: some row does not see all keys of the
+// tile.
 template <bool CUT, class Mask>
 DEVICE void weigh_scores(const Params &params, const Work &work, WarpMath &math, const Mask &mask, i32 row, i32 key,
                          float unit) {
@@ -137,8 +138,7 @@ DEVICE void weigh_scores(const Params &params, const Work &work, WarpMath &math,
     math.weigh(unit);
 }
 
-// One tile of keys behind another: its scores, and meanwhile the product of the weights that are here with the values
-// of the tile before.
+// A tile of keys behind another tile: its scores, and meanwhile the product of the previous tile's weights and values.
 template <bool CUT, class Mask>
 DEVICE void pass_tile(const Params &params, const Work &work, WarpMath &math, Mask &mask, Turn &turn, int group,
                       u32 &round, i32 row, i32 key, float unit) {
@@ -155,8 +155,8 @@ DEVICE void pass_tile(const Params &params, const Work &work, WarpMath &math, Ma
     math.end_scores();
     release(keys);
     weigh_scores<CUT>(params, work, math, mask, row, key, unit);
-    // Scores are weighed in front of this wait, and so while sums are on their way: the compiler would move the wait
-    // for sums up, but not across one for a buffer.
+    // The softmax runs in front of this wait, while the product with the values is in flight: the compiler would move
+    // the wait for that product up, but does not move it across the wait for a buffer.
     math.hold_scores();
     mbarrier_wait(full(turn.slot), turn.parity);
     math.end_sums();
@@ -164,13 +164,13 @@ DEVICE void pass_tile(const Params &params, const Work &work, WarpMath &math, Ma
     math.take_weights();
 }
 
-// A warpgroup's part of a block: 64 rows over all tiles of keys, the last one first. Without a tile nothing is waited
-// for: where both ways met before a wait, the compiler would copy sums that are on their way.
+// A warpgroup's part of a block: 64 rows over all tiles of keys, from the last to the first. Without a tile there is no
+// wait: if both branches joined in front of a wait, the compiler would copy accumulators of products in flight.
 DEVICE void attend(const MappedParams &params, const Work &work, int steps, int group, i32 row, WarpMath &math) {
     if (!within(0, steps))
         return;
     const float unit = score_unit(params);
-    // Tiles from the last one on that some row does not see whole.
+    // Number of tiles, from the last on, of which some row does not see all keys.
     const int cut = steps - minimum(steps, at_least_none(work.seen - work.key_begin) / BLOCK_K);
 #if SLIDING // the front of the window cuts the tiles that are passed last
     const int whole = steps - minimum(steps, divide_up(at_least_none(work.seen_from - work.key_begin), BLOCK_K));

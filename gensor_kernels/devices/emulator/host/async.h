@@ -61,7 +61,7 @@ struct Product {
     u32 *d[32];
     const u32 *held[32];
     int line;
-    u32 factors[32][4]; // what was held when the product was issued
+    u32 factors[32][4]; // contents of `held` when the product was issued
 };
 
 struct WarpAsync {

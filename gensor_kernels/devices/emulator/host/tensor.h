@@ -45,12 +45,12 @@ static int last_of_box(const TensorMap &map, int axis) {
     return (int)map.extent[1 + axis] - 1 + map.upper[axis];
 }
 
-// Rows of a box lie along the second axis of a tensor, and along the third one.
+// Rows of a box lie along the second and the third axis of a tensor.
 static u32 rows_of(const TensorMap &map) {
     return map.box[1] * map.box[2];
 }
 
-// From the first element of a row of a copy to that of the next one, which is number `row`.
+// Moves `at` from the first element of a copy's row to the first element of the next row, number `row`.
 static void next_row(const TensorMap &map, int *at, u32 row) {
     if (!is_of_pixels(map)) {
         ++at[1];

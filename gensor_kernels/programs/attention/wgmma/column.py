@@ -1,4 +1,4 @@
-"""Columns of attention_wgmma, beside those of attention (column.py) and the common ones (contraction/column.py)."""
+"""Columns of attention_wgmma, beside columns of attention (column.py) and of products (contraction/column.py)."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ BLOCKS_Q = (64, 128, 192)
 STAGES = tuple(range(2, 17))
 #: Elements of a head in a row of a box, and bytes of such a row.
 UNIT, ROW_BYTES = 64, 128
-#: Rows of Q behind those of a tile: boxes of whole queries may have so many more.
+#: Rows of shared memory behind a tile of Q: boxes of whole queries may be up to so many rows longer.
 SPARE = 8
 #: Bytes for mbarriers in front of Q and the ring, and in front of the slabs of the epilogue.
 FRONT = 1024
@@ -41,7 +41,8 @@ FRONT = 1024
 OTHER_REGISTERS, LONG, LONG_REGISTERS = 40, 192, 48
 #: Weights in registers, the left operand of a product.
 HELD = 4
-#: Instructions of a step beside those of scores and sums, and of a score that a mask touches: counted in SASS.
+#: Instructions of a step beside instructions per score and per sum, and instructions of a mask per score: counted in
+#: SASS.
 STEP_ISSUE, MASK_ISSUE = 110.0, 3.0
 #: Instructions of a score: largest, difference, exponential, total, half a conversion.
 WEIGH_ISSUE = 4.5
@@ -102,13 +103,13 @@ def _steps(e: Sizes, arch: Arch) -> Part:
         count = consumers(v)
         share = count / (count + 1)
         scores, sums = v["block_k"] / 2, v["head_tile"] / 2  # of a thread
-        half = PRODUCT_ROWS * v["block_k"] * v["head_tile"] / rate  # clocks of one of a warpgroup's two products
+        half = PRODUCT_ROWS * v["block_k"] * v["head_tile"] / rate  # clocks of either product of a warpgroup
         # A soft cap is an exponential and a reciprocal more per score.
         powers = ((3 if e.form.capped else 1) * scores + 2) * EXPONENTIAL
-        # The warps of one sub-core share its special-function unit, those of all four the tensor cores.
+        # Warps of a sub-core share its special-function unit and its tensor core.
         math = np.maximum(2 * half, powers) * count
         products = (v["head_tile"] + v["block_k"]) * ELEMENT // PRODUCT_BYTES
-        # A warpgroup weighs its scores while its other product runs; then it measures its sums anew, alone.
+        # The softmax overlaps the warpgroup's second product; rescaling its sums does not.
         weigh = np.maximum(powers, scores * (WEIGH_ISSUE + more)) + REDUCE
         path = half + np.maximum(half, weigh) + sums + scores / 2 + TURN
         tile = boxes(v["head_tile"]) * ROW_BYTES * v["block_k"]
@@ -126,7 +127,7 @@ def _steps(e: Sizes, arch: Arch) -> Part:
 
 
 def _registers(e: Sizes, arch: Arch) -> Part:
-    """Tabulate registers at entry, and whether those of a multiplying thread hold sums, scores and weights."""
+    """Tabulate registers at entry, and whether a multiplying thread has enough for sums, scores and weights."""
     tiles = 5 if e.mask_bytes else 3
 
     def function(v: Values) -> dict[Column, np.ndarray]:

@@ -62,7 +62,7 @@ class AttentionWgmma(Attention):
         return None
 
     def reads(self, workload: Workload, geometry: Geometry) -> bool:
-        """Tensor copies go forward, and over one batch entry or head again and again, but not over one row."""
+        """Tensor copies need positive strides; the stride of a batch entry or of a head of K and V may be 0."""
         g = geometry
         rows = ((g.a, g.sizes[0], g.a.row), (g.b, g.sizes[2], g.b.column), (g.d, g.sizes[2], g.d.row))
         members = g.batch[2] <= 1 or g.a.batch[2] > 0
@@ -141,7 +141,7 @@ class AttentionWgmma(Attention):
             touched=np.full_like(c[column.MATH], 2.0),
             storing=c[own.STORING],
         )
-        # The loop over tiles that are cut and the one over the others have as many products: the first is read back.
+        # The loops over cut tiles and over whole tiles have as many products: the first loop is read back.
         return assemble(c, sizes_of(workload), arch, facts, loop, c["block_k"] / 2 * CUT_ISSUE)
 
     # ---- one Program
