@@ -201,7 +201,7 @@ class Attention(Family):
         p, e = dict(program.values), sizes_of(workload)
         warps, split = p["block_q"] // p["warp_q"], p["split_k"]
         memory = max(cost.ring_bytes(p), cost.slab_bytes(p) * warps)
-        grid = e.batch * split * int(e.tiles(p["block_q"]))
+        grid = e.batch * split * int(e.tiles(np.asarray(p["block_q"])))
         found = [Launch("attention", grid, 32 * warps, memory)]
         if split > 1:
             width = p["vector_c"] // e.bytes_c if workload.layouts["c"] != "s" else 1
