@@ -56,7 +56,7 @@ DEVICE void decode_sequence(const Params &params, Work &work) {
     const gptr<i32> ends = gptr<i32>(told.key_ends);
     i32 end;
     if (KEYS_IN == KEYS_PACKED) {
-        work.first_key = minimum(rows_before(ends, 1, told.sequences, work.sequence), params.k);
+        work.first_key = rows_before(ends, 1, told.sequences, work.sequence); // behind the end, there are no keys
         end = listed ? minimum(rows_before(ends, 1, told.sequences, work.sequence + 1), params.k) : 0;
     } else {
         work.first_key = 0;
