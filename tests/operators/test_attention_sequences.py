@@ -96,6 +96,17 @@ def test_too_many_keys_are_refused():
         declared.geometry(w, {each.name: each.strides() for each in declared.operands(w)})
 
 
+def test_pages_too_far_apart_are_refused():
+    w = workload(2, 1, 64, page_size=16, ragged=False, head=8)
+    declared = operator(w.operator)
+    strides = {each.name: each.strides() for each in declared.operands(w)}
+    for axis in (0, 2):
+        far = list(strides["d"])
+        far[axis] = -(2**30)
+        with pytest.raises(UnsupportedError, match="bytes apart"):
+            declared.geometry(w, strides | {"d": tuple(far)})
+
+
 def test_windows_are_those_of_plain_attention():
     w = workload(2, 10, 30, head=8, window=(100, 2), causal=True)
     assert (w.size["window_left"], w.size["window_right"]) == (UNBOUNDED, UNBOUNDED)

@@ -117,11 +117,12 @@ def attend_sequences(line: Line) -> Read:
         page, table = line.integer("page_size", 16), line.integer("table")
         if page == 0 or page & (page - 1):
             raise UnsupportedError(f"pages of {page} keys: kernels take powers of two")
-        sizes = {"keys": line.integer("pages", batch * table) * page, "page_size": page, "table": table}
+        keys = line.integer("pages", batch * table) * page
     else:
-        sizes = {"keys": line.integer("keys", queries)}
+        keys, table = line.integer("keys", queries), 0
+    more = _attended(line)
     try:
-        workload = sequences.workload(batch, queries, **sizes, ragged=ragged, **_attended(line))
+        workload = sequences.workload(batch, queries, keys, ragged=ragged, page_size=page, table=table, **more)
     except ValueError as error:
         raise line.fail("op", str(error)) from None
     return Read(workload)

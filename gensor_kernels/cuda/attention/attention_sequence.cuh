@@ -56,7 +56,7 @@ DEVICE void decode_sequence(const Params &params, Work &work) {
     const gptr<i32> ends = gptr<i32>(told.key_ends);
     i32 end;
     if (KEYS_IN == KEYS_PACKED) {
-        work.first_key = minimum(rows_before(ends, 1, told.sequences, work.sequence), params.k);
+        work.first_key = rows_before(ends, 1, told.sequences, work.sequence); // behind the end, there are no keys
         end = listed ? minimum(rows_before(ends, 1, told.sequences, work.sequence + 1), params.k) : 0;
     } else {
         work.first_key = 0;
@@ -81,52 +81,57 @@ DEVICE gptr<IN_TYPE> entry_of(u64 operand, const i64 (&batch)[3], const Work &wo
 // Copying of tiles whose rows lie in pages: a thread knows the pages of its rows of the next step.
 template <class Shape>
 struct PagedCopy : TileCopy<Shape> {
-    gptr<IN_TYPE> first; // element of this thread in key 0 of page 0
-    gptr<i32> table;     // the pages of the sequence
-    i64 page_step, key_step, column_step;
+    gptr<u8> first;          // byte of this thread in key 0 of page 0
+    gptr<i32> table;         // the pages of the sequence
+    i32 page_step, key_step; // bytes; the host sees to it that 32 bits hold them, for one instruction per product
+    i64 column_step;
     i32 key, keys; // this thread's first key of the next step; keys that the block reads end here
     i32 page[Shape::PASSES];
 
     MEMBER PagedCopy(const Params &params, const Work &work, u64 operand, const i64 (&batch)[3], i64 step, i64 key_step)
         : TileCopy<Shape>(params, work.batch, gptr<IN_TYPE>(operand), 0, params.n, step, 0, work.key_end, key_step),
-          first(gptr<IN_TYPE>(operand) +
-                (work.batch.index[1] * batch[1] + this->own_column() * (Shape::UNIT ? 1 : step))),
-          table(gptr<i32>(params.attention.table) + work.sequence * params.attention.table_row), page_step(batch[0]),
-          key_step(key_step), column_step(Shape::PACE * (Shape::UNIT ? 1 : step)),
-          key(work.key_begin + this->own_line()), keys(work.key_end) {
+          first((gptr<IN_TYPE>(operand) +
+                 (work.batch.index[1] * batch[1] + this->own_column() * (Shape::UNIT ? 1 : step)))
+                    .template as<u8>()),
+          table(gptr<i32>(params.attention.table) + work.sequence * params.attention.table_row),
+          page_step((i32)(batch[0] * ELEMENT)), key_step((i32)(key_step * ELEMENT)),
+          column_step(Shape::PACE * (Shape::UNIT ? 1 : step)), key(work.key_begin + this->own_line()),
+          keys(work.key_end) {
         find_pages(params);
     }
 
     MEMBER void find_pages(const Params &params) {
         UNROLL for (int pass = 0; pass < Shape::PASSES; ++pass) {
             const i32 own = key + pass * Shape::LINES;
-            page[pass] = load_global<4>(table + (own >> params.attention.page_shift), within(own, keys)).get<i32>(0);
+            const bool inside = within(own, keys);
+            const i32 found = load_global<4>(table + (own >> params.attention.page_shift), inside).get<i32>(0);
+            page[pass] = inside ? found : -1;
         }
     }
 
-    // As TileCopy::for_each. A page that K and V do not have is one of zeros.
+    // As TileCopy::for_each. A page that K and V do not have is one of zeros, and so are rows behind the last key.
     template <class Move>
-    MEMBER void for_each(const Params &params, int k_left, const Move &move) {
+    MEMBER void for_each(const Params &params, const Move &move) {
         const i32 in_page = (1 << params.attention.page_shift) - 1;
         UNROLL for (int pass = 0; pass < Shape::PASSES; ++pass) {
             const i32 own = key + pass * Shape::LINES;
-            const bool there = within(this->k_first + pass * Shape::LINES, k_left) &&
-                               within((u32)page[pass], (u32)params.attention.pages);
-            const gptr<IN_TYPE> row = first + (page[pass] * page_step + (own & in_page) * key_step);
+            const bool there = within((u32)page[pass], (u32)params.attention.pages);
+            const gptr<u8> from = first + (i64)page[pass] * page_step + (i64)(own & in_page) * key_step;
+            const gptr<IN_TYPE> row = from.template as<IN_TYPE>();
             UNROLL for (int column = 0; column < Shape::COLUMNS; ++column)
                 move(pass, column, row + column * column_step, there && (this->inside >> column & 1));
         }
         key += BLOCK_K;
         find_pages(params);
     }
-    MEMBER void copy(const Params &params, int k_left, sptr<u8> tile) {
-        for_each(params, k_left, [&](int pass, int column, gptr<IN_TYPE> from, bool predicate) {
+    MEMBER void copy(const Params &params, int, sptr<u8> tile) {
+        for_each(params, [&](int pass, int column, gptr<IN_TYPE> from, bool predicate) {
             if (this->in_tile(pass))
                 copy_async<Shape::VECTOR>(tile + this->place(pass, column), from, predicate);
         });
     }
-    MEMBER void load(const Params &params, int k_left) {
-        for_each(params, k_left, [&](int pass, int column, gptr<IN_TYPE> from, bool predicate) {
+    MEMBER void load(const Params &params, int) {
+        for_each(params, [&](int pass, int column, gptr<IN_TYPE> from, bool predicate) {
             this->staged[pass * Shape::COLUMNS + column] = load_global<Shape::VECTOR>(from, predicate);
         });
     }

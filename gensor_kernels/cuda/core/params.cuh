@@ -61,8 +61,8 @@ struct Attention {
     i32 diagonal;                      // query i sees the keys below i + diagonal
     i32 first_diagonal;                // and, under a sliding window, from i + first_diagonal on
     float softcap;                     // scaled scores s become softcap * tanh(s / softcap)
-    // Sequences of different lengths (attention_sequence.cuh). Their diagonals are relative to the place of the key that
-    // belongs to the first query: the number of keys less that of queries, or 0 for upper_left.
+    // Sequences of different lengths (attention_sequence.cuh). Their diagonals are relative to the place of the key
+    // that belongs to the first query: the number of keys less that of queries, or 0 for upper_left.
     u64 query_ends, key_ends; // int32: where the rows of each sequence end in Q, its keys in K and V; lengths of pages
     u64 table;                // int32: the numbers of a sequence's pages, table_row elements from sequence to sequence
     i64 table_row;

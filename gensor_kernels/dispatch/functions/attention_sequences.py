@@ -65,9 +65,9 @@ class Sequences(Function):
             raise Staged(*copies)
         names = ("a", "b", "d", *(("f",) if p.ragged else ()), "g", *(("h",) if p.paged else ()))
         views = dict(zip(names, given, strict=True)) | {"c": asked.out}
+        q, k, v, c = (views[name] for name in "abdc")
         workload = workload_from_views(
-            *(views[name] for name in "abdc"),
-            {name: views[name] for name in names[3:]},
+            *(q, k, v, c, {name: views[name] for name in names[3:]}),
             causal=p.causal,
             window=p.window,
             softcap=p.softcap is not None,

@@ -314,8 +314,7 @@ def workload(
         packed = contiguous((n if axis in over else 1 for axis, n in zip(MASK_AXES, shape, strict=True)), "int8")
         strides = tuple(s if axis in over else 0 for axis, s in zip(MASK_AXES, packed.strides, strict=True))
         view = View(shape, strides, mask)
-    more = {"window": window, "softcap": softcap}
-    return workload_from_views(q, k, k, c, mask=view, causal=causal, **more, epilogue=epilogue)
+    return workload_from_views(q, k, k, c, mask=view, causal=causal, window=window, softcap=softcap, epilogue=epilogue)
 
 
 def workload_from_views(

@@ -206,6 +206,9 @@ class Sequences(Attention):
         scale = attention.checked_scale(workload, scale)
         cap = checked_softcap(softcap, scale) if form.capped else 0.0
         group, keys = z["heads"] // max(z["kv_heads"], 1), capacity(z)
+        apart = max(abs(strides[name][axis]) for name in "bd" for axis in (0, 2)) * facts(workload.dtype["b"]).itemsize
+        if form.paged and apart > attention.LARGEST:
+            raise UnsupportedError(f"pages or keys that are {apart} bytes apart: kernels take up to 2^31")
         if 2 * (z["queries"] * group + keys) + 256 > FAR:
             raise UnsupportedError(f"sequences of up to {z['queries']} queries and {keys} keys: kernels count to 2^29")
         a, c = (self.output(workload, strides[name]) for name in "ac")
@@ -249,10 +252,9 @@ class Sequences(Attention):
             entry, sizes = 0 if form.ragged else number, {**z, "queries": end - first, "keys": stop - begin}
             for head in range(z["heads"]):
                 at = entry, head, slice(first, end)
-                read = [self._keys(workload, arrays, name, number, head // group, (begin, stop)) for name in "bd"]
-                q = decode(workload.dtype["a"], arrays["a"][at])
-                scores = q, *read, None
-                values[at], bound[at] = of_head(scores, form, diagonals(sizes), workload, conditions.structured)
+                k, v = (self._keys(workload, arrays, name, number, head // group, (begin, stop)) for name in "bd")
+                read = decode(workload.dtype["a"], arrays["a"][at]), k, v, None
+                values[at], bound[at] = of_head(read, form, diagonals(sizes), workload, conditions.structured)
         return values, bound
 
     def _keys(
@@ -379,8 +381,8 @@ def workload(
     if page_size:
         k = contiguous((-(-keys // page_size), kv_heads, page_size, head), dtype)
         views["h"] = contiguous((batch, table or k.shape[0]), "int32")
-    more = {"causal": causal, "window": window, "softcap": softcap}
-    return workload_from_views(q, k, k, q._replace(dtype=out or dtype), views | {"g": ends}, **more, epilogue=epilogue)
+    c, lengths = q._replace(dtype=out or dtype), views | {"g": ends}
+    return workload_from_views(q, k, k, c, lengths, causal=causal, window=window, softcap=softcap, epilogue=epilogue)
 
 
 def workload_from_views(

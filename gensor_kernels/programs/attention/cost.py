@@ -117,7 +117,7 @@ MOST_COPIES, MOST_PREDICATES = 64, 32
 #: Clocks a sub-core's special-function unit takes for a warp's exponentials: 16 lanes per clock and SM.
 EXPONENTIAL = 8.0
 #: Instructions of a pass of copies, a row of keys: its address; of pages also the page's load, bounds and product.
-PASS_ISSUE, PAGED_ISSUE = 2.4, 14.0
+PASS_ISSUE, PAGED_ISSUE = 2.4, 11.0
 #: Instructions of a soft cap per score: product, exponential, sum, reciprocal.
 CAP_ISSUE = 4.0
 #: Clocks of the two shuffles that end a row's maximum, and of the steps that wait for it.

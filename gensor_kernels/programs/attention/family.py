@@ -191,7 +191,7 @@ class Attention(Family):
         p, e = dict(program.values), sizes_of(workload)
         warps, split = p["block_q"] // p["warp_q"], p["split_k"]
         memory = max(cost.ring_bytes(p), cost.slab_bytes(p) * warps)
-        grid = e.batch * split * int(e.tiles(p["block_q"]))
+        grid = e.batch * split * int(e.tiles(np.asarray(p["block_q"])))
         return (Launch("attention", grid, 32 * warps, memory), *combining(program, workload))
 
     def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:

@@ -57,7 +57,7 @@ def sequence_cases(program: Program, workload: Workload, epilogue: tuple[str, ..
              window=(step // 2, step + 3)),
         case("upper left", 5, third, 3 * step + third, head, (1, 3), 2, 8, bare, (EARLY, "reverse"), window=(5, -1)),
         case("blind rows", 1, block + step + 3, step + 1, head, (1, 2), 1, 16, bare, (LATE, 4)),
-        case("many", 67, 2, step, head, (1, 2), 1, 1, bare, (EARLY, 6)),
+        case("many", 64, 2, step, head, (1, 2), 1, 1, bare, (EARLY, 6)),
         case("own key", 2, block, block, head, (1, 1), 1, 32, bare, (LATE, 7), window=(0, 0)),
         case("no keys", 2, 3, 0, head, (1, 2), 0, 16, epilogue, (EARLY, "forward")),
     ]  # fmt: skip

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gensor_database import duration
-from gensor_kernels.operators.attention import attention
+from gensor_kernels.operators.attention import attention, sequences
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.windows import conv
 from gensor_tuner.output import sizes_text
@@ -47,6 +47,8 @@ def test_sizes_are_in_the_words_of_the_operator():
     decode = attention.workload(1, 2048, batch=8, heads=32, kv_heads=8, head=128, dtype="float16")
     assert sizes_text(decode) == "8x32x1x128, 2048 keys for 8 heads"
     assert sizes_text(attention.workload(128, 512, heads=4, head=64, dtype="float16")) == "4x128x64, 512 keys"
+    paged = sequences.workload(8, 1, 4096, ragged=False, page_size=16, table=64, heads=4, head=64)
+    assert sizes_text(paged) == "8x4x1x64, 64 pages of 16 keys"
     assert sizes_text(matmul.workload(1, 64, 32, dtype="float16")) == "1x64x32"
 
 

@@ -326,3 +326,36 @@ def test_a_row_that_is_never_called_is_an_error(tmp_path):
     path.write_text("op,m,n,k,count\nmatmul,8,8,8,0\nmatmul,8,8,8,2\n")
     never, twice = read_shapes(path)
     assert "count" in never.error and twice.count == 2
+
+
+ATTENTION = """op,dtype,batch,heads,kv_heads,queries,keys,head,causal,window_left,window_right,softcap,page_size,table,pages
+attention,fp16,2,8,2,64,,64,lower_right,31,,,,,
+attention,fp16,2,8,2,64,,64,none,,,50.0,,,
+attention,fp16,2,8,2,64,,64,none,999,,0,,,
+attention_ragged,bf16,4,8,2,200,300,64,lower_right,31,,30,,,
+attention_paged,fp16,4,8,2,1,,64,lower_right,,,,16,32,
+attention_ragged_paged,fp16,4,8,2,9,,64,none,7,3,2,32,8,100
+attention_paged,fp16,4,8,2,1,,64,none,,,,24,8,
+attention,fp16,2,8,2,64,,64,none,,,much,,,
+attention,fp16,2,8,2,64,,64,none,-1,,,,,
+"""  # noqa: E501
+
+
+def test_forms_of_attention_are_read(tmp_path):
+    path = tmp_path / "attention.csv"
+    path.write_text(ATTENTION)
+    rows = read_shapes(path)
+    assert [row.workload.operator for row in rows[:6]] == [
+        *("attention_windowed", "attention_capped", "attention", "attention_ragged_capped", "attention_paged"),
+        "attention_ragged_paged_capped",
+    ]
+    assert rows[0].workload.size["window_left"] == 31 and rows[0].workload.size["window_right"] == 2**31 - 1
+    assert {name: rows[3].workload.size[name] for name in ("batch", "queries", "keys")} == dict(
+        batch=4, queries=200, keys=300
+    )
+    assert {name: rows[4].workload.size[name] for name in ("pages", "page_size", "table")} == dict(
+        pages=128, page_size=16, table=32
+    )
+    assert rows[5].workload.size["pages"] == 100 and rows[5].workload.size["window_right"] == 3
+    assert "powers of two" in rows[6].unsupported
+    assert "'softcap': 'much' is not a number" in rows[7].error and "'window_left'" in rows[8].error
