@@ -13,6 +13,9 @@
 //   cover("name");                                  counts that this branch ran (host only)
 //   load_global<BYTES>(gptr, predicate) -> Vec      zeros where the predicate is false; read-only data
 //   store_global<BYTES>(gptr, Vec, predicate)
+//   prefetch_line<LEVEL>(gptr, predicate)           a hint: the 128 bytes around an address of an operand come to the
+//   L2
+//                                                    (LEVEL 2), or to the L1 (1)
 //   load_written<BYTES>(gptr) -> Vec                what this launch has stored; BYTES 4, 8, 16
 //   give_flag(gptr<u64>, u64)                       a flag is set to this; releases what this thread (and, behind a
 //                                                    barrier, its block) stored before

@@ -78,6 +78,17 @@ DEVICE void store_global(gptr<T> p, Vec<BYTES> v, bool predicate) {
     }
 }
 
+template <int LEVEL, class T>
+DEVICE void prefetch_line(gptr<T> p, bool predicate) {
+    static_assert(LEVEL == 1 || LEVEL == 2, "Lines are fetched to the L1 or the L2.");
+    if constexpr (LEVEL == 1)
+        asm volatile("{ .reg .pred p; setp.ne.s32 p, %1, 0;\n  @p prefetch.global.L1 [%0]; }" ::"l"(p.address),
+                     "r"((int)predicate));
+    else
+        asm volatile("{ .reg .pred p; setp.ne.s32 p, %1, 0;\n  @p prefetch.global.L2 [%0]; }" ::"l"(p.address),
+                     "r"((int)predicate));
+}
+
 // An ordinary load: the read-only path may hold what was there before the launch.
 template <int BYTES, class T>
 DEVICE Vec<BYTES> load_written(gptr<T> p) {

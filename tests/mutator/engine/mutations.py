@@ -17,7 +17,8 @@ INTRINSICS = (
 ORDERING = ("barrier", "warp_barrier", "copy_async_wait", "copy_async_commit")
 HOPPER = (
     *("mbarrier_init", "mbarrier_fence", "mbarrier_arrive", "mbarrier_arrive_at", "mbarrier_expect", "mbarrier_wait"),
-    *("cluster_barrier", "store_tensor", "store_tensor_commit", "store_tensor_wait", "proxy_fence"),
+    *("cluster_barrier", "cluster_begin", "store_tensor", "store_tensor_commit", "store_tensor_wait", "proxy_fence"),
+    "store_matrix",
     *("copy_tensor", "copy_pixels", "wgmma_fence", "wgmma_commit", "wgmma_wait", "give_registers"),
     "take_registers",
 )

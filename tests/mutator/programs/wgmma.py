@@ -18,6 +18,7 @@ def wgmma_configurations() -> list[Configuration]:
     odd, wide = matmul(255, 255, 256, trans_b=True), matmul(255, 252, 256, trans_b=True, out="float32")
     narrow = matmul(255, 272, 256, trans_b=True, dtype="int8", out="int8")
     fused = matmul(256, 256, 256, trans_b=True, epilogue="bias_relu")
+    added = matmul(256, 256, 256, trans_b=True, out="float32", epilogue=("add",))
     eight = matmul(256, 256, 256, dtype="float8_e4m3fn", dtype_b="float8_e5m2", out="bfloat16", trans_b=True)
     image = convolution(n=8, h=28, w=28, c=128, k_out=128, r=3, s=3, dtype="float16")
     return [
@@ -36,6 +37,7 @@ def wgmma_configurations() -> list[Configuration]:
         _wgmma("in turns", nt, persistent=2, block_n=16, consumers=2, stages=2, epilogue_staged=0),
         _wgmma("8-bit floats", eight, block_m=128, block_n=16, block_k=128, stages=2),
         _wgmma("compiled epilogue", fused, block_n=16, stages=2),
+        _wgmma("operands of several lines", added, block_n=96, stages=2, epilogue_staged=0),
         _wgmma("gate", gated("bias_swiglu", 256, 128, 256, trans_b=True), block_n=16, stages=2),
         _wgmma("gate, n-contiguous", gated("reglu", 256, 128, 256), block_n=64, stages=2, cluster=2),
         _wgmma("normalised", normed("layernorm", odd, 2), block_n=256, stages=2, epilogue_fixed=0, vector_c=2),

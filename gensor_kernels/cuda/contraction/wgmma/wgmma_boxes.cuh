@@ -27,16 +27,25 @@ DEVICE void free_box(bool first, bool sends) {
     warp_barrier();
 }
 
+// Two adjacent 16-bit outputs.
+template <class Out>
+DEVICE u32 packed_pair(const Params &params, ACC_TYPE low, ACC_TYPE high) {
+    if constexpr (same_type<ACC_TYPE, float>)
+        return pack_pair(low, high, Out{});
+    Vec<4> pair = Vec<4>::zero();
+    pair.set(0, finished<Out>(params, low)), pair.set(1, finished<Out>(params, high));
+    return pair.word[0];
+}
+
 // Four fragments of 16-bit outputs from number `first` of a box on, of 8 columns each. A matrix is 8 rows of one.
+template <class Out>
 DEVICE void fill_half_box(const Params &params, sptr<u8> box, int first, const ACC_TYPE (&values)[16]) {
     const int lane = thread_index() & 31, row = lane & 7;
     const sptr<u8> line = box + ((lane >> 3 & 1) * 1024 + row * 128);
     UNROLL for (int j = 0; j < 4; j += 2) {
         u32 matrices[4];
         UNROLL for (int m = 0; m < 4; ++m) {
-            Vec<4> pair = Vec<4>::zero();
-            UNROLL for (int i = 0; i < 2; ++i) pair.set(i, finished<OUT_TYPE>(params, values[4 * j + 2 * m + i]));
-            matrices[m] = pair.word[0];
+            matrices[m] = packed_pair<Out>(params, values[4 * j + 2 * m], values[4 * j + 2 * m + 1]);
         }
         store_matrix(line + ((first + j) * 16 ^ (lane >> 4 ^ row) * 16), matrices);
     }
@@ -46,7 +55,7 @@ DEVICE void fill_half_box(const Params &params, sptr<u8> box, int first, const A
 template <int COUNT>
 DEVICE void fill_box(const Params &params, sptr<u8> box, int first, const ACC_TYPE (&values)[COUNT]) {
     if constexpr (OUT_BYTES == 2)
-        return fill_half_box(params, box, first, values);
+        return fill_half_box<OUT_TYPE>(params, box, first, values);
     const int lane = thread_index() & 31, row = lane >> 2, turn = row & 1 ? TURNED : 0;
     const sptr<u8> line = box + row * 128;
     UNROLL for (int j = 0; j < COUNT / 4; ++j) UNROLL for (int half = 0; half < 2; ++half) {
@@ -114,6 +123,7 @@ DEVICE void finish_group(const MappedParams &params, const Tile &tile, int row, 
     } else {
         ROLLED for (int i = 0; i < TILES_M * ROW_BATCHES; ++i) {
             take_batch<ROW_BATCHES>(sums, i, values);
+            prefetch_next<ROW_BATCHES>(params, tile, boxes.row, i);
             boxes.template finish<true>(i, values);
         }
     }

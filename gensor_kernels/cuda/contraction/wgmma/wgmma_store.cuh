@@ -2,6 +2,7 @@
 // mma_epilogue.cuh, outputs leave in small batches, in rolled loops, so that the epilogue is in the code once.
 #pragma once
 #include "warp_outputs.cuh"
+#include "wgmma_prefetch.cuh"
 #include "wgmma_ring.cuh"
 
 // The slabs of the staged epilogue lie where the ring was, when no warp multiplies any more; those of a block that goes
@@ -61,6 +62,22 @@ DEVICE void gate_sums([[maybe_unused]] const Params &params, [[maybe_unused]] co
 #endif
 }
 
+// What a warp finishes of a tile, from `row` of the block's tile on, comes to the L2 while it is multiplied.
+DEVICE void prefetch_tile(const Params &params, const Tile &tile, int row) {
+    if constexpr (!SPLIT)
+        prefetch_operands<2, TILES_M, COLUMNS>(params, tile, row + tile.row + (thread_index() >> 5 & 3) * 16,
+                                               tile.column);
+}
+
+// The batch behind number i, BATCHES to a row of sums, whose first row is `row` of C.
+template <int BATCHES>
+DEVICE void prefetch_next(const Params &params, const Tile &tile, int row, int i) {
+    constexpr int WIDE = BATCH_FRAGMENTS * 8;
+    if (!SPLIT && i + 1 < TILES_M * BATCHES)
+        prefetch_operands<1, 1, WIDE>(params, tile, row + (i + 1) / BATCHES * 64,
+                                      tile.column + (i + 1) % BATCHES * WIDE);
+}
+
 // Before a warp leaves: its shared memory must stay until copies have read it.
 DEVICE void leave_boxes() {
     if (STORE_COPIES && elect_one())
@@ -104,6 +121,7 @@ DEVICE void finish_group(const MappedParams &params, const Tile &tile, int row, 
     ROLLED for (int i = 0; i < TILES_M * BATCHES; ++i) {
         ACC_TYPE values[COUNT];
         take_batch<BATCHES>(sums, i, values);
+        prefetch_next<BATCHES>(params, tile, row, i);
         const DirectPlacement place = {row + i / BATCHES * 64, tile.column + i % BATCHES * BATCH_FRAGMENTS * 8};
         finish_batch(params, tile, values, place);
     }

@@ -80,6 +80,7 @@ DEVICE void multiply_tiles(const MappedParams &params, int group) {
         }
         if constexpr (ALTERNATING)
             mbarrier_wait(turn_of(group), (u32)(before / CONSUMERS & 1) ^ (group == 0));
+        prefetch_tile(params, tile, row);
         Sums sums = {};
         consume(sums, steps, row, turn);
 #if PARTS > 1

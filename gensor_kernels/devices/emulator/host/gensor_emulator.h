@@ -56,6 +56,13 @@ DEVICE void store_global(gptr<T> p, Vec<BYTES> v, bool predicate, CALLER) {
         emulator::store_global(p.address, v.word, BYTES, file, line);
 }
 
+template <int LEVEL, class T>
+DEVICE void prefetch_line(gptr<T> p, bool predicate, CALLER) {
+    static_assert(LEVEL == 1 || LEVEL == 2, "Lines are fetched to the L1 or the L2.");
+    if (predicate)
+        emulator::prefetch_line(p.address, file, line);
+}
+
 template <int BYTES, class T>
 DEVICE Vec<BYTES> load_written(gptr<T> p, CALLER) {
     Vec<BYTES> v = Vec<BYTES>::zero();

@@ -47,6 +47,7 @@ u32 shared_base();
 // of a warp are matched by them when bank conflicts are counted.
 void load_global(void *to, u64 address, int bytes, const char *file, int line);
 void store_global(u64 address, const void *from, int bytes, const char *file, int line);
+void prefetch_line(u64 address, const char *file, int line);
 void load_written(void *to, u64 address, int bytes, const char *file, int line);
 void load_finished(void *to, u64 address, int bytes, const char *file, int line);
 void give_flag(u64 address, u64 value, const char *file, int line);

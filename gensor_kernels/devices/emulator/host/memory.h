@@ -170,6 +170,17 @@ void load_global(void *to, u64 address, int bytes, const char *file, int line) {
     move(to, from, bytes);
 }
 
+// A hint changes nothing, but must name a byte of an operand, behind the launch in front.
+void prefetch_line(u64 address, const char *file, int line) {
+    tick();
+    check_launched(file, line);
+    const Request &request = *machine.request;
+    for (int i = 0; i < request.buffer_count; ++i)
+        if (address - request.buffers[i].begin < request.buffers[i].bytes)
+            return;
+    report_outside(address, 1, false, file, line);
+}
+
 void load_finished(void *to, u64 address, int bytes, const char *file, int line) {
     tick();
     check_launched(file, line);

@@ -169,7 +169,7 @@ def _products(kind: Kind, e: Extents, arch: Arch) -> Part:
             column.MATH: math / groups,
             column.MULTIPLIES: count * share,
             # Counted in the SASS of hot loops.
-            column.ISSUE: (26 + 7 * count + added) * share,
+            column.ISSUE: (30 + 3.5 * count + added) * share,
             wgmma.WAVEFRONTS: (read + written) / 128.0,
             column.CHAIN: np.where(at_once == 1, TURN, 0.0) + waits,
             column.STAGING_ROWS: tiles * 1.0,

@@ -26,6 +26,8 @@ BOX_ROWS, BOX_BYTES = 16, 16 * ROW_BYTES
 #: address; of a batch on its way into a slab, or into a box, and per byte of an output what boxes need to be freed and
 #: sent.
 BATCH, STORE, STORED, WRITTEN, FILLED, SENT = 512, 6.0, 10.75, 56.0, 35.0, 10.0
+#: The last two where a call has no operations: boxes are unrolled, and 16-bit ones filled by stmatrix.
+UNROLLED_FILLED, UNROLLED_SENT = 1.0, 1.0
 
 
 def route(given: Coordinate, e: Extents) -> Coordinate:
@@ -92,7 +94,8 @@ def store_parts(e: Extents) -> tuple[Part, ...]:
         each = size / (width * 32.0)
         lines = each * np.where(staged, np.maximum(width / 4, width * 32.0 / (columns * size)), 8.0)
         lines = np.where(copied, size / ROW_BYTES, lines)
-        counted = np.where(copied, (FILLED + SENT * size) / BATCH, each * STORED)
+        filled, sent = (FILLED, SENT) if e.steps else (UNROLLED_FILLED, UNROLLED_SENT)
+        counted = np.where(copied, (filled + sent * size) / BATCH, each * STORED)
         counted = np.where(staged, each * STORE + WRITTEN / BATCH, counted)
         # A slab is written and read once, in words; a box is written by stores of pairs, pairs of bytes half as wide as
         # the banks, and read by a copy.
