@@ -25,7 +25,7 @@ void barrier();
 
 WGMMA = ("wgmma", "aligned", "packed_wgmma", "floats_wgmma")
 #: Calls of kernels for Hopper that attention has no need for: clusters, images, stores by copies.
-OTHERS = {"mbarrier_arrive_at", "cluster_barrier", "copy_pixels", "proxy_fence"}
+OTHERS = {"mbarrier_arrive_at", "cluster_barrier", "cluster_begin", "copy_pixels", "proxy_fence", "store_matrix"}
 OTHERS |= {"store_tensor", "store_tensor_commit", "store_tensor_wait"}
 ATTENTION = {"barrier", "warp_barrier", *mutations.HOPPER, *mutations.PLACES} - OTHERS
 ALL, FLAGS, DEPENDENT = set(mutations.ORDERING), set(mutations.FLAGS), set(mutations.DEPENDENT)
