@@ -40,7 +40,7 @@
 //                                                    call it. The compiler then keeps the value, and what is computed
 //                                                    from it, in uniform registers
 //   exp_ erf_ tanh_ log_ sqrt_ fma_                 float and double; sqrt_ rounds to nearest
-//   max_(a, b)                                      float and double; NaN where either is
+//   max_(a, b) min_(a, b)                           float and double; NaN where either is
 //   exp2_ reciprocal_ maximum_                      float; exp2_ to 2 units in the last place, reciprocal_ to 1;
 //                                                    maximum_ drops NaN
 //   pack_pair(float low, float high, half_t{} or bfloat16_t{}) -> u32             rounded to nearest even

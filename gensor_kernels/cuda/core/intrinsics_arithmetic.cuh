@@ -63,6 +63,9 @@ DEVICE double fma_(double a, double b, double c) {
 DEVICE double max_(double a, double b) {
     return a != a || b <= a ? a : b;
 }
+DEVICE double min_(double a, double b) {
+    return a != a || b >= a ? a : b;
+}
 DEVICE float max_(float a, float b) {
 #if __CUDA_ARCH__ >= 800
     float result;
@@ -70,6 +73,15 @@ DEVICE float max_(float a, float b) {
     return result;
 #else
     return a != a || b <= a ? a : b;
+#endif
+}
+DEVICE float min_(float a, float b) {
+#if __CUDA_ARCH__ >= 800
+    float result;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+    return result;
+#else
+    return a != a || b >= a ? a : b;
 #endif
 }
 DEVICE float exp2_(float x) {

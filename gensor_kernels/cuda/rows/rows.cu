@@ -106,7 +106,7 @@ DEVICE void fold_pass(const Params &params, const Spot &spot, Chunk &chunk, Stat
     UNROLL for (int c = 0; c < WIDTH; ++c) states[c] = neutral<FOLD>();
     each_chunk<AGAIN>(params, spot, chunk, [&](Chunk &here) {
         if constexpr (AGAIN && HOLDS_EXPONENTIALS)
-            exponentiate(here.v, here.inside, center);
+            exponentiate(here.v, center);
         absorb_chunk(states, here, center);
     });
     join_threads(states, spot, AGAIN ? SECOND_SCRATCH : 0);

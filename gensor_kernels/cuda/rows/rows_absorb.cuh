@@ -8,7 +8,7 @@ DEVICE T term(T x, T center) {
     if constexpr (FOLD == FOLD_SQUARES)
         return (x - center) * (x - center);
     else if constexpr (FOLD == FOLD_EXPONENTIALS)
-        return exp_(x - center);
+        return exp_of_negative(x - center);
     else
         return x;
 }
@@ -19,8 +19,9 @@ DEVICE ACC_TYPE fold_terms(const ACC_TYPE (&v)[COUNT], const bool (&inside)[ITEM
     ACC_TYPE t[COUNT];
     UNROLL for (int i = 0; i < COUNT; ++i) {
         t[i] = term<FOLD>(v[i], center);
-        // Elements outside are loaded as zeros, which a sum needs no select for.
-        if (FOLD != FOLD_SUM)
+        // Elements outside need no select where they are loaded as neutral ones: zeros for a sum, -inf for
+        // exponentials.
+        if (FOLD != FOLD_SUM && !EXPONENTIAL)
             t[i] = inside[i / (COUNT / ITEMS)] ? t[i] : neutral<FOLD>().word[0];
     }
     return join_pairs<FOLD, COUNT>(t);
@@ -59,10 +60,8 @@ DEVICE void absorb(State<FOLD> &state, const ACC_TYPE (&v)[COUNT], const bool (&
 
 // The elements become exp(x - center), and zeros outside.
 template <class T>
-DEVICE void exponentiate(T (&v)[COUNT], const bool (&inside)[ITEMS], const T (&center)[WIDTH]) {
-    UNROLL for (int i = 0; i < COUNT; ++i) {
-        v[i] = inside[i / ELEMENTS] ? exp_(v[i] - center[COLUMNS ? i % ELEMENTS : 0]) : T(0);
-    }
+DEVICE void exponentiate(T (&v)[COUNT], const T (&center)[WIDTH]) {
+    UNROLL for (int i = 0; i < COUNT; ++i) v[i] = exp_of_negative(v[i] - center[COLUMNS ? i % ELEMENTS : 0]);
 }
 
 // One step of a pass into the states of the thread's rows.

@@ -45,7 +45,7 @@ DEVICE auto result_of(const Params &params, T first, T second) {
     else if constexpr (OPERATION == VARIANCE)
         return second / (T(params.k) - T(params.rows.value));
     else if constexpr (OPERATION == LOGSUMEXP)
-        return shift_of(first) + log_(second);
+        return first == highest() ? first : shift_of(first) + log_(second);
     else
         return first;
 }
@@ -87,7 +87,7 @@ DEVICE T mapped(T x, T center, T scale) {
     if constexpr (HOLDS_EXPONENTIALS)
         return x * scale;
     else if constexpr (OPERATION == SOFTMAX)
-        return exp_(x - center) * scale;
+        return exp_of_negative(x - center) * scale;
     else if constexpr (OPERATION == LOG_SOFTMAX)
         return x - center - scale;
     else if constexpr (OPERATION == COPY)

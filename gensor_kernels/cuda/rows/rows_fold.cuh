@@ -96,22 +96,40 @@ DEVICE i32 word_index(ACC_TYPE word) {
 }
 
 // The larger (smaller) of two, NaN where one of them is.
-DEVICE ACC_TYPE larger(ACC_TYPE a, ACC_TYPE b) {
-    return b > a || b != b ? b : a;
+template <class T>
+DEVICE T larger(T a, T b) {
+    if constexpr (same_type<T, float> || same_type<T, double>)
+        return max_(a, b);
+    else
+        return b > a ? b : a;
 }
-DEVICE ACC_TYPE smaller(ACC_TYPE a, ACC_TYPE b) {
-    return b < a || b != b ? b : a;
+template <class T>
+DEVICE T smaller(T a, T b) {
+    if constexpr (same_type<T, float> || same_type<T, double>)
+        return min_(a, b);
+    else
+        return b < a ? b : a;
 }
 
-// What exponents are taken relative to. Infinities: logsumexp of them is itself; a softmax over +inf or over nothing
-// but -inf has no value and comes out as NaN.
+// exp(x) of x <= 0 or NaN, subnormal results included, in six instructions where expf takes eight. With t = x log2(e)
+// rounded, exp(x) = 2^t exp(x - t ln 2), and the second factor is 1 + (x - t ln 2) to the last place. The power is the
+// square of 2^(t/2), which is normal wherever exp(x) is not zero: exp2_ may flush subnormal numbers.
+DEVICE float exp_of_negative(float x) {
+    const float near = larger(x, -120.0f); // exp(-120) is zero; an infinity would make NaN of the difference below
+    const float half = near * 0.72134752f, root = exp2_(half), power = root * root;
+    return fma_(power, fma_(half, -1.3862943611f, near), power);
+}
+DEVICE double exp_of_negative(double x) {
+    return exp_(x);
+}
+
+// The subtrahend of exponents. A softmax over +inf or over nothing but -inf has no value and comes out as NaN.
 DEVICE ACC_TYPE shift_of(ACC_TYPE maximum) {
-    const bool plain = OPERATION == LOGSUMEXP ? maximum == lowest() || maximum == highest() : maximum == lowest();
-    return plain ? ACC_TYPE(0) : maximum;
+    return maximum == lowest() ? ACC_TYPE(0) : maximum;
 }
 template <class T>
 DEVICE T rescale(T from, T to) {
-    return from == to ? T(1) : exp_(from - to);
+    return from == to ? T(1) : exp_of_negative(from - to);
 }
 
 template <int FOLD>

@@ -39,10 +39,11 @@ DEVICE i32 entry_rows(const Params &params) {
 
 DEVICE Spot find_spot(const Params &params) {
     const u32 tiles = (u32)params.tiles_m * (u32)params.tiles_n, block = (u32)block_index();
-    const u32 tile = block % tiles, thread = (u32)thread_index();
+    // Without parts of k, a block has a whole tile of rows: there is no need to divide.
+    const u32 tile = SPLIT || OPERATION == COPY ? block % tiles : block, thread = (u32)thread_index();
     const i32 rows = entry_rows(params), lines = params.batch * rows;
     Spot spot;
-    spot.part = (i32)(block / tiles);
+    spot.part = SPLIT || OPERATION == COPY ? (i32)(block / tiles) : 0;
     spot.lane = (i32)(COLUMNS ? thread / THREADS_M : thread % THREADS_K);
     const i32 group = (i32)(COLUMNS ? thread % THREADS_M : thread / THREADS_K);
     if (COLUMNS) {
@@ -57,8 +58,13 @@ DEVICE Spot find_spot(const Params &params) {
     if (!spot.inside)
         cover("edge_rows");
     const i32 line = spot.inside ? spot.line : 0;
-    spot.row = line % rows;
-    spot.batch = split_batch(params, line / rows);
+    spot.row = line;
+    spot.batch = Batch{};
+    if (params.batch > 1) {
+        cover("batch_entries");
+        spot.row = (i32)((u32)line % (u32)rows);
+        spot.batch = split_batch(params, (i32)((u32)line / (u32)rows));
+    }
     spot.begin = spot.part * params.k_per_split;
     spot.end = spot.begin + minimum(params.k_per_split, params.k - spot.begin);
     return spot;
@@ -127,6 +133,14 @@ DEVICE sptr<u8> kept_place(int item) {
     return shared_base() + (KEPT_BASE + (item * THREADS + thread_index()) * VECTOR);
 }
 
+// An access full of -inf, whose exponential is zero.
+template <class T>
+DEVICE Vec<VECTOR> minus_infinities() {
+    Vec<VECTOR> full = Vec<VECTOR>::zero();
+    UNROLL for (int e = 0; e < ELEMENTS; ++e) full.set(e, convert<T>(lowest()));
+    return full;
+}
+
 // Step number `step`. The first pass reads x; later ones read it again, or what was kept in shared memory.
 template <bool AGAIN>
 DEVICE void read_chunk(const Params &params, const Spot &spot, Source &source, int step, Chunk &chunk) {
@@ -148,6 +162,10 @@ DEVICE void read_chunk(const Params &params, const Spot &spot, Source &source, i
     else
         cover("partial_step");
     UNROLL for (int i = 0; i < ITEMS; ++i) {
+        if constexpr (EXPONENTIAL) {
+            if (!chunk.inside[i])
+                raw[i] = minus_infinities<IN_TYPE>();
+        }
         if (KEEP == 2 && !AGAIN)
             store_shared(kept_place(step * ITEMS + i), raw[i]);
         UNROLL for (int e = 0; e < ELEMENTS; ++e) chunk.v[i * ELEMENTS + e] =

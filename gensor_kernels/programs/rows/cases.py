@@ -86,7 +86,7 @@ def _sized(workload: Workload, batch: int, rows: int, k: int) -> Workload:
 def rows_branches(program: Program, workload: Workload) -> frozenset[str]:
     """Coverage names that the cases must count."""
     each = view(workload)
-    names = {"whole_step"}
+    names = {"whole_step", "batch_entries"}
     if partial(program, each):
         names.add("partial_step")
     granule = max(1, each.align_a // each.bytes_a)

@@ -45,9 +45,9 @@ KERNEL(test, Params, 32, 1) {
     d[0] += bit_cast<float>(round_tf32(d[1]));
 #endif
     double x = exp_((double)d[0]) + erf_((double)d[1]) + tanh_((double)d[2]) + fma_(1.0, 2.0, (double)d[3]);
-    x += log_((double)d[0]) + sqrt_((double)d[1]);
+    x += log_((double)d[0]) + sqrt_((double)d[1]) + min_(max_(x, 1.0), 2.0);
     float y = exp_(d[0]) + erf_(d[1]) + tanh_(d[2]) + fma_(1.0f, 2.0f, d[3]) + log_(d[0]) + sqrt_(d[1]) +
-              exp2_(maximum_(d[0], d[1]));
+              exp2_(maximum_(d[0], d[1])) + min_(max_(d[0], d[1]), d[2]);
     e[0] += (i32)(pack_pair(d[0], d[1], half_t{}) ^ pack_pair(d[2], d[3], bfloat16_t{}));
     y += shuffle_xor(y, 1), x += shuffle_xor(x, 2);
     Vec<16> v = Vec<16>::zero();

@@ -206,6 +206,12 @@ DEVICE float max_(float a, float b) {
 DEVICE double max_(double a, double b) {
     return a != a || b <= a ? a : b;
 }
+DEVICE float min_(float a, float b) {
+    return a != a || b >= a ? a : b;
+}
+DEVICE double min_(double a, double b) {
+    return a != a || b >= a ? a : b;
+}
 DEVICE float exp2_(float x) {
     return __builtin_exp2f(x);
 }
