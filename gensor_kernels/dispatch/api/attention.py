@@ -42,13 +42,13 @@ def attention(
     """Compute scaled dot-product attention: `softmax(scale * q @ k.T + mask) @ v`.
 
     It is `torch.nn.functional.scaled_dot_product_attention` in one kernel, with the
-    sliding window and the soft cap of FlashAttention.
+    windows, soft caps, packed sequences and pages of FlashAttention.
 
     Parameters
     ----------
     q : array, shape (batch, heads, queries, head)
         Queries.
-    k, v : array, shape (batch, kv_heads, keys, head) or (pages, kv_heads, page_size, head)
+    k, v : array, shape (batch, kv_heads, keys, head), or (pages, kv_heads, page, head)
         Keys and values. heads is a multiple of kv_heads: neighbouring heads share one
         head of `k` and `v` (grouped-query attention [2]_).
     mask : array, optional
@@ -61,29 +61,20 @@ def attention(
     scale : float, optional
         Factor of the scores, by default 1 / sqrt(head).
     window : (left, right), optional
-        Sliding window: a query sees `left` keys in front of its own key and `right`
-        keys behind it. None and -1 stand for all of them, as in FlashAttention's
-        `window_size`. The own key of query i is i + keys - queries, with
-        `causal="upper_left"` it is i. Causal attention sees no key behind the own one,
-        whatever `right` is.
+        Sliding window: keys that a query sees in front of and behind its own one, which
+        is i + keys - queries, or i for "upper_left". None and -1 stand for all.
     softcap : float, optional
-        Bound of the scores: scaled scores s become `softcap * tanh(s / softcap)`, in
-        front of the mask. None and 0 stand for none.
-    offsets : array or sequence of int, shape (sequences,), optional
-        Ends of sequences of different lengths, which lie one after the other: sequence
-        s has the queries from `offsets[s - 1]` (from 0 for the first one) to
-        `offsets[s]`, as in `grouped_matmul`: FlashAttention's `cu_seqlens_q[1:]`. The
-        batch of `q` is 1, and queries is the number of all of them.
-    sizes : array or sequence of int, shape (sequences,), optional
-        Numbers of queries, in place of `offsets`. Sequences may be empty.
+        Scaled scores s become `softcap * tanh(s / softcap)`, in front of the mask [3]_.
+    offsets, sizes : array or sequence of int, shape (sequences,), optional
+        Ends, or numbers of queries, of sequences of different lengths that lie one after
+        the other, as in `grouped_matmul` (FlashAttention's `cu_seqlens_q[1:]`). The
+        batch of `q` is 1; `causal` and `window` hold for each sequence by itself.
     key_offsets, key_sizes : array or sequence of int, shape (sequences,), optional
-        The same for the keys, by default as for the queries. With a `block_table`,
-        `key_sizes` are required: the numbers of keys in the cache.
+        The same for the keys, by default as for the queries.
     block_table : array or sequence, shape (sequences, pages of a sequence), optional
-        Pages of a cache: `k` and `v` have the shape (pages, kv_heads, page_size, head),
-        and key j of sequence s is row `j % page_size` of page
-        `block_table[s, j // page_size]`. Sequences are batch entries of `q`, or those of
-        `offsets` or `sizes`.
+        Keys lie in pages of a power of two [4]_: key j of sequence s is row `j % page`
+        of page `block_table[s, j // page]`, and `key_sizes` are required. Sequences are
+        batch entries of `q`, or those of `offsets` or `sizes`.
     out : array, shape (batch, heads, queries, head), optional
         Array that receives the result.
     precision : {None, "ieee", "tf32"}, optional
@@ -92,41 +83,30 @@ def attention(
     Returns
     -------
     array, shape (batch, heads, queries, head)
-        A new array of the promoted dtype, or `out`. A query that sees no key gives
-        zeros.
+        A new array of the promoted dtype, or `out`. A query that sees no key, or is of
+        no sequence, gives zeros.
 
     Raises
     ------
     ValueError
-        If shapes do not fit, a word is unknown, `window` is no pair, or `softcap` is
-        negative or not finite; if a mask stands beside sequences of different lengths;
-        and, where they are checked, for offsets that descend or exceed the rows, for
-        negative sizes, and for more keys than pages hold.
+        If shapes do not fit or a word is unknown; if a mask stands beside sequences of
+        different lengths; for offsets and sizes that cannot be, where they are checked.
     TypeError
         If an array is not floating-point.
 
     Notes
     -----
     Kernels serve float16 and bfloat16, with softmax and sums in float32 [1]_. For other
-    dtypes, for soft caps above 256, and for pages of other sizes than powers of two, the
-    operations of the array library are composed. Keys outside of all windows are not
-    read.
-
-    Offsets, sizes and a block table that lie on a GPU stay there: no call waits for
-    them, they may change from call to call, and they are not checked. int32 spares a
-    conversion. Whatever they hold, nothing outside of the arrays is read or written;
-    a page that does not exist is one of zeros. Queries behind the last offset give
-    zeros. A sequence or, on a GPU, a NumPy array is checked and copied to the device.
-    For caches of FlashAttention, whose axes are (pages, page_size, kv_heads, head),
-    `k.transpose(0, 2, 1, 3)` is a view; so is `q.transpose(1, 0, 2)[None]` for packed
-    queries of the axes (queries, heads, head).
+    dtypes, page sizes, and soft caps above 256, the operations of the array library are
+    composed. As in `grouped_matmul`, offsets, sizes and tables on a GPU stay there, and
+    are not checked.
 
     References
     ----------
-    .. [1] T. Dao, "FlashAttention-2: Faster Attention with Better Parallelism and Work
-       Partitioning", arXiv:2307.08691.
-    .. [2] J. Ainslie et al., "GQA: Training Generalized Multi-Query Transformer Models
-       from Multi-Head Checkpoints", arXiv:2305.13245.
+    .. [1] T. Dao, "FlashAttention-2", arXiv:2307.08691.
+    .. [2] J. Ainslie et al., "GQA", arXiv:2305.13245.
+    .. [3] Gemma Team, "Gemma 2", arXiv:2408.00118.
+    .. [4] W. Kwon et al., "PagedAttention", arXiv:2309.06180.
 
     Examples
     --------
@@ -138,24 +118,6 @@ def attention(
     ...     gensor_kernels.attention(q, q, v, causal=True)[0, 0]
     array([[1., 1., 1., 1., 1., 1., 1., 1.],
            [2., 2., 2., 2., 2., 2., 2., 2.]], dtype=float16)
-
-    With a window of its own key alone, a query gets the value at its place:
-
-    >>> with gensor_kernels.emulated("sm_87"):
-    ...     gensor_kernels.attention(q, q, v, window=(0, 0))[0, 0]
-    array([[1., 1., 1., 1., 1., 1., 1., 1.],
-           [3., 3., 3., 3., 3., 3., 3., 3.]], dtype=float16)
-
-    Sequences of one and of two queries, over a cache of three pages of two keys:
-
-    >>> tokens = np.zeros((1, 1, 3, 8), "float16")
-    >>> pages = np.arange(6).repeat(8).reshape(3, 1, 2, 8).astype("float16")
-    >>> with gensor_kernels.emulated("sm_87"):
-    ...     gensor_kernels.attention(
-    ...         tokens, pages, pages, causal=True,
-    ...         sizes=[1, 2], key_sizes=[2, 3], block_table=[[2, 0], [1, 0]],
-    ...     )[0, 0, :, 0]
-    array([4.5, 2.5, 1.667], dtype=float16)
     """
     from gensor_kernels.dispatch.functions.attention import ATTENTION, Parameters
     from gensor_kernels.operators.attention.forms import causal_code
