@@ -51,7 +51,7 @@ class Terms:
     l2_bytes, dram_bytes
         Bytes requested from the L2 per block and iteration; bytes from DRAM in the whole main loop.
     in_flight
-        Tiles being loaded while one tile is computed.
+        Iterations that pass between the request for a tile and its use: of a ring, its stages but one.
     exposed
         Share of the work of the less busy resources that does not hide behind the busiest resource.
     prologue, epilogue
@@ -68,6 +68,14 @@ class Terms:
         Main loops of a block that run during a tile's epilogue, which hide it except for the last tile.
     arriving
         Bytes that reach an SM per byte it requests: above 1 if blocks request tiles for other blocks too (multicast).
+    request
+        Clocks between a free place for a tile and its request, and between the tile's arrival and its use, beside the
+        latency of memory.
+    slot
+        Iterations whose tiles are requested together.
+    stalls
+        Clocks in which a warp issues the instructions of an iteration, however many warps there are: the sum of the
+        stall counts that the compiler encoded, or an estimate for the warp that requests tiles. 0 where not known.
     """
 
     blocks: np.ndarray
@@ -93,6 +101,9 @@ class Terms:
     ahead: np.ndarray | float = 0.0
     behind: np.ndarray | float = 0.0
     arriving: np.ndarray | float = 1.0
+    request: np.ndarray | float = 0.0
+    slot: np.ndarray | float = 1.0
+    stalls: np.ndarray | float = 0.0
 
 
 def residency(warps: np.ndarray, registers: np.ndarray, shared_bytes: np.ndarray, arch: Arch) -> np.ndarray:
@@ -136,15 +147,20 @@ def _rounds(
     dram = terms.dram_bytes / work
     missing = np.minimum(dram / terms.l2_bytes, 1.0)
     latency = missing * (arch.dram_latency - arch.l2_latency) + arch.l2_latency
-    own = np.ceil(quarter) * pipe + terms.chain
-    alone = np.maximum(own, latency / terms.in_flight)
+    # SMs start together and request tiles at about the same time: each gets its share of the chip's bandwidth.
+    chip = active * np.maximum(terms.l2_bytes * (1 / arch.l2_bytes_per_clk), dram * (1 / dram_clk))
+    transfer = np.maximum(terms.l2_bytes * terms.arriving * (1 / SM_L2_BYTES), chip)
+    # A tile is requested when the one whose place it takes has been used: a ring has a tile on its way in each other
+    # place.
+    fill = latency + terms.request + terms.slot * transfer
+    own = np.maximum(np.ceil(quarter) * pipe + terms.chain, terms.stalls)
+    alone = np.maximum(own, fill / terms.in_flight)
 
     running = residents * active
     warps = np.ceil(residents * quarter)
     compute = warps * pipe
     shared = residents * (terms.wavefronts * (128 / arch.smem_bytes_per_clk))
-    chip = running * np.maximum(terms.l2_bytes * (1 / arch.l2_bytes_per_clk), dram * (1 / dram_clk))
-    memory = np.maximum(residents * (terms.l2_bytes * terms.arriving * (1 / SM_L2_BYTES)), chip)
+    memory = residents * transfer
     busiest = np.maximum(np.maximum(compute, shared), memory)
     hidden = warps * (pipe + terms.issue) + shared + memory - busiest
     step = np.maximum(busiest, alone) + hidden * terms.exposed
@@ -153,7 +169,10 @@ def _rounds(
     # hidden.
     seen = 0.5 / residents + 0.5
     finish = np.maximum(residents * terms.epilogue_busy * seen + stores, terms.epilogue * seen)
-    return (latency + terms.prologue) * seen, step * terms.iterations, finish
+    # The first tile is waited for; of the others, only the part of a transfer that outlasts an iteration, which `step`
+    # has.
+    first = np.minimum(terms.slot * transfer, np.maximum(compute, shared) / residents)
+    return (latency + terms.request + first + terms.prologue) * seen, step * terms.iterations, finish
 
 
 def _total(terms: Terms, full: np.ndarray, rest: np.ndarray, clocks: tuple[np.ndarray, ...]) -> np.ndarray:

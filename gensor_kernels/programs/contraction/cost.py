@@ -140,6 +140,9 @@ class Loop:
     storing: np.ndarray | None = None
     ahead: np.ndarray | float = 0.0
     behind: np.ndarray | float = 0.0
+    request: np.ndarray | float = 0.0
+    slot: np.ndarray | float = 1.0
+    stalls: np.ndarray | float = 0.0
 
 
 def window_issue(
@@ -226,6 +229,9 @@ def settled(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop)
         "shared_bytes": loop.memory,
         "ahead": loop.ahead,
         "behind": loop.behind,
+        "request": loop.request,
+        "slot": loop.slot,
+        "stalls": loop.stalls,
     }
 
 

@@ -162,6 +162,7 @@ class ContractionPatch(Family):
             # Filters are arranged between barriers; pieces that come late are waited for, one behind the other.
             chain=c[column.CHAIN] + (np.ceil(late) * arch.l2_latency + np.ceil(warps / 4) * arranging) * own,
             in_flight=float(call.taps),
+            slot=float(call.taps),
             exposed=np.full_like(warps, 0.08),
             registers=self.registers(c, workload, arch),
             memory=self._memory(c, warps),

@@ -154,6 +154,7 @@ class ContractionStrip(Family):
             wavefronts=c[strip.STEP_CLOCKS] * warps + c[strip.STAGE_BYTES] * (own / 128),
             chain=c[column.CHAIN],
             in_flight=float(call.steps),
+            slot=float(call.steps),
             exposed=np.full_like(warps, 0.08),
             registers=self.registers(c, workload, arch),
             memory=self._memory(c),

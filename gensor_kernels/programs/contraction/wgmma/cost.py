@@ -15,6 +15,7 @@ from gensor_kernels.programs.contraction.norm import norm_parts
 from gensor_kernels.programs.contraction.problem import Extents, extents
 from gensor_kernels.programs.core.columns import Column
 from gensor_kernels.programs.core.family import Part, Values
+from gensor_kernels.programs.core.tensor_maps import ROW_BYTES
 
 from . import column as wgmma
 from .cluster import cluster_parts
@@ -82,6 +83,15 @@ OTHER_REGISTERS, WALKING_REGISTERS = 32, 64
 #: Registers ptxas wants beside the sums of one product, out of the registers at entry: registers need not have changed
 #: hands by then.
 PRODUCT_REGISTERS = 26
+#: Clocks in which the requesting thread issues a step, and one of its copies: stall counts in the SASS of twelve
+#: Programs.
+STEP_ISSUE, COPY_ISSUE = 70.0, 4.0
+#: Clocks by which a tensor copy takes longer than the load whose latency archs.toml has, and two mbarriers are waited
+#: for, of which one says that a buffer is free, and one that it is full: an estimate, not measured.
+COPY_LATENCY = 200.0
+#: Clocks in which another block's shared memory is reached: a pair's buffer is free where it is free in both blocks. An
+#: estimate.
+PEER_LATENCY = 180.0
 #: Clocks of an iteration in which a lone warpgroup has nothing on its way: it waits for a buffer, then issues.
 TURN = 30.0
 
@@ -125,12 +135,6 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
     """Return everything that contraction_wgmma tabulates."""
     e, own = extents(workload), kind(workload)
     assert own is not None
-    # The products of one step are on their way while the next are issued: their buffer is not free yet.
-    held = 1.0 if own.promoted else 1.5
-
-    def stages(v: Values) -> dict[Column, np.ndarray]:
-        return {column.IN_FLIGHT: np.maximum(v["stages"] - held, 0.5)}
-
     return (
         *shared_parts(e, arch, taps(workload)),
         *cluster_parts(e),
@@ -138,7 +142,9 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         Part(("block_m", "block_n", "consumers", "persistent"), _ends),
         _registers(own, e, arch),
         Part(("block_m", "block_n", "block_k", "stages"), lambda v: {column.RING: ring_bytes(v, e)}),
-        Part(("stages",), stages),
+        # A buffer is given back once its products are done, and needed again `stages` - 1 iterations later.
+        Part(("stages",), lambda v: {column.IN_FLIGHT: v["stages"] - 1.0}),
+        _requests(own, e),
         *store_parts(e),
         *(norm_parts(e, arch) if e.norm else ()),
     )
@@ -178,6 +184,21 @@ def _products(kind: Kind, e: Extents, arch: Arch) -> Part:
         }
 
     return Part(("block_m", "block_n", "block_k", "consumers", "persistent"), function)
+
+
+def _requests(kind: Kind, e: Extents) -> Part:
+    """Tabulate the requests of a step: boxes of UNIT elements along an operand's contiguous axis (wgmma_ring.cuh)."""
+    unit = ROW_BYTES // kind.element
+
+    def function(v: Values) -> dict[Column, np.ndarray]:
+        boxes_a, boxes_b = ((v["block_k"] if e.unit[x] == "k" else v[f"block_{y}"]) / unit for x, y in ("am", "bn"))
+        issuing = STEP_ISSUE + COPY_ISSUE * kind.parts * (boxes_a + e.matrices * boxes_b)
+        return {
+            wgmma.ISSUING: issuing,
+            wgmma.REQUEST: issuing + COPY_LATENCY + (v["cluster"] > 0) * PEER_LATENCY,
+        }
+
+    return Part(("block_m", "block_n", "block_k", "cluster"), function)
 
 
 def _ends(v: Values) -> dict[Column, np.ndarray]:

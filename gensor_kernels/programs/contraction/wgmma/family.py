@@ -151,6 +151,8 @@ class ContractionWgmma(ContractionFamily):
             storing=c[wgmma.STORING],
             ahead=c[wgmma.AHEAD],
             behind=c[wgmma.BEHIND],
+            request=c[wgmma.REQUEST],
+            stalls=c[wgmma.ISSUING],
         )
         e = extents(workload)
         terms = cluster.clustered(assemble(c, e, arch, facts, loop), c)
