@@ -38,7 +38,8 @@ class Axis(Protocol):
 class Move:
     """One edge label of a family's graph: coordinate number `axis`, upwards (`step` 1) or downwards (-1).
 
-    `carried` is the number of a second coordinate whose value keeps its ratio to that of `axis`, or -1.
+    `carried` is the number of a second coordinate whose value keeps its ratio to that of `axis`, or, where `product` is
+    set, its product with it; -1 without such a coordinate.
     `token` is readable and unique in its family: `block_m+` is the next larger legal `block_m`, and `warp_m&block_m+`
     the next larger legal `warp_m` with an unchanged number of warps along the block.
     """
@@ -49,12 +50,14 @@ class Move:
     axis: int
     step: int
     carried: int = -1
+    product: bool = False
 
 
 class Action:
     """A scheduling primitive. `up` and `down` are the directions in which this class moves its coordinates.
 
-    `plain` breaks ties of predicted time: prefer the larger value (1), the smaller (-1) or neither (0).
+    `plain` breaks ties of predicted time: prefer the larger value (1), the smaller (-1) or neither (0). `walked` is the
+    preference during a walk, where it differs.
     """
 
     kind: ClassVar[str]
@@ -62,6 +65,7 @@ class Action:
     down: ClassVar[bool] = True
     paper: ClassVar[bool] = False
     plain: ClassVar[int] = -1
+    walked: ClassVar[int | None] = None
 
     @classmethod
     def moves(cls, axes: Sequence[Axis]) -> list[Move]:
@@ -70,13 +74,13 @@ class Action:
         return [move for i in mine for move in cls._pair(axes[i].name, i)]
 
     @classmethod
-    def _pair(cls, name: str, axis: int, carried: int = -1) -> list[Move]:
+    def _pair(cls, name: str, axis: int, carried: int = -1, product: bool = False) -> list[Move]:
         """Return the one or two directions of a move."""
         found = []
         if cls.up:
-            found.append(Move(name + "+", cls.__name__, name + "-", axis, 1, carried))
+            found.append(Move(name + "+", cls.__name__, name + "-", axis, 1, carried, product))
         if cls.down:
-            found.append(Move(name + "-", cls.__name__, name + "+", axis, -1, carried))
+            found.append(Move(name + "-", cls.__name__, name + "+", axis, -1, carried, product))
         return found
 
 
@@ -153,9 +157,24 @@ class Instruction(Action):
 
 
 class Stages(Action):
-    """Lengthen or shorten the ring of shared-memory buffers: stages 3 -> 4. Inverse: Stages."""
+    """Lengthen or shorten the ring of shared-memory buffers: stages 3 -> 4.
+
+    A ring that fills the shared memory also changes together with its step, so that its bytes remain: stages 2,
+    block_k 128 -> stages 4, block_k 64. A deep ring also hides latencies that the potential does not know; but during a
+    walk it would take the shared memory that larger tiles need. Inverse: Stages.
+    """
 
     kind = "stages"
+    plain = 1
+    walked = -1
+
+    @classmethod
+    def moves(cls, axes: Sequence[Axis]) -> list[Move]:
+        """Return moves of the ring alone, then moves that carry the step along."""
+        number = {axis.name: i for i, axis in enumerate(axes) if len(axis.values) > 1}
+        ring, step = number.get("stages"), number.get("block_k")
+        carrying = ring is not None and step is not None
+        return super().moves(axes) + (cls._pair("stages&block_k", ring, step, product=True) if carrying else [])
 
 
 class CopyWidth(Action):
@@ -222,9 +241,9 @@ ACTIONS: tuple[type[Action], ...] = (
 GRAPHS = ("full", "paper")
 
 
-def plainness(axes: Sequence[Axis]) -> NDArray[np.float64]:
+def plainness(axes: Sequence[Axis], walking: bool = False) -> NDArray[np.float64]:
     """Return 1, 0 or -1 per coordinate (d,): whether ties prefer its larger, either or smaller value."""
-    plain = {action.kind: action.plain for action in ACTIONS}
+    plain = {each.kind: each.plain if each.walked is None or not walking else each.walked for each in ACTIONS}
     return np.array([plain[axis.kind] for axis in axes], np.float64)
 
 

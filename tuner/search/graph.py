@@ -3,7 +3,8 @@
 A move along a coordinate is a ray of value indices; its edge goes to the nearest legal point on the ray. No legal point
 lies between the two ends of an edge, so the same ray backwards returns to the start: every edge has its inverse.
 
-Moves of an inner tile can carry a second coordinate along: the block grows by the same ratio (`Carry`).
+Moves of an inner tile can carry a second coordinate along: the block grows by the same ratio. Moves of a ring can carry
+its step along, which shrinks by the ratio by which the ring grows (`Carry`).
 """
 
 from __future__ import annotations
@@ -226,10 +227,10 @@ class Carry:
         self._outer = np.array([move.carried for move in carried], np.int64)
         self._change = ray_distance * np.array([move.step for move in moves], np.int64)[ray_move]
         width = max(len(axis.values) for axis in axes)
-        #: [carrier, outer, inner, new inner]: the outer index that keeps the ratio of outer to inner value, or -1
+        #: [carrier, outer, inner, new inner]: the outer index that keeps the ratio or product of both values, or -1
         self._table = np.full((len(carried), width, width, width), -1, np.int64)
         for i, move in enumerate(carried):
-            self._table[i] = _ratios(axes[move.carried].values, axes[move.axis].values, width)
+            self._table[i] = _carried(axes[move.carried].values, axes[move.axis].values, width, move.product)
 
     def along(self, ahead: Numbers, points: Numbers, row: Numbers, ray: Numbers) -> NDArray[np.bool_] | None:
         """Set the carried coordinate of the points `ahead` (n, d), reached from `points[row]` along `ray` (n,).
@@ -249,11 +250,14 @@ class Carry:
 
 
 @lru_cache(maxsize=64)
-def _ratios(outer: tuple[int, ...], inner: tuple[int, ...], width: int) -> Numbers:
+def _carried(outer: tuple[int, ...], inner: tuple[int, ...], width: int, product: bool) -> Numbers:
     """Return the table of one carrying move, padded to (width, width, width) with -1."""
     table = np.full((width, width, width), -1, np.int64)
     index = {value: i for i, value in enumerate(outer)}
     for o, w, to in np.ndindex(len(outer), len(inner), len(inner)):
-        if outer[o] % inner[w] == 0:
+        if product:
+            value, rest = divmod(outer[o] * inner[w], inner[to])
+            table[o, w, to] = -1 if rest else index.get(value, -1)
+        elif outer[o] % inner[w] == 0:
             table[o, w, to] = index.get(outer[o] // inner[w] * inner[to], -1)
     return table

@@ -40,7 +40,10 @@ class Region:
         self.parent = np.empty(0, np.int32)
         self.edges = np.zeros((64, len(graph.moves) + 1), np.int32)
         self.rows = 0
-        self._tie = -TIE * plainness(graph.space.coordinates)
+        self._tie = -TIE * plainness(graph.space.coordinates, walking=True)
+        self._found_tie = -TIE * plainness(graph.space.coordinates)
+        self._rings = [i for i, axis in enumerate(graph.space.coordinates) if axis.kind == "stages"]
+        self._outdone: list[Numbers] = []
         self._intern(np.array([graph.size], np.int64))
         self.phi[NOWHERE] = self.log_phi[NOWHERE] = np.inf
 
@@ -126,12 +129,43 @@ class Region:
 
     def best(self, count: int) -> Numbers:
         """Return the ids of the `count` best complete points; ties go to the plainer, then to the smaller code."""
-        ids = np.flatnonzero(self.complete[: len(self)])
+        candidates = self.complete[: len(self)].copy()
+        for outdone in self._outdone:
+            candidates[outdone] = False
+        ids = np.flatnonzero(candidates)
         if ids.size > count:
             phi = self.phi[ids]
             ids = ids[phi <= np.partition(phi, count)[count]]
-        tie = self.points(ids) @ self._tie
+        tie = self.points(ids) @ self._found_tie
         return ids[np.lexsort((self.table.codes[ids], tie, self.phi[ids]))[:count]]
+
+    def deepen(self, count: int) -> None:
+        """Lengthen the rings of the `count` best Programs as long as predictions do not get worse.
+
+        A Program with a longer ring that is no slower takes the place of the Program with the shorter ring in `best`.
+        """
+        for axis in self._rings:
+            done = np.empty(0, np.int64)
+            # Where rings give way to deeper ones, others move up.
+            while (here := np.setdiff1d(self.best(count), done)).size:
+                done = np.concatenate([done, here])
+                while here.size:
+                    here = self._deeper(here, axis)
+
+    def _deeper(self, ids: Numbers, axis: int) -> Numbers:
+        """Return the Programs with the next longer ring that are predicted to be no slower than these, which give way
+        to them; `axis` is the ring's."""
+        points = self.points(ids)
+        points[:, axis] += 1
+        room = points[:, axis] < self.graph.extents[axis]
+        room[room] = self.graph.space.legal(points[room])
+        here, deeper = ids[room], self.add(points[room])
+        good = self.phi[deeper] <= self.phi[here]  # not where the budget has ended
+        here, deeper = here[good], deeper[good]
+        new = self.parent[deeper] == -1
+        self.parent[deeper[new]] = here[new]
+        self._outdone.append(here)
+        return deeper
 
     def before(self, node: int) -> int:
         """Return the point from which `node` was first visited, or first seen if never visited; NOWHERE for a start.

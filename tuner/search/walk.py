@@ -23,6 +23,8 @@ from .trace import Leg, Trail, compact
 SCATTER_SHARE, SCATTER = 0.1, 64
 #: Programs examined for each Program kept, where similar Programs count once.
 SIFTED = 16
+#: Share of a budget for deeper rings of the best Programs, and evaluations that one of them takes at the most.
+DEEPER_SHARE, DEEPER = 1 / 16, 6
 
 
 @dataclass(frozen=True)
@@ -100,12 +102,15 @@ def walk(
     plan = schedule(budget, actions, chains, steps) if graph == "full" else paper_schedule(chains, steps)
     taken = 0
     shares = _shares(regions, starts, plan.chains)
+    deeper = 0 if budget is None else int(budget * DEEPER_SHARE)
     for i, (region, ids) in enumerate(zip(regions, starts, strict=True)):
         if budget is not None:
-            left = budget - sum(other.evaluations for other in regions)
+            left = max(budget - deeper - sum(other.evaluations for other in regions), 0)
             region.budget = region.evaluations + left * shares[i] // max(sum(shares[i:]), 1)
         if shares[i]:
             taken += _run(region, ids, Schedule(shares[i], plan.steps, plan.hot, plan.cycle), rng)
+    if graph == "full":
+        _deepen(regions, budget, keep if alike is None else SIFTED * keep)
     ranked = _ranked(regions, keep, alike)
     trails = [_trail(regions[i], ident, seed) for _, _, i, ident in ranked[:traced]]
     best = [(program, seconds) for program, seconds, _, _ in ranked]
@@ -119,6 +124,15 @@ def _run(region: Region, starts: Ids, plan: Schedule, rng: np.random.Generator) 
     taken = PaperChains(region, starts, plan, rng).run()
     region.settle()
     return taken
+
+
+def _deepen(regions: list[Region], budget: int | None, count: int) -> None:
+    """Lengthen the rings of the best Programs of each family, of the best family first."""
+    for region in sorted(regions, key=lambda each: each.phi[each.best(1)].min(initial=np.inf)):
+        if budget is not None:
+            region.budget = region.evaluations + budget - sum(other.evaluations for other in regions)
+            count = min(count, max((region.budget - region.evaluations) // DEEPER, 1))
+        region.deepen(count)
 
 
 def _begin(

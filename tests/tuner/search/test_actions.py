@@ -100,6 +100,22 @@ def test_a_tile_carries_its_block_by_the_same_ratio(graph):
     assert (after["thread_m"] > before["thread_m"]).all()
 
 
+def test_a_ring_carries_its_step_by_the_product():
+    problem = matmul.workload(4096, 4096, 4096, dtype="float16", trans_b=True)
+    space = FamilySpace(FAMILIES["contraction_wgmma"], problem, lookup("sm_90"))
+    graph = Graph(space)
+    points = graph.scatter(2000, np.random.default_rng(0))
+    targets, found = graph.neighbours(points)
+    tokens = {m.token: i for i, m in enumerate(graph.moves)}
+    up, down = tokens["stages&block_k+"], tokens["stages&block_k-"]
+    before, after = space.columns(points[found[:, up]]), space.columns(targets[found[:, up], up])
+    assert len(before["level"]) > 100
+    assert (before["stages"] * before["block_k"] == after["stages"] * after["block_k"]).all()
+    assert (after["stages"] > before["stages"]).all()
+    back, exists = graph.neighbours(targets[found[:, up], up])
+    assert exists[:, down].all() and np.array_equal(back[:, down], points[found[:, up]])
+
+
 def test_cache_and_uncache_exist_exactly_where_they_undo_each_other(graph):
     points, space = graph.space.all_legal(), graph.space
     targets, found = graph.neighbours(points)

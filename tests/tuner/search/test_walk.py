@@ -16,7 +16,7 @@ from gensor_kernels.operators.products import matmul
 from gensor_kernels.programs.space import Space
 from gensor_tuner.search.graph import Graph
 from gensor_tuner.search.trace import Leg, Trail, expanded, replay, route, start_of
-from gensor_tuner.search.walk import walk
+from gensor_tuner.search.walk import DEEPER_SHARE, walk
 
 from .synthetic import Spaces, ToySpace
 
@@ -34,7 +34,8 @@ def test_counts_distinct_complete_programs_and_keeps_the_budget(budget):
     codes = np.concatenate(space.evaluated)
     assert np.unique(codes).size == codes.size == found.evaluations
     assert budget is None or found.evaluations <= budget
-    assert found.steps == 16_000 or found.evaluations == budget
+    # What deeper rings of the best Programs do not use of their share is left.
+    assert found.steps == 16_000 or found.evaluations >= budget - int(budget * DEEPER_SHARE)
 
 
 def test_best_is_sorted_distinct_and_true():
