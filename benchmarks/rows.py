@@ -105,7 +105,9 @@ def tune(run: Run, shapes: Sequence[Path]) -> list[Tuned]:
 
 
 #: Terms that describe the launch, not a resource that a Program waits for.
-SHAPE_TERMS = {"blocks", "residents", "warps", "iterations", "registers", "shared_bytes", "in_flight", "exposed"}
+SHAPE_TERMS = {
+    *("blocks", "residents", "warps", "iterations", "registers", "shared_bytes", "in_flight", "slot", "exposed"),
+}
 
 
 @dataclass(frozen=True)
@@ -124,10 +126,7 @@ def facts_of(store: Store) -> dict[str, list[Facts]]:
         binary = store.binary(kernel)
         entry = json.loads(binary.facts).get(kernel.family) if binary is not None else None
         if entry is not None:
-            loop = tuple(sorted(entry.get("hot_loop", {}).items()))
-            program = program_from_json(kernel.program)
-            known = Facts(program, entry["registers"], entry["spill_bytes"], loop)
-            found.setdefault(kernel.class_key, []).append(known)
+            found.setdefault(kernel.class_key, []).append(Facts.of(program_from_json(kernel.program), entry))
     return found
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -26,25 +26,44 @@ if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
 
 
+class Read(NamedTuple):
+    """The compiler's report on a binary, beside estimates for its Program.
+
+    ``registers`` and ``spill_bytes`` per thread, ``issue`` and ``stalls`` of an iteration (see Facts): NaN where the
+    machine code was not read.  ``wanted`` are the estimated registers, ``pipe`` the estimated clocks in which a warp
+    keeps its pipe busy in an iteration.
+    """
+
+    registers: float
+    spill_bytes: float
+    issue: float
+    stalls: float
+    wanted: float
+    pipe: float
+
+
 class Feedback:
-    """Facts by binary code (see FamilySpace), and the register correction fitted over them."""
+    """Facts by binary code (see FamilySpace), and the corrections of estimates fitted over them."""
 
     def __init__(self) -> None:
-        self._rows: dict[int, tuple[float, float, float, float]] = {}
+        self._rows: dict[int, Read] = {}
         self._tables: tuple[np.ndarray, np.ndarray] | None = None
-        #: the error of the register estimate, median over the facts
-        self.register_offset = 0.0
+        #: the error of the register estimate, and stalls over busy clocks: medians over the facts
+        self.register_offset, self.stall_ratio = 0.0, 0.0
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def add(self, code: int, estimate: float, registers: int, spill_bytes: int, issue: float) -> None:
-        """One binary: its code, the estimated and true registers, spilled bytes, instructions per iteration."""
-        self._rows[code] = (float(registers), float(spill_bytes), float(issue), float(estimate))
+    def add(self, code: int, read: Read) -> None:
+        """Add one binary by its code."""
+        self._rows[code] = read
         self._tables = None
-        # A spilling binary's register count is the limit, not its demand: it says nothing about the estimate.
-        errors = [true - guess for true, spilled, _, guess in self._rows.values() if not spilled]
-        self.register_offset = float(np.median(errors)) if errors else 0.0
+        # A spilling binary's register count is the limit, not its demand: it says nothing about the estimate. Its
+        # stalls are those of spills, too.
+        whole = [each for each in self._rows.values() if not each.spill_bytes]
+        self.register_offset = float(np.median([each.registers - each.wanted for each in whole])) if whole else 0.0
+        ratios = [each.stalls / each.pipe for each in whole if not np.isnan(each.stalls)]
+        self.stall_ratio = float(np.median(ratios)) if ratios else 0.0
 
     def facts(self, codes: np.ndarray) -> Facts:
         """Facts for binary codes (n,): NaN where a binary was never compiled."""
@@ -52,12 +71,12 @@ class Feedback:
         at = np.minimum(np.searchsorted(known, codes), len(known) - 1)
         found = known[at] == codes
         picked = np.where(found, rows[:, at], np.float32(np.nan))
-        return Facts(picked[0], picked[1], picked[2], np.float32(self.register_offset))
+        return Facts(*picked, np.float32(self.register_offset), np.float32(self.stall_ratio))
 
     def _sorted(self) -> tuple[np.ndarray, np.ndarray]:
         if self._tables is None:
             codes = np.array(sorted(self._rows), dtype=np.int64)
-            rows = np.array([self._rows[int(code)][:3] for code in codes], dtype=np.float32).T
+            rows = np.array([self._rows[int(code)][:4] for code in codes], dtype=np.float32).T
             self._tables = codes, np.ascontiguousarray(rows)
         return self._tables
 
@@ -201,22 +220,34 @@ class FamilySpace(Lattice):
     # ---- compiler facts
 
     def add_feedback(
-        self, program: Program, registers: int, spill_bytes: int, hot_loop: Mapping[str, float] | None = None
+        self,
+        program: Program,
+        registers: int,
+        spill_bytes: int,
+        hot_loop: Mapping[str, float] | None = None,
+        stalls: int = 0,
+        products: Mapping[str, int] | None = None,
     ) -> None:
         """Fold compiler facts of one Program into the potential.
 
-        Programs that share its compile-time coordinates get these facts, the others a correction of the register
-        estimate fitted over all facts.  ``hot_loop`` are the main loop's instructions by opcode
-        (resources.Sass.hot_loop), of as many iterations as the compiler unrolled; empty or None where the binary
-        was not disassembled.
+        Programs that share its compile-time coordinates get these facts, the others corrections of the estimates
+        fitted over all facts.  ``hot_loop`` are the main loop's instructions by opcode (resources.Sass.hot_loop),
+        ``stalls`` and ``products`` its stall counts and products on the path of whole steps (resources.Sass.steady), of
+        as many iterations as the compiler unrolled; empty, 0 or None where the binary was not disassembled.
         """
         point = self.point(program)[None]
-        estimate = float(self.family.registers(self.columns(point), self.workload, self.arch)[0])
+        columns = self.columns(point)
+        registers_wanted = float(self.family.registers(columns, self.workload, self.arch)[0])
+        terms = self.family.terms(columns, self.workload, self.arch)
+        pipe = float(np.maximum(terms.math, terms.multiplies + terms.issue)[0])
         opcodes, wanted = self.family.multiplies(program, self.workload)
-        multiplies = sum((hot_loop or {}).get(opcode, 0) for opcode in opcodes)
         # The share of an iteration: compilers unroll short loops.
+        multiplies = sum((hot_loop or {}).get(opcode, 0) for opcode in opcodes)
         issue = sum(hot_loop.values()) * wanted / multiplies if hot_loop and multiplies else np.nan
-        self.feedback.add(int(self._binary_codes(point)[0]), estimate, registers, spill_bytes, issue)
+        whole = sum(count for name, count in (products or {}).items() if name.partition(".")[0] in opcodes)
+        clocks = stalls * wanted / whole if stalls and whole else np.nan
+        read = Read(float(registers), float(spill_bytes), issue, clocks, registers_wanted, pipe)
+        self.feedback.add(int(self._binary_codes(point)[0]), read)
 
     def _binary_codes(self, points: np.ndarray) -> np.ndarray:
         return self.encode(self._shared(points))

@@ -235,6 +235,44 @@ def test_facts_of_a_binary_replace_the_estimates():
     assert seconds(lattice, program)[0] > before["seconds"]
 
 
+def test_no_loop_is_faster_than_its_stalls_let_a_warp_issue_it():
+    """The stall counts of a loop bound the share of peak: warps per scheduler times tensor clocks over stalls."""
+    lattice, program = base(workload(8192, 8192, 8192, math="tf32", dtype="float32"))
+    program = program.replace(min_blocks=0, stages=2)
+    point = lattice.point(program)
+    before = lattice.explain(point)
+    per_scheduler = before["warps"] * before["residents"] / roofline.SUBCORES
+    wanted = lattice.family.multiplies(program, lattice.workload)[1]
+    for chain in (0.82, 0.5, 4.0):
+        stalls = per_scheduler * before["math"] / chain
+        # The compiler unrolled the loop once, and matrix instructions have modifiers.
+        products = {"HMMA.1688.F32.TF32": 2 * wanted, "FFMA": 3}
+        lattice.add_feedback(program, int(before["registers"]), 0, None, round(2 * stalls), products)
+        after = lattice.explain(point)
+        assert after["stalls"] == pytest.approx(stalls, rel=1e-3)
+        share = 2 * 8192**3 / (after["seconds"] * lattice.arch.peak("float32", "tf32"))
+        assert share <= min(chain, 1.0)
+        if chain < 1:
+            assert share > 0.85 * chain * min(1.0, before["seconds"] / after["seconds"] * 1.2)
+    lattice.add_feedback(program, int(before["registers"]), 0)
+    assert lattice.explain(point)["stalls"] == 0, "machine code that was not read says nothing"
+
+
+def test_stalls_of_a_binary_correct_the_estimate_of_others():
+    lattice, program = base(workload(4096, 4096, 4096))
+    other = program.replace(stages=2)
+    assert lattice.explain(lattice.point(other))["stalls"] == 0
+    busy = {name: lattice.explain(lattice.point(other))[name] for name in ("math", "multiplies", "issue")}
+    pipe = max(busy["math"], busy["multiplies"] + busy["issue"])
+    wanted = lattice.family.multiplies(program, lattice.workload)[1]
+    own = lattice.explain(lattice.point(program))
+    own_pipe = max(own["math"], own["multiplies"] + own["issue"])
+    lattice.add_feedback(program, int(own["registers"]), 0, None, round(1.5 * own_pipe), {"HMMA.16816.F32": wanted})
+    assert lattice.explain(lattice.point(other))["stalls"] == pytest.approx(1.5 * pipe, rel=0.01)
+    lattice.add_feedback(program, 255, 400, None, round(9 * own_pipe), {"HMMA.16816.F32": wanted})
+    assert lattice.explain(lattice.point(other))["stalls"] == 0, "stalls of spills are no measure"
+
+
 def test_facts_correct_the_register_estimate_of_others():
     lattice, program = base(workload(4096, 4096, 4096))
     other = program.replace(stages=2)

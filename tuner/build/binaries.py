@@ -9,6 +9,7 @@ import numpy as np
 
 from gensor_kernels.build import resources
 from gensor_kernels.build.nvrtc import Binary, compile_many, toolchain
+from gensor_kernels.build.sass import Steady
 from gensor_kernels.build.source import digest, flatten
 from gensor_kernels.devices.device import Code
 from gensor_kernels.machine.arch import Arch
@@ -100,8 +101,11 @@ class Binaries:
         binary = self[each]
         if binary.error is None and each.program not in self.facts:
             entry, sass = binary.entries[each.entry], self._machine_code[_key(each)].get(each.entry)
-            loop = tuple(sass.hot_loop.items()) if sass else ()
-            facts = Facts(each.program, entry.registers, entry.spill_bytes, loop)
+            loop, steady = (sass.hot_loop, sass.steady) if sass else ({}, Steady())
+            facts = Facts(
+                *(each.program, entry.registers, entry.spill_bytes, tuple(loop.items())),
+                *(steady.stalls, tuple(steady.products.items())),
+            )
             self.facts[each.program] = facts
             for space in spaces:
                 learn(space, facts)

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gensor_database.entry import verdict
 from gensor_database.lazy import cached_property
@@ -205,8 +206,12 @@ def _split(
         alone = {name: (value,) for name, value in program.values if name != "level"}
         space = FamilySpace(family, workload, arch, restrict=alone)
         if binary is not None:
-            loop: dict[str, float] = json.loads(binary.facts).get(kernel.family, {}).get("hot_loop", {})
-            space.add_feedback(program, binary.registers, binary.spill_bytes, loop)
+            read: dict[str, Any] = json.loads(binary.facts).get(kernel.family, {})
+            steady = read.get("steady", {})
+            space.add_feedback(
+                *(program, binary.registers, binary.spill_bytes, read.get("hot_loop", {})),
+                *(steady.get("stalls", 0), steady.get("products", {})),
+            )
         return shares(space.terms(space.point(program)[None]), arch)
     except UNREADABLE:
         return {}

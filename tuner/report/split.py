@@ -23,7 +23,7 @@ RESOURCES: Mapping[str, tuple[str, ...]] = {
     "shared": ("wavefronts",),
     "L2": ("l2_bytes",),
     "DRAM": ("dram_bytes", "epilogue_bytes"),
-    "latency": ("chain",),
+    "latency": ("chain", "request", "stalls"),
     "ends": ("prologue", "epilogue", "epilogue_busy"),
 }
 LAUNCH = "launch"  # the remainder where every resource is free

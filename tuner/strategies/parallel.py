@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
@@ -39,14 +39,29 @@ PARALLEL_FROM = 6  # with fewer walks, starting processes costs more than it sav
 class Facts:
     """The compiler's report on one Program.
 
-    Registers per thread, spilled bytes, and the instructions of one iteration of the main loop by opcode (empty without
-    a disassembler).
+    Registers per thread, spilled bytes, and of the main loop its instructions by opcode, and the stall counts and
+    products of the path of whole steps (empty and 0 without a disassembler).
     """
 
     program: Program
     registers: int
     spill_bytes: int
     hot_loop: tuple[tuple[str, int], ...] = ()
+    stalls: int = 0
+    products: tuple[tuple[str, int], ...] = ()
+
+    @classmethod
+    def of(cls, program: Program, facts: Mapping[str, Any]) -> Facts:
+        """Return what a stored binary's facts (JSON, see store/kernel_rows.py) say of its main kernel."""
+        steady = facts.get("steady", {})
+        return cls(
+            program,
+            facts["registers"],
+            facts["spill_bytes"],
+            tuple(sorted(facts.get("hot_loop", {}).items())),
+            steady.get("stalls", 0),
+            tuple(sorted(steady.get("products", {}).items())),
+        )
 
 
 @dataclass(frozen=True)
@@ -85,7 +100,8 @@ def learn(space: Space, facts: Facts) -> None:
     # A binary with a compile-time epilogue is not on the lattice of a workload without it.
     with suppress(KeyError, ValueError):
         space.family(facts.program.family).add_feedback(
-            facts.program, facts.registers, facts.spill_bytes, dict(facts.hot_loop)
+            *(facts.program, facts.registers, facts.spill_bytes),
+            *(dict(facts.hot_loop), facts.stalls, dict(facts.products)),
         )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms, residency
 from gensor_kernels.programs.contraction import column
-from gensor_kernels.programs.contraction.cost import BLOCK_START, L2_USABLE, Loop, granted, reduction
+from gensor_kernels.programs.contraction.cost import BLOCK_START, L2_USABLE, Loop, granted, reduction, stalled
 from gensor_kernels.programs.contraction.mma.cost import unswizzled_degree
 from gensor_kernels.programs.contraction.mma.instructions import (
     BARRIER,
@@ -95,6 +95,7 @@ def assemble(c: Columns, e: Sizes, arch: Arch, facts: Facts | None, loop: Loop, 
         l2_bytes=c["block_k"] * (2.0 * ELEMENT * e.n + c[own.HELD_Q] * e.mask_bytes),
         dram_bytes=dram_bytes(c, e, blocks, residents, arch),
         in_flight=loop.in_flight,
+        slot=0.5,  # keys, then values
         exposed=loop.exposed,
         # Rows of Q: about ten instructions a piece, four on their way at a time.
         prologue=BLOCK_START + rows / (16 * 32) / loop.warps * 30.0,
@@ -104,6 +105,7 @@ def assemble(c: Columns, e: Sizes, arch: Arch, facts: Facts | None, loop: Loop, 
         after=c[column.AFTER],
         registers=registers,
         shared_bytes=loop.memory,
+        stalls=stalled(loop, facts),
     )
 
 

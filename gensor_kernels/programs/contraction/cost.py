@@ -121,7 +121,7 @@ class Loop:
 
     ``registers`` are a thread's registers before any limit; ``outputs`` a warp's outputs; ``staging`` the clocks a
     block moves outputs through shared memory; ``touched`` how often an iteration comes back to a spilled word;
-    ``storing`` the warps that store where not all do.
+    ``storing`` the warps that store where not all do; ``taking`` the share of iterations that a warp takes part in.
     """
 
     warps: np.ndarray
@@ -143,6 +143,7 @@ class Loop:
     request: np.ndarray | float = 0.0
     slot: np.ndarray | float = 1.0
     stalls: np.ndarray | float = 0.0
+    taking: np.ndarray | float = 1.0
 
 
 def window_issue(
@@ -207,6 +208,15 @@ def granted(loop: Loop, c: Columns, facts: Facts | None, arch: Arch) -> tuple[np
     return used, spilling, issue
 
 
+def stalled(loop: Loop, facts: Facts | None) -> np.ndarray | float:
+    """Clocks in which the busiest warp issues a block's iteration: a family's estimate, and the compiler's stalls."""
+    if facts is None:
+        return loop.stalls
+    pipe = np.maximum(loop.math, loop.multiplies + loop.issue)
+    clocks = np.where(np.isnan(facts.stalls), facts.stall_ratio * pipe, facts.stalls)
+    return np.maximum(loop.stalls, clocks * loop.taking)
+
+
 def settled(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop) -> dict[str, Any]:
     """The terms of a contraction that a family's loop decides, whatever the sizes."""
     registers, spilling, issue = granted(loop, c, facts, arch)
@@ -231,7 +241,7 @@ def settled(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop)
         "behind": loop.behind,
         "request": loop.request,
         "slot": loop.slot,
-        "stalls": loop.stalls,
+        "stalls": stalled(loop, facts),
     }
 
 

@@ -247,11 +247,15 @@ class Family:
 class Facts:
     """Compiler facts by Program: NaN where unknown, then the family's estimate stands.  float32 arrays.
 
-    ``registers`` and ``spill_bytes`` per thread; ``issue`` instructions per warp and iteration;
-    ``register_offset`` is added to estimates where the true number is unknown.
+    ``registers`` and ``spill_bytes`` per thread; ``issue`` instructions per warp and iteration, ``stalls`` the sum of
+    their encoded stall counts on the path of whole steps.  Where the true number is unknown, ``register_offset`` is
+    added to the estimate, and ``stall_ratio`` is the ratio of stalls to the clocks in which a warp keeps its pipe busy:
+    both are medians over the known binaries, ``stall_ratio`` is 0 without any.
     """
 
     registers: np.ndarray
     spill_bytes: np.ndarray
     issue: np.ndarray
+    stalls: np.ndarray
     register_offset: np.float32
+    stall_ratio: np.float32

@@ -162,5 +162,6 @@ def terms(c: Columns, workload: Workload, arch: Arch, facts: Facts | None) -> Te
         "l2_bytes": l2_bytes, "dram_bytes": dram_bytes, "in_flight": like, "exposed": 0.05 * like,
         "prologue": BLOCK_START * like, "epilogue": wait, "epilogue_busy": busy, "epilogue_bytes": written,
         "after": after, "registers": used, "shared_bytes": s.memory,
+        "stalls": 0.0 * like if facts is None else np.nan_to_num(facts.stalls),
     }  # fmt: skip
     return Terms(**{name: np.asarray(value, dtype=np.float32) for name, value in values.items()})

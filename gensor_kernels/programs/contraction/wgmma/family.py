@@ -153,6 +153,7 @@ class ContractionWgmma(ContractionFamily):
             behind=c[wgmma.BEHIND],
             request=c[wgmma.REQUEST],
             stalls=c[wgmma.ISSUING],
+            taking=np.where(c["persistent"] == cost.IN_TURNS, 1 / c["consumers"], 1.0),
         )
         e = extents(workload)
         terms = cluster.clustered(assemble(c, e, arch, facts, loop), c)
