@@ -139,18 +139,14 @@ class Region:
         tie = self.points(ids) @ self._found_tie
         return ids[np.lexsort((self.table.codes[ids], tie, self.phi[ids]))[:count]]
 
-    def deepen(self, count: int) -> None:
-        """Lengthen the rings of the `count` best Programs as long as predictions do not get worse.
+    def deepen(self, ids: Numbers) -> None:
+        """Lengthen the rings of these Programs as long as predictions do not get worse.
 
         A Program with a longer ring that is no slower takes the place of the Program with the shorter ring in `best`.
         """
         for axis in self._rings:
-            done = np.empty(0, np.int64)
-            # Where rings give way to deeper ones, others move up.
-            while (here := np.setdiff1d(self.best(count), done)).size:
-                done = np.concatenate([done, here])
-                while here.size:
-                    here = self._deeper(here, axis)
+            while ids.size:
+                ids = self._deeper(ids, axis)
 
     def _deeper(self, ids: Numbers, axis: int) -> Numbers:
         """Return the Programs with the next longer ring that are predicted to be no slower than these, which give way
@@ -166,6 +162,16 @@ class Region:
         self.parent[deeper[new]] = here[new]
         self._outdone.append(here)
         return deeper
+
+    def look_around(self, count: int) -> None:
+        """Evaluate the neighbours of the `count` best Programs, best first, as far as the budget goes."""
+        self.exhausted = False
+        for ident in self.best(count).tolist():
+            if self.exhausted:
+                break
+            edges = self.graph.edges(self.points(np.array([ident])))
+            found = self.add(edges.target, edges.whole)
+            self.parent[found[self.parent[found] == -1]] = ident
 
     def before(self, node: int) -> int:
         """Return the point from which `node` was first visited, or first seen if never visited; NOWHERE for a start.

@@ -25,6 +25,8 @@ SCATTER_SHARE, SCATTER = 0.1, 64
 SIFTED = 16
 #: Share of a budget for deeper rings of the best Programs, and evaluations that one of them takes at the most.
 DEEPER_SHARE, DEEPER = 1 / 16, 6
+#: The best Programs whose neighbours the rest of a budget is for.
+NEAREST = 64
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,8 @@ def walk(
     keep, traced : int
         Number of Programs to return, and number of trails.
     alike : callable or None
-        Key function; of Programs with equal keys only the best is returned.
+        Key function; of Programs with equal keys only the best is returned, and of rings that are predicted to be
+        equally fast only the deepest.
 
     Returns
     -------
@@ -102,15 +105,16 @@ def walk(
     plan = schedule(budget, actions, chains, steps) if graph == "full" else paper_schedule(chains, steps)
     taken = 0
     shares = _shares(regions, starts, plan.chains)
-    deeper = 0 if budget is None else int(budget * DEEPER_SHARE)
+    deepening = graph == "full" and alike is not None
+    deeper = int(budget * DEEPER_SHARE) if budget is not None and deepening else 0
     for i, (region, ids) in enumerate(zip(regions, starts, strict=True)):
         if budget is not None:
             left = max(budget - deeper - sum(other.evaluations for other in regions), 0)
             region.budget = region.evaluations + left * shares[i] // max(sum(shares[i:]), 1)
         if shares[i]:
             taken += _run(region, ids, Schedule(shares[i], plan.steps, plan.hot, plan.cycle), rng)
-    if graph == "full":
-        _deepen(regions, budget, keep if alike is None else SIFTED * keep)
+    if deepening:
+        _deepen(regions, budget, SIFTED * keep)
     ranked = _ranked(regions, keep, alike)
     trails = [_trail(regions[i], ident, seed) for _, _, i, ident in ranked[:traced]]
     best = [(program, seconds) for program, seconds, _, _ in ranked]
@@ -127,12 +131,29 @@ def _run(region: Region, starts: Ids, plan: Schedule, rng: np.random.Generator) 
 
 
 def _deepen(regions: list[Region], budget: int | None, count: int) -> None:
-    """Lengthen the rings of the best Programs of each family, of the best family first."""
-    for region in sorted(regions, key=lambda each: each.phi[each.best(1)].min(initial=np.inf)):
-        if budget is not None:
-            region.budget = region.evaluations + budget - sum(other.evaluations for other in regions)
-            count = min(count, max((region.budget - region.evaluations) // DEEPER, 1))
-        region.deepen(count)
+    """Lengthen the rings of the best Programs; where chains would have needed more than their budget, the rest of it is
+    for neighbours of the best."""
+    short = any(region.exhausted for region in regions)
+    done: list[Numbers] = [np.empty(0, np.int64) for _ in regions]
+    spent = False
+    while not spent:
+        best = [region.best(count) for region in regions]
+        phi = np.concatenate([region.phi[ids] for region, ids in zip(regions, best, strict=True)])
+        worst = np.sort(phi)[: max(count, 1)].max(initial=0.0)
+        spent = True
+        for i, region in enumerate(regions):
+            ids = best[i][(region.phi[best[i]] <= worst) & ~np.isin(best[i], done[i])]
+            if budget is not None:
+                region.budget = region.evaluations + budget - sum(other.evaluations for other in regions)
+                ids = ids[: (region.budget - region.evaluations) // DEEPER]
+            if ids.size:
+                done[i] = np.concatenate([done[i], ids])
+                region.deepen(ids)
+                spent = False  # where rings give way to deeper ones, others move up
+    if budget is not None and short:
+        first = min(regions, key=lambda region: region.phi[region.best(1)].min(initial=np.inf))
+        first.budget = first.evaluations + budget - sum(other.evaluations for other in regions)
+        first.look_around(NEAREST)
 
 
 def _begin(

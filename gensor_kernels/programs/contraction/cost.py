@@ -121,7 +121,8 @@ class Loop:
 
     ``registers`` are a thread's registers before any limit; ``outputs`` a warp's outputs; ``staging`` the clocks a
     block moves outputs through shared memory; ``touched`` how often an iteration comes back to a spilled word;
-    ``storing`` the warps that store where not all do; ``taking`` the share of iterations that a warp takes part in.
+    ``storing`` the warps that store where not all do.  Of the compiled loop, ``taking`` is the share of iterations that
+    a warp takes part in, and ``share`` the share of its instructions that the average warp issues.
     """
 
     warps: np.ndarray
@@ -144,6 +145,7 @@ class Loop:
     slot: np.ndarray | float = 1.0
     stalls: np.ndarray | float = 0.0
     taking: np.ndarray | float = 1.0
+    share: np.ndarray | float = 1.0
 
 
 def window_issue(
@@ -204,8 +206,8 @@ def granted(loop: Loop, c: Columns, facts: Facts | None, arch: Arch) -> tuple[np
         return used, spilling, loop.issue + spilling
     used = np.where(np.isnan(facts.registers), used, facts.registers)
     spilling = np.where(np.isnan(facts.spill_bytes), spilling, facts.spill_bytes * 0.25)
-    issue = np.where(np.isnan(facts.issue), loop.issue + spilling, np.maximum(facts.issue - loop.multiplies, 0.0))
-    return used, spilling, issue
+    counted = np.maximum(facts.issue * loop.share - loop.multiplies, 0.0)
+    return used, spilling, np.where(np.isnan(facts.issue), loop.issue + spilling, counted)
 
 
 def stalled(loop: Loop, facts: Facts | None) -> np.ndarray | float:

@@ -16,7 +16,7 @@ from gensor_kernels.operators.products import matmul
 from gensor_kernels.programs.space import Space
 from gensor_tuner.search.graph import Graph
 from gensor_tuner.search.trace import Leg, Trail, expanded, replay, route, start_of
-from gensor_tuner.search.walk import DEEPER_SHARE, walk
+from gensor_tuner.search.walk import walk
 
 from .synthetic import Spaces, ToySpace
 
@@ -34,8 +34,16 @@ def test_counts_distinct_complete_programs_and_keeps_the_budget(budget):
     codes = np.concatenate(space.evaluated)
     assert np.unique(codes).size == codes.size == found.evaluations
     assert budget is None or found.evaluations <= budget
-    # What deeper rings of the best Programs do not use of their share is left.
-    assert found.steps == 16_000 or found.evaluations >= budget - int(budget * DEEPER_SHARE)
+    assert found.steps == 16_000 or found.evaluations == budget
+
+
+@pytest.mark.parametrize("budget", [100, 400])
+def test_deeper_rings_are_part_of_the_budget(real, budget):
+    found = walk(real, budget=budget, keep=4, alike=lambda program: program)
+    assert found.evaluations == budget
+    for program, seconds in found.best:
+        family = real.family(program.family)
+        assert family.potential(family.point(program)[None])[0] == seconds
 
 
 def test_best_is_sorted_distinct_and_true():

@@ -154,6 +154,7 @@ class ContractionWgmma(ContractionFamily):
             request=c[wgmma.REQUEST],
             stalls=c[wgmma.ISSUING],
             taking=np.where(c["persistent"] == cost.IN_TURNS, 1 / c["consumers"], 1.0),
+            share=cost.sharing(c) / (c["consumers"] + 1),
         )
         e = extents(workload)
         terms = cluster.clustered(assemble(c, e, arch, facts, loop), c)
