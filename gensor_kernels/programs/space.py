@@ -71,7 +71,9 @@ class Feedback:
         at = np.minimum(np.searchsorted(known, codes), len(known) - 1)
         found = known[at] == codes
         picked = np.where(found, rows[:, at], np.float32(np.nan))
-        return Facts(*picked, np.float32(self.register_offset), np.float32(self.stall_ratio))
+        registers, spill_bytes, issue, stalls = picked
+        corrections = np.float32(self.register_offset), np.float32(self.stall_ratio)
+        return Facts(registers, spill_bytes, issue, stalls, *corrections)
 
     def _sorted(self) -> tuple[np.ndarray, np.ndarray]:
         if self._tables is None:

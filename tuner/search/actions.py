@@ -172,9 +172,9 @@ class Stages(Action):
     def moves(cls, axes: Sequence[Axis]) -> list[Move]:
         """Return moves of the ring alone, then moves that carry the step along."""
         number = {axis.name: i for i, axis in enumerate(axes) if len(axis.values) > 1}
-        ring, step = number.get("stages"), number.get("block_k")
-        carrying = ring is not None and step is not None
-        return super().moves(axes) + (cls._pair("stages&block_k", ring, step, product=True) if carrying else [])
+        if not {"stages", "block_k"} <= number.keys():
+            return super().moves(axes)
+        return super().moves(axes) + cls._pair("stages&block_k", number["stages"], number["block_k"], product=True)
 
 
 class CopyWidth(Action):

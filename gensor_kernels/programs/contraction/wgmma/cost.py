@@ -211,6 +211,8 @@ def _ends(v: Values) -> dict[Column, np.ndarray]:
         wgmma.AHEAD: walks * 1.0,
         wgmma.BEHIND: np.where(turns, v["consumers"] - 1.0, 0.0),
         wgmma.FITS_TURNS: ~turns | (v["consumers"] > 1),
+        wgmma.TAKING: at_once / v["consumers"],
+        wgmma.SHARE: at_once / (v["consumers"] + 1.0),
     }
 
 

@@ -153,8 +153,8 @@ class ContractionWgmma(ContractionFamily):
             behind=c[wgmma.BEHIND],
             request=c[wgmma.REQUEST],
             stalls=c[wgmma.ISSUING],
-            taking=np.where(c["persistent"] == cost.IN_TURNS, 1 / c["consumers"], 1.0),
-            share=cost.sharing(c) / (c["consumers"] + 1),
+            taking=c[wgmma.TAKING],
+            share=c[wgmma.SHARE],
         )
         e = extents(workload)
         terms = cluster.clustered(assemble(c, e, arch, facts, loop), c)
