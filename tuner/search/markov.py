@@ -21,6 +21,11 @@ from .region import NOWHERE, Ids, Region
 COLD = 1e-20
 
 
+#: How much hotter chains are than others where they begin at another chain's start, as all that construct a Program
+#: from the minimal one do: at the usual temperature they would all go the same way.
+SHARED_HEAT = 10.0
+
+
 @dataclass(frozen=True)
 class Schedule:
     """Number of chains, steps per chain, and cooling: tau falls geometrically from `hot` to COLD over each `cycle`.
@@ -33,10 +38,10 @@ class Schedule:
     hot: float
     cycle: int
 
-    def inverse_taus(self) -> NDArray[np.float32]:
-        """Return 1 / tau for each step of a cycle (cycle,)."""
-        fraction = np.arange(self.cycle) / max(self.cycle - 1, 1)
-        return (1 / (self.hot * (COLD / self.hot) ** fraction)).astype(np.float32)
+    def inverse_taus(self, heat: float = 1.0) -> NDArray[np.float32]:
+        """Return 1 / tau for each step of a cycle that begins `heat` times as hot (cycle,)."""
+        fraction, hot = np.arange(self.cycle) / max(self.cycle - 1, 1), heat * self.hot
+        return (1 / (hot * (COLD / hot) ** fraction)).astype(np.float32)
 
 
 def schedule(budget: int | None, actions: int, chains: int = 64, steps: int = 250) -> Schedule:
@@ -92,7 +97,10 @@ class Chains:
     """
 
     def __init__(self, region: Region, starts: Ids, plan: Schedule, rng: np.random.Generator):
-        """Place the chains; `starts`: evaluated ids in descending order of promise, taken by chains in this order."""
+        """Place the chains; `starts`: evaluated ids in descending order of promise, taken by chains in this order.
+
+        An id that is repeated in `starts` is a start that several chains share.
+        """
         self.region = region
         region.parent[starts] = NOWHERE
         self.starts = starts
@@ -102,7 +110,11 @@ class Chains:
         self.plan = plan
         self.rng = rng
         self.taken = np.zeros(plan.chains, np.int64)
-        self._inverse_tau = plan.inverse_taus()
+        self._inverse_tau = np.stack([plan.inverse_taus(), plan.inverse_taus(SHARED_HEAT)])
+        own = np.unique(starts[: self.used], return_index=True)[1]
+        self._shared = np.zeros(plan.chains, np.int64)
+        self._shared[: self.used] = 1
+        self._shared[own] = 0
 
     def run(self) -> int:
         """Take every chain's steps, or stop where the budget ends; return the total number of steps."""
@@ -123,7 +135,7 @@ class Chains:
     def _draw(self, chains: Numbers, edges: Ids) -> Numbers:
         """Draw columns of `edges` (n, 1 + a), one per chain, by the transition probabilities."""
         now = self.taken[chains] % self.plan.cycle
-        weights = probabilities(self.region.log_phi[edges], self._inverse_tau[now])
+        weights = probabilities(self.region.log_phi[edges], self._inverse_tau[self._shared[chains], now])
         total = np.cumsum(weights, axis=1)
         # If only staying has a positive probability, this holds until the end of the cycle because tau only falls:
         # the remaining steps are taken at once.

@@ -51,7 +51,7 @@ def walk(
     chains: int = 64,
     steps: int = 250,
     graph: str = "full",
-    start: Sequence[Program] | Literal["random"] | None = None,
+    start: Sequence[Program] | Literal["random", "minimal"] | None = None,
     budget: int | None = None,
     keep: int = 256,
     traced: int = 1,
@@ -69,9 +69,9 @@ def walk(
         Chains, and steps per chain; a small `budget` means fewer, longer chains.
     graph : {"full", "paper"}
         All actions, or the Gensor paper's, whose chains always start from the minimal Program.
-    start : sequence of Program, "random" or None
+    start : sequence of Program, "random", "minimal" or None
         Programs to start from. None: each family's minimal Program at memory level 0, its starters, and random legal
-        Programs. "random": only the latter.
+        Programs. "random", "minimal": only these.
     budget : int or None
         The most distinct complete Programs to evaluate, over all families.
     keep, traced : int
@@ -159,7 +159,7 @@ def _deepen(regions: list[Region], budget: int | None, count: int) -> None:
 def _begin(
     space: SearchSpace,
     graph: str,
-    start: Sequence[Program] | Literal["random"] | None,
+    start: Sequence[Program] | Literal["random", "minimal"] | None,
     budget: int | None,
     rng: np.random.Generator,
     chains: int,
@@ -181,6 +181,8 @@ def _begin(
             if start is None and (minimal := _minimal(family)):
                 # Every fourth chain constructs its Program from the minimal Program.
                 ids = np.insert(ids, np.arange(0, min(ids.size, chains), 3), region.add(np.array(minimal)))
+            if start == "minimal":
+                ids = np.repeat(ids, chains)
             regions.append(region)
             starts.append(ids)
     if not regions:
@@ -197,11 +199,14 @@ def _minimal(family: FamilySpace) -> list[Numbers]:
 
 
 def _start_points(
-    graph: Graph, start: Sequence[Program] | Literal["random"] | None, scattered: int, rng: np.random.Generator
+    graph: Graph,
+    start: Sequence[Program] | Literal["random", "minimal"] | None,
+    scattered: int,
+    rng: np.random.Generator,
 ) -> Points:
     """Return the possible starts of this family's chains, (n, d)."""
     family = graph.space
-    if graph.name == "paper":
+    if graph.name == "paper" or start == "minimal":
         rows = _minimal(family)
     elif start is None:
         starters = family.family.starters(family.workload, family.arch)

@@ -92,6 +92,20 @@ def test_a_chain_rests_at_a_local_minimum(small):
     assert (around[:, 0] <= around.min(axis=1)).all()
 
 
+def test_chains_that_share_a_start_are_hotter(small):
+    graph, _ = small
+    region = Region(graph)
+    (root,) = region.add(graph.space.start()[None])
+    others = region.add(graph.scatter(3, np.random.default_rng(0)))
+    plan = Schedule(chains=8, steps=10, hot=0.05, cycle=10)
+    chains = Chains(region, np.array([root, *others, root, root], np.int32), plan, np.random.default_rng(0))
+    heated = np.array([row[0] for row in chains._inverse_tau])[chains._shared] < 1 / 0.05
+    # One chain of each start has the usual temperature, and so have chains for which no start is left.
+    assert heated.tolist() == [False] * 4 + [True] * 2 + [False] * 2
+    assert (plan.inverse_taus(10.0) <= plan.inverse_taus()).all()
+    assert plan.inverse_taus(10.0)[-1] == plan.inverse_taus()[-1]
+
+
 def test_equal_predictions_are_decided_by_plainness():
     space = ToySpace()
     plain = space.potential

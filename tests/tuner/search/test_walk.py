@@ -181,6 +181,16 @@ def test_paper_graph_starts_at_the_minimal_program_and_uses_only_its_actions(rea
     assert "level-" not in tokens and tokens.count("level+") == 2
 
 
+@pytest.mark.parametrize("sizes", [(333, 777, 1111), (500, 700, 900)])
+def test_the_graph_can_be_walked_from_its_root(sizes):
+    """Chains that all construct from the minimal Program part ways: at the usual temperature all of them end in the
+    same local optimum, of 333 x 777 x 1111 one that is 1.67 times as slow."""
+    space = Space(matmul.workload(*sizes, dtype="float16", trans_b=True), lookup("sm_87"))
+    usual, scratch = (walk(space, chains=48, steps=200, start=start, keep=1) for start in (None, "minimal"))
+    assert scratch.trails[0].start[0] == 0
+    assert scratch.best[0][1] <= 1.05 * usual.best[0][1]
+
+
 def test_nowhere_to_start_is_an_error(real):
     with pytest.raises(ValueError, match="no legal Program to start from"):
         walk(real, start=[])
