@@ -11,7 +11,7 @@ A coordinate's `kind` names the action that moves it. To add an action, write on
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -39,7 +39,8 @@ class Move:
     """One edge label of a family's graph: coordinate number `axis`, upwards (`step` 1) or downwards (-1).
 
     `carried` is the number of a second coordinate whose value keeps its ratio to that of `axis`, or, where `product` is
-    set, its product with it; -1 without such a coordinate.
+    set, its product with it; -1 without such a coordinate. Where `wraps` is set, the largest value comes before the
+    smallest one.
     `token` is readable and unique in its family: `block_m+` is the next larger legal `block_m`, and `warp_m&block_m+`
     the next larger legal `warp_m` with an unchanged number of warps along the block.
     """
@@ -51,6 +52,7 @@ class Move:
     step: int
     carried: int = -1
     product: bool = False
+    wraps: bool = False
 
 
 class Action:
@@ -191,9 +193,18 @@ class Layout(Action):
 
 
 class Split(Action):
-    """Divide the reduction among more or fewer blocks: split 1 -> 2. Inverse: Split."""
+    """Divide the reduction among more or fewer blocks: split 1 -> 2.
+
+    A stream opens with few blocks or with as many as are resident, stream 0 -> 108, and few are far slower than none.
+    Inverse: Split.
+    """
 
     kind = "split"
+
+    @classmethod
+    def moves(cls, axes: Sequence[Axis]) -> list[Move]:
+        """Return moves along each axis; a stream's values form a ring."""
+        return [replace(move, wraps=axes[move.axis].name == "stream") for move in super().moves(axes)]
 
 
 class Raster(Action):

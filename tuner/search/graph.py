@@ -1,7 +1,8 @@
 """The construction graph of one family: lattice points joined by the actions that are legal there.
 
 A move along a coordinate is a ray of value indices; its edge goes to the nearest legal point on the ray. No legal point
-lies between the two ends of an edge, so the same ray backwards returns to the start: every edge has its inverse.
+lies between the two ends of an edge, so the same ray backwards returns to the start: every edge has its inverse. The
+values of some coordinates form a ring (`Move.wraps`).
 
 Moves of an inner tile can carry a second coordinate along: the block grows by the same ratio. Moves of a ring can carry
 its step along, which shrinks by the ratio by which the ring grows (`Carry`).
@@ -77,6 +78,7 @@ class Graph:
         axis = np.array([move.axis for move in self.moves], np.int64)
         step = np.array([move.step for move in self.moves], np.int64)
         self._room = np.where(step > 0, axis, axis + len(self.extents))
+        self._rings = sorted({move.axis for move in self.moves if move.wraps})
         #: the memory level from which on each coordinate and each move exists
         self.axis_level = np.array([axis.level for axis in self.space.coordinates], np.int64)
         self.move_level = self.axis_level[axis]
@@ -122,10 +124,15 @@ class Graph:
 
     def _along_rays(self, points: Points) -> tuple[Numbers, Numbers, Points]:
         """Return (row, move, point) of every lattice point on a ray from these points, in descending distance."""
-        limit = np.concatenate([self.extents - 1 - points, points], axis=1)[:, self._room]
+        limit = np.concatenate([self.extents - 1 - points, points], axis=1)
+        for axis in self._rings:
+            limit[:, [axis, axis + len(self.extents)]] = self.extents[axis] - 1
+        limit = limit[:, self._room]
         limit[self.move_level > points[:, :1]] = 0
         row, ray = np.nonzero(limit[:, self._ray_move] >= self._ray_distance)
         ahead = points[row] + self._ray_delta[ray]
+        for axis in self._rings:
+            ahead[:, axis] %= self.extents[axis]
         inside = self._carry.along(ahead, points, row, ray)
         if inside is not None:
             row, ray, ahead = row[inside], ray[inside], ahead[inside]

@@ -116,6 +116,30 @@ def test_a_ring_carries_its_step_by_the_product():
     assert exists[:, down].all() and np.array_equal(back[:, down], points[found[:, up]])
 
 
+def test_a_stream_opens_with_as_many_blocks_as_are_resident():
+    space = FamilySpace(
+        FAMILIES["contraction_mma"], matmul.workload(512, 512, 512, dtype="float16"), lookup("a100-40gb")
+    )
+    graph = Graph(space)
+    tokens = {m.token: i for i, m in enumerate(graph.moves)}
+    names, top = [c.name for c in space.coordinates], space.coordinates[-1].values
+    program = space.family.starters(space.workload, space.arch)[0].replace(min_blocks=1, stream=0, split_k=1)
+    closed = space.point(program)
+    assert space.program(graph.follow(closed, "stream-"))["stream"] == 108
+    assert space.program(graph.follow(closed, "stream+"))["stream"] == min(value for value in top if value)
+    opened = graph.follow(closed, "stream-")
+    assert np.array_equal(graph.follow(opened, "stream+"), closed)
+    # From every point with a stream or none, both directions lead back.
+    points = graph.scatter(3000, np.random.default_rng(2))
+    targets, found = graph.neighbours(points)
+    for way, back in (("stream+", "stream-"), ("stream-", "stream+")):
+        there = targets[found[:, tokens[way]], tokens[way]]
+        home, exists = graph.neighbours(there)
+        assert exists[:, tokens[back]].all()
+        assert np.array_equal(home[:, tokens[back]], points[found[:, tokens[way]]])
+        assert len(np.unique(there[:, names.index("stream")])) > 5
+
+
 def test_cache_and_uncache_exist_exactly_where_they_undo_each_other(graph):
     points, space = graph.space.all_legal(), graph.space
     targets, found = graph.neighbours(points)
