@@ -44,9 +44,9 @@ def dtype_of(workload: Workload) -> str:
 class Replaced:
     """What is replaced to tell causes of different bits apart (causes.py).
 
-    `unfused` products and sums are two instructions where PTX has two; `plain` takes functions, complex products and
-    products of steps away from the source of both, so that results are not checked; `truncated` sums of tensor cores
-    are cut as the emulator's are, by a model of the executor's own.
+    `unfused` products and sums are two instructions where PTX has two; `plain` takes functions away from the source of
+    both, so that results are not checked; `truncated` sums of tensor cores are cut as the emulator's are, by a model of
+    the executor's own.
     """
 
     unfused: bool = False
@@ -164,7 +164,7 @@ def _run_case(
         equal = int(equal_bits(ours, problem.out.view(), problem.out.dtype).sum())
         found.elements += ours.size
         found.equal += equal
-        why = causes(case.workload, kernel.opcodes, fixed=candidate.fixes_epilogue)
+        why = causes(case.workload, kernel.opcodes)
         sums = found.causes.setdefault(why, [0, 0])
         sums[:] = sums[0] + ours.size, sums[1] + equal
 

@@ -81,7 +81,9 @@ def _shared() -> Iterator[Bug]:
 
 
 def _copies() -> Iterator[Bug]:
-    yield Bug("[%0], [%1], 16, %2;", "[%0], [%1], 16;", "mma cp.async: wide")
+    yield Bug("[%0], [%1], 16, size;", "[%0], [%1], 16;", "mma cp.async: wide")
+    yield Bug("selp.u32 size, 16, 0, p", "selp.u32 size, 0, 16, p", "mma cp.async: wide")
+    yield Bug("selp.u32 size, %2, 0, p", "selp.u32 size, 0, %2, p", "mma cp.async: scalar")
     yield Bug(
         "cp.async.ca.shared.global.L2::128B [%0], [%1]",
         "cp.async.ca.shared.global.L2::128B [%0], [%1+4]",
@@ -92,7 +94,7 @@ def _copies() -> Iterator[Bug]:
         "cp.async.cg.shared.global.L2::128B [%0], [%1+16]",
         "mma cp.async: wide",
     )
-    yield Bug("[%0], [%1], %2, %3;", "[%0], [%1], %2;", "mma cp.async: scalar")
+    yield Bug("[%0], [%1], %2, size;", "[%0], [%1], %2;", "mma cp.async: scalar")
     yield Bug("cp.async.commit_group;", "", "mma cp.async: wide")
     yield Bug('wait_group %0;" ::"n"(N)', 'wait_group %0;" ::"n"(N + 1)', "mma cp.async: wide")
     yield Bug("cp.async.wait_group %0;", "", "attention cp.async: wide")

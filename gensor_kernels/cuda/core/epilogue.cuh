@@ -46,19 +46,30 @@ DEVICE T step_scalar(const EpilogueStep &step, i32 code) {
     }
 }
 
+// Products that mean the same bits wherever they stand: the compilers make none of them one with a sum behind it.
+template <class T>
+DEVICE T product(T a, T b) {
+    if constexpr (is_complex<T>)
+        return T{fma_(a.re, b.re, -multiply_(a.im, b.im)), fma_(a.re, b.im, multiply_(a.im, b.re))};
+    else if constexpr (same_type<T, i32>)
+        return (i32)((u32)a * (u32)b); // wraps around instead of being undefined
+    else
+        return multiply_(a, b);
+}
+
 // Operations of a few instructions, unrolled over all outputs of the thread.
 template <class Out, class T, int COUNT>
 DEVICE void apply_arithmetic(i32 code, T (&v)[COUNT], const T (&x)[COUNT], T scalar) {
     switch (code) {
     case EPILOGUE_SCALE:
-        UNROLL for (int i = 0; i < COUNT; ++i) v[i] = v[i] * scalar;
+        UNROLL for (int i = 0; i < COUNT; ++i) v[i] = product(v[i], scalar);
         break;
     case EPILOGUE_BIAS:
     case EPILOGUE_ADD:
         UNROLL for (int i = 0; i < COUNT; ++i) v[i] = v[i] + x[i];
         break;
     case EPILOGUE_MUL:
-        UNROLL for (int i = 0; i < COUNT; ++i) v[i] = v[i] * x[i];
+        UNROLL for (int i = 0; i < COUNT; ++i) v[i] = product(v[i], x[i]);
         break;
     case EPILOGUE_MASK:
         UNROLL for (int i = 0; i < COUNT; ++i) v[i] = x[i] == T{} ? scalar : v[i];
@@ -164,28 +175,42 @@ DEVICE void run_steps(const Params &params, const Batch &batch, T (&v)[COUNT], c
 }
 #endif
 
-// The output of a value that the epilogue has left.
-template <class Out, class T>
-DEVICE Out finished(const Params &params, T v) {
-    if constexpr (same_type<T, i32>)
-        return params.integer_steps == params.steps ? convert<Out>(v) : convert<Out>(bit_cast<float>(v));
-    else
-        return convert<Out>(v);
+// COUNT adjacent values as elements of C.
+template <class Out, int COUNT, class T>
+DEVICE Vec<COUNT *(int)sizeof(Out)> converted(const T *v) {
+    Vec<COUNT *(int)sizeof(Out)> packed = Vec<COUNT *(int)sizeof(Out)>::zero();
+    if constexpr (same_type<T, float> && (same_type<Out, half_t> || same_type<Out, bfloat16_t>) && COUNT % 2 == 0) {
+        UNROLL for (int i = 0; i < COUNT; i += 2) packed.word[i / 2] = pack_pair(v[i], v[i + 1], Out{});
+    } else {
+        UNROLL for (int i = 0; i < COUNT; ++i) packed.set(i, convert<Out>(v[i]));
+    }
+    return packed;
+}
+// The same of values that the epilogue has left, which are the bits of floats behind a last operation in float.
+template <class Out, int COUNT, class T>
+DEVICE auto finished(const Params &params, const T *v) {
+    if constexpr (same_type<T, i32>) {
+        if (params.integer_steps != params.steps) {
+            float real[COUNT];
+            UNROLL for (int i = 0; i < COUNT; ++i) real[i] = bit_cast<float>(v[i]);
+            return converted<Out, COUNT>(real);
+        }
+    }
+    return converted<Out, COUNT>(v);
 }
 
 // Converts and stores every group: WIDTH * sizeof(Out) bytes at once where columns are adjacent in C (UNIT).
 template <class Out, int WIDTH, bool UNIT, class T, int COUNT, class Placement>
 DEVICE void store_outputs(const Params &params, const Batch &batch, const T (&v)[COUNT], const Placement &place) {
-    constexpr int STORES = UNIT ? 1 : WIDTH, EACH = WIDTH / STORES, BYTES = EACH * (int)sizeof(Out);
+    constexpr int STORES = UNIT ? 1 : WIDTH, EACH = WIDTH / STORES;
     const gptr<Out> c = gptr<Out>(params.c) + batch_offset(params.c_batch, batch);
     UNROLL for (int g = 0; g < COUNT / WIDTH; ++g) {
         const Place at = place(g);
         UNROLL for (int s = 0; s < STORES; ++s) {
-            Vec<BYTES> packed = Vec<BYTES>::zero();
-            UNROLL for (int i = 0; i < EACH; ++i) packed.set(i, finished<Out>(params, v[g * WIDTH + s * EACH + i]));
             const i64 column = at.column + s * EACH;
             const bool inside = at.valid && within(at.row, params.m) && within(column, (i64)params.n);
-            store_global(c + (at.row * params.c_m + (UNIT ? column : column * params.c_n)), packed, inside);
+            store_global(c + (at.row * params.c_m + (UNIT ? column : column * params.c_n)),
+                         finished<Out, EACH>(params, &v[g * WIDTH + s * EACH]), inside);
         }
     }
 }

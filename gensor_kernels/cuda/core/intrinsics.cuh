@@ -11,6 +11,9 @@
 //   shared_base()                                   sptr<u8> to dynamic shared memory, 1024-byte aligned
 //   within(index, bound)                            index < bound; the only way to write a predicate or bound
 //   cover("name");                                  counts that this branch ran (host only)
+//   unknown(u32) -> u32                             the same value, of which the compiler knows nothing: what is
+//   computed
+//                                                    from it is not what was computed before, and is not kept for it
 //   load_global<BYTES>(gptr, predicate) -> Vec      zeros where the predicate is false; read-only data
 //   store_global<BYTES>(gptr, Vec, predicate)
 //   prefetch_line<LEVEL>(gptr, predicate)           a hint: the 128 bytes around an address of an operand come to the
@@ -22,7 +25,7 @@
 //   take_flag(gptr<u64>, u64)                       waits until it is set to this, and clears it: this thread (and,
 //                                                    behind a barrier, its block) sees what the giver released
 //   load_shared<BYTES>(sptr) -> Vec    store_shared<BYTES>(sptr, Vec)
-//   copy_async<BYTES>(sptr, gptr, predicate)        BYTES 4, 8, 16; writes zeros where false      (sm_80)
+//   copy_async<BYTES>(sptr, gptr, predicate)        BYTES 4, 8, 16; writes zeros where false (0)  (sm_80)
 //   copy_async_commit()   copy_async_wait<N>()      all but the latest N groups have arrived      (sm_80)
 //   barrier()   warp_barrier()                      order shared memory for the block / the warp
 //   load_matrix<N, TRANSPOSED>(u32 (&r)[N], sptr row_address)                     ldmatrix, N = 1, 2, 4;
@@ -34,12 +37,12 @@
 //   mma_m8n8k16_s8(i32 (&d)[2], const u32 (&a)[1], const u32 (&b)[1])
 //   mma_m8n8k4_f64(double (&d)[2], const double (&a)[1], const double (&b)[1])                    (sm_80)
 //   mma_m16n8k8_f64(double (&d)[4], const double (&a)[4], const double (&b)[2])   mma_m16n8k16_f64: [8], [4] (sm_90)
-//   round_tf32(float) -> u32                        nearest, ties away from zero (sm_80)
 //   shuffle_xor(T, int mask) -> T                   T of 4 or 8 bytes; all lanes of the warp take part
 //   warp_uniform(int) -> int                        returns its argument, which all lanes of the warp share; all lanes
 //                                                    call it. The compiler then keeps the value, and what is computed
 //                                                    from it, in uniform registers
 //   exp_ erf_ tanh_ log_ sqrt_ fma_                 float and double; sqrt_ rounds to nearest
+//   multiply_(a, b)                                 float and double; rounded by itself, whatever is added to it
 //   max_(a, b) min_(a, b)                           float and double; NaN where either is
 //   exp2_ reciprocal_ maximum_                      float; exp2_ to 2 units in the last place, reciprocal_ to 1;
 //                                                    maximum_ drops NaN
@@ -93,3 +96,11 @@ DEVICE bool within(Index index, Bound bound) {
 #else
 #include <gensor_emulator.h>
 #endif
+
+// The bits of a float as a factor of TF32, rounded to nearest, ties away from zero. Matrix instructions ignore the low
+// 13 bits, which are left as they come: half of the last bit that is read has been added. The multiply-add of the
+// float's power of two keeps infinities and NaN, where an integer addition would need a comparison, and half of the
+// work falls to another pipe. Numbers below 2^-126 are cut.
+DEVICE u32 round_tf32(u32 bits) {
+    return bit_cast<u32>(fma_(bit_cast<float>(bits & 0xff800000u), 1.0f / 2048.0f, bit_cast<float>(bits)));
+}

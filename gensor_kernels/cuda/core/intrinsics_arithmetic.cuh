@@ -2,12 +2,6 @@
 // intrinsics.cuh documents them.
 #pragma once
 
-DEVICE u32 round_tf32(float value) {
-    u32 bits;
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
-    return bits;
-}
-
 template <class T>
 DEVICE T shuffle_xor(T value, int mask) {
     static_assert(sizeof(T) == 4 || sizeof(T) == 8, "A shuffle moves 4 or 8 bytes.");
@@ -59,6 +53,12 @@ DEVICE float fma_(float a, float b, float c) {
 }
 DEVICE double fma_(double a, double b, double c) {
     return fma(a, b, c);
+}
+DEVICE float multiply_(float a, float b) {
+    return __fmul_rn(a, b);
+}
+DEVICE double multiply_(double a, double b) {
+    return __dmul_rn(a, b);
 }
 DEVICE double max_(double a, double b) {
     return a != a || b <= a ? a : b;

@@ -17,6 +17,12 @@ DEVICE int grid_size() {
     return (int)gridDim.x;
 }
 
+DEVICE u32 unknown(u32 value) {
+    u32 same;
+    asm volatile("mov.u32 %0, %1;" : "=r"(same) : "r"(value));
+    return same;
+}
+
 extern __shared__ __align__(1024) u8 dynamic_shared_memory[];
 DEVICE sptr<u8> shared_base() {
     return sptr<u8>((u32)__cvta_generic_to_shared(dynamic_shared_memory));
@@ -165,15 +171,18 @@ DEVICE void store_shared(sptr<T> p, Vec<BYTES> v) {
 
 // A source size of zero makes the instruction write zeros without reading.
 template <int BYTES, class T, class U>
-DEVICE void copy_async(sptr<T> to, gptr<U> from, bool predicate) {
+DEVICE void copy_async(sptr<T> to, gptr<U> from, u32 predicate) {
     static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "cp.async copies 4, 8 or 16 bytes.");
+    // The size is chosen within the statement: outside, the compiler computes it by shifts.
     if constexpr (BYTES == 16) {
-        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to.address), "l"(from.address),
-                     "r"(predicate ? 16 : 0)
+        asm volatile("{ .reg .pred p; .reg .u32 size; setp.ne.s32 p, %2, 0; selp.u32 size, 16, 0, p;\n"
+                     "  cp.async.cg.shared.global.L2::128B [%0], [%1], 16, size; }" ::"r"(to.address),
+                     "l"(from.address), "r"(predicate)
                      : "memory");
     } else {
-        asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], %2, %3;" ::"r"(to.address), "l"(from.address),
-                     "n"(BYTES), "r"(predicate ? BYTES : 0)
+        asm volatile("{ .reg .pred p; .reg .u32 size; setp.ne.s32 p, %3, 0; selp.u32 size, %2, 0, p;\n"
+                     "  cp.async.ca.shared.global.L2::128B [%0], [%1], %2, size; }" ::"r"(to.address),
+                     "l"(from.address), "n"(BYTES), "r"(predicate)
                      : "memory");
     }
 }

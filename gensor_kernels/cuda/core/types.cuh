@@ -40,10 +40,6 @@ typedef complex_t<float> c64;
 typedef complex_t<double> c128;
 
 template <class T>
-DEVICE complex_t<T> operator*(complex_t<T> a, complex_t<T> b) {
-    return complex_t<T>{a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
-}
-template <class T>
 DEVICE complex_t<T> operator+(complex_t<T> a, complex_t<T> b) {
     return complex_t<T>{a.re + b.re, a.im + b.im};
 }

@@ -27,7 +27,7 @@ KERNEL(test_pairs, Params, 32, 0) {
 KERNEL(test_tf32, Params, 32, 0) {
     for (int i = thread_index(); i < params.n; i += 32) {
         Vec<4> v;
-        v.set<u32>(0, round_tf32(load_global<4>(gptr<float>(params.p[0]) + i, true).get<float>(0)));
+        v.set<u32>(0, round_tf32(load_global<4>(gptr<u32>(params.p[0]) + i, true).get<u32>(0)));
         store_global<4>(gptr<u32>(params.p[1]) + i, v, true);
     }
 }

@@ -106,7 +106,7 @@ struct FragmentLoader {
         }
 #if INSTRUCTION == 2
         UNROLL for (int i = 0; i < COUNT; ++i) UNROLL for (int r = 0; r < REGISTERS; ++r) fragments[i][r] =
-            round_tf32(bit_cast<float>(fragments[i][r]));
+            round_tf32(fragments[i][r]);
 #endif
     }
 

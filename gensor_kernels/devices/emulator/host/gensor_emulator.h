@@ -38,6 +38,9 @@ DEVICE int block_index() {
 DEVICE int grid_size() {
     return emulator::grid_size();
 }
+DEVICE u32 unknown(u32 value) {
+    return value;
+}
 DEVICE sptr<u8> shared_base() {
     return sptr<u8>(emulator::shared_base());
 }
@@ -89,9 +92,9 @@ DEVICE void store_shared(sptr<T> p, Vec<BYTES> v, CALLER) {
 }
 
 template <int BYTES, class T, class U>
-DEVICE void copy_async(sptr<T> to, gptr<U> from, bool predicate, CALLER) {
+DEVICE void copy_async(sptr<T> to, gptr<U> from, u32 predicate, CALLER) {
     static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "cp.async copies 4, 8 or 16 bytes.");
-    emulator::copy_async(to.address, from.address, BYTES, predicate, file, line);
+    emulator::copy_async(to.address, from.address, BYTES, predicate != 0, file, line);
 }
 DEVICE void copy_async_commit() {
     emulator::copy_async_commit();
@@ -144,12 +147,6 @@ DEVICE void mma_m16n8k16_f64(double (&d)[4], const double (&a)[8], const double 
     emulator::multiply_matrix(emulator::M16N8K16_DOUBLE, d, (const u32 *)a, (const u32 *)b, file, line);
 }
 
-// Nearest with ties away from zero: 13 mantissa bits go. Infinity and NaN stay what they are.
-DEVICE u32 round_tf32(float value) {
-    u32 bits = bit_cast<u32>(value);
-    return (bits & 0x7f800000) == 0x7f800000 ? bits : (bits + 0x1000) & 0xffffe000;
-}
-
 template <class T>
 DEVICE T shuffle_xor(T value, int mask, CALLER) {
     static_assert(sizeof(T) == 4 || sizeof(T) == 8, "A shuffle moves 4 or 8 bytes.");
@@ -199,6 +196,13 @@ DEVICE float fma_(float a, float b, float c) {
 }
 DEVICE double fma_(double a, double b, double c) {
     return __builtin_fma(a, b, c);
+}
+// A multiply-add, because the compiler contracts a product and a sum; -0 keeps the sign of a product that is zero.
+DEVICE float multiply_(float a, float b) {
+    return __builtin_fmaf(a, b, -0.0f);
+}
+DEVICE double multiply_(double a, double b) {
+    return __builtin_fma(a, b, -0.0);
 }
 DEVICE float max_(float a, float b) {
     return a != a || b <= a ? a : b;
