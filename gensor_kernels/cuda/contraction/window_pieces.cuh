@@ -8,6 +8,7 @@ template <class Shape, bool ROWS, int PASSES, int COLUMNS, bool BY_MASK>
 struct WindowPieces {
     using Walk = WindowWalk<Shape::WINDOW, ROWS ? PASSES : COLUMNS, ROWS ? Shape::LINES : Shape::PACE,
                             ROWS ? COLUMNS : PASSES, ROWS ? Shape::PACE : Shape::LINES, BLOCK_K, BY_MASK>;
+    static constexpr bool ENDS_KNOWN = Walk::ENDS_KNOWN;
     Walk walk;
 
     // `operand` points at element 0 of the batch entry; the thread starts at `entry` (of `extent`) and at `k`.

@@ -57,6 +57,9 @@ struct WindowWalk {
     static constexpr bool DIVIDED = KIND == WINDOW_TRANSPOSED_LAST || KIND == WINDOW_TRANSPOSED_FIRST;
     static constexpr bool WHOLE = KS * K_PACE == STEP; // a thread's values of k go on evenly from step to step
 
+    static constexpr bool ENDS_KNOWN = !DIVIDED;    // entries past the last one are never inside
+    static constexpr i32 NOWHERE = -2147483647 - 1; // a row that no tap brings into an image
+
     static_assert(!BY_MASK || !DIVIDED, "Where a transposed convolution reads is no range of taps.");
 
     gptr<IN_TYPE> operand;
@@ -67,20 +70,19 @@ struct WindowWalk {
     Digits k, pace, step;
 
     // `from` points at element 0 of the batch entry; a filter has `depth` values of k, and there are `extent` entries.
-    MEMBER WindowWalk(const Window &window, gptr<IN_TYPE> from, i32 first_entry, i32 first_k, i32 extent = 0,
-                      i32 depth = 0)
+    MEMBER WindowWalk(const Window &window, gptr<IN_TYPE> from, i32 first_entry, i32 first_k, i32 extent, i32 depth)
         : operand(from + -window.shift), rows(LAST ? depth / (window.ks[0] * window.ks[1]) : window.ks[0]) {
         UNROLL for (int e = 0; e < ENTRIES; ++e) {
             const Digits place = Digits::of(first_entry + e * ENTRY_PACE, window.rows);
             const i32 down = place.middle * window.step[0] - window.pad[0];
             const i32 right = place.inner * window.step[1] - window.pad[1];
+            const bool ends = !within(first_entry + e * ENTRY_PACE, extent);
             if constexpr (BY_MASK) {
                 outside[e] = taps_outside(down, window.dilation[0], window.extent[0], rows) |
                              taps_outside(right, window.dilation[1], window.extent[1], window.ks[LAST ? 0 : 1]) << rows;
-                if (!within(first_entry + e * ENTRY_PACE, extent))
-                    outside[e] = ~0u;
+                outside[e] = ends ? ~0u : outside[e];
             } else {
-                h[e] = down, w[e] = right;
+                h[e] = ENDS_KNOWN && ends ? NOWHERE : down, w[e] = right;
             }
             offset[e] = place.outer * window.row_stride[0];
             if (!DIVIDED)

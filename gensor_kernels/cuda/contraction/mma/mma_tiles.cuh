@@ -113,6 +113,8 @@ struct TileCopy {
               Shape::K_CONTIGUOUS>
         preparing;
 
+    static constexpr bool ENDS_KNOWN = Shape::WINDOW != WINDOW_NONE && Windowed::ENDS_KNOWN;
+
     static MEMBER int own_line() { return thread_index() / Shape::LANES; }
     static MEMBER int own_column() { return thread_index() % Shape::LANES * Shape::EACH; }
 
@@ -124,11 +126,13 @@ struct TileCopy {
           pieces(params, operand, first + (Shape::K_CONTIGUOUS ? own_line() : own_column()), extent, k_begin + k_first,
                  stride, k_stride),
           last(k_end), preparing(params, batch) {
-        const int start = first + (Shape::K_CONTIGUOUS ? line : own_column());
+        [[maybe_unused]] const int start = first + (Shape::K_CONTIGUOUS ? line : own_column());
         target = (u32)Shape::Rows::offset(line, thread_index() % Shape::LANES * Shape::PIECE);
         inside = 0;
-        UNROLL for (int i = 0; i < (Shape::K_CONTIGUOUS ? Shape::PASSES : Shape::COLUMNS); ++i) inside |=
-            (u32)within(start + i * (Shape::K_CONTIGUOUS ? Shape::LINES : Shape::PACE), extent) << i;
+        if constexpr (!ENDS_KNOWN) {
+            UNROLL for (int i = 0; i < (Shape::K_CONTIGUOUS ? Shape::PASSES : Shape::COLUMNS); ++i) inside |=
+                (u32)within(start + i * (Shape::K_CONTIGUOUS ? Shape::LINES : Shape::PACE), extent) << i;
+        }
     }
 
     // Where chunk `chunk` of a piece lies in the tile; immediate offsets from `target` where the permutation allows it.
@@ -148,20 +152,39 @@ struct TileCopy {
     }
 
     // Calls move(pass, column, address, predicate) for each piece of the step of which `k_left` values of k remain,
-    // and goes on to the next step. Pieces past an edge have a false predicate: they become zeros.
+    // and goes on to the next step. Pieces past an edge have a false (zero) predicate: they become zeros.
     template <class Move>
     MEMBER void for_each(const Params &params, int k_left, const Move &move) {
         preparing.begin();
+        i32 open[Shape::COLUMNS];
+        UNROLL for (int column = 0; column < Shape::COLUMNS; ++column) open[column] = open_pieces(column, k_left);
         pieces.for_each(params, [&](int pass, int column, gptr<Source> from, bool in_image, i32 channel) {
-            const int k = k_first + (Shape::K_CONTIGUOUS ? column * Shape::PACE : pass * Shape::LINES);
-            const int entry = Shape::K_CONTIGUOUS ? pass : column;
-            // A masked window knows where its entries end.
-            const bool in_extent = (MASKED && Shape::WINDOW != WINDOW_NONE) || (inside >> entry & 1);
-            const bool k_inside = within(k, k_left);
-            preparing.request(pass * Shape::COLUMNS + column, run_of(pass, column), entry == 0,
-                              Shape::WINDOW == WINDOW_NONE ? last - k_left + k : channel, k_inside, in_image);
-            move(pass, column, from, in_extent && k_inside && in_image);
+            if constexpr (Shape::PREPARED) {
+                const int k = k_first + (Shape::K_CONTIGUOUS ? column * Shape::PACE : pass * Shape::LINES);
+                preparing.request(
+                    pass * Shape::COLUMNS + column, run_of(pass, column), (Shape::K_CONTIGUOUS ? pass : column) == 0,
+                    Shape::WINDOW == WINDOW_NONE ? last - k_left + k : channel, within(k, k_left), in_image);
+            }
+            if constexpr (Shape::WINDOW == WINDOW_NONE)
+                move(pass, column, from, is_open(open[column], pass));
+            else
+                move(pass, column, from, is_open(open[column], pass) && in_image);
         });
+    }
+
+    // Which pieces of a column are inside, in one word: a bit per pass, or the end of k, 0 for an entry past the edge.
+    // A predicate of its own for every entry would occupy the few predicate registers throughout the main loop.
+    MEMBER i32 open_pieces(int column, int k_left) const {
+        if constexpr (Shape::K_CONTIGUOUS)
+            return within(k_first + column * Shape::PACE, k_left) ? (ENDS_KNOWN ? -1 : (i32)inside) : 0;
+        else
+            return ENDS_KNOWN || (inside >> column & 1) ? k_left : 0;
+    }
+    MEMBER u32 is_open(i32 open, int pass) const {
+        if constexpr (Shape::K_CONTIGUOUS)
+            return ENDS_KNOWN ? (u32)open : (u32)open & 1u << pass;
+        else
+            return within(k_first, open - pass * Shape::LINES);
     }
 
     // Pieces of the same k are a run.
@@ -169,14 +192,14 @@ struct TileCopy {
 
     // ASYNC 1: starts the copies of a step into the shared tile.
     MEMBER void copy(const Params &params, int k_left, sptr<u8> tile) {
-        for_each(params, k_left, [&](int pass, int column, gptr<Source> from, bool predicate) {
+        for_each(params, k_left, [&](int pass, int column, gptr<Source> from, u32 predicate) {
             if (in_tile(pass))
                 copy_async<Shape::VECTOR>(tile + place(pass, column), from, predicate);
         });
     }
     // ASYNC 0: starts the loads of a step into registers; `store` then puts them into the shared tile.
     MEMBER void load(const Params &params, int k_left) {
-        for_each(params, k_left, [&](int pass, int column, gptr<Source> from, bool predicate) {
+        for_each(params, k_left, [&](int pass, int column, gptr<Source> from, u32 predicate) {
             staged[pass * Shape::COLUMNS + column] = load_global<Shape::VECTOR>(from, predicate);
         });
     }

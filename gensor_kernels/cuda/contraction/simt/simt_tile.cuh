@@ -94,6 +94,7 @@ struct TileLoader {
     int lane, line; // its place among LANES x LINES threads
     using Windowed = WindowPieces<Shape, Shape::TRANSPOSED, Shape::OUTER_LOADS, Shape::INNER_LOADS, MASKED>;
     typename PiecesOf<Shape::WINDOW != WINDOW_NONE, MatrixPieces<Shape>, Windowed>::Type pieces;
+    static constexpr bool ENDS_KNOWN = Shape::WINDOW != WINDOW_NONE && Windowed::ENDS_KNOWN;
     int k_end;  // end of k, counted from this thread's first k of the next step
     int last;   // end of k in the operand
     u32 inside; // bit per load along the entries' axis: not past the operand's edge
@@ -116,8 +117,10 @@ struct TileLoader {
           pieces(params, operand, entry + first_entry(), entries, tile.k_begin + first_k(), entry_stride, k_stride),
           k_end(tile.k_end - tile.k_begin - first_k()), last(tile.k_end), inside(0), preparing(params, tile.batch) {
         constexpr bool BY_LINE = Shape::TRANSPOSED;
-        UNROLL for (int i = 0; i < (BY_LINE ? Shape::OUTER_LOADS : Shape::INNER_LOADS); ++i) inside |=
-            u32(within(entry + first_entry() + i * (BY_LINE ? Shape::LINES : Shape::PACE), entries)) << i;
+        if constexpr (!ENDS_KNOWN) {
+            UNROLL for (int i = 0; i < (BY_LINE ? Shape::OUTER_LOADS : Shape::INNER_LOADS); ++i) inside |=
+                u32(within(entry + first_entry() + i * (BY_LINE ? Shape::LINES : Shape::PACE), entries)) << i;
+        }
     }
 
     // Issues the loads of the next step and moves on. What lies past an edge or past the end of k reads as zero.
@@ -126,8 +129,7 @@ struct TileLoader {
         pieces.for_each(params, [&](int o, int i, gptr<Source> from, bool in_image, i32 channel) {
             const int at = Shape::TRANSPOSED ? i * Shape::PACE : o * Shape::LINES;
             const int entry = Shape::TRANSPOSED ? o : i, load = o * Shape::INNER_LOADS + i;
-            // A masked window knows where its entries end.
-            const bool in_extent = (MASKED && Shape::WINDOW != WINDOW_NONE) || (inside >> entry & 1);
+            const bool in_extent = ENDS_KNOWN || (inside >> entry & 1);
             const bool k_inside = within(at, k_end);
             const bool loaded = in_extent && Shape::in_tile(line, o) && k_inside && in_image;
             staged[load] = load_global<Shape::VECTOR>(from, loaded);
