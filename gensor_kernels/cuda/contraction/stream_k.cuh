@@ -27,13 +27,14 @@ struct Share {
 };
 
 struct Stream {
-    u32 steps; // of one tile, of `depth` values of k each
+    int depth; // values of k in a step
+    u32 steps; // of one tile
     u32 whole; // tiles that are computed whole
     u32 each, more,
         blocks; // of the other tiles' steps: those of a block, blocks that have one more, blocks that have any
 
-    MEMBER Stream(const Params &params, int depth) {
-        const u32 grid = (u32)grid_size(), tiles = (u32)params.tiles_m * (u32)params.tiles_n * (u32)params.batch;
+    MEMBER Stream(const Params &params, int depth, u32 grid) : depth(depth) {
+        const u32 tiles = (u32)params.tiles_m * (u32)params.tiles_n * (u32)params.batch;
         const u32 waves = tiles / grid;
         const u32 k = (u32)depth_of(params).all;
         steps = k > 0 ? (k + (u32)depth - 1) / (u32)depth : 1; // without any k, tiles are written all the same
@@ -42,6 +43,8 @@ struct Stream {
         blocks = rest < grid ? rest : grid;
         each = blocks ? rest / blocks : 0, more = blocks ? rest % blocks : 0;
     }
+    // The same, computed again: behind a main loop, whose registers then need not hold it.
+    MEMBER Stream again(const Params &params) const { return Stream(params, depth, unknown((u32)grid_size())); }
     // Where the part of a block begins.
     MEMBER u32 begin(u32 block) const { return block * each + (block < more ? block : more); }
     MEMBER bool shares(u32 block) const { return within(block, blocks); }
@@ -128,7 +131,8 @@ struct TileShare {
 template <int COUNT, int THREADS, class Sum>
 DEVICE bool joined(const Params &params, const TileShare &share, Sum sum) {
     using Kept = KeptSums<COUNT, THREADS>;
-    if (share.own.last < share.stream.steps) {
+    const Stream stream = share.stream.again(params);
+    if (share.own.last < stream.steps) {
         cover("stream_leave");
         Kept::store(params, sum);
         barrier();
@@ -139,7 +143,7 @@ DEVICE bool joined(const Params &params, const TileShare &share, Sum sum) {
     u32 block = (u32)block_index(), missing = share.own.first;
     while (within(0u, missing)) {
         cover("stream_join");
-        const u32 had = share.stream.begin(block) - share.stream.begin(block - 1);
+        const u32 had = stream.begin(block) - stream.begin(block - 1);
         --block;
         if (thread_index() == 0)
             take_flag(flag_of(params, block), stream_mark(params));
@@ -163,7 +167,7 @@ DEVICE bool joined(const Params &, const TileShare &, const Sum &) {
 template <class Given, class Compute>
 DEVICE void each_tile(const Given &params, const Compute &compute, int depth = BLOCK_K) {
 #if STREAM
-    const Stream stream(params, depth);
+    const Stream stream(params, depth, (u32)grid_size());
     stream.each_share([&](const Share &share) {
         Tile tile = decode_tile<BLOCK_M, BLOCK_N>(params, depth, share.tile);
         tile.k_begin = (i32)share.first * depth;
