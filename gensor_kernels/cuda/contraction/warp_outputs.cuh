@@ -43,3 +43,69 @@ DEVICE void finish_batch(const Params &params, const Tile &tile, ACC_TYPE (&valu
     else
         finish_outputs<OUT_TYPE, WIDTH, C_UNIT>(params, tile.batch, values, in_rows(tile, place));
 }
+
+// Outputs that no operation changes are converted first, so that they pass through shared memory as they are stored: as
+// many rows of fragments at a time as a slab of sums has room for, without a loop.
+constexpr bool UNCHANGED = EPILOGUE_STAGED == 1 && !SPLIT && (EPILOGUE_CODES == 0 || EPILOGUE_CODES == EPILOGUE_NONE) &&
+                           WARP_N * (int)sizeof(OUT_TYPE) % 16 == 0;
+
+DEVICE bool unchanged(const Params &params) {
+    return UNCHANGED && (EPILOGUE_CODES != 0 || params.steps == 0);
+}
+
+// Where a lane's groups of a slab of outputs lie, and where they go in C.
+struct UnchangedGroups {
+    static constexpr int BYTES = WIDTH * (int)sizeof(OUT_TYPE), TOGETHER = minimum(8, 64 / BYTES * 2);
+    static constexpr bool WHOLE_ROWS = 32 % ROW_GROUPS == 0; // a lane keeps its column
+    using Rows = Slab<OUT_TYPE>::Rows;
+    sptr<u8> slab;
+    gptr<OUT_TYPE> c; // the first output of the warp's tile
+    i64 row_stride, column_stride;
+    i32 rows, columns; // left of C from the warp's tile on
+
+    MEMBER int row_of(int g) const { return ((thread_index() & 31) + 32 * g) / ROW_GROUPS; }
+    MEMBER int column_of(int g) const { return ((thread_index() & 31) + 32 * g) % ROW_GROUPS * WIDTH; }
+
+    // Moves the first COUNT rows of the slab to rows from `first` on.
+    template <int COUNT>
+    MEMBER void move(int first) const {
+        constexpr int GROUPS = COUNT * ROW_GROUPS, STEPS = divide_up(GROUPS, 32);
+        UNROLL for (int start = 0; start < STEPS; start += TOGETHER) {
+            Vec<BYTES> outputs[TOGETHER];
+            UNROLL for (int i = 0; i < TOGETHER; ++i) if (in_slab(start + i, GROUPS)) outputs[i] = load_shared<BYTES>(
+                slab + Rows::offset(row_of(start + i), column_of(start + i) * (int)sizeof(OUT_TYPE)));
+            UNROLL for (int i = 0; i < TOGETHER; ++i) if (in_slab(start + i, GROUPS)) {
+                const int row = first + row_of(start + i), column = column_of(start + i);
+                store_global(c + (row * row_stride + column * column_stride), outputs[i],
+                             within(row, rows) && within(column, columns));
+            }
+        }
+    }
+    static MEMBER bool in_slab(int g, int groups) {
+        return (g + 1) * 32 <= groups || within((thread_index() & 31) + 32 * g, groups);
+    }
+};
+
+// Stores a warp's TILES rows of fragments at (row, column) of C, which ends for them at `rows` and `columns`.
+template <int TILES>
+DEVICE void store_unchanged(const Params &params, const Batch &batch, sptr<u8> slab,
+                            const ACC_TYPE (&sums)[TILES][FRAGMENTS_N][4], i32 row, i32 column, i32 rows, i32 columns) {
+    constexpr int BANDS = SLAB_WORD / (int)sizeof(OUT_TYPE);
+    cover("unchanged");
+    const Slab<OUT_TYPE> own(slab);
+    const i64 column_stride = C_UNIT ? 1 : params.c_n;
+    const gptr<OUT_TYPE> c =
+        gptr<OUT_TYPE>(params.c) + (batch_offset(params.c_batch, batch) + row * params.c_m + column * column_stride);
+    const UnchangedGroups groups = {slab, c, params.c_m, column_stride, rows - row, columns - column};
+    constexpr int LAST = TILES % BANDS == 0 ? BANDS : TILES % BANDS; // rows of fragments that come last
+    UNROLL for (int first = 0; first < TILES; first += BANDS) {
+        if (first > 0)
+            warp_barrier();
+        UNROLL for (int i = 0; i < BANDS; ++i) if (first + i < TILES) own.store(sums[first + i], i);
+        warp_barrier();
+        if (first + BANDS < TILES)
+            groups.move<BANDS * 16>(first * 16);
+        else
+            groups.move<LAST * 16>(first * 16);
+    }
+}

@@ -53,9 +53,14 @@ DEVICE void keep_sums(int row, int column, const Accumulators &accumulators) {
 DEVICE void finish_warp(const Params &params, const Tile &tile, int row, int column,
                         const ACC_TYPE (&accumulators)[FRAGMENTS_M][FRAGMENTS_N][4]) {
     const sptr<u8> slab = shared_base() + (thread_index() >> 5) * SLAB_BYTES;
+    if constexpr (UNCHANGED) {
+        if (unchanged(params))
+            return store_unchanged(params, tile.batch, slab, accumulators, row, column, tile.end, params.n);
+    }
+    const Slab<ACC_TYPE> own(slab);
     ROLLED for (int i = 0; i < FRAGMENTS_M; ++i) {
         UNROLL for (int f = 0; f < FRAGMENTS_M; ++f) // a constant index keeps the accumulators in registers
-            if (f == i) store_slab(slab, accumulators[f]);
+            if (f == i) own.store(accumulators[f]);
         warp_barrier();
         ROLLED for (int g = 0; g < LANE_GROUPS; g += BATCH_GROUPS) {
             const StagedPlacement place = {row + i * 16, column, (thread_index() & 31) + 32 * g};

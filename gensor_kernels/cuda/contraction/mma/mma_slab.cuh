@@ -12,28 +12,46 @@ constexpr int WIDTH = EPILOGUE_STAGED ? PREFERRED_WIDTH : minimum(2, PREFERRED_W
 static_assert(WARP_N % WIDTH == 0, "A warp's row of outputs must be whole stores: use a narrower C_VECTOR.");
 
 constexpr int SLAB_WORD = (int)sizeof(ACC_TYPE), SLAB_BYTES = 16 * WARP_N * SLAB_WORD;
-// Lanes write two words of 4 or 8 bytes at a time, or one of 16, next to which the other one goes.
-constexpr int SLAB_TOGETHER = minimum(2, 16 / SLAB_WORD);
-using SlabRows = SharedRows<SLAB_WORD == 16  ? SWIZZLE_MATRIX
-                            : SLAB_WORD == 8 ? SWIZZLE_QUADS
-                                             : SWIZZLE_WORDS,
-                            WARP_N * SLAB_WORD>;
+
+// Rows of WARP_N elements of type T, and where a lane writes the elements of 16 rows of fragments. Lanes write two
+// words of at most 8 bytes at a time, or one of 16, next to which the other one goes.
+template <class T>
+struct Slab {
+    static constexpr int WORD = (int)sizeof(T), TOGETHER = minimum(2, 16 / WORD), FRAGMENT_BYTES = 8 * WORD;
+    using Rows = SharedRows<WORD == 16 || WORD <= 2 ? SWIZZLE_MATRIX
+                            : WORD == 8             ? SWIZZLE_QUADS
+                                                    : SWIZZLE_WORDS,
+                            WARP_N * WORD>;
+    static constexpr int ALIKE = Rows::SPAN * 16 > FRAGMENT_BYTES ? Rows::SPAN * 16 / FRAGMENT_BYTES : 1;
+    static constexpr int PERIOD = minimum(ALIKE, FRAGMENTS_N); // fragments after which offsets repeat
+    static_assert(8 % Rows::PERIOD == 0, "Both halves of a fragment are permuted alike.");
+    sptr<u8> base[PERIOD][2 / TOGETHER];
+
+    MEMBER explicit Slab(sptr<u8> slab) {
+        const int lane = thread_index() & 31;
+        UNROLL for (int j = 0; j < PERIOD; ++j) UNROLL for (int first = 0; first < 2; first += TOGETHER)
+            base[j][first / TOGETHER] = slab + Rows::offset(lane >> 2, (j * 8 + (lane & 3) * 2 + first) * WORD);
+    }
+    // Stores rows of fragments, converted, as rows 16 * band to 16 * band + 15.
+    template <class From>
+    MEMBER void store(const From (&sums)[FRAGMENTS_N][4], int band = 0) const {
+        UNROLL for (int j = 0; j < FRAGMENTS_N; ++j) {
+            UNROLL for (int half = 0; half < 2; ++half) {
+                const int at = (band * 16 + half * 8) * Rows::ROW_BYTES + j / PERIOD * PERIOD * FRAGMENT_BYTES;
+                UNROLL for (int first = 0; first < 2; first += TOGETHER) store_shared(
+                    base[j % PERIOD][first / TOGETHER] + at, converted<T, TOGETHER>(&sums[j][2 * half + first]));
+            }
+        }
+    }
+};
+using SlabRows = Slab<ACC_TYPE>::Rows;
 
 // Staged: groups of WIDTH columns are dealt to the lanes row by row, LANE_GROUPS to each.
 constexpr int ROW_GROUPS = WARP_N / WIDTH, SLAB_GROUPS = 16 * ROW_GROUPS;
 constexpr int LANE_GROUPS = divide_up(SLAB_GROUPS, 32);
 
 DEVICE void store_slab(sptr<u8> slab, const ACC_TYPE (&accumulators)[FRAGMENTS_N][4]) {
-    const int lane = thread_index() & 31, g = lane >> 2, t = lane & 3;
-    UNROLL for (int j = 0; j < FRAGMENTS_N; ++j) {
-        UNROLL for (int half = 0; half < 2; ++half) {
-            UNROLL for (int first = 0; first < 2; first += SLAB_TOGETHER) {
-                Vec<SLAB_TOGETHER * SLAB_WORD> words;
-                UNROLL for (int i = 0; i < SLAB_TOGETHER; ++i) words.set(i, accumulators[j][2 * half + first + i]);
-                store_shared(slab + SlabRows::offset(g + 8 * half, (j * 8 + t * 2 + first) * SLAB_WORD), words);
-            }
-        }
-    }
+    Slab<ACC_TYPE>(slab).store(accumulators);
 }
 
 // A lane's WIDTH values of a group, in accesses of 16 bytes. Where they are 2 or 4 chunks, lanes start at different
