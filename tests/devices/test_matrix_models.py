@@ -11,6 +11,7 @@ from tests.doubles.emulated_kernels import execute, toy
 
 MULTIPLY = toy("fragments")
 LANES = np.arange(32)
+E4M3, E5M2 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
 GROUP, MEMBER = LANES // 4, LANES % 4
 
 
@@ -24,6 +25,7 @@ class Shape:
     k: int
     dtype: type
     sum_dtype: type
+    dtype_b: type | None = None  # where it is another one
 
     @property
     def per_register(self) -> int:
@@ -63,6 +65,10 @@ SHAPES = [
     Shape("m16n8k8_tf32", 3, 16, 8, np.float32, np.float32),
     Shape("m16n8k32", 4, 16, 32, np.int8, np.int32),
     Shape("m8n8k16", 5, 8, 16, np.int8, np.int32),
+    Shape("m16n8k32", 6, 16, 32, E4M3, np.float32),
+    Shape("m16n8k32", 7, 16, 32, E4M3, np.float32, E5M2),
+    Shape("m16n8k32", 8, 16, 32, E5M2, np.float32, E4M3),
+    Shape("m16n8k32", 9, 16, 32, E5M2, np.float32),
 ]
 
 
@@ -82,15 +88,44 @@ def multiply(shape, a: np.ndarray, b: np.ndarray, c: np.ndarray, kernel: str = M
     return result
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"{shape.name}-{np.dtype(shape.dtype).name}")
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"{shape.name}-{shape.mode}-{np.dtype(shape.dtype).name}")
 def test_fragments_lie_as_documented(shape):
     """Small integers multiply exactly, so any misplaced element shows."""
     rng = np.random.default_rng(shape.mode)
-    a = rng.integers(-60, 60, (shape.m, shape.k)).astype(shape.dtype)
-    b = rng.integers(-60, 60, (shape.k, 8)).astype(shape.dtype)
-    c = rng.integers(-900, 900, (shape.m, 8)).astype(shape.sum_dtype)
+    most = 60 if shape.mode < 6 else 5  # 8-bit floats hold few integers, and few bits of their sums are kept
+    a = rng.integers(-most, most, (shape.m, shape.k)).astype(shape.dtype)
+    b = rng.integers(-most, most, (shape.k, 8)).astype(shape.dtype_b or shape.dtype)
+    c = rng.integers(-15 * most, 15 * most, (shape.m, 8)).astype(shape.sum_dtype)
     want = a.astype(np.int64) @ b.astype(np.int64) + c.astype(np.int64)
     assert np.array_equal(multiply(shape, a, b, c), want)
+
+
+@pytest.mark.parametrize("shape", SHAPES[6:], ids=lambda shape: str(shape.mode))
+def test_sums_of_eight_bit_floats_keep_few_bits(shape):
+    """All 32 products and the sum so far are aligned to the largest of them, cut at 14 bits, added and cut again."""
+    rng = np.random.default_rng(shape.mode)
+    a = (rng.standard_normal((16, 32)) * 2.0 ** rng.integers(-3, 4, (16, 32))).astype(shape.dtype)
+    b = (rng.standard_normal((32, 8)) * 2.0 ** rng.integers(-3, 4, (32, 8))).astype(shape.dtype_b or shape.dtype)
+    c = rng.standard_normal((16, 8)).astype(np.float32)
+    want = np.zeros((16, 8))
+    for i, j in np.ndindex(16, 8):
+        terms = [float(c[i, j]), *(a[i].astype(np.float64) * b[:, j].astype(np.float64))]
+        unit = 2.0 ** (np.floor(np.log2(max(abs(term) for term in terms))) - 13)
+        total = sum(cut(term, unit) for term in terms)
+        want[i, j] = cut(total, 2.0 ** (np.floor(np.log2(abs(total))) - 13)) if total else 0.0
+    found = multiply(shape, a, b, c)
+    assert np.array_equal(found, want.astype(np.float32))
+    assert not np.array_equal(found, (a.astype(np.float64) @ b.astype(np.float64) + c).astype(np.float32))
+
+
+def test_eight_bit_floats_keep_nan_and_infinity():
+    for shape, special in ((SHAPES[6], [np.nan]), (SHAPES[9], [np.nan, np.inf, -np.inf])):
+        for value in special:
+            a, b = np.zeros((16, 32), shape.dtype), np.ones((32, 8), shape.dtype)
+            a[5, 17] = value
+            found = multiply(shape, a, b, np.zeros((16, 8), np.float32))
+            assert np.array_equal(found[5], np.full(8, value, np.float32), equal_nan=True)
+            assert not found[:5].any() and not found[6:].any()
 
 
 def test_every_half_is_read_right():
@@ -138,7 +173,7 @@ def test_sums_are_cut_in_blocks_of_four(shape):
     assert not np.array_equal(found, (a.astype(np.float64) @ b.astype(np.float64) + c).astype(np.float32))
 
 
-@pytest.mark.parametrize("shape", SHAPES[4:], ids=["m16n8k32", "m8n8k16"])
+@pytest.mark.parametrize("shape", SHAPES[4:6], ids=["m16n8k32", "m8n8k16"])
 def test_int32_sums_wrap_around(shape):
     a, b = np.full((shape.m, shape.k), -128, np.int8), np.full((shape.k, 8), -128, np.int8)
     c = np.full((shape.m, 8), 2**31 - 1, np.int32)

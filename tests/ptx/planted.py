@@ -120,6 +120,8 @@ def _products() -> Iterator[Bug]:
     yield Bug(factors, factors.replace("{%0, %1, %2, %3};", "{%1, %0, %2, %3};"), "mma cp.async: wide")
     yield Bug('"f32.f16.f16.f32")', '"f32.bf16.bf16.f32")', "mma cp.async: wide")
     yield Bug('"f32.bf16.bf16.f32")', '"f32.f16.f16.f32")', "mma cp.async: floats")
+    for wrong in ("e5m2.e5m2", "e4m3.e4m3", "e5m2.e4m3"):
+        yield Bug('"f32.e4m3.e5m2.f32")', f'"f32.{wrong}.f32")', "mma cp.async: 8-bit floats")
     yield Bug("{%4, %5}, {%6}, {%0, %1, %2, %3}", "{%5, %4}, {%6}, {%0, %1, %2, %3}", "mma registers: wide")
     yield Bug("m16n8k32.row.col.s32.s8.s8.s32", "m16n8k32.row.col.s32.u8.s8.s32", "mma cp.async: int8")
     yield Bug("m16n8k32.row.col.s32.s8.s8.s32", "m16n8k32.row.col.s32.s8.u8.s32", "sliced: slices")

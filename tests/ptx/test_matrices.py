@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from gensor_kernels.operators.types.dtypes import encode
+from gensor_kernels.operators.types.dtypes import encode, facts
 from gensor_kernels.programs.core.family import Launch
 from tests.ptx.execute import Kernel, Memory, PtxFault
 
@@ -29,6 +29,7 @@ class Form:
     b: tuple[int, Layout]
     factor: str
     total: str = "float32"
+    factor_b: str = ""  # where it is another one
 
 
 def c_16(g: int, t: int, i: int) -> tuple[int, int]:
@@ -63,6 +64,11 @@ def byte_32(g: int, t: int, i: int) -> tuple[int, int]:
     return (g if 0 <= i < 4 or 8 <= i < 12 else g + 8), t * 4 + (i & 3) + (0 if i < 8 else 16)
 
 
+def byte_32_b(g: int, t: int, i: int) -> tuple[int, int]:
+    return t * 4 + (i & 3) + (0 if i < 4 else 16), g
+
+
+EIGHT_BIT = {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
 FORMS = [
     Form("m16n8k8.row.col.f32.f16.f16.f32", (16, 8, 8), (4, half_8), (2, lambda g, t, i: (t * 2 + i, g)), "float16"),
     Form("m16n8k16.row.col.f32.f16.f16.f32", (16, 8, 16), (8, half_16), (4, half_16_b), "float16"),
@@ -86,14 +92,21 @@ FORMS = [
     ),
     Form(
         "m16n8k32.row.col.s32.s8.s8.s32", (16, 8, 32), (16, byte_32),
-        (8, lambda g, t, i: (t * 4 + (i & 3) + (0 if i < 4 else 16), g)), "int8", "int32",
+        (8, byte_32_b), "int8", "int32",
+    ),
+    *(
+        Form(
+            f"m16n8k32.row.col.f32.{a}.{b}.f32", (16, 8, 32), (16, byte_32), (8, byte_32_b), EIGHT_BIT[a],
+            factor_b=EIGHT_BIT[b],
+        )
+        for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")
     ),
 ]  # fmt: skip
 
 
 def registers(elements: int, size: int, dtype: str) -> int:
     """How many registers of so many bytes hold the elements."""
-    return elements * {"float16": 2, "bfloat16": 2, "int8": 1, "float32": 4, "float64": 8}[dtype] // size
+    return elements * facts(dtype).itemsize // size
 
 
 def product_entry(number: int, form: Form) -> str:
@@ -149,7 +162,7 @@ def test_products_of_every_form():
         c_layout = c_16 if m == 16 else c_8
         parts = [
             fragments(encode(form.factor, a.astype(float)), *form.a),
-            fragments(encode(form.factor, b.astype(float)), *form.b),
+            fragments(encode(form.factor_b or form.factor, b.astype(float)), *form.b),
             fragments(c.astype(form.total), m // 4, c_layout),
         ]
         source = np.concatenate([np.ascontiguousarray(part).view(np.uint8).reshape(32, -1) for part in parts], axis=1)

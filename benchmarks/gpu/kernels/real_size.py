@@ -68,7 +68,9 @@ def _compare(session: Session, operands: Operands, candidate: Candidate) -> dict
     view, name = out.view(xp), operands.operator.names[-1]
     for part in parts(operands.workload):
         result = host(session, cut(view, part.slices[name]))
-        found = tolerance_base.check(result, _expected(session, operands, part, candidate.family.summed(part.workload)))
+        found = tolerance_base.check(
+            result, _expected(session, operands, part, candidate.family.summed_by(candidate.program, part.workload))
+        )
         worst = max(worst, found.ratio)
         checked += result.size
         if not found.ok:

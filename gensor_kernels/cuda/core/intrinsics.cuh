@@ -33,6 +33,8 @@
 //   mma_m16n8k16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2], half_t{} or bfloat16_t{})   (sm_80)
 //   mma_m16n8k8(float (&d)[4], const u32 (&a)[2], const u32 (&b)[1])              float16
 //   mma_m16n8k8_tf32(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2])                         (sm_80)
+//   mma_m16n8k32_f8<A_E5M2, B_E5M2>(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2])   8-bit floats, e5m2 or e4m3;
+//                                                    sums have few bits (mma_eight_bit.cuh)       (sm_89)
 //   mma_m16n8k32_s8(i32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2])                            (sm_80)
 //   mma_m8n8k16_s8(i32 (&d)[2], const u32 (&a)[1], const u32 (&b)[1])
 //   mma_m8n8k4_f64(double (&d)[2], const double (&a)[1], const double (&b)[1])                    (sm_80)

@@ -240,6 +240,17 @@ DEVICE void mma_m16n8k16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2], bf
 DEVICE void mma_m16n8k8_tf32(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
     MMA_FLOAT("m16n8k8", "f32.tf32.tf32.f32");
 }
+template <bool A_E5M2, bool B_E5M2>
+DEVICE void mma_m16n8k32_f8(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+    if constexpr (A_E5M2 && B_E5M2)
+        MMA_FLOAT("m16n8k32", "f32.e5m2.e5m2.f32");
+    else if constexpr (A_E5M2)
+        MMA_FLOAT("m16n8k32", "f32.e5m2.e4m3.f32");
+    else if constexpr (B_E5M2)
+        MMA_FLOAT("m16n8k32", "f32.e4m3.e5m2.f32");
+    else
+        MMA_FLOAT("m16n8k32", "f32.e4m3.e4m3.f32");
+}
 #undef MMA_FLOAT
 DEVICE void mma_m16n8k8(float (&d)[4], const u32 (&a)[2], const u32 (&b)[1]) {
     asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"

@@ -30,7 +30,8 @@ loses v/sqrt(3) of the block's largest magnitude (root mean square), whose squar
 two instead of magnitudes, and products with fewer than 13 bits, leave 0.8 v Q of the resulting 5 v Q (measured on a
 model; tests/operators/test_tolerance.py), and 6 v Q is seven standard deviations.  Cuts of one sign lose v/2 on
 average: 17 v times the partial sums at 0, 32, 64 and 96 of 128 terms and the block's own, at most 25.5 v |c|, measured
-5.4 v |c|; 16 v |c| covers both.
+5.4 v |c|; 16 v |c| covers both.  Ada's sums (sm_89) have as few bits (Zhang, Huang, Zhang, Wei, Zhu and Chen,
+SageAttention2, arXiv:2411.10958, 2024); nothing is published of sm_120, which is taken to be no better.
 
 *Products of bfloat16 parts* of float32 operands ("ieee", mma_floats.cuh) leave out u of a term at
 most, 0.06 u typically.  A tensor core cuts the sums of 16 terms, from zero: with blocks of 4 and no extra bit at most

@@ -37,9 +37,9 @@ class DType(NamedTuple):
     Notes
     ----- Floating-point figures: IEEE 754-2019 table 3.5; bfloat16: 8 bits, float32's exponents; 8-bit floats: OCP
     8-bit Floating Point Specification, table 1.  "uint4x2" is a byte that holds two numbers of 4 bits
-    (products/quantised.py); "float22" is the accumulator of Hopper's products of 8-bit floats (tolerance/base.py), and
-    never stored; "bfloat16x3" is a float32 as three bfloat16 numbers (programs/contraction/rewrite/split_float.py), in
-    workspaces only.
+    (products/quantised.py); "float22" is the accumulator of tensor cores' products of 8-bit floats (tolerance/base.py)
+    and never stored; "bfloat16x3" is a float32 as three bfloat16 numbers (programs/contraction/rewrite/split_float.py),
+    in workspaces only.
     """
 
     itemsize: int

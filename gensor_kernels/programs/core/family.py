@@ -215,6 +215,10 @@ class Family:
         """Return the Workload with the accumulator that kernels really have, for the comparison of their results."""
         return workload
 
+    def summed_by(self, program: Program, workload: Workload) -> Workload:
+        """Return the same for the kernels of one Program."""
+        return self.summed(workload)
+
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Coverage names that a verification of this Program must have counted."""
         raise NotImplementedError

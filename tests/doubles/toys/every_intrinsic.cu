@@ -42,6 +42,9 @@ KERNEL(test, Params, 32, 1) {
     copy_async_commit(), copy_async_wait<0>();
     mma_m16n8k16(d, r4, r2, half_t{}), mma_m16n8k16(d, r4, r2, bfloat16_t{}), mma_m16n8k8_tf32(d, r4, r2);
     mma_m16n8k32_s8(e, r4, r2);
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
+    mma_m16n8k32_f8<true, false>(d, r4, r2);
+#endif
     d[0] += bit_cast<float>(round_tf32(bit_cast<u32>(d[1])));
 #endif
     double x = exp_((double)d[0]) + erf_((double)d[1]) + tanh_((double)d[2]) + fma_(1.0, 2.0, (double)d[3]);

@@ -22,7 +22,7 @@ KERNEL(test, Params, 32, 0) {
         load(a2, params.p[0]), load(b1, params.p[1]);
     if (params.mode == 5)
         load(a1, params.p[0]), load(b1, params.p[1]);
-    if (params.mode < 4)
+    if (params.mode < 4 || params.mode > 5)
         load(d, params.p[2]);
     if (params.mode == 4)
         load(e, params.p[2]);
@@ -40,7 +40,15 @@ KERNEL(test, Params, 32, 0) {
         mma_m16n8k32_s8(e, a4, b2);
     if (params.mode == 5)
         mma_m8n8k16_s8(f, a1, b1);
-    if (params.mode < 4)
+    if (params.mode == 6)
+        mma_m16n8k32_f8<false, false>(d, a4, b2);
+    if (params.mode == 7)
+        mma_m16n8k32_f8<false, true>(d, a4, b2);
+    if (params.mode == 8)
+        mma_m16n8k32_f8<true, false>(d, a4, b2);
+    if (params.mode == 9)
+        mma_m16n8k32_f8<true, true>(d, a4, b2);
+    if (params.mode < 4 || params.mode > 5)
         store(params.p[3], d);
     if (params.mode == 4)
         store(params.p[3], e);

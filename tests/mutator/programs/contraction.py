@@ -82,6 +82,7 @@ def mma_configurations(copies: str) -> list[Configuration]:
     four = matmul(255, 255, 255, dtype="complex128")
     three = matmul(255, 255, 255, dtype="complex128", math="3m", conjugate="b")
     whole = normed("layernorm", matmul(256, 32, 256), 2)
+    eight_bit = matmul(256, 256, 256, dtype="float8_e4m3fn", dtype_b="float8_e5m2", trans_b=True, out="float32")
     first, third = (1, 4) if old else (0, 3)
     deep, double = {"instruction": first, "block_k": 32}, {"instruction": 8}
     scalar = {"instruction": 1 if old else 2, "block_k": 16}
@@ -106,6 +107,7 @@ def mma_configurations(copies: str) -> list[Configuration]:
         mma("quantised", quantised(256, 256, 256, bits=4, group=64, zeros=True), instruction=first, block_k=64),
         mma("prologue", prepared(NORM, half, "float32"), **deep, materialised=int(not old)),
         mma("prologue, scalar", prepared(("bias", "sigmoid"), odd), **scalar, materialised=int(not old)),
+        *([] if old else [mma("8-bit floats", eight_bit, "sm_89", instruction=9, block_k=64)]),
     ]
 
 

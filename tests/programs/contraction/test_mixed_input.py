@@ -1,5 +1,7 @@
 """Operands that are widened as they are read: right on the emulator by either route, without spills or conflicts."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,6 +15,7 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS
 from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.programs.space import Space
 from tests.doubles.device import FakeDevice
 from tests.programs.verified import is_right
 
@@ -47,6 +50,45 @@ def test_programs_are_verified_and_conflict_free(case):
     wanted = workload(*case[:4], out="float16")
     verdict = is_right(FAMILIES[MMA], small(wanted, case[4]), wanted)
     assert verdict.counters["bank_conflicts"] == 0
+
+
+@pytest.mark.parametrize("types", list(itertools.product(EIGHT_BIT_FLOATS, repeat=2)), ids="-".join)
+def test_eight_bit_floats_are_multiplied_as_they_are(types):
+    wanted, arch = workload(*types, True, True, out="float16"), lookup("sm_89")
+    program = FAMILIES[MMA].starters(wanted, arch)[0]
+    assert program["instruction"] == 9
+    program = program.replace(block_m=32, block_n=64, warp_m=16, warp_n=32, split_k=2 if types[0] == types[1] else 1)
+    program = program.replace(block_k=256 if types == EIGHT_BIT_FLOATS else 64, stages=2)
+    verdict = is_right(FAMILIES[MMA], program, wanted)
+    assert verdict.counters["bank_conflicts"] == 0
+
+
+def test_eight_bit_floats_need_the_instruction_and_copies_as_they_are():
+    along, across = (workload(*EIGHT_BIT_FLOATS, True, along_b, out="float16") for along_b in (True, False))
+
+    def codes_of(wanted, name):
+        found = FAMILIES[MMA].coordinates(wanted, lookup(name))
+        return next(each.values for each in found if each.name == "instruction")
+
+    codes = {
+        (name, each.layouts["b"]): codes_of(each, name)
+        for name in ("sm_80", "sm_89", "sm_90", "sm_100", "sm_120")
+        for each in (along, across)
+    }
+    assert {where for where, found in codes.items() if 9 in found} == {("sm_89", "k"), ("sm_120", "k")}
+    space = Space(along, lookup("sm_89")).family(MMA)
+    program = space.family.starters(along, lookup("sm_89"))[0]
+    registers = program.replace(copy=0, stages=2)
+    assert space.legal(space.point(program)[None])[0] and not space.legal(space.point(registers)[None])[0]
+
+
+def test_eight_bit_floats_are_faster_than_widened_ones():
+    wanted = matmul.workload(4096, 4096, 4096, dtype=EIGHT_BIT_FLOATS[0], trans_b=True, out="float16")
+    space = Space(wanted, lookup("sm_89")).family(MMA)
+    program = space.family.starters(wanted, lookup("sm_89"))[0]
+    both = [space.point(program.replace(instruction=code)) for code in (9, 0)]
+    own, widened = space.potential(np.stack(both))
+    assert own < 0.7 * widened
 
 
 @pytest.mark.parametrize("types", [("float8_e4m3fn", "float8_e5m2"), ("float32", "int8")])

@@ -12,8 +12,8 @@ using Lanes = Thread *[32];
 void multiply(Lanes &lanes, const Site &site, bool truncated) {
     const int m = site.detail[0], k = site.detail[1];
     const Kind kind = (Kind)site.detail[2], kind_b = (Kind)site.detail[3];
-    const bool bytes = kind == S8 || kind == U8;
-    const int each = bytes ? 4 : kind == F16 || kind == BF16 ? 2 : 1, span = 4 * each;
+    const bool integers = kind == S8 || kind == U8, floats = kind == E4M3 || kind == E5M2; // of 8 bits
+    const int each = integers || floats ? 4 : kind == F16 || kind == BF16 ? 2 : 1, span = 4 * each;
     const int steps = k / span, halves = m / 8, c_from = halves * steps + steps;
     const auto number = [&](u64 bits, int part, Kind type) -> f64 {
         switch (type) {
@@ -27,6 +27,10 @@ void multiply(Lanes &lanes, const Site &site, bool truncated) {
             return (s8)(bits >> 8 * part);
         case U8:
             return (u8)(bits >> 8 * part);
+        case E4M3:
+            return NUMBERS.of_e4m3[bits >> 8 * part & 0xff];
+        case E5M2:
+            return NUMBERS.of_e5m2[bits >> 8 * part & 0xff];
         default:
             return f64_of(bits);
         }
@@ -54,14 +58,15 @@ void multiply(Lanes &lanes, const Site &site, bool truncated) {
                 d = bits_of(sum);
                 continue;
             }
-            if (!bytes && truncated) {
-                d = bits_of(truncated_sum(a[row], b[column], k, f32_of((u32)c)));
+            if (!integers && truncated) {
+                d = bits_of(floats ? truncated_bytes(a[row], b[column], f32_of((u32)c))
+                                   : truncated_sum(a[row], b[column], k, f32_of((u32)c)));
                 continue;
             }
             f64 sum = 0;
             for (int j = 0; j < k; j++)
                 sum += a[row][j] * b[column][j];
-            d = bytes ? (u32)((u32)c + (u32)(s64)sum) : bits_of((f32)(sum + f32_of((u32)c)));
+            d = integers ? (u32)((u32)c + (u32)(s64)sum) : bits_of((f32)(sum + f32_of((u32)c)));
         }
 }
 

@@ -328,3 +328,13 @@ inline s32 dot_bytes(u32 a, u32 b, s32 c, bool signed_a, bool signed_b) { // dp4
     }
     return c;
 }
+// 8-bit floats as floats.
+struct Numbers {
+    f32 of_e4m3[256], of_e5m2[256];
+
+    Numbers() {
+        for (u32 bits = 0; bits < 256; bits++)
+            of_e4m3[bits] = f32_of_f16(f16_of_e4m3((u8)bits)), of_e5m2[bits] = f32_of_f16(f16_of_e5m2((u8)bits));
+    }
+};
+inline const Numbers NUMBERS;

@@ -40,17 +40,6 @@ struct Descriptor {
     u32 swizzled(u32 address) const { return address ^ (((address >> 7) - base) & (row / 16 - 1)) << 4; }
 };
 
-// 8-bit floats as floats.
-struct Numbers {
-    f32 of_e4m3[256], of_e5m2[256];
-
-    Numbers() {
-        for (u32 bits = 0; bits < 256; bits++)
-            of_e4m3[bits] = f32_of_f16(f16_of_e4m3((u8)bits)), of_e5m2[bits] = f32_of_f16(f16_of_e5m2((u8)bits));
-    }
-};
-const Numbers NUMBERS;
-
 u32 element_bytes(Kind kind) {
     return kind == TF32 ? 4 : kind == F16 || kind == BF16 ? 2 : 1;
 }

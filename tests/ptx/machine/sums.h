@@ -32,6 +32,13 @@ inline f32 truncated_sum(const f64 *a, const f64 *b, int k, f32 c) {
         c = truncated_step({a[j] * b[j], a[j + 1] * b[j + 1], a[j + 2] * b[j + 2], a[j + 3] * b[j + 3], (f64)c}, 24);
     return c;
 }
+// mma of 8-bit floats: all 32 terms at a time, with 14 bits, as those of wgmma.
+inline f32 truncated_bytes(const f64 *a, const f64 *b, f32 c) {
+    f64 terms[33] = {c};
+    for (int j = 0; j < 32; j++)
+        terms[j + 1] = a[j] * b[j];
+    return truncated_step(terms, 14);
+}
 // wgmma, whose factors are the columns of two arrays: of 8-bit floats 32 terms at a time, with 14 bits; other sums
 // round each term.
 template <class A, class B>

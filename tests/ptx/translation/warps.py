@@ -140,6 +140,8 @@ SHAPES = {
     ("f32", "f16"): {(16, 8, 8): 75, (16, 8, 16): 80},
     ("f32", "bf16"): {(16, 8, 8): 80, (16, 8, 16): 80},
     ("f32", "tf32"): {(16, 8, 4): 80, (16, 8, 8): 80},
+    ("f32", "e4m3"): {(16, 8, 32): 89},
+    ("f32", "e5m2"): {(16, 8, 32): 89},
     ("f64", "f64"): {(8, 8, 4): 80, (16, 8, 4): 90, (16, 8, 8): 90, (16, 8, 16): 90},
     ("s32", "s8"): {(8, 8, 16): 75, (16, 8, 16): 80, (16, 8, 32): 80},
     ("s32", "u8"): {(8, 8, 16): 75, (16, 8, 16): 80, (16, 8, 32): 80},
@@ -155,12 +157,12 @@ def product(i: Instruction, w: Writer) -> Meeting:
         raise NotExecutedError(i.opcode)
     m, n, k = (int(each) for each in name[1:].replace("n", " ").replace("k", " ").split())
     shapes, shapes_b = SHAPES.get((d_type, a_type), {}), SHAPES.get((d_type, b_type), {})
-    mixed = a_type != b_type and {a_type, b_type} != {"s8", "u8"}
+    mixed = a_type != b_type and {a_type, b_type} not in ({"s8", "u8"}, {"e4m3", "e5m2"})
     if (m, n, k) not in shapes or (m, n, k) not in shapes_b or mixed:
         raise NotExecutedError(i.opcode)
     if int(w.module.target.strip("sm_af")) < shapes[m, n, k]:
         raise PtxError(f"{i.opcode} on {w.module.target}")
-    each = {"f16": 2, "bf16": 2, "tf32": 1, "f64": 1, "s8": 4, "u8": 4}[a_type]
+    each = {"f16": 2, "bf16": 2, "tf32": 1, "f64": 1, "s8": 4, "u8": 4, "e4m3": 4, "e5m2": 4}[a_type]
     counts = (m // 8 * 2, m // 8 * k // (4 * each), k // (4 * each), m // 8 * 2)
     d, a, b, c = operands(i, 4)
     factor, total = ("f64", "f64") if a_type == "f64" else ("b32", d_type)

@@ -7,9 +7,10 @@
 //
 // Legal Programs (E = bytes of IN_TYPE, O = bytes of OUT_TYPE, WARPS = BLOCK_M / WARP_M * (BLOCK_N / WARP_N)):
 //   IN_TYPE, ACC_TYPE, INSTRUCTION: half_t, float, 0 or 1; bfloat16_t, float, 0; float (MATH_TF32 1), float, 2;
-//     i8, i32, 3 or 4; float (MATH_TF32 0), float, 5 (mma_floats.cuh); double, double and c128, c128 (mma_complex.cuh),
-//     6 to 8. OUT_TYPE: half_t, bfloat16_t, float; for i8 also i32, i8; for double and c128 the same. 6, 7 need sm_90;
-//     0, 2, 3, 5, 8, ASYNC 1 need sm_80. FORM 1, for c128 3 or 4.
+//     i8, i32, 3 or 4; float (MATH_TF32 0), float, 5 (mma_floats.cuh); half_t of 8-bit floats with ASYNC 1, float, 9
+//     (mma_eight_bit.cuh, sm_89); double, double and c128, c128 (mma_complex.cuh), 6 to 8. OUT_TYPE: half_t,
+//     bfloat16_t, float; for i8 also i32, i8; for double and c128 the same. 6, 7 need sm_90; 0, 2, 3, 5, 8, ASYNC 1
+//     need sm_80. FORM 1, for c128 3 or 4.
 //   X_STORED: IN_TYPE; where that is half_t or bfloat16_t also e4m3_t, e5m2_t, i8, and for B u4x2_t (which needs
 //   B_LAYOUT
 //     0 and B_UNIT 1). ASYNC 1 with one of these needs A_LAYOUT 0, B_LAYOUT 0, A_UNIT 1 and B_UNIT 1.
@@ -18,8 +19,8 @@
 //   PROLOGUE without MATERIALISED: ASYNC 0; MATERIALISED: PROLOGUE, PROLOGUE_OF_B 0, A_WINDOW 0
 //   SCALED 1 or 2: GROUP 0, or a multiple of 32 that divides BLOCK_K or is a multiple of it, WARP_M * WARP_N <= 2560,
 //     and no GATE
-//   WARP_M % 16 == 0, WARP_N % 8 == 0, MATRICES * WARP_M * WARP_N <= 5120 (double: 2048; c128: 1152, with FORM 3 768;
-//     spills beyond), MATRICES = 2 with GATE, else 1
+//   WARP_M % 16 == 0, WARP_N % 8 == 0, MATRICES * WARP_M * WARP_N <= 5120 (INSTRUCTION 9: 2560; double: 2048; c128:
+//     1152, with FORM 3 768; spills beyond), MATRICES = 2 with GATE, else 1
 //   BLOCK_M % WARP_M == 0, BLOCK_N % WARP_N == 0, 1 <= WARPS <= 32; threads = 32 * WARPS
 //   BLOCK_K * N % 256 == 0, with INSTRUCTION 5 and 7 % 512, 6 % 1024; B_LAYOUT 1: BLOCK_N * E % 16 == 0
 //   X_VECTOR in 1, 2, 4, 8, 16 and >= size of X_STORED; X_UNIT 0 needs X_VECTOR == that size and X_LAYOUT 0
@@ -66,7 +67,7 @@ static_assert(NARROW == 8 * ELEMENT || (TileA::K_CONTIGUOUS && TileB::K_CONTIGUO
 static_assert(ASYNC ? STAGES >= 2 && STAGES <= 6 : STAGES == 2, "cp.async takes 2 to 6 stages, registers take 2.");
 static_assert(!ASYNC || (A_VECTOR >= 4 && B_VECTOR >= 4), "cp.async copies 4, 8 or 16 bytes; narrower needs ASYNC 0.");
 static_assert(C_UNIT || C_VECTOR == sizeof(OUT_TYPE), "Columns of C that are not adjacent are stored one by one.");
-static_assert(same_type<IN_TYPE, half_t>       ? INSTRUCTION == 0 || INSTRUCTION == 1
+static_assert(same_type<IN_TYPE, half_t>       ? INSTRUCTION == 0 || INSTRUCTION == 1 || INSTRUCTION == 9
               : same_type<IN_TYPE, bfloat16_t> ? INSTRUCTION == 0
               : same_type<IN_TYPE, float>      ? INSTRUCTION == (MATH_TF32 ? 2 : 5)
               : DOUBLES                        ? INSTRUCTION >= 6 && INSTRUCTION <= 8
@@ -92,8 +93,7 @@ DEVICE void compute_tile(const Params &params, const Tile &tile, const TileShare
             cover("steady");
         else
             cover("drain");
-        pipeline.request(params);
-        math.compute(pipeline);
+        math.compute(pipeline, [&]() { pipeline.request(params); });
     }
     math.finish(params, tile, steps);
     constexpr int ROW = FRAGMENTS_N * 4;

@@ -77,9 +77,9 @@ struct ThreeMath {
         : products(params, tile, row, column) {}
 
     MEMBER void begin() { products.begin(); }
-    template <class Pipeline>
-    MEMBER void compute(Pipeline &pipeline) {
-        products.compute(pipeline);
+    template <class Pipeline, class Request>
+    MEMBER void compute(Pipeline &pipeline, const Request &request) {
+        products.compute(pipeline, request);
     }
     MEMBER void finish(const Params &params, const Tile &tile, int steps) {
         products.finish(params, tile, steps);

@@ -19,7 +19,7 @@ constexpr bool DOUBLES = ELEMENT >= 8; // as they are, or in pairs
 #define SUM_TYPE ACC_TYPE // what matrix instructions add up in, where that is not what is stored in the end
 #endif
 
-#if INSTRUCTION >= 6
+#if INSTRUCTION >= 6 && INSTRUCTION <= 8
 template <int COUNT, int WORDS>
 DEVICE void unpack_doubles(double (&to)[COUNT], const u32 (&from)[WORDS]) {
     static_assert(WORDS == 2 * COUNT, "A double is two words.");

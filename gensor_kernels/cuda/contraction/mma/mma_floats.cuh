@@ -49,8 +49,10 @@ struct FloatMath {
     MEMBER sptr<u8> tile_a() const { return shared_base() + read; }
     MEMBER sptr<u8> tile_b(int matrix) const { return shared_base() + (read + TileA::BYTES + matrix * TileB::BYTES); }
 
-    // Multiplies a stage, and waits for the next one.
-    MEMBER void compute(Pipeline &pipeline) {
+    // Asks for a step, multiplies a stage, and waits for the next one.
+    template <class Request>
+    MEMBER void compute(Pipeline &pipeline, const Request &request) {
+        request();
         unrolled<BLOCK_K / K_MULTIPLIED>(
             [&](int k) { UNROLL for (int x = 0; x < MATRICES; ++x) multiply_matrix(accumulators[x], tile_b(x), k); });
         pipeline.receive();

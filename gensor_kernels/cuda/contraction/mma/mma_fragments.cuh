@@ -13,7 +13,7 @@ constexpr int K_STEPS = BLOCK_K / K_STEP;
 static_assert(!DOUBLES || BLOCK_K % K_STEP == 0, "A step of k is whole fragments of the instruction.");
 constexpr int FRAGMENTS_M = WARP_M / 16, FRAGMENTS_N = WARP_N / 8;
 
-#if INSTRUCTION < 6
+#if INSTRUCTION < 6 || INSTRUCTION == 9
 DEVICE void multiply(SUM_TYPE (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
 #if INSTRUCTION == 0
     mma_m16n8k16(d, a, b, IN_TYPE{});
@@ -27,6 +27,8 @@ DEVICE void multiply(SUM_TYPE (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
     mma_m16n8k32_s8(d, a, b);
 #elif INSTRUCTION == 5
     mma_m16n8k16(d, a, b, bfloat16_t{});
+#elif INSTRUCTION == 9
+    mma_m16n8k32_f8<same_type<A_STORED, e5m2_t>, same_type<B_STORED, e5m2_t>>(d, a, b);
 #else
     UNROLL for (int half = 0; half < 2; ++half) {
         i32 rows[2] = {d[2 * half], d[2 * half + 1]};

@@ -23,7 +23,8 @@
 #define ACC_TYPE float // accumulators: float; i32 for i8 operands, double for double
 #endif
 #ifndef INSTRUCTION
-#define INSTRUCTION 0 // 0, 1 m16n8k16, k8; 2 m16n8k8 tf32; 3, 4 m16n8k32, m8n8k16 i8; 5 six m16n8k16; 6 to 8 doubles
+#define INSTRUCTION                                                                                                    \
+    0 // 0, 1 m16n8k16, k8; 2 k8 tf32; 3, 4 k32, m8n8k16 i8; 5 six k16; 6 to 8 doubles; 9 k32 8-bit floats
 #endif
 #ifndef MASKED
 #define MASKED 0 // 1: what leaves the image is known by a bit per row and column of the filter, 31 of them at most

@@ -1,7 +1,7 @@
 // The main loop of the tensor-core family: stages of shared memory, and the fragments of a warp.
 #pragma once
 #include "mma_complex.cuh"
-#include "mma_scales.cuh"
+#include "mma_eight_bit.cuh"
 #include "prepared.cuh"
 #include "unrolled.cuh"
 
@@ -15,7 +15,8 @@ static_assert(!SCALED || MATRICES == 1, "A gated product has no quantised weight
 // The next step's fragments are read while this step's are multiplied, if both fit the registers.
 constexpr int FRAGMENT_REGISTERS = LoadA::WORDS * FRAGMENTS_M + MATRICES * LoadB::WORDS * FRAGMENTS_N;
 constexpr int REGISTERS = minimum(255, 65536 / THREADS / (MIN_BLOCKS > 0 ? MIN_BLOCKS : 1));
-constexpr int SUM_BYTES = sizeof(SUM_TYPE) + (same_type<SUM_TYPE, Sum> ? 0 : sizeof(ACC_TYPE));
+constexpr int SUM_BYTES =
+    sizeof(SUM_TYPE) * (INSTRUCTION == 9 ? 2 : 1) + (same_type<SUM_TYPE, Sum> ? 0 : sizeof(ACC_TYPE));
 constexpr int SUM_REGISTERS = MATRICES * FRAGMENTS_M * FRAGMENTS_N * SUM_BYTES;
 constexpr bool DOUBLE_FRAGMENTS = SUM_REGISTERS + 2 * FRAGMENT_REGISTERS + 48 <= REGISTERS;
 
@@ -95,13 +96,17 @@ struct WarpMath {
     Accumulators accumulators[MATRICES];
     Fragments fragments[2];
     Scaling scaling;
+    LongSums long_sums;
     int read; // byte offset of the stage being computed
 
     MEMBER WarpMath(const Params &params, const Tile &tile, int row, int column)
         : load_a(row), load_b(column), accumulators{}, scaling(params, tile, tile.column + column), read(0) {}
 
     MEMBER void begin() { load(0, 0); }
-    MEMBER void finish(const Params &, const Tile &, int) { scaling.finish(accumulators[0]); }
+    MEMBER void finish(const Params &, const Tile &, int) {
+        scaling.finish(accumulators[0]);
+        long_sums.finish(accumulators);
+    }
 
     MEMBER void load(int buffer, int k) {
         load_a.load(fragments[buffer].a, shared_base() + read, k);
@@ -109,12 +114,15 @@ struct WarpMath {
             load_b.load(fragments[buffer].b[x], shared_base() + (read + TileA::BYTES + x * TileB::BYTES), k);
     }
     // Multiplies the fragments of step `k` of the stage.
-    MEMBER void multiply_all(int buffer, int k) { multiply_read(fragments[buffer], k); }
+    MEMBER void multiply_all(int buffer, int k) {
+        multiply_read(fragments[buffer], k);
+        long_sums.pass(accumulators, k);
+    }
 
     template <class Read>
     MEMBER void multiply_read(const Read &read, int k) {
         UNROLL for (int part = 0; part < PART_COUNT; ++part) {
-            if constexpr (NARROW < 8 * ELEMENT) {
+            if constexpr (NARROW < 8 * MULTIPLIED) {
                 UNROLL for (int x = 0; x < MATRICES; ++x) multiply_part(accumulators[x], read.a, read.b[x], part);
             } else {
                 UNROLL for (int x = 0; x < MATRICES; ++x) {
@@ -138,8 +146,16 @@ struct WarpMath {
         scaling.add(a);
     }
 
-    // Multiplies the stage whose first fragments are loaded, and loads those of the next one.
-    MEMBER void compute(Pipeline &pipeline) {
+    // Multiplies the stage whose first fragments are loaded, and loads those of the next one. `request` asks for a
+    // step: behind loads of this stage's fragments where these go first, because what follows copies waits for all of
+    // them. Small warp tiles of two steps are computed by many warps, which have few registers and hide these waits;
+    // TF32 needs the registers for rounding in any case.
+    template <class Request>
+    MEMBER void compute(Pipeline &pipeline, const Request &request) {
+        constexpr bool SHORT_OF_REGISTERS = SUM_REGISTERS < 64 && INSTRUCTION != 2;
+        constexpr bool LOAD_FIRST = DOUBLE_FRAGMENTS && K_STEPS > (SHORT_OF_REGISTERS ? 2 : 1);
+        if constexpr (!LOAD_FIRST)
+            request();
         unrolled<K_STEPS>([&](int k) {
             const bool last = k == K_STEPS - 1;
             // The next fragments go into the other buffer before these are multiplied, except where registers have to
@@ -153,6 +169,8 @@ struct WarpMath {
                 read = Pipeline::next_stage(read);
             }
             load(next, last ? 0 : k + 1);
+            if (LOAD_FIRST && k == 0)
+                request();
             if (ahead)
                 multiply_all(now, k);
         });

@@ -6,8 +6,9 @@
 #pragma once
 #include "mma_fragments.cuh"
 
-constexpr int PART_COUNT = 8 * ELEMENT / NARROW;    // fragments along k in a step of K_STEP
-constexpr int WORD_PARTS = 16 / NARROW > 2 ? 2 : 1; // of those, in the elements of four bytes
+constexpr int MULTIPLIED = INSTRUCTION == 9 ? 1 : ELEMENT; // bytes of an element in a fragment
+constexpr int PART_COUNT = 8 * MULTIPLIED / NARROW;        // fragments along k in a step of K_STEP
+constexpr int WORD_PARTS = 16 / NARROW > 2 ? 2 : 1;        // of those, in the elements of four bytes
 
 // A read of 4 * PART_COUNT bytes per lane takes as many chunks along the rows as PART_COUNT.
 template <class Shape, int COUNT, int REGISTERS>

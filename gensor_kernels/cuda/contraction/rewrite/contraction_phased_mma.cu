@@ -88,8 +88,7 @@ DEVICE void compute_phase(const Params &params, const Params &own, const Tile &t
             cover("steady");
         else
             cover("drain");
-        request(own, pipeline, taps);
-        math.compute(pipeline);
+        math.compute(pipeline, [&]() { request(own, pipeline, taps); });
     }
     finish_sums(own, tile, taps_of_block(params, tile), math, steps);
 #if EPILOGUE_STAGED // the slabs lie where the tiles were

@@ -77,8 +77,7 @@ struct SlicedMath {
     }
     MEMBER void multiply_pairs(const Params &params, int pairs) {
         ROLLED for (int step = 0; within(step, pairs * passes.steps); ++step) {
-            passes.request(params);
-            math.compute(passes.pipeline);
+            math.compute(passes.pipeline, [&]() { passes.request(params); });
         }
     }
     template <class Visit>

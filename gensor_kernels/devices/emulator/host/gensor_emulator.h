@@ -130,6 +130,11 @@ DEVICE void mma_m16n8k8(float (&d)[4], const u32 (&a)[2], const u32 (&b)[1], CAL
 DEVICE void mma_m16n8k8_tf32(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2], CALLER) {
     emulator::multiply_matrix(emulator::M16N8K8_TF32, d, a, b, file, line);
 }
+template <bool A_E5M2, bool B_E5M2>
+DEVICE void mma_m16n8k32_f8(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2], CALLER) {
+    constexpr auto SHAPE = (emulator::MatrixShape)(emulator::M16N8K32_E4M3 + 2 * A_E5M2 + B_E5M2);
+    emulator::multiply_matrix(SHAPE, d, a, b, file, line);
+}
 DEVICE void mma_m16n8k32_s8(i32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2], CALLER) {
     emulator::multiply_matrix(emulator::M16N8K32_INT8, d, a, b, file, line);
 }

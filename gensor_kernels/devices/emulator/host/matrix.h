@@ -4,27 +4,15 @@
 //   B      column g; one register for each half of K
 // and a register holds the 4 bytes of K from 4t bytes on (one tf32, two halves or four int8).
 #pragma once
-#include "memory.h"
+#include "elements.h"
 
 namespace emulator {
-
-// Lets the compiler use wider vectors where the processor has them; no fused multiply-add, so results do not differ.
-#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__)
-#define WIDE_VECTORS __attribute__((target_clones("avx2", "default")))
-#else
-#define WIDE_VECTORS
-#endif
-// The same with fused multiply-adds, which round alike in hardware and in the library.
-#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__)
-#define WIDE_MULTIPLY_ADDS __attribute__((target_clones("arch=haswell", "default")))
-#else
-#define WIDE_MULTIPLY_ADDS
-#endif
 
 struct ShapeFacts {
     int rows, halves, register_elements; // register rows of A (8 each), halves of K, elements per register
 };
-constexpr ShapeFacts SHAPES[] = {{2, 2, 2}, {2, 2, 2}, {2, 1, 2}, {2, 2, 1}, {2, 2, 4}, {1, 1, 4}};
+constexpr ShapeFacts SHAPES[] = {{2, 2, 2}, {2, 2, 2}, {2, 1, 2}, {2, 2, 1}, {2, 2, 4},
+                                 {1, 1, 4}, {2, 2, 4}, {2, 2, 4}, {2, 2, 4}, {2, 2, 4}};
 
 struct Operands {
     u32 a[16][8]; // registers by row and position along K
@@ -34,15 +22,6 @@ struct Operands {
 
 // ---- registers of one kind, widened to what the instruction multiplies
 
-inline u32 half_to_float_bits(u32 half) {
-    u32 magnitude = half & 0x7fff, shifted = magnitude << 13;
-    float value, scale;
-    u32 bits = 0x77800000; // 2^112 moves the exponent's bias and normalises subnormals
-    memcpy(&value, &shifted, 4), memcpy(&scale, &bits, 4);
-    value *= scale;
-    memcpy(&bits, &value, 4);
-    return bits | (magnitude >= 0x7c00 ? 0x7f800000u : 0u) | (half & 0x8000) << 16;
-}
 struct FromHalf {
     static u32 element(u32 word, int i) { return half_to_float_bits(word >> 16 * i & 0xffff); }
 };
@@ -150,9 +129,36 @@ WIDE_VECTORS void multiply_int8_16(Operands &o) {
     multiply<FromInt8, u32, Words, 1, 1, 4>(o);
 }
 
+// 8-bit floats: a register holds four neighbours along K.
+template <GroupElement A, GroupElement B>
+void multiply_eight_bit_32(Operands &o) {
+    static GroupA a;
+    static GroupB b;
+    static GroupSums sums;
+    for (int k = 0; k < 32; ++k) {
+        for (int i = 0; i < 16; ++i)
+            a[i][k] = widened((const unsigned char *)&o.a[i][k / 4] + k % 4, A);
+        for (int j = 0; j < 8; ++j)
+            b[k][j] = widened((const unsigned char *)&o.b[k / 4][j] + k % 4, B);
+    }
+    for (int i = 0; i < 16; ++i)
+        memcpy(sums[i], o.d[i], sizeof o.d[i]);
+    multiply_cut_rows(sums, a, b, 8);
+    for (int i = 0; i < 16; ++i)
+        memcpy(o.d[i], sums[i], sizeof o.d[i]);
+}
+
 typedef void (*Multiply)(Operands &);
-constexpr Multiply MULTIPLY[] = {multiply_half_16, multiply_bfloat16_16, multiply_half_8,
-                                 multiply_tf32_8,  multiply_int8_32,     multiply_int8_16};
+constexpr Multiply MULTIPLY[] = {multiply_half_16,
+                                 multiply_bfloat16_16,
+                                 multiply_half_8,
+                                 multiply_tf32_8,
+                                 multiply_int8_32,
+                                 multiply_int8_16,
+                                 multiply_eight_bit_32<GROUP_E4M3, GROUP_E4M3>,
+                                 multiply_eight_bit_32<GROUP_E4M3, GROUP_E5M2>,
+                                 multiply_eight_bit_32<GROUP_E5M2, GROUP_E4M3>,
+                                 multiply_eight_bit_32<GROUP_E5M2, GROUP_E5M2>};
 
 // Doubles: every lane holds one of each row of A (g, and g + 8 of the larger shapes) and of column g of B for every
 // four of K, that at t. Each output is a chain of fused multiply-adds along K, rounded to nearest (PTX ISA, mma: the

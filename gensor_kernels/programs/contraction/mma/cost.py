@@ -46,7 +46,7 @@ from gensor_kernels.programs.core.family import Columns, Part, Values
 from . import column as mma
 from . import complex as mma_complex
 from . import split_float as mma_split_float
-from .instructions import MMA_LATENCY, instructions, kind, least_registers, waits
+from .instructions import EIGHT_BIT, MMA_LATENCY, MOST_SHORT_SUMS, instructions, kind, least_registers, waits
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
@@ -155,7 +155,7 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
     e = extents(workload)
     element, narrow, matrices = e.element, min(e.bytes_a, e.bytes_b), e.matrices
     counts = {choice.code: choice.needed for choice in choices}
-    clocks = 32 / element * 4 / arch.rate(choices[0].rate) * choices[0].products
+    rates = {choice.code: arch.rate(choice.rate) for choice in choices}
     in_parts = choices[0].products > 1
     beside = {1: 10, 4: 8}.get(element, 0) + 40 * (words(e) == 3)
     most = {1: MOST_WARP_OUTPUTS, 2: MOST_DOUBLES, 3: MOST_SLICED}[words(e)]
@@ -163,29 +163,34 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
     def function(v: Values) -> dict[Column, np.ndarray]:
         steps = v["block_k"] * element / 32
         count = np.array([counts[int(code)] for code in v["instruction"]])
-        of_k = 1 / np.minimum(count, 1)  # fragments along k that one instruction takes
+        clocks = 32 / element * 4 / np.array([rates[int(code)] for code in v["instruction"]]) * choices[0].products
+        short = v["instruction"] == EIGHT_BIT  # fragments hold as many bytes of k, and twice the elements
+        of_k = np.where(short, 1, 1 / np.minimum(count, 1))  # fragments along k that one instruction takes
         reads = v["block_k"] * np.where(v["copy"] == 1, narrow, element) / 32 / of_k
         outputs = v["warp_m"] * v["warp_n"]
         sums = outputs * matrices
-        held = sums * words(e)
+        held = sums * words(e) * (1 + short)
         # Small instructions do not reach the full rate on parts that have the large one.
         math = sums * steps * clocks * np.where(count <= max(1, choices[0].needed), 1, 2)
         latency = np.maximum(steps * MMA_LATENCY * np.sqrt(count) - math, 0)
+        promoting = short * sums / 32 * 2 * np.maximum(v["block_k"] / 128, 1)  # additions, and zeros for the next sums
         rows = {"a": v["warp_m"], "b": matrices * v["warp_n"]}
         fragments = sum(rows[x] * (1 + spread(e, x, v["copy"])) for x in "ab") / 4 * of_k
-        widened = e.is_widened * (v["copy"] == 1) * (v["warp_n"] / 4 + 4)
+        widened = e.is_widened * (v["copy"] == 1) * ~short * (v["warp_n"] / 4 + 4)
         outputs_of = waits(latency, reads, v["copy"]) | {
             column.MATH: math,
             column.MULTIPLIES: sums * steps / 128 * count,
-            column.STEP_ISSUE: reads + 9,
+            column.STEP_ISSUE: reads + 9 + promoting,
             # DOUBLE_FRAGMENTS of mma_pipeline.cuh; the rest is fitted to the allocations of NVRTC 12.9.
             mma.DOUBLE_NEEDS: held / 32 + 2 * fragments + 48,
-            mma.LEAST_REGISTERS: least_registers(count),
+            mma.LEAST_REGISTERS: least_registers(np.where(short, 1, count)),
             column.BASE_REGISTERS: held / 32 + 0.5 * fragments + 36 + beside + widened,
             mma.SECOND_FRAGMENTS: 0.7 * fragments,
             column.OUTPUTS: outputs,
             column.K_STEPS: steps,
-            column.FITS_WARP: (sums <= most) & (v["block_k"] * element / of_k % 32 == 0),
+            column.FITS_WARP: (sums <= np.where(short, MOST_SHORT_SUMS, most))
+            & (v["block_k"] * element / of_k % 32 == 0)
+            & ~(short & (v["copy"] == 0)),
         }
         if words(e) == 2:  # the fragments of a whole step are read ahead, and more where there is room
             ahead = 1.7 * fragments / of_k * steps
@@ -301,7 +306,8 @@ def _read(workload: Workload, operand: str, arch: Arch) -> Part:
             reads = count * (1 + rounding + SPREAD_ISSUE * spread(e, operand, v.get("copy", 1)))
             outputs = {column.READ_ISSUE[operand]: reads, column.READ_CLOCKS[operand]: count * 4 * degree}
             if cost:
-                words = (v["copy"] == 1) * matrices * v[f"warp_{axis}"] * v["block_k"] * stored(e, operand) / 128
+                widened = (v["copy"] == 1) & (v.get("instruction", 0) != EIGHT_BIT)
+                words = widened * matrices * v[f"warp_{axis}"] * v["block_k"] * stored(e, operand) / 128
                 outputs[column.READ_ISSUE[operand]] = reads + words * cost[0]
                 outputs[mma.READ_WIDENING[operand]] = words * cost[1]
             return outputs
@@ -315,7 +321,8 @@ def _read(workload: Workload, operand: str, arch: Arch) -> Part:
         return {column.READ_ISSUE[operand]: count * (16 + 12), column.READ_CLOCKS[operand]: count * 16 * degree}
 
     names = (f"warp_{axis}", "block_k", *(() if along_k else (f"block_{axis}",)), "swizzle")
-    return Part((*names, "copy") if e.is_widened else names, function, fixed=True)
+    names = (*names, "copy") if e.is_widened else names
+    return Part((*names, "instruction") if kind(workload) == "f8" else names, function, fixed=True)
 
 
 def thread_copies(c: Columns, operand: str, warps: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -5,6 +5,7 @@ Legality and shared bytes mirror the header of the .cu file; a test compiles ran
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from gensor_kernels.programs.contraction import column, stream_k
 from gensor_kernels.programs.contraction import complex as contraction_complex
 from gensor_kernels.programs.contraction import prologue as contraction_prologue
 from gensor_kernels.programs.contraction.base import ContractionFamily, class_constants, class_launches
-from gensor_kernels.programs.contraction.cost import register_limit, settled, sized
+from gensor_kernels.programs.contraction.cost import in_workspace, register_limit, settled, sized
 from gensor_kernels.programs.contraction.norm import norm_legal, tile_bytes
 from gensor_kernels.programs.contraction.problem import MASKED, by_fragment, extents, masked_coordinate
 from gensor_kernels.programs.core.cases import Case
@@ -29,7 +30,7 @@ from . import column as mma
 from . import cost
 from . import split_float as mma_split_float
 from .cost import BLOCKS, k_contiguous
-from .instructions import INSTRUCTIONS, default_instruction, instructions, kind
+from .instructions import EIGHT_BIT, INSTRUCTIONS, SHORT_SUM, default_instruction, instructions, kind
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
@@ -198,8 +199,9 @@ class ContractionMma(ContractionFamily):
         stage = cost.ring_bytes(one, workload)
         # The parts of floats take registers of accumulators, accumulators of doubles twice as many.
         in_parts = kind(workload) == mma_split_float.KIND
+        instruction = default_instruction(columns["block_k"], workload, arch)
         held = contraction_complex.sum_words(columns, 2 if in_parts else e.matrices * cost.words(e))
-        tiles = warp_tiles(m, n, held)
+        tiles = warp_tiles(m, n, held * np.where(instruction == EIGHT_BIT, 2, 1))
         promised = np.maximum(like * int(in_parts), stream_k.promised(columns, arch))
         return {
             "stages": np.clip(arch.smem_per_block // stage, 2, 3) if asynchronous else 2 * like,
@@ -209,7 +211,7 @@ class ContractionMma(ContractionFamily):
             "swizzle": like,
             "warp_m": tiles[0],
             "warp_n": tiles[1],
-            "instruction": default_instruction(columns["block_k"], workload, arch),
+            "instruction": instruction,
             "epilogue_staged": like,
             **shared.default_epilogue(like) | {"min_blocks": promised},
             contraction_prologue.NAME: like * int(asynchronous),
@@ -246,16 +248,29 @@ class ContractionMma(ContractionFamily):
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
         """Return the cases of every contraction, and sums that have to be formed again (see with_own_cases)."""
-        return self.with_own_cases(super().cases(program, workload, epilogue), program)
+        found = self.with_own_cases(super().cases(program, workload, epilogue), program)
+        return [replace(case, workload=self.summed_by(program, case.workload)) for case in found]
+
+    def summed_by(self, program: Program, workload: Workload) -> Workload:
+        """8-bit floats that are not widened have sums of their own (operators/tolerance/base.py)."""
+        return replace(workload, accumulator=SHORT_SUM) if program["instruction"] == EIGHT_BIT else workload
 
     def with_own_cases(self, found: list[Case], program: Program) -> list[Case]:
         """Add inputs whose sums overflow in bfloat16 parts and have to be formed again."""
         return mma_split_float.with_lost_sums(found) if program["instruction"] == 5 else found
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
-        """Return the coverage names of contractions, and of sums that are formed again."""
+        """Return the coverage names of contractions, of sums that are formed again, and of unchanged outputs."""
         own = frozenset({mma_split_float.AGAIN} if program["instruction"] == 5 else ())
-        return super().branches(program, workload) | own
+        return super().branches(program, workload) | own | self._unchanged(program, workload)
+
+    @staticmethod
+    def _unchanged(program: Program, workload: Workload) -> frozenset[str]:
+        """Name the way of outputs that no operation changes, where a kernel has it (warp_outputs.cuh)."""
+        e = extents(workload)
+        staged = program["epilogue_staged"] == 1 and not (e.norm or in_workspace(program, e))
+        compiled = program["epilogue_fixed"] and workload.epilogue
+        return frozenset({"unchanged"} if staged and not compiled and program["warp_n"] * e.bytes_c % 16 == 0 else ())
 
     def widest(self, program: Program, workload: Workload) -> Program:
         """Return the Program with the widest accesses, staged and swizzled.
@@ -278,7 +293,7 @@ class ContractionMma(ContractionFamily):
         e, columns = extents(workload), program["warp_n"] + 8 * (extents(workload).scaled == 2)
         real = e.element * contraction_complex.products(program) // (2 if e.is_complex else 1)
         units = program["warp_m"] * columns * program["block_k"] * real // (16 * 8 * 32)
-        return frozenset({"HMMA", "IMMA", "DMMA"}), int(units * needed) * e.matrices
+        return frozenset({"HMMA", "IMMA", "DMMA", "QMMA"}), int(units * needed) * e.matrices
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Return the macro bindings of contraction_mma.cu."""

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gensor_kernels.machine.arch import BFLOAT16_PRODUCTS, Arch
+from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS
 from gensor_kernels.programs.contraction import column
-from gensor_kernels.programs.contraction.problem import extents
+from gensor_kernels.programs.contraction.problem import by_fragment, extents
 from gensor_kernels.programs.core.columns import Column
 
 from . import column as mma
@@ -27,9 +28,14 @@ MMA_LATENCY, READ_LATENCY, BARRIER = 33.0, 33.0, 25.0
 LEAST_DOUBLE_REGISTERS = 64
 
 
+#: Code of the instruction that multiplies 8-bit floats as they are, the accumulator of its sums, and how many of these
+#: a warp sums at most beside as many long ones.
+EIGHT_BIT, SHORT_SUM, MOST_SHORT_SUMS = 9, "float22", 2560
+
+
 class Instruction(NamedTuple):
-    """One tensor-core instruction: INSTRUCTION macro, how many make 16 x 8 x 32 bytes, feature, rate, and how many of
-    its products stand for one."""
+    """One tensor-core instruction: INSTRUCTION macro, how many make 16 x 8 x 32 bytes of what other instructions of its
+    kind multiply, feature, rate, and how many of its products stand for one."""
 
     code: int
     needed: float
@@ -42,6 +48,11 @@ INSTRUCTIONS = {
     "f16": (
         Instruction(0, 1, "mma_m16n8k16", "mma_f16"),
         Instruction(1, 2, "mma_m16n8k8_f16", "mma_f16"),
+    ),
+    "f8": (
+        Instruction(0, 1, "mma_m16n8k16", "mma_f16"),
+        Instruction(1, 2, "mma_m16n8k8_f16", "mma_f16"),
+        Instruction(9, 1 / 2, "mma_m16n8k32_f8", "peak_f8"),
     ),
     "bf16": (Instruction(0, 1, "mma_m16n8k16", "mma_f16"),),
     "tf32": (Instruction(2, 1, "tf32", "mma_tf32"),),
@@ -66,7 +77,15 @@ def kind(workload: Workload) -> str | None:
         return "tf32"
     if e.dtype["a"] == e.dtype["b"] == "float32":
         return mma_split_float.KIND
+    if {e.dtype["a"], e.dtype["b"]} <= set(EIGHT_BIT_FLOATS) and _as_stored(workload):
+        return "f8"
     return {"float16": "f16", "bfloat16": "bf16", "int8": "s8", "float64": "f64", "complex128": "f64"}.get(dtype)
+
+
+def _as_stored(workload: Workload) -> bool:
+    """Whether operands can be copied as they are stored, in accesses of cp.async."""
+    e = extents(workload)
+    return by_fragment(workload) and not e.window and min(e.align["a"], e.align["b"]) >= 4
 
 
 @lru_cache(maxsize=256)
@@ -77,8 +96,9 @@ def instructions(name: str, arch: Arch) -> tuple[Instruction, ...]:
 
 
 def default_instruction(block_k: np.ndarray, workload: Workload, arch: Arch) -> np.ndarray:
-    """Codes of the first instructions that divide steps of ``block_k``."""
-    e, choices = extents(workload), instructions(kind(workload) or "", arch)
+    """Codes of the first instructions that divide steps of ``block_k``: of one that widens nothing, if there is one."""
+    e = extents(workload)
+    choices = sorted(instructions(kind(workload) or "", arch), key=lambda each: each.code != EIGHT_BIT)
     element = e.element // (2 if e.is_complex else 1)
     fits = [block_k * element * min(i.needed, 1) % 32 == 0 for i in choices]
     return np.select(fits, [i.code for i in choices], choices[-1].code)

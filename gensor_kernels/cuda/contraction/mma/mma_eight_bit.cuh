@@ -1,0 +1,42 @@
+// Products of 8-bit floats without widening them (INSTRUCTION 9).
+//
+// The tensor core keeps 14 bits of such a sum, so sums are short: those of PROMOTED steps of k at most, 128 products,
+// are added to float ones, in registers of their own.
+#pragma once
+#include "mma_scales.cuh"
+
+#if INSTRUCTION == 9
+static_assert(is_eight_bit_float<A_STORED> && is_eight_bit_float<B_STORED> && ASYNC,
+              "8-bit floats are multiplied as they lie in shared memory.");
+static_assert(MATRICES * WARP_M * WARP_N <= 2560, "Short sums and long ones must fit the registers.");
+
+struct LongSums {
+    static constexpr int PROMOTED = minimum(4, K_STEPS);
+    Accumulators totals[MATRICES];
+
+    MEMBER LongSums() : totals{} {}
+
+    // Step `k` of a stage has been multiplied.
+    MEMBER void pass(Accumulators (&sums)[MATRICES], int k) {
+        if ((k + 1) % PROMOTED != 0)
+            return;
+        for_each([&](int x, int i, int j, int r) {
+            totals[x][i][j][r] = totals[x][i][j][r] + sums[x][i][j][r];
+            sums[x][i][j][r] = 0.0f;
+        });
+    }
+    MEMBER void finish(Accumulators (&sums)[MATRICES]) const {
+        for_each([&](int x, int i, int j, int r) { sums[x][i][j][r] = totals[x][i][j][r]; });
+    }
+    template <class Visit>
+    static MEMBER void for_each(const Visit &visit) {
+        UNROLL for (int x = 0; x < MATRICES; ++x) UNROLL for (int i = 0; i < FRAGMENTS_M; ++i)
+            UNROLL for (int j = 0; j < FRAGMENTS_N; ++j) UNROLL for (int r = 0; r < 4; ++r) visit(x, i, j, r);
+    }
+};
+#else
+struct LongSums {
+    MEMBER void pass(Accumulators (&)[MATRICES], int) {}
+    MEMBER void finish(Accumulators (&)[MATRICES]) const {}
+};
+#endif
