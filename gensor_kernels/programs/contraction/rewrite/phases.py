@@ -165,7 +165,7 @@ class Phases(Rewrite):
 
     def branches(self, program: Program, workload: Workload, main: ContractionFamily) -> frozenset[str]:
         """Return the coverage names of the main loop and of phases."""
-        found = main.branches(program, phased(workload)) - {"split_reduce", "edge_k"}
+        found = main.branches(program, phased(workload)) - {"split_reduce", "edge_k", "unchanged"}
         return found | phased_branches(workload, main.tile(program))
 
 
