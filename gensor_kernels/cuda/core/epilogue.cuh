@@ -199,6 +199,12 @@ DEVICE auto finished(const Params &params, const T *v) {
     return converted<Out, COUNT>(v);
 }
 
+// The same of one value.
+template <class Out, class T>
+DEVICE Out finished(const Params &params, T v) {
+    return finished<Out, 1>(params, &v).template get<Out>(0);
+}
+
 // Converts and stores every group: WIDTH * sizeof(Out) bytes at once where columns are adjacent in C (UNIT).
 template <class Out, int WIDTH, bool UNIT, class T, int COUNT, class Placement>
 DEVICE void store_outputs(const Params &params, const Batch &batch, const T (&v)[COUNT], const Placement &place) {

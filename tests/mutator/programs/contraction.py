@@ -107,7 +107,7 @@ def mma_configurations(copies: str) -> list[Configuration]:
         mma("quantised", quantised(256, 256, 256, bits=4, group=64, zeros=True), instruction=first, block_k=64),
         mma("prologue", prepared(NORM, half, "float32"), **deep, materialised=int(not old)),
         mma("prologue, scalar", prepared(("bias", "sigmoid"), odd), **scalar, materialised=int(not old)),
-        *([] if old else [mma("8-bit floats", eight_bit, "sm_89", instruction=9, block_k=64)]),
+        *([] if old else [mma("8-bit floats", eight_bit, "sm_89", instruction=9, block_k=64, warp_m=32)]),
     ]
 
 
