@@ -29,7 +29,7 @@ from gensor_tuner.build.cover import portfolio
 from gensor_tuner.build.pool import Candidate, Pool, candidate
 from gensor_tuner.measure.timer import Timer
 from gensor_tuner.shapes.reader import Row
-from gensor_tuner.store.kernel_rows import kernel_rows
+from gensor_tuner.store.kernel_rows import executed_rows, kernel_rows
 from gensor_tuner.store.uses import Use, name_records, uses_of, with_uses
 from gensor_tuner.strategies import exhaustive
 from gensor_tuner.strategies.parallel import Searcher
@@ -41,7 +41,7 @@ from .progress import Progress
 from .result import Result, refusal_rows, result_of, rows_for, stored_result
 from .unfinished import Unfinished
 
-PORTFOLIO = 8  # kernels kept per class for unseen shapes
+PORTFOLIO = 16  # kernels per class that serve sizes which no row names
 
 Kind = TypeVar("Kind", bound=ClassRun)
 Rows = dict[str, list[Row]]  # by the key of their workload
@@ -201,11 +201,23 @@ class Run:
     def _class(self, by_key: Rows, searcher: Searcher) -> Iterator[tuple[Row, Result]]:
         self.progress.begin(names_of(by_key))
         run = self.class_run(ClassRun, [workload_of(rows) for rows in by_key.values()], searcher)
+        # Before any row is stored: a class whose rows are all stored is not tuned again.
+        further = self._for_any_size(by_key, run.workloads, searcher)
         for chosen, result in self.stored(run, run.run()):
             yield from ((row, result) for row in by_key[chosen.workload.key()])
-        self.portfolio(run)
+        self.portfolio(run, further)
         if self.unfinished is not None:
             self.unfinished.forget()
+
+    def _for_any_size(self, by_key: Rows, asked: Sequence[Workload], searcher: Searcher) -> list[Chosen]:
+        """Return verified kernels for the usual sizes of a class, where a row asks for any size."""
+        if self.options.verify == "none" or not any(row.any_size for rows in by_key.values() for row in rows):
+            return []
+        shapes = [shape for shape in _usual(asked[0]) if shape not in asked and self._unsupported(shape) is None]
+        run = self.class_run(ClassRun, shapes, searcher)
+        found = [chosen for chosen in run.run() if chosen.candidate is not None]
+        self.keep(run, ())
+        return found
 
     def class_run(self, kind: type[Kind], workloads: Sequence[Workload], searcher: Searcher, **more: Any) -> Kind:
         """Return a ClassRun (or subclass `kind`) for the workloads of a class."""
@@ -255,8 +267,8 @@ class Run:
             return None
         return Verdict(row.outcome, f"so the database says: {row.error or 'no reason given'}", method=row.method)
 
-    def portfolio(self, run: ClassRun) -> None:
-        """Replace the portfolio of a class by the best few of all its usable kernels, old and new."""
+    def portfolio(self, run: ClassRun, further: Sequence[Chosen] = ()) -> None:
+        """Replace the portfolio of a class by the best few of its usable kernels, stored ones and `further` ones."""
         sample = run.workloads[0].with_epilogue(())
         programs: dict[str, Program] = {}
         for each in self.store.kernels_for_class(sample.class_key(), self.arch.name):
@@ -267,10 +279,12 @@ class Run:
             # A kernel compiled for one epilogue serves no other.
             if not candidate(family, program, sample).fixes_epilogue:
                 programs[each.kernel.digest] = program
+        new = {rows[2].digest: rows for each in further if (rows := self._executed(each))}
+        programs |= {name: program_from_json(rows[2].program) for name, rows in new.items()}
         if not programs:  # with --verify none, no kernel is usable
             return
         asked = [workload.with_epilogue(()) for workload in run.workloads]
-        shapes = list(dict.fromkeys([*asked, *operator(sample.operator).usual(sample)]))
+        shapes = list(dict.fromkeys([*asked, *_usual(sample)]))
         spaces = [Space(shape, self.arch, learnt=self.learnt) for shape in shapes]
         pool = Pool(shapes)
         for program in programs.values():
@@ -280,12 +294,22 @@ class Run:
                 pool.add(space, [program], siblings=False)
         digest_of = {program: digest for digest, program in programs.items()}
         best = portfolio(pool.seconds(spaces), pool.names, PORTFOLIO)
-        self.store.replace_portfolio(
-            self.arch.name,
-            self.arch.part,
-            sample.class_key(),
-            [digest_of[pool.candidates[column].program] for column in best],
-        )
+        digests = [digest_of[pool.candidates[column].program] for column in best]
+        self.store.add(*(row for name in digests for row in new.get(name, ())))
+        self.store.replace_portfolio(self.arch.name, self.arch.part, sample.class_key(), digests)
+
+    def _executed(self, chosen: Chosen) -> list[StoreRow]:
+        """Return the rows of a verified kernel that may serve any epilogue, else nothing."""
+        each, binary = chosen.candidate, chosen.binary
+        if each is None or binary is None or each.fixes_epilogue:
+            return []
+        return executed_rows(each, binary, chosen.workload, chosen.verdicts, self.arch)
+
+
+def _usual(workload: Workload) -> list[Workload]:
+    """Return the sizes at which portfolios of a Workload's class are compared, beside sizes that rows name."""
+    sample = workload.with_epilogue(())
+    return operator(sample.operator).usual(sample)
 
 
 def workload_of(rows: Sequence[Row]) -> Workload:
