@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import ranking, transfer
-from benchmarks.spaces import clblast_terms, measured_space, part_files
+from benchmarks.spaces import clblast_terms, convolution_terms, measured_space, part_files
 from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import archs, lookup
 
@@ -147,6 +147,33 @@ def test_what_cannot_be_done_is_a_sentence(tmp_path, space, capsys, change, mess
     assert message in capsys.readouterr().err
 
 
+def test_the_kernel_can_be_named(tmp_path, space, capsys):
+    code, named, _ = run(tmp_path, space[0], "--part", "rtx-3090", "--kernel", "clblast")
+    assert code == 0 and (named == run(tmp_path, space[0], "--part", "rtx-3090")[1]).all()
+    assert run(tmp_path, space[0], "--part", "rtx-3090", "--kernel", "convolution")[0] == 2
+    assert "has not the columns of convolution: block_size_x" in capsys.readouterr().err
+
+
+def test_a_convolution_is_predicted_and_compared(tmp_path):
+    shape = tiles()
+    arch = lookup("rtx-a4000")
+    expected = roofline.seconds(convolution_terms.terms(shape, arch), arch) * 1e3
+    empty = write_space(tmp_path / "empty.csv", shape, [""] * len(expected))
+    code, predicted, _ = run(tmp_path, empty, "--part", "rtx-a4000", "--kernel", "convolution")
+    assert code == 0
+    np.testing.assert_allclose(predicted, expected, rtol=1e-4)
+    filled = write_space(tmp_path / "filled.csv", shape, expected)
+    assert run(tmp_path, filled, "--part", "rtx-a4000", "--kernel", "convolution")[0] == 0
+    found = json.loads((tmp_path / "out.json").read_text())["rankings"]["analytic"]
+    assert found["spearman"] == 1 and found["regret_1"] == 0
+
+
+def tiles():
+    """A few configurations of the convolution, as columns."""
+    values = ((32, 64), (1, 2, 4), (1, 2, 4), (1, 2, 4), (0, 1), (0,))
+    return dict(zip(convolution_terms.NAMES, np.array(list(itertools.product(*values))).T, strict=True))
+
+
 def test_columns_of_no_known_kernel_are_refused(tmp_path, capsys):
     path = write_space(tmp_path / "other.csv.gz", {"BLOCK": np.array([1])}, ["2"])
     assert run(tmp_path, path, "--part", "rtx-3090")[0] == 2
@@ -169,6 +196,15 @@ def test_the_potential_ranks_a_measured_space(measured, gpu):
     space = measured[gpu]
     assert ranking.spearman(space.analytic_ms, space.time_ms) > 0.94
     assert ranking.regret(space.analytic_ms, space.time_ms, 16) < 0.05
+
+
+def test_the_potential_ranks_the_measured_convolution():
+    path = MEASURED / "convolution_fp32_4096_15x15_RTX_A4000.csv.gz"
+    if not path.exists():
+        pytest.skip("the measured space is not here")
+    space = measured_space.load(str(path), "rtx-a4000", "convolution")
+    assert ranking.spearman(space.analytic_ms, space.time_ms) > 0.96
+    assert ranking.regret(space.analytic_ms, space.time_ms, 16) < 0.02
 
 
 @pytest.mark.parametrize(("source", "target"), [("RTX_3090", "RTX_2080_Ti"), ("RTX_2080_Ti", "RTX_3090")])
