@@ -45,7 +45,7 @@ def predict(space: Space, model: Residual | None) -> np.ndarray:
     """Return the predicted milliseconds of every row."""
     if model is None:
         return space.analytic_ms
-    return space.analytic_ms * np.exp(model.predict(space.features, space.arch.part, DTYPE, space.operator)[0])
+    return space.analytic_ms * np.exp(model.correction(space.features, space.arch.part, DTYPE, space.operator))
 
 
 def rankings(space: Space, train: Sequence[Space], model: Residual | None) -> dict[str, np.ndarray]:
