@@ -29,7 +29,7 @@ from gensor_kernels import forking
 from gensor_kernels.errors import GensorError
 
 COMMAND = (sys.executable or "python3", "-m", "gensor_tuner.run.worker")
-#: Seconds one request may take; a new class takes about eight.
+#: Seconds one request may take; a new class takes a few.
 PATIENCE = 300.0
 LONGEST_LINE = 1 << 20
 MOST_CHATTER = 100  # lines that are no messages

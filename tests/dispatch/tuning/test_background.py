@@ -39,6 +39,7 @@ def worker(monkeypatch, code, patience=20.0):
     """A worker that runs `code`."""
     made = Worker((sys.executable, "-c", code), patience)
     monkeypatch.setattr(background_tuning, "WORKER", made)
+    monkeypatch.setattr(background_tuning, "BACKGROUND_WORKER", made)
     return made
 
 
