@@ -35,8 +35,8 @@ from .class_run import ROUNDS, Chosen, ClassRun
 from .result import NEAR_BOUND, Result, provenance, stored_result
 from .tune import Rows, Run, names_of, workload_of
 
-#: A stored kernel serves within this factor of the best Program of a walk.
-GOOD_ENOUGH = 1.5
+#: A stored kernel serves within this factor of the best Program of a walk: seconds later the refined kernel takes over.
+GOOD_ENOUGH = 3.0
 
 
 @dataclass
@@ -51,7 +51,7 @@ class FirstRun(ClassRun):
         if not self._skips():
             prepare()
         pool = Pool(self.workloads)
-        self._gather(pool, dict(enumerate(self._walk([self._request(each) for each in self.workloads]))))
+        self._gather(pool, dict(enumerate(self._walk(self.first_requests))))
         if self.at_hand <= GOOD_ENOUGH * pool.seconds(self.spaces).min(initial=np.inf):
             return
         for attempt in range(self.options.top + ROUNDS):

@@ -176,8 +176,14 @@ class Run:
 
     def _tuned(self, todo: Groups, searcher: Searcher) -> Iterator[tuple[Row, Result]]:
         """Yield the rows of every class with their results."""
-        for by_key in todo.values():
+        groups = list(todo.values())
+        for number, by_key in enumerate(groups):
+            if number + 1 < len(groups) and self.timer is None:  # walks would disturb the program that launches kernels
+                searcher.expect(self._class_run(groups[number + 1], searcher).first_requests)
             yield from self._class(by_key, searcher)
+
+    def _class_run(self, by_key: Rows, searcher: Searcher) -> ClassRun:
+        return self.class_run(ClassRun, [workload_of(rows) for rows in by_key.values()], searcher)
 
     def _stored(self, rows: Sequence[Row], settled: bool = True) -> Result | None:
         """Return the result that an earlier run has left for rows of one workload, or None."""
@@ -200,7 +206,7 @@ class Run:
 
     def _class(self, by_key: Rows, searcher: Searcher) -> Iterator[tuple[Row, Result]]:
         self.progress.begin(names_of(by_key))
-        run = self.class_run(ClassRun, [workload_of(rows) for rows in by_key.values()], searcher)
+        run = self._class_run(by_key, searcher)
         # Before any row is stored: a class whose rows are all stored is not tuned again.
         further = self._for_any_size(by_key, run.workloads, searcher)
         for chosen, result in self.stored(run, run.run()):
