@@ -113,7 +113,8 @@ class Process:
     """A tuning process and its processor time."""
 
     def __init__(self, cache: Path):
-        environment = {**os.environ, "GENSOR_CACHE_DIR": str(cache), "GENSOR_TUNE": "off"}
+        environment = {"OPENBLAS_NUM_THREADS": "1", **os.environ}  # as dispatch/tuning/worker.py starts it
+        environment |= {"GENSOR_CACHE_DIR": str(cache), "GENSOR_TUNE": "off"}
         self._child = subprocess.Popen(
             [sys.executable, "-c", WORKER],
             stdin=subprocess.PIPE,
@@ -160,7 +161,8 @@ def whole(row: Row, arch: str, folder: Path) -> dict[str, Any]:
     """Tune one shape by a run of `gensor-tune`; return its seconds and those of its stages."""
     out = folder / "out.json"
     read(row, folder)  # writes the shapes file
-    command = [sys.executable, "-m", "gensor_tuner.cli.app", "--arch", arch, "--shapes", str(folder / "shape.csv")]
+    command = [sys.executable, "-c", "from gensor_tuner.cli.start import main; main()", "--arch", arch]
+    command += ["--shapes", str(folder / "shape.csv")]
     command += ["--db", str(folder / "whole.db"), "--json", str(out)]
     environment = {**os.environ, "HOME": str(folder), "GENSOR_CACHE_DIR": str(folder / "whole")}
     began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
