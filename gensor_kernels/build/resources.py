@@ -24,8 +24,10 @@ from pathlib import Path
 
 from gensor_kernels import forking
 
+from .elf import Code, code_sections
+from .instruction import Instruction
 from .parallel import ordered_map, usable_cores
-from .sass import Code, Sass, code_sections, read_listing
+from .sass import Sass, read_listing, summary
 
 NVDISASM_WHEEL = "nvidia-cuda-nvdisasm"
 TIMEOUT = 60.0  # seconds for one process
@@ -95,6 +97,14 @@ def disassemble(cubin: bytes, target: str) -> dict[str, Sass] | None:
     return disassemble_many([(cubin, target)])[0]
 
 
+def instructions(cubin: bytes, target: str) -> dict[str, tuple[Instruction, ...]] | None:
+    """Return the instructions of each function of a cubin, from one process; None as in `disassemble_many`."""
+    code = code_sections(cubin) if find_nvdisasm() else None
+    listing = _listing(b"".join(section for _, section in code), target) if code else None
+    read = read_listing(listing, [section for _, section in code]) if code and listing is not None else None
+    return None if code is None or read is None else dict(zip((name for name, _ in code), read, strict=True))
+
+
 def disassemble_many(cubins: Sequence[tuple[bytes, str]], jobs: int | None = None) -> list[dict[str, Sass] | None]:
     """Machine code of each function of (cubin, target) pairs, on `jobs` processes at a time (default: every core).
 
@@ -149,9 +159,9 @@ def _read(stream: tuple[str, tuple[Code, ...]]) -> list[dict[str, Sass] | None]:
     target, codes = stream
     sections = [section for code in codes for _, section in code]
     listing = _listing(b"".join(sections), target)
-    functions = None if listing is None else read_listing(listing, [len(section) for section in sections])
+    functions = None if listing is None else read_listing(listing, sections)
     if functions is not None:
-        rest = iter(functions)
+        rest = map(summary, functions)
         return [{name: next(rest) for name, _ in code} for code in codes]
     if len(codes) == 1:
         return [None]

@@ -1,7 +1,9 @@
-"""Machine code inside a cubin (an ELF file): its sections, and counts of instructions from nvdisasm's listing.
+"""Machine code: instructions with their encoded stall counts, and what one entry point has of them.
 
-A line is `/*0290*/ @!P0 BRA 0x140 ;`: address, predicate, opcode with modifiers, operands. Addresses start at 0
-and count through all code of the stream.
+A line of nvdisasm's listing is `/*0290*/ @!P0 BRA 0x140 ;`: address, predicate, opcode with modifiers, operands.
+Addresses start at 0 and count through all code of the stream. The listing has no stall counts: from sm_70 on they are
+bits 105 to 108 of the 128-bit instruction, the clocks until the warp may issue its next instruction (Jia et al.,
+arXiv 1804.06826, section 2.1).
 """
 
 from __future__ import annotations
@@ -9,18 +11,43 @@ from __future__ import annotations
 import re
 import struct
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+from .instruction import INSTRUCTION_BYTES, Instruction, products
+from .loops import hot_loop, steady_path
 
 GLOBAL_ACCESSES = frozenset({"LDG", "STG", "LDGSTS"})
 SHARED_ACCESSES = frozenset({"LDS", "STS"})
 
-_OPCODE = re.compile(r"\*/ +(?:@!?\w+ +)?([^\s;]+)")
-_TARGET = re.compile(r"0x([0-9a-f]+) *;")
-_WIDTHS = {"8": 1, "U8": 1, "S8": 1, "16": 2, "U16": 2, "S16": 2, "64": 8, "128": 16}
-_MATRIX = frozenset({"HMMA", "IMMA", "DMMA", "HGMMA", "IGMMA", "QGMMA"})
-_SCALAR = frozenset({"FFMA", "DFMA", "HFMA2", "IMAD", "IDP"})
-_BARRIER = "BAR"
+_LINE = re.compile(r"\*/ +(?:@(!?\w+) +)?([^\s;]+)([^;]*)")
+_BRANCH = "BRA"
+_TARGET = re.compile(r"0x([0-9a-f]+) *$")
+_STALL_SHIFT, _STALL_MASK = 105 - 64, 15  # in the upper half
+
+
+@dataclass(frozen=True)
+class Steady:
+    """One iteration of the hot loop, as often as the compiler unrolled it, on the path of whole steps.
+
+    Attributes
+    ----------
+    instructions : int
+        Instructions that one warp issues.
+    stalls : int
+        Clocks that one warp needs to issue them at the least: the sum of the encoded stall counts.
+    products : Mapping[str, int]
+        Matrix instructions (without any: multiply-adds) by opcode with modifiers, such as "HMMA.16816.F32".
+
+    Examples
+    --------
+    >>> Steady(4, 12, {"HMMA.16816.F32": 1}).products
+    {'HMMA.16816.F32': 1}
+    """
+
+    instructions: int = 0
+    stalls: int = 0
+    products: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -36,11 +63,14 @@ class Sass:
         among the loops with a block barrier if there are such loops.
     accesses : Mapping
         LDG, STG, LDGSTS, LDS and STS by bytes per thread.
+    steady : Steady
+        The steady path of the hot loop; empty where there is no hot loop.
     """
 
     opcodes: dict[str, int] = field(default_factory=dict)
     hot_loop: dict[str, int] = field(default_factory=dict)
     accesses: dict[str, dict[int, int]] = field(default_factory=dict)
+    steady: Steady = field(default_factory=Steady)
 
     def widths(self, kinds: frozenset[str]) -> dict[int, int]:
         """Instructions by access width in bytes, summed over `kinds` such as GLOBAL_ACCESSES."""
@@ -50,105 +80,56 @@ class Sass:
         return dict(sorted(total.items()))
 
 
-def read_listing(listing: str, sizes: Sequence[int]) -> list[Sass] | None:
-    """`Sass` of each function of a stream; `sizes` are bytes of code, in the order of the stream.
+def read_listing(listing: str, functions: Sequence[bytes]) -> list[tuple[Instruction, ...]] | None:
+    """Return the instructions of each function of a stream; `functions` are their machine code, in stream order.
 
     None where the listing does not have one line for each instruction.
     """
-    names = _OPCODE.findall(listing)  # LDG.E.128
     lines = [line for line in listing.splitlines() if "*/" in line]
-    if not len(names) == len(lines) == sum(sizes) // INSTRUCTION_BYTES:
+    found = [match for match in map(_LINE.search, lines) if match]
+    if not len(found) == len(lines) == sum(map(len, functions)) // INSTRUCTION_BYTES:
         return None
-    functions, begin = [], 0
-    for size in sizes:
-        end = begin + size // INSTRUCTION_BYTES
-        loops = list(_loops(names, lines, begin, end))
-        functions.append(Sass(_by_opcode(names[begin:end]), _hot_loop(names, loops), _accesses(names[begin:end])))
+    read, begin = [], 0
+    for code in functions:
+        end = begin + len(code) // INSTRUCTION_BYTES
+        read.append(tuple(_instructions(found[begin:end], code, begin)))
         begin = end
-    return functions
+    return read
 
 
-def _loops(names: list[str], lines: list[str], begin: int, end: int) -> Iterable[tuple[int, int]]:
-    """(first, last + 1) of the instructions between each backward branch and its target."""
-    for index in range(begin, end):
-        target = _TARGET.search(lines[index]) if names[index].startswith("BRA") else None
-        if target and begin <= int(target[1], 16) // INSTRUCTION_BYTES <= index:
-            yield int(target[1], 16) // INSTRUCTION_BYTES, index + 1
+def _instructions(lines: Sequence[re.Match[str]], code: bytes, begin: int) -> list[Instruction]:
+    made = []
+    for line, (_, upper) in zip(lines, struct.iter_unpack("<QQ", code), strict=True):
+        predicate, opcode, operands = line.groups()
+        operands = operands.strip()
+        address = _TARGET.search(operands) if opcode.partition(".")[0] == _BRANCH else None
+        target = int(address[1], 16) // INSTRUCTION_BYTES - begin if address else -1
+        inside = 0 <= target < len(lines)
+        stall = upper >> _STALL_SHIFT & _STALL_MASK
+        made.append(Instruction(predicate or "", opcode, operands, stall, target if inside else None))
+    return made
 
 
-def _hot_loop(names: list[str], loops: list[tuple[int, int]]) -> dict[str, int]:
-    # Loops nest.  A range that begins in a loop and ends behind it is a jump back from a rare case of that loop, which
-    # the compiler moved away.
-    nested = [span for span in loops if not any(first < span[0] < end < span[1] for first, end in loops)]
-    counts = {span: _by_opcode(names[slice(*span)]) for span in sorted(nested)}
-    for kinds in (_MATRIX, _SCALAR):
-        holding = [span for span, count in counts.items() if not kinds.isdisjoint(count)]
-        innermost = [counts[span] for span in holding if not _holds_another(span, holding)]
-        # The main loop passes a barrier on every step; an epilogue's loop may have more multiply-adds, but has none.
-        candidates = [count for count in innermost if _BARRIER in count] or innermost
-        if candidates:
-            return max(candidates, key=lambda count: sum(count.get(name, 0) for name in kinds))
-    return {}
+def summary(code: Sequence[Instruction]) -> Sass:
+    """Return counts over the instructions of one entry point."""
+    loop = hot_loop(code)
+    hot = {} if loop is None else _by_name(code[slice(*loop)])
+    return Sass(_by_name(code), hot, _accesses(code), Steady() if loop is None else steady(steady_path(code, loop)))
 
 
-def _holds_another(span: tuple[int, int], others: list[tuple[int, int]]) -> bool:
-    return any(span[0] <= begin and end <= span[1] and (begin, end) != span for begin, end in others)
+def steady(path: Sequence[Instruction]) -> Steady:
+    """Return the sums over the instructions of a path."""
+    counts = Counter(each.opcode for each, computes in zip(path, products(path), strict=True) if computes)
+    return Steady(len(path), sum(each.clocks for each in path), dict(sorted(counts.items())))
 
 
-def _by_opcode(names: list[str]) -> dict[str, int]:
-    counts: Counter[str] = Counter()
-    for name, count in Counter(names).items():
-        counts[name.partition(".")[0]] += count
-    return dict(sorted(counts.items()))
+def _by_name(code: Sequence[Instruction]) -> dict[str, int]:
+    return dict(sorted(Counter(each.name for each in code).items()))
 
 
-def _accesses(names: list[str]) -> dict[str, dict[int, int]]:
-    """Bytes per thread come from the modifiers, 4 where there is none: LDG.E.128 is 16, STS.U16 is 2."""
+def _accesses(code: Sequence[Instruction]) -> dict[str, dict[int, int]]:
     counts: dict[str, Counter[int]] = {}
-    for name, count in Counter(names).items():
-        opcode, *modifiers = name.split(".")
-        if opcode in GLOBAL_ACCESSES or opcode in SHARED_ACCESSES:
-            width = next((_WIDTHS[modifier] for modifier in modifiers if modifier in _WIDTHS), 4)
-            counts.setdefault(opcode, Counter())[width] += count
-    return {opcode: dict(sorted(counts[opcode].items())) for opcode in sorted(counts)}
-
-
-Code = tuple[tuple[str, bytes], ...]  # (function, machine code), by name
-
-INSTRUCTION_BYTES = 16  # on every architecture from sm_70 on
-
-_HEADER = struct.Struct("<4sBB10xHHIQQQIHHHHHH")  # identification, class, data, type, machine ... section names
-_SECTION = struct.Struct("<IIQQQQIIQQ")  # name, type, flags, address, offset, size ...
-_CUDA, _PROGBITS = 190, 1
-_PREFIX = b".text."
-
-
-def code_sections(cubin: bytes) -> Code | None:
-    """The code of every function of a cubin; None where anything about the file is odd."""
-    try:
-        return _code_sections(cubin)
-    except (struct.error, ValueError):  # shorter than its header; a name without its end, or not text
-        return None
-
-
-def _code_sections(cubin: bytes) -> Code | None:
-    magic, bits, order, _, machine, _, _, _, start, _, _, _, _, size, count, names = _HEADER.unpack_from(cubin)
-    if (magic, bits, order, machine, size) != (b"\x7fELF", 2, 1, _CUDA, _SECTION.size):
-        return None
-    if names >= count or start + count * size > len(cubin):
-        return None
-    headers = [_SECTION.unpack_from(cubin, start + index * size) for index in range(count)]
-    code: dict[str, bytes] = {}
-    left = len(cubin)
-    for name, kind, _, _, offset, length, *_ in headers:
-        first = headers[names][4] + name
-        function = cubin[first : cubin.index(b"\0", first)]
-        if not function.startswith(_PREFIX):
-            continue
-        key = function[len(_PREFIX) :].decode("ascii")
-        left -= length  # sections overlap in no sound file
-        sound = kind == _PROGBITS and offset + length <= len(cubin) and left >= 0
-        if not sound or not length or length % INSTRUCTION_BYTES or key in code:
-            return None
-        code[key] = cubin[offset : offset + length]
-    return tuple(sorted(code.items()))
+    for each in code:
+        if each.name in GLOBAL_ACCESSES or each.name in SHARED_ACCESSES:
+            counts.setdefault(each.name, Counter())[each.width] += 1
+    return {name: dict(sorted(counts[name].items())) for name in sorted(counts)}

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from gensor_kernels.build import resources
-from gensor_kernels.build.sass import code_sections
+from gensor_kernels.build.elf import code_sections
 
 from .disassembled import compiled
 

@@ -3,11 +3,12 @@
 import re
 import subprocess
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from gensor_kernels.build import resources
-from gensor_kernels.build.sass import GLOBAL_ACCESSES, SHARED_ACCESSES, Sass, read_listing
+from gensor_kernels.build.sass import GLOBAL_ACCESSES, SHARED_ACCESSES, Sass, Steady, read_listing, summary
 
 from .disassembled import ARCHS, compiled
 
@@ -51,13 +52,13 @@ def test_access_widths_over_the_whole_entry(sass):
 # ---- the same facts from the disassembly of the file, where branches name labels
 
 
-def from_file(cubin: bytes, folder) -> dict[str, Sass]:
+def parts(cubin: bytes, folder, *options: str) -> dict[str, list[str]]:
     path = folder / "kernel.cubin"
     path.write_bytes(cubin)
-    command = [resources.find_nvdisasm(), "-c", "-ndf", str(path)]
+    command = [resources.find_nvdisasm(), "-c", "-ndf", *options, str(path)]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     _, *parts = re.split(r"^\s*\.section\s+\.text\.([^\s,]+).*$", text, flags=re.MULTILINE)
-    return {name: from_lines(lines.splitlines()) for name, lines in zip(parts[::2], parts[1::2], strict=True)}
+    return {name: lines.splitlines() for name, lines in zip(parts[::2], parts[1::2], strict=True)}
 
 
 def from_lines(lines: list[str]) -> Sass:
@@ -104,9 +105,38 @@ def test_a_stream_of_all_code_reads_as_the_files_do(tmp_path, monkeypatch):
     monkeypatch.setattr(resources, "_remembered", {})
     found = resources.disassemble_many(cubins, 1)
     for (cubin, target), read in zip(cubins, found, strict=True):
-        assert read == from_file(cubin, tmp_path), target
+        without = {name: replace(each, steady=Steady()) for name, each in read.items()}
+        assert without == {name: from_lines(lines) for name, lines in parts(cubin, tmp_path).items()}, target
     assert all(read[name].hot_loop for read in found for name in read if name.startswith("contraction_"))
     assert all(read["contraction_mma"].hot_loop["HMMA"] >= 16 for read in found if "contraction_mma" in read)
+
+
+@pytest.mark.skipif(resources.find_nvdisasm() is None, reason="nvdisasm is not installed")
+@pytest.mark.parametrize("arch", ARCHS)
+def test_stall_counts_are_those_of_the_printed_encodings(arch, tmp_path):
+    (cubin, target), *_ = compiled(arch)
+    printed = parts(cubin, tmp_path, "-hex")
+    read = resources.instructions(cubin, target)
+    assert sorted(read) == sorted(printed)
+    for name, lines in printed.items():
+        words = [int(line.split()[-2], 16) for line in lines if re.search(r"/\* 0x[0-9a-f]{16} \*/", line)]
+        encoded = [upper << 64 | lower for lower, upper in zip(words[::2], words[1::2], strict=True)]
+        assert [each.stall for each in read[name]] == [each >> 105 & 15 for each in encoded], name
+        assert {each.stall for each in read[name]} - {0, 15}
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_the_steady_path_of_real_loops(arch):
+    if resources.find_nvdisasm() is None:
+        pytest.skip("nvdisasm is not installed")
+    for read in resources.disassemble_many(compiled(arch)):
+        for name, each in read.items():
+            assert bool(each.hot_loop) == bool(each.steady.products), name
+            assert each.steady.instructions <= sum(each.hot_loop.values()) and each.steady.instructions <= (
+                each.steady.stalls
+            ), name
+            for product in each.steady.products:
+                assert each.hot_loop[product.partition(".")[0]] >= each.steady.products[product], name
 
 
 def test_branches_of_a_listing():
@@ -121,7 +151,15 @@ def test_branches_of_a_listing():
         "        /*0070*/                   BRA 0x70;",
     ]
     listing = '\t.headerflags\t@"EF_CUDA_SM87"\n' + "\n".join(lines)
-    first, second = read_listing(listing, [64, 64])
+    codes = [words((1, 4, 5, 15)), words((4, 0, 7, 5))]
+    first, second = map(summary, read_listing(listing, codes))
     assert first.hot_loop == {"BRA": 1, "FFMA": 1} and second.hot_loop == {"BRA": 2, "DFMA": 1}
     assert first.opcodes == {"BRA": 2, "EXIT": 1, "FFMA": 1}
-    assert read_listing(listing, [64, 80]) is None and read_listing("", [16]) is None
+    assert first.steady == Steady(2, 9, {"FFMA": 1}) and second.steady == Steady(3, 12, {"DFMA": 1})
+    assert [each.stall for each in read_listing(listing, codes)[1]] == [4, 0, 7, 5]
+    assert read_listing(listing, [codes[0], bytes(80)]) is None and read_listing("", [bytes(16)]) is None
+
+
+def words(stalls) -> bytes:
+    """Machine code that holds nothing but stall counts."""
+    return b"".join((stall << 105).to_bytes(16, "little") for stall in stalls)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 
 from gensor_database.record import Binary, Kernel, Row, Source, Verification, canonical
 from gensor_kernels.build import resources
@@ -46,7 +47,8 @@ def _facts(compiled: Compiled) -> str:
     for name, entry in compiled.entries.items():
         facts[name] = {"registers": entry.registers, "spill_bytes": entry.spill_bytes, "stack_bytes": entry.stack_bytes}
         if name in sass:
-            facts[name] |= {"hot_loop": sass[name].hot_loop, "accesses": sass[name].accesses}
+            read = sass[name]
+            facts[name] |= {"hot_loop": read.hot_loop, "accesses": read.accesses, "steady": asdict(read.steady)}
     return canonical(facts)
 
 

@@ -1,0 +1,97 @@
+"""The hot loop of machine code, and the path through it on which every step is whole.
+
+The sum of the stall counts along this path is the least number of clocks in which one warp can issue an iteration,
+whatever else runs on its scheduler. `python -m benchmarks.sass` explains what follows from the sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .instruction import MATRIX, SCALAR, Instruction, products
+
+Span = tuple[int, int]  # first instruction, last + 1
+
+_BARRIER = "BAR"
+#: Loads and copies of operands: every whole step has them.
+_READS = frozenset({"LDGSTS", "LDG", "LDS", "LDSM", "UTMALDG", "UBLKCP"})
+# A path is better with more products, then with more loads, then with fewer stalls. A loop has fewer than 2^20 loads
+# and clocks of stalls.
+_PRODUCT, _READ = 1 << 40, 1 << 20
+
+
+def loops(code: Sequence[Instruction]) -> list[Span]:
+    """Return the instructions between each backward branch and its target, in the order of the code.
+
+    Loops nest. A range that begins in a loop and ends behind it is a jump back from a rare case of that loop, which
+    the compiler moved away: such a range is no loop.
+    """
+    spans = {(each.target, at + 1) for at, each in enumerate(code) if each.target is not None and each.target <= at}
+    return sorted(span for span in spans if not any(first < span[0] < end < span[1] for first, end in spans))
+
+
+def hot_loop(code: Sequence[Instruction]) -> Span | None:
+    """Return the innermost loop with the most matrix instructions (without any: with the most multiply-adds).
+
+    Loops with a block barrier come first; None where no loop computes.
+    """
+    spans = loops(code)
+    for kinds in (MATRIX, SCALAR):
+        holding = {span: count for span in spans if (count := sum(each.name in kinds for each in code[slice(*span)]))}
+        innermost = [span for span in holding if not _holds_another(span, holding)]
+        # The main loop passes a barrier on every step; an epilogue's loop may have more multiply-adds, but has none.
+        candidates = [span for span in innermost if any(each.name == _BARRIER for each in code[slice(*span)])]
+        if innermost:
+            return max(candidates or innermost, key=lambda span: holding[span])
+    return None
+
+
+def _holds_another(span: Span, others: dict[Span, int]) -> bool:
+    return any(span[0] <= begin and end <= span[1] and (begin, end) != span for begin, end in others)
+
+
+def steady_path(code: Sequence[Instruction], loop: Span) -> tuple[Instruction, ...]:
+    """Return the instructions of one iteration of a loop where every step is whole.
+
+    Of the paths from the loop's first instruction to its backward branch it has the most products, then the most loads
+    and copies, then the fewest clocks of stalls: rare cases and slow paths are left out, the work of a step is not. An
+    inner loop is passed once, a called function not entered. Where no path is found, this is the whole loop.
+    """
+    first, end = loop
+    body = code[first:end]
+    computes = products(body)
+    behind = end - first
+    best: list[int | None] = [None] * behind + [0]  # value of the best path from here to the loop's end
+    step = [behind] * behind
+    for at in reversed(range(behind)):
+        each = body[at]
+        following = [behind] if at == behind - 1 else [to - first for to in successors(code, first + at) if to < end]
+        known = [(value, -to) for to in following if (value := best[to]) is not None]
+        if known:
+            value, to = max(known)
+            best[at] = value + computes[at] * _PRODUCT + (each.name in _READS) * _READ - each.clocks
+            step[at] = -to
+    if best[0] is None:  # an indirect branch whose targets are not found: no path is known to be left out
+        return tuple(body)
+    path, at = [], 0
+    while at < behind:
+        path.append(body[at])
+        at = step[at]
+    return tuple(path)
+
+
+def successors(code: Sequence[Instruction], at: int) -> list[int]:
+    """Return where control may go from an instruction, forward only.
+
+    The targets of an indirect branch stand in a table of constants: they are taken to be the blocks behind it that
+    nothing else leads to.
+    """
+    each = code[at]
+    following = [each.target] if each.target is not None and each.target > at else []
+    if each.name in ("BRX", "BRXU"):
+        direct = {other.target for other in code}
+        starts = (to for to in range(at + 1, len(code)) if code[to - 1].jumps or code[to - 1].ends)
+        following += [to for to in starts if to not in direct]
+    elif not (each.jumps or each.ends) and at + 1 < len(code):
+        following.append(at + 1)
+    return following
