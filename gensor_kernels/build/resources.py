@@ -24,10 +24,10 @@ from pathlib import Path
 
 from gensor_kernels import forking
 
-from .elf import Code, code_sections
+from .elf import Code, branch_tables, code_sections
 from .instruction import Instruction
 from .parallel import ordered_map, usable_cores
-from .sass import Sass, read_listing, summary
+from .sass import Sass, read_listing, summary, with_targets
 
 NVDISASM_WHEEL = "nvidia-cuda-nvdisasm"
 TIMEOUT = 60.0  # seconds for one process
@@ -98,11 +98,14 @@ def disassemble(cubin: bytes, target: str) -> dict[str, Sass] | None:
 
 
 def instructions(cubin: bytes, target: str) -> dict[str, tuple[Instruction, ...]] | None:
-    """Return the instructions of each function of a cubin, from one process; None as in `disassemble_many`."""
+    """Return the instructions of each function of a cubin, with the targets of its indirect branches; None as in
+    `disassemble_many`."""
     code = code_sections(cubin) if find_nvdisasm() else None
     listing = _listing(b"".join(section for _, section in code), target) if code else None
     read = read_listing(listing, [section for _, section in code]) if code and listing is not None else None
-    return None if code is None or read is None else dict(zip((name for name, _ in code), read, strict=True))
+    if code is None or read is None:
+        return None
+    return {name: with_targets(found, branch_tables(cubin, name)) for (name, _), found in zip(code, read, strict=True)}
 
 
 def disassemble_many(cubins: Sequence[tuple[bytes, str]], jobs: int | None = None) -> list[dict[str, Sass] | None]:
