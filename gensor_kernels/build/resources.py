@@ -97,15 +97,22 @@ def disassemble(cubin: bytes, target: str) -> dict[str, Sass] | None:
     return disassemble_many([(cubin, target)])[0]
 
 
-def instructions(cubin: bytes, target: str) -> dict[str, tuple[Instruction, ...]] | None:
-    """Return the instructions of each function of a cubin, with the targets of its indirect branches; None as in
-    `disassemble_many`."""
-    code = code_sections(cubin) if find_nvdisasm() else None
-    listing = _listing(b"".join(section for _, section in code), target) if code else None
-    read = read_listing(listing, [section for _, section in code]) if code and listing is not None else None
-    if code is None or read is None:
-        return None
-    return {name: with_targets(found, branch_tables(cubin, name)) for (name, _), found in zip(code, read, strict=True)}
+def instructions(cubins: Sequence[bytes], target: str) -> list[dict[str, tuple[Instruction, ...]] | None]:
+    """Return the instructions of each function of cubins of one target, with the targets of their indirect branches.
+
+    One process reads them all; None as in `disassemble_many`.
+    """
+    codes = [code_sections(cubin) or () if find_nvdisasm() else () for cubin in cubins]
+    sections = [section for code in codes for _, section in code]
+    listing = _listing(b"".join(sections), target) if sections else None
+    read = None if listing is None else read_listing(listing, sections)
+    if read is None:
+        return [None] if len(cubins) == 1 else [each for cubin in cubins for each in instructions([cubin], target)]
+    rest = iter(read)
+    return [
+        {name: with_targets(next(rest), branch_tables(cubin, name)) for name, _ in code} if code else None
+        for cubin, code in zip(cubins, codes, strict=True)
+    ]
 
 
 def disassemble_many(cubins: Sequence[tuple[bytes, str]], jobs: int | None = None) -> list[dict[str, Sass] | None]:

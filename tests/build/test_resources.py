@@ -164,7 +164,7 @@ def test_usage_in_the_file_is_what_ptxas_reports(target):
 @pytest.mark.parametrize("target", ["sm_87", "sm_90a"])
 def test_indirect_branches_go_where_the_files_table_says(target):
     binary = compile_cubin(SWITCH, target)
-    code = resources.instructions(binary.cubin, target)["switching"]
+    code = resources.instructions([binary.cubin], target)[0]["switching"]
     tables = branch_tables(binary.cubin, "switching")
     branches = [at for at, each in enumerate(code) if each.name in ("BRX", "BRXU")]
     assert branches and sorted(tables) == [16 * branch for branch in branches]
@@ -173,6 +173,8 @@ def test_indirect_branches_go_where_the_files_table_says(target):
         assert code[branch].targets == tuple(sorted({place // 16 for place in tables[16 * branch]}))
         assert all(0 <= at < len(code) for at in code[branch].targets)
     assert branch_tables(binary.cubin, "another") == {}
+    together = resources.instructions([binary.cubin, b"no cubin", binary.cubin], target)
+    assert together[0]["switching"] == code == together[2]["switching"] and together[1] is None
 
 
 def test_without_the_tool_there_are_no_counts(monkeypatch):

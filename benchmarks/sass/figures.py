@@ -1,0 +1,244 @@
+"""The comparison's columns: figures of one kernel, read from its machine code."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from benchmarks.sass import units
+from benchmarks.sass.build import LANES, Build
+from benchmarks.sass.paths import epilogue, whole
+from benchmarks.sass.units import GROUP, SCHEDULERS
+from gensor_kernels.build.elf import entry_usage
+from gensor_kernels.build.instruction import Instruction, products
+from gensor_kernels.build.loops import hot_loop, steady_path
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.machine.roofline import residency
+
+ACCUMULATOR_BYTES = 4
+DEPTHS = (1024, 4096)  # at which the epilogue's share of a tile is told
+
+
+class NoFiguresError(ValueError):
+    """The machine code has no loop, or no path, that the figures are defined for."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One line of the comparison; docs/machine-code.md defines every column.
+
+    Attributes
+    ----------
+    unit : str
+        What the clocks are of: the kind of the products ("f16", "tf32", "f32"), or "dram" where memory limits.
+    instructions, stalls, products : float
+        Of one warp in one iteration of the hot loop's steady path; of a whole kernel without products.
+    unit_clocks : float
+        Clocks for which one warp's iteration occupies the unit.
+    chain : float
+        Warps per scheduler x unit clocks / stalls.
+    limits : dict of str to float
+        Share of the unit's time that each resource allows, at most 1.
+    ceiling : float
+        The least of the limits.
+    rate : float
+        Multiply-adds per clock and SM at the ceiling, the epilogue at the workload's depth included; elements per clock
+        and SM where memory limits.
+    epilogue_stalls, epilogue_instructions : float or None
+        Of one warp and tile; None where the path was not found.
+    epilogue_per_result : float or None
+        Stalls for each result of a thread.
+    """
+
+    maker: str
+    configuration: str
+    unit: str
+    registers: int
+    stack_bytes: int
+    shared_bytes: int
+    stages: int
+    threads: int
+    blocks_per_sm: int
+    warps_per_scheduler: float
+    bytes_in_flight: float
+    products: int
+    instructions: float
+    instructions_per_product: float
+    stalls: float
+    unit_clocks: float
+    stalls_per_unit: float
+    chain: float
+    shared_bytes_per_clock: float
+    l2_bytes_per_clock: float
+    limits: dict[str, float]
+    ceiling: float
+    rate: float
+    epilogue_instructions: float | None = None
+    epilogue_stalls: float | None = None
+    epilogue_per_result: float | None = None
+    epilogue_shares: dict[str, float] = field(default_factory=dict)
+    instructions_per_element: float | None = None
+    stalls_per_element: float | None = None
+    grouped: bool = False  # products of warpgroups, which run while their warps wait
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the line for JSON."""
+        return asdict(self)
+
+
+def figures(build: Build, code: tuple[Instruction, ...] | None, arch: Arch, depth: int, stream: bool) -> Figures:
+    """Return the figures of a kernel.
+
+    Parameters
+    ----------
+    build : Build
+        The kernel; not refused.
+    code : tuple of Instruction or None
+        The instructions of its entry.
+    arch : Arch
+        The part whose rates, shared memory, L2 and DRAM limit it.
+    depth : int
+        Products that each result sums, the k of the workload; 0 without products.
+    stream : bool
+        Whether the part's DRAM limits the workload, so that clocks are DRAM's.
+
+    Raises
+    ------
+    NoFiguresError
+        If the code has no loop of products, or no path that stores its results.
+    """
+    if code is None:
+        raise NoFiguresError(f"nvdisasm does not read {build.entry}")
+    if build.row:
+        return _row_figures(build, arch, code)
+    span = hot_loop(code)
+    if span is None:
+        raise NoFiguresError(f"{build.entry} has no loop of products")
+    path = steady_path(code, span)
+    computed = [each for each, computes in zip(path, products(path), strict=True) if computes]
+    if not computed:
+        raise NoFiguresError(f"{build.entry} has no products on its steady path")
+    usage = _usage(build, arch)
+    warps, resident = usage["warps_per_scheduler"], usage["blocks_per_sm"]
+    stalls = sum(each.clocks for each in path)
+    tensor = sum(units.clocks(each, arch) for each in computed)
+    macs = sum(units.work(each) for each in computed) / build.multiplicity
+    m, n, k = build.tile
+    consumers = build.consumers or build.threads
+    steps = macs * consumers / LANES / (m * n * k) if m * n * k else 0.0  # of k that this iteration has
+    copied = units.global_read(path) * build.threads / LANES if not any(e.name in GROUP for e in computed) else 0
+    copied = copied or steps * build.step_bytes
+    unit = copied / _dram_bytes(arch) / (consumers / LANES / SCHEDULERS) if stream else tensor
+    needs = {
+        "chain": stalls / warps,
+        "issue": float(len(path)),
+        "products": tensor,
+        "exponentials": sum(each.name == "MUFU" for each in path) * LANES / units.MUFU_LANES,
+        "shared": (units.shared_read(path) * SCHEDULERS + copied / (consumers / LANES) * SCHEDULERS)
+        / arch.smem_bytes_per_clk,
+        "l2": copied * resident / warps / (arch.l2_bytes_per_clk / arch.sms),
+    }
+    limits = {name: round(min(1.0, unit / clocks), 3) if clocks else 1.0 for name, clocks in needs.items()}
+    ceiling = min(limits.values())
+    elements = copied / (consumers / LANES) / LANES / build.element_bytes if stream and copied else 0.0
+    results = m * n * LANES / consumers  # of one warp
+    after = epilogue(code, results * build.result_bytes, results * max(build.result_bytes, ACCUMULATOR_BYTES))
+    block_warps = consumers / LANES / SCHEDULERS
+    shares = {}
+    if after is not None and steps:
+        tail = max(after[0], block_warps * after[1])
+        turn = max(stalls, block_warps * max(needs["products"], len(path)))
+        shares = {str(deep): round(tail / (tail + turn * deep / (steps * k)), 3) for deep in {*DEPTHS, depth} if deep}
+    main = ceiling * (1 - shares.get(str(depth), 0.0))
+    done = elements * LANES if stream else macs
+    return Figures(
+        maker=build.maker,
+        configuration=build.configuration,
+        unit="dram" if stream else units.kind_of(computed[0]),
+        **usage,
+        bytes_in_flight=build.step_bytes * max(build.stages - 1, 0) * resident,
+        products=len(computed),
+        instructions=len(path),
+        instructions_per_product=round(len(path) / len(computed), 2),
+        stalls=stalls,
+        unit_clocks=round(unit, 1),
+        stalls_per_unit=round(stalls / unit, 3) if unit else 0.0,
+        chain=round(warps * unit / stalls, 3),
+        shared_bytes_per_clock=round(needs["shared"] * arch.smem_bytes_per_clk / max(tensor, 1e-9), 1),
+        l2_bytes_per_clock=round(copied * resident / warps / max(tensor, 1e-9), 1),
+        limits=limits,
+        ceiling=ceiling,
+        rate=round(main * done * SCHEDULERS / unit, 2) if unit else 0.0,
+        epilogue_instructions=None if after is None else round(after[1]),
+        epilogue_stalls=None if after is None else round(after[0]),
+        epilogue_per_result=None if after is None or not m * n else round(after[0] / (m * n / consumers), 2),
+        epilogue_shares=shares,
+        instructions_per_element=round(len(path) / elements, 2) if elements else None,
+        stalls_per_element=round(stalls / elements, 2) if elements else None,
+        grouped=any(each.name in GROUP for each in computed),
+        seconds=round(build.seconds, 2),
+    )
+
+
+def _row_figures(build: Build, arch: Arch, code: tuple[Instruction, ...]) -> Figures:
+    """Return the figures of a kernel that reduces rows: of all that one warp executes for its part of a row."""
+    each_thread = build.row / build.row_threads
+    loaded = each_thread * LANES * build.element_bytes
+    found = whole(code, loaded, each_thread * LANES * build.result_bytes)
+    if found is None:
+        raise NoFiguresError(f"{build.entry} has no path that stores a row")
+    stalls, count = found
+    usage = _usage(build, arch)
+    unit = each_thread * LANES * (build.element_bytes + build.result_bytes) / (_dram_bytes(arch) / SCHEDULERS)
+    exponentials = sum(each.name == "MUFU" and "EX2" in each.opcode for each in code) and each_thread
+    needs = {
+        "chain": stalls / usage["warps_per_scheduler"],
+        "issue": count,
+        "exponentials": exponentials * LANES / units.MUFU_LANES,
+    }
+    limits = {name: round(min(1.0, unit / clocks), 3) if clocks else 1.0 for name, clocks in needs.items()}
+    return Figures(
+        maker=build.maker,
+        configuration=build.configuration,
+        unit="dram",
+        **usage,
+        bytes_in_flight=0.0,
+        products=0,
+        instructions=round(count),
+        instructions_per_product=0.0,
+        stalls=round(stalls),
+        unit_clocks=round(unit, 1),
+        stalls_per_unit=round(stalls / unit, 3),
+        chain=round(usage["warps_per_scheduler"] * unit / stalls, 3),
+        shared_bytes_per_clock=0.0,
+        l2_bytes_per_clock=0.0,
+        limits=limits,
+        ceiling=min(limits.values()),
+        rate=round(min(limits.values()) * each_thread * LANES * SCHEDULERS / unit, 2),
+        instructions_per_element=round(count / each_thread, 2),
+        stalls_per_element=round(stalls / each_thread, 2),
+        seconds=round(build.seconds, 2),
+    )
+
+
+def _usage(build: Build, arch: Arch) -> dict[str, Any]:
+    """Return what a kernel takes of a multiprocessor, and how many of its computing warps share a scheduler."""
+    registers, stack = entry_usage(build.cubin)[build.entry]
+    fit = residency(build.threads / LANES, registers, build.shared_bytes, arch)
+    resident = max(int(fit), 1)
+    warps = (build.consumers or build.threads) / LANES * resident / SCHEDULERS
+    return {
+        "registers": registers,
+        "stack_bytes": stack,
+        "shared_bytes": build.shared_bytes,
+        "stages": build.stages,
+        "threads": build.threads,
+        "blocks_per_sm": resident,
+        "warps_per_scheduler": warps,
+    }
+
+
+def _dram_bytes(arch: Arch) -> float:
+    """Return the DRAM bytes per clock that one multiprocessor's share is."""
+    return arch.dram_gb_s / arch.clock_ghz / arch.sms
