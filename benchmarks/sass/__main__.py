@@ -16,12 +16,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.sass import cutlass_peer, ours, report, triton_peer
+from benchmarks.sass import build as kernel
+from benchmarks.sass import cutlass_peer, ours, paths, report, triton_peer, units
+from benchmarks.sass import figures as figures_of
 from benchmarks.sass.acceptance import failures
 from benchmarks.sass.build import Build, Cache
 from benchmarks.sass.figures import figures
 from benchmarks.sass.workloads import ARCHS, FILE, Case, cases
-from gensor_kernels import build
+from gensor_kernels.build import elf, instruction, loops, sass
 from gensor_kernels.build.instruction import Instruction
 from gensor_kernels.build.nvrtc import toolchain
 from gensor_kernels.build.parallel import usable_cores
@@ -32,6 +34,9 @@ from gensor_kernels.programs.core.program import Program
 RESULTS = Path(__file__).resolve().parent.parent / "results"
 PRETUNED = Path(__file__).resolve().parent.parent.parent / "database" / "pretuned"
 PEERS = {"triton": triton_peer, "cutlass": cutlass_peer}
+#: The modules that compute figures, as they were when they were imported.
+_MODULES = (figures_of, paths, units, kernel, elf, instruction, loops, sass)
+_FIGURES = hashlib.sha256(b"".join(Path(each.__file__ or "").read_bytes() for each in _MODULES)).hexdigest()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -139,15 +144,7 @@ def _told(each: Build, code: tuple[Instruction, ...] | None, case: Case, arch: A
 
 
 def _key(each: Build, case: Case, arch: Arch) -> str:
-    return "\0".join(["figures", each.to_json(), repr(arch), str(case.depth), str(case.stream), _figures_digest()])
-
-
-def _figures_digest() -> str:
-    """Return a digest of the code that computes figures."""
-    here, reader = Path(__file__).parent, Path(build.__file__ or "").parent
-    files = [here / f"{name}.py" for name in ("figures", "paths", "units", "build")]
-    files += [reader / f"{name}.py" for name in ("elf", "instruction", "loops", "sass")]
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+    return "\0".join(["line", each.to_json(), repr(arch), str(case.depth), str(case.stream), _FIGURES])
 
 
 def _versions() -> dict[str, str]:

@@ -8,9 +8,10 @@ import json
 import os
 import resource
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 
 from gensor_kernels.build.instruction import Instruction
@@ -39,11 +40,13 @@ class Build:
     stages : int
         Of the ring of operand tiles; 1 where there is none.
     step_bytes : float
-        Operand bytes that a block copies for one step.
+        Operand bytes that a block receives for one step.
     element_bytes, result_bytes : float
         Of one element of what is read, and of the result.
     multiplicity : int
         Products for each multiply-add of m x n x k: 3 for float32 by TF32, 6 by bfloat16, 2 in attention.
+    l2_share : float
+        Share of these bytes that L2 delivers to each block of a cluster, whose blocks fetch tiles for each other.
     row : int
         Elements of a row that a block reduces (softmax, norms), else 0; `row_threads` threads share it.
     seconds : float
@@ -66,6 +69,7 @@ class Build:
     element_bytes: float = 2.0
     result_bytes: float = 2.0
     multiplicity: int = 1
+    l2_share: float = 1.0
     row: int = 0
     row_threads: int = 0
     seconds: float = 0.0
@@ -114,18 +118,20 @@ class Cache:
         `builds` are of one target; all new ones go through one process.
         """
         new = [build for build in builds if not self._file(_code_key(build)).is_file()]
-        read = {}
-        if new:
-            listed = instructions([build.cubin for build in new], new[0].target)
-            read = {_code_key(build): functions for build, functions in zip(new, listed, strict=True)}
-        texts = [
-            self.text(key, lambda build=build, key=key: json.dumps((read.get(key) or {}).get(build.entry)))  # type: ignore[misc]
-            for build, key in ((build, _code_key(build)) for build in builds)
-        ]
+        listed = instructions([build.cubin for build in new], new[0].target) if new else []
+        read = {_code_key(build): (found or {}).get(build.entry) for build, found in zip(new, listed, strict=True)}
+        texts = [self.text(_code_key(build), partial(_listed, build, read)) for build in builds]
         return [
             None if each is None else tuple(Instruction(*one[:-1], tuple(one[-1])) for one in each)
             for each in map(json.loads, texts)
         ]
+
+
+def _listed(build: Build, read: Mapping[str, tuple[Instruction, ...] | None]) -> str:
+    """Return the instructions of a kernel as JSON; a kernel that is not among those read had a damaged file."""
+    key = _code_key(build)
+    found = read[key] if key in read else (instructions([build.cubin], build.target)[0] or {}).get(build.entry)
+    return json.dumps(found)
 
 
 def _code_key(build: Build) -> str:

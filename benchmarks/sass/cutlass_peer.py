@@ -7,8 +7,9 @@ import struct
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache as cached
+from functools import partial
 from importlib import metadata, util
 from pathlib import Path
 
@@ -51,12 +52,28 @@ GROUP = (
 
 @dataclass(frozen=True)
 class Configuration:
-    """One kernel to compile: its source, and the fields of its Build that follow."""
+    """One kernel to compile: its source, and the fields of its Build that follow.
+
+    Attributes
+    ----------
+    words, source : str
+        What identifies it.
+    tile : tuple of int
+        m, n, k of a block's step; ping-pong works on two tiles at once, which count as one of twice the rows.
+    multiplicity : int
+        Products that stand for one.
+    sides : int
+        Rows and columns of operand tiles that a block copies for one step; 0 stands for m + n.
+    l2_share : float
+        Share of these bytes that L2 delivers to each block of a cluster.
+    """
 
     words: str
     source: str
     tile: tuple[int, int, int]
     multiplicity: int = 1
+    sides: int = field(default=0, repr=False)  # follows from the words, as the next
+    l2_share: float = field(default=1.0, repr=False)
 
 
 @cached
@@ -96,7 +113,7 @@ def builds(case: Case, arch: Arch, cache: Cache) -> Iterator[Build]:
     """Yield every configuration's kernel, refused ones too."""
     for each in configurations(case, arch):
         key = "\0".join(["cutlass", version(), arch.target, repr(each)])
-        yield cache.get(key, lambda each=each: _compiled(each, case, arch))  # type: ignore[misc]
+        yield cache.get(key, partial(_compiled, each, case, arch))
 
 
 def configurations(case: Case, arch: Arch) -> Iterator[Configuration]:
@@ -111,9 +128,10 @@ def configurations(case: Case, arch: Arch) -> Iterator[Configuration]:
         for m, n, k_bytes, cluster, schedule in GROUP:
             k = k_bytes // int(element_bytes(types["a"]))
             text = source.group_product(types, kind, case.transposed, (m, n, k), cluster, schedule)
-            doubled = 2 if schedule == "Pingpong" else 1
-            words = f"{m}x{n}x{k} c{cluster} {schedule.lower()}"
-            yield Configuration(words + (" tn" if kind == "tf32" else ""), text, (m * doubled, n, k))
+            tiles = 2 if schedule == "Pingpong" else 1
+            words = f"{m}x{n}x{k} c{cluster} {schedule.lower()}" + (" tn" if kind == "tf32" else "")
+            share = (m + n / cluster) / (m + n)  # blocks of a cluster are side by side along m
+            yield Configuration(words, text, (m * tiles, n, k), 1, tiles * (m + n), share)
     elif kind == "f32":
         yield from (_of("simt", tile, source.simt(types, layout, tile)) for tile in SIMT)
         for tile in FAST_FLOAT:
@@ -170,7 +188,8 @@ def _compiled(each: Configuration, case: Case, arch: Arch) -> Build:
         shared_bytes=shared,
         tile=each.tile,
         stages=stages,
-        step_bytes=(m + n) * k * element,
+        step_bytes=(each.sides or m + n) * k * element,
+        l2_share=each.l2_share,
         element_bytes=element,
         result_bytes=element_bytes(case.dtypes["c"]),
         multiplicity=each.multiplicity,

@@ -129,6 +129,7 @@ def figures(build: Build, code: tuple[Instruction, ...] | None, arch: Arch, dept
     steps = macs * consumers / LANES / (m * n * k) if m * n * k else 0.0  # of k that this iteration has
     copied = units.global_read(path) * build.threads / LANES if not any(e.name in GROUP for e in computed) else 0
     copied = copied or steps * build.step_bytes
+    l2 = copied * build.l2_share * resident / warps
     unit = copied / _dram_bytes(arch) / (consumers / LANES / SCHEDULERS) if stream else tensor
     needs = {
         "chain": stalls / warps,
@@ -137,7 +138,7 @@ def figures(build: Build, code: tuple[Instruction, ...] | None, arch: Arch, dept
         "exponentials": sum(each.name == "MUFU" for each in path) * LANES / units.MUFU_LANES,
         "shared": (units.shared_read(path) * SCHEDULERS + copied / (consumers / LANES) * SCHEDULERS)
         / arch.smem_bytes_per_clk,
-        "l2": copied * resident / warps / (arch.l2_bytes_per_clk / arch.sms),
+        "l2": l2 / (arch.l2_bytes_per_clk / arch.sms),
     }
     limits = {name: round(min(1.0, unit / clocks), 3) if clocks else 1.0 for name, clocks in needs.items()}
     ceiling = min(limits.values())
@@ -165,8 +166,8 @@ def figures(build: Build, code: tuple[Instruction, ...] | None, arch: Arch, dept
         unit_clocks=round(unit, 1),
         stalls_per_unit=round(stalls / unit, 3) if unit else 0.0,
         chain=round(warps * unit / stalls, 3),
-        shared_bytes_per_clock=round(needs["shared"] * arch.smem_bytes_per_clk / max(tensor, 1e-9), 1),
-        l2_bytes_per_clock=round(copied * resident / warps / max(tensor, 1e-9), 1),
+        shared_bytes_per_clock=round(needs["shared"] * arch.smem_bytes_per_clk / unit, 1) if unit else 0.0,
+        l2_bytes_per_clock=round(l2 / unit, 1) if unit else 0.0,
         limits=limits,
         ceiling=ceiling,
         rate=round(main * done * SCHEDULERS / unit, 2) if unit else 0.0,

@@ -121,12 +121,14 @@ def geometry(values: Mapping[str, int], workload: Workload, family: str, threads
     if not {"block_m", "block_n", "block_k"} <= values.keys():
         return common
     m, n, k = values["block_m"], values["block_n"], values["block_k"]
+    across = {1: m + n / 2, 2: m / 2 + n}.get(values.get("cluster", 0), m + n)  # pairs along m share tiles of B
     split = "floats" in family or values.get("instruction") == _SPLIT_FLOATS
     read = element * 1.5 if "floats" in family else element  # three parts of bfloat16 for each float32
     return common | {
         "tile": (m, n, k),
         "stages": values.get("stages", 1),
         "step_bytes": (m + n) * k * read,
+        "l2_share": across / (m + n),
         "multiplicity": _FLOAT_PRODUCTS if split else 1,
         "consumers": values["consumers"] * 128 if "consumers" in values else threads,
     }

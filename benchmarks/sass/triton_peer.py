@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import metadata, util
 from typing import Any
 
@@ -78,7 +79,7 @@ def builds(case: Case, arch: Arch, cache: Cache) -> Iterator[Build]:
     """Yield every configuration's kernel, refused ones too."""
     for each in configurations(case, arch):
         key = "\0".join(["triton", version(), arch.target, repr(each), _source(each.function)])
-        yield cache.get(key, lambda each=each: _compiled(each, arch))  # type: ignore[misc]
+        yield cache.get(key, partial(_compiled, each, arch))
 
 
 def configurations(case: Case, arch: Arch) -> Iterator[Configuration]:
