@@ -114,7 +114,7 @@ def _programs(
 def _peer(name: str, case: Case, arch: Arch, cache: Cache) -> tuple[list[dict[str, Any]], list[str], str]:
     """Return the figures of a peer's kernels, what became of its other configurations, and why it has none."""
     peer = PEERS[name]
-    if reason := peer.missing():
+    if reason := case.refusal(arch) or peer.missing():
         return [], [], reason
     if name == "cutlass" and (reason := cutlass_peer.refusal(case)):
         return [], [], reason

@@ -32,7 +32,7 @@ class Build:
     cubin, target, entry : bytes, str, str
         The file, its compile target and the function that computes.
     threads, consumers : int
-        Of a block; `consumers` are the threads that compute (all, but for a specialised producer).
+        Of a block; `consumers` are the threads that compute: all, but for a specialised producer.
     shared_bytes : int
         Of a block, static and dynamic.
     tile : tuple of int

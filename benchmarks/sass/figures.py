@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -112,6 +113,66 @@ def figures(build: Build, code: tuple[Instruction, ...] | None, arch: Arch, dept
         raise NoFiguresError(f"nvdisasm does not read {build.entry}")
     if build.row:
         return _row_figures(build, arch, code)
+    loop = _loop(build, arch, code)
+    usage = _usage(build, arch)
+    unit = loop.copied / _dram_bytes(arch) / loop.warps * SCHEDULERS if stream else loop.tensor
+    if not unit:
+        raise NoFiguresError(f"{build.entry} reads nothing in its hot loop")
+    needs = _needs(build, arch, loop, usage)
+    limits = _limits(unit, needs)
+    after = _epilogue(build, code)
+    shares = _shares(build, loop, after, depth)
+    elements = loop.copied / loop.warps / LANES / build.element_bytes if stream else 0.0  # of one thread
+    done = elements * LANES if stream else loop.work
+    return Figures(
+        maker=build.maker,
+        configuration=build.configuration,
+        unit="dram" if stream else loop.kind,
+        **usage,
+        bytes_in_flight=build.step_bytes * max(build.stages - 1, 0) * usage["blocks_per_sm"],
+        products=loop.products,
+        instructions=len(loop.path),
+        instructions_per_product=round(len(loop.path) / loop.products, 2),
+        stalls=loop.stalls,
+        unit_clocks=round(unit, 1),
+        stalls_per_unit=round(loop.stalls / unit, 3),
+        chain=round(usage["warps_per_scheduler"] * unit / loop.stalls, 3),
+        shared_bytes_per_clock=round(needs["shared"] * arch.smem_bytes_per_clk / unit, 1),
+        l2_bytes_per_clock=round(needs["l2"] * arch.l2_bytes_per_clk / arch.sms / unit, 1),
+        limits=limits,
+        ceiling=min(limits.values()),
+        rate=round(min(limits.values()) * (1 - shares.get(str(depth), 0.0)) * done * SCHEDULERS / unit, 2),
+        epilogue_instructions=None if after is None else round(after[1]),
+        epilogue_stalls=None if after is None else round(after[0]),
+        epilogue_per_result=None if after is None else round(after[0] / _results(build), 2),
+        epilogue_shares=shares,
+        instructions_per_element=round(len(loop.path) / elements, 2) if elements else None,
+        stalls_per_element=round(loop.stalls / elements, 2) if elements else None,
+        grouped=loop.grouped,
+        seconds=round(build.seconds, 2),
+    )
+
+
+@dataclass(frozen=True)
+class _Loop:
+    """One iteration of the hot loop's steady path, of one warp; what a block copies meanwhile.
+
+    `tensor`: clocks of the products. `work`: multiply-adds. `steps`: of the depth of a tile's step.
+    """
+
+    path: tuple[Instruction, ...]
+    products: int
+    kind: str
+    grouped: bool
+    stalls: int
+    tensor: float
+    work: float
+    steps: float
+    copied: float
+    warps: float
+
+
+def _loop(build: Build, arch: Arch, code: tuple[Instruction, ...]) -> _Loop:
     span = hot_loop(code)
     if span is None:
         raise NoFiguresError(f"{build.entry} has no loop of products")
@@ -119,67 +180,68 @@ def figures(build: Build, code: tuple[Instruction, ...] | None, arch: Arch, dept
     computed = [each for each, computes in zip(path, products(path), strict=True) if computes]
     if not computed:
         raise NoFiguresError(f"{build.entry} has no products on its steady path")
-    usage = _usage(build, arch)
-    warps, resident = usage["warps_per_scheduler"], usage["blocks_per_sm"]
-    stalls = sum(each.clocks for each in path)
-    tensor = sum(units.clocks(each, arch) for each in computed)
-    macs = sum(units.work(each) for each in computed) / build.multiplicity
+    grouped = any(each.name in GROUP for each in computed)
+    work = sum(units.work(each) for each in computed) / build.multiplicity
+    warps = build.consumers / LANES
     m, n, k = build.tile
-    consumers = build.consumers or build.threads
-    steps = macs * consumers / LANES / (m * n * k) if m * n * k else 0.0  # of k that this iteration has
-    copied = units.global_read(path) * build.threads / LANES if not any(e.name in GROUP for e in computed) else 0
-    copied = copied or steps * build.step_bytes
-    l2 = copied * build.l2_share * resident / warps
-    unit = copied / _dram_bytes(arch) / (consumers / LANES / SCHEDULERS) if stream else tensor
-    needs = {
-        "chain": stalls / warps,
-        "issue": float(len(path)),
-        "products": tensor,
-        "exponentials": sum(each.name == "MUFU" for each in path) * LANES / units.MUFU_LANES,
-        "shared": (units.shared_read(path) * SCHEDULERS + copied / (consumers / LANES) * SCHEDULERS)
-        / arch.smem_bytes_per_clk,
+    steps = work * warps / (m * n * k) if m * n * k else 0.0
+    # Products of warpgroups have their tiles copied by another warp.
+    copied = 0.0 if grouped else units.global_read(path) * build.threads / LANES
+    return _Loop(
+        path,
+        len(computed),
+        units.kind_of(computed[0]),
+        grouped,
+        sum(each.clocks for each in path),
+        sum(units.clocks(each, arch) for each in computed),
+        work,
+        steps,
+        copied or steps * build.step_bytes,
+        warps,
+    )
+
+
+def _needs(build: Build, arch: Arch, loop: _Loop, usage: Mapping[str, Any]) -> dict[str, float]:
+    """Return the clocks that each resource takes for one iteration of each warp of a scheduler, per such warp."""
+    warps = usage["warps_per_scheduler"]
+    shared = (units.shared_read(loop.path) + loop.copied / loop.warps) * SCHEDULERS
+    l2 = loop.copied * build.l2_share * usage["blocks_per_sm"] / warps
+    return {
+        "chain": loop.stalls / warps,
+        "issue": float(len(loop.path)),
+        "products": loop.tensor,
+        "exponentials": sum(each.name == "MUFU" for each in loop.path) * LANES / units.MUFU_LANES,
+        "shared": shared / arch.smem_bytes_per_clk,
         "l2": l2 / (arch.l2_bytes_per_clk / arch.sms),
     }
-    limits = {name: round(min(1.0, unit / clocks), 3) if clocks else 1.0 for name, clocks in needs.items()}
-    ceiling = min(limits.values())
-    elements = copied / (consumers / LANES) / LANES / build.element_bytes if stream and copied else 0.0
-    results = m * n * LANES / consumers  # of one warp
-    after = epilogue(code, results * build.result_bytes, results * max(build.result_bytes, ACCUMULATOR_BYTES))
-    block_warps = consumers / LANES / SCHEDULERS
-    shares = {}
-    if after is not None and steps:
-        tail = max(after[0], block_warps * after[1])
-        turn = max(stalls, block_warps * max(needs["products"], len(path)))
-        shares = {str(deep): round(tail / (tail + turn * deep / (steps * k)), 3) for deep in {*DEPTHS, depth} if deep}
-    main = ceiling * (1 - shares.get(str(depth), 0.0))
-    done = elements * LANES if stream else macs
-    return Figures(
-        maker=build.maker,
-        configuration=build.configuration,
-        unit="dram" if stream else units.kind_of(computed[0]),
-        **usage,
-        bytes_in_flight=build.step_bytes * max(build.stages - 1, 0) * resident,
-        products=len(computed),
-        instructions=len(path),
-        instructions_per_product=round(len(path) / len(computed), 2),
-        stalls=stalls,
-        unit_clocks=round(unit, 1),
-        stalls_per_unit=round(stalls / unit, 3) if unit else 0.0,
-        chain=round(warps * unit / stalls, 3),
-        shared_bytes_per_clock=round(needs["shared"] * arch.smem_bytes_per_clk / unit, 1) if unit else 0.0,
-        l2_bytes_per_clock=round(l2 / unit, 1) if unit else 0.0,
-        limits=limits,
-        ceiling=ceiling,
-        rate=round(main * done * SCHEDULERS / unit, 2) if unit else 0.0,
-        epilogue_instructions=None if after is None else round(after[1]),
-        epilogue_stalls=None if after is None else round(after[0]),
-        epilogue_per_result=None if after is None or not m * n else round(after[0] / (m * n / consumers), 2),
-        epilogue_shares=shares,
-        instructions_per_element=round(len(path) / elements, 2) if elements else None,
-        stalls_per_element=round(stalls / elements, 2) if elements else None,
-        grouped=any(each.name in GROUP for each in computed),
-        seconds=round(build.seconds, 2),
-    )
+
+
+def _limits(unit: float, needs: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(min(1.0, unit / clocks), 3) if clocks else 1.0 for name, clocks in needs.items()}
+
+
+def _results(build: Build) -> float:
+    """Return the results of one thread."""
+    return build.tile[0] * build.tile[1] / build.consumers
+
+
+def _epilogue(build: Build, code: tuple[Instruction, ...]) -> tuple[float, float] | None:
+    """Return stalls and instructions of one warp's epilogue."""
+    results = _results(build) * LANES
+    if not results:
+        return None
+    return epilogue(code, results * build.result_bytes, results * max(build.result_bytes, ACCUMULATOR_BYTES))
+
+
+def _shares(build: Build, loop: _Loop, after: tuple[float, float] | None, depth: int) -> dict[str, float]:
+    """Return the epilogue's share of a tile's time by depth, for a block alone on its multiprocessor."""
+    if after is None or not loop.steps:
+        return {}
+    warps = loop.warps / SCHEDULERS
+    tail = max(after[0], warps * after[1])
+    turn = max(loop.stalls, warps * max(loop.tensor, len(loop.path)))
+    each = turn / (loop.steps * build.tile[2])  # clocks per product that a result sums
+    return {str(deep): round(tail / (tail + each * deep), 3) for deep in sorted({*DEPTHS, depth}) if deep}
 
 
 def _row_figures(build: Build, arch: Arch, code: tuple[Instruction, ...]) -> Figures:
@@ -198,7 +260,7 @@ def _row_figures(build: Build, arch: Arch, code: tuple[Instruction, ...]) -> Fig
         "issue": count,
         "exponentials": exponentials * LANES / units.MUFU_LANES,
     }
-    limits = {name: round(min(1.0, unit / clocks), 3) if clocks else 1.0 for name, clocks in needs.items()}
+    limits = _limits(unit, needs)
     return Figures(
         maker=build.maker,
         configuration=build.configuration,
@@ -228,7 +290,7 @@ def _usage(build: Build, arch: Arch) -> dict[str, Any]:
     registers, stack = entry_usage(build.cubin)[build.entry]
     fit = residency(build.threads / LANES, registers, build.shared_bytes, arch)
     resident = max(int(fit), 1)
-    warps = (build.consumers or build.threads) / LANES * resident / SCHEDULERS
+    warps = build.consumers / LANES * resident / SCHEDULERS
     return {
         "registers": registers,
         "stack_bytes": stack,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.dtypes import element_bytes
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.shapes.reader import Row, read_shapes
@@ -73,6 +74,12 @@ class Case:
         if self.operator == "conv2d":
             return size["r"] * size["s"] * size["c"]
         return size.get("k", size.get("keys", 0))
+
+    def refusal(self, arch: Arch) -> str:
+        """Return why no compiler has instructions for it on an arch; "" where some may."""
+        if kind_of(self.dtypes["a"]) == "f8" and not arch.rate("peak_f8"):
+            return f"{arch.name} multiplies no 8-bit floats"
+        return ""
 
     @property
     def columns(self) -> int:

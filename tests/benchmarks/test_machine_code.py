@@ -31,6 +31,8 @@ def test_the_workloads_are_those_of_the_comparison():
     assert found["attention_causal"].causal and found["attention_causal"].depth == 4096
     assert found["conv_3x3_256"].depth == 9 * 256 and found["softmax_4096"].columns == 4096
     assert set(found) > {"layernorm_4096"} and len(found) == 7
+    (eight,) = cases(["fp8_4096"])
+    assert "8-bit floats" in eight.refusal(lookup("sm_80")) and not eight.refusal(lookup("sm_89"))
     assert cases(["tf32_4096"])[0].math == "tf32" and cases(["fp32_4096"])[0].math == "ieee"
     with pytest.raises(ValueError, match="unknown workload fp5"):
         cases(["fp5"])
