@@ -8,8 +8,9 @@ from typing import Any
 #: Ours may be so many times the best peer's.
 TOLERANCE = 1.05
 ATTENTION_TOLERANCE = 1.1  # of the rate at the ceiling, on parts with wgmma
-#: A warp that waits for products of its warpgroup issues nothing else: stalls below this share hide behind them.
-GROUP_FLOOR = 0.5
+#: With stalls of at most 1 clock per clock of the unit even one warp keeps the unit busy: fewer are no better. Products
+#: of a warpgroup end at waits, so there the same is claimed of half a clock only.
+FLOOR, GROUP_FLOOR = 1.0, 0.5
 #: Rates closer than this are the same: the configuration with fewer stalls is then a peer's best.
 NEAR = 0.99
 MOST_FAILING = 0.1
@@ -24,6 +25,12 @@ def best(lines: Sequence[Line]) -> Line | None:
     top = max((line["rate"] for line in spilling), default=0.0)
     near = [line for line in spilling if line["rate"] >= NEAR * top]
     return min(near, key=lambda line: (line["stalls_per_unit"], line["configuration"]), default=None)
+
+
+def counterpart(lines: Sequence[Line], ours: Line | None) -> Line | None:
+    """Return the kernel of a peer that ours is compared with: its best of our unit, else its best."""
+    alike = [] if ours is None else [line for line in lines if _unit(line) == _unit(ours)]
+    return best(alike or lines)
 
 
 def failures(ours: Line | None, peers: Mapping[str, Sequence[Line]], workload: str, arch: str) -> list[str]:
@@ -68,7 +75,7 @@ def _unit(line: Line) -> tuple[str, bool]:
 
 def _against(ours: Line, same: Mapping[str, Line]) -> list[str]:
     found = []
-    floor = GROUP_FLOOR if ours["grouped"] else 0.0
+    floor = 0.0 if ours["unit"] == "dram" else GROUP_FLOOR if ours["grouped"] else FLOOR
     maker, line = min(same.items(), key=lambda item: float(item[1]["stalls_per_unit"]))
     if max(ours["stalls_per_unit"], floor) > TOLERANCE * max(line["stalls_per_unit"], floor):
         found.append(f"stalls/unit {ours['stalls_per_unit']:g} > {TOLERANCE} x {line['stalls_per_unit']:g} ({maker})")

@@ -6,21 +6,31 @@ from collections.abc import Sequence
 
 from benchmarks.sass.build import LANES
 from benchmarks.sass.units import COPIED_STORES, STAGED, STORES
-from gensor_kernels.build.instruction import MATRIX, Instruction
-from gensor_kernels.build.loops import Span, best_path, loops, successors
+from gensor_kernels.build.instruction import MATRIX, Instruction, products
+from gensor_kernels.build.loops import Span, best_path, hot_loop, loops, successors
 
 #: A path may store so many times the bytes that are asked for, and no more.
 _TOO_MUCH = 1.5
+#: The least share of the hot loop's multiply-adds that a loop over the last steps has.
+_FEW = 1 / 16
 _LOADS = frozenset({"LDG", "LDGSTS"})
 Cost = tuple[float, float]  # stalls, instructions
 _Key = tuple[int, bool]
 
 
-def innermost_products(code: Sequence[Instruction]) -> list[Span]:
-    """Return the innermost loops with matrix products (without any: every innermost loop)."""
-    spans = loops(code)
-    holding = [span for span in spans if any(each.name in MATRIX for each in code[slice(*span)])] or spans
-    return [a for a in holding if not any(a[0] <= b[0] and b[1] <= a[1] and a != b for b in holding)]
+def behind_products(code: Sequence[Instruction]) -> int:
+    """Return the index behind the last innermost loop of products.
+
+    A loop with few multiply-adds beside those of the hot loop belongs to an epilogue.
+    """
+    hot = hot_loop(code)
+    if hot is None:
+        return 0
+    computes = products(code)
+    counts = {span: sum(computes[slice(*span)]) for span in loops(code)}
+    least = 1 if any(each.name in MATRIX for each in code) else max(counts[hot] * _FEW, 1)
+    holding = [span for span, count in counts.items() if count >= least]
+    return max(end for first, end in holding if not _inside((first, end), holding))
 
 
 def epilogue(code: Sequence[Instruction], results: float, sums: float) -> Cost | None:
@@ -31,7 +41,7 @@ def epilogue(code: Sequence[Instruction], results: float, sums: float) -> Cost |
     count there. A loop is passed as often as the results need its stores, or the accumulators' `sums` bytes its stores
     to shared memory. None where no path stores the results.
     """
-    behind = max((end for _, end in innermost_products(code)), default=0)
+    behind = behind_products(code)
     copied = any(each.name in COPIED_STORES for each in code[behind:])
     kinds, sums = (STAGED, results) if copied else (STORES, sums)
     needs = [(STORES, results), (STAGED, sums)]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.sass.acceptance import best, verdict
+from benchmarks.sass.acceptance import counterpart, verdict
 from gensor_kernels.install import command
 from gensor_kernels.machine.arch import lookup
 
@@ -30,11 +30,11 @@ def merged(old: Rows, new: Rows) -> list[Mapping[str, Any]]:
 
 
 def chosen(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield our line of a row and each peer's best."""
+    """Yield our line of a row, and of each peer the kernel that ours is compared with."""
     if row["ours"] is not None:
         yield row["ours"]
     for lines in row["peers"].values():
-        line = best(lines)
+        line = counterpart(lines, row["ours"])
         if line is not None:
             yield line
 

@@ -130,6 +130,16 @@ def test_an_epilogue_ends_where_the_next_tile_begins():
     assert paths.epilogue(read, 512, 1024) == (9, 2)
 
 
+def test_a_loop_with_few_multiply_adds_is_the_epilogues():
+    read = code(
+        *("head: FFMA", *["FFMA"] * 40, "@P0 BRA head | 5", "rest: FFMA", "FFMA", "FFMA", "@P0 BRA rest | 5"),
+        *("scale: FFMA | 2", "STG.E.128 | 2", "@P1 BRA scale | 5", "EXIT | 5"),
+    )
+    assert paths.behind_products(read) == 46
+    assert paths.epilogue(read, 2 * 512, 4 * 512) == (2 * 9 + 5, 2 * 3 + 1)
+    assert paths.behind_products(code("head: MOV", "@P0 BRA head", "EXIT")) == 0
+
+
 def test_a_whole_kernel_goes_around_no_loop_over_its_row():
     read = code(
         "MOV | 1", "@P0 BRA behind | 5", "sum: LDG.E.128 | 4", "@P1 BRA sum | 5",
@@ -238,6 +248,10 @@ def test_a_row_fails_by_its_best_peer():
     assert fails({"epilogue_per_result": 8.5}, triton=[{"epilogue_per_result": 1.0}], cutlass=[one]) == [
         "epilogue stalls/result 8.5 > 8 (cutlass)"
     ]
+    assert fails({}, triton=[{"stalls_per_unit": 0.6}]) == [] and fails(
+        {"stalls_per_unit": 1.06}, triton=[{"stalls_per_unit": 0.6}]
+    )
+    assert fails({"unit": "dram"}, triton=[{"unit": "dram", "stalls_per_unit": 0.6}])
     assert fails({"stack_bytes": 16}) == ["16 bytes of stack"]
     assert fails({"chain": 0.9}, triton=[{"chain": 3.0}]) == ["chain 0.9 < 1 / 1.05 (triton)"]
     assert fails({"chain": 0.96}, triton=[{"chain": 3.0}]) == [] and fails({"chain": 1.0}, triton=[{}]) == []
@@ -273,6 +287,13 @@ def test_the_best_kernel_of_a_peer():
         LINE | {"configuration": "spilling", "rate": 1020.0, "stack_bytes": 8},
     ]
     assert acceptance.best(lines)["configuration"] == "near" and acceptance.best([]) is None
+    other = LINE | {"configuration": "other", "unit": "tf32", "rate": 1.0}
+    assert acceptance.counterpart([*lines, other], LINE | {"unit": "tf32"})["configuration"] == "other"
+    assert (
+        acceptance.counterpart(lines, other)["configuration"]
+        == "near"
+        == acceptance.counterpart(lines, None)["configuration"]
+    )
     assert acceptance.best(lines[3:])["configuration"] == "spilling"
 
 
