@@ -88,7 +88,7 @@ class Figures:
         return asdict(self)
 
 
-def figures(build: Build, code: tuple[Instruction, ...] | None, arch: Arch, depth: int, stream: bool) -> Figures:
+def figures(build: Build, code: tuple[Instruction, ...] | None, arch: Arch, depth: int, stream: str) -> Figures:
     """Return the figures of a kernel.
 
     Parameters
@@ -101,8 +101,9 @@ def figures(build: Build, code: tuple[Instruction, ...] | None, arch: Arch, dept
         The part whose rates, shared memory, L2 and DRAM limit it.
     depth : int
         Products that each result sums, the k of the workload; 0 without products.
-    stream : bool
-        Whether the part's DRAM limits the workload, so that clocks are DRAM's.
+    stream : str
+        "b" or "all" where the part's DRAM limits the workload, so that clocks are DRAM's: only tiles of the second
+        operand come from there, beside few rows that stay in L2, or all copies. "" where products limit it.
 
     Raises
     ------
@@ -115,14 +116,16 @@ def figures(build: Build, code: tuple[Instruction, ...] | None, arch: Arch, dept
         return _row_figures(build, arch, code)
     loop = _loop(build, arch, code)
     usage = _usage(build, arch)
-    unit = loop.copied / _dram_bytes(arch) / loop.warps * SCHEDULERS if stream else loop.tensor
+    m, n, _ = build.tile
+    streamed = loop.copied * (n / (m + n) if stream == "b" and m + n else 1.0) / loop.warps  # bytes of one warp
+    unit = streamed * SCHEDULERS / _dram_bytes(arch) if stream else loop.tensor
     if not unit:
         raise NoFiguresError(f"{build.entry} reads nothing in its hot loop")
     needs = _needs(build, arch, loop, usage)
     limits = _limits(unit, needs)
     after = _epilogue(build, code)
     shares = _shares(build, loop, after, depth)
-    elements = loop.copied / loop.warps / LANES / build.element_bytes if stream else 0.0  # of one thread
+    elements = streamed / LANES / build.element_bytes if stream else 0.0  # of one thread
     done = elements * LANES if stream else loop.work
     return Figures(
         maker=build.maker,

@@ -11,6 +11,8 @@ from gensor_kernels.build.loops import Span, best_path, hot_loop, loops, success
 
 #: A path may store so many times the bytes that are asked for, and no more.
 _TOO_MUCH = 1.5
+#: Bytes of one store by all lanes, some of which may have nothing to store.
+_ONE_STORE = 16 * LANES
 #: The least share of the hot loop's multiply-adds that a loop over the last steps has.
 _FEW = 1 / 16
 _LOADS = frozenset({"LDG", "LDGSTS"})
@@ -143,7 +145,7 @@ def stored_places(
         for cost, to, (stored, closed) in ahead:
             done = closed or closes
             key = (stored, True) if done else (stored + bytes_here, False)
-            if key[0] <= wanted * _TOO_MUCH:
+            if key[0] <= max(wanted * _TOO_MUCH, _ONE_STORE):
                 mine = (cost if done else cost + here, to, (stored, closed))
                 ways[at][key] = min(ways[at].get(key, mine), mine)
     if not ways[begin]:

@@ -62,10 +62,12 @@ class Case:
         return "causal" in self.name
 
     @property
-    def stream(self) -> bool:
-        """Whether the part's DRAM limits the workload, and not its products."""
+    def stream(self) -> str:
+        """Which operand tiles come from DRAM, where DRAM limits the workload: "b" or "all"; "" where products do."""
         few = min((self.sizes[axis] for axis in ("m", "queries") if axis in self.sizes), default=FEW + 1)
-        return few <= FEW or self.operator in ("softmax", "layernorm")
+        if self.operator in ("softmax", "layernorm"):
+            return "all"
+        return "" if few > FEW else "b" if self.operator == "matmul" else "all"
 
     @property
     def depth(self) -> int:

@@ -27,7 +27,8 @@ def test_the_workloads_are_those_of_the_comparison():
             case = found.pop(f"{dtype}_{side}")
             assert [case.sizes[axis] for axis in "mnk"] == [side] * 3 and case.depth == side and not case.stream
     assert found["llm_512x11008x4096"].transposed and not found["llm_512x11008x4096"].stream
-    assert found["llm_16x4096x4096"].stream and found["attention_decoding"].stream and found["softmax_4096"].stream
+    streams = {name: found[name].stream for name in ("llm_16x4096x4096", "attention_decoding", "softmax_4096")}
+    assert streams == {"llm_16x4096x4096": "b", "attention_decoding": "all", "softmax_4096": "all"}
     assert found["attention_causal"].causal and found["attention_causal"].depth == 4096
     assert found["conv_3x3_256"].depth == 9 * 256 and found["softmax_4096"].columns == 4096
     assert set(found) > {"layernorm_4096"} and len(found) == 7
@@ -128,6 +129,7 @@ def test_an_epilogue_stores_the_results_once_and_passes_its_loops_as_often_as_th
 def test_an_epilogue_ends_where_the_next_tile_begins():
     read = code("tile: MOV", "head: HMMA", "@P0 BRA head | 5", "STG.E.128 | 2", "@P1 BRA tile | 7", "EXIT | 5")
     assert paths.epilogue(read, 512, 1024) == (9, 2)
+    assert paths.epilogue(read, 128, 256) == (9, 2)  # a quarter of the lanes store
 
 
 def test_a_loop_with_few_multiply_adds_is_the_epilogues():
@@ -179,6 +181,11 @@ def test_figures_of_a_product(half):
     assert 16 < found.epilogue_instructions < found.epilogue_stalls
     assert 0 < found.epilogue_shares["4096"] < found.epilogue_shares["1024"] < 0.5
     assert 0.9 * 1024 < found.rate <= 1024
+    streaming = figures(build, cache.codes([build])[0], arch, case.depth, "b")
+    assert streaming.unit == "dram" and streaming.instructions_per_element == pytest.approx(
+        found.instructions / (steps * 128 * 32 / 128),
+        rel=1e-2,  # elements of B that one of 128 threads copies
+    )
     with pytest.raises(NoFiguresError, match="nvdisasm does not read"):
         figures(build, None, arch, case.depth, case.stream)
     with pytest.raises(NoFiguresError, match="no loop of products"):
