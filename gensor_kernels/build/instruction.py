@@ -30,7 +30,7 @@ class Instruction(NamedTuple):
     opcode : str
         With modifiers, such as "LDG.E.128".
     operands : str
-        As nvdisasm prints them.
+        As nvdisasm prints them; the target of a direct branch counts from the function's first byte.
     stall : int
         The encoded stall count: clocks until the warp may issue its next instruction.
     target : int or None

@@ -105,6 +105,8 @@ def _instructions(lines: Sequence[re.Match[str]], code: bytes, begin: int) -> li
         address = _TARGET.search(operands) if opcode.partition(".")[0] in _DIRECT else None
         target = int(address[1], 16) // INSTRUCTION_BYTES - begin if address else -1
         inside = 0 <= target < len(lines)
+        if address and inside:  # a stream's addresses count through all its functions
+            operands = f"{operands[: address.start(1)]}{target * INSTRUCTION_BYTES:x}{operands[address.end(1) :]}"
         stall = upper >> _STALL_SHIFT & _STALL_MASK
         made.append(Instruction(predicate or "", opcode, operands, stall, target if inside else None))
     return made
