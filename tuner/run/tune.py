@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from gensor_database.entry import REJECTING, counting, newest_first
 from gensor_database.lazy import cached_property
+from gensor_database.record import Kernel, Verification
 from gensor_database.record import Row as StoreRow
-from gensor_database.record import Verification
 from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import Binary
 from gensor_kernels.dispatch.selection.load import residual_of
@@ -285,8 +285,9 @@ class Run:
             # A kernel compiled for one epilogue serves no other.
             if not candidate(family, program, sample).fixes_epilogue:
                 programs[each.kernel.digest] = program
-        new = {rows[2].digest: rows for each in further if (rows := self._executed(each))}
-        programs |= {name: program_from_json(rows[2].program) for name, rows in new.items()}
+        new: dict[str, list[StoreRow]] = {}
+        for kernel, rows in (pair for each in further for pair in self._executed(each)):
+            programs[kernel.digest], new[kernel.digest] = program_from_json(kernel.program), rows
         if not programs:  # with --verify none, no kernel is usable
             return
         asked = [workload.with_epilogue(()) for workload in run.workloads]
@@ -304,12 +305,12 @@ class Run:
         self.store.add(*(row for name in digests for row in new.get(name, ())))
         self.store.replace_portfolio(self.arch.name, self.arch.part, sample.class_key(), digests)
 
-    def _executed(self, chosen: Chosen) -> list[StoreRow]:
-        """Return the rows of a verified kernel that may serve any epilogue, else nothing."""
+    def _executed(self, chosen: Chosen) -> Iterator[tuple[Kernel, list[StoreRow]]]:
+        """Yield the row of a verified kernel that may serve any epilogue, with all rows that belong to it."""
         each, binary = chosen.candidate, chosen.binary
-        if each is None or binary is None or each.fixes_epilogue:
-            return []
-        return executed_rows(each, binary, chosen.workload, chosen.verdicts, self.arch)
+        if each is not None and binary is not None and not each.fixes_epilogue:
+            rows = executed_rows(each, binary, chosen.workload, chosen.verdicts, self.arch)
+            yield from ((row, rows) for row in rows if isinstance(row, Kernel))
 
 
 def _usual(workload: Workload) -> list[Workload]:
