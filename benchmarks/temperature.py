@@ -1,7 +1,7 @@
 """Ablation of the Markov chain's temperature and restarts, on measured spaces and on the potential.
 
     python -m benchmarks.temperature [DATA.csv.gz:PART ...] [--shapes SHAPES.csv ...] [--workloads 50] [--seeds 20]
-                                     [--jobs 2] [--json FILE] [--plot FILE.png]
+                                     [--potential-seeds 20 20] [--jobs 2] [--json FILE] [--plot FILE.png]
 
 Schedules: `greedy` (tau near zero from the first step), `annealed` (tau falls geometrically over each cycle) and
 constant tau. Restarts at the end of a cycle: `elite`, from unused starts and then from the best quarter of the chains'
@@ -27,7 +27,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -53,8 +52,6 @@ RESTARTS = ("elite", "starts", "elite first")
 #: Budgets of evaluations on measured spaces and on the potential; None: as many as the steps take.
 MEASURED: tuple[int | None, ...] = (64, 256, 1024)
 PREDICTED: tuple[int | None, ...] = (1000, None)
-#: The most seeds without a budget, where walks are long and differ little.
-LONG_SEEDS = 8
 
 
 @dataclass(frozen=True)
@@ -216,7 +213,7 @@ class Begun:
 class Case:
     """A space to search: DATA.csv.gz and PART, or a shapes file, its row and an arch.
 
-    `kind`: "measured" or "potential". `budgets`: evaluations.
+    `kind`: "measured" or "potential". `seeds`: number of walks by budget of evaluations.
     """
 
     name: str
@@ -224,7 +221,7 @@ class Case:
     path: str
     arch: str
     row: int
-    budgets: tuple[int | None, ...]
+    seeds: Mapping[int | None, int]
 
     def space(self) -> tuple[SearchSpace, float | None]:
         """Return the space, and the seconds of its best point if they are known."""
@@ -237,13 +234,15 @@ class Case:
         return Space(workload, lookup(self.arch)), None
 
 
-def measured_case(text: str) -> Case:
+def measured_case(text: str, seeds: int) -> Case:
     """Return the case of DATA.csv.gz:PART."""
     path, _, part = text.rpartition(":")
-    return Case(f"{Path(path).name.partition('_')[0]}, {part}", "measured", path, part, -1, MEASURED)
+    return Case(
+        f"{Path(path).name.partition('_')[0]}, {part}", "measured", path, part, -1, dict.fromkeys(MEASURED, seeds)
+    )
 
 
-def potential_cases(paths: Sequence[str], count: int) -> list[Case]:
+def potential_cases(paths: Sequence[str], count: int, seeds: Mapping[int | None, int]) -> list[Case]:
     """Return `count` Workloads of shapes files, the combinations of families that serve them taking turns."""
     rows = [(path, number, row) for path in paths for number, row in enumerate(read_shapes(path))]
     groups: dict[tuple[str, ...], list[Case]] = {}
@@ -252,7 +251,7 @@ def potential_cases(paths: Sequence[str], count: int) -> list[Case]:
         arch = ARCHS[place % len(ARCHS)]
         names = row.workload and tuple(each.family.name for each in Space(row.workload, lookup(arch)).families)
         if names:
-            case = Case(f"{row.name}, {arch}", "potential", path, arch, number, PREDICTED)
+            case = Case(f"{row.name}, {arch}", "potential", path, arch, number, seeds)
             groups.setdefault(names, []).append(case)
     turns = max((len(group) for group in groups.values()), default=0)
     return [group[turn] for turn in range(turns) for _, group in sorted(groups.items()) if turn < len(group)][:count]
@@ -270,14 +269,13 @@ def setting(budget: int | None) -> str:
 Regrets = Mapping[str, Mapping[str, NDArray[np.float64]]]
 
 
-def regrets(case: Case, seeds: int) -> Regrets:
+def regrets(case: Case) -> Regrets:
     """Run every variant on one space."""
     space, optimum = case.space()
     families = [Known(family) for family in space.families]
     runs: dict[str, dict[str, NDArray[np.float64]]] = {}
-    for budget in case.budgets:
-        some = seeds if budget is not None else min(seeds, LONG_SEEDS)
-        begun = [Begun.of(families, seed, budget) for seed in range(some)]
+    for budget, seeds in case.seeds.items():
+        begun = [Begun.of(families, seed, budget) for seed in range(seeds)]
         runs[setting(budget)] = {
             variant.name: np.array([each.walked(variant) for each in begun])
             for variant in variants()
@@ -374,10 +372,11 @@ def plot(path: Path, results: Results) -> str | None:
     return None
 
 
-def written(seeds: int, found: Sequence[tuple[Case, Regrets]], results: Results) -> str:
+def written(found: Sequence[tuple[Case, Regrets]], results: Results) -> str:
     """Return the JSON text of the figures."""
+    seeds = {case.kind: {setting(budget): count for budget, count in case.seeds.items()} for case, _ in found}
     names = [case.name for case, _ in found if case.kind == "potential"]
-    body = {"seeds": seeds, "seeds_without_budget": min(seeds, LONG_SEEDS), "workloads": names, "results": results}
+    body = {"seeds": seeds, "workloads": names, "results": results}
     return json.dumps(body, indent=1) + "\n"
 
 
@@ -388,7 +387,10 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("measured", nargs="*", metavar="DATA.csv.gz:PART")
     parser.add_argument("--shapes", nargs="+", default=[str(SHAPES)], metavar="SHAPES.csv")
     parser.add_argument("--workloads", type=int, default=50)
-    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--seeds", type=int, default=20, help="walks of a variant on a measured space")
+    parser.add_argument(
+        "--potential-seeds", type=int, nargs=2, default=(20, 20), metavar=("BUDGET", "STEPS"), help="on a Workload"
+    )
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--plot", type=Path, metavar="FILE.png")
@@ -398,16 +400,18 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the ablation, print and write its figures."""
     args = _arguments(argv)
-    cases = [*map(measured_case, args.measured), *potential_cases(args.shapes, args.workloads)]
+    seeds = dict(zip(PREDICTED, args.potential_seeds, strict=True))
+    cases = [measured_case(each, args.seeds) for each in args.measured]
+    cases += potential_cases(args.shapes, args.workloads, seeds)
     results: Results = {}
     with ProcessPoolExecutor(args.jobs, multiprocessing.get_context("spawn")) as pool:
         found: list[tuple[Case, Regrets]] = []
-        for case, result in zip(cases, pool.map(partial(regrets, seeds=args.seeds), cases), strict=True):
+        for case, result in zip(cases, pool.map(regrets, cases), strict=True):
             found.append((case, result))
             print(f"{len(found)}/{len(cases)} {case.name}", file=sys.stderr, flush=True)
             results = summary(found)
             if args.json:
-                args.json.write_text(written(args.seeds, found, results), encoding="utf-8")
+                args.json.write_text(written(found, results), encoding="utf-8")
     print(table(results))
     if args.plot:
         refused = plot(args.plot, results)

@@ -121,10 +121,24 @@ def test_the_command_on_a_measured_space_and_on_the_potential(tmp_path, capsys):
     times = roofline.seconds(convolution_terms.terms(shape, arch), arch) * 1e3
     data = write_space(tmp_path / "toy_space.csv", shape, times)
     out = tmp_path / "out.json"
-    arguments = [f"{data}:rtx-a4000", "--workloads", "1", "--seeds", "2", "--jobs", "1", "--json", str(out)]
+    arguments = [
+        f"{data}:rtx-a4000",
+        "--workloads",
+        "1",
+        "--seeds",
+        "2",
+        "--potential-seeds",
+        "2",
+        "1",
+        "--jobs",
+        "1",
+        "--json",
+        str(out),
+    ]
     assert temperature.main([*arguments, "--plot", str(tmp_path / "out.png")]) == 0
     body = json.loads(out.read_text())
     assert set(body["results"]) == {"toy, rtx-a4000", "potential"} and len(body["workloads"]) == 1
+    assert body["seeds"]["potential"] == {"1000": 2, "steps": 1}
     measured = body["results"]["toy, rtx-a4000"]
     assert list(measured) == ["64", "256", "1024"] and set(measured["64"]) == set(by_name())
     usual = [measured[budget]["annealed, elite"] for budget in measured]
