@@ -112,7 +112,6 @@ class Compilers:
     """The compile processes of this process, of which some wait for work."""
 
     def __init__(self) -> None:
-        self._most = 0
         self.after_fork()
         forking.renew(self)
 
@@ -124,16 +123,19 @@ class Compilers:
         self._all: list[CompileProcess] = []
         self._idle: list[CompileProcess] = []
         self._starting = 0
+        self._allowed: list[int] = []  # by every block of `beside` that is under way
         self._here = 0  # threads that compile in this process
 
     @contextmanager
     def beside(self, most: int) -> Iterator[None]:
         """Let up to `most` processes compile beside this one within the block."""
-        before, self._most = self._most, max(most, self._most)
+        with self._lock:
+            self._allowed.append(most)
         try:
             yield
         finally:
-            self._most = before
+            with self._lock, suppress(ValueError):  # not there in a child that was forked within the block
+                self._allowed.remove(most)
 
     @contextmanager
     def taken(self, version: str) -> Iterator[CompileProcess | None]:
@@ -146,32 +148,23 @@ class Compilers:
         finally:
             with self._lock:
                 if process is None:
-                    self._here -= 1
-                elif whole:
-                    self._idle.append(process)
-                else:  # its next bytes may belong to this answer
-                    self._all.remove(process)
-                    process.close()
-
-    def start(self, version: str) -> None:
-        """Start a process now, so that it is ready when it is needed; do nothing if one exists or starts."""
-        with self._lock:
-            if self._all or self._starting:
-                return
-            self._starting += 1
-        process = self._started(version)
-        if process is not None:
-            with self._lock:
-                self._idle.append(process)
+                    self._here = max(self._here - 1, 0)
+                elif process in self._all:  # not in a child that was forked within the block
+                    if whole:
+                        self._idle.append(process)
+                    else:  # its next bytes may belong to this answer
+                        self._all.remove(process)
+                        process.close()
 
     def _take(self, version: str) -> CompileProcess | None:
         with self._lock:
-            if not self._here or not self._most:
+            most = max(self._allowed, default=0)
+            if not self._here or not most:
                 self._here += 1
                 return None
             if self._idle:
                 return self._idle.pop()
-            room = len(self._all) + self._starting < self._most
+            room = len(self._all) + self._starting < most
             self._starting += room
         found = self._started(version) if room else None
         if found is None:
@@ -181,10 +174,9 @@ class Compilers:
 
     def _started(self, version: str) -> CompileProcess | None:
         """Return a new process, counted in `_starting` until now; None if it cannot be started."""
-        try:
+        process: CompileProcess | None = None
+        with suppress(Lost):
             process = CompileProcess(version)
-        except Lost:
-            process = None
         with self._lock:
             self._starting -= 1
             if process is not None:

@@ -27,6 +27,13 @@ def own(monkeypatch):
     assert not made._all and not made._here
 
 
+def one_started(own):
+    """A process that waits for work, started while this one compiles."""
+    with own.taken(VERSION) as started:
+        assert own._all == [started] and not own._idle
+    return started
+
+
 @pytest.fixture
 def process():
     made = CompileProcess(VERSION)
@@ -59,8 +66,7 @@ def test_a_source_of_a_dead_process_is_compiled_here(own, when, monkeypatch):
         os.kill(self._process.pid, signal.SIGKILL)
 
     with own.beside(1), own.taken(VERSION):
-        own.start(VERSION)
-        (started,) = own._all
+        started = one_started(own)
         if when == "waiting":
             started._process.kill()
             started._process.wait()
@@ -89,11 +95,12 @@ def test_an_answer_that_is_no_answer_is_lost(process, monkeypatch):
 
 
 def test_a_forked_child_leaves_the_processes_to_its_parent(own):
-    own.start(VERSION)
-    (started,) = own._all
-    child = os.fork()
+    with own.beside(1), own.taken(VERSION):
+        started = one_started(own)
+    with own.beside(1), own.taken(VERSION):
+        child = os.fork()
     if child == 0:
-        own.after_fork()
+        assert own._allowed == own._all == [] and not own._here
         with own.beside(1), own.taken(VERSION):
             made = nvrtc.compile_cubin(SOURCES[0], "sm_87") if own._all == [] else None
         own.close()
@@ -106,7 +113,9 @@ def test_processes_end_with_this_one():
     code = (
         "from gensor_kernels.build import nvrtc\n"
         "from gensor_kernels.build.compilers import COMPILERS as made\n"
-        "made.start(nvrtc.version(nvrtc._nvrtc())); print(made._all[0]._process.pid, flush=True)\n"
+        "version = nvrtc.version(nvrtc._nvrtc())\n"
+        "with made.beside(1), made.taken(version), made.taken(version) as process:\n"
+        "    print(process._process.pid, flush=True)\n"
         "import os, sys; {end}\n"
     )
     for end in ("pass", "os._exit(0)", "os.kill(os.getpid(), 9)"):

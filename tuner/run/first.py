@@ -7,7 +7,7 @@ next full run (tune.py) tunes the Workload again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -101,7 +101,7 @@ class FirstRun(ClassRun):
 class FirstKernels(Run):
     """A run that gives every Workload its first kernel; stored kernels are this database's and the packaged ones."""
 
-    def _stored(self, rows: list[Row], settled: bool = True) -> Result | None:
+    def _stored(self, rows: Sequence[Row], settled: bool = True) -> Result | None:
         """Return any earlier result: one that is not settled serves as well."""
         return super()._stored(rows, settled=False)
 

@@ -4,8 +4,10 @@ import json
 import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+import gensor_kernels
 from gensor_database import Record, Store
 from gensor_database.entry import is_settled
 from gensor_kernels.dispatch.calls import problem
@@ -111,6 +113,26 @@ def test_a_stored_kernel_serves_while_another_process_refines_it(asked, tmp_path
         store.add(*record_rows())
     with background_tuning.claim(tmp_path / "user.db", f"{ARCH.part} {workload().key()}", 0.0) as mine:
         assert mine and background_tuning.tune(workload(), ARCH) and asked() == []
+
+
+def test_an_emulated_call_is_served_and_then_refined(no_databases, monkeypatch, tmp_path):
+    """The whole way, with both processes."""
+    for name, value in (("GENSOR_TUNE", "now"), ("GENSOR_DB", str(tmp_path / "user.db"))):
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("GENSOR_BACKGROUND")
+    a, b = (np.random.default_rng(0).standard_normal(shape).astype(np.float32) for shape in [(48, 32), (32, 40)])
+    with gensor_kernels.emulated("sm_87"):
+        for settled in ([False], [False, True]):
+            found = gensor_kernels.matmul(a, b)
+            np.testing.assert_allclose(found, a @ b, rtol=1e-4, atol=1e-4)
+            why = gensor_kernels.explain(gensor_kernels.matmul, a, b)
+            with Store.open(tmp_path / "user.db", readonly=True) as store:
+                records = sorted(store.rows(Record), key=is_settled)
+            assert [is_settled(each) for each in records] == settled
+            assert (why.tier, why.kernel) == (2, records[-1].kernel_digest), why
+            for each in list(background_tuning._all):
+                each.join(300)
+    gensor_kernels.refresh()
 
 
 def test_of_two_records_of_one_second_the_settled_one_counts(tmp_path):
