@@ -47,7 +47,7 @@ from .first import FirstKernels
 from .tune import Run
 
 Say = Callable[[dict[str, Any]], None]
-NICENESS = 10
+NICENESS = 5
 MEMORY_SHARE = 0.5  # of the machine's memory; on a small board the program needs the rest
 
 
@@ -59,8 +59,6 @@ def answer(request: dict[str, Any], say: Say = lambda message: None) -> dict[str
         arch = _arch(request["arch"], number)
         with Store.open(Path(request["db"])) as store, _verifier(arch, number) as verifier:
             verify, beside = "device" if verifier is not None else "emulator", request.get("background") is True
-            if beside:
-                _step_back()
             options = Options(jobs=usable_cores(), verify=verify, background=beside)
             timer, trying = _timer(arch, number), _announced(store, arch, say)
             kind = FirstKernels if request.get("first") is True else Run
@@ -147,6 +145,8 @@ def main() -> None:
             request = json.loads(line)
         except (ValueError, RecursionError) as error:
             request = {"error": str(error)}
+        if isinstance(request, dict) and request.get("background") is True:
+            _step_back()
         try:
             found = answer(request, channel.say)
         except Exception as error:
