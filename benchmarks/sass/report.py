@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.sass.acceptance import counterpart, verdict
+from benchmarks.sass.workloads import ARCHS, cases
 from gensor_kernels.install import command
 from gensor_kernels.machine.arch import lookup
 
@@ -22,11 +23,11 @@ MAKERS = ("ours", "triton", "cutlass")
 
 
 def merged(old: Rows, new: Rows) -> list[Mapping[str, Any]]:
-    """Return the rows of an earlier run with those of this one in their places."""
+    """Return the rows of an earlier run with those of this one in their places, in the order of the workloads file."""
     rows = {(row["arch"], row["workload"]): row for row in (*old, *new)}
-    order = {arch: at for at, arch in enumerate(dict.fromkeys(row["arch"] for row in (*old, *new)))}
-    names = {name: at for at, name in enumerate(dict.fromkeys(row["workload"] for row in (*old, *new)))}
-    return sorted(rows.values(), key=lambda row: (order[row["arch"]], names[row["workload"]]))
+    archs = list(dict.fromkeys([*ARCHS, *(arch for arch, _ in rows)]))
+    names = list(dict.fromkeys([*(case.name for case in cases()), *(name for _, name in rows)]))
+    return [rows[arch, name] for arch in archs for name in names if (arch, name) in rows]
 
 
 def chosen(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -94,8 +95,8 @@ def markdown(rows: Rows, versions: Mapping[str, str]) -> str:
         [
             "# Machine code beside Triton's and CUTLASS's",
             "",
-            "Written by `python -m benchmarks.sass`; [machine-code.md](../../docs/machine-code.md) defines every",
-            "column.",
+            "Written by `python -m benchmarks.sass`; [machine-code.md](../../docs/machine-code.md) defines the",
+            "columns.",
             f"Figures are read from machine code, none is measured on a GPU. Made with {told}.",
             "",
             "## Rows that fail",
@@ -121,14 +122,18 @@ def plot(path: Path, rows: Rows) -> str | None:
 
         matplotlib.use("Agg")
         from matplotlib import pyplot
+        from matplotlib.ticker import NullFormatter, ScalarFormatter
     except ImportError:
         return f"no plot: {command('plot')}"
     archs = list(dict.fromkeys(row["arch"] for row in rows))
-    names = list(dict.fromkeys(row["workload"] for row in rows))
+    seen = {row["workload"]: None for row in rows}
+    names = list(dict.fromkeys([*(case.name for case in cases() if case.name in seen), *seen]))
     columns = min(len(archs), 3)
     height = -(-len(archs) // columns)
     size = (4.2 * columns, 4.6 * height)
-    figure, axes = pyplot.subplots(height, columns, figsize=size, layout="constrained", squeeze=False, sharey=True)
+    figure, axes = pyplot.subplots(
+        height, columns, figsize=size, layout="constrained", squeeze=False, sharey=True, sharex=True
+    )
     for axis in axes.flat[len(archs) :]:
         axis.set_visible(False)
     for axis, arch in zip(axes.flat, archs, strict=False):
@@ -143,6 +148,8 @@ def plot(path: Path, rows: Rows) -> str | None:
             axis.plot([x for x, _ in points], [y for _, y in points], marker, label=maker, markersize=5, alpha=0.8)
         axis.axvline(1, color="grey", linewidth=0.7)
         axis.set_yticks(range(len(names)), names, fontsize=7)
+        axis.xaxis.set_major_formatter(ScalarFormatter())
+        axis.xaxis.set_minor_formatter(NullFormatter())
         axis.set(title=arch, xlabel="stalls of a warp / clocks of its unit", xscale="log")
         axis.invert_yaxis() if axis is axes.flat[0] else None
     axes.flat[0].legend(fontsize=7)

@@ -275,7 +275,14 @@ def test_another_unit_is_compared_by_rate():
     group = {"grouped": True, "stalls_per_unit": 0.2, "rate": 1900.0}
     assert fails({}, triton=[group]) == ["rate 1000 < 1900 / 1.05 (triton, f16)"]
     assert fails({"rate": 1850.0}, triton=[group]) == []
-    assert len(fails({}, "attention_causal", "sm_90", triton=[group])) == 2
+    assert fails({"rate": 1700.0}, "attention_causal", "sm_90", triton=[group]) == [
+        "rate 1700 < 1900 / 1.1 (triton, f16)"
+    ]
+    alike = {"grouped": True, "stalls_per_unit": 0.2}
+    assert fails({**alike, "rate": 1700.0}, "attention_causal", "sm_90", triton=[group]) == [
+        "rate 1700 < 1900 / 1.1 (triton)"
+    ]
+    assert fails({**alike, "rate": 1750.0}, "attention_causal", "sm_90", triton=[group]) == []
     assert fails({}, triton=[group, {}]) == []  # a peer with our unit is the one to compare with
 
 
@@ -316,4 +323,10 @@ def test_the_acceptance_counts_rows():
         and told[1].startswith("1 of them")
         and "1 rows fail for stack" in told
     )
-    assert report.merged(rows[:0], [{"arch": "a", "workload": "b", "x": 1}])[0]["x"] == 1
+    new = [{"arch": arch, "workload": name} for arch in ("sm_90", "sm_80") for name in ("softmax_4096", "fp16_8192")]
+    old = [{"arch": "sm_90", "workload": "fp16_8192", "old": True}, {"arch": "sm_75", "workload": "of another file"}]
+    found = [(row["arch"], row["workload"], "old" in row) for row in report.merged(old, new)]
+    assert found == [
+        ("sm_80", "fp16_8192", False), ("sm_80", "softmax_4096", False), ("sm_90", "fp16_8192", False),
+        ("sm_90", "softmax_4096", False), ("sm_75", "of another file", False),
+    ]  # fmt: skip
