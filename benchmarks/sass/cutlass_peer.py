@@ -106,7 +106,8 @@ def refusal(case: Case) -> str:
     """Return why CUTLASS has no kernel of a workload; "" where it has."""
     if case.operator in ("matmul", "conv2d"):
         return ""
-    return f"CUTLASS's headers have no {case.operator}: its attention is an example, which the wheel does not have"
+    why = ": it is an example, which the wheel does not have" if case.operator == "attention" else ""
+    return f"CUTLASS's headers have no {case.operator}{why}"
 
 
 def builds(case: Case, arch: Arch, cache: Cache) -> Iterator[Build]:

@@ -170,7 +170,7 @@ def load(path: Path) -> dict[str, Any]:
 def save(folder: Path, rows: Rows, versions: Mapping[str, str]) -> None:
     """Write sass.json and sass.md."""
     folder.mkdir(parents=True, exist_ok=True)
-    body = ",\n".join(json.dumps(row) for row in rows)
+    body = ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
     text = f'{{"versions": {json.dumps(dict(versions))}, "rows": [\n{body}\n]}}\n'
     (folder / "sass.json").write_text(text, encoding="utf-8")
     (folder / "sass.md").write_text(markdown(rows, versions), encoding="utf-8")
