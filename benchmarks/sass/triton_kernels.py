@@ -26,8 +26,8 @@ def matmul(
     sums = tl.zeros((BLOCK_M, BLOCK_N), ACC)
     for k in range(0, tl.cdiv(K, BLOCK_K)):
         left = K - k * BLOCK_K
-        x = tl.load(from_a, mask=at_k[None, :] < left, other=0)
-        y = tl.load(from_b, mask=at_k[:, None] < left, other=0)
+        x = tl.load(from_a, mask=at_k[None, :] < left, other=0.0)
+        y = tl.load(from_b, mask=at_k[:, None] < left, other=0.0)
         sums = tl.dot(x, y, sums, input_precision=PRECISION, out_dtype=ACC)
         from_a += BLOCK_K
         from_b += step_b
@@ -61,9 +61,9 @@ def conv2d(
         h, v = row + tap // S, column + tap % S
         seen = (at_m < pixels) & (h >= 0) & (h < H) & (v >= 0) & (v < W)
         place = ((image * H + h) * W + v) * C
-        a = tl.load(x + place[:, None] + at_c[None, :], mask=seen[:, None] & (at_c[None, :] < C), other=0)
+        a = tl.load(x + place[:, None] + at_c[None, :], mask=seen[:, None] & (at_c[None, :] < C), other=0.0)
         from_w = w + (at_n[None, :] * (R * S) + tap) * C + at_c[:, None]
-        b = tl.load(from_w, mask=(at_n[None, :] < OUT_C) & (at_c[:, None] < C), other=0)
+        b = tl.load(from_w, mask=(at_n[None, :] < OUT_C) & (at_c[:, None] < C), other=0.0)
         sums = tl.dot(a, b, sums)
     inside = (at_m[:, None] < pixels) & (at_n[None, :] < OUT_C)
     tl.store(y + at_m[:, None] * OUT_C + at_n[None, :], sums.to(y.dtype.element_ty), mask=inside)
@@ -80,7 +80,7 @@ def attention(
     q += head * QUERIES * ldq
     k += head * KEYS * ldk
     v += head * KEYS * ldk
-    rows = tl.load(q + at_m[:, None] * ldq + at_d[None, :], mask=at_m[:, None] < QUERIES, other=0)
+    rows = tl.load(q + at_m[:, None] * ldq + at_d[None, :], mask=at_m[:, None] < QUERIES, other=0.0)
     top = tl.full((BLOCK_M,), -float("inf"), tl.float32)
     total = tl.zeros((BLOCK_M,), tl.float32)
     sums = tl.zeros((BLOCK_M, HEAD), tl.float32)
@@ -98,13 +98,13 @@ def attention(
     end = min(KEYS, (tile + 1) * BLOCK_M) if CAUSAL else KEYS
     for first in range(whole, end, BLOCK_N):
         inside = (first + at_n) < KEYS
-        keys = tl.load(k + (first + at_n)[None, :] * ldk + at_d[:, None], mask=inside[None, :], other=0)
+        keys = tl.load(k + (first + at_n)[None, :] * ldk + at_d[:, None], mask=inside[None, :], other=0.0)
         seen = inside[None, :] & ((first + at_n)[None, :] <= at_m[:, None]) if CAUSAL else inside[None, :]
         scores = tl.where(seen, tl.dot(rows, keys) * scale, -float("inf"))
         higher = tl.maximum(top, tl.max(scores, 1))
         weights = tl.exp2(scores - higher[:, None])
         kept = tl.exp2(top - higher)
-        values = tl.load(v + (first + at_n)[:, None] * ldk + at_d[None, :], mask=inside[:, None], other=0)
+        values = tl.load(v + (first + at_n)[:, None] * ldk + at_d[None, :], mask=inside[:, None], other=0.0)
         sums = tl.dot(weights.to(values.dtype), values, sums * kept[:, None])
         total = total * kept + tl.sum(weights, 1)
         top = higher
@@ -130,7 +130,7 @@ def layernorm(x, gain, bias, y, COLUMNS, stride, eps, BLOCK: tl.constexpr):
     """Normalise one row per block, held in registers, and scale and shift it."""
     row, at = tl.program_id(0), tl.arange(0, BLOCK)
     inside = at < COLUMNS
-    values = tl.load(x + row * stride + at, mask=inside, other=0).to(tl.float32)
+    values = tl.load(x + row * stride + at, mask=inside, other=0.0).to(tl.float32)
     mean = tl.sum(values, 0) / COLUMNS
     centred = tl.where(inside, values - mean, 0.0)
     scaled = centred * tl.rsqrt(tl.sum(centred * centred, 0) / COLUMNS + eps)
@@ -175,19 +175,19 @@ def decoding(
     at_m, at_n, at_d = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_N), tl.arange(0, HEAD)
     k += head * KEYS * ldk
     v += head * KEYS * ldk
-    rows = tl.load(q + head * HEAD + at_m[:, None] * HEAD + at_d[None, :], mask=at_m[:, None] < 1, other=0)
+    rows = tl.load(q + head * HEAD + at_m[:, None] * HEAD + at_d[None, :], mask=at_m[:, None] < 1, other=0.0)
     top = tl.full((BLOCK_M,), -float("inf"), tl.float32)
     total = tl.zeros((BLOCK_M,), tl.float32)
     sums = tl.zeros((BLOCK_M, HEAD), tl.float32)
     end = min(KEYS, (part + 1) * PART)
     for first in range(part * PART, end, BLOCK_N):
         inside = (first + at_n) < end
-        keys = tl.load(k + (first + at_n)[None, :] * ldk + at_d[:, None], mask=inside[None, :], other=0)
+        keys = tl.load(k + (first + at_n)[None, :] * ldk + at_d[:, None], mask=inside[None, :], other=0.0)
         scores = tl.where(inside[None, :], tl.dot(rows, keys) * scale, -float("inf"))
         higher = tl.maximum(top, tl.max(scores, 1))
         weights = tl.exp2(scores - higher[:, None])
         kept = tl.exp2(top - higher)
-        values = tl.load(v + (first + at_n)[:, None] * ldk + at_d[None, :], mask=inside[:, None], other=0)
+        values = tl.load(v + (first + at_n)[:, None] * ldk + at_d[None, :], mask=inside[:, None], other=0.0)
         sums = tl.dot(weights.to(values.dtype), values, sums * kept[:, None])
         total = total * kept + tl.sum(weights, 1)
         top = higher
@@ -215,7 +215,7 @@ def layernorm_rows(x, gain, bias, y, ROWS, COLUMNS, stride, eps, BLOCK: tl.const
     scale = tl.load(gain + at, mask=inside).to(tl.float32)
     shift = tl.load(bias + at, mask=inside).to(tl.float32)
     for row in tl.range(tl.program_id(0), ROWS, tl.num_programs(0)):
-        values = tl.load(x + row * stride + at, mask=inside, other=0).to(tl.float32)
+        values = tl.load(x + row * stride + at, mask=inside, other=0.0).to(tl.float32)
         mean = tl.sum(values, 0) / COLUMNS
         centred = tl.where(inside, values - mean, 0.0)
         scaled = centred * tl.rsqrt(tl.sum(centred * centred, 0) / COLUMNS + eps)

@@ -195,8 +195,8 @@ def _compiled(each: Configuration, arch: Arch) -> Build:
         try:
             kernel = _triton_compile(each, arch)
         except Exception as error:  # whatever its passes raise
-            reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            return Build("triton", each.words, refused=reason[:200])
+            told = [line.strip() for line in str(error).splitlines() if line.strip(" ^")] or ["no reason"]
+            return Build("triton", each.words, refused=f"{type(error).__name__}: {told[-1]}"[:200])
         seconds = cpu_seconds() - began
     shared = int(kernel.metadata.shared)
     if shared > arch.smem_per_block:

@@ -224,14 +224,15 @@ def test_the_command_writes_a_table_and_keeps_other_rows(half, tmp_path, monkeyp
 
 @pytest.mark.skipif(util.find_spec("triton") is None, reason="Triton is not installed (extra compare)")
 @needs_nvdisasm
-@pytest.mark.parametrize("arch_name", ["sm_80", "sm_90"])
-def test_figures_of_tritons_product(arch_name, tmp_path):
-    (case,), arch, cache = cases(["fp16_4096"]), lookup(arch_name), Cache(tmp_path)
+@pytest.mark.parametrize(("arch_name", "name"), [("sm_80", "fp16_4096"), ("sm_90", "fp16_4096"), ("sm_90", "fp8_4096")])
+def test_figures_of_tritons_product(arch_name, name, tmp_path):
+    (case,), arch, cache = cases([name]), lookup(arch_name), Cache(tmp_path)
     each = next(each for each in triton_peer.configurations(case, arch) if each.words == "128x128x32 s4 w4")
     build = triton_peer._compiled(each, arch)
-    assert not build.refused and build.shared_bytes >= 3 * 256 * 32 * 2
+    assert not build.refused and build.shared_bytes >= 3 * 256 * 32 * build.element_bytes
     found = figures(build, cache.codes([build])[0], arch, case.depth, case.stream)
-    assert found.unit == "f16" and found.grouped == (arch_name == "sm_90") and found.epilogue_stalls > 100
+    assert found.unit == ("f8" if name == "fp8_4096" else "f16") and found.grouped == (arch_name == "sm_90")
+    assert found.epilogue_stalls > 100
     assert found.stack_bytes == 0 and found.l2_bytes_per_clock == pytest.approx(32 if arch_name == "sm_80" else 64)
 
 
