@@ -56,7 +56,9 @@ def test_kernels_of_a_library(benchmark, case, what):
 
     def run(wanted):
         if what == "residual":
-            return held.learnt.model.mean(features(terms, space.arch), space.arch.part, wanted.kind, wanted.operator)
+            return held.learnt.model.correction(
+                features(terms, space.arch), space.arch.part, wanted.kind, wanted.operator
+            )
         return predict.predict(kernels, wanted, space.arch, held)
 
     benchmark.pedantic(run, setup=unseen, rounds=200, warmup_rounds=20)

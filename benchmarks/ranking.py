@@ -1,9 +1,10 @@
-"""The potential, alone or with a learned residual, against measured spaces of another library's kernel.
+"""The potential, alone or with a learned residual, against measured spaces of other libraries' kernels.
 
-    python -m benchmarks.ranking DATA.csv.gz --part PART [--train DATA.csv.gz:PART ...] --predictions OUT.csv
-                                 [--json FILE] [--plot FILE.png]
+    python -m benchmarks.ranking DATA.csv.gz --part PART [--kernel clblast|convolution] [--train DATA.csv.gz:PART ...]
+                                 --predictions OUT.csv [--json FILE] [--plot FILE.png]
 
-PART is a part of archs.toml, or a TOML file in the form of one of its rows. Rows of DATA with an empty time_ms are
+PART is a part of archs.toml, or a TOML file in the form of one of its rows. The columns of DATA tell its kernel;
+--kernel refuses the columns of another kernel. Rows of DATA with an empty time_ms are
 predicted; where some rows are filled and some are empty, the residual learns from the filled rows and from the spaces
 behind --train. Where all rows are filled, they are the truth to compare with: Spearman's and Kendall's rank
 correlation, and regret@k: by how much the best of the k best predicted configurations is slower than the best of all,
@@ -25,14 +26,14 @@ from gensor_kernels.install import command
 from gensor_kernels.machine.residual import Residual
 from gensor_tuner.learn.fit import Measured, fit
 
-from .spaces.measured_space import DTYPE, OPERATOR, Space, given, load
+from .spaces.measured_space import DTYPE, KERNELS, Space, given, load
 
 
 def measurements(space: Space) -> Measured:
     """Return the training data in the filled rows of a space."""
     known = ~np.isnan(space.time_ms)
     ratio = np.log(space.time_ms[known] / space.analytic_ms[known])
-    return Measured(space.arch.part, DTYPE, OPERATOR, np.ascontiguousarray(space.features[:, known]), ratio)
+    return Measured(space.arch.part, DTYPE, space.operator, np.ascontiguousarray(space.features[:, known]), ratio)
 
 
 def learnt(spaces: Sequence[Space]) -> Residual:
@@ -44,7 +45,7 @@ def predict(space: Space, model: Residual | None) -> np.ndarray:
     """Return the predicted milliseconds of every row."""
     if model is None:
         return space.analytic_ms
-    return space.analytic_ms * np.exp(model.predict(space.features, space.arch.part, DTYPE, OPERATOR)[0])
+    return space.analytic_ms * np.exp(model.correction(space.features, space.arch.part, DTYPE, space.operator))
 
 
 def rankings(space: Space, train: Sequence[Space], model: Residual | None) -> dict[str, np.ndarray]:
@@ -162,6 +163,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ranking", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("data", metavar="DATA.csv.gz")
     parser.add_argument("--part", required=True, help="a part's name, or a TOML file like a row of archs.toml")
+    parser.add_argument("--kernel", choices=tuple(KERNELS), help="default: the kernel with the columns of DATA")
     parser.add_argument("--train", action="append", default=[], metavar="DATA.csv.gz:PART", help="repeatable")
     parser.add_argument("--predictions", required=True, metavar="OUT.csv")
     parser.add_argument("--json", metavar="FILE")
@@ -186,8 +188,8 @@ def compare(
 
 def run(args: argparse.Namespace) -> None:
     """Predict, write, and compare where the space is fully measured."""
-    space = load(args.data, args.part)
-    train = [given(each) for each in args.train]
+    space = load(args.data, args.part, args.kernel)
+    train = [given(each, args.kernel) for each in args.train]
     known = ~np.isnan(space.time_ms)
     sources = [*train, *([space] if known.any() and not known.all() else [])]
     model = learnt(sources) if sources else None

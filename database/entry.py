@@ -92,8 +92,13 @@ def verdict(verifications: Iterable[Verification]) -> str:
 
 
 def newest_first(records: Iterable[Record]) -> list[Record]:
-    """Return records from the newest to the oldest; of one second, by digest."""
-    return sorted(records, key=lambda record: (-record.created, record.digest))
+    """Return records from the newest to the oldest; of one second, settled records first, then by digest."""
+    return sorted(records, key=lambda record: (-record.created, not is_settled(record), record.digest))
+
+
+def is_settled(record: Record) -> bool:
+    """Return whether tuning came to its end: a budget, or a call that waited, may have stored an earlier kernel."""
+    return '"settled":false' not in record.provenance
 
 
 def counting(store: Rows, arch: str) -> Residual | None:

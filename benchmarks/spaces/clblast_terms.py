@@ -30,8 +30,6 @@ serve all.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,13 +37,13 @@ import numpy as np
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import SUBCORES, Terms, residency
 
+from .accesses import BARRIER, EXPOSED, SHARED_LATENCY, WORD, Columns, least_clocks, lines, shared_clocks, tabulated
+
+OPERATOR = "matmul"
 #: Columns of a configuration, in the order of the measured spaces.
 NAMES = ("MWG", "NWG", "KWG", "MDIMC", "NDIMC", "MDIMA", "NDIMB", "KWI", "VWM", "VWN", "STRM", "STRN", "SA", "SB")
 #: M = N = K of the measured spaces.
 SIZE = 4096
-#: Threads whose addresses an SM's load/store units take per clock: 32 on data-centre parts (whitepapers of Volta,
-#: GA100, GH100: 8 units per sub-core), 16 on the others (Turing, GA102, AD102: 4).
-WIDE_LOAD_STORE = frozenset({(7, 0), (8, 0), (9, 0), (10, 0)})
 #: Integer instructions per global access.
 ADDRESS_ISSUE = 2.0
 #: The loop's own instructions: fully unrolled, and per group of KWI steps.
@@ -57,12 +55,6 @@ BASE_REGISTERS, COPY_REGISTERS = 30.0, 18.0
 LEAST_REGISTERS = 40.0
 #: How often a spilled word comes or goes per k step.
 SPILL_TOUCHES = 4.0
-#: Clocks of a barrier with its warps apart, and of a shared read.
-BARRIER, SHARED_LATENCY = 30.0, 24.0
-#: The share of the less busy resources' work that the busiest does not hide: one buffer, two barriers.
-EXPOSED = 0.25
-
-Columns = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -89,42 +81,6 @@ class Operand:
     words_under_way: np.ndarray
 
 
-LINE, WORD, BANKS = 128, 4, 32
-
-
-def _turn(addresses: np.ndarray, lanes: np.ndarray, words: int) -> int:
-    """Return the clocks to serve some lanes at once: the most distinct words that a bank delivers."""
-    wanted = {int(a) // WORD + word for a in addresses[lanes] for word in range(words)}
-    return max(Counter(word % BANKS for word in wanted).values())
-
-
-def _alike(addresses: np.ndarray, lanes: np.ndarray) -> bool:
-    """Return whether every lane reads the address of its neighbour, or of the neighbour's neighbour."""
-    return any(bool((addresses[lanes] == addresses[lanes ^ other]).all()) for other in (1, 2))
-
-
-def shared_clocks(addresses: np.ndarray, words: int) -> int:
-    """Return the wavefronts of a shared access of 1, 2 or 4 words per lane at byte `addresses` (32,).
-
-    An 8-byte access goes by half warps and a 16-byte one by quarters, unless all lanes pair up with a neighbour at the
-    same address: then two of these parts go at once (microbenchmarks of Volta and later).
-    """
-    lanes = np.arange(32)
-    if words == 1:
-        return _turn(addresses, lanes, words)
-    parts = [lanes] if words == 2 else [lanes[:16], lanes[16:]]
-    clocks = 0
-    for part in parts:
-        halves = [part] if _alike(addresses, part) else np.split(part, 2)
-        clocks += sum(_turn(addresses, half, words) for half in halves)
-    return clocks
-
-
-def lines(addresses: np.ndarray, words: int) -> int:
-    """Return the number of 128-byte lines that an access touches."""
-    return len({(int(a) + WORD * word) // LINE for a in addresses for word in range(words)})
-
-
 def read_costs(width: int, apart: int, words: int) -> tuple[float, float]:
     """Return (wavefronts, lines) of reading a fragment whose lanes lie `apart` words from each other.
 
@@ -142,13 +98,6 @@ def copy_costs(side: int, apart: int, row: int, words: int) -> tuple[float, floa
     lane = np.arange(32)
     addresses = (lane // side) * (row * WORD) + (lane % side) * (apart * WORD)
     return float(shared_clocks(addresses, words)), float(lines(addresses, words))
-
-
-def tabulated(function: Callable[..., tuple[float, ...]], *columns: np.ndarray) -> np.ndarray:
-    """Return `function` over rows of small integers, called once per distinct row; (outputs, n) float64."""
-    keys, where = np.unique(np.stack([c.astype(np.int64) for c in columns], axis=1), axis=0, return_inverse=True)
-    values = np.array([function(*(int(x) for x in key)) for key in keys], dtype=np.float64)
-    return values[where.ravel()].T
 
 
 def _operand(c: Columns, name: str) -> Operand:
@@ -212,8 +161,7 @@ def _registers(c: Columns, a: Operand, b: Operand, arch: Arch) -> tuple[np.ndarr
 
 def _wavefronts(operand: Operand, steps: np.ndarray, arch: Arch) -> np.ndarray:
     """Return the 128-byte wavefronts of a warp per KWG for one operand, at the Arch's bytes per clock."""
-    lanes = 32 if arch.capability in WIDE_LOAD_STORE else 16
-    least = 32 / lanes * arch.smem_bytes_per_clk / 128
+    least = least_clocks(arch) * arch.smem_bytes_per_clk / 128
     direct = np.maximum(np.maximum(operand.read_clocks, operand.read_lines), operand.read_words)
     read = np.maximum(np.where(operand.staged == 1, operand.read_clocks, direct), least)
     copy = np.maximum(np.maximum(operand.copy_lines, operand.copy_words), least)

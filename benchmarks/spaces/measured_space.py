@@ -16,12 +16,13 @@ import numpy as np
 from gensor_kernels.machine import residual, roofline
 from gensor_kernels.machine.arch import Arch
 
-from . import clblast_terms
+from . import clblast_terms, convolution_terms
 from .part_files import part_named
 
-#: Kernels with terms: modules with NAMES (their columns), terms(columns, arch) and refused(columns).
-KERNELS = (clblast_terms,)
-DTYPE, OPERATOR = "float32", "matmul"
+#: Kernels with terms, by name: modules with OPERATOR, NAMES (their columns), terms(columns, arch) and refused(columns).
+KERNELS: Mapping[str, ModuleType] = {"clblast": clblast_terms, "convolution": convolution_terms}
+#: The dtype of every kernel here.
+DTYPE = "float32"
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,12 @@ class Space:
     def analytic_ms(self) -> np.ndarray:
         """The potential in milliseconds."""
         return roofline.seconds(self.terms, self.arch) * 1e3
+
+    @property
+    def operator(self) -> str:
+        """The operator that the kernel computes, in the words of the residual."""
+        name: str = kernel_of(self.columns).OPERATOR
+        return name
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -69,22 +76,25 @@ class Space:
 
 def kernel_of(columns: Collection[str]) -> ModuleType:
     """Return the module that declares these columns; ValueError where there is none."""
-    for kernel in KERNELS:
+    for kernel in KERNELS.values():
         if set(kernel.NAMES) <= set(columns):
             return kernel
     raise ValueError(f"no kernel here has the columns {', '.join(columns)}")
 
 
-def given(text: str) -> Space:
+def given(text: str, kernel: str | None = None) -> Space:
     """Return the space that a command line calls DATA.csv.gz:PART; ValueError where the text has another form."""
     path, colon, part = text.rpartition(":")
     if not colon or not path or not part:
         raise ValueError(f"{text}: DATA.csv.gz:PART is wanted")
-    return load(path, part)
+    return load(path, part, kernel)
 
 
-def load(path: str, part: str) -> Space:
-    """Return the space of a .csv or .csv.gz file whose time_ms may be empty; ValueError names an invalid line."""
+def load(path: str, part: str, name: str | None = None) -> Space:
+    """Return the space of a .csv or .csv.gz file whose time_ms may be empty.
+
+    `name`: the kernel's, one of KERNELS; without it the file's columns tell. ValueError names an invalid line.
+    """
     opener = gzip.open if path.endswith(".gz") else open
     try:
         with opener(path, "rt", encoding="utf-8", newline="") as file:
@@ -95,6 +105,8 @@ def load(path: str, part: str) -> Space:
     if not table:
         raise ValueError(f"{path} has no rows")
     kernel = kernel_of(table[0][1])
+    if name is not None and kernel is not KERNELS[name]:
+        raise ValueError(f"{path} has not the columns of {name}: {', '.join(KERNELS[name].NAMES)}")
     times = np.array([_time(path, line, row) for line, row in table])
     columns = {name: np.array([_integer(path, line, name, row) for line, row in table]) for name in kernel.NAMES}
     strange = kernel.refused(columns)

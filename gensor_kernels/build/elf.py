@@ -1,8 +1,9 @@
-"""Sections of a cubin, which is an ELF file: its machine code."""
+"""Sections of a cubin, which is an ELF file: the machine code of its functions, their registers and their stack."""
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 from .instruction import INSTRUCTION_BYTES
 
@@ -12,6 +13,11 @@ _HEADER = struct.Struct("<4sBB10xHHIQQQIHHHHHH")  # identification, class, data,
 _SECTION = struct.Struct("<IIQQQQIIQQ")  # name, type, flags, address, offset, size ...
 _CUDA, _PROGBITS = 190, 1
 _PREFIX = b".text."
+_ATTRIBUTE = struct.Struct("<BBH")  # form, kind, bytes of the value if it is a block
+_SYMBOL_VALUE = struct.Struct("<II")  # symbol, number
+_SYMBOL_BYTES = 24
+_BLOCK, _REGISTERS, _FRAME, _BRANCHES = 4, 0x2F, 0x11, 0x34  # form and kinds of attributes in .nv.info
+_BRANCH = struct.Struct("<III")  # address, 0, number of targets
 
 
 def code_sections(cubin: bytes) -> Code | None:
@@ -43,3 +49,80 @@ def _code_sections(cubin: bytes) -> Code | None:
             return None
         code[key] = cubin[offset : offset + length]
     return tuple(sorted(code.items()))
+
+
+def entry_usage(cubin: bytes) -> dict[str, tuple[int, int]]:
+    """Return registers per thread and bytes of stack of each function, whoever compiled the cubin.
+
+    Raises
+    ------
+    ValueError
+        If this is no cubin with symbols and attributes.
+
+    Examples
+    --------
+    >>> entry_usage(b"text")
+    Traceback (most recent call last):
+        ...
+    ValueError: no cubin with symbols and attributes
+    """
+    try:
+        return _entry_usage(cubin)
+    except (struct.error, LookupError, ValueError) as error:
+        raise ValueError("no cubin with symbols and attributes") from error
+
+
+def _entry_usage(cubin: bytes) -> dict[str, tuple[int, int]]:
+    found = sections(cubin)
+    symbols, strings = found[".symtab"], found[".strtab"]
+    usage: dict[str, list[int]] = {}
+    for kind, value in _attributes(found[".nv.info"]):
+        if kind in (_REGISTERS, _FRAME):
+            symbol, number = _SYMBOL_VALUE.unpack(value)
+            (name,) = struct.unpack_from("<I", symbols, _SYMBOL_BYTES * symbol)
+            usage.setdefault(_text(strings, name), [0, 0])[kind == _FRAME] = number
+    return {name: (registers, stack) for name, (registers, stack) in sorted(usage.items())}
+
+
+def branch_tables(cubin: bytes, function: str) -> dict[int, tuple[int, ...]]:
+    """Return the targets of each indirect branch of a function by its place, in bytes from the function's start.
+
+    ValueError if this is no cubin.
+    """
+    try:
+        found = sections(cubin).get(f".nv.info.{function}", b"")
+        blocks = [value for kind, value in _attributes(found) if kind == _BRANCHES]
+        tables: dict[int, tuple[int, ...]] = {}
+        for block in blocks:
+            at = 0
+            while at < len(block):
+                place, _, count = _BRANCH.unpack_from(block, at)
+                at += _BRANCH.size
+                tables[place] = struct.unpack_from(f"<{count}I", block, at)
+                at += 4 * count
+        return tables
+    except (struct.error, LookupError, ValueError) as error:
+        raise ValueError("no cubin with attributes") from error
+
+
+def _attributes(info: bytes) -> Iterator[tuple[int, bytes]]:
+    at = 0
+    while at + _ATTRIBUTE.size <= len(info):
+        form, kind, length = _ATTRIBUTE.unpack_from(info, at)
+        at += _ATTRIBUTE.size
+        if form == _BLOCK:
+            yield kind, info[at : at + length]
+            at += length
+
+
+def sections(cubin: bytes) -> dict[str, bytes]:
+    """Return every section of a sound file by name; struct.error, IndexError or ValueError for another."""
+    magic, _, _, _, machine, _, _, _, start, _, _, _, _, size, count, names = _HEADER.unpack_from(cubin)
+    if (magic, machine) != (b"\x7fELF", _CUDA):
+        raise ValueError("another kind of file")
+    headers = [_SECTION.unpack_from(cubin, start + index * size) for index in range(count)]
+    return {_text(cubin, headers[names][4] + name): cubin[at : at + size] for name, _, _, _, at, size, *_ in headers}
+
+
+def _text(strings: bytes, first: int) -> str:
+    return strings[first : strings.index(b"\0", first)].decode("ascii")

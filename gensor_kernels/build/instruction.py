@@ -30,11 +30,14 @@ class Instruction(NamedTuple):
     opcode : str
         With modifiers, such as "LDG.E.128".
     operands : str
-        As nvdisasm prints them.
+        As nvdisasm prints them; the target of a direct branch counts from the function's first byte.
     stall : int
         The encoded stall count: clocks until the warp may issue its next instruction.
     target : int or None
-        Index within the function of the instruction that a direct branch goes to; None for any other instruction.
+        Index within the function of the instruction that a direct branch or call goes to; None for any other
+        instruction. The compiler also leaves loops by calls.
+    targets : tuple of int
+        Indices of the instructions that an indirect branch goes to, where the cubin's table is known.
     """
 
     predicate: str
@@ -42,6 +45,7 @@ class Instruction(NamedTuple):
     operands: str = ""
     stall: int = 1
     target: int | None = None
+    targets: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:

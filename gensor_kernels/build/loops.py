@@ -26,7 +26,11 @@ def loops(code: Sequence[Instruction]) -> list[Span]:
     Loops nest. A range that begins in a loop and ends behind it is a jump back from a rare case of that loop, which
     the compiler moved away: such a range is no loop.
     """
-    spans = {(each.target, at + 1) for at, each in enumerate(code) if each.target is not None and each.target <= at}
+    spans = {
+        (each.target, at + 1)
+        for at, each in enumerate(code)
+        if each.name == "BRA" and each.target is not None and each.target <= at
+    }
     return sorted(span for span in spans if not any(first < span[0] < end < span[1] for first, end in spans))
 
 
@@ -54,44 +58,48 @@ def steady_path(code: Sequence[Instruction], loop: Span) -> tuple[Instruction, .
     """Return the instructions of one iteration of a loop where every step is whole.
 
     Of the paths from the loop's first instruction to its backward branch it has the most products, then the most loads
-    and copies, then the fewest clocks of stalls: rare cases and slow paths are left out, the work of a step is not. An
-    inner loop is passed once, a called function not entered. Where no path is found, this is the whole loop.
+    and copies, then the fewest clocks of stalls: rare cases and slow paths are left out, the work of a step is not.
+    """
+    body = code[slice(*loop)]
+    worth = [
+        computes * _PRODUCT + (each.name in _READS) * _READ - each.clocks
+        for each, computes in zip(body, products(body), strict=True)
+    ]
+    return tuple(code[at] for at in best_path(code, loop, worth))
+
+
+def best_path(code: Sequence[Instruction], loop: Span, worth: Sequence[int]) -> list[int]:
+    """Return the indices of the instructions on the path through one iteration with the greatest sum of `worth`.
+
+    `worth` has one value for each instruction of the loop. An inner loop is passed once, a called function not entered.
+    Where no path is found, this is the whole loop.
     """
     first, end = loop
-    body = code[first:end]
-    computes = products(body)
-    behind = end - first
-    best: list[int | None] = [None] * behind + [0]  # value of the best path from here to the loop's end
-    step = [behind] * behind
-    for at in reversed(range(behind)):
-        each = body[at]
-        following = [behind] if at == behind - 1 else [to - first for to in successors(code, first + at) if to < end]
+    last = end - first  # stands for the next iteration
+    best: list[int | None] = [None] * last + [0]  # value of the best path from here to the loop's end
+    step = [last] * last
+    for at in reversed(range(last)):
+        following = [last] if at == last - 1 else [to - first for to in successors(code, first + at) if to < end]
         known = [(value, -to) for to in following if (value := best[to]) is not None]
         if known:
             value, to = max(known)
-            best[at] = value + computes[at] * _PRODUCT + (each.name in _READS) * _READ - each.clocks
-            step[at] = -to
-    if best[0] is None:  # an indirect branch whose targets are not found: no path is known to be left out
-        return tuple(body)
+            best[at], step[at] = value + worth[at], -to
+    if best[0] is None:  # nothing is known to be left out
+        return list(range(first, end))
     path, at = [], 0
-    while at < behind:
-        path.append(body[at])
+    while at < last:
+        path.append(first + at)
         at = step[at]
-    return tuple(path)
+    return path
 
 
 def successors(code: Sequence[Instruction], at: int) -> list[int]:
     """Return where control may go from an instruction, forward only.
 
-    The targets of an indirect branch stand in a table of constants: they are taken to be the blocks behind it that
-    nothing else leads to.
+    An indirect branch goes to its known targets: without the cubin's table no path passes it.
     """
     each = code[at]
-    following = [each.target] if each.target is not None and each.target > at else []
-    if each.name in ("BRX", "BRXU"):
-        direct = {other.target for other in code}
-        starts = (to for to in range(at + 1, len(code)) if code[to - 1].jumps or code[to - 1].ends)
-        following += [to for to in starts if to not in direct]
-    elif not (each.jumps or each.ends) and at + 1 < len(code):
-        following.append(at + 1)
-    return following
+    following = {to for to in (each.target, *each.targets) if to is not None and to > at}
+    if not (each.jumps or each.ends) and at + 1 < len(code):
+        following.add(at + 1)
+    return sorted(following)

@@ -24,10 +24,10 @@ from pathlib import Path
 
 from gensor_kernels import forking
 
-from .elf import Code, code_sections
+from .elf import Code, branch_tables, code_sections
 from .instruction import Instruction
 from .parallel import ordered_map, usable_cores
-from .sass import Sass, read_listing, summary
+from .sass import Sass, read_listing, summary, with_targets
 
 NVDISASM_WHEEL = "nvidia-cuda-nvdisasm"
 TIMEOUT = 60.0  # seconds for one process
@@ -97,12 +97,22 @@ def disassemble(cubin: bytes, target: str) -> dict[str, Sass] | None:
     return disassemble_many([(cubin, target)])[0]
 
 
-def instructions(cubin: bytes, target: str) -> dict[str, tuple[Instruction, ...]] | None:
-    """Return the instructions of each function of a cubin, from one process; None as in `disassemble_many`."""
-    code = code_sections(cubin) if find_nvdisasm() else None
-    listing = _listing(b"".join(section for _, section in code), target) if code else None
-    read = read_listing(listing, [section for _, section in code]) if code and listing is not None else None
-    return None if code is None or read is None else dict(zip((name for name, _ in code), read, strict=True))
+def instructions(cubins: Sequence[bytes], target: str) -> list[dict[str, tuple[Instruction, ...]] | None]:
+    """Return the instructions of each function of cubins of one target, with the targets of their indirect branches.
+
+    One process reads them all; None as in `disassemble_many`.
+    """
+    codes = [code_sections(cubin) or () if find_nvdisasm() else () for cubin in cubins]
+    sections = [section for code in codes for _, section in code]
+    listing = _listing(b"".join(sections), target) if sections else None
+    read = None if listing is None else read_listing(listing, sections)
+    if read is None:
+        return [None] if len(cubins) == 1 else [each for cubin in cubins for each in instructions([cubin], target)]
+    rest = iter(read)
+    return [
+        {name: with_targets(next(rest), branch_tables(cubin, name)) for name, _ in code} if code else None
+        for cubin, code in zip(cubins, codes, strict=True)
+    ]
 
 
 def disassemble_many(cubins: Sequence[tuple[bytes, str]], jobs: int | None = None) -> list[dict[str, Sass] | None]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import struct
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .instruction import INSTRUCTION_BYTES, Instruction, products
@@ -21,7 +21,7 @@ GLOBAL_ACCESSES = frozenset({"LDG", "STG", "LDGSTS"})
 SHARED_ACCESSES = frozenset({"LDS", "STS"})
 
 _LINE = re.compile(r"\*/ +(?:@(!?\w+) +)?([^\s;]+)([^;]*)")
-_BRANCH = "BRA"
+_DIRECT = ("BRA", "CALL")  # name an address
 _TARGET = re.compile(r"0x([0-9a-f]+) *$")
 _STALL_SHIFT, _STALL_MASK = 105 - 64, 15  # in the upper half
 
@@ -102,12 +102,23 @@ def _instructions(lines: Sequence[re.Match[str]], code: bytes, begin: int) -> li
     for line, (_, upper) in zip(lines, struct.iter_unpack("<QQ", code), strict=True):
         predicate, opcode, operands = line.groups()
         operands = operands.strip()
-        address = _TARGET.search(operands) if opcode.partition(".")[0] == _BRANCH else None
+        address = _TARGET.search(operands) if opcode.partition(".")[0] in _DIRECT else None
         target = int(address[1], 16) // INSTRUCTION_BYTES - begin if address else -1
         inside = 0 <= target < len(lines)
+        if address and inside:  # a stream's addresses count through all its functions
+            operands = f"{operands[: address.start(1)]}{target * INSTRUCTION_BYTES:x}{operands[address.end(1) :]}"
         stall = upper >> _STALL_SHIFT & _STALL_MASK
         made.append(Instruction(predicate or "", opcode, operands, stall, target if inside else None))
     return made
+
+
+def with_targets(code: Sequence[Instruction], tables: Mapping[int, Sequence[int]]) -> tuple[Instruction, ...]:
+    """Return the instructions with the targets of their indirect branches; `tables` are in bytes, as in the cubin."""
+    made = list(code)
+    for place, targets in tables.items():
+        at = place // INSTRUCTION_BYTES
+        made[at] = made[at]._replace(targets=tuple(sorted({target // INSTRUCTION_BYTES for target in targets})))
+    return tuple(made)
 
 
 def summary(code: Sequence[Instruction]) -> Sass:

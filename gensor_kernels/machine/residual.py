@@ -7,8 +7,10 @@ values.
 
 Levels, from knowledge of all parts to knowledge of one part: trees over every measurement; for each measured part a
 weight of the shared trees, trees of its own, and offsets for the part, for a dtype on it, and for an operator of that
-dtype.  An unmeasured part uses the shared trees at the weight UNSEEN: most corrections learned on one GPU turned out to
-be specific to that GPU (docs/potential.md).
+dtype.  An unmeasured part uses the shared trees at the weight that held-out parts showed, or UNSEEN: most corrections
+learned on one GPU turned out to be specific to that GPU (docs/potential.md).
+
+Choices follow `correction`, which abstains where the trees are not sure.
 """
 
 from __future__ import annotations
@@ -29,8 +31,11 @@ from .roofline import DRAM_EFFICIENCY, SM_L2_BYTES, SUBCORES, Terms
 
 #: Bumped when FEATURES or the meaning of the numbers change; other versions are refused.
 VERSION = 1
-#: Share of the shared trees that holds on a part without measurements.
+#: Share of the shared trees that holds on a part without measurements, where no two parts tell.
 UNSEEN = 0.15
+#: Multiple of the doubt up to which `correction` abstains: two Programs are ordered by the difference of their
+#: corrections, whose standard deviation is that of one times the root of 2.
+ABSTAIN = math.sqrt(2)
 #: Standard deviation of ln(measured / predicted) without a model: 0.11 and 0.15 on the measured spaces.
 ANALYTIC_NOISE = 0.15
 #: Standard deviation of the difference to another part of the same capability, or to another power mode.
@@ -132,11 +137,18 @@ class Residual:
     Raises ValueError where a tree is larger than a table holds, or splits by a feature there is not.
     """
 
-    def __init__(self, names: Sequence[str], trees: Sequence[Any], parts: Mapping[str, Part], unseen_noise: float):
+    def __init__(
+        self,
+        names: Sequence[str],
+        trees: Sequence[Any],
+        parts: Mapping[str, Part],
+        unseen_noise: float,
+        unseen_weight: float = UNSEEN,
+    ):
         self.names = tuple(names)
         self.trees = tuple(trees)
         self.parts = dict(parts)
-        self.unseen = Part(weight=UNSEEN, noise=unseen_noise)
+        self.unseen = Part(weight=unseen_weight, noise=unseen_noise)
         shared = Forest.of(self.trees)
         own = {name: Forest.of(part.trees) for name, part in self.parts.items() if part.trees}
         self._joined = {name: shared.and_(forest, self.parts[name].weight) for name, forest in own.items()}
@@ -152,10 +164,19 @@ class Residual:
         spread = bags.var(axis=0, ddof=min(len(bags) - 1, 1))
         return bags.mean(axis=0) + _offset(known, dtype, operator), np.sqrt(spread + F(known.noise**2))
 
-    def mean(self, x: np.ndarray, part: str, dtype: str = "", operator: str = "") -> np.ndarray:
-        """Return only the mean of `of`, which costs less: the uncertainty serves the choice of measurements."""
+    def correction(
+        self, x: np.ndarray, part: str, dtype: str = "", operator: str = "", borrowed: bool = False
+    ) -> np.ndarray:
+        """Return ln(measured / predicted) as far as the trees are sure of it; float32 (n,).
+
+        The mean of `predict`, with the trees' share ABSTAIN doubts closer to 0.  The best of many Programs by the mean
+        itself is the one whose trees are most wrong: among Programs of nearly equal predictions the potential orders
+        better (docs/potential.md).  ``borrowed``: the knowledge is of another part, see `nearest`.
+        """
         forest, known, share = self._asked(x, part)
-        return forest.mean(x) * F(share) + _offset(known, dtype, operator)
+        sure = F(ABSTAIN * math.hypot(known.noise, BORROWED_NOISE if borrowed else 0.0))
+        told = forest.mean(x) * F(share)
+        return told - told.clip(-sure, sure) + _offset(known, dtype, operator)
 
     def _asked(self, x: np.ndarray, part: str) -> tuple[Forest, Part, float]:
         """Return the trees for a part, the knowledge of it, and the weight of the shared trees there."""
@@ -210,7 +231,8 @@ class Residual:
             for name, p in self.parts.items()
         }
         body = {"version": VERSION, "names": self.names, "trees": self.trees, "parts": parts}
-        return json.dumps(body | {"unseen_noise": self.unseen.noise}, sort_keys=True, separators=(",", ":"))
+        unseen = {"unseen_noise": self.unseen.noise, "unseen_weight": self.unseen.weight}
+        return json.dumps(body | unseen, sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Residual:
@@ -229,7 +251,8 @@ class Residual:
                 )
                 for name, p in body["parts"].items()
             }
-            return cls(body["names"], body["trees"], parts, body["unseen_noise"])
+            unseen = body["unseen_noise"], body.get("unseen_weight", UNSEEN)
+            return cls(body["names"], body["trees"], parts, *unseen)
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise ValueError(f"damaged residual: {error!r}") from error
 
@@ -243,8 +266,9 @@ class Learnt:
 
     def seconds(self, terms: Terms, arch: Arch, dtype: str, operator: str) -> np.ndarray:
         """The potential of Programs by their terms, corrected; float64 seconds (n,)."""
-        part, _ = self.model.nearest(arch, self.conditions)
-        return roofline.seconds(terms, arch) * np.exp(self.model.mean(features(terms, arch), part, dtype, operator))
+        part, borrowed = self.model.nearest(arch, self.conditions)
+        told = self.model.correction(features(terms, arch), part, dtype, operator, borrowed)
+        return roofline.seconds(terms, arch) * np.exp(told)
 
 
 def _offset(part: Part, dtype: str, operator: str) -> np.float32:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from gensor_database.lazy import cached_property
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine import residual, roofline
 from gensor_kernels.machine.arch import Arch
@@ -209,6 +210,10 @@ class FamilySpace(Lattice):
 
     def start(self) -> np.ndarray:
         """The smallest legal point (d,) at level 0: the least product of its tile extents, first in code order."""
+        return self._start.copy()
+
+    @cached_property
+    def _start(self) -> np.ndarray:
         tiles = [i for i, c in enumerate(self.coordinates) if c.level == 0 and c.kind == "tile"]
         shape = tuple(len(self.coordinates[i].values) for i in tiles)
         points = np.zeros((int(np.prod(shape)), len(self.coordinates)), dtype=np.int64)

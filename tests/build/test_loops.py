@@ -2,20 +2,9 @@
 
 from gensor_kernels.build.instruction import Instruction, products
 from gensor_kernels.build.loops import hot_loop, loops, steady_path, successors
+from gensor_kernels.build.sass import with_targets
 
-
-def code(*lines: str) -> list[Instruction]:
-    """Read "LABEL: @P0 OPCODE operands | stall"; a branch names the label that it goes to."""
-    read = [line.rpartition("|")[::2] if "|" in line else (line, "1") for line in lines]
-    labels = {text.partition(":")[0]: at for at, (text, _) in enumerate(read) if ":" in text}
-    made = []
-    for text, stall in read:
-        words = text.partition(":")[2].split() if ":" in text else text.split()
-        predicate = words.pop(0)[1:] if words[0].startswith("@") else ""
-        goal = labels.get(words[-1]) if words[0].startswith("BRA") else None
-        operands = " ".join(words[1:] if goal is None else [*words[1:-1], hex(goal * 16)])
-        made.append(Instruction(predicate, words[0], operands, int(stall), goal))
-    return made
+from .written import code
 
 
 def path(*lines: str) -> list[str]:
@@ -64,22 +53,29 @@ def test_an_inner_loop_is_passed_once():
     assert found == ["HMMA", "SYNCS", "BRA", "HMMA", "BRA"]
 
 
-def test_an_indirect_branch_reaches_blocks_that_nothing_else_leads_to():
+def test_an_indirect_branch_reaches_the_targets_of_its_table():
     read = code(
-        *("head: FFMA", "BRX R2 -0x40", "MUFU", "BRA next", "one: FADD", "@P0 BRA one", "BRA next"),
-        *("FFMA", "next: FFMA", "@P0 BRA head"),
+        *("head: FFMA", "BRX R2 -0x40", "FFMA", "BRA next", "one: MUFU", "BRA next", "two: FADD", "next: FFMA"),
+        "@P0 BRA head",
     )
-    assert successors(read, 1) == [2, 7]
-    assert [each.opcode for each in steady_path(read, (0, 10))] == ["FFMA", "BRX", "FFMA", "FFMA", "BRA"]
+    assert successors(read, 1) == [] and len(steady_path(read, (0, 9))) == 9
+    read = list(with_targets(read, {16: (6 * 16, 4 * 16, 6 * 16)}))
+    assert read[1].targets == (4, 6) and successors(read, 1) == [4, 6]
+    assert [each.opcode for each in steady_path(read, (0, 9))] == ["FFMA", "BRX", "FADD", "FFMA", "BRA"]
 
 
 def test_branches_that_only_diverged_warps_take_do_not_end_a_block():
-    assert successors(code("BRA.DIV UR4, slow", "MOV", "EXIT", "slow: EXIT"), 0) == [3, 1]
-    assert successors(code("BRA.U UP0, slow", "MOV", "EXIT", "slow: EXIT"), 0) == [3, 1]
+    assert successors(code("BRA.DIV UR4, slow", "MOV", "EXIT", "slow: EXIT"), 0) == [1, 3]
+    assert successors(code("BRA.U UP0, slow", "MOV", "EXIT", "slow: EXIT"), 0) == [1, 3]
     assert successors(code("BRA.U slow", "MOV", "EXIT", "slow: EXIT"), 0) == [3]
     assert successors(code("@P0 EXIT", "EXIT"), 0) == [1] and successors(code("EXIT P0", "EXIT"), 0) == [1]
     assert successors(code("EXIT", "EXIT"), 0) == []
     assert successors(code("BREAK !P0, B0", "CALL.REL.NOINC 0x100", "EXIT"), 0) == [1]
+
+
+def test_a_call_that_never_returns_leaves_a_loop():
+    read = code("head: FFMA", "@P0 CALL.REL.NOINC out", "BRA head", "out: STG", "CALL.REL.NOINC head", "EXIT")
+    assert loops(read) == [(0, 3)] and successors(read, 1) == [2, 3] and successors(read, 4) == [5]
 
 
 def test_a_loop_without_a_known_path_is_taken_whole():

@@ -112,7 +112,7 @@ def test_compiling_leaves_the_interpreter_to_other_threads():
             finally:
                 running.clear()
 
-    thread = threading.Thread(target=nvrtc._compile, args=(Watched(), SOURCES[0].encode(), "sm_87"))
+    thread = threading.Thread(target=nvrtc.compile_text, args=(Watched(), SOURCES[0].encode(), "sm_87"))
     thread.start()
     running.wait(30)
     while running.is_set():

@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 
 from gensor_kernels.build import resources
-from gensor_kernels.build.elf import code_sections
+from gensor_kernels.build.elf import branch_tables, code_sections, entry_usage
+from gensor_kernels.build.nvrtc import compile_cubin
 
 from .disassembled import compiled
 
@@ -125,6 +126,55 @@ def test_sections_of_a_damaged_file_are_refused_or_whole():
         outcomes[found is None] += 1
         assert found is None or all(code in cubin or code in damaged for _, code in found)
     assert min(outcomes.values()) > 100
+
+
+SWITCH = """
+extern "C" __global__ void switching(int *x, int a) {
+    int big[40];
+    for (int i = 0; i < 40; ++i)
+        big[i] = x[i];
+    int sum = 0;
+    for (int i = 0; i < a; ++i)
+        sum += big[x[i] % 40];
+    switch (a) {
+    case 0: sum = x[7] * 3; break;
+    case 1: sum = x[9] / 7; break;
+    case 2: sum = x[sum & 31] ^ 5; break;
+    case 3: sum = __float_as_int(__int_as_float(sum) * 2.f); break;
+    case 4: sum = __popc(sum); break;
+    case 5: sum = x[3] - x[5]; break;
+    }
+    x[0] = sum;
+}
+"""
+
+
+@pytest.mark.parametrize("target", ["sm_75", "sm_87", "sm_90a", "sm_120a"])
+def test_usage_in_the_file_is_what_ptxas_reports(target):
+    binary = compile_cubin(SWITCH, target)
+    entry = binary.entries["switching"]
+    assert entry.stack_bytes >= 160
+    assert entry_usage(binary.cubin)["switching"] == (entry.registers, entry.stack_bytes)
+    for damaged in (b"", binary.cubin[:40], b"text" + binary.cubin[4:]):
+        with pytest.raises(ValueError, match="no cubin"):
+            entry_usage(damaged)
+
+
+@needs_nvdisasm
+@pytest.mark.parametrize("target", ["sm_87", "sm_90a"])
+def test_indirect_branches_go_where_the_files_table_says(target):
+    binary = compile_cubin(SWITCH, target)
+    code = resources.instructions([binary.cubin], target)[0]["switching"]
+    tables = branch_tables(binary.cubin, "switching")
+    branches = [at for at, each in enumerate(code) if each.name in ("BRX", "BRXU")]
+    assert branches and sorted(tables) == [16 * branch for branch in branches]
+    for branch in branches:
+        assert len(tables[16 * branch]) >= 3
+        assert code[branch].targets == tuple(sorted({place // 16 for place in tables[16 * branch]}))
+        assert all(0 <= at < len(code) for at in code[branch].targets)
+    assert branch_tables(binary.cubin, "another") == {}
+    together = resources.instructions([binary.cubin, b"no cubin", binary.cubin], target)
+    assert together[0]["switching"] == code == together[2]["switching"] and together[1] is None
 
 
 def test_without_the_tool_there_are_no_counts(monkeypatch):

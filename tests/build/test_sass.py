@@ -116,7 +116,7 @@ def test_a_stream_of_all_code_reads_as_the_files_do(tmp_path, monkeypatch):
 def test_stall_counts_are_those_of_the_printed_encodings(arch, tmp_path):
     (cubin, target), *_ = compiled(arch)
     printed = parts(cubin, tmp_path, "-hex")
-    read = resources.instructions(cubin, target)
+    (read,) = resources.instructions([cubin], target)
     assert sorted(read) == sorted(printed)
     for name, lines in printed.items():
         words = [int(line.split()[-2], 16) for line in lines if re.search(r"/\* 0x[0-9a-f]{16} \*/", line)]

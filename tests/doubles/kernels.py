@@ -95,9 +95,9 @@ def asked(runtime, a, b, out=None, steps=(), dtype=None, precision=None):
 def tuning(code="import time; time.sleep(600)"):
     """A Runtime whose background thread waits for a process that runs `code`; that process's number."""
     os.environ["GENSOR_BACKGROUND"] = "1"
-    background.WORKER = Worker((sys.executable, "-S", "-c", code))
+    background.BACKGROUND_WORKER = Worker((sys.executable, "-S", "-c", code))
     made = raced()
     made.background.consider(workload(64, 64, 64))
-    while background.WORKER._process is None:
+    while background.BACKGROUND_WORKER._process is None:
         time.sleep(0.01)
-    return made, background.WORKER._process.pid
+    return made, background.BACKGROUND_WORKER._process.pid

@@ -2,17 +2,29 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from gensor_kernels.errors import ToolMissingError
+from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import lookup
-from gensor_kernels.machine.residual import FEATURES, SPLITS, UNSEEN, Forest, Part, Residual, features
+from gensor_kernels.machine.residual import (
+    BORROWED_NOISE,
+    FEATURES,
+    SPLITS,
+    UNSEEN,
+    Forest,
+    Learnt,
+    Part,
+    Residual,
+    features,
+)
 from gensor_kernels.operators.products.matmul import workload
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
-from gensor_tuner.learn.fit import Measured, fit
+from gensor_tuner.learn.fit import UNSEEN_NOISE, Measured, fit
 
 NAMES = ("first", "second", "third")
 
@@ -65,9 +77,32 @@ def test_levels_add_up():
     mean, doubt = model.predict(x, "elsewhere", "float32", "matmul")
     assert mean == pytest.approx([8 * UNSEEN, 8 * UNSEEN, 0])
     assert doubt == pytest.approx(0.3)
-    for place in ("here", "elsewhere"):
-        of_both = model.predict(x, place, "float32", "matmul")[0]
-        assert model.mean(x, place, "float32", "matmul").tolist() == pytest.approx(of_both.tolist())
+
+
+def test_a_correction_abstains_below_its_doubt():
+    part = Part(0.25, 0.1, {"": 1.0}, ([[2, 0.0, -0.1, 0.0]],))
+    model = Residual(NAMES, ([[0, 0.0, 0.0, 8.0]],), {"here": part}, 0.3)
+    x = np.array([[1, -1, -1], [0, 0, 0], [1, 1, -1]], dtype=np.float32)
+    # The trees say 2, 0 and -0.1; offsets stand as they are.
+    sure = np.sqrt(2) * 0.1
+    asked = (x, "here", "float32", "matmul")
+    assert model.correction(*asked).tolist() == pytest.approx([3 - sure, 1, 1])
+    less = np.sqrt(2) * np.hypot(0.1, BORROWED_NOISE)
+    assert model.correction(*asked, borrowed=True).tolist() == pytest.approx([3 - less, 1, 1])
+    assert model.correction(x, "elsewhere").tolist() == pytest.approx([8 * UNSEEN - np.sqrt(2) * 0.3, 0, 0])
+    certain = Residual(NAMES, model.trees, {"here": replace(part, noise=0.0)}, 0.3)
+    assert certain.correction(*asked).tolist() == pytest.approx(certain.predict(*asked)[0].tolist())
+
+
+def test_a_borrowed_correction_is_smaller():
+    arch, kin = lookup("agx-orin-64gb"), lookup("orin-nano-super")
+    known = {arch.part: Part(1.0, 0.1, {}, (), arch.name, arch.sms)}
+    learnt = Learnt(Residual(FEATURES, ([1.0],), known, 0.3))
+    space = FamilySpace(FAMILIES["contraction_simt"], workload(64, 64, 64, dtype="float32"), arch)
+    terms = space.terms(space.point(space.family.starters(space.workload, arch)[0])[None])
+    own, other = (learnt.seconds(terms, each, "", "") / roofline.seconds(terms, each) for each in (arch, kin))
+    assert np.log(own) == pytest.approx(1 - np.sqrt(2) * 0.1, rel=1e-5)
+    assert np.log(other) == pytest.approx(1 - np.sqrt(2) * np.hypot(0.1, BORROWED_NOISE), rel=1e-5)
 
 
 def test_a_part_has_as_many_bags_as_all_parts_have():
@@ -175,6 +210,27 @@ def test_an_unseen_part_gets_a_share_of_it_and_more_doubt(learns):
     assert mean[1] - mean[0] == pytest.approx(UNSEEN * 0.5, abs=0.05)
     assert known[1] - known[0] == pytest.approx(0.5, abs=0.05)
     assert (doubt > less).all()
+
+
+def test_an_unseen_part_gets_what_held_out_parts_confirm(learns):
+    x = np.array([[-1, 1], [0, 0], [0, 0]], dtype=np.float32)
+    agreeing = fit([sample("a", 1000), sample("b", 1000, seed=1)], NAMES)
+    assert agreeing.unseen.weight > 0.8 and agreeing.unseen.noise < 0.05
+    low, high = agreeing.correction(x, "c")
+    assert high - low > 0.3
+    other = sample("b", 1000, seed=1)
+    contrary = fit([sample("a", 1000), Measured("b", "float32", "matmul", other.x, -other.y)], NAMES)
+    assert contrary.unseen.weight == 0 and contrary.unseen.noise == pytest.approx(0.25, abs=0.02)
+    assert contrary.correction(x, "c").tolist() == [0, 0]
+    alone = fit([sample("a", 1000), sample("b", 3, seed=1)], NAMES)
+    assert (alone.unseen.weight, alone.unseen.noise) == (UNSEEN, UNSEEN_NOISE)
+    assert alone.correction(x, "c").tolist() == [0, 0]
+
+
+def test_a_text_without_the_weight_of_unseen_parts_has_the_usual_one():
+    body = json.loads(Residual(NAMES, ([0.0],), {}, 0.3, 0.75).to_json())
+    assert Residual.from_json(json.dumps(body)).unseen.weight == body.pop("unseen_weight") == 0.75
+    assert Residual.from_json(json.dumps(body)).unseen.weight == UNSEEN
 
 
 def test_few_measurements_of_a_part_shift_and_scale_what_another_taught(learns):

@@ -22,6 +22,9 @@ def main() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the parent process: print would confuse the two streams
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - until the process ends
+    # Before NumPy is loaded: walks and executions use every core themselves, and threads of BLAS would only wait for
+    # work, at full speed. Some kernels' executions took twice the processor time.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         keep_interrupts()
         from .app import main as run

@@ -119,6 +119,29 @@ def _shared(x: np.ndarray, y: np.ndarray, masks: list[np.ndarray], seed: int) ->
     return [_boost(x[:, mask], y[mask], np.ones(int(mask.sum())), settings, seed + i) for i, mask in enumerate(masks)]
 
 
+def _carried(groups: dict[str, tuple[np.ndarray, np.ndarray]], seed: int) -> tuple[float, float]:
+    """Return (weight, noise) of the shared trees on a part without measurements.
+
+    Each part in turn is held out, with trees of the other parts; the part on which they help least decides. Too few
+    measurements, or one part alone, tell nothing.
+    """
+    told = []
+    for held, (x, y) in groups.items():
+        others = [values for part, values in groups.items() if part != held]
+        if len(y) < FEWEST or sum(len(z) for _, z in others) < FEWEST:
+            continue
+        other_x = np.concatenate([each for each, _ in others], axis=1)
+        other_y = np.concatenate([each for _, each in others])
+        trees = _shared(other_x, other_y, [np.ones(len(other_y), dtype=bool)], seed)
+        mean = Forest.of(trees)(x).mean(axis=0).astype(np.float64)
+        prior = max(float(np.var(y - mean)), 1e-6) / WEIGHT_DEVIATION**2
+        weight = min(max(float(mean @ y / (mean @ mean + prior)), 0.0), 1.0)
+        told.append((weight, float(np.sqrt(np.mean((y - weight * mean) ** 2)))))
+    if not told:
+        return UNSEEN, UNSEEN_NOISE
+    return round(min(weight for weight, _ in told), 6), round(max(noise for _, noise in told), 6)
+
+
 def fit(samples: Sequence[Measured], names: Sequence[str], seed: int = 0) -> Residual:
     """Fit a Residual to measurements whose features are ``names``.
 
@@ -163,4 +186,5 @@ def fit(samples: Sequence[Measured], names: Sequence[str], seed: int = 0) -> Res
         weight, noise, trees = _own(own_x, own_left, masks[part], shared, seed + BAGS)
         about = next(g for g in groups if g.part == part)
         known[part] = Part(round(weight, 6), round(noise, 6), offsets, trees, about.capability, about.sms)
-    return Residual(names, shared, known, UNSEEN_NOISE)
+    weight, noise = _carried({part: by_part[part][:2] for part in parts}, seed)
+    return Residual(names, shared, known, noise, weight)

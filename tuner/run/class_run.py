@@ -115,7 +115,7 @@ class ClassRun:
         """Yield the kernel of every workload as soon as it is verified."""
         if not self._skips():
             prepare()
-        founds = self._walk([self._request(each) for each in self.workloads])
+        founds = self._walk(self.first_requests)
         pool = Pool(self.workloads)
         self._gather(pool, dict(enumerate(founds)))
         self._compile(pool, finalists(pool, pool.seconds(self.spaces), self.options.top))
@@ -152,6 +152,11 @@ class ClassRun:
                 founds.append(found)
                 self.progress("walk", 1)
             return founds
+
+    @property
+    def first_requests(self) -> list[Request]:
+        """The first walk of every workload."""
+        return [self._request(each) for each in self.workloads]
 
     def _request(self, workload: Workload) -> Request:
         o = self.options

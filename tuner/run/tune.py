@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from gensor_database.entry import REJECTING, counting, newest_first
 from gensor_database.lazy import cached_property
+from gensor_database.record import Kernel, Verification
 from gensor_database.record import Row as StoreRow
-from gensor_database.record import Verification
 from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import Binary
 from gensor_kernels.dispatch.selection.load import residual_of
@@ -29,7 +29,7 @@ from gensor_tuner.build.cover import portfolio
 from gensor_tuner.build.pool import Candidate, Pool, candidate
 from gensor_tuner.measure.timer import Timer
 from gensor_tuner.shapes.reader import Row
-from gensor_tuner.store.kernel_rows import kernel_rows
+from gensor_tuner.store.kernel_rows import executed_rows, kernel_rows
 from gensor_tuner.store.uses import Use, name_records, uses_of, with_uses
 from gensor_tuner.strategies import exhaustive
 from gensor_tuner.strategies.parallel import Searcher
@@ -41,7 +41,7 @@ from .progress import Progress
 from .result import Result, refusal_rows, result_of, rows_for, stored_result
 from .unfinished import Unfinished
 
-PORTFOLIO = 8  # kernels kept per class for unseen shapes
+PORTFOLIO = 16  # kernels per class that serve sizes which no row names
 
 Kind = TypeVar("Kind", bound=ClassRun)
 Rows = dict[str, list[Row]]  # by the key of their workload
@@ -176,8 +176,14 @@ class Run:
 
     def _tuned(self, todo: Groups, searcher: Searcher) -> Iterator[tuple[Row, Result]]:
         """Yield the rows of every class with their results."""
-        for by_key in todo.values():
+        groups = list(todo.values())
+        for number, by_key in enumerate(groups):
+            if number + 1 < len(groups) and self.timer is None:  # walks would disturb the program that launches kernels
+                searcher.expect(self._class_run(groups[number + 1], searcher).first_requests)
             yield from self._class(by_key, searcher)
+
+    def _class_run(self, by_key: Rows, searcher: Searcher) -> ClassRun:
+        return self.class_run(ClassRun, [workload_of(rows) for rows in by_key.values()], searcher)
 
     def _stored(self, rows: Sequence[Row], settled: bool = True) -> Result | None:
         """Return the result that an earlier run has left for rows of one workload, or None."""
@@ -200,12 +206,24 @@ class Run:
 
     def _class(self, by_key: Rows, searcher: Searcher) -> Iterator[tuple[Row, Result]]:
         self.progress.begin(names_of(by_key))
-        run = self.class_run(ClassRun, [workload_of(rows) for rows in by_key.values()], searcher)
+        run = self._class_run(by_key, searcher)
+        # Before any row is stored: a class whose rows are all stored is not tuned again.
+        further = self._for_any_size(by_key, run.workloads, searcher)
         for chosen, result in self.stored(run, run.run()):
             yield from ((row, result) for row in by_key[chosen.workload.key()])
-        self.portfolio(run)
+        self.portfolio(run, further)
         if self.unfinished is not None:
             self.unfinished.forget()
+
+    def _for_any_size(self, by_key: Rows, asked: Sequence[Workload], searcher: Searcher) -> list[Chosen]:
+        """Return verified kernels for the usual sizes of a class, where a row asks for any size."""
+        if self.options.verify == "none" or not any(row.any_size for rows in by_key.values() for row in rows):
+            return []
+        shapes = [shape for shape in _usual(asked[0]) if shape not in asked and self._unsupported(shape) is None]
+        run = self.class_run(ClassRun, shapes, searcher)
+        found = [chosen for chosen in run.run() if chosen.candidate is not None]
+        self.keep(run, ())
+        return found
 
     def class_run(self, kind: type[Kind], workloads: Sequence[Workload], searcher: Searcher, **more: Any) -> Kind:
         """Return a ClassRun (or subclass `kind`) for the workloads of a class."""
@@ -255,8 +273,8 @@ class Run:
             return None
         return Verdict(row.outcome, f"so the database says: {row.error or 'no reason given'}", method=row.method)
 
-    def portfolio(self, run: ClassRun) -> None:
-        """Replace the portfolio of a class by the best few of all its usable kernels, old and new."""
+    def portfolio(self, run: ClassRun, further: Sequence[Chosen] = ()) -> None:
+        """Replace the portfolio of a class by the best few of its usable kernels, stored ones and `further` ones."""
         sample = run.workloads[0].with_epilogue(())
         programs: dict[str, Program] = {}
         for each in self.store.kernels_for_class(sample.class_key(), self.arch.name):
@@ -267,10 +285,13 @@ class Run:
             # A kernel compiled for one epilogue serves no other.
             if not candidate(family, program, sample).fixes_epilogue:
                 programs[each.kernel.digest] = program
+        new: dict[str, list[StoreRow]] = {}
+        for kernel, rows in (pair for each in further for pair in self._executed(each)):
+            programs[kernel.digest], new[kernel.digest] = program_from_json(kernel.program), rows
         if not programs:  # with --verify none, no kernel is usable
             return
         asked = [workload.with_epilogue(()) for workload in run.workloads]
-        shapes = list(dict.fromkeys([*asked, *operator(sample.operator).usual(sample)]))
+        shapes = list(dict.fromkeys([*asked, *_usual(sample)]))
         spaces = [Space(shape, self.arch, learnt=self.learnt) for shape in shapes]
         pool = Pool(shapes)
         for program in programs.values():
@@ -280,12 +301,22 @@ class Run:
                 pool.add(space, [program], siblings=False)
         digest_of = {program: digest for digest, program in programs.items()}
         best = portfolio(pool.seconds(spaces), pool.names, PORTFOLIO)
-        self.store.replace_portfolio(
-            self.arch.name,
-            self.arch.part,
-            sample.class_key(),
-            [digest_of[pool.candidates[column].program] for column in best],
-        )
+        digests = [digest_of[pool.candidates[column].program] for column in best]
+        self.store.add(*(row for name in digests for row in new.get(name, ())))
+        self.store.replace_portfolio(self.arch.name, self.arch.part, sample.class_key(), digests)
+
+    def _executed(self, chosen: Chosen) -> Iterator[tuple[Kernel, list[StoreRow]]]:
+        """Yield the row of a verified kernel that may serve any epilogue, with all rows that belong to it."""
+        each, binary = chosen.candidate, chosen.binary
+        if each is not None and binary is not None and not each.fixes_epilogue:
+            rows = executed_rows(each, binary, chosen.workload, chosen.verdicts, self.arch)
+            yield from ((row, rows) for row in rows if isinstance(row, Kernel))
+
+
+def _usual(workload: Workload) -> list[Workload]:
+    """Return the sizes at which portfolios of a Workload's class are compared, beside sizes that rows name."""
+    sample = workload.with_epilogue(())
+    return operator(sample.operator).usual(sample)
 
 
 def workload_of(rows: Sequence[Row]) -> Workload:

@@ -6,6 +6,8 @@ Requests are lines of JSON on stdin: {"workload": {...}, "arch": name of a capab
 number of the requesting GPU}. Without "device" the current GPU is used. With "background": true the program continues
 meanwhile, and times are stored with that remark (`gensor_database.quiet`).
 
+With "first": true the answer comes as soon as one kernel is verified (first.py).
+
 Each request gets one answer on stdout: {"status": "ok" | "failed" | "unsupported", "kernel": digest or null, "error":
 text or null}. Before it come lines {"trying": digest}: that kernel, whose rows are stored already, runs on the device
 from now on; {"trying": null} ends this. Output of libraries goes to stderr.
@@ -20,8 +22,8 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -41,9 +43,11 @@ from gensor_tuner.store.kernel_rows import kernel_rows
 from gensor_tuner.verify.device_process import DeviceVerifier
 
 from .class_run import Options
+from .first import FirstKernels
 from .tune import Run
 
 Say = Callable[[dict[str, Any]], None]
+NICENESS = 5
 MEMORY_SHARE = 0.5  # of the machine's memory; on a small board the program needs the rest
 
 
@@ -57,11 +61,19 @@ def answer(request: dict[str, Any], say: Say = lambda message: None) -> dict[str
             verify, beside = "device" if verifier is not None else "emulator", request.get("background") is True
             options = Options(jobs=usable_cores(), verify=verify, background=beside)
             timer, trying = _timer(arch, number), _announced(store, arch, say)
-            run = Run(arch, store, options, timer=timer, verifier=verifier, trying=trying)
+            kind = FirstKernels if request.get("first") is True else Run
+            run = kind(arch, store, options, timer=timer, verifier=verifier, trying=trying)
             ((_, result),) = run.rows([Row(0, "request", workload=workload)])
     except (GensorError, StoreError, ValueError, KeyError, TypeError, MemoryError, OSError) as error:
         return _failed(error)
     return {"status": result.status, "kernel": result.kernel, "error": result.error}
+
+
+@cache
+def _step_back() -> None:
+    """Let the program, and calls that wait for a kernel, have the processor first, once and for all."""
+    with suppress(OSError, AttributeError):  # not on Windows
+        os.nice(NICENESS)
 
 
 def _failed(error: Exception) -> dict[str, Any]:
@@ -133,6 +145,8 @@ def main() -> None:
             request = json.loads(line)
         except (ValueError, RecursionError) as error:
             request = {"error": str(error)}
+        if isinstance(request, dict) and request.get("background") is True:
+            _step_back()
         try:
             found = answer(request, channel.say)
         except Exception as error:

@@ -201,7 +201,10 @@ class Graph:
             batch = min(max(2048, 64 * (count - have)), 1 << 16, draws - tried)
             points = rng.integers(0, self.extents, (batch, len(self.extents)))
             points[:, 0] = self.top
-            found.append(points[self.space.legal(points)])
+            # On the lattice and complete as they are: only the family's own rules remain to be checked.
+            found.append(
+                points[self.space.family.legal(self.space.columns(points), self.space.workload, self.space.arch)]
+            )
             have, tried = have + len(found[-1]), tried + batch
         return np.concatenate(found)[:count]
 

@@ -104,15 +104,15 @@ def walk(
     actions = max(len(region.graph.moves) for region in regions)
     plan = schedule(budget, actions, chains, steps) if graph == "full" else paper_schedule(chains, steps)
     taken = 0
-    shares = _shares(regions, starts, plan.chains)
+    given = shares(regions, starts, plan.chains)
     deepening = graph == "full" and alike is not None
     deeper = int(budget * DEEPER_SHARE) if budget is not None and deepening else 0
     for i, (region, ids) in enumerate(zip(regions, starts, strict=True)):
         if budget is not None:
             left = max(budget - deeper - sum(other.evaluations for other in regions), 0)
-            region.budget = region.evaluations + left * shares[i] // max(sum(shares[i:]), 1)
-        if shares[i]:
-            taken += _run(region, ids, Schedule(shares[i], plan.steps, plan.hot, plan.cycle), rng)
+            region.budget = region.evaluations + left * given[i] // max(sum(given[i:]), 1)
+        if given[i]:
+            taken += _run(region, ids, Schedule(given[i], plan.steps, plan.hot, plan.cycle), rng)
     if deepening:
         _deepen(regions, budget, SIFTED * keep)
     ranked = _ranked(regions, keep, alike)
@@ -172,22 +172,33 @@ def _begin(
         kind = Region if graph == "full" else PaperRegion
         left = None if budget is None else budget - sum(region.evaluations for region in regions)
         region = kind(Graph(family, graph), left)
-        points = _start_points(region.graph, start, scattered // len(space.families) + 1, rng)
-        ids = np.unique(region.add(points[family.legal(points)]))
-        ids = ids[np.isfinite(region.log_phi[ids])]
-        region.parent[ids] = NOWHERE
+        ids = started(region, start, scattered // len(space.families) + 1, chains, rng)
         if ids.size:
-            ids = ids[np.argsort(region.log_phi[ids], kind="stable")]
-            if start is None and (minimal := _minimal(family)):
-                # Every fourth chain constructs its Program from the minimal Program.
-                ids = np.insert(ids, np.arange(0, min(ids.size, chains), 3), region.add(np.array(minimal)))
-            if start == "minimal":
-                ids = np.repeat(ids, chains)
             regions.append(region)
             starts.append(ids)
     if not regions:
         raise ValueError("no legal Program to start from: no family serves this workload, or the budget is zero")
     return regions, starts
+
+
+def started(
+    region: Region,
+    start: Sequence[Program] | Literal["random", "minimal"] | None,
+    scattered: int,
+    chains: int,
+    rng: np.random.Generator,
+) -> Ids:
+    """Evaluate a family's starts, at most `scattered` random ones among them, and return their ids, best first."""
+    family = region.graph.space
+    points = _start_points(region.graph, start, scattered, rng)
+    ids = np.unique(region.add(points[family.legal(points)]))
+    ids = ids[np.isfinite(region.log_phi[ids])]
+    region.parent[ids] = NOWHERE
+    ids = ids[np.argsort(region.log_phi[ids], kind="stable")]
+    if ids.size and start is None and (minimal := _minimal(family)):
+        # Every fourth chain constructs its Program from the minimal Program.
+        ids = np.insert(ids, np.arange(0, min(ids.size, chains), 3), region.add(np.array(minimal)))
+    return np.repeat(ids, chains) if start == "minimal" else ids
 
 
 def _minimal(family: FamilySpace) -> list[Numbers]:
@@ -227,7 +238,7 @@ def _point(family: FamilySpace, program: Program) -> Numbers | None:
         return None
 
 
-def _shares(regions: list[Region], starts: list[Ids], chains: int) -> list[int]:
+def shares(regions: list[Region], starts: list[Ids], chains: int) -> list[int]:
     """Return the number of chains per family.
 
     A family with a better best start gets more chains; a family whose best start is ten times slower gets none.

@@ -28,7 +28,7 @@ from . import product_readers as products
 from .columns import LAYOUT_COLUMNS, Line, Read, RowError
 
 #: Columns that every op reads.
-COMMON = ("op", "dtype", "acc", "out", "epilogue", "count", "unsupported")
+COMMON = ("op", "dtype", "acc", "out", "epilogue", "count", "any_size", "unsupported")
 _WINDOW = (
     *("n", "h", "w", "c", "r", "s", "stride_h", "stride_w", "dilation_h", "dilation_w", *readers.PADS, "layout"),
     *("k_out", "groups", "weights", "prologue"),
@@ -118,8 +118,8 @@ class NoRowsError(ShapesError):
 class Row:
     """One line of a shapes file: a workload, a reason why it is unsupported, or an error.
 
-    `count` is how often the model calls it; `notes` holds the columns that its op does not read; `cells` holds the
-    whole line as it was written.
+    `count` is how often the model calls it; `any_size` asks for kernels of the row's class at sizes that no row names;
+    `notes` holds the columns that its op does not read; `cells` holds the whole line as it was written.
     """
 
     line: int
@@ -130,6 +130,7 @@ class Row:
     error: str | None = None
     notes: dict[str, str] = field(default_factory=dict)
     cells: dict[str, str] = field(default_factory=dict)
+    any_size: bool = False
 
 
 def read_shapes(path: str | Path, tell: Callable[[str], None] = lambda line: None) -> list[Row]:
@@ -273,7 +274,8 @@ def _row(path: Path, number: int, header: list[str], text: str, unread: dict[str
         count = line.integer("count", 1, MOST_CALLS) * read_row.repeats
         if count == 0:
             raise line.fail("count" if read_row.repeats else "timesteps", "0 is no number of calls: leave the row out")
-        return Row(number, name, count, read_row.workload, read_row.unsupported, None, notes, cells)
+        any_size = line.choice("any_size", "01", "0") == "1"
+        return Row(number, name, count, read_row.workload, read_row.unsupported, None, notes, cells, any_size)
     except RowError as error:
         return Row(number, name, error=str(error))
 

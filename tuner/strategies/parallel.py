@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import metadata
+from itertools import islice
 from typing import Any
 
 from gensor_kernels.machine.arch import Arch
@@ -33,6 +34,7 @@ KEEP = 12  # Programs returned per walk, as candidates for the cover of a run
 CHAINS, STEPS = 48, 200  # of the first walk
 AGAIN_CHAINS = 32  # of the walk with compiler feedback
 PARALLEL_FROM = 6  # with fewer walks, starting processes costs more than it saves
+AHEAD = 8  # walks per process that may be taken before they are asked for: walks asked for meanwhile wait behind them
 
 
 @dataclass(frozen=True)
@@ -149,6 +151,8 @@ class Searcher:
     def __init__(self, jobs: int, kept: MutableMapping[str, Found] | None = None):
         self.jobs, self.kept = jobs, kept
         self._pool: ProcessPoolExecutor | None = None
+        self._expected: tuple[Request, ...] = ()
+        self._ahead: dict[str, tuple[Request, Future[Found]]] = {}  # by workload
         self._processes: list[multiprocessing.process.BaseProcess] = []
 
     def __enter__(self) -> Searcher:
@@ -160,6 +164,11 @@ class Searcher:
                 process.kill()
         if self._pool is not None:
             self._pool.shutdown()  # without cancel_futures: Python 3.11 hangs if a worker was killed then
+
+    def expect(self, requests: Sequence[Request]) -> None:
+        """Let processes that have nothing else to do take some of these walks, which later calls of `run` ask for."""
+        missing = (each for each in requests if self.kept is None or walk_key(each) not in self.kept)
+        self._expected = tuple(islice(missing, AHEAD * self.jobs))
 
     def run(self, requests: Sequence[Request]) -> Iterator[Found]:
         """Yield one Found per Request."""
@@ -173,7 +182,7 @@ class Searcher:
 
     def _taken(self, requests: Sequence[Request]) -> Iterator[Found]:
         """Yield the results of walks that are taken now."""
-        if self.jobs == 1 or len(requests) < PARALLEL_FROM:
+        if self.jobs == 1 or (self._pool is None and len(requests) < PARALLEL_FROM):
             return map(self._search, requests)
         return self._parallel(requests)
 
@@ -200,6 +209,7 @@ class Searcher:
         except (OSError, ImportError, BrokenProcessPool) as error:
             print(f"gensor-tune: walks go on in one process: {error}", file=sys.stderr)
             self.jobs = 1
+            self._ahead.clear()
             yield from map(self._search, requests[count:])
 
     def _submitted(self, requests: Sequence[Request]) -> list[Future[Found]]:
@@ -209,11 +219,21 @@ class Searcher:
             self._pool = ProcessPoolExecutor(self.jobs, context, follow, (os.getpid(),))
         before = multiprocessing.active_children()
         with _without_interrupts():  # inherited by processes started now: this process handles Ctrl-C
-            futures = [self._pool.submit(search, request) for request in requests]
-            for request, future in zip(requests, futures, strict=True) if self.kept is not None else ():
-                future.add_done_callback(partial(self._keep_result, request))  # results that are never asked for, too
+            futures = [self._future(self._pool, request) for request in requests]
+            for request in self._expected:
+                self._ahead[request.workload.key()] = request, self._future(self._pool, request)
+            self._expected = ()
             self._processes += [each for each in multiprocessing.active_children() if each not in before]
         return futures
+
+    def _future(self, pool: ProcessPoolExecutor, request: Request) -> Future[Found]:
+        """Return the walk of a request: the one that was taken ahead, or a new one."""
+        if self._ahead and self._ahead.get(request.workload.key(), (None,))[0] == request:
+            return self._ahead.pop(request.workload.key())[1]
+        future = pool.submit(search, request)
+        if self.kept is not None:
+            future.add_done_callback(partial(self._keep_result, request))  # results that are never asked for, too
+        return future
 
 
 @contextmanager

@@ -188,7 +188,8 @@ def choose(
     )
     choice = tiers.choose(request, runtime.library)
     if improving and config.tune_mode() == "now":
-        choice = improve(request, choice, runtime.library, runtime.tuned, runtime.notes, device.number)
+        refine = runtime.background.refine
+        choice = improve(request, choice, runtime.library, runtime.tuned, runtime.notes, device.number, refine)
     if lowered.staged and not request.captured:
         kind = copy_race.kind(runtime, problem, arrays)
         choice = copy_race.weighed(runtime, kind, request.one_call, choice)

@@ -12,6 +12,7 @@ from gensor_kernels.devices.device import Device
 from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.functions.base import SUMS_OF_NOTHING, Copying, Function, Spread
 from gensor_kernels.dispatch.observe import counters
+from gensor_kernels.dispatch.tuning.background import Background
 from gensor_kernels.dispatch.tuning.runtime import Tuned
 from gensor_kernels.errors import UnsupportedError
 
@@ -30,6 +31,7 @@ class Caller(Tuned, Protocol):
     """A Runtime as Plans see it."""
 
     loaded: set[str]
+    background: Background
 
     def call(
         self, a: DeviceArray, b: DeviceArray, out: DeviceArray, steps: Steps, dtype: Any, precision: str | None

@@ -119,7 +119,8 @@ class Contents:
 
     `kernels` by digest; `records` and `timings` by Workload key: the kernel tuning chose, and every timing on this
     part, the array library's own included. `portfolio`: digests of the kernels that cover the sizes of their classes.
-    `residual`: what timings taught beside the potential.
+    `residual`: what timings taught beside the potential. `unsettled`: keys of records whose tuning did not come to its
+    end.
     """
 
     kernels: Mapping[str, Kernel] = field(default_factory=dict)
@@ -127,6 +128,7 @@ class Contents:
     timings: Mapping[str, Sequence[Timing]] = field(default_factory=dict)
     portfolio: Collection[str] = frozenset()
     residual: Residual | None = None
+    unsettled: Collection[str] = frozenset()
 
 
 @dataclass(frozen=True)

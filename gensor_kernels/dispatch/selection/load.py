@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import gensor_database as database
+from gensor_database.entry import is_settled
 from gensor_kernels import config
 from gensor_kernels.build.source import flatten
 from gensor_kernels.devices.device import Code
@@ -66,9 +67,11 @@ def contents(catalog: database.Catalog, arch: Arch) -> Contents:
         kernel = strange.get(name or "")
         return name not in strange or (kernel is not None and untrusted.is_legal(kernel, key, arch))
 
+    records = {e.record.key: e for e in usable if may(e.kernel.digest, e.record.key)}
     return Contents(
         kernels=kernels,
-        records={e.record.key: e.kernel.digest for e in usable if may(e.kernel.digest, e.record.key)},
+        records={key: e.kernel.digest for key, e in records.items()},
+        unsettled={key for key, e in records.items() if not is_settled(e.record)},
         timings={
             key: [row for row in database.quiet(catalog.timings(key, arch.part)) if may(row.kernel_digest, key)]
             for key in catalog.timed_keys(arch.part)

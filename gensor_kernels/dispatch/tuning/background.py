@@ -3,6 +3,9 @@
 Either way the walk, the compiler and the timing run in a process of their own (worker.py), and what comes of it goes
 through the user's database. Nothing is tuned inside graph capture, nor where `GENSOR_TUNE=off` or
 `GENSOR_DETERMINISTIC=1` forbid it.
+
+A call that waits is served by the first verified kernel; the rest of its tuning follows in the background, unless
+`GENSOR_BACKGROUND=0`.
 """
 
 from __future__ import annotations
@@ -12,8 +15,10 @@ import json
 import sys
 import threading
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from weakref import WeakSet
 
 from gensor_database import LockedStoreError, Store, StoreError, Verification
@@ -33,6 +38,7 @@ from .worker import PATIENCE, Ended, Worker, WorkerError
 from .writeback import Notes
 
 WORKER = Worker()
+BACKGROUND_WORKER = Worker()  # a call that waits must not wait for the tuning of earlier ones
 ATTEMPTS = 3  # processes that may die or hang over one Workload, each over a kernel of its own
 MOST_FAILURES = 3  # in a row: then something is missing here, the tune extra say, and no more is tried
 #: A kernel within this factor of the roofline bound is not worth a walk.
@@ -40,27 +46,39 @@ NEAR_BOUND = 1.15
 
 
 def improve(
-    request: Request, choice: Choice, library: Library, tried: set[str], notes: Notes | None = None, device: int = 0
+    request: Request,
+    choice: Choice,
+    library: Library,
+    tried: set[str],
+    notes: Notes | None = None,
+    device: int = 0,
+    refine: Callable[[Workload], None] | None = None,
 ) -> Choice:
     """The choice after whatever `GENSOR_TUNE=now` allows; `tried` remembers the Workloads that were tuned already.
 
+    With `refine` the call waits for its first kernel only; `refine(workload)` has the Workload tuned to the end later.
     `GENSOR_DETERMINISTIC` allows nothing: the kernel must follow from call, device and databases alone.
     """
     workload = request.problem.workload
-    known = choice.tier in (1, 2) or workload.key() in library.contents.records or library.timings(workload)
-    if config.tune_mode() != "now" or config.deterministic() or request.captured or known:
+    key, contents = workload.key(), library.contents
+    known = choice.tier in (1, 2) or key in contents.records or library.timings(workload)
+    if config.tune_mode() != "now" or config.deterministic() or request.captured or key in tried:
         return choice
-    key = workload.key()
-    if key in tried:
+    if known:
+        if key in contents.unsettled and refine is not None:
+            refine(workload)
         return choice
     tried.add(key)
     _say(f"tuning {workload.operator} {dict(workload.sizes)} ...")
-    done = tune(workload, request.arch, notes, device)
+    first = refine is not None and config.background() is not False
+    done = tune(workload, request.arch, notes, device, first=first)
     _say(f"tuning {workload.operator} {dict(workload.sizes)}: {'done' if done else 'no kernel'}\n")
     if not done:
         return choice
     counters.tunes.add()
     library.reload()
+    if first and refine is not None:
+        refine(workload)
     return choose(request, library)
 
 
@@ -71,21 +89,35 @@ def _say(text: str) -> None:
             print(f"\r\033[Kgensor-kernels: {text}", end="", file=sys.stderr, flush=True)
 
 
-def tune(workload: Workload, arch: Arch, notes: Notes | None = None, device: int = 0, background: bool = False) -> bool:
+def tune(
+    workload: Workload,
+    arch: Arch,
+    notes: Notes | None = None,
+    device: int = 0,
+    background: bool = False,
+    *,
+    first: bool = False,
+    again: bool = False,
+) -> bool:
     """Tunes one Workload into the user's database, or waits while another process does; False where there is no kernel.
 
     It is measured on the GPU of number `device`. In the `background` this program goes on using that GPU, so its times
     are stored as such, and a race decides whether the kernel serves. Why there is none is a warning of the process that
-    tuned.
+    tuned.  With `first` it ends with the first verified kernel; with `again` a stored kernel does not end it.
     """
     database = config.own_database()
     if database is None:
         return False
     if not _can_store(database):
         return False
+    request = {"workload": json.loads(workload.key()), "arch": arch.part, "db": str(database), "device": device}
+    request |= {"background": True} if background else {}
+    request |= {"first": True} if first else {}
+    if not again and _is_stored(database, workload, arch):  # another process may be refining it
+        return True
     with claim(database, f"{arch.part} {workload.key()}", ATTEMPTS * PATIENCE) as mine:
-        stored = _is_stored(database, workload, arch)
-        return stored if stored or not mine else _tuned(database, workload, arch, notes, device, background)
+        stored = not (again and mine) and _is_stored(database, workload, arch)
+        return stored if stored or not mine else _tuned(request, BACKGROUND_WORKER if background else WORKER, notes)
 
 
 def _can_store(database: Path) -> bool:
@@ -113,16 +145,14 @@ def _is_stored(database: Path, workload: Workload, arch: Arch) -> bool:
     return entry is not None and entry.usable
 
 
-def _tuned(database: Path, workload: Workload, arch: Arch, notes: Notes | None, device: int, background: bool) -> bool:
+def _tuned(request: dict[str, Any], worker: Worker, notes: Notes | None) -> bool:
     """Whether the tuning process finds a kernel.
 
     One during which it died or hung is stored as failed, and the rest is tried again without it.
     """
-    request = {"workload": json.loads(workload.key()), "arch": arch.part, "db": str(database), "device": device}
-    request |= {"background": True} if background else {}
     for _ in range(ATTEMPTS):
         try:
-            answer = WORKER.ask(request)
+            answer = worker.ask(request)
         except Ended as error:
             config.logger().info("tuning was ended: %s", error)
             return False
@@ -145,6 +175,7 @@ class Background:
     def __init__(self, runtime: Tuned):
         self.runtime = runtime
         self._failed = 0  # in a row
+        self._refined: set[str] = set()
         self.after_fork()
         forking.renew(self)
         _all.add(self)
@@ -152,7 +183,7 @@ class Background:
     def after_fork(self) -> None:
         """The thread, and what waits for it, is the parent's."""
         self._lock = threading.Lock()
-        self._waiting: deque[Workload] = deque()
+        self._waiting: deque[tuple[Workload, bool]] = deque()  # and whether a kernel serves it already
         self._thread: threading.Thread | None = None
 
     def consider(self, workload: Workload) -> None:
@@ -160,6 +191,21 @@ class Background:
         try:
             if self._allowed() and not self._is_good(workload):
                 self._start(workload)
+            elif self._allowed() and workload.key() in self.runtime.library.contents.unsettled:
+                self.refine(workload)
+        except Exception as error:
+            config.logger().warning("tuning in the background failed: %s", error, exc_info=True)
+
+    def refine(self, workload: Workload) -> None:
+        """Tunes a Workload to the end that has its first kernel, unless that is not allowed, or done already.
+
+        Raises nothing.
+        """
+        try:
+            allowed = config.background() is not False and not config.deterministic() and config.tune_mode() != "off"
+            if allowed and workload.key() not in self._refined:
+                self._refined.add(workload.key())
+                self._start(workload, True)
         except Exception as error:
             config.logger().warning("tuning in the background failed: %s", error, exc_info=True)
 
@@ -186,12 +232,12 @@ class Background:
         times = [row.median_us for row in library.timings(workload)]
         return bool(times) and min(times) <= NEAR_BOUND * bound_us(workload, arch)
 
-    def _start(self, workload: Workload) -> None:
+    def _start(self, workload: Workload, again: bool = False) -> None:
         with self._lock:
-            if workload.key() in self.runtime.tuned:
+            if not again and workload.key() in self.runtime.tuned:
                 return
             self.runtime.tuned.add(workload.key())
-            self._waiting.append(workload)
+            self._waiting.append((workload, again))
             if self._thread is not None:
                 return
             thread = threading.Thread(target=self._work, name="gensor-tuning", daemon=True)
@@ -209,18 +255,19 @@ class Background:
                 if not self._waiting:
                     self._thread = None
                     break
-                workload = self._waiting.popleft()
+                workload, again = self._waiting.popleft()
             try:
-                self._tune(workload)
+                self._tune(workload, again)
             except Exception as error:  # the program goes on with what it has
                 config.logger().warning("tuning in the background failed: %s", error, exc_info=True)
-        WORKER.close()  # with it the memory of its CUDA context
+        BACKGROUND_WORKER.close()  # with it the memory of its CUDA context
 
-    def _tune(self, workload: Workload) -> None:
+    def _tune(self, workload: Workload, again: bool = False) -> None:
         runtime = self.runtime
         assert runtime.device.arch is not None
         config.logger().info("tuning in the background: %s", workload.key())
-        if tune(workload, runtime.device.arch, runtime.notes, runtime.device.number, True):
+        more = {"again": True} if again else {}
+        if tune(workload, runtime.device.arch, runtime.notes, runtime.device.number, True, **more):
             self._failed = 0
             counters.tunes.add()
             runtime.renew(workload)
@@ -238,5 +285,6 @@ def _stop() -> None:
     for each in running:
         each.drop()
     WORKER.stop()
+    BACKGROUND_WORKER.stop()
     for each in running:
         each.join(1.0)

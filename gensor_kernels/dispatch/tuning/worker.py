@@ -29,7 +29,7 @@ from gensor_kernels import forking
 from gensor_kernels.errors import GensorError
 
 COMMAND = (sys.executable or "python3", "-m", "gensor_tuner.run.worker")
-#: Seconds one request may take; a new class takes about eight.
+#: Seconds one request may take; a new class takes a few.
 PATIENCE = 300.0
 LONGEST_LINE = 1 << 20
 MOST_CHATTER = 100  # lines that are no messages
@@ -135,7 +135,8 @@ class Worker:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,  # so that its compilers end with it, and Ctrl-C is ours
-                env={**os.environ, "GENSOR_TUNE": "off"},
+                # The process uses every core itself: threads of BLAS would only wait for work, at full speed.
+                env={"OPENBLAS_NUM_THREADS": "1", **os.environ, "GENSOR_TUNE": "off"},
             )
         except (OSError, RuntimeError, ValueError) as error:  # no memory, files or processes are left
             reason = (error.strerror if isinstance(error, OSError) else None) or error

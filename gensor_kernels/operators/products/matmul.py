@@ -48,7 +48,7 @@ def declare() -> Expression:
 #: Axes of each operand in the declared order.
 AXES = {"a": ("batch", "m", "k"), "b": ("batch", "k", "n"), "c": ("batch", "m", "n")}
 #: Sizes of m and n, and of k, in a portfolio's grid, beside tuned sizes.
-USUAL, USUAL_K = (16, 128, 1024, 4096), (64, 512, 4096)
+USUAL, USUAL_K = (16, 48, 160, 1024, 4096), (64, 512, 4096)
 
 
 class Matmul(Operator):

@@ -108,6 +108,28 @@ def test_no_library_starts_threads_before_the_signal_is_blocked():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 
 
+COUNTING = """
+import os, sys, types
+from gensor_tuner.cli import start
+def run():
+    before = len(os.listdir("/proc/self/task"))
+    import numpy
+    numpy.ones((500, 500)) @ numpy.ones((500, 500))
+    print(len(os.listdir("/proc/self/task")) - before)
+sys.modules["gensor_tuner.cli.app"] = types.SimpleNamespace(main=run)
+start.main()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
+@pytest.mark.parametrize("asked", [None, "2"])
+def test_blas_has_no_threads_that_wait_at_full_speed(asked):
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    environment |= {} if asked is None else {"OPENBLAS_NUM_THREADS": asked}
+    done = subprocess.run([sys.executable, "-c", COUNTING], env=environment, capture_output=True, text=True, check=True)
+    assert int(done.stdout) == (0 if asked is None else 1)
+
+
 LEAVING = """
 import subprocess, sys, threading, time
 from gensor_tuner.cli import app, start

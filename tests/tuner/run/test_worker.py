@@ -1,6 +1,7 @@
 """The worker process answers one request with one line, whatever the request is."""
 
 import json
+import os
 import subprocess
 import sys
 from functools import partial
@@ -110,3 +111,16 @@ def test_a_device_is_a_number(number, tmp_path):
     request = {"workload": json.loads(workload.key()), "arch": "sm_87", "db": str(tmp_path / "x.db"), "device": number}
     found = worker.answer(request)
     assert found["status"] == "failed" and "device must be the number of a GPU" in found["error"]
+
+
+@pytest.mark.parametrize("background", [True, False])
+def test_tuning_beside_a_program_has_a_low_priority(background):
+    code = (
+        "import json, os, sys; from gensor_tuner.run import worker\n"
+        "worker.answer = lambda request, say: {'status': 'failed', 'kernel': os.nice(0), 'error': None}\n"
+        "worker.main()\n"
+    )
+    request = json.dumps({"background": background}) + "\n"
+    done = subprocess.run([sys.executable, "-c", code], input=2 * request, capture_output=True, text=True, check=True)
+    raised = [json.loads(line)["kernel"] - os.nice(0) for line in done.stdout.splitlines()]
+    assert raised == [min(19, os.nice(0) + 5) - os.nice(0) if background else 0] * 2

@@ -1,0 +1,116 @@
+"""Which rows of the comparison are good enough, and why the others are not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+#: Ours may be so many times the best peer's.
+TOLERANCE = 1.05
+ATTENTION_TOLERANCE = 1.1  # of the rate at the ceiling, on parts with wgmma
+#: With stalls of at most 1 clock per clock of the unit even one warp keeps the unit busy: fewer are no better. Products
+#: of a warpgroup end at waits, so there the same is claimed of half a clock only.
+FLOOR, GROUP_FLOOR = 1.0, 0.5
+#: Rates closer than this are the same: the configuration with fewer stalls is then a peer's best.
+NEAR = 0.99
+MOST_FAILING = 0.1
+NEVER_FAILING = ("fp16_4096", "fp16_8192", "bf16_4096", "bf16_8192", "attention_causal", "attention_decoding")
+
+Line = Mapping[str, Any]  # Figures.to_dict()
+
+
+def best(lines: Sequence[Line]) -> Line | None:
+    """Return a peer's best kernel: of those within 1 % of its highest rate, the one with the fewest stalls."""
+    spilling = [line for line in lines if not line["stack_bytes"]] or lines
+    top = max((line["rate"] for line in spilling), default=0.0)
+    near = [line for line in spilling if line["rate"] >= NEAR * top]
+    return min(near, key=lambda line: (line["stalls_per_unit"], line["configuration"]), default=None)
+
+
+def counterpart(lines: Sequence[Line], ours: Line | None) -> Line | None:
+    """Return the kernel of a peer that ours is compared with: its best of our unit, else its best."""
+    alike = [] if ours is None else [line for line in lines if _unit(line) == _unit(ours)]
+    return best(alike or lines)
+
+
+def failures(ours: Line | None, peers: Mapping[str, Sequence[Line]], workload: str, arch: str) -> list[str]:
+    """Return what is not good enough about our kernel of a row, one sentence each; [] where all of it is.
+
+    Parameters
+    ----------
+    ours : mapping or None
+        Our figures; None where we have no kernel.
+    peers : mapping of str to sequence
+        The figures of every kernel of each peer.
+    workload, arch : str
+        The row.
+    """
+    if ours is None:
+        return ["no kernel of ours"] if any(peers.values()) else []
+    found = [f"{ours['stack_bytes']} bytes of stack"] if ours["stack_bytes"] else []
+    alike = {maker: best([line for line in lines if _unit(line) == _unit(ours)]) for maker, lines in peers.items()}
+    same = {maker: line for maker, line in alike.items() if line is not None}
+    every = {maker: line for maker, lines in peers.items() if (line := best(lines)) is not None}
+    if same:
+        found += _against(ours, same)
+    elif every:
+        tolerance = ATTENTION_TOLERANCE if workload.startswith("attention") else TOLERANCE
+        maker, line = max(every.items(), key=lambda item: float(item[1]["rate"]))
+        if ours["rate"] * tolerance < line["rate"]:
+            found.append(f"rate {ours['rate']:g} < {line['rate']:g} / {tolerance} ({maker}, {line['unit']})")
+    found += _epilogue(ours, same.get("cutlass") or every.get("cutlass"))
+    triton = every.get("triton")
+    bounded = same and workload == "attention_causal" and arch == "sm_90"  # else compared above
+    if triton is not None and bounded and ours["rate"] * ATTENTION_TOLERANCE < triton["rate"]:
+        found.append(f"rate {ours['rate']:g} < {triton['rate']:g} / {ATTENTION_TOLERANCE} (triton)")
+    if triton is not None and workload.startswith("softmax"):
+        mine, theirs = ours["instructions_per_element"], triton["instructions_per_element"]
+        if mine > theirs:
+            found.append(f"instructions/element {mine:g} > {theirs:g} (triton)")
+    return found
+
+
+def _unit(line: Line) -> tuple[str, bool]:
+    return line["unit"], line["grouped"]
+
+
+def _against(ours: Line, same: Mapping[str, Line]) -> list[str]:
+    found = []
+    floor = 0.0 if ours["unit"] == "dram" else GROUP_FLOOR if ours["grouped"] else FLOOR
+    maker, line = min(same.items(), key=lambda item: float(item[1]["stalls_per_unit"]))
+    if max(ours["stalls_per_unit"], floor) > TOLERANCE * max(line["stalls_per_unit"], floor):
+        found.append(f"stalls/unit {ours['stalls_per_unit']:g} > {TOLERANCE} x {line['stalls_per_unit']:g} ({maker})")
+    maker, line = max(same.items(), key=lambda item: float(item[1]["chain"]))
+    if min(ours["chain"], 1.0) * TOLERANCE < min(line["chain"], 1.0):
+        found.append(f"chain {ours['chain']:g} < {min(line['chain'], 1.0):g} / {TOLERANCE} ({maker})")
+    return found
+
+
+def _epilogue(ours: Line, cutlass: Line | None) -> list[str]:
+    if cutlass is None or cutlass["epilogue_per_result"] is None:
+        return []
+    mine, theirs = ours["epilogue_per_result"], cutlass["epilogue_per_result"]
+    if mine is None:
+        return ["no path through our epilogue was found"]
+    return [f"epilogue stalls/result {mine:g} > {theirs:g} (cutlass)"] if mine > theirs else []
+
+
+def verdict(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the sentences of the acceptance over all rows that both we and a peer have."""
+    judged = [row for row in rows if row["ours"] is not None or any(row["peers"].values())]
+    failing = [row for row in judged if row["failures"]]
+    never = [row for row in failing if row["workload"] in NEVER_FAILING]
+    share = len(failing) / len(judged) if judged else 0.0
+    lines = [f"{len(failing)} of {len(judged)} rows fail ({share:.0%}; at most {MOST_FAILING:.0%} may)"]
+    lines.append(f"{len(never)} of them are a fp16 or bf16 square or attention (none may be)")
+    kinds = {
+        "stack": "bytes of stack",
+        "stalls": "stalls/unit",
+        "chain": "chain",
+        "epilogue": "epilogue",
+        "rate": "rate ",
+    }
+    for name, start in kinds.items():
+        count = sum(any(start in text for text in row["failures"]) for row in judged)
+        lines.append(f"{count} rows fail for {name}")
+    return lines

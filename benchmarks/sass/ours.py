@@ -1,0 +1,154 @@
+"""Our kernels of the workloads: stored ones whose source is the current one, else tuned on the spot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.sass.build import Build, Cache, cpu_seconds
+from gensor_database.record import Source
+from gensor_database.store import Store
+from gensor_kernels.build.nvrtc import compile_cubin, toolchain
+from gensor_kernels.build.source import digest, flatten
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.operators.types.dtypes import element_bytes
+from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.programs.core.family import Family
+from gensor_kernels.programs.core.program import Program
+from gensor_kernels.programs.registry import FAMILIES, program_from_json
+from gensor_tuner.build.pool import candidate
+from gensor_tuner.run.class_run import Options
+from gensor_tuner.run.tune import Run
+from gensor_tuner.shapes.reader import Row
+
+#: Products of bfloat16 parts that stand for one of float32.
+_FLOAT_PRODUCTS = 6
+_SPLIT_FLOATS = 5  # the coordinate `instruction` of contraction_mma
+
+
+def stored(rows: Sequence[Row], arch: Arch, db: Path) -> dict[str, Program]:
+    """Return the recorded Programs of a database by the name of their row, where their source is the current one."""
+    found: dict[str, Program] = {}
+    abis = {name: family.abi for name, family in FAMILIES.items()}
+    with Store.open(db, readonly=True) as store:
+        for row in rows:
+            entry = store.find(row.workload.key(), arch.name, arch.part, abis) if row.workload else None
+            binary = store.binary(entry.stored.kernel) if entry is not None else None
+            if entry is None or binary is None:
+                continue
+            kernel = entry.stored.kernel
+            if binary.source_digest == Source.of(flatten(FAMILIES[kernel.family].source)).digest:
+                found[row.name] = program_from_json(kernel.program)
+    return found
+
+
+def tuned(rows: Sequence[Row], arch: Arch, db: Path, jobs: int) -> tuple[dict[str, Program], dict[str, str]]:
+    """Return the Programs that the tuner chooses without executing them, and why the other rows have none.
+
+    `db` keeps the results: rows that it has are not tuned again.
+    """
+    programs: dict[str, Program] = {}
+    refused: dict[str, str] = {}
+    db.parent.mkdir(parents=True, exist_ok=True)
+    with Store.open(db) as store:
+        for row, result in Run(arch, store, Options(jobs=jobs, verify="none")).rows(rows):
+            if result.family is not None and result.status == "ok":
+                programs[row.name] = program_from_json({"family": result.family, **result.program})
+            else:
+                refused[row.name] = result.error or result.status
+    return programs, refused
+
+
+def sources_digest() -> str:
+    """Return a digest of everything that a tuning run follows from: the packages and their device code."""
+    import gensor_kernels
+    import gensor_tuner
+
+    roots = [Path(module.__file__ or "").parent for module in (gensor_kernels, gensor_tuner)]
+    files = [
+        file for root in roots for file in sorted(root.rglob("*")) if file.suffix in (".py", ".cu", ".cuh", ".toml")
+    ]
+    return digest("\0".join([toolchain(), *(file.read_text(encoding="utf-8") for file in files)]))
+
+
+def compiled(program: Program, workload: Workload, arch: Arch, cache: Cache) -> Build:
+    """Return the compiled kernel of a Program."""
+    family = FAMILIES[program.family]
+    source = candidate(family, program, workload).source()
+    key = "\0".join(["ours", toolchain(), arch.target, source, program.to_json(), workload.key()])
+    return cache.get(key, lambda: _compiled(family, program, workload, arch, source))
+
+
+def _compiled(family: Family, program: Program, workload: Workload, arch: Arch, source: str) -> Build:
+    began = cpu_seconds()
+    binary = compile_cubin(source, arch.target)
+    seconds = cpu_seconds() - began
+    configuration = described(program)
+    if binary.error is not None:
+        return Build("ours", configuration, refused=binary.error.splitlines()[0])
+    launches = family.launches(program, workload)
+    main = next((each for each in launches if each.entry == program.family), launches[0])
+    values = dict(program.values)
+    return Build(
+        "ours",
+        configuration,
+        binary.cubin,
+        binary.target,
+        main.entry,
+        threads=main.block,
+        shared_bytes=main.shared_bytes + binary.entries[main.entry].shared_bytes,
+        seconds=seconds,
+        **geometry(values, workload, program.family, main.block),
+    )
+
+
+def geometry(values: Mapping[str, int], workload: Workload, family: str, threads: int) -> dict[str, object]:
+    """Return the fields of a Build that follow from a Program's coordinates."""
+    dtypes = dict(workload.dtypes)
+    element = float(element_bytes(next(iter(dtypes.values()))))
+    result = float(element_bytes(dtypes["c"] if "c" in dtypes else next(reversed(dtypes.values()))))
+    common = {"result_bytes": result, "element_bytes": element, "consumers": threads}
+    if "block_q" in values:
+        head, keys = values["head_tile"], values["block_k"]
+        tile = (values["block_q"], head, keys)
+        return (
+            common
+            | {"tile": tile, "stages": values["stages"], "step_bytes": 2 * keys * head * element}
+            | {"multiplicity": 2}
+        )
+    if "threads_k" in values and "form" in values:
+        return common | {"row": workload.sizes[-1][1], "row_threads": values["threads_k"]}
+    if not {"block_m", "block_n", "block_k"} <= values.keys():
+        return common
+    m, n, k = values["block_m"], values["block_n"], values["block_k"]
+    across = {1: m + n / 2, 2: m / 2 + n}.get(values.get("cluster", 0), m + n)  # pairs along m share tiles of B
+    split = "floats" in family or values.get("instruction") == _SPLIT_FLOATS
+    read = element * 1.5 if "floats" in family else element  # three parts of bfloat16 for each float32
+    return common | {
+        "tile": (m, n, k),
+        "stages": values.get("stages", 1),
+        "step_bytes": (m + n) * k * read,
+        "l2_share": across / (m + n),
+        "multiplicity": _FLOAT_PRODUCTS if split else 1,
+        "consumers": values["consumers"] * 128 if "consumers" in values else threads,
+    }
+
+
+def described(program: Program) -> str:
+    """Return a Program in a few words: its family, its tile, stages and splits."""
+    values = dict(program.values)
+    sides = [values[name] for name in ("block_m", "block_q", "block_n", "head_tile", "block_k") if name in values]
+    parts = [program.family, "x".join(map(str, sides))]
+    names = {
+        "stages": "s",
+        "warp_m": "wm",
+        "warp_n": "wn",
+        "split_k": "split",
+        "stream": "stream",
+        "cluster": "cluster",
+    }
+    parts += [f"{short}{values[name]}" for name, short in names.items() if values.get(name, 0) > 1]
+    parts += [
+        f"{name}{values[name]}" for name in ("threads_k", "threads_m", "vector", "items", "keep") if name in values
+    ]
+    return " ".join(part for part in parts if part)

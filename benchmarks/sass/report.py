@@ -1,0 +1,176 @@
+"""The comparison as a table, as JSON and as a plot."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.sass.acceptance import counterpart, verdict
+from benchmarks.sass.workloads import ARCHS, cases
+from gensor_kernels.install import command
+from gensor_kernels.machine.arch import lookup
+
+Rows = Sequence[Mapping[str, Any]]
+
+HEAD = (
+    "arch", "workload", "kernel", "configuration", "unit", "registers", "stack", "stages", "KiB in flight",
+    "warps/scheduler", "instructions", "stalls/unit", "chain", "shared B/clk", "L2 B/clk", "ceiling", "rate",
+    "epilogue instructions", "stalls", "stalls/result", "share at k 1024", "4096", "compile s",
+)  # fmt: skip
+MAKERS = ("ours", "triton", "cutlass")
+
+
+def merged(old: Rows, new: Rows) -> list[Mapping[str, Any]]:
+    """Return the rows of an earlier run with those of this one in their places, in the order of the workloads file."""
+    rows = {(row["arch"], row["workload"]): row for row in (*old, *new)}
+    archs = list(dict.fromkeys([*ARCHS, *(arch for arch, _ in rows)]))
+    names = list(dict.fromkeys([*(case.name for case in cases()), *(name for _, name in rows)]))
+    return [rows[arch, name] for arch in archs for name in names if (arch, name) in rows]
+
+
+def chosen(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield our line of a row, and of each peer the kernel that ours is compared with."""
+    if row["ours"] is not None:
+        yield row["ours"]
+    for lines in row["peers"].values():
+        line = counterpart(lines, row["ours"])
+        if line is not None:
+            yield line
+
+
+def table(rows: Rows) -> Iterator[str]:
+    """Yield the lines of the Markdown table."""
+    yield "| " + " | ".join(HEAD) + " |"
+    yield "| " + " | ".join(["---"] * 5 + ["---:"] * (len(HEAD) - 5)) + " |"
+    for row in rows:
+        for line in chosen(row):
+            yield "| " + " | ".join((row["arch"], row["workload"], *_cells(line))) + " |"
+
+
+def _cells(line: Mapping[str, Any]) -> Iterator[str]:
+    per = line["instructions_per_element"] or line["instructions_per_product"]
+    shares = line["epilogue_shares"]
+    yield from (line["maker"], line["configuration"], line["unit"] + (" group" if line["grouped"] else ""))
+    yield from (str(line[name]) for name in ("registers", "stack_bytes", "stages"))
+    yield f"{line['bytes_in_flight'] / 1024:.0f}"
+    yield f"{line['warps_per_scheduler']:g}"
+    yield f"{per:g}" + ("/element" if line["instructions_per_element"] else "/product")
+    yield from (f"{line[name]:.3g}" for name in ("stalls_per_unit", "chain"))
+    yield from (f"{line[name]:.0f}" for name in ("shared_bytes_per_clock", "l2_bytes_per_clock"))
+    yield from (f"{line[name]:.4g}" for name in ("ceiling", "rate"))
+    told = [line[name] for name in ("epilogue_instructions", "epilogue_stalls", "epilogue_per_result")]
+    told += [shares.get("1024"), shares.get("4096")]
+    yield from ("" if value is None else f"{value:g}" for value in told)
+    yield f"{line['seconds']:.1f}"
+
+
+def failing(rows: Rows) -> Iterator[str]:
+    """Yield a line for each row that is not good enough, then the sentences of the acceptance."""
+    for row in rows:
+        if row["failures"]:
+            yield f"- {row['arch']} {row['workload']}: {'; '.join(row['failures'])}"
+    yield ""
+    yield from (f"- {line}" for line in verdict(rows))
+
+
+def notes(rows: Rows) -> Iterator[str]:
+    """Yield why rows have no kernel of a maker, and the limits of the parts."""
+    for arch in dict.fromkeys(row["arch"] for row in rows):
+        part = lookup(arch)
+        l2 = part.l2_bytes_per_clk / part.sms
+        yield f"- {arch} ({part.part}): {part.smem_bytes_per_clk} shared and {l2:.0f} L2 bytes per clock and SM"
+    reasons: dict[str, list[str]] = {}
+    for row in rows:
+        for maker, reason in row["refused"].items():
+            reasons.setdefault(f"{maker}: {reason}", []).append(f"{row['arch']} {row['workload']}")
+    yield from (f"- {reason} ({', '.join(names)})" for reason, names in reasons.items())
+
+
+def markdown(rows: Rows, versions: Mapping[str, str]) -> str:
+    """Return the page of results."""
+    told = ", ".join(f"{name} {text}" for name, text in versions.items())
+    return "\n".join(
+        [
+            "# Machine code beside Triton's and CUTLASS's",
+            "",
+            "Written by `python -m benchmarks.sass`; [machine-code.md](../../docs/machine-code.md) defines the",
+            "columns.",
+            f"Figures are read from machine code, none is measured on a GPU. Made with {told}.",
+            "",
+            "## Rows that fail",
+            "",
+            *failing(rows),
+            "",
+            "## Every row",
+            "",
+            *table(rows),
+            "",
+            "## Parts, and rows without a kernel",
+            "",
+            *notes(rows),
+            "",
+        ]
+    )
+
+
+def plot(path: Path, rows: Rows) -> str | None:
+    """Draw stalls per clock of the unit for every arch and workload; return a message where matplotlib is missing."""
+    try:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        from matplotlib import pyplot
+        from matplotlib.ticker import NullFormatter, ScalarFormatter
+    except ImportError:
+        return f"no plot: {command('plot')}"
+    archs = list(dict.fromkeys(row["arch"] for row in rows))
+    seen = {row["workload"]: None for row in rows}
+    names = list(dict.fromkeys([*(case.name for case in cases() if case.name in seen), *seen]))
+    columns = min(len(archs), 3)
+    height = -(-len(archs) // columns)
+    size = (4.2 * columns, 4.6 * height)
+    figure, axes = pyplot.subplots(
+        height, columns, figsize=size, layout="constrained", squeeze=False, sharey=True, sharex=True
+    )
+    for axis in axes.flat[len(archs) :]:
+        axis.set_visible(False)
+    for axis, arch in zip(axes.flat, archs, strict=False):
+        for maker, marker in zip(MAKERS, "osx", strict=True):
+            points = [
+                (line["stalls_per_unit"], names.index(row["workload"]))
+                for row in rows
+                if row["arch"] == arch
+                for line in chosen(row)
+                if line["maker"] == maker
+            ]
+            axis.plot([x for x, _ in points], [y for _, y in points], marker, label=maker, markersize=5, alpha=0.8)
+        axis.axvline(1, color="grey", linewidth=0.7)
+        axis.set_yticks(range(len(names)), names, fontsize=7)
+        axis.xaxis.set_major_formatter(ScalarFormatter())
+        axis.xaxis.set_minor_formatter(NullFormatter())
+        axis.set(title=arch, xlabel="stalls of a warp / clocks of its unit", xscale="log")
+        axis.invert_yaxis() if axis is axes.flat[0] else None
+    axes.flat[0].legend(fontsize=7)
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+    return None
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Return an earlier run's JSON; {} where there is none."""
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found
+
+
+def save(folder: Path, rows: Rows, versions: Mapping[str, str]) -> None:
+    """Write sass.json and sass.md."""
+    folder.mkdir(parents=True, exist_ok=True)
+    body = ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
+    text = f'{{"versions": {json.dumps(dict(versions))}, "rows": [\n{body}\n]}}\n'
+    (folder / "sass.json").write_text(text, encoding="utf-8")
+    (folder / "sass.md").write_text(markdown(rows, versions), encoding="utf-8")

@@ -1,0 +1,113 @@
+"""The workloads of the comparison, as its makers of kernels need them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.operators.types.dtypes import element_bytes
+from gensor_kernels.operators.types.workload import Workload
+from gensor_tuner.shapes.reader import Row, read_shapes
+
+__all__ = ["FILE", "Case", "cases", "element_bytes", "kind_of"]
+
+FILE = Path(__file__).resolve().parent / "workloads.csv"
+ARCHS = ("sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_120")
+#: Rows whose product's m or queries are at most so many are limited by DRAM.
+FEW = 16
+_KINDS = {"float16": "f16", "bfloat16": "f16", "float32": "f32", "float64": "f64", "int8": "s8"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A workload of the comparison and the row of the shapes file that it is from."""
+
+    name: str
+    row: Row
+    workload: Workload
+
+    @property
+    def operator(self) -> str:
+        """ "matmul", "conv2d", "attention", "softmax" or "layernorm"."""
+        name = self.workload.operator
+        return "attention" if name.startswith("attention") else "layernorm" if name.startswith("layernorm") else name
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Extents by axis."""
+        return self.workload.size
+
+    @property
+    def dtypes(self) -> dict[str, str]:
+        """Types of the first input ("a") and of the result ("c")."""
+        names = [name for _, name in self.workload.dtypes]
+        types = dict(self.workload.dtypes)
+        return {"a": names[0], "b": types.get("b", names[0]), "c": types.get("c", names[-1])}
+
+    @property
+    def math(self) -> str:
+        """ "ieee", or "tf32" where float32 may be rounded to it."""
+        return self.workload.math
+
+    @property
+    def transposed(self) -> bool:
+        """Whether the second operand of a product is stored as (n, k)."""
+        return self.workload.layouts.get("b") == "k"
+
+    @property
+    def causal(self) -> bool:
+        """Whether keys behind a query are masked."""
+        return "causal" in self.name
+
+    @property
+    def stream(self) -> str:
+        """Which operand tiles come from DRAM, where DRAM limits the workload: "b" or "all"; "" where products do."""
+        few = min((self.sizes[axis] for axis in ("m", "queries") if axis in self.sizes), default=FEW + 1)
+        if self.operator in ("softmax", "layernorm"):
+            return "all"
+        return "" if few > FEW else "b" if self.operator == "matmul" else "all"
+
+    @property
+    def depth(self) -> int:
+        """Products that each result sums: k, the taps of a convolution, the keys of attention; 0 for rows."""
+        size = self.sizes
+        if self.operator == "conv2d":
+            return size["r"] * size["s"] * size["c"]
+        return size.get("k", size.get("keys", 0))
+
+    def refusal(self, arch: Arch) -> str:
+        """Return why no compiler has instructions for it on an arch; "" where some may."""
+        if kind_of(self.dtypes["a"]) == "f8" and not arch.rate("peak_f8"):
+            return f"{arch.name} multiplies no 8-bit floats"
+        return ""
+
+    @property
+    def columns(self) -> int:
+        """Elements of a row."""
+        return self.workload.sizes[-1][1]
+
+
+def kind_of(dtype: str) -> str:
+    """Return a type as `archs.toml` names its rate."""
+    return "f8" if dtype.startswith("float8") else _KINDS[dtype]
+
+
+def cases(names: Sequence[str] = (), file: Path = FILE) -> list[Case]:
+    """Return the workloads of a shapes file, or those of these names.
+
+    Raises
+    ------
+    ValueError
+        For a name that the file does not have, or a row that is no workload.
+    """
+    rows = {row.name: row for row in read_shapes(file)}
+    unknown = [name for name in names if name not in rows]
+    if unknown:
+        raise ValueError(f"unknown workload {unknown[0]}: it is one of {', '.join(rows)}")
+    chosen = [rows[name] for name in names or rows]
+    broken = [row for row in chosen if row.workload is None]
+    if broken:
+        raise ValueError(f"{file}: {broken[0].error}")
+    return [Case(row.name, row, row.workload) for row in chosen if row.workload is not None]

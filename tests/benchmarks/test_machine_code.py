@@ -1,0 +1,333 @@
+"""The comparison of machine code: units, paths, figures of a real kernel, and what fails; Triton where it is there."""
+
+import json
+from dataclasses import replace
+from importlib import util
+
+import pytest
+
+from benchmarks.sass import __main__ as command
+from benchmarks.sass import acceptance, cutlass_kernels, cutlass_peer, ours, paths, report, triton_peer, units
+from benchmarks.sass.build import Build, Cache
+from benchmarks.sass.figures import NoFiguresError, figures
+from benchmarks.sass.workloads import ARCHS, cases
+from gensor_kernels.build.instruction import Instruction
+from gensor_kernels.build.resources import find_nvdisasm
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.programs.registry import FAMILIES
+from tests.build.written import code
+
+needs_nvdisasm = pytest.mark.skipif(find_nvdisasm() is None, reason="nvdisasm is not installed")
+
+
+def test_the_workloads_are_those_of_the_comparison():
+    found = {case.name: case for case in cases()}
+    for dtype in ("fp16", "bf16", "tf32", "int8", "fp8", "fp32", "fp64"):
+        for side in (4096, 8192):
+            case = found.pop(f"{dtype}_{side}")
+            assert [case.sizes[axis] for axis in "mnk"] == [side] * 3 and case.depth == side and not case.stream
+    assert found["llm_512x11008x4096"].transposed and not found["llm_512x11008x4096"].stream
+    streams = {name: found[name].stream for name in ("llm_16x4096x4096", "attention_decoding", "softmax_4096")}
+    assert streams == {"llm_16x4096x4096": "b", "attention_decoding": "all", "softmax_4096": "all"}
+    assert found["attention_causal"].causal and found["attention_causal"].depth == 4096
+    assert found["conv_3x3_256"].depth == 9 * 256 and found["softmax_4096"].columns == 4096
+    assert set(found) > {"layernorm_4096"} and len(found) == 7
+    (eight,) = cases(["fp8_4096"])
+    assert "8-bit floats" in eight.refusal(lookup("sm_80")) and not eight.refusal(lookup("sm_89"))
+    assert cases(["tf32_4096"])[0].math == "tf32" and cases(["fp32_4096"])[0].math == "ieee"
+    with pytest.raises(ValueError, match="unknown workload fp5"):
+        cases(["fp5"])
+
+
+@pytest.mark.parametrize("arch_name", ARCHS)
+def test_every_workload_has_twelve_configurations_of_triton(arch_name):
+    for case in cases():
+        found = list(triton_peer.configurations(case, lookup(arch_name)))
+        assert len({each.words for each in found}) == len(found) >= 12, case.name
+
+
+@pytest.mark.parametrize("arch_name", ARCHS)
+def test_cutlass_has_configurations_or_a_reason(arch_name):
+    for case in cases():
+        if reason := cutlass_peer.refusal(case):
+            assert case.operator in reason
+            continue
+        found = list(cutlass_peer.configurations(case, lookup(arch_name)))
+        assert len(found) >= 3 and len({each.words for each in found}) == len(found)
+        for each in found:
+            assert "{" not in each.words and each.source.count("facts[4]") == 1
+
+
+def test_sources_of_cutlass_name_their_types():
+    types = {"a": "int8", "b": "int8", "c": "int32"}
+    text = cutlass_kernels.product(types, "ColumnMajor", (128, 256, 64, 3, 2, 4), "s8", "OpMultiplyAddSaturate")
+    assert "int8_t, layout::ColumnMajor" in text and "GemmShape<64, 64, 64>" in text and "3, 16, 16, false" in text
+    types = {"a": "float32", "b": "float32", "c": "float32"}
+    assert "cutlass::tfloat32_t" in cutlass_kernels.group_product(types, "tf32", False, (128, 256, 32), 2, "Pingpong")
+
+
+# ---- units
+
+
+def test_clocks_of_products():
+    a100, h100, geforce = lookup("sm_80"), lookup("sm_90"), lookup("sm_86")
+    half, group = Instruction("", "HMMA.16816.F32"), Instruction("", "HGMMA.64x256x16.F32", "R24, gdesc[UR8], R24")
+    assert units.work(half) == 16 * 8 * 16 and units.clocks(half, a100) == 8 and units.clocks(half, geforce) == 32
+    assert units.clocks(group, h100) == 128  # of 64 x 256 x 16 on four schedulers of 512 each
+    assert units.clocks(Instruction("", "HMMA.1688.F32.TF32"), a100) == 8
+    assert units.clocks(Instruction("", "FFMA"), a100) == 2 and units.clocks(Instruction("", "DMMA.884"), a100) == 16
+    assert units.kind_of(Instruction("", "QGMMA.64x128x32.F32.E4M3.E4M3")) == "f8"
+    with pytest.raises(ValueError, match="sm_86 has no rate of DMMA"):
+        units.clocks(Instruction("", "DMMA.884"), geforce)
+
+
+def test_bytes_read_from_shared_memory():
+    both = Instruction("", "HGMMA.64x256x16.F32", "R24, gdesc[UR8], R24")
+    one = both._replace(operands="R24, R4, gdesc[UR8], R24")
+    assert units.shared_read([both]) == (64 + 256) * 16 * 2 / 4 and units.shared_read([one]) == 256 * 16 * 2 / 4
+    assert units.shared_read(code("LDSM.16.M88.4 R0", "LDS.64 R0", "LDG.E R0")) == 32 * (16 + 8)
+    assert units.global_read(code("LDSM.16.M88.4 R0", "LDGSTS.E.BYPASS.128 R0", "LDG.E R0")) == 32 * (16 + 4)
+
+
+# ---- paths
+
+EPILOGUE = (
+    "head: HMMA.16816.F32 | 4",
+    "@P0 BRA head | 5",
+    "HMMA.16816.F32 | 9",  # the last step, behind the loop
+    "@P1 BRA partial | 5",
+    "group: STS.64 | 2",
+    "rows: LDS.128 | 3",
+    "@P2 BRA narrow | 5",
+    "STG.E.128 | 1",
+    "BRA next | 5",
+    "narrow: STG.E.U16 | 1",
+    "next: @P3 BRA rows | 5",
+    "@P4 BRA group | 5",
+    "EXIT | 5",
+    "partial: STG.E.128 | 1",  # float32 sums of a split: twice the bytes
+    "STG.E.128 | 1",
+    "STG.E.128 | 1",
+    "STG.E.128 | 1",
+    "EXIT | 5",
+)
+
+
+def test_an_epilogue_stores_the_results_once_and_passes_its_loops_as_often_as_they_need():
+    # One warp has 32 x 16 results of 2 bytes and sums of 4: two groups of 32 bytes per thread, two rows of 16 bytes.
+    wanted = 32 * 32.0
+    read = code(*EPILOGUE)
+    stalls, count = paths.epilogue(read, wanted, 2 * wanted)
+    groups, rows = 8, 2
+    inner = rows * (3 + 5 + 1 + 5 + 5)
+    assert stalls == 5 + groups * (2 + 5) + inner + 5
+    assert count == 1 + groups * 2 + rows * 5 + 1
+    assert paths.epilogue(code(*EPILOGUE[:7], *EPILOGUE[8:13]), 10 * wanted, wanted) is not None  # narrow, 160 times
+    assert paths.epilogue(code("head: HMMA", "@P0 BRA head", "EXIT"), wanted, wanted) is None
+
+
+def test_an_epilogue_ends_where_the_next_tile_begins():
+    read = code("tile: MOV", "head: HMMA", "@P0 BRA head | 5", "STG.E.128 | 2", "@P1 BRA tile | 7", "EXIT | 5")
+    assert paths.epilogue(read, 512, 1024) == (9, 2)
+    assert paths.epilogue(read, 128, 256) == (9, 2)  # a quarter of the lanes store
+
+
+def test_a_loop_with_few_multiply_adds_is_the_epilogues():
+    read = code(
+        *("head: FFMA", *["FFMA"] * 40, "@P0 BRA head | 5", "rest: FFMA", "FFMA", "FFMA", "@P0 BRA rest | 5"),
+        *("scale: FFMA | 2", "STG.E.128 | 2", "@P1 BRA scale | 5", "EXIT | 5"),
+    )
+    assert paths.behind_products(read) == 46
+    assert paths.epilogue(read, 2 * 512, 4 * 512) == (2 * 9 + 5, 2 * 3 + 1)
+    assert paths.behind_products(code("head: MOV", "@P0 BRA head", "EXIT")) == 0
+
+
+def test_a_whole_kernel_goes_around_no_loop_over_its_row():
+    read = code(
+        "MOV | 1", "@P0 BRA behind | 5", "sum: LDG.E.128 | 4", "@P1 BRA sum | 5",
+        "behind: LDG.E.128 | 4", "STG.E.128 | 2", "@P2 BRA behind | 5", "EXIT | 5",
+    )  # fmt: skip
+    stalls, count = paths.whole(read, 2 * 512, 2 * 512)
+    assert stalls == 6 + 2 * 9 + 2 * 11 + 5 and count == 2 + 2 * 2 + 2 * 3 + 1
+
+
+# ---- figures
+
+
+@pytest.fixture(scope="module")
+def half(tmp_path_factory):
+    """Our float16 product of 128 x 128 x 32 with three stages, compiled for an A100."""
+    (case,) = cases(["fp16_4096"])
+    arch, family = lookup("sm_80"), FAMILIES["contraction_mma"]
+    wanted = {"block_m": 128, "block_n": 128, "block_k": 32, "stages": 3, "warp_m": 64, "warp_n": 64, "split_k": 1}
+    values = dict(family.starters(case.workload, arch)[0].values) | wanted | {"epilogue_fixed": 0}
+    program = replace(family.starters(case.workload, arch)[0], values=tuple(values.items()))
+    cache = Cache(tmp_path_factory.mktemp("cache"))
+    return case, arch, program, cache
+
+
+@needs_nvdisasm
+def test_figures_of_a_product(half):
+    case, arch, program, cache = half
+    build = ours.compiled(program, case.workload, arch, cache)
+    assert build.tile == (128, 128, 32) and build.threads == 128 and build.stages == 3
+    found = figures(build, cache.codes([build])[0], arch, case.depth, case.stream)
+    steps = found.products / (64 * 64 * 32 / (16 * 8 * 16))
+    assert found.unit == "f16" and steps in (1, 2) and found.unit_clocks == 8 * found.products
+    assert found.stalls_per_unit == pytest.approx(found.stalls / found.unit_clocks, abs=1e-3)
+    assert found.stalls_per_unit > 0.9 and found.stack_bytes == 0
+    assert found.chain == pytest.approx(found.warps_per_scheduler * found.unit_clocks / found.stalls, abs=1e-3)
+    assert found.l2_bytes_per_clock == 32 and found.bytes_in_flight == 2 * 256 * 32 * 2 * found.blocks_per_sm
+    assert 16 < found.epilogue_instructions < found.epilogue_stalls
+    assert 0 < found.epilogue_shares["4096"] < found.epilogue_shares["1024"] < 0.5
+    assert 0.9 * 1024 < found.rate <= 1024
+    streaming = figures(build, cache.codes([build])[0], arch, case.depth, "b")
+    assert streaming.unit == "dram" and streaming.instructions_per_element == pytest.approx(
+        found.instructions / (steps * 128 * 32 / 128),
+        rel=1e-2,  # elements of B that one of 128 threads copies
+    )
+    with pytest.raises(NoFiguresError, match="nvdisasm does not read"):
+        figures(build, None, arch, case.depth, case.stream)
+    with pytest.raises(NoFiguresError, match="no loop of products"):
+        figures(build, (Instruction("", "EXIT"),), arch, case.depth, case.stream)
+
+
+@needs_nvdisasm
+def test_compiled_kernels_are_kept_and_a_damaged_file_is_made_again(half):
+    case, arch, program, cache = half
+    build = ours.compiled(program, case.workload, arch, cache)
+    assert Build.from_json(build.to_json()) == build
+    assert ours.compiled(program, case.workload, arch, cache) == build  # the same seconds: not compiled again
+    made = []
+    assert cache.text("key", lambda: made.append(1) or "text") == "text" == cache.text("key", lambda: "other")
+    for file in cache.folder.glob("*.z"):
+        if file.stat().st_size < 30:
+            file.write_bytes(b"damaged")
+    assert cache.text("key", lambda: made.append(1) or "again") == "again" and len(made) == 2
+
+
+@needs_nvdisasm
+def test_the_command_writes_a_table_and_keeps_other_rows(half, tmp_path, monkeypatch, capsys):
+    case, _, program, cache = half
+    monkeypatch.setattr(command, "_programs", lambda chosen, arch, options: ({case.name: program}, {"x": "y"}))
+    folder = tmp_path / "out"
+    common = ["--arch", "sm_80", "--out", str(folder), "--cache", str(cache.folder), "--peers"]
+    assert command.main(["--workload", case.name, *common[:-1], "--peers"]) == 0
+    assert command.main(["--workload", "softmax_4096", *common]) == 0  # we have no kernel, and there is no peer
+    rows = json.loads((folder / "sass.json").read_text())["rows"]
+    assert [row["workload"] for row in rows] == [case.name, "softmax_4096"]
+    assert rows[0]["ours"]["products"] > 0 and rows[1]["refused"] == {"ours": "not tuned"}
+    told = (folder / "sass.md").read_text()
+    assert "128x128x32 s3" in told and "0 of 1 rows fail" in told and "(sm_80 softmax_4096)" in told
+    assert "128x128x32 s3" in capsys.readouterr().out and (folder / "sass.png").stat().st_size > 1000
+
+
+@pytest.mark.skipif(util.find_spec("triton") is None, reason="Triton is not installed (extra compare)")
+@needs_nvdisasm
+@pytest.mark.parametrize(("arch_name", "name"), [("sm_80", "fp16_4096"), ("sm_90", "fp16_4096"), ("sm_90", "fp8_4096")])
+def test_figures_of_tritons_product(arch_name, name, tmp_path):
+    (case,), arch, cache = cases([name]), lookup(arch_name), Cache(tmp_path)
+    each = next(each for each in triton_peer.configurations(case, arch) if each.words == "128x128x32 s4 w4")
+    build = triton_peer._compiled(each, arch)
+    assert not build.refused and build.shared_bytes >= 3 * 256 * 32 * build.element_bytes
+    found = figures(build, cache.codes([build])[0], arch, case.depth, case.stream)
+    assert found.unit == ("f8" if name == "fp8_4096" else "f16") and found.grouped == (arch_name == "sm_90")
+    assert found.epilogue_stalls > 100
+    assert found.stack_bytes == 0 and found.l2_bytes_per_clock == pytest.approx(32 if arch_name == "sm_80" else 64)
+
+
+# ---- what fails
+
+LINE = {
+    "maker": "ours", "configuration": "", "unit": "f16", "grouped": False, "stack_bytes": 0, "rate": 1000.0,
+    "stalls_per_unit": 1.04, "chain": 1.9, "epilogue_per_result": 8.0, "instructions_per_element": None,
+}  # fmt: skip
+
+
+def fails(ours_line, workload="fp16_4096", arch="sm_80", **peers):
+    given = {maker: [LINE | {"maker": maker} | each for each in lines] for maker, lines in peers.items()}
+    return acceptance.failures(None if ours_line is None else LINE | ours_line, given, workload, arch)
+
+
+def test_a_row_fails_by_its_best_peer():
+    one = {"stalls_per_unit": 1.0, "epilogue_per_result": 8.0}
+    assert fails({}, cutlass=[one]) == []
+    assert fails({"stalls_per_unit": 1.06}, cutlass=[one]) == ["stalls/unit 1.06 > 1.05 x 1 (cutlass)"]
+    assert fails({"epilogue_per_result": 8.5}, triton=[{"epilogue_per_result": 1.0}], cutlass=[one]) == [
+        "epilogue stalls/result 8.5 > 8 (cutlass)"
+    ]
+    assert fails({}, triton=[{"stalls_per_unit": 0.6}]) == [] and fails(
+        {"stalls_per_unit": 1.06}, triton=[{"stalls_per_unit": 0.6}]
+    )
+    assert fails({"unit": "dram"}, triton=[{"unit": "dram", "stalls_per_unit": 0.6}])
+    assert fails({"stack_bytes": 16}) == ["16 bytes of stack"]
+    assert fails({"chain": 0.9}, triton=[{"chain": 3.0}]) == ["chain 0.9 < 1 / 1.05 (triton)"]
+    assert fails({"chain": 0.96}, triton=[{"chain": 3.0}]) == [] and fails({"chain": 1.0}, triton=[{}]) == []
+    assert fails(None, triton=[{}]) == ["no kernel of ours"] and fails(None, triton=[]) == []
+    assert fails({"epilogue_per_result": None}, cutlass=[one]) == ["no path through our epilogue was found"]
+
+
+def test_products_of_warpgroups_hide_stalls_below_half():
+    assert fails({"grouped": True, "stalls_per_unit": 0.5}, triton=[{"grouped": True, "stalls_per_unit": 0.1}]) == []
+    assert fails({"grouped": True, "stalls_per_unit": 0.53}, triton=[{"grouped": True, "stalls_per_unit": 0.1}])
+
+
+def test_another_unit_is_compared_by_rate():
+    group = {"grouped": True, "stalls_per_unit": 0.2, "rate": 1900.0}
+    assert fails({}, triton=[group]) == ["rate 1000 < 1900 / 1.05 (triton, f16)"]
+    assert fails({"rate": 1850.0}, triton=[group]) == []
+    assert fails({"rate": 1700.0}, "attention_causal", "sm_90", triton=[group]) == [
+        "rate 1700 < 1900 / 1.1 (triton, f16)"
+    ]
+    alike = {"grouped": True, "stalls_per_unit": 0.2}
+    assert fails({**alike, "rate": 1700.0}, "attention_causal", "sm_90", triton=[group]) == [
+        "rate 1700 < 1900 / 1.1 (triton)"
+    ]
+    assert fails({**alike, "rate": 1750.0}, "attention_causal", "sm_90", triton=[group]) == []
+    assert fails({}, triton=[group, {}]) == []  # a peer with our unit is the one to compare with
+
+
+def test_softmax_is_compared_by_instructions():
+    row = {"unit": "dram", "instructions_per_element": 30.0}
+    better = {"unit": "dram", "instructions_per_element": 19.0}
+    assert fails(row, "softmax_4096", triton=[better]) == ["instructions/element 30 > 19 (triton)"]
+    assert fails(better, "softmax_4096", triton=[row]) == []
+
+
+def test_the_best_kernel_of_a_peer():
+    lines = [
+        LINE | {"configuration": "slow", "rate": 900.0, "stalls_per_unit": 0.9},
+        LINE | {"configuration": "near", "rate": 995.0, "stalls_per_unit": 1.0},
+        LINE | {"configuration": "top", "rate": 1000.0, "stalls_per_unit": 1.1},
+        LINE | {"configuration": "spilling", "rate": 1020.0, "stack_bytes": 8},
+    ]
+    assert acceptance.best(lines)["configuration"] == "near" and acceptance.best([]) is None
+    other = LINE | {"configuration": "other", "unit": "tf32", "rate": 1.0}
+    assert acceptance.counterpart([*lines, other], LINE | {"unit": "tf32"})["configuration"] == "other"
+    assert (
+        acceptance.counterpart(lines, other)["configuration"]
+        == "near"
+        == acceptance.counterpart(lines, None)["configuration"]
+    )
+    assert acceptance.best(lines[3:])["configuration"] == "spilling"
+
+
+def test_the_acceptance_counts_rows():
+    rows = [
+        {"workload": "fp16_4096", "ours": LINE, "peers": {}, "failures": ["16 bytes of stack"]},
+        {"workload": "fp64_4096", "ours": LINE, "peers": {}, "failures": []},
+        {"workload": "fp8_4096", "ours": None, "peers": {"triton": []}, "failures": []},
+    ]
+    told = acceptance.verdict(rows)
+    assert (
+        told[0].startswith("1 of 2 rows fail (50%")
+        and told[1].startswith("1 of them")
+        and "1 rows fail for stack" in told
+    )
+    new = [{"arch": arch, "workload": name} for arch in ("sm_90", "sm_80") for name in ("softmax_4096", "fp16_8192")]
+    old = [{"arch": "sm_90", "workload": "fp16_8192", "old": True}, {"arch": "sm_75", "workload": "of another file"}]
+    found = [(row["arch"], row["workload"], "old" in row) for row in report.merged(old, new)]
+    assert found == [
+        ("sm_80", "fp16_8192", False), ("sm_80", "softmax_4096", False), ("sm_90", "fp16_8192", False),
+        ("sm_90", "softmax_4096", False), ("sm_75", "of another file", False),
+    ]  # fmt: skip

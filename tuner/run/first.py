@@ -1,0 +1,177 @@
+"""Serve first: one verified kernel for a call that waits; a full run replaces it later.
+
+A kernel that is stored for the Workload's class serves where it is predicted to be good enough. Otherwise the best
+Program of one walk is compiled and, at the same time, executed on the emulator. Records made here are not settled: the
+next full run (tune.py) tunes the Workload again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gensor_database import open_layers
+from gensor_database.entry import StoredKernel
+from gensor_database.record import Binary, Record, Source, Verification
+from gensor_database.store import Store
+from gensor_kernels.build.parallel import ordered_map
+from gensor_kernels.devices.emulator.build import prepare
+from gensor_kernels.errors import GensorError
+from gensor_kernels.machine.roofline import bound_us
+from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.programs.core.program import Program
+from gensor_kernels.programs.registry import FAMILIES, program_from_json
+from gensor_kernels.programs.space import Space
+from gensor_tuner.build.cover import SPILL_FREE, preferring
+from gensor_tuner.build.pool import Candidate, Pool
+from gensor_tuner.shapes.reader import Row
+from gensor_tuner.strategies.parallel import Searcher
+from gensor_tuner.verify.verify import verify
+
+from .class_run import ROUNDS, Chosen, ClassRun
+from .result import NEAR_BOUND, Result, provenance, stored_result
+from .tune import Rows, Run, names_of, workload_of
+
+#: A stored kernel serves within this factor of the best Program of a walk: seconds later the refined kernel takes over.
+GOOD_ENOUGH = 3.0
+
+
+@dataclass
+class FirstRun(ClassRun):
+    """A class of one Workload, up to its first verified kernel."""
+
+    #: predicted seconds of the best stored kernel
+    at_hand: float = np.inf
+
+    def run(self) -> Iterator[Chosen]:
+        """Yield the best Program that compiles and passes verification; nothing if a stored kernel is good enough."""
+        if not self._skips():
+            prepare()
+        pool = Pool(self.workloads)
+        self._gather(pool, dict(enumerate(self._walk(self.first_requests))))
+        if self.at_hand <= GOOD_ENOUGH * pool.seconds(self.spaces).min(initial=np.inf):
+            return
+        for attempt in range(self.options.top + ROUNDS):
+            seconds, ready = pool.seconds(self.spaces), self._ready(pool)
+            if attempt >= ROUNDS and ready.any():
+                seconds[:, ~ready] = np.inf
+            preferred = preferring(seconds, *self._preferences(pool), (ready, SPILL_FREE))
+            column = int(np.argmin(preferred[0])) if np.isfinite(preferred).any() else -1
+            if column < 0 or ready[column]:
+                break
+            self._try(pool, column)
+        each = pool.candidates[column] if column >= 0 and ready[column] else None
+        if each is not None and self.tournament is not None:
+            with self._timed("measure"):
+                self.tournament.measured(pool)
+        yield self._chosen(0, each, seconds[0, column], pool)
+
+    def _chosen(self, row: int, each: Candidate | None, seconds: float, pool: Pool) -> Chosen:
+        return replace(super()._chosen(row, each, seconds, pool), settled=False)
+
+    def _ready(self, pool: Pool) -> np.ndarray:
+        """Return a mask of the compiled candidates that passed verification (candidates,)."""
+        passed = [self._skips() or self.judge.passed(each.name) for each in pool.candidates]
+        return self.binaries.among(pool) & np.array(passed, bool)
+
+    def _try(self, pool: Pool, column: int) -> None:
+        """Compile a candidate and verify it; one that fails is dead in the pool."""
+        each, (workload,) = pool.candidates[column], self.workloads
+
+        def compiled() -> None:
+            self._compile(pool, [column])
+
+        def executed() -> None:  # the verdict is kept in the cache folder, where the judge finds it
+            with suppress(GensorError, OSError):
+                verify(each, workload)
+
+        ahead = self.options.jobs > 1 and self.options.verify == "emulator"
+        ordered_map(lambda work: work(), [compiled, executed] if ahead else [compiled], 2)
+        if each.name in pool.dead or self._skips():
+            return
+        self._verify(pool, [(column, workload)])
+        if not self.judge.passed(each.name):
+            self._refuse(pool, each, workload)
+
+
+@dataclass
+class FirstKernels(Run):
+    """A run that gives every Workload its first kernel; stored kernels are this database's and the packaged ones."""
+
+    def _stored(self, rows: Sequence[Row], settled: bool = True) -> Result | None:
+        """Return any earlier result: one that is not settled serves as well."""
+        return super()._stored(rows, settled=False)
+
+    def _class(self, by_key: Rows, searcher: Searcher) -> Iterator[tuple[Row, Result]]:
+        self.progress.begin(names_of(by_key))
+        for rows in by_key.values():
+            result = self._first(workload_of(rows), searcher)
+            yield from ((row, result) for row in rows)
+
+    def _first(self, workload: Workload, searcher: Searcher) -> Result:
+        with open_layers(self.arch.name) as packaged:
+            known = self._known(workload, (self.store, *packaged.stores))
+            if known is None or known[1] * 1e6 > NEAR_BOUND * bound_us(workload, self.arch):
+                run = self.class_run(FirstRun, [workload], searcher, at_hand=known[1] if known else np.inf)
+                for _, result in self.stored(run, run.run()):
+                    return result
+            assert known is not None
+            return self._serving(workload, *known)
+
+    def _known(self, workload: Workload, stores: Iterable[Store]) -> tuple[StoredKernel, float] | None:
+        """Return the usable stored kernel of the class that is predicted fastest, with its seconds."""
+        space = Space(workload, self.arch, learnt=self.learnt)
+        pool, kernels = Pool([workload]), dict[Program, StoredKernel]()
+        for store in stores:
+            for each in store.kernels_for_class(workload.class_key(), self.arch.name):
+                program = self._program(each, space)
+                if program is not None:
+                    kernels.setdefault(program, each)
+        pool.add(space, kernels, siblings=False)
+        (seconds,) = pool.seconds([space])
+        for column in np.argsort(seconds, kind="stable"):
+            each = kernels[pool.candidates[column].program]
+            if np.isfinite(seconds[column]) and self._is_built(each, pool.candidates[column]):
+                return each, float(seconds[column])
+        return None
+
+    def _program(self, each: StoredKernel, space: Space) -> Program | None:
+        """Return the Program of a usable kernel of a current family that serves the workload, else None."""
+        family = FAMILIES.get(each.kernel.family)
+        if not each.usable or family is None or family.abi != each.kernel.abi or family.name not in space.names:
+            return None
+        return program_from_json(each.kernel.program)
+
+    def _is_built(self, each: StoredKernel, wanted: Candidate) -> bool:
+        """Return whether a stored kernel has the binary that a candidate needs."""
+        binary = each.binary()
+        return binary is not None and (binary.target, binary.constants) == (self.arch.target, wanted.constants)
+
+    def _serving(self, workload: Workload, stored: StoredKernel, seconds: float) -> Result:
+        """Store a record that names a stored kernel, with the kernel itself if it comes from another store."""
+        kernel, (holder, *_) = stored.kernel, stored.stores
+        binary = holder.get(Binary, kernel.binary_digest)
+        assert binary is not None
+        source = holder.get(Source, binary.source_digest)
+        verdicts = holder.rows(Verification, kernel_digest=kernel.digest)
+        parts = [] if holder is self.store else [*([source] if source else ()), binary, kernel, *verdicts]
+        record = Record(
+            workload.key(),
+            self.arch.name,
+            self.arch.part,
+            kernel.abi,
+            kernel.digest,
+            seconds * 1e6,
+            bound_us(workload, self.arch),
+            "ok",
+            None,
+            "{}",
+            self._named(workload, provenance(self.options, settled=False)),
+        )
+        self.store.add(*parts, record)
+        found = stored_result(self.store, workload, self.arch, self.options, settled=False)
+        assert found is not None
+        return found
