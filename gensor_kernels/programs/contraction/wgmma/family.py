@@ -46,7 +46,11 @@ class ContractionWgmma(ContractionFamily):
     abi = 6
     source = "contraction_wgmma.cu"
     names = (*shared.GRID_NAMES, "cluster", "persistent", "stages", "consumers", *shared.EPILOGUE_NAMES, stream_k.NAME)
-    starter_blocks = ((128, 128), (128, 256), (64, 64), (256, 128), (64, 128), (128, 64), (192, 192), (64, 256))
+    # The eighth one walks in pairs: few rows, whose tiles of A would else pass through the L2 for every 16 columns.
+    starter_blocks = (
+        *((128, 128), (128, 256), (64, 64), (256, 128), (64, 128), (128, 64), (192, 192)),
+        *((64, 16), (64, 256)),
+    )
     needs = (PRODUCTS, WARPGROUPS)
 
     def __init__(self, name: str = "contraction_wgmma", *, only_products: bool = False, images: str = "a") -> None:
