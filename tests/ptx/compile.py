@@ -10,7 +10,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from gensor_kernels.build.nvrtc import OPTIONS
+from gensor_kernels.build.compile_process import OPTIONS
 from gensor_kernels.config import cache_dir
 from gensor_kernels.errors import BuildError
 
