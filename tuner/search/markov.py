@@ -3,7 +3,8 @@
 From Program s an action a to s' has benefit g = ln Phi(s) - ln Phi(s'), where Phi is predicted seconds, and P(a|s) is
 proportional to exp(g / tau); staying is one more choice with g = 0. The chain is memoryless. At a fixed tau > 0 every
 edge and every self-loop has positive probability and every edge has its inverse, so on a connected graph the chain is
-irreducible and aperiodic. The walk cools tau geometrically, in cycles.
+irreducible and aperiodic. The walk cools tau geometrically, in cycles; many chains are cold from the first
+step (docs/construction-graph.md, "Temperature and restarts").
 """
 
 from __future__ import annotations
@@ -49,10 +50,13 @@ def schedule(budget: int | None, actions: int, chains: int = 64, steps: int = 25
 
     A visited Program costs about half its moves in new evaluations, and a descent visits about a dozen Programs. If the
     budget is too small for `chains` descents, fewer chains share the same number of steps, in shorter cycles.
+
+    Many chains are cold from their first step: their many starts find what warm steps find, and cost less. Few chains
+    begin each cycle warm, to leave local optima.
     """
     visits = np.inf if budget is None else budget / max(0.5 * actions, 1)
     if visits >= 40 * chains:
-        return Schedule(chains, steps, hot=0.03, cycle=max(steps // 2, 1))
+        return Schedule(chains, steps, hot=COLD, cycle=max(steps // 2, 1))
     few = int(np.clip(visits / 12, 1, min(chains, 4)))
     return Schedule(few, chains * steps // few, hot=0.02, cycle=min(40, steps))
 
