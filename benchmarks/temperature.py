@@ -6,8 +6,8 @@
 Schedules: `greedy` (tau near zero from the first step), `annealed` (tau falls geometrically over each cycle) and
 constant tau. Restarts at the end of a cycle: `elite`, from unused starts and then from the best quarter of the chains'
 best points; `starts`, from unused starts and then from any start; `elite first`, from the best quarter alone. The rest
-is the walk's: its starts, its division of chains among families, its number of chains and steps for a budget. Variants
-share starts and random numbers by seed.
+is the walk's: its starts, its division of chains among families, its number of chains and steps for a budget, and the
+hotter cycles of chains that share a start. Variants share starts and random numbers by seed.
 
 On a measured space an evaluation is a measurement: the walk knows published times alone (`walk, blind` of
 benchmarks.strategies) and may take few. On the potential, for Workloads of SHAPES drawn from all combinations of
@@ -144,7 +144,7 @@ class Varied(Chains):
 
     def __init__(self, known: Known, starts: Ids, plan: Schedule, rng: np.random.Generator, variant: Variant):
         super().__init__(known.region, starts, plan, rng)
-        self._inverse_tau = variant.inverse_taus(plan)
+        self._inverse_tau[0] = variant.inverse_taus(plan)
         self._known, self._variant = known, variant
 
     def walk(self, number: int, progress: Progress, most: int | None) -> None:
