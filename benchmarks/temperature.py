@@ -84,7 +84,7 @@ def variants() -> list[Variant]:
 
 
 class Known:
-    """One family's graph with all that any walk has seen of it.
+    """The graph of a family with all that any walk has seen of it.
 
     `whole[id]` is the id of the complete Program whose evaluation gives an id its potential.
     """
