@@ -13,7 +13,7 @@ from typing import Any
 
 from .connection import SCHEMA, SCHEMA_VERSION, Guarded, check_schema, execute_schema, schema_rows, schema_text
 from .errors import ForeignStoreError
-from .record import TABLES, Binary, Kernel, Portfolio, Record, Row, Source, Timing, Verification
+from .record import TABLES, Binary, Kernel, Portfolio, Record, Residual, Row, Source, Timing, Verification
 from .rows import insert, named
 
 #: Takes a table's name and an old row's values by column; returns the new row's values, or None to drop the row.
@@ -38,14 +38,15 @@ def _as_it_is(table: str, values: dict[str, Any]) -> Mapping[str, Any]:
     return values
 
 
-#: In order. Version 2 adds the table of residuals.
+def _old_schema(version: int) -> str:
+    return SCHEMA.with_name(f"schema_{version}.sql").read_text(encoding="utf-8")
+
+
+_FIRST = (Source, Binary, Kernel, Verification, Record, Portfolio, Timing)
+#: In order. Version 2 adds the table of residuals; version 3 compresses texts and cubins by xz, not by zlib.
 STEPS: tuple[Step, ...] = (
-    Step(
-        1,
-        SCHEMA.with_name("schema_1.sql").read_text(encoding="utf-8"),
-        (Source, Binary, Kernel, Verification, Record, Portfolio, Timing),
-        _as_it_is,
-    ),
+    Step(1, _old_schema(1), _FIRST, _as_it_is),
+    Step(2, _old_schema(2), (*_FIRST, Residual), _as_it_is),
 )
 
 

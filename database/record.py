@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import lzma
 import math
 import os
 import struct
@@ -29,6 +30,9 @@ OUTCOMES = ("ok", "not_compiled", "wrong", "failed", "timeout")
 METHODS = ("emulator", "device")
 LONGEST_DRAWN = 500  # characters of a text that a notebook shows
 LARGEST_BLOB = 8 * 2**20  # bytes; a cubin has kilobytes, so anything larger is damage or malice
+_XZ = b"\xfd7zXZ\0"  # start of every xz stream
+_FILTERS = ({"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 2**20},)
+_MEMORY = 16 * 2**20  # bytes that reading may take, beside the data: a dictionary of 1 MB and tables
 
 RowType = TypeVar("RowType", bound="Row")
 
@@ -105,7 +109,7 @@ class Row:
     """Base of all rows: typed fields, a digest over all of them, conversion from and to SQLite values."""
 
     TABLE: ClassVar[str]
-    COMPRESSED: ClassVar[frozenset[str]] = frozenset()  # columns zlib-compressed in the file, not in the digest
+    COMPRESSED: ClassVar[frozenset[str]] = frozenset()  # columns xz-compressed in the file, not in the digest
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -163,7 +167,7 @@ class Row:
             known = _kinds(cls)  # type: ignore[arg-type]  # as in columns
             if tuple(map(type, values)) not in known or cls.digest_of(values) != stored[0]:
                 return None
-        except (TypeError, ValueError, zlib.error, struct.error):
+        except (TypeError, ValueError, EOFError, lzma.LZMAError, zlib.error, struct.error):
             return None
         # The digest covers all other checks of __init__; an attacker could compute a digest, too.
         row = object.__new__(cls)
@@ -214,12 +218,18 @@ def _typed(value: Any, declared: str, name: str) -> Value:
 
 
 def _pack(data: bytes | str) -> bytes:
-    return zlib.compress(data.encode("utf-8") if isinstance(data, str) else data, 9)
+    plain = data.encode("utf-8") if isinstance(data, str) else data
+    return lzma.compress(plain, check=lzma.CHECK_NONE, filters=_FILTERS)  # the digest checks the data
 
 
 def _unpack(blob: Any) -> bytes:
-    unpacker = zlib.decompressobj()
-    data = unpacker.decompress(blob, LARGEST_BLOB)
+    """Return what `_pack` made; files of schema 1 and 2 hold zlib data."""
+    unpacker: Any
+    if bytes(blob[: len(_XZ)]) == _XZ:
+        unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MEMORY)
+    else:
+        unpacker = zlib.decompressobj()
+    data: bytes = unpacker.decompress(blob, LARGEST_BLOB)
     if not unpacker.eof:
         raise ValueError("the compressed data is cut short or too long")
     return data

@@ -4,7 +4,7 @@
 
 CREATE TABLE source (
     digest TEXT NOT NULL PRIMARY KEY, -- SHA-256 of the text
-    text BLOB NOT NULL                -- flattened CUDA source without constants, UTF-8, zlib
+    text BLOB NOT NULL                -- flattened CUDA source without constants, UTF-8, xz
 );
 
 CREATE TABLE binary (
@@ -12,7 +12,7 @@ CREATE TABLE binary (
     source_digest TEXT NOT NULL,      -- source.digest
     constants TEXT NOT NULL,          -- JSON: macro name -> integer or type token, bound in front of the source
     target TEXT NOT NULL,             -- what the compiler was asked for, such as sm_87 or sm_90a
-    cubin BLOB NOT NULL,              -- the ELF image, zlib
+    cubin BLOB NOT NULL,              -- the ELF image, xz
     registers INTEGER NOT NULL,       -- per thread, largest of any entry
     spill_bytes INTEGER NOT NULL,     -- spill stores + spill loads, sum of all entries
     stack_bytes INTEGER NOT NULL,     -- per thread, largest of any entry
@@ -89,7 +89,7 @@ CREATE INDEX timing_key ON timing (key, arch, part);
 CREATE TABLE residual (
     digest TEXT NOT NULL PRIMARY KEY, -- over the columns below
     arch TEXT NOT NULL,               -- compute capability whose timings taught it, empty for all
-    model BLOB NOT NULL,              -- JSON: machine.residual.Residual, plain numbers, its version among them, zlib
+    model BLOB NOT NULL,              -- JSON: machine.residual.Residual, plain numbers, its version among them, xz
     learnt TEXT NOT NULL,             -- JSON: how many timings taught it, by part, and how many did not
     created INTEGER NOT NULL          -- seconds since 1970; the newest that is for an arch counts
 );

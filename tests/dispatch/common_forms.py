@@ -293,6 +293,20 @@ def _attention() -> Asked:
                 yield name, ask(gk.attention, *heads, causal=causal)
         behind = partial(lambda d: new(d, 8, 128, 12, 64)().swapaxes(1, 2), dtype)
         yield f"{dtype} heads behind tokens", ask(gk.attention, behind, behind, behind)
+        long = new(dtype, 1, 32, 8192, 128), new(dtype, 1, 8, 8192, 128), new(dtype, 1, 8, 8192, 128)
+        yield f"{dtype} window", ask(gk.attention, *long, causal=True, window=(4095, None))
+        wide = new(dtype, 1, 16, 1024, 256), new(dtype, 1, 8, 1024, 256), new(dtype, 1, 8, 1024, 256)
+        yield f"{dtype} soft cap", ask(gk.attention, *wide, causal=True, softcap=50.0)
+        packed = new(dtype, 1, 32, 4096, 128), new(dtype, 1, 8, 4096, 128), new(dtype, 1, 8, 4096, 128)
+        yield f"{dtype} packed", ask(gk.attention, *packed, causal=True, sizes=[512] * 8)
+        pages = new(dtype, 2048, 8, 16, 128), new(dtype, 2048, 8, 16, 128)
+        cache = {
+            "causal": True,
+            "key_sizes": [2048] * 16,
+            "block_table": np.arange(2048, dtype="int32").reshape(16, 128),
+        }
+        yield f"{dtype} pages", ask(gk.attention, new(dtype, 16, 32, 1, 128), *pages, **cache)
+        yield f"{dtype} packed pages", ask(gk.attention, new(dtype, 1, 32, 1024, 128), *pages, sizes=[64] * 16, **cache)
     for kind, shape in product(("bool", "fp16"), ((8, 1, 1, 128), (1, 1, 128, 128))):
         heads = [new("fp16", 8, 12, 128, 64)] * 3
         yield f"fp16 mask {kind} {'x'.join(map(str, shape))}", ask(gk.attention, *heads, mask=new(kind, *shape))

@@ -110,6 +110,8 @@ class ClassRun:
     late: Callable[[], bool] = lambda: False
     #: walks and binaries that an interrupted run has left, and where this run's own are kept
     unfinished: Unfinished | None = None
+    #: walk each workload a second time, from its elites and the compiled finalists
+    again: bool = True
 
     def run(self) -> Iterator[Chosen]:
         """Yield the kernel of every workload as soon as it is verified."""
@@ -119,7 +121,7 @@ class ClassRun:
         pool = Pool(self.workloads)
         self._gather(pool, dict(enumerate(founds)))
         self._compile(pool, finalists(pool, pool.seconds(self.spaces), self.options.top))
-        if self.options.graph != "paper":
+        if self.again and self.options.graph != "paper":
             requests = [self._again(*each) for each in zip(self.workloads, founds, strict=True)]
             self._gather(pool, dict(enumerate(self._walk(requests))))
         seconds, picks = self._choose(pool)

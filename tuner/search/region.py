@@ -174,7 +174,16 @@ class Region:
                 break
             edges = self.graph.edges(self.points(np.array([ident])))
             found = self.add(edges.target, edges.whole)
-            self.parent[found[self.parent[found] == -1]] = ident
+            # An unvisited point on the way to `ident` keeps its own way: no trail may return to itself.
+            found = found[(self.parent[found] == -1) & ~np.isin(found, self.way(ident))]
+            self.parent[found] = ident
+
+    def way(self, node: int) -> list[int]:
+        """Return the points from a start to `node`, along first visits, which form no loops."""
+        points = [node]
+        while (before := self.before(points[-1])) != NOWHERE:
+            points.append(before)
+        return points[::-1]
 
     def before(self, node: int) -> int:
         """Return the point from which `node` was first visited, or first seen if never visited; NOWHERE for a start.

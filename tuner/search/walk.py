@@ -278,9 +278,6 @@ def _trail(region: Region, ident: int, seed: int) -> Trail:
 
 
 def _trace(region: Region, winner: int) -> tuple[Numbers, list[str]]:
-    """Return the start and the actions from it to `winner`, along first visits, which form no loops."""
-    way = [winner]
-    while (before := region.before(way[-1])) != NOWHERE:
-        way.append(before)
-    way.reverse()
+    """Return the start of the way to `winner`, and the actions along it."""
+    way = region.way(winner)
     return region.points(np.array(way[:1]))[0], [region.token(a, b) for a, b in pairwise(way)]
