@@ -134,9 +134,9 @@ def residency(warps: np.ndarray, registers: np.ndarray, shared_bytes: np.ndarray
 
 def _rounds(
     terms: Terms, arch: Arch, residents: np.ndarray, active: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return the clocks of the start, the loop and the end of a round with ``residents`` blocks on each of ``active``
-    SMs.
+    SMs, and the part of them that hides behind the round before, where there is such a round.
 
     Shapes are (rounds, n).
     """
@@ -163,31 +163,48 @@ def _rounds(
     memory = residents * transfer
     busiest = np.maximum(np.maximum(compute, shared), memory)
     hidden = warps * (pipe + terms.issue) + shared + memory - busiest
-    step = np.maximum(busiest, alone) + hidden * terms.exposed
+    loop = (np.maximum(busiest, alone) + hidden * terms.exposed) * terms.iterations
     stores = running * (terms.epilogue_bytes * (1 / dram_clk) / terms.blocks)
     # Blocks of one SM start together and drift apart: they hide half of the part of each other's ends that could be
     # hidden.
     seen = 0.5 / residents + 0.5
     finish = np.maximum(residents * terms.epilogue_busy * seen + stores, terms.epilogue * seen)
-    # The first tile is waited for; of the others, only the part of a transfer that outlasts an iteration, which `step`
+    # The first tile is waited for; of the others, only the part of a transfer that outlasts an iteration, which `loop`
     # has.
     first = np.minimum(terms.slot * transfer, np.maximum(compute, shared) / residents)
-    return (latency + terms.request + first + terms.prologue) * seen, step * terms.iterations, finish
+    begin = latency + terms.request + first + terms.prologue
+    start = begin * seen
+    # DRAM hands blocks their tiles one after another. Where that takes as long as all other work, the blocks of an SM
+    # no longer begin and end together: a block of a later round waits for its first tile while tiles of others arrive.
+    # Where DRAM takes less time, blocks come apart by that share of a round.
+    carried = running * (dram * (1 / dram_clk)) * terms.iterations + stores
+    near = np.maximum(
+        terms.l2_bytes * terms.arriving * (1 / SM_L2_BYTES), active * terms.l2_bytes * (1 / arch.l2_bytes_per_clk)
+    )
+    worked = np.maximum(np.maximum(compute, shared), residents * near) * terms.iterations
+    worked = np.maximum(worked + residents * terms.epilogue_busy, 1.0)
+    # No block is faster than its own steps, one behind the other.
+    ending = np.maximum(terms.epilogue, terms.epilogue_busy + stores / residents)
+    lone = begin + np.maximum(np.maximum(alone, transfer), compute / residents) * terms.iterations + ending
+    least = np.maximum(np.maximum(carried, worked), lone) + hidden * terms.exposed * terms.iterations
+    apart = np.clip(2.0 * carried / worked - 1.0, 0.0, 1.0)
+    return start, loop, finish, np.maximum(start + loop + finish - least, 0.0) * apart
 
 
 def _total(terms: Terms, full: np.ndarray, rest: np.ndarray, clocks: tuple[np.ndarray, ...]) -> np.ndarray:
     """Return the clocks of ``full`` rounds and, for ``rest`` remaining blocks, of one more round."""
-    start, loop, finish = clocks
+    start, loop, finish, overlap = clocks
+    late = 1.0 - np.asarray(terms.ahead)
+    overlaps = np.maximum(full - (rest == 0), 0.0) * overlap[0] * late
     if not np.any(terms.ahead):
         each = start + loop + finish
-        return full * each[0] + (rest > 0) * each[1]
-    late = 1.0 - np.asarray(terms.ahead)
+        return full * each[0] + (rest > 0) * each[1] - overlaps
     hidden = np.minimum(finish, terms.behind * loop)
     first = np.where(full > 0, 0, 1)
     begun = np.where(first == 0, start[0], start[1]) * (1.0 - late)
     last = np.where(rest > 0, hidden[1], hidden[0])
     each = start * late + loop + finish - hidden
-    return full * each[0] + (rest > 0) * each[1] + begun + last
+    return full * each[0] + (rest > 0) * each[1] + begun + last - overlaps
 
 
 def seconds(terms: Terms, arch: Arch) -> np.ndarray:

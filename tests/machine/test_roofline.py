@@ -9,11 +9,13 @@ from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.products.matmul import workload
+from gensor_kernels.operators.rows import views as rows
 from gensor_kernels.programs.contraction.mma.cost import unswizzled_degree
 from gensor_kernels.programs.contraction.simt.cost import fragment_clocks, transposing_clocks
 from gensor_kernels.programs.core.banks import wavefronts
 from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.space import FamilySpace
+from gensor_kernels.programs.space import FamilySpace, Space
+from gensor_tuner.search.walk import walk
 from gensor_tuner.shapes.reader import read_shapes
 from tests.programs.lattices import MMA, SIMT, WGMMA, every_space, random_legal, space
 
@@ -198,13 +200,36 @@ def test_blocks_that_walk_tiles_hide_how_these_begin_and_end():
     assert walking < alone
     rounds = np.array([3.0], np.float32)
     terms = lattice.terms(lattice.point(program.replace(**shared, persistent=2))[None])
-    pieces = tuple(np.array([[each], [each]], np.float32) for each in (10.0, 100.0, 70.0))
+    pieces = tuple(np.array([[each], [each]], np.float32) for each in (10.0, 100.0, 70.0, 0.0))
     none = np.zeros(1, np.float32)
     for behind, wanted in ((0.0, 10 + 3 * 170), (1.0, 10 + 3 * 100 + 70), (0.5, 10 + 3 * 120 + 50)):
         terms.ahead, terms.behind = np.ones(1, np.float32), np.float32(behind)
         assert roofline._total(terms, rounds, none, pieces)[0] == wanted
     terms.ahead = 0.0
     assert roofline._total(terms, rounds, none, pieces)[0] == 3 * 180
+
+
+def test_blocks_behind_a_queue_for_dram_hide_how_they_begin_and_end():
+    """Rounds of a copy run one behind the other; rounds on busy pipes hide no more of their ends than before."""
+    arch = lookup("sm_87")
+    space = FamilySpace(FAMILIES["rows"], rows.workload("softmax", (4096, 4096), (1,), "float16"), arch)
+    held = {"threads_k": 64, "threads_m": 1, "split_k": 1, "vector": 8, "items": 8, "keep": 1, "online": 0}
+    program = FAMILIES["rows"].starters(space.workload, arch)[0].replace(**held, min_blocks=0)
+    terms = space.terms(space.point(program)[None])
+    residents, active = terms.residents[None], np.full((1, 1), arch.sms, np.float32)
+    start, loop, finish, overlap = (each[0, 0] for each in roofline._rounds(terms, arch, residents, active))
+    assert 0.5 * (start + finish) < overlap <= start + loop + finish
+    terms.math = terms.math * 100
+    assert roofline._rounds(terms, arch, residents, active)[3][0, 0] == 0
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_87", "sm_90"])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_rows_that_fit_stay_in_registers(arch, dtype):
+    """One read of each row and fewer instructions win where a softmax waits for DRAM."""
+    space = FamilySpace(FAMILIES["rows"], rows.workload("softmax", (4096, 4096), (1,), dtype), lookup(arch))
+    found = walk(Space(space.workload, space.arch), chains=32, steps=150, keep=1).best[0][0]
+    assert found["keep"] == 1
 
 
 def test_spills_are_penalised_not_forbidden():

@@ -204,6 +204,14 @@ def _written(c: Columns, e: View, s: Shape, running: np.ndarray) -> tuple[np.nda
     return np.where(split, 0.0, among), np.where(split, partial, total - among)
 
 
+def _between(work: Work, lost: np.ndarray, arch: Arch) -> np.ndarray:
+    """Clocks in which a block waits for the first elements of its later passes over global memory.
+
+    A pass needs the states that the pass before has joined, so that no warp asks for these elements any earlier.
+    """
+    return (work.passes - 1.0) * (arch.l2_latency + lost * (arch.dram_latency - arch.l2_latency))
+
+
 def terms(c: Columns, e: View, arch: Arch, facts: Facts | None) -> Terms:
     """See machine.roofline.Terms.  An iteration is a step of one pass over global memory."""
     s, work = shape(c, e), _work(c, e, shape(c, e))
@@ -226,7 +234,7 @@ def terms(c: Columns, e: View, arch: Arch, facts: Facts | None) -> Terms:
         "wavefronts": _wavefronts(c, e, s, work), "chain": np.full_like(blocks, 40.0),
         "l2_bytes": each * _overfetch(c, e, s) + among / (blocks * iterations),
         "dram_bytes": whole * (1.0 + (work.passes - 1.0) * lost) + among, "in_flight": np.ones_like(blocks),
-        "exposed": np.full_like(blocks, 0.05), "prologue": np.full_like(blocks, BLOCK_START),
+        "exposed": np.full_like(blocks, 0.05), "prologue": BLOCK_START + _between(work, lost, arch),
         "epilogue": epilogue, "epilogue_busy": busy, "epilogue_bytes": behind,
         "after": _after(c, e, s, arch), "registers": used, "shared_bytes": memory,
     }  # fmt: skip
