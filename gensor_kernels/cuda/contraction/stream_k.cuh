@@ -58,7 +58,7 @@ struct Stream {
             parts = last - from / steps + 1;
             if (number < parts) {
                 const u32 tile = last - number, start = tile * steps;
-                return Share{whole + tile, from > start ? from - start : 0, minimum(to - start, steps)};
+                return Share{whole + tile, from > start ? from - start : 0, number > 0 ? steps : to - start};
             }
         }
         const u32 tile = block + (number - parts) * (u32)grid_size();
@@ -185,7 +185,7 @@ DEVICE void each_tile(const Given &params, const Compute &compute, int depth = B
     for (u32 number = 0;; ++number) {
         const u32 block = (u32)block_index();
         const Share share = ANEW ? stream.again(params).share(unknown(block), number) : stream.share(block, number);
-        if (!within(share.first, share.last))
+        if (share.last == 0)
             return;
         Tile tile = decode_tile<BLOCK_M, BLOCK_N>(params, depth, share.tile);
         tile.k_begin = (i32)share.first * depth;
