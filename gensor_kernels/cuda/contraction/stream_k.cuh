@@ -43,30 +43,29 @@ struct Stream {
         blocks = rest < grid ? rest : grid;
         each = blocks ? rest / blocks : 0, more = blocks ? rest % blocks : 0;
     }
-    // The same, computed again: behind a main loop, whose registers then need not hold it.
+    // The same, computed again: a main loop's registers then need not hold it.
     MEMBER Stream again(const Params &params) const { return Stream(params, depth, unknown((u32)grid_size())); }
     // Where the part of a block begins.
     MEMBER u32 begin(u32 block) const { return block * each + (block < more ? block : more); }
     MEMBER bool shares(u32 block) const { return within(block, blocks); }
 
-    // act(share) for everything that this block computes.
-    template <class Act>
-    MEMBER void each_share(Act act) const {
-        const u32 block = (u32)block_index();
-        const u32 from = shares(block) ? begin(block) : 0;
-        u32 to = shares(block) ? begin(block + 1) : 0, next = block;
-        while (within(from, to) || within(next, whole)) {
-            Share share = {next, 0, steps};
-            if (from < to) {
-                const u32 tile = (to - 1) / steps, start = tile * steps;
-                share = {whole + tile, from > start ? from - start : 0, to - start};
-                to = start + share.first;
-            } else {
-                cover("whole_tile");
-                next += (u32)grid_size();
+    // Share `number` of a block: tiles of its part of the row, from the last to the first, then whole tiles. A share
+    // without steps says that there are no more.
+    MEMBER Share share(u32 block, u32 number) const {
+        u32 parts = 0;
+        if (shares(block)) {
+            const u32 from = begin(block), to = begin(block + 1), last = (to - 1) / steps;
+            parts = last - from / steps + 1;
+            if (number < parts) {
+                const u32 tile = last - number, start = tile * steps;
+                return Share{whole + tile, from > start ? from - start : 0, number > 0 ? steps : to - start};
             }
-            act(share);
         }
+        const u32 tile = block + (number - parts) * (u32)grid_size();
+        if (!within(tile, whole))
+            return Share{tile, 0, 0};
+        cover("whole_tile");
+        return Share{tile, 0, steps};
     }
 };
 
@@ -121,10 +120,14 @@ DEVICE gptr<u64> flag_of(const Params &params, u32 block) {
     return stream_workspace(params).as<u64>() + (i64)block * 2;
 }
 
-// What a block has of a tile.
+// What a block has of a tile: its share with this number.
 struct TileShare {
     const Stream &stream;
     const Share &own;
+    u32 number;
+
+    // The share, computed again from a stream that was.
+    MEMBER Share own_again(const Stream &again) const { return again.share(unknown((u32)block_index()), number); }
 };
 
 // Whether this block finishes the tile. If so, `sum` then has those of the other blocks too; else they are left.
@@ -132,7 +135,8 @@ template <int COUNT, int THREADS, class Sum>
 DEVICE bool joined(const Params &params, const TileShare &share, Sum sum) {
     using Kept = KeptSums<COUNT, THREADS>;
     const Stream stream = share.stream.again(params);
-    if (share.own.last < stream.steps) {
+    const Share own = share.own_again(stream);
+    if (own.last < stream.steps) {
         cover("stream_leave");
         Kept::store(params, sum);
         barrier();
@@ -140,7 +144,7 @@ DEVICE bool joined(const Params &params, const TileShare &share, Sum sum) {
             give_flag(flag_of(params, (u32)block_index()), stream_mark(params));
         return false;
     }
-    u32 block = (u32)block_index(), missing = share.own.first;
+    u32 block = (u32)block_index(), missing = own.first;
     while (within(0u, missing)) {
         cover("stream_join");
         const u32 had = stream.begin(block) - stream.begin(block - 1);
@@ -153,8 +157,18 @@ DEVICE bool joined(const Params &params, const TileShare &share, Sum sum) {
     }
     return true;
 }
+
+// The place of the tile's outputs, computed again behind the main loop of a stream, which has no registers for it.
+DEVICE Tile place_again(const Params &params, const Tile &, const TileShare &share) {
+    const Share own = share.own_again(share.stream.again(params));
+    return decode_tile<BLOCK_M, BLOCK_N>(params, share.stream.depth, own.tile);
+}
 #else
 struct TileShare {};
+
+DEVICE const Tile &place_again(const Params &, const Tile &tile, const TileShare &) {
+    return tile;
+}
 
 template <int COUNT, int THREADS, class Sum>
 DEVICE bool joined(const Params &, const TileShare &, const Sum &) {
@@ -163,17 +177,21 @@ DEVICE bool joined(const Params &, const TileShare &, const Sum &) {
 #endif
 
 // compute(tile, share) for everything that this block computes: one tile, or with STREAM tiles and shares of tiles, in
-// steps of `depth` values of k.
-template <class Given, class Compute>
+// steps of `depth` values of k. ANEW: where shares lie is computed again for each, and takes no registers between them.
+template <bool ANEW = true, class Given, class Compute>
 DEVICE void each_tile(const Given &params, const Compute &compute, int depth = BLOCK_K) {
 #if STREAM
     const Stream stream(params, depth, (u32)grid_size());
-    stream.each_share([&](const Share &share) {
+    for (u32 number = 0;; ++number) {
+        const u32 block = (u32)block_index();
+        const Share share = ANEW ? stream.again(params).share(unknown(block), number) : stream.share(block, number);
+        if (share.last == 0)
+            return;
         Tile tile = decode_tile<BLOCK_M, BLOCK_N>(params, depth, share.tile);
         tile.k_begin = (i32)share.first * depth;
         tile.k_end = minimum((i32)share.last * depth, depth_of(params).all);
-        compute(tile, TileShare{stream, share});
-    });
+        compute(tile, TileShare{stream, share, number});
+    }
 #else
     compute(decode_tile<BLOCK_M, BLOCK_N>(params, depth), TileShare{});
 #endif

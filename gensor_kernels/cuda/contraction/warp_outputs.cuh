@@ -45,8 +45,10 @@ DEVICE void finish_batch(const Params &params, const Tile &tile, ACC_TYPE (&valu
 }
 
 // Outputs that no operation changes are converted first, so that they pass through shared memory as they are stored: as
-// many rows of fragments at a time as a slab of sums has room for, without a loop.
-constexpr bool UNCHANGED = EPILOGUE_STAGED == 1 && !SPLIT && (EPILOGUE_CODES == 0 || EPILOGUE_CODES == EPILOGUE_NONE) &&
+// many rows of fragments at a time as a slab of sums has room for, without a loop. Beside the walk along packed images
+// there are registers for one way only: theirs is known when the kernel is compiled, or all outputs are staged as sums.
+constexpr bool UNCHANGED = EPILOGUE_STAGED == 1 && !SPLIT &&
+                           (EPILOGUE_CODES == EPILOGUE_NONE || (EPILOGUE_CODES == 0 && !PACKED)) &&
                            WARP_N * (int)sizeof(OUT_TYPE) % 16 == 0;
 
 DEVICE bool unchanged(const Params &params) {

@@ -147,3 +147,21 @@ def test_a_stream_does_not_spill():
     program = program.replace(stream=arch.sms, min_blocks=1, split_k=1)
     binary = nvrtc.compile_cubin(candidate(FAMILY, program, HALF).source(), arch.target)
     assert binary.error is None and binary.spill_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ({"dtype": "float32", "math": "tf32"}, {"block_k": 32, "instruction": 2}),
+        ({"dtype": "int8", "out": "int8"}, {"block_k": 128, "instruction": 3}),
+        ({}, {"block_k": 64, "epilogue_fixed": 1}),
+    ],
+    ids=["tf32", "int8", "float16"],
+)
+def test_streams_of_full_registers_do_not_spill(kind: dict[str, str], values: dict[str, int]):
+    """Tiles of 128 x 128 by four warps, two blocks per multiprocessor: only a few registers are left for the stream."""
+    arch, problem = lookup("sm_80"), matmul(1536, 4096, 4096, trans_b=True, **kind)
+    large = {"block_m": 128, "block_n": 128, "warp_m": 64, "warp_n": 64, "stages": 2, "raster": 1, "min_blocks": 2}
+    program = FAMILY.starters(problem, arch)[0].replace(**TILE | large | values | {"stream": 2 * arch.sms})
+    binary = nvrtc.compile_cubin(candidate(FAMILY, program, problem).source(), arch.target)
+    assert binary.error is None and binary.spill_bytes == binary.stack_bytes == 0

@@ -100,23 +100,24 @@ DEVICE void compute_tile(const Params &params, const Tile &tile, const TileShare
     if (!joined<FRAGMENTS_M * ROW, THREADS>(
             params, share, [&](int i) -> ACC_TYPE & { return math.accumulators[0][i / ROW][i % ROW / 4][i % 4]; }))
         return;
+    const Tile &place = place_again(params, tile, share);
 #if EPILOGUE_STAGED // the slabs lie where the tiles were
     Pipeline::finish();
 #endif
 #if GATE && !SPLIT
-    gate_warp(params, tile.column + column, math.accumulators);
+    gate_warp(params, place.column + column, math.accumulators);
 #endif
 #if NORM && !SPLIT
     keep_sums(row, column, math.accumulators[0]);
     barrier();
-    finish_tile(params, tile);
+    finish_tile(params, place);
 #else
-    finish_warp(params, tile, tile.row + row, tile.column + column, math.accumulators[0]);
+    finish_warp(params, place, place.row + row, place.column + column, math.accumulators[0]);
 #endif
 #if GATE && SPLIT
-    Tile behind = tile;
-    behind.part += params.split;
-    finish_warp(params, behind, tile.row + row, tile.column + column, math.accumulators[1]);
+    Tile other = place;
+    other.part += params.split;
+    finish_warp(params, other, other.row + row, other.column + column, math.accumulators[1]);
 #endif
 }
 

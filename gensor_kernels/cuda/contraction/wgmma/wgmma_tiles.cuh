@@ -41,13 +41,13 @@ DEVICE void produce_tiles(const MappedParams &params) {
     if (!elect_one())
         return;
     Turn turn;
-    each_tile(params, [&](const Tile &tile, const TileShare &) { produce(params, tile, turn, true); });
+    each_tile<false>(params, [&](const Tile &tile, const TileShare &) { produce(params, tile, turn, true); });
 }
 
 DEVICE void multiply_tiles(const MappedParams &params, int group) {
     const int row = group * 64 * TILES_M;
     Turn turn;
-    each_tile(params, [&](const Tile &tile, const TileShare &share) {
+    each_tile<false>(params, [&](const Tile &tile, const TileShare &share) {
         Sums sums = {};
         consume(sums, steps_of(params, tile).count, row, turn);
         if (joined_by_warp(params, share, sums))
