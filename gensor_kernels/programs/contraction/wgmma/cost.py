@@ -92,6 +92,9 @@ COPY_LATENCY = 200.0
 #: Clocks in which another block's shared memory is reached: a pair's buffer is free where it is free in both blocks. An
 #: estimate.
 PEER_LATENCY = 180.0
+#: Instructions of a thread that loads the scales of a step: of B and all addresses, and of the two rows of a tile of
+#: 64; registers beside two scales and two factors per tile. Estimates.
+SCALING, ROW_SCALING, SCALE_REGISTERS = 14.0, 6.0, 12
 #: Clocks of an iteration in which a lone warpgroup has nothing on its way: it waits for a buffer, then issues.
 TURN = 30.0
 
@@ -169,13 +172,15 @@ def _products(kind: Kind, e: Extents, arch: Arch) -> Part:
         # Sums that are added are waited for, tile by tile, while the other warpgroups multiply.
         waited = kind.promoted * tiles * (1 + (kind.parts > 1) * steps)
         added = waited * columns / 2
-        waits = kind.promoted * np.maximum(added + waited * TURN - math * (1 - 1 / v["consumers"]), 0)
+        # Scales are loaded and multiplied by one another once a step, and multiplied into sums as these are added.
+        scaling = e.in_blocks * (SCALING + ROW_SCALING * tiles)
+        waits = kind.promoted * np.maximum(added + scaling + waited * TURN - math * (1 - 1 / v["consumers"]), 0)
         return {
             column.WARPS: 4 * groups,
             column.MATH: math / groups,
             column.MULTIPLIES: count * share,
             # Counted in the SASS of hot loops.
-            column.ISSUE: (30 + 3.5 * count + added) * share,
+            column.ISSUE: (30 + 3.5 * count + added + scaling) * share,
             wgmma.WAVEFRONTS: (read + written) / 128.0,
             column.CHAIN: np.where(at_once == 1, TURN, 0.0) + waits,
             column.STAGING_ROWS: tiles * 1.0,
@@ -223,7 +228,7 @@ def _registers(kind: Kind, e: Extents, arch: Arch) -> Part:
         consumers, blocks = v["consumers"], np.maximum(v["min_blocks"], 1)
         tiles = np.maximum(group_rows(v), 1)
         columns = e.matrices * v["block_n"]
-        wanted = (tiles + kind.promoted) * columns // 2
+        wanted = (tiles + kind.promoted) * columns // 2 + e.in_blocks * (SCALE_REGISTERS + 4 * tiles)
         wanted = wanted + np.where((v["persistent"] > 0) | copies(v), WALKING_REGISTERS, OTHER_REGISTERS)
         most = multiplying_registers(consumers, blocks, arch)
         entry = np.minimum(entry_registers(consumers, blocks, arch), arch.regs_per_thread)
