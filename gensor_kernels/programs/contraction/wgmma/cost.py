@@ -93,8 +93,8 @@ COPY_LATENCY = 200.0
 #: estimate.
 PEER_LATENCY = 180.0
 #: Instructions of a thread that loads the scales of a step: of B and all addresses, and of the two rows of a tile of
-#: 64; registers beside two scales and two factors per tile. Estimates.
-SCALING, ROW_SCALING, SCALE_REGISTERS = 14.0, 6.0, 12
+#: 64, counted in the SASS of two Programs; registers beside two scales and two factors per tile, an estimate.
+SCALING, ROW_SCALING, SCALE_REGISTERS = 20.0, 6.0, 12
 #: Clocks of an iteration in which a lone warpgroup has nothing on its way: it waits for a buffer, then issues.
 TURN = 30.0
 
