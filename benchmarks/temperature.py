@@ -6,8 +6,8 @@
 Schedules: `greedy` (tau near zero from the first step), `annealed` (tau falls geometrically over each cycle) and
 constant tau. Restarts at the end of a cycle: `elite`, from unused starts and then from the best quarter of the chains'
 best points; `starts`, from unused starts and then from any start; `elite first`, from the best quarter alone. The rest
-is the walk's: its starts, its division of chains among families, its number of chains and steps for a budget. Variants
-share starts and random numbers by seed.
+is the walk's: its starts, its division of chains among families, its number of chains and steps for a budget, and the
+hotter cycles of chains that share a start. Variants share starts and random numbers by seed.
 
 On a measured space an evaluation is a measurement: the walk knows published times alone (`walk, blind` of
 benchmarks.strategies) and may take few. On the potential, for Workloads of SHAPES drawn from all combinations of
@@ -48,6 +48,8 @@ from .spaces.replayed import Timed
 SHAPES = Path(__file__).resolve().parents[1] / "examples" / "common_shapes.csv"
 ARCHS = ("sm_80", "sm_87", "sm_90", "sm_120")
 CONSTANT = (0.01, 0.1)
+#: The annealed chain's first tau in cycles of at most SHORT steps, which small budgets have, and in longer cycles.
+ANNEALED, SHORT = (0.02, 0.03), 40
 RESTARTS = ("elite", "starts", "elite first")
 #: Budgets of evaluations on measured spaces and on the potential; None: as many as the steps take.
 MEASURED: tuple[int | None, ...] = (64, 256, 1024)
@@ -56,7 +58,7 @@ PREDICTED: tuple[int | None, ...] = (1000, None)
 
 @dataclass(frozen=True)
 class Variant:
-    """A schedule: `hot` and `cold` of a geometric fall (None: the walk's own), and where chains restart."""
+    """A schedule: `hot` and `cold` of a geometric fall (None: ANNEALED), and where chains restart."""
 
     name: str
     hot: float | None
@@ -71,18 +73,18 @@ class Variant:
     def inverse_taus(self, plan: Schedule) -> NDArray[np.float32]:
         """Return 1 / tau for each step of a cycle (cycle,)."""
         if self.hot is None:
-            return plan.inverse_taus()
+            return replace(plan, hot=ANNEALED[plan.cycle > SHORT]).inverse_taus()
         return (1 / np.geomspace(self.hot, self.cold, plan.cycle)).astype(np.float32)
 
 
 def variants() -> list[Variant]:
-    """Return all variants; the first is the walk of `gensor-tune` as it was before this ablation."""
+    """Return all variants; the first is what the others are compared with."""
     taus = [("annealed", None, COLD), ("greedy", COLD, COLD), *((f"tau {tau:g}", tau, tau) for tau in CONSTANT)]
     return [Variant(f"{name}, {restart}", *tau, restart) for restart in RESTARTS for name, *tau in taus]
 
 
 class Known:
-    """One family's graph with all that any walk has seen of it.
+    """The graph of a family with all that any walk has seen of it.
 
     `whole[id]` is the id of the complete Program whose evaluation gives an id its potential.
     """
@@ -142,7 +144,7 @@ class Varied(Chains):
 
     def __init__(self, known: Known, starts: Ids, plan: Schedule, rng: np.random.Generator, variant: Variant):
         super().__init__(known.region, starts, plan, rng)
-        self._inverse_tau = variant.inverse_taus(plan)
+        self._inverse_tau[0] = variant.inverse_taus(plan)
         self._known, self._variant = known, variant
 
     def walk(self, number: int, progress: Progress, most: int | None) -> None:

@@ -30,6 +30,8 @@ from gensor_tuner.strategies.parallel import Request, search
 #: Element types by how often they are drawn, and the largest operations of a drawn product.
 DTYPES = ("float16", "float16", "bfloat16", "float32", "float32", "float64", "int8")
 MOST_FLOPS = 2e11
+#: Ways to choose among stored kernels, and drawn products that are listed.
+WAYS, WORST = ("portfolio", "stored", "changed"), 12
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
@@ -85,23 +87,22 @@ def measured(arch: Arch, library: Library, count: int, seed: int) -> Iterator[di
         best = min(walked, *chosen.values())
         yield {
             "workload": wanted.key(),
-            "walk_us": walked * 1e6,
-            **{f"{name}_us": seconds * 1e6 for name, seconds in chosen.items()},
-            **{name: seconds / best for name, seconds in chosen.items()},
+            "walk_us": round(walked * 1e6, 3),
+            **{name: round(seconds / best, 4) for name, seconds in chosen.items()},
         }
 
 
 def summary(lines: Sequence[dict[str, object]]) -> dict[str, dict[str, float]]:
     """Return mean, 90th percentile and worst ratio to the best known Program, and the share without any kernel."""
     found = {}
-    for name in ("portfolio", "stored", "changed"):
+    for name in WAYS:
         ratios = np.array([line[name] for line in lines], float)
         served = ratios[np.isfinite(ratios)]
         found[name] = {
-            "mean": float(served.mean()),
-            "p90": float(np.percentile(served, 90)),
-            "worst": float(served.max()),
-            "unserved": float(1 - len(served) / len(ratios)),
+            "mean": round(float(served.mean()), 4),
+            "p90": round(float(np.percentile(served, 90)), 4),
+            "worst": round(float(served.max()), 4),
+            "unserved": round(1 - len(served) / len(ratios), 4),
         }
     return found
 
@@ -119,11 +120,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arch = lookup(name)
         library = load.library(arch)
         lines = list(measured(arch, library, options.shapes, options.seed))
-        results[name] = {"summary": summary(lines), "lines": lines}
-        for way, figures in results[name]["summary"].items():
-            print(f"{name:8} {way:10} " + "  ".join(f"{key} {value:.2f}" for key, value in figures.items()), flush=True)
-        for line in sorted(lines, key=lambda line: -line["portfolio"])[:8]:
-            print(f"    {line['portfolio']:.2f} {line['stored']:.2f} {line['changed']:.2f} {line['workload'][:200]}")
+        served = sorted(
+            (each for each in lines if math.isfinite(each["portfolio"])), key=lambda each: -each["portfolio"]
+        )
+        results[name] = {"seed": options.seed, "shapes": options.shapes, **summary(lines), "worst": served[:WORST]}
+        for way in WAYS:
+            figures = results[name][way].items()
+            print(f"{name:8} {way:10} " + "  ".join(f"{key} {value:.2f}" for key, value in figures), flush=True)
+        for line in served[:WORST]:
+            print(f"    {line['portfolio']:.2f} {line['stored']:.2f} {line['changed']:.2f} {line['workload']}")
     options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     return 0
 

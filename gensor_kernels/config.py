@@ -141,8 +141,8 @@ def tune_mode() -> str:
     """Return `GENSOR_TUNE`, the work that calls may start.
 
     `auto`: repeated kinds of calls are raced once against the library, milliseconds each (dispatch/tuning/race.py), and
-    hot kinds are tuned in the background (dispatch/tuning/background.py).  `now`: a first call waits for
-    a verified kernel. `predicted`: as `auto`, and predictions are trusted where timings are missing.  `off`: none.
+    hot kinds are tuned in the background (dispatch/tuning/background.py).  `now`: a first call waits for a verified
+    kernel. `predicted`: as `auto`, and predictions are trusted where timings are missing.  `off`: none.
     """
     return _choice("GENSOR_TUNE", TUNE_MODES, "auto")
 

@@ -89,7 +89,7 @@ class Build:
 
 @dataclass(frozen=True)
 class Cache:
-    """What is computed from what, by digests: kernels by source, options and compiler; listings by cubin; figures."""
+    """Results by digests: of kernels by source, options and compiler; of listings by cubin; of figures."""
 
     folder: Path
 

@@ -52,7 +52,7 @@ GROUP = (
 
 @dataclass(frozen=True)
 class Configuration:
-    """One kernel to compile: its source, and the fields of its Build that follow.
+    """A kernel to compile: its source, and the fields of its Build that follow.
 
     Attributes
     ----------

@@ -26,12 +26,12 @@ class NoFiguresError(ValueError):
 
 @dataclass(frozen=True)
 class Figures:
-    """One line of the comparison; docs/machine-code.md defines every column.
+    """A line of the comparison; docs/machine-code.md defines every column.
 
     Attributes
     ----------
     unit : str
-        What the clocks are of: the kind of the products ("f16", "tf32", "f32"), or "dram" where memory limits.
+        The unit that the clocks are of: the kind of the products ("f16", "tf32", "f32"), or "dram" where memory limits.
     instructions, stalls, products : float
         Of one warp in one iteration of the hot loop's steady path; of a whole kernel without products.
     unit_clocks : float
@@ -158,7 +158,7 @@ def figures(build: Build, code: tuple[Instruction, ...] | None, arch: Arch, dept
 
 @dataclass(frozen=True)
 class _Loop:
-    """One iteration of the hot loop's steady path, of one warp; what a block copies meanwhile.
+    """The steady path through an iteration of the hot loop, of one warp, and the bytes that a block copies meanwhile.
 
     `tensor`: clocks of the products. `work`: multiply-adds. `steps`: of the depth of a tile's step.
     """

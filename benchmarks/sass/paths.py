@@ -47,7 +47,8 @@ def epilogue(code: Sequence[Instruction], results: float, sums: float) -> Cost |
     copied = any(each.name in COPIED_STORES for each in code[behind:])
     kinds, sums = (STAGED, results) if copied else (STORES, sums)
     needs = [(STORES, results), (STAGED, sums)]
-    return stored_path(code, behind, results, kinds, often(code, behind, needs), peeled=True)
+    times = often(code, behind, needs)
+    return _cost(code, times, stored_path(code, behind, results, kinds, times, peeled=True))
 
 
 def whole(code: Sequence[Instruction], loaded: float, results: float) -> Cost | None:
@@ -61,9 +62,10 @@ def whole(code: Sequence[Instruction], loaded: float, results: float) -> Cost | 
     passing = [span for span in spans if _moved(code, span, _inside(span, spans), kinds)]
     kept = [span for span in passing if not any(span in _inside(other, passing) for other in passing)]
     times = often(code, 0, needs, first_only=True)
-    return stored_path(code, 0, results, STORES, times, False, kept) or stored_path(
-        code, 0, results, STORES, times, False
-    )
+    path = stored_path(code, 0, results, STORES, times, False, kept)
+    if path is None:
+        path = stored_path(code, 0, results, STORES, times, False)
+    return _cost(code, times, path)
 
 
 def often(
@@ -102,6 +104,11 @@ def _moved(code: Sequence[Instruction], loop: Span, inside: Sequence[Span], kind
     return sum(worth[at - loop[0]] for at in best_path(code, loop, worth)) if any(worth) else 0
 
 
+def _cost(code: Sequence[Instruction], times: Sequence[float], path: Sequence[int] | None) -> Cost | None:
+    """Return stalls and instructions of a path."""
+    return None if path is None else (sum(times[at] * code[at].clocks for at in path), sum(times[at] for at in path))
+
+
 def stored_path(
     code: Sequence[Instruction],
     begin: int,
@@ -110,26 +117,13 @@ def stored_path(
     times: Sequence[float],
     peeled: bool,
     kept: Sequence[Span] = (),
-) -> Cost | None:
-    """Return the cost of the cheapest path from `begin` to an end that stores `wanted` bytes per warp.
-
-    `peeled`: the compiler may have put the main loop's last steps here, so the path counts from its last product on.
-    No path goes around the loops in `kept`.
-    """
-    path = stored_places(code, begin, wanted, kinds, times, peeled, kept)
-    return None if path is None else (sum(times[at] * code[at].clocks for at in path), sum(times[at] for at in path))
-
-
-def stored_places(
-    code: Sequence[Instruction],
-    begin: int,
-    wanted: float,
-    kinds: frozenset[str],
-    times: Sequence[float],
-    peeled: bool,
-    kept: Sequence[Span] = (),
 ) -> list[int] | None:
-    """Return the indices of the instructions on the path of `stored_path` that count; None where there is none."""
+    """Return indices of the instructions that count on the cheapest path that stores `wanted` bytes per warp.
+
+    The path leads from `begin` to an end of the kernel or of the tile. `peeled`: the compiler may have put the main
+    loop's last steps here, so the path counts from its last product on. No path goes around the loops in `kept`. None
+    where no path stores the bytes.
+    """
     # Costs of the best ways on from an instruction, by the bytes that they store and whether products follow on them,
     # each with the instruction that comes next, and its key there.
     ways: list[dict[_Key, tuple[float, int, _Key]]] = [{} for _ in range(len(code))]

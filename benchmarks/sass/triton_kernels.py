@@ -5,18 +5,24 @@ import triton.language as tl
 
 
 @triton.jit
+def tile_of(M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP: tl.constexpr):
+    """Return the tile of a block: groups of GROUP tile rows are walked column by column."""
+    pid = tl.program_id(0)
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    in_group = GROUP * tiles_n
+    first = pid // in_group * GROUP
+    rows = min(tiles_m - first, GROUP)
+    return first + pid % in_group % rows, pid % in_group // rows
+
+
+@triton.jit
 def matmul(
     a, b, c, M, N, K, lda, ldb, ldc,
     TRANS_B: tl.constexpr, ACC: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     """Multiply row-major (M, K) by (K, N), or by a stored (N, K)."""
-    pid = tl.program_id(0)
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    in_group = GROUP * tiles_n
-    first = pid // in_group * GROUP
-    rows = min(tiles_m - first, GROUP)
-    tile_m, tile_n = first + pid % in_group % rows, pid % in_group // rows
+    tile_m, tile_n = tile_of(M, N, BLOCK_M, BLOCK_N, GROUP)
     at_m = (tile_m * BLOCK_M + tl.arange(0, BLOCK_M)) % M
     at_n = (tile_n * BLOCK_N + tl.arange(0, BLOCK_N)) % N
     at_k = tl.arange(0, BLOCK_K)
@@ -44,12 +50,7 @@ def conv2d(
 ):  # fmt: skip
     """Convolve channels-last images as an implicit GEMM; filters are (OUT_C, R, S, C)."""
     pixels = N * OUT_H * OUT_W
-    pid = tl.program_id(0)
-    tiles_m, tiles_n = tl.cdiv(pixels, BLOCK_M), tl.cdiv(OUT_C, BLOCK_N)
-    in_group = GROUP * tiles_n
-    first = pid // in_group * GROUP
-    rows = min(tiles_m - first, GROUP)
-    tile_m, tile_n = first + pid % in_group % rows, pid % in_group // rows
+    tile_m, tile_n = tile_of(pixels, OUT_C, BLOCK_M, BLOCK_N, GROUP)
     at_m = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
     at_n = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
     image, spot = at_m // (OUT_H * OUT_W), at_m % (OUT_H * OUT_W)
@@ -145,12 +146,8 @@ def matmul_descriptors(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     """Multiply as `matmul` does, with tensor copies (TMA) of tiles."""
-    pid = tl.program_id(0)
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    in_group = GROUP * tiles_n
-    first = pid // in_group * GROUP
-    rows = min(tiles_m - first, GROUP)
-    at_m, at_n = (first + pid % in_group % rows) * BLOCK_M, (pid % in_group // rows) * BLOCK_N
+    tile_m, tile_n = tile_of(M, N, BLOCK_M, BLOCK_N, GROUP)
+    at_m, at_n = tile_m * BLOCK_M, tile_n * BLOCK_N
     from_a = tl.make_tensor_descriptor(a, [M, K], [lda, 1], [BLOCK_M, BLOCK_K])
     if TRANS_B:
         from_b = tl.make_tensor_descriptor(b, [N, K], [ldb, 1], [BLOCK_N, BLOCK_K])

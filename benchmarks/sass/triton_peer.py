@@ -51,7 +51,7 @@ _POINTERS = {
 
 @dataclass(frozen=True)
 class Configuration:
-    """One kernel to compile: its function, pointer types, sizes, constants, and the Build fields that follow."""
+    """A kernel to compile: its function, pointer types, sizes, constants, and the Build fields that follow."""
 
     words: str
     function: str

@@ -28,7 +28,7 @@ _STALL_SHIFT, _STALL_MASK = 105 - 64, 15  # in the upper half
 
 @dataclass(frozen=True)
 class Steady:
-    """One iteration of the hot loop, as often as the compiler unrolled it, on the path of whole steps.
+    """An iteration of the hot loop, as often as the compiler unrolled it, on the path of whole steps.
 
     Attributes
     ----------

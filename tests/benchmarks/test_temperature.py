@@ -58,8 +58,8 @@ def test_other_walks_of_a_space_do_not_change_a_walk(few_steps):
     assert again == fresh
 
 
-def test_the_usual_variant_walks_as_the_tuner_does(few_steps):
-    usual = temperature.variants()[0]
+def test_the_greedy_variant_walks_as_the_tuner_does(few_steps):
+    usual = by_name()["greedy, elite"]
     families = [temperature.Known(ToySpace(name="near")), temperature.Known(ToySpace(name="far", scale=1.3))]
     runs = np.array([begun(seed, None, families).walked(usual) for seed in range(6)])
     spaces = Spaces((ToySpace(name="near"), ToySpace(name="far", scale=1.3)))
@@ -72,7 +72,11 @@ def test_the_usual_variant_walks_as_the_tuner_does(few_steps):
 
 def test_schedules():
     named = by_name()
-    assert (named["annealed, elite"].inverse_taus(FEW) == FEW.inverse_taus()).all()
+    for hot, cycle in ((0.02, 30), (0.03, 100)):
+        plan = replace(FEW, hot=hot, cycle=cycle)
+        assert (named["annealed, elite"].inverse_taus(replace(plan, hot=COLD)) == plan.inverse_taus()).all()
+    assert (named["greedy, elite"].inverse_taus(FEW) == replace(FEW, hot=COLD).inverse_taus()).all()
+    assert [temperature.schedule(budget, 30, 64, 250).hot for budget in (None, 10**6, 500)] == [COLD, COLD, 0.02]
     np.testing.assert_allclose(named["greedy, starts"].inverse_taus(FEW), 1 / COLD, rtol=1e-5)
     np.testing.assert_allclose(named["tau 0.1, elite"].inverse_taus(FEW), 10, rtol=1e-5)
     assert [name for name, each in named.items() if each.rests] == [

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gensor_kernels.build import nvrtc
+from gensor_kernels.build import compile_process
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.build.pool import candidate
@@ -33,7 +33,7 @@ def compile_with_13(text: str, target: str) -> tuple[int, str]:
     library = ctypes.CDLL(library_path())
     program, size = ctypes.c_void_p(), ctypes.c_size_t()
     assert library.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"kernel.cu", 0, None, None) == 0
-    options = [option.encode() for option in (f"--gpu-architecture={target}", *nvrtc.OPTIONS)]
+    options = [option.encode() for option in (f"--gpu-architecture={target}", *compile_process.OPTIONS)]
     status = library.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
     assert library.nvrtcGetProgramLogSize(program, ctypes.byref(size)) == 0
     log = ctypes.create_string_buffer(size.value)

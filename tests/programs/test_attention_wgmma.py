@@ -1,15 +1,12 @@
 """attention_wgmma beside its contract (test_contract.py): what it serves, how it reads operands, its machine code."""
 
-import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from gensor_kernels.build import resources
 from gensor_kernels.build.nvrtc import compile_cubin
-from gensor_kernels.build.resources import disassemble
-from gensor_kernels.build.sass import code_sections
+from gensor_kernels.build.resources import disassemble, instructions
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.attention.attention import workload
@@ -61,15 +58,17 @@ def test_the_softmax_runs_between_the_waits_of_a_step(head):
     problem = workload(4096, heads=16, head=head)
     program = FAMILY.starters(problem, ARCH)[0]
     binary = compile_cubin(candidate(FAMILY, program, problem).source(), ARCH.target)
-    [code] = [section for name, section in code_sections(binary.cubin) if name == "attention_wgmma"]
-    if (listing := resources._listing(code, binary.target)) is None:
+    [functions] = instructions([binary.cubin], binary.target)
+    if functions is None:
         pytest.skip("nvdisasm is not installed")
-    _, *parts = re.split(r"WARPGROUP\.DEPBAR\.LE +gsb0, (0x[01])", listing)
-    waits = list(zip(parts[::2], parts[1::2], strict=True))
-    steps = [i for i, (left, _) in enumerate(waits) if left == "0x1"]
+    code = functions["attention_wgmma"]
+    waits = [at for at, each in enumerate(code) if each.opcode == "WARPGROUP.DEPBAR.LE"]
+    left = [code[at].operands for at in waits]
+    steps = [i for i, operands in enumerate(left) if operands == "gsb0, 0x1"]
     assert len(steps) == 2  # the loop over cut tiles, and the loop over whole tiles
     for i in steps:
-        assert waits[i + 1][0] == "0x0" and waits[i][1].count("MUFU.EX2") >= program["block_k"] // 2
+        between = [each.opcode for each in code[waits[i] : waits[i + 1]]]
+        assert left[i + 1] == "gsb0, 0x0" and between.count("MUFU.EX2") >= program["block_k"] // 2
 
 
 def test_a_long_prefill_is_its():

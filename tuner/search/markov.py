@@ -3,7 +3,8 @@
 From Program s an action a to s' has benefit g = ln Phi(s) - ln Phi(s'), where Phi is predicted seconds, and P(a|s) is
 proportional to exp(g / tau); staying is one more choice with g = 0. The chain is memoryless. At a fixed tau > 0 every
 edge and every self-loop has positive probability and every edge has its inverse, so on a connected graph the chain is
-irreducible and aperiodic. The walk cools tau geometrically, in cycles.
+irreducible and aperiodic. The walk cools tau geometrically, in cycles; of many chains, those that have a
+start of their own are cold from the first step (docs/construction-graph.md, "Temperature and restarts").
 """
 
 from __future__ import annotations
@@ -19,11 +20,9 @@ from .region import NOWHERE, Ids, Region
 #: tau at the end of a cycle: so far below the tie-break that a chain spends most of a cycle descending to the plainest
 #: of equally fast Programs and resting there.
 COLD = 1e-20
-
-
-#: How much hotter chains are than others where they begin at another chain's start, as all that construct a Program
-#: from the minimal one do: at the usual temperature they would all go the same way.
-SHARED_HEAT = 10.0
+#: tau where a cycle begins of chains that share another chain's start, as all that construct a Program from the minimal
+#: one do, whatever the tau of others: colder chains would all go the same way.
+SHARED_HOT = 0.3
 
 
 @dataclass(frozen=True)
@@ -38,9 +37,9 @@ class Schedule:
     hot: float
     cycle: int
 
-    def inverse_taus(self, heat: float = 1.0) -> NDArray[np.float32]:
-        """Return 1 / tau for each step of a cycle that begins `heat` times as hot (cycle,)."""
-        fraction, hot = np.arange(self.cycle) / max(self.cycle - 1, 1), heat * self.hot
+    def inverse_taus(self, hot: float | None = None) -> NDArray[np.float32]:
+        """Return 1 / tau for each step of a cycle (cycle,) that begins at tau = `hot`, by default the schedule's."""
+        fraction, hot = np.arange(self.cycle) / max(self.cycle - 1, 1), self.hot if hot is None else hot
         return (1 / (hot * (COLD / hot) ** fraction)).astype(np.float32)
 
 
@@ -49,10 +48,13 @@ def schedule(budget: int | None, actions: int, chains: int = 64, steps: int = 25
 
     A visited Program costs about half its moves in new evaluations, and a descent visits about a dozen Programs. If the
     budget is too small for `chains` descents, fewer chains share the same number of steps, in shorter cycles.
+
+    Many chains are cold from their first step: their many starts find what warm steps find, and cost less. Few chains
+    begin each cycle warm, to leave local optima.
     """
     visits = np.inf if budget is None else budget / max(0.5 * actions, 1)
     if visits >= 40 * chains:
-        return Schedule(chains, steps, hot=0.03, cycle=max(steps // 2, 1))
+        return Schedule(chains, steps, hot=COLD, cycle=max(steps // 2, 1))
     few = int(np.clip(visits / 12, 1, min(chains, 4)))
     return Schedule(few, chains * steps // few, hot=0.02, cycle=min(40, steps))
 
@@ -110,7 +112,7 @@ class Chains:
         self.plan = plan
         self.rng = rng
         self.taken = np.zeros(plan.chains, np.int64)
-        self._inverse_tau = np.stack([plan.inverse_taus(), plan.inverse_taus(SHARED_HEAT)])
+        self._inverse_tau = np.stack([plan.inverse_taus(), plan.inverse_taus(SHARED_HOT)])
         own = np.unique(starts[: self.used], return_index=True)[1]
         self._shared = np.zeros(plan.chains, np.int64)
         self._shared[: self.used] = 1

@@ -155,7 +155,10 @@ class Region:
         points[:, axis] += 1
         room = points[:, axis] < self.graph.extents[axis]
         room[room] = self.graph.space.legal(points[room])
+        seen = len(self)
         here, deeper = ids[room], self.add(points[room])
+        # A slower Program may be among the best all the same, and then has a trail.
+        self.parent[deeper[deeper >= seen]] = here[deeper >= seen]
         good = self.phi[deeper] <= self.phi[here]  # not where the budget has ended
         here, deeper = here[good], deeper[good]
         new = self.parent[deeper] == -1

@@ -34,10 +34,10 @@
 //                                                    By one thread, behind a proxy_fence() of all that wrote the box,
 //                                                    and what orders these threads
 //   store_tensor_commit()  store_tensor_wait<N>()    the shared memory of all but this thread's latest N groups is free
-//   store_matrix(sptr<u8> row, u32 (&r)[4])          stmatrix of four matrices of 8 x 8 elements of 16 bits: lane 8 * m
-//   + i
-//                                                    gives the address of row i of matrix m, lane 4 * i + j holds its
-//                                                    elements 2 * j and 2 * j + 1 in r[m]; the inverse of load_matrix
+//   store_matrix(sptr<u8> row, u32 (&r)[4])          stmatrix of four matrices of 8 x 8 elements of 16 bits: lane
+//                                                    8 * m + i gives the address of row i of matrix m, lane 4 * i + j
+//                                                    holds its elements 2 * j and 2 * j + 1 in r[m]; the inverse of
+//                                                    load_matrix
 //   proxy_fence()                                    what this thread stored to shared memory comes before copies read
 //   it CLUSTERED_KERNEL(name, Params, threads, min_blocks, blocks)   KERNEL, so many blocks to a cluster, side by side
 //   wgmma_fence()                                    before the first product of a group

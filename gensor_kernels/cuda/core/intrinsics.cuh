@@ -11,14 +11,12 @@
 //   shared_base()                                   sptr<u8> to dynamic shared memory, 1024-byte aligned
 //   within(index, bound)                            index < bound; the only way to write a predicate or bound
 //   cover("name");                                  counts that this branch ran (host only)
-//   unknown(u32) -> u32                             the same value, of which the compiler knows nothing: what is
-//   computed
-//                                                    from it is not what was computed before, and is not kept for it
+//   unknown(u32) -> u32                             the same value, of which the compiler knows nothing: a result
+//                                                    computed from it is not taken for an earlier one, nor kept for it
 //   load_global<BYTES>(gptr, predicate) -> Vec      zeros where the predicate is false; read-only data
 //   store_global<BYTES>(gptr, Vec, predicate)
-//   prefetch_line<LEVEL>(gptr, predicate)           a hint: the 128 bytes around an address of an operand come to the
-//   L2
-//                                                    (LEVEL 2), or to the L1 (1)
+//   prefetch_line<LEVEL>(gptr, predicate)           a hint: the 128 bytes around an address of an operand come to
+//                                                    the L2 (LEVEL 2), or to the L1 (1)
 //   load_written<BYTES>(gptr) -> Vec                what this launch has stored; BYTES 4, 8, 16
 //   give_flag(gptr<u64>, u64)                       a flag is set to this; releases what this thread (and, behind a
 //                                                    barrier, its block) stored before

@@ -56,13 +56,13 @@ def prepack(w: ArrayLike, *, axis: int = -2, rows: int = 1) -> Any:
 
     Examples
     --------
-    Rows of 1025 elements are misaligned, columns of 1024 elements are aligned:
+    Rows of 2049 elements are misaligned, columns of 2048 elements are aligned:
 
-    >>> w = np.zeros((1024, 1025), "float16")
+    >>> w = np.zeros((2048, 2049), "float16")
     >>> with gensor_kernels.emulated("sm_87"):
     ...     packed = gensor_kernels.prepack(w)
     >>> w.strides, packed.strides
-    ((2050, 2), (2, 2048))
+    ((4098, 2), (2, 4096))
     >>> packed.shape == w.shape
     True
     """

@@ -17,7 +17,7 @@ from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.contraction.base import WORKSPACE_GROUP
 from gensor_kernels.programs.core.cases import Case
-from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch, Part, operators
+from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch, Need, Part, operators
 from gensor_kernels.programs.core.macros import epilogue_codes, macro_token
 from gensor_kernels.programs.core.params import Tiling, ragged_tiles, tiling
 from gensor_kernels.programs.core.program import Program
@@ -54,13 +54,13 @@ class Attention(Family):
     name = "attention"
     abi = 2
     source = "attention.cu"
-    names = (
+    names: tuple[str, ...] = (
         *("level", "block_q", "block_k", "head_tile", "split_k"),
         *("stages", "copy", "vector_k", "vector_v", "swizzle"),
         *("warp_q", "instruction", "q_registers"),
         *EPILOGUE_NAMES,
     )
-    needs = (operators(FORMS, "is no attention"),)
+    needs: tuple[Need, ...] = (operators(FORMS, "is no attention"),)
 
     def refusal(self, workload: Workload, arch: Arch) -> str | None:
         """float16 and bfloat16, heads of up to 256 elements."""

@@ -6,8 +6,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-#: Coordinates that only some workloads of a family have: with a prologue, with a window, plain products, complex ones.
-OPTIONAL = ("materialised", "masked", "stream", "form")
+#: Coordinates that only some workloads of a family have (with a prologue, with a window, plain products, complex
+#: ones), or that Programs made before them lack.
+OPTIONAL = ("materialised", "masked", "stream", "form", "run")
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """The patch family beside its contract (test_contract.py): shapes of patches, streams, taps that are compiled in."""
 
+import pytest
+
 from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products.matmul import workload as matmul
@@ -39,6 +41,32 @@ def test_tiles_are_rows_of_the_output_or_a_run_of_one():
     assert shapes.shape(call, 64) == shapes.Shape(4, 14, 7, 1, 6 * 29)
     thin = shapes.call_of(convolution(28, 32, 32, 1, **FIRST, dtype="int8", stride_h=2, stride_w=2))
     assert shapes.shape(thin, 64).pixels == 4 * 14  # no pixels between those that outputs read
+
+
+def test_short_rows_share_pixels():
+    assert shapes.tiles((256, 256), 256, 16) == (16, 16, 16, 16)
+    assert shapes.tiles((27, 20), 64, 8) == (7, 8, 4, 3)  # of the last row of tiles 6 rows
+    call = shapes.call_of(convolution(28, 32, 32, **FIRST, dtype="float16", **padded()))
+    assert shapes.shape(call, 256, 16).pixels == (14 + 2) * (16 + 2)
+    assert not shapes.stored_whole(call, shapes.shape(call, 256, 16), 8, 16)  # rows of 28 outputs
+    assert shapes.stored_whole(call, shapes.shape(call, 256, 16), 4, 16)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("row * own.row + column", "row * own.wide + column"),
+        ("within(row, own.tall) && within(column, own.wide)", "within(column, own.wide)"),
+        ("within(row, own.tall) && within(column, own.wide)", "within(row, own.tall)"),
+    ],
+)
+def test_outputs_of_other_tiles_are_found_when_short_rows_are_stored(right: str, wrong: str):
+    def edited(text: str) -> str:
+        assert text.count(right) == 1
+        return text.replace(right, wrong)
+
+    [each] = [each for each in patch_configurations() if each.name == "patch bytes, short rows"]
+    assert each.verify(edited).outcome == "failed"
 
 
 def test_outputs_that_are_stored_together_belong_to_one_tile():

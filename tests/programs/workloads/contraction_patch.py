@@ -30,8 +30,10 @@ def patch_configurations() -> list[Configuration]:
     made = {
         "any taps": (convolution(9, 64, 32, **half, groups=2), {"split_k": 2, "warp_m": 32}),
         "known taps": (convolution(9, 32, 32, **half), {"taps": 9, "block_k": 32, "raster": 2}),
+        "short rows": (convolution(14, 32, 32, **half), {"taps": 9, "block_n": 64, "run": 16, "split_k": 2}),
         "stream": (convolution(9, 64, 32, **half, groups=2), {"stream": 8, "min_blocks": 1, "warp_m": 32}),
         "bytes": (convolution(9, 36, 36, **integers), {"copies": 2}),
+        "bytes, short rows": (convolution(9, 64, 32, **integers), {"block_n": 64, "run": 8}),
         "bytes, known taps": (convolution(9, 64, 32, **integers), {"taps": 9, "block_k": 64}),
     }
     return [

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gensor_tuner.search.graph import Graph
-from gensor_tuner.search.markov import Chains, Schedule, choose, probabilities, transition_matrix
+from gensor_tuner.search.markov import COLD, SHARED_HOT, Chains, Schedule, choose, probabilities, transition_matrix
 from gensor_tuner.search.region import NOWHERE, TIE, CodeTable, Region
 
 from .synthetic import ToySpace
@@ -92,18 +92,20 @@ def test_a_chain_rests_at_a_local_minimum(small):
     assert (around[:, 0] <= around.min(axis=1)).all()
 
 
-def test_chains_that_share_a_start_are_hotter(small):
+@pytest.mark.parametrize("hot", [0.05, COLD])
+def test_chains_that_share_a_start_are_hotter(small, hot):
     graph, _ = small
     region = Region(graph)
     (root,) = region.add(graph.space.start()[None])
     others = region.add(graph.scatter(3, np.random.default_rng(0)))
-    plan = Schedule(chains=8, steps=10, hot=0.05, cycle=10)
+    plan = Schedule(chains=8, steps=10, hot=hot, cycle=10)
     chains = Chains(region, np.array([root, *others, root, root], np.int32), plan, np.random.default_rng(0))
-    heated = np.array([row[0] for row in chains._inverse_tau])[chains._shared] < 1 / 0.05
+    first = np.array([row[0] for row in chains._inverse_tau])[chains._shared]
     # One chain of each start has the usual temperature, and so have chains for which no start is left.
-    assert heated.tolist() == [False] * 4 + [True] * 2 + [False] * 2
-    assert (plan.inverse_taus(10.0) <= plan.inverse_taus()).all()
-    assert plan.inverse_taus(10.0)[-1] == plan.inverse_taus()[-1]
+    np.testing.assert_allclose(1 / first, [hot] * 4 + [SHARED_HOT] * 2 + [hot] * 2, rtol=1e-5)
+    own, shared = plan.inverse_taus(), plan.inverse_taus(SHARED_HOT)
+    assert (shared <= own).all()
+    np.testing.assert_allclose(1 / np.array([own[-1], shared[-1]]), COLD, rtol=1e-5)
 
 
 def test_equal_predictions_are_decided_by_plainness():

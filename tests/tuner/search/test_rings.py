@@ -6,9 +6,11 @@ import pytest
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.machine.roofline import SM_L2_BYTES
 from gensor_kernels.operators.products import matmul
+from gensor_kernels.operators.windows import conv
 from gensor_kernels.programs.contraction.wgmma import cluster, cost
 from gensor_kernels.programs.space import Space
 from gensor_tuner.search.walk import walk
+from gensor_tuner.strategies.parallel import Request, search
 
 H100 = lookup("h100-sxm")
 FLOAT8 = {"dtype": "float8_e4m3fn", "out": "float16"}
@@ -92,3 +94,11 @@ def test_a_tile_is_waited_for_in_a_shallow_ring():
     least = steps * fill / H100.clock_ghz * 1e-9
     assert times[0] > 1.4 * times[1] and times[1] == times[2]
     assert least < times[0] < 1.4 * least
+
+
+def test_a_slower_kernel_with_a_longer_ring_has_a_trail():
+    """It may be among the best, whose actions are told, though no action of the walk led to it."""
+    sizes = {"n": 8, "h": 28, "w": 28, "c": 224, "k_out": 224, "groups": 28, "r": 3, "s": 3, "layout": "nchw"}
+    pads = dict.fromkeys(("pad_top", "pad_bottom", "pad_left", "pad_right"), 1)
+    found = search(Request(conv.workload(**sizes, **pads, dtype="float16"), lookup("sm_90"), 0, "full"))
+    assert found.trails

@@ -24,8 +24,8 @@
 //   k_per_split % BLOCK_KEYS == 0; heads of a group (params.batch_inner[1]) divide BLOCK_Q, or are at most 9
 //   q, k and v, their strides but those of a head's elements are multiples of 16 bytes
 //
-// Shared bytes = 1024 + max(BOXES * 128 * (BLOCK_Q + 8 + STAGES * BLOCK_KEYS), EPILOGUE_STAGED ? BLOCK_Q * HEAD * 4 :
-// 0)
+// Shared bytes = 1024 + max(BOXES * 128 * (BLOCK_Q + 8 + STAGES * BLOCK_KEYS),
+//                           EPILOGUE_STAGED ? BLOCK_Q * HEAD * 4 : 0)
 //
 // Bank conflicts: none. Global accesses: C moves C_VECTOR bytes at a time, and parts 16 (with EPILOGUE_STAGED 0 at most
 // two outputs), the mask MASK_VECTOR.
@@ -122,8 +122,7 @@ static_assert((2 * HEAD + (MASK ? 5 : 3) * BLOCK_KEYS) / 4 + (HEAD > 192 ? 48 : 
 static_assert((HEAD + 8) / 2 + 26 <= ENTRY && BLOCK_KEYS / 2 + 26 <= ENTRY,
               "The operands of one product do not fit the registers at entry.");
 
-// Turns the scores of the tile of keys from `key` on into exponentials. CUT: some row does not see all keys of the
-// tile.
+// Turns the scores of the tile of keys from `key` on into exponentials. CUT: a row does not see all keys of the tile.
 template <bool CUT, class Mask>
 DEVICE void weigh_scores(const Params &params, const Work &work, WarpMath &math, const Mask &mask, i32 row, i32 key,
                          float unit) {

@@ -149,11 +149,12 @@ struct WarpMath {
     // Multiplies the stage whose first fragments are loaded, and loads those of the next one. `request` asks for a
     // step: behind loads of this stage's fragments where these go first, because what follows copies waits for all of
     // them. Small warp tiles of two steps are computed by many warps, which have few registers and hide these waits;
-    // TF32 needs the registers for rounding in any case, and elements that are widened need them more.
+    // TF32 needs the registers for rounding in any case; elements that are widened, and the walk along packed images,
+    // need them more.
     template <class Request>
     MEMBER void compute(Pipeline &pipeline, const Request &request) {
         constexpr bool WIDENS = NARROW < 8 * MULTIPLIED, SHORT_OF_REGISTERS = SUM_REGISTERS < 64 && INSTRUCTION != 2;
-        constexpr bool LOAD_FIRST = DOUBLE_FRAGMENTS && !WIDENS && K_STEPS > (SHORT_OF_REGISTERS ? 2 : 1);
+        constexpr bool LOAD_FIRST = DOUBLE_FRAGMENTS && !WIDENS && !PACKED && K_STEPS > (SHORT_OF_REGISTERS ? 2 : 1);
         if constexpr (!LOAD_FIRST)
             request();
         unrolled<K_STEPS>([&](int k) {

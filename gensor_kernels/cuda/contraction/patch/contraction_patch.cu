@@ -2,7 +2,8 @@
 // epilogue(sum over k of A[filter, k] * B[k, pixel]), where A are the filters (k = channel, row, column) and B is the
 // image under the window, a batch entry per image and group.
 //
-// A block computes BLOCK_M filters at a tile of up to BLOCK_N outputs: whole rows of the output, or a run of one row.
+// A block computes BLOCK_M filters at a tile of up to BLOCK_N outputs: whole rows of the output, a run of one row, or
+// with RUN as many rows of RUN outputs as BLOCK_N holds, so that neighbouring rows share more of the pixels they read.
 // Step by step it brings BLOCK_K channels of the patch that those outputs read into shared memory, once for all taps,
 // and of its filters what belongs to these channels. The image is transposed on its way in: 16 bytes of channels of a
 // pixel lie together, and a tap is an offset into the patch, so that the image is read with ldmatrix. Filters are
@@ -13,8 +14,9 @@
 //   WARP_M % 16 == 0, WARP_N % 16 == 0, WARP_M * WARP_N <= 5120; BLOCK_M % WARP_M == 0, BLOCK_N % WARP_N == 0,
 //     1 <= WARPS <= 32; threads = 32 * WARPS
 //   BLOCK_K * E % 32 == 0; A_VECTOR in 4, 8, 16
-//   O <= C_VECTOR <= 16, WARP_N % (C_VECTOR / O) == 0; C_VECTOR divides the bytes of a tile's outputs, and where a row
-//     of the output is longer than BLOCK_N, those of a row too
+//   O <= C_VECTOR <= 16, WARP_N % (C_VECTOR / O) == 0; C_VECTOR divides the bytes of a tile's outputs, and with RUN or
+//     where a row of the output is longer than BLOCK_N, those of a row too
+//   RUN: 0, 8 or 16; with RUN, C_VECTOR divides the bytes of RUN outputs
 //   COPIES * threads <= 2048; TAPS <= 50
 //   k_per_split is a multiple of BLOCK_K times the taps of a filter
 //
@@ -65,6 +67,9 @@
 #ifndef TAPS
 #define TAPS 0 // taps of a filter where they are compiled in; 0: any number
 #endif
+#ifndef RUN
+#define RUN 0 // outputs of a row in a tile; 0: whole rows, or BLOCK_N of a longer one
+#endif
 #ifndef SPLIT
 #define SPLIT 0 // 1: blocks write partial sums to the workspace, contraction_reduce finishes
 #endif
@@ -94,6 +99,7 @@ static_assert(THREADS >= 32 && THREADS <= 1024, "A block has 1 to 32 warps.");
 static_assert(BLOCK_K * ELEMENT % 32 == 0, "A step of channels is whole fragments of 32 bytes.");
 static_assert(A_VECTOR >= 4, "cp.async copies 4, 8 or 16 bytes.");
 static_assert(TAPS <= 50, "The taps of four bytes of channels must fit the registers.");
+static_assert(RUN == 0 || RUN == 8 || RUN == 16, "Rows of a tile are whole matrices of ldmatrix.");
 static_assert(COPIES * THREADS <= 2048, "More pieces than patches have: use fewer copies.");
 static_assert(same_type<IN_TYPE, i8> ? same_type<ACC_TYPE, i32> : same_type<ACC_TYPE, float>,
               "Integers accumulate in i32, the others in float.");
@@ -131,14 +137,21 @@ DEVICE void multiply_step(Accumulators &sums, const Patch &patch, const FilterFr
     }
 }
 
-// Places of a tile's outputs, without those of the next tile.
+// Places in C of a tile's outputs, which a placement counts from the first one on; outputs of other tiles have none.
 template <class Placement>
 struct ColumnsOfTile {
     const Placement &place;
-    i32 end;
+    const PatchTile &own;
     MEMBER Place operator()(int group) const {
         Place at = place(group);
-        at.valid = at.valid && within(at.column, end);
+        if constexpr (RUN > 0) {
+            const i32 row = at.column / RUN, column = at.column % RUN;
+            at.valid = at.valid && within(row, own.tall) && within(column, own.wide);
+            at.column = row * own.row + column;
+        } else {
+            at.valid = at.valid && within(at.column, own.tall * own.wide);
+        }
+        at.column += own.tile.column;
         return at;
     }
 };
@@ -150,12 +163,11 @@ DEVICE void store_tile(const Params &params, const PatchTile &own, int row, int 
             if (f == i) store_slab(slab, sums[f]);
         warp_barrier();
         ROLLED for (int g = 0; g < LANE_GROUPS; g += BATCH_GROUPS) {
-            const StagedPlacement place = {own.tile.row + row + i * 16, own.tile.column + column,
-                                           (thread_index() & 31) + 32 * g};
+            const StagedPlacement place = {own.tile.row + row + i * 16, column, (thread_index() & 31) + 32 * g};
             ACC_TYPE values[BATCH_GROUPS * WIDTH] = {};
             UNROLL for (int b = 0; b < BATCH_GROUPS; ++b) if (place.valid(b))
                 load_slab_group(slab, place.group + 32 * b, values + b * WIDTH);
-            finish_batch(params, own.tile, values, ColumnsOfTile<StagedPlacement>{place, own.end});
+            finish_batch(params, own.tile, values, ColumnsOfTile<StagedPlacement>{place, own});
         }
         warp_barrier();
     }

@@ -8,7 +8,7 @@ constexpr int PLANES = BLOCK_K * ELEMENT / 16, EACH = 16 / ELEMENT; // 16 bytes 
 
 // The same for all blocks. Pairs are along h and w. An axis with one tap has no pixels between those that outputs read.
 struct Patch {
-    i32 tall, wide;   // outputs of a tile, along h and w
+    i32 tall, wide;   // outputs of a tile, along h and w; RUN columns of them may lie beyond a short row
     i32 runs;         // tiles side by side in a row of the output
     i32 taps, across; // of a filter, of one of its rows
     i32 step[2];      // positions of the patch from output to output
@@ -18,7 +18,7 @@ struct Patch {
 
     MEMBER explicit Patch(const Params &params) {
         const Window &window = params.window;
-        wide = minimum(window.rows[1], BLOCK_N), runs = divide_up(window.rows[1], wide);
+        wide = RUN > 0 ? RUN : minimum(window.rows[1], BLOCK_N), runs = divide_up(window.rows[1], wide);
         // As many rows as fit, but no fewer in the last tile than need be.
         tall = divide_up(window.rows[0], divide_up(window.rows[0], BLOCK_N / wide));
         taps = TAPS > 0 ? TAPS : window.ks[0] * window.ks[1], across = window.ks[1];
@@ -39,8 +39,9 @@ struct Patch {
 
 struct PatchTile {
     Tile tile;
-    i32 end;       // of its columns of C
-    i32 origin[2]; // row and column of the image at its first position, which may lie before the image
+    i32 tall, wide; // outputs of it that C has, along h and w
+    i32 row;        // columns of C from row to row of the output
+    i32 origin[2];  // row and column of the image at its first position, which may lie before the image
 };
 
 DEVICE PatchTile patch_tile(const Params &params, const Patch &patch, const Tile &tile) {
@@ -49,15 +50,15 @@ DEVICE PatchTile patch_tile(const Params &params, const Patch &patch, const Tile
     own.tile = tile;
     const i32 number = own.tile.column / BLOCK_N;
     const i32 h = number / patch.runs * patch.tall, w = number % patch.runs * patch.wide;
-    const i32 tall = minimum(patch.tall, window.rows[0] - h), wide = minimum(patch.wide, window.rows[1] - w);
+    own.tall = minimum(patch.tall, window.rows[0] - h), own.wide = minimum(patch.wide, window.rows[1] - w);
+    own.row = window.rows[1];
     if (patch.runs > 1)
         cover("runs");
     else
         cover("bands");
-    if (tall * wide < patch.tall * patch.wide)
+    if (own.tall * own.wide < patch.tall * patch.wide)
         cover("cut");
     own.tile.column = h * window.rows[1] + w;
-    own.end = own.tile.column + tall * wide;
     own.origin[0] = h * window.step[0] - window.pad[0], own.origin[1] = w * window.step[1] - window.pad[1];
     return own;
 }

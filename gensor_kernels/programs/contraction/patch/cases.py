@@ -28,7 +28,9 @@ def on_their_way(program: Program, size: int) -> int:
 
 def patch_branches(program: Program, size: int) -> frozenset[str]:
     """Return the coverage names that runs at verification sizes must count."""
-    names = {"edge_m", "edge_k", "steady", "drain", "bands", "runs", "cut"}
+    names, run = {"edge_m", "edge_k", "steady", "drain", "runs"}, dict(program.values).get("run", 0)
+    # Rows of every case may be longer than a run, and runs of single rows may fill them.
+    names |= {"bands", "cut"} if not run else {"cut"} if program["block_n"] > run else set()
     # Under one tap a patch has the pixels that outputs read, and no others.
     if program["taps"] != 1 or on_their_way(program, size) < program["block_n"]:
         names.add("more_pieces")
@@ -42,15 +44,23 @@ def patch_cases(cases: Sequence[Case], workload: Workload, program: Program) -> 
     stored by fours, so that rows are whole fours, but for the row of a single tile."""
     block_n, taps, pixels = program["block_n"], program["taps"], on_their_way(program, call_of(workload).size)
     made = [replace(case, workload=_under(case.workload, verified_window(taps))) for case in cases]
+    run, vector = dict(program.values).get("run", 0), workload.align["y"] // facts(workload.dtype["y"]).itemsize
+    if run:
+        together = max(vector, PARTIALS if program["split_k"] > 1 else 1)
+        made = [replace(case, workload=_widened(case.workload, together)) for case in made]
     if program["split_k"] > 1:
         single = next(replace(case, name="one row") for case in made if case.name == SMALL)
         made = [replace(case, workload=_widened(case.workload, PARTIALS)) for case in made]
         made.append(replace(single, workload=_in_one_row(single.workload)))
     small = next(case for case in made if case.name == SMALL)
-    vector = workload.align["y"] // facts(workload.dtype["y"]).itemsize
     out = call_of(small.workload).out[1]
-    wide = _widened(small.workload, block_n + max(vector, PARTIALS), at_least=block_n)
-    more = _strided(small.workload, out, pixels, program["block_k"])
+    if run:
+        # The last tiles have fewer columns, and one row less.
+        wide = _sized(small.workload, "w", run + together)
+        wide = _sized(wide, "h", max(2 * (block_n // run) - 1, 1))
+    else:
+        wide = _widened(small.workload, block_n + max(vector, PARTIALS), at_least=block_n)
+    more = _strided(small.workload, run or out, pixels, program["block_k"])
     made += [replace(small, name="runs", workload=wide), replace(small, name="pieces", workload=more)]
     if not taps:
         thinner = ((f"one tap along {axes}", thin(small.workload, axes)) for axes in ("h", "hw"))
@@ -71,12 +81,13 @@ def _widened(workload: Workload, multiple: int, at_least: int = 0) -> Workload:
     return workload.with_sizes(w=workload.size["w"] + (-out % multiple if out >= at_least else multiple - out))
 
 
-def _strided(workload: Workload, out: int, pixels: int, channels: int) -> Workload:
-    """One row of outputs so far apart that their patch has more pixels; a step's channels at most, since a second one
-    would take as much memory again."""
+def _strided(workload: Workload, tile: int, pixels: int, channels: int) -> Workload:
+    """One row of outputs so far apart that the patch of ``tile`` of them has more pixels; a step's channels at most,
+    since a second one would take as much memory again."""
     call, z = call_of(workload), workload.size
+    out = call.out[1]
     rows, columns = call.window
-    step = -(-(pixels // rows + 1) // (out - 1))
+    step = -(-(pixels // rows + 1) // (tile - 1))
     padded = (columns - 1) * call.dilation[1] + 1 - z["pad_left"] - z["pad_right"]
     most = min(z["c"], channels * z["groups"])
     return _in_one_row(workload).with_sizes(c=most, w=(out - 1) * step + padded, stride_w=step)
@@ -84,6 +95,12 @@ def _strided(workload: Workload, out: int, pixels: int, channels: int) -> Worklo
 
 def _in_one_row(workload: Workload) -> Workload:
     """Return the Workload with one row of outputs."""
-    call = call_of(workload)
-    high = (call.window[0] - 1) * call.dilation[0] + 1
-    return workload.with_sizes(h=high, pad_top=0, pad_bottom=0)
+    return _sized(workload.with_sizes(pad_top=0, pad_bottom=0), "h", 1)
+
+
+def _sized(workload: Workload, side: str, outputs: int) -> Workload:
+    """Return the Workload with so many outputs along a side."""
+    call, z, axis = call_of(workload), workload.size, "hw".index(side)
+    ends = ("top", "bottom") if side == "h" else ("left", "right")
+    reach = (outputs - 1) * call.step[axis] + (call.window[axis] - 1) * call.dilation[axis] + 1
+    return workload.with_sizes(**{side: reach - sum(z[f"pad_{end}"] for end in ends)})

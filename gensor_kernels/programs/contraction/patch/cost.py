@@ -21,7 +21,7 @@ from gensor_kernels.programs.core.family import Columns, Part, Values
 
 from . import column as patch
 from . import shape as shapes
-from .shape import SPARE_PIXELS, call_of, filter_bytes, shape, slab_bytes, verified_pixels
+from .shape import SPARE_PIXELS, call_of, filter_bytes, sector_share, shape, slab_bytes, verified_pixels
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
@@ -74,7 +74,7 @@ def _outputs(workload: Workload) -> Part:
     call = call_of(workload)
 
     def function(v: Values) -> dict[Column, np.ndarray]:
-        own = shape(call, v["block_n"])
+        own = shape(call, v["block_n"], v["run"])
         tiles = own.bands * own.runs
         return {
             column.ACROSS: np.maximum(v["block_n"] // v["warp_n"], 1),
@@ -83,7 +83,7 @@ def _outputs(workload: Workload) -> Part:
             column.HELD["n"]: call.out[0] * call.out[1] / tiles,
         }
 
-    return Part(("block_n", "warp_n"), function)
+    return Part(("block_n", "warp_n", "run"), function)
 
 
 def _steps(workload: Workload) -> Part:
@@ -92,17 +92,17 @@ def _steps(workload: Workload) -> Part:
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         count = shapes.steps(call, v["block_k"], v["split_k"])
-        own = shape(call, v["block_n"])
+        own = shape(call, v["block_n"], v["run"])
         held = call.out[0] * call.out[1] / (own.bands * own.runs)
         return {
             column.ITERATIONS: count * call.taps,
             patch.BLOCK_STEPS: count,
             column.FITS_SPLIT: (v["split_k"] - 1) * v["block_k"] < call.channels,
             column.STEP["a"]: v["block_k"] * e.bytes_a,
-            column.STEP["b"]: v["block_k"] * e.bytes_b * own.pixels / held / call.taps,
+            column.STEP["b"]: v["block_k"] * e.bytes_b * own.pixels / held / call.taps * sector_share(call, v["run"]),
         }
 
-    return Part(("block_k", "split_k", "block_n"), function)
+    return Part(("block_k", "split_k", "block_n", "run"), function)
 
 
 @lru_cache(maxsize=512)
@@ -146,7 +146,7 @@ def _copies(workload: Workload) -> Part:
     elements = shapes.PLANE // call.size
 
     def function(v: Values) -> dict[Column, np.ndarray]:
-        pieces = v["block_k"] * call.size / shapes.PLANE * shape(call, v["block_n"]).pixels
+        pieces = v["block_k"] * call.size / shapes.PLANE * shape(call, v["block_n"], v["run"]).pixels
         along = v["block_k"] * call.size * call.taps
         filters = v["block_m"] * along / v["vector_a"]
         lines = v["vector_a"] / 4 + 32 * v["vector_a"] / along
@@ -159,7 +159,7 @@ def _copies(workload: Workload) -> Part:
             patch.COPY_BYTES: v["block_k"] * call.size * (v["block_m"] * call.taps) + pieces * shapes.PLANE,
         }
 
-    return Part(("block_m", "block_n", "block_k", "vector_a"), function)
+    return Part(("block_m", "block_n", "block_k", "vector_a", "run"), function)
 
 
 def _memory(workload: Workload) -> Part:
@@ -170,15 +170,15 @@ def _memory(workload: Workload) -> Part:
         deep = v["block_k"] * call.size
         own = filter_bytes(v, call.taps, call.size)
         tried = np.where(v["taps"] > 0, own, filter_bytes(v, 9, call.size))
-        pixels = np.where(v["taps"] > 0, verified_pixels(v["block_n"], call.taps), verified_pixels(v["block_n"], 0))
+        known, any_taps = (verified_pixels(v["block_n"], taps, v["run"]) for taps in (call.taps, 0))
         return {
             patch.FILTERS: own,
-            patch.STAGE: deep * shape(call, v["block_n"]).pixels,
-            patch.VERIFIED: tried + 2 * deep * pixels,
+            patch.STAGE: deep * shape(call, v["block_n"], v["run"]).pixels,
+            patch.VERIFIED: tried + 2 * deep * np.where(v["taps"] > 0, known, any_taps),
             patch.STRIDED: tried + deep * SPARE_PIXELS,
         }
 
-    return Part(("block_m", "block_n", "block_k", "taps"), function)
+    return Part(("block_m", "block_n", "block_k", "taps", "run"), function)
 
 
 def _stores(workload: Workload) -> Part:
@@ -187,18 +187,18 @@ def _stores(workload: Workload) -> Part:
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         split = v["split_k"] > 1
-        own = shape(call, v["block_n"])
+        own = shape(call, v["block_n"], v["run"])
         size, width = np.where(split, e.bytes_acc, e.bytes_c), np.where(split, 16, v["vector_c"])
         row = v["warp_n"] * size
         return {
-            column.FITS_STORE: shapes.stored_whole(call, own, width // size) & (row % width == 0),
+            column.FITS_STORE: shapes.stored_whole(call, own, width // size, v["run"]) & (row % width == 0),
             column.STORES: size / (width * 32.0),
             column.STORE_LINES: np.maximum(width / 4, width * 32.0 / row),
             column.SLAB: slab_bytes(v),
             column.STAGING_CLOCKS: v["warp_n"] * (16 * 4 * 2 / 128),
         }
 
-    return Part(("warp_n", "vector_c", "split_k", "block_n"), function)
+    return Part(("warp_n", "vector_c", "split_k", "block_n", "run"), function)
 
 
 def _arranging(workload: Workload) -> Part:
@@ -235,12 +235,14 @@ def defaults(c: Columns, workload: Workload) -> dict[str, np.ndarray]:
     like = np.ones_like(m)
     warp_m, warp_n = default_warp_tiles()[:, m // 16 - 1, n // 16 - 1]
     threads = np.maximum(m // warp_m * (n // warp_n), 1) * 32
-    own = shape(call, n)
+    own = shape(call, n, c["run"])
     pieces = c["block_k"] * call.size // shapes.PLANE * own.pixels
     most = np.minimum(MOST_PIECES // threads, 2 * call.size)
     width = 0 * like + e.bytes_c
     for wide in (2, 4, 8, 16):
-        width = np.where(shapes.stored_whole(call, own, max(wide // e.bytes_c, 1)), np.maximum(width, wide), width)
+        width = np.where(
+            shapes.stored_whole(call, own, max(wide // e.bytes_c, 1), c["run"]), np.maximum(width, wide), width
+        )
     return {
         "vector_a": 16 * like,
         "warp_m": warp_m,

@@ -75,6 +75,7 @@ class ContractionPatch(Family):
         *("vector_a", "warp_m", "warp_n", "taps", "copies"),
         *EPILOGUE_NAMES,
         stream_k.NAME,
+        "run",
     )
     own = MappingProxyType({"taps": range(shapes.MOST_TAPS + 1)})
     needs = (operators(("conv2d",), "is no convolution without a prologue"), CP_ASYNC)
@@ -113,6 +114,7 @@ class ContractionPatch(Family):
             vector_coordinate(workload, "c", 2),
             Coordinate("min_blocks", (0, 1, 2, 3, 4), 2, "launch_bounds", "blocks per SM promised to the compiler"),
             *stream_k.coordinate(extents(workload)),
+            Coordinate("run", shapes.RUNS, 0, "tile", "outputs of a row in a tile; 0: as many as there are"),
         )
 
     def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
@@ -192,13 +194,14 @@ class ContractionPatch(Family):
             "SPLIT": int(program["split_k"] > 1),
             "EPILOGUE_CODES": epilogue_codes(program, workload),
             **stream_k.constants(program),
+            **({"RUN": program["run"]} if dict(program.values).get("run", 0) else {}),
             **{name.upper(): program[name] for name in names},
         }
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """The convolution, and for a split the reduction."""
         p, e, call = dict(program.values), extents(workload), call_of(workload)
-        own = shapes.shape(call, p["block_n"])
+        own = shapes.shape(call, p["block_n"], p.get("run", 0))
         warps = (p["block_m"] // p["warp_m"]) * (p["block_n"] // p["warp_n"])
         stages = min(2, int(shapes.steps(call, p["block_k"], p["split_k"])))
         filters, stage = shapes.filter_bytes(p, call.taps, call.size), p["block_k"] * call.size * int(own.pixels)
@@ -227,7 +230,7 @@ class ContractionPatch(Family):
     def tiling(self, program: Program, geometry: Geometry) -> Tiling:
         """Return the tiles of C and parts of k: whole steps of channels, with all taps."""
         window = Window.unpack(geometry.tail)
-        _, _, bands, runs = shapes.tiles(window.rows, program["block_n"])
+        _, _, bands, runs = shapes.tiles(window.rows, program["block_n"], dict(program.values).get("run", 0))
         own = params.tiling(self._under(program, window.ks[0] * window.ks[1]), geometry)
         return stream_k.tiling(replace(own, tiles_n=int(bands * runs)), program)
 

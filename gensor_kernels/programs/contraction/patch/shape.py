@@ -16,8 +16,12 @@ if TYPE_CHECKING:
 
 #: Bytes of channels that lie together; bytes of a fragment.
 PLANE, FRAGMENT = 16, 32
+#: Bytes that global memory moves at once.
+SECTOR = 32
 #: Pieces of the patch on their way to a thread.
 COPIES = (1, 2, 3, 4, 6, 8)
+#: Outputs of a row in a tile; 0: whole rows, or as many of a row as the tile has.
+RUNS = (0, 8, 16)
 #: Bytes of channels per step.
 STEP_BYTES = (32, 64, 128)
 #: Taps of the convolutions that cases are made of.
@@ -70,9 +74,9 @@ class Shape:
     pixels: Any
 
 
-def shape(call: Call, block_n: Any) -> Shape:
-    """The Shape of blocks of up to ``block_n`` outputs."""
-    tall, wide, bands, runs = tiles(call.out, block_n)
+def shape(call: Call, block_n: Any, run: Any = 0) -> Shape:
+    """The Shape of blocks of up to ``block_n`` outputs, ``run`` of a row."""
+    tall, wide, bands, runs = tiles(call.out, block_n, run)
     extents = [
         (count - 1) * (step if taps > 1 else 1) + (taps - 1) * dilation + 1
         for count, taps, step, dilation in zip((tall, wide), call.window, call.step, call.dilation, strict=True)
@@ -80,9 +84,9 @@ def shape(call: Call, block_n: Any) -> Shape:
     return Shape(tall, wide, bands, runs, extents[0] * extents[1])
 
 
-def tiles(out: tuple[int, int], block_n: Any) -> tuple[Any, Any, Any, Any]:
-    """Rows and columns of a tile of an output of this height and width, and tiles along both."""
-    wide = np.minimum(out[1], block_n)
+def tiles(out: tuple[int, int], block_n: Any, run: Any = 0) -> tuple[Any, Any, Any, Any]:
+    """Rows and columns of a tile of an output of this height and width, and tiles along both; ``run`` as in RUNS."""
+    wide = run + (run == 0) * np.minimum(out[1], block_n)
     tall = -(-out[0] // -(-out[0] // (block_n // wide)))
     return tall, wide, -(-out[0] // tall), -(-out[1] // wide)
 
@@ -93,18 +97,28 @@ def verified_window(taps: int) -> tuple[int, int]:
     return rows, taps // rows if taps else 3
 
 
-def verified_pixels(block_n: Any, taps: int) -> Any:
-    """Pixels, at most, of the patches that Programs are verified with: rows of 13 to 16 outputs, two rows and one
-    column apart, under taps in every other column of the image; or a run of block_n of them."""
+def sector_share(call: Call, run: Any) -> Any:
+    """Bytes of the sectors that a row of a patch lies in, over its own bytes: one sector more, as rows of ``run``
+    outputs begin anywhere in one; long rows count as 1."""
+    own = ((run - 1) * call.step[1] + (call.window[1] - 1) * call.dilation[1] + 1) * call.size
+    return np.where(run > 0, 1.0 + SECTOR / np.maximum(own, 1), 1.0)
+
+
+def verified_pixels(block_n: Any, taps: int, run: Any = 0) -> Any:
+    """Pixels, at most, of the patches that Programs are verified with: rows of 13 to 16 outputs or of ``run``, two
+    rows and one column apart, under taps in every other column of the image; or a run of block_n of them."""
     rows, columns = verified_window(taps)
-    return np.maximum((block_n // 13 * 2 + rows - 2) * (14 + 2 * columns), rows * (block_n + 2 * columns - 2))
+    long = np.maximum((block_n // 13 * 2 + rows - 2) * (14 + 2 * columns), rows * (block_n + 2 * columns - 2))
+    short = (block_n // np.maximum(run, 1) * 2 + rows - 2) * (run + 2 * columns - 2)
+    return np.where(run > 0, short, long)
 
 
-def stored_whole(call: Call, own: Shape, group: Any) -> Any:
-    """Whether ``group`` outputs that are stored together, bytes over bytes of one, never belong to two tiles."""
+def stored_whole(call: Call, own: Shape, group: Any, run: Any = 0) -> Any:
+    """Whether ``group`` outputs that are stored together, bytes over bytes of one, lie together in C and never belong
+    to two tiles."""
     runs = (own.wide % group == 0) & (call.out[1] % group == 0)
     bands = (own.runs == 1) & (own.tall * call.out[1] % group == 0)
-    return runs | bands | (own.bands * own.runs == 1)
+    return runs | ((run == 0) & (bands | (own.bands * own.runs == 1)))
 
 
 def filter_bytes(v: Mapping[str, Any], taps: int, size: int) -> Any:
