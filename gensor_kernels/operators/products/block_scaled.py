@@ -17,7 +17,7 @@ import numpy as np
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.declaration.lowered import BLOCKS, Product, Side
 from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, Operand, Operator
-from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS, decode
+from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS, decode, peak_type
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.operators.types.workload import View, Workload, alignment_class, contiguous
 
@@ -84,6 +84,10 @@ class BlockScaled(Operator):
         a, c = (Side(types[name], workload.layouts[name], align[name]) for name in "ac")
         b = Side(types["b"], workload.layouts["b"], align["b"], scaled=BLOCKS, group=BLOCK)
         return Product(1, size["m"], size["n"], size["k"], a, b, c)
+
+    def multiplied(self, workload: Workload) -> str:
+        """Return dtypes.peak_type of the operands."""
+        return peak_type(workload.dtype["a"], workload.dtype["b"])
 
     def flops(self, workload: Workload) -> int:
         """Return the operations of the product alone, without scales."""
