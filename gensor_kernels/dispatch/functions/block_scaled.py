@@ -50,6 +50,10 @@ class ScaledProduct(Function):
             raise TypeError(f"a product of {types[0]} and {types[1]} is no {dtype}")
         return Result((*lead, n), dtype)
 
+    def op(self, parameters: Any) -> str:
+        """Return the operator's name."""
+        return NAME
+
     def nothing(self, inputs: Sequence[DeviceArray], parameters: Stored) -> float | None:
         """Return zero where rows have no elements."""
         return 0.0 if inputs[0].shape[-1] == 0 else None

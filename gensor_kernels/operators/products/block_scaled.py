@@ -16,7 +16,7 @@ import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.declaration.lowered import BLOCKS, Product, Side
-from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, Operand, Operator
+from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, Operand, Operator, grid
 from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS, decode, peak_type
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.operators.types.workload import View, Workload, alignment_class, contiguous
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 NAME = "matmul_block_scaled"
 #: Elements of k, and rows of B, that share a scale.
 BLOCK = 128
+#: Rows, columns and k of a portfolio's grid.
+USUAL = ((1, 16, 128, 1024, 4096), (2048, 4096, 7168), (2048, 7168))
 _SCALES = struct.Struct("<Q 2q")
 
 
@@ -97,6 +99,10 @@ class BlockScaled(Operator):
     def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
         """Return the Workload at the wanted sizes."""
         return workload.with_sizes(m=wanted["m"], n=wanted["n"], k=wanted["k"])
+
+    def usual(self, workload: Workload) -> list[Workload]:
+        """Return a grid of sizes of language models."""
+        return grid(workload, m=USUAL[0], n=USUAL[1], k=USUAL[2])
 
     def draw(
         self, workload: Workload, name: str, rng: np.random.Generator, shape: tuple[int, ...]

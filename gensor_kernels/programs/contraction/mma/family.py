@@ -113,7 +113,7 @@ class ContractionMma(ContractionFamily):
         e = extents(workload)
         name, out = kind(workload), e.dtype["c"]
         if e.in_blocks:
-            return "scales of both operands need warpgroup products"
+            return "scales of both operands need warpgroup products (sm_90) of rows of whole 16 bytes"
         if name is None:
             return f"no tensor-core instruction for {e.multiplied} with math {workload.math}"
         if not instructions(name, arch):
