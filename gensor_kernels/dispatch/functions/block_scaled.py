@@ -91,7 +91,8 @@ class ScaledProduct(Function):
         if not set(types) <= set(EIGHT_BIT_FLOATS):  # numbers that were widened before
             wide = np.result_type(wide, a.dtype, b.dtype)
         step, panel = (xp.arange(extent) // BLOCK for extent in b.shape)
-        a = widened(xp, a, types[0], wide) * scale_a.astype(wide, copy=False)[..., step]
+        along_k = (*(slice(None) for _ in a.shape[:-1]), step)
+        a = widened(xp, a, types[0], wide) * scale_a.astype(wide, copy=False)[along_k]
         b = widened(xp, b, types[1], wide) * scale_b.astype(wide, copy=False)[step][:, panel]
         return device.product(a, b, math)
 

@@ -148,6 +148,8 @@ def workload_from_views(views: Mapping[str, View], epilogue: Sequence[str] = ())
         raise UnsupportedError(f"scales of blocks belong to 8-bit floats, not {types['a']} and {types['b']}")
     if {types["d"], types["e"]} != {"float32"}:
         raise UnsupportedError(f"scales of blocks are float32, not {types['d']} and {types['e']}")
+    if types["c"] not in ("float32", "float16", "bfloat16"):
+        raise UnsupportedError(f"products of scaled 8-bit floats are float32, float16 or bfloat16, not {types['c']}")
     (m, k), n = views["a"].shape, views["b"].shape[0]
     return Workload(
         operator=NAME,
