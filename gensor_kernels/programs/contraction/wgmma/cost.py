@@ -93,8 +93,12 @@ COPY_LATENCY = 200.0
 #: estimate.
 PEER_LATENCY = 180.0
 #: Instructions of a thread that loads the scales of a step: of B and all addresses, and of the two rows of a tile of
-#: 64, counted in the SASS of two Programs; registers beside two scales and two factors per tile, an estimate.
-SCALING, ROW_SCALING, SCALE_REGISTERS = 20.0, 6.0, 12
+#: 64, counted in the SASS of two Programs; registers beside the scales and their products, an estimate.
+SCALING, ROW_SCALING, SCALE_REGISTERS = 20.0, 6.0, 10
+#: Scales of B that the columns of a tile may have: with three, sums do not fit the registers.
+MOST_SCALES = 2
+#: Instructions by which a sum's factor is chosen of two: a comparison for eight columns, two choices for four sums.
+CHOOSING = 0.75
 #: Clocks of an iteration in which a lone warpgroup has nothing on its way: it waits for a buffer, then issues.
 TURN = 30.0
 
@@ -116,6 +120,11 @@ def multiplying_registers(consumers: Any, blocks: Any, arch: Arch) -> Any:
 def ring_bytes(v: Mapping[str, Any], e: Extents) -> Any:
     """Bytes of the shared buffers."""
     return v["stages"] * (v["block_m"] + e.matrices * v["block_n"]) * v["block_k"] * e.bytes_a
+
+
+def scales_of_b(columns: Any, group: int) -> Any:
+    """Scales that ``columns`` of B may have, of which ``group`` share one: tiles begin at multiples of ``columns``."""
+    return -(-(group - np.minimum(columns & -columns, group) + columns) // group)
 
 
 def sharing(v: Mapping[str, Any]) -> Any:
@@ -174,6 +183,8 @@ def _products(kind: Kind, e: Extents, arch: Arch) -> Part:
         added = waited * columns / 2
         # Scales are loaded and multiplied by one another once a step, and multiplied into sums as these are added.
         scaling = e.in_blocks * (SCALING + ROW_SCALING * tiles)
+        if e.in_blocks:
+            scaling = scaling + (scales_of_b(columns, e.group) > 1) * CHOOSING * added
         waits = kind.promoted * np.maximum(added + scaling + waited * TURN - math * (1 - 1 / v["consumers"]), 0)
         return {
             column.WARPS: 4 * groups,
@@ -228,7 +239,10 @@ def _registers(kind: Kind, e: Extents, arch: Arch) -> Part:
         consumers, blocks = v["consumers"], np.maximum(v["min_blocks"], 1)
         tiles = np.maximum(group_rows(v), 1)
         columns = e.matrices * v["block_n"]
-        wanted = (tiles + kind.promoted) * columns // 2 + e.in_blocks * (SCALE_REGISTERS + 4 * tiles)
+        wanted = (tiles + kind.promoted) * columns // 2
+        if e.in_blocks:
+            scales = scales_of_b(columns, e.group)
+            wanted = wanted + SCALE_REGISTERS + 2 * scales + 2 * (1 + scales) * tiles
         wanted = wanted + np.where((v["persistent"] > 0) | copies(v), WALKING_REGISTERS, OTHER_REGISTERS)
         most = multiplying_registers(consumers, blocks, arch)
         entry = np.minimum(entry_registers(consumers, blocks, arch), arch.regs_per_thread)

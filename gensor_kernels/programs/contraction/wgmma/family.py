@@ -87,7 +87,7 @@ class ContractionWgmma(ContractionFamily):
         """Block tile, k step, who walks tiles, ring, warpgroups that multiply, epilogue."""
         e, kind = extents(workload), _kind(workload)
         columns = [n for n in (cost.BLOCKS_N_ROWS if e.unit["b"] == "n" else cost.BLOCKS_N) if n * e.matrices <= 256]
-        columns = [n for n in columns if not e.in_blocks or e.group % n == 0]  # that share scales
+        columns = [n for n in columns if not e.in_blocks or cost.scales_of_b(n, e.group) <= cost.MOST_SCALES]
         steps = [size // kind.element for size in cost.STEP_BYTES[: 1 if kind.promoted else None]]
         route, *ends, bounds = shared.epilogue_coordinates(workload)
         grid = shared.grid_coordinates(workload, cost.BLOCKS_M, columns, steps)

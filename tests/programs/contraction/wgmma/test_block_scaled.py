@@ -45,9 +45,21 @@ def test_the_declaration_means_that():
         (block_scaled.workload(512, 512, 1024, dtype_b=E5M2, out="float32"), {"block_n": 32, "split_k": 3}),
         (WORKLOAD, {"block_m": 128, "block_n": 128, "consumers": 2, "persistent": 1, "stages": 3, "cluster": 2}),
         (WORKLOAD, {"block_m": 128, "block_n": 16, "persistent": 2, "consumers": 2}),
+        (WORKLOAD, {"block_m": 128, "block_n": 112, "consumers": 2, "persistent": 1, "cluster": 1}),
+        (block_scaled.workload(512, 512, 1024, out="float32"), {"block_n": 96, "split_k": 2}),
+        (WORKLOAD, {"block_m": 128, "block_n": 80, "epilogue_staged": 0}),
         (block_scaled.workload(512, 512, 1024, out="float16"), {"block_m": 128, "stream": 8, "persistent": 1}),
     ],
-    ids=["one tile", "split", "pairs", "in turns, two tiles of sums", "stream"],
+    ids=[
+        "one tile",
+        "split",
+        "pairs",
+        "in turns, two tiles of sums",
+        "two scales, pairs",
+        "two scales, split",
+        "two scales, two tiles of sums",
+        "stream",
+    ],
 )
 def test_products_match_float64(workload, values):
     is_right(small(WGMMA, workload, **VALUES | values), workload)
@@ -56,10 +68,10 @@ def test_products_match_float64(workload, values):
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ("factor[i][v >> 1 & 1]", "factor[i][0]"),
-        ("tile.column / SCALED_COLUMNS * params.groups.zero_n", "0 * params.groups.zero_n"),
+        ("factor[i][half][0]", "factor[i][0][0]"),
+        ("(panel * panel_stride +", "(0 * panel_stride +"),
         ("of_b = of_b + b_stride, --steps;", "--steps;"),
-        ("const int step = tile.k_begin / BLOCK_K;", "const int step = 0;"),
+        ("const int step = tile.k_begin / BLOCK_K,", "const int step = 0,"),
         ("31, first = tile.row + row +", "31, first = tile.row +"),
     ],
     ids=["one row's scale", "first columns' scale", "first step's scale", "scales of a part", "another warpgroup's"],
@@ -67,6 +79,32 @@ def test_products_match_float64(workload, values):
 def test_planted_bugs_are_found(before, after):
     each = small(WGMMA, WORKLOAD, **VALUES | {"block_m": 128, "consumers": 2, "split_k": 2})
     assert verdict_without(before, after, each, WORKLOAD).outcome == "wrong"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "outcome"),
+    [
+        ("(v >> 2) * 8 < border", "(v >> 2) * 8 <= border", "wrong"),
+        ("(v >> 2) * 8 < border", "true", "wrong"),
+        ("of_b + which * panel_stride", "of_b", "wrong"),
+        ("factor[i][half][last]", "factor[i][0][last]", "wrong"),
+        ("left && within(which, panels)", "left", "failed"),
+        ("- (tile.column & (SCALED_COLUMNS - 1))", "", "wrong"),
+    ],
+    ids=["border", "first scale", "stride of scales", "one row's scale", "scales beyond the last", "tiles' columns"],
+)
+def test_planted_bugs_of_two_scales_are_found(before, after, outcome):
+    each = small(WGMMA, WORKLOAD, **VALUES | {"block_m": 128, "block_n": 112, "consumers": 2})
+    assert verdict_without(before, after, each, WORKLOAD).outcome == outcome
+
+
+def test_tiles_have_two_scales_of_b_at_most():
+    columns = next(c for c in WGMMA.coordinates(WORKLOAD, ARCH) if c.name == "block_n").values
+    assert columns == (*range(16, 161, 16), 192, 256)
+    for width in range(16, 257, 16):
+        tiles = range(0, 128 * width, width)
+        assert cost.scales_of_b(width, 128) == max((t + width - 1) // 128 - t // 128 + 1 for t in tiles)
+    assert [cost.scales_of_b(n, 128) for n in (64, 112, 128, 160, 176, 240)] == [1, 2, 1, 2, 3, 3]
 
 
 def test_what_is_served():
