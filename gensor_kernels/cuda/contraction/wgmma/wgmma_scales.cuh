@@ -35,11 +35,11 @@ struct StepScales {
         of_a = of_a + a_stride, of_b = of_b + b_stride, --steps;
         load();
     }
-    // Eight columns, of which each thread has two, have the same scale.
+    // Tiles begin at multiples of 16 columns: 16 columns, of which each thread has four, have the same scale.
     MEMBER void add(TileSums &sums, const TileSums &products, int i) const {
         UNROLL for (int v = 0; v < BLOCK_N / 2; ++v) {
             const int half = v >> 1 & 1, last = SCALES_OF_B - 1;
-            const bool first = !last || (v >> 2) * 8 < border;
+            const bool first = !last || (v >> 3) * 16 < border;
             sums[v] = fma_(products[v], first ? factor[i][half][0] : factor[i][half][last], sums[v]);
         }
     }

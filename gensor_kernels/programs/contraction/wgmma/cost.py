@@ -97,8 +97,9 @@ PEER_LATENCY = 180.0
 SCALING, ROW_SCALING, SCALE_REGISTERS = 20.0, 6.0, 10
 #: Scales of B that the columns of a tile may have: with three, sums do not fit the registers.
 MOST_SCALES = 2
-#: Instructions by which a sum's factor is chosen of two: a comparison for eight columns, two choices for four sums.
-CHOOSING = 0.75
+#: Instructions per sum that choose its factor of two: for 16 columns a comparison and two choices of eight sums' own,
+#: counted in the SASS of a Program.
+CHOOSING = 0.65
 #: Clocks of an iteration in which a lone warpgroup has nothing on its way: it waits for a buffer, then issues.
 TURN = 30.0
 

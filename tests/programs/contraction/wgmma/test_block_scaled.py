@@ -84,8 +84,8 @@ def test_planted_bugs_are_found(before, after):
 @pytest.mark.parametrize(
     ("before", "after", "outcome"),
     [
-        ("(v >> 2) * 8 < border", "(v >> 2) * 8 <= border", "wrong"),
-        ("(v >> 2) * 8 < border", "true", "wrong"),
+        ("(v >> 3) * 16 < border", "(v >> 3) * 16 <= border", "wrong"),
+        ("(v >> 3) * 16 < border", "true", "wrong"),
         ("of_b + which * panel_stride", "of_b", "wrong"),
         ("factor[i][half][last]", "factor[i][0][last]", "wrong"),
         ("left && within(which, panels)", "left", "failed"),
