@@ -7,6 +7,7 @@ Products
     matmul             matrix product with a fused epilogue
     linear             activation(x @ w.T + bias), also with quantised weights
     grouped_matmul     products of groups with different numbers of rows
+    scaled_matmul      products of 8-bit floats with scales per block
     prepack            weights in the layout that products with few rows read fastest
     einsum             sums of products; also tensordot, dot, vdot, inner, outer
     define             an operator of your own: a sum of products with an epilogue
@@ -89,6 +90,7 @@ from .dispatch import (
     prod,
     refresh,
     rms_norm,
+    scaled_matmul,
     softmax,
     sum,
     tensordot,
@@ -144,6 +146,7 @@ __all__ = [
     "record",
     "refresh",
     "rms_norm",
+    "scaled_matmul",
     "softmax",
     "sum",
     "tensordot",

@@ -20,6 +20,7 @@ from .api.norms import layer_norm, log_softmax, rms_norm, softmax
 from .api.pooling import avg_pool2d, global_avg_pool2d, max_pool2d
 from .api.prepack import prepack
 from .api.reductions import argmax, argmin, logsumexp, max, mean, min, norm, prod, sum, var
+from .api.scaled_matmul import scaled_matmul
 
 __all__ = [
     "argmax",
@@ -51,6 +52,7 @@ __all__ = [
     "prod",
     "refresh",
     "rms_norm",
+    "scaled_matmul",
     "softmax",
     "sum",
     "tensordot",

@@ -36,6 +36,7 @@ MODULES: dict[str, str] = {
     "matmul_int8_zeros": "products.quantised",
     "matmul_int4": "products.quantised",
     "matmul_int4_zeros": "products.quantised",
+    "matmul_block_scaled": "products.block_scaled",
     "attention": "attention.attention",
     "attention_masked": "attention.attention",
     "attention_biased": "attention.attention",

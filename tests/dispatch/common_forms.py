@@ -47,6 +47,8 @@ class Form(NamedTuple):
 
     def served_on(self, arch: Arch) -> bool:
         """Whether any family serves it on a part."""
+        if self.function == "scaled_matmul":
+            return arch.capability == (9, 0)
         tensor_cores_alone = self.label.startswith(("attention bf16", "linear bf16 uint8"))
         return arch.capability >= (8, 0) or not tensor_cores_alone
 
@@ -162,6 +164,14 @@ def _grouped_matmul() -> Asked:
     for dtype, name, weights in (("fp16", "new", new), ("bf16", "turned", turned)):
         operands = new(dtype, 1024, 4096), weights(dtype, 8, 4096, 14336)
         yield f"{dtype} {name}", ask(gk.grouped_matmul, *operands, ends, activation="silu")
+
+
+def _scaled_matmul() -> Asked:
+    types = {"dtype_a": "float8_e4m3fn", "dtype_b": "float8_e4m3fn"}
+    for rows, n, k in ((64, 2112, 7168), (4096, 7168, 2048)):
+        operands = new("uint8", rows, k), turned("uint8", k, n)
+        scales = new("fp32", rows, k // 128), turned("fp32", k // 128, -(-n // 128))
+        yield f"bf16 {rows}", ask(gk.scaled_matmul, *operands, *scales, dtype=DTYPES["bf16"], **types)
 
 
 def _prepack() -> Asked:
@@ -316,6 +326,7 @@ _FUNCTIONS: dict[str, Callable[[], Asked]] = {
     "matmul": _matmul,
     "linear": _linear,
     "grouped_matmul": _grouped_matmul,
+    "scaled_matmul": _scaled_matmul,
     "prepack": _prepack,
     "einsum": _einsum,
     "tensordot": lambda: _pair(gk.tensordot, (64, 16, 16), (16, 16, 64)),

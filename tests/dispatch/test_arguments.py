@@ -154,7 +154,7 @@ def test_operands_must_broadcast_to_the_result():
             arguments.resolve(a, np.zeros((4, 6)), None, (Operation("bias", np.zeros(shape)),))
 
 
-HALF = np.ones((16, 16), np.float16)
+HALF, BYTES = np.ones((16, 16), np.float16), np.ones((16, 16), np.uint8)
 IMAGE, TAPS = np.ones((1, 8, 8, 16), np.float16), np.ones((16, 3, 3, 16), np.float16)
 
 
@@ -163,6 +163,7 @@ IMAGE, TAPS = np.ones((1, 8, 8, 16), np.float16), np.ones((16, 3, 3, 16), np.flo
     [
         (gk.grouped_matmul, (HALF, np.ones((2, 16, 32), np.float16), [8, 16]), {"activation": "swiglu"}),
         (gk.grouped_matmul, (HALF, np.ones((2, 16, 32), np.float16), [8, 16]), {"epilogue": ["layernorm"]}),
+        (gk.scaled_matmul, (BYTES, BYTES, np.ones((16, 1)), np.ones((1, 1))), {"activation": "swiglu"}),
         (gk.conv2d, (IMAGE, TAPS), {"activation": "geglu", "layout": "NHWC"}),
         (gk.conv_transpose2d, (IMAGE, TAPS), {"activation": "swiglu", "layout": "NHWC"}),
         (gk.matmul, (HALF, HALF.astype(np.int8)), {"dtype_b": "int8", "activation": "swiglu"}),

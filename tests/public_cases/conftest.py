@@ -12,6 +12,12 @@ def served(monkeypatch):
 
 
 @pytest.fixture
+def served_on_hopper(monkeypatch):
+    with serving(monkeypatch, "sm_90") as found:
+        yield found
+
+
+@pytest.fixture
 def calls_recorded(served, tmp_path):
     with recorded(tmp_path / "calls.csv"):
         yield

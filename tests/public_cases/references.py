@@ -108,3 +108,18 @@ def product_agrees(found: np.ndarray, f: Product, a: np.ndarray, b: np.ndarray, 
         np.testing.assert_array_equal(found, f(a.astype(np.int64), b.astype(np.int64)).astype(found.dtype))
     else:
         agree(found, product(f, a, b, terms, output=found.dtype.name, **more))
+
+
+def scaled_agrees(found: np.ndarray, x: np.ndarray, y: np.ndarray, block: int, steps: Sequence[Step]) -> None:
+    """The result is that of 8-bit floats that were multiplied by their scales, which `block` elements of k share.
+
+    A block's sum is rounded three times more: the scales' product, the scaled sum, and its addition.
+    """
+    k = x.shape[-1]
+    total, values = np.abs(x) @ np.abs(y), x @ y
+    bound = tolerance_base.accumulation_bound(
+        values, Magnitude(total, total), k + 3 * -(-k // block), dtype="float8_e4m3fn", accumulator="float22",
+        structured=True,
+    )  # fmt: skip
+    values, bound = stepped(values, bound, steps, "float32")
+    agree(found, tolerance_base.expect(values, bound, accumulator="float32", output=found.dtype.name))

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 import gensor_kernels as gk
+from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS, array_dtype, decode, encode
 from gensor_kernels.operators.types.epilogue import Step
 
 from .counts import CASES
-from .drawing import ARRAYS, FLOATS, Cases, Draw
+from .drawing import ARRAYS, FLOATS, FORMS, Cases, Draw
 from .prologues import prologue
-from .references import ACTIVATIONS, product_agrees
+from .references import ACTIVATIONS, product_agrees, scaled_agrees, wide
 from .serving import Served
 
 pytestmark = pytest.mark.usefixtures("calls_recorded")
@@ -139,6 +140,37 @@ def grouped_matmul(draw: Draw, served: Served) -> None:
     product_agrees(found, f, x, w, k, steps=steps)
 
 
+def eight_bits(draw: Draw, shape: tuple[int, ...]) -> tuple[np.ndarray, str, np.ndarray]:
+    """Numbers of an 8-bit float type, in bytes or as the type itself; its name, and the numbers in float64."""
+    name = draw.pick(EIGHT_BIT_FLOATS)
+    stored = encode(name, draw.values(shape, "float32"))
+    stored = stored.view(array_dtype(name)) if draw.often(0.5) else stored
+    found = draw.laid_out(stored, draw.pick([*FORMS, "contiguous"]))
+    sizes = {"zero-size": 0 in shape, "size one": 1 in shape}
+    draw.traits |= {name, stored.dtype.name, *(trait for trait, there in sizes.items() if there)}
+    return found, name, decode(name, found)
+
+
+def scaled_matmul(draw: Draw, served: Served) -> None:
+    k, n = draw.pick([16, 112, 128, 144, 256, 400]), draw.pick([draw.extent(), 129, 200])
+    k = 0 if draw.often(0.02) else k
+    lead = draw.pick([(), (draw.extent(),), (2, draw.extent())])
+    (a, first, x), (b, second, y) = eight_bits(draw, (*lead, k)), eight_bits(draw, (k, n))
+    step, panel = np.arange(k) // 128, np.arange(n) // 128
+    blocks = -(-k // 128), -(-n // 128)
+    kinds = ["float32", "float32", "float16", "bfloat16"]
+    d = draw.array((*lead, blocks[0]), draw.pick(kinds), special=False)
+    e = draw.array(blocks, draw.pick(kinds), special=False)
+    name, steps = activated(draw, "float32")
+    types = {"dtype_a": first, "dtype_b": second}
+    if draw.often(0.5):
+        types["dtype"] = draw.pick(["bfloat16", "float16", "float32"])
+    out = draw.out((*lead, n), types.get("dtype", "float32"))
+    found = served.call(gk.scaled_matmul, a, b, d, e, activation=name, out=out, nothing=not k, **types)
+    assert out is None or found is out
+    scaled_agrees(found, x * wide(d)[..., step], y * wide(e)[step][:, panel], 128, steps)
+
+
 GENERIC = pair
 
 
@@ -154,6 +186,12 @@ def test_grouped_matmul(served):
     cases = Cases("grouped_matmul", CASES["grouped_matmul"])
     cases.run(lambda draw: grouped_matmul(draw, served))
     cases.require(*ARRAYS, *FLOATS, "int8", "nan", "inf", "out", "activation")
+
+
+def test_scaled_matmul(served_on_hopper):
+    cases = Cases("scaled_matmul", CASES["scaled_matmul"])
+    cases.run(lambda draw: scaled_matmul(draw, served_on_hopper))
+    cases.require(*ARRAYS, *EIGHT_BIT_FLOATS, "uint8", "nan", "inf", "out", "activation")
 
 
 def test_tensordot(served):

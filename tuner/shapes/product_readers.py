@@ -1,4 +1,4 @@
-"""Readers for rows of matrix products: plain, gated, normalised, ragged, quantised, and of recurrent networks."""
+"""Readers for rows of matrix products: plain, gated, normalised, ragged, quantised, scaled, recurrent."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from gensor_kernels.errors import UnsupportedError
-from gensor_kernels.operators.products import gated, matmul, matmul_prologue, normed, quantised, ragged
+from gensor_kernels.operators.products import block_scaled, gated, matmul, matmul_prologue, normed, quantised, ragged
 from gensor_kernels.operators.types.workload import Workload
 
 from .columns import Element, Line, Read, before, element, laid_out, second, steps
@@ -109,6 +109,19 @@ def quantised_weights(line: Line, types: Element) -> Read:
         zeros=line.choice("zeros", "01", "0") == "1",
         dtype=types.dtype,
         out=types.out,
+        epilogue=steps(line),
+    )
+    return Read(types.accumulated(workload))
+
+
+def scaled(line: Line) -> Read:
+    """Read matmul_block_scaled: 8-bit floats A (m, k) and B (n, k), each with a scale per block of 128 elements."""
+    types = element(line)
+    workload = block_scaled.workload(
+        *(line.integer(axis) for axis in "mnk"),
+        dtype=types.dtype,
+        dtype_b=second(line, types),
+        out=types.out or "float32",
         epilogue=steps(line),
     )
     return Read(types.accumulated(workload))

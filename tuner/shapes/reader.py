@@ -46,6 +46,7 @@ _KINDS: tuple[tuple[tuple[str, ...], Callable[[Line], Read], tuple[str, ...]], .
         ),
     ),
     (("ragged_matmul",), products.groups, ("groups", "m", "n", "k", "trans_b")),
+    (("matmul_block_scaled",), products.scaled, ("m", "n", "k", "dtype_b")),
     (tuple(products.GATES), products.recurrent, ("hidden", "batch", "timesteps")),
     (
         ("conv2d", "grouped_conv2d", "depthwise_conv2d", "conv1d", "conv2d_transpose"),

@@ -47,9 +47,10 @@ struct Sliding {
 };
 
 // Zeros of a quantised b, of which d are the scales: d_m is the stride from group to group, d_n from column to column.
+// Of a product whose operands both have scales per block, d are those of A, by rows and groups, and this is those of B.
 struct Groups {
     u64 zeros;              // the fourth operand, or 0
-    i64 zero_n, zero_group; // its strides in elements: columns, groups
+    i64 zero_n, zero_group; // its strides in elements: columns (blocks of them), groups
 };
 
 // What attention is told beside a = Q, b = K, d = V and c: the batch axes are (batch, head of K and V, head within the

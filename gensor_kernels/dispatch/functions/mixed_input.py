@@ -57,7 +57,7 @@ class StoredProduct(Function):
         assert a is not None and b is not None
         first, second = asked.parameters.dtype_a or a.dtype, asked.parameters.dtype_b or b.dtype
         names = [step.name for step in asked.steps]
-        found = multiply(_typed(a, first), _typed(b, second), asked.out, asked.operands, names, "ieee")
+        found = multiply(typed(a, first), typed(b, second), asked.out, asked.operands, names, "ieee")
         return Understood(found.workload, found.geometry, operands=found.operands)
 
     def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Stored, math: str | None) -> Any:
@@ -89,5 +89,6 @@ def widened(xp: Any, array: DeviceArray, name: str, dtype: np.dtype[Any]) -> Any
     return array.astype(dtype, copy=False)
 
 
-def _typed(view: View, name: str) -> View:
+def typed(view: View, name: str) -> View:
+    """The view of the same bytes as elements of a type."""
     return View(view.shape, view.strides, name, view.alignment)

@@ -48,19 +48,19 @@ class QuantisedLinear(Function):
         x, w, scales, zeros = asked.inputs
         assert x is not None and w is not None and scales is not None
         bits, group = asked.parameters.bits, asked.parameters.group
-        copies = [None if _is_rows(x) else _plain(x), None if _is_rows(w) else _plain(w)]
+        copies = [None if _is_rows(x) else plain(x), None if _is_rows(w) else plain(w)]
         copies += [None if scales.dtype == x.dtype else Copy(x.dtype, tuple(range(len(scales.shape)))), None]
         if any(copies):
             raise Staged(*copies)
-        views = {"a": _rows(x), "b": View(w.shape, w.strides, "int8", w.alignment), "d": _pairs(scales)}
+        views = {"a": rows_of(x), "b": View(w.shape, w.strides, "int8", w.alignment), "d": _pairs(scales)}
         if zeros is not None:
             views["e"] = _pairs(zeros)._replace(dtype="int8")
-        views["c"] = _rows(asked.out)
+        views["c"] = rows_of(asked.out)
         names = [step.name for step in asked.steps]
         workload = workload_from_views(views, bits, x.shape[-1], group, names)
         declared: Any = operator(workload.operator)
         geometry = declared.geometry(workload, {name: view.strides for name, view in views.items()})
-        operands = tuple(None if v is None else declared.output(workload, _rows(v).strides) for v in asked.operands)
+        operands = tuple(None if v is None else declared.output(workload, rows_of(v).strides) for v in asked.operands)
         return Understood(workload, geometry, operands=operands)
 
     def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
@@ -127,13 +127,13 @@ def checked(x: DeviceArray, w: DeviceArray, scales: DeviceArray, zeros: DeviceAr
 def _is_rows(view: View) -> bool:
     """Whether an array is rows of elements side by side that follow each other evenly."""
     try:
-        return (view.strides[-1] == 1 or view.shape[-1] == 1) and bool(_rows(view))
+        return (view.strides[-1] == 1 or view.shape[-1] == 1) and bool(rows_of(view))
     except UnsupportedError:
         return False
 
 
-def _rows(view: View) -> View:
-    """A view as (rows, columns)."""
+def rows_of(view: View) -> View:
+    """A view as (rows, columns); UnsupportedError where rows do not follow each other evenly."""
     lead = list(zip(view.shape[:-1], view.strides[:-1], strict=True))
     row = flattened(lead, "rows") if lead else 0
     return View((math.prod(view.shape[:-1]), view.shape[-1]), (row, view.strides[-1]), view.dtype, view.alignment)
@@ -144,5 +144,6 @@ def _pairs(view: View) -> View:
     return view if len(view.shape) == 2 else View((*view.shape, 1), (*view.strides, 0), view.dtype, view.alignment)
 
 
-def _plain(view: View) -> Copy:
-    return Copy(view.dtype, tuple(range(len(view.shape))))
+def plain(view: View, dtype: str | None = None) -> Copy:
+    """A copy without gaps, its last axis innermost."""
+    return Copy(dtype or view.dtype, tuple(range(len(view.shape))))

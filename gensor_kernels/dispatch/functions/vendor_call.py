@@ -39,6 +39,7 @@ FUNCTIONS = {
     "windows.conv_prologue": ("prologue_convolution", "PREPARED_CONVOLUTION"),
     "windows.depthwise_prologue": ("prologue_convolution", "PREPARED_DEPTHWISE"),
     "products.quantised": ("quantised", "QUANTISED_LINEAR"),
+    "products.block_scaled": ("block_scaled", "SCALED_PRODUCT"),
 }
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+#: ``Side.scaled`` where both operands have a scale per block (products/block_scaled.py).
+BLOCKS = 3
+
 
 @dataclass(frozen=True)
 class Side:
@@ -22,9 +25,9 @@ class Side:
     conjugated : bool
         Whether elements are conjugated as they are read.
     scaled : int
-        1 with scales, 2 with scales and zeros, 0 without.
+        1 with scales, 2 with scales and zeros, BLOCKS with scales of both operands per block, 0 without.
     group : int
-        Elements of k that share a scale; 0 for all of k.
+        Elements of k that share a scale; 0 for all of k.  With BLOCKS, columns too.
     """
 
     dtype: str

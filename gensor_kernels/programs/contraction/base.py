@@ -125,7 +125,7 @@ class ContractionFamily(Family):
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Return the coverage names that runs at verification sizes must count."""
         names = {"full_tile", "edge_m", "edge_n", "edge_k", "steady", "drain"}
-        names |= {"group"} if extents(workload).group else set()
+        names |= {"group"} if extents(workload).group and not extents(workload).in_blocks else set()
         if in_workspace(program, extents(workload)):
             names.add("split_reduce")
         if program["raster"] > 1:

@@ -42,7 +42,7 @@ def shared_parts(e: Extents, arch: Arch, taps: int = 1) -> tuple[Part, ...]:
         return {
             column.ITERATIONS: -(-count // v["split_k"]),
             column.FITS_SPLIT: v["split_k"] - 1 < count,
-            column.STEP["a"]: moved * e.bytes_a,
+            column.STEP["a"]: moved * e.moved_a,
             column.STEP["b"]: moved * e.moved_b * e.matrices,
         }
 

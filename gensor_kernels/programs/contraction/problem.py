@@ -19,7 +19,7 @@ import numpy as np
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators import operator
-from gensor_kernels.operators.declaration.lowered import Prologue
+from gensor_kernels.operators.declaration.lowered import BLOCKS, Prologue
 from gensor_kernels.operators.types.dtypes import element_bytes, facts, product_type
 from gensor_kernels.operators.types.epilogue import OPERATIONS
 from gensor_kernels.programs.core.columns import Column
@@ -29,6 +29,10 @@ from . import column
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
+
+
+#: Bytes of a scale of blocks.
+FLOAT = 4.0
 
 
 @dataclass(frozen=True)
@@ -90,9 +94,19 @@ class Extents:
         return 2 if self.gate else 1
 
     @property
+    def moved_a(self) -> float:
+        """Bytes of a per element, with its share of scales."""
+        return self.bytes_a + (FLOAT / self.group if self.in_blocks else 0.0)
+
+    @property
     def moved_b(self) -> float:
         """Bytes of b per element, with its share of scales and zeros."""
-        return self.bytes_b + (1 + self.scaled) / self.group if self.group else self.bytes_b
+        return self.bytes_b + _scale_bytes(self.scaled, self.group)
+
+    @property
+    def in_blocks(self) -> bool:
+        """Whether both operands have a scale per block (products/block_scaled.py)."""
+        return self.scaled == BLOCKS
 
     @property
     def is_widened(self) -> bool:
@@ -113,12 +127,13 @@ def extents(workload: Workload) -> Extents:
     for name in workload.epilogue:
         operand = OPERATIONS[name].operand
         extra += {"": 0, "n": n, "mn": batch * m * n}[operand] * (1 if name == "mask" else int(width["c"]))
-    scales = (1.0 + p.b.scaled) / p.b.group if p.b.group else 0.0
+    scales = _scale_bytes(p.b.scaled, p.b.group)
+    scales_of_a = FLOAT / p.b.group if p.b.scaled == BLOCKS else 0.0
     return Extents(
         *(batch, m, n, k, int(width["a"]), width["b"], facts(p.c.dtype).itemsize, facts(workload.accumulator).itemsize),
         extra=extra,
         steps=len(workload.epilogue),
-        whole_a=float(m * k if p.a.elements is None else max(1, p.a.elements) / batch) * width["a"],
+        whole_a=float(m * k if p.a.elements is None else max(1, p.a.elements) / batch) * (width["a"] + scales_of_a),
         whole_b=float(n * k if p.b.elements is None else max(1, p.b.elements) / batch) * (width["b"] + scales),
         unit={name: side.unit for name, side in sides.items()},
         align={name: side.align for name, side in sides.items()},
@@ -137,6 +152,13 @@ def extents(workload: Workload) -> Extents:
         norm=p.norm,
         prologue=p.prologue,
     )
+
+
+def _scale_bytes(scaled: int, group: int) -> float:
+    """Bytes of scales and zeros per element of b."""
+    if scaled == BLOCKS:
+        return FLOAT / group**2
+    return (1.0 + scaled) / group if group else 0.0
 
 
 def power_of_two_in(value: np.ndarray) -> np.ndarray:

@@ -51,6 +51,12 @@ CALLS = {
         ((A, numbers(2, 8, 5), np.array([2, 6], "int32")), {"bias": ROW, "out": np.zeros_like(SQUARE)}),
         ((A, numbers(2, 8, 5)), {"sizes": np.array([2, 4], "int64")}),
     ],
+    "scaled_matmul": [
+        (
+            (numbers(6, 16, dtype="uint8"), numbers(5, 16, dtype="uint8").T, numbers(6, 1), numbers(1, 1)),
+            {"bias": ROW, "out": np.zeros_like(SQUARE), "dtype_a": "float8_e5m2", "dtype_b": "float8_e4m3fn"},
+        )
+    ],
     "einsum": [(("ij,jk->ki", A, B), {}), (("ij,jk,k", A, B, ROW), {}), (("ij->j", A), {})],
     "tensordot": [((A, B, 1), {}), ((A, B, 1), {"prologue": [("bias", numbers(8))]})],
     "dot": [((A, B), {"out": np.zeros_like(SQUARE)})],
@@ -83,7 +89,7 @@ CALLS |= {name: [((A, 1), {"out": np.zeros(6, "int64")})] for name in ("argmax",
 
 
 @pytest.fixture
-def launches(monkeypatch):
+def launches(monkeypatch, request):
     """What reaches the launches of a device without kernels, which count up in their results in place of computing."""
     found = []
 
@@ -96,7 +102,9 @@ def launches(monkeypatch):
             raise ValueError("output array is read-only")
         result[...] = np.arange(result.size).reshape(result.shape).astype(result.dtype)
 
-    put(monkeypatch, runtime_of(FakeDevice(execute=lambda device, code, launches: launch, emulated=True)))
+    scaled = "scaled_matmul" in request.node.name  # which only these parts serve
+    arch = "sm_90" if scaled else "sm_87"
+    put(monkeypatch, runtime_of(FakeDevice(arch, execute=lambda device, code, launches: launch, emulated=True)))
     return found
 
 

@@ -14,14 +14,17 @@ from hypothesis import strategies as st
 from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.calls.conv_parameters import Parameters as Window
 from gensor_kernels.dispatch.functions import attention, gated, rows, vendor_call, window
+from gensor_kernels.dispatch.functions.block_scaled import SCALED_PRODUCT
 from gensor_kernels.dispatch.functions.convolution import CONVOLUTION
 from gensor_kernels.dispatch.functions.grouped import RAGGED
+from gensor_kernels.dispatch.functions.mixed_input import Stored
 from gensor_kernels.dispatch.functions.normed import NORMED, Norm
 from gensor_kernels.dispatch.functions.prologue_convolution import PREPARED_CONVOLUTION, PreparedImage
 from gensor_kernels.dispatch.functions.prologue_matmul import PREPARED, Prepared
 from gensor_kernels.dispatch.functions.quantised import QUANTISED_LINEAR, checked
 from gensor_kernels.operators import MODULES, operator
 from gensor_kernels.operators.products.gated import GATES
+from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS, decode, encode
 from gensor_kernels.operators.windows import conv, conv_prologue, depthwise, depthwise_prologue
 from tests.doubles.device import FakeDevice
 from tests.programs.workloads.window import padded
@@ -199,6 +202,20 @@ def quantised_calls(draw):
 
 
 @st.composite
+def scaled_calls(draw):
+    rng = np.random.default_rng(draw(SEEDS))
+    lead, n, k = draw(st.sampled_from([(3,), (2, 3), ()])), draw(st.sampled_from([8, 130])), draw(st.integers(1, 300))
+    names = [draw(st.sampled_from(EIGHT_BIT_FLOATS)) for _ in "ab"]
+    shapes = (*lead, k), (k, n)
+    a, b = (encode(name, rng.standard_normal(shape)) for name, shape in zip(names, shapes, strict=True))
+    d, e = rng.uniform(0.5, 1.5, (*lead, -(-k // 128))), rng.uniform(0.5, 1.5, (-(-k // 128), -(-n // 128)))
+    x = decode(names[0], a) * np.repeat(d, 128, -1)[..., :k]
+    y = decode(names[1], b) * np.repeat(np.repeat(e, 128, 0), 128, 1)[:k, :n]
+    p = Stored(*names, np.dtype(np.float32))
+    return [Call(SCALED_PRODUCT, (a, b, d.astype(np.float32), e.astype(np.float32)), p, x @ y, (1e-4, 1e-3))]
+
+
+@st.composite
 def prepared_convolution_calls(draw):
     rng = np.random.default_rng(draw(SEEDS))
     x, w, beta = (rng.standard_normal(shape) for shape in ((1, 4, 5, 5), (3, 4, 3, 3), 4))
@@ -245,6 +262,7 @@ CALLS = {
     "prologue_matmul.PREPARED": ("torch", 20, prepared_calls),
     "prologue_convolution.PREPARED_CONVOLUTION": ("torch", 3, prepared_convolution_calls, of_workload(PREPARED_UP)),
     "prologue_convolution.PREPARED_DEPTHWISE": ("numpy", 3, of_workload(PREPARED_SPATIAL)),
+    "block_scaled.SCALED_PRODUCT": ("numpy", 20, scaled_calls),
     "quantised.QUANTISED_LINEAR": ("numpy", 20, quantised_calls),
 }
 

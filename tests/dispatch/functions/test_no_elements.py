@@ -62,6 +62,12 @@ def products():
             ones(m, 2 * k, dtype=HALF), w, twos(n, dtype=HALF), scales=scales, zeros=ones(n, dtype="uint8")
         )
 
+    def scaled(m, k, n):
+        types = {"dtype_a": "float8_e4m3fn", "dtype_b": "float8_e4m3fn"}
+        a, b = np.full((m, k), 0x38, "uint8"), np.full((n, k), 0x38, "uint8").T
+        scales = ones(m, -(-k // 128)), ones(-(-k // 128), -(-n // 128))
+        return gk.scaled_matmul(a, b, *scales, bias=twos(n), **types)
+
     def grouped(g, m, k, n):
         ends = np.linspace(0, m, g + 1)[1:].astype("int32")
         return gk.grouped_matmul(ones(m, k), ones(g, k, n), ends, bias=twos(n))
@@ -81,6 +87,7 @@ def products():
         quantised,
         whole,
     )
+    yield "scaled_matmul", scaled, dict(m=2, k=16, n=8), whole
     yield "grouped_matmul", grouped, dict(g=2, m=4, k=3, n=4), lambda g, m, k, n: (m, n)
     defined = gk.define("i j, j k -> i k", epilogue=[("bias", "k")])
     yield "define", lambda m, k, n: defined(ones(m, k), ones(k, n), twos(n)), mkn, whole
@@ -157,7 +164,8 @@ CASES = [(*case, BIAS) for case in products()] + list(others())
 @pytest.fixture(params=["emulator", "library"])
 def anywhere(request, monkeypatch):
     """A device without kernels; the emulator has no library to step in, the other one nothing but that."""
-    return put(monkeypatch, runtime_of(FakeDevice(emulated=request.param == "emulator"))).device
+    arch = "sm_90" if "scaled_matmul" in request.node.name else "sm_87"  # the parts that serve it
+    return put(monkeypatch, runtime_of(FakeDevice(arch, emulated=request.param == "emulator"))).device
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

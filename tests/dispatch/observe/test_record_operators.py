@@ -72,6 +72,9 @@ def calls():
     yield "capped", lambda: gk.attention(heads, heads, heads, keep, softcap=5.0), ["attention_masked_capped"]
     yield "einsum", lambda: gk.einsum("bhid,bhjd->bhij", heads, heads), ["matmul"]
     yield "einsum copied", lambda: gk.einsum("iji,jk->ik", image(shape=(8, 9, 8)), image(shape=(9, 5))), ["matmul"]
+    bytes_, types = np.full((16, 256), 0x38, np.uint8), {"dtype_a": "float8_e4m3fn", "dtype_b": "float8_e5m2"}
+    scales = np.ones((16, 2), np.float32), np.ones((2, 1), np.float32)
+    yield "scaled", lambda: gk.scaled_matmul(bytes_, bytes_.T, *scales, **types), ["matmul_block_scaled"]
     yield "chain", lambda: gk.einsum("ij,jk,kl->il", *(image(shape=(16, 16)) for _ in "abc")), ["matmul"]
     scores = gk.define("b h i d, b h j d -> b h i j", epilogue=[("scale", 0.5), "relu"])
     yield "define", lambda: scores(heads, heads), ["matmul"]

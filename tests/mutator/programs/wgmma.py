@@ -1,5 +1,6 @@
 """Programs of contraction_wgmma, and of the families that run a rewrite in front of it."""
 
+from gensor_kernels.operators.products.block_scaled import workload as block_scaled
 from gensor_kernels.operators.products.gated import workload as gated
 from gensor_kernels.operators.products.matmul import workload as matmul
 from gensor_kernels.operators.products.normed import normed
@@ -11,8 +12,8 @@ from tests.mutator.engine.configuration import Configuration
 
 def wgmma_configurations() -> list[Configuration]:
     """Both layouts of both operands, one multiplying warpgroup and two, all store routes, a split, epilogues compiled
-    in and not, sums of 8-bit floats, persistent blocks, clusters of two, warpgroups that alternate tiles, gates,
-    normalised rows, and images read by their pixels."""
+    in and not, sums of 8-bit floats, scales per block, persistent blocks, clusters of two, warpgroups that alternate
+    tiles, gates, normalised rows, and images read by their pixels."""
     nt, nn = matmul(256, 256, 256, trans_b=True), matmul(256, 256, 256)
     tn = matmul(256, 256, 256, trans_a=True, dtype="bfloat16", out="float32")
     odd, wide = matmul(255, 255, 256, trans_b=True), matmul(255, 252, 256, trans_b=True, out="float32")
@@ -20,6 +21,7 @@ def wgmma_configurations() -> list[Configuration]:
     fused = matmul(256, 256, 256, trans_b=True, epilogue="bias_relu")
     added = matmul(256, 256, 256, trans_b=True, out="float32", epilogue=("add",))
     eight = matmul(256, 256, 256, dtype="float8_e4m3fn", dtype_b="float8_e5m2", out="bfloat16", trans_b=True)
+    scaled = block_scaled(256, 256, 512)
     image = convolution(n=8, h=28, w=28, c=128, k_out=128, r=3, s=3, dtype="float16")
     return [
         _wgmma("k-contiguous", nt, block_m=128, block_n=16, stages=2, raster=2),
@@ -36,6 +38,7 @@ def wgmma_configurations() -> list[Configuration]:
         _wgmma("stream", tn, persistent=1, stages=2, stream=8),
         _wgmma("in turns", nt, persistent=2, block_n=16, consumers=2, stages=2, epilogue_staged=0),
         _wgmma("8-bit floats", eight, block_m=128, block_n=16, block_k=128, stages=2),
+        _wgmma("scales of blocks, split", scaled, block_m=128, block_n=48, block_k=128, stages=2, split_k=2),
         _wgmma("compiled epilogue", fused, block_n=16, stages=2),
         _wgmma("operands of several lines", added, block_n=96, stages=2, epilogue_staged=0),
         _wgmma("gate", gated("bias_swiglu", 256, 128, 256, trans_b=True), block_n=16, stages=2),

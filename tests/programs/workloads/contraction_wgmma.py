@@ -1,5 +1,6 @@
 """Workloads of contraction_wgmma: every kind of operand, copy and layout."""
 
+from gensor_kernels.operators.products.block_scaled import workload as block_scaled
 from gensor_kernels.operators.products.gated import workload as gated
 from gensor_kernels.operators.products.matmul import workload
 from gensor_kernels.operators.windows.conv import workload as convolution
@@ -16,6 +17,7 @@ CONTRACT = Contract(
         ("sm_90", workload(256, 4096, 4096, dtype="bfloat16", trans_a=True, out="float32", epilogue=("bias",))),
         ("sm_90", gated("swiglu", 512, 1376, 1024, trans_b=True, epilogue=("add",))),
         ("sm_90", convolution(n=8, h=28, w=28, c=72, k_out=96, r=3, s=3, stride_h=2, dtype="float16")),
+        ("sm_90", block_scaled(512, 1024, 1024)),
     ],
     resources=lambda constants, workload: wgmma_launch(constants),
     fewest_starters=4,

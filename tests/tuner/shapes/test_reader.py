@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gensor_kernels.operators.products import block_scaled
 from gensor_kernels.operators.rows import views
 from gensor_kernels.operators.shape_row import cells_of
 from gensor_tuner.shapes.reader import ShapesError, main, op_of, read_shapes
@@ -91,6 +92,20 @@ def test_the_other_columns_of_element_types_take_these_names_too(tmp_path):
         "matmul,8,64,32,float16,,half,Int4\n",
     )
     assert plain.workload == spelt.workload and weights.workload.operator == "matmul_int4"
+
+
+def test_products_with_scales_per_block(tmp_path):
+    plain, spelt, halves, doubles = read(
+        tmp_path,
+        "op,m,n,k,dtype,out,dtype_b,epilogue\nmatmul_block_scaled,8,64,528,fp8_e4m3,,,\n"
+        "scaled_matmul,8,64,528,e4m3,bf16,e5m2,bias_relu\nmatmul_block_scaled,8,64,528,fp16,,,\n"
+        "matmul_block_scaled,8,64,528,fp8_e4m3,fp64,,\n",
+    )
+    assert plain.workload == block_scaled.workload(8, 64, 528, out="float32")
+    types = {"dtype_b": "float8_e5m2", "out": "bfloat16", "epilogue": ("bias", "relu")}
+    assert spelt.workload == block_scaled.workload(8, 64, 528, **types)
+    assert halves.unsupported == "scales of blocks belong to 8-bit floats, not float16 and float16"
+    assert "not float64" in doubles.unsupported
 
 
 def test_a_recorded_row_takes_these_names_too(tmp_path):

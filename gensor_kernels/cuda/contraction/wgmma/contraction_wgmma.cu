@@ -27,13 +27,16 @@
 //     B_WINDOW 0; params.batch are the groups, the grid has tiles_m * tiles_n tiles
 //   NORM 0, or 1 or 2 (norm.cuh): SPLIT 1, for one part of k too, EPILOGUE_CODES 0, PARTS 1, GATE 0, RAGGED_ROWS 0,
 //     A_WINDOW 0, B_WINDOW 0
+//   BLOCK_SCALED 0, or 1 (wgmma_scales.cuh): 8-bit floats, SCALES_OF_B <= 2, GATE 0, RAGGED_ROWS 0, NORM 0, A_WINDOW 0,
+//     B_WINDOW 0; d are the scales of A, and the fourth operand those of B
 //   CLUSTER 0, 1 or 2; else grids are whole pairs of blocks, and params.tiles_m, tiles_n and raster count pairs
 //   BLOCK_N % 16 == 0 and <= 256; B_LAYOUT 1: BLOCK_N % 64 == 0; 2 <= STAGES <= 8
 //   BLOCK_K * E 128 or 256, with 8-bit floats 128
 //   1 <= MIN_BLOCKS: registers at entry = min(65536 / (THREADS * MIN_BLOCKS) / 8 * 8, 256), of a multiplying thread
 //     min(240, (entry * (CONSUMERS + 1) - (CONSUMERS == 3 ? 32 : 40)) / CONSUMERS / 8 * 8), or 255 where that many are
 //     there at entry; sums, TILES_M * BLOCK_N / 2, with 8-bit floats or PARTS 3 (TILES_M + 1) * BLOCK_N / 2, are at
-//     least 32 fewer, with PERSISTENT or STORE_COPIES 64
+//     least 32 fewer, with PERSISTENT or STORE_COPIES 64; with BLOCK_SCALED 12 + 4 * TILES_M more, where
+//     128 % BLOCK_N != 0 14 + 6 * TILES_M
 //   A_WINDOW 0, or 1: A_LAYOUT 0; b is filters, a tap behind the other along k
 //   B_WINDOW 0, or 1 where A_WINDOW is 0: PACKED 2 or PARTS 3, A_LAYOUT 0, B_LAYOUT 0
 //   STORE_COPIES 0, or 1: EPILOGUE_STAGED 0, SPLIT 0, C_UNIT 1, COLUMNS * O % 128 == 0; c and its strides are multiples
@@ -83,6 +86,9 @@
 #endif
 #ifndef GATE_BIAS
 #define GATE_BIAS 0 // 1: both products get a bias first
+#endif
+#ifndef BLOCK_SCALED
+#define BLOCK_SCALED 0 // 1: rows of A have a scale for every 128 elements of k, and B has one for every 128 x 128
 #endif
 #ifndef NORM
 #define NORM 0 // 1 or 2: rows are normalised (norm.cuh) by a second launch, which finds their sums in the workspace
@@ -175,6 +181,9 @@ static_assert(PARTS == 1 || (PARTS == 3 && same_type<IN_TYPE, bfloat16_t> && sam
 static_assert(!RAGGED_ROWS || (CLUSTER != 1 && !STORE_COPIES && !SPLIT && !STREAM && !GATE && PARTS == 1 &&
                                A_WINDOW == WINDOW_NONE && B_WINDOW == WINDOW_NONE),
               "Tiles of groups have matrices of their own, and end where the next group begins.");
+static_assert(!BLOCK_SCALED || (PROMOTED && BLOCK_K == SCALED_COLUMNS && SCALES_OF_B <= 2 && !GATE && !RAGGED_ROWS &&
+                                !NORM && A_WINDOW == WINDOW_NONE && B_WINDOW == WINDOW_NONE),
+              "A plain product of 8-bit floats is scaled, a step at a time by one scale of B or two.");
 static_assert(!NORM || (SPLIT && PARTS == 1), "Rows are normalised where all of them are: in the workspace.");
 static_assert(CLUSTER >= 0 && CLUSTER <= 2, "A cluster is a pair of blocks along m or n.");
 static_assert(STAGES >= 2 && STAGES <= 8, "The ring has 2 to 8 buffers.");
@@ -192,7 +201,8 @@ static_assert(same_type<IN_TYPE, i8> ? same_type<ACC_TYPE, i32> : same_type<ACC_
 constexpr int ENTRY = minimum(65536 / (THREADS * MIN_BLOCKS) / 8 * 8, 256);
 constexpr int GIVEN = CONSUMERS == 3 ? 32 : 40;
 constexpr int TAKEN = minimum(240, (ENTRY * (CONSUMERS + 1) - GIVEN) / CONSUMERS / 8 * 8);
-static_assert((TILES_M + SHORT_SUMS) * BLOCK_N / 2 + (PERSISTENT || STORE_COPIES ? 64 : 32) <=
+static_assert((TILES_M + SHORT_SUMS) * BLOCK_N / 2 + (PERSISTENT || STORE_COPIES ? 64 : 32) +
+                      (BLOCK_SCALED ? 10 + 2 * SCALES_OF_B + 2 * (1 + SCALES_OF_B) * TILES_M : 0) <=
                   (ENTRY > 240 ? 255 : TAKEN),
               "The sums do not fit the registers.");
 

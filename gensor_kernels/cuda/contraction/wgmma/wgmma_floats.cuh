@@ -14,10 +14,10 @@ constexpr int SMALL_PRODUCTS = 5;
 constexpr float LIFT = 65536.0f, LOWER = 1.0f / LIFT / LIFT;
 
 // A step's products. Its small ones are one short sum, each large one another.
-DEVICE void multiply_parts(Sums &sums, TileSums &products, u64 a, u64 b) {
+DEVICE void multiply_parts(Sums &sums, TileSums &products, u64 a, u64 b, const StepScales &scales) {
     constexpr int OF_A[SMALL_PRODUCTS] = {2, 0, 1, 1, 0}, OF_B[SMALL_PRODUCTS] = {0, 2, 1, 0, 1};
     UNROLL for (int i = 0; i < TILES_M; ++i) {
-        add_short_sums(sums[i], products, [&] {
+        form_short_sums(products, [&] {
             UNROLL for (int p = 0; p < SMALL_PRODUCTS; ++p) UNROLL for (int k = 0; k < BLOCK_K; k += K_STEP) {
                 const u64 left = further(a, OF_A[p] * TileA::BOX_BYTES), right = further(b, OF_B[p] * TileB::BOX_BYTES);
                 if (p + k == 0)
@@ -26,7 +26,10 @@ DEVICE void multiply_parts(Sums &sums, TileSums &products, u64 a, u64 b) {
                     multiply<1>(products, left, right, i, k);
             }
         });
-        UNROLL for (int k = 0; k < BLOCK_K; k += K_STEP)
-            add_short_sums(sums[i], products, [&] { multiply<0>(products, a, b, i, k); });
+        scales.add(sums[i], products, i);
+        UNROLL for (int k = 0; k < BLOCK_K; k += K_STEP) {
+            form_short_sums(products, [&] { multiply<0>(products, a, b, i, k); });
+            scales.add(sums[i], products, i);
+        }
     }
 }

@@ -142,25 +142,30 @@ DEVICE void multiply_step(Sums &sums, u64 a, u64 b) {
     wgmma_commit();
 }
 
-// Short sums of a tile of 64 rows: begin() issues the products, which are waited for and added. The other
-// warpgroups multiply meanwhile.
+// Short sums of a tile of 64 rows: begin() issues the products, which are waited for. The other warpgroups multiply
+// meanwhile.
 template <class Begin>
-DEVICE void add_short_sums(TileSums &sums, TileSums &products, Begin begin) {
+DEVICE void form_short_sums(TileSums &products, Begin begin) {
     wgmma_hold(products);
     wgmma_fence();
     begin();
     wgmma_commit();
     wgmma_wait<0>();
     wgmma_hold(products);
-    UNROLL for (int v = 0; v < BLOCK_N / 2; ++v) sums[v] = sums[v] + products[v];
 }
 
+#include "wgmma_scales.cuh"
+
 // A step's products, tile by tile in a short sum of each.
-DEVICE void multiply_promoted(Sums &sums, TileSums &products, u64 a, u64 b) {
-    UNROLL for (int i = 0; i < TILES_M; ++i) add_short_sums(sums[i], products, [&] {
-        multiply<0>(products, a, b, i, 0);
-        UNROLL for (int k = K_STEP; k < BLOCK_K; k += K_STEP) multiply<1>(products, a, b, i, k);
-    });
+DEVICE void multiply_promoted(Sums &sums, TileSums &products, u64 a, u64 b, StepScales &scales) {
+    scales.begin_step();
+    UNROLL for (int i = 0; i < TILES_M; ++i) {
+        form_short_sums(products, [&] {
+            multiply<0>(products, a, b, i, 0);
+            UNROLL for (int k = K_STEP; k < BLOCK_K; k += K_STEP) multiply<1>(products, a, b, i, k);
+        });
+        scales.add(sums[i], products, i);
+    }
 }
 
 #if PARTS > 1
@@ -188,7 +193,7 @@ DEVICE void pass_turn() {
 // while the next ones are issued; only then is the buffer of the step before given back. Without a step nothing is
 // waited for: where both ways met before a wait, the compiler would copy sums that are on their way, and serialise the
 // products.
-DEVICE void consume(Sums &sums, int steps, int row, Turn &turn) {
+DEVICE void consume(Sums &sums, int steps, int row, Turn &turn, [[maybe_unused]] StepScales scales) {
     if (!within(0, steps)) {
         if constexpr (ALTERNATING)
             warp_barrier(); // no lane waits for this turn any more; with a step, products bring lanes together
@@ -207,9 +212,9 @@ DEVICE void consume(Sums &sums, int steps, int row, Turn &turn) {
         const u64 here = further(a, turn.slot * SLOT_BYTES), there = further(b, turn.slot * SLOT_BYTES);
         if constexpr (SHORT_SUMS) {
 #if PARTS > 1
-            multiply_parts(sums, products, here, there);
+            multiply_parts(sums, products, here, there, scales);
 #else
-            multiply_promoted(sums, products, here, there);
+            multiply_promoted(sums, products, here, there, scales);
 #endif
             release(turn.slot);
         } else {

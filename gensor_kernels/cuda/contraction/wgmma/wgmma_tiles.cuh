@@ -49,7 +49,7 @@ DEVICE void multiply_tiles(const MappedParams &params, int group) {
     Turn turn;
     each_tile<false>(params, [&](const Tile &tile, const TileShare &share) {
         Sums sums = {};
-        consume(sums, steps_of(params, tile).count, row, turn);
+        consume(sums, steps_of(params, tile).count, row, turn, StepScales(params, tile, row));
         if (joined_by_warp(params, share, sums))
             finish_group(params, tile, row, sums);
     });
@@ -82,7 +82,7 @@ DEVICE void multiply_tiles(const MappedParams &params, int group) {
             mbarrier_wait(turn_of(group), (u32)(before / CONSUMERS & 1) ^ (group == 0));
         prefetch_tile(params, tile, row);
         Sums sums = {};
-        consume(sums, steps, row, turn);
+        consume(sums, steps, row, turn, StepScales(params, tile, row));
 #if PARTS > 1
         settle_parts(params, tile, row, sums);
 #endif

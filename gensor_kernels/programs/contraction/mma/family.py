@@ -112,6 +112,8 @@ class ContractionMma(ContractionFamily):
         """float16, bfloat16, int8 and TF32 products on parts that have the instruction, float32 where it pays."""
         e = extents(workload)
         name, out = kind(workload), e.dtype["c"]
+        if e.in_blocks:
+            return "scales of both operands need warpgroup products (sm_90) of rows of whole 16 bytes"
         if name is None:
             return f"no tensor-core instruction for {e.multiplied} with math {workload.math}"
         if not instructions(name, arch):

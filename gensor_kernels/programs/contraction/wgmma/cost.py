@@ -92,6 +92,14 @@ COPY_LATENCY = 200.0
 #: Clocks in which another block's shared memory is reached: a pair's buffer is free where it is free in both blocks. An
 #: estimate.
 PEER_LATENCY = 180.0
+#: Instructions of a thread that loads the scales of a step: of B and all addresses, and of the two rows of a tile of
+#: 64, counted in the SASS of two Programs; registers beside the scales and their products, an estimate.
+SCALING, ROW_SCALING, SCALE_REGISTERS = 20.0, 6.0, 10
+#: Scales of B that the columns of a tile may have: with three, sums do not fit the registers.
+MOST_SCALES = 2
+#: Instructions per sum that choose its factor of two: for 16 columns a comparison and two choices of eight sums' own,
+#: counted in the SASS of a Program.
+CHOOSING = 0.65
 #: Clocks of an iteration in which a lone warpgroup has nothing on its way: it waits for a buffer, then issues.
 TURN = 30.0
 
@@ -113,6 +121,11 @@ def multiplying_registers(consumers: Any, blocks: Any, arch: Arch) -> Any:
 def ring_bytes(v: Mapping[str, Any], e: Extents) -> Any:
     """Bytes of the shared buffers."""
     return v["stages"] * (v["block_m"] + e.matrices * v["block_n"]) * v["block_k"] * e.bytes_a
+
+
+def scales_of_b(columns: Any, group: int) -> Any:
+    """Scales that ``columns`` of B may have, of which ``group`` share one: tiles begin at multiples of ``columns``."""
+    return -(-(group - np.minimum(columns & -columns, group) + columns) // group)
 
 
 def sharing(v: Mapping[str, Any]) -> Any:
@@ -169,13 +182,17 @@ def _products(kind: Kind, e: Extents, arch: Arch) -> Part:
         # Sums that are added are waited for, tile by tile, while the other warpgroups multiply.
         waited = kind.promoted * tiles * (1 + (kind.parts > 1) * steps)
         added = waited * columns / 2
-        waits = kind.promoted * np.maximum(added + waited * TURN - math * (1 - 1 / v["consumers"]), 0)
+        # Scales are loaded and multiplied by one another once a step, and multiplied into sums as these are added.
+        scaling = e.in_blocks * (SCALING + ROW_SCALING * tiles)
+        if e.in_blocks:
+            scaling = scaling + (scales_of_b(columns, e.group) > 1) * CHOOSING * added
+        waits = kind.promoted * np.maximum(added + scaling + waited * TURN - math * (1 - 1 / v["consumers"]), 0)
         return {
             column.WARPS: 4 * groups,
             column.MATH: math / groups,
             column.MULTIPLIES: count * share,
             # Counted in the SASS of hot loops.
-            column.ISSUE: (30 + 3.5 * count + added) * share,
+            column.ISSUE: (30 + 3.5 * count + added + scaling) * share,
             wgmma.WAVEFRONTS: (read + written) / 128.0,
             column.CHAIN: np.where(at_once == 1, TURN, 0.0) + waits,
             column.STAGING_ROWS: tiles * 1.0,
@@ -224,6 +241,9 @@ def _registers(kind: Kind, e: Extents, arch: Arch) -> Part:
         tiles = np.maximum(group_rows(v), 1)
         columns = e.matrices * v["block_n"]
         wanted = (tiles + kind.promoted) * columns // 2
+        if e.in_blocks:
+            scales = scales_of_b(columns, e.group)
+            wanted = wanted + SCALE_REGISTERS + 2 * scales + 2 * (1 + scales) * tiles
         wanted = wanted + np.where((v["persistent"] > 0) | copies(v), WALKING_REGISTERS, OTHER_REGISTERS)
         most = multiplying_registers(consumers, blocks, arch)
         entry = np.minimum(entry_registers(consumers, blocks, arch), arch.regs_per_thread)

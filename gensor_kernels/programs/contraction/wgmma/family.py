@@ -68,8 +68,8 @@ class ContractionWgmma(ContractionFamily):
         if kind is None or e.dtype["c"] not in kind.outputs:
             math = "" if workload.math == "ieee" else f" with math {workload.math}"
             return f"no warpgroup product of {e.dtype['a']} and {e.dtype['b']} into {e.dtype['c']}{math}"
-        refused = self.only_products and (e.gate or e.rows or e.norm)
-        if refused or e.scaled or (e.prologue and not e.window):
+        refused = self.only_products and (e.gate or e.rows or e.norm or e.in_blocks)
+        if refused or (e.scaled and not e.in_blocks) or (e.prologue and not e.window):
             return f"no warpgroup product for {workload.operator}"
         for operand in "ab":
             if e.unit[operand] == "s" or e.align[operand] < 16:
@@ -87,6 +87,7 @@ class ContractionWgmma(ContractionFamily):
         """Block tile, k step, who walks tiles, ring, warpgroups that multiply, epilogue."""
         e, kind = extents(workload), _kind(workload)
         columns = [n for n in (cost.BLOCKS_N_ROWS if e.unit["b"] == "n" else cost.BLOCKS_N) if n * e.matrices <= 256]
+        columns = [n for n in columns if not e.in_blocks or cost.scales_of_b(n, e.group) <= cost.MOST_SCALES]
         steps = [size // kind.element for size in cost.STEP_BYTES[: 1 if kind.promoted else None]]
         route, *ends, bounds = shared.epilogue_coordinates(workload)
         grid = shared.grid_coordinates(workload, cost.BLOCKS_M, columns, steps)
@@ -222,6 +223,7 @@ class ContractionWgmma(ContractionFamily):
         window = {f"{e.window.upper()}_WINDOW": e.order} if e.window else {}
         window |= {"CLUSTER": program["cluster"]} if program["cluster"] else {}
         own |= store.constants(dict(program.values)) | stream_k.constants(program)
+        own |= {"BLOCK_SCALED": 1} if e.in_blocks else {}
         own |= ({"RAGGED_ROWS": 1} if e.rows else {}) | ({"NORM": CODES[e.norm]} if e.norm else {})
         return own | walking | window | {"CONSUMERS": program["consumers"]}
 
@@ -249,8 +251,8 @@ def _streams(c: Columns, arch: Arch) -> np.ndarray | bool:
 def _empty_turns(case: Case, ragged: bool) -> Case:
     """Many tiles without a step, in an order that lets lanes of a warp fall behind by turns."""
     own = case.workload
-    many = own.with_sizes(m=12 * own.size["m"]) if ragged else own.with_sizes(batch=12)
-    return replace(case, name="empty turns", workload=many, schedule=(("late", 5),))
+    along = {"batch": 12} if "batch" in own.size and not ragged else {"m": 12 * own.size["m"]}
+    return replace(case, name="empty turns", workload=own.with_sizes(**along), schedule=(("late", 5),))
 
 
 def _kind(workload: Workload) -> cost.Kind:

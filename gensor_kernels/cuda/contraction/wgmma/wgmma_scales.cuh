@@ -1,0 +1,65 @@
+// How short sums of a step are added to the sums of a tile: as they are, or with BLOCK_SCALED times the scales of the
+// step. Every row of A has a scale (d) for each step of k, and so have every SCALED_COLUMNS columns of B (the fourth
+// operand); a tile's columns may have two. Scales of the next step are on their way while a step is multiplied.
+#pragma once
+
+// Columns of B that share a scale, and scales of B that the columns of a tile may have.
+constexpr int SCALED_COLUMNS = 128;
+constexpr int SCALES_OF_B =
+    divide_up(SCALED_COLUMNS - minimum(power_of_two_in(BLOCK_N), SCALED_COLUMNS) + BLOCK_N, SCALED_COLUMNS);
+
+#if BLOCK_SCALED
+struct StepScales {
+    gptr<float> of_a, of_b; // of the scales that are asked for next
+    i64 row_stride, a_stride, b_stride, panel_stride;
+    int rows, panels, steps; // from the first row of this thread on, from the first column's, and from the next step on
+    int border;              // columns of the tile in front of those that have the second scale
+    float a[TILES_M][2], b[SCALES_OF_B], factor[TILES_M][2][SCALES_OF_B];
+
+    // Of the rows of this thread: two for each of its tiles of 64 rows, from `row` of the block's tile on.
+    MEMBER StepScales(const Params &params, const Tile &tile, int row) {
+        const int lane = thread_index() & 31, first = tile.row + row + (thread_index() >> 5 & 3) * 16 + (lane >> 2);
+        const int step = tile.k_begin / BLOCK_K, panel = tile.column / SCALED_COLUMNS;
+        row_stride = params.d_m, a_stride = params.d_n, b_stride = params.groups.zero_group;
+        panel_stride = params.groups.zero_n, border = SCALED_COLUMNS - (tile.column & (SCALED_COLUMNS - 1));
+        rows = params.m - first, steps = divide_up(params.k, BLOCK_K) - step;
+        panels = divide_up(params.n, SCALED_COLUMNS) - panel;
+        of_a = gptr<float>(params.d) + (first * row_stride + step * a_stride);
+        of_b = gptr<float>(params.groups.zeros) + (panel * panel_stride + step * b_stride);
+        load();
+    }
+    // The scales that have come are those of this step; the scales of the next step are asked for.
+    MEMBER void begin_step() {
+        UNROLL for (int i = 0; i < TILES_M; ++i) UNROLL for (int half = 0; half < 2; ++half)
+            UNROLL for (int which = 0; which < SCALES_OF_B; ++which) factor[i][half][which] = a[i][half] * b[which];
+        of_a = of_a + a_stride, of_b = of_b + b_stride, --steps;
+        load();
+    }
+    // Tiles begin at multiples of 16 columns: 16 columns, of which each thread has four, have the same scale.
+    MEMBER void add(TileSums &sums, const TileSums &products, int i) const {
+        UNROLL for (int v = 0; v < BLOCK_N / 2; ++v) {
+            const int half = v >> 1 & 1, last = SCALES_OF_B - 1;
+            const bool first = !last || (v >> 3) * 16 < border;
+            sums[v] = fma_(products[v], first ? factor[i][half][0] : factor[i][half][last], sums[v]);
+        }
+    }
+
+    MEMBER void load() {
+        const bool left = within(0, steps);
+        UNROLL for (int which = 0; which < SCALES_OF_B; ++which) b[which] =
+            load_global<4>(of_b + which * panel_stride, left && within(which, panels)).template get<float>(0);
+        UNROLL for (int i = 0; i < TILES_M; ++i) UNROLL for (int half = 0; half < 2; ++half) {
+            const int at = i * 64 + half * 8;
+            a[i][half] = load_global<4>(of_a + at * row_stride, left && within(at, rows)).template get<float>(0);
+        }
+    }
+};
+#else
+struct StepScales {
+    MEMBER StepScales(const Params &, const Tile &, int) {}
+    MEMBER void begin_step() {}
+    MEMBER void add(TileSums &sums, const TileSums &products, int) const {
+        UNROLL for (int v = 0; v < BLOCK_N / 2; ++v) sums[v] = sums[v] + products[v];
+    }
+};
+#endif

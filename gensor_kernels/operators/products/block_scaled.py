@@ -1,0 +1,180 @@
+"""Products of 8-bit floats whose operands have a scale per block of elements.
+
+C[m, n] = sum over k of A[m, k] D[m, k // 128] B[n, k] E[n // 128, k // 128]: each row of A has a float32 scale for
+every 128 elements of k, and B has one for every 128 x 128 elements, as in DeepSeek-V3 (DeepSeek-AI, DeepSeek-V3
+technical report, 2024, section 3.3.2).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.operators.declaration.lowered import BLOCKS, Product, Side
+from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, Operand, Operator, grid
+from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS, decode, peak_type
+from gensor_kernels.operators.types.geometry import Geometry, Strides
+from gensor_kernels.operators.types.workload import View, Workload, alignment_class, contiguous
+
+from . import matmul
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.expression.expression import Expression
+
+NAME = "matmul_block_scaled"
+#: Elements of k, and rows of B, that share a scale.
+BLOCK = 128
+#: Rows, columns and k of a portfolio's grid.
+USUAL = ((1, 16, 128, 1024, 4096), (2048, 4096, 7168), (2048, 7168))
+_SCALES = struct.Struct("<Q 2q")
+
+
+def blocks_of(extent: int) -> int:
+    """Return the number of blocks of scales along an axis."""
+    return -(-extent // BLOCK)
+
+
+def declare() -> Expression:
+    """Declare the sum over k of both operands times their scales."""
+    from gensor_kernels.operators.expression import expression as ex
+
+    m, n, k = ex.axes("m n k")
+    steps, panels = ex.Axis("steps", (k + (BLOCK - 1)) // BLOCK), ex.Axis("panels", (n + (BLOCK - 1)) // BLOCK)
+    step, panel = ex.affine(k) // BLOCK, ex.affine(n) // BLOCK
+    numbers = ex.tensor("a", m, k)[m, k] * ex.tensor("b", n, k)[n, k]
+    scales = ex.tensor("d", m, steps)[m, step] * ex.tensor("e", panels, steps)[panel, step]
+    return ex.Expression("c", (m, n), numbers * scales, ex.SUM)
+
+
+@dataclass(frozen=True)
+class BlockScaled(Operator):
+    """The product, for tuner and dispatch."""
+
+    def operands(self, workload: Workload) -> tuple[Operand, ...]:
+        """Return a (m, k), b (n, k), d (m, blocks of k), e (blocks of n, blocks of k), c (m, n)."""
+        m, n, k = (workload.size[axis] for axis in "mnk")
+        shapes = {"a": (m, k), "b": (n, k), "d": (m, blocks_of(k)), "e": (blocks_of(n), blocks_of(k)), "c": (m, n)}
+        return tuple(Operand(name, shapes[name], (0, 1)) for name in self.names)
+
+    def geometry(self, workload: Workload, strides: Mapping[str, tuple[int, ...]]) -> Geometry:
+        """Return the kernel's view: no batch, b transposed, the strides of b's scales in the tail."""
+        size = workload.size
+        if any(strides[name][1] != 1 and workload.layouts[name] != "s" for name in "abc"):
+            raise UnsupportedError(f"{self.name} of arrays whose rows are no runs")
+        panel, step = strides["e"]
+        return Geometry(
+            (size["m"], size["n"], size["k"]),
+            a=Strides(row=strides["a"][0], column=strides["a"][1]),
+            b=Strides(row=strides["b"][1], column=strides["b"][0]),
+            c=self.output(workload, strides["c"]),
+            d=Strides(row=strides["d"][0], column=strides["d"][1]),
+            tail=_SCALES.pack(0, panel, step),
+        )
+
+    def output(self, workload: Workload, strides: tuple[int, ...]) -> Strides:
+        """Return strides of rows and columns."""
+        return Strides(row=strides[0], column=strides[1])
+
+    def product(self, workload: Workload) -> Product:
+        """Return the product; its side b has the scales of both."""
+        size, types, align = workload.size, workload.dtype, workload.align
+        a, c = (Side(types[name], workload.layouts[name], align[name]) for name in "ac")
+        b = Side(types["b"], workload.layouts["b"], align["b"], scaled=BLOCKS, group=BLOCK)
+        return Product(1, size["m"], size["n"], size["k"], a, b, c)
+
+    def multiplied(self, workload: Workload) -> str:
+        """Return dtypes.peak_type of the operands."""
+        return peak_type(workload.dtype["a"], workload.dtype["b"])
+
+    def flops(self, workload: Workload) -> int:
+        """Return the operations of the product alone, without scales."""
+        size = workload.size
+        return 2 * size["m"] * size["n"] * size["k"]
+
+    def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
+        """Return the Workload at the wanted sizes."""
+        return workload.with_sizes(m=wanted["m"], n=wanted["n"], k=wanted["k"])
+
+    def usual(self, workload: Workload) -> list[Workload]:
+        """Return a grid of sizes of language models."""
+        return grid(workload, m=USUAL[0], n=USUAL[1], k=USUAL[2])
+
+    def draw(
+        self, workload: Workload, name: str, rng: np.random.Generator, shape: tuple[int, ...]
+    ) -> np.ndarray | None:
+        """Return scales of one order of magnitude."""
+        return rng.uniform(0.25, 1.75, shape) / 4 if name in "de" else None
+
+    def bounded(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
+        """Return the product of the scaled operands in float64; see Operator.
+
+        The bound is that of a product of 8-bit floats with scaled terms, and of three roundings more for each block of
+        k: of the product of both scales, of the scaled sum, and of its addition.
+        """
+        from gensor_kernels.operators.tolerance import base as tolerance_base
+
+        k, n = workload.size["k"], workload.size["n"]
+        a, b, d, e = (decode(workload.dtype[name], arrays[name]).astype(np.float64) for name in "abde")
+        step, panel = np.arange(k) // BLOCK, np.arange(n) // BLOCK
+        with np.errstate(all="ignore"):
+            left, right = a * d[:, step], (b * e[panel][:, step]).T
+        product, size = matmul.reference(left, right), matmul.magnitude(left, right)
+        bound = tolerance_base.accumulation_bound(
+            product,
+            size,
+            k + 3 * blocks_of(k),
+            dtype=workload.dtype["a"],
+            accumulator=workload.accumulator,
+            structured=conditions.structured,
+        )
+        return product, bound
+
+
+OPERATOR = BlockScaled(NAME, declare, smallest=(("m", 1), ("n", 1), ("k", 1)))
+
+
+def workload_from_views(views: Mapping[str, View], epilogue: Sequence[str] = ()) -> Workload:
+    """Return the Workload of a (m, k), b (n, k), d (m, blocks of k), e (blocks of n, blocks of k), c (m, n) in memory.
+
+    UnsupportedError for types that no kernel takes.
+    """
+    types = {name: view.dtype for name, view in views.items()}
+    if not {types["a"], types["b"]} <= set(EIGHT_BIT_FLOATS):
+        raise UnsupportedError(f"scales of blocks belong to 8-bit floats, not {types['a']} and {types['b']}")
+    if {types["d"], types["e"]} != {"float32"}:
+        raise UnsupportedError(f"scales of blocks are float32, not {types['d']} and {types['e']}")
+    if types["c"] not in ("float32", "float16", "bfloat16"):
+        raise UnsupportedError(f"products of scaled 8-bit floats are float32, float16 or bfloat16, not {types['c']}")
+    (m, k), n = views["a"].shape, views["b"].shape[0]
+    return Workload(
+        operator=NAME,
+        sizes=(("m", m), ("n", n), ("k", k)),
+        dtypes=tuple(types.items()),
+        accumulator="float32",
+        math="ieee",
+        layout=tuple((name, "n" if name == "c" else "k") for name in views),
+        # Scales are read one by one, from any address.
+        alignment=tuple((name, alignment_class(view, -1 if name in "abc" else None)) for name, view in views.items()),
+        epilogue=tuple(epilogue),
+    )
+
+
+def workload(
+    m: int,
+    n: int,
+    k: int,
+    *,
+    dtype: str = "float8_e4m3fn",
+    dtype_b: str | None = None,
+    out: str = "bfloat16",
+    epilogue: Sequence[str] = (),
+) -> Workload:
+    """Return the Workload of contiguous arrays at 16-byte aligned addresses."""
+    shapes = {"a": (m, k), "b": (n, k), "d": (m, blocks_of(k)), "e": (blocks_of(n), blocks_of(k)), "c": (m, n)}
+    types = {"a": dtype, "b": dtype_b or dtype, "d": "float32", "e": "float32", "c": out}
+    return workload_from_views({name: contiguous(shapes[name], types[name]) for name in shapes}, epilogue)

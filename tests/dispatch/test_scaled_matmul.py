@@ -1,0 +1,156 @@
+"""scaled_matmul: on the emulator and by the array library, against float64; what is copied, and what is refused."""
+
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import gensor_kernels as gk
+from gensor_kernels.dispatch.functions.block_scaled import SCALED_PRODUCT
+from gensor_kernels.dispatch.functions.vendor_call import library_call
+from gensor_kernels.operators import operator
+from gensor_kernels.operators.products import block_scaled
+from gensor_kernels.operators.tolerance import base as tolerance_base
+from gensor_kernels.operators.types.dtypes import encode
+from gensor_kernels.operators.types.epilogue import Step
+from tests.doubles.device import FakeDevice
+from tests.doubles.kernels import put, runtime_of
+
+E4M3, E5M2 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
+TYPES = {"dtype_a": "float8_e4m3fn", "dtype_b": "float8_e4m3fn"}
+
+
+def numbers(shape, dtype=E4M3, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def scales(*shape, seed=0):
+    return np.random.default_rng(seed).uniform(0.25, 1.75, shape).astype(np.float32)
+
+
+def operands(m, n, k, dtype_a=E4M3, dtype_b=E4M3):
+    """(a, b, scale_a, scale_b) as layers have them: weights (n, k), transposed."""
+    blocks = block_scaled.blocks_of
+    return (
+        *(numbers((m, k), dtype_a), numbers((n, k), dtype_b, 1).T),
+        *(scales(m, blocks(k)), scales(blocks(n), blocks(k), seed=1).T),
+    )
+
+
+def agrees(found, a, b, scale_a, scale_b, steps=(), accumulator="float22"):
+    """Compare with the float64 reference, within the bound of 8-bit floats that the hardware sums."""
+    (m, k), n = a.shape, b.shape[1]
+    types = {"dtype": a.dtype.name, "dtype_b": b.dtype.name, "out": found.dtype.name}
+    workload = block_scaled.workload(m, n, k, **types, epilogue=[step.name for step in steps])
+    arrays = {"a": a, "b": np.ascontiguousarray(b.T), "d": scale_a, "e": np.ascontiguousarray(scale_b.T)}
+    expected = operator(block_scaled.NAME).expect(replace(workload, accumulator=accumulator), arrays, steps)
+    stored = encode("bfloat16", found.astype(np.float64)) if found.dtype.name == "bfloat16" else found
+    verdict = tolerance_base.check(np.asarray(stored), expected)
+    assert verdict.ok, verdict.message
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "types", "dtype"),
+    [
+        (1, 128, 128, (E4M3, E4M3), "float32"),
+        (77, 200, 384, (E4M3, E5M2), "bfloat16"),
+        (129, 130, 272, (E5M2, E4M3), "float16"),
+        (64, 16, 1040, (E4M3, E4M3), "bfloat16"),
+    ],
+)
+def test_kernels_agree_with_float64(m, n, k, types, dtype):
+    arrays = operands(m, n, k, *types)
+    bias = numbers((n,), np.float32, 2)
+    with gk.emulated("sm_90"):
+        found = gk.scaled_matmul(*arrays, bias=bias, activation="relu", dtype=dtype)
+        why = gk.explain(gk.scaled_matmul, *arrays, dtype=dtype)
+    assert found.dtype.name == dtype and why.family == "contraction_wgmma" and not why.staged
+    agrees(found, *arrays, (Step("bias", bias.astype(np.float64)), Step("relu")))
+
+
+@pytest.mark.parametrize("arch", ["sm_87", "sm_90"])
+def test_the_library_multiplies_dequantised_operands(monkeypatch, arch):
+    put(monkeypatch, runtime_of(FakeDevice(arch)))
+    for k in (128, 200):  # kernels refuse the second one
+        arrays = operands(7, 150, k)
+        out = np.zeros((7, 150), np.float32)
+        assert gk.scaled_matmul(*arrays, out=out) is out
+        agrees(out, *arrays, accumulator="float32")
+        assert gk.explain(gk.scaled_matmul, *arrays).tier == 4
+        raw = [each.view(np.uint8) for each in arrays[:2]]
+        np.testing.assert_array_equal(gk.scaled_matmul(*raw, *arrays[2:], **TYPES), out)
+
+
+def test_the_vendors_call_of_a_workload_is_the_same():
+    workload = block_scaled.workload(9, 150, 272, out="float32")
+    a, b, d, e = operands(9, 150, 272)
+    declared = {"a": a, "b": b.T, "d": d, "e": e.T, "c": np.empty((9, 150), np.float32)}
+    found = library_call(FakeDevice(), workload, declared, ())()
+    np.testing.assert_array_equal(found, SCALED_PRODUCT.library(FakeDevice(), (a, b, d, e), _parameters(), "ieee"))
+    agrees(found, a, b, d, e, accumulator="float32")
+
+
+def _parameters():
+    from gensor_kernels.dispatch.functions.mixed_input import Stored
+
+    return Stored(None, None, None)
+
+
+def test_which_arrays_are_copied():
+    a, b, d, e = operands(12, 32, 256)
+    rows = a.reshape(3, 4, 256), b, d.reshape(3, 4, 2), e
+    gaps = numbers((4, 6, 256))[:, :4]  # whose rows do not follow each other evenly
+    bytes_ = np.zeros(12 * 256 + 64, np.uint8)
+    start = -bytes_.ctypes.data % 16 + 1
+    moved = bytes_[start : start + 12 * 256].view(E4M3).reshape(12, 256)
+    moved[...] = a
+    with gk.emulated("sm_90"):
+        plain = gk.scaled_matmul(a, b, d, e)
+        assert not gk.explain(gk.scaled_matmul, *rows).staged
+        np.testing.assert_array_equal(gk.scaled_matmul(*rows), plain.reshape(3, 4, 32))
+        for call in (
+            (np.asfortranarray(a), b, d, e),
+            (moved, b, d, e),
+            (a[::-1], b, d[::-1], e),
+            (a, np.ascontiguousarray(b), d, e),
+            (a, b, d.astype(np.float64), e),
+        ):
+            assert gk.explain(gk.scaled_matmul, *call).staged == "operands are copied"
+            flipped = plain[::-1] if call[0].strides[0] < 0 else plain
+            np.testing.assert_array_equal(gk.scaled_matmul(*call), flipped)
+        scale = scales(4, 4, 2)
+        assert gk.explain(gk.scaled_matmul, gaps, b, scale, e).staged == "operands are copied"
+        flat = gk.scaled_matmul(gaps.reshape(16, 256), b, scale.reshape(16, 2), e)
+        np.testing.assert_array_equal(gk.scaled_matmul(gaps, b, scale, e), flat.reshape(4, 4, 32))
+        row = gk.scaled_matmul(a[0], b, d[0], e)
+        assert row.shape == (32,)
+        np.testing.assert_array_equal(row, plain[0])
+
+
+def test_what_is_refused():
+    a, b, d, e = operands(4, 200, 256)
+    raw = a.view(np.uint8), b.view(np.uint8)
+    call = gk.scaled_matmul
+    with gk.emulated("sm_90"):
+        for error, words, made in (
+            (ValueError, r"a \(..., k\) and b \(k, n\), not \(4, 256\) and \(200, 256\)", lambda: call(a, b.T, d, e)),
+            (ValueError, r"scale_a has the shape \(4, 1\).*take \(4, 2\)", lambda: call(a, b, d[:, :1], e)),
+            (ValueError, r"scale_b has the shape \(2, 1\).*take \(2, 2\)", lambda: call(a, b, d, e[:, :1])),
+            (TypeError, "not uint8 and float8_e4m3fn", lambda: call(raw[0], b, d, e)),
+            (TypeError, "not float32 and float8_e4m3fn", lambda: call(a.astype("float32"), b, d, e)),
+            (TypeError, "does not hold float8_e5m2", lambda: call(a, b, d, e, dtype_a="float8_e5m2")),
+            (TypeError, "scale_a holds floating-point numbers, not int32", lambda: call(a, b, d.astype(np.int32), e)),
+            (TypeError, "is no int8", lambda: call(a, b, d, e, dtype="int8")),
+            (ValueError, "out has shape", lambda: call(a, b, d, e, out=np.zeros((4, 4), np.float32))),
+            (gk.UnsupportedError, "multiples of 16 as k, not 250", lambda: call(a[:, :250], b[:250], d, e)),
+            (
+                gk.UnsupportedError,
+                "float32, float16 or bfloat16, not float64",
+                lambda: call(a, b, d, e, dtype="float64"),
+            ),
+        ):
+            with pytest.raises(error, match=words):
+                made()
+    with gk.emulated("sm_89"), pytest.raises(gk.UnsupportedError, match="warpgroup products"):
+        call(a, b, d, e)
