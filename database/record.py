@@ -31,8 +31,8 @@ METHODS = ("emulator", "device")
 LONGEST_DRAWN = 500  # characters of a text that a notebook shows
 LARGEST_BLOB = 8 * 2**20  # bytes; a cubin has kilobytes, so anything larger is damage or malice
 _XZ = b"\xfd7zXZ\0"  # start of every xz stream
-_FILTERS = ({"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 2**20},)
-_MEMORY = 16 * 2**20  # bytes that reading may take, beside the data: a dictionary of 1 MB and tables
+_FILTERS = ({"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 2**18},)
+_MEMORY = 16 * 2**20  # bytes that reading may take, beside the data: far more than such a dictionary and tables
 
 RowType = TypeVar("RowType", bound="Row")
 
