@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from gensor_kernels.build.nvrtc import Binary
 from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.programs.core.program import Program
 from gensor_tuner.build.cover import SPILL_FREE, WITHIN, preferring
 from gensor_tuner.build.pool import Candidate, Pool
 from gensor_tuner.measure.tournament import Tournament
 from gensor_tuner.run.class_run import Chosen, ClassRun
+from gensor_tuner.search.trace import Trail
 from gensor_tuner.strategies.parallel import PARALLEL_FROM, Found
 from gensor_tuner.verify.verify import Verdict
 
@@ -27,17 +30,28 @@ TINY = 1e-9
 ENOUGH = 0.5
 
 
+class Held(NamedTuple):
+    """A verified kernel of an earlier run, and the actions that led to its Program."""
+
+    program: Program
+    constants: str
+    binary: Binary
+    verdicts: tuple[Verdict, ...]
+    trail: Trail
+
+
 @dataclass
 class IncrementalRun(ClassRun):
     """A class that gains kernels step by step.
 
     `founds`: results of search by workload number; `calls` (workloads,): calls of each workload; `evaluations`: length
-    of the walks with compiler feedback.
+    of the walks with compiler feedback; `held`: verified kernels that earlier runs have stored.
     """
 
     founds: Mapping[int, Found] = field(default_factory=dict)
     calls: np.ndarray = field(default_factory=lambda: np.empty(0))
     evaluations: int = 0
+    held: Sequence[Held] = ()
 
     def __post_init__(self) -> None:
         self.calls = np.maximum(self.calls, TINY)
@@ -47,10 +61,27 @@ class IncrementalRun(ClassRun):
         self.usable: list[str] = []
         #: verified since the last commit: kernel, binary, workload, verdicts
         self.fresh: list[tuple[Candidate, Binary, Workload, tuple[Verdict, ...]]] = []
+        self._hold()
         self._measured: np.ndarray | None = None
         walked = self.founds if self.options.graph == "full" else ()
         self._unwalked = sorted(walked, key=lambda row: -self.calls[row] * self.founds[row].best[0][1])
         self._look()
+
+    def _hold(self) -> None:
+        """Begin with the kernels that earlier runs have stored, so that this run's time is spent on others."""
+        for each in self.held:
+            space = next((space for space in self.spaces if each.trail.family in space.names), None)
+            if space is not None and each.program not in self.trails:
+                self.trails.add(each.program, each.trail)
+                self.pool.add(space, [each.program], siblings=False)
+        kernels = {(each.program, each.constants): each for each in self.held}
+        for found in self.pool.candidates:
+            kernel = kernels.get((found.program, found.constants))
+            if kernel is not None:
+                self.binaries.hold(found, kernel.binary, self.spaces)
+                self.judge.verdicts[found.name] = kernel.verdicts
+                self.usable.append(found.name)
+        self._most = self.options.top + len(self.usable)
 
     # ---- predicted savings
 
@@ -72,7 +103,7 @@ class IncrementalRun(ClassRun):
 
     def _gains(self, now: np.ndarray) -> np.ndarray:
         """Return the seconds of the model that each candidate saves (candidates,); `now`: seconds (workloads,)."""
-        if len(self.usable) >= self.options.top:
+        if len(self.usable) >= self._most:
             return np.zeros(len(self.pool.candidates))
         weights = self.calls * (now > WITHIN * self._best)
         return weights @ np.maximum(now[:, None] - self._costs, 0.0)

@@ -11,19 +11,22 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from gensor_database.record import Record, Verification
 from gensor_database.text import duration
 from gensor_kernels.devices.emulator.build import prepare
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.programs.registry import FAMILIES, program_from_json
 from gensor_tuner.output import class_text, plural
 from gensor_tuner.run.class_run import Chosen
 from gensor_tuner.run.result import Result
 from gensor_tuner.run.tune import Groups, Rows, Run, workload_of
+from gensor_tuner.search.trace import Trail, start_of
 from gensor_tuner.shapes.reader import Row
-from gensor_tuner.store.kernel_rows import executed_rows
+from gensor_tuner.store.kernel_rows import compiled_of, executed_rows, verdict_of
 from gensor_tuner.strategies.parallel import Request, Searcher
 
-from .incremental import IncrementalRun
+from .incremental import Held, IncrementalRun
 from .task_scheduler import SLICE, TaskScheduler
 
 SEARCHING = 0.4  # share of the budget for search; the rest compiles and verifies
@@ -114,10 +117,29 @@ class BudgetedRun(Run):
                     founds=found,
                     calls=[calls[workload] for workload in workloads],
                     evaluations=SLICE,
+                    held=list(self._held(group)),
                     late=self._spent,
                 )
         self._told = np.inf
         return growing
+
+    def _held(self, class_key: str) -> Iterator[Held]:
+        """Yield the verified kernels of a class that earlier runs have stored."""
+        if not self.store.trusted:
+            return
+        for each in self.store.kernels_for_class(class_key, self.arch.name):
+            family, binary = FAMILIES.get(each.kernel.family), each.binary()
+            enough = each.usable and self.options.verify in ("none", "emulator", each.verified)
+            if not enough or binary is None or family is None or each.kernel.abi != family.abi:
+                continue
+            program = program_from_json(each.kernel.program)
+            own = {"kernel_digest": each.kernel.digest}
+            passed = sorted(
+                self.store.rows(Verification, outcome="ok", **own), key=lambda row: row.method, reverse=True
+            )
+            trails = (_trail(row) for row in self.store.rows(Record, **own))
+            trail = next(trails, start_of(program, self.options.graph))
+            yield Held(program, binary.constants, compiled_of(binary), tuple(map(verdict_of, passed)), trail)
 
     def _grow(self, classes: Sequence[IncrementalRun]) -> None:
         """Step the class with the highest promise, until no class promises anything or the budget would be exceeded."""
@@ -171,7 +193,11 @@ class BudgetedRun(Run):
     def _beaten(self, chosen: Chosen, by_key: Rows) -> bool:
         """Whether an earlier run left a result that is predicted to be at least as good."""
         before = self._stored(by_key[chosen.workload.key()], settled=False)
-        return before is not None and (before.predicted_us or np.inf) <= chosen.predicted * 1e6
+        if before is None or before.predicted_us is None:
+            return False
+        # The same kernel is stored again where it proved to be the best, so that the next run leaves its row alone.
+        now = chosen.predicted * 1e6
+        return before.predicted_us < now if chosen.settled else before.predicted_us <= now
 
     def _warn(self, todo: Groups, growing: Mapping[str, IncrementalRun]) -> None:
         """Print which classes got no kernel within the budget."""
@@ -182,3 +208,9 @@ class BudgetedRun(Run):
                 f"a budget of {self.budget:g} s is too small for a kernel of every class: {len(bare)} of {len(todo)} "
                 f"have none ({'; '.join(names)}); run again to go on, or with a larger --budget"
             )
+
+
+def _trail(row: Record) -> Trail:
+    """Return the actions that led to a record's kernel, each in the space of its Workload."""
+    workload = Workload.from_json(row.key)
+    return Trail.from_json(row.walk, workload).within(workload)

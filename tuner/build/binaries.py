@@ -74,6 +74,12 @@ class Binaries:
             self._learn(each, spaces)
         return len(wanted) + self._bury(pool)
 
+    def hold(self, each: Candidate, binary: Binary, spaces: Sequence[Space]) -> None:
+        """Take a candidate's binary from a database; its facts update the potential of `spaces`."""
+        self._made[_key(each)] = binary
+        self._machine_code[_key(each)] = resources.disassemble(binary.cubin, binary.target) or {}
+        self._learn(each, spaces)
+
     def _compiled(self, requests: Sequence[tuple[str, str]]) -> list[Binary]:
         """Return the binaries of (source, target) pairs, compiled unless they are kept."""
         if self.kept is None:

@@ -133,6 +133,9 @@ class Trails:
     def __init__(self) -> None:
         self._known: dict[Program, Trail] = {}
 
+    def __contains__(self, program: Program) -> bool:
+        return program in self._known
+
     def add(self, program: Program, trail: Trail) -> None:
         """Add a walk's trail; if the walk started from a known Program, that Program's trail is put in front."""
         names = FAMILIES[trail.family].names

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from gensor_database.record import Binary, Kernel, Row, Source, Verification, canonical
 from gensor_kernels.build import resources
@@ -52,6 +53,17 @@ def _facts(compiled: Compiled) -> str:
     return canonical(facts)
 
 
+def compiled_of(row: Binary) -> Compiled:
+    """Return the compiler's result that a stored binary was made from."""
+    entries = {
+        name: resources.EntryResources(
+            each["registers"], each["stack_bytes"], spill_stores=each["spill_bytes"], shared_bytes=row.shared_bytes
+        )
+        for name, each in json.loads(row.facts).items()
+    }
+    return Compiled(row.target, row.cubin, entries, toolchain=row.toolchain)
+
+
 def verification_row(kernel: Kernel, verdict: Verdict) -> Verification:
     """Return the row of a verdict, from the emulator or a device."""
     provenance = {"schedule": VERSION} if verdict.method == "emulator" else {"part": verdict.part}
@@ -65,6 +77,14 @@ def verification_row(kernel: Kernel, verdict: Verdict) -> Verification:
         canonical({"counters": verdict.counters, "branches": verdict.branches, "runs": verdict.runs}),
         canonical(provenance),
     )
+
+
+def verdict_of(row: Verification) -> Verdict:
+    """Return the verdict that a stored verification was made from."""
+    counted, provenance = json.loads(row.counters), json.loads(row.provenance)
+    more = counted["counters"], counted["branches"], counted["runs"]
+    found = Verdict(row.outcome, row.error or "", row.worst or 0.0, json.loads(row.cases), *more, method=row.method)
+    return replace(found, part=provenance.get("part", ""))
 
 
 def executed_rows(
