@@ -119,6 +119,7 @@ def test_runs_go_on_where_the_last_one_ended(machine, store):
         served.append(sum(result.status == "ok" for result in results.values()))
     assert served == sorted(served) and served[-1] == len(SHAPES)
     run(machine, store, 1000)
+    assert len(set(machine.compiled)) == len(machine.compiled)  # stored kernels are not compiled again
     before = len(machine.compiled)
     results, told, seconds = run(machine, store, 9)
     assert all(result.stored for result in results.values())
