@@ -273,8 +273,9 @@ class ClassRun:
     def _trail(self, pool: Pool, program: Program, row: int) -> Trail:
         """Return the actions that led to a Program, including the few that lead from a Program to its sibling."""
         origin = pool.origin[program]
-        where = self.trails.end(origin) or self.workloads[row]
-        space = self.spaces[self.workloads.index(where)]
+        where = self.trails.end(origin)
+        # A kernel of an earlier run may have been found for a workload that is not tuned now.
+        space = self.spaces[self.workloads.index(where) if where in self.workloads else row]
         return self.trails.to(program, origin, space, self.options.seed)
 
     def _timed(self, stage: str, steps: int = 0) -> _Stopwatch:
