@@ -3,11 +3,14 @@
 import numpy as np
 import pytest
 
+from gensor_database import PRETUNED, Kernel, Record, Store
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.machine.roofline import SM_L2_BYTES
 from gensor_kernels.operators.products import matmul
+from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows import conv
 from gensor_kernels.programs.contraction.wgmma import cluster, cost
+from gensor_kernels.programs.registry import program_from_json
 from gensor_kernels.programs.space import Space
 from gensor_tuner.search.walk import walk
 from gensor_tuner.strategies.parallel import Request, search
@@ -102,3 +105,26 @@ def test_a_slower_kernel_with_a_longer_ring_has_a_trail():
     pads = dict.fromkeys(("pad_top", "pad_bottom", "pad_left", "pad_right"), 1)
     found = search(Request(conv.workload(**sizes, **pads, dtype="float16"), lookup("sm_90"), 0, "full"))
     assert found.trails
+
+
+def test_no_shipped_ring_is_shallower_than_its_fill_where_a_deeper_one_fits():
+    with Store.open(PRETUNED / "sm_90.db", readonly=True, immutable=True, trusted=True) as store:
+        kernels = {row.digest: row for row in store.rows(Kernel, family="contraction_wgmma")}
+        records = [row for row in store.rows(Record) if row.kernel_digest in kernels]
+    assert len(records) > 100
+    shallow = []
+    for record in records:
+        space, program = (
+            Space(Workload.from_json(record.key), H100),
+            program_from_json(kernels[record.kernel_digest].program),
+        )
+        family = space.family(program.family)
+        step, fill = clocks(family, program)
+        terms = family.explain(family.point(program))
+        deeper = [family.point(program.replace(stages=each)) for each in cost.STAGES if each > program["stages"]]
+        deeper = [each for each in deeper if family.legal(each[None])[0]]
+        fits = any(family.explain(each)["residents"] >= terms["residents"] for each in deeper)
+        filled = (program["stages"] - 1) * step >= fill or terms["iterations"] <= program["stages"]
+        if fits and not filled:
+            shallow.append((record.key, program.to_json()))
+    assert not shallow, shallow[:3]
