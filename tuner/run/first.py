@@ -25,7 +25,7 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.registry import FAMILIES, program_from_json
 from gensor_kernels.programs.space import Space
-from gensor_tuner.build.cover import SPILL_FREE, preferring
+from gensor_tuner.build.cover import preferring
 from gensor_tuner.build.pool import Candidate, Pool
 from gensor_tuner.shapes.reader import Row
 from gensor_tuner.strategies.parallel import Searcher
@@ -35,7 +35,8 @@ from .class_run import ROUNDS, Chosen, ClassRun
 from .result import NEAR_BOUND, Result, provenance, stored_result
 from .tune import Rows, Run, names_of, workload_of
 
-#: A stored kernel serves within this factor of the best Program of a walk: seconds later the refined kernel takes over.
+#: A stored kernel, or the first that passes, serves within this factor of the best Program of a walk: seconds later the
+#: refined kernel takes over.
 GOOD_ENOUGH = 3.0
 
 
@@ -58,7 +59,7 @@ class FirstRun(ClassRun):
             seconds, ready = pool.seconds(self.spaces), self._ready(pool)
             if attempt >= ROUNDS and ready.any():
                 seconds[:, ~ready] = np.inf
-            preferred = preferring(seconds, *self._preferences(pool), (ready, SPILL_FREE))
+            preferred = preferring(seconds, (ready, GOOD_ENOUGH), *self._preferences(pool))
             column = int(np.argmin(preferred[0])) if np.isfinite(preferred).any() else -1
             if column < 0 or ready[column]:
                 break
