@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from gensor_tuner.output import plural
+
 #: Ours may be so many times the best peer's.
 TOLERANCE = 1.05
 ATTENTION_TOLERANCE = 1.1  # of the rate at the ceiling, on parts with wgmma
@@ -101,8 +103,10 @@ def verdict(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     failing = [row for row in judged if row["failures"]]
     never = [row for row in failing if row["workload"] in NEVER_FAILING]
     share = len(failing) / len(judged) if judged else 0.0
-    lines = [f"{len(failing)} of {len(judged)} rows fail ({share:.0%}; at most {MOST_FAILING:.0%} may)"]
-    lines.append(f"{len(never)} of them are a fp16 or bf16 square or attention (none may be)")
+    allowed = f"({share:.0%}; at most {MOST_FAILING:.0%} may)"
+    lines = [f"{len(failing)} of {len(judged)} {plural('row', len(judged))} {_fail(len(failing))} {allowed}"]
+    verb = "is" if len(never) == 1 else "are"
+    lines.append(f"{len(never)} of them {verb} a fp16 or bf16 square or attention (none may be)")
     kinds = {
         "stack": "bytes of stack",
         "stalls": "stalls/unit",
@@ -112,5 +116,9 @@ def verdict(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     }
     for name, start in kinds.items():
         count = sum(any(start in text for text in row["failures"]) for row in judged)
-        lines.append(f"{count} rows fail for {name}")
+        lines.append(f"{count} {plural('row', count)} {_fail(count)} for {name}")
     return lines
+
+
+def _fail(rows: int) -> str:
+    return "fails" if rows == 1 else "fail"

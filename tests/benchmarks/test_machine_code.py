@@ -218,7 +218,7 @@ def test_the_command_writes_a_table_and_keeps_other_rows(half, tmp_path, monkeyp
     assert [row["workload"] for row in rows] == [case.name, "softmax_4096"]
     assert rows[0]["ours"]["products"] > 0 and rows[1]["refused"] == {"ours": "not tuned"}
     told = (folder / "sass.md").read_text()
-    assert "128x128x32 s3" in told and "0 of 1 rows fail" in told and "(sm_80 softmax_4096)" in told
+    assert "128x128x32 s3" in told and "0 of 1 row fail" in told and "(sm_80 softmax_4096)" in told
     assert "128x128x32 s3" in capsys.readouterr().out and (folder / "sass.png").stat().st_size > 1000
 
 
@@ -319,11 +319,16 @@ def test_the_acceptance_counts_rows():
         {"workload": "fp8_4096", "ours": None, "peers": {"triton": []}, "failures": []},
     ]
     told = acceptance.verdict(rows)
-    assert (
-        told[0].startswith("1 of 2 rows fail (50%")
-        and told[1].startswith("1 of them")
-        and "1 rows fail for stack" in told
-    )
+    assert told[:3] == [
+        "1 of 2 rows fails (50%; at most 10% may)",
+        "1 of them is a fp16 or bf16 square or attention (none may be)",
+        "1 row fails for stack",
+    ]
+    assert told[3] == "0 rows fail for stalls"
+    rows[1]["failures"] = ["16 bytes of stack"]
+    assert acceptance.verdict(rows)[0].startswith("2 of 2 rows fail (100%")
+    assert acceptance.verdict(rows)[2] == "2 rows fail for stack"
+    assert acceptance.verdict(rows[1:])[0].startswith("1 of 1 row fails (100%")
     new = [{"arch": arch, "workload": name} for arch in ("sm_90", "sm_80") for name in ("softmax_4096", "fp16_8192")]
     old = [{"arch": "sm_90", "workload": "fp16_8192", "old": True}, {"arch": "sm_75", "workload": "of another file"}]
     found = [(row["arch"], row["workload"], "old" in row) for row in report.merged(old, new)]
