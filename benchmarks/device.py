@@ -35,7 +35,7 @@ from .gpu.harness.session import Session
 from .gpu.harness.supervise import UNUSABLE, Step, Supervisor
 
 BUDGET = 540.0
-VENDORS = "cupy,cublaslt,padded,torch,compiled"
+VENDORS = "cupy,cublaslt,padded,torch,flash,cudnn,compiled"
 STEPS = (
     Step("facts", 0.05),
     Step("families", 0.2),

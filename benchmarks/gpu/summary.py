@@ -19,7 +19,7 @@ from .harness.journal import Journal
 
 #: The steps that time kernels beside vendors.
 TIMED = ("timing", "models", "compiled")
-VENDORS, WORST = ("cupy", "cublas", "padded", "torch", "compiled"), 5
+VENDORS, WORST = ("cupy", "cublas", "padded", "torch", "flash", "cudnn", "compiled"), 5
 #: The name for the faster of CuPy's call and cuBLASLt's best proposal, where both were timed.
 CUBLAS, OF_CUBLAS = "cublas", ("cupy", "cublaslt")
 Ends = dict[tuple[str, str], dict[str, Any]]
