@@ -38,6 +38,7 @@ STEP = "claims"
 FILE = Path(__file__).with_name("claims.csv")
 TUNE_SHARE = 0.25  # of this step's remaining time, for rows that nobody tuned before
 SECONDS = 180.0  # after which compiling the kernels of a row counts as hanging
+COMPARING = 0.4  # seconds of comparison per kernel: a row has up to a dozen
 STORED = 3  # kernels of a row that the database has
 VALUES = 2  # other values of a coordinate
 FAR = 3.0  # a family predicted to take so many times the best one's time is not timed
@@ -214,7 +215,7 @@ def _loaded(session: Session, claim: Claim, digests: Sequence[str]) -> list[Stor
 def checked(bench: Bench, claim: Claim, digest: str) -> dict[str, Any]:
     """Execute one kernel at the row's sizes and compare it with float64."""
     (each,) = _loaded(bench.session, claim, [digest])
-    return verify(bench.session, bench.timer.noise, each)
+    return verify(bench.session, bench.timer.noise, each, COMPARING)
 
 
 def times(bench: Bench, claim: Claim, kernels: Mapping[str, str], names: Mapping[str, str]) -> dict[str, Any]:

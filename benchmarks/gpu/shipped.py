@@ -222,11 +222,12 @@ def ordered(found: list[Stored]) -> list[Stored]:
     return [each for _, each in sorted(ranked, key=lambda pair: pair[0])]
 
 
-def verify(session: Session, noise: Noise, each: Stored) -> dict[str, Any]:
-    """Execute one kernel on one workload; store the verdict beside the kernel."""
+def verify(session: Session, noise: Noise, each: Stored, seconds: float | None = None) -> dict[str, Any]:
+    """Execute one kernel on one workload, and compare its result for so many seconds (real_size.SECONDS by default);
+    store the verdict beside the kernel."""
     workload = fitting(session, each.workload, each.candidate.family)
     try:
-        found = check(session, noise, each.candidate, each.code, workload)
+        found = check(session, noise, each.candidate, each.code, workload, seconds=seconds)
     except Exception as error:  # the driver's and the emulator's errors have no common base
         found = _fault(session, error)
     row = Verification(

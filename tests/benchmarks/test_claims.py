@@ -88,8 +88,9 @@ def test_a_wrong_kernel_costs_itself_and_the_others_are_timed(few, monkeypatch):
     monkeypatch.setattr(claims, "_starters", lambda *given: iter(()))
     cut = partial(fault_injection._add, fault_injection.K_EXTENT, -16)
 
-    def check(session, noise, found, *more):
-        return real_size.check(session, noise, found, *more, cut if found.program["stages"] == 2 else None)
+    def check(session, noise, found, *more, seconds):
+        damaged = cut if found.program["stages"] == 2 else None
+        return real_size.check(session, noise, found, *more, damaged, seconds=seconds)
 
     monkeypatch.setattr(shipped, "check", check)
     few.only = "^(kernels of|.*product)"
