@@ -5,11 +5,12 @@ import pytest
 
 from benchmarks.gpu.vendors.registry import FLASH, Vendors
 from gensor_kernels.operators.attention import attention, sequences
+from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.tolerance import base as tolerance_base
 from gensor_kernels.operators.types.dtypes import decode
 from gensor_tuner.measure.operands import Noise, Operands
 
-from .test_operators import session
+from ..test_operators import session
 
 torch = pytest.importorskip("torch")
 __all__ = ["session"]
@@ -110,22 +111,10 @@ def test_what_flash_attention_has_not_is_left_out(session, workload):
     assert compared(session, workload, FLASH) is None
 
 
-def test_other_operators_have_no_such_vendor(session):
-    from gensor_kernels.operators.products import matmul
-
-    session.vendors = ("cupy", "flash", "cudnn")
-    ours = lambda operands: lambda: operands.vendor()()  # noqa: E731
-    workload = matmul.workload(8, 16, 24, dtype="float32")
-    good, refused = Vendors(session).agreeing(workload, Noise(session.device), ours, ("cupy", "flash", "cudnn"))
-    assert good.keys() == {"cupy"} and not refused
-
-
 def test_products_of_8_bit_floats(session):
-    from gensor_kernels.operators.products import matmul
-
     workload = matmul.workload(32, 48, 64, dtype="float8_e4m3fn", out="bfloat16", trans_b=True)
     operands = Operands(session.device, workload, Noise(session.device))
     found = Vendors(session).torch
     result = found.wide(found.call(operands)())
     a, b = (decode("float8_e4m3fn", operands.blocks[name].view(np)) for name in "ab")
-    assert np.allclose(result[0] if result.ndim == 3 else result, (a @ b)[0], rtol=2**-7, atol=1e-2)
+    assert np.allclose(result.reshape(32, 48), (a @ b)[0], rtol=2**-7, atol=1e-2)
