@@ -19,6 +19,7 @@ from gensor_database.record import Kernel, Record
 from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import compile_many
 from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.program_batch import completed
 from gensor_kernels.programs.registry import FAMILIES
@@ -33,11 +34,12 @@ from .kernels.ordering import forms
 from .kernels.stored import Stored, load
 from .shipped import fill, origin, verify
 from .timing import Bench, predictions
+from .vendors.registry import CUPY, EAGER
 
 STEP = "claims"
 FILE = Path(__file__).with_name("claims.csv")
 TUNE_SHARE = 0.25  # of this step's remaining time, for rows that nobody tuned before
-SECONDS = 180.0  # after which compiling the kernels of a row counts as hanging
+SECONDS = 180.0  # after which compiling or timing the kernels of a row counts as hanging
 COMPARING = 0.4  # seconds of comparison per kernel: a row has up to a dozen
 STORED = 3  # kernels of a row that the database has
 VALUES = 2  # other values of a coordinate
@@ -98,7 +100,7 @@ def items(session: Session) -> Iterator[Item]:
         for digest, name in names.items():
             yield Item(name, partial(checked, bench, claim, digest))
         if kernels:
-            yield Item(f"{claim.name}: times", partial(times, bench, claim, kernels, names))
+            yield Item(f"{claim.name}: times", partial(times, bench, claim, kernels, names), limit=SECONDS)
 
 
 def lacking(chosen: Sequence[Claim], session: Session, store: Store) -> list[Row]:
@@ -230,7 +232,10 @@ def times(bench: Bench, claim: Claim, kernels: Mapping[str, str], names: Mapping
     pairs = sorted(zip(seconds, range(len(right)), strict=True))
     serving = [(value, right[at]) for value, at in pairs if math.isfinite(value)] or [(math.inf, right[0])]
     timed = [each for _, each in serving]
-    found = bench.timed(workload, timed, [value * 1e6 for value, _ in serving])
+    # CuPy multiplies integers without tensor cores, which takes seconds at these sizes.
+    whole = facts(workload.dtypes[0][1]).is_integer
+    vendors = [name for name in EAGER if name != CUPY or not whole]
+    found = bench.timed(workload, timed, [value * 1e6 for value, _ in serving], vendors)
     return {
         **found,
         "asked": claim.workload.key(),
