@@ -1,9 +1,10 @@
 """All measurements that need a GPU, in one command and within a time budget: `python -m benchmarks.device`.
 
     python -m benchmarks.device --budget 540 --out results-h200 --db kernels.db
+    python -m benchmarks.device --plan --out results-h200 --db kernels.db   # the same as five commands
     python -m benchmarks.device --emulate --out rehearsal
 
-Steps, most valuable first: facts, families, shipped, timing, models, compiled, public, suite, fault_injection,
+Steps, most valuable first: facts, claims, families, shipped, timing, models, compiled, public, suite, fault_injection,
 sanitizer (see benchmarks/gpu). The output folder gets results.jsonl (one line per event, flushed), device.db (kernels,
 verifications and timings, ready to be merged), summary.json, arch.toml and speedups.png. The same command again resumes
 where it stopped.
@@ -16,6 +17,7 @@ import hashlib
 import importlib
 import json
 import math
+import shlex
 import signal
 import sys
 import time
@@ -28,16 +30,18 @@ from gensor_kernels.build.source import flatten
 from gensor_kernels.errors import ToolMissingError, UnknownArchError
 from gensor_kernels.programs.registry import FAMILIES
 
-from .gpu import models, sanitizer, summary
+from .gpu import claims, models, sanitizer, summary
 from .gpu.families import OPERATORS
 from .gpu.harness.journal import Journal
+from .gpu.harness.parts import PARTS, planned
 from .gpu.harness.session import Session
 from .gpu.harness.supervise import UNUSABLE, Step, Supervisor
 
 BUDGET = 540.0
-VENDORS = "cupy,cublaslt,padded,torch,compiled"
+VENDORS = "cupy,cublaslt,padded,torch,flash,cudnn,compiled"
 STEPS = (
     Step("facts", 0.05),
+    Step("claims", 0.35),
     Step("families", 0.2),
     Step("shipped", 0.25),
     Step("timing", 0.35),
@@ -59,7 +63,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return work(options, journal)
     if options.retry:
         options.since = time.time()
-    steps = [step for step in STEPS if not options.steps or step.name in options.steps.split(",")]
+    if options.plan:
+        command = shlex.join(["python", "-m", "benchmarks.device", *given(options)])
+        print("\n".join(planned(STEPS, journal, inputs(options), options.budget, command)))
+        return 0
+    wanted = options.steps.split(",") if options.steps else PARTS[options.part - 1].steps if options.part else ()
+    steps = [step for step in STEPS if not wanted or step.name in wanted]
     supervisor = Supervisor(
         journal,
         lambda step, seconds: worker_command(options, step, seconds),
@@ -101,6 +110,10 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--emulate", action="store_true", help="rehearse all steps on the emulator, at tiny sizes")
     made.add_argument("--retry", action="store_true", help="run broken items again")
     made.add_argument("--steps", help="only these steps, separated by commas")
+    made.add_argument(
+        "--part", type=int, choices=range(1, len(PARTS) + 1), help="only the steps of this part of --plan"
+    )
+    made.add_argument("--plan", action="store_true", help="print the parts of a whole run, and what is done of them")
     made.add_argument("--item-seconds", type=float, default=90.0, help="seconds after which an item counts as hanging")
     made.add_argument("--worker", choices=[step.name for step in STEPS], help=argparse.SUPPRESS)
     made.add_argument("--seconds", type=float, default=60.0, help=argparse.SUPPRESS)
@@ -113,11 +126,16 @@ def parser() -> argparse.ArgumentParser:
 def worker_command(options: argparse.Namespace, step: str, seconds: float) -> list[str]:
     """Return the command line of a worker."""
     command = [sys.executable, "-m", "benchmarks.device", "--worker", step, "--seconds", f"{seconds:.1f}"]
-    command += ["--out", str(options.out)]
-    for name in ("db", "arch", "since", "workloads", "vendors", "cupy_tests"):
-        if getattr(options, name) is not None:
-            command += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
-    return command + (["--emulate"] if options.emulate else [])
+    return [*command, "--since", str(options.since), *given(options)]
+
+
+def given(options: argparse.Namespace) -> list[str]:
+    """Return the options that every worker and every part of a run has, as they were given."""
+    words = ["--out", str(options.out)]
+    for name in ("db", "arch", "workloads", "vendors", "cupy_tests"):
+        if getattr(options, name) not in (None, parser().get_default(name)):
+            words += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
+    return words + (["--emulate"] if options.emulate else [])
 
 
 def inputs(options: argparse.Namespace) -> str:
@@ -126,7 +144,7 @@ def inputs(options: argparse.Namespace) -> str:
     for family in FAMILIES.values():
         digest.update(flatten(family.source).encode())
     shapes = sorted(options.workloads.glob(models.PATTERN)) if options.workloads else []
-    for path in [*([options.db] if options.db else sorted(PRETUNED.glob("*.db"))), OPERATORS, *shapes]:
+    for path in [*([options.db] if options.db else sorted(PRETUNED.glob("*.db"))), OPERATORS, claims.FILE, *shapes]:
         digest.update(path.read_bytes() if path.exists() else b"")
     return digest.hexdigest()
 

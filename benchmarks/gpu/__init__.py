@@ -1,6 +1,7 @@
 """The steps of `python -m benchmarks.device`, most valuable first: each module has `items(session)`.
 
 facts            the machine and its ceilings (probes, overlap)
+claims           workloads that machine code cannot settle (claims.csv), beside the vendors' best
 families         every kernel family at the verifier's own cases
 shipped          every kernel of the database at the sizes of its records
 timing           the same kernels beside the vendors' calls
@@ -11,7 +12,7 @@ suite            CuPy's own tests inside `accelerate` (accelerated)
 fault_injection  damaged launches, which must be noticed
 sanitizer        a few kernels under compute-sanitizer
 
-harness/   what runs the steps: the journal, the supervisor of worker processes, a worker's session
+harness/   what runs the steps: the journal, the supervisor of worker processes, a worker's session, the parts of a run
 kernels/   what they run: stored kernels, the sizes that fit, the order of verification, comparison with float64
 vendors/   whom kernels are timed beside: CuPy, cuBLASLt, PyTorch
 summary    the report at the end

@@ -58,6 +58,7 @@ REHEARSED = (
     ("rows", "softmax float16 k "),
     ("window", "max_pool2d float16 "),
     ("attention", "attention float16 "),
+    ("attention_wgmma", "attention bfloat16 "),
 )
 
 

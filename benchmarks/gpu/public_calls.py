@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,12 +22,14 @@ NEAR = {"float16": 2.0**-7, "float32": 2.0**-18, "complex64": 2.0**-18, "float64
 
 
 class Shown(NamedTuple):
-    """A call: the shapes of its arrays by name, and the function that is called with them."""
+    """A call: the shapes of its arrays by name, and the function that is called with them; `whole`: arrays of integers,
+    which are not drawn."""
 
     shapes: Mapping[str, tuple[int, ...]]
     call: Callable[[Any], Any]
     function: Callable[..., Any]
     dtype: str = "float16"
+    whole: Mapping[str, np.ndarray] = MappingProxyType({})
 
 
 class Arrays(dict[str, Any]):
@@ -43,6 +46,11 @@ def calls(tiny: bool) -> dict[str, Shown]:
     seq, head = (33, 32) if tiny else (1024, 64)
     image, last = (n, c, side, side), (n, side, side, c)
     table, tokens = (rows, k), (2, 4, seq, head)
+    requests, pages = 3, -(-seq // 16)
+    sizes = {"sizes": np.array([seq - 2, 1, 1], np.int32)}
+    page_table = np.arange(requests * pages, dtype=np.int32)[::-1].reshape(requests, pages).copy()
+    paged = sizes | {"key_sizes": np.array([seq, seq // 2, 7], np.int32), "table": page_table}
+    packed, cache = (1, 4, seq, head), (requests * pages, 2, 16, head)
     scores = gk.define("b h i d, b h j d -> b h i j", epilogue=[("scale", 0.125), "relu"])
     return {
         "conv2d NHWC": Shown(
@@ -79,6 +87,25 @@ def calls(tiny: bool) -> dict[str, Shown]:
         "attention": Shown(
             {"q": tokens, "k": tokens, "v": tokens}, lambda a: gk.attention(a.q, a.k, a.v, causal=True), gk.attention
         ),
+        "attention window": Shown(
+            {"q": tokens, "k": tokens, "v": tokens},
+            lambda a: gk.attention(a.q, a.k, a.v, causal=True, window=(seq // 4, 0), softcap=30.0),
+            gk.attention,
+        ),
+        "attention packed": Shown(
+            {"q": packed, "k": (1, 2, seq, head), "v": (1, 2, seq, head)},
+            lambda a: gk.attention(a.q, a.k, a.v, causal=True, sizes=a.sizes),
+            gk.attention,
+            whole=sizes,
+        ),
+        "attention pages": Shown(
+            {"q": packed, "k": cache, "v": cache},
+            lambda a: gk.attention(
+                a.q, a.k, a.v, causal=True, sizes=a.sizes, key_sizes=a.key_sizes, block_table=a.table
+            ),
+            gk.attention,
+            whole=paged,
+        ),
         "einsum": Shown(
             {"x": tokens, "y": tokens}, lambda a: gk.einsum("bhid,bhjd->bhij", a.x, a.y), gk.einsum, "float32"
         ),
@@ -98,14 +125,15 @@ def draw(shown: Shown, seed: int = 0) -> Arrays:
         values = rng.standard_normal(shape)
         values = values + 1j * rng.standard_normal(shape) if shown.dtype.startswith("complex") else values
         made[name] = values.astype(shown.dtype)
-    return made
+    return Arrays(made | {name: each.copy() for name, each in shown.whole.items()})
 
 
 def expected(shown: Shown, arrays: Arrays) -> np.ndarray:
     """Return the result on the host, by NumPy's compositions in float64 or complex128."""
     kind = np.complex128 if shown.dtype.startswith("complex") else np.float64
+    wide = {name: each if each.dtype.kind == "i" else each.astype(kind) for name, each in arrays.items()}
     with _host():
-        return np.asarray(shown.call(Arrays({name: each.astype(kind) for name, each in arrays.items()})))
+        return np.asarray(shown.call(Arrays(wide)))
 
 
 def error(result: np.ndarray, wanted: np.ndarray) -> float:

@@ -19,7 +19,7 @@ from .harness.session import Item, Session
 STEP = "sanitizer"
 #: Tools and their own options. CuPy probes for optional features: a failing API call is not a kernel's fault.
 TOOLS = {"memcheck": ("--report-api-errors", "no"), "racecheck": ()}
-ITEMS = r"((float16|float32|tf32|int8)>\w+ (kn|kk) \S+|^(rows|window|attention) .*|conv2d .*) starter 0$"
+ITEMS = r"((float16|float32|tf32|int8)>\w+ (kn|kk) \S+|^(rows|window|attention(_wgmma)?) .*|conv2d .*) starter 0$"
 SECONDS = 120.0
 LEAST = 10.0
 END = 15.0  # seconds for the last kernel to end, and for the tool's own report

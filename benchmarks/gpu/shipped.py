@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -43,9 +43,10 @@ from .kernels.real_size import check
 from .kernels.stored import Stored, load
 
 STEP = "shipped"
+VERIFYING = (STEP, "claims")  # steps whose items begin with the digest of the kernel that they verify
 COMMON = Path(__file__).resolve().parents[2] / "examples" / "common_shapes.csv"
 TOP = 8  # finalists per class where kernels have to be made here
-TUNE_SHARE = 0.5  # share of this step's remaining time
+TUNE_SHARE = 0.5  # share of a step's remaining time
 ENOUGH = 0.5  # share of that time after which a row without a kernel counts as out of time
 REHEARSED = 4
 REHEARSED_OPERATORS = ("softmax", "max_pool2d", "attention")
@@ -83,17 +84,19 @@ def rehearsed(session: Session, found: Sequence[Stored]) -> Sequence[Stored]:
     return [*dict.fromkeys([*found[:REHEARSED], *first.values()])]
 
 
-def fill(session: Session) -> dict[str, Any]:
-    """Bring kernels for this capability into the database of results; return their origin, and in `left` the number of
-    rows that another call must tune."""
+def fill(
+    session: Session, missing_from: Callable[[Session, Store], list[Row]] | None = None, share: float = TUNE_SHARE
+) -> dict[str, Any]:
+    """Bring kernels for this capability into the database of results, and tune the rows that are `missing_from` it, of
+    `lacking` by default, in a share of the time; return their origin, and in `left` how many another call must tune."""
     with session.store() as store:
         found = given(session, store)
-        missing = lacking(session, store)
+        missing = (missing_from or lacking)(session, store)
         if missing and session.emulate:
             workloads = [fitting(session, row.workload) for row in missing if row.workload]
             found["default Programs"] = adopt_starters(session, workloads, store)
         elif missing:
-            found["operators tuned here"] = tuned(session, store, missing)
+            found["rows tuned here"] = tuned(session, store, missing, share)
         told = [each for each in found.values() if isinstance(each, dict)]
         return found | {"left": sum(each.pop("left", 0) for each in told)}
 
@@ -128,10 +131,10 @@ def lacking(session: Session, store: Store) -> list[Row]:
     return [first[name] for name in REHEARSED_OPERATORS if name in first]
 
 
-def tuned(session: Session, store: Store, rows: Sequence[Row]) -> dict[str, int]:
-    """Tune rows while the time lasts, without verification, which is this step's own work. `left`: rows without enough
+def tuned(session: Session, store: Store, rows: Sequence[Row], share: float = TUNE_SHARE) -> dict[str, int]:
+    """Tune rows while the time lasts, without verification, which is the step's own work. `left`: rows without enough
     time."""
-    options, seconds = Options(top=TOP, jobs=session.jobs, verify="none"), session.left() * TUNE_SHARE
+    options, seconds = Options(top=TOP, jobs=session.jobs, verify="none"), session.left() * share
     run = BudgetedRun(session.arch, store, options, budget=seconds)
     counts = dict(Counter(result.status for _, result in run.rows(rows)))
     # A failure with most of the time left would repeat.
@@ -219,11 +222,12 @@ def ordered(found: list[Stored]) -> list[Stored]:
     return [each for _, each in sorted(ranked, key=lambda pair: pair[0])]
 
 
-def verify(session: Session, noise: Noise, each: Stored) -> dict[str, Any]:
-    """Execute one kernel on one workload; store the verdict beside the kernel."""
+def verify(session: Session, noise: Noise, each: Stored, seconds: float | None = None) -> dict[str, Any]:
+    """Execute one kernel on one workload, and compare its result for so many seconds (real_size.SECONDS by default);
+    store the verdict beside the kernel."""
     workload = fitting(session, each.workload, each.candidate.family)
     try:
-        found = check(session, noise, each.candidate, each.code, workload)
+        found = check(session, noise, each.candidate, each.code, workload, seconds=seconds)
     except Exception as error:  # the driver's and the emulator's errors have no common base
         found = _fault(session, error)
     row = Verification(
@@ -249,6 +253,8 @@ def _fault(session: Session, error: Exception) -> dict[str, Any]:
 
 
 def rejected(session: Session) -> set[str]:
-    """Return the digests (first digits, as in items' names) of kernels that did not pass this step."""
-    ends = session.journal.results(STEP)
-    return {item.partition(" ")[0] for (_, item), end in ends.items() if end["outcome"] != "ok"}
+    """Return the digests (first digits, as in items' names) of kernels that did not pass this step or `claims`."""
+    ends = session.journal.results()
+    return {
+        item.partition(" ")[0] for (step, item), end in ends.items() if step in VERIFYING and end["outcome"] != "ok"
+    }

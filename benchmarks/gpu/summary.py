@@ -19,7 +19,8 @@ from .harness.journal import Journal
 
 #: The steps that time kernels beside vendors.
 TIMED = ("timing", "models", "compiled")
-VENDORS, WORST = ("cupy", "cublas", "padded", "torch", "compiled"), 5
+CLAIMS = "claims"
+VENDORS, WORST = ("cupy", "cublas", "padded", "torch", "flash", "cudnn", "compiled"), 5
 #: The name for the faster of CuPy's call and cuBLASLt's best proposal, where both were timed.
 CUBLAS, OF_CUBLAS = "cublas", ("cupy", "cublaslt")
 Ends = dict[tuple[str, str], dict[str, Any]]
@@ -42,6 +43,7 @@ def collect(journal: Journal, steps: Sequence[str]) -> dict[str, Any]:
             item[7:]: e.get("tflops") for (s, item), e in ends.items() if s == "facts" and item[:7] == "matmul "
         },
         "timing": timing(e for (s, _), e in ends.items() if s in TIMED and "best_us" in e),
+        "claims": [claim(e) for (step, _), e in ends.items() if step == CLAIMS and "best_us" in e],
         "models": models(ends),
         "public": {item: e["us"] for (s, item), e in sorted(ends.items()) if s == "public" and "us" in e},
         "overhead": {
@@ -91,6 +93,27 @@ def timing(ends: Iterable[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def claim(end: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of claims.csv: its best kernel, the other kernels' times over that one's, vendors' times over it."""
+    best = end["measured_us"].index(end["best_us"])
+    others = zip(end["what"], end["measured_us"], strict=True)
+    published = {"published": end["published_us"]} if end["published_us"] else {}
+    return {
+        "name": end["claim"],
+        "kernel": end["what"][best],
+        "family": end["group"].partition(" ")[0],
+        "us": end["best_us"],
+        "of_bound": end["best_us"] / end["bound_us"],
+        "of_predicted": end["best_us"] / end["predicted_us"][best],
+        "tflops": end["tflops"],
+        "gb_s": end["gb_s"],
+        "worst": max((each for each in end["worst"] if each is not None), default=None),
+        "vendors": {name: us / end["best_us"] for name, us in ({**end["vendors_us"], **published}).items()},
+        "others": [[what, us / end["best_us"]] for place, (what, us) in enumerate(others) if place != best],
+        "refused": end["refused"],
+    }
+
+
 def with_cublas(end: dict[str, Any]) -> dict[str, Any]:
     """Return a result with the faster of cuBLAS's times."""
     times = end["vendors_us"]
@@ -132,7 +155,7 @@ def models(ends: Ends) -> dict[str, Any]:
     """Return the milliseconds of whole models, layers times their counts. A vendor's figures cover the layers that both
     sides were timed on (`layers` of `of`), beside our time for the same layers."""
     made = ends.get(("models", "layers"), {}).get("models", {})
-    timed = {e["asked"]: e for (s, _), e in ends.items() if s in TIMED and "best_us" in e}
+    timed = {e["asked"]: e for (s, _), e in ends.items() if s in (*TIMED, CLAIMS) and "best_us" in e}
     found: dict[str, Any] = {}
     for name, layers in sorted(made.items()):
         seen = [(timed[key], count) for key, count in layers if key in timed]
@@ -174,6 +197,7 @@ def lines(found: dict[str, Any]) -> list[str]:
     ceilings = [f"copy {found['copy_gb_s']:.0f} GB/s"] if found["copy_gb_s"] else []
     ceilings += [f"{name} {value:.1f} TFLOP/s" for name, value in found["tflops"].items() if value]
     text += [f"ceilings: {', '.join(ceilings)}"] if ceilings else []
+    text += _claim_lines(found["claims"])
     text += _timing_lines(found["timing"])
     text += _model_lines(found["models"])
     if found["public"]:
@@ -183,6 +207,22 @@ def lines(found: dict[str, Any]) -> list[str]:
     text += [f"{e['outcome']:<8} {e['step']}: {e['item']}: {e['error'][:100]}" for e in found["broken"][:12]]
     if len(found["broken"]) > 12:
         text.append(f"and {len(found['broken']) - 12} more in summary.json")
+    return text
+
+
+def _claim_lines(claims: Sequence[dict[str, Any]]) -> list[str]:
+    """Return one line per row of claims.csv that was timed."""
+    if not claims:
+        return []
+    text = [
+        f"{'claim':<26} {'us':>9} {'x bound':>8} {'TFLOP/s':>8}  times of vendors and of other kernels over the best's"
+    ]
+    for each in claims:
+        vendors = ", ".join(f"{name} {ratio:.2f}" for name, ratio in each["vendors"].items())
+        others = ", ".join(f"{what} {ratio:.2f}" for what, ratio in each["others"])
+        figures = f"{each['us']:>9.1f} {each['of_bound']:>8.2f} {each['tflops']:>8.1f}"
+        beside = f"{each['kernel']}: {vendors or 'no vendor'}" + (f" | {others}" if others else "")
+        text.append(f"{each['name']:<26} {figures}  {beside}")
     return text
 
 

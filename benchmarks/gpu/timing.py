@@ -46,13 +46,18 @@ class Bench:
 
     def measure(self, each: Stored, names: Sequence[str] = EAGER, most: int = MOST_KERNELS) -> dict[str, Any]:
         """Time the kernels of a class and the vendors' calls on one workload; every time becomes a row."""
-        session = self.session
-        workload = fitting(session, each.workload, each.candidate.family)
-        kernels, predicted = rivals(session, each, workload, most)
+        workload = fitting(self.session, each.workload, each.candidate.family)
+        kernels, predicted = rivals(self.session, each, workload, most)
+        return self.timed(workload, kernels, predicted, names) | {"asked": each.workload.key()}
+
+    def timed(
+        self, workload: Workload, kernels: Sequence[Stored], predicted: Sequence[float], names: Sequence[str] = EAGER
+    ) -> dict[str, Any]:
+        """Time kernels, predicted to take so many microseconds, and the vendors' calls; vendors' results are compared
+        with the first kernel's."""
         pairs = [(kernel.candidate, kernel.code) for kernel in kernels]
-        ours = kernels[0]
         calls, refused = self.vendors.agreeing(
-            workload, self.timer.noise, lambda operands: operands.launcher(ours.candidate, ours.code), names
+            workload, self.timer.noise, lambda operands: operands.launcher(*pairs[0]), names
         )
         times, theirs = self.timer.beside(workload, pairs, calls)
         self._store(workload, kernels, times, theirs)
@@ -62,15 +67,14 @@ class Bench:
             "class": class_text(workload),
             "group": f"{kernels[best].candidate.program.family} {workload.operator}",
             "key": workload.key(),
-            "asked": each.workload.key(),
             "kernels": [kernel.digest for kernel in kernels],
-            "predicted_us": predicted,
+            "predicted_us": list(predicted),
             "measured_us": measured,
             "record_us": measured[0],
             "best_us": measured[best],
             "vendors_us": {name: time.median_us for name, time in theirs.items()},
             "refused": refused,
-            "bound_us": bound_us(workload, session.arch),
+            "bound_us": bound_us(workload, self.session.arch),
             "tau": kendall_tau(predicted, measured),
             f"regret_at_{REGRET_AT}": regret(predicted, measured),
         }

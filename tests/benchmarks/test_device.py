@@ -1,6 +1,7 @@
 """The whole of benchmarks.device, rehearsed on the emulator: resuming, budgets, failing kernels and processes."""
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -8,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.gpu import summary, timing
+from benchmarks import device as command
+from benchmarks.gpu import claims, summary, timing
 from benchmarks.gpu.harness.journal import Journal
+from benchmarks.gpu.harness.parts import PARTS
 from benchmarks.gpu.harness.supervise import Step, Supervisor
 from benchmarks.gpu.kernels.fitting import shrunk
 from gensor_database.record import Kernel, Timing, Verification
@@ -22,7 +25,7 @@ from .stored_kernel import ARCH, stored_kernel
 ROOT = Path(__file__).resolve().parents[2]
 #: PyTorch's calls are tested in this process: importing it in every worker takes longer than all other steps.
 COMMAND = (sys.executable, "-m", "benchmarks.device", "--emulate", "--vendors", "cupy,padded,cublaslt")
-STEPS = {"facts", "families", "shipped", "timing", "models", "compiled", "public", "suite"}
+STEPS = {"facts", "claims", "families", "shipped", "timing", "models", "compiled", "public", "suite"}
 STEPS |= {"fault_injection", "sanitizer"}
 
 
@@ -84,7 +87,8 @@ def test_planted_kernels_are_rejected_and_the_other_one_timed(rehearsal):
         assert {row.part for row in timings} == {f"{ARCH.part}-emulated"}
         assert not {row.kernel_digest for row in bad.values()} & {row.kernel_digest for row in timings}
         assert all(json.loads(row.samples)["machine"]["emulated"] for row in timings) and timings
-        assert len(list(store.rows(Kernel))) == 6
+        claimed = {digest for end in ends.values() if "families" in end for digest in end["kernels"]}
+        assert claimed and len({row.digest for row in store.rows(Kernel)} - claimed) == 6
 
 
 def test_every_family_is_timed_beside_the_library_and_layers_become_models(rehearsal):
@@ -97,6 +101,20 @@ def test_every_family_is_timed_beside_the_library_and_layers_become_models(rehea
     model = json.loads((folder / "out" / "summary.json").read_text())["models"]["net_b1"]
     assert (model["layers"], model["of"]) == (1, 2) and model["vendors"]["cupy"]["layers"] == 1
     assert "net_b1" in done.stdout and "rows softmax" in done.stdout
+
+
+def test_claims_are_verified_and_then_timed_together(rehearsal):
+    folder, done, ends = rehearsal
+    own = {item: end for (step, item), end in ends.items() if step == "claims"}
+    assert {end["outcome"] for end in own.values()} == {"ok"}
+    times = {end["claim"]: end for item, end in own.items() if item.endswith(": times")}
+    assert times.keys() == set(claims.REHEARSED)
+    for name, end in times.items():
+        assert len(own[f"{name}: kernels"]["kernels"]) == len(end["measured_us"]) >= 1
+        assert all(0 < worst <= 1 for worst in end["worst"]) and end["vendors_us"]["cupy"] > 0
+        assert name in done.stdout
+    found = {each["name"]: each for each in json.loads((folder / "out" / "summary.json").read_text())["claims"]}
+    assert found["softmax_4096"]["family"] == "rows" and found["softmax_4096"]["vendors"]["cupy"] > 0
 
 
 def test_planted_faults_are_noticed_and_cost_processes_not_results(rehearsal):
@@ -139,6 +157,33 @@ def test_a_spent_budget_ends_the_run_with_what_there_is(tmp_path):
 def test_a_folder_of_another_part_is_refused(rehearsal):
     done = device(rehearsal[0] / "out", "--arch", "sm_80", "--steps", "facts", check=2)
     assert "holds results of" in done.stderr
+
+
+def test_a_whole_run_is_five_commands_that_resume(tmp_path, capsys, monkeypatch):
+    assert sorted(step for part in PARTS for step in part.steps) == sorted(step.name for step in command.STEPS)
+    out = tmp_path / "a run"
+    arguments = ["--out", str(out), "--emulate", "--arch", "h200"]
+    assert command.main([*arguments, "--plan", "--budget", "100"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    parts = [line for line in told if line.startswith("part ")]
+    assert len(parts) == len(PARTS) == 5 and all("100 s" in line for line in parts)
+    seconds = {line.split()[0]: float(line.split()[1]) for line in told if line.startswith("  ") and " s  " in line}
+    for part in PARTS:
+        assert sum(seconds[step] for step in part.steps) == pytest.approx(100, abs=2)
+    assert sum("not begun" in line for line in told) == len(command.STEPS)
+    commands = [shlex.split(line) for line in told if "--part" in line]
+    assert [each[-1] for each in commands] == ["1", "2", "3", "4", "5"] and str(out) in commands[0]
+    journal = Journal(out / "results.jsonl")
+    journal.write(event="end", step="claims", item="x", outcome="ok")
+    parsed = command.parser().parse_args(commands[0][3:])
+    journal.write(event="complete", step="facts", inputs=command.inputs(parsed))
+    command.main([*arguments, "--plan"])
+    told = capsys.readouterr().out
+    assert "1 item done" in told and "complete" in told and told.count("not begun") == len(command.STEPS) - 2
+    seen = []
+    monkeypatch.setattr(Supervisor, "run", lambda self, steps: seen.extend(steps))
+    assert command.main([*arguments, "--part", "2"]) == 2
+    assert {step.name for step in seen} == set(PARTS[1].steps)
 
 
 WORKER = """

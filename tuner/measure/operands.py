@@ -40,11 +40,12 @@ class Noise:
         self._drawn: dict[str, Array] = {}
 
     def fill(self, flat: Array, dtype: str, seed: int, own: Array = None) -> None:
-        """Fill a flat array with random elements of `dtype`, or with repetitions of the elements `own`."""
+        """Fill a flat array with random elements of `dtype`, or with repetitions of the elements `own`, in order: ends
+        of sequences ascend."""
         if own is None and dtype not in self._drawn:
             self._drawn[dtype] = self.device.xp.asarray(_draw(dtype, PERIOD))
         drawn = self._drawn[dtype] if own is None else own
-        done, start = 0, seed * 400_009 % drawn.size
+        done, start = 0, 0 if own is not None else seed * 400_009 % drawn.size
         while done < flat.size:
             count = min(drawn.size - start, flat.size - done)
             flat[done : done + count] = drawn[start : start + count]

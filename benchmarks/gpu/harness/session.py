@@ -54,7 +54,8 @@ class Session:
     only: str = ""  # items whose name matches this expression
     sanitized: bool = False  # under compute-sanitizer
     workloads: Path | None = None  # a folder of shapes files
-    vendors: tuple[str, ...] = ("cupy", "cublaslt", "padded", "torch", "compiled")  # vendors to compare with
+    #: vendors to compare with
+    vendors: tuple[str, ...] = ("cupy", "cublaslt", "padded", "torch", "flash", "cudnn", "compiled")
     cupy_tests: Path | None = None  # a checkout of CuPy
     _poisoned: bool = field(default=False, repr=False)
 

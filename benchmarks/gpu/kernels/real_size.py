@@ -39,9 +39,16 @@ Change = Callable[[bytes], bytes]
 
 
 def check(
-    session: Session, noise: Noise, found: Candidate, code: Code, workload: Workload, change: Change | None = None
+    session: Session,
+    noise: Noise,
+    found: Candidate,
+    code: Code,
+    workload: Workload,
+    change: Change | None = None,
+    seconds: float | None = None,
 ) -> dict[str, Any]:
-    """Return the outcome of one launch: `worst` error over its tolerance, `checked` share of the output, `whole`."""
+    """Return the outcome of one launch: `worst` error over its tolerance, `checked` share of the output after so many
+    seconds (SECONDS by default), `whole`."""
     operands = Operands(session.device, workload, noise, guard=RED_ZONE, exact=True)
     before = [_sum(block) for block in operands.reads]
     launch = operands.launcher(found, code) if change is None else operands.launcher(found, code, change)
@@ -55,13 +62,13 @@ def check(
     unwritten = _unwritten(session.device.xp, operands.out)
     if unwritten:
         return {"outcome": "wrong", "error": f"{unwritten} elements of the result are NaN: not written", **sizes}
-    compared = _compare(session, operands, found)
+    compared = _compare(session, operands, found, SECONDS if seconds is None else seconds)
     if compared["outcome"] == "ok":
         compared |= whole(session, operands)
     return compared | sizes
 
 
-def _compare(session: Session, operands: Operands, candidate: Candidate) -> dict[str, Any]:
+def _compare(session: Session, operands: Operands, candidate: Candidate, seconds: float) -> dict[str, Any]:
     """Compare parts with the float64 reference."""
     xp, out = session.device.xp, operands.out
     began, worst, checked = time.perf_counter(), 0.0, 0
@@ -76,7 +83,7 @@ def _compare(session: Session, operands: Operands, candidate: Candidate) -> dict
         if not found.ok:
             where = f"part {dict(part.workload.sizes)} at {_place(part.slices[name])}"
             return {"outcome": "wrong", "error": f"{where}: {found.message}", "worst": worst}
-        if time.perf_counter() - began > SECONDS:
+        if time.perf_counter() - began > seconds:
             break
     return {"outcome": "ok", "worst": worst, "checked": round(checked / max(math.prod(out.shape), 1), 4)}
 

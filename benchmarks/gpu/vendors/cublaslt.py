@@ -1,7 +1,8 @@
 """Matrix products by cuBLASLt, by the fastest of its own eight proposals: the best that NVIDIA's library offers.
 
 The library is the one that CuPy has loaded. cuBLASLt stores columns; a product of rows is the product of the transposed
-operands in the other order. Constants come from cublasLt.h and library_types.h (CUDA 12 and 13).
+operands in the other order. Products of 8-bit floats have scales of 1, and are summed as accurately as it can: without
+its "fast accumulation", like ours. Constants come from cublasLt.h and library_types.h (CUDA 12 and 13).
 """
 
 from __future__ import annotations
@@ -216,8 +217,8 @@ class _Side:
 
 
 def _load(path: str | None) -> Any:
-    """Return the library that the process has loaded, or the newest that can be loaded."""
-    for name in [path] if path else [*_loaded(), *SONAMES]:
+    """Return the library that the process has loaded, or that of an installed wheel or toolkit, or the newest."""
+    for name in [path] if path else [*_loaded(), *_installed(), *SONAMES]:
         try:
             return ctypes.CDLL(name)
         except OSError as error:
@@ -230,3 +231,14 @@ def _loaded(maps: Path = Path("/proc/self/maps")) -> list[str]:
         return sorted(set(re.findall(r"/\S*libcublasLt\.so\S*", maps.read_text(encoding="utf-8"))))
     except OSError:
         return []
+
+
+def _installed() -> list[str]:
+    """Return the path of the library in a wheel or a toolkit, where CUDA's own finder knows it."""
+    try:
+        from cuda.pathfinder import load_nvidia_dynamic_lib
+
+        found = load_nvidia_dynamic_lib("cublasLt").abs_path
+    except (ImportError, RuntimeError):
+        return []
+    return [found] if found else []

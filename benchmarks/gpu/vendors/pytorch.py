@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels.operators import MODULES, operator
-from gensor_kernels.operators.attention.forms import FORMS
 from gensor_kernels.operators.declaration.prologue import steps_of, vectors_of
-from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS, facts
+from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.measure.operands import Block, Operands
 
-from . import pytorch_windows
+from . import pytorch_attention, pytorch_windows
 from .pytorch_windows import NoCallError
 
 if TYPE_CHECKING:
@@ -49,13 +48,13 @@ class Torch:
         for name in ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction"):
             setattr(torch.backends.cuda.matmul, name, False)
 
-    def call(self, operands: Operands, compiled: bool = False) -> Callable[[], Any] | None:
-        """Return the call for these operands; None where PyTorch has none. Raises PyTorch's error for operands that it
-        refuses."""
+    def call(self, operands: Operands, compiled: bool = False, backend: str = "") -> Callable[[], Any] | None:
+        """Return the call for these operands, of attention by a `backend` in BACKENDS; None where PyTorch has none.
+        Raises PyTorch's error for operands that it refuses."""
         torch, workload = self.torch, operands.workload
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = workload.math == "tf32"
         try:
-            made = self._compiled(operands) if compiled else self.function(operands)
+            made = self._compiled(operands) if compiled else self.function(operands, backend)
         except NoCallError:
             return None
         arrays = [self.tensor(block) for block in operands.inputs]
@@ -76,12 +75,11 @@ class Torch:
     def tensor(self, block: Block) -> Tensor:
         """Return the same memory as a tensor; a boolean operand as a new tensor of booleans."""
         array = block.view(block_library(block))
-        brain = block.dtype == "bfloat16"
-        if brain:  # held as its bits
+        if block.dtype == "bfloat16":
             array = array.view(np.int16)
         found = self.torch.from_numpy(array) if isinstance(array, np.ndarray) else self.torch.from_dlpack(array)
-        if brain:
-            found = found.view(self.torch.bfloat16)
+        if block.dtype == "bfloat16" or block.dtype in EIGHT_BIT_FLOATS:  # held as its bits
+            found = found.view(getattr(self.torch, block.dtype))
         return found != 0 if block.dtype == "bool" else found
 
     def wide(self, result: Tensor) -> np.ndarray | Tensor:
@@ -89,11 +87,11 @@ class Torch:
         wide = result.to(self.torch.complex128 if result.is_complex() else self.torch.float64)
         return wide.resolve_conj().numpy() if self.emulated else wide.resolve_conj()
 
-    def function(self, operands: Operands) -> Function:
+    def function(self, operands: Operands, backend: str = "") -> Function:
         """Return a function of the inputs and of the epilogue's operands; NoCallError where there is none."""
         workload = operands.workload
         inputs = len(operands.inputs)
-        main = MAIN.get(MODULES.get(workload.operator, ""))
+        main = BACKENDS[backend] if backend else MAIN.get(MODULES.get(workload.operator, ""))
         if main is None:
             raise NoCallError(workload.operator)
         core, taken = main(self.torch, workload, [name for name, _, _ in operands.steps])
@@ -195,7 +193,9 @@ def prepared(main: Callable[[Any, Workload, list[str]], Main]) -> Callable[[Any,
 
 
 def _matmul(torch: ModuleType, workload: Workload, steps: list[str]) -> Main:
-    if workload.dtype["a"] != workload.dtype["b"] or workload.dtype["a"] in EIGHT_BIT_FLOATS:
+    if {workload.dtype["a"], workload.dtype["b"]} <= set(EIGHT_BIT_FLOATS):
+        return _eight_bit(torch, workload), 0
+    if workload.dtype["a"] != workload.dtype["b"]:
         raise NoCallError("PyTorch multiplies no such types as they are")
     if workload.dtype["a"] == "int8":
         if workload.size["batch"] > 1:
@@ -211,6 +211,21 @@ def _matmul(torch: ModuleType, workload: Workload, steps: list[str]) -> Main:
             return lambda a, b, bias: torch.addmm(bias[0], *(x[0] for x in given(a, b))), 1
         return lambda a, b: torch.matmul(*(x[0] for x in given(a, b))), 0
     return lambda a, b: torch.matmul(*given(a, b)), 0
+
+
+def _eight_bit(torch: ModuleType, workload: Workload) -> Function:
+    """Return the product of 8-bit floats with scales of 1, summed as accurately as PyTorch can: cuBLASLt's."""
+    if workload.size["batch"] > 1 or workload.dtype["c"] in EIGHT_BIT_FLOATS:
+        raise NoCallError("torch._scaled_mm has no batch; its 8-bit results take a scale")
+    kind, one = getattr(torch, workload.dtype["c"]), list[Any]()
+
+    def product(a: Tensor, b: Tensor) -> Tensor:
+        if not one:
+            one.append(torch.ones((), device=a.device))
+        found: Tensor = torch._scaled_mm(a[0], b[0], *one, *one, out_dtype=kind)
+        return found
+
+    return product
 
 
 def _reduction(torch: ModuleType, workload: Workload, steps: list[str]) -> Main:
@@ -264,31 +279,13 @@ def _elementwise(torch: ModuleType, workload: Workload, steps: list[str]) -> Mai
     return lambda x: x, 0
 
 
-def _attention(torch: ModuleType, workload: Workload, steps: list[str]) -> Main:
-    size, functional = workload.size, torch.nn.functional
-    masked, queries, keys = "e" in workload.dtype, size["queries"], size["keys"]
-    if facts(workload.dtype["a"]).itemsize > 2:
-        raise NoCallError("kernels are of 16-bit types")
-    if FORMS[workload.operator].windowed:
-        raise NoCallError("PyTorch's attention has neither a window nor a soft cap")
-    causal = size["causal"] and not (queries == 1 and size["causal"] == 1)
-    if causal and (masked or queries != keys):
-        raise NoCallError("PyTorch's flag is for square attention without a mask")
-    more = {"is_causal": bool(causal), "enable_gqa": size["heads"] != size["kv_heads"]}
-
-    def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
-        return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, **more)
-
-    return attention, 0
-
-
 MAIN: dict[str, Callable[[Any, Workload, list[str]], Main]] = {
     "products.matmul": _matmul,
     "rows.reductions": _reduction,
     "rows.softmax": _softmax,
     "rows.norms": _norm,
     "rows.elementwise": _elementwise,
-    "attention.attention": _attention,
+    "attention.attention": pytorch_attention.chosen,
     "products.gated": gated,
     "products.normed": normed,
     "products.matmul_prologue": prepared(_matmul),
@@ -297,4 +294,10 @@ MAIN: dict[str, Callable[[Any, Workload, list[str]], Main]] = {
     "windows.depthwise": pytorch_windows.depthwise,
     "windows.depthwise_prologue": prepared(pytorch_windows.depthwise),
     "windows.pooling": pytorch_windows.pooling,
+}
+
+#: Attention by one of PyTorch's backends.
+BACKENDS: dict[str, Callable[[Any, Workload, list[str]], Main]] = {
+    "flash": pytorch_attention.flash,
+    "cudnn": pytorch_attention.cudnn,
 }

@@ -1,5 +1,5 @@
 """The vendors that kernels are timed beside: CuPy, PyTorch (cuBLAS, cuDNN) and PyTorch compiled (Triton); for products
-also cuBLASLt's best proposal, and CuPy on padded operands."""
+also cuBLASLt's best proposal, and CuPy on padded operands; for attention PyTorch's flash attention and cuDNN's."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from benchmarks.gpu.harness.session import Session
 from benchmarks.gpu.kernels.real_size import grossly_off, widened
 from gensor_kernels.errors import ToolMissingError
+from gensor_kernels.operators.attention.forms import FORMS
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.measure.operands import Noise, Operands
@@ -20,8 +21,11 @@ from .padded import padded
 from .pytorch import Torch
 
 CUPY, CUBLASLT, PADDED, TORCH, COMPILED = "cupy", "cublaslt", "padded", "torch", "compiled"
+#: Backends of PyTorch's attention, which `torch` may choose or not.
+OF_ATTENTION = FLASH, CUDNN = "flash", "cudnn"
+OF_TORCH = (TORCH, COMPILED, *OF_ATTENTION)
 #: Vendors timed beside every kernel, because nothing has to be compiled.
-EAGER = (CUPY, CUBLASLT, PADDED, TORCH)
+EAGER = (CUPY, CUBLASLT, PADDED, TORCH, *OF_ATTENTION)
 NO_CALL = "it has no such call"
 #: Vendors of products only: they are not missing elsewhere.
 OF_PRODUCTS = (CUBLASLT, PADDED)
@@ -36,12 +40,13 @@ class Vendors:
         self.cublaslt: CublasLt | None = None
         if CUBLASLT in session.vendors:
             self._find_cublaslt(clock or HostClock())
-        if {TORCH, COMPILED}.isdisjoint(session.vendors):
+        if set(OF_TORCH).isdisjoint(session.vendors):
             return
         try:
             self.torch = Torch(session.emulate)
         except (ImportError, OSError, RuntimeError) as error:  # OSError: a library of PyTorch's own is absent
-            self.missing[TORCH] = f"{type(error).__name__}: {error}"[:300]
+            why = f"{type(error).__name__}: {error}"[:300]
+            self.missing |= dict.fromkeys((name for name in OF_TORCH if name in (TORCH, *session.vendors)), why)
 
     def _find_cublaslt(self, clock: HostClock | CudaClock) -> None:
         if self.session.emulate:
@@ -60,6 +65,7 @@ class Vendors:
             found[CUBLASLT] = self.cublaslt.call
         if self.torch is not None:
             found[TORCH] = self.torch.call
+            found |= {name: partial(self.torch.call, backend=name) for name in OF_ATTENTION}
             if compiled:
                 found[COMPILED] = partial(self.torch.call, compiled=True)
         return {name: call for name, call in found.items() if name in self.session.vendors}
@@ -69,6 +75,7 @@ class Vendors:
     ) -> tuple[dict[str, Vendor], dict[str, str]]:
         """Return the calls that compute the same result as our kernel, and why others are left out: the ratio of times
         of two different computations is meaningless."""
+        names = [name for name in names if name not in OF_ATTENTION or workload.operator in FORMS]
         calls = {name: call for name, call in self.calls(COMPILED in names).items() if name in names}
         good, refused = dict[str, Vendor](), {name: why for name, why in self.missing.items() if name in names}
         operands = Operands(self.session.device, workload, noise)
@@ -100,7 +107,7 @@ class Vendors:
         result: Any = call()
         if facts(operands.out.dtype).is_integer and not facts(operands.workload.accumulator).is_integer:
             return None  # positions: any of several equal elements is right
-        if name in (TORCH, COMPILED):
+        if name in OF_TORCH:
             assert self.torch is not None
             result = self.session.device.xp.asarray(self.torch.wide(result))
         # A plain product is written to the same array as ours.

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.attention import sequences
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.tolerance import base as tolerance_base
 from gensor_kernels.operators.types.dtypes import facts
@@ -95,6 +96,16 @@ class Clock:
     def measure(self, calls):
         self.sets.update(map(id, calls))
         return len(calls) * 1e-6
+
+
+@pytest.mark.parametrize("seed", [0, 1, 7])
+def test_ends_of_sequences_ascend_in_every_set(device, noise, seed):
+    asked = {"heads": 2, "head": 16, "page_size": 16}
+    made = Operands(device, sequences.workload(5, 60, 320, **asked, table=4), noise, seed)
+    ends = made.blocks["f"].view(np)
+    assert (np.diff(ends) >= 0).all() and ends[-1] <= 60
+    # Sequences without keys, and pages that K and V do not have, are where the operator draws them.
+    assert made.blocks["g"].view(np)[2] == 0 and (made.blocks["h"].view(np)[1] == -1).all()
 
 
 def test_sets_exceed_twice_the_cache_and_rounds_are_interleaved(device, monkeypatch):

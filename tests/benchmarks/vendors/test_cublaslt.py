@@ -5,6 +5,7 @@ import ctypes
 import gc
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from benchmarks.gpu.vendors.padded import padded
 from gensor_kernels.errors import ToolMissingError
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
+from gensor_kernels.operators.types.dtypes import decode
 from gensor_kernels.operators.windows import conv
 from gensor_tuner.measure.operands import Noise, Operands
 from gensor_tuner.measure.timer import HostClock
@@ -26,7 +28,7 @@ FAKE = Path(__file__).with_name("fake_cublaslt.c")
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
     path = tmp_path_factory.mktemp("cublaslt") / "libcublasLt.so"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-o", str(path), str(FAKE)], check=True)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-o", str(path), str(FAKE), "-lm"], check=True)
     return str(path)
 
 
@@ -61,6 +63,32 @@ def test_it_is_the_product_that_is_timed(opponent, trans_a, trans_b, dtype, batc
     made = operands(matmul.workload(9, 20, 33, **asked, epilogue=[name for name in epilogue.split("_") if name]))
     opponent.call(made)()
     assert np.allclose(made.typed(made.out), expected(made), rtol=1e-5, atol=1e-4)
+
+
+def test_products_of_8_bit_floats_lie_along_k(opponent):
+    asked = {"dtype": "float8_e4m3fn", "out": "float32"}
+    made = operands(matmul.workload(9, 32, 48, trans_b=True, **asked))
+    opponent.call(made)()
+    a, b = (decode("float8_e4m3fn", made.blocks[name].view(np)) for name in "ab")
+    assert np.allclose(made.typed(made.out), a @ b, rtol=1e-5, atol=1e-4) and np.abs(a @ b).max() > 1
+    assert opponent.call(operands(matmul.workload(9, 32, 48, **asked))) is None  # B lies along n
+
+
+def test_the_library_of_a_wheel_is_found(monkeypatch, library):
+    from cuda import pathfinder
+
+    found = SimpleNamespace(abs_path=library)
+    monkeypatch.setattr(pathfinder, "load_nvidia_dynamic_lib", lambda name: {"cublasLt": found}[name])
+    monkeypatch.setattr(cublaslt, "_loaded", list)
+    assert cublaslt._load(None)._name == library
+
+    def absent(name):
+        raise RuntimeError(name)
+
+    monkeypatch.setattr(pathfinder, "load_nvidia_dynamic_lib", absent)
+    monkeypatch.setattr(cublaslt, "SONAMES", ("libnowhere.so",))
+    with pytest.raises(ToolMissingError, match="libnowhere"):
+        cublaslt._load(None)
 
 
 def test_the_fastest_proposal_is_taken_and_remembered(opponent, library):

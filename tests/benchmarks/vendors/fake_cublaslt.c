@@ -1,7 +1,9 @@
 // cuBLASLt on the CPU, as far as benchmarks/gpu/vendors/cublaslt.py calls it: products of columns, by their definition.
 //
 // It proposes three algorithms, of which the second is the only one that does not dawdle, and the last is refused.
-// Whatever is asked beyond that is CUBLAS_STATUS_NOT_SUPPORTED.
+// 8-bit floats have to lie along k on both sides, as in the library itself. Whatever is asked beyond that is
+// CUBLAS_STATUS_NOT_SUPPORTED.
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -9,7 +11,7 @@
 #include <unistd.h>
 
 enum { SUCCESS = 0, INVALID = 7, UNSUPPORTED = 15 };
-enum { R_32F = 0, R_64F = 1, R_8I = 3, R_32I = 10 };
+enum { R_32F = 0, R_64F = 1, R_8I = 3, R_32I = 10, R_8F_E4M3 = 28 };
 
 typedef struct {
     int compute, scale, transposed[2], epilogue;
@@ -88,9 +90,12 @@ int cublasLtMatmulAlgoGetHeuristic(void *handle, const Desc *desc, const Layout 
         return INVALID;
     if (desc->epilogue != 1 && desc->epilogue != 2 && desc->epilogue != 4 && desc->epilogue != 6)
         return UNSUPPORTED;
-    if (a->type != b->type || (a->type != R_32F && a->type != R_64F && a->type != R_8I))
+    const int eight = a->type == R_8F_E4M3;
+    if (a->type != b->type || (a->type != R_32F && a->type != R_64F && a->type != R_8I && !eight))
         return UNSUPPORTED;
-    if (memcmp(c, d, sizeof *c) || c->type != (a->type == R_8I ? R_32I : a->type))
+    if (eight && (!desc->transposed[0] || desc->transposed[1]))
+        return UNSUPPORTED;
+    if (memcmp(c, d, sizeof *c) || c->type != (a->type == R_8I ? R_32I : eight ? R_32F : a->type))
         return UNSUPPORTED;
     for (int i = 0; i < 3; ++i)
         to[i] = (Proposal){{(uint64_t)i}, 0, i == 2 ? UNSUPPORTED : SUCCESS, 1, {0}};
@@ -98,7 +103,14 @@ int cublasLtMatmulAlgoGetHeuristic(void *handle, const Desc *desc, const Layout 
     return SUCCESS;
 }
 
+static double float8(uint8_t bits) {  // four bits of exponent, three of fraction
+    const int exponent = bits >> 3 & 15, fraction = bits & 7;
+    const double size = exponent ? ldexp(8 + fraction, exponent - 10) : ldexp(fraction, -9);
+    return bits & 128 ? -size : size;
+}
 static double load(int type, const void *base, int64_t at) {
+    if (type == R_8F_E4M3)
+        return float8(((const uint8_t *)base)[at]);
     return type == R_32F ? ((const float *)base)[at] : type == R_64F ? ((const double *)base)[at]
                                                                      : ((const int8_t *)base)[at];
 }
