@@ -37,7 +37,7 @@ def test_sm_87_is_shipped():
 
 
 def test_it_is_small(store):
-    assert store.path.stat().st_size <= 8 * 2**20
+    assert store.path.stat().st_size <= 10 * 2**20
 
 
 def test_every_record_has_a_verified_kernel(store):
