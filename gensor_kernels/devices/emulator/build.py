@@ -36,7 +36,7 @@ FOLDER = Path(__file__).resolve().parent / "host"
 # No -march=native: a library must not depend on the machine it was built on, except by has_fma().
 COMMON_FLAGS = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique")
 # The models of tensor cores round where hardware does.
-EMULATOR_FLAGS = (*COMMON_FLAGS, "-O2", "-ffp-contract=off")
+EMULATOR_FLAGS = (*COMMON_FLAGS, "-O1", "-ffp-contract=off")
 # A frame too large for a fiber's stack must not get as far as running.
 KERNEL_FLAGS = (*COMMON_FLAGS, "-O1", "-fno-exceptions", "-fno-rtti", "-Werror=frame-larger-than=65536")
 # NVRTC contracts a multiplication and an addition into one rounding (-fmad=true is its default), and so does g++ here.
