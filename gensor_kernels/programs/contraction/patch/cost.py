@@ -34,6 +34,8 @@ ELEMENT_ISSUE, FOUND_ISSUE, FILTER_ISSUE, STEP_ISSUE = 5.8, 46.0, 27.0, 85.0
 #: Of a tap, beside fragments; of four bytes of channels that are arranged, where their taps are compiled in and where
 #: they are not, and then of a channel in a group of taps.
 TAP_ISSUE, KNOWN_ISSUE, FOUR_ISSUE, GROUP_ISSUE = 14.0, 18.0, 34.0, 16.5
+#: Of a word of channels where groups are merged: finding its group, zeros under the taps of other groups.
+GROUP_OF_WORD_ISSUE, ZERO_ISSUE = 33.0, 1.3
 #: Registers beside accumulators, fragments and elements on their way.
 OTHER_REGISTERS = 56.0
 
@@ -230,13 +232,16 @@ def _arranging(workload: Workload) -> Part:
     groups = -(-call.taps * call.size // 4)
 
     def function(v: Values) -> dict[Column, np.ndarray]:
-        constant = v["taps"] > 0
+        constant, merged = v["taps"] > 0, v[MERGED] > 0
+        issue = np.where(constant, KNOWN_ISSUE + each, FOUR_ISSUE + groups * words * GROUP_ISSUE)
+        clocks = np.where(constant, 2 * call.taps, (groups + 1) * words + call.taps)
+        # A warp's words are of several groups: it goes both ways.
         return {
-            patch.ARRANGE_ISSUE: np.where(constant, KNOWN_ISSUE + each, FOUR_ISSUE + groups * words * GROUP_ISSUE),
-            patch.ARRANGE_CLOCKS: np.where(constant, 2 * call.taps, (groups + 1) * words + call.taps),
+            patch.ARRANGE_ISSUE: issue + merged * (GROUP_OF_WORD_ISSUE + ZERO_ISSUE * call.taps),
+            patch.ARRANGE_CLOCKS: clocks + merged * call.taps,
         }
 
-    return Part(("taps",), function)
+    return Part(("taps", MERGED), function)
 
 
 def start(copy_bytes: np.ndarray, issue: np.ndarray, warps: np.ndarray) -> np.ndarray:
@@ -245,9 +250,10 @@ def start(copy_bytes: np.ndarray, issue: np.ndarray, warps: np.ndarray) -> np.nd
 
 
 def copying(c: Columns, workload: Workload, warps: np.ndarray, late: np.ndarray) -> np.ndarray:
-    """Instructions of a warp for the copies of a step; a thread's ``late`` pieces of the patch come last."""
+    """Instructions of a warp for the copies of a step; a thread's ``late`` pieces of the patch come last, and the others
+    are found once per block."""
     element = shapes.PLANE / call_of(workload).size * ELEMENT_ISSUE
-    pieces = c["copies"] * element + np.ceil(late) * (FOUND_ISSUE + element)
+    pieces = c["copies"] * (element + FOUND_ISSUE / c[patch.BLOCK_STEPS]) + np.ceil(late) * (FOUND_ISSUE + element)
     return pieces + np.ceil(c[patch.FILTER_PIECES] / (warps * 32)) * FILTER_ISSUE + STEP_ISSUE
 
 
