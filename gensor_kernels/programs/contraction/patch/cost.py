@@ -250,8 +250,10 @@ def start(copy_bytes: np.ndarray, issue: np.ndarray, warps: np.ndarray) -> np.nd
 
 
 def copying(c: Columns, workload: Workload, warps: np.ndarray, late: np.ndarray) -> np.ndarray:
-    """Instructions of a warp for the copies of a step; a thread's ``late`` pieces of the patch come last, and the others
-    are found once per block."""
+    """Instructions of a warp for the copies of a step; a thread's ``late`` pieces of the patch come last.
+
+    The others are found once per block.
+    """
     element = shapes.PLANE / call_of(workload).size * ELEMENT_ISSUE
     pieces = c["copies"] * (element + FOUND_ISSUE / c[patch.BLOCK_STEPS]) + np.ceil(late) * (FOUND_ISSUE + element)
     return pieces + np.ceil(c[patch.FILTER_PIECES] / (warps * 32)) * FILTER_ISSUE + STEP_ISSUE
