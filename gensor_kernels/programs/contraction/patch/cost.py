@@ -82,10 +82,11 @@ def _slabs(batch: int) -> Part:
 def _merged(workload: Workload) -> Part:
     """Tabulate whether the channels of merged groups are one step."""
     call = call_of(workload)
+    known, any_taps = (shapes.channel_step(workload, taps) for taps in (call.taps, 0))
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         each = v["block_k"] // np.maximum(v[MERGED], 1)
-        least = np.where(v["taps"] > 0, *(shapes.channel_step(workload, taps) for taps in (call.taps, 0)))
+        least = np.where(v["taps"] > 0, known, any_taps)
         fits = (call.channels <= each) & (least <= each) & (v["split_k"] == 1)
         return {patch.FITS_MERGED: (v[MERGED] == 0) | fits}
 
