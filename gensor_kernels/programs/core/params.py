@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gensor_kernels.operators.types.geometry import TAIL_BYTES, Geometry, Strides
 
@@ -66,6 +66,7 @@ class Tiling:
     """The numbers of (Program, Geometry) that are arguments, so that binaries are shared across them.
 
     `advance` is a step of k in the digits of a Geometry's `k_digits`, the outermost first, where a family needs it.
+    `merged` is how many entries of the innermost batch axis a tile takes as one (`merged`); 0: none.
     """
 
     tiles_m: int
@@ -74,12 +75,30 @@ class Tiling:
     k_per_split: int
     raster: int
     advance: tuple[int, int, int] = (0, 0, 0)
+    merged: int = 0
 
 
 def ragged_tiles(rows: int, groups: int, tile: int) -> int:
     """The most tiles of ``tile`` rows that ``rows`` in ``groups``, and a rest, need: full ones, and one per group."""
     parts = min(groups + 1, rows)
     return (rows - parts) // tile + parts
+
+
+def merged(geometry: Geometry, count: int) -> Geometry:
+    """The product of ``count`` neighbouring groups of a convolution as one group, whose filters are a block-diagonal
+    matrix: rows and k of all of them. A group's filters and channels lie behind those of the group before, because both
+    are digits of one axis, so that only the strides from group to group change."""
+    if count <= 1:
+        return geometry
+    (m, n, k), (outer, middle, groups) = geometry.sizes, geometry.batch
+    a, b, c = (replace(each, batch=_apart(each, count)) for each in (geometry.a, geometry.b, geometry.c))
+    batch = (outer, middle, groups // count)
+    return replace(geometry, sizes=(m * count, n, k * count), batch=batch, a=a, b=b, c=c)
+
+
+def _apart(strides: Strides, count: int) -> tuple[int, int, int]:
+    outer, middle, inner = strides.batch
+    return outer, middle, inner * count
 
 
 def tiling(tile: Mapping[str, int], geometry: Geometry) -> Tiling:
@@ -117,7 +136,11 @@ def pack(
     """
     if len(steps) > MAX_STEPS:
         raise ValueError(f"an epilogue has at most {MAX_STEPS} steps, not {len(steps)}")
-    g = geometry
+    g = merged(geometry, tiles.merged)
+    if tiles.merged > 1:
+        steps = [
+            replace(step, strides=replace(step.strides, batch=_apart(step.strides, tiles.merged))) for step in steps
+        ]
     head = _HEAD.pack(
         *pointers[:5],
         *(0 for _ in range(5 - len(pointers))),

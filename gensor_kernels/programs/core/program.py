@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 #: Coordinates that only some workloads of a family have (with a prologue, with a window, plain products, complex
 #: ones), or that Programs made before them lack.
-OPTIONAL = ("materialised", "masked", "stream", "form", "run")
+OPTIONAL = ("materialised", "masked", "stream", "form", "run", "merged")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,11 @@ import pytest
 import gensor_kernels
 from gensor_kernels.dispatch.calls.conv_parameters import Parameters
 from gensor_kernels.dispatch.functions.convolution import full_sizes
+from gensor_kernels.dispatch.selection import tiers
 from gensor_kernels.operators.windows.conv_product import patches
+from gensor_kernels.programs import space
+from gensor_kernels.programs.core import params
+from gensor_kernels.programs.registry import FAMILIES
 
 
 def reference(x, w, p: Parameters):
@@ -71,6 +75,35 @@ def test_what_does_not_fit(change, error, words):
     x, w = np.zeros((2, 5, 8, 8)), np.zeros((4, 5, 3, 3))
     with gensor_kernels.emulated("sm_87"), pytest.raises(error, match=words):
         gensor_kernels.conv2d(x, w, **change)
+
+
+def test_merged_groups_of_arrays_with_gaps(monkeypatch: pytest.MonkeyPatch):
+    """Groups lie as far apart as their channels and filters do, in images, outputs and operands of the epilogue."""
+    for tier in ("_recorded", "_predicted"):  # an empty database: the family's own Programs
+        monkeypatch.setattr(tiers, tier, lambda *_: None)
+    patch = FAMILIES["contraction_patch"]
+    starters = patch.starters
+    monkeypatch.setattr(space, "FAMILIES", {patch.name: patch})
+    monkeypatch.setattr(patch, "starters", lambda *of: [each for each in starters(*of) if each["merged"]])
+    rng, merged = np.random.default_rng(0), []
+    pack = params.pack
+
+    def packed(geometry, tiling, **more):
+        merged.append(tiling.merged)
+        return pack(geometry, tiling, **more)
+
+    monkeypatch.setattr(params, "pack", packed)
+    x, w = (rng.standard_normal(shape).astype(np.float16) for shape in ((2, 128, 10, 8), (64, 8, 3, 3)))
+    bias, more = (rng.standard_normal(shape).astype(np.float16) for shape in ((128,), (2, 64, 10, 8)))
+    x, bias, out = x[:, ::2], bias[::2], np.zeros((2, 128, 10, 8), np.float16)
+    ones = dict.fromkeys(("stride_h", "stride_w", "dilation_h", "dilation_w"), 1) | {"groups": 8}
+    p = Parameters("NCHW", tuple((ones | dict.fromkeys(("pad_top", "pad_bottom", "pad_left", "pad_right"), 1)).items()))
+    wanted = reference(x, w, p) + bias[:, None, None] + more
+    with gensor_kernels.emulated("sm_87"):
+        gensor_kernels.conv2d(x, w, bias, padding=1, groups=8, add=more, out=out[:, ::2])
+    assert merged[-1] == 2
+    np.testing.assert_allclose(out[:, ::2], wanted, atol=0.05)
+    assert not out[:, 1::2].any()
 
 
 def test_explain_tells_what_would_serve():

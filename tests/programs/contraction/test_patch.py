@@ -1,13 +1,18 @@
 """The patch family beside its contract (test_contract.py): shapes of patches, streams, taps that are compiled in."""
 
+from dataclasses import replace
+
 import pytest
 
 from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products.matmul import workload as matmul
-from gensor_kernels.operators.types.geometry import Window
+from gensor_kernels.operators.types.geometry import Geometry, Strides, Window
 from gensor_kernels.programs.contraction.patch import shape as shapes
+from gensor_kernels.programs.core import params
+from gensor_kernels.programs.core.params import Tiling
 from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.strategies.parallel import Request, search
 from tests.programs.workloads import contract, space
@@ -67,6 +72,62 @@ def test_outputs_of_other_tiles_are_found_when_short_rows_are_stored(right: str,
 
     [each] = [each for each in patch_configurations() if each.name == "patch bytes, short rows"]
     assert each.verify(edited).outcome == "failed"
+
+
+def test_merged_groups_share_a_step():
+    many = {**FIRST, "dtype": "float16", "groups": 32}
+    assert shapes.merges(convolution(14, 128, 128, **many)) == (0, 2, 4, 8, 16)
+    assert shapes.merges(convolution(14, 512, 128, **many)) == (0, 2, 4)  # 16 channels each
+    assert shapes.merges(convolution(14, 96, 96, **many)) == (0,)  # words of two channels
+    assert shapes.merges(convolution(14, 24, 24, **many | {"groups": 6})) == (0, 2)
+    arch, workload = lookup("sm_87"), convolution(14, 128, 128, **many, **padded())
+    merged, alone = (next(each for each in PATCH.starters(workload, arch) if each["merged"] == n) for n in (4, 0))
+    lattice = FamilySpace(PATCH, workload, arch)
+    times = lattice.potential([lattice.point(each) for each in (merged, alone)])
+    assert 2 * times[0] < times[1]
+    # On lattices of other sizes a Program is legal where its groups are.
+    others = FamilySpace(PATCH, workload.with_sizes(groups=16, c=128), arch)
+    assert list(others.legal([others.point(merged.replace(block_k=k)) for k in (16, 32)])) == [False, True]
+
+
+def test_params_of_merged_groups():
+    """Rows and k of merged groups are counted through; entries lie as many groups apart."""
+    geometry = Geometry(
+        (4, 196, 36), (1, 2, 32), Strides((0, 0, 144), 36, 1), Strides((0, 9, 7), 14, 1), Strides((0, 5, 784), 196, 1)
+    )
+    step = params.Step(1, strides=Strides((0, 0, 4), 1, 0))
+    four = Tiling(tiles_m=1, tiles_n=1, split=1, k_per_split=144, raster=1, merged=4)
+    apart = [Strides((outer, middle, 4 * inner), *rest) for (outer, middle, inner), *rest in (
+        ((0, 0, 144), 36, 1), ((0, 9, 7), 14, 1), ((0, 5, 784), 196, 1))]  # fmt: skip
+    expected = Geometry((16, 196, 144), (1, 2, 8), *apart)
+    wanted = params.Step(1, strides=Strides((0, 0, 16), 1, 0))
+    assert params.pack(geometry, four, steps=[step]) == params.pack(expected, replace(four, merged=0), steps=[wanted])
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("four = diagonal.word_of_group(filter, four);", ""),
+        ("(u32)(first + filter) / (u32)filters", "(u32)filter / (u32)filters"),
+        ("within((u32)four, (u32)diagonal.words)", "within((u32)four, (u32)diagonal.words + 1)"),
+        ("within((u32)four, (u32)diagonal.words)", "within(four, diagonal.words)"),
+        ("(tile.k_end - tile.k_begin) / MERGED_GROUPS", "tile.k_end - tile.k_begin"),
+        ("store_shared(arranged + (item * 4 + tap * (PLANES * BLOCK_M * 16)), Vec<4>::zero())", ""),
+    ],
+)
+def test_filters_of_other_groups_are_found_when_merged(right: str, wrong: str):
+    def edited(text: str) -> str:
+        assert text.count(right) == 1
+        return text.replace(right, wrong)
+
+    [each] = [each for each in patch_configurations() if each.name == "patch merged"]
+    assert each.verify(edited).outcome in ("failed", "wrong")
+
+
+def test_operands_of_merged_groups_lie_apart(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(params, "_apart", lambda strides, count: strides.batch)
+    [each] = [each for each in patch_configurations() if each.name == "patch merged"]
+    assert each.verify(str).outcome in ("failed", "wrong")
 
 
 def test_outputs_that_are_stored_together_belong_to_one_tile():

@@ -15,6 +15,7 @@ CONTRACT = Contract(
         ("sm_90", convolution(9, 40, 45, **FIRST, dtype="bfloat16", groups=5, stride_h=2, stride_w=2)),
         ("sm_87", convolution(15, 32, 32, **FIRST, r=5, s=10, dtype="int8", stride_h=2, stride_w=2)),
         ("sm_80", convolution(14, 128, 64, 1, **FIRST, dtype="float16", stride_h=2, stride_w=2)),
+        ("sm_87", convolution(12, 32, 32, **FIRST, dtype="float16", groups=8, epilogue="bias", **padded())),
         ("sm_89", convolution(27, 20, 24, **FIRST, dtype="int8", dilation_w=2, epilogue="relu", **padded())),
     ]
 )
@@ -32,6 +33,9 @@ def patch_configurations() -> list[Configuration]:
         "known taps": (convolution(9, 32, 32, **half), {"taps": 9, "block_k": 32, "raster": 2}),
         "short rows": (convolution(14, 32, 32, **half), {"taps": 9, "block_n": 64, "run": 16, "split_k": 2}),
         "stream": (convolution(9, 64, 32, **half, groups=2), {"stream": 8, "min_blocks": 1, "warp_m": 32}),
+        "merged": (convolution(9, 32, 32, **half, groups=8), {"taps": 9, "merged": 4}),
+        "merged, any taps": (convolution(9, 32, 48, **half, groups=8), {"block_m": 48, "merged": 8, "block_k": 64}),
+        "merged bytes": (convolution(9, 64, 32, **integers, groups=8), {"block_n": 64, "run": 8, "merged": 2}),
         "bytes": (convolution(9, 36, 36, **integers), {"copies": 2}),
         "bytes, short rows": (convolution(9, 64, 32, **integers), {"block_n": 64, "run": 8}),
         "bytes, known taps": (convolution(9, 64, 32, **integers), {"taps": 9, "block_k": 64}),

@@ -9,6 +9,10 @@
 // pixel lie together, and a tap is an offset into the patch, so that the image is read with ldmatrix. Filters are
 // copied as they are, and arranged by tap in shared memory. Nothing is copied in front.
 //
+// A group of few channels and filters fills only a part of a fragment. With MERGED, so many groups are computed as one:
+// C and the image as if they were a single group, and the filters as a block-diagonal matrix, which is put together in
+// shared memory. Params count filters, k and groups accordingly.
+//
 // Legal Programs (E = bytes of IN_TYPE, O = bytes of OUT_TYPE, WARPS = BLOCK_M / WARP_M * (BLOCK_N / WARP_N)):
 //   IN_TYPE, ACC_TYPE: half_t or bfloat16_t, float; i8, i32. sm_80 and later.
 //   WARP_M % 16 == 0, WARP_N % 16 == 0, WARP_M * WARP_N <= 5120; BLOCK_M % WARP_M == 0, BLOCK_N % WARP_N == 0,
@@ -18,6 +22,8 @@
 //     where a row of the output is longer than BLOCK_N, those of a row too
 //   RUN: 0, 8 or 16; with RUN, C_VECTOR divides the bytes of RUN outputs
 //   COPIES * threads <= 2048; TAPS <= 50
+//   MERGED: 0, 2, 4, 8 or 16; the channels of merged groups are one step, without SPLIT and STREAM; those of a group
+//     are a multiple of 4 bytes
 //   k_per_split is a multiple of BLOCK_K times the taps of a filter
 //
 // Shared bytes = max(BLOCK_M * (2 * BLOCK_K * E * taps + 16) + (steps > 1 ? 2 : 1) * BLOCK_K * E * pixels of the patch,
@@ -70,6 +76,9 @@
 #ifndef RUN
 #define RUN 0 // outputs of a row in a tile; 0: whole rows, or BLOCK_N of a longer one
 #endif
+#ifndef MERGED
+#define MERGED 0 // groups of the convolution that are computed as one; 0: none are
+#endif
 #ifndef SPLIT
 #define SPLIT 0 // 1: blocks write partial sums to the workspace, contraction_reduce finishes
 #endif
@@ -100,6 +109,7 @@ static_assert(BLOCK_K * ELEMENT % 32 == 0, "A step of channels is whole fragment
 static_assert(A_VECTOR >= 4, "cp.async copies 4, 8 or 16 bytes.");
 static_assert(TAPS <= 50, "The taps of four bytes of channels must fit the registers.");
 static_assert(RUN == 0 || RUN == 8 || RUN == 16, "Rows of a tile are whole matrices of ldmatrix.");
+static_assert(MERGED == 0 || (!SPLIT && !STREAM), "The channels of merged groups are one step.");
 static_assert(COPIES * THREADS <= 2048, "More pieces than patches have: use fewer copies.");
 static_assert(same_type<IN_TYPE, i8> ? same_type<ACC_TYPE, i32> : same_type<ACC_TYPE, float>,
               "Integers accumulate in i32, the others in float.");
@@ -179,6 +189,7 @@ DEVICE void compute_tile(const Params &params, const Patch &patch, const PatchTi
     const int warp = thread_index() >> 5, row = warp % WARPS_M * WARP_M, column = warp / WARPS_M * WARP_N;
     const FilterFragments filter_fragments(row);
     const ImageFragments image_fragments(patch, column);
+    const Diagonal diagonal(params, patch, own.tile);
     FilterCopy filters(params, patch, own.tile);
     ImageCopy image(params, patch, own);
     Accumulators sums = {};
@@ -188,7 +199,7 @@ DEVICE void compute_tile(const Params &params, const Patch &patch, const PatchTi
     ROLLED for (int step = -1; within(step + 1, steps + 1); ++step) {
         const bool more = step + 1 < steps;
         if (step >= 0) {
-            arrange_filters(patch, copied, arranged);
+            arrange_filters(patch, diagonal, copied, arranged);
             barrier();
         }
         if (more) {

@@ -3,23 +3,43 @@
 #pragma once
 #include "patch_tile.cuh"
 
+constexpr i32 MERGED_GROUPS = MERGED > 0 ? MERGED : 1;
+
+// With MERGED: which words, of four bytes of channels, of a step belong to the group of a filter. A filter multiplies
+// those, and all others by zero.
+struct Diagonal {
+    i32 first;   // the tile's first filter
+    i32 filters; // of a group
+    i32 words;   // of a group's channels
+
+    MEMBER Diagonal(const Params &params, const Patch &patch, const Tile &tile) {
+        first = tile.row, filters = params.m / MERGED_GROUPS;
+        words = params.k / (MERGED_GROUPS * patch.taps) * ELEMENT / 4;
+    }
+    // The number of a step's word among those of the group of a filter of the tile: below 0 or `words` and above for
+    // words of other groups.
+    MEMBER i32 word_of_group(i32 filter, i32 word) const {
+        return word - (i32)((u32)(first + filter) / (u32)filters) * words;
+    }
+};
+
 // A thread's pieces of a step: A_VECTOR bytes each, THREADS apart through all filters.
 struct FilterCopy {
     static constexpr int PIECE = A_VECTOR / ELEMENT;
     gptr<IN_TYPE> source; // the tile's first filter, at the step's first k
     i64 filter;           // elements from filter to filter
-    i32 filters, left;    // filters from the tile's first one on; k from the step's first one on
+    i32 filters, left;    // filters from the tile's first one on; of each, k from the step's first one on
     i32 row, piece;       // this thread's first: filter, and piece of it
     i32 along;            // pieces of a filter
     i32 pace[2];          // from piece to piece, in filters and pieces
     i32 pitch, depth;
 
     MEMBER FilterCopy(const Params &params, const Patch &patch, const Tile &tile)
-        : filter(params.a_m), filters(tile.end - tile.row), left(tile.k_end - tile.k_begin), pitch(patch.pitch()),
-          depth(BLOCK_K * patch.taps) {
+        : filter(params.a_m), filters(tile.end - tile.row), left((tile.k_end - tile.k_begin) / MERGED_GROUPS),
+          pitch(patch.pitch()), depth(BLOCK_K * patch.taps) {
         source =
             gptr<IN_TYPE>(params.a) + (batch_offset(params.a_batch, tile.batch) + tile.row * filter + tile.k_begin);
-        along = depth / PIECE;
+        along = (MERGED > 0 && left > 0 ? left : depth) / PIECE;
         row = thread_index() / along, piece = thread_index() % along;
         pace[0] = THREADS / along, pace[1] = THREADS % along;
     }
@@ -91,9 +111,20 @@ DEVICE void arrange_any(i32 count, sptr<u8> from, sptr<u8> to) {
 
 // Arranges a step's filters. A warp's access is of 8 filters and 4 words of each: neither way is there a bank conflict
 // for an odd number of taps.
-DEVICE void arrange_filters(const Patch &patch, sptr<u8> copied, sptr<u8> arranged) {
+DEVICE void arrange_filters(const Patch &patch, const Diagonal &diagonal, sptr<u8> copied, sptr<u8> arranged) {
     ROLLED for (i32 item = thread_index(); within(item, PLANES * BLOCK_M * 4); item += THREADS) {
-        const i32 filter = item / 4 % BLOCK_M, four = item / (4 * BLOCK_M) * 4 + item % 4;
+        const i32 filter = item / 4 % BLOCK_M;
+        i32 four = item / (4 * BLOCK_M) * 4 + item % 4;
+        if constexpr (MERGED > 0) {
+            four = diagonal.word_of_group(filter, four);
+            if (!within((u32)four, (u32)diagonal.words)) {
+                cover("other_group");
+                const i32 count = TAPS > 0 ? TAPS : patch.taps;
+                UNROLL_BY_4 for (i32 tap = 0; within(tap, count); ++tap)
+                    store_shared(arranged + (item * 4 + tap * (PLANES * BLOCK_M * 16)), Vec<4>::zero());
+                continue;
+            }
+        }
         const sptr<u8> from = copied + (filter * patch.pitch() + four * 4 * patch.taps);
         if constexpr (TAPS > 0)
             arrange_all<TAPS>(from, arranged + item * 4);

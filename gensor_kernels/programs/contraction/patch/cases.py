@@ -11,11 +11,13 @@ from gensor_kernels.programs.contraction.thin_filters import SMALL, thin
 from gensor_kernels.programs.core.cases import Case
 from gensor_kernels.programs.core.program import Program
 
-from .shape import PLANE, call_of, verified_window
+from .shape import MERGED, PLANE, call_of, channel_step, verified_window
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
 
+#: The case of whole steps where groups are merged.
+WHOLE = "blocks"
 #: Partial sums that are stored together.
 PARTIALS = 4
 
@@ -26,8 +28,9 @@ def on_their_way(program: Program, size: int) -> int:
     return program["copies"] * 32 * warps // (program["block_k"] * size // PLANE)
 
 
-def patch_branches(program: Program, size: int) -> frozenset[str]:
+def patch_branches(program: Program, workload: Workload) -> frozenset[str]:
     """Return the coverage names that runs at verification sizes must count."""
+    size, merged = call_of(workload).size, dict(program.values).get(MERGED, 0)
     names, run = {"edge_m", "edge_k", "steady", "drain", "runs"}, dict(program.values).get("run", 0)
     # Rows of every case may be longer than a run, and runs of single rows may fill them.
     names |= {"bands", "cut"} if not run else {"cut"} if program["block_n"] > run else set()
@@ -35,6 +38,10 @@ def patch_branches(program: Program, size: int) -> frozenset[str]:
     if program["taps"] != 1 or on_their_way(program, size) < program["block_n"]:
         names.add("more_pieces")
     names |= {"split_reduce"} if program["split_k"] > 1 else set()
+    if merged:  # a single step, of all groups' channels; tiles may be the filters of whole groups
+        names = (names | {"other_group"}) - {"steady"} - ({"edge_m"} if merged % program["block_m"] == 0 else set())
+        if all(each * merged == program["block_k"] for each in _merged_channels(workload, program)):
+            names -= {"edge_k"}
     return frozenset(names | ({"raster_tail"} if program["raster"] > 1 else set()))
 
 
@@ -43,6 +50,8 @@ def patch_cases(cases: Sequence[Case], workload: Workload, program: Program) -> 
     longer than a tile, and patches of more pixels than are on their way during the math. With a split, partial sums are
     stored by fours, so that rows are whole fours, but for the row of a single tile."""
     block_n, taps, pixels = program["block_n"], program["taps"], on_their_way(program, call_of(workload).size)
+    if dict(program.values).get(MERGED, 0):
+        cases = [replace(case, workload=_merged(case.workload, program, case.name == WHOLE)) for case in cases]
     made = [replace(case, workload=_under(case.workload, verified_window(taps))) for case in cases]
     run, vector = dict(program.values).get("run", 0), workload.align["y"] // facts(workload.dtype["y"]).itemsize
     if run:
@@ -66,6 +75,26 @@ def patch_cases(cases: Sequence[Case], workload: Workload, program: Program) -> 
         thinner = ((f"one tap along {axes}", thin(small.workload, axes)) for axes in ("h", "hw"))
         made += [replace(small, name=name, workload=each) for name, each in thinner]
     return made
+
+
+def _merged_channels(workload: Workload, program: Program) -> tuple[int, int]:
+    """Channels of a group with which merged groups are a step: as many as there can be, and less where possible."""
+    step = channel_step(workload, program["taps"])
+    most = program["block_k"] // program[MERGED] // step * step
+    return most, max(most - step, step)
+
+
+def _merged(workload: Workload, program: Program, whole: bool) -> Workload:
+    """Return the Workload with the groups that are merged for each of its own: a single step of channels, ``whole`` or
+    not, and about the filters of the workload, shared out among them."""
+    z, count, block_m = workload.size, program[MERGED], program["block_m"]
+    groups, most = z["groups"] * count, _merged_channels(workload, program)
+    wanted = z["k_out"] // z["groups"]
+    around = [each for each in range(max(wanted // count, 1), wanted // count + 3)]
+    # As many tiles as wanted; then, where that can be, the last of them partial.
+    around.sort(key=lambda each: (-(-each * count // block_m) != -(-wanted // block_m), each * count % block_m == 0))
+    channels = (most[0] if whole else most[1]) if z["c"] else 0
+    return workload.with_sizes(groups=groups, c=channels * groups, k_out=around[0] * groups)
 
 
 def _under(workload: Workload, window: tuple[int, int]) -> Workload:

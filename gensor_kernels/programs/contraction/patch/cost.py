@@ -21,7 +21,7 @@ from gensor_kernels.programs.core.family import Columns, Part, Values
 
 from . import column as patch
 from . import shape as shapes
-from .shape import SPARE_PIXELS, call_of, filter_bytes, sector_share, shape, slab_bytes, verified_pixels
+from .shape import MERGED, SPARE_PIXELS, call_of, filter_bytes, sector_share, shape, slab_bytes, verified_pixels
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
@@ -34,6 +34,8 @@ ELEMENT_ISSUE, FOUND_ISSUE, FILTER_ISSUE, STEP_ISSUE = 5.8, 46.0, 27.0, 85.0
 #: Of a tap, beside fragments; of four bytes of channels that are arranged, where their taps are compiled in and where
 #: they are not, and then of a channel in a group of taps.
 TAP_ISSUE, KNOWN_ISSUE, FOUR_ISSUE, GROUP_ISSUE = 14.0, 18.0, 34.0, 16.5
+#: Of a word of channels where groups are merged: finding its group, zeros under the taps of other groups.
+GROUP_OF_WORD_ISSUE, ZERO_ISSUE = 33.0, 1.3
 #: Registers beside accumulators, fragments and elements on their way.
 OTHER_REGISTERS = 56.0
 
@@ -43,6 +45,8 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
     e = extents(workload)
     return (
         *split_parts(e, arch),
+        _slabs(e.batch),
+        _merged(workload),
         _filters(e.m),
         _outputs(workload),
         _steps(workload),
@@ -58,15 +62,35 @@ def _filters(extent: int) -> Part:
     """Warps along the filters, tiles of the grid."""
 
     def function(v: Values) -> dict[Column, np.ndarray]:
-        tiles = -(-extent // v["block_m"])
+        rows = extent * np.maximum(v[MERGED], 1)
+        tiles = -(-rows // v["block_m"])
         return {
             column.DOWN: np.maximum(v["block_m"] // v["warp_m"], 1),
             column.FITS["m"]: v["block_m"] % v["warp_m"] == 0,
             column.TILES["m"]: tiles,
-            column.HELD["m"]: extent / tiles,
+            column.HELD["m"]: rows / tiles,
         }
 
-    return Part(("block_m", "warp_m"), function)
+    return Part(("block_m", "warp_m", MERGED), function)
+
+
+def _slabs(batch: int) -> Part:
+    """Grids of tiles: merged groups share one."""
+    return Part(("split_k", MERGED), lambda v: {column.SLABS: v["split_k"] * batch / np.maximum(v[MERGED], 1)})
+
+
+def _merged(workload: Workload) -> Part:
+    """Tabulate whether the channels of merged groups are one step."""
+    call = call_of(workload)
+    known, any_taps = (shapes.channel_step(workload, taps) for taps in (call.taps, 0))
+
+    def function(v: Values) -> dict[Column, np.ndarray]:
+        each = v["block_k"] // np.maximum(v[MERGED], 1)
+        least = np.where(v["taps"] > 0, known, any_taps)
+        fits = (call.channels <= each) & (least <= each) & (v["split_k"] == 1)
+        return {patch.FITS_MERGED: (v[MERGED] == 0) | fits}
+
+    return Part(("block_k", "split_k", "taps", MERGED), function)
 
 
 def _outputs(workload: Workload) -> Part:
@@ -91,18 +115,19 @@ def _steps(workload: Workload) -> Part:
     call, e = call_of(workload), extents(workload)
 
     def function(v: Values) -> dict[Column, np.ndarray]:
-        count = shapes.steps(call, v["block_k"], v["split_k"])
+        groups = np.maximum(v[MERGED], 1)
+        count = shapes.steps(call, v["block_k"], v["split_k"], groups)
         own = shape(call, v["block_n"], v["run"])
         held = call.out[0] * call.out[1] / (own.bands * own.runs)
         return {
             column.ITERATIONS: count * call.taps,
             patch.BLOCK_STEPS: count,
-            column.FITS_SPLIT: (v["split_k"] - 1) * v["block_k"] < call.channels,
-            column.STEP["a"]: v["block_k"] * e.bytes_a,
+            column.FITS_SPLIT: (v["split_k"] - 1) * v["block_k"] < call.channels * groups,
+            column.STEP["a"]: np.where(groups > 1, call.channels, v["block_k"]) * e.bytes_a,
             column.STEP["b"]: v["block_k"] * e.bytes_b * own.pixels / held / call.taps * sector_share(call, v["run"]),
         }
 
-    return Part(("block_k", "split_k", "block_n", "run"), function)
+    return Part(("block_k", "split_k", "block_n", "run", MERGED), function)
 
 
 @lru_cache(maxsize=512)
@@ -147,7 +172,7 @@ def _copies(workload: Workload) -> Part:
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         pieces = v["block_k"] * call.size / shapes.PLANE * shape(call, v["block_n"], v["run"]).pixels
-        along = v["block_k"] * call.size * call.taps
+        along = np.where(v[MERGED] > 0, call.channels, v["block_k"]) * call.size * call.taps
         filters = v["block_m"] * along / v["vector_a"]
         lines = v["vector_a"] / 4 + 32 * v["vector_a"] / along
         return {
@@ -156,10 +181,10 @@ def _copies(workload: Workload) -> Part:
             patch.FOURS: v["block_m"] * v["block_k"] * call.size / 4,
             # A copy takes the load/store pipe for itself, its words, and the lines it is scattered over.
             patch.COPY_CLOCKS: (pieces * (elements * 2 + 4) + filters * (lines + v["vector_a"] / 4 + 1) * 0.5) / 32,
-            patch.COPY_BYTES: v["block_k"] * call.size * (v["block_m"] * call.taps) + pieces * shapes.PLANE,
+            patch.COPY_BYTES: v["block_m"] * along + pieces * shapes.PLANE,
         }
 
-    return Part(("block_m", "block_n", "block_k", "vector_a", "run"), function)
+    return Part(("block_m", "block_n", "block_k", "vector_a", "run", MERGED), function)
 
 
 def _memory(workload: Workload) -> Part:
@@ -208,13 +233,16 @@ def _arranging(workload: Workload) -> Part:
     groups = -(-call.taps * call.size // 4)
 
     def function(v: Values) -> dict[Column, np.ndarray]:
-        constant = v["taps"] > 0
+        constant, merged = v["taps"] > 0, v[MERGED] > 0
+        issue = np.where(constant, KNOWN_ISSUE + each, FOUR_ISSUE + groups * words * GROUP_ISSUE)
+        clocks = np.where(constant, 2 * call.taps, (groups + 1) * words + call.taps)
+        # A warp's words are of several groups: it goes both ways.
         return {
-            patch.ARRANGE_ISSUE: np.where(constant, KNOWN_ISSUE + each, FOUR_ISSUE + groups * words * GROUP_ISSUE),
-            patch.ARRANGE_CLOCKS: np.where(constant, 2 * call.taps, (groups + 1) * words + call.taps),
+            patch.ARRANGE_ISSUE: issue + merged * (GROUP_OF_WORD_ISSUE + ZERO_ISSUE * call.taps),
+            patch.ARRANGE_CLOCKS: clocks + merged * call.taps,
         }
 
-    return Part(("taps",), function)
+    return Part(("taps", MERGED), function)
 
 
 def start(copy_bytes: np.ndarray, issue: np.ndarray, warps: np.ndarray) -> np.ndarray:
@@ -223,9 +251,12 @@ def start(copy_bytes: np.ndarray, issue: np.ndarray, warps: np.ndarray) -> np.nd
 
 
 def copying(c: Columns, workload: Workload, warps: np.ndarray, late: np.ndarray) -> np.ndarray:
-    """Instructions of a warp for the copies of a step; a thread's ``late`` pieces of the patch come last."""
+    """Instructions of a warp for the copies of a step; a thread's ``late`` pieces of the patch come last.
+
+    The others are found once per block.
+    """
     element = shapes.PLANE / call_of(workload).size * ELEMENT_ISSUE
-    pieces = c["copies"] * element + np.ceil(late) * (FOUND_ISSUE + element)
+    pieces = c["copies"] * (element + FOUND_ISSUE / c[patch.BLOCK_STEPS]) + np.ceil(late) * (FOUND_ISSUE + element)
     return pieces + np.ceil(c[patch.FILTER_PIECES] / (warps * 32)) * FILTER_ISSUE + STEP_ISSUE
 
 

@@ -61,6 +61,8 @@ if TYPE_CHECKING:
 EPILOGUE_NAMES = ("epilogue_fixed", "vector_c", "min_blocks")
 #: Block tiles of starters.
 STARTERS = ((64, 64), (32, 128), (64, 208), (128, 64), (32, 64), (128, 128), (16, 64), (48, 112))
+#: Outputs of starters with merged groups.
+MERGED_STARTERS = (128, 208)
 MOST_STARTING_REGISTERS = 240.0
 
 
@@ -75,9 +77,9 @@ class ContractionPatch(Family):
         *("vector_a", "warp_m", "warp_n", "taps", "copies"),
         *EPILOGUE_NAMES,
         stream_k.NAME,
-        "run",
+        *("run", shapes.MERGED),
     )
-    own = MappingProxyType({"taps": range(shapes.MOST_TAPS + 1)})
+    own = MappingProxyType({"taps": range(shapes.MOST_TAPS + 1), shapes.MERGED: shapes.MERGES})
     needs = (operators(("conv2d",), "is no convolution without a prologue"), CP_ASYNC)
 
     def refusal(self, workload: Workload, arch: Arch) -> str | None:
@@ -115,6 +117,9 @@ class ContractionPatch(Family):
             Coordinate("min_blocks", (0, 1, 2, 3, 4), 2, "launch_bounds", "blocks per SM promised to the compiler"),
             *stream_k.coordinate(extents(workload)),
             Coordinate("run", shapes.RUNS, 0, "tile", "outputs of a row in a tile; 0: as many as there are"),
+            Coordinate(
+                shapes.MERGED, shapes.merges(workload), 0, "tile", "groups whose filters are multiplied as one matrix"
+            ),
         )
 
     def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
@@ -125,7 +130,9 @@ class ContractionPatch(Family):
         """Apply the rules of contraction_patch.cu; the problems it is verified on fit shared memory too."""
         c = columns
         warps = c[column.DOWN] * c[column.ACROSS]
-        ok = (c[column.FITS["m"]] * c[column.FITS["n"]] * c[column.FITS_WARP] * c[column.FITS_STORE]) > 0
+        # A stream shares the steps of tiles: those of merged groups have one.
+        ok = (c[patch.FITS_MERGED] > 0) & ((c[shapes.MERGED] == 0) | (c[stream_k.NAME] == 0))
+        ok &= (c[column.FITS["m"]] * c[column.FITS["n"]] * c[column.FITS_WARP] * c[column.FITS_STORE]) > 0
         pieces = c["copies"] * warps * 32
         ok &= pieces <= patch_cost.MOST_PIECES
         ok &= np.maximum(c[patch.VERIFIED], c[patch.STRIDED] + pieces * shapes.PLANE) <= arch.smem_per_block
@@ -194,7 +201,7 @@ class ContractionPatch(Family):
             "SPLIT": int(program["split_k"] > 1),
             "EPILOGUE_CODES": epilogue_codes(program, workload),
             **stream_k.constants(program),
-            **({"RUN": program["run"]} if dict(program.values).get("run", 0) else {}),
+            **{name.upper(): value for name in ("run", shapes.MERGED) if (value := dict(program.values).get(name, 0))},
             **{name.upper(): program[name] for name in names},
         }
 
@@ -203,11 +210,12 @@ class ContractionPatch(Family):
         p, e, call = dict(program.values), extents(workload), call_of(workload)
         own = shapes.shape(call, p["block_n"], p.get("run", 0))
         warps = (p["block_m"] // p["warp_m"]) * (p["block_n"] // p["warp_n"])
-        stages = min(2, int(shapes.steps(call, p["block_k"], p["split_k"])))
+        groups = max(p.get(shapes.MERGED, 0), 1)
+        stages = min(2, int(shapes.steps(call, p["block_k"], p["split_k"], groups)))
         filters, stage = shapes.filter_bytes(p, call.taps, call.size), p["block_k"] * call.size * int(own.pixels)
         memory = max(filters + stages * stage, shapes.slab_bytes(p) * warps)
-        tiles = -(-e.m // p["block_m"]) * int(own.bands * own.runs)
-        main = Launch(self.name, e.batch * p["split_k"] * tiles, 32 * warps, memory)
+        tiles = -(-e.m * groups // p["block_m"]) * int(own.bands * own.runs)
+        main = Launch(self.name, e.batch // groups * p["split_k"] * tiles, 32 * warps, memory)
         launches = [stream_k.launch(main, program)]
         if p["split_k"] > 1:
             launches.append(reduce_launch(e, p["vector_c"] // e.bytes_c if e.unit["c"] != "s" else 1))
@@ -231,8 +239,10 @@ class ContractionPatch(Family):
         """Return the tiles of C and parts of k: whole steps of channels, with all taps."""
         window = Window.unpack(geometry.tail)
         _, _, bands, runs = shapes.tiles(window.rows, program["block_n"], dict(program.values).get("run", 0))
-        own = params.tiling(self._under(program, window.ks[0] * window.ks[1]), geometry)
-        return stream_k.tiling(replace(own, tiles_n=int(bands * runs)), program)
+        count = dict(program.values).get(shapes.MERGED, 0)
+        tile = self._under(program, window.ks[0] * window.ks[1])
+        own = replace(params.tiling(tile, params.merged(geometry, count)), tiles_n=int(bands * runs), merged=count)
+        return stream_k.tiling(own, program)
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
         """Return the problems of cases.py."""
@@ -242,7 +252,7 @@ class ContractionPatch(Family):
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Return the coverage names that runs at verification sizes must count."""
         impossible = impossible_edges(workload, self._under(program, shapes.VERIFIED_TAPS))
-        return patch_branches(program, call_of(workload).size) - impossible | stream_k.branches(program)
+        return patch_branches(program, workload) - impossible | stream_k.branches(program)
 
     def widest(self, program: Program, workload: Workload) -> Program:
         """Return the Program with accesses as wide as the alignment class of filters and output."""
@@ -266,10 +276,17 @@ class ContractionPatch(Family):
         return frozenset({"HMMA", "IMMA"}), units // (16 * 8 * 32)
 
     def starters(self, workload: Workload, arch: Arch) -> list[Program]:
-        """Return default completions of some block tiles, every third one split; all legal."""
-        step = shapes.STEP_BYTES[0] // extents(workload).bytes_a
+        """Return default completions of some block tiles, every third one split, and of tiles that are the filters of
+        as many groups as a step has room for; all legal."""
+        e, call = extents(workload), call_of(workload)
+        step = shapes.STEP_BYTES[0] // e.bytes_a
         wanted = [
             {"block_m": m, "block_n": n, "block_k": step, "split_k": 1 + (place % 3 == 2)}
             for place, (m, n) in enumerate(STARTERS)
         ]
+        count = max(count for count in shapes.merges(workload) if count * call.channels <= step)
+        if count:
+            rows = min(-(-e.m * count // 16) * 16, max(BLOCKS))
+            merged = {"block_m": rows, "block_k": step, "split_k": 1, shapes.MERGED: count}
+            wanted = [merged | {"block_n": n} for n in MERGED_STARTERS] + wanted
         return completed(self, wanted, workload, arch, MOST_STARTING_REGISTERS)[:8]

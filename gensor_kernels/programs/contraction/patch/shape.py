@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,12 +17,16 @@ if TYPE_CHECKING:
 
 #: Bytes of channels that lie together; bytes of a fragment.
 PLANE, FRAGMENT = 16, 32
+#: Bytes of channels that filters are arranged by.
+WORD = 4
 #: Bytes that global memory moves at once.
 SECTOR = 32
 #: Pieces of the patch on their way to a thread.
 COPIES = (1, 2, 3, 4, 6, 8)
 #: Outputs of a row in a tile; 0: whole rows, or as many of a row as the tile has.
 RUNS = (0, 8, 16)
+#: Groups of the convolution whose filters are multiplied as one block-diagonal matrix; 0: none are.
+MERGED, MERGES = "merged", (0, 2, 4, 8, 16)
 #: Bytes of channels per step.
 STEP_BYTES = (32, 64, 128)
 #: Taps of the convolutions that cases are made of.
@@ -126,9 +131,27 @@ def filter_bytes(v: Mapping[str, Any], taps: int, size: int) -> Any:
     return v["block_m"] * (2 * v["block_k"] * size * taps + PLANE)
 
 
-def steps(call: Call, block_k: Any, split: Any) -> Any:
-    """Steps of a block."""
-    count = -(-call.channels // block_k)
+def merges(workload: Workload) -> tuple[int, ...]:
+    """Values of MERGED: divisors of the number of groups whose channels are a single step; words of four bytes of
+    channels belong to one group."""
+    call, groups = call_of(workload), workload.size["groups"]
+    if call.channels * call.size % WORD:
+        return (0,)
+    most = max(STEP_BYTES) // max(call.channels * call.size, 1)
+    return tuple(count for count in MERGES if groups % max(count, 1) == 0 and count <= most)
+
+
+def channel_step(workload: Workload, taps: int) -> int:
+    """Channels of a group of which verification takes multiples, where ``taps`` are compiled in (0: any number goes,
+    one too): filters keep their alignment class, and words of channels belong to one group."""
+    size = facts(workload.dtype["w"]).itemsize
+    whole = workload.align["w"] // size
+    return int(max(whole // math.gcd(whole, taps or 1), WORD // size))
+
+
+def steps(call: Call, block_k: Any, split: Any, groups: Any = 1) -> Any:
+    """Steps of a block, of the channels of so many ``groups``."""
+    count = -(-call.channels * groups // block_k)
     return -(-count // split)
 
 
