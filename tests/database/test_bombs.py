@@ -33,7 +33,11 @@ def binary(number, source="ab" * 32):
 
 def bomb(path, version=sql.SCHEMA_VERSION):
     """A database with COUNT cubins of 1 MB each, and kernels that name them."""
-    schema = sql.schema_text() if version == sql.SCHEMA_VERSION else sql.SCHEMA.with_name(f"schema_{version}.sql").read_text()
+    schema = (
+        sql.schema_text()
+        if version == sql.SCHEMA_VERSION
+        else sql.SCHEMA.with_name(f"schema_{version}.sql").read_text()
+    )
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("BEGIN")
         sql.execute_schema(connection, schema, version)
