@@ -90,9 +90,9 @@ def named(group: str, name: str) -> Configuration:
     ("group", "names"),
     [
         ("simt", ("one buffer, split", "staged, wide", "norm, whole rows", "staged, stream")),
-        ("mma cp.async", ("narrow", "wide", "norm, whole rows", "floats", "stream")),
-        ("mma registers", ("wide", "norm, whole rows", "floats", "stream")),
-        ("packed", ("packed stream",)),
+        ("mma cp.async", ("narrow", "wide", "tall", "norm, whole rows", "floats", "stream")),
+        ("mma registers", ("wide", "tall", "norm, whole rows", "floats", "stream")),
+        ("packed", ("packed stream", "packed tall")),
         ("phased", ("phased phases, filters last",)),
         ("phased_mma", ("phased_mma phases, filters last", "phased_mma phases, floats")),
         ("patch", ("patch stream", "patch known taps")),
@@ -117,7 +117,11 @@ def test_every_missing_barrier_and_wait_is_caught(group, names):
     dead, work = sweep.plan([named(group, name) for name in names])
     # Programs without a split have waits that wait for nothing: test_dependent has a mutant of every wait.
     missed = [site for site in dead[group] if not site.is_guard and site.function not in DEPENDENT]
-    unreached = [(site.function, site.code) for site in missed]
+    # Outputs are converted in front of the slab in contraction_mma and contraction_packed alone: phases store sums, and
+    # the others stage sums.
+    converted = [site for site in missed if (site.file, site.function) == ("warp_outputs.cuh", "warp_barrier")]
+    assert len(converted) == (2 if group in ("phased_mma", "patch", "wgmma") else 0)
+    unreached = [(site.function, site.code) for site in missed if site not in converted]
     if "registers" in group:
         assert {function for function, _ in unreached} == {"copy_async_commit", "copy_async_wait"}
     elif group == "packed":  # no norm, no parts of floats: their barriers are reached in other groups

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.calls.conv_parameters import Parameters as Window
 from gensor_kernels.dispatch.functions import attention, gated, rows, vendor_call, window
+from gensor_kernels.dispatch.functions.attention_sequences import SEQUENCES
 from gensor_kernels.dispatch.functions.block_scaled import SCALED_PRODUCT
 from gensor_kernels.dispatch.functions.convolution import CONVOLUTION
 from gensor_kernels.dispatch.functions.grouped import RAGGED
@@ -23,10 +24,12 @@ from gensor_kernels.dispatch.functions.prologue_convolution import PREPARED_CONV
 from gensor_kernels.dispatch.functions.prologue_matmul import PREPARED, Prepared
 from gensor_kernels.dispatch.functions.quantised import QUANTISED_LINEAR, checked
 from gensor_kernels.operators import MODULES, operator
+from gensor_kernels.operators.attention import sequences
 from gensor_kernels.operators.products.gated import GATES
 from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS, decode, encode
 from gensor_kernels.operators.windows import conv, conv_prologue, depthwise, depthwise_prologue
 from tests.doubles.device import FakeDevice
+from tests.programs.attention_cases import exact_sequences, operands
 from tests.programs.workloads.window import padded
 
 from . import test_convolution, test_grouped, test_quantised
@@ -88,6 +91,22 @@ def attention_calls(draw):
     theirs = [torch.from_numpy(x) for x in (q, k.repeat(group, 1), v.repeat(group, 1), added)]
     wanted = torch.nn.functional.scaled_dot_product_attention(*theirs[:3], attn_mask=theirs[3], scale=scale).numpy()
     return [Call(attention.ATTENTION, (q, k, v, mask), attention.Parameters(causal, scale, (left, right)), wanted)]
+
+
+@st.composite
+def sequences_calls(draw):
+    """Sequences one after the other, in pages, or both; a last sequence and pages that end early."""
+    kind = draw(st.sampled_from([{}, {"page_size": 4, "table": 6}, {"page_size": 4, "table": 6, "ragged": False}]))
+    more = {"causal": draw(st.sampled_from([False, True, "upper_left"])), "softcap": draw(st.booleans())}
+    more |= {"window": draw(st.sampled_from([(None, None), (4, 1), (0, None), (None, 2)]))}
+    heads = draw(st.sampled_from([(1, 1), (2, 1), (4, 2)]))
+    sizes = kind | more | dict(zip(("heads", "kv_heads"), heads, strict=True))
+    w = sequences.workload(draw(st.integers(1, 5)), 17 if kind.get("ragged", True) else 3, 24, head=8, **sizes)
+    arrays = operands(w, draw(SEEDS))
+    called = SEQUENCES.called(w, arrays)
+    q, k, v, *ends = called.inputs
+    inputs = (*float64([q, k, v]), *ends)
+    return [Call(SEQUENCES, inputs, called.parameters, exact_sequences(w, arrays), (1e-9, 1e-9))]
 
 
 @st.composite
@@ -252,6 +271,7 @@ PREPARED_UP, PREPARED_SPATIAL = conv_prologue.workload(STEPS, UP), depthwise_pro
 #: Function -> the package that its reference needs, how many examples, and the strategies that draw calls of it
 CALLS = {
     "attention.ATTENTION": ("torch", 40, attention_calls),
+    "attention_sequences.SEQUENCES": ("numpy", 40, sequences_calls),
     "convolution.CONVOLUTION": ("numpy", 40, convolution_calls),
     "window.POOLING": ("torch", 40, pooling_calls),
     "window.DEPTHWISE": ("numpy", 3, of_workload(SPATIAL)),

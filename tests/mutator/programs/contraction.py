@@ -89,6 +89,7 @@ def mma_configurations(copies: str) -> list[Configuration]:
     return [
         mma("wide", half, **deep, warp_m=32, raster=2),
         mma("narrow", half, **deep | {"block_k": 16}, block_n=16, warp_n=8),
+        mma("tall", half, **deep, block_m=48, warp_m=48),  # converted outputs fill a slab twice
         mma("wide, split", half, **deep, split_k=3),
         mma("stream", half, **deep, stream=8, min_blocks=1),
         mma("scalar, stream", odd, **scalar, stream=8, min_blocks=1, epilogue_staged=0),
