@@ -13,6 +13,7 @@
 #define HEAD 128
 #define INSTRUCTION 0
 #define IN_TYPE bfloat16_t
+#define KEYS_IN 0
 #define K_UNIT 1
 #define K_VECTOR 16
 #define MASK 1
@@ -24,6 +25,9 @@
 #define Q_REGISTERS 1
 #define Q_UNIT 1
 #define Q_VECTOR 16
+#define RAGGED 0
+#define SLIDING 0
+#define SOFTCAP 0
 #define SPLIT 1
 #define STAGES 2
 #define SWIZZLE 1

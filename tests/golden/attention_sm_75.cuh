@@ -12,6 +12,7 @@
 #define HEAD 80
 #define INSTRUCTION 1
 #define IN_TYPE half_t
+#define KEYS_IN 0
 #define K_UNIT 1
 #define K_VECTOR 16
 #define MASK 2
@@ -23,6 +24,9 @@
 #define Q_REGISTERS 0
 #define Q_UNIT 1
 #define Q_VECTOR 16
+#define RAGGED 0
+#define SLIDING 0
+#define SOFTCAP 0
 #define SPLIT 0
 #define STAGES 1
 #define SWIZZLE 1
