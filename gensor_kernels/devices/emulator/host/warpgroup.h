@@ -70,6 +70,23 @@ static void check_barriers(u32 address, int bytes, int line) {
                   address - SHARED_BASE, each.line);
 }
 
+// Whether an ordinary load, which lies in one atom, reads what a tensor copy brought there: its warp has waited for the
+// copy then, and the next copy must be ordered behind the load.
+bool reads_copy(u32 address, int line) {
+    Async &async = current->block->async;
+    if (async.atoms.empty())
+        return false;
+    Atom &atom = atom_at(*current->block, address);
+    const WarpAsync &own = async.warps[current->warp()];
+    if (!atom.filled || atom.touched)
+        return false;
+    if (machine.request->races && (atom.in_flight || own.seen[atom.barrier] <= atom.phase))
+        fault(RACE, "the load at line %d of shared byte %u is not ordered with the tensor copy at line %d", line,
+              address - SHARED_BASE, atom.line);
+    atom.read[own_place()] = own.known[own_place()], atom.read_line = line;
+    return true;
+}
+
 // Ordinary accesses, of what neither a copy nor a product may still touch.
 void touch_atoms(u32 address, int bytes, int line) {
     Async &async = current->block->async;
