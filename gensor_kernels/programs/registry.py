@@ -16,6 +16,7 @@ from .contraction.rewrite.phases import PHASED, PHASED_MMA
 from .contraction.rewrite.split_float import FLOATS_WGMMA
 from .contraction.simt.family import ContractionSimt
 from .contraction.strip.family import ContractionStrip
+from .contraction.weights.family import ContractionWeightsWgmma
 from .contraction.wgmma.family import ContractionWgmma
 from .core.family import Family
 from .core.program import Program
@@ -35,6 +36,7 @@ FAMILIES: dict[str, Family] = {
         ContractionSimt(),
         SLICED,
         ContractionStrip(),
+        ContractionWeightsWgmma(),
         ContractionWgmma(),
         ALIGNED,
         PACKED_WGMMA,
