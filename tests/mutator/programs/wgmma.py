@@ -3,6 +3,7 @@
 from gensor_kernels.operators.products.gated import workload as gated
 from gensor_kernels.operators.products.matmul import workload as matmul
 from gensor_kernels.operators.products.normed import normed
+from gensor_kernels.operators.products.quantised import workload as quantised
 from gensor_kernels.operators.products.ragged import workload as ragged
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows.conv import workload as convolution
@@ -96,6 +97,31 @@ def floats_configurations() -> list[Configuration]:
         _wgmma("parts of pixels, split", convolution(**image, c=113), **pixels, split_k=2, cluster=1),
         _wgmma("parts of pixels as columns", convolution(**image, c=113, layout="nchw"), **pixels, cluster=1),
         _wgmma("parts of pixels, filters last", last, **pixels, block_m=128, consumers=2),
+    ]
+
+
+def weights_configurations() -> list[Configuration]:
+    """Weights of both sizes, every group and a single scale per column, zeros; one tile to a warpgroup and two, one
+    warpgroup and two, a split, epilogues compiled in and not, wide stores and single columns."""
+
+    def make(name: str, workload: Workload, **values: int) -> Configuration:
+        base = {
+            "block_m": 16, "block_n": 64, "block_k": 256 if "int4" in workload.operator else 128, "split_k": 1,
+            "raster": 1, "stages": 2, "consumers": 1, "epilogue_staged": 1, "epilogue_fixed": 1,
+            "vector_c": workload.align["c"], "min_blocks": 1,
+        }  # fmt: skip
+        return Configuration(name, "weights_wgmma", "sm_90", workload, base | values)
+
+    plain, fours = quantised(99, 256, 512, bits=8, group=0), quantised(99, 256, 512, zeros=True)
+    odd = quantised(99, 255, 512, bits=8, group=32, zeros=True, dtype="bfloat16", out="float32")
+    fused = quantised(99, 256, 512, bits=8, group=64, zeros=True, epilogue=("bias", "relu"))
+    return [
+        make("a scale per column", plain, raster=2),
+        make("two warpgroups", plain, block_m=32, block_n=128, consumers=2, stages=3, epilogue_fixed=0),
+        make("groups, split", fours, split_k=2),
+        make("two tiles", fused, block_n=128),
+        make("single columns", odd, stages=3, epilogue_fixed=0),
+        make("brains of four bits", quantised(99, 256, 512, group=0, dtype="bfloat16")),
     ]
 
 

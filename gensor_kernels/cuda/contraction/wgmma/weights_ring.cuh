@@ -38,8 +38,9 @@ DEVICE void make_ring() {
     mbarrier_fence();
 }
 
-// One lane of each warp gives a buffer back.
+// One lane of each warp gives a buffer back, behind the loads of all lanes.
 DEVICE void release(int slot) {
+    warp_barrier();
     if ((thread_index() & 31) == 0)
         mbarrier_arrive(empty(slot));
 }
