@@ -16,8 +16,9 @@ from .contraction.rewrite.phases import PHASED, PHASED_MMA
 from .contraction.rewrite.split_float import FLOATS_WGMMA
 from .contraction.simt.family import ContractionSimt
 from .contraction.strip.family import ContractionStrip
-from .contraction.weights.family import ContractionWeightsWgmma
 from .contraction.wgmma.family import ContractionWgmma
+from .contraction.wgmma.prepared import ContractionPrologueWgmma
+from .contraction.wgmma.weights import ContractionWeightsWgmma
 from .core.family import Family
 from .core.program import Program
 from .gemv.family import Gemv
@@ -36,8 +37,9 @@ FAMILIES: dict[str, Family] = {
         ContractionSimt(),
         SLICED,
         ContractionStrip(),
-        ContractionWeightsWgmma(),
         ContractionWgmma(),
+        ContractionPrologueWgmma(),
+        ContractionWeightsWgmma(),
         ALIGNED,
         PACKED_WGMMA,
         FLOATS_WGMMA,

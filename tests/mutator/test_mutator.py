@@ -65,6 +65,7 @@ def test_the_kernels_have_the_sites_the_mutator_knows():
         **{name: {"barrier"} for name in ("contraction_phased", "gemv", "rows")},
         "contraction_simt": {"barrier"} | FLAGS,
         "attention_wgmma": ATTENTION,
+        "contraction_weights_wgmma": ATTENTION,
     }
     for family, orderings in known.items():
         orderings = orderings | DEPENDENT  # at least in the launch that finishes a split
@@ -106,6 +107,7 @@ def named(group: str, name: str) -> Configuration:
                 *("pair along m", "pair along n, walking", "pixels of pairs", "stored by copies", "stream", "gate"),
             ),
         ),
+        ("weights_wgmma", ("a scale per column", "two warpgroups", "groups, split")),
         ("attention cp.async", ("narrow", "split", "boolean mask", "window, soft cap")),
         ("attention registers", ("wide", "boolean mask", "window")),
         ("attention_wgmma", ("two warpgroups", "three warpgroups", "split", "boolean mask", "window")),
@@ -126,6 +128,8 @@ def test_every_missing_barrier_and_wait_is_caught(group, names):
         assert unreached == [("barrier", "barrier()")]
     elif group == "wgmma":  # streams of whole blocks: warps pass their own sums on
         assert {function for function, _ in unreached} == {"barrier", *mutations.FLAGS} and len(unreached) == 4
+    elif group == "weights_wgmma":  # all outputs pass through slabs as sums: those that are converted first do not
+        assert {function for function, _ in unreached} == {"warp_barrier"} and len(unreached) == 2
     else:
         assert unreached == []
     orderings = [each for each in work if not each[1].site.is_guard]

@@ -15,6 +15,7 @@ from .wgmma import (
     aligned_configurations,
     floats_configurations,
     packed_wgmma_configurations,
+    prologue_configurations,
     weights_configurations,
     wgmma_configurations,
 )
@@ -42,6 +43,7 @@ def configurations() -> list[Configuration]:
         *packed_wgmma_configurations(),
         *floats_configurations(),
         *weights_configurations(),
+        *prologue_configurations(),
         *sliced_configurations(),
         *attention_configurations("cp.async"),
         *attention_configurations("registers"),

@@ -2,6 +2,7 @@
 
 from gensor_kernels.operators.products.gated import workload as gated
 from gensor_kernels.operators.products.matmul import workload as matmul
+from gensor_kernels.operators.products.matmul_prologue import workload as prepared
 from gensor_kernels.operators.products.normed import normed
 from gensor_kernels.operators.products.quantised import workload as quantised
 from gensor_kernels.operators.products.ragged import workload as ragged
@@ -120,9 +121,27 @@ def weights_configurations() -> list[Configuration]:
         make("two warpgroups", plain, block_m=32, block_n=128, consumers=2, stages=3, epilogue_fixed=0),
         make("groups, split", fours, split_k=2),
         make("two tiles", fused, block_n=128),
-        make("single columns", odd, stages=3, epilogue_fixed=0),
-        make("brains of four bits", quantised(99, 256, 512, group=0, dtype="bfloat16")),
+        make("single columns, split", odd, stages=3, split_k=2, epilogue_fixed=0),
+        make("brains of four bits", quantised(99, 255, 512, group=0, dtype="bfloat16")),
     ]
+
+
+def prologue_configurations() -> list[Configuration]:
+    """Operations with two vectors, with one and with none, of A along k and along m, one warpgroup and two, steps of
+    one row of a box and of two, a split, both store routes."""
+    norm, last = ("mul", "bias"), matmul(256, 256, 256, trans_b=True)
+    turned, odd = (
+        matmul(256, 256, 256, trans_a=True, dtype="bfloat16", out="float32"),
+        matmul(255, 255, 256, trans_b=True),
+    )
+    plain = {"stages": 2, "group": "prologue_wgmma"}
+    return [
+        _wgmma("two vectors", prepared(norm, last), **plain, block_n=16, raster=2),
+        _wgmma("two warpgroups, along m", prepared(("relu",), turned), **plain, block_m=128, consumers=2),
+        _wgmma("split, two tiles", prepared(("silu", "mul"), last, "float32"), **plain, block_m=128, split_k=2),
+        _wgmma("single columns", prepared(("scale", "bias"), odd), **plain, block_k=128, epilogue_staged=0,
+               epilogue_fixed=0, vector_c=2),
+    ]  # fmt: skip
 
 
 def _wgmma(name: str, workload: Workload, *, group: str = "wgmma", **values: int) -> Configuration:

@@ -23,7 +23,7 @@ from gensor_kernels.programs.contraction.base import (
 )
 from gensor_kernels.programs.contraction.cost import Loop, assemble, searching
 from gensor_kernels.programs.contraction.norm import CODES
-from gensor_kernels.programs.contraction.problem import extents
+from gensor_kernels.programs.contraction.problem import Extents, extents
 from gensor_kernels.programs.core.cases import Case
 from gensor_kernels.programs.core.family import PRODUCTS, WARPGROUPS, Columns, Coordinate, Facts, Launch, Part
 from gensor_kernels.programs.core.program import Program
@@ -68,8 +68,7 @@ class ContractionWgmma(ContractionFamily):
         if kind is None or e.dtype["c"] not in kind.outputs:
             math = "" if workload.math == "ieee" else f" with math {workload.math}"
             return f"no warpgroup product of {e.dtype['a']} and {e.dtype['b']} into {e.dtype['c']}{math}"
-        refused = self.only_products and (e.gate or e.rows or e.norm)
-        if refused or e.scaled or (e.prologue and not e.window):
+        if not self.computes(e):
             return f"no warpgroup product for {workload.operator}"
         for operand in "ab":
             if e.unit[operand] == "s" or e.align[operand] < 16:
@@ -77,6 +76,11 @@ class ContractionWgmma(ContractionFamily):
             if kind.k_contiguous and e.unit[operand] != "k":
                 return f"warpgroups multiply {e.dtype[operand]} from rows along k only, unlike those of {operand}"
         return implicit_gemm.unreadable(workload, self.images) if e.window else None
+
+    def computes(self, e: Extents) -> bool:
+        """Whether the kernel computes what a Workload has beside a product."""
+        refused = self.only_products and (e.gate or e.rows or e.norm)
+        return not (refused or e.scaled or (e.prologue and not e.window))
 
     def reads(self, workload: Workload, geometry: Geometry) -> bool:
         """Tensor copies go forward, and over one batch entry again and again, but not over one row."""

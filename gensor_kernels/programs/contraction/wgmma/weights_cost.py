@@ -11,8 +11,12 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.contraction.cost import in_workspace, shared_parts, tiles_part
 from gensor_kernels.programs.contraction.problem import Extents, extents
-from gensor_kernels.programs.contraction.wgmma import column as wgmma
-from gensor_kernels.programs.contraction.wgmma.cost import (
+from gensor_kernels.programs.core.columns import Column
+from gensor_kernels.programs.core.family import Part, Values
+from gensor_kernels.programs.core.tensor_maps import ROW_BYTES
+
+from . import column as wgmma
+from .cost import (
     COPY_ISSUE,
     COPY_LATENCY,
     GROUP_THREADS,
@@ -23,10 +27,7 @@ from gensor_kernels.programs.contraction.wgmma.cost import (
     entry_registers,
     multiplying_registers,
 )
-from gensor_kernels.programs.contraction.wgmma.store import STORE
-from gensor_kernels.programs.core.columns import Column
-from gensor_kernels.programs.core.family import Part, Values
-from gensor_kernels.programs.core.tensor_maps import ROW_BYTES
+from .store import STORE
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload

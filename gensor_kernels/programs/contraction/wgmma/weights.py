@@ -24,12 +24,12 @@ from gensor_kernels.programs.contraction.base import (
 )
 from gensor_kernels.programs.contraction.cost import Loop, assemble
 from gensor_kernels.programs.contraction.problem import extents
-from gensor_kernels.programs.contraction.wgmma import column as wgmma
 from gensor_kernels.programs.core.family import PRODUCTS, WARPGROUPS, Columns, Coordinate, Facts, Launch, Part
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.core.tensor_maps import ROW_BYTES, TensorMap, operand_extents, readable
 
-from . import cost
+from . import column as wgmma
+from . import weights_cost as cost
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
