@@ -66,6 +66,7 @@ def test_the_kernels_have_the_sites_the_mutator_knows():
         "contraction_simt": {"barrier"} | FLAGS,
         "attention_wgmma": ATTENTION,
         "contraction_weights_wgmma": ATTENTION,
+        "contraction_prologue_wgmma": hopper - FLAGS,
     }
     for family, orderings in known.items():
         orderings = orderings | DEPENDENT  # at least in the launch that finishes a split
@@ -108,6 +109,7 @@ def named(group: str, name: str) -> Configuration:
             ),
         ),
         ("weights_wgmma", ("a scale per column", "two warpgroups", "groups, split")),
+        ("prologue_wgmma", ("two vectors", "two warpgroups, along m", "split, two tiles")),
         ("attention cp.async", ("narrow", "split", "boolean mask", "window, soft cap")),
         ("attention registers", ("wide", "boolean mask", "window")),
         ("attention_wgmma", ("two warpgroups", "three warpgroups", "split", "boolean mask", "window")),

@@ -137,8 +137,9 @@ def prologue_configurations() -> list[Configuration]:
     plain = {"stages": 2, "group": "prologue_wgmma"}
     return [
         _wgmma("two vectors", prepared(norm, last), **plain, block_n=16, raster=2),
-        _wgmma("two warpgroups, along m", prepared(("relu",), turned), **plain, block_m=128, consumers=2),
-        _wgmma("split, two tiles", prepared(("silu", "mul"), last, "float32"), **plain, block_m=128, split_k=2),
+        _wgmma("two warpgroups, along m", prepared(("relu",), turned), **plain, block_m=128, block_n=128, consumers=2),
+        _wgmma("split, two tiles", prepared(("silu", "mul"), odd, "float32"), **plain, block_m=128, split_k=2,
+               vector_c=2),
         _wgmma("single columns", prepared(("scale", "bias"), odd), **plain, block_k=128, epilogue_staged=0,
                epilogue_fixed=0, vector_c=2),
     ]  # fmt: skip

@@ -9,7 +9,8 @@
 // Legal Programs (THREADS = 128 * (CONSUMERS + 1), V = 2 for each vector of 16 bits, 4 for each of 32 bits):
 //   IN_TYPE half_t or bfloat16_t; OUT_TYPE half_t, bfloat16_t, float; PROLOGUE not 0; D_TYPE, E_TYPE IN_TYPE or float
 //   1 <= CONSUMERS <= 3, BLOCK_M % (64 * CONSUMERS) == 0, BLOCK_M <= 256; TILES_M = BLOCK_M / (64 * CONSUMERS)
-//   BLOCK_N % 16 == 0 and <= 256; B_LAYOUT 1: BLOCK_N % 64 == 0; BLOCK_K 64 or 128; 2 <= STAGES <= 8
+//   BLOCK_N % 16 == 0 and <= 256; B_LAYOUT 1: BLOCK_N % 64 == 0; BLOCK_K 64 or 128, TILES_M * BLOCK_K <= 256
+//   2 <= STAGES <= 8
 //   1 <= MIN_BLOCKS: registers at entry = min(65536 / (THREADS * MIN_BLOCKS) / 8 * 8, 256), of a multiplying thread
 //     min(240, (entry * (CONSUMERS + 1) - (CONSUMERS == 3 ? 32 : 40)) / CONSUMERS / 8 * 8), or 255 where that many are
 //     there at entry; sums, elements and vectors, TILES_M * (BLOCK_N + BLOCK_K / 2) / 2 + V * BLOCK_K / 32, are at least
@@ -110,6 +111,7 @@ static_assert(TILES_M * 64 * CONSUMERS == BLOCK_M && BLOCK_M <= 256, "Every warp
 static_assert(BLOCK_N % (B_LAYOUT ? 64 : 16) == 0 && BLOCK_N <= 256,
               "A block has 16 to 256 columns, in steps of 16, or of 64 where B is N-contiguous.");
 static_assert(BLOCK_K == 64 || BLOCK_K == 128, "A step of k is one or two rows of 128 bytes.");
+static_assert(TILES_M * BLOCK_K <= 256, "Elements that are prepared together fit the registers.");
 static_assert(STAGES >= 2 && STAGES <= 8, "The ring has 2 to 8 buffers.");
 static_assert(MIN_BLOCKS >= 1, "Registers change hands only where the launch bounds say how many there are.");
 static_assert(C_UNIT || C_VECTOR == sizeof(OUT_TYPE), "Columns of C that are not adjacent are stored one by one.");

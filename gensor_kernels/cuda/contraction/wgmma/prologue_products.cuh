@@ -42,7 +42,7 @@ struct PreparedMath {
             runs.load(run, channel, within(channel, end));
         }
     }
-    // Reads and prepares a chunk. Behind the end of k elements stay zero: a prologue may make NaN of zeros.
+    // Reads and prepares a chunk. What it makes of zeros behind the end of k is multiplied by zeros of B.
     MEMBER void prepare(int slot, int chunk) {
         const sptr<u8> from = tiles(slot) + rows;
         cover("prologue");
@@ -54,7 +54,7 @@ struct PreparedMath {
                 float pair[2];
                 UNROLL for (int e = 0; e < 2; ++e) pair[e] = to_float(bit_cast<IN_TYPE>((u16)(words[r] >> 16 * e)));
                 runs.template apply<true>(run, pair);
-                words[r] = within(k + run * 8, end) ? pack_pair(pair[0], pair[1], IN_TYPE{}) : 0u;
+                words[r] = pack_pair(pair[0], pair[1], IN_TYPE{});
             }
         }
         k += CHUNK;

@@ -233,8 +233,10 @@ def _registers(kind: Kind, e: Extents, arch: Arch) -> Part:
         wanted = wanted + np.where((v["persistent"] > 0) | copies(v), WALKING_REGISTERS, OTHER_REGISTERS)
         most = multiplying_registers(consumers, blocks, arch)
         entry = np.minimum(entry_registers(consumers, blocks, arch), arch.regs_per_thread)
-        held = prepared.PRODUCT_REGISTERS if e.prologue else 0
-        fits = (wanted <= most) & (columns // 2 + PRODUCT_REGISTERS + held <= entry)
+        product = columns // 2 + PRODUCT_REGISTERS
+        if e.prologue:
+            product = product + prepared.PRODUCT_REGISTERS + (tiles * v["block_k"] > prepared.MOST_K) * entry
+        fits = (wanted <= most) & (product <= entry)
         return {wgmma.ENTRY: entry + np.maximum(wanted - most, 0), column.FITS_SUMS: fits}
 
     names = ("block_m", "block_n", "consumers", "min_blocks", "persistent", "epilogue_staged")

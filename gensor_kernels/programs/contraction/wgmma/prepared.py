@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.programs.contraction import prologue as contraction_prologue
+from gensor_kernels.programs.contraction import stream_k
 from gensor_kernels.programs.contraction.problem import Extents, extents
 from gensor_kernels.programs.core.family import Coordinate
 from gensor_kernels.programs.core.program import Program
@@ -33,6 +34,7 @@ class ContractionPrologueWgmma(ContractionWgmma):
 
     abi = 1
     source = f"{NAME}.cu"
+    names = tuple(name for name in ContractionWgmma.names if name != stream_k.NAME)
 
     def __init__(self) -> None:
         super().__init__(NAME, only_products=True, images="")

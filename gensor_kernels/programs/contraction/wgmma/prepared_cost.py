@@ -12,6 +12,8 @@ from gensor_kernels.programs.contraction.prologue import element_issue
 
 #: Elements of A that are prepared together: a chunk of k, of which a step has CHUNKS; two of them are in registers.
 CHUNKS = 2
+#: Elements that tiles of a warpgroup may have along k.
+MOST_K = 256
 #: Registers that a multiplying thread needs beside contraction_wgmma's, and beside those of one product.
 OTHER_REGISTERS, PRODUCT_REGISTERS = 32, 8
 #: Instructions of a step beside those of elements and products, and of a load of the vectors' elements with its
