@@ -13,6 +13,7 @@ from .contraction.rewrite.align import ALIGNED
 from .contraction.rewrite.ozaki import SLICED
 from .contraction.rewrite.pack import PACKED, PACKED_WGMMA
 from .contraction.rewrite.phases import PHASED, PHASED_MMA
+from .contraction.rewrite.prepare import PREPARED
 from .contraction.rewrite.split_float import FLOATS_WGMMA
 from .contraction.simt.family import ContractionSimt
 from .contraction.strip.family import ContractionStrip
@@ -43,6 +44,7 @@ FAMILIES: dict[str, Family] = {
         ALIGNED,
         PACKED_WGMMA,
         FLOATS_WGMMA,
+        PREPARED,
         Gemv(),
         RowsFamily(),
         Window(),
