@@ -101,10 +101,9 @@ struct PreparedMath {
         }
     }
     // Sums a tile's steps. Without a step nothing is waited for, as in consume().
-    MEMBER void multiply(Sums &sums, int steps) {
+    MEMBER void multiply(Sums &sums, int steps, Turn &turn) {
         if (!within(0, steps))
             return;
-        Turn turn;
         mbarrier_wait(full(turn.slot), turn.parity);
         prepare(turn.slot, 0);
         int before = 0;
@@ -115,8 +114,11 @@ struct PreparedMath {
             before = slot;
         }
         cover("drain");
+        const int last = turn.slot;
         step<false>(sums, turn, before, steps > 1);
         wgmma_wait<0>();
         ::hold(sums);
+        if constexpr (PERSISTENT)
+            give_back(last);
     }
 };

@@ -14,19 +14,13 @@ from gensor_kernels.programs.contraction.problem import Extents, extents
 from gensor_kernels.programs.core.family import Coordinate
 from gensor_kernels.programs.core.program import Program
 
-from . import cluster, cost, store
+from . import cost
 from .family import ContractionWgmma
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
 
 NAME = "contraction_prologue_wgmma"
-#: The coordinates that have fewer values here: a block has one tile, by itself, and does not store by tensor copies.
-NARROWED = {
-    "cluster": (cluster.ALONE,),
-    "persistent": (cost.ONE_TILE,),
-    "epilogue_staged": (store.DIRECT, store.STAGED),
-}
 
 
 class ContractionPrologueWgmma(ContractionWgmma):
@@ -44,13 +38,10 @@ class ContractionPrologueWgmma(ContractionWgmma):
         return bool(e.prologue) and not e.window and e.bytes_a == 2
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
-        """Return those of contraction_wgmma, some with fewer values."""
+        """Return those of contraction_wgmma; warpgroups do not take tiles in turn."""
+        ways = (cost.ONE_TILE, cost.WALKING)
         found = super().coordinates(workload, arch)
-        return tuple(each._replace(values=NARROWED.get(each.name, each.values)) for each in found)
-
-    def variants(self, workload: Workload) -> list[dict[str, int]]:
-        """Return no further coordinates: starters differ in their tiles."""
-        return [{}]
+        return tuple(each._replace(values=ways) if each.name == "persistent" else each for each in found)
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Return the macro bindings of contraction_prologue_wgmma.cu."""

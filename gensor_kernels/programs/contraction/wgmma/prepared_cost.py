@@ -15,7 +15,7 @@ CHUNKS = 2
 #: Elements that tiles of a warpgroup may have along k.
 MOST_K = 256
 #: Registers that a multiplying thread needs beside contraction_wgmma's, and beside those of one product.
-OTHER_REGISTERS, PRODUCT_REGISTERS = 32, 8
+OTHER_REGISTERS, PRODUCT_REGISTERS = 16, 8
 #: Instructions of a step beside those of elements and products, and of a load of the vectors' elements with its
 #: address; counted in the SASS of six Programs.
 STEP_ISSUE, LOAD_ISSUE = 30.0, 3.0
