@@ -136,9 +136,10 @@ def prologue_configurations() -> list[Configuration]:
     )
     plain = {"stages": 2, "group": "prologue_wgmma"}
     return [
-        _wgmma("two vectors", prepared(norm, last), **plain, block_n=16, raster=2, persistent=1),
+        _wgmma("two vectors", prepared(norm, last), **plain, raster=2, persistent=1,
+               epilogue_staged=3),
         _wgmma("two warpgroups, along m", prepared(("relu",), turned), **plain, block_m=128, block_n=128, consumers=2,
-               cluster=2, epilogue_staged=3),
+               cluster=2, persistent=1),
         _wgmma("split, two tiles", prepared(("silu", "mul"), odd, "float32"), **plain, block_m=128, split_k=2,
                vector_c=2),
         _wgmma("single columns", prepared(("scale", "bias"), odd), **plain, block_k=128, epilogue_staged=0,
@@ -153,7 +154,7 @@ def prepared_wgmma_configurations() -> list[Configuration]:
     plain = {"stages": 2, "block_n": 64, "group": "prepared_wgmma"}
     return [
         _wgmma("two vectors in front, split", prepared(("mul", "bias"), last, "float32"), **plain, split_k=2),
-        _wgmma("along m in front, walking", prepared(("silu",), turned), **plain, persistent=1),
+        _wgmma("along m in front, walking", prepared(("silu",), turned), **plain | {"block_n": 128}, persistent=1),
     ]
 
 

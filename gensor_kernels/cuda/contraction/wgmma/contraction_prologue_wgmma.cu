@@ -7,10 +7,9 @@
 // Legal Programs: those of contraction_wgmma.cu with IN_TYPE half_t or bfloat16_t, A_STORED and B_STORED the same,
 //   A_WINDOW 0, B_WINDOW 0, PARTS 1, GATE 0, RAGGED_ROWS 0, NORM 0, STREAM 0, PERSISTENT 0 or 1, and further
 //   PROLOGUE not 0; D_TYPE, E_TYPE IN_TYPE or float; TILES_M * BLOCK_K <= 256
-//   registers of a multiplying thread: sums, elements and vectors, TILES_M * (BLOCK_N + BLOCK_K / 2) / 2 + V * BLOCK_K
-//   /
-//     32, V = 2 for each vector of 16 bits, 4 for each of 32 bits, are at least 48 fewer, with PERSISTENT or
-//     STORE_COPIES 80; BLOCK_N / 2 + 34 <= registers at entry
+//   registers of a multiplying thread: sums, elements and vectors, TILES_M * (BLOCK_N / 2 + BLOCK_K * 5 / 8) +
+//     V * BLOCK_K / 32, V = 2 for each vector of 16 bits, 4 for each of 32 bits, are at least 24 fewer, with PERSISTENT
+//     or STORE_COPIES 56; BLOCK_N / 2 + 34 <= registers at entry
 //
 // Bank conflicts: none.
 #ifndef PROLOGUE
@@ -40,8 +39,8 @@ static_assert(PROLOGUE != 0, "A prologue has operations.");
 static_assert(TILES_M * BLOCK_K <= 256, "Elements that are prepared together fit the registers.");
 
 constexpr int OF_VECTORS = (VECTORS > 0 ? (int)sizeof(D_TYPE) : 0) + (VECTORS > 1 ? (int)sizeof(E_TYPE) : 0);
-static_assert(TILES_M * (BLOCK_N + BLOCK_K / 2) / 2 + OF_VECTORS * BLOCK_K / 32 +
-                      (PERSISTENT || STORE_COPIES ? 80 : 48) <=
+static_assert(TILES_M * (BLOCK_N / 2 + BLOCK_K * 5 / 8) + OF_VECTORS * BLOCK_K / 32 +
+                      (PERSISTENT || STORE_COPIES ? 56 : 24) <=
                   (ENTRY > 240 ? 255 : TAKEN),
               "Sums, elements and vectors do not fit the registers.");
 static_assert(BLOCK_N / 2 + 34 <= ENTRY, "The operands of one product do not fit the registers at entry.");

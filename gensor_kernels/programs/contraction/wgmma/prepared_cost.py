@@ -14,8 +14,9 @@ from gensor_kernels.programs.contraction.prologue import element_issue
 CHUNKS = 2
 #: Elements that tiles of a warpgroup may have along k.
 MOST_K = 256
-#: Registers that a multiplying thread needs beside contraction_wgmma's, and beside those of one product.
-OTHER_REGISTERS, PRODUCT_REGISTERS = 16, 8
+#: Registers of contraction_wgmma that a multiplying thread does not need here, and that it needs beside those of one
+#: product.
+SPARED_REGISTERS, PRODUCT_REGISTERS = 8, 8
 #: Instructions of a step beside those of elements and products, and of a load of the vectors' elements with its
 #: address; counted in the SASS of six Programs.
 STEP_ISSUE, LOAD_ISSUE = 30.0, 3.0
@@ -39,7 +40,7 @@ def waits(math: Any, consumers: Any) -> Any:
 
 
 def registers(block_k: Any, tiles: Any, e: Extents) -> Any:
-    """Registers of a thread for the elements of two chunks, and for the vectors' elements of one."""
+    """Registers of a thread for elements of two chunks, one of them half prepared, and for elements of the vectors."""
     assert e.prologue
     vectors = sum(facts(dtype).itemsize for dtype, _ in e.prologue.vectors)
-    return tiles * block_k // 4 + vectors * block_k // 32 + OTHER_REGISTERS
+    return tiles * block_k * 5 // 8 + vectors * block_k // 32 - SPARED_REGISTERS
