@@ -45,7 +45,10 @@ class ContractionWgmma(ContractionFamily):
 
     abi = 6
     source = "contraction_wgmma.cu"
-    names = (*shared.GRID_NAMES, "cluster", "persistent", "stages", "consumers", *shared.EPILOGUE_NAMES, stream_k.NAME)
+    names: tuple[str, ...] = (
+        *(*shared.GRID_NAMES, "cluster", "persistent", "stages", "consumers"),
+        *(*shared.EPILOGUE_NAMES, stream_k.NAME),
+    )
     # The eighth one walks in pairs: few rows, whose tiles of A would else pass through the L2 for every 16 columns.
     starter_blocks = (
         *((128, 128), (128, 256), (64, 64), (256, 128), (64, 128), (128, 64), (192, 192)),
