@@ -13,10 +13,13 @@ from .contraction.rewrite.align import ALIGNED
 from .contraction.rewrite.ozaki import SLICED
 from .contraction.rewrite.pack import PACKED, PACKED_WGMMA
 from .contraction.rewrite.phases import PHASED, PHASED_MMA
+from .contraction.rewrite.prepare import PREPARED
 from .contraction.rewrite.split_float import FLOATS_WGMMA
 from .contraction.simt.family import ContractionSimt
 from .contraction.strip.family import ContractionStrip
 from .contraction.wgmma.family import ContractionWgmma
+from .contraction.wgmma.prepared import ContractionPrologueWgmma
+from .contraction.wgmma.weights import ContractionWeightsWgmma
 from .core.family import Family
 from .core.program import Program
 from .gemv.family import Gemv
@@ -36,9 +39,12 @@ FAMILIES: dict[str, Family] = {
         SLICED,
         ContractionStrip(),
         ContractionWgmma(),
+        ContractionPrologueWgmma(),
+        ContractionWeightsWgmma(),
         ALIGNED,
         PACKED_WGMMA,
         FLOATS_WGMMA,
+        PREPARED,
         Gemv(),
         RowsFamily(),
         Window(),

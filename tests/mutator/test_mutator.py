@@ -23,7 +23,7 @@ void barrier();
 """
 
 
-WGMMA = ("wgmma", "aligned", "packed_wgmma", "floats_wgmma")
+WGMMA = ("wgmma", "aligned", "packed_wgmma", "floats_wgmma", "prologue_wgmma", "prepared_wgmma")
 #: Calls of kernels for Hopper that attention has no need for: clusters, images, stores by copies.
 OTHERS = {"mbarrier_arrive_at", "cluster_barrier", "cluster_begin", "copy_pixels", "proxy_fence", "store_matrix"}
 OTHERS |= {"store_tensor", "store_tensor_commit", "store_tensor_wait"}
@@ -65,6 +65,7 @@ def test_the_kernels_have_the_sites_the_mutator_knows():
         **{name: {"barrier"} for name in ("contraction_phased", "gemv", "rows")},
         "contraction_simt": {"barrier"} | FLAGS,
         "attention_wgmma": ATTENTION,
+        "contraction_weights_wgmma": ATTENTION,
     }
     for family, orderings in known.items():
         orderings = orderings | DEPENDENT  # at least in the launch that finishes a split
@@ -106,6 +107,8 @@ def named(group: str, name: str) -> Configuration:
                 *("pair along m", "pair along n, walking", "pixels of pairs", "stored by copies", "stream", "gate"),
             ),
         ),
+        ("weights_wgmma", ("a scale per column", "two warpgroups", "groups, split")),
+        ("prologue_wgmma", ("two vectors", "two warpgroups, along m", "split, two tiles")),
         ("attention cp.async", ("narrow", "split", "boolean mask", "window, soft cap")),
         ("attention registers", ("wide", "boolean mask", "window")),
         ("attention_wgmma", ("two warpgroups", "three warpgroups", "split", "boolean mask", "window")),
@@ -130,6 +133,10 @@ def test_every_missing_barrier_and_wait_is_caught(group, names):
         assert unreached == [("barrier", "barrier()")]
     elif group == "wgmma":  # streams of whole blocks: warps pass their own sums on
         assert {function for function, _ in unreached} == {"barrier", *mutations.FLAGS} and len(unreached) == 4
+    elif group == "prologue_wgmma":  # the other loops and stores of the shared headers are reached in group wgmma
+        assert not [site.name for site in missed if "prologue" in site.file]
+    elif group == "weights_wgmma":  # all outputs pass through slabs as sums: those that are converted first do not
+        assert {function for function, _ in unreached} == {"warp_barrier"} and len(unreached) == 2
     else:
         assert unreached == []
     orderings = [each for each in work if not each[1].site.is_guard]

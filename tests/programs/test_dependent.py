@@ -31,6 +31,7 @@ from tests.mutator.programs import Configuration, configurations
 PRODUCTS = (
     *("winograd", "contraction_simt", "contraction_mma", "contraction_sliced", "contraction_packed"),
     *("contraction_aligned", "contraction_floats_wgmma", "contraction_packed_wgmma"),
+    "contraction_prepared_wgmma",
 )
 FINISHING = (
     *("contraction_reduce", "contraction_normalise", "contraction_interleave"),

@@ -320,7 +320,44 @@ def _attention() -> Iterator[Bug]:
               "first_values = matrix_descriptor(tile_in(0), ATOM, ATOM);", three)  # fmt: skip
 
 
-_HOPPER = (_warpgroups, _leaders, _mbarriers, _tensor_copies, _clusters, _registers_and_launches, _attention)
+def _held() -> Iterator[Bug]:
+    column, groups, tiles, odd = (
+        f"weights_wgmma: {name}"
+        for name in ("a scale per column", "groups, split", "two tiles", "single columns, split")
+    )
+    fours, two = "weights_wgmma: brains of four bits", "weights_wgmma: two warpgroups"
+    # Buffers and registers that are used before they are there, or given back while they are used.
+    yield Bug("    warp_barrier();\n    if ((thread_index() & 31) == 0)\n        mbarrier_arrive(empty(slot));",
+              "    if ((thread_index() & 31) == 0)\n        mbarrier_arrive(empty(slot));", column)  # fmt: skip
+    ahead = "                mbarrier_wait(full(turn.slot), turn.parity);\n                widen(turn.slot, 0);"
+    yield Bug(ahead, "                widen(turn.slot, 0);", groups)
+    yield Bug("wgmma_wait<1>(); // the chunk before", "wgmma_wait<2>(); // the chunk before", column)
+    yield Bug("if (chunk == 0 && !GROUP && later)", "if (chunk == 0 && !GROUP)", two)
+    # Numbers: selectors, large numbers, signs, zeros and scales of other columns or groups.
+    yield Bug("byte_permute(stored, 0, 0x4140) ^ 0x64806480u", "byte_permute(stored, 0, 0x4140) ^ 0x64006400u", column)
+    yield Bug("byte_permute(stored, 0, 0x4140)", "byte_permute(stored, 0, 0x4041)", two)
+    yield Bug("stored * 0x1001u", "stored * 0x101u", groups)
+    yield Bug("(HALF ? 1024.0f : 128.0f)", "(HALF ? 1024.0f : 136.0f)", fours)
+    yield Bug("0x4440 | i) ^ 0x4b000080u", "0x4440 | i) ^ 0x4b000000u", odd)
+    yield Bug("scales.scale[i][v >> 1 & 1], totals[i][v])", "scales.scale[i][v & 1], totals[i][v])", tiles)
+    yield Bug("scales = scales + scale_group, zeros = zeros + zero_group;", "scales = scales + scale_group;", groups)
+    # Places: of lanes in a row of weights, of rows in a tile, and of sums in a slab.
+    yield Bug("(lane & 3) * PAIR_BYTES", "(lane & 3) * 4", column)
+    yield Bug("(row & 3) * 2 + (row >> 2 & 1)", "(row & 7)", two)
+    yield Bug("b_at[0] += 128;", "b_at[0] += 64;", groups)
+    prepared, along, split = (
+        f"prologue_wgmma: {name}" for name in ("two vectors", "two warpgroups, along m", "split, two tiles")
+    )
+    yield Bug("        warp_barrier();\n        release(slot);", "        release(slot);", prepared)
+    yield Bug("wgmma_wait<1>(); // the chunk before", "wgmma_wait<2>(); // the chunk before", split)
+    yield Bug("            mbarrier_wait(full(turn.slot), turn.parity);\n            prepare(turn.slot, 0);",
+              "            prepare(turn.slot, 0);", along)  # fmt: skip
+    yield Bug("const int run = 2 * p + (r >> 1);", "const int run = 2 * p + (r & 1);", prepared)
+    yield Bug("(lane >> 3 & 1) * 16;", "(lane >> 4 & 1) * 16;", along)
+    yield Bug("k += CHUNK;", "k += K_STEP;", split)
+
+
+_HOPPER = (_warpgroups, _leaders, _mbarriers, _tensor_copies, _clusters, _registers_and_launches, _attention, _held)
 _ALL = (_loads, _stores, _shared, _copies, _matrices, _products, _arithmetic, *_HOPPER)
 BUGS = [bug for group in _ALL for bug in group()]
 

@@ -56,6 +56,7 @@ class TensorMap:
     operands of a convolution with channels first are packed there (operators/windows/conv_packed.py).  ``other``: of a
     gated product, b is the matrix behind the gate.  ``heads``: a, b and d are the queries, keys and values of
     attention; a box of queries has whole queries, each of them in all heads of a group: ``rows`` or a few more.
+    ``together``: numbers of the operand that are one element, of less than a byte each.
     """
 
     operand: str
@@ -68,6 +69,7 @@ class TensorMap:
     other: bool = field(default=False, repr=False)
     parts: int = field(default=1, repr=False)
     heads: bool = field(default=False, repr=False)
+    together: int = field(default=1, repr=False)
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,7 @@ def described(packed: bytes | bytearray, wanted: TensorMap) -> Described:
         rows = Window.unpack(packed, TAIL_OFFSET).ks[1]
         entries, own = (1, 1, k // rows), (0, 0, rows * own[3], *own[3:])
     unit, across = (rows, columns) if wanted.along_rows else (columns, rows)
+    unit //= wanted.together
     apart = [entries[i] if own[i] else 1 for i in reversed(range(BATCH_AXES))]
     if wanted.copied_at is not None:
         return _checked(_copied(packed, wanted, unit, [across, *apart]), wanted)

@@ -11,7 +11,15 @@ from .attention import attention_configurations, attention_wgmma_configurations
 from .contraction import convolution_configurations, mma_configurations, simt_configurations, sliced_configurations
 from .gemv import gemv_configurations
 from .rows import rows_configurations
-from .wgmma import aligned_configurations, floats_configurations, packed_wgmma_configurations, wgmma_configurations
+from .wgmma import (
+    aligned_configurations,
+    floats_configurations,
+    packed_wgmma_configurations,
+    prepared_wgmma_configurations,
+    prologue_configurations,
+    weights_configurations,
+    wgmma_configurations,
+)
 from .window import window_configurations
 
 __all__ = ["Configuration", "configurations"]
@@ -35,6 +43,9 @@ def configurations() -> list[Configuration]:
         *aligned_configurations(),
         *packed_wgmma_configurations(),
         *floats_configurations(),
+        *weights_configurations(),
+        *prologue_configurations(),
+        *prepared_wgmma_configurations(),
         *sliced_configurations(),
         *attention_configurations("cp.async"),
         *attention_configurations("registers"),

@@ -3,7 +3,9 @@
 from gensor_kernels.operators.products.block_scaled import workload as block_scaled
 from gensor_kernels.operators.products.gated import workload as gated
 from gensor_kernels.operators.products.matmul import workload as matmul
+from gensor_kernels.operators.products.matmul_prologue import workload as prepared
 from gensor_kernels.operators.products.normed import normed
+from gensor_kernels.operators.products.quantised import workload as quantised
 from gensor_kernels.operators.products.ragged import workload as ragged
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows.conv import workload as convolution
@@ -99,6 +101,63 @@ def floats_configurations() -> list[Configuration]:
         _wgmma("parts of pixels, split", convolution(**image, c=113), **pixels, split_k=2, cluster=1),
         _wgmma("parts of pixels as columns", convolution(**image, c=113, layout="nchw"), **pixels, cluster=1),
         _wgmma("parts of pixels, filters last", last, **pixels, block_m=128, consumers=2),
+    ]
+
+
+def weights_configurations() -> list[Configuration]:
+    """Weights of both sizes, every group and a single scale per column, zeros; one tile to a warpgroup and two, one
+    warpgroup and two, a split, epilogues compiled in and not, wide stores and single columns."""
+
+    def make(name: str, workload: Workload, **values: int) -> Configuration:
+        base = {
+            "block_m": 16, "block_n": 64, "block_k": 256 if "int4" in workload.operator else 128, "split_k": 1,
+            "raster": 1, "stages": 2, "consumers": 1, "epilogue_staged": 1, "epilogue_fixed": 1,
+            "vector_c": workload.align["c"], "min_blocks": 1,
+        }  # fmt: skip
+        return Configuration(name, "weights_wgmma", "sm_90", workload, base | values)
+
+    plain, fours = quantised(99, 256, 512, bits=8, group=0), quantised(99, 256, 512, zeros=True)
+    odd = quantised(99, 255, 512, bits=8, group=32, zeros=True, dtype="bfloat16", out="float32")
+    fused = quantised(99, 256, 512, bits=8, group=64, zeros=True, epilogue=("bias", "relu"))
+    return [
+        make("a scale per column", plain, raster=2),
+        make("two warpgroups", plain, block_m=32, block_n=128, consumers=2, stages=3, epilogue_fixed=0),
+        make("groups, split", fours, split_k=2),
+        make("two tiles", fused, block_n=128),
+        make("single columns, split", odd, stages=3, split_k=2, epilogue_fixed=0),
+        make("brains of four bits", quantised(99, 255, 512, group=0, dtype="bfloat16")),
+    ]
+
+
+def prologue_configurations() -> list[Configuration]:
+    """Operations with two vectors, with one and with none, of A along k and along m, one warpgroup and two, steps of
+    one row of a box and of two, a split, blocks that walk tiles, a cluster, all store routes."""
+    norm, last = ("mul", "bias"), matmul(256, 256, 256, trans_b=True)
+    turned, odd = (
+        matmul(256, 256, 256, trans_a=True, dtype="bfloat16", out="float32"),
+        matmul(255, 255, 256, trans_b=True),
+    )
+    plain = {"stages": 2, "group": "prologue_wgmma"}
+    return [
+        _wgmma("two vectors", prepared(norm, last), **plain, raster=2, persistent=1,
+               epilogue_staged=3),
+        _wgmma("two warpgroups, along m", prepared(("relu",), turned), **plain, block_m=128, block_n=128, consumers=2,
+               cluster=2, persistent=1),
+        _wgmma("split, two tiles", prepared(("silu", "mul"), odd, "float32"), **plain, block_m=128, split_k=2,
+               vector_c=2),
+        _wgmma("single columns", prepared(("scale", "bias"), odd), **plain, block_k=128, epilogue_staged=0,
+               epilogue_fixed=0, vector_c=2),
+    ]  # fmt: skip
+
+
+def prepared_wgmma_configurations() -> list[Configuration]:
+    """Operations in a launch in front: on A along k and along m, with wide accesses and single elements, a split,
+    batches, blocks that walk tiles."""
+    last, turned = matmul(77, 96, 200, trans_b=True, batch=2), matmul(72, 96, 208, trans_a=True, dtype="bfloat16")
+    plain = {"stages": 2, "block_n": 64, "group": "prepared_wgmma"}
+    return [
+        _wgmma("two vectors in front, split", prepared(("mul", "bias"), last, "float32"), **plain, split_k=2),
+        _wgmma("along m in front, walking", prepared(("silu",), turned), **plain | {"block_n": 128}, persistent=1),
     ]
 
 

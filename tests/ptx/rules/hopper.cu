@@ -140,6 +140,29 @@ RULE(tile_over_an_mbarrier, 32) {
     mbarrier_wait(mbarrier(), 0);
     finish(params, word(params));
 }
+RULE(loads_behind_a_copy, 32) {
+    make_mbarriers();
+    if (thread_index() == 0)
+        request(params, tile());
+    if (!WRONG)
+        mbarrier_wait(mbarrier(), 0);
+    const Vec<16> found = load_shared<16>(tile() + thread_index() * 16);
+    mbarrier_wait(mbarrier(), 0);
+    finish(params, found);
+}
+RULE(copies_behind_loads, 32) {
+    make_mbarriers();
+    if (thread_index() == 0)
+        request(params, tile(), 0);
+    mbarrier_wait(mbarrier(0), 0);
+    const Vec<16> found = load_shared<16>(tile() + thread_index() * 16);
+    if (!WRONG)
+        warp_barrier();
+    if (thread_index() == 0)
+        request(params, tile(), 1);
+    mbarrier_wait(mbarrier(1), 0);
+    finish(params, found);
+}
 RULE(tile_of_two_copies, 32) {
     make_mbarriers();
     if (thread_index() == 0) {

@@ -102,6 +102,8 @@ def _hopper() -> Iterator[Rule]:
     yield here("alignment_of_a_tile", emulator="misaligned", executor="misaligned")
     yield here("extent_of_a_tile", emulator="out_of_bounds", executor="out_of_bounds")
     yield here("tile_over_an_mbarrier", emulator="invalid", executor="in_flight")
+    yield here("loads_behind_a_copy", emulator="race", executor="in_flight")
+    yield here("copies_behind_loads", emulator="race", executor="race|in_flight")
     yield here("tile_of_two_copies", emulator="race", executor="in_flight")
     yield here("end_with_a_copy_on_its_way", emulator="race", executor="in_flight")
     yield here("fence_before_a_tensor_store", emulator="race", executor="unfenced")

@@ -42,11 +42,13 @@ struct TensorStore {
     int line;
 };
 
+constexpr u32 UNRELEASED = ~0u;
+
 struct Atom {
     bool filled = false, in_flight = false;
     u32 barrier = 0, phase = 0; // the copy that filled it completes this phase
     int reading = 0;            // products that read it and have not been waited for
-    Clocks read;                // when each warp had last waited for one
+    Clocks read; // when each warp had last waited for one, or had released its loads: UNRELEASED before it has
     int line = 0, read_line = 0, touched = 0;
     int unfenced = 0; // threads that have stored to it since their last proxy fence
     int leaving = 0;  // tensor stores that read it and have not been waited for
@@ -64,9 +66,15 @@ struct Product {
     u32 factors[32][4]; // contents of `held` when the product was issued
 };
 
+// Ordinary loads by lanes of a warp of what a tensor copy brought, at a time as in now().
+struct Loads {
+    u32 atom, time, lanes;
+};
+
 struct WarpAsync {
     Clocks known;
-    std::vector<u32> seen; // of each mbarrier: phases whose end this warp knows of
+    std::vector<Loads> loads; // that no arrival and no barrier of the block has released yet
+    std::vector<u32> seen;    // of each mbarrier: phases whose end this warp knows of
     std::vector<Product> open;
     std::vector<std::vector<Product>> groups; // committed, not waited for
     std::vector<u64> issued;                  // what it has issued, to compare with what its warpgroup has

@@ -233,6 +233,7 @@ extern Thread *current;
 [[noreturn]] void fault(Fault kind, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void check_time();
 void yield_now();
+bool reads_copy(u32 address, bool warp_wide, int line);
 void touch_atoms(u32 address, int bytes, int line);
 void change_atoms(u32 address, int bytes, int line);
 

@@ -39,6 +39,20 @@ static int own_place() {
     return place_of(*current->block, current->warp());
 }
 
+// A warp's loads are released by a barrier of the block, and by an arrival of the thread that loaded or, behind an
+// instruction that orders its warp's shared memory, of any thread of the warp.
+static void release_loads(Block &block, int warp, bool by_barrier) {
+    WarpAsync &own = block.async.warps[warp];
+    const int place = place_of(block, warp);
+    std::vector<Loads> kept;
+    for (const Loads &each : own.loads)
+        if (by_barrier || each.time < now() || each.lanes == 1u << current->lane())
+            block.async.atoms[each.atom].read[place] = own.known[place];
+        else
+            kept.push_back(each);
+    own.loads = kept;
+}
+
 // All that any warp of a block knows.
 static void gather(const Block &block, Clocks &all) {
     for (const WarpAsync &warp : block.async.warps)
@@ -52,6 +66,7 @@ static void tell(Block &block, const Clocks &all) {
         for (size_t b = 0; b < warp.seen.size(); ++b)
             seen[b] = warp.seen[b] > seen[b] ? warp.seen[b] : seen[b];
     for (size_t w = 0; w < block.async.warps.size(); ++w) {
+        release_loads(block, (int)w, true);
         block.async.warps[w].known = all, block.async.warps[w].seen = seen;
         ++block.async.warps[w].known[place_of(block, (int)w)];
     }
@@ -147,6 +162,7 @@ static void arrive(MBarrier &barrier, const char *file, int line) {
     // PTX ISA 9.7.13.15.4: some wait for a phase has returned before anybody arrives in the next one.
     if (barrier.observed < barrier.phase)
         invalid("an arrival at an mbarrier whose last phase nobody has waited for", file, line);
+    release_loads(*current->block, current->warp(), false);
     join(barrier.gathered, own.known);
     ++own.known[own_place()];
     --barrier.pending;

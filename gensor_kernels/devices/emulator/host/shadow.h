@@ -87,6 +87,8 @@ inline void note_read(Cell &cell, u64 time, bool warp_wide, int line) {
 }
 
 inline void shadow_read(u32 address, int bytes, bool warp_wide, int line) {
+    if (reads_copy(address, warp_wide, line))
+        return;
     Shadow &shadow = current->block->shadow;
     if (bytes < shadow.granule)
         refine(shadow, bytes);

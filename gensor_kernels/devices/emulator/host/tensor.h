@@ -174,7 +174,7 @@ static void claim(Block &block, TensorCopy &copy, u32 bytes) {
                   copy.line, to - SHARED_BASE,
                   atom.touched     ? "the ordinary access of"
                   : atom.in_flight ? "the copy of"
-                                   : "the product of",
+                                   : "the product, or load, of",
                   atom.touched     ? atom.touched
                   : atom.in_flight ? atom.line
                                    : atom.read_line);

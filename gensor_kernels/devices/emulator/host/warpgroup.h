@@ -70,6 +70,30 @@ static void check_barriers(u32 address, int bytes, int line) {
                   address - SHARED_BASE, each.line);
 }
 
+// Whether an ordinary load, which lies in one atom, reads what a tensor copy brought there: its warp has waited for the
+// copy then, and the next copy must be ordered behind the load.
+bool reads_copy(u32 address, bool warp_wide, int line) {
+    Async &async = current->block->async;
+    if (async.atoms.empty())
+        return false;
+    Atom &atom = atom_at(*current->block, address);
+    WarpAsync &own = async.warps[current->warp()];
+    if (!atom.filled || atom.touched)
+        return false;
+    if (machine.request->races && (atom.in_flight || own.seen[atom.barrier] <= atom.phase))
+        fault(RACE, "the load at line %d of shared byte %u is not ordered with the tensor copy at line %d", line,
+              address - SHARED_BASE, atom.line);
+    atom.read[own_place()] = UNRELEASED, atom.read_line = line;
+    const u32 index = (u32)(&atom - async.atoms.data()), lanes = warp_wide ? ~0u : 1u << current->lane();
+    for (Loads &each : own.loads)
+        if (each.atom == index && each.time == now()) {
+            each.lanes |= lanes;
+            return true;
+        }
+    own.loads.push_back({index, now(), lanes});
+    return true;
+}
+
 // Ordinary accesses, of what neither a copy nor a product may still touch.
 void touch_atoms(u32 address, int bytes, int line) {
     Async &async = current->block->async;

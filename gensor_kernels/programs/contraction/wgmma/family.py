@@ -23,7 +23,7 @@ from gensor_kernels.programs.contraction.base import (
 )
 from gensor_kernels.programs.contraction.cost import Loop, assemble, searching
 from gensor_kernels.programs.contraction.norm import CODES
-from gensor_kernels.programs.contraction.problem import extents
+from gensor_kernels.programs.contraction.problem import Extents, extents
 from gensor_kernels.programs.core.cases import Case
 from gensor_kernels.programs.core.family import PRODUCTS, WARPGROUPS, Columns, Coordinate, Facts, Launch, Part
 from gensor_kernels.programs.core.program import Program
@@ -45,7 +45,10 @@ class ContractionWgmma(ContractionFamily):
 
     abi = 6
     source = "contraction_wgmma.cu"
-    names = (*shared.GRID_NAMES, "cluster", "persistent", "stages", "consumers", *shared.EPILOGUE_NAMES, stream_k.NAME)
+    names: tuple[str, ...] = (
+        *(*shared.GRID_NAMES, "cluster", "persistent", "stages", "consumers"),
+        *(*shared.EPILOGUE_NAMES, stream_k.NAME),
+    )
     # The eighth one walks in pairs: few rows, whose tiles of A would else pass through the L2 for every 16 columns.
     starter_blocks = (
         *((128, 128), (128, 256), (64, 64), (256, 128), (64, 128), (128, 64), (192, 192)),
@@ -68,8 +71,7 @@ class ContractionWgmma(ContractionFamily):
         if kind is None or e.dtype["c"] not in kind.outputs:
             math = "" if workload.math == "ieee" else f" with math {workload.math}"
             return f"no warpgroup product of {e.dtype['a']} and {e.dtype['b']} into {e.dtype['c']}{math}"
-        refused = self.only_products and (e.gate or e.rows or e.norm or e.in_blocks)
-        if refused or (e.scaled and not e.in_blocks) or (e.prologue and not e.window):
+        if not self.computes(e):
             return f"no warpgroup product for {workload.operator}"
         for operand in "ab":
             if e.unit[operand] == "s" or e.align[operand] < 16:
@@ -77,6 +79,11 @@ class ContractionWgmma(ContractionFamily):
             if kind.k_contiguous and e.unit[operand] != "k":
                 return f"warpgroups multiply {e.dtype[operand]} from rows along k only, unlike those of {operand}"
         return implicit_gemm.unreadable(workload, self.images) if e.window else None
+
+    def computes(self, e: Extents) -> bool:
+        """Whether the kernel computes what a Workload has beside a product."""
+        refused = self.only_products and (e.gate or e.rows or e.norm or e.in_blocks)
+        return not (refused or (e.scaled and not e.in_blocks) or (e.prologue and not e.window))
 
     def reads(self, workload: Workload, geometry: Geometry) -> bool:
         """Tensor copies go forward, and over one batch entry again and again, but not over one row."""

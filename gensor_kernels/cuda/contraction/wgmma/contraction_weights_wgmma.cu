@@ -1,0 +1,126 @@
+// C[m, n] = epilogue(sum over k of A[m, k] * (B[n, k] - zero) * scale) on Hopper's warpgroup products (wgmma, sm_90a),
+// with weights B of 8 or 4 bits.
+//
+// The product is transposed: weights are its left operand, which a warpgroup widens in registers on the way from shared
+// memory, each weight once per block; rows of A are its columns, so that a block may have as few as 16. A block
+// computes BLOCK_M x BLOCK_N outputs with CONSUMERS warpgroups of four warps that multiply, and one more of which one
+// thread requests tiles by tensor copies (weights_ring.cuh). Zeros are subtracted as weights are widened, which is
+// exact in 16 bits; sums are scaled, group by group (weights_numbers.cuh, weights_products.cuh). Sums are turned in
+// shared memory on their way to C (weights_store.cuh).
+//
+// Legal Programs (THREADS = 128 * (CONSUMERS + 1)):
+//   IN_TYPE half_t or bfloat16_t; B_STORED i8 or u4x2_t; OUT_TYPE half_t, bfloat16_t, float; SCALED 1, or 2 with zeros
+//   GROUP 0 (a scale per column), 32, 64 or 128
+//   1 <= CONSUMERS <= 3, BLOCK_N % (64 * CONSUMERS) == 0, BLOCK_N <= 256; TILES = BLOCK_N / (64 * CONSUMERS)
+//   BLOCK_M % 16 == 0, 16 to 256; BLOCK_K is 128 bytes of weights: 128 of 8 bits, 256 of 4 bits; 2 <= STAGES <= 8
+//   1 <= MIN_BLOCKS: registers at entry = min(65536 / (THREADS * MIN_BLOCKS) / 8 * 8, 256), of a multiplying thread
+//     min(240, (entry * (CONSUMERS + 1) - (CONSUMERS == 3 ? 32 : 40)) / CONSUMERS / 8 * 8), or 255 where that many are
+//     there at entry; sums and weights, TILES * ((GROUP ? BLOCK_M : BLOCK_M / 2) + (TILES > 1 || GROUP == 32 ? 16 :
+//     32)), are at least 56 fewer; BLOCK_M / 2 + 34 <= entry
+//   sizeof(OUT_TYPE) <= C_VECTOR <= 16; C_UNIT 0 needs C_VECTOR == sizeof(OUT_TYPE)
+//   no batch; a and b, the strides of their rows and of b's columns are multiples of 16 bytes; k_per_split % BLOCK_K ==
+//   0
+//
+// Shared bytes = 1024 + STAGES * (BLOCK_M * BLOCK_K * 2 + BLOCK_N * 128) + CONSUMERS * 4096
+//
+// Bank conflicts: none.
+#ifndef IN_TYPE
+#define IN_TYPE half_t // elements of A, and of widened weights: half_t, bfloat16_t
+#endif
+#ifndef B_STORED
+#define B_STORED i8 // weights in memory: i8; u4x2_t, two of them to a byte
+#endif
+#ifndef OUT_TYPE
+#define OUT_TYPE half_t // elements of C: half_t, bfloat16_t, float
+#endif
+#ifndef ACC_TYPE
+#define ACC_TYPE float // accumulators
+#endif
+#ifndef SCALED
+#define SCALED 1 // 1: weights have scales; 2: zeros, too
+#endif
+#ifndef GROUP
+#define GROUP 0 // elements of k that share a scale; 0: all
+#endif
+#ifndef C_UNIT
+#define C_UNIT 1 // 1: the columns of C are adjacent; 0: their stride is in Params
+#endif
+#ifndef C_VECTOR
+#define C_VECTOR 16 // bytes per global access of C
+#endif
+#ifndef BLOCK_M
+#define BLOCK_M 64 // rows of C per block
+#endif
+#ifndef BLOCK_N
+#define BLOCK_N 128 // columns of C per block
+#endif
+#ifndef BLOCK_K
+#define BLOCK_K 128 // extent of one step of the main loop along k
+#endif
+#ifndef STAGES
+#define STAGES 4 // shared buffers
+#endif
+#ifndef CONSUMERS
+#define CONSUMERS 2 // warpgroups that multiply
+#endif
+#ifndef SPLIT
+#define SPLIT 0 // 1: blocks write partial sums to the workspace, contraction_reduce finishes
+#endif
+#ifndef EPILOGUE_CODES
+#define EPILOGUE_CODES 0 // 0: operations from Params; else a compile-time list, see epilogue.cuh
+#endif
+#ifndef MIN_BLOCKS
+#define MIN_BLOCKS 1 // blocks per SM promised to the compiler
+#endif
+
+// The names of the shared headers: results pass through a warp's slab, 16 columns at a time.
+#define EPILOGUE_STAGED 1
+constexpr int THREADS = 128 * (CONSUMERS + 1), TILES = BLOCK_N / (64 * CONSUMERS);
+constexpr int WARP_N = 16, FRAGMENTS_N = 2;
+
+#include "weights_store.cuh"
+
+static_assert(same_type<IN_TYPE, half_t> || same_type<IN_TYPE, bfloat16_t>, "Weights become 16-bit floats.");
+static_assert(same_type<B_STORED, i8> || same_type<B_STORED, u4x2_t>, "Weights have 8 or 4 bits.");
+static_assert(SCALED == 1 || SCALED == 2, "Weights have scales, and perhaps zeros.");
+static_assert(GROUP == 0 || GROUP == 32 || GROUP == 64 || GROUP == 128, "Groups are whole chunks, and divide a step.");
+static_assert(CONSUMERS >= 1 && CONSUMERS <= 3, "One to three warpgroups multiply.");
+static_assert(TILES * 64 * CONSUMERS == BLOCK_N && BLOCK_N <= 256, "Every warpgroup has whole tiles of 64 columns.");
+static_assert(BLOCK_M % 16 == 0 && BLOCK_M >= 16 && BLOCK_M <= 256, "A block has 16 to 256 rows, in steps of 16.");
+static_assert(BLOCK_K == 128 * per_unit<B_STORED>, "A step of k is 128 bytes of weights.");
+static_assert(STAGES >= 2 && STAGES <= 8, "The ring has 2 to 8 buffers.");
+static_assert(MIN_BLOCKS >= 1, "Registers change hands only where the launch bounds say how many there are.");
+static_assert(C_UNIT || C_VECTOR == sizeof(OUT_TYPE), "Columns of C that are not adjacent are stored one by one.");
+
+// Registers of each thread at entry, and after the exchange.
+constexpr int ENTRY = minimum(65536 / (THREADS * MIN_BLOCKS) / 8 * 8, 256);
+constexpr int GIVEN = CONSUMERS == 3 ? 32 : 40;
+constexpr int TAKEN = minimum(240, (ENTRY * (CONSUMERS + 1) - GIVEN) / CONSUMERS / 8 * 8);
+static_assert(TILES * ((GROUP ? BLOCK_M : BLOCK_M / 2) + CHUNK / 2) + 56 <= (ENTRY > 240 ? 255 : TAKEN),
+              "Sums and weights do not fit the registers.");
+static_assert(BLOCK_M / 2 + 34 <= ENTRY, "The operands of one product do not fit the registers at entry.");
+
+KERNEL(contraction_weights_wgmma, MappedParams, THREADS, MIN_BLOCKS) {
+    if constexpr (SPLIT)
+        launch_dependents();
+    if (warp_uniform(thread_index() / 32) == 0 && elect_one()) {
+        prefetch_map(params.a_map), prefetch_map(params.b_map);
+        make_ring();
+    }
+    barrier();
+    const Tile tile = decode_tile<BLOCK_M, BLOCK_N>(params, BLOCK_K, (u32)block_index());
+    const int group = warp_uniform(thread_index() / 128); // else descriptors are taken from every lane
+    if (group == 0) {
+        if constexpr (ENTRY < TAKEN)
+            give_registers<ENTRY, GIVEN>();
+        if (warp_uniform(thread_index() / 32) == 0)
+            produce(params, tile);
+    } else {
+        if constexpr (ENTRY < TAKEN)
+            take_registers<ENTRY, TAKEN>();
+        const int first = (group - 1) * 64 * TILES;
+        GroupMath math(params, tile, first);
+        math.multiply(steps_of(tile));
+        finish_group(params, tile, first, math);
+    }
+}

@@ -1,0 +1,75 @@
+// The ring of contraction_weights_wgmma: shared buffers between the thread that requests tiles of A and of quantised
+// weights, and the warpgroups that multiply them.
+//
+// Shared memory: at 0 the mbarriers; from RING on STAGES buffers, each a tile of A and behind it a tile of weights as
+// they are stored; behind the ring a slab for each multiplying warp. Tiles are boxes of 128 bytes to a row, swizzled as
+// copies do: A has a box per 64 elements of k, weights have a single box, because 128 bytes of weights are a step of k.
+#pragma once
+#include "contraction.cuh"
+#include "hopper_ring.cuh"
+#include "shared_rows.cuh"
+
+// Params, and what the host adds for each launch (programs/core/divisors.py, tensor_maps.py).
+struct MappedParams : Params {
+    TileDivisors divisors;
+    TensorMap a_map, b_map;
+};
+static_assert(sizeof(MappedParams) == 832 + 128 * 2, "MappedParams is Params, divisors, and a map per operand.");
+
+DEVICE HostDivisions divisions(const MappedParams &params) {
+    return HostDivisions{params, params.divisors};
+}
+
+constexpr int UNIT = 64, ATOM = 1024; // elements of A to a row of a box; bytes of eight rows: the swizzle repeats
+constexpr int A_BOX = BLOCK_M * 128, WEIGHTS = BLOCK_K / UNIT * A_BOX; // bytes of a box of A, and of a tile of A
+constexpr int RING = ATOM, SLOT_BYTES = WEIGHTS + BLOCK_N * 128;
+using WeightRows = SharedRows<SWIZZLE_MATRIX, 128>; // permutes chunks as copies do
+
+DEVICE sptr<u8> tiles(int slot) {
+    return shared_base() + (RING + slot * SLOT_BYTES);
+}
+
+// One thread: makes the mbarriers. The barrier of the block must follow.
+DEVICE void make_ring() {
+    UNROLL for (int slot = 0; slot < STAGES; ++slot) {
+        mbarrier_init(full(slot), 1);
+        mbarrier_init(empty(slot), 4 * CONSUMERS);
+    }
+    mbarrier_fence();
+}
+
+// One lane of each warp gives a buffer back, behind the loads of all lanes.
+DEVICE void release(int slot) {
+    warp_barrier();
+    if ((thread_index() & 31) == 0)
+        mbarrier_arrive(empty(slot));
+}
+
+DEVICE int steps_of(const Tile &tile) {
+    return divide_up(at_least_none(tile.k_end - tile.k_begin), BLOCK_K);
+}
+
+// The elected thread of a warp requests every step's tiles as buffers become free. Behind the end of k copies bring
+// zeros of A; weights there are finite numbers.
+DEVICE void produce(const MappedParams &params, const Tile &tile) {
+    if (!elect_one())
+        return;
+    i32 a_at[5] = {tile.k_begin, tile.row, 0, 0, 0};
+    i32 b_at[5] = {tile.k_begin / per_unit<B_STORED>, tile.column, 0, 0, 0};
+    Turn turn;
+    const int steps = steps_of(tile);
+    for (int step = 0; within(step, steps); ++step) {
+        if (step >= STAGES)
+            cover("refill");
+        mbarrier_wait(empty(turn.slot), turn.parity ^ 1);
+        mbarrier_expect(full(turn.slot), SLOT_BYTES);
+        const sptr<u8> slot = tiles(turn.slot);
+        UNROLL for (int box = 0; box < BLOCK_K / UNIT; ++box) {
+            copy_tensor(slot + box * A_BOX, params.a_map, a_at, full(turn.slot));
+            a_at[0] += UNIT;
+        }
+        copy_tensor(slot + WEIGHTS, params.b_map, b_at, full(turn.slot));
+        b_at[0] += 128;
+        turn.next();
+    }
+}
