@@ -53,7 +53,7 @@ class ContractionWeightsWgmma(ContractionFamily):
     def refusal(self, workload: Workload, arch: Arch) -> str | None:
         """Products with quantised weights that tensor copies can read."""
         e = extents(workload)
-        if not e.scaled:
+        if not e.scaled or e.in_blocks:
             return "the weights are not quantised"
         if e.dtype["c"] not in OUTPUTS:
             return f"no warpgroup product with quantised weights writes {e.dtype['c']}: ask for {', '.join(OUTPUTS)}"
