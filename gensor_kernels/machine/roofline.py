@@ -106,6 +106,15 @@ class Terms:
     stalls: np.ndarray | float = 0.0
 
 
+def promised_registers(warps: np.ndarray, arch: Arch) -> np.ndarray:
+    """Return the registers that ptxas gives a thread at most where launch bounds promise ``warps`` on one SM.
+
+    Warps go round the sub-cores, each of which has its own file, so that ten warps get what twelve would get.
+    """
+    rounds = np.ceil(warps * (1 / SUBCORES))
+    return np.minimum(np.floor(arch.regs_per_sm / SUBCORES / 32 / 8 / rounds) * 8.0, arch.regs_per_thread)
+
+
 def residency(warps: np.ndarray, registers: np.ndarray, shared_bytes: np.ndarray, arch: Arch) -> np.ndarray:
     """Return the number of blocks that fit on one SM at once; a Program with less than 1 cannot run.
 

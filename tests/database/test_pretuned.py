@@ -107,9 +107,11 @@ def is_meant_fault(fault, operator, program):
     """Whether one of them is."""
     if fault == "conflicting":  # of a type that the part has no tensor cores for: rows of 16-bit elements, not padded
         return program["family"] == "contraction_simt" and not program["pad"]
-    if program["family"] in ("attention", "window"):  # parts of a split over keys, or a window, leave in a few floats
-        return fault == "narrow" and max(program.get("split_k", 1), program.get("split", 1)) > 1
+    # Parts of a split over keys, or a window, leave in a few floats.
+    if program["family"] in ("attention", "window") and max(program.get("split_k", 1), program.get("split", 1)) > 1:
+        return fault == "narrow"
     if program["family"] == "contraction_simt" and operator in GATES:  # half of a thread's columns are results
         return fault == "narrow" and program["thread_n"] // 2 * 2 < 16
     # Results leave in pairs, straight from registers, where slabs were predicted to cost more.
-    return fault == "narrow" and program["family"] == "contraction_mma" and program["epilogue_staged"] == 0
+    direct = program["family"] in ("contraction_mma", "attention") and not program["epilogue_staged"]
+    return fault == "narrow" and direct

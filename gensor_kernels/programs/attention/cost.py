@@ -174,7 +174,7 @@ def shared_parts(workload: Workload, arch: Arch, whole: bool) -> tuple[Part, ...
 
     def bounds(v: Values) -> dict[Column, np.ndarray]:
         promised = np.maximum(v["min_blocks"], 1)
-        return {column.PROMISED: promised, column.REGISTER_SHARE: arch.regs_per_sm / 32 / 8 / promised}
+        return {column.PROMISED: promised}
 
     return (
         Part(("block_q",), grid),

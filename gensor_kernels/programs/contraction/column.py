@@ -15,9 +15,6 @@ AFTER = Column("after", "microseconds of the launches behind the main one")
 BEFORE = Column("before", "microseconds of the launch that prepares an operand")
 INLINED = Column("inlined", "whether the prologue is applied as its operand is loaded")
 PROMISED = Column("promised", "blocks per multiprocessor promised to the compiler, at least 1")
-REGISTER_SHARE = Column(
-    "register_share", "registers of a multiprocessor over 32 x 8 x promised blocks: a warp's limit in eights"
-)
 ITERATIONS = Column("iterations", "main-loop iterations of a block")
 FITS_SPLIT = Column("fits_split", "whether every part of k has a step")
 STEP = each("step", "ab", "bytes of an operand that an iteration brings per row or column of C")

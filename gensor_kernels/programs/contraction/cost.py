@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.machine.roofline import DRAM_EFFICIENCY, Terms, fixed_us, residency
+from gensor_kernels.machine.roofline import DRAM_EFFICIENCY, Terms, fixed_us, promised_registers, residency
 from gensor_kernels.programs.core.columns import Column
 from gensor_kernels.programs.core.family import Columns, Facts, Part, Values
 from gensor_kernels.programs.core.program import Program
@@ -71,7 +71,7 @@ def split_parts(e: Extents, arch: Arch) -> tuple[Part, ...]:
 
     def bounds(v: Values) -> dict[Column, np.ndarray]:
         promised = np.maximum(v["min_blocks"], 1)
-        return {column.PROMISED: promised, column.REGISTER_SHARE: arch.regs_per_sm / 32 / 8 / promised}
+        return {column.PROMISED: promised}
 
     return (
         Part(("split_k",), splits),
@@ -188,7 +188,7 @@ def dram_bytes(c: Columns, tiles: np.ndarray, blocks: np.ndarray, residents: np.
 
 def register_limit(c: Columns, warps: np.ndarray, arch: Arch) -> np.ndarray:
     """Registers the compiler may give a thread under the launch bounds; more registers spill."""
-    return np.minimum(np.floor(c[column.REGISTER_SHARE] / warps) * 8.0, arch.regs_per_thread)
+    return promised_registers(warps * c[column.PROMISED], arch)
 
 
 def granted(loop: Loop, c: Columns, facts: Facts | None, arch: Arch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.machine.roofline import Terms, residency
+from gensor_kernels.machine.roofline import Terms, promised_registers, residency
 from gensor_kernels.programs.contraction.complex import RATES
 from gensor_kernels.programs.contraction.cost import BLOCK_START, L2_USABLE, reduction
 from gensor_kernels.programs.contraction.problem import Extents, extents
@@ -127,8 +127,7 @@ def _meeting(c: Columns, e: Extents, s: Shape) -> tuple[np.ndarray, np.ndarray]:
 def _fitting(c: Columns, e: Extents, s: Shape, facts: Facts | None, arch: Arch) -> tuple[np.ndarray, np.ndarray]:
     """(registers per thread, accesses of spilled words in a step): estimated, or compiler facts."""
     wanted = registers(c, e, s)
-    limit = np.floor(arch.regs_per_sm / 8 / (np.maximum(c["min_blocks"], 1) * s.threads)) * 8
-    limit = np.minimum(limit, arch.regs_per_thread)
+    limit = promised_registers(np.maximum(c["min_blocks"], 1) * s.threads / 32, arch)
     if facts is not None:
         wanted = wanted + facts.register_offset
     used = np.minimum(wanted, limit)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.machine.roofline import DRAM_EFFICIENCY, Terms, ramp_us, residency
+from gensor_kernels.machine.roofline import DRAM_EFFICIENCY, Terms, promised_registers, ramp_us, residency
 from gensor_kernels.programs.contraction.cost import BLOCK_START, L2_USABLE
 from gensor_kernels.programs.core.family import Columns, Facts, Points
 
@@ -163,9 +163,7 @@ def _after(c: Columns, e: View, s: Shape, arch: Arch) -> np.ndarray:
 def _fitting(c: Columns, e: View, s: Shape, facts: Facts | None, arch: Arch) -> tuple[np.ndarray, np.ndarray]:
     """(registers per thread, words a thread spills) under the launch bounds, or compiler facts."""
     wanted = registers(c, e, s)
-    promised = np.maximum(c["min_blocks"], 1)
-    limit = np.floor(arch.regs_per_sm / 8 / (promised * s.threads)) * 8
-    limit = np.minimum(limit, arch.regs_per_thread)
+    limit = promised_registers(np.maximum(c["min_blocks"], 1) * s.threads / 32, arch)
     if facts is not None:
         wanted = wanted + facts.register_offset
     used = np.minimum(wanted, limit)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.machine.roofline import Terms, residency
+from gensor_kernels.machine.roofline import Terms, promised_registers, residency
 from gensor_kernels.programs.contraction.cost import BLOCK_START, L2_USABLE
 from gensor_kernels.programs.contraction.prologue import element_issue
 from gensor_kernels.programs.core.family import Facts, Points
@@ -30,7 +30,7 @@ def terms(
     An iteration is a row of x where the window is fixed or threads slide, else UNROLLED positions of the window.
     """
     warps = (t.threads / 32).astype(F)
-    limit = np.minimum(arch.regs_per_sm // 8 / (np.maximum(c["min_blocks"], 1) * t.threads) // 1 * 8, 255)
+    limit = promised_registers(np.maximum(c["min_blocks"], 1) * warps, arch)
     used, spilling = _registers(wanted, limit, facts)
     memory = shared_bytes(c, t, call).astype(F)
     residents = np.maximum(residency(warps, used.astype(F), memory, arch), 1.0)

@@ -59,7 +59,6 @@ def _bounds(workload: Workload, arch: Arch) -> Part:
         like = np.ones_like(v["min_blocks"], dtype=float)
         return {
             column.PROMISED: v["min_blocks"],
-            column.REGISTER_SHARE: arch.regs_per_sm / 32 / 8 / v["min_blocks"],
             column.RASTER_ROWS: like,
             column.SLABS: e.batch * like,
             column.WRITTEN: written[0] * like,

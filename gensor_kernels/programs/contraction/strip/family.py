@@ -245,6 +245,6 @@ class ContractionStrip(Family):
 
 #: Columns that contraction/cost.py reads.
 USED = (
-    *(column.PROMISED, column.REGISTER_SHARE, column.RASTER_ROWS, column.SLABS, column.WRITTEN, column.AFTER),
+    *(column.PROMISED, column.RASTER_ROWS, column.SLABS, column.WRITTEN, column.AFTER),
     *(column.STORES, column.STORE_LINES, *column.TILES.values(), *column.HELD.values()),
 )
