@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gensor_database.record import Record, Verification
+from gensor_database.record import Record, Source, Verification
 from gensor_database.text import duration
+from gensor_kernels.build.nvrtc import toolchain
+from gensor_kernels.build.source import flatten
 from gensor_kernels.devices.emulator.build import prepare
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload
@@ -23,7 +25,7 @@ from gensor_tuner.run.result import Result
 from gensor_tuner.run.tune import Groups, Rows, Run, workload_of
 from gensor_tuner.search.trace import Trail, start_of
 from gensor_tuner.shapes.reader import Row
-from gensor_tuner.store.kernel_rows import compiled_of, executed_rows, verdict_of
+from gensor_tuner.store.kernel_rows import compiled_of, executed_rows, is_current, verdict_of
 from gensor_tuner.strategies.parallel import Request, Searcher
 
 from .incremental import Held, IncrementalRun
@@ -124,7 +126,7 @@ class BudgetedRun(Run):
         return growing
 
     def _held(self, class_key: str) -> Iterator[Held]:
-        """Yield the verified kernels of a class that earlier runs have stored."""
+        """Yield the stored kernels of a class that this version would make and verify alike."""
         if not self.store.trusted:
             return
         for each in self.store.kernels_for_class(class_key, self.arch.name):
@@ -132,11 +134,15 @@ class BudgetedRun(Run):
             enough = each.usable and self.options.verify in ("none", "emulator", each.verified)
             if not enough or binary is None or family is None or each.kernel.abi != family.abi:
                 continue
+            if binary.toolchain != toolchain() or binary.source_digest != Source.of(flatten(family.source)).digest:
+                continue
             program = program_from_json(each.kernel.program)
             own = {"kernel_digest": each.kernel.digest}
             passed = sorted(
                 self.store.rows(Verification, outcome="ok", **own), key=lambda row: row.method, reverse=True
             )
+            if not all(is_current(row) for row in passed):
+                continue
             trails = (_trail(row) for row in self.store.rows(Record, **own))
             trail = next(trails, start_of(program, self.options.graph))
             yield Held(program, binary.constants, compiled_of(binary), tuple(map(verdict_of, passed)), trail)

@@ -79,6 +79,11 @@ def verification_row(kernel: Kernel, verdict: Verdict) -> Verification:
     )
 
 
+def is_current(row: Verification) -> bool:
+    """Return whether a verification is a device's, or the emulator's by the present schedule of cases."""
+    return row.method != "emulator" or json.loads(row.provenance).get("schedule") == VERSION
+
+
 def verdict_of(row: Verification) -> Verdict:
     """Return the verdict that a stored verification was made from."""
     counted, provenance = json.loads(row.counters), json.loads(row.provenance)

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.scheduling import Memory
 from gensor_database.record import Kernel, Verification
 from gensor_database.store import Store
-from gensor_kernels.build.nvrtc import Binary
+from gensor_kernels.build.nvrtc import Binary, toolchain
 from gensor_kernels.build.resources import EntryResources
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
@@ -52,7 +52,7 @@ class Machine:
         self.compiled += requests
         names = ("contraction_mma", "contraction_simt", "contraction_sliced", "gemv", "reduce_split")
         entries = {name: EntryResources(registers=96) for name in names}
-        return [Binary("sm_87", f"{hash(source)}".encode(), entries, toolchain="none") for source, _ in requests]
+        return [Binary("sm_87", f"{hash(source)}".encode(), entries, toolchain=toolchain()) for source, _ in requests]
 
     def verify(self, candidate, workload):
         self.now += KERNEL / 2
@@ -124,6 +124,18 @@ def test_runs_go_on_where_the_last_one_ended(machine, store):
     results, told, seconds = run(machine, store, 9)
     assert all(result.stored for result in results.values())
     assert seconds == 0 and told == [] and len(machine.compiled) == before
+
+
+@pytest.mark.parametrize("stale", ["toolchain", "flatten", "is_current"])
+def test_kernels_that_would_be_made_otherwise_today_are_made_again(machine, store, monkeypatch, stale):
+    run(machine, store, 9)
+    (kernel,) = store.rows(Kernel)
+    again = BudgetedRun(ARCH, store, Options(), budget=9, clock=lambda: machine.now)
+    (held,) = again._held(kernel.class_key)
+    assert held.program.to_json() == kernel.program and held.verdicts
+    changed = {"toolchain": lambda: "another", "flatten": lambda name: "// another", "is_current": lambda row: False}
+    monkeypatch.setattr(f"gensor_tuner.budget.run.{stale}", changed[stale])
+    assert list(again._held(kernel.class_key)) == []
 
 
 def test_one_kernel_serves_a_class_until_others_are_worth_it(machine, store):
