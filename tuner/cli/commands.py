@@ -28,11 +28,15 @@ from gensor_tuner.run.table import InOrder, Table, next_steps, summary, totals
 from gensor_tuner.run.tune import Run
 from gensor_tuner.run.unfinished import Unfinished
 from gensor_tuner.shapes.reader import Row, read_shapes
+from gensor_tuner.store.portfolios import shorten
 from gensor_tuner.store.uses import name_of
 from gensor_tuner.verify.device_process import DeviceVerifier
 from gensor_tuner.verify.verify import check_compilers
 
 from .progress import Shown
+
+#: Bytes of a database that ships: eight of them share one wheel.
+LARGEST_SHIPPED = 10 * 2**20
 
 
 def cores(jobs: int) -> int:
@@ -205,7 +209,8 @@ def export(out: Path, db: Path | None, arch: str | None) -> int:
 def pretune(arch_name: str, shapes: Path, out: Path | None, options: Options) -> int:
     """Tune into a scratch database and export the rows of the arch as the database that ships with the package.
 
-    An interrupted build resumes from the scratch database; a finished build deletes it.
+    An interrupted build resumes from the scratch database; a finished build deletes it.  The longest portfolios lose
+    their last kernels until the file has at most LARGEST_SHIPPED bytes.
     """
     from gensor_tuner.store.inspection import counts_text
 
@@ -217,8 +222,10 @@ def pretune(arch_name: str, shapes: Path, out: Path | None, options: Options) ->
     code = tune(
         arch_name, shapes, scratch, options, measure="never", budget=None, json_path=None, quiet=False, named=False
     )
-    with Store.open(scratch, readonly=True) as store:
+    with Store.open(scratch) as store:
         counts = export_store(store, target, arch.name)
+        while target.stat().st_size > LARGEST_SHIPPED and shorten(store, arch.name):
+            counts = export_store(store, target, arch.name)
     for leftover in scratch.parent.glob(f"{scratch.name}*"):
         leftover.unlink()
     size = target.stat().st_size
