@@ -110,8 +110,8 @@ def is_meant_fault(fault, operator, program):
     # Parts of a split over keys, or a window, leave in a few floats.
     if program["family"] in ("attention", "window") and max(program.get("split_k", 1), program.get("split", 1)) > 1:
         return fault == "narrow"
-    if program["family"] == "contraction_simt" and operator in GATES:  # half of a thread's columns are results
-        return fault == "narrow" and program["thread_n"] // 2 * 2 < 16
+    if program["family"] == "contraction_simt":  # a thread's results, half its columns behind a gate, fill no 16 bytes
+        return fault == "narrow" and program["thread_n"] // (2 if operator in GATES else 1) * 2 % 16 > 0
     # Results leave in pairs, straight from registers, where slabs were predicted to cost more.
     direct = program["family"] in ("contraction_mma", "attention") and not program["epilogue_staged"]
     return fault == "narrow" and direct
