@@ -43,12 +43,12 @@ KERNELS = list(stored("sm_90"))
 calls = Calls()
 
 
-def kernel(family: str, launches: int = 1, maps: bool = False, cluster: bool = False) -> Stored:
+def kernel(family: str, launches: int = 1, maps: int = 0, cluster: bool = False) -> Stored:
     """Return a stored kernel of a family, and of a form of launch."""
     for each in KERNELS:
         found = (
             len(each.launches),
-            any(one.maps for one in each.launches),
+            max(len(one.maps) for one in each.launches),
             any(one.cluster > 1 for one in each.launches),
         )
         if each.family == family and found == (launches, maps, cluster):
@@ -77,7 +77,7 @@ def several(device):
 
 def mapped(device):
     """A launch with two tensor maps behind Params, on a grid that is walked, with more shared memory than is plain."""
-    chosen = kernel("contraction_wgmma", maps=True, cluster=True)
+    chosen = kernel("contraction_wgmma", maps=2, cluster=True)
     launch = device.load(chosen.code, chosen.launches)
     buffer, _ = device.local.arguments
     lines = Strides((0, 0, 0), 64, 64)  # a map is of lines, whichever they are, whose elements are adjacent

@@ -52,8 +52,9 @@ def driver(standin, tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def clustered():
-    """A kernel that runs in clusters of two blocks and reads by two tensor maps."""
-    return next(each for each in stored("sm_90") if each.launches[0].cluster == 2 and len(each.launches[0].maps) == 2)
+    """A kernel in clusters of two blocks, of more than 256 threads, that reads by two tensor maps."""
+    first = ((each, each.launches[0]) for each in stored("sm_90"))
+    return next(each for each, launch in first if launch.cluster == 2 and launch.block > 256 and len(launch.maps) == 2)
 
 
 @pytest.fixture
