@@ -32,8 +32,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.install import command
 from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.space import FamilySpace, Space
 from gensor_tuner.search.graph import Graph, Numbers, SearchSpace
 from gensor_tuner.search.markov import COLD, Chains, Schedule, schedule
@@ -251,12 +253,20 @@ def potential_cases(paths: Sequence[str], count: int, seeds: Mapping[int | None,
     for place in np.random.default_rng(0).permutation(len(rows)).tolist():
         path, number, row = rows[place]
         arch = ARCHS[place % len(ARCHS)]
-        names = row.workload and tuple(each.family.name for each in Space(row.workload, lookup(arch)).families)
+        names = _served(row.workload, arch) if row.workload else ()
         if names:
             case = Case(f"{row.name}, {arch}", "potential", path, arch, number, seeds)
             groups.setdefault(names, []).append(case)
     turns = max((len(group) for group in groups.values()), default=0)
     return [group[turn] for turn in range(turns) for _, group in sorted(groups.items()) if turn < len(group)][:count]
+
+
+def _served(workload: Workload, arch: str) -> tuple[str, ...]:
+    """Return the names of the families that serve a Workload on an arch."""
+    try:
+        return tuple(each.family.name for each in Space(workload, lookup(arch)).families)
+    except UnsupportedError:
+        return ()
 
 
 # ---- figures

@@ -264,7 +264,11 @@ def _multiply(workload: Workload, arch: Arch):
             column.MULTIPLIES: products / 2048 * count,
             own.WEIGH_ISSUE: weigh + 40,
             # Fitted to the allocations of NVRTC 12.9; products of two instructions each hold more operands.
-            column.BASE_REGISTERS: 1.2 * sums + queries + scores * (1.25 + 0.5 * masked) + 12 + 16 * fragments
+            column.BASE_REGISTERS: 1.2 * sums
+            + queries
+            + scores * (1.25 + 0.5 * masked)
+            + 12
+            + 16 * fragments
             + np.where(count > 1, 0.2 * sums + 8, 0),
             column.OUTPUTS: v["warp_q"] * v["head_tile"],
             column.FITS_WARP: v["warp_q"] * (v["head_tile"] + v["block_k"]) <= MOST_WARP_VALUES,
