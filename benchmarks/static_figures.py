@@ -21,10 +21,11 @@ from gensor_kernels.build.sass import GLOBAL_ACCESSES
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.attention import attention
+from gensor_kernels.operators.declaration.prologue import with_prologue
 from gensor_kernels.operators.products import gated, matmul, quantised, ragged
 from gensor_kernels.operators.products.normed import normed
 from gensor_kernels.operators.rows.views import workload as rows
-from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.operators.types.workload import Workload, contiguous
 from gensor_kernels.operators.windows import conv, depthwise, pooling
 from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import candidate
@@ -47,6 +48,11 @@ SAMPLE: dict[str, Workload] = {
     "matmul fp8 nt": matmul.workload(2048, 2048, 2048, dtype="float8_e4m3fn", out="float16", trans_b=True),
     "linear int8": quantised.workload(16, 4096, 4096, bits=8),
     "linear int4": quantised.workload(16, 4096, 4096, bits=4, group=128),
+    "linear int8, 2048 rows": quantised.workload(2048, 2048, 2048, bits=8),
+    "gelu, matmul fp16": with_prologue(matmul.workload(2048, 2048, 2048, dtype="float16"), ("gelu",), ()),
+    "mul, matmul fp16": with_prologue(
+        matmul.workload(2048, 2048, 2048, dtype="float16"), ("mul",), (contiguous((2048,), "float16"),)
+    ),
     "matmul fp32": matmul.workload(2048, 2048, 2048, dtype="float32"),
     "matmul fp64": matmul.workload(2048, 2048, 2048, dtype="float64"),
     "matmul fp64, slices": matmul.workload(2048, 2048, 2048, dtype="float64", math="ozaki"),
