@@ -220,9 +220,8 @@ class Run:
         if self.options.verify == "none" or not any(row.any_size for rows in by_key.values() for row in rows):
             return []
         shapes = [shape for shape in _usual(asked[0]) if shape not in asked and self._unsupported(shape) is None]
-        run = self.class_run(
-            ClassRun, shapes, searcher, again=False
-        )  # each size is offered all Programs of the others, too
+        # One walk each is enough: every size is offered the Programs of all others, too.
+        run = self.class_run(ClassRun, shapes, searcher, again=False)
         found = [chosen for chosen in run.run() if chosen.candidate is not None]
         self.keep(run, ())
         return found
