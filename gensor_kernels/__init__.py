@@ -18,9 +18,13 @@ Neural networks
     max_pool2d         pooling; also avg_pool2d, global_avg_pool2d
     attention          fused attention
     softmax            maps of rows; also log_softmax, layer_norm, rms_norm
+    elementwise        up to six operations on every element
 
 Reductions
     sum                also mean, prod, max, min, argmax, argmin, var, norm, logsumexp
+
+Whole models
+    load               a model from an ONNX file, as fused kernels
 
 Tools
     explain            which kernel would serve a call, and why
@@ -98,18 +102,29 @@ from .dispatch import (
     vdot,
 )
 from .dispatch.api.accelerate import accelerate
+from .dispatch.api.elementwise import elementwise
 from .dispatch.api.explain import explain
 from .dispatch.api.warmup import warmup
 from .dispatch.observe.counters import counters
 from .dispatch.observe.explanation import Explanation
 from .dispatch.observe.record import record
-from .errors import BuildError, ConfigError, GensorError, ToolMissingError, UnknownArchError, UnsupportedError
+from .errors import (
+    BuildError,
+    ConfigError,
+    GensorError,
+    ModelError,
+    ToolMissingError,
+    UnknownArchError,
+    UnsupportedError,
+)
+from .graph.execution.model import load
 
 __all__ = [
     "BuildError",
     "ConfigError",
     "Explanation",
     "GensorError",
+    "ModelError",
     "ToolMissingError",
     "UnknownArchError",
     "UnsupportedError",
@@ -125,6 +140,7 @@ __all__ = [
     "define",
     "dot",
     "einsum",
+    "elementwise",
     "emulated",
     "explain",
     "global_avg_pool2d",
@@ -132,6 +148,7 @@ __all__ = [
     "inner",
     "layer_norm",
     "linear",
+    "load",
     "log_softmax",
     "logsumexp",
     "matmul",

@@ -37,6 +37,20 @@ class UnsupportedError(GensorError):
         self.reason = reason
 
 
+class ModelError(GensorError):
+    """A file is no model that can be loaded, or a model's operators do not fit its inputs.
+
+    Examples
+    --------
+    >>> with open("text.onnx", "w") as file:
+    ...     _ = file.write("text")
+    >>> gensor_kernels.load("text.onnx")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    gensor_kernels.errors.ModelError: text.onnx: no valid ONNX model: ...
+    """
+
+
 class UnknownArchError(GensorError):
     """No compute capability or part has this name; the text has similar names.
 

@@ -34,6 +34,7 @@ ORDER = (
     ("gensor_kernels/cuda", "gensor_kernels/build"),
     ("gensor_kernels/devices",),
     ("gensor_kernels/dispatch",),
+    ("gensor_kernels/graph",),
     ("gensor_kernels/__init__.py", "gensor_kernels/__main__.py"),
     ("tuner",),
     ("benchmarks", "tests"),

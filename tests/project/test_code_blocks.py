@@ -19,6 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 import gensor_kernels
@@ -28,6 +29,7 @@ from gensor_tuner.cli import app
 from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.tune import Run
 from gensor_tuner.shapes.reader import read_shapes
+from tests.graph.models import node, proto
 
 from .test_packaging import ROOT
 
@@ -160,6 +162,10 @@ def clone(tmp_path_factory):
     for name in ("examples", "benchmarks"):
         (folder / name).symlink_to(ROOT / name)
     (folder / "few.csv").write_text(SHAPES, encoding="utf-8")
+    layers = [node("Conv", ["x", "w"], ["c"]), node("Relu", ["c"], ["y"])]
+    weights = {"w": np.ones((8, 3, 3, 3), np.float32)}
+    model = proto(layers, {"x": ("float32", ("n", 3, 32, 32))}, {"y": ("n", 8, 30, 30)}, weights)
+    onnx.save(model, folder / "model.onnx")
     with Store.open(folder / "kernels.db") as store:
         results = list(Run(lookup("sm_87"), store, Options(top=1, jobs=1)).rows(read_shapes(folder / "few.csv")))
     assert [result.status for _, result in results] == ["ok", "ok"]
@@ -215,7 +221,7 @@ class Reader:
                 self.tune(patch, words, f"{block}: {line}")
 
     def tune(self, patch, words: list[str], where: str) -> None:
-        if words[1].startswith("-") and "--shapes" in words:
+        if words[1].startswith("-") and {"--shapes", "--model"} & set(words):
             words = [*words, *CHEAP]
         if "--kernel" in words:  # pages show the first digits of some digest
             words[words.index("--kernel") + 1] = self.digest(Path(words[words.index("--db") + 1]))[:8]
@@ -252,7 +258,7 @@ def test_the_blocks_of_a_page_run(reader, page):
 
 
 def test_what_the_readme_computes_is_right(reader):
-    first, second = [block for block in BLOCKS["README.md"] if block.language == "python"]
+    first, second = [block for block in BLOCKS["README.md"] if block.language == "python" and not block.why]
     reader.follow(first)
     x, w, y = (reader.names[name].astype(float) for name in "xwy")
     wanted = x @ w

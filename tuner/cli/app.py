@@ -6,6 +6,7 @@ Data goes to stdout, progress and logs to stderr; exit code 1 reports bad or fai
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,6 +32,7 @@ from .options import (
     BudgetOption,
     DbOption,
     DryRunOption,
+    InputOption,
     JobsOption,
     JsonOption,
     OnlyArchOption,
@@ -69,6 +71,8 @@ def tune(
         typer.Option(metavar="ARCH", help=ARCH),
     ] = None,
     shapes: Annotated[list[Path] | None, typer.Option(metavar="FILE", help="The shapes file (CSV).")] = None,
+    model: Annotated[Path | None, typer.Option(metavar="FILE", help="An ONNX model, in place of --shapes.")] = None,
+    input: InputOption = None,
     db: DbOption = None,
     top: TopOption = 16,
     budget: Annotated[
@@ -97,8 +101,11 @@ def tune(
     """Tune every row of a shapes file for an architecture and store the kernels."""
     if context.invoked_subcommand is not None:
         return
-    if not arch or not shapes:
+    if not arch or not (shapes or model):
         raise typer.BadParameter("--arch and --shapes are both needed: gensor-tune --arch sm_87 --shapes shapes.csv")
+    if shapes and model:
+        raise typer.BadParameter("--shapes and --model were both given: leave one out")
+    shapes = shapes or []
     if len(arch) > 1 or len(shapes) > 1:
         twice = "--arch" if len(arch) > 1 else "--shapes"
         raise typer.BadParameter(f"{twice} was given more than once: run gensor-tune once for each")
@@ -111,8 +118,20 @@ def tune(
     graph = "paper" if strategy == "paper" else graph
     cores = commands.cores(jobs)
     options = Options(top=top, seed=seed, jobs=cores, graph=graph, verify=verify, strategy=strategy)
-    code = commands.tune(arch[0], shapes[0], db, options, measure=measure, budget=budget, json_path=json, quiet=quiet)
+    with commands.shapes_of(model, arch[0], input or []) if model else nullcontext(shapes[0]) as rows:
+        code = commands.tune(arch[0], rows, db, options, measure=measure, budget=budget, json_path=json, quiet=quiet)
     raise typer.Exit(code)
+
+
+@app.command()
+def shapes(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX model.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The shapes file (CSV) to write.")],
+    arch: Annotated[str, typer.Option(help="The capability whose emulator runs the model once.")] = "sm_87",
+    input: InputOption = None,
+) -> None:
+    """Write the shapes that a model calls, behind its fusions, as a shapes file."""
+    commands.model_shapes(model, out, arch, input or [])
 
 
 @app.command()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 import time
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -149,6 +151,22 @@ def tune(
     if any(result.status == "ok" for _, result in results):
         print(f"gensor-tune: {next_steps(path, path == _users())}", file=sys.stderr)
     return 1 if any(result.status in ("failed", "skipped") for _, result in results) else 0
+
+
+@contextmanager
+def shapes_of(model: Path, arch: str, inputs: Sequence[str]) -> Iterator[Path]:
+    """The shapes that a model calls, as a file that is there while they are tuned."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / f"{model.stem}.csv"
+        model_shapes(model, out, arch, inputs)
+        yield out
+
+
+def model_shapes(model: Path, out: Path, arch: str, inputs: Sequence[str]) -> None:
+    """Write the shapes that a model calls."""
+    from gensor_tuner.shapes import from_model
+
+    from_model.write(model, out, lookup(arch).name, from_model.extents_of(inputs))
 
 
 def _users() -> Path | None:

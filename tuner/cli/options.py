@@ -19,6 +19,10 @@ TopOption = Annotated[int, typer.Option(min=1, max=256, help="Finalists compiled
 DbOption = Annotated[
     Path | None, typer.Option(help="Database; default GENSOR_DB, else kernels.db in the cache folder.")
 ]
+InputOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=EXTENTS", help="Shape of a model's input, as x=1x3x224x224; may be repeated."),
+]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print what would be deleted, and delete nothing.")]
 JsonOption = Annotated[Path | None, typer.Option("--json", help="Write one JSON object per result to FILE.")]
 OnlyArchOption = Annotated[str | None, typer.Option(help="Only kernels of this capability.")]

@@ -100,6 +100,8 @@ def workload_from_views(
     given = OPERATORS[name]
     accumulator = accumulator_of(given.operation, a.dtype, c.dtype)
     places = normal_axes(axes, len(a.shape))
+    if given.operation == "copy" and places:
+        raise ValueError(f"{name} reduces no axes, not {places}")
     columns = _columns(a, c, places, operands, given.maps)
     steps = epilogues.parse(epilogue) if isinstance(epilogue, str) else tuple(epilogue)
     view = _layout(given, a, c, columns, places)

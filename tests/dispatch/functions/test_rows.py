@@ -5,6 +5,7 @@ import pytest
 
 import gensor_kernels
 from gensor_kernels.dispatch.functions.rows import COMPOSED, ONE_CALL, Parameters
+from gensor_kernels.operators.rows.views import workload
 from tests.doubles.device import FakeDevice
 
 
@@ -51,3 +52,25 @@ def test_out_dtype_and_what_does_not_fit():
         with pytest.raises(TypeError, match="must be a numpy array"):
             gensor_kernels.mean([1.0, 2.0])
         assert gensor_kernels.explain(gensor_kernels.softmax, x).family == "rows"
+
+
+def test_operations_on_every_element_are_one_kernel():
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((2, 3, 4, 5)).astype(np.float32)
+    column, row = rng.standard_normal((3, 1, 1)).astype(np.float32), rng.standard_normal(5).astype(np.float32)
+    with gensor_kernels.emulated("sm_87"):
+        for given in (x, x.transpose(3, 1, 0, 2), x[:, :, ::2]):
+            factor = column if given.shape[1] == 3 and given.ndim == 4 else np.float32([2])
+            steps = [("mul", factor), ("add", given), ("scale", 0.5), "relu"]
+            found = gensor_kernels.elementwise(given, steps)
+            np.testing.assert_allclose(found, np.maximum((given * factor + given) * 0.5, 0), rtol=1e-6, atol=1e-6)
+            assert gensor_kernels.explain(gensor_kernels.elementwise, given, steps).family == "rows"
+        np.testing.assert_allclose(gensor_kernels.elementwise(x, [("bias", row)]), x + row, rtol=1e-6)
+        out = np.empty_like(x)
+        assert gensor_kernels.elementwise(x, ["tanh"], out) is out
+        np.testing.assert_allclose(out, np.tanh(x), rtol=1e-5, atol=1e-6)
+        assert gensor_kernels.elementwise(x[:0], ["relu"]).shape == (0, 3, 4, 5)
+        with pytest.raises(ValueError, match="square"):
+            gensor_kernels.elementwise(x, ["square"])
+    with pytest.raises(ValueError, match=r"elementwise reduces no axes, not \(1,\)"):
+        workload("elementwise", (2, 3), (1,), "float32")

@@ -1,0 +1,61 @@
+"""elementwise: operations on every element of an array, in one kernel. Imports little."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gensor_kernels.dispatch.calls.arguments import operations
+
+from .current import current_runtime
+from .interop import adopting
+
+if TYPE_CHECKING:
+    from gensor_kernels.arrays import ArrayLike
+    from gensor_kernels.dispatch.calls.array import Items
+
+
+@adopting
+def elementwise(x: ArrayLike, epilogue: Items, out: ArrayLike | None = None) -> Any:
+    """Apply up to six operations to every element of an array, in one kernel.
+
+    Parameters
+    ----------
+    x : array, shape (..., n)
+        Input.
+    epilogue : list
+        Operations in order, as in `matmul`: activations by name, `("scale", number)`,
+        `("bias", array)` of shape (n,), and `("add", array)`, `("mul", array)` or
+        `("mask", array, fill)` with arrays that broadcast to `x`.
+    out : array, optional
+        Array that receives the result.
+
+    Returns
+    -------
+    array, shape of `x`
+        A new array with the dtype of `x`, or `out`.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit, or a name is unknown.
+    TypeError
+        If `x` is not an array of this device.
+
+    Notes
+    -----
+    float16 and bfloat16 are computed in float32 and rounded once.
+
+    Examples
+    --------
+    >>> x = np.array([[-1, 2], [3, 4]], "float32")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     gensor_kernels.elementwise(x, [("add", x), "relu"])
+    array([[0., 4.],
+           [6., 8.]], dtype=float32)
+    """
+    from gensor_kernels.dispatch.functions.rows import COMPOSED, Parameters
+
+    runtime = current_runtime()
+    runtime.check(x, x, out, (), None)
+    parameters = Parameters("elementwise", ())
+    return runtime.serve(COMPOSED, (x,), parameters, out, operations(epilogue=epilogue))

@@ -1,0 +1,1 @@
+"""Loaded models: plans per input signature, their execution, and what serves each layer."""

@@ -1,0 +1,200 @@
+"""A loaded model: plans per input signature, and their execution."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.shown import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .layers import Layers
+    from .plan import Plan
+
+Signature = tuple[tuple[tuple[int, ...], str], ...]
+
+
+class Model:
+    """A model that `load` returned: call it with arrays.
+
+    Attributes
+    ----------
+    inputs : dict
+        Dtype and shape of each input, by name; sizes that a call chooses are names.
+    outputs : list of str
+        Names of the results, in order.
+
+    Examples
+    --------
+    >>> import onnx.helper as h
+    >>> tensor = lambda name: h.make_tensor_value_info(name, 1, ["n", 4])
+    >>> graph = h.make_graph([h.make_node("Relu", ["x"], ["y"])], "g", [tensor("x")], [tensor("y")])
+    >>> onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 20)], ir_version=9), "relu.onnx")
+    >>> model = gensor_kernels.load("relu.onnx")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     model(np.array([[-1, 0, 1, 2]], "float32"))
+    array([[0., 0., 1., 2.]], dtype=float32)
+    """
+
+    def __init__(self, source: Any, name: str):
+        from gensor_kernels.graph.lowerings import LOWERINGS
+
+        self._source, self._name = source, name
+        self.inputs, self.outputs = dict(source.inputs), list(source.outputs)
+        self._plans: dict[tuple[Signature, int], Plan] = {}
+        for node in source.graph().nodes:
+            if node.op not in LOWERINGS:
+                raise UnsupportedError(f"node {shown(node.name)}: operator {node.op} is not served")
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        """Compute the model.
+
+        Parameters
+        ----------
+        *args, **keywords : array
+            Inputs in the order of `inputs`, or by name: CuPy arrays, or NumPy arrays inside
+            `emulated`.
+
+        Returns
+        -------
+        array or tuple of array
+            The result; a tuple where the model has several.
+
+        Raises
+        ------
+        ValueError
+            If an input is missing or superfluous, or its shape does not fit.
+        TypeError
+            If the dtype of an input does not fit.
+        UnsupportedError
+            If a node cannot be served; the text names it.
+        """
+        inputs = self._bound(args, keywords)
+        results = self._plan(inputs).run(inputs)
+        return results[0] if len(results) == 1 else results
+
+    def explain(self, *args: Any, **keywords: Any) -> Layers:
+        """Run the model once and tell, node by node, what is fused and what serves it.
+
+        Parameters
+        ----------
+        *args, **keywords : array
+            Inputs as for a call.
+
+        Returns
+        -------
+        Layers
+            One row per node; `print` shows them as a table.
+        """
+        from .layers import explained
+
+        inputs = self._bound(args, keywords)
+        return explained(self._plan(inputs), inputs)
+
+    def __str__(self) -> str:
+        """Return the nodes behind the rewrites, for the sizes that the file declares."""
+        from .layers import outline
+        from .plan import Plan
+
+        given = ", ".join(f"{name}: {spec}" for name, spec in self.inputs.items())
+        return f"{self._name} ({given})\n{outline(Plan(self._source.graph()).graph)}"
+
+    def __repr__(self) -> str:
+        return f"<gensor_kernels model {self._name}: {', '.join(self.inputs)} -> {', '.join(self.outputs)}>"
+
+    def _bound(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the inputs by name, checked against what the file declares."""
+        if len(args) > len(self.inputs):
+            raise ValueError(f"{self._name} has {len(self.inputs)} inputs, not {len(args)}")
+        given = dict(zip(self.inputs, args, strict=False))
+        for name in keywords:
+            if name not in self.inputs or name in given:
+                reason = "is given twice" if name in given else f"is none of {', '.join(self.inputs)}"
+                raise ValueError(f"input {shown(name)} {reason}")
+        given |= keywords
+        missing = [name for name in self.inputs if name not in given]
+        if missing:
+            raise ValueError(f"{self._name} needs the inputs {', '.join(missing)}, too")
+        sizes: dict[str, int] = {}
+        for name, spec in self.inputs.items():
+            _check(name, given[name], spec, sizes)
+        return given
+
+    def _plan(self, inputs: Mapping[str, Any]) -> Plan:
+        from gensor_kernels.dispatch.api.current import current_runtime
+
+        from .plan import Plan
+
+        signature = tuple((tuple(array.shape), str(array.dtype)) for array in inputs.values())
+        key = signature, id(current_runtime().device)
+        plan = self._plans.get(key)
+        if plan is None:
+            graph = self._source.graph({name: tuple(array.shape) for name, array in inputs.items()})
+            plan = self._plans[key] = Plan(graph)
+        return plan
+
+
+def _check(name: str, array: Any, spec: Any, sizes: dict[str, int]) -> None:
+    if not hasattr(array, "shape") or not hasattr(array, "dtype"):
+        raise TypeError(f"input {shown(name)} must be an array, not {shown(array)}")
+    if np.dtype(array.dtype) != spec.dtype:
+        raise TypeError(f"input {shown(name)} has dtype {array.dtype}, the model takes {spec.dtype.name}")
+    if spec.shape is None:
+        return
+    fits = len(spec.shape) == len(array.shape)
+    for declared, extent in zip(spec.shape, array.shape, strict=False):
+        if isinstance(declared, str):
+            fits &= sizes.setdefault(declared, extent) == extent
+        elif declared is not None:
+            fits &= declared == extent
+    if not fits:
+        known = f" with {', '.join(f'{k} = {v}' for k, v in sizes.items())}" if sizes else ""
+        raise ValueError(f"input {shown(name)} has shape {tuple(array.shape)}, the model takes {spec}{known}")
+
+
+def load(path: str | os.PathLike[str]) -> Model:
+    """Load a model from an ONNX file.
+
+    Batch norms, constants and padding are folded into convolutions; biases, activations
+    and residuals are computed by the kernels of products. Nothing is compiled or tuned.
+
+    Parameters
+    ----------
+    path : path
+        ONNX file; its external data, if any, lies beside it.
+
+    Returns
+    -------
+    Model
+        Callable with arrays; `print` shows its nodes, and `explain` which kernels serve
+        them.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ModelError
+        If the file is no valid model, or packages of the `onnx` extra are missing.
+    UnsupportedError
+        If an operator is not served; the text names the node.
+
+    References
+    ----------
+    .. [1] ONNX operators, https://onnx.ai/onnx/operators/
+
+    Examples
+    --------
+    >>> gensor_kernels.load("absent.onnx")
+    Traceback (most recent call last):
+        ...
+    FileNotFoundError: absent.onnx: no ONNX file is there
+    """
+    from gensor_kernels.graph.readers.onnx_file import read
+
+    return Model(read(path), os.path.basename(os.fspath(path)))

@@ -1,0 +1,61 @@
+"""A graph for inputs of one signature: rewritten, and executed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gensor_kernels.errors import ModelError, UnsupportedError
+from gensor_kernels.graph.lowerings import LOWERINGS
+from gensor_kernels.graph.lowerings.base import Run
+from gensor_kernels.graph.rewrites import rewritten
+from gensor_kernels.shown import shown
+
+from .folding import fold
+
+if TYPE_CHECKING:
+    from gensor_kernels.graph.ir.graph import Graph, Node
+
+
+class Plan:
+    """A graph for inputs of one signature, rewritten, with its constants on one device."""
+
+    def __init__(self, graph: Graph):
+        fold(graph)
+        self.graph = rewritten(graph)
+        self.ends = list(self.graph.last_reads())
+        self.placed: dict[int, Any] = {}
+
+    def run(self, inputs: Mapping[str, Any], watch: Any = None) -> tuple[Any, ...]:
+        """Execute every node; `watch(node, explanations)` is called behind each."""
+        run = Run(self.placed, explains=watch is not None)
+        values = run.values
+        values.update(self.graph.constants)
+        values.update(inputs)
+        for node, last in zip(self.graph.nodes, self.ends, strict=True):
+            results = _computed(run, node)
+            values.update(zip(node.outputs, results, strict=False))
+            if watch is not None:
+                watch(node, tuple(run.explained or ()))
+                run.explained = []
+            for name in last:
+                values.pop(name, None)
+        return tuple(run.device(values[name]) for name in self.graph.outputs)
+
+
+def _computed(run: Run, node: Node) -> tuple[Any, ...]:
+    arguments = [run.values[each] if each else None for each in node.inputs]
+    try:
+        found = LOWERINGS[node.op](run, node, *arguments)
+    except UnsupportedError as error:
+        text = error.reason
+        if text.startswith("node "):
+            raise
+        raise UnsupportedError(f"node {shown(node.name)} ({node}): {text}") from None
+    except (ValueError, TypeError, IndexError) as error:
+        raise ModelError(f"node {shown(node.name)} ({node}) cannot be computed: {error}") from error
+    results = found if isinstance(found, tuple) else (found,)
+    # NumPy makes scalars of arrays without axes.
+    return tuple(np.asarray(each) if isinstance(each, np.generic) else each for each in results)

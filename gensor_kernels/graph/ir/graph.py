@@ -1,0 +1,139 @@
+"""The graph of a model: operators as nodes, tensors by name as edges."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+#: Extents of a tensor: a number, the name of a symbolic size, or None where nothing is known.
+Extents = tuple[int | str | None, ...]
+
+
+class Spec(NamedTuple):
+    """Dtype and shape of a tensor; a shape of None has an unknown number of axes."""
+
+    dtype: np.dtype[Any]
+    shape: Extents | None
+
+    def __str__(self) -> str:
+        shape = "..." if self.shape is None else ", ".join("?" if each is None else str(each) for each in self.shape)
+        return f"{self.dtype.name} ({shape})"
+
+
+class Step(NamedTuple):
+    """An operation in the epilogue of a node: its name, and the tensor or the number that it takes."""
+
+    name: str
+    operand: str = ""
+    scalar: float | None = None
+
+
+@dataclass(frozen=True)
+class Node:
+    """One call of an operator.
+
+    Attributes
+    ----------
+    op : str
+        Operator of the ONNX standard (its newest version), or "Elementwise": a chain of operations on one tensor.
+    inputs, outputs : tuple of str
+        Tensors by name; "" is an input that was left out.
+    attributes : dict
+        Attributes by name, as Python values and NumPy arrays.
+    name : str
+        Name in the model; nodes that were joined have the name of the first.
+    epilogue : tuple of Step
+        Operations that the kernel applies to its result.
+    joined : tuple of str
+        Operators of the nodes that this node computes too.
+    """
+
+    op: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: dict[str, Any] = field(default_factory=dict)
+    name: str = ""
+    epilogue: tuple[Step, ...] = ()
+    joined: tuple[str, ...] = ()
+
+    def reads(self) -> tuple[str, ...]:
+        """Return the tensors that this node reads, those of its epilogue included."""
+        return tuple(each for each in (*self.inputs, *(step.operand for step in self.epilogue)) if each)
+
+    def __str__(self) -> str:
+        return " + ".join(self.joined if self.op == "Elementwise" else (self.op, *self.joined))
+
+
+@dataclass
+class Graph:
+    """Nodes in an order in which each tensor is computed before it is read.
+
+    Attributes
+    ----------
+    nodes : list of Node
+    inputs : dict of str to Spec
+        What a caller gives, in order.
+    outputs : list of str
+        Tensors that a caller gets, in order.
+    constants : dict of str to numpy.ndarray
+        Weights and other constants.
+    specs : dict of str to Spec
+        Inferred dtype and shape of tensors.
+    """
+
+    nodes: list[Node]
+    inputs: dict[str, Spec]
+    outputs: list[str]
+    constants: dict[str, np.ndarray]
+    specs: dict[str, Spec]
+
+    def uses(self) -> Counter[str]:
+        """Return how often each tensor is read; a result of the graph is read once more."""
+        return Counter(name for node in self.nodes for name in node.reads()) + Counter(self.outputs)
+
+    def spec(self, name: str) -> Spec | None:
+        """Return what is known of a tensor."""
+        if name in self.constants:
+            constant = self.constants[name]
+            return Spec(constant.dtype, constant.shape)
+        return self.inputs.get(name) or self.specs.get(name)
+
+    def shape(self, name: str) -> Extents | None:
+        """Return the shape of a tensor, None where it is unknown."""
+        found = self.spec(name)
+        return found.shape if found else None
+
+    def add(self, wanted: str, value: np.ndarray) -> str:
+        """Store a constant and return its name, which begins with `wanted`."""
+        name, number = wanted, 0
+        while name in self.constants or name in self.specs:
+            name, number = f"{wanted}.{number}", number + 1
+        self.constants[name] = value
+        return name
+
+    def replaced(self, position: int, **changes: Any) -> None:
+        """Change fields of one node."""
+        self.nodes[position] = replace(self.nodes[position], **changes)
+
+    def tidy(self) -> None:
+        """Drop nodes and constants whose results nobody reads."""
+        wanted, kept = set(self.outputs), []
+        for node in reversed(self.nodes):
+            if wanted & set(node.outputs):
+                kept.append(node)
+                wanted |= set(node.reads())
+        self.nodes = kept[::-1]
+        self.constants = {name: value for name, value in self.constants.items() if name in wanted}
+
+    def last_reads(self) -> Iterator[tuple[str, ...]]:
+        """Yield for each node the tensors that are not read any more behind it."""
+        later, found = set(self.outputs), []
+        for node in reversed(self.nodes):
+            names = {name for name in (*node.reads(), *node.outputs) if name and name not in later}
+            found.append(tuple(sorted(names - set(self.constants))))
+            later |= names
+        yield from reversed(found)

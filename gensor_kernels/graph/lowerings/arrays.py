@@ -1,0 +1,319 @@
+"""Operators that move, make and select elements: views and copies of the array library."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .base import Lowering, Run, attribute, refused
+from .elementwise import wide
+
+if TYPE_CHECKING:
+    from gensor_kernels.graph.ir.graph import Node
+
+
+def _reshape(run: Run, node: Node, x: Any, shape: Any) -> Any:
+    extents = run.integers(shape)
+    if not attribute(node, "allowzero", 0):
+        extents = [x.shape[place] if extent == 0 else extent for place, extent in enumerate(extents)]
+    try:
+        if min(extents, default=0) < -1:
+            raise ValueError
+        return x.reshape(extents)
+    except (ValueError, OverflowError):
+        raise refused(node, f"a tensor of shape {tuple(x.shape)} cannot have the shape {tuple(extents)}") from None
+
+
+def _transpose(run: Run, node: Node, x: Any) -> Any:
+    return x.transpose(attribute(node, "perm", tuple(reversed(range(x.ndim)))))
+
+
+def _flatten(run: Run, node: Node, x: Any) -> Any:
+    axis = attribute(node, "axis", 1)
+    axis += x.ndim if axis < 0 else 0
+    return x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
+
+
+def _squeeze(run: Run, node: Node, x: Any, axes: Any = None) -> Any:
+    chosen = None if axes is None else tuple(run.integers(axes))
+    return x.squeeze(chosen)
+
+
+def _unsqueeze(run: Run, node: Node, x: Any, axes: Any) -> Any:
+    found = run.integers(axes)
+    rank = x.ndim + len(found)
+    places = {each % rank for each in found}
+    extents = iter(x.shape)
+    return x.reshape([1 if place in places else next(extents) for place in range(rank)])
+
+
+def _concat(run: Run, node: Node, *values: Any) -> Any:
+    xp, *values = run.together(*values)  # type: ignore[assignment]
+    return xp.concatenate(values, axis=attribute(node, "axis"))
+
+
+def _split(run: Run, node: Node, x: Any, sizes: Any = None) -> Any:
+    axis, count = attribute(node, "axis", 0), len(node.outputs)
+    if sizes is not None:
+        extents = run.integers(sizes)
+    else:
+        step = -(-x.shape[axis] // count)
+        extents = [min(step, x.shape[axis] - step * place) for place in range(count)]
+    ends = np.cumsum(extents)
+    key = [slice(None)] * x.ndim
+    found = []
+    for end, extent in zip(ends.tolist(), extents, strict=True):
+        key[axis] = slice(end - extent, end)
+        found.append(x[tuple(key)])
+    return tuple(found)
+
+
+def _slice(run: Run, node: Node, x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
+    first, last = run.integers(starts), run.integers(ends)
+    along = list(range(len(first))) if axes is None else run.integers(axes)
+    stride = [1] * len(first) if steps is None else run.integers(steps)
+    key = [slice(None)] * x.ndim
+    for axis, begin, end, step in zip(along, first, last, stride, strict=True):
+        extent = x.shape[axis]
+        # NumPy's slices count from the end where ONNX's clamp: an end below -extent is "in front of the first".
+        stop: int | None = end if end >= 0 else end + extent
+        if step < 0 and stop is not None and stop < 0:
+            stop = None
+        start = begin if begin >= 0 else max(begin + extent, 0 if step > 0 else -1)
+        if step < 0 and start < 0:
+            key[axis] = slice(0, 0)
+            continue
+        key[axis] = slice(start, None if stop is None else max(stop, 0), step)
+    return x[tuple(key)]
+
+
+def _gather(run: Run, node: Node, x: Any, indices: Any) -> Any:
+    axis = attribute(node, "axis", 0)
+    xp, x, indices = run.together(x, indices)
+    # A negative index counts from the end, as in NumPy.
+    return xp.take(x, indices, axis=axis)
+
+
+def _gather_elements(run: Run, node: Node, x: Any, indices: Any) -> Any:
+    xp, x, indices = run.together(x, indices)
+    axis = attribute(node, "axis", 0)
+    return xp.take_along_axis(x, xp.where(indices < 0, indices + x.shape[axis], indices), axis=axis)
+
+
+def _gather_nd(run: Run, node: Node, x: Any, indices: Any) -> Any:
+    xp, x, indices = run.together(x, indices)
+    batch = attribute(node, "batch_dims", 0)
+    lead = x.shape[:batch]
+    flat = x.reshape(math.prod(lead), *x.shape[batch:])
+    places = indices.reshape(math.prod(lead), -1, indices.shape[-1])
+    rows = xp.arange(flat.shape[0])[:, None]
+    found = flat[(rows, *(places[..., each] for each in range(places.shape[-1])))]
+    return found.reshape(*indices.shape[:-1], *x.shape[batch + indices.shape[-1] :])
+
+
+#: Functions of the array library whose method `at` applies updates one by one, by reduction.
+_UPDATES = {"add": "add", "mul": "multiply", "max": "maximum", "min": "minimum"}
+
+
+def _updated(xp: Any, node: Node, x: Any, key: tuple[Any, ...], updates: Any) -> Any:
+    found, reduction = x.copy(), attribute(node, "reduction", "none")
+    if reduction == "none":
+        found[key] = updates
+        return found
+    try:
+        getattr(xp, _UPDATES[reduction]).at(found, key, updates)
+    except (AttributeError, TypeError):  # a function without atomics in this array library
+        raise refused(node, f"reduction {reduction!r} is not served by {xp.__name__}") from None
+    return found
+
+
+def _scatter_nd(run: Run, node: Node, x: Any, indices: Any, updates: Any) -> Any:
+    xp, x, indices, updates = run.together(x, indices, updates)
+    return _updated(xp, node, x, tuple(indices[..., each] for each in range(indices.shape[-1])), updates)
+
+
+def _scatter_elements(run: Run, node: Node, x: Any, indices: Any, updates: Any) -> Any:
+    axis = attribute(node, "axis", 0)
+    xp, x, indices, updates = run.together(x, indices, updates)
+    key = list(xp.indices(indices.shape))
+    key[axis] = xp.where(indices < 0, indices + x.shape[axis], indices)
+    return _updated(xp, node, x, tuple(key), updates)
+
+
+def _expand(run: Run, node: Node, x: Any, shape: Any) -> Any:
+    xp, x = run.together(x)
+    return xp.broadcast_to(x, np.broadcast_shapes(tuple(x.shape), tuple(run.integers(shape))))
+
+
+def _tile(run: Run, node: Node, x: Any, repeats: Any) -> Any:
+    xp, x = run.together(x)
+    return xp.tile(x, run.integers(repeats))
+
+
+def _shape(run: Run, node: Node, x: Any) -> Any:
+    return np.array(x.shape[slice(attribute(node, "start", 0), attribute(node, "end"))], np.int64)
+
+
+def _size(run: Run, node: Node, x: Any) -> Any:
+    return np.array(x.size, np.int64)
+
+
+def _cast(run: Run, node: Node, x: Any, like: Any = None) -> Any:
+    if like is not None:
+        dtype = like.dtype
+    else:
+        from onnx import helper
+
+        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(attribute(node, "to")))
+    if dtype.kind in "OSU" or x.dtype.kind in "OSU":
+        raise refused(node, "tensors of text are not served")
+    if dtype.name == "float8_e8m0fnu":
+        raise refused(node, "casts to float8_e8m0fnu are not served")
+    if dtype.name.startswith("float8") and attribute(node, "saturate", 1):
+        import ml_dtypes
+
+        xp, x = run.together(x)
+        most = float(ml_dtypes.finfo(dtype).max)
+        x = xp.clip(wide(xp, x), -most, most)  # NaN stays NaN
+    with np.errstate(all="ignore"):
+        return x.astype(dtype)
+
+
+def _constant_of_shape(run: Run, node: Node, shape: Any) -> Any:
+    value = np.asarray(attribute(node, "value", np.zeros(1, np.float32)))
+    return np.full(run.integers(shape), value.ravel()[0], value.dtype)
+
+
+def _range(run: Run, node: Node, start: Any, limit: Any, delta: Any) -> Any:
+    first, last, step = (run.host(each).item() for each in (start, limit, delta))
+    return np.arange(first, last, step, dtype=start.dtype)
+
+
+def _pad(run: Run, node: Node, x: Any, pads: Any, value: Any = None, axes: Any = None) -> Any:
+    xp, x = run.together(x)
+    along = list(range(x.ndim)) if axes is None else [each % x.ndim for each in run.integers(axes)]
+    given = run.integers(pads)
+    before, after = [0] * x.ndim, [0] * x.ndim
+    for place, axis in enumerate(along):
+        before[axis], after[axis] = given[place], given[place + len(along)]
+    cut = tuple(
+        slice(max(-low, 0), extent - max(-high, 0)) for low, high, extent in zip(before, after, x.shape, strict=True)
+    )
+    pairs = [(max(low, 0), max(high, 0)) for low, high in zip(before, after, strict=True)]
+    mode = attribute(node, "mode", "constant")
+    if mode == "constant":
+        fill = 0 if value is None else run.host(value).item()
+        return xp.pad(x[cut], pairs, mode="constant", constant_values=fill)
+    return xp.pad(x[cut], pairs, mode=mode)
+
+
+def _depth_to_space(run: Run, node: Node, x: Any) -> Any:
+    n, c, h, w = x.shape
+    b = attribute(node, "blocksize")
+    if attribute(node, "mode", "DCR") == "DCR":
+        return x.reshape(n, b, b, c // (b * b), h, w).transpose(0, 3, 4, 1, 5, 2).reshape(n, c // (b * b), h * b, w * b)
+    return x.reshape(n, c // (b * b), b, b, h, w).transpose(0, 1, 4, 2, 5, 3).reshape(n, c // (b * b), h * b, w * b)
+
+
+def _space_to_depth(run: Run, node: Node, x: Any) -> Any:
+    n, c, h, w = x.shape
+    b = attribute(node, "blocksize")
+    order = (0, 3, 5, 1, 2, 4) if attribute(node, "mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
+    return x.reshape(n, c, h // b, b, w // b, b).transpose(order).reshape(n, c * b * b, h // b, w // b)
+
+
+def _trilu(run: Run, node: Node, x: Any, k: Any = None) -> Any:
+    xp, x = run.together(x)
+    return (xp.triu if attribute(node, "upper", 1) else xp.tril)(x, 0 if k is None else int(run.host(k)))
+
+
+def _one_hot(run: Run, node: Node, indices: Any, depth: Any, values: Any) -> Any:
+    xp, indices, values = run.together(indices, values)
+    count, axis = int(run.host(depth).item()), attribute(node, "axis", -1)
+    axis += indices.ndim + 1 if axis < 0 else 0
+    places = xp.where(indices < 0, indices + count, indices)
+    shape = [1] * (indices.ndim + 1)
+    shape[axis] = count
+    hit = xp.expand_dims(places, axis) == xp.arange(count).reshape(shape)
+    return xp.where(hit, values[1], values[0])
+
+
+def _cumsum(run: Run, node: Node, x: Any, axis: Any) -> Any:
+    xp, x = run.together(x)
+    along = int(run.host(axis))
+    back, exclusive = attribute(node, "reverse", 0), attribute(node, "exclusive", 0)
+    turned = xp.flip(x, along) if back else x
+    total = xp.cumsum(turned, axis=along, dtype=x.dtype)
+    if exclusive:
+        total = total - turned
+    return xp.flip(total, along) if back else total
+
+
+def _top_k(run: Run, node: Node, x: Any, k: Any) -> Any:
+    xp, x = run.together(x)
+    count, axis = int(run.host(k).item()), attribute(node, "axis", -1)
+    if attribute(node, "largest", 1):  # the first of equal elements comes first
+        order = xp.flip(x.shape[axis] - 1 - xp.argsort(xp.flip(x, axis), axis=axis, kind="stable"), axis)
+    else:
+        order = xp.argsort(x, axis=axis, kind="stable")
+    places = xp.take(order, xp.arange(count), axis=axis).astype(np.int64)
+    return xp.take_along_axis(x, places, axis=axis), places
+
+
+def _eye_like(run: Run, node: Node, x: Any) -> Any:
+    xp, x = run.together(x)
+    dtype = x.dtype
+    if attribute(node, "dtype") is not None:
+        from onnx import helper
+
+        dtype = helper.tensor_dtype_to_np_dtype(attribute(node, "dtype"))
+    return xp.eye(*x.shape, k=attribute(node, "k", 0), dtype=dtype)
+
+
+def _non_zero(run: Run, node: Node, x: Any) -> Any:
+    xp, x = run.together(x)
+    return xp.stack(xp.nonzero(x)).astype(np.int64)
+
+
+def _compress(run: Run, node: Node, x: Any, condition: Any) -> Any:
+    xp, x = run.together(x)
+    axis = attribute(node, "axis")
+    places = np.flatnonzero(run.host(condition))
+    return xp.take(x.ravel() if axis is None else x, xp.asarray(places), axis=0 if axis is None else axis)
+
+
+LOWERINGS: dict[str, Lowering] = {
+    "Cast": _cast,
+    "CastLike": _cast,
+    "Compress": _compress,
+    "Concat": _concat,
+    "ConstantOfShape": _constant_of_shape,
+    "CumSum": _cumsum,
+    "DepthToSpace": _depth_to_space,
+    "Expand": _expand,
+    "EyeLike": _eye_like,
+    "Flatten": _flatten,
+    "Gather": _gather,
+    "GatherElements": _gather_elements,
+    "GatherND": _gather_nd,
+    "NonZero": _non_zero,
+    "OneHot": _one_hot,
+    "Pad": _pad,
+    "Range": _range,
+    "Reshape": _reshape,
+    "ScatterElements": _scatter_elements,
+    "ScatterND": _scatter_nd,
+    "Shape": _shape,
+    "Size": _size,
+    "Slice": _slice,
+    "SpaceToDepth": _space_to_depth,
+    "Split": _split,
+    "Squeeze": _squeeze,
+    "Tile": _tile,
+    "TopK": _top_k,
+    "Transpose": _transpose,
+    "Trilu": _trilu,
+    "Unsqueeze": _unsqueeze,
+}

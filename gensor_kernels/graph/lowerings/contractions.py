@@ -1,0 +1,169 @@
+"""Products, sums of products and convolutions: one kernel each, with its epilogue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gensor_kernels.dispatch.api.convolution import conv2d, conv_transpose2d
+from gensor_kernels.dispatch.api.linalg import einsum
+from gensor_kernels.dispatch.api.matmul import matmul
+
+from .base import FLOATS, Lowering, Run, attribute, name_of, refused
+
+if TYPE_CHECKING:
+    from gensor_kernels.graph.ir.graph import Node
+
+#: Operations of an epilogue that add an array.
+ADDS = ("add", "bias")
+
+
+def _matmul(run: Run, node: Node, a: Any, b: Any) -> Any:
+    if name_of(a) not in FLOATS or a.size == 0 or b.size == 0:
+        xp, a, b = run.together(a, b)
+        return xp.matmul(a, b)
+    return run.call(matmul, a, b, **_epilogue(run.epilogue(node)))
+
+
+def _gemm(run: Run, node: Node, a: Any, b: Any, c: Any = None) -> Any:
+    a = a.T if attribute(node, "transA", 0) else a
+    b = b.T if attribute(node, "transB", 0) else b
+    alpha, beta = attribute(node, "alpha", 1.0), attribute(node, "beta", 1.0)
+    if name_of(a) not in FLOATS or a.size == 0:
+        xp, a, b, c = run.together(a, b, c)
+        found = alpha * xp.matmul(a, b)
+        return (found if c is None else found + beta * c).astype(a.dtype)
+    items: list[Any] = [] if alpha == 1 else [("scale", alpha)]
+    if c is not None and beta != 0:
+        c = run.device(c)
+        scaled = c if beta == 1 else c * c.dtype.type(beta)
+        items.append(("bias" if scaled.shape == (b.shape[1],) else "add", scaled))
+    return run.call(matmul, a, b, **_epilogue(items + run.epilogue(node)))
+
+
+def _epilogue(items: list[Any]) -> dict[str, Any]:
+    return {"epilogue": items} if items else {}
+
+
+def _einsum(run: Run, node: Node, *values: Any) -> Any:
+    equation = attribute(node, "equation").replace(" ", "")
+    if all(name_of(each) in FLOATS for each in values) and len(values) > 1:
+        return run.call(einsum, equation, *values)
+    xp, *values = run.together(*values)  # type: ignore[assignment]
+    return xp.einsum(equation, *values)
+
+
+def _conv(run: Run, node: Node, x: Any, w: Any, bias: Any = None) -> Any:
+    spatial = x.ndim - 2
+    if spatial not in (1, 2):
+        raise refused(node, f"convolutions have one or two spatial axes, not {spatial}")
+    strides = attribute(node, "strides", (1,) * spatial)
+    dilations = attribute(node, "dilations", (1,) * spatial)
+    pads = padding(node, x.shape[2:], w.shape[2:], strides, dilations)
+    more: dict[str, Any] = {}
+    for item in run.epilogue(node):
+        if isinstance(item, str):
+            more["activation"] = item
+        else:
+            more["add"] = lifted(item[1], spatial)
+    y = run.call(
+        conv2d,
+        *(lifted(run.device(x), spatial), lifted(run.device(w), spatial), bias),
+        stride=_two(strides, 1),
+        padding=_two(pads, (0, 0)),
+        dilation=_two(dilations, 1),
+        groups=attribute(node, "group", 1),
+        **more,
+    )
+    return y if spatial == 2 else y[:, :, 0]
+
+
+def _conv_transpose(run: Run, node: Node, x: Any, w: Any, bias: Any = None) -> Any:
+    spatial = x.ndim - 2
+    if spatial not in (1, 2):
+        raise refused(node, f"transposed convolutions have one or two spatial axes, not {spatial}")
+    strides = attribute(node, "strides", (1,) * spatial)
+    dilations = attribute(node, "dilations", (1,) * spatial)
+    extra = attribute(node, "output_padding", (0,) * spatial)
+    reach = [(taps - 1) * dilation + 1 for taps, dilation in zip(w.shape[2:], dilations, strict=True)]
+    full = [
+        stride * (extent - 1) + each + more
+        for stride, extent, each, more in zip(strides, x.shape[2:], reach, extra, strict=True)
+    ]
+    mode = attribute(node, "auto_pad", "NOTSET")
+    wanted = attribute(node, "output_shape")
+    if wanted is None and mode in ("SAME_UPPER", "SAME_LOWER"):
+        wanted = [extent * stride for extent, stride in zip(x.shape[2:], strides, strict=True)]
+    if wanted is None:
+        pads = _pairs(attribute(node, "pads", (0,) * (2 * spatial)))
+    else:
+        total = [size - each for size, each in zip(full, wanted, strict=True)]
+        pads = [(each // 2, each - each // 2) for each in total]
+        pads = pads if mode == "SAME_UPPER" else [(high, low) for low, high in pads]
+    if any(min(pair) < 0 for pair in pads):
+        raise refused(node, f"an output of {tuple(wanted or ())} is larger than the convolution's, {tuple(full)}")
+    y = run.call(
+        conv_transpose2d,
+        *(lifted(run.device(x), spatial), lifted(run.device(w), spatial), bias),
+        stride=_two(strides, 1),
+        padding=_two(pads, (0, 0)),
+        output_padding=_two(extra, 0),
+        groups=attribute(node, "group", 1),
+        dilation=_two(dilations, 1),
+    )
+    return y if spatial == 2 else y[:, :, 0]
+
+
+def _pairs(pads: Sequence[int]) -> list[tuple[int, int]]:
+    half = len(pads) // 2
+    return list(zip(pads[:half], pads[half:], strict=True))
+
+
+def padding(
+    node: Node, extents: Sequence[int], taps: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> list[tuple[int, int]]:
+    """Return the (begin, end) padding of each spatial axis of a convolution or a pooling."""
+    mode = attribute(node, "auto_pad", "NOTSET")
+    if mode in ("NOTSET", ""):
+        return _pairs(attribute(node, "pads", (0,) * (2 * len(extents))))
+    if mode == "VALID":
+        return [(0, 0)] * len(extents)
+    found = []
+    for extent, tap, stride, dilation in zip(extents, taps, strides, dilations, strict=True):
+        total = max((-(-extent // stride) - 1) * stride + (tap - 1) * dilation + 1 - extent, 0)
+        low = total // 2 if mode == "SAME_UPPER" else total - total // 2
+        found.append((low, total - low))
+    return found
+
+
+def lifted(array: Any, spatial: int) -> Any:
+    """Return a tensor with two spatial axes."""
+    return array if spatial == 2 or array.ndim < 3 else array[:, :, None]
+
+
+def _two(values: Sequence[Any], first: Any) -> tuple[Any, ...]:
+    return tuple(values) if len(values) == 2 else (first, *values)
+
+
+def _matmul_integer(run: Run, node: Node, a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> Any:
+    _, a, b, a_zero, b_zero = run.together(a, b, a_zero, b_zero)
+    if a.dtype == b.dtype == np.int8 and not any(each is not None and each.any() for each in (a_zero, b_zero)):
+        return run.call(matmul, a, b)
+    xp, wide_a, wide_b = run.xp, a.astype(np.int32), b.astype(np.int32)
+    if a_zero is not None:
+        wide_a = wide_a - (a_zero[:, None] if a_zero.ndim == 1 and a_zero.size > 1 else a_zero).astype(np.int32)
+    if b_zero is not None:
+        wide_b = wide_b - b_zero.astype(np.int32)
+    return xp.matmul(wide_a, wide_b)
+
+
+LOWERINGS: dict[str, Lowering] = {
+    "Conv": _conv,
+    "ConvTranspose": _conv_transpose,
+    "Einsum": _einsum,
+    "Gemm": _gemm,
+    "MatMul": _matmul,
+    "MatMulInteger": _matmul_integer,
+}

@@ -1,0 +1,192 @@
+"""Reductions, softmax and norms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gensor_kernels.dispatch.api import norms, reductions
+from gensor_kernels.dispatch.api.elementwise import elementwise
+
+from .base import Lowering, Run, attribute, is_served, refused
+from .elementwise import wide
+
+if TYPE_CHECKING:
+    from gensor_kernels.graph.ir.graph import Node
+
+
+def _mapped(function: Callable[..., Any]) -> Lowering:
+    def lowering(run: Run, node: Node, x: Any) -> Any:
+        return run.call(function, x, attribute(node, "axis", -1))
+
+    return lowering
+
+
+def _layer_norm(run: Run, node: Node, x: Any, scale: Any, bias: Any = None) -> Any:
+    axis = attribute(node, "axis", -1)
+    shape, eps = x.shape[axis:], attribute(node, "epsilon", 1e-5)
+    weight, shift = (_spread(run, each, shape) for each in (scale, bias))
+    y = run.call(norms.layer_norm, x, shape, weight, shift, eps)
+    if len(node.outputs) == 1:
+        return y
+    xp, x = run.together(x)
+    axes = tuple(range(axis % x.ndim, x.ndim))
+    centre = wide(xp, x).mean(axis=axes, keepdims=True)
+    deviation = 1 / xp.sqrt(((wide(xp, x) - centre) ** 2).mean(axis=axes, keepdims=True) + eps)
+    return (y, centre, deviation)[: len(node.outputs)]
+
+
+def _rms_norm(run: Run, node: Node, x: Any, scale: Any) -> Any:
+    shape = x.shape[attribute(node, "axis", -1) :]
+    return run.call(norms.rms_norm, x, shape, _spread(run, scale, shape), attribute(node, "epsilon", 1e-5))
+
+
+def _spread(run: Run, array: Any, shape: tuple[int, ...]) -> Any:
+    if array is None or tuple(array.shape) == tuple(shape):
+        return array
+    xp, array = run.together(array)
+    return xp.ascontiguousarray(xp.broadcast_to(array, shape))
+
+
+def _scaled(run: Run, x: Any, factor: Any, shift: Any) -> Any:
+    """Return x * factor + shift, of vectors along the channels (axis 1)."""
+    shape = (-1, *(1,) * (x.ndim - 2))
+    factor, shift = (run.device(each).reshape(shape) for each in (factor, shift))
+    return run.call(elementwise, x, [("mul", factor), ("add", shift)])
+
+
+def _batch_norm(run: Run, node: Node, x: Any, scale: Any, bias: Any, mean: Any, variance: Any) -> Any:
+    if attribute(node, "training_mode", 0):
+        raise refused(node, "models are run for inference; export the model in evaluation mode")
+    xp, scale, bias, mean, variance = run.together(scale, bias, mean, variance)
+    factor = wide(xp, scale) / xp.sqrt(wide(xp, variance) + attribute(node, "epsilon", 1e-5))
+    shift = wide(xp, bias) - wide(xp, mean) * factor
+    return _scaled(run, x, factor.astype(x.dtype), shift.astype(x.dtype))
+
+
+def _group_norm(run: Run, node: Node, x: Any, scale: Any, bias: Any) -> Any:
+    groups, eps = attribute(node, "num_groups"), attribute(node, "epsilon", 1e-5)
+    count = math.prod(x.shape[1:]) // groups
+    rows = run.device(x).reshape(x.shape[0], groups, count)
+    return _scaled(run, run.call(norms.layer_norm, rows, (count,), None, None, eps).reshape(x.shape), scale, bias)
+
+
+def _instance_norm(run: Run, node: Node, x: Any, scale: Any, bias: Any) -> Any:
+    count = math.prod(x.shape[2:])
+    rows = run.device(x).reshape(*x.shape[:2], count)
+    normed = run.call(norms.layer_norm, rows, (count,), None, None, attribute(node, "epsilon", 1e-5))
+    return _scaled(run, normed.reshape(x.shape), scale, bias)
+
+
+def _mean_variance(run: Run, node: Node, x: Any) -> Any:
+    axes = attribute(node, "axes", (0, 2, 3))
+    xp, x = run.together(x)
+    centred = x - x.mean(axis=axes, keepdims=True)
+    return centred / (xp.sqrt((centred * centred).mean(axis=axes, keepdims=True)) + 1e-9).astype(x.dtype)
+
+
+def _lrn(run: Run, node: Node, x: Any) -> Any:
+    """x / (bias + alpha / size * sum of squares over neighbouring channels) ** beta."""
+    xp, x = run.together(x)
+    size, channels = attribute(node, "size"), x.shape[1]
+    alpha, beta, bias = (
+        attribute(node, name, value) for name, value in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0))
+    )
+    low = (size - 1) // 2
+    squares = xp.pad(x * x, [(0, 0), (low, size - 1 - low)] + [(0, 0)] * (x.ndim - 2))
+    total = squares[:, :channels].copy()
+    for place in range(1, size):
+        total += squares[:, place : place + channels]
+    return (x / (bias + alpha / size * total) ** beta).astype(x.dtype)
+
+
+def _hardmax(run: Run, node: Node, x: Any) -> Any:
+    xp, x = run.together(x)
+    axis = attribute(node, "axis", -1)
+    shape = [1] * x.ndim
+    shape[axis] = x.shape[axis]
+    return (xp.arange(x.shape[axis]).reshape(shape) == xp.argmax(x, axis=axis, keepdims=True)).astype(x.dtype)
+
+
+def _lp_normalization(run: Run, node: Node, x: Any) -> Any:
+    xp, x = run.together(x)
+    axis = attribute(node, "axis", -1)
+    powers = xp.abs(x) if attribute(node, "p", 2) == 1 else x * x
+    total = powers.sum(axis=axis, keepdims=True)
+    length = total if attribute(node, "p", 2) == 1 else xp.sqrt(total)
+    return xp.where(length == 0, 0, x / xp.where(length == 0, 1, length)).astype(x.dtype)
+
+
+#: Our function of a reduction, and the same from an array library.
+_REDUCTIONS: dict[str, tuple[Callable[..., Any] | None, Callable[..., Any]]] = {
+    "ReduceL1": (None, lambda xp, x, **k: xp.abs(x).sum(**k)),
+    "ReduceL2": (reductions.norm, lambda xp, x, **k: xp.sqrt((x * x).sum(**k))),
+    "ReduceLogSum": (None, lambda xp, x, **k: xp.log(x.sum(**k))),
+    "ReduceLogSumExp": (reductions.logsumexp, lambda xp, x, **k: xp.log(xp.exp(x).sum(**k))),
+    "ReduceMax": (reductions.max, lambda xp, x, **k: x.max(**k)),
+    "ReduceMean": (reductions.mean, lambda xp, x, **k: x.mean(**k)),
+    "ReduceMin": (reductions.min, lambda xp, x, **k: x.min(**k)),
+    "ReduceProd": (reductions.prod, lambda xp, x, **k: x.prod(**k)),
+    "ReduceSum": (reductions.sum, lambda xp, x, **k: x.sum(**k)),
+    "ReduceSumSquare": (None, lambda xp, x, **k: (x * x).sum(**k)),
+}
+_OF_NOTHING = {"ReduceMax": -math.inf, "ReduceMin": math.inf}
+
+
+def _reduced(op: str) -> Lowering:
+    ours, library = _REDUCTIONS[op]
+
+    def lowering(run: Run, node: Node, x: Any, axes: Any = None) -> Any:
+        chosen = None if axes is None else tuple(run.integers(axes))
+        if not chosen:
+            if attribute(node, "noop_with_empty_axes", 0):
+                xp, x = run.together(x)
+                return library(xp, x[None], axis=0, keepdims=False).astype(x.dtype)
+            chosen = tuple(range(x.ndim))
+        keep = bool(attribute(node, "keepdims", 1))
+        if ours is not None and is_served(x) and chosen:
+            return run.call(ours, x, axis=chosen, keepdims=keep)
+        xp, x = run.together(x)
+        more: dict[str, Any] = {}
+        if op in _OF_NOTHING and x.size == 0:  # ONNX has a result where NumPy raises
+            more["initial"] = _OF_NOTHING[op] if x.dtype.kind == "f" else op == "ReduceMin"
+        with np.errstate(all="ignore"):
+            return xp.asarray(library(xp, x, axis=chosen, keepdims=keep, **more)).astype(x.dtype)
+
+    return lowering
+
+
+def _position(function: Callable[..., Any]) -> Lowering:
+    def lowering(run: Run, node: Node, x: Any) -> Any:
+        axis, keep = attribute(node, "axis", 0), bool(attribute(node, "keepdims", 1))
+        last = attribute(node, "select_last_index", 0)
+        xp, given = run.together(x)
+        given = xp.flip(given, axis) if last else given
+        if is_served(x):
+            found = run.call(function, given, axis=axis, keepdims=keep)
+        else:
+            found = getattr(xp, function.__name__)(given, axis=axis, keepdims=keep).astype(np.int64)
+        return x.shape[axis] - 1 - found if last else found
+
+    return lowering
+
+
+LOWERINGS: dict[str, Lowering] = {
+    **{op: _reduced(op) for op in _REDUCTIONS},
+    "ArgMax": _position(reductions.argmax),
+    "ArgMin": _position(reductions.argmin),
+    "BatchNormalization": _batch_norm,
+    "GroupNormalization": _group_norm,
+    "Hardmax": _hardmax,
+    "InstanceNormalization": _instance_norm,
+    "LRN": _lrn,
+    "LayerNormalization": _layer_norm,
+    "LogSoftmax": _mapped(norms.log_softmax),
+    "LpNormalization": _lp_normalization,
+    "MeanVarianceNormalization": _mean_variance,
+    "RMSNormalization": _rms_norm,
+    "Softmax": _mapped(norms.softmax),
+}

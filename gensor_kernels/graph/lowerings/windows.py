@@ -1,0 +1,76 @@
+"""Pooling."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gensor_kernels.dispatch.api import pooling, reductions
+
+from .base import FLOATS, Lowering, Run, attribute, name_of, refused
+from .contractions import lifted, padding
+
+if TYPE_CHECKING:
+    from gensor_kernels.graph.ir.graph import Node
+
+
+def _pooled(run: Run, node: Node, x: Any, average: bool) -> Any:
+    spatial = x.ndim - 2
+    if spatial not in (1, 2):
+        raise refused(node, f"poolings have one or two spatial axes, not {spatial}")
+    if len(node.outputs) > 1 and node.outputs[1]:
+        raise refused(node, "the positions of maxima are not served")
+    if name_of(x) not in FLOATS:
+        raise refused(node, f"poolings of {name_of(x)} are not served, only of floating-point numbers")
+    taps = attribute(node, "kernel_shape")
+    strides = attribute(node, "strides", (1,) * spatial)
+    dilations = attribute(node, "dilations", (1,) * spatial)
+    pads = padding(node, x.shape[2:], taps, strides, dilations)
+    if average and max(dilations) > 1:
+        raise refused(node, "average poolings with dilation are not served")
+    reach = [(tap - 1) * dilation + 1 for tap, dilation in zip(taps, dilations, strict=True)]
+    counts = bool(attribute(node, "count_include_pad", 0))
+    x = run.device(x)
+    if any(max(pair) > each // 2 for pair, each in zip(pads, reach, strict=True)):
+        if average and not counts:
+            raise refused(node, f"a padding of {pads} is more than half of the window")
+        fill = 0 if average else -np.inf
+        x = run.xp.pad(x, [(0, 0), (0, 0), *pads], mode="constant", constant_values=fill)
+        pads = [(0, 0)] * spatial
+    first = (2 - spatial) * (1,)
+    more: dict[str, Any] = {"stride": (*first, *strides), "padding": [(0, 0)] * (2 - spatial) + pads}
+    more["ceil_mode"] = bool(attribute(node, "ceil_mode", 0))
+    if average:
+        more["count_include_pad"] = counts
+    else:
+        more["dilation"] = (*first, *dilations)
+    function = pooling.avg_pool2d if average else pooling.max_pool2d
+    y = run.call(function, lifted(x, spatial), (*first, *taps), **more)
+    return y if spatial == 2 else y[:, :, 0]
+
+
+def _max_pool(run: Run, node: Node, x: Any) -> Any:
+    return _pooled(run, node, x, False)
+
+
+def _average_pool(run: Run, node: Node, x: Any) -> Any:
+    return _pooled(run, node, x, True)
+
+
+def _global_average(run: Run, node: Node, x: Any) -> Any:
+    if x.ndim == 4:
+        return run.call(pooling.global_avg_pool2d, x)
+    return run.call(reductions.mean, x, axis=tuple(range(2, x.ndim)), keepdims=True)
+
+
+def _global_max(run: Run, node: Node, x: Any) -> Any:
+    return run.call(reductions.max, x, axis=tuple(range(2, x.ndim)), keepdims=True)
+
+
+LOWERINGS: dict[str, Lowering] = {
+    "AveragePool": _average_pool,
+    "GlobalAveragePool": _global_average,
+    "GlobalMaxPool": _global_max,
+    "MaxPool": _max_pool,
+}

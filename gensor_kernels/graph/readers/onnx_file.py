@@ -1,0 +1,200 @@
+"""From an ONNX file to a Graph, with the sizes of its inputs bound.
+
+Old versions of operators are lifted by onnx's converter. Constants are folded and shapes inferred by onnxscript's
+optimiser.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gensor_kernels.errors import ModelError, UnsupportedError
+from gensor_kernels.graph.ir.graph import Graph, Node, Spec
+from gensor_kernels.shown import shown
+
+#: Version of the standard's operators that nodes of a Graph have.
+OPSET = 24
+#: Elements up to which constants are folded: the largest weights of a file below protobuf's 2 GB.
+LARGEST_FOLDED = 2**31
+#: Operators that are never served, by name or its first word: graphs within graphs, and values that are no tensors.
+REFUSED = {
+    **dict.fromkeys(("If", "Loop", "Scan"), "control flow is not served; export the model without it"),
+    **dict.fromkeys(("Sequence", "SplitToSequence", "ConcatFromSequence"), "sequences of tensors are not served"),
+    "Optional": "optional values are not served",
+}
+INSTALL = "pip install 'gensor-kernels[onnx]'"
+
+
+class Source:
+    """A model as it was read: its operators lifted to OPSET, sizes not bound.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        A model that onnx's checker accepts.
+    """
+
+    def __init__(self, model: Any):
+        self._model = _lifted(model)
+        constants = {each.name for each in self._model.graph.initializer}
+        given = [each for each in self._model.graph.input if each.name not in constants]
+        self.inputs = {each.name: _spec(each) for each in given}
+        self._results = {each.name: _spec(each).dtype for each in self._model.graph.output}
+        self.outputs = list(self._results)
+
+    def graph(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
+        """Return the graph for inputs of these shapes; without them, for the sizes that the file declares."""
+        import onnx_ir as ir
+        from onnxscript import optimizer
+
+        model = ir.from_proto(self._model)
+        model.graph.inputs[:] = [each for each in model.graph.inputs if each.name in self.inputs]
+        for each in model.graph.inputs:
+            if shapes and each.name in shapes:
+                each.shape = ir.Shape(shapes[each.name])
+        # Declared shapes of results could contradict the bound sizes; they are inferred again.
+        for each in model.graph.outputs:
+            if shapes:
+                each.shape = None
+        try:
+            optimizer.optimize(model, input_size_limit=LARGEST_FOLDED, output_size_limit=LARGEST_FOLDED)
+        except Exception as error:  # of a pass, with the cause behind it
+            raise ModelError(
+                f"shapes of the model cannot be inferred: {first_line(error.__cause__ or error)}"
+            ) from None
+        graph = _graph(model, self.inputs if not shapes else None)
+        for name, dtype in self._results.items():
+            if name in graph.constants:  # an empty list that the optimiser has folded has lost its dtype
+                graph.constants[name] = graph.constants[name].astype(dtype, copy=False)
+        return graph
+
+
+def read(path: str | os.PathLike[str]) -> Source:
+    """Read an ONNX file with its external data.
+
+    Raises FileNotFoundError, ModelError for a file that is no valid model, and UnsupportedError for operators that are
+    not served.
+    """
+    onnx = library()
+    file = Path(path)
+    if not file.is_file():
+        raise FileNotFoundError(f"{file}: no ONNX file is there")
+    try:
+        onnx.checker.check_model(str(file))
+        model = onnx.load(str(file))
+    except FileNotFoundError as error:
+        raise ModelError(f"{file}: its weights are in another file, which is missing: {first_line(error)}") from None
+    except Exception as error:  # of protobuf, of the checker
+        raise ModelError(f"{file}: no valid ONNX model: {first_line(error)}") from None
+    return Source(model)
+
+
+def library() -> Any:
+    """Import onnx; ModelError with the fixing command where it is missing."""
+    try:
+        import onnx
+        import onnx.checker
+        import onnx.version_converter
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise ModelError(f"ONNX models need further packages ({error.name} is missing): {INSTALL}") from None
+    return onnx
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text."""
+    return (str(error).strip() or type(error).__name__).partition("\n")[0]
+
+
+def _lifted(model: Any) -> Any:
+    """Refuse what is never served, and lift the rest to OPSET."""
+    onnx = library()
+    for node in model.graph.node:
+        label = f"node {shown(node.name or node.output[0])}" if node.output else f"node {shown(node.name)}"
+        for word, reason in REFUSED.items():
+            if node.op_type == word or (word in ("Optional", "Sequence") and node.op_type.startswith(word)):
+                raise UnsupportedError(f"{label} ({node.op_type}): {reason}")
+        if node.op_type == "CastLike" and any(each.name == "saturate" and not each.i for each in node.attribute):
+            # The optimiser turns it into a Cast that saturates.
+            raise UnsupportedError(f"{label} (CastLike): casts like another tensor saturate; use Cast with saturate=0")
+        if node.domain not in ("", "ai.onnx") and not any(
+            (f.domain, f.name) == (node.domain, node.op_type) for f in model.functions
+        ):
+            raise UnsupportedError(f"{label}: operator {node.op_type} of domain {shown(node.domain)} is not served")
+    versions = [each.version for each in model.opset_import if each.domain in ("", "ai.onnx")]
+    if not versions or versions[0] >= OPSET:
+        return model
+    try:
+        return onnx.version_converter.convert_version(model, OPSET)
+    except Exception as error:  # of the converter, which is C++
+        raise ModelError(
+            f"the model's operators (version {versions[0]}) cannot be lifted to version {OPSET}: {first_line(error)}"
+        ) from None
+
+
+def _graph(model: Any, declared: Mapping[str, Spec] | None) -> Graph:
+    """Return the Graph of a model of onnx-ir."""
+    constants = {name: _constant(value) for name, value in model.graph.initializers.items()}
+    specs: dict[str, Spec] = {}
+    nodes = []
+    for number, node in enumerate(model.graph):
+        if node.op_type in REFUSED:  # from a function of the model
+            raise UnsupportedError(f"node {shown(node.name)} ({node.op_type}): {REFUSED[node.op_type]}")
+        for value in node.outputs:
+            if value.dtype is not None:
+                specs[value.name] = Spec(_dtype(value.dtype), _extents(value.shape))
+        attributes = {name: _attribute(value) for name, value in node.attributes.items()}
+        if node.op_type == "Constant":
+            (value,) = attributes.values()
+            constants[node.outputs[0].name] = np.asarray(value)
+            continue
+        inputs = tuple("" if each is None else each.name for each in node.inputs)
+        outputs = tuple(each.name for each in node.outputs)
+        nodes.append(Node(node.op_type, inputs, outputs, attributes, node.name or f"{node.op_type}_{number}"))
+    inputs_of = {each.name: Spec(_dtype(each.dtype), _extents(each.shape)) for each in model.graph.inputs}
+    return Graph(nodes, dict(declared or inputs_of), [each.name for each in model.graph.outputs], constants, specs)
+
+
+def _constant(value: Any) -> np.ndarray:
+    array = value.const_value.numpy()
+    return array if array.flags.c_contiguous else array.copy()
+
+
+def _dtype(dtype: Any) -> np.dtype[Any]:
+    try:
+        return np.dtype(dtype.numpy())
+    except (TypeError, ValueError):
+        return np.dtype(object)
+
+
+def _extents(shape: Any) -> tuple[int | str | None, ...] | None:
+    if shape is None:
+        return None
+    return tuple(each if isinstance(each, int) else each.value for each in shape)
+
+
+def _attribute(attribute: Any) -> Any:
+    value = attribute.value
+    if hasattr(value, "numpy"):
+        return value.numpy()
+    return value if isinstance(value, (int, float, str)) or value is None else tuple(value)
+
+
+def _spec(value: Any) -> Spec:
+    """Return the Spec of a ValueInfoProto; UnsupportedError for sequences and the like."""
+    from onnx import helper
+
+    if not value.type.HasField("tensor_type"):
+        raise UnsupportedError(f"{shown(value.name)} is no tensor: sequences and optional values are not served")
+    tensor = value.type.tensor_type
+    shape = None
+    if tensor.HasField("shape"):
+        shape = tuple(
+            each.dim_value if each.HasField("dim_value") else each.dim_param or None for each in tensor.shape.dim
+        )
+    return Spec(np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type)), shape)
