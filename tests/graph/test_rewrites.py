@@ -165,3 +165,80 @@ def test_weights_that_a_file_computes_are_constants():
     plan = Plan(made._source.graph())
     assert [each.op for each in plan.graph.nodes] == ["MatMul"]
     assert plan.graph.constants["w"].shape == (600, 700)
+
+
+def gelu_nodes(form):
+    """GELU as exporters write it: x * (1 + erf) * 0.5, (x * 0.5) * (1 + erf), ((1 + erf) * 0.5) * x."""
+    scaled = node("Mul", ["x", "low"], ["t"]) if form == 1 else node("Div", ["x", "root"], ["t"])
+    nodes = [scaled, node("Erf", ["t"], ["e"]), node("Add", ["e", "one"], ["a"])]
+    if form == 0:
+        return [*nodes, node("Mul", ["x", "a"], ["p"]), node("Mul", ["p", "half"], ["y"])]
+    if form == 1:
+        return [*nodes, node("Mul", ["x", "half"], ["h"]), node("Mul", ["h", "a"], ["y"])]
+    return [*nodes, node("Mul", ["a", "half"], ["h"]), node("Mul", ["h", "x"], ["y"])]
+
+
+@pytest.mark.parametrize("form", [0, 1, 2])
+def test_a_gelu_in_parts_is_one_kernel(form):
+    constants = {"root": np.float32(2**0.5), "low": np.float32(0.5**0.5), "one": np.float32(1), "half": np.float32(0.5)}
+    x = drawn(6, 16)
+    found, names = run(model(gelu_nodes(form), {"x": ("float32", x.shape)}, ["y"], constants), x)
+    assert names == ["Gelu"]
+    with gensor_kernels.emulated("sm_87"):
+        np.testing.assert_allclose(found, gensor_kernels.elementwise(x, ["gelu"]), rtol=1e-6, atol=1e-6)
+
+
+def test_what_is_almost_a_gelu_is_none():
+    constants = {"root": np.float32(1.5), "one": np.float32(1), "half": np.float32(0.5)}
+    x = drawn(6, 16)
+    found, names = run(model(gelu_nodes(0), {"x": ("float32", x.shape)}, ["y"], constants), x)
+    assert "Erf" in names
+    from math import erf
+
+    wanted = x * 0.5 * (1 + np.vectorize(erf)(x / 1.5))
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_layer_norm_in_parts_is_one_kernel(bias):
+    nodes = [
+        node("ReduceMean", ["x", "axes"], ["m"]),
+        node("Sub", ["x", "m"], ["d"]),
+        node("Pow", ["d", "two"], ["p"]),
+        node("ReduceMean", ["p", "axes"], ["v"]),
+        node("Add", ["v", "eps"], ["s"]),
+        node("Sqrt", ["s"], ["r"]),
+        node("Div", ["d", "r"], ["n"]),
+        node("Mul", ["n", "w"], ["k" if bias else "y"]),
+    ]
+    nodes += [node("Add", ["k", "b"], ["y"])] if bias else []
+    w, b, x = drawn(24), drawn(24), drawn(5, 24)
+    constants = {"axes": np.array([-1]), "two": np.float32(2), "eps": np.float32(1e-3), "w": w, "b": b}
+    found, names = run(model(nodes, {"x": ("float32", x.shape)}, ["y"], constants), x)
+    assert names == ["LayerNormalization"]
+    centred = x - x.mean(-1, keepdims=True)
+    wanted = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-3) * w + (b if bias else 0)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("masked", [True, False])
+def test_an_attention_in_parts_is_one_kernel_of_16_bits(dtype, masked):
+    nodes = [
+        node("Transpose", ["k"], ["t"], perm=[0, 1, 3, 2]),
+        node("MatMul", ["q", "t"], ["s"]),
+        node("Div", ["s", "root"], ["f"]),
+    ]
+    nodes += [node("Add", ["f", "mask"], ["a"])] if masked else []
+    nodes += [node("Softmax", ["a" if masked else "f"], ["p"]), node("MatMul", ["p", "v"], ["y"])]
+    q, k, v = (drawn(1, 2, 8, 16).astype(dtype) for _ in range(3))
+    mask = np.where(np.tri(8, dtype=bool), 0, -1e4).astype(dtype)
+    inputs = {"q": (dtype, q.shape), "k": (dtype, k.shape), "v": (dtype, v.shape)}
+    found, names = run(model(nodes, inputs, ["y"], {"root": np.array(4, dtype), "mask": mask}), q, k, v)
+    assert ("Attention" in names) == (dtype == "float16") and ("Softmax" in names) == (dtype == "float32")
+    wide = [each.astype(np.float64) for each in (q, k, v)]
+    scores = wide[0] @ wide[1].swapaxes(-1, -2) / 4 + (mask.astype(np.float64) if masked else 0)
+    shares = np.exp(scores - scores.max(-1, keepdims=True))
+    wanted = shares / shares.sum(-1, keepdims=True) @ wide[2]
+    tolerance = 1e-5 if dtype == "float32" else 4e-3
+    np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)

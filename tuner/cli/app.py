@@ -124,6 +124,18 @@ def tune(
 
 
 @app.command()
+def run(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX model.")],
+    emulate: Annotated[
+        str | None, typer.Option(metavar="ARCH", help="Run on the emulator of this capability or part, not on a GPU.")
+    ] = None,
+    input: InputOption = None,
+) -> None:
+    """Run a model once with random inputs and print what serves each layer, its time and its share."""
+    commands.run_model(model, emulate, input or [])
+
+
+@app.command()
 def shapes(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX model.")],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The shapes file (CSV) to write.")],

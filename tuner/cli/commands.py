@@ -169,6 +169,13 @@ def model_shapes(model: Path, out: Path, arch: str, inputs: Sequence[str]) -> No
     from_model.write(model, out, lookup(arch).name, from_model.extents_of(inputs))
 
 
+def run_model(model: Path, emulate: str | None, inputs: Sequence[str]) -> None:
+    """Run a model once and print its layers."""
+    from gensor_tuner.shapes import from_model
+
+    print(from_model.layers(model, emulate, from_model.extents_of(inputs)))
+
+
 def _users() -> Path | None:
     """Return the database that programs read without being told; None where there is none."""
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,14 @@ def drawn(model: Any, shapes: Mapping[str, Sequence[int]]) -> dict[str, np.ndarr
         values = rng.standard_normal(shape) if spec.dtype.kind not in "iub" else rng.integers(0, 2, shape)
         found[name] = np.asarray(values).astype(spec.dtype)
     return found
+
+
+def layers(path: Path, emulate: str | None, shapes: Mapping[str, Sequence[int]]) -> Any:
+    """Run a model once with random inputs, on the emulator of a part or on the GPU, and return its layers."""
+    model = gensor_kernels.load(path)
+    inputs = drawn(model, shapes)
+    with gensor_kernels.emulated(emulate) if emulate else nullcontext():
+        return model.explain(**model.placed(inputs))
 
 
 def write(path: Path, out: Path, arch: str, shapes: Mapping[str, Sequence[int]]) -> None:

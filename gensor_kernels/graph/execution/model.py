@@ -97,6 +97,13 @@ class Model:
         inputs = self._bound(args, keywords)
         return explained(self._plan(inputs), inputs)
 
+    def placed(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return NumPy arrays as arrays of the current device: CuPy's, or NumPy's own inside `emulated`."""
+        from gensor_kernels.dispatch.api.current import current_runtime
+
+        device = current_runtime().device
+        return {name: array if device.emulated else device.xp.asarray(array) for name, array in inputs.items()}
+
     def __str__(self) -> str:
         """Return the nodes behind the rewrites, for the sizes that the file declares."""
         from .layers import outline

@@ -1,5 +1,7 @@
 """How each operator of the ONNX standard is computed: by a function of this package, or by the array library."""
 
-from . import arrays, contractions, elementwise, rows, windows
+from . import arrays, attention, contractions, elementwise, rows, windows
 
-LOWERINGS = elementwise.LOWERINGS | arrays.LOWERINGS | contractions.LOWERINGS | windows.LOWERINGS | rows.LOWERINGS
+MODULES = (arrays, attention, contractions, elementwise, rows, windows)
+#: Lowerings by operator.
+LOWERINGS = {operator: lowering for module in MODULES for operator, lowering in module.LOWERINGS.items()}

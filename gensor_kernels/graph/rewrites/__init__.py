@@ -9,9 +9,13 @@ from .batch_norm import BatchNorms
 from .channel_scale import ChannelScales
 from .epilogue import Epilogues
 from .padding import Paddings
+from .patterns import Attentions, Gelus, LayerNorms
 
 #: Rules in order; each is applied until it changes nothing.
-RULES: tuple[Rewrite, ...] = (Aliases(), BatchNorms(), ChannelScales(), Paddings(), Activations(), Epilogues())
+RULES: tuple[Rewrite, ...] = (
+    *(Aliases(), Gelus(), LayerNorms(), Attentions()),
+    *(BatchNorms(), ChannelScales(), Paddings(), Activations(), Epilogues()),
+)
 
 
 def rewritten(graph: Graph) -> Graph:

@@ -40,6 +40,12 @@ def test_a_model_is_tuned(file, gensor_tune):
     assert "conv2d" in out and "matmul" in out
 
 
+def test_a_model_is_run(file, gensor_tune):
+    code, out, errors = gensor_tune("run", file, "--emulate", "sm_87", "--input", "x=2x3x8x8")
+    assert code in (0, None), errors
+    assert "Conv + Relu" in out and "3 layers" in out
+
+
 def test_what_does_not_fit_is_a_sentence(file, tmp_path, gensor_tune):
     for given, reason in (
         ((), "input x is float32 (n, 3, 8, 8): give its extents, as in --input x=1x128"),
