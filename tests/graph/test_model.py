@@ -33,7 +33,17 @@ def test_a_symbolic_size_is_what_a_call_gives(file):
             x = np.random.default_rng(rows).standard_normal((rows, 16)).astype(np.float32)
             np.testing.assert_allclose(loaded(x), np.maximum(x @ W, 0), rtol=1e-5, atol=1e-5)
             np.testing.assert_array_equal(loaded(x=x), loaded(x))
-    assert len(loaded._plans) == 3
+    plans = list(loaded._plans.values())
+    assert len(plans) == 3 and len({id(plan.graph.constants["w"]) for plan in plans}) == 1  # weights are shared
+
+
+def test_the_oldest_plan_gives_way(file, monkeypatch):
+    monkeypatch.setattr("gensor_kernels.graph.execution.model.MOST_PLANS", 2)
+    loaded = load(file)
+    with gensor_kernels.emulated("sm_87"):
+        for rows in (1, 2, 3, 1):
+            assert loaded(np.ones((rows, 16), np.float32)).shape == (rows, 8)
+    assert len(loaded._plans) == 2
 
 
 def test_one_size_by_two_names_must_agree():

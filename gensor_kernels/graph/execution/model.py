@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .layers import Layers
-    from .plan import Plan
+    from .plan import Plan, Weights
 
 Signature = tuple[tuple[tuple[int, ...], str], ...]
+#: Signatures whose plans a model keeps; the oldest gives way to a new one.
+MOST_PLANS = 64
 
 
 class Model:
@@ -48,6 +50,7 @@ class Model:
         self._source, self._name = source, name
         self.inputs, self.outputs = dict(source.inputs), list(source.outputs)
         self._plans: dict[tuple[Signature, int], Plan] = {}
+        self._weights: dict[int, Weights] = {}
         for node in source.graph().nodes:
             if node.op not in LOWERINGS:
                 raise UnsupportedError(f"node {shown(node.name)}: operator {node.op} is not served")
@@ -107,10 +110,10 @@ class Model:
     def __str__(self) -> str:
         """Return the nodes behind the rewrites, for the sizes that the file declares."""
         from .layers import outline
-        from .plan import Plan
+        from .plan import Plan, Weights
 
         given = ", ".join(f"{name}: {spec}" for name, spec in self.inputs.items())
-        return f"{self._name} ({given})\n{outline(Plan(self._source.graph()).graph)}"
+        return f"{self._name} ({given})\n{outline(Plan(self._source.graph(), Weights()).graph)}"
 
     def __repr__(self) -> str:
         return f"<gensor_kernels model {self._name}: {', '.join(self.inputs)} -> {', '.join(self.outputs)}>"
@@ -136,14 +139,17 @@ class Model:
     def _plan(self, inputs: Mapping[str, Any]) -> Plan:
         from gensor_kernels.dispatch.api.current import current_runtime
 
-        from .plan import Plan
+        from .plan import Plan, Weights
 
         signature = tuple((tuple(array.shape), str(array.dtype)) for array in inputs.values())
-        key = signature, id(current_runtime().device)
+        device = current_runtime().device
+        key = signature, id(device)
         plan = self._plans.get(key)
         if plan is None:
             graph = self._source.graph({name: tuple(array.shape) for name, array in inputs.items()})
-            plan = self._plans[key] = Plan(graph)
+            if len(self._plans) == MOST_PLANS:
+                del self._plans[next(iter(self._plans))]
+            plan = self._plans[key] = Plan(graph, self._weights.setdefault(id(device), Weights()))
         return plan
 
 

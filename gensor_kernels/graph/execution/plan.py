@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -19,14 +20,39 @@ if TYPE_CHECKING:
     from gensor_kernels.graph.ir.graph import Graph, Node
 
 
-class Plan:
-    """A graph for inputs of one signature, rewritten, with its constants on one device."""
+class Weights:
+    """Constants of a model on one device: plans of several signatures share equal ones."""
 
-    def __init__(self, graph: Graph):
+    def __init__(self) -> None:
+        self._arrays: dict[tuple[str, tuple[int, ...], bytes], np.ndarray] = {}
+        #: Copies on the device, by the identity of the NumPy array.
+        self.placed: dict[int, Any] = {}
+
+    def shared(self, value: np.ndarray) -> np.ndarray:
+        """Return the first array that was equal to this one."""
+        if value.dtype == object:  # text
+            return value
+        content = hashlib.blake2b(np.ascontiguousarray(value).tobytes()).digest()
+        return self._arrays.setdefault((value.dtype.name, value.shape, content), value)
+
+
+class Plan:
+    """A graph for inputs of one signature, rewritten, with its constants on one device.
+
+    Parameters
+    ----------
+    graph : Graph
+        Graph with all shapes inferred; it is changed.
+    weights : Weights
+        Constants that plans of the model share.
+    """
+
+    def __init__(self, graph: Graph, weights: Weights):
         fold(graph)
         self.graph = rewritten(graph)
+        self.graph.constants = {name: weights.shared(value) for name, value in self.graph.constants.items()}
         self.ends = list(self.graph.last_reads())
-        self.placed: dict[int, Any] = {}
+        self.placed = weights.placed
 
     def run(self, inputs: Mapping[str, Any], watch: Any = None) -> tuple[Any, ...]:
         """Execute every node; `watch(node, explanations)` is called behind each."""
