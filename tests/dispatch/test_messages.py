@@ -121,12 +121,13 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     ),
     "softmax": (gk.softmax, {"x": ones(4, 6), "axis": -1, "out": ones(4, 6)}),
     "log_softmax": (gk.log_softmax, {"x": ones(4, 6), "axis": -1, "out": ones(4, 6)}),
+    "elementwise": (gk.elementwise, {"x": ones(4, 6), "epilogue": ["relu"], "out": ones(4, 6)}),
     "layer_norm": (gk.layer_norm, {**NORMED, "bias": ones(6)}),
     "rms_norm": (gk.rms_norm, NORMED),
     **{name: (getattr(gk, name), reduced(name)) for name in REDUCTIONS},
 }
 #: Functions without arrays, and names that are no functions of arrays.
-OTHERS = {"accelerate", "counters", "emulated", "explain", "record", "refresh", "warmup"}
+OTHERS = {"accelerate", "counters", "emulated", "explain", "load", "record", "refresh", "warmup"}
 #: Parameters without a name in a call.
 POSITIONAL = ("operands", "a", "b", "operands[0]")
 BIG = np.arange(1000, 3000, dtype="float32").reshape(40, 50)

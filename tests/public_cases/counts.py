@@ -7,5 +7,6 @@ CASES = {
     "max_pool2d": 100, "avg_pool2d": 100, "global_avg_pool2d": 90,
     "sum": 110, "mean": 90, "prod": 90, "max": 110, "min": 90, "argmax": 100, "argmin": 90, "var": 90, "norm": 90,
     "logsumexp": 90, "softmax": 110, "log_softmax": 90, "layer_norm": 110, "rms_norm": 90,
+    "elementwise": 90,
     "attention": 150,
 }  # fmt: skip

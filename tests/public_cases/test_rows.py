@@ -151,6 +151,26 @@ def normed(name: str, draw: Draw, served: Served) -> None:
     agree(found.reshape(flat.shape), tolerance_base.expect(values, bound, accumulator=accumulator, output=dtype))
 
 
+def applied(draw: Draw, served: Served) -> None:
+    dtype = draw.pick(FLOATS)
+    x = image(draw, dtype)
+    steps = []
+    for name in draw.rng.permutation(["scale", "relu", "add", "mul", "bias"])[: draw.pick([1, 2, 3])]:
+        shape = x.shape[-1:] if name == "bias" else x.shape
+        operand = draw.array(shape, dtype, special=False) if name in ("add", "mul", "bias") else None
+        steps.append(Step(str(name), operand, 0.5))
+    items = [
+        step.name if step.name == "relu" else (step.name, 0.5 if step.operand is None else step.operand)
+        for step in steps
+    ]
+    out = draw.out(x.shape, dtype)
+    found = served.call(gk.elementwise, x, items, out)
+    assert out is None or found is out
+    values, bound = stepped(wide(x), np.zeros(x.shape), steps, dtype)
+    accumulator = ACCUMULATORS[dtype]
+    agree(found, tolerance_base.expect(values, bound, accumulator=accumulator, output=dtype))
+
+
 GENERIC = lambda name, *a: (reduction if name in REDUCTIONS else mapping if name in MAPS else normed)(name, *a)  # noqa
 
 
@@ -167,6 +187,12 @@ def test_reductions(name, served):
 def test_maps(name, served):
     cases = Cases(name, CASES[name])
     cases.run(functools.partial(_with, served, functools.partial(mapping if name in MAPS else normed, name)))
+    cases.require(*ARRAYS, *FLOATS, "nan", "inf", "out")
+
+
+def test_elementwise(served):
+    cases = Cases("elementwise", CASES["elementwise"])
+    cases.run(functools.partial(_with, served, applied))
     cases.require(*ARRAYS, *FLOATS, "nan", "inf", "out")
 
 

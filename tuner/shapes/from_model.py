@@ -27,6 +27,14 @@ def extents_of(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
     return found
 
 
+def loaded(path: Path) -> Any:
+    """Return the model of a file; ModelError where there is none."""
+    try:
+        return gensor_kernels.load(path)
+    except OSError as error:
+        raise ModelError(str(error)) from None
+
+
 def drawn(model: Any, shapes: Mapping[str, Sequence[int]]) -> dict[str, np.ndarray]:
     """Return random inputs of a model, of these shapes or of the sizes that its file declares."""
     rng = np.random.default_rng(0)
@@ -45,7 +53,7 @@ def drawn(model: Any, shapes: Mapping[str, Sequence[int]]) -> dict[str, np.ndarr
 
 def layers(path: Path, emulate: str | None, shapes: Mapping[str, Sequence[int]]) -> Any:
     """Run a model once with random inputs, on the emulator of a part or on the GPU, and return its layers."""
-    model = gensor_kernels.load(path)
+    model = loaded(path)
     inputs = drawn(model, shapes)
     with gensor_kernels.emulated(emulate) if emulate else nullcontext():
         return model.explain(**model.placed(inputs))
@@ -53,7 +61,7 @@ def layers(path: Path, emulate: str | None, shapes: Mapping[str, Sequence[int]])
 
 def write(path: Path, out: Path, arch: str, shapes: Mapping[str, Sequence[int]]) -> None:
     """Run a model once on the emulator and write its calls as a shapes file; a file that is there is replaced."""
-    model = gensor_kernels.load(path)
+    model = loaded(path)
     inputs = drawn(model, shapes)
     beside = out.with_name(out.name + ".part")
     beside.unlink(missing_ok=True)

@@ -10,7 +10,7 @@ from tests.doubles.device import FakeDevice
 from tests.doubles.kernels import put, runtime_of
 
 #: Public functions that take no arrays; `accelerate` is about CuPy's.
-OTHERS = {"accelerate", "counters", "define", "emulated", "explain", "record", "refresh", "warmup"}
+OTHERS = {"accelerate", "counters", "define", "emulated", "explain", "load", "record", "refresh", "warmup"}
 SCORES = gk.define("i k, k j -> i j", epilogue=[("bias", "j"), "relu"], prologue=[("mul", "k")])
 
 
@@ -76,6 +76,7 @@ CALLS = {
     "avg_pool2d": [((IMAGE, 2), {})],
     "global_avg_pool2d": [((IMAGE,), {})],
     "attention": [((*HEADS, numbers(4, 4)), {"out": np.zeros((1, 2, 4, 16), "float16")})],
+    "elementwise": [((A, [("mul", A), ("bias", numbers(8))]), {"out": np.zeros_like(A)})],
     "layer_norm": [((A, 8, numbers(8), numbers(8)), {"out": np.zeros_like(A)})],
     "rms_norm": [((A, 8, numbers(8)), {})],
     "softmax": [((A,), {"out": np.zeros_like(A)})],
