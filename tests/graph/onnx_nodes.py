@@ -23,7 +23,7 @@ NOT_SERVED = {
     "images": "AffineGrid CenterCropPad Col2Im DeformConv GridSample ImageDecoder MaxUnpool NonMaxSuppression Resize "
     "RoiAlign Upsample",
     "quantised tensors": "ConvInteger DequantizeLinear DynamicQuantizeLinear QLinearConv QLinearMatMul QuantizeLinear",
-    "not yet": "BitCast CumProd Det FlexAttention LpPool ReverseSequence SwiGLU TensorScatter Unique",
+    "not yet": "BitCast CumProd Det FlexAttention LpPool ReverseSequence SwiGLU Unique",
 }
 REASONS = {operator: reason for reason, operators in NOT_SERVED.items() for operator in operators.split()}
 

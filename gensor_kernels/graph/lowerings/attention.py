@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -31,8 +32,8 @@ def _attention(
 ) -> Any:
     """Compute softmax(softcap(scale * q @ k.T) + mask) @ v; a query that sees no key gives zeros.
 
-    `valid` is the number of keys of each batch entry that count. Sixteen-bit heads are one kernel, others a product, a
-    softmax and a product.
+    `valid` is the number of keys of each batch entry that count: those of a cache with room for more. Sixteen-bit heads
+    are one kernel, which reads these numbers on the device, others a product, a softmax and a product.
     """
     xp, q, k, v, mask, past_key, past_value = run.together(q, k, v, mask, past_key, past_value)
     merged, past = q.ndim == 3, 0
@@ -48,11 +49,15 @@ def _attention(
         mask = xp.pad(mask, pads, mode="constant", constant_values=False if mask.dtype == np.bool_ else -np.inf)
     scale = attribute(node, "scale") or 1 / math.sqrt(q.shape[3])
     whole = past == 0 or fresh == q.shape[2]
-    if name_of(q) in ("float16", "bfloat16") and len(node.outputs) < 4 and valid is None and whole and _alike(q, k, v):
+    alike = name_of(q) in ("float16", "bfloat16") and len(node.outputs) < 4 and _alike(q, k, v)
+    pages = paged(k, v) if alike and valid is not None and mask is None and k.size and q.size else None
+    scores = None
+    if pages is not None:
+        y = _cached(run, node, q, pages, valid, scale, merged)
+    elif alike and valid is None and whole:
         y = _fused(run, node, q, k, v, mask, scale, "lower_right" if past else "upper_left")
-        scores = None
     else:
-        offset = past if valid is None else run.host(valid).reshape(-1, 1, 1, 1) - q.shape[2]
+        offset = past if valid is None else valid.reshape(-1, 1, 1, 1) - q.shape[2]
         y, scores = _composed(run, node, q, k, v, mask, scale, offset, valid)
     if merged:
         y = y.transpose(0, 2, 1, 3).reshape(y.shape[0], y.shape[2], -1)
@@ -84,6 +89,75 @@ def _fused(run: Run, node: Node, q: Any, k: Any, v: Any, mask: Any, scale: float
     return run.call(attention, q, k, v, mask, scale=scale, **more)
 
 
+class Pages(NamedTuple):
+    """Keys and values of a cache as pages, (pages, kv_heads, page_size, head), and the pages of each batch entry."""
+
+    keys: Any
+    values: Any
+    table: np.ndarray
+
+
+def paged(k: Any, v: Any) -> Pages | None:
+    """Return a contiguous cache (batch, kv_heads, capacity, head) as pages of a power of two, without a copy.
+
+    A batch entry of 1,024 keys is one page; one of 96 keys is three pages of 32. Return None where the strides of a
+    batch entry are no multiple of a page's.
+    """
+    batch, _, capacity, _ = k.shape
+    page = capacity & -capacity
+    count, units = capacity // page, [each.strides[2] * page for each in (k, v)]
+    if count == 1 or batch == 1:
+        steps = [count, count]
+    elif all(unit and each.strides[0] % unit == 0 for each, unit in zip((k, v), units, strict=True)):
+        steps = [each.strides[0] // unit for each, unit in zip((k, v), units, strict=True)]
+    else:
+        return None
+    if steps[0] != steps[1] or steps[0] < 0:
+        return None
+    table = _table(batch, count, steps[0])
+    if count == 1:
+        return Pages(k, v, table)
+    found = []
+    for each, unit in zip((k, v), units, strict=True):
+        shape = ((batch - 1) * steps[0] + count, each.shape[1], page, each.shape[3])
+        found.append(strided(each, shape, (unit, *each.strides[1:])))
+    return Pages(*found, table)
+
+
+def strided(array: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """Return a view of the memory behind an array, which may be larger; strides are in bytes."""
+    if isinstance(array, np.ndarray):
+        return np.lib.stride_tricks.as_strided(array, shape, strides)
+    return array.__class__(shape, array.dtype, array.data, strides)
+
+
+@lru_cache(maxsize=64)
+def _table(batch: int, pages: int, step: int) -> np.ndarray:
+    """Return the pages of each batch entry; one array for equal arguments, whose copy on the device is kept."""
+    return (np.arange(batch)[:, None] * step + np.arange(pages)).astype(np.int32)
+
+
+def _cached(run: Run, node: Node, q: Any, pages: Pages, valid: Any, scale: float, merged: bool) -> Any:
+    """Attend to the keys of a cache that count, in one kernel; rows of a merged result lie in front of its heads."""
+    more: dict[str, Any] = {}
+    if max(_windows(node)) >= 0:
+        more["window"] = _windows(node)
+    if cap := attribute(node, "softcap", 0.0):
+        more["softcap"] = cap
+    if merged:
+        batch, heads, queries, size = q.shape
+        more["out"] = run.xp.empty((batch, queries, heads, size), q.dtype).transpose(0, 2, 1, 3)
+    return run.call(
+        attention,
+        *(q, pages.keys, pages.values),
+        causal=bool(attribute(node, "is_causal", 0)),
+        scale=scale,
+        key_sizes=run.device(valid),
+        block_table=run.device(pages.table),
+        **more,
+    )
+
+
 def _composed(
     run: Run, node: Node, q: Any, k: Any, v: Any, mask: Any, scale: float, offset: Any, valid: Any
 ) -> tuple[Any, Any]:
@@ -99,7 +173,7 @@ def _composed(
     ).reshape(batch, heads, queries, keys)
     cap = attribute(node, "softcap", 0.0)
     capped = (cap * xp.tanh(wide(xp, raw) / cap)).astype(raw.dtype) if cap else raw
-    hidden = _hidden(xp, node, queries, keys, offset, valid)
+    hidden = _hidden(run.together(valid)[0], node, queries, keys, offset, valid)
     biased = capped
     if mask is not None:
         biased = xp.where(mask, biased, -np.inf) if mask.dtype == np.bool_ else biased + mask
@@ -115,9 +189,12 @@ def _composed(
 
 
 def _hidden(xp: Any, node: Node, queries: int, keys: int, offset: Any, valid: Any) -> Any:
-    """Return where a key does not count, as booleans of NumPy that broadcast to the scores; None if all do."""
-    own = np.arange(queries)[:, None] + offset
-    key = np.arange(keys)
+    """Return where a key does not count, as booleans that broadcast to the scores; None if all do.
+
+    They lie where `valid` lies: `xp` is the array library there.
+    """
+    own = xp.arange(queries)[:, None] + offset
+    key = xp.arange(keys)
     left, right = _windows(node)
     found: list[Any] = []
     if attribute(node, "is_causal", 0):
@@ -127,8 +204,7 @@ def _hidden(xp: Any, node: Node, queries: int, keys: int, offset: Any, valid: An
     if right >= 0:
         found.append(key > own + right)
     if valid is not None:
-        count = np.asarray(offset) + queries
-        found.append(key >= count)
+        found.append(key >= offset + queries)
     hidden = None
     for each in found:
         hidden = each if hidden is None else hidden | each
