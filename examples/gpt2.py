@@ -1,24 +1,24 @@
-"""GPT-2, prompt and decoding, with every layer's element-wise operations fused into its matrix product.
+"""GPT-2 with caches of keys and values on the device: the prompt in one call, then one token per call.
 
     python examples/gpt2.py --weights model.safetensors --ids 464,3616,286,1204 --new 20    # on a GPU, through CuPy
     python examples/gpt2.py --emulate sm_87                                    # small random weights, without a GPU
 
 Weights are read under the names of https://huggingface.co/openai-community/gpt2 (.safetensors, or the same arrays in an
-.npz); without a file they are random. Ids are tokens: bring a tokenizer of your own, such as tiktoken's.
-GENSOR_RECORD=gpt2.csv in front of the command writes the shapes that gensor-tune then tunes.
+.npz); without a file they are random. Ids are tokens: bring a tokenizer of your own, such as tiktoken's. The logits of
+the last token are compared with onnxruntime's in float32. GENSOR_RECORD=gpt2.csv in front of the command writes the
+shapes that gensor-tune then tunes.
 """
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import onnx
+from common import INT64, Builder, arguments, compared, device, loaded, onnxruntime_results
 
 import gensor_kernels as gk
 
@@ -37,70 +37,57 @@ class Config:
 SMALL = Config(layers=2, heads=2, width=64, vocabulary=96, context=32)
 
 
-class GPT2:
-    """A model; `weights` are float16 arrays of CuPy, or of NumPy within `gensor_kernels.emulated`."""
+def build(config: Config, weights: Mapping[str, np.ndarray], dtype: str = "float16") -> onnx.ModelProto:
+    """Return the model: logits (batch, vocabulary) of the next token, after `ids` (batch, new) at `position` (batch,).
 
-    def __init__(self, weights: Mapping[str, Any], config: Config):
-        self.weights, self.config = weights, config
+    Inputs `keys.N` and `values.N` (batch, context, width) are the caches of layer N, and so are results with an
+    apostrophe. A call appends to them, and attends to their first position + new rows.
+    """
+    c, add = config, Builder(dtype, weights)
+    sizes = shapes(config)
 
-    def cache(self, batch: int) -> Cache:
-        """Return an empty cache with room for the keys and values of a whole context."""
-        c, like = self.config, self.weights["wte.weight"]
-        shape = (2, c.layers, batch, c.heads, c.context, c.width // c.heads)
-        xp = np if isinstance(like, np.ndarray) else _cupy()
-        return Cache(xp.zeros(shape, like.dtype))
+    def weight(name: str) -> str:
+        return add.weight(name, *sizes[name])
 
-    def __call__(self, ids: Any, cache: Cache) -> Any:
-        """Return logits (batch, vocabulary) of the next token, after the cached tokens and `ids` (batch, new)."""
-        w, c = self.weights, self.config
-        begin, cache.seen = cache.seen, cache.seen + ids.shape[1]
-        x = w["wte.weight"][ids] + w["wpe.weight"][begin : cache.seen]
-        for layer in range(c.layers):
-            x = self.attend(f"h.{layer}.", x, cache.layer(layer), begin)
-            x = self.think(f"h.{layer}.", x)
-        return gk.matmul(self.norm("ln_f", x[:, -1]), w["wte.weight"].T)
+    def project(name: str, x: str) -> str:
+        return add("Add", add("MatMul", x, weight(name + ".weight")), weight(name + ".bias"))
 
-    def attend(self, name: str, x: Any, cache: tuple[Any, Any], begin: int) -> Any:
-        """Compute attention and its residual; queries, keys and values are views of one product."""
-        c, (batch, new, width) = self.config, x.shape
-        projected = self.project(name + "attn.c_attn", self.norm(name + "ln_1", x))
-        split = projected.reshape(batch, new, 3, c.heads, width // c.heads).transpose(2, 0, 3, 1, 4)
-        for stored, fresh in zip(cache, split[1:], strict=True):
-            stored[:, :, begin : begin + new] = fresh
-        keys, values = (stored[:, :, : begin + new] for stored in cache)
-        mixed = gk.attention(split[0], keys, values, causal=True).transpose(0, 2, 1, 3).reshape(x.shape)
-        return self.project(name + "attn.c_proj", mixed, add=x)
+    def norm(name: str, x: str) -> str:
+        return add("LayerNormalization", x, weight(name + ".weight"), weight(name + ".bias"), epsilon=1e-5)
 
-    def think(self, name: str, x: Any) -> Any:
-        """Compute the two layers after attention, and their residual."""
-        hidden = self.project(name + "mlp.c_fc", self.norm(name + "ln_2", x), activation="gelu_tanh")
-        return self.project(name + "mlp.c_proj", hidden, add=x)
-
-    def project(self, name: str, x: Any, **more: Any) -> Any:
-        """Compute x @ w + b; keywords in `more` fuse further operations into the same kernel."""
-        return gk.matmul(x, self.weights[name + ".weight"], bias=self.weights[name + ".bias"], **more)
-
-    def norm(self, name: str, x: Any) -> Any:
-        """Normalise over the width."""
-        return gk.layer_norm(x, x.shape[-1], self.weights[name + ".weight"], self.weights[name + ".bias"])
-
-    def generate(self, ids: Any, new: int) -> Iterator[Any]:
-        """Yield the likeliest next tokens (batch,), one after the other; the prompt is read once."""
-        cache = self.cache(len(ids))
-        for _ in range(new):
-            ids = gk.argmax(self(ids, cache), axis=-1)[:, None]
-            yield ids[:, 0]
+    steps = add("Range", add.integer(0), add("Gather", add("Shape", "ids"), add.integer(1)), add.integer(1))
+    places = add("Add", add("Unsqueeze", "position", add.integers(1)), steps)
+    seen = add("Add", "position", add("Shape", "ids", start=1))
+    x = add("Add", add("Gather", weight("wte.weight"), "ids"), add("Gather", weight("wpe.weight"), places))
+    for layer in range(c.layers):
+        name = f"h.{layer}."
+        qkv = project(name + "attn.c_attn", norm(name + "ln_1", x))
+        q, *fresh = add("Split", qkv, results=3, axis=2, num_outputs=3)
+        caches = [
+            add("TensorScatter", f"{kind}.{layer}", each, "position", results=[f"{kind}.{layer}'"], axis=1)
+            for kind, each in zip(("keys", "values"), fresh, strict=True)
+        ]
+        heads = {"q_num_heads": c.heads, "kv_num_heads": c.heads}
+        mixed = add("Attention", q, *caches, "", "", "", seen, is_causal=1, **heads)
+        x = add("Add", x, project(name + "attn.c_proj", mixed))
+        hidden = add("Gelu", project(name + "mlp.c_fc", norm(name + "ln_2", x)), approximate="tanh")
+        x = add("Add", x, project(name + "mlp.c_proj", hidden))
+    last = add("Gather", norm("ln_f", x), add.integer(-1), axis=1)
+    add("Gemm", last, weight("wte.weight"), results=["logits"], transB=1)
+    cache = ("batch", c.context, c.width)
+    kept = [f"{kind}.{layer}" for layer in range(c.layers) for kind in ("keys", "values")]
+    inputs = {"ids": (INT64, "batch", "new"), "position": (INT64, "batch"), **dict.fromkeys(kept, cache)}
+    return add.model(inputs, {"logits": ("batch", c.vocabulary), **{f"{name}'": cache for name in kept}})
 
 
-class Cache:
-    """Keys and values (2, layers, batch, heads, context, head) of the tokens seen so far."""
-
-    def __init__(self, stored: Any):
-        self.stored, self.seen = stored, 0
-
-    def layer(self, number: int) -> tuple[Any, Any]:
-        """Return the keys and values of one layer."""
-        return self.stored[0, number], self.stored[1, number]
+def generate(session: Any, ids: Any, new: int) -> Iterator[tuple[Any, Any]]:
+    """Yield the likeliest next tokens (batch,) and their logits, one after the other; the prompt is read once."""
+    position = np.zeros(len(ids), np.int64)
+    for _ in range(new):
+        logits = session(ids, position)
+        position = position + ids.shape[1]
+        ids = gk.argmax(logits, axis=-1)[:, None]
+        yield ids[:, 0], logits
 
 
 def shapes(config: Config) -> dict[str, tuple[int, ...]]:
@@ -126,46 +113,45 @@ def drawn(config: Config, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def load(path: str) -> dict[str, np.ndarray]:
-    """Load the weights of a file, as float16."""
+    """Load the weights of a file."""
     if path.endswith(".npz"):
         arrays = dict(np.load(path))
     else:
         from safetensors.numpy import load_file
 
         arrays = load_file(path)
-    return {name.removeprefix("transformer."): array.astype(np.float16) for name, array in arrays.items()}
+    return {name.removeprefix("transformer."): array for name, array in arrays.items()}
 
 
-def _cupy() -> Any:
-    """Return CuPy; where it is missing or reaches no GPU, end with a sentence."""
-    try:
-        import cupy
-
-        cupy.cuda.runtime.getDeviceCount()
-    except Exception as error:  # of the import, of the driver
-        reason = str(error).strip().partition("\n")[0]
-        sys.exit(f"no GPU is reached ({reason}): use --emulate sm_87")
-    return cupy
+def reference(config: Config, weights: Mapping[str, np.ndarray], ids: np.ndarray) -> np.ndarray:
+    """Return the logits of the last token by onnxruntime, in float32."""
+    model = build(config, weights, "float32")
+    caches = {each.name for each in model.graph.input} - {"ids", "position"}
+    empty = np.zeros((len(ids), config.context, config.width), np.float32)
+    given = {"ids": ids, "position": np.zeros(len(ids), np.int64), **dict.fromkeys(caches, empty)}
+    return onnxruntime_results(model, given)[0]
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(given: Sequence[str] | None = None) -> None:
     """Run the command."""
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--weights", help="a .safetensors or .npz file (default: random weights)")
-    made.add_argument("--ids", default="1,2,3,4", help="the prompt's tokens (default %(default)s)")
-    made.add_argument("--new", type=int, default=8, help="tokens to generate (default %(default)s)")
-    made.add_argument("--emulate", metavar="ARCH", help="run on the emulator, a small model unless --weights is given")
-    options = made.parse_args(arguments)
-    xp = np if options.emulate else _cupy()
+    options = arguments(
+        *(__doc__, given),
+        weights={"help": "a .safetensors or .npz file (default: random weights)"},
+        ids={"default": "1,2,3,4", "help": "the prompt's tokens (default %(default)s)"},
+        new={"type": int, "default": 8, "help": "tokens to generate (default %(default)s)"},
+    )
     config = SMALL if options.emulate and not options.weights else Config()
-    weights, ids = load(options.weights) if options.weights else drawn(config), options.ids.split(",")
-    with gk.emulated(options.emulate) if options.emulate else contextlib.nullcontext():
-        model = GPT2({name: xp.asarray(array) for name, array in weights.items()}, config)
-        began, found = time.perf_counter(), []
-        for token in model.generate(xp.asarray([[int(each) for each in ids]]), options.new):
-            found.append(int(token[0]))
-            print(found[-1], end=" ", flush=True)
-        print(f"\n{len(found)} tokens in {time.perf_counter() - began:.2f} s")
+    prompt = np.array([[int(each) for each in options.ids.split(",")]])
+    with device(options.emulate) as xp:
+        weights = load(options.weights) if options.weights else drawn(config)
+        session = loaded(build(config, weights)).session(batch=1)
+        began, ids, logits = time.perf_counter(), prompt, None
+        for token, logits in generate(session, xp.asarray(prompt), options.new):  # noqa: B007
+            ids = np.append(ids, [[int(token[0])]], 1)
+            print(ids[0, -1], end=" ", flush=True)
+        print(f"\n{options.new} tokens in {time.perf_counter() - began:.2f} s")
+        print(session.explain(xp.asarray(ids[:, -1:]), np.array([ids.shape[1] - 1])))
+    compared("logits", logits, reference(config, weights, ids[:, :-1]))
 
 
 if __name__ == "__main__":

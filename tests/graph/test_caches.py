@@ -5,8 +5,7 @@ import pytest
 
 import gensor_kernels
 from gensor_kernels.errors import ModelError, UnsupportedError
-from gensor_kernels.graph.lowerings.arrays import append
-from gensor_kernels.graph.lowerings.attention import paged
+from gensor_kernels.graph.lowerings.caches import append, paged
 
 from .models import model, node
 
@@ -77,7 +76,7 @@ def test_rows_are_appended_by_places_on_the_host_and_on_the_device(places, circu
     update = np.random.default_rng(0).standard_normal((2, 3, 4))
     wanted = np.zeros((2, 8, 4))
     if not circular and max(places) > 5:
-        with pytest.raises(UnsupportedError, match="node 'a'.* has room for 8 rows: 3 do not fit behind row 7"):
+        with pytest.raises(UnsupportedError, match=r"node 'a'.* has room for 8 rows: 3 do not fit behind row 7"):
             append(np, wanted, update, np.array(places), False, made("a"))
         return
     for entry, place in enumerate(places):
@@ -113,5 +112,115 @@ def test_a_full_cache_names_the_node():
         found = scatter(p, 2 * u, np.array([2]))
         np.testing.assert_array_equal(p, before)  # an input is not written to
         np.testing.assert_array_equal(found[0, 0, :, 0], [1, 1, 2, 2])
-        with pytest.raises((ModelError, UnsupportedError), match="node 'store'.*room for 4 rows"):
+        with pytest.raises((ModelError, UnsupportedError), match=r"node 'store'.*room for 4 rows"):
             scatter(p, u, np.array([3]))
+
+
+# ---- state
+
+WIDTH, CAPACITY = 32, 12
+
+
+def cached_layer(dtype, rows, batch="n", capacity=CAPACITY, bias=True):
+    """A product for queries, keys and values, caches of the latter, and attention."""
+    rng = np.random.default_rng(7)
+    constants = {
+        "w": (rng.standard_normal((WIDTH, 3 * WIDTH)) * 0.2).astype(dtype),
+        "b": (rng.standard_normal(3 * WIDTH) * 0.1).astype(dtype),
+        "one": np.array([rows]),
+    }
+    nodes = [
+        node("MatMul", ["x", "w"], ["m"]),
+        node("Add", ["m", "b"], ["qkv"]) if bias else node("Identity", ["m"], ["qkv"]),
+        node("Split", ["qkv"], ["q", "k", "v"], axis=2, num_outputs=3),
+        node("TensorScatter", ["keys", "k", "place"], ["keys'"], axis=1),
+        node("TensorScatter", ["values", "v", "place"], ["values'"], axis=1),
+        node("Add", ["place", "one"], ["seen"]),
+        node(
+            "Attention",
+            ["q", "keys'", "values'", "", "", "", "seen"],
+            ["y"],
+            is_causal=1,
+            q_num_heads=2,
+            kv_num_heads=2,
+        ),
+    ]
+    cache = (batch, capacity, WIDTH)
+    inputs = {"x": (dtype, (batch, rows, WIDTH)), "place": ("int64", (batch,))}
+    inputs |= {"keys": (dtype, cache), "values": (dtype, cache)}
+    outputs = {"y": (batch, rows, WIDTH), "keys'": cache, "values'": cache}
+    return model(nodes, inputs, outputs, constants if bias else {**constants, "b": constants["one"]}, opset=24)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("capacity", [12, 16])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_session_equals_calls_that_carry_the_caches(dtype, capacity, batch):
+    """To the last row of its caches; the products of single tokens store into them."""
+    made = cached_layer(dtype, 1, capacity=capacity)
+    rng = np.random.default_rng(0)
+    with gensor_kernels.emulated("sm_87"):
+        session = made.session(n=batch)
+        keys = values = np.zeros((batch, capacity, WIDTH), dtype)
+        assert (session.inputs, session.outputs) == (["x", "place"], ["y"])
+        for place in range(capacity):
+            x, places = rng.standard_normal((batch, 1, WIDTH)).astype(dtype), np.full(batch, place)
+            wanted, keys, values = made(x, places, keys, values)
+            np.testing.assert_allclose(session(x, places), wanted, rtol=1e-3, atol=1e-3)
+        for name, wanted in {"keys": keys, "values": values}.items():
+            np.testing.assert_allclose(session.state[name], wanted, rtol=1e-3, atol=1e-3)
+        layers = session.explain(x, places)
+        session.reset()
+        assert not session.state["keys"].any()
+        with pytest.raises(UnsupportedError, match=r"room for \d+ rows: there is no row"):
+            session(x, places + 1)
+    operators = [layer.operators for layer in layers]
+    assert "MatMulAppend + Add + Split + TensorScatter + TensorScatter" in operators
+    if dtype == "float16":
+        assert [len(layer.served) for layer in layers if layer.served] == [1, 1]
+
+
+def test_entries_at_places_of_their_own_and_prompts_are_appended_behind_the_product():
+    one, three = cached_layer("float16", 1), cached_layer("float16", 3)
+    rng = np.random.default_rng(1)
+    with gensor_kernels.emulated("sm_87"):
+        for made, rows in ((one, 1), (three, 3)):
+            session, caches = made.session(n=2), [np.zeros((2, CAPACITY, WIDTH), np.float16)] * 2
+            for places in ([0, 4], [3, 7]):
+                x = rng.standard_normal((2, rows, WIDTH)).astype(np.float16)
+                wanted, *caches = made(x, np.array(places), *caches)
+                np.testing.assert_allclose(session(x, place=np.array(places)), wanted, rtol=1e-3, atol=1e-3)
+            np.testing.assert_allclose(session.state["keys"], caches[0], rtol=1e-3, atol=1e-3)
+
+
+def test_sessions_have_a_state_of_their_own_and_share_plans():
+    made = cached_layer("float16", 1, bias=False)
+    x = np.random.default_rng(2).standard_normal((1, 1, WIDTH)).astype(np.float16)
+    with gensor_kernels.emulated("sm_87"):
+        first, second = made.session(n=1), made.session(n=1)
+        first(x, np.array([0]))
+        assert first.state["keys"].any() and not second.state["keys"].any()
+        plain = [np.zeros((1, CAPACITY, WIDTH), np.float16)] * 2
+        made(x, np.array([0]), *plain)
+        assert not plain[0].any()  # a call of the model writes to none of its inputs
+    assert len(made._plans) == 2
+
+
+def test_state_without_a_scatter_is_copied_from_its_result():
+    made = model([node("Add", ["h", "x"], ["next"])], {"h": ("float32", (2, 4)), "x": ("float32", (2, 4))}, ["next"])
+    with gensor_kernels.emulated("sm_87"):
+        with pytest.raises(ModelError, match="name its state, input by result"):
+            made.session()
+        with pytest.raises(ModelError, match="state 'h': the model has no result 'other'"):
+            made.session({"h": "other"})
+        session = made.session({"h": "next"})
+        for _ in range(3):
+            assert session(np.ones((2, 4), np.float32)) == ()
+        np.testing.assert_array_equal(session.state["h"], np.full((2, 4), 3))
+        with pytest.raises(ValueError, match="input 'h' is state"):
+            session(h=np.ones((2, 4), np.float32))
+
+
+def test_a_size_of_the_state_that_is_missing_is_named():
+    with gensor_kernels.emulated("sm_87"), pytest.raises(ModelError, match=r"state 'keys' has the shape .* sizes n"):
+        cached_layer("float16", 1).session()

@@ -17,6 +17,12 @@ from tests.public_cases import onnx_ops
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
+@pytest.fixture(autouse=True)
+def beside_each_other(monkeypatch):
+    """Examples are run from their folder, whose common.py they import."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+
+
 def example(name):
     spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
@@ -78,18 +84,24 @@ def test_gpt2_reads_a_prompt_and_decodes():
     gpt2 = example("gpt2")
     weights, ids = gpt2.drawn(gpt2.SMALL), np.random.default_rng(1).integers(0, gpt2.SMALL.vocabulary, (2, 7))
     with gk.emulated("sm_87"):
-        model = gpt2.GPT2(weights, gpt2.SMALL)
-        cache = model.cache(len(ids))
-        prompt, first, second = (model(part, cache) for part in (ids[:, :5], ids[:, 5:6], ids[:, 6:]))
+        session = gpt2.loaded(gpt2.build(gpt2.SMALL, weights)).session(batch=2)
+        parts = ((ids[:, :5], 0), (ids[:, 5:6], 5), (ids[:, 6:], 6))
+        prompt, first, second = (session(part, np.full(2, place)) for part, place in parts)
+        layers = session.explain(ids[:, 6:], np.full(2, 6))
     for last, found in ((4, prompt), (5, first), (6, second)):
         as_near_as_float16(found, lambda rounded, last=last: gpt2_logits(weights, gpt2.SMALL, ids, rounded)[:, last])
+    kernels = sum(len(layer.served) for layer in layers)
+    assert kernels == gpt2.SMALL.layers * 7 + 3  # and the tokens' embeddings, which the array library gathers
+    library = {layer.operators for layer in layers if not layer.served}
+    assert library == {"Add", "Gather", "Unsqueeze"}  # of integers on the host, and embeddings
 
 
 def test_the_gpt2_command_generates(capsys):
     gpt2 = example("gpt2")
     gpt2.main(["--emulate", "sm_87", "--ids", "3,1,2", "--new", "2"])
-    tokens, said = capsys.readouterr().out.splitlines()
+    tokens, said, *_, compared = capsys.readouterr().out.splitlines()
     assert said.startswith("2 tokens in ")
+    assert compared.startswith("logits: the largest difference from onnxruntime is ") and "e-04 of" in compared
     ids = np.array([[3, 1, 2]])
     for token in map(int, tokens.split()):  # the likeliest, or one float16 cannot tell from it
         logits = gpt2_logits(gpt2.drawn(gpt2.SMALL), gpt2.SMALL, ids, exact)[0, -1]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from .layers import Layers
     from .plan import Plan, Weights
+    from .session import Session, State
 
 Signature = tuple[tuple[tuple[int, ...], str], ...]
 #: Signatures whose plans a model keeps; the oldest gives way to a new one.
@@ -49,7 +50,7 @@ class Model:
 
         self._source, self._name = source, name
         self.inputs, self.outputs = dict(source.inputs), list(source.outputs)
-        self._plans: dict[tuple[Signature, int], Plan] = {}
+        self._plans: dict[tuple[Signature, int, tuple[Any, ...]], Plan] = {}
         self._weights: dict[int, Weights] = {}
         for node in source.graph().nodes:
             if node.op not in LOWERINGS:
@@ -100,6 +101,46 @@ class Model:
         inputs = self._bound(args, keywords)
         return explained(self._plan(inputs), inputs)
 
+    def session(self, state: Mapping[str, str] | None = None, **sizes: int) -> Session:
+        """Return the model with state that stays on the device: caches of keys and values, and the like.
+
+        Parameters
+        ----------
+        state : dict of str to str, optional
+            Results by the input that they replace in the next call, of the same shape. By
+            default the inputs that a TensorScatter appends to.
+        **sizes : int
+            Sizes of the state that the file leaves open, such as `batch=1`.
+
+        Returns
+        -------
+        Session
+            Callable with the other inputs; its state begins with zeros.
+
+        Raises
+        ------
+        ModelError
+            If there is no such state, or a size is missing.
+
+        Examples
+        --------
+        >>> import onnx.helper as h
+        >>> tensor = lambda name, kind, *shape: h.make_tensor_value_info(name, kind, shape)
+        >>> node = h.make_node("TensorScatter", ["past", "x", "place"], ["rows"], axis=1)
+        >>> given = [tensor("past", 1, "n", 4, 2), tensor("x", 1, "n", 1, 2), tensor("place", 7, "n")]
+        >>> graph = h.make_graph([node, h.make_node("ReduceSum", ["rows"], ["total"])], "g",
+        ...                      given, [tensor("rows", 1, "n", 4, 2), tensor("total", 1, 1, 1, 1)])
+        >>> onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 24)], ir_version=11), "sum.onnx")
+        >>> with gensor_kernels.emulated("sm_87"):
+        ...     session = gensor_kernels.load("sum.onnx").session(n=1)
+        ...     [float(session(np.ones((1, 1, 2), "float32"), np.array([place])).item()) for place in range(4)]
+        [2.0, 4.0, 6.0, 8.0]
+        """
+        from .session import Session, kept, sized
+
+        found = kept(self._source.graph(), state)
+        return Session(self, found, sized(self, found.results, sizes))
+
     def placed(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Return NumPy arrays as arrays of the current device: CuPy's, or NumPy's own inside `emulated`."""
         from gensor_kernels.dispatch.api.current import current_runtime
@@ -136,20 +177,21 @@ class Model:
             _check(name, given[name], spec, sizes)
         return given
 
-    def _plan(self, inputs: Mapping[str, Any]) -> Plan:
+    def _plan(self, inputs: Mapping[str, Any], state: State | None = None) -> Plan:
+        """Return the plan for inputs of this signature; with `state`, one that writes it in place."""
         from gensor_kernels.dispatch.api.current import current_runtime
 
         from .plan import Plan, Weights
 
         signature = tuple((tuple(array.shape), str(array.dtype)) for array in inputs.values())
         device = current_runtime().device
-        key = signature, id(device)
+        key = signature, id(device), state.key() if state else ()
         plan = self._plans.get(key)
         if plan is None:
             graph = self._source.graph({name: tuple(array.shape) for name, array in inputs.items()})
             if len(self._plans) == MOST_PLANS:
                 del self._plans[next(iter(self._plans))]
-            plan = self._plans[key] = Plan(graph, self._weights.setdefault(id(device), Weights()))
+            plan = self._plans[key] = Plan(graph, self._weights.setdefault(id(device), Weights()), state)
         return plan
 
 

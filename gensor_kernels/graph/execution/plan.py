@@ -12,12 +12,15 @@ from gensor_kernels.errors import ModelError, UnsupportedError
 from gensor_kernels.graph.lowerings import LOWERINGS
 from gensor_kernels.graph.lowerings.base import Run
 from gensor_kernels.graph.rewrites import rewritten
+from gensor_kernels.graph.rewrites.state import stored
 from gensor_kernels.shown import shown
 
 from .folding import fold
 
 if TYPE_CHECKING:
     from gensor_kernels.graph.ir.graph import Graph, Node
+
+    from .session import State
 
 
 class Weights:
@@ -45,11 +48,15 @@ class Plan:
         Graph with all shapes inferred; it is changed.
     weights : Weights
         Constants that plans of the model share.
+    state : State, optional
+        Inputs that are written in place.
     """
 
-    def __init__(self, graph: Graph, weights: Weights):
+    def __init__(self, graph: Graph, weights: Weights, state: State | None = None):
         fold(graph)
         self.graph = rewritten(graph)
+        if state is not None:
+            stored(self.graph, *state)
         self.graph.constants = {name: weights.shared(value) for name, value in self.graph.constants.items()}
         self.ends = list(self.graph.last_reads())
         self.placed = weights.placed

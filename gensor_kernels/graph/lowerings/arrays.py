@@ -13,9 +13,6 @@ from .elementwise import wide
 if TYPE_CHECKING:
     from gensor_kernels.graph.ir.graph import Node
 
-#: Attribute of a TensorScatter that writes into its input: state that nothing else reads.
-IN_PLACE = "in_place"
-
 
 def _reshape(run: Run, node: Node, x: Any, shape: Any) -> Any:
     extents = run.integers(shape)
@@ -92,8 +89,20 @@ def _slice(run: Run, node: Node, x: Any, starts: Any, ends: Any, axes: Any = Non
     return x[tuple(key)]
 
 
+def _neighbours(indices: np.ndarray, extent: int) -> int | None:
+    """Return the first of ascending neighbours along an axis, None for other indices."""
+    flat = indices.ravel()
+    if not flat.size or (np.diff(flat) != 1).any():
+        return None
+    first = int(flat[0]) + (extent if flat.size == 1 and flat[0] < 0 else 0)
+    return first if 0 <= first <= extent - flat.size else None
+
+
 def _gather(run: Run, node: Node, x: Any, indices: Any) -> Any:
-    axis = attribute(node, "axis", 0)
+    axis = attribute(node, "axis", 0) % x.ndim
+    if isinstance(indices, np.ndarray) and (begin := _neighbours(indices, x.shape[axis])) is not None:  # a view
+        rows = x[(slice(None),) * axis + (slice(begin, begin + indices.size),)]
+        return rows.reshape(*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
     xp, x, indices = run.together(x, indices)
     # A negative index counts from the end, as in NumPy.
     return xp.take(x, indices, axis=axis)
@@ -143,39 +152,6 @@ def _scatter_elements(run: Run, node: Node, x: Any, indices: Any, updates: Any) 
     key = list(xp.indices(indices.shape))
     key[axis] = xp.where(indices < 0, indices + x.shape[axis], indices)
     return _updated(xp, node, x, tuple(key), updates)
-
-
-def _tensor_scatter(run: Run, node: Node, past: Any, update: Any, places: Any = None) -> Any:
-    """Write `update` into a cache, at a place of its own for each batch entry; into `past` itself if marked so."""
-    xp, past, update = run.together(past, update)
-    cache = past if attribute(node, IN_PLACE, False) else past.copy()
-    axis = attribute(node, "axis", -2) % past.ndim
-    circular = attribute(node, "mode", "linear") == "circular"
-    places = np.zeros(past.shape[0], np.int64) if places is None else places
-    append(xp, cache.swapaxes(1, axis), update.swapaxes(1, axis), places, circular, node)
-    return cache
-
-
-def append(xp: Any, cache: Any, update: Any, places: Any, circular: bool, node: Node) -> None:
-    """Write rows (batch, new, ...) into a cache (batch, capacity, ...), from row `places[b]` on.
-
-    Places on the host become slices: a copy for all entries at once if they agree. Places on the device stay there.
-    """
-    batch, new = update.shape[:2]
-    capacity = cache.shape[1]
-    if not isinstance(places, np.ndarray):
-        rows = places[:, None] + xp.arange(new)
-        cache[xp.arange(batch)[:, None], rows % capacity if circular else rows] = update
-        return
-    starts = [int(each) for each in places]
-    if not circular and not all(0 <= each <= capacity - new for each in starts):
-        raise refused(node, f"the cache has room for {capacity} rows: {new} do not fit behind row {max(starts)}")
-    for entry, start in [(slice(None), starts[0])] if len(set(starts)) == 1 else enumerate(starts):
-        if circular and start % capacity + new > capacity:
-            cache[entry, (start + np.arange(new)) % capacity] = update[entry]
-            continue
-        begin = start % capacity
-        cache[entry, begin : begin + new] = update[entry]
 
 
 def _expand(run: Run, node: Node, x: Any, shape: Any) -> Any:
@@ -348,7 +324,6 @@ LOWERINGS: dict[str, Lowering] = {
     "Split": _split,
     "Squeeze": _squeeze,
     "Tile": _tile,
-    "TensorScatter": _tensor_scatter,
     "TopK": _top_k,
     "Transpose": _transpose,
     "Trilu": _trilu,

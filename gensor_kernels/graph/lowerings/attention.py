@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from gensor_kernels.dispatch.api.matmul import matmul
 from gensor_kernels.dispatch.api.norms import softmax
 
 from .base import Lowering, Run, attribute, name_of, refused
+from .caches import Pages, paged
 from .elementwise import wide
 
 if TYPE_CHECKING:
@@ -87,54 +87,6 @@ def _fused(run: Run, node: Node, q: Any, k: Any, v: Any, mask: Any, scale: float
     if cap := attribute(node, "softcap", 0.0):
         more["softcap"] = cap
     return run.call(attention, q, k, v, mask, scale=scale, **more)
-
-
-class Pages(NamedTuple):
-    """Keys and values of a cache as pages, (pages, kv_heads, page_size, head), and the pages of each batch entry."""
-
-    keys: Any
-    values: Any
-    table: np.ndarray
-
-
-def paged(k: Any, v: Any) -> Pages | None:
-    """Return a contiguous cache (batch, kv_heads, capacity, head) as pages of a power of two, without a copy.
-
-    A batch entry of 1,024 keys is one page; one of 96 keys is three pages of 32. Return None where the strides of a
-    batch entry are no multiple of a page's.
-    """
-    batch, _, capacity, _ = k.shape
-    page = capacity & -capacity
-    count, units = capacity // page, [each.strides[2] * page for each in (k, v)]
-    if count == 1 or batch == 1:
-        steps = [count, count]
-    elif all(unit and each.strides[0] % unit == 0 for each, unit in zip((k, v), units, strict=True)):
-        steps = [each.strides[0] // unit for each, unit in zip((k, v), units, strict=True)]
-    else:
-        return None
-    if steps[0] != steps[1] or steps[0] < 0:
-        return None
-    table = _table(batch, count, steps[0])
-    if count == 1:
-        return Pages(k, v, table)
-    found = []
-    for each, unit in zip((k, v), units, strict=True):
-        shape = ((batch - 1) * steps[0] + count, each.shape[1], page, each.shape[3])
-        found.append(strided(each, shape, (unit, *each.strides[1:])))
-    return Pages(*found, table)
-
-
-def strided(array: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
-    """Return a view of the memory behind an array, which may be larger; strides are in bytes."""
-    if isinstance(array, np.ndarray):
-        return np.lib.stride_tricks.as_strided(array, shape, strides)
-    return array.__class__(shape, array.dtype, array.data, strides)
-
-
-@lru_cache(maxsize=64)
-def _table(batch: int, pages: int, step: int) -> np.ndarray:
-    """Return the pages of each batch entry; one array for equal arguments, whose copy on the device is kept."""
-    return (np.arange(batch)[:, None] * step + np.arange(pages)).astype(np.int32)
 
 
 def _cached(run: Run, node: Node, q: Any, pages: Pages, valid: Any, scale: float, merged: bool) -> Any:

@@ -1,0 +1,180 @@
+"""Sessions: a model with tensors that it keeps from call to call, such as caches of keys and values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gensor_kernels.errors import ModelError
+from gensor_kernels.graph.lowerings.caches import strided
+from gensor_kernels.shown import shown
+
+if TYPE_CHECKING:
+    from gensor_kernels.graph.ir.graph import Graph, Node
+
+    from .layers import Layers
+    from .model import Model
+
+
+class State(NamedTuple):
+    """What a session keeps.
+
+    Attributes
+    ----------
+    results : dict of str to str
+        Results by the input that they replace in the next call.
+    pairs : dict of str to str
+        Caches of values by the caches of keys whose rows lie in front of theirs.
+    """
+
+    results: dict[str, str]
+    pairs: dict[str, str]
+
+    def key(self) -> tuple[Any, ...]:
+        """Return what tells states apart."""
+        return tuple(self.results.items()), tuple(self.pairs.items())
+
+
+class Session:
+    """A model with state on the device; `Model.session` makes it.
+
+    A call takes the inputs that are no state, and returns the results that are none. Sessions
+    of a model share its weights and plans; each has its own state.
+
+    Attributes
+    ----------
+    inputs, outputs : list of str
+        Names of what a call takes and returns.
+    state : dict of str to array
+        Kept tensors by the name of their input. They are written in place.
+    """
+
+    def __init__(self, model: Model, kept: State, shapes: Mapping[str, tuple[int, ...]]):
+        from gensor_kernels.dispatch.api.current import current_runtime
+
+        self._model, self._kept = model, kept
+        self.inputs = [name for name in model.inputs if name not in kept.results]
+        self.outputs = [name for name in model.outputs if name not in kept.results.values()]
+        xp = current_runtime().device.xp
+        self.state: dict[str, Any] = {}
+        for name, values in kept.pairs.items():
+            self.state |= dict(zip((name, values), _rows(xp, model, shapes, name, values), strict=True))
+        for name in kept.results:
+            if name not in self.state:
+                self.state[name] = xp.zeros(shapes[name], model.inputs[name].dtype)
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        """Compute the model, and keep its new state.
+
+        Parameters
+        ----------
+        *args, **keywords : array
+            Inputs in the order of `inputs`, or by name. Where a TensorScatter appends at places
+            that are a NumPy array, the product in front of it stores into the cache; places on
+            the device cost a launch of their own.
+
+        Returns
+        -------
+        array or tuple of array
+            The results that are no state.
+
+        Raises
+        ------
+        ValueError, TypeError, UnsupportedError
+            As a call of the model.
+        """
+        inputs = self._bound(args, keywords)
+        found = dict(zip(self._model.outputs, self._model._plan(inputs, self._kept).run(inputs), strict=True))
+        for name, result in self._kept.results.items():
+            if found[result] is not self.state[name]:
+                self.state[name][...] = found[result]
+        results = tuple(found[name] for name in self.outputs)
+        return results[0] if len(results) == 1 else results
+
+    def explain(self, *args: Any, **keywords: Any) -> Layers:
+        """Run the model once, and tell what serves each node; as `Model.explain`."""
+        from .layers import explained
+
+        inputs = self._bound(args, keywords)
+        return explained(self._model._plan(inputs, self._kept), inputs)
+
+    def reset(self) -> None:
+        """Set the state to zero."""
+        for array in self.state.values():
+            array[...] = 0
+
+    def _bound(self, args: Any, keywords: Mapping[str, Any]) -> dict[str, Any]:
+        if len(args) > len(self.inputs):
+            raise ValueError(f"the session takes the inputs {', '.join(self.inputs)}, not {len(args)}")
+        for name in keywords:
+            if name in self.state:
+                raise ValueError(f"input {shown(name)} is state that the session keeps")
+        given = dict(zip(self.inputs, args, strict=False))
+        if twice := given.keys() & keywords.keys():
+            raise ValueError(f"input {shown(min(twice))} is given twice")
+        return self._model._bound((), {**given, **keywords, **self.state})
+
+
+def kept(graph: Graph, results: Mapping[str, str] | None) -> State:
+    """Return what a session of this graph keeps.
+
+    Without `results`, these are the inputs that a TensorScatter appends to, where the appended tensor is a result.
+    ModelError for names that are no input, or no result, or where there is nothing to keep.
+    """
+    scatters = {node.outputs[0]: node for node in graph.nodes if node.op == "TensorScatter"}
+    if results is None:
+        results = {
+            node.inputs[0]: name
+            for name, node in scatters.items()
+            if node.inputs[0] in graph.inputs and name in graph.outputs
+        }
+    for name, result in results.items():
+        if name not in graph.inputs or result not in graph.outputs:
+            missing, kind = (name, "input") if name not in graph.inputs else (result, "result")
+            raise ModelError(f"state {shown(name)}: the model has no {kind} {shown(missing)}")
+    if not results:
+        raise ModelError("the model has no TensorScatter from an input to a result: name its state, input by result")
+    pairs: dict[str, str] = {}
+    for node in graph.nodes:
+        stores = [scatters.get(each) for each in node.inputs[1:3]] if node.op == "Attention" else []
+        if len(stores) == 2 and stores[0] is not None and stores[1] is not None:
+            keys, values = (each.inputs[0] for each in stores if each is not None)
+            own = keys in results and values in results and keys != values
+            if own and not {keys, values} & {*pairs, *pairs.values()} and _in_rows(graph, *stores):
+                pairs[keys] = values
+    return State(dict(results), pairs)
+
+
+def _in_rows(graph: Graph, *stores: Node | None) -> bool:
+    """Return whether caches have the axes (batch, capacity, columns), with equal numbers of rows and dtypes."""
+    specs = [graph.inputs[each.inputs[0]] for each in stores if each is not None]
+    rows = {spec.shape[:2] if spec.shape is not None and len(spec.shape) == 3 else None for spec in specs}
+    axes = {each.attributes.get("axis", -2) for each in stores if each is not None}
+    return len(rows) == 1 and None not in rows and axes <= {1, -2} and len({spec.dtype for spec in specs}) == 1
+
+
+def _rows(xp: Any, model: Model, shapes: Mapping[str, tuple[int, ...]], keys: str, values: str) -> tuple[Any, Any]:
+    """Return two caches whose rows lie side by side, with room for the queries of a token behind the last.
+
+    A batch entry has a multiple of the rows of a page (lowerings/caches.py), so that its pages are those of the whole.
+    """
+    batch, capacity, columns = shapes[keys]
+    page = capacity & -capacity
+    both = columns + shapes[values][2]
+    memory = xp.zeros((batch, capacity + (1 if page == capacity else page), both), model.inputs[keys].dtype)
+    rows = strided(memory, (batch, capacity, both), memory.strides)
+    return rows[..., :columns], rows[..., columns:]
+
+
+def sized(model: Model, names: Mapping[str, str], sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a model's state; ModelError for a size that neither the file nor `sizes` gives."""
+    found = {}
+    for name in names:
+        extents = model.inputs[name].shape
+        bound = [sizes.get(each, each) if isinstance(each, str) else each for each in extents or (None,)]
+        shape = tuple(each for each in bound if isinstance(each, int))
+        if len(shape) < len(bound):
+            unknown = ", ".join(str(each) for each in bound if not isinstance(each, int))
+            raise ModelError(f"state {shown(name)} has the shape {model.inputs[name]}: give the sizes {unknown}")
+        found[name] = shape
+    return found

@@ -1,0 +1,125 @@
+"""Caches of keys and values: their pages, appending to them, and products that store into them."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from gensor_kernels.dispatch.api.matmul import matmul
+
+from .base import Lowering, Run, attribute, refused
+
+if TYPE_CHECKING:
+    from gensor_kernels.graph.ir.graph import Node
+
+#: Attribute of a TensorScatter that writes into its input: state that nothing else reads.
+IN_PLACE = "in_place"
+
+
+class Pages(NamedTuple):
+    """Keys and values of a cache as pages, (pages, kv_heads, page_size, head), and the pages of each batch entry."""
+
+    keys: Any
+    values: Any
+    table: np.ndarray
+
+
+def paged(k: Any, v: Any) -> Pages | None:
+    """Return a contiguous cache (batch, kv_heads, capacity, head) as pages of a power of two, without a copy.
+
+    A batch entry of 1,024 keys is one page; one of 96 keys is three pages of 32. Return None where the strides of a
+    batch entry are no multiple of a page's.
+    """
+    batch, _, capacity, _ = k.shape
+    page = capacity & -capacity
+    count, units = capacity // page, [each.strides[2] * page for each in (k, v)]
+    if count == 1 or batch == 1:
+        steps = [count, count]
+    elif all(unit and each.strides[0] % unit == 0 for each, unit in zip((k, v), units, strict=True)):
+        steps = [each.strides[0] // unit for each, unit in zip((k, v), units, strict=True)]
+    else:
+        return None
+    if steps[0] != steps[1] or steps[0] < 0:
+        return None
+    table = _table(batch, count, steps[0])
+    if count == 1:
+        return Pages(k, v, table)
+    found = []
+    for each, unit in zip((k, v), units, strict=True):
+        shape = ((batch - 1) * steps[0] + count, each.shape[1], page, each.shape[3])
+        found.append(strided(each, shape, (unit, *each.strides[1:])))
+    return Pages(*found, table)
+
+
+def strided(array: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """Return a view of the memory behind an array, which may be larger; strides are in bytes."""
+    if isinstance(array, np.ndarray):
+        return np.lib.stride_tricks.as_strided(array, shape, strides)
+    return array.__class__(shape, array.dtype, array.data, strides)
+
+
+@lru_cache(maxsize=64)
+def _table(batch: int, pages: int, step: int) -> np.ndarray:
+    """Return the pages of each batch entry; one array for equal arguments, whose copy on the device is kept."""
+    return (np.arange(batch)[:, None] * step + np.arange(pages)).astype(np.int32)
+
+
+def _tensor_scatter(run: Run, node: Node, past: Any, update: Any, places: Any = None) -> Any:
+    """Write `update` into a cache, at a place of its own for each batch entry; into `past` itself if marked so."""
+    xp, past, update = run.together(past, update)
+    cache = past if attribute(node, IN_PLACE, False) else past.copy()
+    axis = attribute(node, "axis", -2) % past.ndim
+    circular = attribute(node, "mode", "linear") == "circular"
+    places = np.zeros(past.shape[0], np.int64) if places is None else places
+    append(xp, cache.swapaxes(1, axis), update.swapaxes(1, axis), places, circular, node)
+    return cache
+
+
+def append(xp: Any, cache: Any, update: Any, places: Any, circular: bool, node: Node) -> None:
+    """Write rows (batch, new, ...) into a cache (batch, capacity, ...), from row `places[b]` on.
+
+    Places on the host become slices: a copy for all entries at once if they agree. Places on the device stay there.
+    """
+    batch, new = update.shape[:2]
+    capacity = cache.shape[1]
+    if not isinstance(places, np.ndarray):
+        rows = places[:, None] + xp.arange(new)
+        cache[xp.arange(batch)[:, None], rows % capacity if circular else rows] = update
+        return
+    starts = [int(each) for each in places]
+    if not circular and not all(0 <= each <= capacity - new for each in starts):
+        raise refused(node, f"the cache has room for {capacity} rows: {new} do not fit behind row {max(starts)}")
+    for entry, start in [(slice(None), starts[0])] if len(set(starts)) == 1 else enumerate(starts):
+        if circular and start % capacity + new > capacity:
+            cache[entry, (start + np.arange(new)) % capacity] = update[entry]
+            continue
+        begin = start % capacity
+        cache[entry, begin : begin + new] = update[entry]
+
+
+def _appended(run: Run, node: Node, x: Any, w: Any, keys: Any, values: Any, places: Any = None) -> Any:
+    """Compute keys, values and queries side by side, and append the former two to caches (batch, capacity, columns).
+
+    Where one token is appended at a place that the host knows, the product stores into the caches: its queries then lie
+    where the keys and the values of the next token will lie (see Session).
+    """
+    steps = {"epilogue": items} if (items := run.epilogue(node)) else {}
+    cached = keys.shape[2] + values.shape[2]
+    places = np.zeros(keys.shape[0], np.int64) if places is None else places
+    rows = strided(keys, (*keys.shape[:2], cached), keys.strides)
+    if x.shape[1] == 1 and isinstance(places, np.ndarray) and (places == places.flat[0]).all():
+        start = int(places.flat[0])
+        if not 0 <= start < rows.shape[1]:
+            raise refused(node, f"the cache has room for {rows.shape[1]} rows: there is no row {start}")
+        row = rows[:, start : start + 1]
+        out = strided(row, (row.shape[0], 1, w.shape[1]), row.strides)
+        run.call(matmul, x, w, out=out, **steps)
+    else:
+        out = run.call(matmul, x, w, **steps)
+        append(run.together(keys)[0], rows, out[..., :cached], places, False, node)
+    return out[..., cached:], keys, values
+
+
+LOWERINGS: dict[str, Lowering] = {"MatMulAppend": _appended, "TensorScatter": _tensor_scatter}
