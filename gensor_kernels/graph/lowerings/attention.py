@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels.dispatch.api.attention import attention
+from gensor_kernels.dispatch.api.elementwise import elementwise
 from gensor_kernels.dispatch.api.matmul import matmul
 from gensor_kernels.dispatch.api.norms import softmax
 
@@ -184,4 +185,19 @@ def _rotary(run: Run, node: Node, x: Any, cosine: Any, sine: Any, positions: Any
     return found.reshape(x.shape) if merged else found.transpose(0, 2, 1, 3)
 
 
-LOWERINGS: dict[str, Lowering] = {"Attention": _attention, "RotaryEmbedding": _rotary}
+def _turned(run: Run, node: Node, x: Any, ratio: Any, sine: Any) -> Any:
+    """Rotate pairs of elements of each head: (x * ratio + swapped x) * sine, in one kernel (rewrites/rotary.py)."""
+    merged = x.ndim == 3
+    x = run.device(x)
+    heads = x.reshape(*x.shape[:2], attribute(node, "num_heads"), -1) if merged else x.transpose(0, 2, 1, 3)
+    half = heads.shape[3] // 2
+    pairs, swap = ((half, 2), (..., slice(None, None, -1)))
+    if not attribute(node, "interleaved", 0):
+        pairs, swap = (2, half), (..., slice(None, None, -1), slice(None))
+    split = heads.reshape(*heads.shape[:3], *pairs)
+    ratio, sine = (each.reshape(*each.shape[:2], 1, *pairs) for each in map(run.device, (ratio, sine)))
+    found = run.call(elementwise, split, [("mul", ratio), ("add", split[swap]), ("mul", sine)])
+    return found.reshape(x.shape) if merged else found.reshape(heads.shape).transpose(0, 2, 1, 3)
+
+
+LOWERINGS: dict[str, Lowering] = {"Attention": _attention, "Rotary": _turned, "RotaryEmbedding": _rotary}

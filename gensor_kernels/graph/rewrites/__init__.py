@@ -10,10 +10,11 @@ from .channel_scale import ChannelScales
 from .epilogue import Epilogues
 from .padding import Paddings
 from .patterns import Attentions, Gelus, LayerNorms
+from .rotary import Rotaries
 
 #: Rules in order; each is applied until it changes nothing.
 RULES: tuple[Rewrite, ...] = (
-    *(Aliases(), Gelus(), LayerNorms(), Attentions()),
+    *(Aliases(), Gelus(), LayerNorms(), Attentions(), Rotaries()),
     *(BatchNorms(), ChannelScales(), Paddings(), Activations(), Epilogues()),
 )
 
