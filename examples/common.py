@@ -128,13 +128,24 @@ def compared(name: str, found: Any, wanted: np.ndarray) -> float:
     return error
 
 
-def checked(path: str | None, small: onnx.ModelProto | None, arch: str | None, images: Mapping[str, Any]) -> float:
-    """Run a model once, print its layers, and compare its results with onnxruntime's; return the largest difference."""
-    with device(arch) as xp:
-        model = gk.load(path) if path else loaded(small)
-        inputs = {name: xp.asarray(each) for name, each in images.items()}
-        results = model(**inputs)
-        print(model.explain(**inputs))
+def checked(text: str | None, given: Sequence[str] | None, build: Any, inputs: Any) -> float:
+    """Run a model once, print its layers, and compare its results with onnxruntime's; return the largest difference.
+
+    The model is the file of the command line, or `build(small, dtype)` with random weights: in float16 for this package,
+    in float32 for onnxruntime. `inputs(small)` are its inputs by name.
+    """
+    options = arguments(text, given, model={"metavar": "FILE", "help": "an ONNX file (default: random weights)"})
+    small = bool(options.emulate)
+    with device(options.emulate) as xp:
+        model = gk.load(options.model) if options.model else loaded(build(small, "float16"))
+        arrays = inputs(small and not options.model)
+        placed = {name: xp.asarray(each.astype(model.inputs[name].dtype)) for name, each in arrays.items()}
+        results = model(**placed)
+        print(model.explain(**placed))
     found = results if isinstance(results, tuple) else (results,)
-    wanted = onnxruntime_results(path or small, images)
+    reference = options.model or build(small, "float32")
+    exact = {name: each if each.dtype.kind != "f" else each.astype(np.float32) for name, each in arrays.items()}
+    if options.model:
+        exact = {name: each.astype(model.inputs[name].dtype) for name, each in arrays.items()}
+    wanted = onnxruntime_results(reference, exact)
     return max(compared(*each) for each in zip(model.outputs, found, wanted, strict=True))
