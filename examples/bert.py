@@ -53,7 +53,9 @@ def build(config: Config, dtype: str = "float32") -> onnx.ModelProto:
     x = norm("norm", x)
     keep = add("Unsqueeze", add("Cast", "attention_mask", to=TensorProto.BOOL), add.integers(1, 2))
     batch, count = (add("Shape", "input_ids", start=axis, end=axis + 1) for axis in (0, 1))
-    keep = add("Expand", keep, add("Concat", batch, add.integers(1), count, count, axis=0))  # onnxruntime wants all rows
+    keep = add(
+        "Expand", keep, add("Concat", batch, add.integers(1), count, count, axis=0)
+    )  # onnxruntime wants all rows
     for layer in range(c.layers):
         name, last = f"layers.{layer}.", layer == c.layers - 1
         qkv = project(name + "qkv", x, c.width, 3 * c.width)

@@ -131,8 +131,8 @@ def compared(name: str, found: Any, wanted: np.ndarray) -> float:
 def checked(text: str | None, given: Sequence[str] | None, build: Any, inputs: Any) -> float:
     """Run a model once, print its layers, and compare its results with onnxruntime's; return the largest difference.
 
-    The model is the file of the command line, or `build(small, dtype)` with random weights: in float16 for this package,
-    in float32 for onnxruntime. `inputs(small)` are its inputs by name.
+    The model is the file of the command line, or `build(small, dtype)` with random weights: in float16 for this
+    package, in float32 for onnxruntime. `inputs(small)` are its inputs by name.
     """
     options = arguments(text, given, model={"metavar": "FILE", "help": "an ONNX file (default: random weights)"})
     small = bool(options.emulate)

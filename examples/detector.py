@@ -1,4 +1,4 @@
-"""A detector in the manner of YOLO: a backbone with SiLU, features of three scales merged, boxes and scores of each cell.
+"""A detector in the manner of YOLO: a backbone with SiLU, merged features of three scales, boxes and scores of cells.
 
     python examples/detector.py --model detector.onnx      # on a GPU, through CuPy
     python examples/detector.py --emulate sm_87            # a small model with random weights, without a GPU

@@ -47,7 +47,11 @@ def encoder(add: Builder, x: str, layers: int, heads: int, width: int) -> str:
         name = f"layers.{layer}."
         qkv = project(name + "qkv", norm(name + "norm_1", x), width, 3 * width)
         q, k, v = add("Split", qkv, results=3, axis=2, num_outputs=3)
-        x = add("Add", x, project(name + "out", add("Attention", q, k, v, q_num_heads=heads, kv_num_heads=heads), *(width,) * 2))
+        x = add(
+            "Add",
+            x,
+            project(name + "out", add("Attention", q, k, v, q_num_heads=heads, kv_num_heads=heads), *(width,) * 2),
+        )
         hidden = add("Gelu", project(name + "fc", norm(name + "norm_2", x), width, 4 * width))
         x = add("Add", x, project(name + "projection", hidden, 4 * width, width))
     return norm("norm", x)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
+from gensor_kernels.dispatch.api.current import current_runtime
 from gensor_kernels.errors import ModelError
 from gensor_kernels.graph.lowerings.caches import strided
 from gensor_kernels.shown import shown
@@ -14,6 +17,10 @@ if TYPE_CHECKING:
 
     from .layers import Layers
     from .model import Model
+    from .plan import Plan
+
+#: Plans that a session keeps; the oldest gives way to a new one.
+MOST_PLANS = 64
 
 
 class State(NamedTuple):
@@ -49,10 +56,10 @@ class Session:
         Kept tensors by the name of their input. They are written in place.
     """
 
-    def __init__(self, model: Model, kept: State, shapes: Mapping[str, tuple[int, ...]]):
-        from gensor_kernels.dispatch.api.current import current_runtime
-
-        self._model, self._kept = model, kept
+    def __init__(self, model: Model, kept: State, shapes: Mapping[str, tuple[int, ...]], captured: bool):
+        self._model, self._kept, self._captured = model, kept, captured
+        self._plans: dict[Plan, Plan] = {}
+        self._limits: dict[Plan, dict[str, tuple[int, int]]] = {}
         self.inputs = [name for name in model.inputs if name not in kept.results]
         self.outputs = [name for name in model.outputs if name not in kept.results.values()]
         xp = current_runtime().device.xp
@@ -69,9 +76,8 @@ class Session:
         Parameters
         ----------
         *args, **keywords : array
-            Inputs in the order of `inputs`, or by name. Where a TensorScatter appends at places
-            that are a NumPy array, the product in front of it stores into the cache; places on
-            the device cost a launch of their own.
+            Inputs in the order of `inputs`, or by name. Places at which a TensorScatter appends
+            may be NumPy arrays; places on the device are not checked.
 
         Returns
         -------
@@ -83,27 +89,28 @@ class Session:
         ValueError, TypeError, UnsupportedError
             As a call of the model.
         """
-        inputs = self._bound(args, keywords)
-        found = dict(zip(self._model.outputs, self._model._plan(inputs, self._kept).run(inputs), strict=True))
+        plan, inputs = self._planned(args, keywords)
+        results = plan(current_runtime(), tuple(inputs.values())) if self._captured else plan.run(inputs)
+        found = dict(zip(plan.graph.outputs, results, strict=True))
         for name, result in self._kept.results.items():
-            if found[result] is not self.state[name]:
+            if result in found:
                 self.state[name][...] = found[result]
-        results = tuple(found[name] for name in self.outputs)
-        return results[0] if len(results) == 1 else results
+        asked = tuple(found[name] for name in self.outputs)
+        return asked[0] if len(asked) == 1 else asked
 
     def explain(self, *args: Any, **keywords: Any) -> Layers:
         """Run the model once, and tell what serves each node; as `Model.explain`."""
         from .layers import explained
 
-        inputs = self._bound(args, keywords)
-        return explained(self._model._plan(inputs, self._kept), inputs)
+        return explained(*self._planned(args, keywords))
 
     def reset(self) -> None:
         """Set the state to zero."""
         for array in self.state.values():
             array[...] = 0
 
-    def _bound(self, args: Any, keywords: Mapping[str, Any]) -> dict[str, Any]:
+    def _planned(self, args: Any, keywords: Mapping[str, Any]) -> tuple[Plan, dict[str, Any]]:
+        """Return the session's plan for inputs of this signature, and the inputs."""
         if len(args) > len(self.inputs):
             raise ValueError(f"the session takes the inputs {', '.join(self.inputs)}, not {len(args)}")
         for name in keywords:
@@ -112,7 +119,21 @@ class Session:
         given = dict(zip(self.inputs, args, strict=False))
         if twice := given.keys() & keywords.keys():
             raise ValueError(f"input {shown(min(twice))} is given twice")
-        return self._model._bound((), {**given, **keywords, **self.state})
+        inputs = self._model._bound((), {**given, **keywords, **self.state})
+        shared = self._model._plan({name: inputs[name] for name in self._model.inputs}, self._kept)
+        plan = self._plans.get(shared)
+        if plan is None:
+            if len(self._plans) == MOST_PLANS:
+                oldest = next(iter(self._plans))
+                del self._plans[oldest], self._limits[oldest]
+            plan = self._plans[shared] = shared.of(self.state)
+            self._limits[shared] = limits(plan.graph)
+        for name, (capacity, new) in self._limits[shared].items():
+            given = inputs[name]
+            if isinstance(given, np.ndarray) and given.size and not 0 <= given.min() <= given.max() <= capacity - new:
+                most = int(given.max())
+                raise ValueError(f"input {shown(name)}: {new} rows at {most} do not fit: the caches hold {capacity}")
+        return plan, {name: inputs[name] for name in plan.graph.inputs}
 
 
 def kept(graph: Graph, results: Mapping[str, str] | None) -> State:
@@ -143,6 +164,23 @@ def kept(graph: Graph, results: Mapping[str, str] | None) -> State:
             if own and not {keys, values} & {*pairs, *pairs.values()} and _in_rows(graph, *stores):
                 pairs[keys] = values
     return State(dict(results), pairs)
+
+
+def limits(graph: Graph) -> dict[str, tuple[int, int]]:
+    """Return the rows of the caches, and the rows that are appended, by the inputs that say where."""
+    found: dict[str, tuple[int, int]] = {}
+    for node in graph.nodes:
+        place = {"TensorScatter": 2, "MatMulAppend": 4}.get(node.op, 0)
+        name = (*node.inputs, *[""] * 5)[place]
+        if not place or name not in graph.inputs or node.attributes.get("mode", "linear") in ("circular", b"circular"):
+            continue
+        cache, update = (2, 0) if place == 4 else (0, 1)
+        axis = 1 if place == 4 else node.attributes.get("axis", -2)
+        capacity, new = ((graph.shape(node.inputs[each]) or (None,) * 4)[axis] for each in (cache, update))
+        if isinstance(capacity, int) and isinstance(new, int):
+            before = found.get(name, (capacity, new))
+            found[name] = min(before[0], capacity), max(before[1], new)
+    return found
 
 
 def _in_rows(graph: Graph, *stores: Node | None) -> bool:

@@ -100,7 +100,8 @@ def _neighbours(indices: np.ndarray, extent: int) -> int | None:
 
 def _gather(run: Run, node: Node, x: Any, indices: Any) -> Any:
     axis = attribute(node, "axis", 0) % x.ndim
-    if isinstance(indices, np.ndarray) and (begin := _neighbours(indices, x.shape[axis])) is not None:  # a view
+    known = run.is_known(node.inputs[1], indices)
+    if known and (begin := _neighbours(indices, x.shape[axis])) is not None:  # a view
         rows = x[(slice(None),) * axis + (slice(begin, begin + indices.size),)]
         return rows.reshape(*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
     xp, x, indices = run.together(x, indices)
@@ -285,6 +286,7 @@ def _eye_like(run: Run, node: Node, x: Any) -> Any:
 
 
 def _non_zero(run: Run, node: Node, x: Any) -> Any:
+    run.reads_back()  # for the number of places
     xp, x = run.together(x)
     return xp.stack(xp.nonzero(x)).astype(np.int64)
 

@@ -9,13 +9,10 @@ import numpy as np
 
 from gensor_kernels.dispatch.api.matmul import matmul
 
-from .base import Lowering, Run, attribute, refused
+from .base import IN_PLACE, Lowering, Run, attribute, refused
 
 if TYPE_CHECKING:
     from gensor_kernels.graph.ir.graph import Node
-
-#: Attribute of a TensorScatter that writes into its input: state that nothing else reads.
-IN_PLACE = "in_place"
 
 
 class Pages(NamedTuple):
@@ -72,21 +69,30 @@ def _tensor_scatter(run: Run, node: Node, past: Any, update: Any, places: Any = 
     cache = past if attribute(node, IN_PLACE, False) else past.copy()
     axis = attribute(node, "axis", -2) % past.ndim
     circular = attribute(node, "mode", "linear") == "circular"
+    known = places is None or run.is_known(node.inputs[2], places)
     places = np.zeros(past.shape[0], np.int64) if places is None else places
-    append(xp, cache.swapaxes(1, axis), update.swapaxes(1, axis), places, circular, node)
+    append(xp, cache.swapaxes(1, axis), update.swapaxes(1, axis), places, known, circular, node)
     return cache
 
 
-def append(xp: Any, cache: Any, update: Any, places: Any, circular: bool, node: Node) -> None:
+def append(xp: Any, cache: Any, update: Any, places: Any, known: bool, circular: bool, node: Node) -> None:
     """Write rows (batch, new, ...) into a cache (batch, capacity, ...), from row `places[b]` on.
 
-    Places on the host become slices: a copy for all entries at once if they agree. Places on the device stay there.
+    Places that the host knows become slices: a copy for all entries at once if they agree. Others stay on the device:
+    one scatter of rows by their number in all, and an addition in front of it unless a single row is appended.
     """
     batch, new = update.shape[:2]
-    capacity = cache.shape[1]
-    if not isinstance(places, np.ndarray):
-        rows = places[:, None] + xp.arange(new)
-        cache[xp.arange(batch)[:, None], rows % capacity if circular else rows] = update
+    capacity, (apart, row) = cache.shape[1], cache.strides[:2]
+    if not known:
+        rows = places if new == batch == 1 else places[:, None] + xp.asarray(np.arange(new))
+        rows = rows % capacity if circular else rows
+        if batch > 1 and (apart % row or apart < 0):
+            cache[xp.arange(batch)[:, None], rows] = update
+            return
+        step = apart // row if batch > 1 else 0
+        rows = rows + xp.asarray(np.arange(batch)[:, None] * step) if batch > 1 else rows
+        flat = strided(cache, ((batch - 1) * step + capacity, *cache.shape[2:]), cache.strides[1:])
+        flat[rows.reshape(-1)] = update.reshape(batch * new, *update.shape[2:])
         return
     starts = [int(each) for each in places]
     if not circular and not all(0 <= each <= capacity - new for each in starts):
@@ -109,7 +115,8 @@ def _appended(run: Run, node: Node, x: Any, w: Any, keys: Any, values: Any, plac
     cached = keys.shape[2] + values.shape[2]
     places = np.zeros(keys.shape[0], np.int64) if places is None else places
     rows = strided(keys, (*keys.shape[:2], cached), keys.strides)
-    if x.shape[1] == 1 and isinstance(places, np.ndarray) and (places == places.flat[0]).all():
+    known = len(node.inputs) < 5 or run.is_known(node.inputs[4], places)
+    if x.shape[1] == 1 and known and (places == places.flat[0]).all():
         start = int(places.flat[0])
         if not 0 <= start < rows.shape[1]:
             raise refused(node, f"the cache has room for {rows.shape[1]} rows: there is no row {start}")
@@ -118,7 +125,7 @@ def _appended(run: Run, node: Node, x: Any, w: Any, keys: Any, values: Any, plac
         run.call(matmul, x, w, out=out, **steps)
     else:
         out = run.call(matmul, x, w, **steps)
-        append(run.together(keys)[0], rows, out[..., :cached], places, False, node)
+        append(run.together(keys)[0], rows, out[..., :cached], places, known, False, node)
     return out[..., cached:], keys, values
 
 

@@ -7,10 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from gensor_kernels.graph.ir.graph import Graph, Node
-from gensor_kernels.graph.lowerings.caches import IN_PLACE
+from gensor_kernels.graph.ir.graph import Graph, Node, Spec
+from gensor_kernels.graph.lowerings.base import IN_PLACE
 
 from .base import Rewrite, alone, producers
+
+#: The standard's number of int32.
+TENSOR_INT32 = 6
 
 
 class InPlace(Rewrite):
@@ -89,7 +92,9 @@ class Appends(Rewrite):
         outputs = (q, stores[0].outputs[0], stores[1].outputs[0])
         joined = (*product.joined, "Split", "TensorScatter", "TensorScatter")
         graph.nodes[place] = replace(
-            product, op="MatMulAppend", inputs=inputs, outputs=outputs, epilogue=tuple(steps), joined=joined
+            *(product,),
+            **{"op": "MatMulAppend", "inputs": inputs, "outputs": outputs, "attributes": {IN_PLACE: 1}},
+            **{"epilogue": tuple(steps), "joined": joined},
         )
         gone = {id(split), id(stores[0]), id(stores[1])}
         graph.nodes = [node for node in graph.nodes if id(node) not in gone]
@@ -107,8 +112,31 @@ class Appends(Rewrite):
         return node if fits and linear and axis in (1, -2) and len(graph.shape(node.inputs[0]) or ()) == 3 else None
 
 
+class Lengths(Rewrite):
+    """Attention(..., nonpad_kv_seqlen=n) -> Attention(..., n as int32), the same for all layers: as kernels read it."""
+
+    def apply(self, graph: Graph) -> bool:
+        """Convert the first such tensor."""
+        for place, node in enumerate(graph.nodes):
+            name = (*node.inputs, *[""] * 7)[6] if node.op == "Attention" else ""
+            found = graph.spec(name) if name else None
+            if found is None or found.dtype == np.int32 or name in graph.constants:
+                continue
+            narrow = name + ".int32"
+            graph.specs[narrow] = Spec(np.dtype(np.int32), found.shape)
+            for number, each in enumerate(graph.nodes):
+                if each.op == "Attention" and (*each.inputs, *[""] * 7)[6] == name:
+                    graph.replaced(number, inputs=(*each.inputs[:6], narrow))
+            graph.nodes.insert(place, Node("Cast", (name,), (narrow,), {"to": TENSOR_INT32}, narrow))
+            return True
+        return False
+
+
 def stored(graph: Graph, state: Mapping[str, str], pairs: Mapping[str, str]) -> None:
-    """Apply the rules of state to a graph."""
-    for rule in (InPlace(state), Appends(pairs)):
+    """Apply the rules of state to a graph; results that are written in place are no results of it any more."""
+    for rule in (InPlace(state), Appends(pairs), Lengths()):
         while rule.apply(graph):
             pass
+    written = {name for node in graph.nodes if node.attributes.get(IN_PLACE) for name in node.outputs}
+    kept = {result for result in state.values() if result in written}
+    graph.outputs = [name for name in graph.outputs if name not in kept]
