@@ -37,8 +37,7 @@ class Linears(Rewrite):
         axes = None if shape is None or 0 in shape else followed(links.graph, chain, shape)
         if axes is None or shape is None or result is None:
             return False
-        rows = sorted(part for axis in axes[:-1] for part in axis)
-        kept = _grouped(rows)
+        kept = _grouped(sorted(part for axis in axes[:-1] for part in axis), shape)
         if not kept or kept == axes[:-1]:
             return False
         self._replace(links, node, last, source, (kept, axes), matrix, bias)
@@ -74,15 +73,14 @@ class Linears(Rewrite):
         links.replace(last, *new)
 
 
-def _grouped(rows: list[Part]) -> Axes:
-    """Return parts as axes: neighbours of one axis of the source together."""
-    found: list[list[Part]] = []
-    for part in rows:
-        if found and found[-1][-1].path[0] == part.path[0]:
-            found[-1].append(part)
-        else:
-            found.append([part])
-    return tuple(map(tuple, found))
+def _grouped(rows: list[Part], shape: tuple[int, ...]) -> Axes:
+    """Return parts as axes: those of one axis of the source together, and its axes of one element."""
+    found = []
+    for place, extent in enumerate(shape):
+        axis = tuple(part for part in rows if part.path[0] == place)
+        if axis or extent == 1:
+            found.append(axis)
+    return tuple(found)
 
 
 def _extent(axis: tuple[Part, ...]) -> int:
