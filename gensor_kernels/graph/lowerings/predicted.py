@@ -10,7 +10,7 @@ import numpy as np
 from gensor_kernels.dispatch.api.current import current_runtime
 from gensor_kernels.dispatch.api.explain import explain
 from gensor_kernels.dispatch.observe.dry_run import Question
-from gensor_kernels.errors import GensorError
+from gensor_kernels.errors import GensorError, UnsupportedError
 
 from .base import Run
 
@@ -19,20 +19,35 @@ if TYPE_CHECKING:
 
 
 class Dry(Run):
-    """A run in which functions of this package are asked about instead of called."""
+    """A run in which functions of this package are asked about instead of called, and nothing is copied."""
 
     def __init__(self) -> None:
-        super().__init__({})
+        self.runtime = current_runtime()
+        self.xp = self.runtime.device.xp
+        self.explained, self.values = None, {}
         self.microseconds: float | None = 0.0
+
+    def device(self, value: Any) -> Any:
+        """Return an array of the device with the same shape."""
+        if value is None or self.runtime.device.emulated or not isinstance(value, np.ndarray):
+            return value
+        return self.runtime.device.empty(value.shape, value.dtype)
+
+    def host(self, value: Any) -> np.ndarray:
+        """Return a NumPy array; UnsupportedError for one that would have to be computed."""
+        if not isinstance(value, np.ndarray):
+            raise UnsupportedError("a dry run computes no numbers")
+        return value
 
     def call(self, function: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
         """Add the predicted time of a call, and return an array like its result."""
-        found = explain(function, *args, **keywords)
+        arguments = [self.device(each) for each in args]
+        found = explain(function, *arguments, **keywords)
         time = found.measured_us or found.predicted_us or found.library_us or found.bound_us
         self.microseconds = None if time is None or self.microseconds is None else self.microseconds + time
         with self.runtime.questioned():
             try:
-                return function(*args, **keywords)
+                return function(*arguments, **keywords)
             except Question as question:
                 result = question.call.result
                 return self.runtime.device.empty(result.shape, result.dtype)
