@@ -53,11 +53,30 @@ class Dry(Run):
                 return self.runtime.device.empty(result.shape, result.dtype)
 
 
-def predicted(graph: Graph, nodes: Sequence[Node]) -> float | None:
-    """Return the predicted microseconds of some nodes that read each other or the graph's tensors.
+class Predictions:
+    """Predicted times of nodes on the current device. Nodes of equal shapes and attributes are asked about once."""
 
-    None without a device, and where a shape or a time is not known.
-    """
+    def __init__(self) -> None:
+        self._known: dict[Any, float | None] = {}
+
+    def __call__(self, graph: Graph, nodes: Sequence[Node]) -> float | None:
+        """Return the predicted microseconds of the kernels of some nodes that read each other or the graph's tensors.
+
+        None without a device, and where a shape or a time is not known.
+        """
+        key = tuple(_shape_of(graph, node) for node in nodes)
+        if key not in self._known:
+            self._known[key] = _predicted(graph, nodes)
+        return self._known[key]
+
+
+def _shape_of(graph: Graph, node: Node) -> Any:
+    """Return what a node's time depends on."""
+    specs = tuple(str(graph.spec(name)) for name in (*node.inputs, *(step.operand for step in node.epilogue)))
+    return node.op, str(sorted(node.attributes.items())), specs, tuple(step.name for step in node.epilogue)
+
+
+def _predicted(graph: Graph, nodes: Sequence[Node]) -> float | None:
     try:
         run = Dry()
     except (GensorError, ImportError, RuntimeError):  # a model is printed on a machine without a GPU

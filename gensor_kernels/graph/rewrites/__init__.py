@@ -2,7 +2,7 @@
 
 from gensor_kernels.graph.ir.graph import Graph
 from gensor_kernels.graph.ir.links import Links
-from gensor_kernels.graph.lowerings.predicted import predicted
+from gensor_kernels.graph.lowerings.predicted import Predictions
 
 from .activations import Activations
 from .aliases import Aliases, Constants
@@ -36,14 +36,14 @@ KERNELS: tuple[Rewrite, ...] = (
 RULES = (*PATTERNS, *KERNELS)
 
 
-def rewritten(graph: Graph, potential: Potential = predicted) -> Graph:
-    """Apply every rule to a graph, and return it; `potential` predicts the time of alternatives."""
+def rewritten(graph: Graph, potential: Potential | None = None) -> Graph:
+    """Apply every rule to a graph, and return it; `potential` predicts times, by default those of the device."""
     return apply(graph, RULES, potential)
 
 
-def apply(graph: Graph, rules: tuple[Rewrite, ...], potential: Potential = predicted) -> Graph:
+def apply(graph: Graph, rules: tuple[Rewrite, ...], potential: Potential | None = None) -> Graph:
     """Apply rules, in order, to a graph, and return it."""
-    links = Links(graph)
+    links, potential = Links(graph), potential or Predictions()
     for rule in rules:
         apply_everywhere(rule, links, potential)
     links.store().tidy()
