@@ -54,8 +54,10 @@ def _attention(
     else:
         offset = past if valid is None else run.host(valid).reshape(-1, 1, 1, 1) - q.shape[2]
         y, scores = _composed(run, node, q, k, v, mask, scale, offset, valid)
+    if merged or attribute(node, "heads_last", 0):
+        y = y.transpose(0, 2, 1, 3)  # a view of memory in this order, where one kernel computes
     if merged:
-        y = y.transpose(0, 2, 1, 3).reshape(y.shape[0], y.shape[2], -1)
+        y = y.reshape(*y.shape[:2], -1)
     return (y, k, v, scores)[: len(node.outputs)]
 
 
@@ -81,6 +83,9 @@ def _fused(run: Run, node: Node, q: Any, k: Any, v: Any, mask: Any, scale: float
         more["window"] = (left, right)
     if cap := attribute(node, "softcap", 0.0):
         more["softcap"] = cap
+    if q.ndim == 4 and (attribute(node, "heads_last", 0) or attribute(node, "q_num_heads")):
+        batch, heads, queries, size = q.shape
+        more["out"] = run.xp.empty((batch, queries, heads, size), q.dtype).transpose(0, 2, 1, 3)
     return run.call(attention, q, k, v, mask, scale=scale, **more)
 
 
