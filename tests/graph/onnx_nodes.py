@@ -43,7 +43,8 @@ REFUSED = {
     "filters against aliasing": "test_resize_downsample_scales_linear_antialias "
     "test_resize_downsample_sizes_linear_antialias",
     "regions of interest": "test_resize_tf_crop_and_resize",
-    "sizes that keep the aspect ratio": "test_resize_upsample_sizes_nearest_not test_resize_downsample_sizes_nearest_not",
+    "sizes that keep the aspect ratio": "test_resize_upsample_sizes_nearest_not "
+    "test_resize_downsample_sizes_nearest_not",
     "values that are no tensors": "test_identity_sequence test_identity_opt test_optional test_sequence "
     "test_split_to_sequence test_cast_with_sequence",
     "text": "test_cast_FLOAT_to_STRING test_cast_STRING test_castlike_FLOAT_to_STRING test_castlike_STRING "
