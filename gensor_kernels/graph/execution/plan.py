@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,7 +56,7 @@ class Plan:
         self.placed = weights.placed
 
     def run(self, inputs: Mapping[str, Any], watch: Any = None) -> tuple[Any, ...]:
-        """Execute every node; `watch(node, explanations)` is called behind each."""
+        """Execute every node; `watch(node, explanations, again, device)` is called behind each, `again()` repeats it."""
         run = Run(self.placed, explains=watch is not None)
         values = run.values
         values.update(self.graph.constants)
@@ -64,7 +65,8 @@ class Plan:
             results = _computed(run, node)
             values.update(zip(node.outputs, results, strict=False))
             if watch is not None:
-                watch(node, tuple(run.explained or ()))
+                served, run.explained = tuple(run.explained or ()), None
+                watch(node, served, partial(_computed, run, node), run.runtime.device)
                 run.explained = []
             for name in last:
                 values.pop(name, None)
