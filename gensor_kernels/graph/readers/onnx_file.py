@@ -153,6 +153,7 @@ def library() -> Any:
     try:
         import onnx
         import onnx.checker
+        import onnx.inliner
         import onnx.version_converter
         import onnxscript  # noqa: F401
     except ImportError as error:
@@ -166,8 +167,10 @@ def first_line(error: BaseException) -> str:
 
 
 def _lifted(model: Any) -> Any:
-    """Refuse what is never served, and lift the rest to OPSET."""
+    """Refuse what is never served, inline functions, and lift the rest to OPSET."""
     onnx = library()
+    if model.functions:  # onnx's converter drops them
+        model = onnx.inliner.inline_local_functions(model)
     for node in model.graph.node:
         label = f"node {shown(node.name or node.output[0])}" if node.output else f"node {shown(node.name)}"
         for word, reason in REFUSED.items():
