@@ -12,7 +12,7 @@ from gensor_kernels.dispatch.api.elementwise import elementwise
 from gensor_kernels.dispatch.api.matmul import matmul
 from gensor_kernels.dispatch.api.norms import softmax
 
-from .base import Lowering, Run, attribute, name_of, refused
+from .base import Lowering, Run, attribute, is_served, name_of, refused
 from .caches import Pages, paged
 from .elementwise import wide
 
@@ -54,14 +54,16 @@ def _attention(
     pages = paged(k, v) if alike and valid is not None and mask is None and k.size and q.size else None
     scores = None
     if pages is not None:
-        y = _cached(run, node, q, pages, valid, scale, merged)
+        y = _cached(run, node, q, pages, valid, scale)
     elif alike and valid is None and whole:
         y = _fused(run, node, q, k, v, mask, scale, "lower_right" if past else "upper_left")
     else:
         offset = past if valid is None else valid.reshape(-1, 1, 1, 1) - q.shape[2]
         y, scores = _composed(run, node, q, k, v, mask, scale, offset, valid)
+    if merged or attribute(node, "heads_last", 0):
+        y = y.transpose(0, 2, 1, 3)  # a view of memory in this order, where one kernel computes
     if merged:
-        y = y.transpose(0, 2, 1, 3).reshape(y.shape[0], y.shape[2], -1)
+        y = y.reshape(*y.shape[:2], -1)
     return (y, k, v, scores)[: len(node.outputs)]
 
 
@@ -78,6 +80,14 @@ def _windows(node: Node) -> tuple[int, int]:
     return attribute(node, "left_window_size", -1), attribute(node, "right_window_size", -1)
 
 
+def _heads_last(run: Run, node: Node, q: Any) -> tuple[Any, ...]:
+    """Return memory for a result whose rows lie in front of its heads; nothing where the order is that of q."""
+    if not (attribute(node, "heads_last", 0) or attribute(node, "q_num_heads")):
+        return ()
+    batch, heads, queries, size = q.shape
+    return (run.xp.empty((batch, queries, heads, size), q.dtype).transpose(0, 2, 1, 3),)
+
+
 def _fused(run: Run, node: Node, q: Any, k: Any, v: Any, mask: Any, scale: float, corner: str) -> Any:
     left, right = _windows(node)
     more: dict[str, Any] = {"causal": corner if attribute(node, "is_causal", 0) else False}
@@ -87,19 +97,20 @@ def _fused(run: Run, node: Node, q: Any, k: Any, v: Any, mask: Any, scale: float
         more["window"] = (left, right)
     if cap := attribute(node, "softcap", 0.0):
         more["softcap"] = cap
+    if out := _heads_last(run, node, q):
+        more["out"] = out[0]
     return run.call(attention, q, k, v, mask, scale=scale, **more)
 
 
-def _cached(run: Run, node: Node, q: Any, pages: Pages, valid: Any, scale: float, merged: bool) -> Any:
+def _cached(run: Run, node: Node, q: Any, pages: Pages, valid: Any, scale: float) -> Any:
     """Attend to the keys of a cache that count, in one kernel; rows of a merged result lie in front of its heads."""
     more: dict[str, Any] = {}
     if max(_windows(node)) >= 0:
         more["window"] = _windows(node)
     if cap := attribute(node, "softcap", 0.0):
         more["softcap"] = cap
-    if merged:
-        batch, heads, queries, size = q.shape
-        more["out"] = run.xp.empty((batch, queries, heads, size), q.dtype).transpose(0, 2, 1, 3)
+    if out := _heads_last(run, node, q):
+        more["out"] = out[0]
     return run.call(
         attention,
         *(q, pages.keys, pages.values),
@@ -165,28 +176,45 @@ def _hidden(xp: Any, node: Node, queries: int, keys: int, offset: Any, valid: An
 
 
 def _rotary(run: Run, node: Node, x: Any, cosine: Any, sine: Any, positions: Any = None) -> Any:
-    """Rotate pairs of the first elements of each head by an angle per position."""
+    """Rotate pairs of the first elements of each head by an angle per position.
+
+    A pair (a, b) becomes (a * cos - b * sin, b * cos + a * sin): two chains of operations on a view in which pairs are
+    an axis. With the attribute `signed`, the sine has (-sin, sin) of all pairs.
+    """
     xp, x, cosine, sine, positions = run.together(x, cosine, sine, positions)
     merged = x.ndim == 3
     heads = x.reshape(*x.shape[:2], attribute(node, "num_heads"), -1) if merged else x.transpose(0, 2, 1, 3)
     size = attribute(node, "rotary_embedding_dim", 0) or heads.shape[3]
-    turned, rest = wide(xp, heads[..., :size]), heads[..., size:]
     if positions is not None:
         cosine, sine = cosine[positions], sine[positions]
-    cosine, sine = (wide(xp, each)[:, :, None, : size // 2] for each in (cosine, sine))
-    if attribute(node, "interleaved", 0):
-        first, second = turned[..., 0::2], turned[..., 1::2]
-        pair = (cosine * first - sine * second, sine * first + cosine * second)
-        turned = xp.stack(pair, axis=-1).reshape(turned.shape)
+    axis = 4 if attribute(node, "interleaved", 0) else 3
+    if not attribute(node, "signed", 0):
+        sine = sine[..., : size // 2]
+        sine = xp.stack([-sine, sine], axis=axis - 1 if axis == 3 else -1)
     else:
-        first, second = turned[..., : size // 2], turned[..., size // 2 :]
-        turned = xp.concatenate([cosine * first - sine * second, sine * first + cosine * second], axis=-1)
-    found = xp.concatenate([turned.astype(x.dtype), rest], axis=-1)
-    return found.reshape(x.shape) if merged else found.transpose(0, 2, 1, 3)
+        sine = sine.reshape(*sine.shape[:2], 2, size // 2)
+    cosine, sine = xp.expand_dims(cosine[:, :, None, : size // 2], axis), sine[:, :, None]
+    result = xp.empty(heads.shape, x.dtype)
+    pairs, found = (_paired(each[..., :size], axis) for each in (heads, result))
+    exchanged = xp.flip(pairs, axis)
+    if is_served(x):
+        turned = run.call(elementwise, exchanged, [("mul", run.device(sine))])
+        run.call(elementwise, pairs, [("mul", run.device(cosine)), ("add", turned)], out=found)
+    else:
+        found[...] = pairs * cosine + exchanged * sine
+    if size < heads.shape[3]:
+        result[..., size:] = heads[..., size:]
+    return result.reshape(x.shape) if merged else result.transpose(0, 2, 1, 3)
+
+
+def _paired(heads: Any, axis: int) -> Any:
+    """Return a view of heads whose pairs are an axis of their own."""
+    half = heads.shape[3] // 2
+    return heads.reshape(*heads.shape[:3], *((2, half) if axis == 3 else (half, 2)))
 
 
 def _turned(run: Run, node: Node, x: Any, ratio: Any, sine: Any) -> Any:
-    """Rotate pairs of elements of each head: (x * ratio + swapped x) * sine, in one kernel (rewrites/rotary.py)."""
+    """Rotate pairs of elements of each head: (x * ratio + swapped x) * sine, in one kernel (rewrites/rotations.py)."""
     merged = x.ndim == 3
     x = run.device(x)
     heads = x.reshape(*x.shape[:2], attribute(node, "num_heads"), -1) if merged else x.transpose(0, 2, 1, 3)

@@ -1,4 +1,4 @@
-"""Pooling, and images repeated to a larger size."""
+"""Pooling."""
 
 from __future__ import annotations
 
@@ -68,33 +68,9 @@ def _global_max(run: Run, node: Node, x: Any) -> Any:
     return run.call(reductions.max, x, axis=tuple(range(2, x.ndim)), keepdims=True)
 
 
-def _resize(run: Run, node: Node, x: Any, region: Any = None, scales: Any = None, sizes: Any = None) -> Any:
-    """Repeat the elements of an image: its nearest neighbours, at whole factors, as detectors upsample features."""
-    coordinates, nearest = attribute(node, "coordinate_transformation_mode", "half_pixel"), "round_prefer_floor"
-    rounded = (coordinates, attribute(node, "nearest_mode", nearest))
-    same = {("asymmetric", "floor"), *(("half_pixel", each) for each in (nearest, "round_prefer_ceil"))}
-    if attribute(node, "mode", "nearest") != "nearest" or rounded not in same or attribute(node, "axes") is not None:
-        raise refused(node, "images are resized to the nearest neighbour at asymmetric or half_pixel coordinates")
-    if scales is not None and scales.size:
-        factors = [float(each) for each in np.ravel(run.host(scales))]
-    else:
-        if attribute(node, "keep_aspect_ratio_policy", "stretch") != "stretch":
-            raise refused(node, "sizes that keep the ratio of width and height are not served")
-        extents = run.integers(sizes)
-        factors = [wanted / extent if extent else 1.0 for wanted, extent in zip(extents, x.shape, strict=True)]
-    if any(factor < 1 or factor != int(factor) for factor in factors):
-        raise refused(node, f"images are resized by whole factors, not by {factors}")
-    xp, x = run.together(x)
-    shape = [each for extent in x.shape for each in (extent, 1)]
-    repeated = [each for extent, factor in zip(x.shape, factors, strict=True) for each in (extent, int(factor))]
-    found = xp.broadcast_to(x.reshape(shape), repeated)
-    return found.reshape([extent * int(factor) for extent, factor in zip(x.shape, factors, strict=True)])
-
-
 LOWERINGS: dict[str, Lowering] = {
     "AveragePool": _average_pool,
     "GlobalAveragePool": _global_average,
     "GlobalMaxPool": _global_max,
     "MaxPool": _max_pool,
-    "Resize": _resize,
 }

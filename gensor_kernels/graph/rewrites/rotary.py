@@ -1,67 +1,97 @@
-"""Rotary embeddings as operations on elements."""
+"""Rotary embeddings as exporters write them."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from gensor_kernels.graph.ir.graph import Graph, Node, Spec
+from gensor_kernels.graph.ir.graph import Node
+from gensor_kernels.graph.ir.links import Links
 
-from .base import Rewrite, floats, producers
-
-#: Sines are at least this far from zero, so that cosines can be divided by them: far below a float32's rounding.
-LEAST_SINE = 1e-9
+from .base import Potential, Rewrite, beside, floats, number, static
 
 
-class Rotaries(Rewrite):
-    """RotaryEmbedding(x, cos, sin, places) -> Rotary(x, ratio, sine): (x * cos / sin + swapped x) * sin, one kernel.
+class RotaryEmbeddings(Rewrite):
+    """x * cos + Concat(-x2, x1) * sin -> RotaryEmbedding(x, cos, sin), where x1 and x2 are the halves of x's last axis.
 
-    `ratio` and `sine` are the rows of float32 tables at these places, gathered once for all layers. The cosines and
-    sines are constants that rotate whole heads. A sine of 0 is replaced by 1e-9.
+    x has the axes (batch, heads, rows, head). cos and sin are constants of shape (1 or batch, 1, rows, head) whose
+    halves are equal: the node reads one half of cos, (batch, rows, head / 2), and (-sin, sin).
     """
 
-    def apply(self, graph: Graph) -> bool:
-        """Replace the first such node."""
-        for place, node in enumerate(graph.nodes):
-            if node.op == "RotaryEmbedding" and self._fits(graph, node):
-                rows, position = self._tables(graph, node), (*node.inputs, "")[3]
-                gathered = [self._gather(graph, row, position) for row in rows]
-                inputs = (node.inputs[0], *(name for name, _ in gathered))
-                found = Node("Rotary", inputs, node.outputs, node.attributes, node.name, joined=node.joined)
-                graph.nodes[place : place + 1] = [*(each for _, nodes in gathered for each in nodes), found]
-                return True
-        return False
+    roots = ("Concat",)
 
-    def _gather(self, graph: Graph, table: str, position: str) -> tuple[str, list[Node]]:
-        """Return the name of the rows of a table, and the node that gathers them where there is none yet."""
-        name = f"{table}[{position}]"
-        if not position or name in producers(graph):
-            return (name if position else table), []
-        places = graph.shape(position) or (None, None)
-        graph.specs[name] = Spec(np.dtype(np.float32), (*places, graph.constants[table].shape[1]))
-        return name, [Node("Gather", (table, position), (name,), {"axis": 0}, name)]
-
-    def _fits(self, graph: Graph, node: Node) -> bool:
-        cosine, sine = (graph.constants.get(each) for each in node.inputs[1:3])
-        shape = graph.shape(node.inputs[0])
-        if cosine is None or sine is None or shape is None or not floats(graph, node.inputs[0]):
+    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
+        """Replace the pattern around a concatenation of the halves."""
+        graph, turned = links.graph, node.outputs[0]
+        x = _turned(links, node)
+        scaled = links.reader(turned, "Mul")
+        shape = None if x is None else static(graph, x)
+        if x is None or scaled is None or shape is None or len(shape) != 4 or not floats(graph, x):
             return False
-        rank = 2 if (*node.inputs, "")[3] else 3
-        last = shape[-1]
-        if cosine.shape != sine.shape or cosine.ndim != rank or not isinstance(last, int):
+        last = links.reader(scaled.outputs[0], "Add")
+        other = None if last is None else links.maker(beside(last, scaled.outputs[0]), "Mul")
+        if last is None or other is None or x not in other.inputs or not links.alone(other.outputs[0]):
             return False
-        head = last if len(shape) == 4 else last // (node.attributes.get("num_heads") or 1)
-        turned = node.attributes.get("rotary_embedding_dim") or head
-        return turned == head == 2 * cosine.shape[-1]
+        if graph.spec(last.outputs[0]) != graph.spec(x):
+            return False
+        caches = [_half(links, each, shape) for each in (beside(other, x), beside(scaled, turned))]
+        cosine, sine = caches
+        if cosine is None or sine is None:
+            return False
+        names = [graph.add(last.outputs[0] + ".cos", cosine)]
+        names.append(graph.add(last.outputs[0] + ".sin", np.concatenate([-sine, sine], axis=-1)))
+        links.replace(last, Node("RotaryEmbedding", (x, *names), last.outputs, {"signed": 1}, node.name))
+        return True
 
-    def _tables(self, graph: Graph, node: Node) -> tuple[str, str]:
-        """Return the names of the ratios and sines of both halves of a head; one pair for equal inputs."""
-        interleaved = bool(node.attributes.get("interleaved", 0))
-        names = tuple(f"{'+'.join(node.inputs[1:3])}.{kind}{'.pairs' * interleaved}" for kind in ("ratio", "sine"))
-        if names[0] not in graph.constants:
-            cosine, sine = (graph.constants[each].astype(np.float64) for each in node.inputs[1:3])
-            parts = [np.stack(pair, -1 if interleaved else -2) for pair in ((cosine, cosine), (-sine, sine))]
-            c, s = (each.reshape(*cosine.shape[:-1], -1) for each in parts)
-            s = np.where(np.abs(s) < LEAST_SINE, LEAST_SINE, s)
-            for name, table in zip(names, (c / s, s), strict=True):
-                graph.constants[name] = table.astype(np.float32)
-        return names[0], names[1]
+
+def _turned(links: Links, node: Node) -> str | None:
+    """Return x of Concat(-x2, x1) along the last axis."""
+    shape = static(links.graph, node.outputs[0])
+    if len(node.inputs) != 2 or not shape or node.attributes.get("axis") not in (-1, len(shape) - 1) or shape[-1] % 2:
+        return None
+    negated = links.maker(node.inputs[0], "Neg")
+    halves = [None if negated is None else _cut(links, negated.inputs[0]), _cut(links, node.inputs[1])]
+    if halves[0] is None or halves[1] is None or halves[0][0] != halves[1][0]:
+        return None
+    half = shape[-1] // 2
+    fits = static(links.graph, halves[0][0]) == shape and (halves[0][1:], halves[1][1:]) == (
+        (half, half * 2),
+        (0, half),
+    )
+    return halves[0][0] if fits else None
+
+
+def _cut(links: Links, name: str) -> tuple[str, int, int] | None:
+    """Return (x, begin, end) of a part of x along its last axis."""
+    node = links.maker(name, "Slice", "Split")
+    shape = None if node is None else static(links.graph, node.inputs[0])
+    if node is None or not shape:
+        return None
+    if node.op == "Split":
+        parts = [static(links.graph, each) for each in node.outputs]
+        if node.attributes.get("axis", 0) not in (-1, len(shape) - 1) or any(part is None for part in parts):
+            return None
+        extents = [part[-1] for part in parts if part]
+        place = node.outputs.index(name)
+        return node.inputs[0], sum(extents[:place]), sum(extents[: place + 1])
+    numbers = [number(links.graph, each) for each in node.inputs[1:]]
+    if len(numbers) < 3 or any(each is None for each in numbers) or (len(numbers) > 3 and numbers[3] != 1):
+        return None
+    begin, end, axis = (int(each) for each in numbers[:3] if each is not None)
+    if axis not in (-1, len(shape) - 1):
+        return None
+    begin, end, _ = slice(begin, end).indices(shape[-1])
+    return node.inputs[0], begin, end
+
+
+def _half(links: Links, name: str, shape: tuple[int, ...]) -> np.ndarray | None:
+    """Return the first half of a constant (batch, 1, rows, head) as (batch, rows, head / 2), if the halves are equal."""
+    constant = links.graph.constants.get(name)
+    if constant is None or constant.ndim > 4:
+        return None
+    whole = constant.reshape((1,) * (4 - constant.ndim) + constant.shape)
+    if whole.shape[1] != 1 or whole.shape[3] != shape[3] or whole.shape[2] not in (1, shape[2]):
+        return None
+    first, second = np.split(whole[:, 0], 2, axis=-1)
+    if (first != second).any() or whole.shape[0] not in (1, shape[0]):
+        return None
+    return np.ascontiguousarray(np.broadcast_to(first, (shape[0], shape[2], shape[3] // 2)))
