@@ -217,6 +217,15 @@ def test_state_without_a_scatter_is_copied_from_its_result():
             session(h=np.ones((2, 4), np.float32))
 
 
+def test_caches_that_grow_are_refused():
+    inputs = {"past": ("float32", (1, "seen", 4)), "x": ("float32", (1, 1, 4))}
+    grows = model([node("Concat", ["past", "x"], ["all"], axis=1)], inputs, ["all"])
+    with gensor_kernels.emulated("sm_87"):
+        session = grows.session({"past": "all"}, seen=3)
+        with pytest.raises(ModelError, match=r"state 'past' has the shape \(1, 3, 4\), its result 'all' \(1, 4, 4\)"):
+            session(np.ones((1, 1, 4), np.float32))
+
+
 def test_a_size_of_the_state_that_is_missing_is_named():
     with gensor_kernels.emulated("sm_87"), pytest.raises(ModelError, match=r"state 'keys' has the shape .* sizes n"):
         cached_layer("float16", 1).session()

@@ -94,6 +94,11 @@ class Session:
         found = dict(zip(plan.graph.outputs, results, strict=True))
         for name, result in self._kept.results.items():
             if result in found:
+                if found[result].shape != self.state[name].shape:
+                    raise ModelError(
+                        f"state {shown(name)} has the shape {self.state[name].shape}, its result {shown(result)} "
+                        f"{found[result].shape}: state keeps its shape; export the model with caches of a fixed size"
+                    )
                 self.state[name][...] = found[result]
         asked = tuple(found[name] for name in self.outputs)
         return asked[0] if len(asked) == 1 else asked
