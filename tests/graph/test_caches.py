@@ -145,13 +145,12 @@ def cached_layer(dtype, rows, batch="n", capacity=CAPACITY, bias=True):
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("capacity", [12, 16])
 @pytest.mark.parametrize("batch", [1, 2])
-@pytest.mark.parametrize("captured", [True, False])
-def test_a_session_equals_calls_that_carry_the_caches(dtype, capacity, batch, captured):
-    """To the last row of its caches; the products of single tokens store into them unless calls are captured."""
+def test_a_session_equals_calls_that_carry_the_caches(dtype, capacity, batch):
+    """To the last row of its caches; the products of single tokens store in front of them."""
     made = cached_layer(dtype, 1, capacity=capacity)
     rng = np.random.default_rng(0)
     with gensor_kernels.emulated("sm_87"):
-        session = made.session(captured=captured, n=batch)
+        session = made.session(n=batch)
         keys = values = np.zeros((batch, capacity, WIDTH), dtype)
         assert (session.inputs, session.outputs) == (["x", "place"], ["y"])
         for place in range(capacity):
@@ -176,7 +175,7 @@ def test_entries_at_places_of_their_own_and_prompts_are_appended_behind_the_prod
     rng = np.random.default_rng(1)
     with gensor_kernels.emulated("sm_87"):
         for made, rows in ((one, 1), (three, 3)):
-            session, caches = made.session(n=2, captured=False), [np.zeros((2, CAPACITY, WIDTH), np.float16)] * 2
+            session, caches = made.session(n=2), [np.zeros((2, CAPACITY, WIDTH), np.float16)] * 2
             for places in ([0, 4], [3, 7]):
                 x = rng.standard_normal((2, rows, WIDTH)).astype(np.float16)
                 wanted, *caches = made(x, np.array(places), *caches)

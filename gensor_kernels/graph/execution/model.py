@@ -137,7 +137,7 @@ class Model:
         inputs = self._bound(args, keywords)
         return explained(self._plan(inputs), inputs, timed=True)
 
-    def session(self, state: Mapping[str, str] | None = None, *, captured: bool = True, **sizes: int) -> Session:
+    def session(self, state: Mapping[str, str] | None = None, **sizes: int) -> Session:
         """Return the model with state that stays on the device: caches of keys and values, and the like.
 
         Parameters
@@ -145,9 +145,6 @@ class Model:
         state : dict of str to str, optional
             Results by the input that they replace in the next call, of the same shape. By
             default the inputs that a TensorScatter appends to.
-        captured : bool, default True
-            Whether calls are captured into a CUDA graph, in which appending is a launch of its
-            own. Otherwise calls compute node by node, and products store into the caches.
         **sizes : int
             Sizes of the state that the file leaves open, such as `batch=1`.
 
@@ -178,7 +175,7 @@ class Model:
         from .session import Session, kept, sized
 
         found = kept(self._source.graph(), state)
-        return Session(self, found, sized(self, found.results, sizes), captured)
+        return Session(self, found, sized(self, found.results, sizes))
 
     def placed(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Return NumPy arrays as arrays of the current device: CuPy's, or NumPy's own inside `emulated`."""

@@ -9,7 +9,6 @@ import numpy as np
 
 from gensor_kernels.dispatch.api.current import current_runtime
 from gensor_kernels.errors import ModelError
-from gensor_kernels.graph.lowerings.caches import strided
 from gensor_kernels.shown import shown
 
 if TYPE_CHECKING:
@@ -56,16 +55,15 @@ class Session:
         Kept tensors by the name of their input. They are written in place.
     """
 
-    def __init__(self, model: Model, kept: State, shapes: Mapping[str, tuple[int, ...]], captured: bool):
-        self._model, self._kept, self._captured = model, kept, captured
+    def __init__(self, model: Model, kept: State, shapes: Mapping[str, tuple[int, ...]]):
+        self._model, self._kept = model, kept
         self._plans: dict[Plan, Plan] = {}
         self._limits: dict[Plan, dict[str, tuple[int, int]]] = {}
         self.inputs = [name for name in model.inputs if name not in kept.results]
         self.outputs = [name for name in model.outputs if name not in kept.results.values()]
         xp = current_runtime().device.xp
         self.state: dict[str, Any] = {}
-        for name, values in kept.pairs.items():
-            self.state |= dict(zip((name, values), _rows(xp, model, shapes, name, values), strict=True))
+        self.state |= _rows(xp, model, shapes, kept.pairs)
         for name in kept.results:
             if name not in self.state:
                 self.state[name] = xp.zeros(shapes[name], model.inputs[name].dtype)
@@ -90,7 +88,7 @@ class Session:
             As a call of the model.
         """
         plan, inputs = self._planned(args, keywords)
-        results = plan(current_runtime(), tuple(inputs.values())) if self._captured else plan.run(inputs)
+        results = plan(current_runtime(), tuple(inputs.values()))
         found = dict(zip(plan.graph.outputs, results, strict=True))
         for name, result in self._kept.results.items():
             if result in found:
@@ -196,17 +194,24 @@ def _in_rows(graph: Graph, *stores: Node | None) -> bool:
     return len(rows) == 1 and None not in rows and axes <= {1, -2} and len({spec.dtype for spec in specs}) == 1
 
 
-def _rows(xp: Any, model: Model, shapes: Mapping[str, tuple[int, ...]], keys: str, values: str) -> tuple[Any, Any]:
-    """Return two caches whose rows lie side by side, with room for the queries of a token behind the last.
+def _rows(xp: Any, model: Model, shapes: Mapping[str, tuple[int, ...]], pairs: Mapping[str, str]) -> dict[str, Any]:
+    """Return caches whose rows of keys and of values lie side by side, those of equal layers in one piece of memory.
 
-    A batch entry has a multiple of the rows of a page (lowerings/caches.py), so that its pages are those of the whole.
+    In front of each are a row for the keys and the values of the newest token, and one for its queries. A batch entry
+    has a multiple of the rows of a page (lowerings/caches.py), so that its pages are those of the whole.
     """
-    batch, capacity, columns = shapes[keys]
-    page = capacity & -capacity
-    both = columns + shapes[values][2]
-    memory = xp.zeros((batch, capacity + (1 if page == capacity else page), both), model.inputs[keys].dtype)
-    rows = strided(memory, (batch, capacity, both), memory.strides)
-    return rows[..., :columns], rows[..., columns:]
+    groups: dict[tuple[Any, ...], list[tuple[str, str]]] = {}
+    for keys, values in pairs.items():
+        groups.setdefault((shapes[keys], shapes[values], model.inputs[keys].dtype), []).append((keys, values))
+    found = {}
+    for ((batch, capacity, columns), of_values, dtype), names in groups.items():
+        page = capacity & -capacity
+        rows = capacity + (2 if page == capacity else -(-2 // page) * page)
+        memory = xp.zeros((len(names), batch, rows, columns + of_values[2]), dtype)
+        for own, (keys, values) in zip(memory, names, strict=True):
+            found[keys] = own[:, 2 : 2 + capacity, :columns]
+            found[values] = own[:, 2 : 2 + capacity, columns:]
+    return found
 
 
 def sized(model: Model, names: Mapping[str, str], sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:

@@ -89,21 +89,10 @@ def _slice(run: Run, node: Node, x: Any, starts: Any, ends: Any, axes: Any = Non
     return x[tuple(key)]
 
 
-def _neighbours(indices: np.ndarray, extent: int) -> int | None:
-    """Return the first of ascending neighbours along an axis, None for other indices."""
-    flat = indices.ravel()
-    if not flat.size or (np.diff(flat) != 1).any():
-        return None
-    first = int(flat[0]) + (extent if flat.size == 1 and flat[0] < 0 else 0)
-    return first if 0 <= first <= extent - flat.size else None
-
-
 def _gather(run: Run, node: Node, x: Any, indices: Any) -> Any:
-    axis = attribute(node, "axis", 0) % x.ndim
-    known = run.is_known(node.inputs[1], indices)
-    if known and (begin := _neighbours(indices, x.shape[axis])) is not None:  # a view
-        rows = x[(slice(None),) * axis + (slice(begin, begin + indices.size),)]
-        return rows.reshape(*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+    axis = attribute(node, "axis", 0)
+    if indices.ndim == 0 and run.is_known(node.inputs[1], indices):  # a view
+        return x[(*(slice(None),) * (axis % x.ndim), int(indices))]
     xp, x, indices = run.together(x, indices)
     # A negative index counts from the end, as in NumPy.
     return xp.take(x, indices, axis=axis)

@@ -70,7 +70,6 @@ def _tensor_scatter(run: Run, node: Node, past: Any, update: Any, places: Any = 
     axis = attribute(node, "axis", -2) % past.ndim
     circular = attribute(node, "mode", "linear") == "circular"
     known = places is None or run.is_known(node.inputs[2], places)
-    places = np.zeros(past.shape[0], np.int64) if places is None else places
     append(xp, cache.swapaxes(1, axis), update.swapaxes(1, axis), places, known, circular, node)
     return cache
 
@@ -94,7 +93,7 @@ def append(xp: Any, cache: Any, update: Any, places: Any, known: bool, circular:
         flat = strided(cache, ((batch - 1) * step + capacity, *cache.shape[2:]), cache.strides[1:])
         flat[rows.reshape(-1)] = update.reshape(batch * new, *update.shape[2:])
         return
-    starts = [int(each) for each in places]
+    starts = [0] * batch if places is None else [int(each) for each in places]
     if not circular and not all(0 <= each <= capacity - new for each in starts):
         raise refused(node, f"the cache has room for {capacity} rows: {new} do not fit behind row {max(starts)}")
     for entry, start in [(slice(None), starts[0])] if len(set(starts)) == 1 else enumerate(starts):
@@ -106,27 +105,50 @@ def append(xp: Any, cache: Any, update: Any, places: Any, known: bool, circular:
 
 
 def _appended(run: Run, node: Node, x: Any, w: Any, keys: Any, values: Any, places: Any = None) -> Any:
-    """Compute keys, values and queries side by side, and append the former two to caches (batch, capacity, columns).
+    """Compute queries, keys and values side by side, and append the latter to caches (batch, capacity, columns).
 
-    Where one token is appended at a place that the host knows, the product stores into the caches: its queries then lie
-    where the keys and the values of the next token will lie (see Session).
+    A single token goes to the row in front of the caches, where the product stores it (see Session); the result then
+    begins with that row. Attention of one query does not depend on the order of its keys, and a NewestRows node moves
+    them to their places for the next call.
     """
     steps = {"epilogue": items} if (items := run.epilogue(node)) else {}
-    cached = keys.shape[2] + values.shape[2]
-    places = np.zeros(keys.shape[0], np.int64) if places is None else places
-    rows = strided(keys, (*keys.shape[:2], cached), keys.strides)
-    known = len(node.inputs) < 5 or run.is_known(node.inputs[4], places)
-    if x.shape[1] == 1 and known and (places == places.flat[0]).all():
-        start = int(places.flat[0])
-        if not 0 <= start < rows.shape[1]:
-            raise refused(node, f"the cache has room for {rows.shape[1]} rows: there is no row {start}")
-        row = rows[:, start : start + 1]
-        out = strided(row, (row.shape[0], 1, w.shape[1]), row.strides)
-        run.call(matmul, x, w, out=out, **steps)
-    else:
-        out = run.call(matmul, x, w, **steps)
-        append(run.together(keys)[0], rows, out[..., :cached], places, known, False, node)
-    return out[..., cached:], keys, values
+    queries, (apart, pitch, unit) = w.shape[1] - keys.shape[2] - values.shape[2], keys.strides
+    if x.shape[1] > 1:
+        found = run.call(matmul, x, w, **steps)
+        rows = strided(keys, (*keys.shape[:2], w.shape[1] - queries), keys.strides)
+        known = places is None or run.is_known(node.inputs[4], places)
+        append(run.together(keys)[0], rows, found[..., queries:], places, known, False, node)
+        return found[..., :queries], keys, values
+    shape = (keys.shape[0], 1, w.shape[1])
+    out = _moved(run, keys, -pitch - queries * unit, shape, (apart, pitch, unit))
+    run.call(matmul, x, w, out=out, **steps)
+    return out[..., :queries], *(_moved(run, each, -pitch, each.shape, each.strides) for each in (keys, values))
 
 
-LOWERINGS: dict[str, Lowering] = {"MatMulAppend": _appended, "TensorScatter": _tensor_scatter}
+def _newest(run: Run, node: Node, places: Any, *caches: Any) -> Any:
+    """Move the rows in front of caches to their places: one copy for all that lie at equal distances."""
+    device, (batch, capacity), strides = run.runtime.device, caches[0].shape[:2], caches[0].strides
+    known = places is None or run.is_known(node.inputs[0], places)
+    starts = [device.pointer(each) for each in caches]
+    gaps = np.unique(np.diff(starts))
+    groups = [caches] if len(gaps) < 2 and (gaps > 0).all() else [[each] for each in caches]
+    gap = int(gaps[0]) if len(groups) == 1 and gaps.size else 0
+    for group in groups:
+        shape, steps = (len(group), attribute(node, "columns")), (gap, strides[2])
+        rows = strided(group[0], (batch, capacity, *shape), (*strides[:2], *steps))
+        newest = _moved(run, group[0], -strides[1], (batch, 1, *shape), (*strides[:2], *steps))
+        append(run.together(rows)[0], rows, newest, places, known, False, node)
+    return caches[0]
+
+
+def _moved(run: Run, array: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """Return a view of the memory around an array, `offset` bytes behind its first element."""
+    device = run.runtime.device
+    return device.borrowed(device.pointer(array) + offset, shape, strides, array.dtype, array, device.number)
+
+
+LOWERINGS: dict[str, Lowering] = {
+    "MatMulAppend": _appended,
+    "NewestRows": _newest,
+    "TensorScatter": _tensor_scatter,
+}

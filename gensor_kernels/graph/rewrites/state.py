@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from gensor_kernels.graph.ir.graph import Graph, Node, Spec, Step
+from gensor_kernels.graph.ir.graph import Extents, Graph, Node, Spec
 from gensor_kernels.graph.ir.links import Links
 from gensor_kernels.graph.lowerings.base import IN_PLACE
 
@@ -41,10 +41,10 @@ class InPlace(Rewrite):
 
 
 class Appends(Rewrite):
-    """q, k, v = Split(MatMul(x, w; add b)), TensorScatter(past_k, k), TensorScatter(past_v, v) -> MatMulAppend(x, w).
+    """q, k, v = Split(MatMul(x, w)), TensorScatter(past_k, k), TensorScatter(past_v, v) -> MatMulAppend(x, w).
 
-    The columns of constant weights are reordered to keys, values, queries. `pairs` are the caches of keys and values
-    (batch, capacity, columns) whose rows lie side by side.
+    `pairs` are the caches of keys and values (batch, capacity, columns) whose rows lie side by side; only attention of
+    all keys that count reads them.
     """
 
     roots = ("Split",)
@@ -55,8 +55,7 @@ class Appends(Rewrite):
     def apply(self, links: Links, node: Node, potential: Potential) -> bool:
         """Let the product in front of the node store into the caches."""
         graph, joint = links.graph, node.inputs[0]
-        product = links.maker(joint, "MatMul")
-        shape = graph.shape(joint)
+        product, shape = links.maker(joint, "MatMul"), graph.shape(joint)
         if product is None or not links.alone(joint) or len(node.outputs) != 3 or shape is None or len(shape) != 3:
             return False
         q, k, v = node.outputs
@@ -67,21 +66,18 @@ class Appends(Rewrite):
         if node.attributes.get("axis", 0) not in (-1, 2) or places != (*values.inputs, "")[2]:
             return False
         columns = [(static(graph, name) or (0,))[-1] for name in (q, k, v)]
-        # The queries of a token must fit where the keys and the values of the next will lie.
-        ordered = _reordered(links, product, columns) if 0 < columns[0] <= sum(columns[1:]) else None
-        if ordered is None or links.when(places) > links.order(product):
+        # The queries of a token must fit into the row in front of its keys and values.
+        fits = 0 < columns[0] <= sum(columns[1:]) and (graph.shape(product.inputs[1]) or ())[1:] == (sum(columns),)
+        if not fits or links.when(places) > links.order(product):
             return False
-        links.remove(keys)
-        links.remove(values)
-        links.remove(node)
-        weights, steps = ordered
+        for each in (keys, values, node):
+            links.remove(each)
         links.change(
             product,
             op="MatMulAppend",
-            inputs=(product.inputs[0], weights, keys.inputs[0], values.inputs[0], places),
+            inputs=(*product.inputs[:2], keys.inputs[0], values.inputs[0], places),
             outputs=(q, keys.outputs[0], values.outputs[0]),
             attributes={IN_PLACE: 1},
-            epilogue=steps,
             joined=(*product.joined, "Split", "TensorScatter", "TensorScatter"),
         )
         return True
@@ -94,24 +90,29 @@ def _store(links: Links, name: str) -> Node | None:
         return None
     linear = node.attributes.get("mode", "linear") in ("linear", b"linear")
     axis, rank = node.attributes.get("axis", -2), len(links.graph.shape(node.inputs[0]) or ())
-    return node if linear and axis in (1, -2) and rank == 3 else None
+    read = all(_sees_all(each) for each in links.readers(node.outputs[0]))
+    return node if linear and axis in (1, -2) and rank == 3 and read else None
 
 
-def _reordered(links: Links, product: Node, columns: Sequence[int]) -> tuple[str, tuple[Step, ...]] | None:
-    """Return the weights and the epilogue of a product whose first columns come last; None if they are not constant."""
-    graph, weights = links.graph, links.graph.constants.get(product.inputs[1])
-    order = np.roll(np.arange(sum(columns)), -columns[0])
-    if weights is None or weights.shape[1:] != order.shape:
-        return None
-    steps = []
-    for step in product.epilogue:
-        operand = graph.constants.get(step.operand)
-        if step.operand and (operand is None or operand.shape not in ((), (1,), order.shape)):
-            return None
-        if operand is not None and operand.size == order.size:
-            step = step._replace(operand=graph.add(step.operand + ".kvq", operand[order]))
-        steps.append(step)
-    return graph.add(product.inputs[1] + ".kvq", np.ascontiguousarray(weights[:, order])), tuple(steps)
+def _sees_all(node: Node) -> bool:
+    """Return whether a node is attention whose last query sees all keys that count, in any order."""
+    inputs = (*node.inputs, *[""] * 7)
+    windows = max(node.attributes.get(f"{side}_window_size", -1) for side in ("left", "right"))
+    return node.op == "Attention" and not inputs[3] and bool(inputs[6]) and windows < 0 and len(node.outputs) == 1
+
+
+def _newest(graph: Graph) -> None:
+    """Let rows that products have stored in front of the caches be moved to their places behind all other nodes."""
+    groups: dict[tuple[str, Extents | None, Extents | None], list[Node]] = {}
+    for node in graph.nodes:
+        if node.op == "MatMulAppend" and (graph.shape(node.inputs[0]) or (0, 0))[1] == 1:
+            key = node.inputs[4], graph.shape(node.inputs[2]), graph.shape(node.inputs[3])
+            groups.setdefault(key, []).append(node)
+    for (places, keys, values), nodes in groups.items():
+        columns = sum(int(each[2]) for each in (keys, values) if each is not None and isinstance(each[2], int))
+        inputs = (places, *(node.inputs[2] for node in nodes))
+        name = nodes[0].outputs[1] + ".rows"
+        graph.nodes.append(Node("NewestRows", inputs, (name,), {"columns": columns, IN_PLACE: 1}, name))
 
 
 class Lengths(Rewrite):
@@ -144,3 +145,4 @@ def stored(graph: Graph, state: Mapping[str, str], pairs: Mapping[str, str]) -> 
     written = {name for node in graph.nodes if node.attributes.get(IN_PLACE) for name in node.outputs}
     kept = {result for result in state.values() if result in written}
     graph.outputs = [name for name in graph.outputs if name not in kept]
+    _newest(graph)
