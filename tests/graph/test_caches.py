@@ -5,6 +5,7 @@ import pytest
 
 import gensor_kernels
 from gensor_kernels.errors import ModelError, UnsupportedError
+from gensor_kernels.graph.lowerings.base import Constants, Run
 from gensor_kernels.graph.lowerings.caches import append, paged
 
 from .models import model, node
@@ -77,14 +78,19 @@ def test_rows_are_appended_by_places_on_the_host_and_on_the_device(places, circu
     wanted = np.zeros((2, 8, 4))
     if not circular and max(places) > 5:
         with pytest.raises(UnsupportedError, match=r"node 'a'.* has room for 8 rows: 3 do not fit behind row 7"):
-            append(np, wanted, update, np.array(places), True, False, made("a"))
+            append(run(), wanted, update, np.array(places), True, False, made("a"))
         return
     for entry, place in enumerate(places):
         wanted[entry, (place + np.arange(3)) % 8] = update[entry]
     for known in (True, False):
         cache = np.zeros((2, 8, 4))
-        append(np, cache, update, np.array(places), known, circular, made("a"))
+        append(run(), cache, update, np.array(places), known, circular, made("a"))
         np.testing.assert_array_equal(cache, wanted)
+
+
+def run():
+    with gensor_kernels.emulated("sm_87"):
+        return Run(Constants((), {}))
 
 
 def made(name):

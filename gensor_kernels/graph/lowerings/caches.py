@@ -63,18 +63,24 @@ def _table(batch: int, pages: int, step: int) -> np.ndarray:
     return (np.arange(batch)[:, None] * step + np.arange(pages)).astype(np.int32)
 
 
+@lru_cache(maxsize=1024)
+def _offsets(batch: int, new: int, step: int) -> np.ndarray:
+    """Return the numbers of new rows behind their places; one array for equal arguments, as `_table`."""
+    return np.arange(batch)[:, None] * step + np.arange(new)
+
+
 def _tensor_scatter(run: Run, node: Node, past: Any, update: Any, places: Any = None) -> Any:
     """Write `update` into a cache, at a place of its own for each batch entry; into `past` itself if marked so."""
-    xp, past, update = run.together(past, update)
+    _, past, update = run.together(past, update)
     cache = past if attribute(node, IN_PLACE, False) else past.copy()
     axis = attribute(node, "axis", -2) % past.ndim
     circular = attribute(node, "mode", "linear") == "circular"
     known = places is None or run.is_known(node.inputs[2], places)
-    append(xp, cache.swapaxes(1, axis), update.swapaxes(1, axis), places, known, circular, node)
+    append(run, cache.swapaxes(1, axis), update.swapaxes(1, axis), places, known, circular, node)
     return cache
 
 
-def append(xp: Any, cache: Any, update: Any, places: Any, known: bool, circular: bool, node: Node) -> None:
+def append(run: Run, cache: Any, update: Any, places: Any, known: bool, circular: bool, node: Node) -> None:
     """Write rows (batch, new, ...) into a cache (batch, capacity, ...), from row `places[b]` on.
 
     Places that the host knows become slices: a copy for all entries at once if they agree. Others stay on the device:
@@ -83,13 +89,14 @@ def append(xp: Any, cache: Any, update: Any, places: Any, known: bool, circular:
     batch, new = update.shape[:2]
     capacity, (apart, row) = cache.shape[1], cache.strides[:2]
     if not known:
-        rows = places if new == batch == 1 else places[:, None] + xp.asarray(np.arange(new))
-        rows = rows % capacity if circular else rows
-        if batch > 1 and (apart % row or apart < 0):
-            cache[xp.arange(batch)[:, None], rows] = update
-            return
         step = apart // row if batch > 1 else 0
-        rows = rows + xp.asarray(np.arange(batch)[:, None] * step) if batch > 1 else rows
+        if (apart % row and batch > 1) or step < 0:
+            raise refused(node, "the rows of a batch entry lie no number of rows behind those of the one before")
+        rows = places
+        if circular:
+            rows = (places[:, None] + run.device(_offsets(1, new, 0))) % capacity + run.device(_offsets(batch, 1, step))
+        elif batch > 1 or new > 1:
+            rows = places[:, None] + run.device(_offsets(batch, new, step))
         flat = strided(cache, ((batch - 1) * step + capacity, *cache.shape[2:]), cache.strides[1:])
         flat[rows.reshape(-1)] = update.reshape(batch * new, *update.shape[2:])
         return
@@ -117,7 +124,7 @@ def _appended(run: Run, node: Node, x: Any, w: Any, keys: Any, values: Any, plac
         found = run.call(matmul, x, w, **steps)
         rows = strided(keys, (*keys.shape[:2], w.shape[1] - queries), keys.strides)
         known = places is None or run.is_known(node.inputs[4], places)
-        append(run.together(keys)[0], rows, found[..., queries:], places, known, False, node)
+        append(run, rows, found[..., queries:], places, known, False, node)
         return found[..., :queries], keys, values
     shape = (keys.shape[0], 1, w.shape[1])
     out = _moved(run, keys, -pitch - queries * unit, shape, (apart, pitch, unit))
@@ -137,7 +144,7 @@ def _newest(run: Run, node: Node, places: Any, *caches: Any) -> Any:
         shape, steps = (len(group), attribute(node, "columns")), (gap, strides[2])
         rows = strided(group[0], (batch, capacity, *shape), (*strides[:2], *steps))
         newest = _moved(run, group[0], -strides[1], (batch, 1, *shape), (*strides[:2], *steps))
-        append(run.together(rows)[0], rows, newest, places, known, False, node)
+        append(run, rows, newest, places, known, False, node)
     return caches[0]
 
 
