@@ -218,13 +218,12 @@ def _turned(run: Run, node: Node, x: Any, ratio: Any, sine: Any) -> Any:
     merged = x.ndim == 3
     x = run.device(x)
     heads = x.reshape(*x.shape[:2], attribute(node, "num_heads"), -1) if merged else x.transpose(0, 2, 1, 3)
-    half = heads.shape[3] // 2
-    pairs, swap = ((half, 2), (..., slice(None, None, -1)))
-    if not attribute(node, "interleaved", 0):
-        pairs, swap = (2, half), (..., slice(None, None, -1), slice(None))
+    half, interleaved = heads.shape[3] // 2, attribute(node, "interleaved", 0)
+    pairs = (half, 2) if interleaved else (2, half)
     split = heads.reshape(*heads.shape[:3], *pairs)
+    swapped = split[..., ::-1] if interleaved else split[..., ::-1, :]
     ratio, sine = (each.reshape(*each.shape[:2], 1, *pairs) for each in map(run.device, (ratio, sine)))
-    found = run.call(elementwise, split, [("mul", ratio), ("add", split[swap]), ("mul", sine)])
+    found = run.call(elementwise, split, [("mul", ratio), ("add", swapped), ("mul", sine)])
     return found.reshape(x.shape) if merged else found.reshape(heads.shape).transpose(0, 2, 1, 3)
 
 

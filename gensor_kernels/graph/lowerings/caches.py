@@ -43,11 +43,12 @@ def paged(k: Any, v: Any) -> Pages | None:
     table = _table(batch, count, steps[0])
     if count == 1:
         return Pages(k, v, table)
-    found = []
-    for each, unit in zip((k, v), units, strict=True):
-        shape = ((batch - 1) * steps[0] + count, each.shape[1], page, each.shape[3])
-        found.append(strided(each, shape, (unit, *each.strides[1:])))
-    return Pages(*found, table)
+    count += (batch - 1) * steps[0]
+    keys, values = (
+        strided(each, (count, each.shape[1], page, each.shape[3]), (unit, *each.strides[1:]))
+        for each, unit in zip((k, v), units, strict=True)
+    )
+    return Pages(keys, values, table)
 
 
 def strided(array: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
