@@ -15,9 +15,11 @@ from gensor_kernels.shown import shown
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gensor_kernels.graph.rewrites.state import State
+
     from .layers import Layers
     from .plan import Plan, Weights
-    from .session import Session, State
+    from .session import Session
 
 Signature = tuple[tuple[tuple[int, ...], str], ...]
 #: Signatures whose plans a model keeps; the oldest gives way to a new one.
@@ -175,7 +177,14 @@ class Model:
         from .session import Session, kept, sized
 
         found = kept(self._source.graph(), state)
-        return Session(self, found, sized(self, found.results, sizes))
+        shapes = sized(self.inputs, found.results, sizes)
+
+        def planned(given: dict[str, Any]) -> tuple[dict[str, Any], Plan]:
+            inputs = self._bound((), given)
+            inputs = {name: inputs[name] for name in self.inputs}
+            return inputs, self._plan(inputs, found)
+
+        return Session(self.inputs, self.outputs, found, shapes, planned)
 
     def placed(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Return NumPy arrays as arrays of the current device: CuPy's, or NumPy's own inside `emulated`."""

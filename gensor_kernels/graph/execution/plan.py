@@ -15,7 +15,7 @@ from gensor_kernels import config, forking
 from gensor_kernels.dispatch.observe import record
 from gensor_kernels.graph.lowerings.base import Constants, Run
 from gensor_kernels.graph.rewrites import rewritten
-from gensor_kernels.graph.rewrites.state import stored
+from gensor_kernels.graph.rewrites.state import State, stored
 from gensor_kernels.shown import shown
 
 from .folding import fold
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from .arena import Layout
     from .bound import Bound
-    from .session import State
 
 #: Bound plans of a model on one device, each with its arena.
 MOST_ARENAS = 8

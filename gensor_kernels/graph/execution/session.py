@@ -2,43 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gensor_kernels.dispatch.api.current import current_runtime
 from gensor_kernels.errors import ModelError
+from gensor_kernels.graph.rewrites.state import State
 from gensor_kernels.shown import shown
 
 if TYPE_CHECKING:
-    from gensor_kernels.graph.ir.graph import Graph, Node
+    from gensor_kernels.graph.ir.graph import Graph, Node, Spec
 
     from .layers import Layers
-    from .model import Model
     from .plan import Plan
 
 #: Plans that a session keeps; the oldest gives way to a new one.
 MOST_PLANS = 64
-
-
-class State(NamedTuple):
-    """What a session keeps.
-
-    Attributes
-    ----------
-    results : dict of str to str
-        Results by the input that they replace in the next call.
-    pairs : dict of str to str
-        Caches of values by the caches of keys whose rows lie in front of theirs.
-    """
-
-    results: dict[str, str]
-    pairs: dict[str, str]
-
-    def key(self) -> tuple[Any, ...]:
-        """Return what tells states apart."""
-        return tuple(self.results.items()), tuple(self.pairs.items())
 
 
 class Session:
@@ -55,18 +36,25 @@ class Session:
         Kept tensors by the name of their input. They are written in place.
     """
 
-    def __init__(self, model: Model, kept: State, shapes: Mapping[str, tuple[int, ...]]):
-        self._model, self._kept = model, kept
+    def __init__(
+        self,
+        specs: Mapping[str, Spec],
+        results: Sequence[str],
+        kept: State,
+        shapes: Mapping[str, tuple[int, ...]],
+        planned: Callable[[dict[str, Any]], tuple[dict[str, Any], Plan]],
+    ):
+        self._kept, self._shared = kept, planned
         self._plans: dict[Plan, Plan] = {}
         self._limits: dict[Plan, dict[str, tuple[int, int]]] = {}
-        self.inputs = [name for name in model.inputs if name not in kept.results]
-        self.outputs = [name for name in model.outputs if name not in kept.results.values()]
+        self.inputs = [name for name in specs if name not in kept.results]
+        self.outputs = [name for name in results if name not in kept.results.values()]
         xp = current_runtime().device.xp
         self.state: dict[str, Any] = {}
-        self.state |= _rows(xp, model, shapes, kept.pairs)
+        self.state |= _rows(xp, specs, shapes, kept.pairs)
         for name in kept.results:
             if name not in self.state:
-                self.state[name] = xp.zeros(shapes[name], model.inputs[name].dtype)
+                self.state[name] = xp.zeros(shapes[name], specs[name].dtype)
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:
         """Compute the model, and keep its new state.
@@ -122,8 +110,7 @@ class Session:
         given = dict(zip(self.inputs, args, strict=False))
         if twice := given.keys() & keywords.keys():
             raise ValueError(f"input {shown(min(twice))} is given twice")
-        inputs = self._model._bound((), {**given, **keywords, **self.state})
-        shared = self._model._plan({name: inputs[name] for name in self._model.inputs}, self._kept)
+        inputs, shared = self._shared({**given, **keywords, **self.state})
         plan = self._plans.get(shared)
         if plan is None:
             if len(self._plans) == MOST_PLANS:
@@ -194,7 +181,9 @@ def _in_rows(graph: Graph, *stores: Node | None) -> bool:
     return len(rows) == 1 and None not in rows and axes <= {1, -2} and len({spec.dtype for spec in specs}) == 1
 
 
-def _rows(xp: Any, model: Model, shapes: Mapping[str, tuple[int, ...]], pairs: Mapping[str, str]) -> dict[str, Any]:
+def _rows(
+    xp: Any, specs: Mapping[str, Spec], shapes: Mapping[str, tuple[int, ...]], pairs: Mapping[str, str]
+) -> dict[str, Any]:
     """Return caches whose rows of keys and of values lie side by side, those of equal layers in one piece of memory.
 
     In front of each are a row for the keys and the values of the newest token, and one for its queries. A batch entry
@@ -202,7 +191,7 @@ def _rows(xp: Any, model: Model, shapes: Mapping[str, tuple[int, ...]], pairs: M
     """
     groups: dict[tuple[Any, ...], list[tuple[str, str]]] = {}
     for keys, values in pairs.items():
-        groups.setdefault((shapes[keys], shapes[values], model.inputs[keys].dtype), []).append((keys, values))
+        groups.setdefault((shapes[keys], shapes[values], specs[keys].dtype), []).append((keys, values))
     found = {}
     for ((batch, capacity, columns), of_values, dtype), names in groups.items():
         page = capacity & -capacity
@@ -214,15 +203,15 @@ def _rows(xp: Any, model: Model, shapes: Mapping[str, tuple[int, ...]], pairs: M
     return found
 
 
-def sized(model: Model, names: Mapping[str, str], sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of a model's state; ModelError for a size that neither the file nor `sizes` gives."""
+def sized(specs: Mapping[str, Spec], names: Mapping[str, str], sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the state; ModelError for a size that neither the file nor `sizes` gives."""
     found = {}
     for name in names:
-        extents = model.inputs[name].shape
+        extents = specs[name].shape
         bound = [sizes.get(each, each) if isinstance(each, str) else each for each in extents or (None,)]
         shape = tuple(each for each in bound if isinstance(each, int))
         if len(shape) < len(bound):
             unknown = ", ".join(str(each) for each in bound if not isinstance(each, int))
-            raise ModelError(f"state {shown(name)} has the shape {model.inputs[name]}: give the sizes {unknown}")
+            raise ModelError(f"state {shown(name)} has the shape {specs[name]}: give the sizes {unknown}")
         found[name] = shape
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,25 @@ from .base import Potential, Rewrite, apply_everywhere, static
 
 #: The standard's number of int32.
 TENSOR_INT32 = 6
+
+
+class State(NamedTuple):
+    """What a session keeps.
+
+    Attributes
+    ----------
+    results : dict of str to str
+        Results by the input that they replace in the next call.
+    pairs : dict of str to str
+        Caches of values by the caches of keys whose rows lie in front of theirs.
+    """
+
+    results: dict[str, str]
+    pairs: dict[str, str]
+
+    def key(self) -> tuple[Any, ...]:
+        """Return what tells states apart."""
+        return tuple(self.results.items()), tuple(self.pairs.items())
 
 
 class InPlace(Rewrite):
