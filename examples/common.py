@@ -110,8 +110,10 @@ def device(arch: str | None) -> Iterator[Any]:
 
 def onnxruntime_results(model: onnx.ModelProto | str, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """Compute a model by onnxruntime on the CPU."""
-    import onnxruntime
-
+    try:
+        import onnxruntime
+    except ImportError:
+        sys.exit("results are compared with onnxruntime, which is missing: pip install onnxruntime")
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     source = model if isinstance(model, str) else model.SerializeToString()

@@ -182,7 +182,7 @@ def test_entries_at_places_of_their_own_and_prompts_are_appended_behind_the_prod
     with gensor_kernels.emulated("sm_87"):
         for made, rows in ((one, 1), (three, 3)):
             session, caches = made.session(n=2), [np.zeros((2, CAPACITY, WIDTH), np.float16)] * 2
-            for places in ([0, 4], [3, 7]):
+            for places in ([0, 4], [3, 7], [6, 9], [9, 2]):
                 x = rng.standard_normal((2, rows, WIDTH)).astype(np.float16)
                 wanted, *caches = made(x, np.array(places), *caches)
                 np.testing.assert_allclose(session(x, place=np.array(places)), wanted, rtol=1e-3, atol=1e-3)

@@ -201,6 +201,13 @@ def test_an_example_reads_a_file(tmp_path, capsys):
     assert vit.main(["--emulate", "sm_87", "--model", str(tmp_path / "vit.onnx")]) < 5e-3
 
 
+def test_without_onnxruntime_results_are_not_compared(monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    vit = example("vit")
+    with pytest.raises(SystemExit, match=r"which is missing: pip install onnxruntime$"):
+        vit.main(["--emulate", "sm_87"])
+
+
 # ---- without a GPU
 
 
