@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-import hashlib
 import itertools
 import threading
 from collections.abc import Mapping, Sequence
-=======
-from collections.abc import Mapping
 from functools import partial
->>>>>>> cli
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -186,13 +181,8 @@ class Plan:
         return results
 
     def run(self, inputs: Mapping[str, Any], watch: Any = None) -> tuple[Any, ...]:
-<<<<<<< HEAD
-        """Execute every node; `watch(node, explanations)` is called behind each."""
-        run = self.new_run(explains=watch is not None)
-=======
         """Execute every node; `watch(node, explanations, again, device)` is called behind each, `again()` repeats it."""
-        run = Run(self.placed, explains=watch is not None)
->>>>>>> cli
+        run = self.new_run(explains=watch is not None)
         values = run.values
         values.update(self.graph.constants)
         values.update(inputs)
@@ -201,27 +191,8 @@ class Plan:
             values.update(zip(node.outputs, results, strict=False))
             if watch is not None:
                 served, run.explained = tuple(run.explained or ()), None
-                watch(node, served, partial(_computed, run, node), run.runtime.device)
+                watch(node, served, partial(computed, run, node), run.runtime.device)
                 run.explained = []
             for name in last:
                 values.pop(name, None)
         return tuple(run.device(values[name]) for name in self.graph.outputs)
-<<<<<<< HEAD
-=======
-
-
-def _computed(run: Run, node: Node) -> tuple[Any, ...]:
-    arguments = [run.values[each] if each else None for each in node.inputs]
-    try:
-        found = LOWERINGS[node.op](run, node, *arguments)
-    except UnsupportedError as error:
-        text = error.reason
-        if text.startswith("node "):
-            raise
-        raise UnsupportedError(f"node {shown(node.name)} ({node}): {text}") from None
-    except (ValueError, TypeError, IndexError, MemoryError) as error:
-        raise ModelError(f"node {shown(node.name)} ({node}) cannot be computed: {error}") from error
-    results = found if isinstance(found, tuple) else (found,)
-    # NumPy makes scalars of arrays without axes.
-    return tuple(np.asarray(each) if isinstance(each, np.generic) else each for each in results)
->>>>>>> cli
