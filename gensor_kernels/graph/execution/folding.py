@@ -13,6 +13,7 @@ from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.graph.ir.graph import Graph, Node
 from gensor_kernels.graph.lowerings import LOWERINGS
 from gensor_kernels.graph.lowerings.base import Run
+from gensor_kernels.graph.lowerings.shapes import infer, known
 from gensor_kernels.graph.readers.onnx_bounds import LARGEST_FOLDED, refuse_large
 
 
@@ -40,7 +41,7 @@ class Host(Run):
 
 
 def fold(graph: Graph) -> None:
-    """Replace nodes whose inputs are all constants by their results.
+    """Replace nodes whose inputs are all constants, and shapes that are known, by their results.
 
     A node whose shape is not known beforehand is left to every run, like any node once all constants take LARGEST_FOLDED
     bytes. UnsupportedError names a node whose result alone takes more.
@@ -48,6 +49,11 @@ def fold(graph: Graph) -> None:
     run, kept, folded = Host(), [], 0
     for node in graph.nodes:
         run.values = graph.constants
+        infer(graph, node)
+        if node.op in ("Shape", "Size") and (shape := known(graph, node.inputs[0])) is not None:
+            stand_in = np.broadcast_to(np.zeros((), np.bool_), shape)  # nothing but its shape is read
+            graph.constants[node.outputs[0]] = LOWERINGS[node.op](run, node, stand_in)
+            continue
         constant = node.op in LOWERINGS and all(each in graph.constants for each in node.reads())
         size = _bytes(graph, node) if constant else None
         if size is None or folded + size > LARGEST_FOLDED:
