@@ -157,3 +157,44 @@ def test_a_rotary_embedding_in_parts_is_one_node(split, dtype):
 def test_angles_of_two_kinds_are_no_rotary_embedding():
     nodes, constants = rotary("Slice", halves=False)
     assert "Concat" in operators(checked(nodes, {"x": drawn(2, 3, 6, 16)}, constants))
+
+
+@pytest.mark.parametrize("op", ["LayerNormalization", "RMSNormalization"])
+@pytest.mark.parametrize("faster", [True, False])
+def test_a_norm_joins_the_product_where_that_is_predicted_faster(op, faster, monkeypatch):
+    """BERT's, behind a bias and a residual."""
+
+    def potential(graph, nodes):
+        return 1.0 if (len(nodes) == 1) == faster else 2.0
+
+    monkeypatch.setattr("gensor_kernels.graph.rewrites.predicted", potential)
+    nodes = [
+        node("MatMul", ["a", "k"], ["p"]),
+        node("Add", ["p", "c"], ["q"]),
+        node("Add", ["q", "r"], ["s"]),
+    ]
+    if op == "LayerNormalization":
+        nodes += [node(op, ["s", "weight", "d"], ["y"], axis=-1, epsilon=1e-3)]
+    else:
+        nodes[0] = node("MatMul", ["a", "k"], ["p"])
+        nodes[2] = node("Add", ["q", "r"], ["x"])
+        nodes += rms("float32", "Div")
+    constants = numbers("float32") | {"k": drawn(16, 24), "c": drawn(24), "d": drawn(24)}
+    graph = checked(nodes, {"a": drawn(2, 5, 16), "r": drawn(2, 5, 24)}, constants)
+    assert operators(graph) == (["MatMul"] if faster else ["MatMul", op])
+    if faster:
+        names = [step.name for step in graph.nodes[0].epilogue]
+        assert names == ["add", "add", *(["layernorm", "mul", "add"] if op[0] == "L" else ["rmsnorm", "mul"])]
+    else:
+        assert any("no faster" in each.why for each in graph.reasons(graph.nodes[1].name))
+
+
+def test_a_sum_that_is_read_beside_its_norm_keeps_the_norm_apart(monkeypatch):
+    monkeypatch.setattr("gensor_kernels.graph.rewrites.predicted", lambda graph, nodes: float(len(nodes)))
+    nodes = [
+        node("MatMul", ["x", "m"], ["p"]),
+        node("LayerNormalization", ["p", "w"], ["n"]),
+        node("Add", ["n", "p"], ["y"]),
+    ]
+    graph = checked(nodes, {"x": drawn(5, 16)}, {"m": drawn(16, 24), "w": drawn(24)})
+    assert "LayerNormalization" in operators(graph)

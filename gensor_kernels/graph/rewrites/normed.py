@@ -13,7 +13,7 @@ NORMS = {"LayerNormalization": "layernorm", "RMSNormalization": "rmsnorm"}
 
 
 class NormedProducts(Rewrite):
-    """LayerNormalization(MatMul(a, b; add c), w, d) -> MatMul(a, b; add c, layernorm, mul w, add d), likewise RMS norms.
+    """LayerNormalization(MatMul(a, b), w, c) -> MatMul(a, b; layernorm, mul w, add c), and likewise RMS norms.
 
     It is done where the kernel, whose blocks hold whole rows, is predicted to be faster than both.
     """
@@ -29,10 +29,9 @@ class NormedProducts(Rewrite):
         if node.attributes.get("axis", -1) not in (-1, len(shape) - 1):
             return False
         operands = [each for each in node.inputs[1:] if each]
-        if any(
-            graph.shape(each) != shape[-1:] or graph.spec(each).dtype != graph.spec(node.inputs[0]).dtype
-            for each in operands
-        ):  # type: ignore[union-attr]
+        spec = graph.spec(node.inputs[0])
+        vector = None if spec is None else spec._replace(shape=shape[-1:])
+        if any(graph.spec(each) != vector for each in operands):
             return False
         norm = Step(NORMS[node.op], "", float(node.attributes.get("epsilon", 1e-5)))
         steps = (*product.epilogue, norm, *map(Step, ("mul", "add"), operands))
