@@ -169,18 +169,16 @@ def test_a_norm_joins_the_product_where_that_is_predicted_faster(op, faster, mon
 
     monkeypatch.setattr("gensor_kernels.graph.rewrites.predicted", potential)
     nodes = [
-        node("MatMul", ["a", "k"], ["p"]),
-        node("Add", ["p", "c"], ["q"]),
-        node("Add", ["q", "r"], ["s"]),
+        node("MatMul", ["given", "k"], ["product"]),
+        node("Add", ["product", "term"], ["sum"]),
+        node("Add", ["sum", "r"], ["x"]),
     ]
     if op == "LayerNormalization":
-        nodes += [node(op, ["s", "weight", "d"], ["y"], axis=-1, epsilon=1e-3)]
+        nodes += [node(op, ["x", "weight", "d"], ["y"], axis=-1, epsilon=1e-3)]
     else:
-        nodes[0] = node("MatMul", ["a", "k"], ["p"])
-        nodes[2] = node("Add", ["q", "r"], ["x"])
         nodes += rms("float32", "Div")
-    constants = numbers("float32") | {"k": drawn(16, 24), "c": drawn(24), "d": drawn(24)}
-    graph = checked(nodes, {"a": drawn(2, 5, 16), "r": drawn(2, 5, 24)}, constants)
+    constants = numbers("float32") | {"k": drawn(16, 24), "term": drawn(24), "d": drawn(24)}
+    graph = checked(nodes, {"given": drawn(2, 5, 16), "r": drawn(2, 5, 24)}, constants)
     assert operators(graph) == (["MatMul"] if faster else ["MatMul", op])
     if faster:
         names = [step.name for step in graph.nodes[0].epilogue]

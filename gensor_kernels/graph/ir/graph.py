@@ -159,7 +159,7 @@ class Graph:
         name, number = wanted, 0
         while name in self.constants or name in self.specs:
             name, number = f"{wanted}.{number}", number + 1
-        self.constants[name] = value
+        self.constants[name] = np.asarray(value)  # NumPy makes scalars of arrays without axes
         return name
 
     def replaced(self, position: int, **changes: Any) -> None:
