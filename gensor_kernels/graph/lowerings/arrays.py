@@ -275,6 +275,7 @@ def _eye_like(run: Run, node: Node, x: Any) -> Any:
 
 
 def _non_zero(run: Run, node: Node, x: Any) -> Any:
+    run.reads_back()  # for the number of places
     xp, x = run.together(x)
     return xp.stack(xp.nonzero(x)).astype(np.int64)
 
