@@ -22,7 +22,6 @@ from .nodes import computed
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.plans.runtime import Runtime
     from gensor_kernels.graph.ir.graph import Node
-    from gensor_kernels.graph.lowerings.base import Run
 
     from .plan import Plan
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
@@ -28,8 +27,8 @@ class Links:
         self._place: dict[str, int] = {}
         self._made: dict[str, Node] = {}
         #: For each tensor, how often each node reads it, by the node's key.
-        self._readers: dict[str, Counter[str]] = {}
-        self._results = Counter(graph.outputs)
+        self._readers: dict[str, dict[str, int]] = {}
+        self._results = frozenset(graph.outputs)
         #: Nodes that were taken out and put in since `watch` began, and the reason that a rule gave.
         self.removed: list[Node] = []
         self.added: list[Node] = []
@@ -70,11 +69,12 @@ class Links:
 
     def alone(self, name: str) -> bool:
         """Return whether a tensor is read once, by a node of the graph."""
-        return not self._results[name] and sum(self._readers.get(name, Counter()).values()) == 1
+        readers = self._readers.get(name)
+        return name not in self._results and readers is not None and list(readers.values()) == [1]
 
     def is_result(self, name: str) -> bool:
         """Return whether a caller gets a tensor."""
-        return bool(self._results[name])
+        return name in self._results
 
     def order(self, node: Node) -> tuple[int, int]:
         """Return a key by which nodes sort in their order."""
@@ -132,7 +132,7 @@ class Links:
         waiting = list(names)
         while waiting:
             node = self._made.get(waiting.pop())
-            if node is not None and not any(self._results[each] or self._readers.get(each) for each in node.outputs):
+            if node is not None and not any(each in self._results or self._readers.get(each) for each in node.outputs):
                 self.remove(node)
                 waiting += node.reads()
 
@@ -196,12 +196,12 @@ class Links:
     def _link(self, node: Node, count: int) -> None:
         key = key_of(node)
         for name in node.reads():
-            readers = self._readers.setdefault(name, Counter())
-            readers[key] += count
+            readers = self._readers.setdefault(name, {})
+            readers[key] = readers.get(key, 0) + count
             if not readers[key]:
                 del readers[key]
 
 
 def key_of(node: Node) -> str:
     """Return the tensor by which a node is known: its first result."""
-    return next(each for each in node.outputs if each)
+    return node.outputs[0] or next(each for each in node.outputs if each)

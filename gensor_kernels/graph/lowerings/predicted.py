@@ -10,7 +10,7 @@ import numpy as np
 from gensor_kernels.dispatch.api.current import current_runtime
 from gensor_kernels.dispatch.api.explain import explain
 from gensor_kernels.dispatch.observe.dry_run import Question
-from gensor_kernels.errors import GensorError
+from gensor_kernels.errors import GensorError, UnsupportedError
 
 from .base import Run
 
@@ -19,30 +19,64 @@ if TYPE_CHECKING:
 
 
 class Dry(Run):
-    """A run in which functions of this package are asked about instead of called."""
+    """A run in which functions of this package are asked about instead of called, and nothing is copied."""
 
     def __init__(self) -> None:
-        super().__init__({})
+        self.runtime = current_runtime()
+        self.xp = self.runtime.device.xp
+        self.explained, self.values = None, {}
         self.microseconds: float | None = 0.0
+
+    def device(self, value: Any) -> Any:
+        """Return an array of the device with the same shape."""
+        if value is None or self.runtime.device.emulated or not isinstance(value, np.ndarray):
+            return value
+        return self.runtime.device.empty(value.shape, value.dtype)
+
+    def host(self, value: Any) -> np.ndarray:
+        """Return a NumPy array; UnsupportedError for one that would have to be computed."""
+        if not isinstance(value, np.ndarray):
+            raise UnsupportedError("a dry run computes no numbers")
+        return value
 
     def call(self, function: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
         """Add the predicted time of a call, and return an array like its result."""
-        found = explain(function, *args, **keywords)
+        arguments = [self.device(each) for each in args]
+        found = explain(function, *arguments, **keywords)
         time = found.measured_us or found.predicted_us or found.library_us or found.bound_us
         self.microseconds = None if time is None or self.microseconds is None else self.microseconds + time
         with self.runtime.questioned():
             try:
-                return function(*args, **keywords)
+                return function(*arguments, **keywords)
             except Question as question:
                 result = question.call.result
                 return self.runtime.device.empty(result.shape, result.dtype)
 
 
-def predicted(graph: Graph, nodes: Sequence[Node]) -> float | None:
-    """Return the predicted microseconds of some nodes that read each other or the graph's tensors.
+class Predictions:
+    """Predicted times of nodes on the current device. Nodes of equal shapes and attributes are asked about once."""
 
-    None without a device, and where a shape or a time is not known.
-    """
+    def __init__(self) -> None:
+        self._known: dict[Any, float | None] = {}
+
+    def __call__(self, graph: Graph, nodes: Sequence[Node]) -> float | None:
+        """Return the predicted microseconds of the kernels of some nodes that read each other or the graph's tensors.
+
+        None without a device, and where a shape or a time is not known.
+        """
+        key = tuple(_shape_of(graph, node) for node in nodes)
+        if key not in self._known:
+            self._known[key] = _predicted(graph, nodes)
+        return self._known[key]
+
+
+def _shape_of(graph: Graph, node: Node) -> Any:
+    """Return what a node's time depends on."""
+    specs = tuple(str(graph.spec(name)) for name in (*node.inputs, *(step.operand for step in node.epilogue)))
+    return node.op, str(sorted(node.attributes.items())), specs, tuple(step.name for step in node.epilogue)
+
+
+def _predicted(graph: Graph, nodes: Sequence[Node]) -> float | None:
     try:
         run = Dry()
     except (GensorError, ImportError, RuntimeError):  # a model is printed on a machine without a GPU

@@ -2,7 +2,7 @@
 
 from gensor_kernels.graph.ir.graph import Graph
 from gensor_kernels.graph.ir.links import Links
-from gensor_kernels.graph.lowerings.predicted import predicted
+from gensor_kernels.graph.lowerings.predicted import Predictions
 
 from .activations import Activations
 from .aliases import Aliases, Constants
@@ -16,24 +16,35 @@ from .gelu import Gelus, Swishes
 from .linears import Linears
 from .norms import LayerNorms, RMSNorms
 from .padding import Paddings
+from .rotary import RotaryEmbeddings
 from .scales import Scales
 from .siblings import Siblings
 from .views import Selects, Views
 
-#: Rules in order; each is applied until it changes nothing.
-RULES: tuple[Rewrite, ...] = (
+#: Rules that find operators and views in what exporters write, whatever the dtype.
+PATTERNS: tuple[Rewrite, ...] = (
     *(Aliases(), Views(), Linears(), Views(), Selects(), Views()),
-    *(Gelus(), Swishes(), LayerNorms(), RMSNorms(), Aliases(), Linears(), Views()),
+    *(Gelus(), Swishes(), LayerNorms(), RMSNorms(), RotaryEmbeddings(), Aliases(), Linears(), Views()),
+)
+#: Rules that make kernels: which there are depends on the dtype.
+KERNELS: tuple[Rewrite, ...] = (
     *(Scales(), Guards(), Attentions(), Views(), GroupedHeads(), Masks(), Views(), HeadsLast(), Linears(), Views()),
     *(Gates(), Siblings()),
     *(Constants(), BatchNorms(), ChannelScales(), Paddings(), Activations(), Epilogues()),
 )
+#: All rules in order; each is applied until it changes nothing.
+RULES = (*PATTERNS, *KERNELS)
 
 
-def rewritten(graph: Graph, potential: Potential = predicted) -> Graph:
-    """Apply every rule to a graph, and return it; `potential` predicts the time of alternatives."""
-    links = Links(graph)
-    for rule in RULES:
+def rewritten(graph: Graph, potential: Potential | None = None) -> Graph:
+    """Apply every rule to a graph, and return it; `potential` predicts times, by default those of the device."""
+    return apply(graph, RULES, potential)
+
+
+def apply(graph: Graph, rules: tuple[Rewrite, ...], potential: Potential | None = None) -> Graph:
+    """Apply rules, in order, to a graph, and return it."""
+    links, potential = Links(graph), potential or Predictions()
+    for rule in rules:
         apply_everywhere(rule, links, potential)
     links.store().tidy()
     return graph
