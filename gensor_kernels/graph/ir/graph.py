@@ -155,7 +155,7 @@ class Graph:
         name, number = wanted, 0
         while name in self.constants or name in self.specs:
             name, number = f"{wanted}.{number}", number + 1
-        self.constants[name] = value
+        self.constants[name] = np.asarray(value)  # arithmetic on arrays without axes makes scalars
         return name
 
     def replaced(self, position: int, **changes: Any) -> None:
