@@ -38,10 +38,16 @@ def launched(module: Any, inputs: Any) -> Launched:
     return Launched(triton, len(library))
 
 
+def _constant(value: Any) -> Any:
+    return lambda *_, **__: value
+
+
 def generated(module: Any, inputs: Any) -> str:
     """Return the Python code that Inductor generates for a module in float16 on a CUDA device."""
     import torch
+    from torch._dynamo.device_interface import CudaInterface
     from torch._inductor import compile_fx, config
+    from torch._inductor.debug import DebugContext
     from torch._inductor.decomposition import select_decomp_table
     from torch._inductor.fx_passes.joint_graph import joint_graph_passes
     from torch._inductor.fx_passes.post_grad import post_grad_passes, view_to_reshape
@@ -59,10 +65,19 @@ def generated(module: Any, inputs: Any) -> str:
         within.enter_context(config.patch(joint_graph_constant_folding=False))
         for name, value in (
             ("get_device_properties", PART),
+            ("get_compute_capability", f"{PART.major}{PART.minor}"),
+            *(("current_device", 0), ("device_count", 1), ("is_available", True)),
+            *(("is_triton_capable", True), ("raise_if_triton_unavailable", None)),
+        ):
+            within.enter_context(mock.patch.object(CudaInterface, name, _constant(value)))
+        within.enter_context(mock.patch("torch._inductor.scheduler.has_triton", _constant(True)))
+        within.enter_context(mock.patch("torch.utils._triton.triton_hash_with_backend", _constant("none")))
+        for name, value in (
+            ("get_device_properties", PART),
             ("get_device_capability", (PART.major, PART.minor)),
             *(("current_device", 0), ("device_count", 1)),
         ):
-            within.enter_context(mock.patch(f"torch.cuda.{name}", lambda *_, value=value, **__: value))
+            within.enter_context(mock.patch(f"torch.cuda.{name}", _constant(value)))
         with FakeTensorMode(allow_non_fake_inputs=True):
             torch.__future__.set_overwrite_module_params_on_conversion(True)
             fake = module.eval().requires_grad_(False)._apply(moved)
@@ -77,7 +92,7 @@ def generated(module: Any, inputs: Any) -> str:
             compile_fx.fake_tensor_prop(graph, given, True)
             post_grad_passes(graph, True)
             lowering = GraphLowering(graph, example_inputs=given, is_inference=True)
-            with V.set_graph_handler(lowering), V.set_extern_kernel_nodes([]):
+            with V.set_graph_handler(lowering), V.set_extern_kernel_nodes([]), V.set_debug_handler(DebugContext()):
                 lowering.run(*given)
                 code = lowering.codegen()
     found = code[0] if isinstance(code, tuple) else code
