@@ -197,8 +197,9 @@ class Detector(nn.Module):
         p4 = self.fall[0](torch.cat([self.sink[0](p3), p4], dim=1))
         p5 = self.fall[1](torch.cat([self.sink[1](p4), p5], dim=1))
         cells = [head(p).flatten(2) for head, p in zip(self.heads, (p3, p4, p5), strict=True)]
-        y = torch.cat(cells, dim=2).transpose(1, 2)
-        return torch.cat([y[..., :2].sigmoid(), y[..., 2:4].exp(), y[..., 4:].sigmoid()], dim=-1)
+        y = torch.cat(cells, dim=2).transpose(1, 2).sigmoid()
+        extent = y[..., 2:4] * 2
+        return torch.cat([y[..., :2] * 2 - 0.5, extent * extent, y[..., 4:]], dim=-1)
 
 
 def _image(module: nn.Module, size: int, traced: bool = False) -> Export:

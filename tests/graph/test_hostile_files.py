@@ -60,7 +60,11 @@ HUGE = np.array([2**20, 2**20])
         ("Range", ["low", "high", "step"], {"low": np.int64(0), "high": np.int64(2**40), "step": np.int64(1)}),
         ("Tile", ["one", "shape"], {"one": np.ones((1, 1), np.float32), "shape": HUGE}),
         ("Pad", ["one", "shape"], {"one": np.ones(1, np.float32), "shape": np.array([0, 2**40])}),
-        ("MatMul", ["column", "row"], {"column": np.ones((2**20, 1), np.float32), "row": np.ones((1, 2**20), np.float32)}),
+        (
+            "MatMul",
+            ["column", "row"],
+            {"column": np.ones((2**20, 1), np.float32), "row": np.ones((1, 2**20), np.float32)},
+        ),
     ],
 )
 def test_constants_that_a_file_computes_are_bounded(tmp_path, op, inputs, constants):
@@ -129,8 +133,12 @@ def test_functions_that_are_nested_deeply(tmp_path):
 
 def test_functions_that_call_themselves(tmp_path):
     opsets = [helper.make_opsetid("", 20), helper.make_opsetid("own", 1)]
-    ping = helper.make_function("own", "ping", ["a"], ["b"], [helper.make_node("pong", ["a"], ["b"], domain="own")], opsets)
-    pong = helper.make_function("own", "pong", ["a"], ["b"], [helper.make_node("ping", ["a"], ["b"], domain="own")], opsets)
+    ping = helper.make_function(
+        "own", "ping", ["a"], ["b"], [helper.make_node("pong", ["a"], ["b"], domain="own")], opsets
+    )
+    pong = helper.make_function(
+        "own", "pong", ["a"], ["b"], [helper.make_node("ping", ["a"], ["b"], domain="own")], opsets
+    )
     text = told(saved(with_functions([ping, pong], "ping"), tmp_path))
     assert text.startswith(("UnsupportedError function", "ModelError")) and "p" in text, text
 
