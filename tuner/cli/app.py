@@ -121,7 +121,15 @@ def tune(
     options = Options(top=top, seed=seed, jobs=cores, graph=graph, verify=verify, strategy=strategy)
     with commands.shapes_of(model, arch[0], input or []) if model else nullcontext(shapes[0]) as rows:
         left = None if budget is None else max(round(budget - (time.monotonic() - began), 1), 0.0)
-        code = commands.tune(arch[0], rows, db, options, measure=measure, budget=left, json_path=json, quiet=quiet)
+        named = "" if model is None else model.name
+        code = commands.tune(
+            *(arch[0], rows, db, options),
+            measure=measure,
+            budget=left,
+            json_path=json,
+            quiet=quiet,
+            model=named,
+        )
     raise typer.Exit(code)
 
 

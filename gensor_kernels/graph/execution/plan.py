@@ -64,7 +64,10 @@ class Plan:
         self.placed = weights.placed
 
     def run(self, inputs: Mapping[str, Any], watch: Any = None) -> tuple[Any, ...]:
-        """Execute every node; `watch(node, explanations, again, device)` is called behind each, `again()` repeats it."""
+        """Execute every node.
+
+        `watch(node, explanations, again, device)` is called behind each; `again()` computes the node once more.
+        """
         run = Run(self.placed, explains=watch is not None)
         values = run.values
         values.update(self.graph.constants)

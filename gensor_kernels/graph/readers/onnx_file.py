@@ -81,8 +81,8 @@ def _optimised(lifted: Any, weights: Mapping[str, Any], inputs: Mapping[str, Spe
         model.graph.initializers[name].const_value = tensor
     model.graph.inputs[:] = [each for each in model.graph.inputs if each.name in inputs]
     with _inferring():
-        limits = {"input_size_limit": LARGEST_FOLDED, "output_size_limit": LARGEST_FOLDED}
-        optimize_ir(model, should_fold=onnx_bounds.foldable(), **limits)
+        limit = LARGEST_FOLDED
+        optimize_ir(model, should_fold=onnx_bounds.foldable(), input_size_limit=limit, output_size_limit=limit)
     return model
 
 
@@ -104,7 +104,7 @@ def _bound(optimised: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
         limits = {"input_size_limit": LARGEST_FOLDED, "output_size_limit": LARGEST_FOLDED}
         ask = onnx_bounds.foldable()
         for _ in range(MOST_PASSES):
-            found = fold_constants_ir(model, onnx_shape_inference=True, should_fold=ask, **limits)
+            found: Any = fold_constants_ir(model, onnx_shape_inference=True, should_fold=ask, **limits)
             if not found.modified:
                 break
         cleaning = (

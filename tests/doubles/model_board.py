@@ -1,0 +1,49 @@
+"""A board that runs a model: without NVRTC, g++ and tuner, on the strict double of the driver, with a site database.
+
+Prints, as one JSON object, which tier serves each call of each layer, and how many kernels were compiled and loaded.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from .site_database_fleet import BLOCKED, Blocker
+
+
+def main():
+    """Run the model that the first argument names, at the shapes that the second has as JSON."""
+    sys.meta_path.insert(0, Blocker(*BLOCKED))
+    import cupy
+
+    import gensor_kernels
+    from gensor_database import layers
+    from gensor_kernels.build import nvrtc
+    from gensor_kernels.dispatch.api import current
+    from gensor_kernels.dispatch.plans.runtime import Runtime
+    from gensor_kernels.dispatch.selection import load
+
+    from .strict.machine import installed
+    from .strict.surface import Surface
+
+    # The double of the driver copies nothing from the host, and computes nothing: weights need no values.
+    cupy.asarray = lambda value, *_, **__: cupy.empty(value.shape, value.dtype)
+    layers.PRETUNED = Path(os.devnull) / "nothing ships here"
+    with installed(["orin-nano-8gb"], surface=Surface) as machine:
+        device = machine.device()
+        runtime = Runtime(device, load.library(device.arch))
+        current.lookup = lambda: runtime
+        model = gensor_kernels.load(sys.argv[1])
+        shapes = json.loads(sys.argv[2])
+        inputs = {name: cupy.empty(shapes[name], spec.dtype) for name, spec in model.inputs.items()}
+        found = [
+            {"operators": each.operators, "tiers": [served.tier for served in each.served], "by": each.by}
+            for each in model.explain(**inputs)
+        ]
+        device.synchronize()
+    told = {"layers": found, "compiled": nvrtc.compile_count(), "loads": len(machine.context.modules)}
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()
