@@ -80,6 +80,7 @@ def _optimised(lifted: Any, weights: Mapping[str, Any], inputs: Mapping[str, Spe
     for name, tensor in weights.items():
         model.graph.initializers[name].const_value = tensor
     model.graph.inputs[:] = [each for each in model.graph.inputs if each.name in inputs]
+    _forget_results(model)
     with _inferring():
         limit = LARGEST_FOLDED
         optimize_ir(model, should_fold=onnx_bounds.foldable(), input_size_limit=limit, output_size_limit=limit)
@@ -96,10 +97,7 @@ def _bound(optimised: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
     for each in model.graph.inputs:
         if each.name in shapes:
             each.shape = ir.Shape(shapes[each.name])
-    # Declared shapes of results could contradict the bound sizes; they are inferred again.
-    for each in model.graph.outputs:
-        if each.producer() is not None:
-            each.shape = None
+    _forget_results(model)
     with _inferring():
         limits = {"input_size_limit": LARGEST_FOLDED, "output_size_limit": LARGEST_FOLDED}
         ask = onnx_bounds.foldable()
@@ -115,6 +113,13 @@ def _bound(optimised: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
         )
         ir.passes.Sequential(*cleaning)(model)
     return model
+
+
+def _forget_results(model: Any) -> None:
+    """Forget the shapes of results: declared ones could contradict bound sizes, and all are inferred again."""
+    for each in model.graph.outputs:
+        if each.producer() is not None:
+            each.shape = None
 
 
 @contextmanager
