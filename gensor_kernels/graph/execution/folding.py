@@ -22,7 +22,7 @@ class Host(Run):
 
     def __init__(self) -> None:
         self.xp = np
-        self.explained, self.values, self.placed = None, {}, {}
+        self.explained, self.values = None, {}
 
     def device(self, value: Any) -> Any:
         """Return the array itself."""
@@ -31,6 +31,9 @@ class Host(Run):
     def host(self, value: Any) -> np.ndarray:
         """Return the array itself."""
         return value
+
+    def reads_back(self) -> None:
+        """Do nothing: everything is on the host."""
 
     def call(self, function: Any, *args: Any, **keywords: Any) -> Any:
         """Leave a node that a kernel computes to the device."""
