@@ -120,7 +120,8 @@ def tune(
     began, cores = time.monotonic(), commands.cores(jobs)
     options = Options(top=top, seed=seed, jobs=cores, graph=graph, verify=verify, strategy=strategy)
     with commands.shapes_of(model, arch[0], input or []) if model else nullcontext(shapes[0]) as rows:
-        left = None if budget is None else max(round(budget - (time.monotonic() - began), 1), 0.0)
+        spent = time.monotonic() - began if model else 0.0  # on reading it
+        left = None if budget is None else max(0.0, round(budget - spent, 1))
         named = "" if model is None else model.name
         code = commands.tune(
             *(arch[0], rows, db, options),

@@ -84,6 +84,10 @@ def _optimised(lifted: Any, weights: Mapping[str, Any], inputs: Mapping[str, Spe
     with _inferring():
         limit = LARGEST_FOLDED
         optimize_ir(model, should_fold=onnx_bounds.foldable(), input_size_limit=limit, output_size_limit=limit)
+    for name, value in model.graph.initializers.items():
+        array = value.const_value.numpy()
+        if not array.flags.c_contiguous:  # copied here once, not for every signature
+            value.const_value = ir.Tensor(np.ascontiguousarray(array), name=name)
     return model
 
 
