@@ -11,6 +11,14 @@ from pathlib import Path
 from .site_database_fleet import BLOCKED, Blocker
 
 
+def sampled(calls):
+    """Make each call twice, in place of timing it, and return three samples."""
+    for call in calls:
+        call()
+        call()
+    return [[9.0, 2.0, 3.0] for _ in calls]
+
+
 def main():
     """Run the model that the first argument names, at the shapes that the second has as JSON."""
     sys.meta_path.insert(0, Blocker(*BLOCKED))
@@ -36,12 +44,27 @@ def main():
         model = gensor_kernels.load(sys.argv[1])
         shapes = json.loads(sys.argv[2])
         inputs = {name: cupy.empty(shapes[name], spec.dtype) for name, spec in model.inputs.items()}
+        before = len(machine.context.launches)
+        device.sampled = sampled
+        layers_of = model.profile(**inputs)
         found = [
-            {"operators": each.operators, "tiers": [served.tier for served in each.served], "by": each.by}
-            for each in model.explain(**inputs)
+            {
+                "operators": each.operators,
+                "tiers": [served.tier for served in each.served],
+                "by": each.by,
+                "measured_us": each.measured_us,
+            }
+            for each in layers_of
         ]
+        launches = len(machine.context.launches) - before
         device.synchronize()
-    told = {"layers": found, "compiled": nvrtc.compile_count(), "loads": len(machine.context.modules)}
+    told = {
+        "layers": found,
+        "launches": launches,
+        "printed": str(layers_of),
+        "compiled": nvrtc.compile_count(),
+        "loads": len(machine.context.modules),
+    }
     print(json.dumps(told))
 
 

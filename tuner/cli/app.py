@@ -48,7 +48,7 @@ from .options import (
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
-    help="Construct verified CUDA kernels for a list of shapes, without a GPU.",
+    help="Construct verified CUDA kernels for a model or a list of shapes, without a GPU.",
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -99,7 +99,7 @@ def tune(
         bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Tune every row of a shapes file for an architecture and store the kernels."""
+    """Tune every row of a shapes file, or every layer of a model, for an architecture and store the kernels."""
     if context.invoked_subcommand is not None:
         return
     if not arch or not (shapes or model):
@@ -150,7 +150,7 @@ def run(
     json: Annotated[Path | None, typer.Option(help="Write one JSON object per layer to FILE; - is stdout.")] = None,
     input: InputOption = None,
 ) -> None:
-    """Print what serves each layer of a model, and its time beside the roofline: predicted, or measured on the GPU."""
+    """Print the layers of a model with their times. What serves each, beside the roofline; `--profile` draws a plot."""
     if out is not None and not profile:
         raise typer.BadParameter("--out goes with --profile: it names the plot")
     plot = (out or Path(f"{model.stem}.png")) if profile else None
@@ -164,7 +164,7 @@ def shapes(
     arch: Annotated[str, typer.Option(help="The capability whose choices are asked; nothing is computed.")] = "sm_87",
     input: InputOption = None,
 ) -> None:
-    """Write the calls that a model makes, behind its fusions, as a shapes file: one run of every asked size."""
+    """Write the calls of a model as a shapes file. They are those behind its fusions, one run of each asked size."""
     commands.model_shapes(model, out, arch, input or [])
 
 

@@ -111,7 +111,7 @@ def tune(
     the lines of `--json` also tell how the end-to-end time falls.
     """
     arch = lookup(arch_name)
-    rows = read_shapes(shapes, lambda line: say(f"gensor-tune: {line}", sys.stderr))
+    rows = read_shapes(shapes, lambda line: None if model else say(f"gensor-tune: {line}", sys.stderr))
     check_compilers(options.verify)
     path, label = database(db), model or name_of(shapes)
     began = time.perf_counter()

@@ -202,3 +202,6 @@ def test_every_layer_of_a_tuned_model_is_served_by_its_record(tmp_path, gensor_t
     assert [each["operators"] for each in served] == ["Conv + Relu", "MatMul", "Softmax"]
     assert {tier for each in served for tier in each["tiers"]} == {2}, found
     assert found["compiled"] == 0 and found["loads"] > 0
+    # A profile repeats every layer, those of the array library too, and takes the median of the samples.
+    assert {each["measured_us"] for each in found["layers"]} == {3.0}
+    assert found["launches"] == 3 * len(served) and "12.0 µs measured" in found["printed"]
