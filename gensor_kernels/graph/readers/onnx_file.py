@@ -22,8 +22,8 @@ from . import onnx_bounds, onnx_weights
 
 #: Version of the standard's operators that nodes of a Graph have.
 OPSET = 24
-#: Elements up to which constants are folded: the largest weights of a file below protobuf's 2 GB.
-LARGEST_FOLDED = 2**31
+#: Elements up to which onnxscript folds constants; onnx_bounds limits their bytes.
+MOST_ELEMENTS = 2**31
 #: Operators that are never served, by name or its first word: graphs within graphs, and values that are no tensors.
 REFUSED = {
     **dict.fromkeys(("If", "Loop", "Scan"), "control flow is not served; export the model without it"),
@@ -82,7 +82,7 @@ def _optimised(lifted: Any, weights: Mapping[str, Any], inputs: Mapping[str, Spe
     model.graph.inputs[:] = [each for each in model.graph.inputs if each.name in inputs]
     _forget_results(model)
     with _inferring():
-        limit = LARGEST_FOLDED
+        limit = MOST_ELEMENTS
         optimize_ir(model, should_fold=onnx_bounds.foldable(), input_size_limit=limit, output_size_limit=limit)
     for name, value in model.graph.initializers.items():
         array = value.const_value.numpy()
@@ -103,7 +103,7 @@ def _bound(optimised: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
             each.shape = ir.Shape(shapes[each.name])
     _forget_results(model)
     with _inferring():
-        limits = {"input_size_limit": LARGEST_FOLDED, "output_size_limit": LARGEST_FOLDED}
+        limits = {"input_size_limit": MOST_ELEMENTS, "output_size_limit": MOST_ELEMENTS}
         ask = onnx_bounds.foldable()
         for _ in range(MOST_PASSES):
             found: Any = fold_constants_ir(model, onnx_shape_inference=True, should_fold=ask, **limits)
