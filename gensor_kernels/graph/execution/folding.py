@@ -5,6 +5,7 @@ The optimiser of onnxscript folds small constants; weights that a file computes 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -43,8 +44,8 @@ class Host(Run):
 def fold(graph: Graph) -> None:
     """Replace nodes whose inputs are all constants, and shapes that are known, by their results.
 
-    A node whose shape is not known beforehand is left to every run, like any node once all constants take LARGEST_FOLDED
-    bytes. UnsupportedError names a node whose result alone takes more.
+    A node whose shape is not known beforehand is left to every run, and so are all nodes once the constants take
+    LARGEST_FOLDED bytes. UnsupportedError names a node whose result alone takes more.
     """
     run, kept, folded = Host(), [], 0
     for node in graph.nodes:
@@ -75,8 +76,11 @@ def _bytes(graph: Graph, node: Node) -> int | None:
     total = 0
     for name in filter(None, node.outputs):
         spec = graph.spec(name)
-        if spec is None or spec.shape is None or not all(isinstance(each, int) for each in spec.shape):
+        if spec is None or spec.shape is None:
             return None
-        refuse_large(node.name, node.op, spec.shape, spec.dtype.itemsize)
-        total += int(np.prod(spec.shape, dtype=float)) * spec.dtype.itemsize
+        extents = [each for each in spec.shape if isinstance(each, int)]
+        if len(extents) < len(spec.shape):
+            return None
+        refuse_large(node.name, node.op, extents, spec.dtype.itemsize)
+        total += math.prod(extents) * spec.dtype.itemsize
     return total

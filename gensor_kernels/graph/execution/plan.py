@@ -181,7 +181,10 @@ class Plan:
         return results
 
     def run(self, inputs: Mapping[str, Any], watch: Any = None) -> tuple[Any, ...]:
-        """Execute every node; `watch(node, explanations, again, device)` is called behind each, `again()` repeats it."""
+        """Execute every node.
+
+        `watch(node, explanations, again, device)` is called behind each; `again()` computes the node once more.
+        """
         run = self.new_run(explains=watch is not None)
         values = run.values
         values.update(self.graph.constants)

@@ -22,8 +22,8 @@ from . import onnx_bounds, onnx_weights
 
 #: Version of the standard's operators that nodes of a Graph have.
 OPSET = 24
-#: Elements up to which constants are folded: the largest weights of a file below protobuf's 2 GB.
-LARGEST_FOLDED = 2**31
+#: Elements up to which onnxscript folds constants; onnx_bounds limits their bytes.
+MOST_ELEMENTS = 2**31
 #: Operators that are never served, by name or its first word: graphs within graphs, and values that are no tensors.
 REFUSED = {
     **dict.fromkeys(("If", "Loop", "Scan"), "control flow is not served; export the model without it"),
@@ -80,9 +80,14 @@ def _optimised(lifted: Any, weights: Mapping[str, Any], inputs: Mapping[str, Spe
     for name, tensor in weights.items():
         model.graph.initializers[name].const_value = tensor
     model.graph.inputs[:] = [each for each in model.graph.inputs if each.name in inputs]
+    _forget_results(model)
     with _inferring():
-        limits = {"input_size_limit": LARGEST_FOLDED, "output_size_limit": LARGEST_FOLDED}
-        optimize_ir(model, should_fold=onnx_bounds.foldable(), **limits)
+        limit = MOST_ELEMENTS
+        optimize_ir(model, should_fold=onnx_bounds.foldable(), input_size_limit=limit, output_size_limit=limit)
+    for name, value in model.graph.initializers.items():
+        array = value.const_value.numpy()
+        if not array.flags.c_contiguous:  # copied here once, not for every signature
+            value.const_value = ir.Tensor(np.ascontiguousarray(array), name=name)
     return model
 
 
@@ -96,15 +101,12 @@ def _bound(optimised: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
     for each in model.graph.inputs:
         if each.name in shapes:
             each.shape = ir.Shape(shapes[each.name])
-    # Declared shapes of results could contradict the bound sizes; they are inferred again.
-    for each in model.graph.outputs:
-        if each.producer() is not None:
-            each.shape = None
+    _forget_results(model)
     with _inferring():
-        limits = {"input_size_limit": LARGEST_FOLDED, "output_size_limit": LARGEST_FOLDED}
+        limits = {"input_size_limit": MOST_ELEMENTS, "output_size_limit": MOST_ELEMENTS}
         ask = onnx_bounds.foldable()
         for _ in range(MOST_PASSES):
-            found = fold_constants_ir(model, onnx_shape_inference=True, should_fold=ask, **limits)
+            found: Any = fold_constants_ir(model, onnx_shape_inference=True, should_fold=ask, **limits)
             if not found.modified:
                 break
         cleaning = (
@@ -115,6 +117,13 @@ def _bound(optimised: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
         )
         ir.passes.Sequential(*cleaning)(model)
     return model
+
+
+def _forget_results(model: Any) -> None:
+    """Forget the shapes of results: declared ones could contradict bound sizes, and all are inferred again."""
+    for each in model.graph.outputs:
+        if each.producer() is not None:
+            each.shape = None
 
 
 @contextmanager
