@@ -306,11 +306,11 @@ class CudaDevice(Device):
         """See Device.parameters."""
         return Arguments(self._handle).arguments
 
-    def clear(self, array: Array) -> None:
+    def clear(self, array: Any) -> None:
         """See Device.clear."""
         array.data.memset_async(0, array.nbytes)
 
-    def copy(self, target: Array, source: Any) -> None:
+    def copy(self, target: Any, source: Any) -> None:
         """See Device.copy: one copy of memory, where both are contiguous."""
         if isinstance(source, np.ndarray):
             target.set(source)

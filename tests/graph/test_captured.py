@@ -117,7 +117,7 @@ def test_few_arenas_are_kept_and_the_one_unused_for_longest_goes(opened, monkeyp
     monkeypatch.setattr("gensor_kernels.graph.execution.plan.MOST_ARENAS", 2)
     machine, made = opened(), layers()
     for rows in (8, 8, 16, 16, 8, 32, 32, 8):
-        given, x = drawn(rows, rows)
+        given, _ = drawn(rows, rows)
         made(given)
     sizes = [rows for (((rows, _), _),), _ in made._plans if made._plans[((((rows, 64), "float32"),), _)].bound]
     assert sizes == [8, 32]

@@ -90,11 +90,11 @@ class EmulatorDevice(Device):
         """See Device.parameters."""
         return Arguments().arguments
 
-    def clear(self, array: np.ndarray) -> None:
+    def clear(self, array: Any) -> None:
         """See Device.clear."""
         array[...] = 0
 
-    def copy(self, target: np.ndarray, source: np.ndarray) -> None:
+    def copy(self, target: Any, source: Any) -> None:
         """See Device.copy."""
         target[...] = source
 

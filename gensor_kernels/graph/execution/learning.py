@@ -22,7 +22,6 @@ from .nodes import computed
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.plans.runtime import Runtime
     from gensor_kernels.graph.ir.graph import Node
-    from gensor_kernels.graph.lowerings.base import Run
 
     from .plan import Plan
 
@@ -83,7 +82,7 @@ class Learning:
         binder = self.binder
         return Bound(
             *(self.runtime, self.arena, self.inputs, self.outputs, self.steps, self.fixed),
-            *(binder.switched, dict.fromkeys(binder.trials)),
+            *(binder.switched, list(dict.fromkeys(binder.trials))),
         )
 
     def _take(self, inputs: Sequence[Any]) -> None:

@@ -139,9 +139,7 @@ class Constants:
             if whole.flags.c_contiguous and before <= offset and offset - before + size <= whole.nbytes:
                 copy = self.on(device, whole)
                 shape, strides = tuple(value.shape), tuple(value.strides)
-                return device.borrowed(
-                    device.pointer(copy) + offset, shape, strides, value.dtype, copy, device.number
-                )
+                return device.borrowed(device.pointer(copy) + offset, shape, strides, value.dtype, copy, device.number)
         return None
 
 
