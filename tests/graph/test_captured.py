@@ -77,6 +77,63 @@ def test_the_second_run_is_captured_and_the_graph_computes_the_same(opened):
     assert bound_of(made).captured and machine.context.captured == 1
 
 
+def raced(monkeypatch):
+    """Calls race, and every way takes a microsecond."""
+    monkeypatch.delenv("GENSOR_DETERMINISTIC")
+
+    def sampled(self, calls):
+        for call in calls:
+            call()
+        return [[1.0] * 9 for _ in calls]
+
+    monkeypatch.setattr("gensor_kernels.devices.cuda.CudaDevice.sampled", sampled)
+
+
+def test_nothing_is_captured_while_a_kernel_is_still_to_race(opened, monkeypatch):
+    machine = opened("")
+    raced(monkeypatch)
+    made, (given, _) = layers(), drawn(0)
+    counts = []
+    for _ in range(5):
+        made(given)
+        counts.append(len(next(iter(made._plans.values())).bound))
+    assert counts[:2] == [0, 0] and counts[-1] == 1
+    assert machine.context.captured == 1 and bound_of(made).captured
+
+
+def test_calls_of_a_graph_make_a_kind_of_call_worth_tuning(opened, monkeypatch):
+    opened("")
+    raced(monkeypatch)
+    made, (given, _) = layers(), drawn(0)
+    considered = []
+    monkeypatch.setattr(current.only.background, "consider", considered.append)
+    for _ in range(5):
+        made(given)
+    bound = bound_of(made)
+    assert bound.trials and not considered
+    while bound.calls < 64:
+        made(given)
+    assert len(considered) == len(bound.trials)
+
+
+def test_views_of_weights_are_on_the_device_once(opened):
+    """A product with the transposed weights, and an array that the host computes for each signature."""
+    opened()
+    nodes = [
+        node("Gemm", ["x", "w1"], ["a"], transB=1),
+        node("Shape", ["x"], ["s"]),
+        node("ConstantOfShape", ["s"], ["z"]),
+        node("Max", ["a", "z"], ["y"]),
+    ]
+    made = model(nodes, {"x": ("float32", ("n", 64))}, {"y": ("n", 64)}, {"w1": W1})
+    (given, x), sizes = drawn(0), []
+    for _ in range(4):
+        np.testing.assert_allclose(made(given).get(), np.maximum(x @ W1.T, 0), rtol=2e-4, atol=2e-4)
+        (weights,) = made._weights.values()
+        sizes.append(len(weights.placed))
+    assert sizes == [sizes[0]] * 4
+
+
 def test_results_stay_what_they_are_when_the_graph_runs_again(opened):
     opened()
     made = layers()

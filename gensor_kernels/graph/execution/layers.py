@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.dispatch.observe.explanation import Explanation
+from gensor_kernels.shown import shown
+
+from .memory import memory_of
 
 if TYPE_CHECKING:
     from gensor_kernels.graph.ir.graph import Graph, Node, Spec
@@ -48,9 +51,44 @@ class Layer:
         families = {each.family or "CuPy" for each in self.served}
         return ", ".join(sorted(families)) or "array library"
 
+    def __str__(self) -> str:
+        lines = [f"{self.name}: {self.operators} -> {self.result or 'unknown'}, served by {self.by}"]
+        return "\n\n".join([*lines, *map(str, self.served)])
+
 
 class Layers(tuple[Layer, ...]):
-    """The layers of one run, in order; `print` shows them as a table."""
+    """The layers of one run, in order; `print` shows them as a table.
+
+    Attributes
+    ----------
+    runs : str
+        How calls with such inputs run: as one CUDA graph, launch by launch, or node by node.
+    """
+
+    runs: str = ""
+
+    def named(self, name: str) -> Layer:
+        """Return the layer of a name; `print` tells what serves each of its calls, and why.
+
+        Parameters
+        ----------
+        name : str
+            Name of a node, as the table has it.
+
+        Returns
+        -------
+        Layer
+            The first layer of that name.
+
+        Raises
+        ------
+        KeyError
+            If no layer has the name.
+        """
+        for each in self:
+            if each.name == name:
+                return each
+        raise KeyError(f"no layer is named {shown(name)}; nodes that were joined have the name of the first")
 
     def __str__(self) -> str:
         total = sum(each.predicted_us or 0.0 for each in self)
@@ -59,7 +97,8 @@ class Layers(tuple[Layer, ...]):
             time = each.predicted_us
             cells = ("", "") if time is None else (f"{time:.1f}", f"{time / total:.1%}" if total else "")
             rows.append((each.name, each.operators, str(each.result or ""), each.by, *cells))
-        return "\n".join(_table(rows)) + f"\n{len(self)} layers, {total:.1f} µs in kernels (predicted)"
+        runs = f"; calls run {self.runs}" if self.runs else ""
+        return "\n".join(_table(rows)) + f"\n{len(self)} layers, {total:.1f} µs in kernels (predicted){runs}"
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
@@ -77,7 +116,7 @@ def outline(graph: Graph) -> str:
     return "\n".join(_table(rows))
 
 
-def explained(plan: Plan, inputs: Mapping[str, Any]) -> Layers:
+def explained(plan: Plan, inputs: Mapping[str, Any], stream: int) -> Layers:
     """Run a plan and explain every call of its nodes."""
     found: list[Layer] = []
 
@@ -85,4 +124,6 @@ def explained(plan: Plan, inputs: Mapping[str, Any]) -> Layers:
         found.append(Layer(node.name, str(node), plan.graph.spec(node.outputs[0]), served))
 
     plan.run(inputs, watch)
-    return Layers(found)
+    layers = Layers(found)
+    layers.runs = memory_of(plan, stream).runs
+    return layers

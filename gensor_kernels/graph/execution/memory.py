@@ -55,7 +55,9 @@ def memory_of(plan: Plan, stream: int) -> Memory:
     if bound is not None:
         runs = "as one CUDA graph" if bound.captured else f"launch by launch: {bound.reason}"
     else:
-        runs = f"node by node: {plan.eager}" if plan.eager else "node by node until nothing is raced any more"
+        runs = (
+            f"node by node: {plan.eager}" if plan.eager else "node by node, to be bound once nothing is raced any more"
+        )
     if layout is None:
         return Memory(0, 0, 0, weights, runs)
     return Memory(layout.nbytes, layout.live, layout.asked, weights, runs)

@@ -109,12 +109,13 @@ class Model:
         Returns
         -------
         Layers
-            One row per node; `print` shows them as a table.
+            One row per node; `print` shows them as a table, and `named` returns the row of
+            one node.
         """
         from .layers import explained
 
         inputs = self._bound(args, keywords)
-        return explained(self._plan(inputs), inputs)
+        return explained(self._plan(inputs), inputs, current.current_runtime().device.stream())
 
     def memory(self, *args: Any, **keywords: Any) -> Memory:
         """Tell the memory that the model needs for such inputs, and how its calls run; it runs once if it has not yet.
