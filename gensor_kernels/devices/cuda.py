@@ -314,7 +314,7 @@ class CudaDevice(Device):
         """See Device.copy: one copy of memory, where both are contiguous."""
         if isinstance(source, np.ndarray):
             target.set(source)
-        elif source.flags.c_contiguous and self.is_local(source):
+        elif source.flags.c_contiguous and target.flags.c_contiguous and self.is_local(source):
             target.data.copy_from_device_async(source.data, target.nbytes)
         else:
             target[...] = source

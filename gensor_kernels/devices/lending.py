@@ -13,6 +13,9 @@ from typing import Any
 
 from .sampling import relaxed_capture
 
+#: The byte that fills memory of the emulator whose contents nothing may read: a NaN in every floating-point type.
+POISON = 0xFF
+
 
 class Lease:
     """Memory in use: `returned` is called with `number` when the last reference is gone.

@@ -15,7 +15,7 @@ import numpy as np
 
 from gensor_kernels import forking
 from gensor_kernels.config import logger
-from gensor_kernels.devices.emulator.device import POISON
+from gensor_kernels.devices.lending import POISON
 from gensor_kernels.dispatch.plans.trial import HOT_RUN
 
 from .arena import UNIT, Layout, Ledger
