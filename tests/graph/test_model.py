@@ -83,6 +83,18 @@ def test_it_prints_its_nodes_and_what_serves_them(file):
     assert (layer.name, layer.operators) == ("first", "MatMul + Relu")
     assert layer.by in ("gemv", "contraction_mma", "contraction_simt") and layer.predicted_us > 0
     assert "1 layers" in text and "100.0%" in text and layer.by in text
+    assert "to be bound once nothing is raced" in text
+
+
+def test_one_layer_is_found_by_its_name(file):
+    loaded = load(file)
+    with gensor_kernels.emulated("sm_87"):
+        layers = loaded.explain(np.ones((64, 16), np.float32))
+    assert layers.named("first") is layers[0]
+    text = str(layers.named("first"))
+    assert text.startswith("first: MatMul + Relu -> float32 (64, 8), served by") and "Kernel" in text
+    with pytest.raises(KeyError, match="no layer is named 'second'"):
+        layers.named("second")
 
 
 def test_several_results_are_a_tuple():

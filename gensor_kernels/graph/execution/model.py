@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .layers import Layers
+    from .memory import Memory
     from .plan import Plan, Weights
 
 Signature = tuple[tuple[tuple[int, ...], str], ...]
@@ -110,12 +111,34 @@ class Model:
         Returns
         -------
         Layers
-            One row per node; `print` shows them as a table.
+            One row per node; `print` shows them as a table, and `named` returns the row of
+            one node.
         """
         from .layers import explained
 
         inputs = self._bound(args, keywords)
-        return explained(self._plan(inputs), inputs)
+        return explained(self._plan(inputs), inputs, current.current_runtime().device.stream())
+
+    def memory(self, *args: Any, **keywords: Any) -> Memory:
+        """Tell the memory that the model needs for such inputs, and how its calls run; it runs once if it has not yet.
+
+        Parameters
+        ----------
+        *args, **keywords : array
+            Inputs as for a call.
+
+        Returns
+        -------
+        Memory
+            Bytes of the arena beside the largest live set, and of weights; `print` shows them.
+        """
+        from .memory import memory_of
+
+        inputs, runtime = self._bound(args, keywords), current.current_runtime()
+        plan = self._plan(inputs)
+        if plan.layout is None:
+            plan(runtime, tuple(inputs.values()))
+        return memory_of(plan, runtime.device.stream())
 
     def profile(self, *args: Any, **keywords: Any) -> Layers:
         """Run the model once, explain every node, and time each by itself on the GPU.
@@ -134,7 +157,7 @@ class Model:
         from .layers import explained
 
         inputs = self._bound(args, keywords)
-        return explained(self._plan(inputs), inputs, timed=True)
+        return explained(self._plan(inputs), inputs, current.current_runtime().device.stream(), timed=True)
 
     def placed(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Return NumPy arrays as arrays of the current device: CuPy's, or NumPy's own inside `emulated`."""

@@ -65,17 +65,13 @@ class Arenas:
 
     def __init__(self) -> None:
         self._all: dict[Bound, tuple[Plan, int]] = {}
-        self._clock, self._last = itertools.count(), {}  # type: itertools.count[int], dict[Bound, int]
+        self._clock = itertools.count()
         self.after_fork()
         forking.renew(self)
 
     def after_fork(self) -> None:
         """Make a new lock."""
         self._lock = threading.Lock()
-
-    def used(self, bound: Bound) -> None:
-        """Note that a bound plan is used."""
-        self._last[bound] = next(self._clock)
 
     def keep(self, plan: Plan, stream: int, bound: Bound) -> None:
         """Keep a bound plan of a stream."""
@@ -84,14 +80,14 @@ class Arenas:
             if old is not None:
                 self._drop(old)
             while len(self._all) >= MOST_ARENAS:
-                self._drop(min(self._all, key=lambda each: self._last.get(each, 0)))
+                self._drop(min(self._all, key=lambda each: each.used))
             self._all[bound] = plan, stream
-            self._last[bound] = next(self._clock)
+            bound.clock = self._clock
+            bound.used = next(self._clock)
             plan.bound[stream] = bound
 
     def _drop(self, bound: Bound) -> None:
         plan, stream = self._all.pop(bound)
-        self._last.pop(bound, None)
         plan.bound.pop(stream, None)
 
 
@@ -141,8 +137,7 @@ class Plan:
                 return self._by_nodes(inputs)
         stream = device.stream()
         bound = self.bound.get(stream)
-        if bound is not None and bound.runtime is runtime and bound.holds() and not record.active:
-            self.arenas.used(bound)
+        if bound is not None and bound.runtime is runtime and not record.active and bound.holds():
             return bound(inputs)
         # Each call counts while calls are recorded.
         if self.eager or record.active or (config.disabled() and not device.emulated):
