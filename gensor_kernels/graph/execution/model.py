@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gensor_kernels.dispatch.api.interop import exchanged
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.shown import shown
 
@@ -62,7 +63,7 @@ class Model:
         ----------
         *args, **keywords : array
             Inputs in the order of `inputs`, or by name: CuPy arrays, or NumPy arrays inside
-            `emulated`.
+            `emulated`; PyTorch tensors, too, for which the results are tensors.
 
         Returns
         -------
@@ -78,6 +79,11 @@ class Model:
         UnsupportedError
             If a node cannot be served; the text names it.
         """
+        exchange = exchanged(args, keywords)
+        return self._called(*args, **keywords) if exchange is None else exchange.call(self._called, args, keywords)
+
+    def _called(self, *args: Any, **keywords: Any) -> Any:
+        """Compute the model with arrays of this device."""
         inputs = self._bound(args, keywords)
         results = self._plan(inputs).run(inputs)
         return results[0] if len(results) == 1 else results
@@ -97,6 +103,10 @@ class Model:
         """
         from .layers import explained
 
+        exchange = exchanged(args, keywords)
+        if exchange is not None:
+            layers: Layers = exchange.call(self.explain, args, keywords)
+            return layers
         inputs = self._bound(args, keywords)
         return explained(self._plan(inputs), inputs)
 

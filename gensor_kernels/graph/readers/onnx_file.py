@@ -52,7 +52,7 @@ class Source:
         import onnx_ir as ir
         from onnxscript import optimizer
 
-        model = ir.from_proto(self._model)
+        model = self._copy()
         model.graph.inputs[:] = [each for each in model.graph.inputs if each.name in self.inputs]
         for each in model.graph.inputs:
             if shapes and each.name in shapes:
@@ -72,6 +72,12 @@ class Source:
             if name in graph.constants:  # an empty list that the optimiser has folded has lost its dtype
                 graph.constants[name] = graph.constants[name].astype(dtype, copy=False)
         return graph
+
+    def _copy(self) -> Any:
+        """Return the model as a new onnx_ir.Model, which may be changed; weights are not copied."""
+        import onnx_ir as ir
+
+        return ir.from_proto(self._model)
 
 
 def read(path: str | os.PathLike[str]) -> Source:
@@ -145,9 +151,13 @@ def _graph(model: Any, declared: Mapping[str, Spec] | None) -> Graph:
     for number, node in enumerate(model.graph):
         if node.op_type in REFUSED:  # from a function of the model
             raise UnsupportedError(f"node {shown(node.name)} ({node.op_type}): {REFUSED[node.op_type]}")
+        if node.domain not in ("", "ai.onnx"):
+            raise UnsupportedError(
+                f"node {shown(node.name)}: operator {node.op_type} of domain {shown(node.domain)} is not served"
+            )
         for value in node.outputs:
             if value.dtype is not None:
-                specs[value.name] = Spec(_dtype(value.dtype), _extents(value.shape))
+                specs[value.name] = Spec(dtype_of(value.dtype), extents_of(value.shape))
         attributes = {name: _attribute(value) for name, value in node.attributes.items()}
         if node.op_type == "Constant":
             (value,) = attributes.values()
@@ -156,7 +166,7 @@ def _graph(model: Any, declared: Mapping[str, Spec] | None) -> Graph:
         inputs = tuple("" if each is None else each.name for each in node.inputs)
         outputs = tuple(each.name for each in node.outputs)
         nodes.append(Node(node.op_type, inputs, outputs, attributes, node.name or f"{node.op_type}_{number}"))
-    inputs_of = {each.name: Spec(_dtype(each.dtype), _extents(each.shape)) for each in model.graph.inputs}
+    inputs_of = {each.name: Spec(dtype_of(each.dtype), extents_of(each.shape)) for each in model.graph.inputs}
     return Graph(nodes, dict(declared or inputs_of), [each.name for each in model.graph.outputs], constants, specs)
 
 
@@ -165,14 +175,16 @@ def _constant(value: Any) -> np.ndarray:
     return array if array.flags.c_contiguous else array.copy()
 
 
-def _dtype(dtype: Any) -> np.dtype[Any]:
+def dtype_of(dtype: Any) -> np.dtype[Any]:
+    """Return a dtype of onnx-ir as NumPy's; `object` for text and unknown types."""
     try:
         return np.dtype(dtype.numpy())
     except (TypeError, ValueError):
         return np.dtype(object)
 
 
-def _extents(shape: Any) -> tuple[int | str | None, ...] | None:
+def extents_of(shape: Any) -> tuple[int | str | None, ...] | None:
+    """Return a shape of onnx-ir as numbers and names."""
     if shape is None:
         return None
     return tuple(each if isinstance(each, int) else each.value for each in shape)
