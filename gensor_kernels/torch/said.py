@@ -1,0 +1,24 @@
+"""Warnings that are given once for each text."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+
+_said: set[str] = set()
+_lock = threading.Lock()
+
+
+def say(text: str) -> None:
+    """Warn, unless this text was said before."""
+    with _lock:
+        if text in _said:
+            return
+        _said.add(text)
+    warnings.warn(text, UserWarning, stacklevel=3)
+
+
+def forget() -> None:
+    """Say everything again."""
+    with _lock:
+        _said.clear()

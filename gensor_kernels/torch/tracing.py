@@ -1,0 +1,145 @@
+"""Questions about a graph of Dynamo, and its surgery: which inputs are constants, and which sizes are open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+
+def value_of(node: Any) -> Any:
+    """Return the traced value of a node: a fake tensor, a symbolic number, or None."""
+    return node.meta.get("example_value", node.meta.get("val"))
+
+
+def placeholders(gm: Any) -> list[Any]:
+    """Return the input nodes of a graph, in order."""
+    return list(gm.graph.find_nodes(op="placeholder"))
+
+
+def results(gm: Any) -> list[Any]:
+    """Return what a graph returns, in order: nodes and Python values."""
+    found = gm.graph.output_node().args[0]
+    return list(found) if isinstance(found, (list, tuple)) else [found]
+
+
+def is_plain(gm: Any) -> bool:
+    """Return whether a graph leaves its inputs as they are, and no results share memory with an input or each other.
+
+    The graph is run on fake tensors; where that fails, the answer is no.
+    """
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensor
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    values = [value_of(each) for each in placeholders(gm)]
+    mode = next((each.fake_mode for each in values if isinstance(each, FakeTensor)), None)
+    if mode is None:
+        return True
+    try:
+        fresh = (mode.shape_env or ShapeEnv()).ignore_fresh_unbacked_symbols()
+        with mode, fresh, torch.no_grad():
+            inputs = [_fresh(each) if isinstance(each, torch.Tensor) else each for each in values]
+            tensors = [each for each in inputs if isinstance(each, torch.Tensor)]
+            before = [each._version for each in tensors]
+            found = torch.fx.Interpreter(gm).run(*inputs)
+    except Exception:  # of any operator's fake kernel
+        return False
+    outputs = [each for each in torch.utils._pytree.tree_leaves(found) if isinstance(each, torch.Tensor)]
+    memory = [each.untyped_storage()._cdata for each in (*tensors, *outputs)]
+    apart = len(set(memory)) == len(memory)
+    return apart and before == [each._version for each in tensors]
+
+
+def _fresh(fake: Any) -> Any:
+    """Return a new fake tensor of the same layout; changes of it change no other."""
+    import torch
+
+    return torch.empty_strided(fake.size(), fake.stride(), dtype=fake.dtype, device=fake.device)
+
+
+def frozen(gm: Any, constants: dict[int, Any]) -> tuple[Any, list[int]]:
+    """Return a copy of a graph without the inputs that are constants or sizes of others, and the inputs it keeps.
+
+    Parameters
+    ----------
+    gm : torch.fx.GraphModule
+    constants : dict of int to object
+        Values of inputs by position: tensors that become attributes, and numbers.
+
+    Returns
+    -------
+    (torch.fx.GraphModule, list of int)
+        The copy returns tensors alone, in a tuple.
+    """
+    import torch
+
+    graph = torch.fx.Graph()
+    graph.output(graph.graph_copy(gm.graph, {}))
+    copy = torch.fx.GraphModule(gm, graph)
+    tensors = [each for each in results(copy) if is_tensor(each)]
+    output = graph.output_node()
+    output.args = (tuple(tensors),)
+    inputs, kept = placeholders(copy), []
+    for place, node in enumerate(inputs):
+        if place in constants:
+            with graph.inserting_before(next(iter(graph.nodes))):
+                node.replace_all_uses_with(_constant(copy, graph, place, constants[place]))
+            graph.erase_node(node)
+        elif is_tensor(node):
+            kept.append(place)
+    _bind_sizes(graph, inputs, kept)
+    graph.lint()
+    copy.recompile()
+    return copy, kept
+
+
+def is_tensor(node: Any) -> bool:
+    """Return whether a node of a graph is a tensor."""
+    import torch
+
+    return isinstance(node, torch.fx.Node) and isinstance(value_of(node), torch.Tensor)
+
+
+def _constant(copy: Any, graph: Any, place: int, value: Any) -> Any:
+    import torch
+
+    if not isinstance(value, torch.Tensor):
+        return value
+    name = f"gensor_constant_{place}"
+    if isinstance(value, torch.nn.Parameter):
+        setattr(copy, name, value)
+    else:
+        copy.register_buffer(name, value)
+    return graph.get_attr(name)
+
+
+def _bind_sizes(graph: Any, inputs: Sequence[Any], kept: Sequence[int]) -> None:
+    """Replace inputs that are a size of a tensor by the question for that size."""
+    import torch
+
+    behind = inputs[kept[-1]].next if kept else None
+    for node in inputs:
+        if node._erased or is_tensor(node):
+            continue
+        if node.users:
+            owner, axis = size_of(value_of(node), inputs, kept)
+            with graph.inserting_before(behind):
+                node.replace_all_uses_with(graph.call_function(torch.ops.aten.sym_size.int, (inputs[owner], axis)))
+        graph.erase_node(node)
+
+
+def size_of(symbol: Any, inputs: Sequence[Any], kept: Sequence[int]) -> tuple[int, int]:
+    """Return the position of a tensor and its axis whose extent is this symbol; LookupError where there is none."""
+    expression = getattr(getattr(symbol, "node", None), "expr", None)
+    for owner in kept:
+        for axis, extent in enumerate(value_of(inputs[owner]).shape):
+            if expression is not None and getattr(getattr(extent, "node", None), "expr", None) == expression:
+                return owner, axis
+    raise LookupError("a number that is no size of an input")
+
+
+def open_axes(node: Any) -> Iterator[int]:
+    """Yield the axes of an input whose extents are symbols."""
+    for axis, extent in enumerate(value_of(node).shape):
+        if not isinstance(extent, int):
+            yield axis
