@@ -59,7 +59,9 @@ def gensor(gm: Any, example_inputs: Sequence[Any], **options: Any) -> Callable[.
 
     if options:
         raise TypeError(f"the backend gensor has no options, not {', '.join(sorted(options))}")
-    if torch.is_grad_enabled() and any(isinstance(each, torch.Tensor) and each.requires_grad for each in example_inputs):
+    if torch.is_grad_enabled() and any(
+        isinstance(each, torch.Tensor) and each.requires_grad for each in example_inputs
+    ):
         say(NO_GRADIENTS)
         return gm.forward  # type: ignore[no-any-return]
     if is_plain(gm):

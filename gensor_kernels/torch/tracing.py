@@ -88,6 +88,8 @@ def frozen(gm: Any, constants: dict[int, Any]) -> tuple[Any, list[int]]:
         elif is_tensor(node):
             kept.append(place)
     _bind_sizes(graph, inputs, kept)
+    for node in graph.nodes:
+        node.meta = {}  # AOTAutograd's tensors are of use inside of its own trace only
     graph.lint()
     copy.recompile()
     return copy, kept

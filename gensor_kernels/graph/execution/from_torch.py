@@ -71,7 +71,9 @@ def from_torch(
     torch = torch_library()
     if isinstance(args, torch.Tensor):
         args = (args,)
-    trains = [name for name, each in module.named_modules() if each.training] if hasattr(module, "named_modules") else []
+    trains = (
+        [name for name, each in module.named_modules() if each.training] if hasattr(module, "named_modules") else []
+    )
     if trains and not isinstance(module, torch.export.ExportedProgram):
         where = f" (submodule {trains[0]})" if trains[0] else ""
         raise ValueError(f"{type(module).__name__} is in training mode{where}: call module.eval() first")

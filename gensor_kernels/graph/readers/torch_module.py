@@ -85,9 +85,7 @@ def exported(module: Any, args: Sequence[Any], keywords: Mapping[str, Any], dyna
     torch = torch_library()
     with _alone(torch):
         try:
-            return torch.export.export(
-                module, tuple(args), dict(keywords), dynamic_shapes=dynamic_shapes, strict=False
-            )
+            return torch.export.export(module, tuple(args), dict(keywords), dynamic_shapes=dynamic_shapes, strict=False)
         except Exception as error:  # of the module's own code, too
             raise ModelError(f"torch.export cannot trace {_label(module)}: {first_line(error)}") from error
 
@@ -133,13 +131,13 @@ def _alone(torch: Any) -> Iterator[None]:
 
 def _refused(error: BaseException) -> Exception:
     """Return our error for one of the exporter, with the operator's name where that is what it lacks."""
-    cause: BaseException | None = error
-    while cause is not None:
-        found = re.search(r"No ONNX function found for <OpOverload\(op='([^']+)'", str(cause))
+    deepest = error
+    while deepest.__cause__ is not None:
+        deepest = deepest.__cause__
+        found = re.search(r"No ONNX function found for <OpOverload\(op='([^']+)'", str(deepest))
         if found:
             return UnsupportedError(f"operator {shown(found[1])} of PyTorch has no translation to ONNX")
-        cause = cause.__cause__
-    return ModelError(f"the exported program cannot be translated: {first_line(error.__cause__ or error)}")
+    return ModelError(f"the exported program cannot be translated: {first_line(deepest)}")
 
 
 def _label(module: Any) -> str:
