@@ -10,7 +10,7 @@ from typing import Any
 
 from .said import forget, say
 from .served import Served
-from .tracing import is_plain
+from .tracing import memory_of
 
 NO_GRADIENTS = (
     "gensor_kernels computes no gradients, so a module whose parameters or inputs require them runs eagerly: call it "
@@ -63,8 +63,8 @@ def gensor(gm: Any, example_inputs: Sequence[Any], **options: Any) -> Callable[.
         isinstance(each, torch.Tensor) and each.requires_grad for each in example_inputs
     ):
         say(NO_GRADIENTS)
-        return gm.forward  # type: ignore[no-any-return]
-    if is_plain(gm):
+        return gm.forward
+    if not any(memory_of(gm)):
         return Served(gm)
     # Changes in place and results that share memory with inputs: AOTAutograd makes the graph functional, and applies
     # both behind it.
@@ -72,7 +72,10 @@ def gensor(gm: Any, example_inputs: Sequence[Any], **options: Any) -> Callable[.
     from torch._dynamo.backends.common import aot_autograd
 
     def inference(inner: Any, inputs: Sequence[Any]) -> Any:
-        return make_boxed_func(Served(inner))
+        if memory_of(inner).shares:
+            say("a graph of torch.compile runs eagerly: some of its results share memory with each other")
+            return make_boxed_func(inner.forward)
+        return make_boxed_func(Served(inner, nested=True))
 
     def eager(inner: Any, inputs: Sequence[Any]) -> Any:
         say(NO_GRADIENTS)

@@ -76,8 +76,7 @@ def _epilogue(names: Sequence[str] | None, operands: Sequence[Any] | None, scala
 
 
 def _matmul(a: Any, b: Any, epilogue: Any = None, operands: Any = None, scalars: Any = ()) -> Any:
-    items = _epilogue(epilogue, operands, scalars)
-    return functions.matmul(a, b, **({"epilogue": items} if items else {})).contiguous()
+    return functions.matmul(a, b, epilogue=_epilogue(epilogue, operands, scalars) or None).contiguous()
 
 
 def _matmul_fake(a: Any, b: Any, epilogue: Any = None, operands: Any = None, scalars: Any = ()) -> Any:
@@ -90,11 +89,11 @@ def _matmul_fake(a: Any, b: Any, epilogue: Any = None, operands: Any = None, sca
     return a.new_empty(shape)
 
 
-def _linear(x: Any, w: Any, bias: Any = None, activation: str | None = None) -> Any:
+def _linear(x: Any, w: Any, bias: Any = None, activation: Any = None) -> Any:
     return functions.linear(x, w, bias, activation).contiguous()
 
 
-def _linear_fake(x: Any, w: Any, bias: Any = None, activation: str | None = None) -> Any:
+def _linear_fake(x: Any, w: Any, bias: Any = None, activation: Any = None) -> Any:
     import torch
 
     shape = list(torch.nn.functional.linear(x, w, bias).shape)
@@ -112,9 +111,14 @@ def _conv2d(
     dilation: Any = (1,),
     groups: int = 1,
     add: Any = None,
-    activation: str | None = None,
+    activation: Any = None,
 ) -> Any:
-    more = {"stride": pair(stride), "padding": pair(padding), "dilation": pair(dilation), "groups": groups}
+    more: dict[str, Any] = {
+        "stride": pair(stride),
+        "padding": pair(padding),
+        "dilation": pair(dilation),
+        "groups": groups,
+    }
     return _like(x, functions.conv2d(x, w, bias, **more, add=add, activation=activation))
 
 
@@ -127,7 +131,7 @@ def _conv2d_fake(
     dilation: Any = (1,),
     groups: int = 1,
     add: Any = None,
-    activation: str | None = None,
+    activation: Any = None,
 ) -> Any:
     import torch
 
@@ -143,13 +147,11 @@ def _like(x: Any, y: Any) -> Any:
     return y.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
 
 
-def _attention(q: Any, k: Any, v: Any, mask: Any = None, causal: str | None = None, scale: float | None = None) -> Any:
+def _attention(q: Any, k: Any, v: Any, mask: Any = None, causal: Any = None, scale: float | None = None) -> Any:
     return functions.attention(q, k, v, mask, causal or False, scale).contiguous()
 
 
-def _attention_fake(
-    q: Any, k: Any, v: Any, mask: Any = None, causal: str | None = None, scale: float | None = None
-) -> Any:
+def _attention_fake(q: Any, k: Any, v: Any, mask: Any = None, causal: Any = None, scale: float | None = None) -> Any:
     return q.new_empty((*q.shape[:-1], v.shape[-1]))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from gensor_kernels.dispatch.api import current
@@ -26,10 +27,12 @@ class Served:
     ----------
     gm : torch.fx.GraphModule
         Graph that changes no input and whose results share no memory.
+    nested : bool
+        Whether AOTAutograd calls it.
     """
 
-    def __init__(self, gm: Any):
-        self.gm = gm
+    def __init__(self, gm: Any, nested: bool = False):
+        self.gm, self.nested = gm, nested
         self._lock = threading.RLock()
         self._frozen: Frozen | None = None
         self._reason: str | None = None
@@ -63,14 +66,14 @@ class Served:
                 self._changing |= {each for each in changed if not _is_parameter(args[each])}
                 found = None
             if found is None:
-                found = self._frozen = Frozen(self.gm, args, self._changing)
+                found = self._frozen = Frozen(self.gm, args, self._changing, self.nested)
             return found
 
 
 class Frozen:
     """A graph with some inputs as constants, and its models: one serves all sizes, as far as they are symbols."""
 
-    def __init__(self, gm: Any, args: Sequence[Any], changing: set[int]):
+    def __init__(self, gm: Any, args: Sequence[Any], changing: set[int], nested: bool = False):
         self.constants = {
             place: value for place, value in enumerate(args) if place not in changing and _is_static(value)
         }
@@ -83,6 +86,7 @@ class Frozen:
         self._results = [_Result(each, nodes) for each in results(gm)]
         self._layouts = [Layout(value_of(each)) for each in results(gm) if is_tensor(each)]
         self._models: list[Model] = []
+        self._nested = nested
         self._lock = threading.Lock()
 
     def holds(self, args: Sequence[Any]) -> bool:
@@ -118,13 +122,22 @@ class Frozen:
             for model in self._models:
                 if _fits(model, tensors):
                     return model
-            program = torch_module.exported(self.module, tensors, {}, tuple(self._open))
-            torch_module.refuse_changes(program)
-            model = Model(torch_module.translated(program), "graph of torch.compile")
-            if len(model.inputs) != len(tensors):
-                raise LookupError("the exporter has dropped an input")
+            if self._nested:  # AOTAutograd has set up its thread for calls, in which nothing can be traced
+                with ThreadPoolExecutor(1) as pool:
+                    model = pool.submit(self._exported, tensors).result()
+            else:
+                model = self._exported(tensors)
             self._models.append(model)
             return model
+
+    def _exported(self, tensors: Sequence[Any]) -> Model:
+        """Return a new model for these sizes, and others as far as they are symbols."""
+        program = torch_module.exported(self.module, tensors, {}, tuple(self._open))
+        torch_module.refuse_changes(program)
+        model = Model(torch_module.translated(program), "graph of torch.compile")
+        if len(model.inputs) != len(tensors):
+            raise LookupError("the exporter has dropped an input")
+        return model
 
 
 class _Result:

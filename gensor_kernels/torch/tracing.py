@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 
 def value_of(node: Any) -> Any:
@@ -22,11 +22,26 @@ def results(gm: Any) -> list[Any]:
     return list(found) if isinstance(found, (list, tuple)) else [found]
 
 
-def is_plain(gm: Any) -> bool:
-    """Return whether a graph leaves its inputs as they are, and no results share memory with an input or each other.
+class Memory(NamedTuple):
+    """What a graph does to memory.
 
-    The graph is run on fake tensors; where that fails, the answer is no.
+    Attributes
+    ----------
+    changes : bool
+        Whether it changes an input in place.
+    returns_inputs : bool
+        Whether a result shares memory with an input.
+    shares : bool
+        Whether other results share memory with each other.
     """
+
+    changes: bool
+    returns_inputs: bool
+    shares: bool
+
+
+def memory_of(gm: Any) -> Memory:
+    """Return what a graph does to memory, from a run on fake tensors; everything where that run fails."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensor
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -34,7 +49,7 @@ def is_plain(gm: Any) -> bool:
     values = [value_of(each) for each in placeholders(gm)]
     mode = next((each.fake_mode for each in values if isinstance(each, FakeTensor)), None)
     if mode is None:
-        return True
+        return Memory(False, False, False)
     try:
         fresh = (mode.shape_env or ShapeEnv()).ignore_fresh_unbacked_symbols()
         with mode, fresh, torch.no_grad():
@@ -43,11 +58,12 @@ def is_plain(gm: Any) -> bool:
             before = [each._version for each in tensors]
             found = torch.fx.Interpreter(gm).run(*inputs)
     except Exception:  # of any operator's fake kernel
-        return False
+        return Memory(True, True, True)
+    given = {each.untyped_storage()._cdata for each in tensors}
     outputs = [each for each in torch.utils._pytree.tree_leaves(found) if isinstance(each, torch.Tensor)]
-    memory = [each.untyped_storage()._cdata for each in (*tensors, *outputs)]
-    apart = len(set(memory)) == len(memory)
-    return apart and before == [each._version for each in tensors]
+    memory = [each.untyped_storage()._cdata for each in outputs]
+    own = [each for each in memory if each not in given]
+    return Memory(before != [each._version for each in tensors], len(own) < len(memory), len(set(own)) < len(own))
 
 
 def _fresh(fake: Any) -> Any:

@@ -7,7 +7,6 @@ are views of them, so no size of a file limits them.
 from __future__ import annotations
 
 import contextlib
-import io
 import re
 import threading
 import warnings
@@ -122,9 +121,8 @@ def translated(program: Any) -> TorchSource:
 
 @contextlib.contextmanager
 def _alone(torch: Any) -> Iterator[None]:
-    """Trace in one thread at a time, without gradients and the exporter's remarks."""
-    quiet = contextlib.redirect_stdout(io.StringIO())
-    with _tracing, torch.inference_mode(False), torch.no_grad(), warnings.catch_warnings(), quiet:
+    """Trace in one thread at a time, without gradients and the exporter's warnings."""
+    with _tracing, torch.inference_mode(False), torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 

@@ -37,7 +37,16 @@ def translations(torch: Any) -> dict[Any, Callable[..., Any]]:
     """Return a function of onnxscript for each of our operators; none where they are not registered."""
     if not hasattr(torch.ops.gensor, "matmul"):
         return {}
-    written = (matmul, linear, conv2d, attention, softmax, log_softmax, layer_norm, rms_norm)
+    written: tuple[Callable[..., Any], ...] = (
+        matmul,
+        linear,
+        conv2d,
+        attention,
+        softmax,
+        log_softmax,
+        layer_norm,
+        rms_norm,
+    )
     written += (max_pool2d, avg_pool2d, elementwise)
     return {getattr(torch.ops.gensor, each.__name__).default: each for each in written}
 
