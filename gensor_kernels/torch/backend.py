@@ -8,14 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gensor_kernels.graph.readers.torch_memory import memory_of
+
 from .said import forget, say
 from .served import Served
-from .tracing import memory_of
 
 NO_GRADIENTS = (
     "gensor_kernels computes no gradients, so a module whose parameters or inputs require them runs eagerly: call it "
     "under torch.no_grad() or torch.inference_mode()"
 )
+EAGERLY = "a graph of torch.compile runs eagerly:"
+SHARED = "some of its results share memory with each other"
 
 
 def gensor(gm: Any, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
@@ -64,7 +67,8 @@ def gensor(gm: Any, example_inputs: Sequence[Any], **options: Any) -> Callable[.
     ):
         say(NO_GRADIENTS)
         return gm.forward
-    if not any(memory_of(gm)):
+    memory = memory_of(gm)
+    if memory is not None and not any(memory):
         return Served(gm)
     # Changes in place and results that share memory with inputs: AOTAutograd makes the graph functional, and applies
     # both behind it.
@@ -72,8 +76,9 @@ def gensor(gm: Any, example_inputs: Sequence[Any], **options: Any) -> Callable[.
     from torch._dynamo.backends.common import aot_autograd
 
     def inference(inner: Any, inputs: Sequence[Any]) -> Any:
-        if memory_of(inner).shares:
-            say("a graph of torch.compile runs eagerly: some of its results share memory with each other")
+        found = memory_of(inner)
+        if found is None or found.shares:
+            say(f"{EAGERLY} {'its memory is not known' if found is None else SHARED}")
             return make_boxed_func(inner.forward)
         return make_boxed_func(Served(inner, nested=True))
 

@@ -11,10 +11,11 @@ from gensor_kernels.dispatch.api import current
 from gensor_kernels.errors import GensorError
 from gensor_kernels.graph.execution.model import Model
 from gensor_kernels.graph.readers import torch_module
+from gensor_kernels.graph.readers.torch_memory import placeholders, value_of
 
 from .results import Layout, apart
 from .said import say
-from .tracing import frozen, is_tensor, open_axes, placeholders, results, size_of, value_of
+from .tracing import frozen, is_tensor, open_axes, results, size_of
 
 #: How often parameters may change before they become inputs, which no kernel folds or prepacks.
 MOST_CHANGES = 8
@@ -133,7 +134,6 @@ class Frozen:
     def _exported(self, tensors: Sequence[Any]) -> Model:
         """Return a new model for these sizes, and others as far as they are symbols."""
         program = torch_module.exported(self.module, tensors, {}, tuple(self._open))
-        torch_module.refuse_changes(program)
         model = Model(torch_module.translated(program), "graph of torch.compile")
         if len(model.inputs) != len(tensors):
             raise LookupError("the exporter has dropped an input")

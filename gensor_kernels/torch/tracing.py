@@ -1,76 +1,17 @@
-"""Questions about a graph of Dynamo, and its surgery: which inputs are constants, and which sizes are open."""
+"""A graph of Dynamo, and its surgery: which inputs are constants, and which sizes are open."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-
-def value_of(node: Any) -> Any:
-    """Return the traced value of a node: a fake tensor, a symbolic number, or None."""
-    return node.meta.get("example_value", node.meta.get("val"))
-
-
-def placeholders(gm: Any) -> list[Any]:
-    """Return the input nodes of a graph, in order."""
-    return list(gm.graph.find_nodes(op="placeholder"))
+from gensor_kernels.graph.readers.torch_memory import placeholders, value_of
 
 
 def results(gm: Any) -> list[Any]:
     """Return what a graph returns, in order: nodes and Python values."""
     found = gm.graph.output_node().args[0]
     return list(found) if isinstance(found, (list, tuple)) else [found]
-
-
-class Memory(NamedTuple):
-    """What a graph does to memory.
-
-    Attributes
-    ----------
-    changes : bool
-        Whether it changes an input in place.
-    returns_inputs : bool
-        Whether a result shares memory with an input.
-    shares : bool
-        Whether other results share memory with each other.
-    """
-
-    changes: bool
-    returns_inputs: bool
-    shares: bool
-
-
-def memory_of(gm: Any) -> Memory:
-    """Return what a graph does to memory, from a run on fake tensors; everything where that run fails."""
-    import torch
-    from torch._subclasses.fake_tensor import FakeTensor
-    from torch.fx.experimental.symbolic_shapes import ShapeEnv
-
-    values = [value_of(each) for each in placeholders(gm)]
-    mode = next((each.fake_mode for each in values if isinstance(each, FakeTensor)), None)
-    if mode is None:
-        return Memory(False, False, False)
-    try:
-        fresh = (mode.shape_env or ShapeEnv()).ignore_fresh_unbacked_symbols()
-        with mode, fresh, torch.no_grad():
-            inputs = [_fresh(each) if isinstance(each, torch.Tensor) else each for each in values]
-            tensors = [each for each in inputs if isinstance(each, torch.Tensor)]
-            before = [each._version for each in tensors]
-            found = torch.fx.Interpreter(gm).run(*inputs)
-    except Exception:  # of any operator's fake kernel
-        return Memory(True, True, True)
-    given = {each.untyped_storage()._cdata for each in tensors}
-    outputs = [each for each in torch.utils._pytree.tree_leaves(found) if isinstance(each, torch.Tensor)]
-    memory = [each.untyped_storage()._cdata for each in outputs]
-    own = [each for each in memory if each not in given]
-    return Memory(before != [each._version for each in tensors], len(own) < len(memory), len(set(own)) < len(own))
-
-
-def _fresh(fake: Any) -> Any:
-    """Return a new fake tensor of the same layout; changes of it change no other."""
-    import torch
-
-    return torch.empty_strided(fake.size(), fake.stride(), dtype=fake.dtype, device=fake.device)
 
 
 def frozen(gm: Any, constants: dict[int, Any]) -> tuple[Any, list[int]]:

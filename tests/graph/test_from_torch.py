@@ -23,7 +23,7 @@ class Small(nn.Module):
 
 def test_tensors_and_arrays_go_in_and_come_out():
     module, rows = Small().eval(), torch.export.Dim("rows", min=1)
-    model = gensor_kernels.from_torch(module, torch.ones(3, 8), dynamic_shapes={"x": {0: rows}, "shift": None})
+    model = gensor_kernels.from_torch(module, torch.ones(3, 8), dynamic_shapes={"x": {0: rows}})
     assert str(model.inputs["x"]) == "float32 (rows, 8)" and "Small" in repr(model)
     with gensor_kernels.emulated("sm_87"), torch.no_grad():
         for count in (1, 5):
@@ -54,7 +54,7 @@ def test_keywords_and_results_in_structures():
 
 def test_weights_are_not_copied_and_changes_are_refused():
     module = Small().eval()
-    model = gensor_kernels.from_torch(module, torch.ones(2, 8), dynamic_shapes=({0: torch.export.Dim.DYNAMIC}, None))
+    model = gensor_kernels.from_torch(module, torch.ones(2, 8), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
     addresses = {each.const_value.numpy().ctypes.data for each in model._source._model.graph.initializers.values()}
     assert {each.data_ptr() for each in module.parameters()} <= addresses
     with gensor_kernels.emulated("sm_87"), torch.no_grad():
@@ -75,6 +75,8 @@ def test_what_is_refused_says_why():
 
     with pytest.raises(UnsupportedError, match="the module changes x in place"):
         gensor_kernels.from_torch(Changing().eval(), torch.ones(2, 2))
+    with pytest.raises(UnsupportedError, match="the module changes x in place"):
+        gensor_kernels.from_torch(torch.export.export(Changing(), (torch.ones(2, 2),)).run_decompositions({}))
 
     class Branching(nn.Module):
         def forward(self, x):

@@ -54,7 +54,7 @@ def test_from_torch(name):
 
 @pytest.mark.parametrize("name", CHOSEN)
 def test_compile(name, recwarn):
-    network, inputs, axes = made(name)
+    network, inputs, _ = made(name)
     compiled = torch.compile(network, backend=gensor)
     with gensor_kernels.emulated("sm_87"):
         for count in (3, 2):

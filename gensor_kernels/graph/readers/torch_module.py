@@ -18,6 +18,7 @@ from gensor_kernels.graph.ir.graph import Spec
 from gensor_kernels.shown import shown
 
 from .onnx_file import OPSET, Source, dtype_of, extents_of, first_line, library
+from .torch_memory import memory_of
 from .torch_operators import translations
 
 INSTALL = "pip install 'gensor-kernels[torch]'"
@@ -91,8 +92,10 @@ def exported(module: Any, args: Sequence[Any], keywords: Mapping[str, Any], dyna
 
 def refuse_changes(program: Any) -> None:
     """Raise UnsupportedError where a program changes its inputs or buffers in place: a Graph has results alone."""
-    signature = program.graph_signature
+    memory = memory_of(program.graph_module)
+    signature = (program if memory is not None else program.run_decompositions({})).graph_signature
     changed = [*signature.user_inputs_to_mutate.values(), *signature.buffers_to_mutate.values()]
+    changed += memory.changes if memory is not None else ()
     if changed:
         raise UnsupportedError(
             f"the module changes {', '.join(sorted(set(changed)))} in place, which a graph of operators cannot; "
