@@ -22,8 +22,8 @@ class Small(nn.Module):
 
 
 def test_tensors_and_arrays_go_in_and_come_out():
-    module, rows = Small().eval(), torch.export.Dim("rows", min=1)
-    model = gensor_kernels.from_torch(module, torch.ones(3, 8), dynamic_shapes={"x": {0: rows}})
+    module = Small().eval()
+    model = gensor_kernels.from_torch(module, torch.ones(3, 8), dynamic_shapes={"x": {0: "rows"}})
     assert str(model.inputs["x"]) == "float32 (rows, 8)" and "Small" in repr(model)
     with gensor_kernels.emulated("sm_87"), torch.no_grad():
         for count in (1, 5):
@@ -89,9 +89,7 @@ def test_what_is_refused_says_why():
         def forward(self, x):
             return torch.special.bessel_j0(x)
 
-    with pytest.raises(
-        UnsupportedError, match=r"operator 'aten\.special_bessel_j0\.default' .* no translation to ONNX"
-    ):
+    with pytest.raises(UnsupportedError, match=r"operator '.*bessel_j0.*' .* no translation to ONNX"):
         gensor_kernels.from_torch(Odd().eval(), torch.ones(2, 2))
 
 

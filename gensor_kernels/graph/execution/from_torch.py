@@ -30,9 +30,9 @@ def from_torch(
     kwargs : dict of str to tensor, optional
         Example inputs by name.
     dynamic_shapes : optional
-        Sizes that a call chooses, as `torch.export.export` takes them: `{"x": {0:
-        "batch"}}` leaves the first extent of input `x` open. By default, all sizes are
-        those of the example inputs.
+        Sizes that a call chooses, as `torch.export.export` takes them, or their names:
+        `{"x": {0: "batch"}}` leaves the first extent of input `x` open. By default, all
+        sizes are those of the example inputs.
 
     Returns
     -------

@@ -64,9 +64,19 @@ def read(module: Any, args: Sequence[Any], keywords: Mapping[str, Any], dynamic_
     if isinstance(module, torch.export.ExportedProgram):
         program = module
     else:
+        dynamic_shapes = _named(torch, dynamic_shapes)
         program = exported(module, args, keywords, dynamic_shapes)
     refuse_changes(program)
-    return translated(program)
+    return translated(program, dynamic_shapes)
+
+
+def _named(torch: Any, shapes: Any) -> Any:
+    """Return dynamic shapes with a `torch.export.Dim` in place of each name."""
+    if isinstance(shapes, str):
+        return torch.export.Dim(shapes)
+    if isinstance(shapes, Mapping):
+        return {key: _named(torch, value) for key, value in shapes.items()}
+    return type(shapes)(_named(torch, each) for each in shapes) if isinstance(shapes, (list, tuple)) else shapes
 
 
 def torch_library() -> Any:
@@ -103,8 +113,11 @@ def refuse_changes(program: Any) -> None:
         )
 
 
-def translated(program: Any) -> TorchSource:
-    """Return the Source of an exported program; UnsupportedError where an operator has no translation."""
+def translated(program: Any, dynamic_shapes: Any = None) -> TorchSource:
+    """Return the Source of an exported program; UnsupportedError where an operator has no translation.
+
+    Open sizes have the names of `dynamic_shapes`, where these are given.
+    """
     torch = torch_library()
     with _alone(torch):
         try:
@@ -112,6 +125,7 @@ def translated(program: Any) -> TorchSource:
                 program,
                 dynamo=True,
                 opset_version=OPSET,
+                dynamic_shapes=dynamic_shapes,
                 optimize=False,  # shapes are bound first
                 verbose=False,
                 custom_translation_table=translations(torch),
