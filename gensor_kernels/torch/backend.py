@@ -10,14 +10,13 @@ from typing import Any
 
 from gensor_kernels.graph.readers.torch_memory import memory_of
 
-from .said import forget, say
+from .said import forget, say, say_eager
 from .served import Served
 
 NO_GRADIENTS = (
     "gensor_kernels computes no gradients, so a module whose parameters or inputs require them runs eagerly: call it "
     "under torch.no_grad() or torch.inference_mode()"
 )
-EAGERLY = "a graph of torch.compile runs eagerly:"
 SHARED = "some of its results share memory with each other"
 
 
@@ -78,7 +77,7 @@ def gensor(gm: Any, example_inputs: Sequence[Any], **options: Any) -> Callable[.
     def inference(inner: Any, inputs: Sequence[Any]) -> Any:
         found = memory_of(inner)
         if found is None or found.shares:
-            say(f"{EAGERLY} {'its memory is not known' if found is None else SHARED}")
+            say_eager("its fake kernels fail" if found is None else SHARED)
             return make_boxed_func(inner.forward)
         return make_boxed_func(Served(inner, nested=True))
 

@@ -9,6 +9,11 @@ _said: set[str] = set()
 _lock = threading.Lock()
 
 
+def say_eager(reason: str) -> None:
+    """Warn that a graph runs eagerly, unless this reason was given before."""
+    say(f"a graph of torch.compile runs eagerly: {reason}")
+
+
 def say(text: str) -> None:
     """Warn, unless this text was said before."""
     with _lock:

@@ -14,7 +14,7 @@ from gensor_kernels.graph.readers import torch_module
 from gensor_kernels.graph.readers.torch_memory import placeholders, value_of
 
 from .results import Layout, apart
-from .said import say
+from .said import say_eager
 from .tracing import frozen, is_tensor, open_axes, results, size_of
 
 #: How often parameters may change before they become inputs, which no kernel folds or prepacks.
@@ -48,7 +48,7 @@ class Served:
                 return self._current(args)(args)
             except (GensorError, LookupError) as error:
                 reason = self._reason = str(error)
-        say(f"a graph of torch.compile runs eagerly: {reason}")
+        say_eager(reason)
         return self.gm(*args)
 
     def _current(self, args: Sequence[Any]) -> Frozen:

@@ -196,6 +196,9 @@ def test_results_lie_in_memory_as_pytorchs(served):
         else:
             assert each == expected
     assert served
+    found[2].zero_()
+    with gensor_kernels.emulated("sm_87"), torch.no_grad():
+        assert (compiled(turned)(x, w)[2] == 2).all()
 
 
 def test_graph_breaks_and_numbers_as_arguments():
