@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels.dispatch.api import current
+from gensor_kernels.dispatch.api.interop import exchanged
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.shown import shown
 
@@ -52,7 +53,7 @@ class Model:
         self._source, self._name = source, name
         self.inputs, self.outputs = dict(source.inputs), list(source.outputs)
         #: Names of the files beside the model's that hold its weights.
-        self.weight_files: tuple[str, ...] = tuple(getattr(source, "weight_files", ()))
+        self.weight_files: tuple[str, ...] = tuple(source.weight_files)
         self._plans: dict[tuple[Signature, int], Plan] = {}
         #: Plans by Runtime and what arrays were given in order: the calls of these need no further check.
         self._known: dict[Any, Plan] = {}
@@ -68,7 +69,7 @@ class Model:
         ----------
         *args, **keywords : array
             Inputs in the order of `inputs`, or by name: CuPy arrays, or NumPy arrays inside
-            `emulated`.
+            `emulated`; PyTorch tensors, too, for which the results are tensors.
 
         Returns
         -------
@@ -91,6 +92,9 @@ class Model:
         except (AttributeError, TypeError):  # no arrays
             plan = key = None
         if plan is None:
+            exchange = exchanged(args, keywords)
+            if exchange is not None:
+                return exchange.call(self, args, keywords)
             inputs = self._bound(args, keywords)
             plan, args = self._plan(inputs), tuple(inputs.values())
             if key is not None and len(args) == len(key) - 1:
@@ -116,6 +120,10 @@ class Model:
         """
         from .layers import explained
 
+        exchange = exchanged(args, keywords)
+        if exchange is not None:
+            layers: Layers = exchange.call(self.explain, args, keywords)
+            return layers
         inputs = self._bound(args, keywords)
         return explained(self._plan(inputs), inputs, current.current_runtime().device.stream())
 
