@@ -306,15 +306,15 @@ class CudaDevice(Device):
         """See Device.parameters."""
         return Arguments(self._handle).arguments
 
-    def clear(self, array: Array) -> None:
+    def clear(self, array: Any) -> None:
         """See Device.clear."""
         array.data.memset_async(0, array.nbytes)
 
-    def copy(self, target: Array, source: Any) -> None:
+    def copy(self, target: Any, source: Any) -> None:
         """See Device.copy: one copy of memory, where both are contiguous."""
         if isinstance(source, np.ndarray):
             target.set(source)
-        elif source.flags.c_contiguous and self.is_local(source):
+        elif source.flags.c_contiguous and target.flags.c_contiguous and self.is_local(source):
             target.data.copy_from_device_async(source.data, target.nbytes)
         else:
             target[...] = source

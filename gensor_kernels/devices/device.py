@@ -229,11 +229,11 @@ class Device:
         """Return new kernel arguments, as `local.arguments`."""
         raise NotImplementedError
 
-    def clear(self, array: Array) -> None:
+    def clear(self, array: Any) -> None:
         """Enqueue zeros into an array of bytes."""
         raise NotImplementedError
 
-    def copy(self, target: Array, source: Any) -> None:
+    def copy(self, target: Any, source: Any) -> None:
         """Enqueue a copy into an array of the same shape and dtype; `source` may be a NumPy array."""
         raise NotImplementedError
 

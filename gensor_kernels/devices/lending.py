@@ -1,7 +1,7 @@
 """Memory that a caller chooses: within `Device.lending`, every allocation of a thread is a request to a lender.
 
-The lender sees the size of each request and the moment when its memory is no longer referenced; with both it plans where
-the requests of the next run go (graph/execution/arena.py).
+The lender sees the size of each request and the moment when its memory is no longer referenced; with both it plans
+where the requests of the next run go (graph/execution/arena.py).
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from contextlib import nullcontext
 from typing import Any
 
 from .sampling import relaxed_capture
+
+#: The byte that fills memory of the emulator whose contents nothing may read: a NaN in every floating-point type.
+POISON = 0xFF
 
 
 class Lease:

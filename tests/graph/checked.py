@@ -56,4 +56,4 @@ def operators(graph: Graph) -> list[str]:
 
 def rules(graph: Graph) -> set[str]:
     """Return the names of the rules that changed a graph."""
-    return {each.rule for each in graph.decisions if each.after}
+    return {each.rule for each in graph.decisions if each.applied}

@@ -46,13 +46,13 @@ def fused(model: Model, inputs: Arrays, known: Iterable[str]) -> tuple[dict[str,
     return nodes, {name: kept[name] for name in nodes}
 
 
-def keep_all(plan: Any, inputs: Arrays, kept: dict[str, np.ndarray]) -> None:
-    """Run a plan with all its tensors among the results."""
+def keep_all(plan: Any, inputs: Arrays, kept: dict[str, np.ndarray], watch: Any = None) -> None:
+    """Run a plan with all its tensors among the results; `watch` as `Plan.run` takes it."""
     outputs, ends = plan.graph.outputs, plan.ends
     names = [name for node in plan.graph.nodes for name in node.outputs if name]
     try:
         plan.graph.outputs, plan.ends = names, [()] * len(ends)
-        kept.update(zip(names, plan.run(inputs), strict=True))
+        kept.update(zip(names, plan.run(inputs, watch), strict=True))
     finally:
         plan.graph.outputs, plan.ends = outputs, ends
 

@@ -60,7 +60,7 @@ HUGE = np.array([2**20, 2**20])
         ("Range", ["low", "high", "step"], {"low": np.int64(0), "high": np.int64(2**40), "step": np.int64(1)}),
         ("Tile", ["one", "shape"], {"one": np.ones((1, 1), np.float32), "shape": HUGE}),
         ("Pad", ["one", "shape"], {"one": np.ones(1, np.float32), "shape": np.array([0, 2**40])}),
-        ("MatMul", ["column", "row"], {"column": np.ones((2**20, 1), np.float32), "row": np.ones((1, 2**20), np.float32)}),
+        ("MatMul", ["column", "row"], {"column": np.ones((2**20, 1), "f"), "row": np.ones((1, 2**20), "f")}),
     ],
 )
 def test_constants_that_a_file_computes_are_bounded(tmp_path, op, inputs, constants):
@@ -129,9 +129,11 @@ def test_functions_that_are_nested_deeply(tmp_path):
 
 def test_functions_that_call_themselves(tmp_path):
     opsets = [helper.make_opsetid("", 20), helper.make_opsetid("own", 1)]
-    ping = helper.make_function("own", "ping", ["a"], ["b"], [helper.make_node("pong", ["a"], ["b"], domain="own")], opsets)
-    pong = helper.make_function("own", "pong", ["a"], ["b"], [helper.make_node("ping", ["a"], ["b"], domain="own")], opsets)
-    text = told(saved(with_functions([ping, pong], "ping"), tmp_path))
+    functions = []
+    for name, called in (("ping", "pong"), ("pong", "ping")):
+        inner = [helper.make_node(called, ["a"], ["b"], domain="own")]
+        functions.append(helper.make_function("own", name, ["a"], ["b"], inner, opsets))
+    text = told(saved(with_functions(functions, "ping"), tmp_path))
     assert text.startswith(("UnsupportedError function", "ModelError")) and "p" in text, text
 
 
@@ -222,7 +224,7 @@ def test_weights_in_another_file_are_right(tmp_path):
 
 
 def test_three_gigabytes_of_weights_are_not_copied(tmp_path):
-    """A sparse file of 3 GB is loaded within the address space of 6 GB, most of which is the libraries' and the file's."""
+    """A sparse file of 3 GB is loaded within an address space of 6 GB, which libraries and the file's map share."""
     rows = 3 << 18
     with (tmp_path / "w.bin").open("wb") as file:
         file.truncate(rows * 1024 * 4)

@@ -197,5 +197,7 @@ class IncrementalRun(ClassRun):
                 column = serving[row]
                 found = self._chosen(row, self.pool.candidates[column], self._seconds[row, column], self.pool)
                 yield replace(found, settled=bool(self._costs[row, column] <= WITHIN * self._best[row]))
-            elif not np.isfinite(self._seconds[row]).any():
+            elif (
+                row in self.founds and not np.isfinite(self._seconds[row]).any()
+            ):  # others may just not be searched yet
                 yield self._chosen(row, None, np.inf, self.pool)

@@ -6,7 +6,7 @@ should end within the budget, judged by the duration of the steps before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -48,10 +48,14 @@ class BudgetedRun(Run):
     packaged : Store or None
         A database whose verified kernels count as made by an earlier run: layers are served from the first second on,
         and the budget goes to kernels that are predicted to be faster.
+    fell : callable
+        Told of every fall of the model's predicted time: seconds since the run began, microseconds of all calls,
+        how many of how many workloads have a verified kernel.
     """
 
     budget: float = field(kw_only=True)
     packaged: Store | None = field(default=None, kw_only=True)
+    fell: Callable[[float, float, int, int], None] = field(default=lambda *_: None, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -106,12 +110,13 @@ class BudgetedRun(Run):
 
     def _tell_search(self, scheduler: TaskScheduler) -> None:
         spent = f"{sum(task.slices for task in scheduler.tasks)} slices of {len(scheduler.tasks)} workloads"
-        self._tell(scheduler.seconds, f"predicted after {spent}")
+        self._tell(scheduler.seconds, f"predicted after {spent}", 0, len(scheduler.tasks))
 
-    def _tell(self, seconds: float, about: str) -> None:
+    def _tell(self, seconds: float, about: str, served: int, workloads: int) -> None:
         """Print the model's predicted time where it has fallen."""
         if seconds <= (1 - FALL) * self._told:
             self._told = seconds
+            self.fell(self.elapsed, seconds * 1e6, served, workloads)
             self.tell(f"after {duration(self.elapsed * 1e6)}: end to end {duration(seconds * 1e6, 4)} {about}")
 
     # ---- growing
@@ -162,9 +167,7 @@ class BudgetedRun(Run):
                 continue
             program = program_from_json(each.kernel.program)
             own = {"kernel_digest": each.kernel.digest}
-            passed = sorted(
-                store.rows(Verification, outcome="ok", **own), key=lambda row: row.method, reverse=True
-            )
+            passed = sorted(store.rows(Verification, outcome="ok", **own), key=lambda row: row.method, reverse=True)
             if not all(is_current(row) for row in passed):
                 continue
             trails = (_trail(row) for row in store.rows(Record, **own))
@@ -188,7 +191,7 @@ class BudgetedRun(Run):
         count = sum(len(each.usable) for each in classes)
         kernels = f"{count} verified {plural('kernel', count)}"
         if served == rows:
-            self._tell(sum(each.seconds_now for each in classes), f"with {kernels}")
+            self._tell(sum(each.seconds_now for each in classes), f"with {kernels}", served, rows)
         else:
             serve = "serve" if count != 1 else "serves"
             self.tell(f"after {duration(self.elapsed * 1e6)}: {kernels} {serve} {served} of {rows} workloads")

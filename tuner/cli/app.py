@@ -48,7 +48,7 @@ from .options import (
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
-    help="Construct verified CUDA kernels for a list of shapes, without a GPU.",
+    help="Construct verified CUDA kernels for a model or a list of shapes, without a GPU.",
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -99,7 +99,7 @@ def tune(
         bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Tune every row of a shapes file for an architecture and store the kernels."""
+    """Tune every row of a shapes file, or every layer of a model, for an architecture and store the kernels."""
     if context.invoked_subcommand is not None:
         return
     if not arch or not (shapes or model):
@@ -120,8 +120,17 @@ def tune(
     began, cores = time.monotonic(), commands.cores(jobs)
     options = Options(top=top, seed=seed, jobs=cores, graph=graph, verify=verify, strategy=strategy)
     with commands.shapes_of(model, arch[0], input or []) if model else nullcontext(shapes[0]) as rows:
-        left = None if budget is None else max(round(budget - (time.monotonic() - began), 1), 0.0)
-        code = commands.tune(arch[0], rows, db, options, measure=measure, budget=left, json_path=json, quiet=quiet)
+        spent = time.monotonic() - began if model else 0.0  # on reading it
+        left = None if budget is None else max(0.0, round(budget - spent, 1))
+        named = "" if model is None else model.name
+        code = commands.tune(
+            *(arch[0], rows, db, options),
+            measure=measure,
+            budget=left,
+            json_path=json,
+            quiet=quiet,
+            model=named,
+        )
     raise typer.Exit(code)
 
 
@@ -141,7 +150,7 @@ def run(
     json: Annotated[Path | None, typer.Option(help="Write one JSON object per layer to FILE; - is stdout.")] = None,
     input: InputOption = None,
 ) -> None:
-    """Print what serves each layer of a model, and its time beside the roofline: predicted, or measured on the GPU."""
+    """Print the layers of a model with their times. What serves each, beside the roofline; `--profile` draws a plot."""
     if out is not None and not profile:
         raise typer.BadParameter("--out goes with --profile: it names the plot")
     plot = (out or Path(f"{model.stem}.png")) if profile else None
@@ -155,7 +164,7 @@ def shapes(
     arch: Annotated[str, typer.Option(help="The capability whose choices are asked; nothing is computed.")] = "sm_87",
     input: InputOption = None,
 ) -> None:
-    """Write the calls that a model makes, behind its fusions, as a shapes file: one run of every asked size."""
+    """Write the calls of a model as a shapes file. They are those behind its fusions, one run of each asked size."""
     commands.model_shapes(model, out, arch, input or [])
 
 

@@ -103,15 +103,17 @@ def tune(
     json_path: Path | None,
     quiet: bool,
     named: bool = True,
+    model: str = "",
 ) -> int:
     """Tune a shapes file; return 1 where a row was bad, failed or skipped, else 0.
 
-    Records name their rows where `named`.
+    Records name their rows where `named`. For the shapes of a `model`, they name the model in place of the file, and
+    the lines of `--json` also tell how the end-to-end time falls.
     """
     arch = lookup(arch_name)
-    rows = read_shapes(shapes, lambda line: say(f"gensor-tune: {line}", sys.stderr))
+    rows = read_shapes(shapes, lambda line: None if model else say(f"gensor-tune: {line}", sys.stderr))
     check_compilers(options.verify)
-    path = database(db)
+    path, label = database(db), model or name_of(shapes)
     began = time.perf_counter()
     results: list[tuple[Row, Result]] = []
     with ExitStack() as stack:
@@ -130,7 +132,7 @@ def tune(
             ordered.rest()
             told = [] if len(results) == len(rows) else [f"stopped after {len(results)} of {len(rows)} rows"]
             if results or not rows:
-                told += [*summary([result for _, result in results]), *totals(results, name_of(shapes))]
+                told += [*summary([result for _, result in results]), *totals(results, label)]
             for line in told:
                 say(f"gensor-tune: {line}", sys.stderr)
             took = duration((time.perf_counter() - began) * 1e6)
@@ -139,9 +141,15 @@ def tune(
         ordered = InOrder(rows, lambda row, result: progress.row(printable(table.line(row, result), None)))
         searching = options.strategy == "walk" and options.graph == "full"  # others are compared on what they find
         packaged = stack.enter_context(_packaged(arch)) if budget is not None and searching else None
-        kind = Run if budget is None else partial(BudgetedRun, budget=budget, packaged=packaged)
+
+        def fell(after_s: float, us: float, served: int, workloads: int) -> None:
+            """Write a line about the end-to-end time: of verified kernels once all workloads are served."""
+            told = {"after_s": round(after_s, 3), "end_to_end_us": us, "served": served, "workloads": workloads}
+            write_line(lines if model else None, json.dumps(told))
+
+        kind = Run if budget is None else partial(BudgetedRun, budget=budget, packaged=packaged, fell=fell)
         run = kind(arch, store, options, progress, timer, verifier, tell=progress.tell)
-        run.unfinished, run.file = unfinished, name_of(shapes) if named else None
+        run.unfinished, run.file = unfinished, label if named else None
         stack.callback(conclude)
         print(f"gensor-tune: {len(rows)} rows for {arch.name} ({arch.part}) into {path}", file=sys.stderr)
         for row, result in run.rows(rows):

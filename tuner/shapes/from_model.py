@@ -82,7 +82,7 @@ def signatures(model: Any, asked: Mapping[str, Sequence[Shape]]) -> list[dict[st
 
 def _bound(model: Any, given: Mapping[str, Shape]) -> dict[str, Shape] | None:
     """Return the shapes of all inputs, None where one size would have two values."""
-    values = {name: shape[0] for name, shape in given.items() if name not in model.inputs}
+    values: dict[Any, int] = {name: shape[0] for name, shape in given.items() if name not in model.inputs}
     for name, spec in model.inputs.items():
         if name not in given or spec.shape is None:
             continue
@@ -92,12 +92,14 @@ def _bound(model: Any, given: Mapping[str, Shape]) -> dict[str, Shape] | None:
             known = values.setdefault(declared, extent) if isinstance(declared, str) else declared
             if known not in (None, extent):
                 return None
-    found = {}
+    found: dict[str, Shape] = {}
     for name, spec in model.inputs.items():
-        shape = given.get(name) or tuple(values.get(each, each) for each in spec.shape or ("?",))
-        if not all(isinstance(each, int) for each in shape):
+        declared = given.get(name, spec.shape)
+        shape = [values.get(each, each) for each in declared or ()]
+        known = tuple(each for each in shape if isinstance(each, int))
+        if declared is None or len(known) < len(shape):
             raise ModelError(f"input {name} is {spec}: give its extents, as in --input {name}=1x128")
-        found[name] = shape
+        found[name] = known
     return found
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from gensor_kernels.arrays import Array, Shape
 from gensor_kernels.devices.device import Arguments, Code, Device, Launcher, reach
-from gensor_kernels.devices.lending import Lender, Lent
+from gensor_kernels.devices.lending import POISON, Lender, Lent
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.programs.core.family import Launch
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
 
-#: The byte that fills memory whose contents nothing may read: a NaN in every floating-point type.
-POISON = 0xFF
 #: Bytes that addresses of memory on loan are multiples of.
 LINE = 64
 
@@ -90,11 +88,11 @@ class EmulatorDevice(Device):
         """See Device.parameters."""
         return Arguments().arguments
 
-    def clear(self, array: np.ndarray) -> None:
+    def clear(self, array: Any) -> None:
         """See Device.clear."""
         array[...] = 0
 
-    def copy(self, target: np.ndarray, source: np.ndarray) -> None:
+    def copy(self, target: Any, source: Any) -> None:
         """See Device.copy."""
         target[...] = source
 

@@ -84,7 +84,8 @@ def offsets(uses: Sequence[Use]) -> list[int]:
     height = -1
     bound = max(load, default=0)
     for order in orders:
-        found = _placed(uses, sorted(range(len(uses)), key=lambda number: order(uses[number])))
+        ranks = [order(use) for use in uses]
+        found = _placed(uses, sorted(range(len(uses)), key=ranks.__getitem__))
         top = max((low + rounded(use.nbytes) for low, use in zip(found, uses, strict=True)), default=0)
         if height < 0 or top < height:
             best, height = found, top

@@ -6,16 +6,16 @@ On a GPU the launches are one CUDA graph. Where they cannot be captured, and on 
 from __future__ import annotations
 
 import ctypes
+import itertools
 import threading
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gensor_kernels import forking
 from gensor_kernels.config import logger
-from gensor_kernels.devices.emulator.device import POISON
+from gensor_kernels.devices.lending import POISON
 from gensor_kernels.dispatch.plans.trial import HOT_RUN
 
 from .arena import UNIT, Layout, Ledger
@@ -123,7 +123,11 @@ class Bound:
         self.runtime, self.epoch, self.device = runtime, runtime.epoch, runtime.device
         self.arena, self.inputs, self.outputs, self.steps = arena, tuple(inputs), tuple(outputs), tuple(steps)
         self.run, self.switched, self.trials = run, switched, list(trials)
-        self.calls, self.kept, self.reason = 0, [], ""  # type: int, list[Lease], str
+        self.kept: list[Lease] = []
+        self.calls, self.reason = 0, ""
+        #: When it was used last, by a clock that all plans of a model share.
+        self.clock, self.used = itertools.count(), 0
+        self._new = [(each, tuple(each.shape), each.dtype) for each in self.outputs]
         self.launch: Callable[[], None] = self._loop
         self.after_fork()
         forking.renew(self)
@@ -143,22 +147,21 @@ class Bound:
 
     def __call__(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """Compute the model: threads that share a stream take turns at enqueueing."""
-        device = self.device
+        copy, empty, results = self.device.copy, self.device.empty, []
         with self.lock:
             self.calls += 1
+            self.used = next(self.clock)
             for number, place in self.inputs:
-                device.copy(place, inputs[number])
+                copy(place, inputs[number])
             self.launch()
-            results = tuple([self._new(each) for each in self.outputs])
+            for array, shape, dtype in self._new:
+                new = empty(shape, dtype)
+                copy(new, array)
+                results.append(new)
         if self.calls == HOT_RUN:
             for trial in self.trials:
                 trial.ripen()
-        return results
-
-    def _new(self, array: Any) -> Any:
-        found = self.device.empty(array.shape, array.dtype)
-        self.device.copy(found, array)
-        return found
+        return tuple(results)
 
     def _loop(self) -> None:
         for step in self.steps:
@@ -184,9 +187,19 @@ class Bound:
             step.kept = None
 
 
+class _Poison:
+    """Spoils memory that nothing reads any more."""
+
+    def __init__(self, address: int, nbytes: int):
+        self.address, self.nbytes = address, nbytes
+
+    def __call__(self) -> None:
+        ctypes.memset(self.address, POISON, self.nbytes)
+
+
 def poisoned(arena: Arena, node: int) -> list[Repeat]:
     """Return the functions that spoil, on the emulator, what nothing reads any more behind a node."""
     places = arena.layout.places
     alive = [place for key, place in places.items() if key[0] <= node and (place.dies is None or place.dies > node)]
     dead = [place for place in places.values() if place.dies == node and not any(map(place.meets, alive))]
-    return [partial(ctypes.memset, arena.base + place.offset, POISON, place.nbytes) for place in dead]
+    return [_Poison(arena.base + place.offset, place.nbytes) for place in dead]

@@ -5,6 +5,7 @@ The optimiser of onnxscript folds small constants; weights that a file computes 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.graph.ir.graph import Graph, Node
 from gensor_kernels.graph.lowerings import LOWERINGS
 from gensor_kernels.graph.lowerings.base import Run
+from gensor_kernels.graph.lowerings.shapes import infer, known
 from gensor_kernels.graph.readers.onnx_bounds import LARGEST_FOLDED, refuse_large
 
 
@@ -40,14 +42,19 @@ class Host(Run):
 
 
 def fold(graph: Graph) -> None:
-    """Replace nodes whose inputs are all constants by their results.
+    """Replace nodes whose inputs are all constants, and shapes that are known, by their results.
 
-    A node whose shape is not known beforehand is left to every run, like any node once all constants take LARGEST_FOLDED
-    bytes. UnsupportedError names a node whose result alone takes more.
+    A node whose shape is not known beforehand is left to every run, and so are all nodes once the constants take
+    LARGEST_FOLDED bytes. UnsupportedError names a node whose result alone takes more.
     """
     run, kept, folded = Host(), [], 0
     for node in graph.nodes:
         run.values = graph.constants
+        infer(graph, node)
+        if node.op in ("Shape", "Size") and (shape := known(graph, node.inputs[0])) is not None:
+            stand_in = np.broadcast_to(np.zeros((), np.bool_), shape)  # nothing but its shape is read
+            graph.constants[node.outputs[0]] = LOWERINGS[node.op](run, node, stand_in)
+            continue
         constant = node.op in LOWERINGS and all(each in graph.constants for each in node.reads())
         size = _bytes(graph, node) if constant else None
         if size is None or folded + size > LARGEST_FOLDED:
@@ -69,8 +76,11 @@ def _bytes(graph: Graph, node: Node) -> int | None:
     total = 0
     for name in filter(None, node.outputs):
         spec = graph.spec(name)
-        if spec is None or spec.shape is None or not all(isinstance(each, int) for each in spec.shape):
+        if spec is None or spec.shape is None:
             return None
-        refuse_large(node.name, node.op, spec.shape, spec.dtype.itemsize)
-        total += int(np.prod(spec.shape, dtype=float)) * spec.dtype.itemsize
+        extents = [each for each in spec.shape if isinstance(each, int)]
+        if len(extents) < len(spec.shape):
+            return None
+        refuse_large(node.name, node.op, extents, spec.dtype.itemsize)
+        total += math.prod(extents) * spec.dtype.itemsize
     return total

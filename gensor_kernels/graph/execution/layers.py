@@ -8,6 +8,9 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.dispatch.observe.explanation import Explanation
+from gensor_kernels.shown import shown
+
+from .memory import memory_of
 
 if TYPE_CHECKING:
     from gensor_kernels.devices.device import Device
@@ -61,9 +64,44 @@ class Layer:
         families = {each.family or "CuPy" for each in self.served}
         return ", ".join(sorted(families)) or "array library"
 
+    def __str__(self) -> str:
+        lines = [f"{self.name}: {self.operators} -> {self.result or 'unknown'}, served by {self.by}"]
+        return "\n\n".join([*lines, *map(str, self.served)])
+
 
 class Layers(tuple[Layer, ...]):
-    """The layers of one run, in order; `print` shows them as a table."""
+    """The layers of one run, in order; `print` shows them as a table.
+
+    Attributes
+    ----------
+    runs : str
+        How calls with such inputs run: as one CUDA graph, launch by launch, or node by node.
+    """
+
+    runs: str = ""
+
+    def named(self, name: str) -> Layer:
+        """Return the layer of a name; `print` tells what serves each of its calls, and why.
+
+        Parameters
+        ----------
+        name : str
+            Name of a node, as the table has it.
+
+        Returns
+        -------
+        Layer
+            The first layer of that name.
+
+        Raises
+        ------
+        KeyError
+            If no layer has the name.
+        """
+        for each in self:
+            if each.name == name:
+                return each
+        raise KeyError(f"no layer is named {shown(name)}; nodes that were joined have the name of the first")
 
     @property
     def timed(self) -> bool:
@@ -88,7 +126,8 @@ class Layers(tuple[Layer, ...]):
             cells = (_number(each.us), _number(each.bound_us), share)
             rows.append((each.name, each.operators, str(each.result or ""), each.by, *cells))
         how = "measured" if self.timed else "in kernels (predicted)"
-        told = f"{len(self)} layers, {total:.1f} µs {how}, the bound is {self.bound_us:.1f} µs"
+        runs = f"; calls run {self.runs}" if self.runs else ""
+        told = f"{len(self)} layers, {total:.1f} µs {how}, the bound is {self.bound_us:.1f} µs{runs}"
         return "\n".join([*_table(rows), told])
 
 
@@ -116,7 +155,7 @@ def outline(graph: Graph) -> str:
     return "\n".join(_table(rows))
 
 
-def explained(plan: Plan, inputs: Mapping[str, Any], timed: bool = False) -> Layers:
+def explained(plan: Plan, inputs: Mapping[str, Any], stream: int, timed: bool = False) -> Layers:
     """Run a plan and explain every call of its nodes; `timed`: time each node by itself on the GPU."""
     found: list[Layer] = []
 
@@ -125,4 +164,6 @@ def explained(plan: Plan, inputs: Mapping[str, Any], timed: bool = False) -> Lay
         found.append(Layer(node.name, str(node), plan.graph.spec(node.outputs[0]), served, us))
 
     plan.run(inputs, watch)
-    return Layers(found)
+    layers = Layers(found)
+    layers.runs = memory_of(plan, stream).runs
+    return layers

@@ -85,7 +85,7 @@ class Learning:
         binder = self.binder
         return Bound(
             *(self.runtime, self.arena, self.inputs, self.outputs, self.steps, self.fixed),
-            *(binder.switched, dict.fromkeys(binder.trials)),
+            *(binder.switched, list(dict.fromkeys(binder.trials))),
         )
 
     def _take(self, inputs: Sequence[Any]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels.dispatch.api import current
+from gensor_kernels.dispatch.api.interop import exchanged
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.shown import shown
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from gensor_kernels.graph.rewrites.state import State
 
     from .layers import Layers
+    from .memory import Memory
     from .plan import Plan, Weights
     from .session import Session
 
@@ -54,7 +56,7 @@ class Model:
         self._source, self._name = source, name
         self.inputs, self.outputs = dict(source.inputs), list(source.outputs)
         #: Names of the files beside the model's that hold its weights.
-        self.weight_files: tuple[str, ...] = tuple(getattr(source, "weight_files", ()))
+        self.weight_files: tuple[str, ...] = tuple(source.weight_files)
         self._plans: dict[tuple[Signature, int, tuple[Any, ...]], Plan] = {}
         #: Plans by Runtime and what arrays were given in order: the calls of these need no further check.
         self._known: dict[Any, Plan] = {}
@@ -70,7 +72,7 @@ class Model:
         ----------
         *args, **keywords : array
             Inputs in the order of `inputs`, or by name: CuPy arrays, or NumPy arrays inside
-            `emulated`.
+            `emulated`; PyTorch tensors, too, for which the results are tensors.
 
         Returns
         -------
@@ -93,6 +95,9 @@ class Model:
         except (AttributeError, TypeError):  # no arrays
             plan = key = None
         if plan is None:
+            exchange = exchanged(args, keywords)
+            if exchange is not None:
+                return exchange.call(self, args, keywords)
             inputs = self._bound(args, keywords)
             plan, args = self._plan(inputs), tuple(inputs.values())
             if key is not None and len(args) == len(key) - 1:
@@ -113,12 +118,38 @@ class Model:
         Returns
         -------
         Layers
-            One row per node; `print` shows them as a table.
+            One row per node; `print` shows them as a table, and `named` returns the row of
+            one node.
         """
         from .layers import explained
 
+        exchange = exchanged(args, keywords)
+        if exchange is not None:
+            layers: Layers = exchange.call(self.explain, args, keywords)
+            return layers
         inputs = self._bound(args, keywords)
-        return explained(self._plan(inputs), inputs)
+        return explained(self._plan(inputs), inputs, current.current_runtime().device.stream())
+
+    def memory(self, *args: Any, **keywords: Any) -> Memory:
+        """Tell the memory that the model needs for such inputs, and how its calls run; it runs once if it has not yet.
+
+        Parameters
+        ----------
+        *args, **keywords : array
+            Inputs as for a call.
+
+        Returns
+        -------
+        Memory
+            Bytes of the arena beside the largest live set, and of weights; `print` shows them.
+        """
+        from .memory import memory_of
+
+        inputs, runtime = self._bound(args, keywords), current.current_runtime()
+        plan = self._plan(inputs)
+        if plan.layout is None:
+            plan(runtime, tuple(inputs.values()))
+        return memory_of(plan, runtime.device.stream())
 
     def profile(self, *args: Any, **keywords: Any) -> Layers:
         """Run the model once, explain every node, and time each by itself on the GPU.
@@ -137,7 +168,7 @@ class Model:
         from .layers import explained
 
         inputs = self._bound(args, keywords)
-        return explained(self._plan(inputs), inputs, timed=True)
+        return explained(self._plan(inputs), inputs, current.current_runtime().device.stream(), timed=True)
 
     def session(self, state: Mapping[str, str] | None = None, **sizes: int) -> Session:
         """Return the model with state that stays on the device: caches of keys and values, and the like.

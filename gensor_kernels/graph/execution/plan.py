@@ -67,17 +67,13 @@ class Arenas:
 
     def __init__(self) -> None:
         self._all: dict[Bound, tuple[Plan, int]] = {}
-        self._clock, self._last = itertools.count(), {}  # type: itertools.count[int], dict[Bound, int]
+        self._clock = itertools.count()
         self.after_fork()
         forking.renew(self)
 
     def after_fork(self) -> None:
         """Make a new lock."""
         self._lock = threading.Lock()
-
-    def used(self, bound: Bound) -> None:
-        """Note that a bound plan is used."""
-        self._last[bound] = next(self._clock)
 
     def keep(self, plan: Plan, stream: int, bound: Bound) -> None:
         """Keep a bound plan of a stream."""
@@ -86,14 +82,14 @@ class Arenas:
             if old is not None:
                 self._drop(old)
             while len(self._all) >= MOST_ARENAS:
-                self._drop(min(self._all, key=lambda each: self._last.get(each, 0)))
+                self._drop(min(self._all, key=lambda each: each.used))
             self._all[bound] = plan, stream
-            self._last[bound] = next(self._clock)
+            bound.clock = self._clock
+            bound.used = next(self._clock)
             plan.bound[stream] = bound
 
     def _drop(self, bound: Bound) -> None:
         plan, stream = self._all.pop(bound)
-        self._last.pop(bound, None)
         plan.bound.pop(stream, None)
 
 
@@ -158,8 +154,7 @@ class Plan:
                 return self._by_nodes(inputs)
         stream = device.stream()
         bound = self.bound.get(stream)
-        if bound is not None and bound.runtime is runtime and bound.holds() and not record.active:
-            self.arenas.used(bound)
+        if bound is not None and bound.runtime is runtime and not record.active and bound.holds():
             return bound(inputs)
         # Each call counts while calls are recorded.
         if self.eager or record.active or (config.disabled() and not device.emulated):
@@ -198,7 +193,10 @@ class Plan:
         return results
 
     def run(self, inputs: Mapping[str, Any], watch: Any = None) -> tuple[Any, ...]:
-        """Execute every node; `watch(node, explanations, again, device)` is called behind each, `again()` repeats it."""
+        """Execute every node.
+
+        `watch(node, explanations, again, device)` is called behind each; `again()` computes the node once more.
+        """
         run = self.new_run(explains=watch is not None)
         values = run.values
         values.update(self.graph.constants)
@@ -213,4 +211,9 @@ class Plan:
                 run.explained = []
             for name in last:
                 values.pop(name, None)
-        return tuple(run.device(values[name]) for name in self.graph.outputs)
+        results = (run.device(values[name]) for name in self.graph.outputs)
+        # A constant stays what it is, whatever a caller does with a result.
+        return tuple(
+            result.copy() if name in self.graph.constants else result
+            for name, result in zip(self.graph.outputs, results, strict=True)
+        )

@@ -93,7 +93,7 @@ class Session:
         """Run the model once, and tell what serves each node; as `Model.explain`."""
         from .layers import explained
 
-        return explained(*self._planned(args, keywords))
+        return explained(*self._planned(args, keywords), current_runtime().device.stream())
 
     def reset(self) -> None:
         """Set the state to zero."""

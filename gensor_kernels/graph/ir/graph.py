@@ -76,11 +76,13 @@ class Decision(NamedTuple):
     rule : str
         Name of the rule.
     before, after : tuple of str
-        Names of the nodes that it took out and put in; without nodes in `after`, those in `before` were left alone.
+        Names of the nodes that it took out and put in.
     why : str
         Reason in words, "" where the rule itself is the reason.
     before_us, after_us : float or None
         Predicted times of both ways, in microseconds, where they were compared.
+    applied : bool
+        Whether the rule was applied; otherwise the nodes in `before` were left alone.
     """
 
     rule: str
@@ -89,10 +91,12 @@ class Decision(NamedTuple):
     why: str = ""
     before_us: float | None = None
     after_us: float | None = None
+    applied: bool = True
 
     def __str__(self) -> str:
         before, after = (", ".join(dict.fromkeys(names)) for names in (self.before, self.after))
-        text = f"{self.rule}: {before} -> {after}" if self.after else f"{self.rule}: {before} left as they are"
+        done = f" -> {after}" if after else " removed" if self.applied else " left as they are"
+        text = f"{self.rule}: {before}{done}"
         text += f" ({self.why})" if self.why else ""
         if self.before_us is None or self.after_us is None:
             return text
@@ -155,7 +159,7 @@ class Graph:
         name, number = wanted, 0
         while name in self.constants or name in self.specs:
             name, number = f"{wanted}.{number}", number + 1
-        self.constants[name] = value
+        self.constants[name] = np.asarray(value)  # NumPy makes scalars of arrays without axes
         return name
 
     def replaced(self, position: int, **changes: Any) -> None:

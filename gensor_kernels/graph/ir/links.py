@@ -159,7 +159,7 @@ class Links:
         if self.why or (changed and self.removed):
             before = tuple(each.name for each in self.removed) if changed else (node.name,)
             after = tuple(each.name for each in self.added) if changed else ()
-            self.graph.decisions.append(Decision(rule, before, after, self.why, *self.predicted))
+            self.graph.decisions.append(Decision(rule, before, after, self.why, *self.predicted, changed))
         return changed
 
     def store(self) -> Graph:

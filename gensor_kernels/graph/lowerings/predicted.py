@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from gensor_kernels.errors import GensorError, UnsupportedError
 from .base import Run
 
 if TYPE_CHECKING:
+    from gensor_kernels.dispatch.plans.runtime import Runtime
     from gensor_kernels.graph.ir.graph import Graph, Node
 
 
@@ -53,21 +55,23 @@ class Dry(Run):
                 return self.runtime.device.empty(result.shape, result.dtype)
 
 
-class Predictions:
-    """Predicted times of nodes on the current device. Nodes of equal shapes and attributes are asked about once."""
+#: Times of nodes by what they depend on, for each Runtime.
+_known: WeakKeyDictionary[Runtime, dict[Any, float | None]] = WeakKeyDictionary()
 
-    def __init__(self) -> None:
-        self._known: dict[Any, float | None] = {}
 
-    def __call__(self, graph: Graph, nodes: Sequence[Node]) -> float | None:
-        """Return the predicted microseconds of the kernels of some nodes that read each other or the graph's tensors.
+def predicted(graph: Graph, nodes: Sequence[Node]) -> float | None:
+    """Return the predicted microseconds of the kernels of some nodes that read each other or the graph's tensors.
 
-        None without a device, and where a shape or a time is not known.
-        """
-        key = tuple(_shape_of(graph, node) for node in nodes)
-        if key not in self._known:
-            self._known[key] = _predicted(graph, nodes)
-        return self._known[key]
+    None without a device, and where a shape or a time is not known. Nodes of equal shapes are asked about once.
+    """
+    try:
+        times = _known.setdefault(current_runtime(), {})
+    except (GensorError, ImportError, RuntimeError):  # a model is printed on a machine without a GPU
+        return None
+    key = tuple(_shape_of(graph, node) for node in nodes)
+    if key not in times:
+        times[key] = _predicted(graph, nodes)
+    return times[key]
 
 
 def _shape_of(graph: Graph, node: Node) -> Any:
@@ -77,10 +81,7 @@ def _shape_of(graph: Graph, node: Node) -> Any:
 
 
 def _predicted(graph: Graph, nodes: Sequence[Node]) -> float | None:
-    try:
-        run = Dry()
-    except (GensorError, ImportError, RuntimeError):  # a model is printed on a machine without a GPU
-        return None
+    run = Dry()
     made = {name for node in nodes for name in node.outputs}
     for node in nodes:
         for name in node.reads():

@@ -22,8 +22,8 @@ from . import onnx_bounds, onnx_weights
 
 #: Version of the standard's operators that nodes of a Graph have.
 OPSET = 24
-#: Elements up to which constants are folded: the largest weights of a file below protobuf's 2 GB.
-LARGEST_FOLDED = 2**31
+#: Elements up to which onnxscript folds constants; onnx_bounds limits their bytes.
+MOST_ELEMENTS = 2**31
 #: Operators that are never served, by name or its first word: graphs within graphs, and values that are no tensors.
 REFUSED = {
     **dict.fromkeys(("If", "Loop", "Scan"), "control flow is not served; export the model without it"),
@@ -57,11 +57,11 @@ class Source:
         self.inputs = {each.name: _spec(each) for each in given}
         self._results = {each.name: _spec(each).dtype for each in lifted.graph.output}
         self.outputs = list(self._results)
-        self._model = _optimised(lifted, weights, self.inputs)
+        self._model = optimised(_with_weights(lifted, weights), self.inputs)
 
     def graph(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
         """Return the graph for inputs of these shapes; without them, for the sizes that the file declares."""
-        model = self._model
+        model = self._current()
         if shapes:
             model = _bound(model, shapes)
         graph = _graph(model, self.inputs if not shapes else None)
@@ -70,19 +70,35 @@ class Source:
                 graph.constants[name] = graph.constants[name].astype(dtype, copy=False)
         return graph
 
+    def _current(self) -> Any:
+        """Return the model of onnx-ir; ModelError where its weights have changed since it was read."""
+        return self._model
 
-def _optimised(lifted: Any, weights: Mapping[str, Any], inputs: Mapping[str, Spec]) -> Any:
-    """Return the model of onnx-ir with its weights, simplified as far as that holds for all sizes."""
+
+def _with_weights(lifted: Any, weights: Mapping[str, Any]) -> Any:
+    """Return the model of onnx-ir with its weights."""
     import onnx_ir as ir
-    from onnxscript.optimizer import optimize_ir
 
     model = ir.from_proto(lifted)
     for name, tensor in weights.items():
         model.graph.initializers[name].const_value = tensor
+    return model
+
+
+def optimised(model: Any, inputs: Mapping[str, Spec]) -> Any:
+    """Simplify a model of onnx-ir as far as that holds for all sizes, and return it."""
+    import onnx_ir as ir
+    from onnxscript.optimizer import optimize_ir
+
     model.graph.inputs[:] = [each for each in model.graph.inputs if each.name in inputs]
+    _forget_results(model)
     with _inferring():
-        limits = {"input_size_limit": LARGEST_FOLDED, "output_size_limit": LARGEST_FOLDED}
-        optimize_ir(model, should_fold=onnx_bounds.foldable(), **limits)
+        limit = MOST_ELEMENTS
+        optimize_ir(model, should_fold=onnx_bounds.foldable(), input_size_limit=limit, output_size_limit=limit)
+    for name, value in model.graph.initializers.items():
+        array = value.const_value.numpy()
+        if not array.flags.c_contiguous:  # copied here once, not for every signature
+            value.const_value = ir.Tensor(np.ascontiguousarray(array), name=name)
     return model
 
 
@@ -96,15 +112,12 @@ def _bound(optimised: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
     for each in model.graph.inputs:
         if each.name in shapes:
             each.shape = ir.Shape(shapes[each.name])
-    # Declared shapes of results could contradict the bound sizes; they are inferred again.
-    for each in model.graph.outputs:
-        if each.producer() is not None:
-            each.shape = None
+    _forget_results(model)
     with _inferring():
-        limits = {"input_size_limit": LARGEST_FOLDED, "output_size_limit": LARGEST_FOLDED}
+        limits = {"input_size_limit": MOST_ELEMENTS, "output_size_limit": MOST_ELEMENTS}
         ask = onnx_bounds.foldable()
         for _ in range(MOST_PASSES):
-            found = fold_constants_ir(model, onnx_shape_inference=True, should_fold=ask, **limits)
+            found: Any = fold_constants_ir(model, onnx_shape_inference=True, should_fold=ask, **limits)
             if not found.modified:
                 break
         cleaning = (
@@ -115,6 +128,13 @@ def _bound(optimised: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
         )
         ir.passes.Sequential(*cleaning)(model)
     return model
+
+
+def _forget_results(model: Any) -> None:
+    """Forget the shapes of results: declared ones could contradict bound sizes, and all are inferred again."""
+    for each in model.graph.outputs:
+        if each.producer() is not None:
+            each.shape = None
 
 
 @contextmanager
@@ -202,9 +222,13 @@ def _graph(model: Any, declared: Mapping[str, Spec] | None) -> Graph:
     for number, node in enumerate(model.graph):
         if node.op_type in REFUSED:  # from a function of the model
             raise UnsupportedError(f"node {shown(node.name)} ({node.op_type}): {REFUSED[node.op_type]}")
+        if node.domain not in ("", "ai.onnx"):
+            raise UnsupportedError(
+                f"node {shown(node.name)}: operator {node.op_type} of domain {shown(node.domain)} is not served"
+            )
         for value in node.outputs:
             if value.dtype is not None:
-                specs[value.name] = Spec(_dtype(value.dtype), _extents(value.shape))
+                specs[value.name] = Spec(dtype_of(value.dtype), extents_of(value.shape))
         attributes = {name: _attribute(value) for name, value in node.attributes.items()}
         if node.op_type == "Constant":
             (value,) = attributes.values()
@@ -213,7 +237,7 @@ def _graph(model: Any, declared: Mapping[str, Spec] | None) -> Graph:
         inputs = tuple("" if each is None else each.name for each in node.inputs)
         outputs = tuple(each.name for each in node.outputs)
         nodes.append(Node(node.op_type, inputs, outputs, attributes, node.name or f"{node.op_type}_{number}"))
-    inputs_of = {each.name: Spec(_dtype(each.dtype), _extents(each.shape)) for each in model.graph.inputs}
+    inputs_of = {each.name: Spec(dtype_of(each.dtype), extents_of(each.shape)) for each in model.graph.inputs}
     return Graph(nodes, dict(declared or inputs_of), [each.name for each in model.graph.outputs], constants, specs)
 
 
@@ -222,14 +246,16 @@ def _constant(value: Any) -> np.ndarray:
     return array if array.flags.c_contiguous else array.copy()
 
 
-def _dtype(dtype: Any) -> np.dtype[Any]:
+def dtype_of(dtype: Any) -> np.dtype[Any]:
+    """Return a dtype of onnx-ir as NumPy's; `object` for text and unknown types."""
     try:
         return np.dtype(dtype.numpy())
     except (TypeError, ValueError):
         return np.dtype(object)
 
 
-def _extents(shape: Any) -> tuple[int | str | None, ...] | None:
+def extents_of(shape: Any) -> tuple[int | str | None, ...] | None:
+    """Return a shape of onnx-ir as numbers and names."""
     if shape is None:
         return None
     return tuple(each if isinstance(each, int) else each.value for each in shape)

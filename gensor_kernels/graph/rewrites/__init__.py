@@ -2,7 +2,7 @@
 
 from gensor_kernels.graph.ir.graph import Graph
 from gensor_kernels.graph.ir.links import Links
-from gensor_kernels.graph.lowerings.predicted import Predictions
+from gensor_kernels.graph.lowerings.predicted import predicted
 
 from .activations import Activations
 from .aliases import Aliases, Constants
@@ -14,6 +14,7 @@ from .epilogue import Epilogues
 from .gates import Gates
 from .gelu import Gelus, Swishes
 from .linears import Linears
+from .normed import NormedProducts
 from .norms import LayerNorms, RMSNorms
 from .padding import Paddings
 from .rotary import RotaryEmbeddings
@@ -31,7 +32,7 @@ PATTERNS: tuple[Rewrite, ...] = (
 KERNELS: tuple[Rewrite, ...] = (
     *(Scales(), Guards(), Attentions(), Views(), GroupedHeads(), Masks(), Views(), HeadsLast(), Linears(), Views()),
     *(Gates(), Siblings(), Rotations()),
-    *(Constants(), BatchNorms(), ChannelScales(), Paddings(), Activations(), Epilogues()),
+    *(Constants(), BatchNorms(), ChannelScales(), Paddings(), Activations(), Epilogues(), NormedProducts()),
 )
 #: All rules in order; each is applied until it changes nothing.
 RULES = (*PATTERNS, *KERNELS)
@@ -44,7 +45,7 @@ def rewritten(graph: Graph, potential: Potential | None = None) -> Graph:
 
 def apply(graph: Graph, rules: tuple[Rewrite, ...], potential: Potential | None = None) -> Graph:
     """Apply rules, in order, to a graph, and return it."""
-    links, potential = Links(graph), potential or Predictions()
+    links, potential = Links(graph), potential or predicted
     for rule in rules:
         apply_everywhere(rule, links, potential)
     links.store().tidy()

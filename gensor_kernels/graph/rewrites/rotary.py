@@ -84,7 +84,7 @@ def _cut(links: Links, name: str) -> tuple[str, int, int] | None:
 
 
 def _half(links: Links, name: str, shape: tuple[int, ...]) -> np.ndarray | None:
-    """Return the first half of a constant (batch, 1, rows, head) as (batch, rows, head / 2), if the halves are equal."""
+    """Return half of a constant (batch, 1, rows, head) as (batch, rows, head / 2), if both halves are equal."""
     constant = links.graph.constants.get(name)
     if constant is None or constant.ndim > 4:
         return None

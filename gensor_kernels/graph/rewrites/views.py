@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -211,7 +212,7 @@ def _moved(whole: list[tuple[Part, ...]], flat: list[Part]) -> tuple[int, ...] |
 
 
 def _adjacent(axis: Sequence[Part], place: dict[Part, int]) -> bool:
-    return all(place[b] == place[a] + 1 for a, b in zip(axis, axis[1:], strict=False))
+    return all(place[b] == place[a] + 1 for a, b in itertools.pairwise(axis))
 
 
 def _runs(flat: Sequence[Part], place: dict[Part, int]) -> list[list[Part]]:

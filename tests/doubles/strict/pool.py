@@ -99,6 +99,11 @@ def pointer_type(system: System) -> type:
             place = self.ptr
             enqueue(system, "memset", [place], lambda: ctypes.memset(place, value, size) and None, stream)
 
+        def copy_from_device_async(self, src: Any, size: int, stream: Stream | None = None) -> None:
+            """See cupy.cuda.MemoryPointer.copy_from_device_async."""
+            here, there = self.ptr, src.ptr
+            enqueue(system, "copy", [here, there], lambda: ctypes.memmove(here, there, size) and None, stream)
+
     return Pointer
 
 

@@ -1,0 +1,202 @@
+"""Places in an arena: none that are in use at a time overlap, and few bytes are lost."""
+
+import ctypes
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import gensor_kernels
+from gensor_kernels.graph.execution import learning
+from gensor_kernels.graph.execution.arena import UNIT, Ledger, Place, Use, laid_out, offsets, rounded
+
+from .models import model, node
+
+RNG = np.random.default_rng(0)
+W = [(RNG.standard_normal((64, 64)) / 8).astype(np.float32) for _ in range(4)]
+
+
+@st.composite
+def uses(draw):
+    count = draw(st.integers(1, 12))
+    found = []
+    for number in range(count):
+        first = draw(st.integers(0, 20))
+        found.append(Use((number, 0), draw(st.integers(1, 5000)), first, first + draw(st.integers(1, 10))))
+    return found
+
+
+@given(uses())
+def test_requests_in_use_at_a_time_do_not_overlap(found):
+    places = list(zip(found, offsets(found), strict=True))
+    for place, (a, low) in enumerate(places):
+        assert low % UNIT == 0
+        for b, other in places[:place]:
+            apart = a.last <= b.first or b.last <= a.first
+            assert apart or low + a.nbytes <= other or other + b.nbytes <= low
+    layout = laid_out(found, {use.key: None for use in found})
+    assert layout.live <= layout.nbytes <= sum(rounded(use.nbytes) for use in found)
+    times = range(max(use.last for use in found))
+    assert layout.live == max(sum(use.nbytes for use in found if use.first <= t < use.last) for t in times)
+
+
+def test_a_chain_needs_two_places():
+    chain = [Use((n, 0), 1024, 2 * n, 2 * n + 3) for n in range(20)]
+    assert laid_out(chain, {use.key: None for use in chain}).nbytes == 2048
+
+
+def test_a_ledger_hands_out_no_place_that_is_in_use():
+    """A layout that puts two requests, both in use, into one place: a wrong liveness, planted."""
+    first = Ledger()
+    first.begin(0)
+    kept = [first.lease(512), first.lease(512)]
+    layout = first.laid_out()
+    assert layout.nbytes == 1024 and not first.follows
+    wrong = layout._replace(places={key: place._replace(offset=0) for key, place in layout.places.items()})
+    second = Ledger(wrong, 4096)
+    second.begin(0)
+    leases = [second.lease(512), second.lease(512)]
+    assert [lease.address for lease in leases] == [4096, 0] and not second.follows
+    del kept
+
+
+def chain():
+    nodes = [
+        node("MatMul", ["x", "w0"], ["a"]),
+        node("Relu", ["a"], ["b"]),
+        node("Softmax", ["b"], ["c"]),
+        node("Sub", ["c", "b"], ["d"]),
+        node("MatMul", ["d", "w1"], ["e"]),
+        node("Add", ["e", "b"], ["f"]),
+        node("Split", ["f"], ["g", "h"], axis=1, num_outputs=2),
+        node("Mul", ["g", "h"], ["i"]),
+        node("Transpose", ["i"], ["y"], perm=[1, 0]),
+    ]
+    return model(nodes, {"x": ("float32", ("n", 64))}, ["y"], {"w0": W[0], "w1": W[1]})
+
+
+def expected(x):
+    b = np.maximum(x @ W[0], 0)
+    shares = np.exp(b - b.max(axis=1, keepdims=True))
+    f = (shares / shares.sum(axis=1, keepdims=True) - b) @ W[1] + b
+    return (f[:, :32] * f[:, 32:]).T
+
+
+def inputs(seed, rows=16):
+    return np.random.default_rng(seed).standard_normal((rows, 64)).astype(np.float32)
+
+
+def bound_of(made):
+    (plan,) = made._plans.values()
+    return plan.bound.get(0)
+
+
+def test_the_second_run_is_bound_and_computes_the_same():
+    made = chain()
+    with gensor_kernels.emulated("sm_87"):
+        results = []
+        for seed in range(4):
+            x = inputs(seed)
+            results.append((made(x), x))
+            assert (bound_of(made) is not None) == (seed > 0)
+        for y, x in results:  # no later run has written over a result
+            np.testing.assert_allclose(y, expected(x), rtol=1e-4, atol=1e-4)
+        memory = made.memory(inputs(0))
+    assert memory.live <= memory.arena <= 1.05 * memory.live < memory.separate
+    assert memory.weights == W[0].nbytes + W[1].nbytes
+    assert "has no graphs" in memory.runs and "of the largest live set" in str(memory)
+
+
+def test_results_and_inputs_are_the_callers():
+    made = chain()
+    with gensor_kernels.emulated("sm_87"):
+        for _ in range(3):
+            x = inputs(0)
+            before = x.copy()
+            y = made(x)
+            np.testing.assert_array_equal(x, before)
+            y[...] = 0
+            x[...] = np.nan
+            assert not np.shares_memory(y, x)
+        np.testing.assert_allclose(made(before), expected(before), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("planted", ["dies early", "overlaps"])
+def test_a_wrong_liveness_is_caught(monkeypatch, planted):
+    """One tensor, b, is read four nodes later: its place is given away early, behind the back of the Ledger."""
+    made, x = chain(), inputs(0)
+    (plan, bind) = [], learning.Learning._bind
+    with gensor_kernels.emulated("sm_87"):
+        made(x)
+        (plan,) = made._plans.values()
+        key, place = max(plan.layout.places.items(), key=lambda each: _life(each[0], each[1]))
+        assert _life(key, place) >= 2
+        if planted == "dies early":
+            wrong = place._replace(dies=key[0])
+        else:
+            later = next(each for number, each in plan.layout.places.items() if key[0] < number[0] <= key[0] + 1)
+            wrong = place._replace(offset=later.offset)
+        plan.layout = plan.layout._replace(places=plan.layout.places | {key: wrong})
+        right = made(x)
+        np.testing.assert_allclose(right, expected(x), rtol=1e-4, atol=1e-4)
+        if planted == "overlaps":  # the Ledger refuses the place, and the run is not bound
+            assert bound_of(made) is None
+        else:  # the replay reads what was poisoned
+            assert bound_of(made) is not None and not np.isfinite(made(x)).all()
+    assert bind is learning.Learning._bind
+
+
+def _life(key, place):
+    return -1 if place.dies is None else place.dies - key[0]
+
+
+def test_values_that_no_input_changes_are_computed_once():
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("ConstantOfShape", ["s"], ["z"]),
+        node("MatMul", ["w", "w"], ["v"]),
+        node("MatMul", ["x", "v"], ["a"]),
+        node("Add", ["a", "z"], ["y"]),
+    ]
+    made = model(nodes, {"x": ("float32", ("n", 64))}, {"y": ("n", 64)}, {"w": W[0]})
+    with gensor_kernels.emulated("sm_87"):
+        for seed in range(4):
+            x = inputs(seed)
+            np.testing.assert_allclose(made(x), x @ (W[0] @ W[0]), rtol=1e-4, atol=1e-4)
+
+
+def test_results_that_are_inputs_or_constants_are_copies():
+    nodes = [node("Identity", ["x"], ["y"]), node("Identity", ["w"], ["z"]), node("Reshape", ["x", "to"], ["r"])]
+    made = model(nodes, {"x": ("float32", (2, 64))}, ["y", "z", "r"], {"w": W[0], "to": np.array([128])})
+    with gensor_kernels.emulated("sm_87"):
+        for seed in range(4):
+            x = inputs(seed, 2)
+            y, z, r = made(x)
+            np.testing.assert_array_equal(y, x)
+            np.testing.assert_array_equal(z, W[0])
+            np.testing.assert_array_equal(r, x.reshape(128))
+            assert not any(np.shares_memory(each, other) for each in (y, r) for other in (x, W[0]))
+            z[...] = 0
+
+
+def test_data_dependent_shapes_stay_eager():
+    made = model([node("NonZero", ["x"], ["y"], name="places")], {"x": ("float32", (2, 3))}, {"y": (2, "n")})
+    with gensor_kernels.emulated("sm_87"):
+        for count in range(5):
+            x = np.zeros((2, 3), np.float32)
+            x.ravel()[:count] = 1
+            np.testing.assert_array_equal(made(x), np.stack(np.nonzero(x)))
+        assert "node 'places' (NonZero) reads data back" in str(made.memory(x))
+    assert bound_of(made) is None
+
+
+def test_places_tell_whether_they_meet():
+    a, b, c = Place(0, 256, None), Place(128, 256, None), Place(256, 256, None)
+    assert a.meets(b) and b.meets(a) and b.meets(c) and not a.meets(c)
+
+
+def test_poison_is_no_number():
+    values = np.zeros(4, np.float32)
+    ctypes.memset(values.ctypes.data, 0xFF, values.nbytes)
+    assert np.isnan(values).all()
