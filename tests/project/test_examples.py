@@ -96,7 +96,9 @@ def test_gpt2_reads_a_prompt_and_decodes():
     for last, logits in found.items():
         as_near_as_float16(logits, lambda rounded, last=last: gpt2_logits(weights, gpt2.SMALL, ids, rounded)[:, last])
     kernels = sum(len(layer.served) for layer in layers)
-    assert kernels == gpt2.SMALL.layers * 7 + 3  # and the tokens' embeddings, which the array library gathers
+    assert kernels <= gpt2.SMALL.layers * 7 + 3  # fewer where a norm is computed with the product in front of it
+    stored = [layer.operators for layer in layers if layer.operators.startswith("MatMulAppend")]
+    assert len(stored) == gpt2.SMALL.layers
     library = {layer.operators for layer in layers if not layer.served}
     assert library == {"Add", "Cast", "Gather", "NewestRows", "Unsqueeze"}  # of integers on the host, and embeddings
 
