@@ -17,8 +17,8 @@ from gensor_kernels.torch import gensor  # noqa: E402
 
 from .networks import NETWORKS, made, tensors  # noqa: E402
 
-#: One network by default; all of them with GENSOR_CAMPAIGN=networks, for they take minutes.
-CHOSEN = list(NETWORKS) if os.environ.get("GENSOR_CAMPAIGN") == "networks" else ["mobilenet", "bert", "llama"]
+#: Two networks by default; all of them with TORCH_NETWORKS=all, for they take minutes.
+CHOSEN = list(NETWORKS) if os.environ.get("TORCH_NETWORKS") == "all" else ["mobilenet", "bert"]
 
 
 @pytest.fixture(autouse=True)
