@@ -57,6 +57,8 @@ def _attention(
         y = _cached(run, node, q, pages, valid, scale)
     elif alike and valid is None and whole:
         y = _fused(run, node, q, k, v, mask, scale, "lower_right" if past else "upper_left")
+    elif valid is None and len(node.outputs) < 4 and not attribute(node, "softcap", 0.0) and _is_step(q, mask):
+        y = _in_steps(run, node, q, k, v, mask, scale, past)
     else:
         offset = past if valid is None else valid.reshape(-1, 1, 1, 1) - q.shape[2]
         y, scores = _composed(run, node, q, k, v, mask, scale, offset, valid)
@@ -120,6 +122,38 @@ def _cached(run: Run, node: Node, q: Any, pages: Pages, valid: Any, scale: float
         block_table=run.device(pages.table),
         **more,
     )
+
+
+def _is_step(q: Any, mask: Any) -> bool:
+    """Return whether a mask, if there is one, can be a step of an epilogue."""
+    return is_served(q) and (mask is None or mask.dtype in (np.bool_, q.dtype))
+
+
+def _in_steps(run: Run, node: Node, q: Any, k: Any, v: Any, mask: Any, scale: float, past: int) -> Any:
+    """Compute a product with scale and masks, a softmax, and a product that gives zeros to rows without keys."""
+    batch, heads, queries, size = q.shape
+    kv_heads, keys = k.shape[1:3]
+    grouped = (batch, kv_heads, heads // kv_heads)
+    steps: list[Any] = [("scale", float(scale))]
+    hidden = _hidden(np, node, queries, keys, past, None)
+    visible = None if hidden is None else ~hidden
+    if visible is not None:
+        steps.append(("mask", run.device(visible), -np.inf))
+    if mask is not None:
+        split = (1, 1) if mask.ndim < 3 or mask.shape[-3] == 1 else grouped[1:]
+        lead = mask.shape[0] if mask.ndim == 4 else 1
+        wide = mask.reshape((lead, *split, *((1,) * (2 - mask.ndim) + tuple(mask.shape))[-2:]))
+        boolean = mask.dtype == np.bool_
+        steps.append(("mask", run.device(wide), -np.inf) if boolean else ("add", run.device(wide)))
+        own = wide if boolean else wide > -np.inf
+        visible = own if visible is None else own & run.together(own, visible)[2]
+    behind: list[Any] = []
+    if visible is not None:
+        behind.append(("mask", run.device(visible.any(axis=-1, keepdims=True)), 0.0))
+    scores = run.call(matmul, q.reshape(*grouped, queries, size), k[:, :, None].swapaxes(-1, -2), epilogue=steps)
+    shares = run.call(softmax, scores)
+    found = run.call(matmul, shares, v[:, :, None], **({"epilogue": behind} if behind else {}))
+    return found.reshape(batch, heads, queries, -1)
 
 
 def _composed(
