@@ -25,6 +25,8 @@ Reductions
 
 Whole models
     load               a model from an ONNX file, as fused kernels
+    from_torch         the same from a PyTorch module; torch.compile(module,
+                       backend="gensor") compiles one in place
 
 Tools
     explain            which kernel would serve a call, and why
@@ -117,6 +119,7 @@ from .errors import (
     UnknownArchError,
     UnsupportedError,
 )
+from .graph.execution.from_torch import from_torch
 from .graph.execution.model import load
 
 __all__ = [
@@ -143,6 +146,7 @@ __all__ = [
     "elementwise",
     "emulated",
     "explain",
+    "from_torch",
     "global_avg_pool2d",
     "grouped_matmul",
     "inner",

@@ -193,3 +193,23 @@ def test_without_onnx_the_extra_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(ModelError, match=r"pip install 'gensor-kernels\[onnx\]'"):
         load(tmp_path / "any.onnx")
+
+
+def test_a_new_signature_infers_shapes_alone(file, monkeypatch):
+    """The rules of onnxscript are matched once, when the file is read."""
+    import onnxscript.optimizer
+
+    loaded = load(file)
+    monkeypatch.setattr(onnxscript.optimizer, "optimize_ir", lambda *_, **__: pytest.fail("optimised again"))
+    with gensor_kernels.emulated("sm_87"):
+        for rows in (1, 7):
+            assert loaded(np.ones((rows, 16), np.float32)).shape == (rows, 8)
+
+
+def test_declared_results_do_not_override_inputs():
+    """A file may declare the shape of one call: another call's shape follows from its inputs."""
+    inputs = {"x": ("float32", (2, 6)), "s": ("int64", (2,))}
+    made = model([node("Reshape", ["x", "s"], ["y"])], inputs, {"y": (3, 4)})
+    with gensor_kernels.emulated("sm_87"):
+        for shape in ((3, 4), (4, 3), (12, 1)):
+            assert made(np.ones((2, 6), np.float32), np.array(shape)).shape == shape

@@ -6,6 +6,7 @@ Data goes to stdout, progress and logs to stderr; exit code 1 reports bad or fai
 from __future__ import annotations
 
 import sys
+import time
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
@@ -47,7 +48,7 @@ from .options import (
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
-    help="Construct verified CUDA kernels for a list of shapes, without a GPU.",
+    help="Construct verified CUDA kernels for a model or a list of shapes, without a GPU.",
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -98,7 +99,7 @@ def tune(
         bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Tune every row of a shapes file for an architecture and store the kernels."""
+    """Tune every row of a shapes file, or every layer of a model, for an architecture and store the kernels."""
     if context.invoked_subcommand is not None:
         return
     if not arch or not (shapes or model):
@@ -116,10 +117,20 @@ def tune(
     if graph == "paper" and strategy not in ("walk", "paper"):
         raise typer.BadParameter(f"--graph paper is a strategy of its own: leave out --strategy {strategy}")
     graph = "paper" if strategy == "paper" else graph
-    cores = commands.cores(jobs)
+    began, cores = time.monotonic(), commands.cores(jobs)
     options = Options(top=top, seed=seed, jobs=cores, graph=graph, verify=verify, strategy=strategy)
     with commands.shapes_of(model, arch[0], input or []) if model else nullcontext(shapes[0]) as rows:
-        code = commands.tune(arch[0], rows, db, options, measure=measure, budget=budget, json_path=json, quiet=quiet)
+        spent = time.monotonic() - began if model else 0.0  # on reading it
+        left = None if budget is None else max(0.0, round(budget - spent, 1))
+        named = "" if model is None else model.name
+        code = commands.tune(
+            *(arch[0], rows, db, options),
+            measure=measure,
+            budget=left,
+            json_path=json,
+            quiet=quiet,
+            model=named,
+        )
     raise typer.Exit(code)
 
 
@@ -127,22 +138,33 @@ def tune(
 def run(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX model.")],
     emulate: Annotated[
-        str | None, typer.Option(metavar="ARCH", help="Run on the emulator of this capability or part, not on a GPU.")
+        str | None,
+        typer.Option(metavar="ARCH", help="Predict for this capability or part, without a GPU; nothing is computed."),
     ] = None,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Draw a plot, too; on a GPU, time each layer by itself.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="With --profile: the plot; default MODEL.png.")
+    ] = None,
+    json: Annotated[Path | None, typer.Option(help="Write one JSON object per layer to FILE; - is stdout.")] = None,
     input: InputOption = None,
 ) -> None:
-    """Run a model once with random inputs and print what serves each layer, its time and its share."""
-    commands.run_model(model, emulate, input or [])
+    """Print the layers of a model with their times. What serves each, beside the roofline; `--profile` draws a plot."""
+    if out is not None and not profile:
+        raise typer.BadParameter("--out goes with --profile: it names the plot")
+    plot = (out or Path(f"{model.stem}.png")) if profile else None
+    commands.run_model(model, emulate, input or [], plot, json)
 
 
 @app.command()
 def shapes(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX model.")],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The shapes file (CSV) to write.")],
-    arch: Annotated[str, typer.Option(help="The capability whose emulator runs the model once.")] = "sm_87",
+    arch: Annotated[str, typer.Option(help="The capability whose choices are asked; nothing is computed.")] = "sm_87",
     input: InputOption = None,
 ) -> None:
-    """Write the shapes that a model calls, behind its fusions, as a shapes file."""
+    """Write the calls of a model as a shapes file. They are those behind its fusions, one run of each asked size."""
     commands.model_shapes(model, out, arch, input or [])
 
 

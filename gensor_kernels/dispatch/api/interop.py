@@ -81,6 +81,14 @@ def _exchange(args: Any, keywords: Any) -> Exchange | None:
     return Exchange(device, arrays) if any(is_foreign(each, device) for each in arrays) else None
 
 
+def exchanged(args: Any, keywords: Any) -> Exchange | None:
+    """What is to be exchanged in a call with PyTorch's tensors; None where no argument is one."""
+    kind = tensor_type()
+    if not any(isinstance(each, kind) for each in (*args, *keywords.values())):
+        return None
+    return _exchange(args, keywords)
+
+
 def _arrays(value: Any) -> Iterator[Any]:
     """The arrays of any library, in lists and tuples too, in their order."""
     if isinstance(value, (list, tuple)):
@@ -268,5 +276,6 @@ def _tensor(array: Any, like: Any) -> Any:
     if like.is_cuda:
         tensor = torch.as_tensor(_Interface(plain), device=like.device)
     else:
-        tensor = torch.from_numpy(plain if all(step >= 0 for step in plain.strides) else plain.copy())
+        takes = plain.flags.writeable and all(step >= 0 for step in plain.strides)
+        tensor = torch.from_numpy(plain if takes else plain.copy())
     return tensor.view(getattr(torch, name)) if name in AS_INTEGERS else tensor

@@ -35,6 +35,8 @@ class Recording:
 
     def __init__(self, path: Path):
         self.path, self.users = path, 0
+        #: Whether any call was counted.
+        self.used = False
         self.reset()
 
     def reset(self) -> None:
@@ -45,6 +47,7 @@ class Recording:
     def count(self, row: Cells) -> None:
         """One call more."""
         with self.lock:
+            self.used = True
             self.counts[row] = self.counts.get(row, 0) + 1
 
     def write(self) -> None:
@@ -69,6 +72,12 @@ class _Thread(threading.local):
     counted = 0
 
 
+#: Warning of a block in which nothing was counted.
+NOTHING = (
+    "nothing was recorded, for no call reached gensor_kernels: "
+    'compile a PyTorch module by torch.compile(module, backend="gensor") or gensor_kernels.from_torch, '
+    "and put CuPy code inside gensor_kernels.accelerate()"
+)
 #: What is being recorded to now, by whichever thread.
 active: tuple[Recording, ...] = ()
 _thread = _Thread()
@@ -125,7 +134,7 @@ def record(path: str | os.PathLike[str]) -> Iterator[None]:
     -----
     RuntimeWarning
         If the file cannot be written, or is not a recording. The file is left as it
-        is, and calls are served.
+        is, and calls are served. Also if no call was recorded.
 
     Notes
     -----
@@ -185,6 +194,9 @@ def _stop(recording: Recording | None) -> None:
         active = tuple(each for each in active if each is not recording)
         _bypass()
     recording.write()
+    if not recording.used:
+        with suppress(ValueError):  # a stderr that is closed
+            warnings.warn(NOTHING, RuntimeWarning, stacklevel=4)
 
 
 def _bypass() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels.dispatch.api import current
+from gensor_kernels.dispatch.api.interop import exchanged
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.shown import shown
 
@@ -51,6 +52,8 @@ class Model:
 
         self._source, self._name = source, name
         self.inputs, self.outputs = dict(source.inputs), list(source.outputs)
+        #: Names of the files beside the model's that hold its weights.
+        self.weight_files: tuple[str, ...] = tuple(source.weight_files)
         self._plans: dict[tuple[Signature, int], Plan] = {}
         #: Plans by Runtime and what arrays were given in order: the calls of these need no further check.
         self._known: dict[Any, Plan] = {}
@@ -66,7 +69,7 @@ class Model:
         ----------
         *args, **keywords : array
             Inputs in the order of `inputs`, or by name: CuPy arrays, or NumPy arrays inside
-            `emulated`.
+            `emulated`; PyTorch tensors, too, for which the results are tensors.
 
         Returns
         -------
@@ -89,6 +92,9 @@ class Model:
         except (AttributeError, TypeError):  # no arrays
             plan = key = None
         if plan is None:
+            exchange = exchanged(args, keywords)
+            if exchange is not None:
+                return exchange.call(self, args, keywords)
             inputs = self._bound(args, keywords)
             plan, args = self._plan(inputs), tuple(inputs.values())
             if key is not None and len(args) == len(key) - 1:
@@ -114,6 +120,10 @@ class Model:
         """
         from .layers import explained
 
+        exchange = exchanged(args, keywords)
+        if exchange is not None:
+            layers: Layers = exchange.call(self.explain, args, keywords)
+            return layers
         inputs = self._bound(args, keywords)
         return explained(self._plan(inputs), inputs, current.current_runtime().device.stream())
 
@@ -137,6 +147,25 @@ class Model:
         if plan.layout is None:
             plan(runtime, tuple(inputs.values()))
         return memory_of(plan, runtime.device.stream())
+
+    def profile(self, *args: Any, **keywords: Any) -> Layers:
+        """Run the model once, explain every node, and time each by itself on the GPU.
+
+        Parameters
+        ----------
+        *args, **keywords : array
+            Inputs as for a call.
+
+        Returns
+        -------
+        Layers
+            As from `explain`; with `measured_us` on a GPU, and predicted times alone inside
+            `emulated`.
+        """
+        from .layers import explained
+
+        inputs = self._bound(args, keywords)
+        return explained(self._plan(inputs), inputs, current.current_runtime().device.stream(), timed=True)
 
     def placed(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Return NumPy arrays as arrays of the current device: CuPy's, or NumPy's own inside `emulated`."""

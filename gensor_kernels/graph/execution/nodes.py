@@ -25,7 +25,7 @@ def computed(run: Run, node: Node) -> tuple[Any, ...]:
         if text.startswith("node "):
             raise
         raise UnsupportedError(f"node {shown(node.name)} ({node}): {text}") from None
-    except (ValueError, TypeError, IndexError) as error:
+    except (ValueError, TypeError, IndexError, MemoryError) as error:
         raise ModelError(f"node {shown(node.name)} ({node}) cannot be computed: {error}") from error
     results = found if isinstance(found, tuple) else (found,)
     # NumPy makes scalars of arrays without axes.

@@ -102,10 +102,9 @@ class Run:
         """Return the epilogue of a node as our functions take it."""
         found: list[Any] = []
         for step in node.epilogue:
-            if step.operand:
-                found.append((step.name, self.device(self.values[step.operand])))
-            else:
-                found.append(step.name if step.scalar is None else (step.name, step.scalar))
+            given = [self.device(self.values[step.operand])] if step.operand else []
+            given += [] if step.scalar is None else [step.scalar]
+            found.append((step.name, *given) if given else step.name)
         return found
 
 

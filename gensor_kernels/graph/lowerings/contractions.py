@@ -43,6 +43,11 @@ def _gemm(run: Run, node: Node, a: Any, b: Any, c: Any = None) -> Any:
     return run.call(matmul, a, b, **_epilogue(items + run.epilogue(node)))
 
 
+def _gated(run: Run, node: Node, a: Any, b: Any, bias: Any = None) -> Any:
+    before = [] if bias is None else [("bias", run.device(bias))]
+    return run.call(matmul, a, b, epilogue=[*before, attribute(node, "gate"), *run.epilogue(node)])
+
+
 def _epilogue(items: list[Any]) -> dict[str, Any]:
     return {"epilogue": items} if items else {}
 
@@ -165,6 +170,7 @@ LOWERINGS: dict[str, Lowering] = {
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
     "Einsum": _einsum,
+    "GatedMatMul": _gated,
     "Gemm": _gemm,
     "MatMul": _matmul,
     "MatMulInteger": _matmul_integer,

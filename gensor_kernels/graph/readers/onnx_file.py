@@ -1,13 +1,14 @@
 """From an ONNX file to a Graph, with the sizes of its inputs bound.
 
-Old versions of operators are lifted by onnx's converter. Constants are folded and shapes inferred by onnxscript's
-optimiser.
+Old versions of operators are lifted by onnx's converter. onnxscript's optimiser simplifies a model once; for every
+signature of inputs it only infers shapes and folds the constants that depend on them.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,65 +18,136 @@ from gensor_kernels.errors import ModelError, UnsupportedError
 from gensor_kernels.graph.ir.graph import Graph, Node, Spec
 from gensor_kernels.shown import shown
 
+from . import onnx_bounds, onnx_weights
+
 #: Version of the standard's operators that nodes of a Graph have.
 OPSET = 24
-#: Elements up to which constants are folded: the largest weights of a file below protobuf's 2 GB.
-LARGEST_FOLDED = 2**31
+#: Elements up to which onnxscript folds constants; onnx_bounds limits their bytes.
+MOST_ELEMENTS = 2**31
 #: Operators that are never served, by name or its first word: graphs within graphs, and values that are no tensors.
 REFUSED = {
     **dict.fromkeys(("If", "Loop", "Scan"), "control flow is not served; export the model without it"),
     **dict.fromkeys(("Sequence", "SplitToSequence", "ConcatFromSequence"), "sequences of tensors are not served"),
     "Optional": "optional values are not served",
 }
+#: Passes over the constants of a model for one signature; more than two change nothing in practice.
+MOST_PASSES = 4
 INSTALL = "pip install 'gensor-kernels[onnx]'"
 
 
 class Source:
-    """A model as it was read: its operators lifted to OPSET, sizes not bound.
+    """A model as it was read: its operators lifted to OPSET and optimised once, sizes not bound.
 
     Parameters
     ----------
     model : onnx.ModelProto
-        A model that onnx's checker accepts.
+        A model that onnx's checker accepts; it is not changed.
+    folder : Path or None
+        Folder of its external data.
     """
 
-    def __init__(self, model: Any):
-        self._model = _lifted(model)
-        constants = {each.name for each in self._model.graph.initializer}
-        given = [each for each in self._model.graph.input if each.name not in constants]
+    def __init__(self, model: Any, folder: Path | None = None):
+        onnx_bounds.check(model)
+        #: Names of the files beside the model that hold its weights.
+        self.weight_files = onnx_weights.external_files(model)
+        operators, weights = onnx_weights.parted(model, folder)
+        lifted = _lifted(operators)
+        constants = {each.name for each in lifted.graph.initializer}
+        given = [each for each in lifted.graph.input if each.name not in constants]
         self.inputs = {each.name: _spec(each) for each in given}
-        self._results = {each.name: _spec(each).dtype for each in self._model.graph.output}
+        self._results = {each.name: _spec(each).dtype for each in lifted.graph.output}
         self.outputs = list(self._results)
+        self._model = optimised(_with_weights(lifted, weights), self.inputs)
 
     def graph(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
         """Return the graph for inputs of these shapes; without them, for the sizes that the file declares."""
-        import onnx_ir as ir
-        from onnxscript import optimizer
-
-        model = ir.from_proto(self._model)
-        model.graph.inputs[:] = [each for each in model.graph.inputs if each.name in self.inputs]
-        for each in model.graph.inputs:
-            if shapes and each.name in shapes:
-                each.shape = ir.Shape(shapes[each.name])
-        # Declared shapes of results could contradict the bound sizes; they are inferred again.
-        for each in model.graph.outputs:
-            if shapes:
-                each.shape = None
-        try:
-            optimizer.optimize(model, input_size_limit=LARGEST_FOLDED, output_size_limit=LARGEST_FOLDED)
-        except Exception as error:  # of a pass, with the cause behind it
-            raise ModelError(
-                f"shapes of the model cannot be inferred: {first_line(error.__cause__ or error)}"
-            ) from None
+        model = self._current()
+        if shapes:
+            model = _bound(model, shapes)
         graph = _graph(model, self.inputs if not shapes else None)
         for name, dtype in self._results.items():
             if name in graph.constants:  # an empty list that the optimiser has folded has lost its dtype
                 graph.constants[name] = graph.constants[name].astype(dtype, copy=False)
         return graph
 
+    def _current(self) -> Any:
+        """Return the model of onnx-ir; ModelError where its weights have changed since it was read."""
+        return self._model
+
+
+def _with_weights(lifted: Any, weights: Mapping[str, Any]) -> Any:
+    """Return the model of onnx-ir with its weights."""
+    import onnx_ir as ir
+
+    model = ir.from_proto(lifted)
+    for name, tensor in weights.items():
+        model.graph.initializers[name].const_value = tensor
+    return model
+
+
+def optimised(model: Any, inputs: Mapping[str, Spec]) -> Any:
+    """Simplify a model of onnx-ir as far as that holds for all sizes, and return it."""
+    import onnx_ir as ir
+    from onnxscript.optimizer import optimize_ir
+
+    model.graph.inputs[:] = [each for each in model.graph.inputs if each.name in inputs]
+    _forget_results(model)
+    with _inferring():
+        limit = MOST_ELEMENTS
+        optimize_ir(model, should_fold=onnx_bounds.foldable(), input_size_limit=limit, output_size_limit=limit)
+    for name, value in model.graph.initializers.items():
+        array = value.const_value.numpy()
+        if not array.flags.c_contiguous:  # copied here once, not for every signature
+            value.const_value = ir.Tensor(np.ascontiguousarray(array), name=name)
+    return model
+
+
+def _bound(optimised: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
+    """Return a copy of a model for inputs of these shapes: shapes inferred, and constants folded that follow."""
+    import onnx_ir as ir
+    from onnx_ir.passes import common
+    from onnxscript.optimizer import fold_constants_ir
+
+    model = optimised.clone()  # weights are shared
+    for each in model.graph.inputs:
+        if each.name in shapes:
+            each.shape = ir.Shape(shapes[each.name])
+    _forget_results(model)
+    with _inferring():
+        limits = {"input_size_limit": MOST_ELEMENTS, "output_size_limit": MOST_ELEMENTS}
+        ask = onnx_bounds.foldable()
+        for _ in range(MOST_PASSES):
+            found: Any = fold_constants_ir(model, onnx_shape_inference=True, should_fold=ask, **limits)
+            if not found.modified:
+                break
+        cleaning = (
+            common.RemoveUnusedNodesPass(),
+            common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+            common.OutputFixPass(),
+            common.NameFixPass(),
+        )
+        ir.passes.Sequential(*cleaning)(model)
+    return model
+
+
+def _forget_results(model: Any) -> None:
+    """Forget the shapes of results: declared ones could contradict bound sizes, and all are inferred again."""
+    for each in model.graph.outputs:
+        if each.producer() is not None:
+            each.shape = None
+
+
+@contextmanager
+def _inferring() -> Iterator[None]:
+    """Turn what a pass raises into a sentence."""
+    try:
+        yield
+    except Exception as error:  # of a pass, with the cause behind it
+        raise ModelError(f"shapes of the model cannot be inferred: {first_line(error.__cause__ or error)}") from None
+
 
 def read(path: str | os.PathLike[str]) -> Source:
-    """Read an ONNX file with its external data.
+    """Read an ONNX file; its external data are mapped into memory.
 
     Raises FileNotFoundError, ModelError for a file that is no valid model, and UnsupportedError for operators that are
     not served.
@@ -85,13 +157,15 @@ def read(path: str | os.PathLike[str]) -> Source:
     if not file.is_file():
         raise FileNotFoundError(f"{file}: no ONNX file is there")
     try:
+        model = onnx.load(str(file), load_external_data=False)
+        for tensor in onnx_weights.external(model):
+            onnx_weights.check_external(tensor, file.parent)
         onnx.checker.check_model(str(file))
-        model = onnx.load(str(file))
-    except FileNotFoundError as error:
-        raise ModelError(f"{file}: its weights are in another file, which is missing: {first_line(error)}") from None
+    except ModelError as error:
+        raise ModelError(f"{file}: {error}") from None
     except Exception as error:  # of protobuf, of the checker
         raise ModelError(f"{file}: no valid ONNX model: {first_line(error)}") from None
-    return Source(model)
+    return Source(model, file.parent)
 
 
 def library() -> Any:
@@ -99,6 +173,7 @@ def library() -> Any:
     try:
         import onnx
         import onnx.checker
+        import onnx.inliner
         import onnx.version_converter
         import onnxscript  # noqa: F401
     except ImportError as error:
@@ -112,8 +187,10 @@ def first_line(error: BaseException) -> str:
 
 
 def _lifted(model: Any) -> Any:
-    """Refuse what is never served, and lift the rest to OPSET."""
+    """Refuse what is never served, inline functions, and lift the rest to OPSET."""
     onnx = library()
+    if model.functions:  # onnx's converter drops them
+        model = onnx.inliner.inline_local_functions(model)
     for node in model.graph.node:
         label = f"node {shown(node.name or node.output[0])}" if node.output else f"node {shown(node.name)}"
         for word, reason in REFUSED.items():
@@ -145,9 +222,13 @@ def _graph(model: Any, declared: Mapping[str, Spec] | None) -> Graph:
     for number, node in enumerate(model.graph):
         if node.op_type in REFUSED:  # from a function of the model
             raise UnsupportedError(f"node {shown(node.name)} ({node.op_type}): {REFUSED[node.op_type]}")
+        if node.domain not in ("", "ai.onnx"):
+            raise UnsupportedError(
+                f"node {shown(node.name)}: operator {node.op_type} of domain {shown(node.domain)} is not served"
+            )
         for value in node.outputs:
             if value.dtype is not None:
-                specs[value.name] = Spec(_dtype(value.dtype), _extents(value.shape))
+                specs[value.name] = Spec(dtype_of(value.dtype), extents_of(value.shape))
         attributes = {name: _attribute(value) for name, value in node.attributes.items()}
         if node.op_type == "Constant":
             (value,) = attributes.values()
@@ -156,7 +237,7 @@ def _graph(model: Any, declared: Mapping[str, Spec] | None) -> Graph:
         inputs = tuple("" if each is None else each.name for each in node.inputs)
         outputs = tuple(each.name for each in node.outputs)
         nodes.append(Node(node.op_type, inputs, outputs, attributes, node.name or f"{node.op_type}_{number}"))
-    inputs_of = {each.name: Spec(_dtype(each.dtype), _extents(each.shape)) for each in model.graph.inputs}
+    inputs_of = {each.name: Spec(dtype_of(each.dtype), extents_of(each.shape)) for each in model.graph.inputs}
     return Graph(nodes, dict(declared or inputs_of), [each.name for each in model.graph.outputs], constants, specs)
 
 
@@ -165,14 +246,16 @@ def _constant(value: Any) -> np.ndarray:
     return array if array.flags.c_contiguous else array.copy()
 
 
-def _dtype(dtype: Any) -> np.dtype[Any]:
+def dtype_of(dtype: Any) -> np.dtype[Any]:
+    """Return a dtype of onnx-ir as NumPy's; `object` for text and unknown types."""
     try:
         return np.dtype(dtype.numpy())
     except (TypeError, ValueError):
         return np.dtype(object)
 
 
-def _extents(shape: Any) -> tuple[int | str | None, ...] | None:
+def extents_of(shape: Any) -> tuple[int | str | None, ...] | None:
+    """Return a shape of onnx-ir as numbers and names."""
     if shape is None:
         return None
     return tuple(each if isinstance(each, int) else each.value for each in shape)

@@ -1,27 +1,51 @@
 """Rewrites of a graph, one class per rule, in the order in which they are applied."""
 
 from gensor_kernels.graph.ir.graph import Graph
+from gensor_kernels.graph.ir.links import Links
+from gensor_kernels.graph.lowerings.predicted import predicted
 
 from .activations import Activations
-from .aliases import Aliases
-from .base import Rewrite
+from .aliases import Aliases, Constants
+from .attention import Attentions, GroupedHeads, Guards, HeadsLast, Masks
+from .base import Potential, Rewrite, apply_everywhere
 from .batch_norm import BatchNorms
 from .channel_scale import ChannelScales
 from .epilogue import Epilogues
+from .gates import Gates
+from .gelu import Gelus, Swishes
+from .linears import Linears
+from .normed import NormedProducts
+from .norms import LayerNorms, RMSNorms
 from .padding import Paddings
-from .patterns import Attentions, Gelus, LayerNorms
+from .rotary import RotaryEmbeddings
+from .scales import Scales
+from .siblings import Siblings
+from .views import Selects, Views
 
-#: Rules in order; each is applied until it changes nothing.
-RULES: tuple[Rewrite, ...] = (
-    *(Aliases(), Gelus(), LayerNorms(), Attentions()),
-    *(BatchNorms(), ChannelScales(), Paddings(), Activations(), Epilogues()),
+#: Rules that find operators and views in what exporters write, whatever the dtype.
+PATTERNS: tuple[Rewrite, ...] = (
+    *(Aliases(), Views(), Linears(), Views(), Selects(), Views()),
+    *(Gelus(), Swishes(), LayerNorms(), RMSNorms(), RotaryEmbeddings(), Aliases(), Linears(), Views()),
 )
+#: Rules that make kernels: which there are depends on the dtype.
+KERNELS: tuple[Rewrite, ...] = (
+    *(Scales(), Guards(), Attentions(), Views(), GroupedHeads(), Masks(), Views(), HeadsLast(), Linears(), Views()),
+    *(Gates(), Siblings()),
+    *(Constants(), BatchNorms(), ChannelScales(), Paddings(), Activations(), Epilogues(), NormedProducts()),
+)
+#: All rules in order; each is applied until it changes nothing.
+RULES = (*PATTERNS, *KERNELS)
 
 
-def rewritten(graph: Graph) -> Graph:
-    """Apply every rule to a graph, and return it."""
-    for rule in RULES:
-        while rule.apply(graph):
-            pass
-    graph.tidy()
+def rewritten(graph: Graph, potential: Potential | None = None) -> Graph:
+    """Apply every rule to a graph, and return it; `potential` predicts times, by default those of the device."""
+    return apply(graph, RULES, potential)
+
+
+def apply(graph: Graph, rules: tuple[Rewrite, ...], potential: Potential | None = None) -> Graph:
+    """Apply rules, in order, to a graph, and return it."""
+    links, potential = Links(graph), potential or predicted
+    for rule in rules:
+        apply_everywhere(rule, links, potential)
+    links.store().tidy()
     return graph

@@ -1,13 +1,24 @@
 """Shapes of a model: `gensor-tune shapes` and `gensor-tune --model`."""
 
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
 
+import gensor_kernels
 from gensor_kernels.errors import ModelError
-from gensor_tuner.shapes.from_model import extents_of
+from gensor_tuner.shapes import from_model, model_cache
+from gensor_tuner.shapes.from_model import extents_of, loaded, signatures, write
 from gensor_tuner.shapes.reader import read_shapes
 from tests.graph.models import node, proto
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -50,7 +61,8 @@ def test_what_does_not_fit_is_a_sentence(file, tmp_path, gensor_tune):
     for given, reason in (
         ((), "input x is float32 (n, 3, 8, 8): give its extents, as in --input x=1x128"),
         (("--input", "z=1x2"), "the model's inputs are x"),
-        (("--input", "x=1,2"), "expected a name and extents"),
+        (("--input", "x=1;2"), "expected a name and extents"),
+        (("--input", "x=1,2"), "1 extents, but the input is float32 (n, 3, 8, 8)"),
     ):
         code, _, errors = gensor_tune("shapes", file, *given, "-o", "{}/shapes.csv")
         assert code and reason in errors, errors
@@ -60,6 +72,136 @@ def test_what_does_not_fit_is_a_sentence(file, tmp_path, gensor_tune):
 
 
 def test_extents():
-    assert extents_of(["x=1x3", "a=b=7"]) == {"x": (1, 3), "a=b": (7,)}
-    with pytest.raises(ModelError):
-        extents_of(["x"])
+    assert extents_of(["x=1x3", "a=b=7"]) == {"x": [(1, 3)], "a=b": [(7,)]}
+    assert extents_of(["x=1,8x3", "x=2x3", "n=4,4"]) == {"x": [(1, 3), (8, 3), (2, 3)], "n": [(4,)]}
+    for text in ("x", "=1", "x=", "x=1x", "x=1,x2", "x=-1", "x=" + "9" * 20):
+        with pytest.raises(ModelError):
+            extents_of([text])
+
+
+@pytest.fixture
+def text_model(tmp_path):
+    """Two inputs that share a batch and a sequence."""
+    tensors = {name: ("float32", ("batch", "sequence", 16)) for name in ("ids", "mask")}
+    nodes = [node("Add", ["ids", "mask"], ["s"], name="join"), node("MatMul", ["s", "w"], ["y"], name="project")]
+    model = proto(nodes, tensors, {"y": ("batch", "sequence", 8)}, {"w": np.ones((16, 8), np.float32)})
+    onnx.save(model, tmp_path / "text.onnx")
+    return tmp_path / "text.onnx"
+
+
+def test_lists_of_sizes_are_combined(text_model):
+    model = loaded(text_model)
+    found = signatures(model, extents_of(["batch=1,8", "sequence=128,512"]))
+    assert [each["ids"] for each in found] == [(1, 128, 16), (1, 512, 16), (8, 128, 16), (8, 512, 16)]
+    assert all(each["mask"] == each["ids"] for each in found)
+    # One input's extents set those of the other; combinations that contradict each other are left out.
+    assert signatures(model, extents_of(["ids=1,8x128x16"])) == [
+        dict.fromkeys(("ids", "mask"), (batch, 128, 16)) for batch in (1, 8)
+    ]
+    assert len(signatures(model, extents_of(["ids=1,8x4x16", "mask=1,8x4x16"]))) == 2
+    for asked, reason in (
+        (["ids=1x128x8"], "no combination of these extents fits"),
+        (["ids=1x128"], "2 extents, but the input is float32"),
+        (["batch=1x2"], "the model's inputs are ids, mask, and its sizes batch, sequence"),
+        (["batch=1"], "give its extents"),
+        ([f"{name}={','.join(map(str, range(1, 40)))}" for name in ("batch", "sequence")], "more than 1000"),
+    ):
+        with pytest.raises(ModelError, match=reason):
+            signatures(model, extents_of(asked))
+
+
+def test_the_file_counts_every_run_and_is_the_same_for_all_archs(text_model, tmp_path, gensor_tune):
+    texts = []
+    for arch in ("sm_75", "sm_87", "sm_90"):
+        out = tmp_path / f"{arch}.csv"
+        asked = ("--input", "batch=1,2", "--input", "sequence=4,8")
+        code, _, errors = gensor_tune("shapes", text_model, *asked, "--arch", arch, "-o", out)
+        assert code in (0, None), errors
+        texts.append(out.read_text())
+    assert len(set(texts)) == 1
+    rows = list(csv.DictReader(texts[0].splitlines()))
+    products = {(row["m"], row["count"]) for row in rows if row["op"] == "matmul"}
+    assert products == {("4", "1"), ("8", "2"), ("16", "1")}  # 2 x 4 and 1 x 8 are the same product
+    assert {row["name"] for row in rows} == {"join", "project"}
+
+
+def test_the_calls_of_a_rehearsal_are_those_of_a_run(file, tmp_path, needs_emulator):
+    out, ran = tmp_path / "shapes.csv", tmp_path / "ran.csv"
+    write(file, out, "sm_87", {"x": [(2, 3, 8, 8)]})
+    with gensor_kernels.emulated("sm_87"), gensor_kernels.record(ran):
+        loaded(file)(np.ones((2, 3, 8, 8), np.float32))
+    both = [{(row.workload.key(), row.count) for row in read_shapes(path)} for path in (out, ran)]
+    assert both[0] == both[1] and len(both[0]) == 2
+
+
+def test_a_second_run_reads_no_model(file, tmp_path, monkeypatch):
+    out, again = tmp_path / "shapes.csv", tmp_path / "again.csv"
+    monkeypatch.setenv("GENSOR_CACHE_DIR", str(tmp_path / "cache"))
+    asked = {"x": [(2, 3, 8, 8)]}
+    model_cache.write(file, out, "sm_87", asked)
+    monkeypatch.setattr(from_model, "write", lambda *_: pytest.fail("the model was read again"))
+    model_cache.write(file, again, "sm_87", asked)
+    assert again.read_text() == out.read_text()
+    with pytest.raises(pytest.fail.Exception):
+        model_cache.write(file, again, "sm_87", {"x": [(3, 3, 8, 8)]})
+    file.write_bytes(file.read_bytes() + b"\x12\x01x")  # another producer name
+    with pytest.raises(pytest.fail.Exception):
+        model_cache.write(file, again, "sm_87", asked)
+
+
+def test_layers_are_written_as_json_and_drawn(file, tmp_path, gensor_tune):
+    pytest.importorskip("matplotlib")
+    picture, lines = tmp_path / "net.png", tmp_path / "layers.jsonl"
+    more = ("--emulate", "sm_87", "--input", "x=2x3x8x8", "--profile", "-o", picture, "--json", lines)
+    code, out, errors = gensor_tune("run", file, *more)
+    assert code in (0, None), errors
+    *layers, total = map(json.loads, lines.read_text().splitlines())
+    assert [each["operators"] for each in layers[::2]] == [["Conv", "Relu"], ["MatMul"]] and len(layers) == 3
+    assert layers[0]["shape"] == [2, 4, 6, 6] and layers[0]["predicted_us"] >= layers[0]["bound_us"] > 0
+    assert all(each["measured_us"] is None for each in layers) and total["model"]["measured"] is False
+    assert total["model"]["us"] == pytest.approx(sum(each["predicted_us"] or 0 for each in layers))
+    assert "(predicted), the bound is" in out
+    assert picture.read_bytes().startswith(b"\x89PNG") and len(picture.read_bytes()) > 5000
+    code, _, errors = gensor_tune("run", file, "--emulate", "sm_87", "--input", "x=1,2x3x8x8")
+    assert code == 2 and "a model is run at one" in errors
+    code, _, errors = gensor_tune("run", file, "--emulate", "sm_87", "-o", picture)
+    assert code == 2 and "--out goes with --profile" in errors
+
+
+def test_every_layer_of_a_tuned_model_is_served_by_its_record(tmp_path, gensor_tune):
+    """On a board with neither NVRTC nor g++, the database that a laptop made from the model serves all its calls."""
+    pytest.importorskip("cupy")
+    weights = {"w": np.ones((16, 8, 3, 3), np.float32), "v": np.ones((144, 8), np.float32)}
+    nodes = [
+        *(node("Conv", ["x", "w"], ["c"]), node("Relu", ["c"], ["r"])),
+        *(node("Flatten", ["r"], ["f"]), node("MatMul", ["f", "v"], ["m"]), node("Softmax", ["m"], ["y"])),
+    ]
+    file, site = tmp_path / "net.onnx", tmp_path / "site.db"
+    onnx.save(proto(nodes, {"x": ("float32", ("n", 8, 5, 5))}, {"y": ("n", 8)}, weights), file)
+    code, _, errors = gensor_tune(
+        *("--arch", "sm_87", "--model", file, "--input", "n=4", "--db", site, "--budget", "300", "-q")
+    )
+    assert code in (0, None), errors
+    site.chmod(0o444)
+    (tmp_path / "file").touch()
+    nowhere = tmp_path / "file" / "nowhere"  # below a file nothing can be made, whoever asks
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.doubles.model_board", file, json.dumps({"x": [4, 8, 5, 5]})],
+        capture_output=True,
+        text=True,
+        env={
+            **{"GENSOR_SITE_DB": str(site), "GENSOR_TUNE": "predicted", "GENSOR_CACHE_DIR": str(nowhere), "PATH": ""},
+            **{"PYTHONPATH": os.pathsep.join([str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])},
+            "CUPY_CACHE_DIR": str(tmp_path),
+        },
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    served = [each for each in found["layers"] if each["by"] != "array library"]
+    assert [each["operators"] for each in served] == ["Conv + Relu", "MatMul", "Softmax"]
+    assert {tier for each in served for tier in each["tiers"]} == {2}, found
+    assert found["compiled"] == 0 and found["loads"] > 0
+    # A profile repeats every layer, those of the array library too, and takes the median of the samples.
+    assert {each["measured_us"] for each in found["layers"]} == {3.0}
+    assert found["launches"] == 3 * len(served) and "12.0 µs measured" in found["printed"]

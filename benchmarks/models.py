@@ -1,0 +1,223 @@
+"""Launches, memory and traffic of whole models: `python -m benchmarks.models [NAME ...] [--out FOLDER]`.
+
+For exported networks of their full size (tests/graph/exported), at batch 1 in float16 on an Orin Nano, beside
+torch.compile's Inductor and onnxruntime. Kernels are chosen as ever, and counted in place of being launched: no figure
+depends on the machine, and none is a time. Writes `models.json` and `models.md` to `benchmarks/results`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+import gensor_kernels
+from gensor_kernels.devices.emulator.device import EmulatorDevice
+from gensor_kernels.graph.execution.folding import fold
+from gensor_kernels.graph.execution.model import Model
+from gensor_kernels.graph.ir.graph import Graph, Node
+from gensor_kernels.graph.readers.onnx_file import Source
+from tests.graph import comparison, exported_graphs
+
+RESULTS = Path(__file__).parent / "results"
+#: Models, and the most fused operators per run that the project aims at.
+MODELS: dict[str, int | None] = {
+    **{"resnet50": 56, "mobilenet_v2": 56, "bert_base": 12 * 7 + 5, "gpt2_step": 12 * 7 + 4, "vit_b_16": 12 * 7 + 5},
+    **dict.fromkeys(("gpt2", "llama", "llama_step", "t5_encoder", "t5_step", "yolo")),
+}
+SIZES = {"batch": 1, "tokens": 128, "past": 127, "source": 128}
+#: Operators that a view of the same memory computes.
+VIEWS = frozenset(["Expand", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"])
+
+
+@contextmanager
+def counting() -> Iterator[list[int]]:
+    """Give a list that gets the number of launches of every call, in place of the launches."""
+    calls: list[int] = []
+
+    def load(device: EmulatorDevice, code: Any, launches: Sequence[Any]) -> Any:
+        def launcher(arguments: Any, arrays: Any, steps: Any, workspace: Any) -> None:
+            arrays[0][...] = 0
+            calls.append(len(launches))
+
+        return launcher
+
+    patches = mock.patch.object(EmulatorDevice, "load", load), mock.patch.object(EmulatorDevice, "is_built", _always)
+    with patches[0], patches[1]:
+        yield calls
+
+
+def _always(device: EmulatorDevice, code: Any) -> bool:
+    return True
+
+
+def ours(model: Model, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Return what a run of a model launches, and its memory."""
+    with gensor_kernels.emulated("sm_87"), counting() as calls:
+        plan = model._plan(inputs)
+        kept: dict[str, np.ndarray] = {}
+        launches: list[tuple[Node, int]] = []
+        seen = 0
+
+        def watch(node: Node, *_: Any) -> None:
+            nonlocal seen
+            launches.append((node, sum(calls[seen:])))
+            seen = len(calls)
+
+        comparison.keep_all(plan, inputs, kept, watch)
+        values = {**plan.graph.constants, **inputs, **kept}
+        copies = [node for node, count in launches if not count and _copies(node, values)]
+        for _ in range(2):
+            model(**inputs)
+        layout = plan.layout
+    operators = [(node, count) for node, count in launches if count]
+    return {
+        "operators": len(operators),
+        "launches": sum(count for _, count in operators) - len(operators),
+        "copies": len(copies),
+        "copied_by": _counted(copies),
+        "arena_bytes": layout.nbytes if layout else None,
+        "live_bytes": layout.live if layout else None,
+        "fused_bytes": traffic(plan.graph),
+    }
+
+
+def _copies(node: Node, values: Mapping[str, np.ndarray]) -> bool:
+    """Return whether the array library has made new memory for a result."""
+    given = [values[name] for name in node.reads()]
+    results = [values[name] for name in node.outputs if name]
+    return any(each.size and not any(np.may_share_memory(each, other) for other in given) for each in results)
+
+
+def _counted(nodes: Sequence[Node]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for node in nodes:
+        found[str(node)] = found.get(str(node), 0) + 1
+    return found
+
+
+def traffic(graph: Graph) -> int:
+    """Return the bytes that nodes read and write, each tensor once per node; views move none."""
+
+    def nbytes(name: str) -> int:
+        spec = graph.spec(name)
+        if spec is None or spec.shape is None or not all(isinstance(each, int) for each in spec.shape):
+            return 0
+        return math.prod(spec.shape) * spec.dtype.itemsize  # type: ignore[arg-type]
+
+    total = 0
+    for node in graph.nodes:
+        if node.op in VIEWS:
+            continue
+        written = sum(nbytes(name) for name in node.outputs if name)
+        # A gather reads what it selects.
+        read = written if node.op == "Gather" else sum(nbytes(name) for name in set(node.reads()))
+        total += written + read
+    return total
+
+
+def unfused(model: Model, inputs: Mapping[str, np.ndarray]) -> dict[str, int]:
+    """Return the nodes of a file, views apart, and the bytes that they move one by one."""
+    graph = model._source.graph({name: each.shape for name, each in inputs.items()})
+    fold(graph)
+    graph.tidy()
+    return {"nodes": sum(node.op not in VIEWS for node in graph.nodes), "unfused_bytes": traffic(graph)}
+
+
+def onnxruntime_nodes(name: str) -> int | None:
+    """Return the nodes of onnxruntime's optimised float32 graph on the CPU."""
+    try:
+        import onnx
+        import onnxruntime
+    except ImportError:
+        return None
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    for axis, size in SIZES.items():
+        options.add_free_dimension_override_by_name(axis, size)
+    with tempfile.TemporaryDirectory() as folder:
+        options.optimized_model_filepath = f"{folder}/optimised.onnx"
+        onnxruntime.InferenceSession(exported_graphs.drawn(name).SerializeToString(), options)
+        return len(onnx.load(options.optimized_model_filepath).graph.node)
+
+
+def inductor(name: str) -> dict[str, int] | None:
+    """Return the launches of Inductor's generated code for CUDA; None without torch."""
+    try:
+        import torch  # noqa: F401
+
+        from tests.graph import exported_torch
+    except ImportError:
+        return None
+    from . import inductor as generator
+
+    export = exported_torch.EXPORTS[name](False)
+    found = generator.launched(export.module, list(export.inputs.values()))
+    return found._asdict()
+
+
+def figures(name: str) -> dict[str, Any]:
+    """Return all figures of a model."""
+    proto = exported_graphs.drawn(name, "float16")
+    inputs = exported_graphs.inputs(proto, SIZES)
+    model = Model(Source(proto), name)
+    found: dict[str, Any] = {"aim": MODELS.get(name)}
+    found |= ours(model, inputs) | unfused(model, inputs)
+    return found | {"onnxruntime_nodes": onnxruntime_nodes(name), "inductor": inductor(name)}
+
+
+def table(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the figures as a table in Markdown."""
+    lines = [
+        "| model | fused operators (aim) | further launches: split or composed / copies | Inductor: Triton + library"
+        " | onnxruntime's nodes | nodes of the file | arena / lower bound, MB | fused / unfused traffic, MB |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, row in rows.items():
+        aim = f"{row['operators']} ({row['aim']})" if row["aim"] else str(row["operators"])
+        code = row["inductor"]
+        theirs = f"{code['triton']} + {code['library']}" if code else "-"
+        memory = "-"
+        if row["arena_bytes"] is not None:
+            arena, live = row["arena_bytes"], row["live_bytes"]
+            memory = f"{arena / 1e6:.2f} / {live / 1e6:.2f} ({arena / live:.3f})"
+        moved = f"{row['fused_bytes'] / 1e6:.1f} / {row['unfused_bytes'] / 1e6:.1f}"
+        further = f"{row['launches']} / {row['copies']}"
+        cells = [name, aim, further, theirs, str(row["onnxruntime_nodes"]), str(row["nodes"]), memory, moved]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Compute the figures of the chosen models, and add them to those that the folder has."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(MODELS)}")
+    parser.add_argument("--out", type=Path, default=RESULTS, metavar="FOLDER")
+    parser.add_argument("--without-inductor", action="store_true", help="keep the counts of Inductor that are there")
+    chosen = parser.parse_args()
+    path = chosen.out / "models.json"
+    rows: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    for name in chosen.names or MODELS:
+        before = rows.get(name, {}).get("inductor")
+        if chosen.without_inductor:
+            with mock.patch(f"{__name__}.inductor", lambda _, before=before: before):
+                rows[name] = figures(name)
+        else:
+            rows[name] = figures(name)
+        print(f"{name}: {json.dumps(rows[name])}", flush=True)
+        ordered = {each: rows[each] for each in MODELS if each in rows}
+        path.write_text(json.dumps(ordered, indent=1) + "\n")
+        (chosen.out / "models.md").write_text(table(ordered))
+
+
+if __name__ == "__main__":
+    main()

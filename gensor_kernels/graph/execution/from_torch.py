@@ -1,0 +1,80 @@
+"""`from_torch`: a loaded model from a PyTorch module."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .model import Model
+
+
+def from_torch(
+    module: Any,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+) -> Model:
+    """Make a model from a PyTorch module, for inference.
+
+    `torch.export` traces the module with example inputs, and PyTorch's ONNX exporter
+    translates the trace in memory. Nothing is written to a file.
+
+    Parameters
+    ----------
+    module : torch.nn.Module or torch.export.ExportedProgram
+        Module in evaluation mode (`module.eval()`), or a program that is exported
+        already and needs no example inputs.
+    args : tensor or sequence of tensor
+        Example inputs by position: their dtypes and shapes count, not their values.
+    kwargs : dict of str to tensor, optional
+        Example inputs by name.
+    dynamic_shapes : optional
+        Sizes that a call chooses, as `torch.export.export` takes them, or their names:
+        `{"x": {0: "batch"}}` leaves the first extent of input `x` open. By default, all
+        sizes are those of the example inputs.
+
+    Returns
+    -------
+    Model
+        As `load` returns it. Called with tensors it gives tensors, on PyTorch's current
+        stream; inside `emulated` these lie in the host's memory. Results are a flat
+        tuple, whatever structure the module returns.
+
+    Raises
+    ------
+    ModelError
+        If the module cannot be exported, or packages of the `torch` extra are missing.
+    UnsupportedError
+        If an operator is not served, or the module changes its inputs or buffers in
+        place.
+    ValueError
+        If the module is in training mode.
+
+    Notes
+    -----
+    Parameters in the host's memory are not copied, and must not be changed afterwards.
+    Call `from_torch` again with a module that was trained further.
+
+    Examples
+    --------
+    >>> import torch  # doctest: +SKIP
+    >>> module = torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.ReLU()).eval()  # doctest: +SKIP
+    >>> shapes = ({0: "batch"},)
+    >>> model = gensor_kernels.from_torch(module, torch.ones(8, 4), dynamic_shapes=shapes)  # doctest: +SKIP
+    >>> with gensor_kernels.emulated("sm_87"):  # doctest: +SKIP
+    ...     model(torch.ones(3, 4)).shape
+    torch.Size([3, 2])
+    """
+    from gensor_kernels.graph.readers.torch_module import read, torch_library
+
+    torch = torch_library()
+    if isinstance(args, torch.Tensor):
+        args = (args,)
+    trains = (
+        [name for name, each in module.named_modules() if each.training] if hasattr(module, "named_modules") else []
+    )
+    if trains and not isinstance(module, torch.export.ExportedProgram):
+        where = f" (submodule {trains[0]})" if trains[0] else ""
+        raise ValueError(f"{type(module).__name__} is in training mode{where}: call module.eval() first")
+    return Model(read(module, args, kwargs or {}, dynamic_shapes), type(module).__name__)

@@ -1,0 +1,47 @@
+"""Norms of the rows of a product, in the product's kernel."""
+
+from __future__ import annotations
+
+from gensor_kernels.graph.ir.graph import Node, Step
+from gensor_kernels.graph.ir.links import Links
+from gensor_kernels.operators.types.epilogue import MAX_STEPS
+
+from .base import Potential, Rewrite, joined, static
+
+#: Norms of an epilogue, and the default of their epsilon, by operator.
+NORMS = {"LayerNormalization": "layernorm", "RMSNormalization": "rmsnorm"}
+
+
+class NormedProducts(Rewrite):
+    """LayerNormalization(MatMul(a, b), w, c) -> MatMul(a, b; layernorm, mul w, add c), and likewise RMS norms.
+
+    It is done where the kernel, whose blocks hold whole rows, is predicted to be faster than both.
+    """
+
+    roots = tuple(NORMS)
+
+    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
+        """Take a norm of the last axis into the product in front of it."""
+        graph, product = links.graph, links.maker(node.inputs[0], "MatMul")
+        shape = static(graph, node.inputs[0])
+        if product is None or shape is None or not links.alone(node.inputs[0]) or len(node.outputs) > 1:
+            return False
+        if node.attributes.get("axis", -1) not in (-1, len(shape) - 1):
+            return False
+        operands = [each for each in node.inputs[1:] if each]
+        spec = graph.spec(node.inputs[0])
+        vector = None if spec is None else spec._replace(shape=shape[-1:])
+        if any(graph.spec(each) != vector for each in operands):
+            return False
+        norm = Step(NORMS[node.op], "", float(node.attributes.get("epsilon", 1e-5)))
+        steps = (*product.epilogue, norm, *map(Step, ("mul", "add"), operands))
+        if len(steps) - 1 > MAX_STEPS or any(step.name in NORMS.values() for step in product.epilogue):
+            return False
+        taken = Node("MatMul", product.inputs, node.outputs, {}, product.name, steps, joined(product, node))
+        before, after = potential(graph, [product, node]), potential(graph, [taken])
+        links.predicted = before, after
+        if before is None or after is None or after >= before:
+            links.why = "the norm in the product is predicted to be no faster" if before is not None else ""
+            return False
+        links.take_in(product, node, epilogue=steps, joined=taken.joined)
+        return True

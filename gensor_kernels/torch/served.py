@@ -1,0 +1,217 @@
+"""A graph of Dynamo that kernels serve: exported at its first call, with the module's parameters as constants."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from gensor_kernels.dispatch.api import current
+from gensor_kernels.errors import GensorError
+from gensor_kernels.graph.execution.model import Model
+from gensor_kernels.graph.readers import torch_module
+from gensor_kernels.graph.readers.torch_memory import placeholders, value_of
+
+from .results import Layout, apart
+from .said import say_eager
+from .tracing import frozen, is_tensor, open_axes, results, size_of
+
+#: How often parameters may change before they become inputs, which no kernel folds or prepacks.
+MOST_CHANGES = 8
+
+
+class Served:
+    """A callable with the inputs and results of a graph.
+
+    Parameters
+    ----------
+    gm : torch.fx.GraphModule
+        Graph that changes no input and whose results share no memory.
+    nested : bool
+        Whether AOTAutograd calls it.
+    """
+
+    def __init__(self, gm: Any, nested: bool = False):
+        self.gm, self.nested = gm, nested
+        self._lock = threading.RLock()
+        self._frozen: Frozen | None = None
+        self._reason: str | None = None
+        self._changing: set[int] = set()
+        self._changes = 0
+
+    def __call__(self, *args: Any) -> Any:
+        """Compute the graph by kernels, or eagerly where they cannot."""
+        reason = self._reason or _elsewhere(args)
+        if reason is None:
+            try:
+                return self._current(args)(args)
+            except (GensorError, LookupError) as error:
+                reason = self._reason = str(error)
+        say_eager(reason)
+        return self.gm(*args)
+
+    def _current(self, args: Sequence[Any]) -> Frozen:
+        """Return the exported graph for the parameters as they are now."""
+        found = self._frozen
+        if found is not None and found.holds(args):
+            return found
+        with self._lock:
+            found = self._frozen
+            if found is not None and not found.holds(args):
+                changed = found.changed(args)
+                self._changes += 1
+                if self._changes > MOST_CHANGES:
+                    self._changing |= set(found.constants)
+                # A buffer that changes between calls, such as a cache, is an input.
+                self._changing |= {each for each in changed if not _is_parameter(args[each])}
+                found = None
+            if found is None:
+                found = self._frozen = Frozen(self.gm, args, self._changing, self.nested)
+            return found
+
+
+class Frozen:
+    """A graph with some inputs as constants, and its models: one serves all sizes, as far as they are symbols."""
+
+    def __init__(self, gm: Any, args: Sequence[Any], changing: set[int], nested: bool = False):
+        self.constants = {
+            place: value for place, value in enumerate(args) if place not in changing and _is_static(value)
+        }
+        self._states = [(place, value, *_state(value)) for place, value in self.constants.items()]
+        self.module, self.kept = frozen(gm, dict(self.constants))
+        if not self.kept:
+            raise LookupError("it has no tensor as an input")
+        nodes = placeholders(gm)
+        self._open = [{axis: _auto() for axis in open_axes(nodes[place])} for place in self.kept]
+        self._results = [_Result(each, nodes) for each in results(gm)]
+        self._layouts = [Layout(value_of(each)) for each in results(gm) if is_tensor(each)]
+        self._models: list[Model] = []
+        self._nested = nested
+        self._lock = threading.Lock()
+
+    def holds(self, args: Sequence[Any]) -> bool:
+        """Return whether the constants are still what these arguments are."""
+        return not any(
+            args[place] is not value or value.data_ptr() != address or value._version != version
+            for place, value, address, version in self._states
+        )
+
+    def changed(self, args: Sequence[Any]) -> list[int]:
+        """Return the positions of constants that are not what these arguments are."""
+        return [
+            place
+            for place, value, address, version in self._states
+            if args[place] is not value or value.data_ptr() != address or value._version != version
+        ]
+
+    def __call__(self, args: Sequence[Any]) -> Any:
+        """Compute the graph."""
+        tensors = [args[place].detach() for place in self.kept]
+        found = self._model(tensors)(*tensors)
+        raw = list(found) if isinstance(found, tuple) else [found]
+        laid = [layout(each) for layout, each in zip(self._layouts, raw, strict=True)]
+        own = iter(apart(laid, tensors))
+        return tuple(each.of(args, own) for each in self._results)
+
+    def _model(self, tensors: Sequence[Any]) -> Model:
+        """Return a model that takes these sizes; exported where there is none yet."""
+        for model in self._models:
+            if _fits(model, tensors):
+                return model
+        with self._lock:
+            for model in self._models:
+                if _fits(model, tensors):
+                    return model
+            if self._nested:  # AOTAutograd has set up its thread for calls, in which nothing can be traced
+                with ThreadPoolExecutor(1) as pool:
+                    model = pool.submit(self._exported, tensors).result()
+            else:
+                model = self._exported(tensors)
+            self._models.append(model)
+            return model
+
+    def _exported(self, tensors: Sequence[Any]) -> Model:
+        """Return a new model for these sizes, and others as far as they are symbols."""
+        program = torch_module.exported(self.module, tensors, {}, tuple(self._open))
+        model = Model(torch_module.translated(program), "graph of torch.compile")
+        if len(model.inputs) != len(tensors):
+            raise LookupError("the exporter has dropped an input")
+        return model
+
+
+class _Result:
+    """Where a result of a graph comes from: the model, an argument, or the graph itself."""
+
+    def __init__(self, result: Any, nodes: Sequence[Any]):
+        import torch
+
+        self.tensor, self.place, self.axis, self.value = is_tensor(result), -1, -1, result
+        if self.tensor or not isinstance(result, torch.fx.Node):
+            return
+        if result in nodes:
+            self.place = nodes.index(result)
+        else:
+            tensors = [place for place, node in enumerate(nodes) if is_tensor(node)]
+            self.place, self.axis = size_of(value_of(result), nodes, tensors)
+
+    def of(self, args: Sequence[Any], tensors: Any) -> Any:
+        """Return the result of a call."""
+        if self.tensor:
+            return next(tensors)
+        if self.place < 0:
+            return self.value
+        return args[self.place] if self.axis < 0 else args[self.place].shape[self.axis]
+
+
+def _elsewhere(args: Sequence[Any]) -> str | None:
+    """Return why a call here and now is none for kernels; None where it is one."""
+    import torch
+
+    kinds = {each.device.type for each in args if isinstance(each, torch.Tensor)}
+    wanted = "cpu" if current.inside.get() is not None else "cuda"
+    if kinds <= {wanted}:
+        return None
+    where = ", ".join(sorted(kinds - {wanted}))
+    if wanted == "cpu":
+        return f"tensors lie in the memory of {where}, where the emulator cannot reach them"
+    return (
+        f"tensors lie in the memory of {where}; kernels run with tensors on a GPU, and with those in the host's memory "
+        'inside gensor_kernels.emulated("sm_87")'
+    )
+
+
+def _is_static(value: Any) -> bool:
+    """Return whether an argument is a parameter or a buffer whose changes can be seen."""
+    import torch
+
+    if not isinstance(value, torch.Tensor) or value.is_inference():
+        return False
+    return _is_parameter(value) or getattr(value, "_dynamo_static_input_type", None) is not None
+
+
+def _is_parameter(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, torch.nn.Parameter)
+
+
+def _state(tensor: Any) -> tuple[int, int]:
+    return tensor.data_ptr(), tensor._version
+
+
+def _auto() -> Any:
+    from torch.export import Dim
+
+    return Dim.AUTO
+
+
+def _fits(model: Model, tensors: Sequence[Any]) -> bool:
+    """Return whether a model takes tensors of these shapes."""
+    sizes: dict[str, int] = {}
+    for spec, tensor in zip(model.inputs.values(), tensors, strict=True):
+        for declared, extent in zip(spec.shape, tensor.shape, strict=True):
+            wanted = sizes.setdefault(declared, extent) if isinstance(declared, str) else declared
+            if wanted != extent:
+                return False
+    return True

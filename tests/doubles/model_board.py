@@ -1,0 +1,72 @@
+"""A board that runs a model: without NVRTC, g++ and tuner, on the strict double of the driver, with a site database.
+
+Prints, as one JSON object, which tier serves each call of each layer, and how many kernels were compiled and loaded.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from .site_database_fleet import BLOCKED, Blocker
+
+
+def sampled(calls):
+    """Make each call twice, in place of timing it, and return three samples."""
+    for call in calls:
+        call()
+        call()
+    return [[9.0, 2.0, 3.0] for _ in calls]
+
+
+def main():
+    """Run the model that the first argument names, at the shapes that the second has as JSON."""
+    sys.meta_path.insert(0, Blocker(*BLOCKED))
+    import cupy
+
+    import gensor_kernels
+    from gensor_database import layers
+    from gensor_kernels.build import nvrtc
+    from gensor_kernels.dispatch.api import current
+    from gensor_kernels.dispatch.plans.runtime import Runtime
+    from gensor_kernels.dispatch.selection import load
+
+    from .strict.machine import installed
+    from .strict.surface import Surface
+
+    # The double of the driver copies nothing from the host, and computes nothing: weights need no values.
+    cupy.asarray = lambda value, *_, **__: cupy.empty(value.shape, value.dtype)
+    layers.PRETUNED = Path(os.devnull) / "nothing ships here"
+    with installed(["orin-nano-8gb"], surface=Surface) as machine:
+        device = machine.device()
+        runtime = Runtime(device, load.library(device.arch))
+        current.lookup = lambda: runtime
+        model = gensor_kernels.load(sys.argv[1])
+        shapes = json.loads(sys.argv[2])
+        inputs = {name: cupy.empty(shapes[name], spec.dtype) for name, spec in model.inputs.items()}
+        before = len(machine.context.launches)
+        device.sampled = sampled
+        layers_of = model.profile(**inputs)
+        found = [
+            {
+                "operators": each.operators,
+                "tiers": [served.tier for served in each.served],
+                "by": each.by,
+                "measured_us": each.measured_us,
+            }
+            for each in layers_of
+        ]
+        launches = len(machine.context.launches) - before
+        device.synchronize()
+    told = {
+        "layers": found,
+        "launches": launches,
+        "printed": str(layers_of),
+        "compiled": nvrtc.compile_count(),
+        "loads": len(machine.context.modules),
+    }
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()

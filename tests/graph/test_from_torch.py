@@ -1,0 +1,108 @@
+"""`from_torch`: modules as models, what is refused, and the memory of weights."""
+
+import numpy as np
+import pytest
+
+import gensor_kernels
+from gensor_kernels.errors import ModelError, UnsupportedError
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+nn = torch.nn
+
+
+class Small(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(8, 4)
+
+    def forward(self, x, shift=None):
+        y = torch.relu(self.linear(x))
+        return y if shift is None else (y + shift, {"shift": shift * 2})
+
+
+def test_tensors_and_arrays_go_in_and_come_out():
+    module = Small().eval()
+    model = gensor_kernels.from_torch(module, torch.ones(3, 8), dynamic_shapes={"x": {0: "rows"}})
+    assert str(model.inputs["x"]) == "float32 (rows, 8)" and "Small" in repr(model)
+    with gensor_kernels.emulated("sm_87"), torch.no_grad():
+        for count in (1, 5):
+            x = torch.randn(count, 8)
+            found = model(x)
+            assert isinstance(found, torch.Tensor)
+            torch.testing.assert_close(found, module(x), rtol=1e-4, atol=1e-5)
+            other = model(x.numpy())
+            assert isinstance(other, np.ndarray)
+            np.testing.assert_array_equal(other, found.numpy())
+            assert [each.operators for each in model.explain(x)] == ["Gemm + Relu"]
+        with pytest.raises(ValueError, match=r"input 'x' has shape \(3, 7\)"):
+            model(torch.ones(3, 7))
+        with pytest.raises(TypeError, match="has dtype float64, the model takes float32"):
+            model(torch.ones(3, 8).double())
+
+
+def test_keywords_and_results_in_structures():
+    module = Small().eval()
+    model = gensor_kernels.from_torch(module, (torch.ones(2, 8),), {"shift": torch.ones(4)})
+    x, shift = torch.randn(2, 8), torch.randn(4)
+    with gensor_kernels.emulated("sm_87"), torch.no_grad():
+        first, second = model(x, shift=shift)
+        expected = module(x, shift)
+    torch.testing.assert_close(first, expected[0], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(second, expected[1]["shift"])
+
+
+def test_weights_are_not_copied_and_changes_are_refused():
+    module = Small().eval()
+    model = gensor_kernels.from_torch(module, torch.ones(2, 8), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
+    addresses = {each.const_value.numpy().ctypes.data for each in model._source._model.graph.initializers.values()}
+    assert {each.data_ptr() for each in module.parameters()} <= addresses
+    with gensor_kernels.emulated("sm_87"), torch.no_grad():
+        model(torch.ones(2, 8))
+        module.linear.weight.mul_(2)
+        with pytest.raises(ModelError, match="have changed: call from_torch again"):
+            model(torch.ones(3, 8))
+
+
+def test_what_is_refused_says_why():
+    with pytest.raises(ValueError, match=r"Sequential is in training mode: call module\.eval\(\) first"):
+        gensor_kernels.from_torch(nn.Sequential(nn.Linear(2, 2)), torch.ones(2, 2))
+
+    class Changing(nn.Module):
+        def forward(self, x):
+            x.add_(1)
+            return x * 2
+
+    with pytest.raises(UnsupportedError, match="the module changes x in place"):
+        gensor_kernels.from_torch(Changing().eval(), torch.ones(2, 2))
+    with pytest.raises(UnsupportedError, match="the module changes x in place"):
+        gensor_kernels.from_torch(torch.export.export(Changing(), (torch.ones(2, 2),)).run_decompositions({}))
+
+    class Branching(nn.Module):
+        def forward(self, x):
+            return x + 1 if x.sum() > 0 else x
+
+    with pytest.raises(ModelError, match=r"torch\.export cannot trace Branching"):
+        gensor_kernels.from_torch(Branching().eval(), torch.ones(2, 2))
+
+    class Odd(nn.Module):
+        def forward(self, x):
+            return torch.special.bessel_j0(x)
+
+    with pytest.raises(UnsupportedError, match=r"operator '.*bessel_j0.*' .* no translation to ONNX"):
+        gensor_kernels.from_torch(Odd().eval(), torch.ones(2, 2))
+
+
+def test_without_pytorch_the_extra_is_named(monkeypatch):
+    import builtins
+
+    real = builtins.__import__
+
+    def refuse(name, *args, **keywords):
+        if name.split(".")[0] == "torch":
+            raise ImportError(f"no module {name}", name=name)
+        return real(name, *args, **keywords)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(ModelError, match=r"torch is missing\): pip install 'gensor-kernels\[torch\]'"):
+        gensor_kernels.from_torch(None)

@@ -1,0 +1,339 @@
+"""torch.compile(module, backend="gensor"): graphs that kernels serve, and those that run eagerly."""
+
+import threading
+import warnings
+
+import numpy as np
+import pytest
+
+import gensor_kernels
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+from gensor_kernels.torch import gensor  # noqa: E402
+from gensor_kernels.torch.served import Served  # noqa: E402
+
+nn = torch.nn
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch.compiler.reset()
+    gensor.reset()
+    torch.manual_seed(0)
+    yield
+    torch.compiler.reset()
+
+
+@pytest.fixture
+def exports(monkeypatch):
+    """The programs that were exported, in order."""
+    from gensor_kernels.graph.readers import torch_module
+
+    found, real = [], torch_module.exported
+    monkeypatch.setattr(torch_module, "exported", lambda *args: found.append(real(*args)) or found[-1])
+    return found
+
+
+@pytest.fixture
+def served(monkeypatch):
+    """How often kernels have served a graph."""
+    from gensor_kernels.torch import served
+
+    count, real = [], served.Frozen.__call__
+
+    def counted(self, args):
+        result = real(self, args)
+        count.append(1)
+        return result
+
+    monkeypatch.setattr(served.Frozen, "__call__", counted)
+    return count
+
+
+class Small(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 16), nn.Linear(16, 4)
+
+    def forward(self, x):
+        return self.second(torch.relu(self.first(x)))
+
+
+def compiled(function):
+    return torch.compile(function, backend=gensor)
+
+
+def close(found, expected):
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_entry_point_names_the_backend():
+    from importlib.metadata import entry_points
+
+    (point,) = entry_points(group="torch_dynamo_backends", name="gensor") or [None]
+    if point is None:
+        pytest.skip("the installed metadata is older than the entry point")
+    assert point.load() is gensor and "gensor" in torch._dynamo.list_backends()
+    module, x = Small().eval(), torch.randn(3, 8)
+    with gensor_kernels.emulated("sm_87"), torch.no_grad():
+        close(torch.compile(module, backend="gensor")(x), module(x))
+
+
+def test_sizes_share_one_export_and_weights_are_constants(exports, served):
+    module = Small().eval()
+    fast = compiled(module)
+    with gensor_kernels.emulated("sm_87"), torch.no_grad():
+        for rows in (2, 3, 4, 5, 3):
+            x = torch.randn(rows, 8)
+            close(fast(x), module(x))
+    assert len(exports) == 2  # Dynamo's own: the first size alone, then all sizes
+    assert len(served) == 5
+    assert [len(each.graph_signature.user_inputs) for each in exports] == [1, 1]
+
+
+def test_it_is_recorded_and_fused(tmp_path):
+    fast = compiled(Small().eval())
+    with gensor_kernels.emulated("sm_87"), torch.no_grad():
+        fast(torch.randn(2, 8))
+        with gensor_kernels.record(tmp_path / "shapes.csv"), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            fast(torch.randn(2, 8))
+    assert len((tmp_path / "shapes.csv").read_text().splitlines()) == 3  # a header and two products
+    warned = pytest.warns(RuntimeWarning, match="nothing was recorded")
+    with gensor_kernels.emulated("sm_87"), warned, gensor_kernels.record(tmp_path / "empty.csv"):
+        Small()(torch.randn(2, 8))
+
+
+def test_changed_parameters_are_seen(exports):
+    module = Small().eval()
+    fast, x = compiled(module), torch.randn(3, 8)
+    with gensor_kernels.emulated("sm_87"), torch.no_grad():
+        close(fast(x), module(x))
+        module.first.weight.mul_(2)
+        close(fast(x), module(x))
+        module.load_state_dict(Small().state_dict())
+        close(fast(x), module(x))
+        module.second = nn.Linear(16, 4)
+        close(fast(x), module(x))
+        module.second.bias.data = torch.ones(4)
+        close(fast(x), module(x))
+
+
+def test_buffers_that_change_become_inputs(exports, served):
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+            self.register_buffer("total", torch.zeros(4))
+
+        def forward(self, x):
+            self.total += x.sum(0)
+            return self.linear(x) + self.total
+
+    module, other = Counting().eval(), Counting().eval()
+    other.load_state_dict(module.state_dict())
+    fast = compiled(module)
+    with gensor_kernels.emulated("sm_87"), torch.no_grad():
+        for _ in range(4):
+            x = torch.randn(3, 4)
+            close(fast(x), other(x))
+            close(module.total, other.total)
+    assert len(exports) <= 2 and len(served) == 4
+
+
+def test_inputs_that_are_changed_in_place_and_results_that_are_views(served):
+    def change(x, w):
+        x.add_(1)
+        return x @ w
+
+    def views(x, w):
+        return x @ w, x.view(-1), w
+
+    def shared(x, w):
+        y = x @ w
+        return y, y.t()
+
+    with gensor_kernels.emulated("sm_87"), torch.no_grad():
+        x, w = torch.randn(4, 8), torch.randn(8, 8)
+        mine, other = x.clone(), x.clone()
+        close(compiled(change)(mine, w), change(other, w))
+        close(mine, other)
+        y, flat, same = compiled(views)(x, w)
+        assert flat.data_ptr() == x.data_ptr() and same is w
+        close(y, x @ w)
+        assert len(served) == 2
+        with pytest.warns(UserWarning, match="results share memory with each other"):
+            y, turned = compiled(shared)(x, w)
+        turned.zero_()
+    assert not y.any() and len(served) == 2
+
+
+def test_copies_are_copies():
+    def copies(x):
+        y = x + 0
+        return x.clone(), y, y.clone(), x.clone().reshape(-1), x.expand(3, 4).clone()
+
+    x = torch.randn(1, 4)
+    with gensor_kernels.emulated("sm_87"), torch.no_grad():
+        found = compiled(copies)(x)
+    for each, expected in zip(found, copies(x), strict=True):
+        close(each, expected)
+        assert each.stride() == expected.stride()
+    assert len({each.data_ptr() for each in (x, *found)}) == 6
+
+
+def test_results_lie_in_memory_as_pytorchs(served):
+    def turned(x, w):
+        return (x @ w).transpose(0, 1), (x @ w).permute(1, 0).contiguous(), torch.ones(3) * 2, None, 7
+
+    x, w = torch.randn(4, 8), torch.randn(8, 6)
+    with gensor_kernels.emulated("sm_87"), torch.no_grad():
+        found = compiled(turned)(x, w)
+    for each, expected in zip(found, turned(x, w), strict=True):
+        if isinstance(expected, torch.Tensor):
+            close(each, expected)
+            assert each.stride() == expected.stride() and each.is_contiguous() == expected.is_contiguous()
+        else:
+            assert each == expected
+    assert served
+    found[2].zero_()
+    with gensor_kernels.emulated("sm_87"), torch.no_grad():
+        assert (compiled(turned)(x, w)[2] == 2).all()
+
+
+def test_graph_breaks_and_numbers_as_arguments():
+    def broken(x, factor, name=None):
+        y = torch.relu(x) * factor
+        if y.sum() > 0:  # a graph break
+            y = y + x.shape[0]
+        return {"y": y, "n": x.shape[0], "name": name}
+
+    fast = compiled(broken)
+    with gensor_kernels.emulated("sm_87"), torch.no_grad():
+        for rows, factor in ((2, 2), (3, 2), (3, 5), (4, 1.5)):
+            x = torch.randn(rows, 8)
+            found, expected = fast(x, factor, "a"), broken(x, factor, "a")
+            close(found.pop("y"), expected.pop("y"))
+            assert found == expected
+
+
+def test_gradients_run_eagerly_with_one_warning():
+    module = Small()
+    fast, x = compiled(module), torch.randn(3, 8)
+    with gensor_kernels.emulated("sm_87"):
+        with pytest.warns(UserWarning, match="computes no gradients") as said:
+            fast(x).sum().backward()
+            fast(torch.randn(5, 8)).sum().backward()
+            compiled(Small())(x)
+        assert len([each for each in said if "computes no gradients" in str(each.message)]) == 1
+        assert module.first.weight.grad is not None
+        with torch.no_grad():  # afterwards kernels serve it
+            close(fast(x), module(x))
+
+
+def test_training_mode_is_right():
+    def make():
+        torch.manual_seed(1)
+        return nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 4)).train()
+
+    module, other = make(), make()
+    fast, x = compiled(module), torch.randn(6, 8)
+    with gensor_kernels.emulated("sm_87"), torch.no_grad():
+        for seed in (0, 1):
+            torch.manual_seed(seed)
+            found = fast(x)
+            torch.manual_seed(seed)
+            close(found, other(x))
+        close(module[1].running_mean, other[1].running_mean)
+        assert module[1].num_batches_tracked == 2
+
+
+def test_outside_of_emulation_the_hosts_tensors_run_eagerly_with_one_warning():
+    module = Small().eval()
+    fast, x = compiled(module), torch.randn(3, 8)
+    with torch.inference_mode():
+        with pytest.warns(UserWarning, match=r"runs eagerly: tensors lie in the memory of cpu; .*emulated") as said:
+            close(fast(x), module(x))
+            close(fast(x), module(x))
+        assert len(said) == 1
+        with gensor_kernels.emulated("sm_87"):
+            close(fast(x), module(x))
+
+
+def test_operators_that_are_not_served_are_named():
+    def odd(x):
+        return torch.linalg.det(x @ x)
+
+    fast, x = compiled(odd), torch.randn(4, 4)
+    with gensor_kernels.emulated("sm_87"), torch.no_grad():
+        with pytest.warns(UserWarning, match=r"runs eagerly: .*[Dd]et") as said:
+            close(fast(x), odd(x))
+            close(fast(x), odd(x))
+        assert len(said) == 1
+
+
+def test_an_exception_of_the_module_is_its_own():
+    class Refusing(nn.Module):
+        def forward(self, x, index):
+            return torch.nn.functional.embedding(index, x) + 1
+
+    fast, x = compiled(Refusing().eval()), torch.randn(4, 4)
+    with gensor_kernels.emulated("sm_87"), torch.no_grad():
+        close(fast(x, torch.tensor([1, 3])), x[[1, 3]] + 1)
+        with pytest.raises(IndexError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            fast(x, torch.tensor([1, 9]))
+        close(fast(x, torch.tensor([0, 2])), x[[0, 2]] + 1)
+    assert torch.is_grad_enabled()
+
+
+def test_threads_share_a_graph(exports):
+    module = Small().eval()
+    fast, wrong = compiled(module), []
+    inputs = [torch.randn(3, 8) for _ in range(8)]
+
+    def work(x):
+        try:
+            with gensor_kernels.emulated("sm_87"), torch.no_grad():
+                close(fast(x), module(x))
+        except BaseException as error:
+            wrong.append(error)
+
+    def together():
+        threads = [threading.Thread(target=work, args=(each,)) for each in inputs]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        assert not wrong
+
+    together()  # Dynamo compiles in several of them
+    count = len(exports)
+    together()
+    assert 1 <= count == len(exports)
+
+
+def test_sixteen_bits_and_autocast():
+    module = Small().eval()
+    fast, x = compiled(module), torch.randn(3, 8)
+    with gensor_kernels.emulated("sm_87"), torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        found, expected = fast(x), module(x)
+    assert found.dtype == expected.dtype == torch.bfloat16
+    torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2)
+    half = Small().eval().half()
+    with gensor_kernels.emulated("sm_87"), torch.no_grad():
+        found = compiled(half)(x.half())
+    torch.testing.assert_close(found, half(x.half()), rtol=1e-2, atol=1e-2)
+
+
+def test_options_are_refused():
+    with pytest.raises(TypeError, match="has no options, not mode"):
+        gensor(torch.fx.symbolic_trace(Small()), [], mode=1)
+
+
+def test_a_graph_without_tensors_runs_eagerly():
+    graph = torch.fx.Graph()
+    graph.output((graph.call_function(torch.ones, (3,)),))
+    served = Served(torch.fx.GraphModule({}, graph))
+    with gensor_kernels.emulated("sm_87"), pytest.warns(UserWarning, match="no tensor as an input"):
+        np.testing.assert_array_equal(served()[0], 1)
