@@ -1,6 +1,6 @@
 """Python time of a model's call: real `cupy.ndarray` objects over a fake allocator, and launches that do nothing.
 
-    pytest benchmarks/models/bench_call.py --benchmark-columns=min,median
+    pytest benchmarks/host/bench_call.py --benchmark-columns=min,median
 
 A model of 48 products with bias and activation, float16. `captured`: the call copies its input, launches a graph and
 copies its result, all of which are stubs; the target is 10 us. `bound`: it makes the launches in a loop; the target is
