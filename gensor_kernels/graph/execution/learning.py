@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -22,12 +22,30 @@ from .nodes import computed
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.plans.runtime import Runtime
-    from gensor_kernels.graph.ir.graph import Node
-
-    from .plan import Plan
+    from gensor_kernels.graph.ir.graph import Graph, Node
+    from gensor_kernels.graph.lowerings.base import Run
 
 #: Operators whose results follow from shapes alone.
 OF_SHAPES = ("Shape", "Size")
+
+
+class Runnable(Protocol):
+    """A Plan as a watched run sees it.
+
+    Attributes
+    ----------
+    ends : list of tuple of str
+        For each node the tensors that nothing reads behind it.
+    read : set of str
+        Tensors that a node reads, or that are results.
+    """
+
+    graph: Graph
+    ends: list[tuple[str, ...]]
+    read: set[str]
+
+    def new_run(self) -> Run:
+        """Return a new run of the graph."""
 
 
 class Learning:
@@ -35,13 +53,13 @@ class Learning:
 
     Parameters
     ----------
-    plan : Plan
+    plan : Runnable
     runtime : Runtime
     layout : Layout, optional
         Places that the run before asked for.
     """
 
-    def __init__(self, plan: Plan, runtime: Runtime, layout: Layout | None):
+    def __init__(self, plan: Runnable, runtime: Runtime, layout: Layout | None):
         self.plan, self.runtime, self.device = plan, runtime, runtime.device
         self.epoch = runtime.epoch
         self.arena = None if layout is None else Arena(self.device, layout)

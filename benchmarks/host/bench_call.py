@@ -1,6 +1,6 @@
 """Python time of a model's call: real `cupy.ndarray` objects over a fake allocator, and launches that do nothing.
 
-    pytest benchmarks/bench_model.py --benchmark-columns=min,median
+    pytest benchmarks/host/bench_call.py --benchmark-columns=min,median
 
 A model of 48 products with bias and activation, float16. `captured`: the call copies its input, launches a graph and
 copies its result, all of which are stubs; the target is 10 us. `bound`: it makes the launches in a loop; the target is
@@ -21,9 +21,8 @@ cupy = pytest.importorskip("cupy")
 onnx = pytest.importorskip("onnx")
 from onnx import helper, numpy_helper  # noqa: E402
 
+from benchmarks.without_gpu import StubDevice, fake_allocator, starter_kernels, stub_runtime  # noqa: E402
 from gensor_kernels.graph.readers.onnx_file import Source  # noqa: E402
-
-from .without_gpu import StubDevice, fake_allocator, starter_kernels, stub_runtime  # noqa: E402
 
 LAYERS, ROWS, WIDTH = 48, 64, 256
 

@@ -1,0 +1,1 @@
+"""What a call costs the host, measured without a GPU."""
