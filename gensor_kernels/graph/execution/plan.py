@@ -211,9 +211,9 @@ class Plan:
                 run.explained = []
             for name in last:
                 values.pop(name, None)
-        results = (run.device(values[name]) for name in self.graph.outputs)
+        outputs = [run.device(values[name]) for name in self.graph.outputs]
         # A constant stays what it is, whatever a caller does with a result.
         return tuple(
             result.copy() if name in self.graph.constants else result
-            for name, result in zip(self.graph.outputs, results, strict=True)
+            for name, result in zip(self.graph.outputs, outputs, strict=True)
         )
