@@ -27,7 +27,7 @@ from gensor_kernels.graph.ir.graph import Graph, Node
 from gensor_kernels.graph.readers.onnx_file import Source
 from tests.graph import comparison, exported_graphs
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(__file__).parent.parent / "results"
 #: Models, and the most fused operators per run that the project aims at.
 MODELS: dict[str, int | None] = {
     **{"resnet50": 56, "mobilenet_v2": 56, "bert_base": 12 * 7 + 5, "gpt2_step": 12 * 7 + 4, "vit_b_16": 12 * 7 + 5},

@@ -1,0 +1,1 @@
+"""Whole models: launches, memory and traffic, counted."""
