@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from gensor_kernels.dispatch.observe.explanation import Explanation
 
 if TYPE_CHECKING:
-    from gensor_kernels.graph.ir.graph import Graph, Node, Spec
+    from gensor_kernels.graph.ir.graph import Node, Spec
+    from gensor_kernels.graph.layouts.laid_out import Layouts
 
     from .plan import Plan
 
@@ -28,12 +29,15 @@ class Layer:
         Dtype and shape of the result.
     served : tuple of Explanation
         What served each call of our functions; empty where the array library computes.
+    remarks : str
+        Layout of images, and type of quantised weights.
     """
 
     name: str
     operators: str
     result: Spec | None
     served: tuple[Explanation, ...]
+    remarks: str = ""
 
     @property
     def predicted_us(self) -> float | None:
@@ -50,7 +54,15 @@ class Layer:
 
 
 class Layers(tuple[Layer, ...]):
-    """The layers of one run, in order; `print` shows them as a table."""
+    """The layers of one run, in order; `print` shows them as a table.
+
+    Attributes
+    ----------
+    layouts : Layouts or None
+        Layouts that were chosen, and the predicted times with and without them; None for a model without images.
+    """
+
+    layouts: Layouts | None = None
 
     def __str__(self) -> str:
         total = sum(each.predicted_us or 0.0 for each in self)
@@ -58,8 +70,19 @@ class Layers(tuple[Layer, ...]):
         for each in self:
             time = each.predicted_us
             cells = ("", "") if time is None else (f"{time:.1f}", f"{time / total:.1%}" if total else "")
-            rows.append((each.name, each.operators, str(each.result or ""), each.by, *cells))
-        return "\n".join(_table(rows)) + f"\n{len(self)} layers, {total:.1f} µs in kernels (predicted)"
+            rows.append((each.name, each.operators, _result(each.result, each.remarks), each.by, *cells))
+        lines = [*_table(rows), f"{len(self)} layers, {total:.1f} µs in kernels (predicted)"]
+        return "\n".join(lines if self.layouts is None else [*lines, str(self.layouts)])
+
+
+def _result(spec: Spec | None, remarks: str) -> str:
+    return ", ".join(each for each in (str(spec or ""), remarks) if each)
+
+
+def _remarks(node: Node) -> str:
+    weights = node.attributes.get("weights") if node.op == "QuantisedLinear" else None
+    found = ("channels last" if node.layout == "last" else "", f"{weights} weights" if weights else "")
+    return ", ".join(each for each in found if each)
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
@@ -70,11 +93,12 @@ def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
         yield "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
 
 
-def outline(graph: Graph) -> str:
-    """Return the nodes of a graph as a table."""
-    rows = [("layer", "operators", "result")]
-    rows += [(node.name, str(node), str(graph.spec(node.outputs[0]) or "")) for node in graph.nodes]
-    return "\n".join(_table(rows))
+def outline(plan: Plan) -> str:
+    """Return the nodes of a plan as a table."""
+    graph, rows = plan.graph, [("layer", "operators", "result")]
+    rows += [(node.name, str(node), _result(graph.spec(node.outputs[0]), _remarks(node))) for node in graph.nodes]
+    lines = list(_table(rows))
+    return "\n".join(lines if plan.layouts is None else [*lines, str(plan.layouts)])
 
 
 def explained(plan: Plan, inputs: Mapping[str, Any]) -> Layers:
@@ -82,7 +106,9 @@ def explained(plan: Plan, inputs: Mapping[str, Any]) -> Layers:
     found: list[Layer] = []
 
     def watch(node: Node, served: tuple[Explanation, ...]) -> None:
-        found.append(Layer(node.name, str(node), plan.graph.spec(node.outputs[0]), served))
+        found.append(Layer(node.name, str(node), plan.graph.spec(node.outputs[0]), served, _remarks(node)))
 
     plan.run(inputs, watch)
-    return Layers(found)
+    layers = Layers(found)
+    layers.layouts = plan.layouts
+    return layers

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels.errors import ModelError, UnsupportedError
+from gensor_kernels.graph.ir.options import DEFAULT, Options
+from gensor_kernels.graph.layouts.laid_out import laid_out
 from gensor_kernels.graph.lowerings import LOWERINGS
 from gensor_kernels.graph.lowerings.base import Run
 from gensor_kernels.graph.rewrites import rewritten
@@ -24,7 +26,7 @@ class Weights:
     """Constants of a model on one device: plans of several signatures share equal ones."""
 
     def __init__(self) -> None:
-        self._arrays: dict[tuple[str, tuple[int, ...], bytes], np.ndarray] = {}
+        self._arrays: dict[tuple[str, tuple[int, ...], tuple[int, ...], bytes], np.ndarray] = {}
         #: Copies on the device, by the identity of the NumPy array.
         self.placed: dict[int, Any] = {}
 
@@ -33,7 +35,7 @@ class Weights:
         if value.dtype == object:  # text
             return value
         content = hashlib.blake2b(np.ascontiguousarray(value).tobytes()).digest()
-        return self._arrays.setdefault((value.dtype.name, value.shape, content), value)
+        return self._arrays.setdefault((value.dtype.name, value.shape, value.strides, content), value)
 
 
 class Plan:
@@ -45,11 +47,16 @@ class Plan:
         Graph with all shapes inferred; it is changed.
     weights : Weights
         Constants that plans of the model share.
+    placed : bool, default True
+        Whether it is for the current device, and layouts are chosen by the times predicted for it.
+    options : Options
+        Precision, and how weights are stored.
     """
 
-    def __init__(self, graph: Graph, weights: Weights):
+    def __init__(self, graph: Graph, weights: Weights, placed: bool = True, options: Options = DEFAULT):
         fold(graph)
-        self.graph = rewritten(graph)
+        self.graph = rewritten(graph, options)
+        self.layouts = laid_out(self.graph) if placed else None
         self.graph.constants = {name: weights.shared(value) for name, value in self.graph.constants.items()}
         self.ends = list(self.graph.last_reads())
         self.placed = weights.placed

@@ -49,7 +49,9 @@ class Run:
         if value is None or self.runtime.device.emulated or not isinstance(value, np.ndarray):
             return value
         if id(value) not in self.placed:
-            self.placed[id(value)] = value, self.xp.asarray(value)
+            order = sorted(range(value.ndim), key=lambda axis: -value.strides[axis])
+            copy = self.xp.asarray(np.ascontiguousarray(value.transpose(order)))
+            self.placed[id(value)] = value, copy.transpose(np.argsort(order).tolist())  # in memory as it lay
         return self.placed[id(value)][1]
 
     def host(self, value: Any) -> np.ndarray:
@@ -82,6 +84,16 @@ class Run:
             else:
                 found.append(step.name if step.scalar is None else (step.name, step.scalar))
         return found
+
+
+def channels_last(array: Any) -> Any:
+    """Return a tensor (n, c, h, w), or one that broadcasts to it, as a view with the axes (n, h, w, c)."""
+    return None if array is None else array[(None,) * (4 - array.ndim)].transpose(0, 2, 3, 1)
+
+
+def channels_first(array: Any) -> Any:
+    """Return a tensor (n, h, w, c) as a view with the axes (n, c, h, w)."""
+    return array.transpose(0, 3, 1, 2)
 
 
 def is_served(value: Any) -> bool:

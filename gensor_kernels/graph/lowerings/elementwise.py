@@ -10,7 +10,7 @@ import numpy as np
 
 from gensor_kernels.dispatch.api.elementwise import elementwise
 
-from .base import Lowering, Run, attribute, is_served, name_of
+from .base import Lowering, Run, attribute, channels_first, channels_last, is_served, name_of
 
 if TYPE_CHECKING:
     from gensor_kernels.graph.ir.graph import Node
@@ -140,7 +140,11 @@ def _folded(op: str) -> Lowering:
 
 
 def _chain(run: Run, node: Node, x: Any) -> Any:
-    return run.call(elementwise, x, run.epilogue(node))
+    steps = run.epilogue(node)
+    if node.layout == "last":
+        turned = [(each[0], channels_last(each[1])) if hasattr(each[-1], "ndim") else each for each in steps]
+        return channels_first(run.call(elementwise, channels_last(x), turned))
+    return run.call(elementwise, x, steps)
 
 
 def _relu(run: Run, node: Node, x: Any) -> Any:
