@@ -9,7 +9,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -18,6 +17,8 @@ from onnx import numpy_helper
 
 import gensor_kernels
 from gensor_kernels.graph.execution.model import Model, load
+
+from . import comparison
 
 FOLDER = Path(onnx.backend.test.__file__).parent / "data" / "light"
 NAMES = (
@@ -64,47 +65,17 @@ def errors(path: Path, seed: int = 1) -> dict[str, float]:
 
     Errors are relative to the largest element. Fused nodes keep the name of the last tensor that they compute.
     """
-    import onnxruntime
-
-    model = load(path)
+    model, proto = load(path), onnx.load(path)
     ((name, spec),) = model.inputs.items()
     x = np.random.default_rng(seed).standard_normal(tuple(int(each or 1) for each in spec.shape)).astype(spec.dtype)
-    plan = model._plan({name: x})
-    # The optimiser gives some tensors names of its own.
-    known = {each for node in onnx.load(path).graph.node for each in node.output}
-    nodes = [node for node in plan.graph.nodes if node.outputs[0] in known]
-    names = [node.outputs[0] for node in nodes]
-    theirs = dict(zip(names, _onnxruntime(onnxruntime, path, names, {name: x}), strict=True))
+    nodes, kept = comparison.fused(model, {name: x}, comparison.tensors(proto))
+    theirs = comparison.onnxruntime(proto, list(nodes), {name: x})
     found: dict[str, float] = {}
-    kept: dict[str, np.ndarray] = {}
-    _keep_all(plan, {name: x}, kept)
-    for node in nodes:
-        result = node.outputs[0]
+    for result, node in nodes.items():
         scale = max(float(np.abs(theirs[result]).max()), 1e-30)
         error = float(np.abs(kept[result].astype(np.float64) - theirs[result]).max() / scale)
         found[f"{result} ({node})"] = error if np.isfinite(kept[result]).all() else np.inf
     return found
-
-
-def _keep_all(plan: Any, inputs: dict[str, np.ndarray], kept: dict[str, np.ndarray]) -> None:
-    """Run a plan with all its tensors among the results."""
-    outputs, ends = plan.graph.outputs, plan.ends
-    names = [node.outputs[0] for node in plan.graph.nodes]
-    try:
-        plan.graph.outputs, plan.ends = names, [()] * len(ends)
-        kept.update(zip(names, plan.run(inputs), strict=True))
-    finally:
-        plan.graph.outputs, plan.ends = outputs, ends
-
-
-def _onnxruntime(library: Any, path: Path, names: list[str], inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
-    model = onnx.load(path)
-    del model.graph.output[:]
-    model.graph.output.extend(onnx.ValueInfoProto(name=each) for each in names)
-    options = library.SessionOptions()
-    options.log_severity_level = 4
-    options.graph_optimization_level = library.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return library.InferenceSession(model.SerializeToString(), options).run(None, inputs)
 
 
 def ones(model: Model) -> list[np.ndarray]:

@@ -1,0 +1,108 @@
+"""Every fused node of a model on the emulator, beside the same tensor of onnxruntime and of float64."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+
+from gensor_kernels.graph.execution.model import Model
+from gensor_kernels.graph.ir.graph import Node
+
+Arrays = Mapping[str, np.ndarray]
+
+
+class Difference(NamedTuple):
+    """Errors of one tensor against float64, relative to its root mean square: ours and onnxruntime's.
+
+    `worst` is the largest of an element, `mean` the root mean square over all elements.
+    """
+
+    node: str
+    size: int
+    ours_worst: float
+    ours_mean: float
+    theirs_worst: float
+    theirs_mean: float
+
+    @property
+    def ratio(self) -> float:
+        """Our error over onnxruntime's, in the root mean square."""
+        return self.ours_mean / self.theirs_mean if self.theirs_mean else float(self.ours_mean > 0)
+
+
+def fused(model: Model, inputs: Arrays, known: Iterable[str]) -> tuple[dict[str, Node], dict[str, np.ndarray]]:
+    """Return the fused nodes and their results, by the last tensor that they compute.
+
+    The optimiser gives some tensors names of its own; `known` are those of the file.
+    """
+    plan = model._plan(inputs)
+    names = set(known)
+    nodes = {name: node for node in plan.graph.nodes for name in node.outputs if name in names}
+    kept: dict[str, np.ndarray] = {}
+    keep_all(plan, inputs, kept)
+    return nodes, {name: kept[name] for name in nodes}
+
+
+def keep_all(plan: Any, inputs: Arrays, kept: dict[str, np.ndarray]) -> None:
+    """Run a plan with all its tensors among the results."""
+    outputs, ends = plan.graph.outputs, plan.ends
+    names = [name for node in plan.graph.nodes for name in node.outputs if name]
+    try:
+        plan.graph.outputs, plan.ends = names, [()] * len(ends)
+        kept.update(zip(names, plan.run(inputs), strict=True))
+    finally:
+        plan.graph.outputs, plan.ends = outputs, ends
+
+
+def tensors(model: onnx.ModelProto) -> set[str]:
+    """Return the tensors that nodes of a file compute."""
+    return {each for node in model.graph.node for each in node.output if each}
+
+
+def giving(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
+    """Return a copy of a model whose results are these tensors."""
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    del made.graph.output[:]
+    made.graph.output.extend(onnx.ValueInfoProto(name=each) for each in names)
+    return made
+
+
+def onnxruntime(model: onnx.ModelProto, names: Sequence[str], inputs: Arrays) -> dict[str, np.ndarray]:
+    """Return tensors of a model as onnxruntime computes them on the CPU without its optimisations."""
+    import onnxruntime as library
+
+    options = library.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = library.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = library.InferenceSession(giving(model, names).SerializeToString(), options)
+    return dict(zip(names, session.run(None, dict(inputs)), strict=True))
+
+
+def reference(model: onnx.ModelProto, names: Sequence[str], inputs: Arrays) -> dict[str, np.ndarray]:
+    """Return tensors of a model as onnx's reference implementation computes them with NumPy."""
+    from onnx.reference import ReferenceEvaluator
+
+    with np.errstate(all="ignore"):
+        return dict(zip(names, ReferenceEvaluator(giving(model, names)).run(None, dict(inputs)), strict=True))
+
+
+def difference(node: str, exact: np.ndarray, ours: np.ndarray, theirs: np.ndarray) -> Difference:
+    """Return the errors of one tensor; what is no finite number where the exact result is one is infinitely wrong."""
+    assert ours.shape == theirs.shape == exact.shape, f"{node}: {ours.shape}, {theirs.shape}, {exact.shape}"
+    right = exact.astype(np.float64)
+    finite = np.isfinite(right)
+    scale = float(np.sqrt(np.mean(np.square(right[finite])))) if finite.any() else 1.0
+    found = []
+    for each in (ours, theirs):
+        wide = each.astype(np.float64)
+        same = np.where(finite, np.isfinite(wide), (wide == right) | np.isnan(wide) & np.isnan(right))
+        error = np.abs(wide[finite] - right[finite]) / (scale or 1.0)
+        if not same.all():
+            found += [np.inf, np.inf]
+        else:
+            found += [float(error.max(initial=0.0)), float(np.sqrt(np.mean(error**2))) if error.size else 0.0]
+    return Difference(node, exact.size, *found)

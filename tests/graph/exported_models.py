@@ -1,0 +1,134 @@
+"""Networks of torch, torchvision and transformers on the emulator, beside onnxruntime and float64.
+
+`python -m tests.graph.exported_models [NAME[:DTYPE] ...]` compares every fused node of whole models and their results,
+with weights drawn by a seed. Without names it runs the full-size models: some take minutes.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+import gensor_kernels
+from gensor_kernels.graph.execution.layers import Layer, Layers
+from gensor_kernels.graph.execution.model import Model
+from gensor_kernels.graph.readers.onnx_file import Source
+
+from . import comparison, exported_graphs
+from .comparison import Difference
+
+#: Models by the name of their graph, and the dtypes in which they are compared.
+MODELS: dict[str, tuple[str, ...]] = {
+    "resnet50": ("float32",),
+    "mobilenet_v2": ("float32",),
+    "vit_b_16": ("float32", "float16"),
+    "bert_base": ("float32", "float16"),
+    "gpt2": ("float32", "float16"),
+    "gpt2_step": ("float32", "float16"),
+    "llama": ("float32", "float16"),
+    "llama_step": ("float32", "float16"),
+    "t5_encoder": ("float32",),
+    "t5_step": ("float32",),
+    "yolo": ("float32",),
+    "bert_base_traced": ("float32",),
+    "resnet50_traced": ("float32",),
+}
+#: Operators that make no new numbers: the array library copies elements, or makes a view.
+MOVES = frozenset(
+    "Cast Concat Expand Flatten Gather GatherElements GatherND Identity Pad Reshape ScatterND Slice Split Squeeze Tile"
+    " Transpose Unsqueeze".split()
+)
+#: How often our error may be onnxruntime's.
+MOST = 2.0
+
+
+class Comparison(NamedTuple):
+    """A model at one dtype: each fused node's errors, those of the results, and what serves the nodes."""
+
+    nodes: list[Difference]
+    results: list[Difference]
+    layers: Layers
+    fallbacks: list[str]
+
+
+def compared(name: str, dtype: str = "float32", sizes: Mapping[str, int] = {}) -> Comparison:
+    """Run a model, and compare all fused nodes with onnxruntime and with float64.
+
+    All three have the same weights and inputs, which are numbers of `dtype`.
+    """
+    proto = exported_graphs.drawn(name, dtype)
+    inputs = exported_graphs.inputs(proto, sizes)
+    with gensor_kernels.emulated("sm_87"):
+        model = Model(Source(proto), name)
+        results = [each.name for each in proto.graph.output]
+        nodes, ours = comparison.fused(model, inputs, comparison.tensors(proto))
+        layers = model.explain(**inputs)
+        given = model(**inputs)
+    ours |= dict(zip(results, given if isinstance(given, tuple) else (given,), strict=True))
+    theirs = comparison.onnxruntime(proto, list(ours), inputs)
+    wide = {key: each.astype(np.float64) if each.dtype.kind == "f" else each for key, each in inputs.items()}
+    exact = comparison.reference(exported_graphs.cast(proto, "float64"), list(ours), wide)
+    found = {
+        key: comparison.difference(str(nodes.get(key, "result")), exact[key], ours[key], theirs[key]) for key in ours
+    }
+    return Comparison(
+        [found[key]._replace(node=f"{key} ({nodes[key]})") for key in nodes if exact[key].dtype.kind == "f"],
+        [found[key]._replace(node=key) for key in results],
+        layers,
+        list(fallbacks(layers)),
+    )
+
+
+def fallbacks(layers: Iterable[Layer]) -> Iterator[str]:
+    """Yield the operators that compute floating-point numbers by the array library."""
+    for layer in layers:
+        if layer.result is None or layer.result.dtype.kind != "f":
+            continue  # positions, sizes, masks
+        if layer.served:
+            served = all(each.family is not None for each in layer.served)
+        else:
+            served = set(layer.operators.split(" + ")) <= MOVES
+        if not served:
+            yield layer.operators
+
+
+def allowed(theirs: float, dtype: str) -> float:
+    """Return the error that ours may have: twice onnxruntime's, which counts as half a rounding at least."""
+    return MOST * max(theirs, float(np.finfo(dtype).eps) / 4)
+
+
+def wrong(found: Comparison, dtype: str) -> list[Difference]:
+    """Return nodes and results whose error is larger than what is allowed."""
+    return [each for each in (*found.nodes, *found.results) if not each.ours_mean <= allowed(each.theirs_mean, dtype)]
+
+
+def main(chosen: list[str]) -> int:
+    """Print a line for each model; return 1 if a result is wrong, or an operator is not served by kernels."""
+    failed = False
+    for name in chosen or [f"{name}:{dtype}" for name, dtypes in MODELS.items() for dtype in dtypes]:
+        name, _, dtype = name.partition(":")
+        start, dtype = time.perf_counter(), dtype or "float32"
+        found = compared(name, dtype)
+        bad = wrong(found, dtype)
+        result = max(found.results, key=lambda each: each.ratio)
+        worst = max(found.nodes, key=lambda each: each.ours_mean / allowed(each.theirs_mean, dtype))
+        launches = sum(len(layer.served) for layer in found.layers)
+        print(
+            f"{name} {dtype}: {len(found.nodes)} nodes, {launches} kernels; result {result.ours_mean:.1e} beside"
+            f" {result.theirs_mean:.1e} ({result.ratio:.2f}); worst node {worst.ours_mean:.1e} beside"
+            f" {worst.theirs_mean:.1e} at {worst.node}; wrong: {len(bad)}; by the array library:"
+            f" {', '.join(sorted(set(found.fallbacks))) or 'none'}; {time.perf_counter() - start:.0f} s",
+            flush=True,
+        )
+        for each in bad[:8]:
+            print(f"  {each.node}: {each.ours_mean:.2e} beside {each.theirs_mean:.2e}", flush=True)
+        failed |= bool(bad) or bool(found.fallbacks)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
