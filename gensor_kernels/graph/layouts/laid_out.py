@@ -14,6 +14,10 @@ from .times import Times, weight_orders
 
 #: Operators whose kernels take both layouts, at times of their own.
 KERNELS = ("AveragePool", "Conv", "ConvTranspose", "Elementwise", "GlobalAveragePool", "MaxPool")
+#: Reductions of whole images, which read both layouts and write vectors.
+REDUCTIONS = ("GlobalMaxPool", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum")
+#: Predicted times must fall by this factor before a graph is changed.
+WORTHWHILE = 1.01
 #: Operators that kernels read in one layout and write in the other.
 EITHER = ("Conv", "Elementwise")
 #: Operators of the array library, which keep the layout that they read at the same time.
@@ -76,9 +80,13 @@ def _is_image(graph: Graph, name: str) -> bool:
 
 
 def _takes_both(graph: Graph, node: Node) -> bool:
-    if node.op not in KERNELS and node.op not in NEUTRAL:
+    if node.op not in (*KERNELS, *NEUTRAL, *REDUCTIONS):
         return False
     known = all(graph.shape(each) is not None for each in (*node.reads(), *node.outputs) if each)
+    if node.op in REDUCTIONS:
+        axes = graph.constants.get(node.inputs[1]) if len(node.inputs) > 1 else None
+        whole = node.op == "GlobalMaxPool" or (axes is not None and sorted(int(each) % 4 for each in axes) == [2, 3])
+        return known and whole and _is_image(graph, node.inputs[0])
     return known and len(node.outputs) == 1 and all(_is_image(graph, each) for each in (node.inputs[0], *node.outputs))
 
 
@@ -112,7 +120,7 @@ class _Choice:
         for node in self.graph.nodes:
             for name in self._images(node):
                 readers.setdefault(name, set()).add(self.number.get(id(node), 0))
-        for name in self.graph.outputs:
+        for name in filter(lambda each: _is_image(self.graph, each), self.graph.outputs):
             readers.setdefault(name, set()).add(0)
         wanted = {name: tuple(sorted(each)) for name, each in readers.items()}
         return {name: (made.get(name, 0), each) for name, each in wanted.items() if made.get(name, 0) or any(each)}
@@ -157,8 +165,8 @@ class _Choice:
     def _written(self, tensors: dict[str, Tensor], last: list[bool], first_us: float) -> Layouts:
         """Write layouts into nodes, and conversions between them."""
         predicted = total(self.own, list(tensors.values()), last)
-        if not any(last):
-            return Layouts(0, 0, predicted, first_us)
+        if predicted * WORTHWHILE > first_us:
+            return Layouts(0, 0, first_us, first_us)
         graph = self.graph
         numbers = [self.number.get(id(node), 0) for node in graph.nodes]
         for place, number in enumerate(numbers):

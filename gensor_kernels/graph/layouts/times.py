@@ -84,7 +84,13 @@ class Times:
 
     def _about(self, name: str) -> Any:
         spec = self.graph.spec(name) if name else None
+        if spec is not None and self._is_index(name):
+            return tuple(self.graph.constants[name].ravel().tolist())
         return None if spec is None else (spec.shape, spec.dtype.name)
+
+    def _is_index(self, name: str) -> bool:
+        """Return whether a tensor is a constant of integers, such as axes."""
+        return name in self.graph.constants and self.graph.constants[name].dtype.kind in "iub"
 
     def _asked(self, node: Node, read_last: bool, last: bool) -> float:
         orders = weight_orders(self.graph, node)
@@ -92,6 +98,8 @@ class Times:
         for place, name in enumerate(node.inputs):
             if place == 1 and orders is not None:
                 arguments.append(self._array(name, orders[last and name in self.graph.constants]))
+            elif self._is_index(name):
+                arguments.append(self.graph.constants[name])
             else:
                 arguments.append(self._image(name, read_last if place == 0 else last) if name else None)
         self._run.values = {each.operand: self._image(each.operand, last) for each in node.epilogue if each.operand}
