@@ -58,6 +58,9 @@ def body():
     return proto(nodes, {"x": ("float32", (2, 3, 32, 32))}, ["y", "middle"], constants)
 
 
+W = drawn(8, 4, 2, 2)
+
+
 def theirs(made, x):
     return onnxruntime.InferenceSession(made.SerializeToString()).run(None, {"x": x})
 
@@ -168,3 +171,37 @@ def test_a_graph_without_images_is_left_alone():
         graph = Source(made).graph()
         before = [replace(each) for each in graph.nodes]
         assert laid_out(graph) is None and graph.nodes == before
+
+
+def served(made, *inputs, dtype=None):
+    """Return the plan of a call, and what served it."""
+    model = Model(Source(made), "model", Options(dtype))
+    with gensor_kernels.emulated("sm_87"):
+        layers = model.explain(*inputs)
+    (plan,) = model._plans.values()
+    return plan, [each for layer in layers for each in layer.served]
+
+
+@pytest.mark.parametrize("dtype", ["float16", None])
+def test_weights_of_transposed_convolutions_are_laid_out_once(dtype):
+    made = proto(
+        [node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2])], {"x": ("float32", (1, 8, 6, 6))}, ["y"], {"w": W}
+    )
+    plan, found = served(made, RNG.standard_normal((1, 8, 6, 6)).astype(np.float32), dtype=dtype)
+    (name,) = (each for node in plan.graph.nodes if node.op == "ConvTranspose" for each in node.inputs[1:2])
+    assert not plan.graph.constants[name].flags.c_contiguous
+    assert [each.staged for each in found] == [None]
+
+
+def test_misaligned_weights_of_few_rows_are_packed_once():
+    """Rows of 2049 elements are misaligned, columns of 2048 are aligned."""
+    weights = drawn(2048, 2049)
+    made = proto([node("MatMul", ["x", "w"], ["y"])], {"x": ("float32", (1, 2048))}, ["y"], {"w": weights})
+    x = RNG.standard_normal((1, 2048)).astype(np.float32)
+    model = Model(Source(made), "model", Options("float16"))
+    with gensor_kernels.emulated("sm_87"):
+        found = model(x)
+    (plan,) = model._plans.values()
+    (name,) = (each.inputs[1] for each in plan.graph.nodes if each.op == "MatMul")
+    assert plan.graph.constants[name].strides == (2, 4096)
+    np.testing.assert_allclose(found, x @ weights, atol=2**-8 * np.abs(x @ weights).max())

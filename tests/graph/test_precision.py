@@ -11,6 +11,7 @@ from gensor_kernels.graph.ir.options import Options
 from gensor_kernels.graph.readers.onnx_file import Source
 from gensor_kernels.graph.rewrites.quantised import eight_bits, four_bits
 
+from . import exported_graphs
 from .models import node, proto
 
 RNG = np.random.default_rng(0)
@@ -208,3 +209,34 @@ def _declared(made):
     for extent in (16, 64):
         made.graph.output[0].type.tensor_type.shape.dim.add().dim_value = extent
     return made
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v2_small", "bert_base_small", "gpt2_small", "llama_small"])
+def test_exported_float32_models_in_16_bits(name):
+    """Errors of a few roundoffs of the largest element, beside onnxruntime in float32."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    made = exported_graphs.drawn(name)
+    inputs = exported_graphs.inputs(made)
+    expected = onnxruntime.InferenceSession(made.SerializeToString()).run(None, inputs)
+    model = Model(Source(made), name, Options("float16"))
+    with gensor_kernels.emulated("sm_87"):
+        found = model(**inputs)
+    for ours, theirs in zip(found if isinstance(found, tuple) else (found,), expected, strict=True):
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_allclose(ours, theirs, atol=16 * ROUNDOFF["float16"] * np.abs(theirs).max())
+
+
+@pytest.mark.parametrize(("weights", "share"), [("int8", 0.02), ("int4", 0.25)])
+def test_an_exported_model_of_fewer_bits(weights, share):
+    """The relative error of each product is 1 / 127 or 1 / 7 of a half or so; those of eight products add up."""
+    made = exported_graphs.drawn("gpt2_small")
+    inputs = exported_graphs.inputs(made)
+    with gensor_kernels.emulated("sm_87"):
+        plain = Model(Source(made), "gpt2", Options("float16"))(**inputs)
+        model = Model(Source(made), "gpt2", Options("float16", weights))
+        found = model(**inputs)
+    plain, found = (each[0] if isinstance(each, tuple) else each for each in (plain, found))
+    (plan,) = model._plans.values()
+    assert sum(each.op == "QuantisedLinear" for each in plan.graph.nodes) == 4  # the products of useful size
+    error = np.sqrt(((found - plain) ** 2).mean()) / np.sqrt((plain**2).mean())
+    assert 0 < error < share

@@ -11,6 +11,7 @@ import numpy as np
 from gensor_kernels.errors import ModelError, UnsupportedError
 from gensor_kernels.graph.ir.options import DEFAULT, Options
 from gensor_kernels.graph.layouts.laid_out import laid_out
+from gensor_kernels.graph.layouts.prepacked import prepacked
 from gensor_kernels.graph.lowerings import LOWERINGS
 from gensor_kernels.graph.lowerings.base import Run
 from gensor_kernels.graph.rewrites import rewritten
@@ -57,6 +58,8 @@ class Plan:
         fold(graph)
         self.graph = rewritten(graph, options)
         self.layouts = laid_out(self.graph) if placed else None
+        if placed:
+            prepacked(self.graph)
         self.graph.constants = {name: weights.shared(value) for name, value in self.graph.constants.items()}
         self.ends = list(self.graph.last_reads())
         self.placed = weights.placed

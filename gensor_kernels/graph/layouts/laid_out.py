@@ -18,7 +18,7 @@ KERNELS = ("AveragePool", "Conv", "ConvTranspose", "Elementwise", "GlobalAverage
 REDUCTIONS = ("GlobalMaxPool", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum")
 #: Predicted times must fall by this factor before a graph is changed.
 WORTHWHILE = 1.01
-#: Operators that kernels read in one layout and write in the other.
+#: Operators that kernels read in one layout and write in the other; grouped convolutions are not among them.
 EITHER = ("Conv", "Elementwise")
 #: Operators of the array library, which keep the layout that they read at the same time.
 NEUTRAL = (
@@ -160,6 +160,8 @@ class _Choice:
 
     def _may_cross(self, name: str, node: Node) -> bool:
         others = (*node.inputs[1:], *(step.operand for step in node.epilogue))
+        if node.attributes.get("group", 1) > 1:
+            return False
         return node.op in EITHER and node.inputs[0] == name and name not in others
 
     def _written(self, tensors: dict[str, Tensor], last: list[bool], first_us: float) -> Layouts:
