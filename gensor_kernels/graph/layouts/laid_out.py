@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,7 +25,7 @@ EITHER = ("Conv", "Elementwise")
 NEUTRAL = (
     *("Abs", "Add", "Cast", "Celu", "Clip", "Concat", "Div", "Elu", "Exp", "HardSigmoid", "HardSwish", "LeakyRelu"),
     *("Log", "Max", "Min", "Mish", "Mul", "Neg", "PRelu", "Reciprocal", "Selu", "Softplus", "Sqrt", "Sub", "Sum"),
-    *("Swish", "ThresholdedRelu"),
+    *("Slice", "Split", "Swish", "ThresholdedRelu"),
 )
 
 
@@ -79,6 +80,10 @@ def _is_image(graph: Graph, name: str) -> bool:
     )
 
 
+def _are_images(graph: Graph, names: Iterable[str]) -> bool:
+    return all(_is_image(graph, each) for each in names)
+
+
 def _takes_both(graph: Graph, node: Node) -> bool:
     if node.op not in (*KERNELS, *NEUTRAL, *REDUCTIONS):
         return False
@@ -87,7 +92,9 @@ def _takes_both(graph: Graph, node: Node) -> bool:
         axes = graph.constants.get(node.inputs[1]) if len(node.inputs) > 1 else None
         whole = node.op == "GlobalMaxPool" or (axes is not None and sorted(int(each) % 4 for each in axes) == [2, 3])
         return known and whole and _is_image(graph, node.inputs[0])
-    return known and len(node.outputs) == 1 and all(_is_image(graph, each) for each in (node.inputs[0], *node.outputs))
+    images = node.reads() if node.op in NEUTRAL else node.inputs[:1]
+    whole = len(node.outputs) == 1 or node.op == "Split"
+    return known and whole and any(_is_image(graph, each) for each in images) and _are_images(graph, node.outputs)
 
 
 class _Choice:
@@ -115,7 +122,7 @@ class _Choice:
 
     def _tensors(self) -> dict[str, tuple[int, tuple[int, ...]]]:
         """Return (writer, readers) of the images between nodes, by name."""
-        made = {node.outputs[0]: self.number[id(node)] for node in self.nodes}
+        made = {name: self.number[id(node)] for node in self.nodes for name in node.outputs}
         readers: dict[str, set[int]] = {}
         for node in self.graph.nodes:
             for name in self._images(node):
@@ -197,7 +204,8 @@ class _Choice:
         node = Node("Layout", (name,), (copy,), {}, copy, layout="last" if side else "first")
         if name in graph.outputs and not side:  # a result keeps its name
             place = numbers.index(tensor.made) + 1
-            graph.replaced(place - 1, outputs=(copy,))
+            outputs = tuple(copy if each == name else each for each in graph.nodes[place - 1].outputs)
+            graph.replaced(place - 1, outputs=outputs)
             there = [each for each in readers if each not in there]
             node = replace(node, inputs=(copy,), outputs=(name,))
         else:

@@ -142,9 +142,16 @@ def _folded(op: str) -> Lowering:
 def _chain(run: Run, node: Node, x: Any) -> Any:
     steps = run.epilogue(node)
     if node.layout == "last":
-        turned = [(each[0], channels_last(each[1])) if hasattr(each[-1], "ndim") else each for each in steps]
-        return channels_first(run.call(elementwise, channels_last(x), turned))
+        return channels_first(run.call(elementwise, channels_last(x), [_turned(each) for each in steps]))
     return run.call(elementwise, x, steps)
+
+
+def _turned(step: Any) -> Any:
+    """Return an operation with its array as a view with the axes (n, h, w, c); a bias along w is a term."""
+    if isinstance(step, str) or not hasattr(step[1], "ndim"):
+        return step
+    name, array, *rest = step
+    return ("add" if name == "bias" else name, channels_last(array), *rest)
 
 
 def _relu(run: Run, node: Node, x: Any) -> Any:

@@ -167,4 +167,4 @@ def _number(dtype: np.dtype[np.generic]) -> int:
 def _finfo(dtype: np.dtype[np.generic]) -> np.finfo[np.floating]:
     import ml_dtypes
 
-    return ml_dtypes.finfo(dtype)  # type: ignore[no-any-return]
+    return ml_dtypes.finfo(dtype)
