@@ -21,7 +21,7 @@ RNG = np.random.default_rng(0)
 
 def drawn(*shape):
     """Weights and images that keep activations near 1."""
-    return (RNG.standard_normal(shape) / np.sqrt(max(np.prod(shape[1:]), 1) if len(shape) > 1 else 1)).astype(np.float32)
+    return (RNG.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
 
 
 def body():
