@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gensor_kernels.errors import GensorError, UnsupportedError
+from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.graph.ir.options import DEFAULT, Options
 from gensor_kernels.shown import shown
 
@@ -114,7 +114,7 @@ class Model:
         from .layers import outline
         from .plan import Plan, Weights
 
-        plan = Plan(self._source.graph(), Weights(), _has_device(), self._options)
+        plan = Plan(self._source.graph(), Weights(), self._options)
         given = ", ".join(f"{name}: {spec}" for name, spec in self.inputs.items())
         return f"{self._name} ({given})\n{outline(plan)}"
 
@@ -152,18 +152,8 @@ class Model:
             graph = self._source.graph({name: tuple(array.shape) for name, array in inputs.items()})
             if len(self._plans) == MOST_PLANS:
                 del self._plans[next(iter(self._plans))]
-            plan = self._plans[key] = Plan(graph, self._weights.setdefault(id(device), Weights()), True, self._options)
+            plan = self._plans[key] = Plan(graph, self._weights.setdefault(id(device), Weights()), self._options)
         return plan
-
-
-def _has_device() -> bool:
-    """Return whether there is a device whose kernels' times can be predicted."""
-    from gensor_kernels.dispatch.api.current import current_runtime
-
-    try:
-        return current_runtime().device.arch is not None
-    except (GensorError, ImportError):
-        return False
 
 
 def _check(name: str, array: Any, spec: Any, sizes: dict[str, int]) -> None:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gensor_kernels.errors import ModelError, UnsupportedError
+from gensor_kernels.dispatch.api.current import current_runtime
+from gensor_kernels.errors import GensorError, ModelError, UnsupportedError
 from gensor_kernels.graph.ir.options import DEFAULT, Options
-from gensor_kernels.graph.layouts.laid_out import laid_out
+from gensor_kernels.graph.layouts.laid_out import Layouts, laid_out
 from gensor_kernels.graph.layouts.prepacked import prepacked
 from gensor_kernels.graph.lowerings import LOWERINGS
 from gensor_kernels.graph.lowerings.base import Run
@@ -48,17 +49,17 @@ class Plan:
         Graph with all shapes inferred; it is changed.
     weights : Weights
         Constants that plans of the model share.
-    placed : bool, default True
-        Whether it is for the current device, and layouts are chosen by the times predicted for it.
     options : Options
         Precision, and how weights are stored.
     """
 
-    def __init__(self, graph: Graph, weights: Weights, placed: bool = True, options: Options = DEFAULT):
+    def __init__(self, graph: Graph, weights: Weights, options: Options = DEFAULT):
         fold(graph)
         self.graph = rewritten(graph, options)
-        self.layouts = laid_out(self.graph) if placed else None
-        if placed:
+        #: Layouts that were chosen by the times predicted for the current device; None where there is none.
+        self.layouts: Layouts | None = None
+        if _has_device():
+            self.layouts = laid_out(self.graph)
             prepacked(self.graph)
         self.graph.constants = {name: weights.shared(value) for name, value in self.graph.constants.items()}
         self.ends = list(self.graph.last_reads())
@@ -79,6 +80,14 @@ class Plan:
             for name in last:
                 values.pop(name, None)
         return tuple(run.device(values[name]) for name in self.graph.outputs)
+
+
+def _has_device() -> bool:
+    """Return whether there is a device whose kernels' times can be predicted."""
+    try:
+        return current_runtime().device.arch is not None
+    except (GensorError, ImportError):
+        return False
 
 
 def _computed(run: Run, node: Node) -> tuple[Any, ...]:
