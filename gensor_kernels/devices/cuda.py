@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,8 @@ from .cupy_internals import FLOAT32, allow_shared_bytes, entry, load_module
 from .dependent import started
 from .device import Arguments, Code, Device, Launcher, launcher, ready
 from .graphs import Graphs
-from .sampling import conditions, sampled
+from .lending import Lender, LendingAllocator
+from .sampling import RELAXED, conditions, sampled
 from .tensor_maps import Mapped
 
 if TYPE_CHECKING:
@@ -277,18 +278,57 @@ class CudaDevice(Device):
         """See Graphs.lasting."""
         if not self.capturing():
             return nullcontext()
-        return self._graphs.lasting(self.cupy.cuda, self._stream)
+        return self._graphs.lasting(self.cupy.cuda, self.stream)
+
+    def lending(self, lender: Lender | None) -> AbstractContextManager[Any]:
+        """See Device.lending: CuPy's allocator of this thread asks the lender."""
+        cuda, base = self.cupy.cuda, self.cupy.cuda.get_allocator()
+        if isinstance(base, LendingAllocator):
+            base = base.base
+        if lender is None:
+            return cuda.using_allocator(base)
+        return cuda.using_allocator(LendingAllocator(cuda, lender, base, self.number, self.capturing()))
+
+    def captured(self, run: Callable[[], None]) -> Callable[[], None] | None:
+        """See Device.captured. The capture has a stream of its own: the legacy stream cannot be captured."""
+        stream = self.cupy.cuda.Stream(non_blocking=True)
+        with stream:
+            stream.begin_capture(RELAXED)
+            try:
+                run()
+            except BaseException:
+                with suppress(RuntimeError):  # why the capture is invalid has been raised
+                    stream.end_capture()
+                raise
+            return stream.end_capture().launch
+
+    def parameters(self) -> tuple[bytearray, Any]:
+        """See Device.parameters."""
+        return Arguments(self._handle).arguments
+
+    def clear(self, array: Array) -> None:
+        """See Device.clear."""
+        array.data.memset_async(0, array.nbytes)
+
+    def copy(self, target: Array, source: Any) -> None:
+        """See Device.copy: one copy of memory, where both are contiguous."""
+        if isinstance(source, np.ndarray):
+            target.set(source)
+        elif source.flags.c_contiguous and self.is_local(source):
+            target.data.copy_from_device_async(source.data, target.nbytes)
+        else:
+            target[...] = source
 
     def load(self, code: Code, launches: Sequence[Launch]) -> Launcher:
         """Load the module. Raises BuildError if the driver refuses it or its shared memory."""
         arch, functions = self.arch, self._modules.functions(code, launches)
-        called = [started(*each, arch, self._stream) for each in zip(functions, launches, strict=True)]
+        called = [started(*each, arch, self.stream) for each in zip(functions, launches, strict=True)]
         pairs = list(zip(called, launches, strict=True))
         if arch is None or not any(each.maps or each.per_sm for each in launches):
             return launcher(pairs)
         return _mapped(pairs, self._handle, arch.sms)
 
-    def _stream(self) -> int:
+    def stream(self) -> int:
         """Return the address of the calling thread's current stream, as launches by CuPy pass it."""
         return int(self.cupy.cuda.get_current_stream().ptr) or self._null_stream
 

@@ -21,6 +21,8 @@ from gensor_kernels.programs.core.params import SIZE
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
+    from .lending import Lender
+
 
 def reach(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
     """Return (bytes before the first element, bytes from the lowest to the highest element) of an array."""
@@ -204,6 +206,36 @@ class Device:
     def lasting(self) -> AbstractContextManager[None]:
         """Return a context in which this thread's allocations live as long as the graph being captured."""
         return nullcontext()
+
+    def lending(self, lender: Lender | None) -> AbstractContextManager[Any]:
+        """Return a context in which this thread's allocations are requests to a lender; None: the device's own memory.
+
+        On the emulator only results and workspaces of kernels are: NumPy allocates by itself.
+        """
+        raise NotImplementedError
+
+    def stream(self) -> int:
+        """Return the address of this thread's current stream."""
+        return 0
+
+    def captured(self, run: Callable[[], None]) -> Callable[[], None] | None:
+        """Return a function that launches on the current stream the graph of all that `run` enqueues.
+
+        None where the device has no graphs. `run` only describes the work: nothing is executed.
+        """
+        return None
+
+    def parameters(self) -> tuple[bytearray, Any]:
+        """Return new kernel arguments, as `local.arguments`."""
+        raise NotImplementedError
+
+    def clear(self, array: Array) -> None:
+        """Enqueue zeros into an array of bytes."""
+        raise NotImplementedError
+
+    def copy(self, target: Array, source: Any) -> None:
+        """Enqueue a copy into an array of the same shape and dtype; `source` may be a NumPy array."""
+        raise NotImplementedError
 
     def tf32(self) -> bool:
         """Return whether the library's own switch allows TF32 for float32 products."""

@@ -27,6 +27,7 @@ from weakref import WeakSet, ref
 from gensor_kernels import forking
 
 from .driver import driver_function
+from .lending import LendingAllocator
 from .sampling import relaxed_capture
 
 #: Values in the driver's enumerations (cuda.h).
@@ -180,7 +181,7 @@ class Graphs:
     def lasting(self, cuda: Any, stream: Callable[[], int]) -> AbstractContextManager[None]:
         """Return a context in which CuPy's allocations of this thread live as long as the graph being captured."""
         base = cuda.get_allocator()
-        if isinstance(base, GraphAllocator):  # a call within a call
+        if isinstance(base, (GraphAllocator, LendingAllocator)):  # a call within a call, or memory of a model
             return nullcontext()
         memory = self._memory(stream())
         if memory is None:

@@ -305,7 +305,7 @@ def test_dependent_launches_need_a_part_and_a_driver_that_have_them(monkeypatch)
     with installed([PART]) as ampere:
         device = ampere.device()
         (function,) = device._modules.functions(library.code("extern", {}, "sm_86", written()), [launch])
-        made = dependent.DependentLaunch(function, launch, 1, device._stream)
+        made = dependent.DependentLaunch(function, launch, 1, device.stream)
         made((1,), (32,), device.local.arguments[1], 0)  # refused by the library, and made by CuPy
         assert [each.dependent for each in ampere.context.launches] == [False]
 

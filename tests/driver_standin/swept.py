@@ -52,7 +52,7 @@ def _wrong(device: HostDevice, kernel: Stored) -> list[str]:
 def _launch(device: HostDevice, function: object, launch: Launch) -> bytes:
     size = MAPS_OFFSET + MAP_BYTES * len(launch.maps) if launch.maps else SIZE
     words, given = device.ready(rng.randbytes(size))
-    call = started(function, launch, device.arch, device._stream)
+    call = started(function, launch, device.arch, device.stream)
     call((launch.blocks(device.arch.sms),), (launch.block,), given, launch.shared_bytes)
     return words.tobytes()
 

@@ -20,8 +20,7 @@ NOT_SERVED = {
     "classical machine learning": "ArrayFeatureExtractor Binarizer LabelEncoder TreeEnsemble",
     "recurrent networks": "CausalConvWithState GRU LSTM LinearAttention RNN",
     "signals": "BlackmanWindow DFT HammingWindow HannWindow MelWeightMatrix STFT",
-    "images": "AffineGrid CenterCropPad Col2Im DeformConv GridSample ImageDecoder MaxUnpool NonMaxSuppression Resize "
-    "RoiAlign Upsample",
+    "images": "AffineGrid CenterCropPad Col2Im DeformConv GridSample ImageDecoder MaxUnpool NonMaxSuppression RoiAlign",
     "quantised tensors": "ConvInteger DequantizeLinear DynamicQuantizeLinear QLinearConv QLinearMatMul QuantizeLinear",
     "not yet": "BitCast CumProd Det FlexAttention LpPool ReverseSequence SwiGLU TensorScatter Unique",
 }
@@ -39,6 +38,13 @@ REFUSED = {
     "casts like another tensor that do not saturate": "test_castlike_no_saturate",
     "casts to float8_e8m0fnu": "test_cast_e8m0_FLOAT_ test_cast_e8m0_FLOAT16_",
     "bfloat16 in einsum of one operand": "test_einsum_sum_bfloat16",
+    "cubic interpolation": "test_resize_upsample_scales_cubic test_resize_downsample_scales_cubic "
+    "test_resize_upsample_sizes_cubic test_resize_downsample_sizes_cubic",
+    "filters against aliasing": "test_resize_downsample_scales_linear_antialias "
+    "test_resize_downsample_sizes_linear_antialias",
+    "regions of interest": "test_resize_tf_crop_and_resize",
+    "sizes that keep the aspect ratio": "test_resize_upsample_sizes_nearest_not "
+    "test_resize_downsample_sizes_nearest_not",
     "values that are no tensors": "test_identity_sequence test_identity_opt test_optional test_sequence "
     "test_split_to_sequence test_cast_with_sequence",
     "text": "test_cast_FLOAT_to_STRING test_cast_STRING test_castlike_FLOAT_to_STRING test_castlike_STRING "

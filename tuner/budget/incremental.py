@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gensor_kernels.build.nvrtc import Binary
+from gensor_kernels.build.resources import disassemble_many
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.program import Program
 from gensor_tuner.build.cover import SPILL_FREE, WITHIN, preferring
@@ -69,6 +70,8 @@ class IncrementalRun(ClassRun):
 
     def _hold(self) -> None:
         """Begin with the kernels that earlier runs have stored, so that this run's time is spent on others."""
+        cubins = [(each.binary.cubin, each.binary.target) for each in self.held]
+        disassemble_many(cubins, self.options.jobs)  # together: each is remembered
         for each in self.held:
             space = next((space for space in self.spaces if each.trail.family in space.names), None)
             if space is not None and each.program not in self.trails:

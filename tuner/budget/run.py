@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gensor_database.record import Record, Source, Verification
+from gensor_database.store import Store
 from gensor_database.text import duration
 from gensor_kernels.build.nvrtc import toolchain
 from gensor_kernels.build.source import flatten
@@ -19,6 +20,7 @@ from gensor_kernels.devices.emulator.build import prepare
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.registry import FAMILIES, program_from_json
+from gensor_kernels.programs.space import Space
 from gensor_tuner.output import class_text, plural
 from gensor_tuner.run.class_run import Chosen
 from gensor_tuner.run.result import Result
@@ -29,7 +31,7 @@ from gensor_tuner.store.kernel_rows import compiled_of, executed_rows, is_curren
 from gensor_tuner.strategies.parallel import Request, Searcher
 
 from .incremental import Held, IncrementalRun
-from .task_scheduler import SLICE, TaskScheduler
+from .task_scheduler import SLICE, TaskScheduler, predicted
 
 SEARCHING = 0.4  # share of the budget for search; the rest compiles and verifies
 FALL = 1e-3  # relative drop of the model's predicted time that is worth a progress line
@@ -37,9 +39,19 @@ FALL = 1e-3  # relative drop of the model's predicted time that is worth a progr
 
 @dataclass
 class BudgetedRun(Run):
-    """A run that ends after `budget` seconds, with everything that is verified by then."""
+    """A run that ends after `budget` seconds, with everything that is verified by then.
+
+    Parameters
+    ----------
+    budget : float
+        Seconds.
+    packaged : Store or None
+        A database whose verified kernels count as made by an earlier run: layers are served from the first second on,
+        and the budget goes to kernels that are predicted to be faster.
+    """
 
     budget: float = field(kw_only=True)
+    packaged: Store | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -119,7 +131,7 @@ class BudgetedRun(Run):
                     founds=found,
                     calls=[calls[workload] for workload in workloads],
                     evaluations=SLICE,
-                    held=list(self._held(group)),
+                    held=[*self._held(group), *self._shipped(group, [spaces[workload] for workload in workloads])],
                     late=self._spent,
                 )
         self._told = np.inf
@@ -127,9 +139,21 @@ class BudgetedRun(Run):
 
     def _held(self, class_key: str) -> Iterator[Held]:
         """Yield the stored kernels of a class that this version would make and verify alike."""
-        if not self.store.trusted:
-            return
-        for each in self.store.kernels_for_class(class_key, self.arch.name):
+        if self.store.trusted:
+            yield from self._held_by(self.store, class_key)
+
+    def _shipped(self, class_key: str, spaces: Sequence[Space]) -> list[Held]:
+        """Return the packaged kernels of a class that are the best ones for a workload, by predicted time."""
+        if self.packaged is None or not self.packaged.trusted:
+            return []
+        found = list(self._held_by(self.packaged, class_key))
+        times = [predicted(space, [each.program for each in found]) for space in spaces]
+        best = {min(each, key=each.__getitem__) for each in times if each}
+        return [each for each in found if each.program in best]
+
+    def _held_by(self, store: Store, class_key: str) -> Iterator[Held]:
+        """Yield the kernels of one database."""
+        for each in store.kernels_for_class(class_key, self.arch.name):
             family, binary = FAMILIES.get(each.kernel.family), each.binary()
             enough = each.usable and self.options.verify in ("none", "emulator", each.verified)
             if not enough or binary is None or family is None or each.kernel.abi != family.abi:
@@ -139,18 +163,19 @@ class BudgetedRun(Run):
             program = program_from_json(each.kernel.program)
             own = {"kernel_digest": each.kernel.digest}
             passed = sorted(
-                self.store.rows(Verification, outcome="ok", **own), key=lambda row: row.method, reverse=True
+                store.rows(Verification, outcome="ok", **own), key=lambda row: row.method, reverse=True
             )
             if not all(is_current(row) for row in passed):
                 continue
-            trails = (_trail(row) for row in self.store.rows(Record, **own))
+            trails = (_trail(row) for row in store.rows(Record, **own))
             trail = next(trails, start_of(program, self.options.graph))
             yield Held(program, binary.constants, compiled_of(binary), tuple(map(verdict_of, passed)), trail)
 
     def _grow(self, classes: Sequence[IncrementalRun]) -> None:
-        """Step the class with the highest promise, until no class promises anything or the budget would be exceeded."""
+        """Step classes until none promises anything or the budget would be exceeded; the highest promise first."""
         while self._fits() and (open_ := [each for each in classes if not each.finished]):
-            chosen = max(open_, key=lambda each: each.promise)
+            # A layer without a kernel comes first, however short it is.
+            chosen = max(open_, key=lambda each: (each.served < len(each.workloads), each.promise))
             before = self.elapsed
             self.progress.begin([self._names[workload.key()] for workload in chosen.workloads])
             chosen.step()

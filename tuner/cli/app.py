@@ -6,6 +6,7 @@ Data goes to stdout, progress and logs to stderr; exit code 1 reports bad or fai
 from __future__ import annotations
 
 import sys
+import time
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
@@ -116,10 +117,11 @@ def tune(
     if graph == "paper" and strategy not in ("walk", "paper"):
         raise typer.BadParameter(f"--graph paper is a strategy of its own: leave out --strategy {strategy}")
     graph = "paper" if strategy == "paper" else graph
-    cores = commands.cores(jobs)
+    began, cores = time.monotonic(), commands.cores(jobs)
     options = Options(top=top, seed=seed, jobs=cores, graph=graph, verify=verify, strategy=strategy)
     with commands.shapes_of(model, arch[0], input or []) if model else nullcontext(shapes[0]) as rows:
-        code = commands.tune(arch[0], rows, db, options, measure=measure, budget=budget, json_path=json, quiet=quiet)
+        left = None if budget is None else max(round(budget - (time.monotonic() - began), 1), 0.0)
+        code = commands.tune(arch[0], rows, db, options, measure=measure, budget=left, json_path=json, quiet=quiet)
     raise typer.Exit(code)
 
 
@@ -127,22 +129,33 @@ def tune(
 def run(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX model.")],
     emulate: Annotated[
-        str | None, typer.Option(metavar="ARCH", help="Run on the emulator of this capability or part, not on a GPU.")
+        str | None,
+        typer.Option(metavar="ARCH", help="Predict for this capability or part, without a GPU; nothing is computed."),
     ] = None,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Draw a plot, too; on a GPU, time each layer by itself.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="With --profile: the plot; default MODEL.png.")
+    ] = None,
+    json: Annotated[Path | None, typer.Option(help="Write one JSON object per layer to FILE; - is stdout.")] = None,
     input: InputOption = None,
 ) -> None:
-    """Run a model once with random inputs and print what serves each layer, its time and its share."""
-    commands.run_model(model, emulate, input or [])
+    """Print what serves each layer of a model, and its time beside the roofline: predicted, or measured on the GPU."""
+    if out is not None and not profile:
+        raise typer.BadParameter("--out goes with --profile: it names the plot")
+    plot = (out or Path(f"{model.stem}.png")) if profile else None
+    commands.run_model(model, emulate, input or [], plot, json)
 
 
 @app.command()
 def shapes(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX model.")],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The shapes file (CSV) to write.")],
-    arch: Annotated[str, typer.Option(help="The capability whose emulator runs the model once.")] = "sm_87",
+    arch: Annotated[str, typer.Option(help="The capability whose choices are asked; nothing is computed.")] = "sm_87",
     input: InputOption = None,
 ) -> None:
-    """Write the shapes that a model calls, behind its fusions, as a shapes file."""
+    """Write the calls that a model makes, behind its fusions, as a shapes file: one run of every asked size."""
     commands.model_shapes(model, out, arch, input or [])
 
 

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from gensor_database.exchange import export as export_store
+from gensor_database.layers import PRETUNED
 from gensor_database.store import Store, StoreError
 from gensor_database.text import duration
 from gensor_database.writing import is_replaceable
@@ -136,7 +137,9 @@ def tune(
             print(f"gensor-tune: {took}, {nvrtc.compile_count()} compilations", file=sys.stderr, flush=True)
 
         ordered = InOrder(rows, lambda row, result: progress.row(printable(table.line(row, result), None)))
-        kind = Run if budget is None else partial(BudgetedRun, budget=budget)
+        searching = options.strategy == "walk" and options.graph == "full"  # others are compared on what they find
+        packaged = stack.enter_context(_packaged(arch)) if budget is not None and searching else None
+        kind = Run if budget is None else partial(BudgetedRun, budget=budget, packaged=packaged)
         run = kind(arch, store, options, progress, timer, verifier, tell=progress.tell)
         run.unfinished, run.file = unfinished, name_of(shapes) if named else None
         stack.callback(conclude)
@@ -153,6 +156,14 @@ def tune(
     return 1 if any(result.status in ("failed", "skipped") for _, result in results) else 0
 
 
+def _packaged(arch: Arch) -> AbstractContextManager[Store | None]:
+    """Open the packaged database of an arch; None where there is none, or it cannot be read."""
+    try:
+        return Store.open(PRETUNED / f"{arch.name}.db", readonly=True)
+    except StoreError:
+        return nullcontext()
+
+
 @contextmanager
 def shapes_of(model: Path, arch: str, inputs: Sequence[str]) -> Iterator[Path]:
     """The shapes that a model calls, as a file that is there while they are tuned."""
@@ -164,16 +175,28 @@ def shapes_of(model: Path, arch: str, inputs: Sequence[str]) -> Iterator[Path]:
 
 def model_shapes(model: Path, out: Path, arch: str, inputs: Sequence[str]) -> None:
     """Write the shapes that a model calls."""
+    from gensor_tuner.shapes import from_model, model_cache
+
+    model_cache.write(model, out, lookup(arch).name, from_model.extents_of(inputs))
+
+
+def run_model(
+    model: Path, emulate: str | None, inputs: Sequence[str], plot: Path | None, json_path: Path | None
+) -> None:
+    """Run a model once, and print its layers; with `plot`, time them where a GPU is, and draw them."""
+    from gensor_tuner.report import layers as drawing
     from gensor_tuner.shapes import from_model
 
-    from_model.write(model, out, lookup(arch).name, from_model.extents_of(inputs))
-
-
-def run_model(model: Path, emulate: str | None, inputs: Sequence[str]) -> None:
-    """Run a model once and print its layers."""
-    from gensor_tuner.shapes import from_model
-
-    print(from_model.layers(model, emulate, from_model.extents_of(inputs)))
+    with json_lines(json_path) as lines:
+        found = from_model.layers(model, emulate, from_model.extents_of(inputs), timed=plot is not None)
+        for line in drawing.json_lines(found) if lines is not None else ():
+            write_line(lines, line)
+        for line in str(found).split("\n"):
+            say(line)
+        if plot is not None:
+            part = lookup(emulate).part if emulate else "this machine's GPU"
+            drawing.plot(found, printable(f"{model.name} on {part}", 80), plot)
+            print(f"gensor-tune: the plot is in {plot}", file=sys.stderr)
 
 
 def _users() -> Path | None:

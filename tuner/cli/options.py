@@ -21,7 +21,11 @@ DbOption = Annotated[
 ]
 InputOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=EXTENTS", help="Shape of a model's input, as x=1x3x224x224; may be repeated."),
+    typer.Option(
+        metavar="NAME=EXTENTS",
+        help="Shape of a model's input, as x=1x3x224x224, or a size that its file leaves open, as batch=8. Lists stand "
+        "for every value: x=1,8x3x224x224. May be repeated.",
+    ),
 ]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print what would be deleted, and delete nothing.")]
 JsonOption = Annotated[Path | None, typer.Option("--json", help="Write one JSON object per result to FILE.")]

@@ -2,28 +2,102 @@
 
 from __future__ import annotations
 
-import os
+import csv
+import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import gensor_kernels
+from gensor_database.writing import written
+from gensor_kernels.dispatch.api.current import rehearsed
+from gensor_kernels.dispatch.observe import record_file
 from gensor_kernels.errors import ModelError
 from gensor_kernels.shown import shown
 
+from .reader import read_shapes
 
-def extents_of(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Return shapes by input, read from "x=1x3x224x224"; ModelError names a text of another form."""
-    found = {}
+Shape = tuple[int, ...]
+#: Columns of a recording that tell who served a call: they depend on the arch, and the tuner does not read them.
+SERVED = ("tier", "part")
+#: Calls of different sizes that one command may ask for.
+MOST_SIZES = 1000
+
+
+def extents_of(texts: Sequence[str]) -> dict[str, list[Shape]]:
+    """Return the shapes asked for by name; ModelError names a text of another form.
+
+    Examples
+    --------
+    >>> extents_of(["x=1,8x3x224x224", "sequence=128,512"])
+    {'x': [(1, 3, 224, 224), (8, 3, 224, 224)], 'sequence': [(128,), (512,)]}
+    """
+    found: dict[str, list[Shape]] = {}
     for text in texts:
         name, _, shape = text.rpartition("=")
-        words = shape.lower().split("x")
-        if not name or not all(word.isdecimal() for word in words):
-            raise ModelError(f"--input {shown(text)}: expected a name and extents, as in x=1x3x224x224")
-        found[name] = tuple(map(int, words))
+        lists = [words.split(",") for words in shape.lower().split("x")]
+        if not name or not all(word.isdecimal() and len(word) < 12 for words in lists for word in words):
+            raise ModelError(f"--input {shown(text)}: expected a name and extents, as in x=1x3x224x224 or n=1,8,32")
+        found.setdefault(name, []).extend(product(*(dict.fromkeys(map(int, words)) for words in lists)))
+    return found
+
+
+def signatures(model: Any, asked: Mapping[str, Sequence[Shape]]) -> list[dict[str, Shape]]:
+    """Return the shapes of all inputs for every combination of what was asked for, without combinations that the
+    model refuses: a size with one name has one value.
+
+    Parameters
+    ----------
+    model : Model
+        Declares the shapes of its inputs; sizes that a call chooses have names.
+    asked : mapping of str to shapes
+        Shapes of an input, or values of a size, by name.
+
+    Returns
+    -------
+    list of dict
+        Shapes by the input's name. Sizes that nothing sets are an error (ModelError).
+    """
+    sizes = {each for spec in model.inputs.values() for each in spec.shape or () if isinstance(each, str)}
+    for name, shapes in asked.items():
+        if name not in model.inputs and (name not in sizes or any(len(shape) != 1 for shape in shapes)):
+            further = f", and its sizes {', '.join(sorted(sizes))}" if sizes else ""
+            raise ModelError(f"--input {name}: the model's inputs are {', '.join(model.inputs)}{further}")
+    found: list[dict[str, Shape]] = []
+    for combination in product(*asked.values()):
+        each = _bound(model, dict(zip(asked, combination, strict=True)))
+        if each is not None and each not in found:
+            found.append(each)
+        if len(found) > MOST_SIZES:
+            raise ModelError(f"--input asks for more than {MOST_SIZES} combinations of sizes")
+    if not found:
+        given = "; ".join(f"{name} is {spec}" for name, spec in model.inputs.items())
+        raise ModelError(f"--input: no combination of these extents fits the model's inputs ({given})")
+    return found
+
+
+def _bound(model: Any, given: Mapping[str, Shape]) -> dict[str, Shape] | None:
+    """Return the shapes of all inputs, None where one size would have two values."""
+    values = {name: shape[0] for name, shape in given.items() if name not in model.inputs}
+    for name, spec in model.inputs.items():
+        if name not in given or spec.shape is None:
+            continue
+        if len(given[name]) != len(spec.shape):
+            raise ModelError(f"--input {name}: {len(given[name])} extents, but the input is {spec}")
+        for declared, extent in zip(spec.shape, given[name], strict=True):
+            known = values.setdefault(declared, extent) if isinstance(declared, str) else declared
+            if known not in (None, extent):
+                return None
+    found = {}
+    for name, spec in model.inputs.items():
+        shape = given.get(name) or tuple(values.get(each, each) for each in spec.shape or ("?",))
+        if not all(isinstance(each, int) for each in shape):
+            raise ModelError(f"input {name} is {spec}: give its extents, as in --input {name}=1x128")
+        found[name] = shape
     return found
 
 
@@ -35,39 +109,87 @@ def loaded(path: Path) -> Any:
         raise ModelError(str(error)) from None
 
 
-def drawn(model: Any, shapes: Mapping[str, Sequence[int]]) -> dict[str, np.ndarray]:
-    """Return random inputs of a model, of these shapes or of the sizes that its file declares."""
+def drawn(model: Any, shapes: Mapping[str, Shape], zeros: bool = False) -> dict[str, np.ndarray]:
+    """Return random inputs of a model, or zeros, which take no time."""
     rng = np.random.default_rng(0)
-    unknown = [name for name in shapes if name not in model.inputs]
-    if unknown:
-        raise ModelError(f"--input {unknown[0]}: the model's inputs are {', '.join(model.inputs)}")
     found = {}
     for name, spec in model.inputs.items():
-        shape = shapes.get(name, spec.shape)
-        if shape is None or not all(isinstance(each, int) for each in shape):
-            raise ModelError(f"input {name} is {spec}: give its extents, as in --input {name}=1x128")
-        values = rng.standard_normal(shape) if spec.dtype.kind not in "iub" else rng.integers(0, 2, shape)
-        found[name] = np.asarray(values).astype(spec.dtype)
+        if zeros:
+            values: Any = np.zeros(shapes[name], spec.dtype)
+        elif spec.dtype.kind in "iub":
+            values = rng.integers(0, 2, shapes[name])
+        else:
+            values = rng.standard_normal(shapes[name], np.float32)
+        found[name] = np.asarray(values).astype(spec.dtype, copy=False)
     return found
 
 
-def layers(path: Path, emulate: str | None, shapes: Mapping[str, Sequence[int]]) -> Any:
-    """Run a model once with random inputs, on the emulator of a part or on the GPU, and return its layers."""
+def layers(path: Path, emulate: str | None, asked: Mapping[str, Sequence[Shape]], timed: bool = False) -> Any:
+    """Return the layers of a model with random inputs.
+
+    Parameters
+    ----------
+    path : Path
+        ONNX file.
+    emulate : str or None
+        Capability or part that times are predicted for, computing nothing; None: the model runs on the GPU.
+    asked : mapping of str to shapes
+        As `extents_of` returns it: one combination of sizes.
+    timed : bool
+        Whether layers are timed on the GPU.
+    """
     model = loaded(path)
-    inputs = drawn(model, shapes)
-    with gensor_kernels.emulated(emulate) if emulate else nullcontext():
-        return model.explain(**model.placed(inputs))
+    found = signatures(model, asked)
+    if len(found) > 1:
+        raise ModelError(f"--input asks for {len(found)} combinations of sizes: a model is run at one")
+    with rehearsed(emulate) if emulate else nullcontext():
+        inputs = model.placed(drawn(model, found[0], zeros=emulate is not None))
+        return model.profile(**inputs) if timed else model.explain(**inputs)
 
 
-def write(path: Path, out: Path, arch: str, shapes: Mapping[str, Sequence[int]]) -> None:
-    """Run a model once on the emulator and write its calls as a shapes file; a file that is there is replaced."""
-    model = loaded(path)
-    inputs = drawn(model, shapes)
-    beside = out.with_name(out.name + ".part")
-    beside.unlink(missing_ok=True)
-    try:
-        with gensor_kernels.emulated(arch), gensor_kernels.record(beside):
-            model(**inputs)
-        os.replace(beside, out)
-    finally:
-        beside.unlink(missing_ok=True)
+def write(path: Path, out: Path, arch: str, asked: Mapping[str, Sequence[Shape]]) -> list[str]:
+    """Write the calls of a model as a shapes file: one run of every combination of sizes, computing nothing.
+
+    Returns the names of the files beside the model that hold its weights.
+
+    Parameters
+    ----------
+    path : Path
+        ONNX file.
+    out : Path
+        Shapes file; a file that is there is replaced.
+    arch : str
+        Capability or part whose dispatch is asked.
+    asked : mapping of str to shapes
+        As `extents_of` returns it.
+    """
+    model, names = loaded(path), dict[str, list[str]]()
+    found = signatures(model, asked)
+    with tempfile.TemporaryDirectory() as folder:
+        calls = Path(folder) / "calls.csv"
+        with rehearsed(arch), gensor_kernels.record(calls):
+            for shapes in found:
+                for layer in model.explain(**drawn(model, shapes, zeros=True)):
+                    for served in layer.served:
+                        for each in served.steps or (served,):
+                            if each.workload and layer.name not in (seen := names.setdefault(each.workload, [])):
+                                seen.append(layer.name)
+        counts = record_file.read(calls)
+        rows = [row.workload for row in read_shapes(calls)] if counts else []
+    _save(out, counts, [names.get(row.key(), []) if row else [] for row in rows])
+    return list(model.weight_files)
+
+
+def _save(out: Path, counts: Mapping[record_file.Cells, int], names: Sequence[Sequence[str]]) -> None:
+    """Write rows with the names of their layers: the first one names a row, all of them are a note."""
+    rows = []
+    for (cells, count), layers in zip(counts.items(), names, strict=True):
+        plain = {name: value for name, value in cells if name not in SERVED}
+        written_names = [" ".join(each.split()) for each in layers]
+        rows.append({"name": next(iter(written_names), ""), **plain, "count": count, "layers": " ".join(written_names)})
+    first = ["name", *(each for each in record_file.COLUMNS if each not in SERVED)]
+    header = list(dict.fromkeys([*first, *sorted({name for row in rows for name in row} - {"layers"}), "layers"]))
+    with written(out) as file:
+        table = csv.DictWriter(file, header, restval="", lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)

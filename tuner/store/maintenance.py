@@ -22,7 +22,7 @@ from gensor_kernels.programs.registry import FAMILIES
 from .inspection import counts, counts_text, journal
 
 #: Folders of the cache folder that can be rebuilt, and the endings of files that belong there.
-BUILT = {"emulator": (".so", ".o"), "verdicts": (".json",), "unfinished": (".json",)}
+BUILT = {"emulator": (".so", ".o"), "verdicts": (".json",), "unfinished": (".json",), "models": (".json",)}
 #: Seconds after which an unfinished file of a build counts as abandoned.
 ABANDONED = 3600.0
 

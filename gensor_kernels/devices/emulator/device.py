@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -13,6 +15,7 @@ import numpy as np
 
 from gensor_kernels.arrays import Array, Shape
 from gensor_kernels.devices.device import Arguments, Code, Device, Launcher, reach
+from gensor_kernels.devices.lending import Lender, Lent
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.programs.core.family import Launch
@@ -22,6 +25,12 @@ from .run import Buffer, DamagedError, KernelFault, run
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
+
+
+#: The byte that fills memory whose contents nothing may read: a NaN in every floating-point type.
+POISON = 0xFF
+#: Bytes that addresses of memory on loan are multiples of.
+LINE = 64
 
 
 class EmulatorDevice(Device):
@@ -38,7 +47,7 @@ class EmulatorDevice(Device):
     def __init__(self, arch: Arch):
         self.arch = arch
         self.pointer = attrgetter("ctypes.data")
-        self.local = Arguments()
+        self.local, self._lent = Arguments(), Lent()
         self._libraries: dict[str, Path] = {}
 
     def is_array(self, value: object) -> bool:
@@ -52,9 +61,42 @@ class EmulatorDevice(Device):
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         """Return a new C-contiguous array, filled with a pattern that no result has."""
-        array = np.empty(shape, dtype)
-        array.reshape(-1).view(np.uint8)[...] = 0xFF  # a NaN in every floating-point type
+        array = np.empty(shape, dtype) if self._lent.lender is None else self._on_loan(shape, np.dtype(dtype))
+        array.reshape(-1).view(np.uint8)[...] = POISON
         return array
+
+    def _on_loan(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        nbytes = math.prod(shape) * dtype.itemsize
+        if nbytes == 0:
+            return np.empty(shape, dtype)
+        assert self._lent.lender is not None
+        lease = self._lent.lender(nbytes)
+        if not lease.address:
+            lease.memory = np.empty(nbytes + LINE, np.uint8)
+            lease.address = -(-lease.memory.ctypes.data // LINE) * LINE
+        steps = [math.prod(shape[place + 1 :]) * dtype.itemsize for place in range(len(shape))]
+        return self.borrowed(lease.address, shape, tuple(steps), dtype, lease, 0)
+
+    @contextmanager
+    def lending(self, lender: Lender | None) -> Iterator[None]:
+        """See Device.lending."""
+        before, self._lent.lender = self._lent.lender, lender
+        try:
+            yield
+        finally:
+            self._lent.lender = before
+
+    def parameters(self) -> tuple[bytearray, Any]:
+        """See Device.parameters."""
+        return Arguments().arguments
+
+    def clear(self, array: np.ndarray) -> None:
+        """See Device.clear."""
+        array[...] = 0
+
+    def copy(self, target: np.ndarray, source: np.ndarray) -> None:
+        """See Device.copy."""
+        target[...] = source
 
     def borrowed(self, address: int, shape: Shape, strides: Shape, dtype: DTypeLike, owner: object, number: int) -> Any:
         """Return the NumPy array on memory of another library."""
@@ -67,7 +109,11 @@ class EmulatorDevice(Device):
 
     def workspace(self, nbytes: int, zero: bool) -> tuple[np.ndarray, int]:
         """Return (owner, address) of temporary memory, aligned to 16 bytes and poisoned unless `zero`."""
-        raw = np.full(nbytes + 16, 0 if zero else 0xFF, np.uint8)
+        if self._lent.lender is not None:
+            owner = self._on_loan((nbytes,), np.dtype(np.uint8))
+            owner[...] = 0 if zero else POISON
+            return owner, owner.ctypes.data
+        raw = np.full(nbytes + 16, 0 if zero else POISON, np.uint8)
         start = -raw.ctypes.data % 16
         owner = raw[start : start + nbytes]
         return owner, owner.ctypes.data

@@ -12,6 +12,7 @@ from gensor_kernels import config, forking
 from gensor_kernels.shown import shown
 
 if TYPE_CHECKING:
+    from gensor_kernels.devices.emulator.device import EmulatorDevice
     from gensor_kernels.dispatch.plans.runtime import Runtime
 
 #: The Runtime of the innermost `emulated` block of this thread or task.
@@ -137,10 +138,29 @@ def emulated(arch: str) -> Iterator[None]:
     array([[3., 3.],
            [3., 3.]], dtype=float32)
     """
-    global _emulates, only
     if not isinstance(arch, str):
         raise TypeError(f"arch must be a name such as 'sm_87', not {shown(arch)}")
-    runtime = _emulator(arch)
+    with _inside(_emulator(arch)):
+        yield
+
+
+@contextmanager
+def rehearsed(arch: str) -> Iterator[None]:
+    """Plan the calls made within the context as inside `emulated`, and compute nothing: every result is zeros.
+
+    No kernel is built or executed, and g++ is not needed. Recordings and `explain` see the calls that a run makes, as
+    long as no shape depends on computed values.
+    """
+    from gensor_kernels.devices.emulator.rehearsal import RehearsalDevice
+
+    with _inside(_emulator(arch, RehearsalDevice)):
+        yield
+
+
+@contextmanager
+def _inside(runtime: Runtime) -> Iterator[None]:
+    """Let calls of this thread or task use an emulator's Runtime."""
+    global _emulates, only
     with _lock:
         _emulates, only = True, None
         _open.append(runtime)
@@ -153,16 +173,17 @@ def emulated(arch: str) -> Iterator[None]:
             _open.remove(runtime)
 
 
-def _emulator(name: str) -> Runtime:
+def _emulator(name: str, kind: type[EmulatorDevice] | None = None) -> Runtime:
+    """Return the Runtime of a part's emulator, or of a device of the class `kind`."""
     from gensor_kernels.devices.emulator.device import EmulatorDevice
     from gensor_kernels.dispatch.plans.runtime import Runtime
     from gensor_kernels.dispatch.selection.load import library
     from gensor_kernels.machine import arch as machine
 
-    arch = machine.lookup(name)
+    arch, made = machine.lookup(name), kind or EmulatorDevice
     # Databases are named by the environment: another environment, another Runtime.
-    key = (arch.part, str(config.own_database()), str(config.site_database()))
+    key = (made.__name__, arch.part, str(config.own_database()), str(config.site_database()))
     with _lock:
         if key not in _emulators:
-            _emulators[key] = Runtime(EmulatorDevice(arch), library(arch))
+            _emulators[key] = Runtime(made(arch), library(arch))
         return _emulators[key]

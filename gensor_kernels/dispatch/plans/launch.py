@@ -5,7 +5,9 @@ Each writes addresses and scalars into Params and launches: the shortest into it
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,7 +34,7 @@ from gensor_kernels.programs.core.params import (
 )
 from gensor_kernels.programs.registry import FAMILIES
 
-from .plan import Call, Inputs, Placed, Plan, Steps, TemporaryPlan
+from .plan import Call, Inputs, Launched, Placed, Plan, Steps, TemporaryPlan
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import DeviceArray
@@ -142,6 +144,27 @@ class KernelPlan(Plan):
         arrays = (result, a, b) if b is not None and not more else (result, *_present((a, b, *more)))
         self.launch(arguments, arrays, steps, owner)
         return result if self.transposition is None or out is not None else result.transpose(self.transposition)
+
+    def bound(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> tuple[Any, Launched | None]:
+        """See Plan.bound: the launch has Params of its own."""
+        made: list[Launched] = []
+        own = self.device.parameters()
+
+        def launch(arguments: Any, arrays: Any, epilogue: Steps, workspace: Any) -> None:
+            self.launch(arguments, arrays, epilogue, workspace)
+            space = None
+            if self.workspace is not None:
+                address = int.from_bytes(own[0][WORKSPACE_OFFSET : WORKSPACE_OFFSET + 8], "little")
+                space = (address, *self.workspace)
+            made.append(Launched(self.launch, own, arrays, epilogue, space))
+
+        twin: Any = copy(self)
+        twin.local, twin.launch = SimpleNamespace(arguments=own), launch
+        pointer = self.pointer
+        a, b, more = inputs[0], inputs[1] if len(inputs) > 1 else None, inputs[2:]
+        pa, pb, pc = (0 if array is None else pointer(array) for array in (a, b, out))
+        result = KernelPlan.run(twin, a, b, out, steps, pa, pb, pc, more)
+        return result, made[0] if made else None
 
     def _write_steps(self, buffer: bytearray, steps: Steps, pc: int) -> bool:
         """Write addresses and scalars of the epilogue; True when `out` overlaps an operand of it."""

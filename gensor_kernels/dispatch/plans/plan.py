@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from gensor_kernels.devices.device import Device
+from gensor_kernels.devices.device import Device, Launcher
 from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.functions.base import SUMS_OF_NOTHING, Copying, Function, Spread
 from gensor_kernels.dispatch.observe import counters
@@ -25,6 +25,16 @@ Inputs = Sequence[Any]
 #: the owner of the memory of these.
 Placed = tuple[int, int, int, Any, Any, Any, Any, int, Any]
 NOWHERE: Placed = (-1, -1, -1, None, None, None, None, 0, None)
+
+
+class Launched(NamedTuple):
+    """A launch that was made: a Launcher with its arguments, and (address, bytes, zeroed) of its workspace."""
+
+    launch: Launcher
+    arguments: tuple[bytearray, Any]
+    arrays: Sequence[Any]
+    steps: Steps
+    workspace: tuple[int, int, bool] | None
 
 
 class Caller(Tuned, Protocol):
@@ -107,6 +117,13 @@ class Plan:
     def run(self, a: DeviceArray, b: DeviceArray, out: DeviceArray, steps: Steps, pa: int, pb: int, pc: int) -> Any:
         """Do the same for two inputs whose addresses are known; `pc` is that of `out`, 0 without one."""
         return self.serve((a, b), out, steps)
+
+    def bound(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> tuple[Any, Launched | None]:
+        """Serve a call, and return its result and the launch that computes it; None where more than a kernel did.
+
+        `inputs`, the result and the workspace are the launch's own for good: it is made again without dispatch.
+        """
+        return self.serve(inputs, out, steps), None
 
 
 class NothingPlan(Plan):
@@ -261,3 +278,7 @@ class SwitchedPlan(Plan):
         if self._tf32():
             return self.plan.run(a, b, out, steps, pa, pb, pc)
         return self.call.again((a, b), out, steps, math="ieee")
+
+    def bound(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> tuple[Any, Launched | None]:
+        """Bind the plan while the switch is on."""
+        return self.plan.bound(inputs, out, steps) if self._tf32() else (self.serve(inputs, out, steps), None)

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -35,6 +36,7 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.shown import no_array, shown
 
 from . import make, recorded
+from .bound import Binder, binding
 from .plan import Call, Inputs, LibraryPlan, Plan, Steps
 from .trial import Trial
 
@@ -52,7 +54,10 @@ def unseen(key: Any) -> None:
 
 
 def _served(plan: Plan, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
-    """Run a Plan; while calls are recorded, count the call."""
+    """Run a Plan; while calls are recorded, count the call, and while they are bound, keep its launch."""
+    binder = binding.get()
+    if binder is not None:
+        return binder.serve(plan, inputs, out, steps)
     return recorded.serve(plan, inputs, out, steps) if record.active else plan.serve(inputs, out, steps)
 
 
@@ -81,7 +86,9 @@ class Runtime:
         """Renew the lock, forget all Plans and dry runs: a thread of the parent may have held a lock or a race."""
         self.lock = threading.RLock()
         self.plans.clear()
-        self._questions = 0  # dry runs that are under way, of any thread
+        self._questions = 0  # dry runs and bindings that are under way, of any thread
+        #: Counts the times that all Plans were forgotten: launches that were bound before are bound again.
+        self.epoch = getattr(self, "epoch", -1) + 1
         self.bypass()
 
     def bypass(self) -> None:
@@ -89,17 +96,25 @@ class Runtime:
         slow = record.active or self._questions or config.counts_hits()
         self.find = unseen if slow else self.plans.get
 
-    @contextmanager
-    def questioned(self) -> Iterator[None]:
+    def questioned(self) -> AbstractContextManager[None]:
         """Within it, calls of this thread raise a Question in place of being computed."""
-        token = asking.set(True)
+        return self._the_slow_way(asking, True)
+
+    def bound_by(self, binder: Binder) -> AbstractContextManager[None]:
+        """Within it, calls of this thread leave their launches to a Binder."""
+        return self._the_slow_way(binding, binder)
+
+    @contextmanager
+    def _the_slow_way(self, variable: ContextVar[Any], value: Any) -> Iterator[None]:
+        """Within it, a variable of this thread is set, and every call takes the way of a first one."""
+        token = variable.set(value)
         with self.lock:
             self._questions += 1
             self.bypass()
         try:
             yield
         finally:
-            asking.reset(token)
+            variable.reset(token)
             with self.lock:
                 self._questions = max(0, self._questions - 1)  # a child may have been forked meanwhile
                 self.bypass()
@@ -348,6 +363,7 @@ class Runtime:
         if not scarce:
             with self.lock:
                 self.plans[key] = library
+                self.epoch += 1
         return library
 
     def keep(self, key: Any, plan: Any) -> None:
@@ -367,6 +383,7 @@ class Runtime:
         """Plan calls anew after a Workload was tuned; its kinds may race again."""
         self.library.reload()
         with self.lock:
+            self.epoch += 1
             self.raced.discard(workload.key())
             self.wholes = {kind: times for kind, times in self.wholes.items() if kind[0] != workload.key()}
             self.plans.clear()
@@ -374,6 +391,7 @@ class Runtime:
     def refresh(self) -> None:
         """Read the databases again and forget all that followed from them."""
         with self.lock:
+            self.epoch += 1
             self.library.reload()
             for known in (self.plans, self.wholes, self.tuned, self.raced, self.loaded):
                 known.clear()
@@ -382,6 +400,7 @@ class Runtime:
         """Plan calls anew under other conditions (see Device.conditions); all kinds may race again."""
         self.library.adapt(conditions)
         with self.lock:
+            self.epoch += 1
             self.raced.clear()
             self.wholes.clear()
             self.plans.clear()

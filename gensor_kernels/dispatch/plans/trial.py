@@ -15,7 +15,7 @@ from gensor_kernels.dispatch.tuning.copy_race import weigh
 from gensor_kernels.dispatch.tuning.race import contenders, may, race
 from gensor_kernels.dispatch.tuning.runtime import Kind, Tuned
 
-from .plan import Inputs, LibraryPlan, Plan, Steps
+from .plan import Inputs, Launched, LibraryPlan, Plan, Steps
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import DeviceArray
@@ -52,6 +52,15 @@ class Trial(Plan):
         else:
             plan = self._step(inputs, out, steps)
         return plan.serve(inputs, out, steps)
+
+    def bound(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> tuple[Any, Launched | None]:
+        """Bind the Plan that the race has left."""
+        return self.plan.bound(inputs, out, steps) if self.raced else (self.serve(inputs, out, steps), None)
+
+    def ripen(self) -> None:
+        """Leave trial: launches that are made without dispatch have come often enough."""
+        self.runs = max(self.runs, HOT_RUN)
+        self.call.runtime.settle(self)
 
     def _due(self) -> bool:
         """Count a run; return whether it may race, or has come often enough to leave trial.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.dispatch.observe.explanation import Explanation
 
 if TYPE_CHECKING:
+    from gensor_kernels.devices.device import Device
     from gensor_kernels.graph.ir.graph import Node, Spec
     from gensor_kernels.graph.layouts.laid_out import Layouts
 
@@ -29,6 +31,8 @@ class Layer:
         Dtype and shape of the result.
     served : tuple of Explanation
         What served each call of our functions; empty where the array library computes.
+    measured_us : float or None
+        Time of the whole layer on the GPU, in microseconds; None where it was not timed.
     remarks : str
         Layout of images, and type of quantised weights.
     """
@@ -37,14 +41,23 @@ class Layer:
     operators: str
     result: Spec | None
     served: tuple[Explanation, ...]
+    measured_us: float | None = None
     remarks: str = ""
 
     @property
     def predicted_us(self) -> float | None:
         """Predicted or measured time of its kernels, in microseconds."""
-        times = [each.measured_us or each.predicted_us for each in self.served]
-        known = [each for each in times if each is not None]
-        return sum(known) if known else None
+        return _sum(each.measured_us or each.predicted_us for each in self.served)
+
+    @property
+    def us(self) -> float | None:
+        """Time in microseconds: of the layer where it was timed, else predicted."""
+        return self.predicted_us if self.measured_us is None else self.measured_us
+
+    @property
+    def bound_us(self) -> float | None:
+        """Least time that the part's arithmetic, memory and launches allow its kernels, in microseconds."""
+        return _sum(each.bound_us for each in self.served)
 
     @property
     def by(self) -> str:
@@ -64,15 +77,41 @@ class Layers(tuple[Layer, ...]):
 
     layouts: Layouts | None = None
 
+    @property
+    def timed(self) -> bool:
+        """Whether the layers were timed on a GPU."""
+        return any(each.measured_us is not None for each in self)
+
+    @property
+    def us(self) -> float:
+        """Time of all layers, in microseconds: measured, or predicted for the kernels alone."""
+        return sum(each.us or 0.0 for each in self)
+
+    @property
+    def bound_us(self) -> float:
+        """Sum of the bounds of all kernels, in microseconds."""
+        return sum(each.bound_us or 0.0 for each in self)
+
     def __str__(self) -> str:
-        total = sum(each.predicted_us or 0.0 for each in self)
-        rows = [("layer", "operators", "result", "served by", "µs", "share")]
+        total = self.us
+        rows = [("layer", "operators", "result", "served by", "µs", "bound", "share")]
         for each in self:
-            time = each.predicted_us
-            cells = ("", "") if time is None else (f"{time:.1f}", f"{time / total:.1%}" if total else "")
+            share = "" if each.us is None or not total else f"{each.us / total:.1%}"
+            cells = (_number(each.us), _number(each.bound_us), share)
             rows.append((each.name, each.operators, _result(each.result, each.remarks), each.by, *cells))
-        lines = [*_table(rows), f"{len(self)} layers, {total:.1f} µs in kernels (predicted)"]
+        how = "measured" if self.timed else "in kernels (predicted)"
+        told = f"{len(self)} layers, {total:.1f} µs {how}, the bound is {self.bound_us:.1f} µs"
+        lines = [*_table(rows), told]
         return "\n".join(lines if self.layouts is None else [*lines, str(self.layouts)])
+
+
+def _sum(times: Iterable[float | None]) -> float | None:
+    known = [each for each in times if each is not None]
+    return sum(known) if known else None
+
+
+def _number(us: float | None) -> str:
+    return "" if us is None else f"{us:.1f}"
 
 
 def _result(spec: Spec | None, remarks: str) -> str:
@@ -101,12 +140,13 @@ def outline(plan: Plan) -> str:
     return "\n".join(lines if plan.layouts is None else [*lines, str(plan.layouts)])
 
 
-def explained(plan: Plan, inputs: Mapping[str, Any]) -> Layers:
-    """Run a plan and explain every call of its nodes."""
+def explained(plan: Plan, inputs: Mapping[str, Any], timed: bool = False) -> Layers:
+    """Run a plan and explain every call of its nodes; `timed`: time each node by itself on the GPU."""
     found: list[Layer] = []
 
-    def watch(node: Node, served: tuple[Explanation, ...]) -> None:
-        found.append(Layer(node.name, str(node), plan.graph.spec(node.outputs[0]), served, _remarks(node)))
+    def watch(node: Node, served: tuple[Explanation, ...], again: Callable[[], Any], device: Device) -> None:
+        us = median(device.sampled([again])[0]) if timed and not device.emulated else None
+        found.append(Layer(node.name, str(node), plan.graph.spec(node.outputs[0]), served, us, _remarks(node)))
 
     plan.run(inputs, watch)
     layers = Layers(found)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gensor_kernels.dispatch.api import current
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.graph.ir.options import DEFAULT, Options
 from gensor_kernels.shown import shown
@@ -51,7 +52,11 @@ class Model:
 
         self._source, self._name, self._options = source, name, options
         self.inputs, self.outputs = dict(source.inputs), list(source.outputs)
+        #: Names of the files beside the model's that hold its weights.
+        self.weight_files: tuple[str, ...] = tuple(getattr(source, "weight_files", ()))
         self._plans: dict[tuple[Signature, int], Plan] = {}
+        #: Plans by Runtime and what arrays were given in order: the calls of these need no further check.
+        self._known: dict[Any, Plan] = {}
         self._weights: dict[int, Weights] = {}
         for node in source.graph().nodes:
             if node.op not in LOWERINGS:
@@ -80,8 +85,20 @@ class Model:
         UnsupportedError
             If a node cannot be served; the text names it.
         """
-        inputs = self._bound(args, keywords)
-        results = self._plan(inputs).run(inputs)
+        runtime = current.current_runtime()
+        try:
+            key = (runtime, *[(type(array), array.dtype, array.shape) for array in args]) if not keywords else None
+            plan = self._known.get(key)
+        except (AttributeError, TypeError):  # no arrays
+            plan = key = None
+        if plan is None:
+            inputs = self._bound(args, keywords)
+            plan, args = self._plan(inputs), tuple(inputs.values())
+            if key is not None and len(args) == len(key) - 1:
+                if len(self._known) >= MOST_PLANS:
+                    self._known.clear()
+                self._known[key] = plan
+        results = plan(runtime, args)
         return results[0] if len(results) == 1 else results
 
     def explain(self, *args: Any, **keywords: Any) -> Layers:
@@ -102,11 +119,28 @@ class Model:
         inputs = self._bound(args, keywords)
         return explained(self._plan(inputs), inputs)
 
+    def profile(self, *args: Any, **keywords: Any) -> Layers:
+        """Run the model once, explain every node, and time each by itself on the GPU.
+
+        Parameters
+        ----------
+        *args, **keywords : array
+            Inputs as for a call.
+
+        Returns
+        -------
+        Layers
+            As from `explain`; with `measured_us` on a GPU, and predicted times alone inside
+            `emulated`.
+        """
+        from .layers import explained
+
+        inputs = self._bound(args, keywords)
+        return explained(self._plan(inputs), inputs, timed=True)
+
     def placed(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Return NumPy arrays as arrays of the current device: CuPy's, or NumPy's own inside `emulated`."""
-        from gensor_kernels.dispatch.api.current import current_runtime
-
-        device = current_runtime().device
+        device = current.current_runtime().device
         return {name: array if device.emulated else device.xp.asarray(array) for name, array in inputs.items()}
 
     def __str__(self) -> str:
@@ -140,18 +174,17 @@ class Model:
         return given
 
     def _plan(self, inputs: Mapping[str, Any]) -> Plan:
-        from gensor_kernels.dispatch.api.current import current_runtime
-
         from .plan import Plan, Weights
 
         signature = tuple((tuple(array.shape), str(array.dtype)) for array in inputs.values())
-        device = current_runtime().device
+        device = current.current_runtime().device
         key = signature, id(device)
         plan = self._plans.get(key)
         if plan is None:
             graph = self._source.graph({name: tuple(array.shape) for name, array in inputs.items()})
             if len(self._plans) == MOST_PLANS:
                 del self._plans[next(iter(self._plans))]
+                self._known.clear()
             plan = self._plans[key] = Plan(graph, self._weights.setdefault(id(device), Weights()), self._options)
         return plan
 

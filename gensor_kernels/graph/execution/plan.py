@@ -2,46 +2,108 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
+import itertools
+import threading
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gensor_kernels import config, forking
 from gensor_kernels.dispatch.api.current import current_runtime
-from gensor_kernels.errors import GensorError, ModelError, UnsupportedError
+from gensor_kernels.dispatch.observe import record
+from gensor_kernels.errors import GensorError
 from gensor_kernels.graph.ir.options import DEFAULT, Options
 from gensor_kernels.graph.layouts.laid_out import Layouts, laid_out
 from gensor_kernels.graph.layouts.prepacked import prepacked
-from gensor_kernels.graph.lowerings import LOWERINGS
-from gensor_kernels.graph.lowerings.base import Run
+from gensor_kernels.graph.lowerings.base import Constants, Run
 from gensor_kernels.graph.rewrites import rewritten
 from gensor_kernels.shown import shown
 
 from .folding import fold
+from .learning import Learning
+from .nodes import computed
 
 if TYPE_CHECKING:
-    from gensor_kernels.graph.ir.graph import Graph, Node
+    from gensor_kernels.dispatch.plans.runtime import Runtime
+    from gensor_kernels.graph.ir.graph import Graph
+
+    from .arena import Layout
+    from .bound import Bound
+
+#: Bound plans of a model on one device, each with its arena.
+MOST_ARENAS = 8
+#: Watched runs that end without a bound plan, before a plan is left to run node by node.
+MOST_ATTEMPTS = 8
 
 
 class Weights:
     """Constants of a model on one device: plans of several signatures share equal ones."""
 
     def __init__(self) -> None:
-        self._arrays: dict[tuple[str, tuple[int, ...], tuple[int, ...], bytes], np.ndarray] = {}
+        #: Arrays by dtype, shape, order in memory and first elements: only arrays that agree so far are compared.
+        self._arrays: dict[tuple[Any, ...], list[np.ndarray]] = {}
         #: Copies on the device, by the identity of the NumPy array.
-        self.placed: dict[int, Any] = {}
+        self.placed: dict[int, tuple[np.ndarray, Any]] = {}
+
+        self.arenas = Arenas()
 
     def shared(self, value: np.ndarray) -> np.ndarray:
         """Return the first array that was equal to this one."""
         if value.dtype == object:  # text
             return value
-        content = hashlib.blake2b(np.ascontiguousarray(value).tobytes()).digest()
-        return self._arrays.setdefault((value.dtype.name, value.shape, value.strides, content), value)
+        alike = self._arrays.setdefault((value.dtype.name, value.shape, value.strides, value.flat[:16].tobytes()), [])
+        for each in alike:
+            if each is value or np.array_equal(_bytes(each), _bytes(value)):
+                return each
+        alike.append(value)
+        return value
+
+
+def _bytes(array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+class Arenas:
+    """Bound plans of a model on one device: the one that was used longest ago gives way to a new one."""
+
+    def __init__(self) -> None:
+        self._all: dict[Bound, tuple[Plan, int]] = {}
+        self._clock, self._last = itertools.count(), {}  # type: itertools.count[int], dict[Bound, int]
+        self.after_fork()
+        forking.renew(self)
+
+    def after_fork(self) -> None:
+        """Make a new lock."""
+        self._lock = threading.Lock()
+
+    def used(self, bound: Bound) -> None:
+        """Note that a bound plan is used."""
+        self._last[bound] = next(self._clock)
+
+    def keep(self, plan: Plan, stream: int, bound: Bound) -> None:
+        """Keep a bound plan of a stream."""
+        with self._lock:
+            old = plan.bound.get(stream)
+            if old is not None:
+                self._drop(old)
+            while len(self._all) >= MOST_ARENAS:
+                self._drop(min(self._all, key=lambda each: self._last.get(each, 0)))
+            self._all[bound] = plan, stream
+            self._last[bound] = next(self._clock)
+            plan.bound[stream] = bound
+
+    def _drop(self, bound: Bound) -> None:
+        plan, stream = self._all.pop(bound)
+        self._last.pop(bound, None)
+        plan.bound.pop(stream, None)
 
 
 class Plan:
     """A graph for inputs of one signature, rewritten, with its constants on one device.
+
+    Its first calls are watched (learning.py); from then on each stream has memory and launches of its own (bound.py).
 
     Parameters
     ----------
@@ -55,7 +117,7 @@ class Plan:
 
     def __init__(self, graph: Graph, weights: Weights, options: Options = DEFAULT):
         fold(graph)
-        self.graph = rewritten(graph, options)
+        self.graph = rewritten(graph, options=options)
         #: Layouts that were chosen by the times predicted for the current device; None where there is none.
         self.layouts: Layouts | None = None
         if _has_device():
@@ -63,19 +125,85 @@ class Plan:
             prepacked(self.graph)
         self.graph.constants = {name: weights.shared(value) for name, value in self.graph.constants.items()}
         self.ends = list(self.graph.last_reads())
-        self.placed = weights.placed
+        self.read = {*(name for node in self.graph.nodes for name in node.reads()), *self.graph.outputs}
+        self.constants = Constants(self.graph.constants.values(), weights.placed)
+        self.arenas = weights.arenas
+        #: Where the requests of the last watched run lie; None before the first.
+        self.layout: Layout | None = None
+        #: Why every call computes node by node; "" where that is not so.
+        self.eager = ""
+        self.bound: dict[int, Bound] = {}
+        self._attempts = 0
+        self.after_fork()
+        forking.renew(self)
+
+    def after_fork(self) -> None:
+        """Make a new lock."""
+        self._turn = threading.Lock()
+
+    def new_run(self, explains: bool = False) -> Run:
+        """Return a new run of the graph."""
+        return Run(self.constants, explains)
+
+    def __call__(self, runtime: Runtime, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """Compute the graph: on memory and launches that are there, or node by node."""
+        device = runtime.device
+        if device.capturing():  # the caller's graph owns the memory
+            with device.lasting():
+                return self._by_nodes(inputs)
+        stream = device.stream()
+        bound = self.bound.get(stream)
+        if bound is not None and bound.runtime is runtime and bound.holds() and not record.active:
+            self.arenas.used(bound)
+            return bound(inputs)
+        # Each call counts while calls are recorded.
+        if self.eager or record.active or (config.disabled() and not device.emulated):
+            return self._by_nodes(inputs)
+        if not self._turn.acquire(blocking=False):  # another thread is at it
+            return self._by_nodes(inputs)
+        try:
+            return self._watched(runtime, stream, inputs)
+        finally:
+            self._turn.release()
+
+    def _by_nodes(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        return self.run(dict(zip(self.graph.inputs, inputs, strict=True)))
+
+    def _watched(self, runtime: Runtime, stream: int, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """Compute the graph, and bind it where the run shows that it may be."""
+        try:
+            learning = Learning(self, runtime, self.layout)
+        except MemoryError as error:
+            self.eager = f"there is no memory for an arena of {self.layout.nbytes if self.layout else 0} bytes: {error}"
+            return self._by_nodes(inputs)
+        results = learning(inputs)
+        self.layout, reader = learning.layout(), learning.run.reader
+        if reader is not None:
+            self.eager = f"node {shown(reader.name)} ({reader}) reads data back to the host"
+            return results
+        bound = learning.bound()
+        if bound is not None:
+            bound.capture()
+            self._attempts = 0
+            self.arenas.keep(self, stream, bound)
+        else:
+            self._attempts += 1
+            if self._attempts == MOST_ATTEMPTS:
+                self.eager = f"{MOST_ATTEMPTS} runs after one another asked for memory in different ways"
+        return results
 
     def run(self, inputs: Mapping[str, Any], watch: Any = None) -> tuple[Any, ...]:
-        """Execute every node; `watch(node, explanations)` is called behind each."""
-        run = Run(self.placed, explains=watch is not None)
+        """Execute every node; `watch(node, explanations, again, device)` is called behind each, `again()` repeats it."""
+        run = self.new_run(explains=watch is not None)
         values = run.values
         values.update(self.graph.constants)
         values.update(inputs)
         for node, last in zip(self.graph.nodes, self.ends, strict=True):
-            results = _computed(run, node)
+            results = computed(run, node)
             values.update(zip(node.outputs, results, strict=False))
             if watch is not None:
-                watch(node, tuple(run.explained or ()))
+                served, run.explained = tuple(run.explained or ()), None
+                watch(node, served, partial(computed, run, node), run.runtime.device)
                 run.explained = []
             for name in last:
                 values.pop(name, None)
@@ -88,19 +216,3 @@ def _has_device() -> bool:
         return current_runtime().device.arch is not None
     except (GensorError, ImportError):
         return False
-
-
-def _computed(run: Run, node: Node) -> tuple[Any, ...]:
-    arguments = [run.values[each] if each else None for each in node.inputs]
-    try:
-        found = LOWERINGS[node.op](run, node, *arguments)
-    except UnsupportedError as error:
-        text = error.reason
-        if text.startswith("node "):
-            raise
-        raise UnsupportedError(f"node {shown(node.name)} ({node}): {text}") from None
-    except (ValueError, TypeError, IndexError) as error:
-        raise ModelError(f"node {shown(node.name)} ({node}) cannot be computed: {error}") from error
-    results = found if isinstance(found, tuple) else (found,)
-    # NumPy makes scalars of arrays without axes.
-    return tuple(np.asarray(each) if isinstance(each, np.generic) else each for each in results)

@@ -11,7 +11,7 @@ import numpy as np
 from gensor_kernels.dispatch.api.explain import explain
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.graph.lowerings import LOWERINGS
-from gensor_kernels.graph.lowerings.base import Run
+from gensor_kernels.graph.lowerings.base import Constants, Run
 from gensor_kernels.machine.roofline import DRAM_EFFICIENCY
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class _Asking(Run):
     """A run that computes nothing."""
 
     def __init__(self) -> None:
-        super().__init__({})
+        super().__init__(Constants((), {}))
 
     def call(self, function: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
         """Say what would serve the call."""

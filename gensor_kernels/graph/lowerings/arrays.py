@@ -102,6 +102,8 @@ def _slice(run: Run, node: Node, x: Any, starts: Any, ends: Any, axes: Any = Non
 
 def _gather(run: Run, node: Node, x: Any, indices: Any) -> Any:
     axis = attribute(node, "axis", 0)
+    if isinstance(indices, np.ndarray) and indices.ndim == 0:
+        return x[(*(slice(None),) * (axis % x.ndim), int(indices))]
     xp, x, indices = run.together(x, indices)
     # A negative index counts from the end, as in NumPy.
     return xp.take(x, indices, axis=axis)
@@ -292,6 +294,7 @@ def _eye_like(run: Run, node: Node, x: Any) -> Any:
 
 
 def _non_zero(run: Run, node: Node, x: Any) -> Any:
+    run.reads_back()  # for the number of places
     xp, x = run.together(x)
     return xp.stack(xp.nonzero(x)).astype(np.int64)
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels.dispatch.api.attention import attention
+from gensor_kernels.dispatch.api.elementwise import elementwise
 from gensor_kernels.dispatch.api.matmul import matmul
 from gensor_kernels.dispatch.api.norms import softmax
 
-from .base import Lowering, Run, attribute, name_of, refused
+from .base import Lowering, Run, attribute, is_served, name_of, refused
 from .elementwise import wide
 
 if TYPE_CHECKING:
@@ -54,8 +55,10 @@ def _attention(
     else:
         offset = past if valid is None else run.host(valid).reshape(-1, 1, 1, 1) - q.shape[2]
         y, scores = _composed(run, node, q, k, v, mask, scale, offset, valid)
+    if merged or attribute(node, "heads_last", 0):
+        y = y.transpose(0, 2, 1, 3)  # a view of memory in this order, where one kernel computes
     if merged:
-        y = y.transpose(0, 2, 1, 3).reshape(y.shape[0], y.shape[2], -1)
+        y = y.reshape(*y.shape[:2], -1)
     return (y, k, v, scores)[: len(node.outputs)]
 
 
@@ -81,6 +84,9 @@ def _fused(run: Run, node: Node, q: Any, k: Any, v: Any, mask: Any, scale: float
         more["window"] = (left, right)
     if cap := attribute(node, "softcap", 0.0):
         more["softcap"] = cap
+    if q.ndim == 4 and (attribute(node, "heads_last", 0) or attribute(node, "q_num_heads")):
+        batch, heads, queries, size = q.shape
+        more["out"] = run.xp.empty((batch, queries, heads, size), q.dtype).transpose(0, 2, 1, 3)
     return run.call(attention, q, k, v, mask, scale=scale, **more)
 
 
@@ -136,24 +142,41 @@ def _hidden(xp: Any, node: Node, queries: int, keys: int, offset: Any, valid: An
 
 
 def _rotary(run: Run, node: Node, x: Any, cosine: Any, sine: Any, positions: Any = None) -> Any:
-    """Rotate pairs of the first elements of each head by an angle per position."""
+    """Rotate pairs of the first elements of each head by an angle per position.
+
+    A pair (a, b) becomes (a * cos - b * sin, b * cos + a * sin): two chains of operations on a view in which pairs are
+    an axis. With the attribute `signed`, the sine has (-sin, sin) of all pairs.
+    """
     xp, x, cosine, sine, positions = run.together(x, cosine, sine, positions)
     merged = x.ndim == 3
     heads = x.reshape(*x.shape[:2], attribute(node, "num_heads"), -1) if merged else x.transpose(0, 2, 1, 3)
     size = attribute(node, "rotary_embedding_dim", 0) or heads.shape[3]
-    turned, rest = wide(xp, heads[..., :size]), heads[..., size:]
     if positions is not None:
         cosine, sine = cosine[positions], sine[positions]
-    cosine, sine = (wide(xp, each)[:, :, None, : size // 2] for each in (cosine, sine))
-    if attribute(node, "interleaved", 0):
-        first, second = turned[..., 0::2], turned[..., 1::2]
-        pair = (cosine * first - sine * second, sine * first + cosine * second)
-        turned = xp.stack(pair, axis=-1).reshape(turned.shape)
+    axis = 4 if attribute(node, "interleaved", 0) else 3
+    if not attribute(node, "signed", 0):
+        sine = sine[..., : size // 2]
+        sine = xp.stack([-sine, sine], axis=axis - 1 if axis == 3 else -1)
     else:
-        first, second = turned[..., : size // 2], turned[..., size // 2 :]
-        turned = xp.concatenate([cosine * first - sine * second, sine * first + cosine * second], axis=-1)
-    found = xp.concatenate([turned.astype(x.dtype), rest], axis=-1)
-    return found.reshape(x.shape) if merged else found.transpose(0, 2, 1, 3)
+        sine = sine.reshape(*sine.shape[:2], 2, size // 2)
+    cosine, sine = xp.expand_dims(cosine[:, :, None, : size // 2], axis), sine[:, :, None]
+    result = xp.empty(heads.shape, x.dtype)
+    pairs, found = (_paired(each[..., :size], axis) for each in (heads, result))
+    exchanged = xp.flip(pairs, axis)
+    if is_served(x):
+        turned = run.call(elementwise, exchanged, [("mul", run.device(sine))])
+        run.call(elementwise, pairs, [("mul", run.device(cosine)), ("add", turned)], out=found)
+    else:
+        found[...] = pairs * cosine + exchanged * sine
+    if size < heads.shape[3]:
+        result[..., size:] = heads[..., size:]
+    return result.reshape(x.shape) if merged else result.transpose(0, 2, 1, 3)
+
+
+def _paired(heads: Any, axis: int) -> Any:
+    """Return a view of heads whose pairs are an axis of their own."""
+    half = heads.shape[3] // 2
+    return heads.reshape(*heads.shape[:3], *((2, half) if axis == 3 else (half, 2)))
 
 
 LOWERINGS: dict[str, Lowering] = {"Attention": _attention, "RotaryEmbedding": _rotary}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gensor_kernels.devices.device import reach
 from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.api.explain import explain
 from gensor_kernels.errors import UnsupportedError
@@ -25,38 +26,60 @@ class Run:
     """One execution of a graph: where arrays lie, and what served each node.
 
     Shapes, indices and the like are NumPy arrays, whatever the device; a tensor that a kernel reads is an array of the
-    device.
+    device. A lowering changes no array in place that it was given or that `call` returned.
 
     Parameters
     ----------
-    placed : dict
-        Constants that lie on the device already, by the identity of their NumPy array.
+    constants : Constants
+        Constants of the graph, and their copies on the device.
     explains : bool
         Whether `explained` gets an Explanation of every call.
     """
 
-    def __init__(self, placed: dict[int, Any], explains: bool = False):
+    def __init__(self, constants: Constants, explains: bool = False):
         self.runtime = current.current_runtime()
         self.xp = self.runtime.device.xp
-        self.placed = placed
+        self.constants = constants
         #: Every tensor that is still needed, by name.
         self.values: dict[str, Any] = {}
         #: What served the calls of the node that is being computed, where that is asked for.
         self.explained: list[Any] | None = [] if explains else None
+        #: The node that is being computed.
+        self.node: Node | None = None
+        #: Tensors whose elements follow from the elements of inputs.
+        self.variable: set[str] = set()
+        #: The first node that needs such elements on the host, and so cannot be enqueued before they are known.
+        self.reader: Node | None = None
+        #: Copies on the device of host arrays that are no constants, by identity.
+        self.uploaded: dict[int, tuple[np.ndarray, Any]] = {}
+        #: Is told of every array that was a host array.
+        self.noted: Callable[[Any], None] | None = None
 
     def device(self, value: Any) -> Any:
         """Return an array of the device; the copy of a NumPy array is kept."""
         if value is None or self.runtime.device.emulated or not isinstance(value, np.ndarray):
             return value
-        if id(value) not in self.placed:
-            order = sorted(range(value.ndim), key=lambda axis: -value.strides[axis])
-            copy = self.xp.asarray(np.ascontiguousarray(value.transpose(order)))
-            self.placed[id(value)] = value, copy.transpose(np.argsort(order).tolist())  # in memory as it lay
-        return self.placed[id(value)][1]
+        found = self.constants.on(self.runtime.device, value)
+        if found is None:
+            if id(value) not in self.uploaded:
+                self.uploaded[id(value)] = value, uploaded(self.runtime.device, value)
+            found = self.uploaded[id(value)][1]
+        if self.noted is not None:
+            self.noted(found)
+        return found
 
     def host(self, value: Any) -> np.ndarray:
         """Return a NumPy array."""
+        node = self.node
+        if node is not None:
+            names = [name for name in node.reads() if self.values.get(name) is value] or node.reads()
+            if not self.variable.isdisjoint(names):
+                self.reads_back()
         return value if isinstance(value, np.ndarray) else self.runtime.device.host(value)
+
+    def reads_back(self) -> None:
+        """Note that the node needs elements of its inputs on the host: its shapes may differ in the next run."""
+        self.reader = self.reader or self.node
 
     def integers(self, value: Any) -> list[int]:
         """Return the numbers of a tensor of integers."""
@@ -79,10 +102,9 @@ class Run:
         """Return the epilogue of a node as our functions take it."""
         found: list[Any] = []
         for step in node.epilogue:
-            if step.operand:
-                found.append((step.name, self.device(self.values[step.operand])))
-            else:
-                found.append(step.name if step.scalar is None else (step.name, step.scalar))
+            given = [self.device(self.values[step.operand])] if step.operand else []
+            given += [] if step.scalar is None else [step.scalar]
+            found.append((step.name, *given) if given else step.name)
         return found
 
 
@@ -94,6 +116,58 @@ def channels_last(array: Any) -> Any:
 def channels_first(array: Any) -> Any:
     """Return a tensor (n, h, w, c) as a view with the axes (n, c, h, w)."""
     return array.transpose(0, 3, 1, 2)
+
+
+class Constants:
+    """Constants of a graph on one device.
+
+    Parameters
+    ----------
+    values : iterable of numpy.ndarray
+    placed : dict
+        Copies on the device, by the identity of the NumPy array; graphs of a model share it.
+    """
+
+    def __init__(self, values: Iterable[np.ndarray], placed: dict[int, tuple[np.ndarray, Any]]):
+        self.placed = placed
+        self._all: dict[int, np.ndarray] = {}
+        self._by_owner: dict[int, list[np.ndarray]] = {}
+        for value in values:
+            self._all[id(value)] = value
+            self._by_owner.setdefault(id(_owner(value)), []).append(value)
+
+    def on(self, device: Any, value: np.ndarray) -> Any:
+        """Return a constant, or a view of one, on the device; None for any other array."""
+        if id(value) in self._all:
+            if id(value) not in self.placed:
+                self.placed[id(value)] = value, uploaded(device, value)
+            return self.placed[id(value)][1]
+        at, (before, size) = value.ctypes.data, reach(value.shape, value.strides, value.itemsize)
+        for whole in self._by_owner.get(id(_owner(value)), ()):
+            offset = at - whole.ctypes.data
+            if (
+                reach(whole.shape, whole.strides, whole.itemsize) == (0, whole.nbytes)
+                and before <= offset
+                and offset - before + size <= whole.nbytes
+            ):
+                copy = self.on(device, whole)
+                shape, strides = tuple(value.shape), tuple(value.strides)
+                return device.borrowed(device.pointer(copy) + offset, shape, strides, value.dtype, copy, device.number)
+        return None
+
+
+def uploaded(device: Any, value: np.ndarray) -> Any:
+    """Return a copy of a NumPy array on the device, in memory of its own; its axes lie in the same order."""
+    order = sorted(range(value.ndim), key=lambda axis: -value.strides[axis])
+    with device.lending(None):
+        copy = device.xp.asarray(np.ascontiguousarray(value.transpose(order)))
+    return copy.transpose(np.argsort(order).tolist())
+
+
+def _owner(array: np.ndarray) -> np.ndarray:
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
 
 
 def is_served(value: Any) -> bool:

@@ -47,6 +47,11 @@ def _quantised_linear(run: Run, node: Node, x: Any, numbers: Any, scales: Any) -
     return run.call(linear, x, numbers, scales=scales, **_epilogue(run.epilogue(node)))
 
 
+def _gated(run: Run, node: Node, a: Any, b: Any, bias: Any = None) -> Any:
+    before = [] if bias is None else [("bias", run.device(bias))]
+    return run.call(matmul, a, b, epilogue=[*before, attribute(node, "gate"), *run.epilogue(node)])
+
+
 def _epilogue(items: list[Any]) -> dict[str, Any]:
     return {"epilogue": items} if items else {}
 
@@ -152,9 +157,11 @@ def _two(values: Sequence[Any], first: Any) -> tuple[Any, ...]:
 
 
 def _matmul_integer(run: Run, node: Node, a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> Any:
+    if a.dtype == b.dtype == np.int8:
+        zeros = [run.host(each) for each in (a_zero, b_zero) if each is not None]
+        if not any(each.any() for each in zeros):
+            return run.call(matmul, a, b)
     _, a, b, a_zero, b_zero = run.together(a, b, a_zero, b_zero)
-    if a.dtype == b.dtype == np.int8 and not any(each is not None and each.any() for each in (a_zero, b_zero)):
-        return run.call(matmul, a, b)
     xp, wide_a, wide_b = run.xp, a.astype(np.int32), b.astype(np.int32)
     if a_zero is not None:
         wide_a = wide_a - (a_zero[:, None] if a_zero.ndim == 1 and a_zero.size > 1 else a_zero).astype(np.int32)
@@ -167,6 +174,7 @@ LOWERINGS: dict[str, Lowering] = {
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
     "Einsum": _einsum,
+    "GatedMatMul": _gated,
     "Gemm": _gemm,
     "MatMul": _matmul,
     "MatMulInteger": _matmul_integer,

@@ -1,13 +1,14 @@
 """From an ONNX file to a Graph, with the sizes of its inputs bound.
 
-Old versions of operators are lifted by onnx's converter. Constants are folded and shapes inferred by onnxscript's
-optimiser.
+Old versions of operators are lifted by onnx's converter. onnxscript's optimiser simplifies a model once; for every
+signature of inputs it only infers shapes and folds the constants that depend on them.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import numpy as np
 from gensor_kernels.errors import ModelError, UnsupportedError
 from gensor_kernels.graph.ir.graph import Graph, Node, Spec
 from gensor_kernels.shown import shown
+
+from . import onnx_bounds, onnx_weights
 
 #: Version of the standard's operators that nodes of a Graph have.
 OPSET = 24
@@ -27,46 +30,40 @@ REFUSED = {
     **dict.fromkeys(("Sequence", "SplitToSequence", "ConcatFromSequence"), "sequences of tensors are not served"),
     "Optional": "optional values are not served",
 }
+#: Passes over the constants of a model for one signature; more than two change nothing in practice.
+MOST_PASSES = 4
 INSTALL = "pip install 'gensor-kernels[onnx]'"
 
 
 class Source:
-    """A model as it was read: its operators lifted to OPSET, sizes not bound.
+    """A model as it was read: its operators lifted to OPSET and optimised once, sizes not bound.
 
     Parameters
     ----------
     model : onnx.ModelProto
-        A model that onnx's checker accepts.
+        A model that onnx's checker accepts; it is not changed.
+    folder : Path or None
+        Folder of its external data.
     """
 
-    def __init__(self, model: Any):
-        self._model = _lifted(model)
-        constants = {each.name for each in self._model.graph.initializer}
-        given = [each for each in self._model.graph.input if each.name not in constants]
+    def __init__(self, model: Any, folder: Path | None = None):
+        onnx_bounds.check(model)
+        #: Names of the files beside the model that hold its weights.
+        self.weight_files = onnx_weights.external_files(model)
+        operators, weights = onnx_weights.parted(model, folder)
+        lifted = _lifted(operators)
+        constants = {each.name for each in lifted.graph.initializer}
+        given = [each for each in lifted.graph.input if each.name not in constants]
         self.inputs = {each.name: _spec(each) for each in given}
-        self._results = {each.name: _spec(each).dtype for each in self._model.graph.output}
+        self._results = {each.name: _spec(each).dtype for each in lifted.graph.output}
         self.outputs = list(self._results)
+        self._model = _optimised(lifted, weights, self.inputs)
 
     def graph(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
         """Return the graph for inputs of these shapes; without them, for the sizes that the file declares."""
-        import onnx_ir as ir
-        from onnxscript import optimizer
-
-        model = ir.from_proto(self._model)
-        model.graph.inputs[:] = [each for each in model.graph.inputs if each.name in self.inputs]
-        for each in model.graph.inputs:
-            if shapes and each.name in shapes:
-                each.shape = ir.Shape(shapes[each.name])
-        # Declared shapes of results could contradict the bound sizes; they are inferred again.
-        for each in model.graph.outputs:
-            if shapes:
-                each.shape = None
-        try:
-            optimizer.optimize(model, input_size_limit=LARGEST_FOLDED, output_size_limit=LARGEST_FOLDED)
-        except Exception as error:  # of a pass, with the cause behind it
-            raise ModelError(
-                f"shapes of the model cannot be inferred: {first_line(error.__cause__ or error)}"
-            ) from None
+        model = self._model
+        if shapes:
+            model = _bound(model, shapes)
         graph = _graph(model, self.inputs if not shapes else None)
         for name, dtype in self._results.items():
             if name in graph.constants:  # an empty list that the optimiser has folded has lost its dtype
@@ -74,8 +71,63 @@ class Source:
         return graph
 
 
+def _optimised(lifted: Any, weights: Mapping[str, Any], inputs: Mapping[str, Spec]) -> Any:
+    """Return the model of onnx-ir with its weights, simplified as far as that holds for all sizes."""
+    import onnx_ir as ir
+    from onnxscript.optimizer import optimize_ir
+
+    model = ir.from_proto(lifted)
+    for name, tensor in weights.items():
+        model.graph.initializers[name].const_value = tensor
+    model.graph.inputs[:] = [each for each in model.graph.inputs if each.name in inputs]
+    with _inferring():
+        limits = {"input_size_limit": LARGEST_FOLDED, "output_size_limit": LARGEST_FOLDED}
+        optimize_ir(model, should_fold=onnx_bounds.foldable(), **limits)
+    return model
+
+
+def _bound(optimised: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
+    """Return a copy of a model for inputs of these shapes: shapes inferred, and constants folded that follow."""
+    import onnx_ir as ir
+    from onnx_ir.passes import common
+    from onnxscript.optimizer import fold_constants_ir
+
+    model = optimised.clone()  # weights are shared
+    for each in model.graph.inputs:
+        if each.name in shapes:
+            each.shape = ir.Shape(shapes[each.name])
+    # Declared shapes of results could contradict the bound sizes; they are inferred again.
+    for each in model.graph.outputs:
+        if each.producer() is not None:
+            each.shape = None
+    with _inferring():
+        limits = {"input_size_limit": LARGEST_FOLDED, "output_size_limit": LARGEST_FOLDED}
+        ask = onnx_bounds.foldable()
+        for _ in range(MOST_PASSES):
+            found = fold_constants_ir(model, onnx_shape_inference=True, should_fold=ask, **limits)
+            if not found.modified:
+                break
+        cleaning = (
+            common.RemoveUnusedNodesPass(),
+            common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+            common.OutputFixPass(),
+            common.NameFixPass(),
+        )
+        ir.passes.Sequential(*cleaning)(model)
+    return model
+
+
+@contextmanager
+def _inferring() -> Iterator[None]:
+    """Turn what a pass raises into a sentence."""
+    try:
+        yield
+    except Exception as error:  # of a pass, with the cause behind it
+        raise ModelError(f"shapes of the model cannot be inferred: {first_line(error.__cause__ or error)}") from None
+
+
 def read(path: str | os.PathLike[str]) -> Source:
-    """Read an ONNX file with its external data.
+    """Read an ONNX file; its external data are mapped into memory.
 
     Raises FileNotFoundError, ModelError for a file that is no valid model, and UnsupportedError for operators that are
     not served.
@@ -85,13 +137,15 @@ def read(path: str | os.PathLike[str]) -> Source:
     if not file.is_file():
         raise FileNotFoundError(f"{file}: no ONNX file is there")
     try:
+        model = onnx.load(str(file), load_external_data=False)
+        for tensor in onnx_weights.external(model):
+            onnx_weights.check_external(tensor, file.parent)
         onnx.checker.check_model(str(file))
-        model = onnx.load(str(file))
-    except FileNotFoundError as error:
-        raise ModelError(f"{file}: its weights are in another file, which is missing: {first_line(error)}") from None
+    except ModelError as error:
+        raise ModelError(f"{file}: {error}") from None
     except Exception as error:  # of protobuf, of the checker
         raise ModelError(f"{file}: no valid ONNX model: {first_line(error)}") from None
-    return Source(model)
+    return Source(model, file.parent)
 
 
 def library() -> Any:
@@ -99,6 +153,7 @@ def library() -> Any:
     try:
         import onnx
         import onnx.checker
+        import onnx.inliner
         import onnx.version_converter
         import onnxscript  # noqa: F401
     except ImportError as error:
@@ -112,8 +167,10 @@ def first_line(error: BaseException) -> str:
 
 
 def _lifted(model: Any) -> Any:
-    """Refuse what is never served, and lift the rest to OPSET."""
+    """Refuse what is never served, inline functions, and lift the rest to OPSET."""
     onnx = library()
+    if model.functions:  # onnx's converter drops them
+        model = onnx.inliner.inline_local_functions(model)
     for node in model.graph.node:
         label = f"node {shown(node.name or node.output[0])}" if node.output else f"node {shown(node.name)}"
         for word, reason in REFUSED.items():

@@ -1,45 +1,65 @@
 """Rewrites of a graph, one class per rule, in the order in which they are applied."""
 
 from gensor_kernels.graph.ir.graph import Graph
+from gensor_kernels.graph.ir.links import Links
 from gensor_kernels.graph.ir.options import DEFAULT, Options
+from gensor_kernels.graph.lowerings.predicted import Predictions
 
 from .activations import Activations
-from .aliases import Aliases
-from .base import Rewrite
+from .aliases import Aliases, Constants
+from .attention import Attentions, GroupedHeads, Guards, HeadsLast, Masks
+from .base import Potential, Rewrite, apply_everywhere
 from .batch_norm import BatchNorms
 from .channel_scale import ChannelScales
 from .epilogue import Epilogues
+from .gates import Gates
+from .gelu import Gelus, Swishes
+from .linears import Linears
+from .norms import LayerNorms, RMSNorms
 from .padding import Paddings
-from .patterns import Attentions, Gelus, LayerNorms
 from .precision import narrowed
 from .quantised import quantised
+from .rotary import RotaryEmbeddings
+from .scales import Scales
+from .siblings import Siblings
+from .views import Selects, Views
 
-#: Rules in order; each is applied until it changes nothing.
-RULES: tuple[Rewrite, ...] = (
-    *(Aliases(), Gelus(), LayerNorms(), Attentions()),
-    *(BatchNorms(), ChannelScales(), Paddings(), Activations(), Epilogues()),
+#: Rules that find operators and views in what exporters write, whatever the dtype.
+PATTERNS: tuple[Rewrite, ...] = (
+    *(Aliases(), Views(), Linears(), Views(), Selects(), Views()),
+    *(Gelus(), Swishes(), LayerNorms(), RMSNorms(), RotaryEmbeddings(), Aliases(), Linears(), Views()),
 )
+#: Rules that make kernels: which there are depends on the dtype.
+KERNELS: tuple[Rewrite, ...] = (
+    *(Scales(), Guards(), Attentions(), Views(), GroupedHeads(), Masks(), Views(), HeadsLast(), Linears(), Views()),
+    *(Gates(), Siblings()),
+    *(Constants(), BatchNorms(), ChannelScales(), Paddings(), Activations(), Epilogues()),
+)
+#: All rules in order; each is applied until it changes nothing.
+RULES = (*PATTERNS, *KERNELS)
 
 
-#: Rules that make kernels, which depend on dtypes; the others read constants as the file has them.
-KERNELS = (Attentions, Activations, Epilogues)
+def rewritten(graph: Graph, potential: Potential | None = None, options: Options = DEFAULT) -> Graph:
+    """Apply every rule to a graph, and return it; `potential` predicts times, by default those of the device.
 
-
-def rewritten(graph: Graph, options: Options = DEFAULT) -> Graph:
-    """Apply every rule to a graph, and return it: in 16 bits, and with quantised weights, where that is asked for."""
+    In 16 bits, and with quantised weights, where `options` say so: constants are cast behind the rules that read them
+    as the file has them.
+    """
     dtype = options.narrow()
     if dtype is not None:
-        _apply(graph, tuple(rule for rule in RULES if not isinstance(rule, KERNELS)))
+        apply(graph, (*PATTERNS, Constants(), BatchNorms(), ChannelScales(), Paddings()), potential)
         narrowed(graph, dtype)
-    _apply(graph, RULES)
+    apply(graph, RULES, potential)
     if options.weights is not None:
         quantised(graph, options.weights)
-    graph.tidy()
+        graph.tidy()
     return graph
 
 
-def _apply(graph: Graph, rules: tuple[Rewrite, ...]) -> None:
+def apply(graph: Graph, rules: tuple[Rewrite, ...], potential: Potential | None = None) -> Graph:
+    """Apply rules, in order, to a graph, and return it."""
+    links, potential = Links(graph), potential or Predictions()
     for rule in rules:
-        while rule.apply(graph):
-            pass
-    graph.tidy()
+        apply_everywhere(rule, links, potential)
+    links.store().tidy()
+    return graph

@@ -2,61 +2,105 @@
 
 from __future__ import annotations
 
-from gensor_kernels.graph.ir.graph import Graph, Node, Step
+import numpy as np
 
-from .base import Rewrite, broadcasts, floats, number, producers
+from gensor_kernels.graph.ir.graph import Graph, Node, Step
+from gensor_kernels.graph.ir.links import Links
+
+from .base import Potential, Rewrite, broadcasts, floats, number, static
 
 #: Operations of an epilogue, by operator without further arguments.
 PLAIN = {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh"}
 #: Operators of two tensors, by operation.
-PAIRS = {"Add": "add", "Mul": "mul"}
+PAIRS = {"Add": "add", "Mul": "mul", "Sub": "sub", "Div": "div"}
+
+Found = tuple[str, tuple[Step, ...]]
 
 
 class Activations(Rewrite):
     """Relu(x) -> Elementwise(x; relu); Add(x, y) -> Elementwise(x; add y); Clip(x, 0, 6) -> Elementwise(x; relu6).
 
-    Of two operands x is the one with the shape of the result, and of these the one computed last, so that the kernel
-    that computes x can take the operation in.
+    x - y is (-y) + x or, as x + (-c), an addition; x / c is a scale; HardSigmoid and HardSwish are a shifted and scaled
+    relu6; Where(keep, x, c) is a mask. Of two operands x is the one with the shape of the result, and of these the one
+    computed last, so that the kernel that computes x can take the operation in.
     """
 
-    def apply(self, graph: Graph) -> bool:
-        """Replace all such nodes of floating-point tensors."""
-        made, changed = producers(graph), False
-        for place, node in enumerate(graph.nodes):
-            if not node.outputs or not floats(graph, node.outputs[0]):
-                continue
-            found = _chain(graph, node, made)
-            if found is not None and (shape := graph.shape(found[0])) is not None and shape:
-                graph.nodes[place] = Node("Elementwise", found[:1], node.outputs, {}, node.name, found[1:], (node.op,))
-                changed = True
-        return changed
+    roots = (*PLAIN, *PAIRS, "Gelu", "Swish", "Clip", "HardSigmoid", "HardSwish", "Where")
+
+    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
+        """Replace a node of floating-point tensors."""
+        if not floats(links.graph, node.outputs[0]):
+            return False
+        found = _chain(links, node)
+        if found is None or not links.graph.shape(found[0]):
+            return False
+        links.replace(node, Node("Elementwise", (found[0],), node.outputs, {}, node.name, found[1], (node.op,)))
+        return True
 
 
-def _chain(graph: Graph, node: Node, made: dict[str, int]) -> tuple[str, Step] | None:
-    x = node.inputs[0] if node.inputs else ""
+def _chain(links: Links, node: Node) -> Found | None:
+    graph, x = links.graph, node.inputs[0]
     if node.op in PLAIN:
-        return x, Step(PLAIN[node.op])
+        return x, (Step(PLAIN[node.op]),)
     if node.op == "Gelu":
         approximate = node.attributes.get("approximate", "none")
-        return x, Step("gelu_tanh" if approximate in ("tanh", b"tanh") else "gelu")
-    if node.op == "Swish" and node.attributes.get("alpha", 1.0) == 1:
-        return x, Step("silu")
+        return x, (Step("gelu_tanh" if approximate in ("tanh", b"tanh") else "gelu"),)
+    if node.op == "Swish":
+        return (x, (Step("silu"),)) if node.attributes.get("alpha", 1.0) == 1 else None
     if node.op == "Clip":
         low, high = (number(graph, each) if each else None for each in (*node.inputs[1:], "", "")[:2])
-        return (x, Step("relu6")) if (low, high) == (0.0, 6.0) else None
-    if node.op in PAIRS:
-        return _pair(graph, node, made)
-    return None
+        return (x, (Step("relu6"),)) if (low, high) == (0.0, 6.0) else None
+    if node.op == "HardSwish":
+        return x, (*_hard(graph, node, 1 / 6, 0.5), Step("mul", x))
+    if node.op == "HardSigmoid":
+        return x, _hard(graph, node, node.attributes.get("alpha", 0.2), node.attributes.get("beta", 0.5))
+    return _where(graph, node) if node.op == "Where" else _pair(links, node)
 
 
-def _pair(graph: Graph, node: Node, made: dict[str, int]) -> tuple[str, Step] | None:
+def _hard(graph: Graph, node: Node, alpha: float, beta: float) -> tuple[Step, ...]:
+    """Return max(0, min(1, alpha * x + beta)) as steps: relu6 reaches to 6."""
+    spec = graph.spec(node.inputs[0])
+    assert spec is not None
+    term = Step("add", graph.add(node.outputs[0] + ".term", np.array(6 * beta, spec.dtype)))
+    first = () if alpha == 1 / 6 else (Step("scale", "", 6 * alpha),)
+    return (*first, term, Step("relu6"), Step("scale", "", 1 / 6))
+
+
+def _where(graph: Graph, node: Node) -> Found | None:
+    keep, x, fill = node.inputs
+    value, shape = number(graph, fill), graph.shape(keep)
     result = graph.spec(node.outputs[0])
+    if value is None or result is None or shape is None or result.shape is None:
+        return None
+    if (other := number(graph, x)) is not None and (extents := static(graph, node.outputs[0])):
+        x = graph.add(node.outputs[0] + ".other", np.broadcast_to(np.array(other, result.dtype), extents))
+    if graph.spec(x) != result:
+        return None
+    tail = result.shape[len(result.shape) - len(shape) :]
+    if len(shape) > len(result.shape) or any(a not in (1, b) for a, b in zip(shape, tail, strict=True)):
+        return None
+    return x, (Step("mask", keep, value),)
+
+
+def _pair(links: Links, node: Node) -> Found | None:
+    graph, result = links.graph, links.graph.spec(node.outputs[0])
     whole = [each for each in node.inputs if result is not None and graph.spec(each) == result]
     if not whole:
         return None
-    x = max(whole, key=lambda each: made.get(each, -1))
-    other = node.inputs[1] if node.inputs[0] == x else node.inputs[0]
+    x = max(whole, key=links.when)
+    first = node.inputs[0] == x
+    other = node.inputs[1] if first else node.inputs[0]
     factor = number(graph, other)
+    if node.op == "Div":
+        return (x, (Step("scale", "", 1 / factor),)) if first and factor else None
     if node.op == "Mul" and factor is not None:
-        return x, Step("scale", "", factor)
-    return (x, Step(PAIRS[node.op], other)) if broadcasts(graph, other, node.outputs[0]) else None
+        return x, (Step("scale", "", factor),)
+    if not broadcasts(graph, other, node.outputs[0]):
+        return None
+    if node.op == "Sub":
+        if not first:  # other - x
+            return x, (Step("scale", "", -1.0), Step("add", other))
+        if graph.spec(other) == result:  # x - other, as -other + x
+            return other, (Step("scale", "", -1.0), Step("add", x))
+        return None
+    return x, (Step(PAIRS[node.op], other),)

@@ -1,27 +1,76 @@
-"""Nodes that change nothing in inference."""
+"""Nodes that change nothing in inference, and operators that are others in a simpler form."""
 
 from __future__ import annotations
 
-from gensor_kernels.graph.ir.graph import Graph
+import numpy as np
 
-from .base import Rewrite, rename
+from gensor_kernels.graph.ir.graph import Node
+from gensor_kernels.graph.ir.links import Links
+
+from .base import Potential, Rewrite, floats, static
 
 
 class Aliases(Rewrite):
-    """Dropout(x), Identity(x) -> x; Sum(a, b, c) -> Add(Add(a, b), c)."""
+    """Dropout(x), Identity(x), a Cast to x's own dtype, an Expand to x's own shape -> x; Sum(a, b) -> Add(a, b)."""
 
-    def apply(self, graph: Graph) -> bool:
-        """Remove all such nodes whose result is not the graph's own."""
-        changed = False
-        for place in reversed(range(len(graph.nodes))):
-            node = graph.nodes[place]
-            result = node.outputs[0]
-            plain = node.op == "Identity" or (node.op == "Dropout" and len(node.inputs) < 3 and len(node.outputs) == 1)
-            if plain and result not in graph.outputs:
-                del graph.nodes[place]
-                rename(graph, result, node.inputs[0])
-                changed = True
-            elif node.op == "Sum" and len(node.inputs) == 2:
-                graph.replaced(place, op="Add")
-                changed = True
-        return changed
+    roots = ("Identity", "Dropout", "Sum", "Cast", "Expand", "Reshape", "Where")
+
+    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
+        """Remove the node, unless its result is the graph's own."""
+        if node.op == "Sum":
+            return len(node.inputs) == 2 and bool(links.change(node, op="Add"))
+        if node.op == "Where" or not _changes_nothing(links, node) or links.is_result(node.outputs[0]):
+            return False
+        links.rename(node.outputs[0], node.inputs[0])
+        links.remove(node)
+        links.drop(node.reads())
+        return True
+
+
+def _changes_nothing(links: Links, node: Node) -> bool:
+    if len(node.outputs) > 1:
+        return False
+    if node.op in ("Identity", "Dropout"):
+        return node.op == "Identity" or len(node.inputs) < 3
+    given, found = links.graph.spec(node.inputs[0]), links.graph.spec(node.outputs[0])
+    if node.op == "Cast":
+        return given is not None and found is not None and given.dtype == found.dtype
+    first = static(links.graph, node.inputs[0])
+    return first is not None and first == static(links.graph, node.outputs[0])
+
+
+class Constants(Rewrite):
+    """x - c -> x + (-c); x / c -> x * (1 / c), of floating-point tensors; -x -> x * (-1).
+
+    Reciprocals of 16-bit constants are taken only where they are exact: another rounding would be seen.
+    """
+
+    roots = ("Sub", "Div", "Neg")
+
+    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
+        """Replace the operator of a node."""
+        graph = links.graph
+        spec = graph.spec(node.outputs[0])
+        if spec is None or not floats(graph, node.outputs[0]):
+            return False
+        if node.op == "Neg":
+            factor = graph.add(node.outputs[0] + ".sign", np.array(-1, spec.dtype))
+            return bool(links.change(node, op="Mul", inputs=(node.inputs[0], factor)))
+        constant = graph.constants.get(node.inputs[1])
+        if constant is None or node.inputs[0] in graph.constants:
+            return False
+        if node.op == "Sub":
+            name = graph.add(node.inputs[1] + ".negative", -constant)
+            return bool(links.change(node, op="Add", inputs=(node.inputs[0], name)))
+        if constant.size == 1:
+            return False  # Scales and Activations take the exact quotient
+        wide = constant.astype(np.float64)
+        with np.errstate(all="ignore"):
+            inverse = (1 / wide).astype(constant.dtype)
+        if not np.isfinite(inverse).all() or (
+            constant.dtype.itemsize < 4 and (inverse.astype(float) * wide != 1).any()
+        ):
+            return False
+        return bool(
+            links.change(node, op="Mul", inputs=(node.inputs[0], graph.add(node.inputs[1] + ".inverse", inverse)))
+        )

@@ -2,24 +2,50 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
 
 import numpy as np
 
 from gensor_kernels.graph.ir.graph import Graph, Node
+from gensor_kernels.graph.ir.links import Links, key_of
+
+#: Predicted microseconds of the kernels of some nodes; None where nothing is known.
+Potential = Callable[[Graph, "list[Node]"], "float | None"]
 
 
 class Rewrite(ABC):
-    """A rule that changes a graph without changing its results beyond rounding."""
+    """A rule that changes a graph without changing its results beyond rounding.
+
+    Attributes
+    ----------
+    roots : tuple of str
+        Operators of the nodes at which the rule begins.
+    """
+
+    roots: tuple[str, ...]
 
     @abstractmethod
-    def apply(self, graph: Graph) -> bool:
-        """Apply the rule wherever it fits; return whether anything changed."""
+    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
+        """Apply the rule to a node of one of `roots`; return whether anything changed."""
 
 
-def producers(graph: Graph) -> dict[str, int]:
-    """Return the position of the node that computes each tensor."""
-    return {name: place for place, node in enumerate(graph.nodes) for name in node.outputs if name}
+def apply_everywhere(rule: Rewrite, links: Links, potential: Potential) -> None:
+    """Apply a rule to every node of its roots, in order, and to those that it makes."""
+    waiting = deque(key_of(node) for node in links.nodes() if node.op in rule.roots)
+    queued = set(waiting)
+    while waiting:
+        key = waiting.popleft()
+        queued.discard(key)
+        node = links.maker(key, *rule.roots)
+        if node is None or key_of(node) != key:
+            continue
+        if links.watched(type(rule).__name__, lambda each: rule.apply(links, each, potential), node):
+            made = [key_of(each) for each in links.added if each.op in rule.roots]
+            waiting.extend(each for each in made if each not in queued)
+            queued.update(made)
 
 
 def floats(graph: Graph, name: str) -> bool:
@@ -29,9 +55,54 @@ def floats(graph: Graph, name: str) -> bool:
 
 
 def number(graph: Graph, name: str) -> float | None:
-    """Return the value of a constant with one element, None for other tensors."""
+    """Return the value of a constant whose elements are all one number, None for other tensors."""
     constant = graph.constants.get(name)
-    return float(constant.ravel()[0]) if constant is not None and constant.size == 1 else None
+    if constant is None or not constant.size or constant.dtype == object:
+        return None
+    if constant.size == 1:
+        return float(constant.ravel()[0])
+    return None
+
+
+def close(value: float | None, wanted: float) -> bool:
+    """Return whether a constant is a number, up to the rounding of 16-bit constants."""
+    return value is not None and math.isclose(value, wanted, rel_tol=2e-3)
+
+
+def other(graph: Graph, node: Node, wanted: float) -> str | None:
+    """Return the operand of a node beside a constant of this value."""
+    for value, constant in (node.inputs, node.inputs[::-1]):
+        if close(number(graph, constant), wanted):
+            return value
+    return None
+
+
+def beside(node: Node, name: str) -> str:
+    """Return the operand of a node of two beside this one."""
+    first, second = node.inputs
+    return second if first == name else first
+
+
+def static(graph: Graph, name: str) -> tuple[int, ...] | None:
+    """Return the shape of a tensor whose extents are all known."""
+    shape = graph.shape(name)
+    if shape is None or not all(isinstance(each, int) for each in shape):
+        return None
+    return tuple(each for each in shape if isinstance(each, int))
+
+
+def axes_of(graph: Graph, node: Node) -> tuple[int, ...] | None:
+    """Return the constant axes of a reduction, counted from 0."""
+    shape = graph.shape(node.inputs[0])
+    if len(node.inputs) < 2 or node.inputs[1] not in graph.constants or shape is None:
+        return None
+    return tuple(sorted(int(each) % len(shape) for each in graph.constants[node.inputs[1]].ravel()))
+
+
+def last_axis(graph: Graph, node: Node) -> bool:
+    """Return whether a reduction is over the last axis, which it keeps."""
+    shape = graph.shape(node.inputs[0])
+    return bool(shape) and axes_of(graph, node) == (len(shape or ()) - 1,) and node.attributes.get("keepdims", 1) == 1
 
 
 def channels(constant: np.ndarray, count: int, rank: int) -> np.ndarray | None:
@@ -55,15 +126,22 @@ def broadcasts(graph: Graph, operand: str, result: str) -> bool:
     return all(a == 1 or (a == b and a is not None) for a, b in zip(small.shape, tail, strict=True))
 
 
+def joined(first: Node, second: Node) -> tuple[str, ...]:
+    """Return the operators that a node computes which takes another in."""
+    return (*first.joined, second.op, *second.joined) if second.op != "Elementwise" else (*first.joined, *second.joined)
+
+
+# ---- passes over a whole graph, without Links
+
+
+def producers(graph: Graph) -> dict[str, int]:
+    """Return the position of the node that computes each tensor."""
+    return {name: place for place, node in enumerate(graph.nodes) for name in node.outputs if name}
+
+
 def alone(graph: Graph, name: str) -> bool:
     """Return whether a tensor is read once, by a node of the graph."""
     return graph.uses()[name] == 1 and name not in graph.outputs
-
-
-def without(graph: Graph, place: int, old: str, new: str) -> None:
-    """Remove a node and let readers of its result `old` read `new`."""
-    del graph.nodes[place]
-    rename(graph, old, new)
 
 
 def rename(graph: Graph, old: str, new: str) -> None:
@@ -73,8 +151,3 @@ def rename(graph: Graph, old: str, new: str) -> None:
             inputs = tuple(new if each == old else each for each in node.inputs)
             steps = tuple(step._replace(operand=new) if step.operand == old else step for step in node.epilogue)
             graph.replaced(place, inputs=inputs, epilogue=steps)
-
-
-def joined(first: Node, second: Node) -> tuple[str, ...]:
-    """Return the operators that a node computes which takes another in."""
-    return (*first.joined, second.op, *second.joined) if second.op != "Elementwise" else (*first.joined, *second.joined)

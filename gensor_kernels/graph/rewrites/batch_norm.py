@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from gensor_kernels.graph.ir.graph import Graph, Node, Spec
+from gensor_kernels.graph.ir.graph import Node, Spec
+from gensor_kernels.graph.ir.links import Links
 
-from .base import Rewrite
+from .base import Potential, Rewrite
 
 
 class BatchNorms(Rewrite):
@@ -18,30 +19,28 @@ class BatchNorms(Rewrite):
     folds them into the weights of a convolution in front.
     """
 
-    def apply(self, graph: Graph) -> bool:
-        """Replace every batch norm whose parameters are constants."""
-        changed = False
-        for place in reversed(range(len(graph.nodes))):
-            node = graph.nodes[place]
-            spec = graph.spec(node.inputs[0])
-            if node.op != "BatchNormalization" or node.attributes.get("training_mode") or len(node.outputs) > 1:
-                continue
-            if spec is None or spec.shape is None or not all(each in graph.constants for each in node.inputs[1:]):
-                continue
-            graph.nodes[place : place + 1] = _scaled(graph, node, spec)
-            changed = True
-        return changed
+    roots = ("BatchNormalization",)
+
+    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
+        """Replace a batch norm whose parameters are constants."""
+        spec = links.graph.spec(node.inputs[0])
+        if node.attributes.get("training_mode") or len(node.outputs) > 1 or spec is None or spec.shape is None:
+            return False
+        if not all(each in links.graph.constants for each in node.inputs[1:]):
+            return False
+        links.put(node, *_scaled(links, node, spec))
+        return True
 
 
-def _scaled(graph: Graph, node: Node, spec: Spec) -> list[Node]:
+def _scaled(links: Links, node: Node, spec: Spec) -> list[Node]:
+    graph = links.graph
     scale, bias, mean, variance = (graph.constants[each].astype(np.float64) for each in node.inputs[1:])
     factor = scale / np.sqrt(variance + node.attributes.get("epsilon", 1e-5))
     shape = (-1, *(1,) * (len(spec.shape or ()) - 2))
     result = node.outputs[0]
     first = graph.add(result + ".factor", factor.reshape(shape).astype(spec.dtype))
     second = graph.add(result + ".shift", (bias - mean * factor).reshape(shape).astype(spec.dtype))
-    scaled = result + ".scaled"
-    graph.specs[scaled] = spec
+    scaled = links.fresh(result + ".scaled", spec)
     graph.specs.setdefault(result, spec)
     multiplied = replace(node, op="Mul", inputs=(node.inputs[0], first), outputs=(scaled,), attributes={})
     return [multiplied, Node("Add", (scaled, second), node.outputs, {}, node.name + ".shift")]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from gensor_kernels.graph.ir.graph import Graph, Node
+from gensor_kernels.graph.ir.graph import Node
+from gensor_kernels.graph.ir.links import Links
 
-from .base import Rewrite, alone, channels, joined, producers
+from .base import Potential, Rewrite, channels, joined
 
 
 class ChannelScales(Rewrite):
@@ -15,26 +16,21 @@ class ChannelScales(Rewrite):
     f and s are constants with one number per output channel. Weights are computed in float64 and rounded once.
     """
 
-    def apply(self, graph: Graph) -> bool:
-        """Fold all such nodes, the first one of each convolution first."""
-        made = producers(graph)
-        for place, node in enumerate(graph.nodes):
-            if node.op not in ("Mul", "Add") or len(node.inputs) != 2:
-                continue
-            for value, constant in (node.inputs, node.inputs[::-1]):
-                position = made.get(value)
-                if position is None or constant not in graph.constants or not alone(graph, value):
-                    continue
-                if _folded(graph, position, node, constant):
-                    del graph.nodes[place]
-                    return True
+    roots = ("Mul", "Add")
+
+    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
+        """Fold a node into the convolution in front of it."""
+        for value, constant in (node.inputs, node.inputs[::-1]):
+            conv = links.plain(value, "Conv")
+            if conv is not None and constant in links.graph.constants and _folded(links, conv, node, constant):
+                return True
         return False
 
 
-def _folded(graph: Graph, position: int, node: Node, constant: str) -> bool:
-    conv = graph.nodes[position]
+def _folded(links: Links, conv: Node, node: Node, constant: str) -> bool:
+    graph = links.graph
     shape = graph.shape(conv.outputs[0])
-    if conv.op != "Conv" or conv.epilogue or shape is None or conv.inputs[1] not in graph.constants:
+    if shape is None or conv.inputs[1] not in graph.constants:
         return False
     has_bias = len(conv.inputs) > 2 and conv.inputs[2]
     if has_bias and conv.inputs[2] not in graph.constants:
@@ -55,5 +51,5 @@ def _folded(graph: Graph, position: int, node: Node, constant: str) -> bool:
     # A factor alone adds no bias.
     names = (graph.add(node.outputs[0] + ".bias", bias.astype(weights.dtype)),) if has_bias or node.op == "Add" else ()
     inputs = (conv.inputs[0], first, *names)
-    graph.replaced(position, inputs=inputs, outputs=node.outputs, joined=joined(conv, node))
+    links.take_in(conv, node, inputs=inputs, joined=joined(conv, node))
     return True

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gensor_kernels.graph.ir.graph import Graph, Node, Step
+from gensor_kernels.graph.ir.links import Links
 from gensor_kernels.operators.types.epilogue import MAX_STEPS
 
-from .base import Rewrite, alone, floats, joined, producers
+from .base import Potential, Rewrite, floats, joined
 
 
 class Epilogues(Rewrite):
@@ -16,22 +17,22 @@ class Epilogues(Rewrite):
     A convolution takes one term and one activation, in this order; the others up to six operations.
     """
 
-    def apply(self, graph: Graph) -> bool:
-        """Join the first such pair."""
-        made = producers(graph)
-        for place, node in enumerate(graph.nodes):
-            position = made.get(node.inputs[0]) if node.op == "Elementwise" else None
-            if position is None or not alone(graph, node.inputs[0]):
-                continue
-            first = graph.nodes[position]
-            steps = (*first.epilogue, *node.epilogue)
-            earlier = all(made.get(step.operand, -1) < position for step in node.epilogue if step.operand)
-            if not earlier or not _fits(graph, first, steps):
-                continue
-            graph.replaced(position, outputs=node.outputs, epilogue=steps, joined=joined(first, node))
-            del graph.nodes[place]
-            return True
-        return False
+    roots = ("Elementwise",)
+
+    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
+        """Join a chain of operations with the node in front of it, in the place of the chain."""
+        first = links.maker(node.inputs[0], *OWN, "Conv")
+        if first is None or not links.alone(node.inputs[0]):
+            return False
+        steps = (*first.epilogue, *node.epilogue)
+        if not _fits(links.graph, first, steps):
+            return False
+        links.take_in(first, node, epilogue=steps, joined=joined(first, node))
+        return True
+
+
+#: Steps of an epilogue that a node of this operator needs for itself.
+OWN = {"Gemm": 2, "MatMul": 0, "Elementwise": 0, "GatedMatMul": 1}
 
 
 def _fits(graph: Graph, node: Node, steps: Sequence[Step]) -> bool:
@@ -41,5 +42,4 @@ def _fits(graph: Graph, node: Node, steps: Sequence[Step]) -> bool:
         names = [step.name for step in steps]
         terms = names[1:] if names[:1] == ["add"] else names
         return len(terms) < 2 and not {"add", "mul", "scale"} & set(terms)
-    own = {"Gemm": 2, "MatMul": 0, "Elementwise": 0}.get(node.op)
-    return own is not None and len(steps) + own <= MAX_STEPS
+    return len(steps) + OWN[node.op] <= MAX_STEPS

@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-from gensor_kernels.graph.ir.graph import Graph
+from gensor_kernels.graph.ir.graph import Graph, Node
+from gensor_kernels.graph.ir.links import Links
 
-from .base import Rewrite, alone, number, producers
+from .base import Potential, Rewrite, number
 
 
 class Paddings(Rewrite):
     """Conv(Pad(x, pads)) -> Conv(x) with these pads, where spatial axes are padded with zeros."""
 
-    def apply(self, graph: Graph) -> bool:
-        """Fold all such nodes."""
-        made = producers(graph)
-        for place, node in enumerate(graph.nodes):
-            position = made.get(node.inputs[0]) if node.op == "Conv" else None
-            if position is None or not alone(graph, node.inputs[0]):
-                continue
-            pad = graph.nodes[position]
-            pads = _zeros(graph, position)
-            if pads is None or node.attributes.get("auto_pad", "NOTSET") not in ("NOTSET", b"NOTSET"):
-                continue
-            own = node.attributes.get("pads", (0,) * len(pads))
-            attributes = node.attributes | {"pads": tuple(a + b for a, b in zip(own, pads, strict=True))}
-            graph.replaced(place, inputs=(pad.inputs[0], *node.inputs[1:]), attributes=attributes)
-            del graph.nodes[position]
-            return True
-        return False
+    roots = ("Conv",)
+
+    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
+        """Fold the padding in front of a convolution."""
+        pad = links.plain(node.inputs[0], "Pad")
+        pads = None if pad is None else _zeros(links.graph, pad)
+        if pad is None or pads is None or node.attributes.get("auto_pad", "NOTSET") not in ("NOTSET", b"NOTSET"):
+            return False
+        own = node.attributes.get("pads", (0,) * len(pads))
+        attributes = node.attributes | {"pads": tuple(a + b for a, b in zip(own, pads, strict=True))}
+        links.change(node, inputs=(pad.inputs[0], *node.inputs[1:]), attributes=attributes)
+        links.drop(pad.outputs)
+        return True
 
 
-def _zeros(graph: Graph, position: int) -> tuple[int, ...] | None:
-    """Return the (begins, ends) of the spatial axes of a Pad node, None for other nodes and other padding."""
-    pad = graph.nodes[position]
-    if pad.op != "Pad" or pad.attributes.get("mode", "constant") not in ("constant", b"constant"):
+def _zeros(graph: Graph, pad: Node) -> tuple[int, ...] | None:
+    """Return the (begins, ends) of the spatial axes of a Pad node, None for other padding."""
+    if pad.attributes.get("mode", "constant") not in ("constant", b"constant"):
         return None
     filled = pad.inputs[2] if len(pad.inputs) > 2 else ""
     if (filled and number(graph, filled) != 0) or (len(pad.inputs) > 3 and pad.inputs[3]):

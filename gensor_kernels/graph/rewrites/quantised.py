@@ -13,6 +13,8 @@ from gensor_kernels.shown import shown
 
 #: Elements of a weight matrix below which a product gains nothing from fewer bytes.
 LEAST = 1 << 14
+#: Operations that the epilogue of such a product takes: neither gates nor norms.
+PLAIN = {"add", "bias", "gelu", "gelu_tanh", "mul", "relu", "relu6", "scale", "sigmoid", "silu", "tanh"}
 #: Elements of a row of 4-bit weights that share a scale, the first that divides the row.
 GROUPS = (128, 64, 32)
 
@@ -39,7 +41,9 @@ def quantised(graph: Graph, weights: str) -> None:
             reason = f"weights={weights!r} needs products of 16 bits, not of {name}; load it with dtype='float16', too"
             raise UnsupportedError(f"node {shown(node.name)} ({node.op}): {reason}")
         steps = _steps(graph, node)
-        if steps is None or len(steps) > MAX_STEPS or (weights == "int4" and matrix.shape[1] % GROUPS[-1]):
+        if steps is None or len(steps) > MAX_STEPS or not PLAIN.issuperset(step.name for step in steps):
+            continue
+        if weights == "int4" and matrix.shape[1] % GROUPS[-1]:
             continue
         numbers, scales = (eight_bits if weights == "int8" else four_bits)(matrix, spec.dtype)
         name = f"{node.inputs[1]}.{weights}"

@@ -1,0 +1,222 @@
+"""One arena for the activations of a run: which requests for memory lie where, by when each is in use.
+
+The order of requests and returns of a run is the same whenever the same nodes run on the same signature. A Ledger notes
+it, `laid_out` gives each request its place in one piece of memory, and the Ledger of the next run hands these places
+out. It trusts no plan: a place that something else still uses is not handed out, and the run counts as another one.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gensor_kernels.devices.lending import Lease
+
+#: Bytes that places are multiples of: more than any kernel or tensor map asks for.
+UNIT = 256
+
+#: The node that makes a request, and the number of the request among those of the node.
+Key = tuple[int, int]
+
+
+class Use(NamedTuple):
+    """A request for memory and the time in which it was used: [first, last) in a count of requests and returns."""
+
+    key: Key
+    nbytes: int
+    first: int
+    last: int
+
+
+class Place(NamedTuple):
+    """Where a request lies in the arena, and the node that returns it; None: the end of the run does."""
+
+    offset: int
+    nbytes: int
+    dies: int | None
+
+    def meets(self, other: Place) -> bool:
+        """Return whether two places overlap."""
+        return self.offset < other.offset + other.nbytes and other.offset < self.offset + self.nbytes
+
+
+class Layout(NamedTuple):
+    """Places of all requests.
+
+    Attributes
+    ----------
+    places : dict
+        By node and number of the request.
+    nbytes : int
+        Size of the arena.
+    live : int
+        Bytes of the largest set of requests in use at a time: no arena is smaller.
+    asked : int
+        Bytes of all requests together.
+    """
+
+    places: dict[Key, Place]
+    nbytes: int
+    live: int
+    asked: int
+
+
+def rounded(nbytes: int) -> int:
+    """Return the bytes that a request takes."""
+    return -(-nbytes // UNIT) * UNIT
+
+
+def offsets(uses: Sequence[Use]) -> list[int]:
+    """Return offsets at which no two requests that are in use at a time overlap, of several orders the smallest.
+
+    Greedy: one request after another goes into the smallest gap that fits between the ones that it meets.
+    """
+    load = _load(uses)
+    orders = (
+        lambda use: (-use.nbytes, use.first),
+        lambda use: (-max(load[use.first : use.last], default=0), -use.nbytes, use.first),
+        lambda use: (-use.nbytes * (use.last - use.first), use.first),
+        lambda use: (use.first - use.last, -use.nbytes, use.first),
+        lambda use: (use.first, -use.nbytes),
+    )
+    best: list[int] = []
+    height = -1
+    bound = max(load, default=0)
+    for order in orders:
+        found = _placed(uses, sorted(range(len(uses)), key=lambda number: order(uses[number])))
+        top = max((low + rounded(use.nbytes) for low, use in zip(found, uses, strict=True)), default=0)
+        if height < 0 or top < height:
+            best, height = found, top
+        if height <= bound:
+            break
+    return best
+
+
+def _load(uses: Sequence[Use]) -> list[int]:
+    """Return the rounded bytes in use at each time."""
+    changes = [0] * (max((use.last for use in uses), default=0) + 1)
+    for use in uses:
+        changes[use.first] += rounded(use.nbytes)
+        changes[use.last] -= rounded(use.nbytes)
+    total, found = 0, []
+    for change in changes:
+        total += change
+        found.append(total)
+    return found
+
+
+def _placed(uses: Sequence[Use], order: Sequence[int]) -> list[int]:
+    found = [0] * len(uses)
+    done: list[tuple[int, int, int, int]] = []  # (low, high, first, last), sorted
+    for number in order:
+        use = uses[number]
+        size, end, best, waste = rounded(use.nbytes), 0, -1, -1
+        for low, high, first, last in done:
+            if first >= use.last or use.first >= last:
+                continue
+            gap = low - end
+            if gap >= size and (best < 0 or gap < waste):
+                best, waste = end, gap
+            end = max(end, high)
+        found[number] = end if best < 0 else best
+        insort(done, (found[number], found[number] + size, use.first, use.last))
+    return found
+
+
+def laid_out(uses: Sequence[Use], ends: dict[Key, int | None]) -> Layout:
+    """Return the places of requests; `ends` names the node in which each was returned."""
+    places = {
+        use.key: Place(offset, use.nbytes, ends[use.key]) for use, offset in zip(uses, offsets(uses), strict=True)
+    }
+    nbytes = max((place.offset + rounded(place.nbytes) for place in places.values()), default=0)
+    return Layout(places, nbytes, _largest(uses), sum(use.nbytes for use in uses))
+
+
+def _largest(uses: Sequence[Use]) -> int:
+    """Return the bytes of the largest set of requests that are in use at a time."""
+    changes = [(use.first, use.nbytes) for use in uses] + [(use.last, -use.nbytes) for use in uses]
+    total = most = 0
+    for _, change in sorted(changes):
+        total += change
+        most = max(most, total)
+    return most
+
+
+class Ledger:
+    """Notes the requests of one run, and hands out the places of a Layout.
+
+    Parameters
+    ----------
+    layout : Layout, optional
+        Places that the run before asks for; without them every request gets memory of the device's own.
+    base : int
+        Address of the arena.
+    """
+
+    def __init__(self, layout: Layout | None = None, base: int = 0):
+        self.layout, self.base = layout, base
+        #: Whether each request so far was that of the Layout, and its place was free.
+        self.follows = layout is not None
+        self._node, self._number = -1, 0
+        self._keys: list[tuple[Key, int, int]] = []  # (key, bytes, address)
+        self._events: list[int] = []  # the number of a request; ~number: its return
+        self._ends: dict[Key, int] = {}
+        self._seen = 0
+        self._used: dict[int, tuple[int, int]] = {}  # addresses of requests in use, by number
+
+    def begin(self, node: int) -> None:
+        """Begin a node; -1 are the inputs."""
+        self._settle()
+        self._node, self._number = node, 0
+
+    def lease(self, nbytes: int) -> Lease:
+        """Answer a request."""
+        self._settle()
+        key, number, address = (self._node, self._number), len(self._keys), 0
+        self._number += 1
+        if self.layout is not None:
+            place = self.layout.places.get(key)
+            if place is not None and place.nbytes == nbytes:
+                address = self.base + place.offset
+                if any(low < address + nbytes and address < high for low, high in self._used.values()):
+                    address = 0
+            self.follows &= address != 0
+        self._keys.append((key, nbytes, address))
+        self._events.append(number)
+        return Lease(number, address, self._return)
+
+    def _return(self, number: int) -> None:
+        self._events.append(~number)
+
+    def _settle(self) -> None:
+        """Follow the returns so far: they belong to the node that runs."""
+        while self._seen < len(self._events):
+            event = self._events[self._seen]
+            self._seen += 1
+            if event >= 0:
+                _, nbytes, address = self._keys[event]
+                if address:
+                    self._used[event] = address, address + nbytes
+            else:
+                self._used.pop(~event, None)
+                self._ends[self._keys[~event][0]] = self._node
+
+    def in_use(self) -> bool:
+        """Return whether a place of the arena is in use."""
+        self._settle()
+        return bool(self._used)
+
+    def laid_out(self) -> Layout:
+        """Return the Layout that this run asks for; what was not returned is in use to the end."""
+        self._settle()
+        first: dict[int, int] = {}
+        last: dict[int, int] = {}
+        for time, event in enumerate(self._events):
+            (first if event >= 0 else last)[max(event, ~event)] = time
+        count = len(self._events)
+        uses = [
+            Use(key, nbytes, first[number], last.get(number, count))
+            for number, (key, nbytes, _) in enumerate(self._keys)
+        ]
+        return laid_out(uses, {use.key: self._ends.get(use.key) for use in uses})

@@ -1,0 +1,172 @@
+"""A run that is watched: which memory it asks for, and which launches it makes.
+
+The first run of a plan tells the order of its requests for memory. The next runs use the places that follow from it,
+and keep their launches: a run that asked for the same memory, in which no kernel was still to race, is then bound.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gensor_kernels.dispatch.plans.bound import Binder, Repeat, repeat
+
+from .arena import Layout, Ledger
+from .bound import Arena, Bound, Recompute, poisoned
+from .nodes import computed
+
+if TYPE_CHECKING:
+    from gensor_kernels.dispatch.plans.runtime import Runtime
+    from gensor_kernels.graph.ir.graph import Node
+
+    from .plan import Plan
+
+#: Operators whose results follow from shapes alone.
+OF_SHAPES = ("Shape", "Size")
+
+
+class Learning:
+    """One watched run of a plan.
+
+    Parameters
+    ----------
+    plan : Plan
+    runtime : Runtime
+    layout : Layout, optional
+        Places that the run before asked for.
+    """
+
+    def __init__(self, plan: Plan, runtime: Runtime, layout: Layout | None):
+        self.plan, self.runtime, self.device = plan, runtime, runtime.device
+        self.epoch = runtime.epoch
+        self.arena = None if layout is None else Arena(self.device, layout)
+        self.ledger = Ledger(layout, self.arena.base if self.arena else 0)
+        self.binder = Binder(self.device)
+        self.run, self.fixed = plan.new_run(), plan.new_run()
+        self.run.uploaded = self.fixed.uploaded
+        self.run.noted = self.binder.note
+        self.inputs: list[tuple[int, Any]] = []
+        self.steps: list[Repeat] = []
+        self.outputs: list[Any] = []
+
+    def __call__(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """Compute the plan."""
+        graph, values = self.plan.graph, self.run.values
+        self.fixed.values.update(graph.constants)
+        values.update(graph.constants)
+        with ExitStack() as within:
+            within.enter_context(self.device.lending(self.ledger.lease))
+            if self.arena is not None:
+                within.enter_context(self.runtime.bound_by(self.binder))
+            self._take(inputs)
+            for number, (node, last) in enumerate(zip(graph.nodes, self.plan.ends, strict=True)):
+                self._compute(number, node)
+                for name in last:
+                    values.pop(name, None)
+        self.binder.begin(())
+        return self._results()
+
+    def layout(self) -> Layout:
+        """Return the places that the run asked for."""
+        return self.arena.layout if self.arena is not None and self.ledger.follows else self.ledger.laid_out()
+
+    def bound(self) -> Bound | None:
+        """Return the plan on the run's memory; None if the run asked for other memory, or a kernel may change."""
+        same = self.ledger.follows and not self.ledger.in_use() and self.run.reader is None
+        if self.arena is None or not same or not self.binder.settled or self.epoch != self.runtime.epoch:
+            return None
+        binder = self.binder
+        return Bound(
+            *(self.runtime, self.arena, self.inputs, self.outputs, self.steps, self.fixed),
+            *(binder.switched, dict.fromkeys(binder.trials)),
+        )
+
+    def _take(self, inputs: Sequence[Any]) -> None:
+        """Copy the inputs that are read."""
+        self.ledger.begin(-1)
+        for number, (name, array) in enumerate(zip(self.plan.graph.inputs, inputs, strict=True)):
+            if name in self.plan.read:
+                place = self.device.empty(tuple(array.shape), np.dtype(array.dtype))
+                self.device.copy(place, array)
+                self.run.values[name] = place
+                self.run.variable.add(name)
+                if self.arena is not None:
+                    self.fixed.values[name] = self.arena.fixed(place)
+                    self.inputs.append((number, self.fixed.values[name]))
+
+    def _compute(self, number: int, node: Node) -> None:
+        run = self.run
+        self.ledger.begin(number)
+        if node.op in OF_SHAPES or run.variable.isdisjoint(node.reads()):
+            with self.device.lending(None):  # the same in every run
+                results = computed(run, node)
+            self.fixed.values.update(zip(node.outputs, results, strict=False))
+            run.values.update(zip(node.outputs, results, strict=False))
+            return
+        run.variable.update(node.outputs)
+        given = [run.values[name] for name in node.reads()]
+        self.binder.begin([array for array in given if self.device.is_array(array)])
+        results = computed(run, node)
+        if self.device.emulated:
+            results = self._adopted(results)
+        if self.arena is not None:
+            self._bind(self.arena, number, node, results)
+        run.values.update(zip(node.outputs, results, strict=False))
+
+    def _adopted(self, results: Sequence[Any]) -> tuple[Any, ...]:
+        """Give results that NumPy has allocated places of their own, as if they had asked for memory."""
+        owners: dict[int, tuple[np.ndarray, int, Any]] = {}
+        found = []
+        for array in results:
+            owner = array
+            while isinstance(owner.base, np.ndarray):
+                owner = owner.base
+            if array.size == 0 or self.binder.knows(array) or owner.base is not None:
+                found.append(array)
+                continue
+            if id(owner) not in owners:
+                lease = self.ledger.lease(owner.nbytes)
+                if not lease.address and lease.returned is not None:
+                    weakref.finalize(owner, lease.returned, lease.number)
+                    lease.returned = None
+                owners[id(owner)] = owner, lease.address, lease
+            _, address, lease = owners[id(owner)]
+            if address:
+                at = address + array.ctypes.data - owner.ctypes.data
+                moved = self.device.borrowed(at, array.shape, array.strides, array.dtype, lease, 0)
+                moved[...] = array
+                array = moved
+            found.append(array)
+        return tuple(found)
+
+    def _bind(self, arena: Arena, number: int, node: Node, results: Sequence[Any]) -> None:
+        binder, places = self.binder, [arena.fixed(array) for array in results]
+        if binder.is_launches(results):
+            for launched in binder.launches:
+                self.steps += repeat(self.device, launched, arena.fixed)
+        else:
+            fresh = [(place, array) for place, array in enumerate(places) if not binder.is_given(results[place])]
+            self.steps.append(Recompute(arena, self.fixed, node, number, fresh))
+        if self.device.emulated:
+            self.steps += poisoned(arena, number)
+        self.fixed.values.update(zip(node.outputs, places, strict=False))
+        binder.begin(())
+
+    def _results(self) -> tuple[Any, ...]:
+        """Return the results as arrays that are the caller's."""
+        run, found = self.run, []
+        for name in self.plan.graph.outputs:
+            array = run.device(run.values[name])
+            if self.arena is not None:
+                self.outputs.append(self.arena.fixed(array))
+            if self.arena is not None or name not in run.variable:
+                new = self.device.empty(tuple(array.shape), array.dtype)
+                self.device.copy(new, array)
+                array = new
+            found.append(array)
+        run.values.clear()
+        return tuple(found)

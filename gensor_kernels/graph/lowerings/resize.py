@@ -1,0 +1,110 @@
+"""Resizing of images: repeats, selections, and products with the weights of an interpolation."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gensor_kernels.dispatch.api.matmul import matmul
+
+from .base import FLOATS, Lowering, Run, attribute, name_of, refused
+
+if TYPE_CHECKING:
+    from gensor_kernels.graph.ir.graph import Node
+
+_ROUNDED = {
+    "round_prefer_floor": lambda place: np.ceil(place - 0.5),
+    "round_prefer_ceil": lambda place: np.floor(place + 0.5),
+    "floor": np.floor,
+    "ceil": np.ceil,
+}
+
+
+def _resize(run: Run, node: Node, x: Any, roi: Any = None, scales: Any = None, sizes: Any = None) -> Any:
+    """Resize the axes one after the other: the nearest element, or a linear interpolation between two."""
+    mode, coordinates = attribute(node, "mode", "nearest"), attribute(node, "coordinate_transformation_mode")
+    coordinates = coordinates or "half_pixel"
+    if mode not in ("nearest", "linear"):
+        raise refused(node, f"mode {mode!r} is not served, only nearest and linear")
+    if attribute(node, "antialias", 0):
+        raise refused(node, "filters against aliasing are not served")
+    if coordinates == "tf_crop_and_resize":
+        raise refused(node, "a region of interest is not served; crop by Slice")
+    if attribute(node, "keep_aspect_ratio_policy", "stretch") != "stretch":
+        raise refused(node, "sizes that keep the aspect ratio are not served; give the sizes of the result")
+    if mode == "linear" and name_of(x) not in FLOATS:
+        raise refused(node, f"linear interpolation of {name_of(x)} is not served, only of floating-point numbers")
+    along = [each % x.ndim for each in attribute(node, "axes", tuple(range(x.ndim)))]
+    if sizes is not None:
+        wanted = [(int(size), int(size) / x.shape[axis]) for axis, size in zip(along, run.host(sizes), strict=True)]
+    else:
+        factors = [float(each) for each in run.host(scales)]
+        wanted = [(math.floor(x.shape[axis] * each), each) for axis, each in zip(along, factors, strict=True)]
+    rounding = attribute(node, "nearest_mode", "round_prefer_floor")
+    for axis, (extent, scale) in zip(along, wanted, strict=True):
+        if extent == x.shape[axis] and scale == 1:
+            continue
+        if mode == "nearest":
+            x = _selected(run, x, axis, _nearest(x.shape[axis], extent, scale, coordinates, rounding))
+        else:
+            x = _interpolated(run, x, axis, _weights(x.shape[axis], extent, scale, coordinates, name_of(x)))
+    return x
+
+
+def _places(given: int, extent: int, scale: float, coordinates: str) -> np.ndarray:
+    """Return for each element of the result its place among the given ones."""
+    place = np.arange(extent, dtype=np.float64)
+    if coordinates == "asymmetric":
+        return place / scale
+    if coordinates == "align_corners":
+        last = scale * given - 1  # of the result, before its extent was rounded
+        return place * (given - 1) / last if last > 0 else place * 0
+    if coordinates == "pytorch_half_pixel" and extent == 1:
+        return place * 0
+    middle = (place + 0.5) / scale - 0.5
+    if coordinates == "half_pixel_symmetric":
+        return given / 2 * (1 - extent / (scale * given)) + middle
+    return middle
+
+
+@lru_cache(maxsize=256)
+def _nearest(given: int, extent: int, scale: float, coordinates: str, rounding: str) -> np.ndarray:
+    found = _ROUNDED[rounding](_places(given, extent, scale, coordinates))
+    return np.clip(found, 0, given - 1).astype(np.int64)
+
+
+@lru_cache(maxsize=256)
+def _weights(given: int, extent: int, scale: float, coordinates: str, dtype: str) -> np.ndarray:
+    """Return the matrix (extent, given) that interpolates between two neighbours; the edges continue."""
+    place = np.clip(_places(given, extent, scale, coordinates), 0, given - 1)
+    first = np.minimum(np.floor(place).astype(np.int64), max(given - 2, 0))
+    found, rows = np.zeros((extent, given)), np.arange(extent)
+    found[rows, first] = 1 - (place - first)
+    if given > 1:
+        found[rows, first + 1] = place - first
+    return found.astype(np.float32).astype(dtype)
+
+
+def _selected(run: Run, x: Any, axis: int, places: np.ndarray) -> Any:
+    """Select elements along an axis; each one some times is a view that is copied once, behind the last axis."""
+    xp, x = run.together(x)
+    times, rest = divmod(len(places), x.shape[axis])
+    if not rest and np.array_equal(places, np.repeat(np.arange(x.shape[axis]), times)):
+        shape = (*x.shape[: axis + 1], times, *x.shape[axis + 1 :])
+        repeated = xp.broadcast_to(xp.expand_dims(x, axis + 1), shape)
+        return repeated.reshape(*x.shape[:axis], len(places), *x.shape[axis + 1 :])
+    return xp.take(x, xp.asarray(places), axis=axis)
+
+
+def _interpolated(run: Run, x: Any, axis: int, weights: np.ndarray) -> Any:
+    shape = (*x.shape[:axis], len(weights), *x.shape[axis + 1 :])
+    if axis == x.ndim - 1:
+        return run.call(matmul, x.reshape(-1, x.shape[axis]), run.device(weights).T).reshape(shape)
+    lead, trail = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+    return run.call(matmul, run.device(weights), x.reshape(lead, x.shape[axis], trail)).reshape(shape)
+
+
+LOWERINGS: dict[str, Lowering] = {"Resize": _resize}

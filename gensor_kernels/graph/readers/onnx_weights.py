@@ -1,0 +1,157 @@
+"""Weights of an ONNX model apart from its operators: what changes operators need not copy hundreds of megabytes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gensor_kernels.errors import ModelError
+from gensor_kernels.shown import shown
+
+#: Elements up to which a constant stays among the operators, where converters may want its values.
+SMALL = 1024
+
+
+def parted(model: Any, folder: Path | None) -> tuple[Any, dict[str, Any]]:
+    """Part a model into its operators and its weights.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        It is not changed.
+    folder : Path or None
+        Folder of the files that hold external data.
+
+    Returns
+    -------
+    onnx.ModelProto
+        The model with large constants as initializers without data.
+    dict of str to tensor
+        Their tensors, of onnx-ir: views of the model's memory, or of files that are mapped into memory.
+
+    Raises
+    ------
+    ModelError
+        If external data lie outside the folder, or a file is too short.
+    """
+    import onnx
+
+    operators, weights = onnx.ModelProto(), dict[str, Any]()
+    for field, value in model.ListFields():
+        if field.name != "graph":
+            _copied(operators, field.name, value)
+    for field, value in model.graph.ListFields():
+        if field.name not in ("initializer", "node"):
+            _copied(operators.graph, field.name, value)
+    for node in model.graph.node:
+        tensor = _constant(node)
+        if tensor is None:
+            operators.graph.node.add().CopyFrom(node)
+        else:
+            weights[node.output[0]] = _tensor(tensor, node.output[0], folder)
+            _hollow(operators.graph.initializer.add(), tensor, node.output[0])
+    for tensor in model.graph.initializer:
+        if _is_large(tensor):
+            weights[tensor.name] = _tensor(tensor, tensor.name, folder)
+            _hollow(operators.graph.initializer.add(), tensor, tensor.name)
+        else:
+            operators.graph.initializer.add().CopyFrom(tensor)
+    return operators, weights
+
+
+def external_files(model: Any) -> list[str]:
+    """Return the names of the files that hold a model's external data, beside the model."""
+    return sorted({_places(tensor)["location"] for tensor in external(model)})
+
+
+def external(model: Any) -> Iterator[Any]:
+    """Yield the tensors of a model whose data are in other files."""
+    import onnx
+
+    attributes = (each for node in model.graph.node for each in node.attribute)
+    inner = (tensor for each in attributes for tensor in (each.t, *each.tensors))
+    for tensor in (*model.graph.initializer, *inner):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            yield tensor
+
+
+def _copied(target: Any, name: str, value: Any) -> None:
+    """Copy one field of a message."""
+    if hasattr(value, "ListFields"):
+        getattr(target, name).CopyFrom(value)
+    elif isinstance(value, (int, float, str, bytes)):
+        setattr(target, name, value)
+    else:
+        getattr(target, name).extend(value)
+
+
+def _constant(node: Any) -> Any:
+    """Return the tensor of a Constant with many elements, else None."""
+    if node.op_type != "Constant" or node.domain not in ("", "ai.onnx"):
+        return None
+    found = next((each.t for each in node.attribute if each.name == "value"), None)
+    return found if found is not None and _is_large(found) else None
+
+
+def _is_large(tensor: Any) -> bool:
+    """Return whether a tensor is kept apart: it has many elements, or its data are in another file."""
+    import onnx
+
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        return True
+    return tensor.data_type != onnx.TensorProto.STRING and np.prod(tensor.dims, dtype=float) > SMALL
+
+
+def _tensor(tensor: Any, name: str, folder: Path | None) -> Any:
+    """Return the tensor of onnx-ir with the data of a TensorProto."""
+    import onnx
+    import onnx_ir as ir
+
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        return _external(tensor, name, folder)
+    return ir.Tensor(onnx.numpy_helper.to_array(tensor), name=name)
+
+
+def _hollow(target: Any, tensor: Any, name: str) -> None:
+    """Make an initializer with the type and shape of a tensor, and no data."""
+    target.name, target.data_type, target.raw_data = name, tensor.data_type, b""
+    target.dims.extend(tensor.dims)
+
+
+def check_external(tensor: Any, folder: Path) -> None:
+    """Raise ModelError for external data that are missing, outside of a folder or cut short."""
+    _external(tensor, tensor.name, folder)
+
+
+def _places(tensor: Any) -> dict[str, str]:
+    return {each.key: each.value for each in tensor.external_data}
+
+
+def _external(tensor: Any, name: str, folder: Path | None) -> Any:
+    """Return a tensor on a file beside the model; ModelError where there is no such file, or it is too short."""
+    import onnx_ir as ir
+
+    label, places = f"weights {shown(name)}", _places(tensor)
+    location = places.get("location", "")
+    if folder is None or not location:
+        raise ModelError(f"{label} are in another file, which the model does not name")
+    root, path = folder.resolve(), (folder / location).resolve()
+    if os.path.isabs(location) or root not in path.parents:
+        raise ModelError(f"{label} are outside of the model's folder: {shown(location)}")
+    if not path.is_file():
+        raise ModelError(f"{label} are in another file, which is missing: {shown(location)}")
+    dtype = ir.DataType(tensor.data_type)
+    size = int(np.ceil(np.prod(tensor.dims, dtype=float) * dtype.bitwidth / 8))
+    try:
+        offset, length = int(places.get("offset") or 0), int(places.get("length") or size)
+    except ValueError:
+        raise ModelError(f"{label}: {shown(location)} is read from {shown(places)}, which are no numbers") from None
+    if min(offset, size) < 0 or length != size or offset + length > path.stat().st_size:
+        raise ModelError(f"{label}: {size} bytes do not lie at byte {offset} of {shown(location)}: the file was cut")
+    return ir.ExternalTensor(
+        location, offset, length, dtype, shape=ir.Shape(tensor.dims), name=name, base_dir=str(root)
+    )

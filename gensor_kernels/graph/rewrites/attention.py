@@ -1,0 +1,257 @@
+"""Attention as exporters write it: two products around a softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from gensor_kernels.graph.ir.graph import Node, Spec
+from gensor_kernels.graph.ir.links import Links
+
+from .base import Potential, Rewrite, number, static
+from .views import turned
+
+#: Largest number that, added to scores, surely hides a key: its exponential is zero beside that of any other score.
+HIDES = -1e9
+
+
+class Guards(Rewrite):
+    """Where(IsNaN(p), 0, p) -> p, for shares p = Softmax(scores + mask) of a mask that hides no row whole.
+
+    PyTorch's attention has this guard for rows that see no key, whose scores are all -inf.
+    """
+
+    roots = ("Where",)
+
+    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
+        """Remove a guard that has nothing to do."""
+        shares = _guarded(links, node)
+        softmax = None if shares is None else links.maker(shares, "Softmax")
+        if shares is None or softmax is None or links.is_result(node.outputs[0]):
+            return False
+        if not _sees_keys(links, softmax.inputs[0]):
+            return False
+        links.rename(node.outputs[0], shares)
+        links.remove(node)
+        links.drop(node.reads())
+        return True
+
+
+def _guarded(links: Links, node: Node) -> str | None:
+    """Return p of Where(IsNaN(p), 0, p)."""
+    condition = links.maker(node.inputs[0], "IsNaN")
+    if condition is None or condition.inputs[0] != node.inputs[2] or number(links.graph, node.inputs[1]) != 0:
+        return None
+    return node.inputs[2]
+
+
+def _sees_keys(links: Links, scores: str) -> bool:
+    """Return whether each row of scores surely has one that is finite, if the product in front is finite."""
+    added = links.maker(scores, "Add")
+    if added is None:
+        return links.maker(scores, "MatMul", "Mul", "Div") is not None
+    return any(_is_finite(links, mask) for mask in added.inputs)
+
+
+def _is_finite(links: Links, mask: str) -> bool:
+    """Return whether each row of a mask has a finite element, however it is computed."""
+    graph = links.graph
+    if mask in graph.constants:
+        constant = graph.constants[mask]
+        return bool(np.isfinite(constant.astype(np.float32)).any(axis=-1).all()) if constant.ndim else False
+    chosen = links.maker(mask, "Where")
+    if chosen is None:
+        return False
+    values = [graph.constants.get(each) for each in chosen.inputs[1:]]
+    return all(each is not None and np.isfinite(each.astype(np.float32)).all() for each in values)
+
+
+class Pattern(NamedTuple):
+    """An attention in parts: the product of its scores, what it is scaled with, and its mask ("" for none)."""
+
+    product: Node
+    scale: float
+    mask: str
+
+
+class Attentions(Rewrite):
+    """MatMul(Softmax(MatMul(q, kT) * scale + mask), v) -> Attention(q, k, v, mask), for heads of 16 bits.
+
+    Tensors have the axes (batch, heads, rows, head). A guard of rows without keys disappears, because the kernel gives
+    zeros there, and so do casts to float32 around the softmax. In float32 an attention is the same three kernels.
+    """
+
+    roots = ("Softmax",)
+
+    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
+        """Replace the pattern around a softmax."""
+        graph, last, shares = links.graph, self._behind(links, node), node.outputs[0]
+        shape = graph.shape(node.inputs[0])
+        if last is None or shape is None or node.attributes.get("axis", -1) not in (-1, len(shape) - 1):
+            return False
+        for found in self._patterns(links, node.inputs[0]):
+            q, keys, v = found.product.inputs[0], found.product.inputs[1], last.inputs[1]
+            if not self._fits(links, (q, keys, v), found.mask, last.outputs[0]):
+                continue
+            turn = turned(links, found.product, keys)
+            inputs = (q, turn.outputs[0], v, *((found.mask,) if found.mask else ()))
+            new = Node("Attention", inputs, last.outputs, {"scale": found.scale}, node.name)
+            links.replace(last, turn, new)
+            links.drop((shares,))
+            return True
+        return False
+
+    def _behind(self, links: Links, softmax: Node) -> Node | None:
+        """Return the product with the values, behind casts and a guard."""
+        name = softmax.outputs[0]
+        for _ in range(3):
+            if (last := links.reader(name, "MatMul")) is not None:
+                return last if last.inputs[0] == name else None
+            readers = links.readers(name)
+            guards = [each for each in readers if each.op == "Where" and _guarded(links, each) == name]
+            if len(readers) == 2 and guards and not links.is_result(name):
+                name = guards[0].outputs[0]
+            elif (cast := links.reader(name, "Cast")) is not None:
+                name = cast.outputs[0]
+            else:
+                return None
+        return None
+
+    def _patterns(self, links: Links, name: str) -> Iterator[Pattern]:
+        """Yield what computes the scores that a softmax reads."""
+        name = self._uncast(links, name)
+        for scores, mask in self._masks(links, name):
+            scores = self._uncast(links, scores)
+            scale, product = 1.0, links.plain(scores, "MatMul", "Mul", "Div")
+            if product is not None and product.op != "MatMul":
+                pairs = (product.inputs,) if product.op == "Div" else (product.inputs, product.inputs[::-1])
+                found = [(each, number(links.graph, constant)) for each, constant in pairs]
+                value, factor = next(((each, factor) for each, factor in found if factor), ("", 1.0))
+                scale = 1 / factor if product.op == "Div" else factor
+                product = links.plain(value, "MatMul")
+            if product is not None:
+                yield Pattern(product, scale, mask)
+
+    def _masks(self, links: Links, name: str) -> Iterator[tuple[str, str]]:
+        """Yield (scores, mask) that a softmax reads; "" where there is no mask."""
+        yield name, ""
+        if (added := links.plain(name, "Add")) is not None:
+            first, second = added.inputs
+            yield first, second
+            yield second, first
+
+    def _uncast(self, links: Links, name: str) -> str:
+        cast = links.plain(name, "Cast")
+        return name if cast is None else cast.inputs[0]
+
+    def _fits(self, links: Links, heads: tuple[str, str, str], mask: str, result: str) -> bool:
+        """Return whether the tensors are those of an attention that a kernel computes."""
+        specs = [links.graph.spec(name) for name in (*heads, result)]
+        shapes = [static(links.graph, name) for name in heads]
+        dtypes = {spec.dtype.name for spec in specs if spec is not None}
+        if any(shape is None or len(shape) != 4 for shape in shapes) or dtypes not in ({"float16"}, {"bfloat16"}):
+            return False
+        q, keys, v = (shape or () for shape in shapes)
+        if not (q[3] == keys[2] == v[3] and q[:2] == keys[:2] == v[:2] and keys[3] == v[2]):
+            return False
+        spec, shape = links.graph.spec(mask), static(links.graph, mask)
+        if not mask:
+            return True
+        full = (*q[:3], v[2])
+        fits = shape is not None and 0 < len(shape) <= 4 and spec is not None
+        return fits and all(a in (1, b) for a, b in zip(reversed(shape or ()), reversed(full), strict=False))
+
+
+class Masks(Rewrite):
+    """Attention(q, k, v, triangle) -> Attention(q, k, v; is_causal); a mask that hides nothing disappears.
+
+    The triangle is a constant that hides the keys behind each query, and those only.
+    """
+
+    roots = ("Attention",)
+
+    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
+        """Remove a constant mask."""
+        mask = links.graph.constants.get(node.inputs[3]) if len(node.inputs) > 3 else None
+        shape = static(links.graph, node.inputs[0])
+        if mask is None or shape is None or node.attributes.get("is_causal") or len(node.outputs) > 1:
+            return False
+        visible = mask if mask.dtype == bool else mask == 0
+        hidden = ~mask if mask.dtype == bool else mask.astype(np.float64) <= _least(mask.dtype)
+        if not (visible | hidden).all():
+            return False
+        if visible.all():
+            links.change(node, inputs=(*node.inputs[:3], *(("", *node.inputs[4:]) if node.inputs[4:] else ())))
+            return True
+        whole = mask.ndim >= 2 and mask.shape[-2:] == (shape[2], shape[2])
+        if not whole or len(node.inputs) > 4 or (visible != np.tri(shape[2], dtype=bool)).any():
+            return False
+        links.change(node, inputs=node.inputs[:3], attributes=node.attributes | {"is_causal": 1})
+        return True
+
+
+def _least(dtype: np.dtype) -> float:
+    """Return the number up to which an element of a mask hides its key."""
+    return -3e4 if dtype.name == "float16" else HIDES
+
+
+class GroupedHeads(Rewrite):
+    """Attention(q, Reshape(Expand(k)), Reshape(Expand(v))) -> Attention(q, k, v), with fewer heads of keys and values.
+
+    The expansion repeats each head of keys for a group of neighbouring heads of queries; the kernel reads it once.
+    """
+
+    roots = ("Attention",)
+
+    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
+        """Read keys and values in front of the expansion."""
+        keys, values = (_repeated(links, each) for each in node.inputs[1:3])
+        if keys is None or values is None or keys[1] != values[1] or len(node.inputs) > 4:
+            return False
+        views = []
+        for name, shape in (keys, values):
+            spec = links.graph.spec(name)
+            assert spec is not None
+            result = links.fresh(name + ".heads", Spec(spec.dtype, shape))
+            extents = links.graph.add(result + ".shape", np.array(shape, np.int64))
+            views.append(Node("Reshape", (name, extents), (result,), {"allowzero": 1}, node.name))
+        inputs = (node.inputs[0], *(view.outputs[0] for view in views), *node.inputs[3:])
+        links.replace(node, *views, Node("Attention", inputs, node.outputs, node.attributes, node.name))
+        links.drop(node.inputs[1:3])
+        return True
+
+
+def _repeated(links: Links, name: str) -> tuple[str, tuple[int, ...]] | None:
+    """Return (x, shape) where `name` repeats each head of x, seen with this shape, as neighbours."""
+    view = links.maker(name, "Reshape")
+    expand = None if view is None else links.maker(view.inputs[0], "Expand")
+    if expand is None:
+        return None
+    small, large, whole = (static(links.graph, each) for each in (expand.inputs[0], expand.outputs[0], name))
+    if small is None or large is None or whole is None or len(small) != 5 or small[2] != 1 or len(whole) != 4:
+        return None
+    if large != (*small[:2], large[2], *small[3:]) or whole != (small[0], small[1] * large[2], *small[3:]):
+        return None
+    return expand.inputs[0], (*small[:2], *small[3:])
+
+
+class HeadsLast(Rewrite):
+    """Transpose(Attention(q, k, v), (0, 2, 1, 3)) -> Attention(q, k, v; heads_last), which stores its result so.
+
+    The reshape behind it, to (batch, rows, heads * head), is then a view.
+    """
+
+    roots = ("Attention",)
+
+    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
+        """Take the transposition behind an attention in."""
+        turn = links.reader(node.outputs[0], "Transpose")
+        shape = static(links.graph, node.inputs[0])
+        if turn is None or shape is None or len(shape) != 4 or len(node.outputs) > 1:
+            return False
+        if turn.attributes.get("perm") != (0, 2, 1, 3):
+            return False
+        links.take_in(node, turn, attributes=node.attributes | {"heads_last": 1})
+        return True

@@ -1,0 +1,49 @@
+"""Numbers that operands of a product are multiplied with."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gensor_kernels.graph.ir.graph import Node
+from gensor_kernels.graph.ir.links import Links
+
+from .base import Potential, Rewrite, floats, number
+
+
+class Scales(Rewrite):
+    """MatMul(a * s, b * t) -> MatMul(a, b) * (s * t), with numbers s and t.
+
+    The product is behind its kernel's sum, in the accumulator's type. Attention in 16 bits is written so: both the
+    queries and the keys are multiplied with the root of the scale.
+    """
+
+    roots = ("MatMul",)
+
+    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
+        """Move the factors of both operands behind a product."""
+        graph = links.graph
+        spec = graph.spec(node.outputs[0])
+        if node.epilogue or spec is None or not spec.shape or not floats(graph, node.outputs[0]):
+            return False
+        (a, s), (b, t) = (_unscaled(links, each) for each in node.inputs)
+        if (a, b) == node.inputs:
+            return False
+        scaled = links.fresh(node.outputs[0] + ".product", spec)
+        factor = graph.add(node.outputs[0] + ".scale", np.array(s * t, np.float64))
+        product = Node("MatMul", (a, b), (scaled,), {}, node.name)
+        links.replace(node, product, Node("Mul", (scaled, factor), node.outputs, {}, node.name))
+        return True
+
+
+def _unscaled(links: Links, name: str) -> tuple[str, float]:
+    """Return a tensor and the number that it is multiplied with; others may read the result, too."""
+    node = links.maker(name, "Mul", "Div")
+    if node is None or node.epilogue:
+        return name, 1.0
+    pairs = (node.inputs,) if node.op == "Div" else (node.inputs, node.inputs[::-1])
+    for value, constant in pairs:
+        factor = number(links.graph, constant)
+        same = links.graph.spec(value) == links.graph.spec(name)
+        if factor and np.isfinite(factor) and same and value not in links.graph.constants:
+            return value, 1 / factor if node.op == "Div" else factor
+    return name, 1.0

@@ -1,0 +1,100 @@
+"""Products that read one tensor."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from gensor_kernels.graph.ir.graph import Node, Spec
+from gensor_kernels.graph.ir.links import Links
+
+from .base import Potential, Rewrite, beside, floats, static
+
+
+class Linear(NamedTuple):
+    """A product x @ w + bias with constants: its nodes, and their names ("" for no bias)."""
+
+    product: Node
+    last: Node
+    weight: str
+    bias: str
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The product, and the sum with its bias."""
+        return [self.product] if self.last is self.product else [self.product, self.last]
+
+
+def linear_of(links: Links, node: Node | None) -> Linear | None:
+    """Return the product x @ w + bias that begins at a node, if w and the bias are constants."""
+    if node is None or node.op != "MatMul" or node.epilogue:
+        return None
+    weight = links.graph.constants.get(node.inputs[1])
+    if weight is None or weight.ndim != 2 or not floats(links.graph, node.outputs[0]):
+        return None
+    added = links.reader(node.outputs[0], "Add")
+    bias = "" if added is None else beside(added, node.outputs[0])
+    constant = links.graph.constants.get(bias)
+    if added is None or constant is None or constant.shape != weight.shape[1:] or constant.dtype != weight.dtype:
+        return Linear(node, node, node.inputs[1], "")
+    return Linear(node, added, node.inputs[1], bias)
+
+
+class Siblings(Rewrite):
+    """MatMul(x, u), MatMul(x, v) -> Split(MatMul(x, [u, v])), with constants u and v, and biases joined likewise.
+
+    So queries, keys and values of an attention are one product, whose parts are views. It is done where the joined
+    product is predicted not to be slower.
+    """
+
+    roots = ("MatMul",)
+
+    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
+        """Join a product with all its siblings."""
+        graph, x = links.graph, node.inputs[0]
+        found = [linear_of(links, each) for each in links.readers(x) if each.inputs[0] == x]
+        joins = [each for each in found if each is not None]
+        if len(joins) < 2 or joins[0].product is not node:
+            return False
+        weights = [graph.constants[each.weight] for each in joins]
+        if len({(each.dtype, each.shape[0]) for each in weights}) > 1:
+            return False
+        rows = static(graph, x)
+        spec = graph.spec(node.outputs[0])
+        if rows is None or spec is None or spec.dtype != weights[0].dtype:
+            return False
+        widths = [each.shape[1] for each in weights]
+        new = self._joined(links, joins, weights, (*rows[:-1], sum(widths)), spec)
+        before, after = potential(graph, [each for join in joins for each in join.nodes]), potential(graph, new)
+        links.predicted = before, after
+        if before is not None and after is not None and after > before:
+            links.why = "joined, it is predicted to be slower"
+            return False
+        links.why = f"{len(joins)} products read {x}"
+        sizes = graph.add(new[-1].outputs[0] + ".sizes", np.array(widths, np.int64))
+        results = tuple(each.last.outputs[0] for each in joins)
+        split = Node("Split", (new[-1].outputs[0], sizes), results, {"axis": len(rows) - 1}, node.name)
+        for each in joins[::-1]:
+            for part in each.nodes[::-1]:
+                if part is not node:
+                    links.remove(part)
+        links.put(node, *new, split)
+        return True
+
+    def _joined(
+        self, links: Links, joins: list[Linear], weights: list[np.ndarray], shape: tuple[int, ...], spec: Spec
+    ) -> list[Node]:
+        graph, first = links.graph, joins[0].product
+        weight = graph.add(first.outputs[0] + ".weights", np.concatenate(weights, axis=1))
+        result = links.fresh(first.outputs[0] + ".joined", Spec(spec.dtype, shape))
+        new = [Node("MatMul", (first.inputs[0], weight), (result,), {}, first.name)]
+        if any(each.bias for each in joins):
+            terms = [
+                graph.constants[each.bias] if each.bias else np.zeros(part.shape[1], part.dtype)
+                for each, part in zip(joins, weights, strict=True)
+            ]
+            bias = graph.add(result + ".biases", np.concatenate(terms))
+            added = links.fresh(result + ".sum", Spec(spec.dtype, shape))
+            new.append(Node("Add", (result, bias), (added,), {}, first.name))
+        return new

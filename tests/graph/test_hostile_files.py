@@ -1,0 +1,275 @@
+"""Files that ask for far more than they hold, or lie about it: a sentence, within bounds of memory and time."""
+
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import gensor_kernels
+from gensor_kernels.errors import ModelError, UnsupportedError
+from gensor_kernels.graph.execution.model import load
+
+from .models import node, proto
+
+#: Address space of a process that loads a hostile file; the libraries alone take most of the first two.
+BYTES = 6 << 30
+SECONDS = 90
+
+LOAD = """
+import resource, sys
+import numpy as np
+import gensor_kernels, onnx, onnxscript.optimizer
+resource.setrlimit(resource.RLIMIT_AS, ({bytes}, {bytes}))
+resource.setrlimit(resource.RLIMIT_CPU, ({seconds}, {seconds}))
+try:
+    model = gensor_kernels.load(sys.argv[1])
+    with gensor_kernels.emulated("sm_87"):
+        model(**{{name: np.ones([2] * len(spec.shape), spec.dtype) for name, spec in model.inputs.items()}})
+except gensor_kernels.GensorError as error:
+    print(type(error).__name__, error)
+"""
+
+
+def told(path):
+    """Return what a process of its own says about a file."""
+    script = textwrap.dedent(LOAD).format(bytes=BYTES, seconds=SECONDS)
+    ended = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, timeout=10 * SECONDS)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    assert "Traceback" not in ended.stderr
+    return ended.stdout
+
+
+def saved(model, tmp_path):
+    (tmp_path / "hostile.onnx").write_bytes(model.SerializeToString())
+    return tmp_path / "hostile.onnx"
+
+
+X = {"x": ("float32", (2, 2))}
+HUGE = np.array([2**20, 2**20])
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "constants"),
+    [
+        ("ConstantOfShape", ["shape"], {"shape": HUGE}),
+        ("Expand", ["one", "shape"], {"one": np.float32([1]), "shape": HUGE}),
+        ("Range", ["low", "high", "step"], {"low": np.int64(0), "high": np.int64(2**40), "step": np.int64(1)}),
+        ("Tile", ["one", "shape"], {"one": np.ones((1, 1), np.float32), "shape": HUGE}),
+        ("Pad", ["one", "shape"], {"one": np.ones(1, np.float32), "shape": np.array([0, 2**40])}),
+        (
+            "MatMul",
+            ["column", "row"],
+            {"column": np.ones((2**20, 1), np.float32), "row": np.ones((1, 2**20), np.float32)},
+        ),
+    ],
+)
+def test_constants_that_a_file_computes_are_bounded(tmp_path, op, inputs, constants):
+    """A constant of 2^40 elements is refused before anything allocates it, although only its sum is used."""
+    nodes = [
+        node(op, inputs, ["big"], name="bomb"),
+        node("Cast", ["big"], ["floats"], to=TensorProto.FLOAT),
+        node("ReduceSum", ["floats"], ["sum"], keepdims=0),
+        node("Add", ["x", "sum"], ["y"]),
+    ]
+    text = told(saved(proto(nodes, X, {"y": (2, 2)}, constants), tmp_path))
+    assert text.startswith("UnsupportedError node 'bomb'") and "bytes" in text, text
+
+
+def test_many_constants_are_bounded_together(tmp_path):
+    """A hundred constants of 256 MB each."""
+    nodes, names = [], []
+    for number in range(100):
+        nodes.append(node("ConstantOfShape", ["shape"], [f"c{number}"], name=f"c{number}"))
+        nodes.append(node("ReduceMax", [f"c{number}"], [f"m{number}"], keepdims=0))
+        names.append(f"m{number}")
+    nodes.append(node("Sum", ["x", *names], ["y"], name="all"))
+    text = told(saved(proto(nodes, X, {"y": (2, 2)}, {"shape": np.array([2**13, 2**13])}), tmp_path))
+    assert text == "" or text.startswith("UnsupportedError node"), text
+
+
+def doubling(depth):
+    """A function that calls another twice, which calls another twice, and so on."""
+    functions = []
+    for level in range(depth):
+        inner = f"f{level - 1}" if level else "Relu"
+        domain = "own" if level else ""
+        nodes = [
+            helper.make_node(inner, ["a"], ["b"], domain=domain),
+            helper.make_node(inner, ["b"], ["c"], domain=domain),
+        ]
+        opsets = [helper.make_opsetid("", 20), helper.make_opsetid("own", 1)]
+        functions.append(helper.make_function("own", f"f{level}", ["a"], ["c"], nodes, opsets))
+    return functions
+
+
+def with_functions(functions, called):
+    model = proto([node(called, ["x"], ["y"], domain="own")], X, {"y": (2, 2)})
+    model.opset_import.append(helper.make_opsetid("own", 1))
+    model.functions.extend(functions)
+    return model
+
+
+def test_functions_that_call_others_are_bounded(tmp_path):
+    text = told(saved(with_functions(doubling(40), "f39"), tmp_path))
+    assert text.startswith("UnsupportedError the model has 1099511627776 nodes"), text
+    assert told(saved(with_functions(doubling(3), "f2"), tmp_path)) == ""
+
+
+def test_functions_that_are_nested_deeply(tmp_path):
+    """A chain of 3,000 functions is longer than Python's stack; it ends in a sentence or is computed."""
+    functions = []
+    for level in range(3000):
+        inner, domain = (f"f{level - 1}", "own") if level else ("Relu", "")
+        nodes = [helper.make_node(inner, ["a"], ["b"], domain=domain)]
+        opsets = [helper.make_opsetid("", 20), helper.make_opsetid("own", 1)]
+        functions.append(helper.make_function("own", f"f{level}", ["a"], ["b"], nodes, opsets))
+    text = told(saved(with_functions(functions, "f2999"), tmp_path))
+    assert text == "" or text.startswith(("UnsupportedError", "ModelError")), text
+
+
+def test_functions_that_call_themselves(tmp_path):
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("own", 1)]
+    ping = helper.make_function(
+        "own", "ping", ["a"], ["b"], [helper.make_node("pong", ["a"], ["b"], domain="own")], opsets
+    )
+    pong = helper.make_function(
+        "own", "pong", ["a"], ["b"], [helper.make_node("ping", ["a"], ["b"], domain="own")], opsets
+    )
+    text = told(saved(with_functions([ping, pong], "ping"), tmp_path))
+    assert text.startswith(("UnsupportedError function", "ModelError")) and "p" in text, text
+
+
+def test_messages_within_messages(tmp_path):
+    """Graphs in attributes, 500 levels deep: protobuf's own limit is a hundred."""
+    body = b"\x0a\x04leaf"
+    for _ in range(500):
+        attribute = b"\x32" + _varint(len(body)) + body  # AttributeProto.g
+        inner = b"\x2a" + _varint(len(attribute)) + attribute  # NodeProto.attribute
+        body = b"\x0a" + _varint(len(inner)) + inner  # GraphProto.node
+    file = tmp_path / "deep.onnx"
+    file.write_bytes(b"\x08\x09" + b"\x3a" + _varint(len(body)) + body)
+    assert told(file).startswith("ModelError"), file
+
+
+def _varint(number):
+    found = b""
+    while number > 127:
+        found, number = found + bytes([number & 127 | 128]), number >> 7
+    return found + bytes([number])
+
+
+def test_texts_are_bounded(tmp_path):
+    model = proto([node("Gelu", ["x"], ["y"], name="long", approximate="t" * (64 << 20))], X, {"y": (2, 2)})
+    text = told(saved(model, tmp_path))
+    assert text.startswith("UnsupportedError node 'long' (Gelu): texts of 67108864 bytes"), text[:300]
+
+
+def test_claimed_extents_without_data(tmp_path):
+    """Weights that claim 2^40 elements and have eight bytes."""
+    model = proto([node("Add", ["x", "w"], ["y"])], X, {"y": (2, 2)}, {"w": np.ones((2, 2), np.float32)})
+    model.graph.initializer[0].ClearField("dims")
+    model.graph.initializer[0].dims.extend([2**20, 2**20])
+    assert told(saved(model, tmp_path)).startswith("ModelError"), "8 bytes are not 2^40 elements"
+    model = proto([node("Add", ["x", "w"], ["y"])], X, {"y": (2, 2)}, {"w": np.ones((2, 2), np.float32)})
+    model.graph.initializer[0].ClearField("dims")
+    model.graph.initializer[0].dims.extend([-1, 4])
+    assert told(saved(model, tmp_path)).startswith("ModelError")
+
+
+def external(tmp_path, location, **places):
+    """A model whose weights are at `location`."""
+    model = proto([node("MatMul", ["x", "w"], ["y"])], {"x": ("float32", (2, 64))}, {"y": (2, 64)})
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[64, 64], data_location=TensorProto.EXTERNAL)
+    for key, value in {"location": location, **places}.items():
+        tensor.external_data.add(key=key, value=str(value))
+    model.graph.initializer.append(tensor)
+    return saved(model, tmp_path)
+
+
+def test_weights_outside_of_the_folder(tmp_path):
+    (tmp_path / "secret.bin").write_bytes(np.ones((64, 64), np.float32).tobytes())
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    for location in ("../secret.bin", str(tmp_path / "secret.bin"), "deeper/../../secret.bin"):
+        with pytest.raises(ModelError, match="outside of the model's folder"):
+            load(external(inner, location))
+    (inner / "link.bin").symlink_to(tmp_path / "secret.bin")
+    with pytest.raises(ModelError, match="outside of the model's folder"):
+        load(external(inner, "link.bin"))
+    for location in ("/dev/zero", "/proc/self/environ"):
+        with pytest.raises(ModelError, match="outside of the model's folder"):
+            load(external(inner, location))
+
+
+@pytest.mark.parametrize(
+    ("places", "reason"),
+    [
+        ({"offset": 4096}, "do not lie at byte 4096"),
+        ({"offset": -1}, "do not lie at byte -1"),
+        ({"length": 4}, "do not lie at byte 0"),
+        ({"offset": "many"}, "which are no numbers"),
+    ],
+)
+def test_weights_that_are_cut(tmp_path, places, reason):
+    (tmp_path / "w.bin").write_bytes(np.ones((64, 64), np.float32).tobytes())
+    with pytest.raises(ModelError, match=reason):
+        load(external(tmp_path, "w.bin", **places))
+
+
+def test_weights_in_another_file_are_right(tmp_path):
+    weights = np.random.default_rng(0).standard_normal((65, 64)).astype(np.float32)
+    (tmp_path / "w.bin").write_bytes(weights.tobytes())
+    x = np.ones((2, 64), np.float32)
+    with gensor_kernels.emulated("sm_87"):
+        found = load(external(tmp_path, "w.bin", offset=256, length=64 * 64 * 4))(x)
+    np.testing.assert_allclose(found, x @ weights[1:], rtol=1e-5, atol=1e-5)
+
+
+def test_three_gigabytes_of_weights_are_not_copied(tmp_path):
+    """A sparse file of 3 GB is loaded within the address space of 6 GB, most of which is the libraries' and the file's."""
+    rows = 3 << 18
+    with (tmp_path / "w.bin").open("wb") as file:
+        file.truncate(rows * 1024 * 4)
+    nodes = [node("Gather", ["w", "i"], ["y"], name="look")]
+    model = proto(nodes, {"i": ("int64", (2, 2))}, {"y": (2, 2, 1024)})
+    model.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[rows, 1024], data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="w.bin")
+    model.graph.initializer.append(tensor)
+    assert told(saved(model, tmp_path)) == ""
+
+
+@pytest.mark.parametrize("op", ["If", "Loop", "Scan"])
+def test_control_flow_is_refused(tmp_path, op):
+    body = helper.make_graph([], "body", [], [])
+    names = {"If": ("then_branch", "else_branch")}.get(op, ("body",))
+    more = {"num_scan_inputs": 1} if op == "Scan" else {}
+    from gensor_kernels.graph.execution.model import Model
+    from gensor_kernels.graph.readers.onnx_file import Source
+
+    made = proto([node(op, ["x"], ["y"], name="turn", **dict.fromkeys(names, body), **more)], X, ["y"])
+    with pytest.raises(UnsupportedError, match=rf"node 'turn' \({op}\): control flow is not served"):
+        Model(Source(made), "model")
+
+
+def test_shapes_that_do_not_fit(tmp_path):
+    model = proto([node("MatMul", ["x", "w"], ["y"], name="off")], X, {"y": (2, 3)}, {"w": np.ones((5, 3), np.float32)})
+    text = told(saved(model, tmp_path))
+    assert text.startswith("ModelError") and "Traceback" not in text and text.count("\n") == 1, text
+
+
+def test_the_constant_is_still_right(tmp_path):
+    """Large constants among the nodes are kept apart like initializers."""
+    weights = np.random.default_rng(0).standard_normal((64, 32)).astype(np.float32)
+    nodes = [
+        node("Constant", [], ["w"], value=numpy_helper.from_array(weights)),
+        node("MatMul", ["x", "w"], ["y"]),
+    ]
+    onnx.save(proto(nodes, {"x": ("float32", ("n", 64))}, {"y": ("n", 32)}), tmp_path / "constant.onnx")
+    x = np.ones((2, 64), np.float32)
+    with gensor_kernels.emulated("sm_87"):
+        np.testing.assert_allclose(load(tmp_path / "constant.onnx")(x), x @ weights, rtol=1e-5, atol=1e-5)

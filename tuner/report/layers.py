@@ -1,0 +1,96 @@
+"""The layers of a model beside their bounds: JSON lines, and a plot."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from gensor_kernels.errors import ConfigError
+from gensor_kernels.graph.execution.layers import Layers
+
+#: Layers that a plot shows: the ones that take most time, in the order of the model.
+MOST = 60
+#: Colours of the first families, the others share the last; "array library" is grey.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+
+
+def json_lines(layers: Layers) -> Iterator[str]:
+    """Yield one JSON object per layer, and one for the whole model.
+
+    Times are in microseconds: `measured_us` on a GPU, `predicted_us` and `bound_us` of the kernels of a layer. A layer
+    that the array library computes has null in place of the latter two.
+    """
+    for layer in layers:
+        yield json.dumps(
+            {
+                "layer": layer.name,
+                "operators": layer.operators.split(" + "),
+                "dtype": layer.result.dtype.name if layer.result else None,
+                "shape": layer.result.shape if layer.result else None,
+                "served_by": layer.by,
+                "tiers": [each.tier for each in layer.served],
+                "kernels": [each.kernel for each in layer.served],
+                "predicted_us": layer.predicted_us,
+                "measured_us": layer.measured_us,
+                "bound_us": layer.bound_us,
+            }
+        )
+    total = {"layers": len(layers), "us": layers.us, "measured": layers.timed, "bound_us": layers.bound_us}
+    yield json.dumps({"model": total})
+
+
+def plot(layers: Layers, title: str, out: Path) -> None:
+    """Draw time and bound of each layer; a file that is there is replaced.
+
+    Parameters
+    ----------
+    layers : Layers
+        Layers with times.
+    title : str
+        Title of the plot.
+    out : Path
+        Image to write; its ending names the format, .png or .svg.
+
+    Raises
+    ------
+    ConfigError
+        If matplotlib is missing, or the file cannot be written.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ConfigError("--profile draws with matplotlib: pip install 'gensor-kernels[plot]'") from None
+    shown = [each for each in layers if each.us]
+    least = sorted((each.us or 0.0 for each in shown), reverse=True)[:MOST][-1:] or [0.0]
+    shown = [each for each in shown if (each.us or 0.0) >= least[0]][:MOST]
+    colours = _colours([each.by for each in shown])
+    figure = Figure(figsize=(max(6.0, 2.0 + 0.22 * len(shown)), 5.0), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes: Any = figure.add_subplot()
+    for name, colour in colours.items():
+        places = [place for place, each in enumerate(shown) if each.by == name]
+        axes.bar(places, [shown[place].us for place in places], color=colour, label=name, width=0.8)
+    bounds = [(place, each.bound_us) for place, each in enumerate(shown) if each.bound_us]
+    if bounds:
+        places_of, values = zip(*bounds, strict=True)
+        axes.hlines(values, [each - 0.4 for each in places_of], [each + 0.4 for each in places_of], "black", lw=1.5)
+        axes.plot([], [], color="black", label="bound of the part (roofline)")
+    axes.set_xticks(range(len(shown)), [each.name[-24:] for each in shown], rotation=90, fontsize=6)
+    axes.set_ylabel(f"time of a layer, µs ({'measured' if layers.timed else 'predicted'})")
+    axes.set_title(f"{title}: {layers.us:.0f} µs, the bound is {layers.bound_us:.0f} µs", fontsize=9)
+    axes.legend(fontsize=7, frameon=False)
+    axes.margins(x=0.01)
+    try:
+        figure.savefig(out, dpi=150)
+    except (OSError, ValueError) as error:  # ValueError: an ending that names no format
+        raise ConfigError(f"{out}: the plot cannot be written: {error}") from None
+
+
+def _colours(names: list[str]) -> dict[str, str]:
+    """Return a colour for each family, in the order in which they first serve a layer."""
+    kernels = [name for name in dict.fromkeys(names) if name != "array library"]
+    found = {name: COLOURS[min(place, len(COLOURS) - 1)] for place, name in enumerate(kernels)}
+    return found | ({"array library": "#999999"} if "array library" in names else {})
