@@ -345,6 +345,7 @@ def linear(
     scales: ArrayLike | None = None,
     zeros: ArrayLike | None = None,
     group: int | None = None,
+    epilogue: Items | None = None,
     prologue: Items | None = None,
 ) -> Any:
     """Apply a linear layer and an activation: `activation(x @ w.T + bias)`.
@@ -372,6 +373,8 @@ def linear(
     group : int, optional
         Elements of a row that share a scale; by default what the shapes say. Kernels
         take 32, 64 and 128.
+    epilogue : list, optional
+        Operations in order, as in `matmul`, in place of `bias` and `activation`.
     prologue : list, optional
         Operations on `x` as kernels read it, as in `matmul`, with arrays of shape
         (in,): `linear(x, w, prologue=["gelu"])` is `gelu(x) @ w.T`.
@@ -428,15 +431,15 @@ def linear(
     runtime = current_runtime()
     try:
         if prologue is not None:
-            return _prepared_linear(runtime, x, w, bias, activation, prologue, (scales, zeros, group))
+            return _prepared_linear(runtime, x, w, (bias, activation, epilogue), prologue, (scales, zeros, group))
         try:
-            steps = operations(1, bias, None, activation, None)
+            steps = operations(1, bias, None, activation, epilogue)
         except FusedAsked:
             if scales is not None:
-                raise UnsupportedError(f"linear: {activation} takes no quantised weights") from None
+                raise UnsupportedError(f"linear: {activation or 'a gate'} takes no quantised weights") from None
             from .fused import gated_product, parsed
 
-            return gated_product(runtime, x, transposed(w), parsed(1, bias, None, activation, None))
+            return gated_product(runtime, x, transposed(w), parsed(1, bias, None, activation, epilogue))
         if scales is not None:
             return _quantised_linear(runtime, x, w, steps, (scales, zeros, group))
         if zeros is not None or group is not None:
@@ -472,23 +475,23 @@ def _prepared_linear(
     runtime: Runtime,
     x: DeviceArray,
     w: DeviceArray,
-    bias: DeviceArray,
-    activation: Activation | None,
+    behind: tuple[DeviceArray, Activation | None, Items | None],
     prologue: Items,
     quantised: tuple[Any, Any, int | None],
 ) -> Any:
-    """A linear layer with a prologue; `quantised` are scales, zeros and group."""
+    """A linear layer with a prologue; `behind` are bias, activation and epilogue, `quantised` scales, zeros, group."""
     from .prologue import in_front, product
 
-    scales, zeros, group = quantised
+    (scales, zeros, group), (bias, activation, epilogue) = quantised, behind
     if scales is None and zeros is None and group is None:
         runtime.check(x, w, None, (), None)
         try:
-            return product(runtime, x, transposed(w), prologue, None, operations(1, bias, None, activation), None, None)
+            steps = operations(1, bias, None, activation, epilogue)
+            return product(runtime, x, transposed(w), prologue, None, steps, None, None)
         except FusedAsked:
             pass
     x = in_front(runtime, x, prologue)
-    return linear(x, w, bias, activation, scales=scales, zeros=zeros, group=group)
+    return linear(x, w, bias, activation, scales=scales, zeros=zeros, group=group, epilogue=epilogue)
 
 
 def define(expression: str, epilogue: Items = (), prologue: Items = ()) -> Defined:

@@ -14,7 +14,8 @@ from .memory import memory_of
 
 if TYPE_CHECKING:
     from gensor_kernels.devices.device import Device
-    from gensor_kernels.graph.ir.graph import Graph, Node, Spec
+    from gensor_kernels.graph.ir.graph import Node, Spec
+    from gensor_kernels.graph.layouts.laid_out import Layouts
 
     from .plan import Plan
 
@@ -35,6 +36,8 @@ class Layer:
         What served each call of our functions; empty where the array library computes.
     measured_us : float or None
         Time of the whole layer on the GPU, in microseconds; None where it was not timed.
+    remarks : str
+        Layout of images, and type of quantised weights.
     """
 
     name: str
@@ -42,6 +45,7 @@ class Layer:
     result: Spec | None
     served: tuple[Explanation, ...]
     measured_us: float | None = None
+    remarks: str = ""
 
     @property
     def predicted_us(self) -> float | None:
@@ -76,9 +80,12 @@ class Layers(tuple[Layer, ...]):
     ----------
     runs : str
         How calls with such inputs run: as one CUDA graph, launch by launch, or node by node.
+    layouts : Layouts or None
+        Layouts that were chosen, and the predicted times with and without them; None for a model without images.
     """
 
     runs: str = ""
+    layouts: Layouts | None = None
 
     def named(self, name: str) -> Layer:
         """Return the layer of a name; `print` tells what serves each of its calls, and why.
@@ -124,11 +131,12 @@ class Layers(tuple[Layer, ...]):
         for each in self:
             share = "" if each.us is None or not total else f"{each.us / total:.1%}"
             cells = (_number(each.us), _number(each.bound_us), share)
-            rows.append((each.name, each.operators, str(each.result or ""), each.by, *cells))
+            rows.append((each.name, each.operators, _result(each.result, each.remarks), each.by, *cells))
         how = "measured" if self.timed else "in kernels (predicted)"
         runs = f"; calls run {self.runs}" if self.runs else ""
         told = f"{len(self)} layers, {total:.1f} µs {how}, the bound is {self.bound_us:.1f} µs{runs}"
-        return "\n".join([*_table(rows), told])
+        lines = [*_table(rows), told]
+        return "\n".join(lines if self.layouts is None else [*lines, str(self.layouts)])
 
 
 def _sum(times: Iterable[float | None]) -> float | None:
@@ -140,6 +148,16 @@ def _number(us: float | None) -> str:
     return "" if us is None else f"{us:.1f}"
 
 
+def _result(spec: Spec | None, remarks: str) -> str:
+    return ", ".join(each for each in (str(spec or ""), remarks) if each)
+
+
+def _remarks(node: Node) -> str:
+    weights = node.attributes.get("weights") if node.op == "QuantisedLinear" else None
+    found = ("channels last" if node.layout == "last" else "", f"{weights} weights" if weights else "")
+    return ", ".join(each for each in found if each)
+
+
 def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
     widths = [min(max(len(row[place]) for row in rows), 48) for place in range(len(rows[0]))]
     for row in rows:
@@ -148,11 +166,12 @@ def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
         yield "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
 
 
-def outline(graph: Graph) -> str:
-    """Return the nodes of a graph as a table."""
-    rows = [("layer", "operators", "result")]
-    rows += [(node.name, str(node), str(graph.spec(node.outputs[0]) or "")) for node in graph.nodes]
-    return "\n".join(_table(rows))
+def outline(plan: Plan) -> str:
+    """Return the nodes of a plan as a table."""
+    graph, rows = plan.graph, [("layer", "operators", "result")]
+    rows += [(node.name, str(node), _result(graph.spec(node.outputs[0]), _remarks(node))) for node in graph.nodes]
+    lines = list(_table(rows))
+    return "\n".join(lines if plan.layouts is None else [*lines, str(plan.layouts)])
 
 
 def explained(plan: Plan, inputs: Mapping[str, Any], stream: int, timed: bool = False) -> Layers:
@@ -161,9 +180,10 @@ def explained(plan: Plan, inputs: Mapping[str, Any], stream: int, timed: bool = 
 
     def watch(node: Node, served: tuple[Explanation, ...], again: Callable[[], Any], device: Device) -> None:
         us = median(device.sampled([again])[0]) if timed and not device.emulated else None
-        found.append(Layer(node.name, str(node), plan.graph.spec(node.outputs[0]), served, us))
+        found.append(Layer(node.name, str(node), plan.graph.spec(node.outputs[0]), served, us, _remarks(node)))
 
     plan.run(inputs, watch)
     layers = Layers(found)
     layers.runs = memory_of(plan, stream).runs
+    layers.layouts = plan.layouts
     return layers

@@ -11,10 +11,12 @@ import numpy as np
 from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.api.interop import exchanged
 from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.graph.ir.options import DEFAULT, Options
 from gensor_kernels.shown import shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Literal
 
     from gensor_kernels.graph.rewrites.state import State
 
@@ -50,10 +52,10 @@ class Model:
     array([[0., 0., 1., 2.]], dtype=float32)
     """
 
-    def __init__(self, source: Any, name: str):
+    def __init__(self, source: Any, name: str, options: Options = DEFAULT):
         from gensor_kernels.graph.lowerings import LOWERINGS
 
-        self._source, self._name = source, name
+        self._source, self._name, self._options = source, name, options
         self.inputs, self.outputs = dict(source.inputs), list(source.outputs)
         #: Names of the files beside the model's that hold its weights.
         self.weight_files: tuple[str, ...] = tuple(source.weight_files)
@@ -223,12 +225,13 @@ class Model:
         return {name: array if device.emulated else device.xp.asarray(array) for name, array in inputs.items()}
 
     def __str__(self) -> str:
-        """Return the nodes behind the rewrites, for the sizes that the file declares."""
+        """Return the nodes behind the rewrites, for the sizes that the file declares and the current device, if any."""
         from .layers import outline
         from .plan import Plan, Weights
 
+        plan = Plan(self._source.graph(), Weights(), self._options)
         given = ", ".join(f"{name}: {spec}" for name, spec in self.inputs.items())
-        return f"{self._name} ({given})\n{outline(Plan(self._source.graph(), Weights()).graph)}"
+        return f"{self._name} ({given})\n{outline(plan)}"
 
     def __repr__(self) -> str:
         return f"<gensor_kernels model {self._name}: {', '.join(self.inputs)} -> {', '.join(self.outputs)}>"
@@ -264,7 +267,8 @@ class Model:
             if len(self._plans) == MOST_PLANS:
                 del self._plans[next(iter(self._plans))]
                 self._known.clear()
-            plan = self._plans[key] = Plan(graph, self._weights.setdefault(id(device), Weights()), state)
+            weights = self._weights.setdefault(id(device), Weights())
+            plan = self._plans[key] = Plan(graph, weights, self._options, state)
         return plan
 
 
@@ -286,7 +290,12 @@ def _check(name: str, array: Any, spec: Any, sizes: dict[str, int]) -> None:
         raise ValueError(f"input {shown(name)} has shape {tuple(array.shape)}, the model takes {spec}{known}")
 
 
-def load(path: str | os.PathLike[str]) -> Model:
+def load(
+    path: str | os.PathLike[str],
+    *,
+    dtype: Literal["float16", "bfloat16"] | None = None,
+    weights: Literal["int8", "int4"] | None = None,
+) -> Model:
     """Load a model from an ONNX file.
 
     Batch norms, constants and padding are folded into convolutions; biases, activations
@@ -296,6 +305,13 @@ def load(path: str | os.PathLike[str]) -> Model:
     ----------
     path : path
         ONNX file; its external data, if any, lies beside it.
+    dtype : {None, "float16", "bfloat16"}, optional
+        Compute float32 tensors in 16 bits; weights are cast once. Inputs and results keep
+        the dtypes of the file.
+    weights : {None, "int8", "int4"}, optional
+        Store constant weights of products in 8 or 4 bits, with scales from the largest
+        magnitude of each output channel, or of 32 to 128 of its weights for 4 bits.
+        Products are in 16 bits: those of the file, or of `dtype`.
 
     Returns
     -------
@@ -311,6 +327,8 @@ def load(path: str | os.PathLike[str]) -> Model:
         If the file is no valid model, or packages of the `onnx` extra are missing.
     UnsupportedError
         If an operator is not served; the text names the node.
+    ValueError
+        If `dtype` or `weights` is another word.
 
     References
     ----------
@@ -325,4 +343,5 @@ def load(path: str | os.PathLike[str]) -> Model:
     """
     from gensor_kernels.graph.readers.onnx_file import read
 
-    return Model(read(path), os.path.basename(os.fspath(path)))
+    options = Options(dtype, weights).checked()
+    return Model(read(path), os.path.basename(os.fspath(path)), options)

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels import config, forking
+from gensor_kernels.dispatch.api.current import current_runtime
 from gensor_kernels.dispatch.observe import record
+from gensor_kernels.errors import GensorError
+from gensor_kernels.graph.ir.options import DEFAULT, Options
+from gensor_kernels.graph.layouts.laid_out import Layouts, laid_out
+from gensor_kernels.graph.layouts.prepacked import prepacked
 from gensor_kernels.graph.lowerings.base import Constants, Run
 from gensor_kernels.graph.rewrites import rewritten
 from gensor_kernels.graph.rewrites.state import State, stored
@@ -39,8 +44,8 @@ class Weights:
     """Constants of a model on one device: plans of several signatures share equal ones."""
 
     def __init__(self) -> None:
-        #: Arrays by dtype, shape and first elements: only arrays that agree so far are compared.
-        self._arrays: dict[tuple[str, tuple[int, ...], bytes], list[np.ndarray]] = {}
+        #: Arrays by dtype, shape, order in memory and first elements: only arrays that agree so far are compared.
+        self._arrays: dict[tuple[Any, ...], list[np.ndarray]] = {}
         #: Copies on the device, by the identity of the NumPy array.
         self.placed: dict[int, tuple[np.ndarray, Any]] = {}
 
@@ -50,7 +55,7 @@ class Weights:
         """Return the first array that was equal to this one."""
         if value.dtype == object:  # text
             return value
-        alike = self._arrays.setdefault((value.dtype.name, value.shape, value.flat[:16].tobytes()), [])
+        alike = self._arrays.setdefault((value.dtype.name, value.shape, value.strides, value.flat[:16].tobytes()), [])
         for each in alike:
             if each is value or np.array_equal(_bytes(each), _bytes(value)):
                 return each
@@ -104,13 +109,20 @@ class Plan:
         Graph with all shapes inferred; it is changed.
     weights : Weights
         Constants that plans of the model share.
+    options : Options
+        Precision, and how weights are stored.
     state : State, optional
         Inputs that a session keeps; they are no inputs of the plan's graph any more.
     """
 
-    def __init__(self, graph: Graph, weights: Weights, state: State | None = None):
+    def __init__(self, graph: Graph, weights: Weights, options: Options = DEFAULT, state: State | None = None):
         fold(graph)
-        self.graph = rewritten(graph)
+        self.graph = rewritten(graph, options=options)
+        #: Layouts that were chosen by the times predicted for the current device; None where there is none.
+        self.layouts: Layouts | None = None
+        if _has_device():
+            self.layouts = laid_out(self.graph)
+            prepacked(self.graph)
         #: Arrays that nodes write in place, by name.
         self.state: dict[str, Any] = {}
         if state is not None:
@@ -217,3 +229,11 @@ class Plan:
             result.copy() if name in self.graph.constants else result
             for name, result in zip(self.graph.outputs, outputs, strict=True)
         )
+
+
+def _has_device() -> bool:
+    """Return whether there is a device whose kernels' times can be predicted."""
+    try:
+        return current_runtime().device.arch is not None
+    except (GensorError, ImportError):
+        return False

@@ -50,6 +50,9 @@ class Node:
         Operations that the kernel applies to its result.
     joined : tuple of str
         Operators of the nodes that this node computes too.
+    layout : str
+        Order in memory of the images that the node reads and writes, whose axes are (n, c, h, w) in any case: "last"
+        for channels innermost, "first" for columns innermost, "" where nothing was chosen.
     """
 
     op: str
@@ -59,6 +62,7 @@ class Node:
     name: str = ""
     epilogue: tuple[Step, ...] = ()
     joined: tuple[str, ...] = ()
+    layout: str = ""
 
     def reads(self) -> tuple[str, ...]:
         """Return the tensors that this node reads, those of its epilogue included."""

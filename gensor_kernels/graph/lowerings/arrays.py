@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .base import Lowering, Run, attribute, refused
+from .base import Lowering, Run, attribute, channels_first, channels_last, refused
 from .elementwise import wide
 
 if TYPE_CHECKING:
@@ -51,7 +51,18 @@ def _unsqueeze(run: Run, node: Node, x: Any, axes: Any) -> Any:
 
 def _concat(run: Run, node: Node, *values: Any) -> Any:
     xp, *values = run.together(*values)  # type: ignore[assignment]
-    return xp.concatenate(values, axis=attribute(node, "axis"))
+    axis = attribute(node, "axis")
+    if node.layout == "last":
+        return channels_first(xp.concatenate([channels_last(each) for each in values], axis=(0, 3, 1, 2)[axis]))
+    return xp.concatenate(values, axis=axis)
+
+
+def _layout(run: Run, node: Node, x: Any) -> Any:
+    """Copy an image into the other layout."""
+    xp, x = run.together(x)
+    if node.layout == "last":
+        return channels_first(xp.ascontiguousarray(channels_last(x)))
+    return xp.ascontiguousarray(x)
 
 
 def _split(run: Run, node: Node, x: Any, sizes: Any = None) -> Any:
@@ -174,13 +185,21 @@ def _cast(run: Run, node: Node, x: Any, like: Any = None) -> Any:
     if dtype.name == "float8_e8m0fnu":
         raise refused(node, "casts to float8_e8m0fnu are not served")
     if dtype.name.startswith("float8") and attribute(node, "saturate", 1):
-        import ml_dtypes
-
         xp, x = run.together(x)
-        most = float(ml_dtypes.finfo(dtype).max)
+        most = _largest(dtype)
         x = xp.clip(wide(xp, x), -most, most)  # NaN stays NaN
+    if attribute(node, "finite", 0):  # of this package: finite numbers stay finite
+        xp, x = run.together(x)
+        most = x.dtype.type(_largest(dtype))
+        x = xp.where(xp.isfinite(x), xp.clip(x, -most, most), x)
     with np.errstate(all="ignore"):
         return x.astype(dtype)
+
+
+def _largest(dtype: np.dtype[Any]) -> float:
+    import ml_dtypes
+
+    return float(ml_dtypes.finfo(dtype).max)
 
 
 def _constant_of_shape(run: Run, node: Node, shape: Any) -> Any:
@@ -301,6 +320,7 @@ LOWERINGS: dict[str, Lowering] = {
     "Gather": _gather,
     "GatherElements": _gather_elements,
     "GatherND": _gather_nd,
+    "Layout": _layout,
     "NonZero": _non_zero,
     "OneHot": _one_hot,
     "Pad": _pad,

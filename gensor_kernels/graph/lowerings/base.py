@@ -115,6 +115,16 @@ class Run:
         return found
 
 
+def channels_last(array: Any) -> Any:
+    """Return a tensor (n, c, h, w), or one that broadcasts to it, as a view with the axes (n, h, w, c)."""
+    return None if array is None else array[(None,) * (4 - array.ndim)].transpose(0, 2, 3, 1)
+
+
+def channels_first(array: Any) -> Any:
+    """Return a tensor (n, h, w, c) as a view with the axes (n, c, h, w)."""
+    return array.transpose(0, 3, 1, 2)
+
+
 class Constants:
     """Constants of a graph on one device.
 
@@ -142,7 +152,11 @@ class Constants:
         at, (before, size) = value.ctypes.data, reach(value.shape, value.strides, value.itemsize)
         for whole in self._by_owner.get(id(_owner(value)), ()):
             offset = at - whole.ctypes.data
-            if whole.flags.c_contiguous and before <= offset and offset - before + size <= whole.nbytes:
+            if (
+                reach(whole.shape, whole.strides, whole.itemsize) == (0, whole.nbytes)
+                and before <= offset
+                and offset - before + size <= whole.nbytes
+            ):
                 copy = self.on(device, whole)
                 shape, strides = tuple(value.shape), tuple(value.strides)
                 return device.borrowed(device.pointer(copy) + offset, shape, strides, value.dtype, copy, device.number)
@@ -150,9 +164,11 @@ class Constants:
 
 
 def uploaded(device: Any, value: np.ndarray) -> Any:
-    """Return a copy of a NumPy array on the device, in memory of its own."""
+    """Return a copy of a NumPy array on the device, in memory of its own; its axes lie in the same order."""
+    order = sorted(range(value.ndim), key=lambda axis: -value.strides[axis])
     with device.lending(None):
-        return device.xp.asarray(value)
+        copy = device.xp.asarray(np.ascontiguousarray(value.transpose(order)))
+    return copy.transpose(np.argsort(order).tolist())
 
 
 def _owner(array: np.ndarray) -> np.ndarray:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels.dispatch.api.convolution import conv2d, conv_transpose2d
-from gensor_kernels.dispatch.api.linalg import einsum
+from gensor_kernels.dispatch.api.linalg import einsum, linear
 from gensor_kernels.dispatch.api.matmul import matmul
 
-from .base import FLOATS, Lowering, Run, attribute, name_of, refused
+from .base import FLOATS, Lowering, Run, attribute, channels_first, channels_last, name_of, refused
 
 if TYPE_CHECKING:
     from gensor_kernels.graph.ir.graph import Node
@@ -41,6 +41,10 @@ def _gemm(run: Run, node: Node, a: Any, b: Any, c: Any = None) -> Any:
         scaled = c if beta == 1 else c * c.dtype.type(beta)
         items.append(("bias" if scaled.shape == (b.shape[1],) else "add", scaled))
     return run.call(matmul, a, b, **_epilogue(items + run.epilogue(node)))
+
+
+def _quantised_linear(run: Run, node: Node, x: Any, numbers: Any, scales: Any) -> Any:
+    return run.call(linear, x, numbers, scales=scales, **_epilogue(run.epilogue(node)))
 
 
 def _gated(run: Run, node: Node, a: Any, b: Any, bias: Any = None) -> Any:
@@ -73,15 +77,17 @@ def _conv(run: Run, node: Node, x: Any, w: Any, bias: Any = None) -> Any:
             more["activation"] = item
         else:
             more["add"] = lifted(item[1], spatial)
-    y = run.call(
-        conv2d,
-        *(lifted(run.device(x), spatial), lifted(run.device(w), spatial), bias),
-        stride=_two(strides, 1),
-        padding=_two(pads, (0, 0)),
-        dilation=_two(dilations, 1),
-        groups=attribute(node, "group", 1),
-        **more,
-    )
+    x, w = lifted(run.device(x), spatial), lifted(run.device(w), spatial)
+    more |= {"stride": _two(strides, 1), "padding": _two(pads, (0, 0)), "dilation": _two(dilations, 1)}
+    more["groups"] = attribute(node, "group", 1)
+    if node.layout == "last":
+        more |= {"add": channels_last(more.get("add")), "layout": "NHWC"}
+        return channels_first(run.call(conv2d, channels_last(x), channels_last(w), bias, **more))
+    if node.layout == "first" and not x.flags.c_contiguous:
+        sizes = zip(x.shape[2:], w.shape[2:], *(more[each] for each in ("stride", "padding", "dilation")), strict=True)
+        image = [(extent + sum(pair) - (taps - 1) * far - 1) // by + 1 for extent, taps, by, pair, far in sizes]
+        more["out"] = run.xp.empty((x.shape[0], w.shape[0], *image), x.dtype)
+    y = run.call(conv2d, x, w, bias, **more)
     return y if spatial == 2 else y[:, :, 0]
 
 
@@ -94,8 +100,8 @@ def _conv_transpose(run: Run, node: Node, x: Any, w: Any, bias: Any = None) -> A
     extra = attribute(node, "output_padding", (0,) * spatial)
     reach = [(taps - 1) * dilation + 1 for taps, dilation in zip(w.shape[2:], dilations, strict=True)]
     full = [
-        stride * (extent - 1) + each + more
-        for stride, extent, each, more in zip(strides, x.shape[2:], reach, extra, strict=True)
+        stride * (extent - 1) + each + behind
+        for stride, extent, each, behind in zip(strides, x.shape[2:], reach, extra, strict=True)
     ]
     mode = attribute(node, "auto_pad", "NOTSET")
     wanted = attribute(node, "output_shape")
@@ -109,15 +115,13 @@ def _conv_transpose(run: Run, node: Node, x: Any, w: Any, bias: Any = None) -> A
         pads = pads if mode == "SAME_UPPER" else [(high, low) for low, high in pads]
     if any(min(pair) < 0 for pair in pads):
         raise refused(node, f"an output of {tuple(wanted or ())} is larger than the convolution's, {tuple(full)}")
-    y = run.call(
-        conv_transpose2d,
-        *(lifted(run.device(x), spatial), lifted(run.device(w), spatial), bias),
-        stride=_two(strides, 1),
-        padding=_two(pads, (0, 0)),
-        output_padding=_two(extra, 0),
-        groups=attribute(node, "group", 1),
-        dilation=_two(dilations, 1),
-    )
+    x, w = lifted(run.device(x), spatial), lifted(run.device(w), spatial)
+    more: dict[str, Any] = {"stride": _two(strides, 1), "padding": _two(pads, (0, 0)), "dilation": _two(dilations, 1)}
+    more |= {"output_padding": _two(extra, 0), "groups": attribute(node, "group", 1)}
+    if node.layout == "last":
+        y = run.call(conv_transpose2d, channels_last(x), channels_last(w), bias, layout="NHWC", **more)
+        return channels_first(y)
+    y = run.call(conv_transpose2d, x, w, bias, **more)
     return y if spatial == 2 else y[:, :, 0]
 
 
@@ -174,4 +178,5 @@ LOWERINGS: dict[str, Lowering] = {
     "Gemm": _gemm,
     "MatMul": _matmul,
     "MatMulInteger": _matmul_integer,
+    "QuantisedLinear": _quantised_linear,
 }

@@ -10,7 +10,7 @@ import numpy as np
 
 from gensor_kernels.dispatch.api.elementwise import elementwise
 
-from .base import Lowering, Run, attribute, is_served, name_of
+from .base import Lowering, Run, attribute, channels_first, channels_last, is_served, name_of
 
 if TYPE_CHECKING:
     from gensor_kernels.graph.ir.graph import Node
@@ -140,7 +140,18 @@ def _folded(op: str) -> Lowering:
 
 
 def _chain(run: Run, node: Node, x: Any) -> Any:
-    return run.call(elementwise, x, run.epilogue(node))
+    steps = run.epilogue(node)
+    if node.layout == "last":
+        return channels_first(run.call(elementwise, channels_last(x), [_turned(each) for each in steps]))
+    return run.call(elementwise, x, steps)
+
+
+def _turned(step: Any) -> Any:
+    """Return an operation with its array as a view with the axes (n, h, w, c); a bias along w is a term."""
+    if isinstance(step, str) or not hasattr(step[1], "ndim"):
+        return step
+    name, array, *rest = step
+    return ("add" if name == "bias" else name, channels_last(array), *rest)
 
 
 def _relu(run: Run, node: Node, x: Any) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 
 from gensor_kernels.dispatch.api import pooling, reductions
 
-from .base import FLOATS, Lowering, Run, attribute, name_of, refused
+from .base import FLOATS, Lowering, Run, attribute, channels_first, channels_last, name_of, refused
 from .contractions import lifted, padding
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ def _pooled(run: Run, node: Node, x: Any, average: bool) -> Any:
     else:
         more["dilation"] = (*first, *dilations)
     function = pooling.avg_pool2d if average else pooling.max_pool2d
+    if node.layout == "last":
+        return channels_first(run.call(function, channels_last(x), (*first, *taps), layout="NHWC", **more))
     y = run.call(function, lifted(x, spatial), (*first, *taps), **more)
     return y if spatial == 2 else y[:, :, 0]
 
@@ -59,6 +61,8 @@ def _average_pool(run: Run, node: Node, x: Any) -> Any:
 
 
 def _global_average(run: Run, node: Node, x: Any) -> Any:
+    if node.layout == "last":
+        return channels_first(run.call(pooling.global_avg_pool2d, channels_last(x), layout="NHWC"))
     if x.ndim == 4:
         return run.call(pooling.global_avg_pool2d, x)
     return run.call(reductions.mean, x, axis=tuple(range(2, x.ndim)), keepdims=True)

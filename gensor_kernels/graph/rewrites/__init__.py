@@ -2,6 +2,7 @@
 
 from gensor_kernels.graph.ir.graph import Graph
 from gensor_kernels.graph.ir.links import Links
+from gensor_kernels.graph.ir.options import DEFAULT, Options
 from gensor_kernels.graph.lowerings.predicted import predicted
 
 from .activations import Activations
@@ -17,6 +18,8 @@ from .linears import Linears
 from .normed import NormedProducts
 from .norms import LayerNorms, RMSNorms
 from .padding import Paddings
+from .precision import narrowed
+from .quantised import quantised
 from .rotary import RotaryEmbeddings
 from .rotations import Rotations
 from .scales import Scales
@@ -38,9 +41,21 @@ KERNELS: tuple[Rewrite, ...] = (
 RULES = (*PATTERNS, *KERNELS)
 
 
-def rewritten(graph: Graph, potential: Potential | None = None) -> Graph:
-    """Apply every rule to a graph, and return it; `potential` predicts times, by default those of the device."""
-    return apply(graph, RULES, potential)
+def rewritten(graph: Graph, potential: Potential | None = None, options: Options = DEFAULT) -> Graph:
+    """Apply every rule to a graph, and return it; `potential` predicts times, by default those of the device.
+
+    In 16 bits, and with quantised weights, where `options` say so: constants are cast behind the rules that read them
+    as the file has them.
+    """
+    dtype = options.narrow()
+    if dtype is not None:
+        apply(graph, (*PATTERNS, Constants(), BatchNorms(), ChannelScales(), Paddings()), potential)
+        narrowed(graph, dtype)
+    apply(graph, RULES, potential)
+    if options.weights is not None:
+        quantised(graph, options.weights)
+        graph.tidy()
+    return graph
 
 
 def apply(graph: Graph, rules: tuple[Rewrite, ...], potential: Potential | None = None) -> Graph:

@@ -192,3 +192,21 @@ def test_recorded_calls_come_back(tmp_path):
     assert four in found and len(found) == 2
     (other,) = found - {four}
     assert other.dtype == {"a": "float16", "b": "float8_e5m2", "c": "float16"}
+
+
+def test_an_epilogue_in_order():
+    """Operations apply in the order of the list, also behind a prologue; a list beside `bias` is nobody's order."""
+    rng = np.random.default_rng(0)
+    w, scales, _ = arrays(rng, 8, 0, False, 32, 64)
+    x, term, factor = (rng.standard_normal(shape).astype(np.float16) for shape in ((4, 64), (4, 32), (32,)))
+    steps = [("scale", 0.5), ("mul", factor), ("add", term), "relu"]
+    wide = x.astype(np.float64) @ dequantised(w, scales, None, 0).T
+    expected = np.maximum(wide * 0.5 * factor.astype(np.float64) + term, 0)
+    with gensor_kernels.emulated("sm_87"):
+        found = gensor_kernels.linear(x, w, scales=scales, epilogue=steps)
+        np.testing.assert_allclose(found, expected, rtol=4e-3, atol=4e-3 * np.abs(wide).max())
+        plain = gensor_kernels.linear(x, term[0, None].repeat(64, 0).T[:, :64], epilogue=["relu"], prologue=["relu"])
+        wide = np.maximum(x, 0).astype(np.float64) @ term[0].astype(np.float64)[:, None].repeat(64, 1).T
+        np.testing.assert_allclose(plain, np.maximum(wide, 0), rtol=4e-3, atol=4e-3 * np.abs(wide).max())
+        with pytest.raises(ValueError, match="epilogue= gives the whole order"):
+            gensor_kernels.linear(x, w, term, scales=scales, epilogue=steps)

@@ -1,0 +1,94 @@
+"""Which layout each node has: exact, by a minimum cut.
+
+Every node has one of two layouts, with a time for either. A tensor that is read in another layout than it was written
+in is converted once for all its readers, or read as it lies by readers that can do so, whichever is faster. The sum of
+these times is a cut of a network: nodes on the source's side have channels last. Residual edges and tensors with many
+readers, as in DenseNet, add edges and no states, whereas tables of a dynamic programme over the graph would grow
+exponentially with the tensors that are alive at once. With two layouts and costs that only differing neighbours pay,
+the minimum cut is the optimum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from .minimum_cut import Network
+
+#: Parts of a microsecond that times are rounded to.
+PARTS = 10_000
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor between nodes, which are numbers.
+
+    Attributes
+    ----------
+    made : int
+        Node that writes it.
+    readers : tuple of int
+        Nodes that read it, each once.
+    conversion : float
+        Microseconds of a copy in the other layout.
+    direct : dict of (int, bool) to float
+        Microseconds that a reader takes longer where it reads the tensor in the other layout, by the reader and
+        whether it has channels last; infinite where it cannot, as are those not given.
+    """
+
+    made: int
+    readers: tuple[int, ...]
+    conversion: float
+    direct: Mapping[tuple[int, bool], float] = field(default_factory=dict)
+
+    def crossing(self, last: Sequence[bool]) -> tuple[float, bool]:
+        """Return (microseconds, whether the tensor is converted) where nodes have these layouts."""
+        others = [each for each in self.readers if last[each] != last[self.made]]
+        apart = sum(self.direct.get((each, last[each]), math.inf) for each in others)
+        return (self.conversion, True) if self.conversion < apart else (apart, False)
+
+
+def total(times: Sequence[tuple[float, float]], tensors: Sequence[Tensor], last: Sequence[bool]) -> float:
+    """Return the microseconds of all nodes and conversions; `times` are (channels first, channels last) per node."""
+    own = sum(pair[side] for pair, side in zip(times, last, strict=True))
+    return own + sum(each.crossing(last)[0] for each in tensors)
+
+
+def chosen(times: Sequence[tuple[float, float]], tensors: Sequence[Tensor]) -> list[bool]:
+    """Return for each node whether it has channels last, so that `total` is least; channels first where equal.
+
+    Parameters
+    ----------
+    times : sequence of (float, float)
+        Microseconds of each node with channels first and with channels last; infinite where it cannot have them.
+    tensors : sequence of Tensor
+    """
+    known = [value for pair in times for value in pair]
+    known += [value for each in tensors for value in (each.conversion, *each.direct.values())]
+    never = sum(_parts(value) for value in known if math.isfinite(value)) + 1
+
+    def capacity(value: float) -> int:
+        return _parts(value) if math.isfinite(value) else never
+
+    network = Network()
+    source, sink = network.vertex(), network.vertex()
+    nodes = [network.vertex() for _ in times]
+    for node, (first, last) in zip(nodes, times, strict=True):
+        network.join(source, node, capacity(first))  # cut where the node is on the sink's side
+        network.join(node, sink, capacity(last))
+    for tensor in tensors:
+        made = nodes[tensor.made]
+        # A copy with channels last, and one with channels first: a cut takes the copy, or each reader's own way.
+        copies = network.vertex(), network.vertex()
+        network.join(copies[0], made, capacity(tensor.conversion))
+        network.join(made, copies[1], capacity(tensor.conversion))
+        for reader in tensor.readers:
+            network.join(nodes[reader], copies[0], capacity(tensor.direct.get((reader, True), math.inf)))
+            network.join(copies[1], nodes[reader], capacity(tensor.direct.get((reader, False), math.inf)))
+    side = network.source_side(source, sink)
+    return [node in side for node in nodes]
+
+
+def _parts(value: float) -> int:
+    return round(value * PARTS)

@@ -1,0 +1,241 @@
+"""The layout of every image of a graph: chosen, written into its nodes, and conversions between them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gensor_kernels.graph.ir.graph import Graph, Node
+
+from .choice import Tensor, chosen, total
+from .times import Times, weight_orders
+
+#: Operators whose kernels take both layouts, at times of their own.
+KERNELS = ("AveragePool", "Conv", "ConvTranspose", "Elementwise", "GlobalAveragePool", "MaxPool")
+#: Reductions of whole images, which read both layouts and write vectors.
+REDUCTIONS = ("GlobalMaxPool", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum")
+#: Predicted times must fall by this factor before a graph is changed.
+WORTHWHILE = 1.01
+#: Operators that kernels read in one layout and write in the other; grouped convolutions are not among them.
+EITHER = ("Conv", "Elementwise")
+#: Operators of the array library, which keep the layout that they read at the same time.
+NEUTRAL = (
+    *("Abs", "Add", "Cast", "Celu", "Clip", "Concat", "Div", "Elu", "Exp", "HardSigmoid", "HardSwish", "LeakyRelu"),
+    *("Log", "Max", "Min", "Mish", "Mul", "Neg", "PRelu", "Reciprocal", "Selu", "Softplus", "Sqrt", "Sub", "Sum"),
+    *("Slice", "Split", "Swish", "ThresholdedRelu"),
+)
+
+
+@dataclass(frozen=True)
+class Layouts:
+    """What was chosen.
+
+    Attributes
+    ----------
+    last : int
+        Nodes with channels last.
+    conversions : int
+        Copies between layouts.
+    predicted_us : float
+        Predicted microseconds of the nodes over images, conversions included.
+    first_us : float
+        The same with channels first everywhere.
+    """
+
+    last: int = 0
+    conversions: int = 0
+    predicted_us: float = 0.0
+    first_us: float = 0.0
+
+    def __str__(self) -> str:
+        if not self.last:
+            return f"channels first everywhere: {self.first_us:.1f} µs over images (predicted)"
+        return (
+            f"channels last in {self.last} nodes, {self.conversions} conversions: {self.predicted_us:.1f} µs over "
+            f"images, {self.first_us:.1f} µs with channels first (predicted)"
+        )
+
+
+def laid_out(graph: Graph) -> Layouts | None:
+    """Choose the layout of every node over images by predicted time on the current device, and change the graph.
+
+    Shapes stay (n, c, h, w): a layout is an order in memory. Inputs, results and operators that are not known to take
+    channels last have channels first. Returns None for a graph without images.
+    """
+    places = [place for place, node in enumerate(graph.nodes) if _takes_both(graph, node)]
+    if not any(graph.nodes[place].op in KERNELS[:3] for place in places):
+        return None
+    return _Choice(graph, places).apply()
+
+
+def _is_image(graph: Graph, name: str) -> bool:
+    spec = graph.spec(name) if name else None
+    if spec is None or spec.shape is None or len(spec.shape) != 4:
+        return False
+    return spec.dtype.name in ("float16", "bfloat16", "float32") and all(
+        isinstance(each, int) and each > 0 for each in spec.shape
+    )
+
+
+def _are_images(graph: Graph, names: Iterable[str]) -> bool:
+    return all(_is_image(graph, each) for each in names)
+
+
+def _takes_both(graph: Graph, node: Node) -> bool:
+    if node.op not in (*KERNELS, *NEUTRAL, *REDUCTIONS):
+        return False
+    known = all(graph.shape(each) is not None for each in (*node.reads(), *node.outputs) if each)
+    if node.op in REDUCTIONS:
+        axes = graph.constants.get(node.inputs[1]) if len(node.inputs) > 1 else None
+        whole = node.op == "GlobalMaxPool" or (axes is not None and sorted(int(each) % 4 for each in axes) == [2, 3])
+        return known and whole and _is_image(graph, node.inputs[0])
+    images = node.reads() if node.op in NEUTRAL else node.inputs[:1]
+    whole = len(node.outputs) == 1 or node.op == "Split"
+    return known and whole and any(_is_image(graph, each) for each in images) and _are_images(graph, node.outputs)
+
+
+class _Choice:
+    """Nodes that take both layouts, and around them one that stands for all others, which has channels first."""
+
+    def __init__(self, graph: Graph, places: list[int]):
+        self.graph, self.times = graph, Times(graph)
+        self.nodes = [graph.nodes[place] for place in places]
+        self.own = [(0.0, math.inf), *(self._both(node) for node in self.nodes)]
+        for number, (first, last) in enumerate(self.own):
+            if math.isinf(first) and math.isinf(last):  # nothing is known: as in the file
+                self.own[number] = (0.0, math.inf)
+        self.number = {id(node): number for number, node in enumerate(self.nodes, 1)}
+        self.names = self._tensors()
+        self.laid: dict[tuple[str, tuple[int, ...]], str] = {}
+
+    def _both(self, node: Node) -> tuple[float, float]:
+        if node.op in NEUTRAL:
+            return 0.0, 0.0
+        first, last = (self.times.of(replace(node, layout=each), each == "last") for each in ("first", "last"))
+        return first, last
+
+    def _images(self, node: Node) -> set[str]:
+        return {each for each in node.reads() if _is_image(self.graph, each) and each not in self.graph.constants}
+
+    def _tensors(self) -> dict[str, tuple[int, tuple[int, ...]]]:
+        """Return (writer, readers) of the images between nodes, by name."""
+        made = {name: self.number[id(node)] for node in self.nodes for name in node.outputs}
+        readers: dict[str, set[int]] = {}
+        for node in self.graph.nodes:
+            for name in self._images(node):
+                readers.setdefault(name, set()).add(self.number.get(id(node), 0))
+        for name in filter(lambda each: _is_image(self.graph, each), self.graph.outputs):
+            readers.setdefault(name, set()).add(0)
+        wanted = {name: tuple(sorted(each)) for name, each in readers.items()}
+        return {name: (made.get(name, 0), each) for name, each in wanted.items() if made.get(name, 0) or any(each)}
+
+    def apply(self) -> Layouts:
+        """Choose, and change the graph.
+
+        What a reader of the other layout takes longer is asked only where it matters: at first it is taken to be
+        nothing, and a choice that rests on nothing unknown is the best one.
+        """
+        direct: dict[str, dict[tuple[int, bool], float]] = {name: {} for name in self.names}
+        asked: set[tuple[str, int, bool]] = set()
+        for name, (_, readers) in self.names.items():
+            for reader in readers:
+                if reader and self._may_cross(name, self.nodes[reader - 1]):
+                    direct[name] |= {(reader, False): 0.0, (reader, True): 0.0}
+        while True:
+            tensors = {
+                name: Tensor(*self.names[name], self.times.conversion(name), direct[name]) for name in self.names
+            }
+            last = chosen(self.own, list(tensors.values()))
+            unknown = {
+                (name, reader, last[reader])
+                for name, (writer, readers) in self.names.items()
+                for reader in readers
+                if last[reader] != last[writer] and (reader, last[reader]) in direct[name]
+            } - asked
+            if not unknown:
+                break
+            for name, reader, side in unknown:
+                node = replace(self.nodes[reader - 1], layout="last" if side else "first")
+                more = self.times.of(node, not side) - self.own[reader][side]
+                direct[name][reader, side] = max(more, 0.0)
+            asked |= unknown
+        nothing = [False] * len(last)
+        return self._written(tensors, last, total(self.own, list(tensors.values()), nothing))
+
+    def _may_cross(self, name: str, node: Node) -> bool:
+        others = (*node.inputs[1:], *(step.operand for step in node.epilogue))
+        if node.attributes.get("group", 1) > 1:
+            return False
+        return node.op in EITHER and node.inputs[0] == name and name not in others
+
+    def _written(self, tensors: dict[str, Tensor], last: list[bool], first_us: float) -> Layouts:
+        """Write layouts into nodes, and conversions between them."""
+        predicted = total(self.own, list(tensors.values()), last)
+        if predicted * WORTHWHILE > first_us:
+            return Layouts(0, 0, first_us, first_us)
+        graph = self.graph
+        numbers = [self.number.get(id(node), 0) for node in graph.nodes]
+        for place, number in enumerate(numbers):
+            if number:
+                node = replace(graph.nodes[place], layout="last" if last[number] else "first")
+                graph.nodes[place] = self._with_constants(node) if last[number] else node
+        copies: dict[int, list[Node]] = {}
+        for name, tensor in tensors.items():
+            if tensor.conversion and tensor.crossing(last)[1]:
+                place, node = self._converted(name, tensor, last, numbers)
+                copies.setdefault(place, []).append(node)
+        for place in sorted(copies, reverse=True):
+            graph.nodes[place:place] = copies[place]
+        graph.tidy()
+        return Layouts(sum(last), sum(map(len, copies.values())), predicted, first_us)
+
+    def _converted(self, name: str, tensor: Tensor, last: list[bool], numbers: list[int]) -> tuple[int, Node]:
+        """Let readers of the other layout read a copy; return the place and the node that makes it."""
+        graph, side = self.graph, not last[tensor.made]
+        copy = f"{name}.{'last' if side else 'first'}"
+        while graph.spec(copy) is not None:
+            copy += "."
+        graph.specs[copy] = graph.spec(name)  # type: ignore[assignment]
+        readers = [place for place, node in enumerate(graph.nodes) if name in node.reads()]
+        there = [place for place in readers if last[numbers[place]] == side]
+        node = Node("Layout", (name,), (copy,), {}, copy, layout="last" if side else "first")
+        if name in graph.outputs and not side:  # a result keeps its name
+            place = numbers.index(tensor.made) + 1
+            outputs = tuple(copy if each == name else each for each in graph.nodes[place - 1].outputs)
+            graph.replaced(place - 1, outputs=outputs)
+            there = [each for each in readers if each not in there]
+            node = replace(node, inputs=(copy,), outputs=(name,))
+        else:
+            place = min(there)
+        for each in there:
+            graph.nodes[each] = _reading(graph.nodes[each], name, copy)
+        return place, node
+
+    def _with_constants(self, node: Node) -> Node:
+        """Return a node with channels last with the constants that it reads laid out likewise."""
+        orders = weight_orders(self.graph, node)
+        for place, name in enumerate(node.reads()):
+            constant = self.graph.constants.get(name)
+            if constant is None or constant.ndim != 4:
+                continue
+            order = orders[1] if orders is not None and place == 1 else (0, 2, 3, 1)
+            if math.prod(constant.shape) > max(constant.shape):  # of one axis it is the same in any order
+                node = _reading(node, name, self._laid(name, order))
+        return node
+
+    def _laid(self, name: str, order: tuple[int, ...]) -> str:
+        """Return the name of a constant with its axes in this order in memory."""
+        if (name, order) not in self.laid:
+            copy = np.ascontiguousarray(self.graph.constants[name].transpose(order))
+            self.laid[name, order] = self.graph.add(f"{name}.last", copy.transpose(np.argsort(order).tolist()))
+        return self.laid[name, order]
+
+
+def _reading(node: Node, old: str, new: str) -> Node:
+    """Return a node that reads one tensor in place of another."""
+    inputs = tuple(new if each == old else each for each in node.inputs)
+    steps = tuple(step._replace(operand=new) if step.operand == old else step for step in node.epilogue)
+    return replace(node, inputs=inputs, epilogue=steps)

@@ -1,0 +1,170 @@
+"""Float32 models computed in 16 bits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from gensor_kernels.graph.ir.graph import Graph, Node, Spec
+
+from .base import producers, rename
+
+FLOAT32 = np.dtype(np.float32)
+#: Operators whose results leave the range or the precision of 16 bits: computed in float32, as what follows from them
+#: alone is.
+WIDE = (
+    *("Pow", "Exp", "Log", "CumSum", "LRN", "LpNormalization", "MeanVarianceNormalization", "ReduceL1"),
+    *("ReduceLogSum", "ReduceLogSumExp", "ReduceProd", "ReduceSumSquare", "Range", "Tan", "Sinh", "Cosh"),
+)
+#: Operators of the weights of a model, which are in 16 bits wherever their inputs follow from the data.
+PRODUCTS = ("Attention", "Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul")
+#: Operators whose float32 results are no copies or calculations of their floating-point inputs' dtype.
+KEPT = ("DequantizeLinear",)
+#: Constants this large stand for infinity, as in masks; smaller ones beyond the range are numbers.
+BOUNDLESS = 1e9
+
+
+def narrowed(graph: Graph, dtype: np.dtype[np.generic]) -> None:
+    """Compute the float32 tensors of a graph in 16 bits, its constants cast once.
+
+    Inputs and results keep their dtypes: a Cast stands behind an input, and in front of a result. Tensors that follow
+    from integers and constants alone (positions, masks) and from operators of WIDE stay float32 until a tensor of 16
+    bits meets them. Constants and tensors of at least BOUNDLESS, which are masks, become the largest finite numbers;
+    infinities stay. A node that reads another constant beyond the range is computed in float32.
+
+    Parameters
+    ----------
+    graph : Graph
+        Batch norms and norms written in parts are folded already: their constants want float32.
+    dtype : numpy.dtype
+        float16 or bfloat16.
+    """
+    _Narrowed(graph, dtype).apply()
+
+
+class _Narrowed:
+    def __init__(self, graph: Graph, dtype: np.dtype[np.generic]):
+        self.graph, self.dtype = graph, dtype
+        self.most = float(_finfo(dtype).max)
+        self.copies: dict[tuple[str, bool], str] = {}  # of tensors in the other dtype, by whether it is narrow
+        self.narrow: set[str] = set()  # tensors of 16 bits
+        self.data: set[str] = set()  # tensors that follow from float32 inputs or from weights
+
+    def apply(self) -> None:
+        """Go through the nodes in order."""
+        graph, nodes = self.graph, self.graph.nodes
+        results = {name: self._is_float(name) for name in graph.outputs}
+        graph.nodes = []
+        self.data |= {name for name, spec in graph.inputs.items() if spec.dtype == FLOAT32}
+        for node in nodes:
+            self._add(node)
+        for name, is_float in results.items():
+            if is_float and name in self.narrow:
+                inner = name + ".narrow"
+                graph.specs[inner] = graph.specs[name]
+                _renamed(graph, name, inner)
+                graph.specs[name] = graph.specs[inner]._replace(dtype=FLOAT32)
+                graph.nodes.append(self._cast(inner, name, FLOAT32))
+
+    def _is_float(self, name: str) -> bool:
+        found = self.graph.spec(name) if name else None
+        return found is not None and found.dtype == FLOAT32
+
+    def _add(self, node: Node) -> None:
+        reads = [each for each in node.reads() if self._is_float(each) or each in self.narrow]
+        data = [each for each in reads if each in self.data]
+        weights = [each for each in reads if each in self.graph.constants]
+        from_data = bool(data) or (node.op == "Gather" and node.inputs[0] in weights and not self._is_position(node))
+        is_narrow = from_data and self._is_narrow(node, data, weights)
+        if reads:
+            found = {each: self._in(each, is_narrow) for each in dict.fromkeys(reads)}
+            steps = tuple(step._replace(operand=found.get(step.operand, step.operand)) for step in node.epilogue)
+            node = replace(node, inputs=tuple(found.get(each, each) for each in node.inputs), epilogue=steps)
+        if is_narrow and node.op == "Cast" and self._is_float(node.outputs[0]):
+            node = replace(node, attributes={**node.attributes, "to": _number(self.dtype)})
+        self.graph.nodes.append(node)
+        for name in node.outputs:
+            if name and from_data:
+                self.data.add(name)
+            if name and is_narrow and self._is_float(name):
+                self.narrow.add(name)
+                spec = self.graph.specs[name]
+                self.graph.specs[name] = Spec(self.dtype, spec.shape)
+
+    def _is_position(self, node: Node) -> bool:
+        """Return whether a Gather picks from a vector, a table of numbers and not of weights."""
+        return len(self.graph.shape(node.inputs[0]) or ()) < 2
+
+    def _is_narrow(self, node: Node, data: list[str], weights: list[str]) -> bool:
+        if node.op in KEPT or not any(self._is_float(each) for each in node.outputs if each):
+            # Comparisons and casts to other types read their inputs as they are.
+            return bool(set(data) & self.narrow)
+        if node.op in WIDE or any(self._exceeds(self.graph.constants[each]) for each in weights):
+            return False
+        if node.op in PRODUCTS or node.op == "Gather" or not data:
+            return True
+        return any(each in self.narrow or each in self.graph.inputs for each in data)
+
+    def _exceeds(self, constant: np.ndarray) -> bool:
+        """Return whether numbers that are no masks are beyond the range."""
+        size = np.abs(constant[np.isfinite(constant)])
+        return bool(((size > self.most) & (size < BOUNDLESS)).any())
+
+    def _in(self, name: str, is_narrow: bool) -> str:
+        """Return the name of a tensor in 16 bits, or in float32."""
+        if (name in self.narrow) == is_narrow:
+            return name
+        if (name, is_narrow) not in self.copies:
+            self.copies[name, is_narrow] = self._copied(name, is_narrow)
+        return self.copies[name, is_narrow]
+
+    def _copied(self, name: str, is_narrow: bool) -> str:
+        graph = self.graph
+        copy = f"{name}.{self.dtype.name if is_narrow else 'float32'}"
+        if name in graph.constants:
+            found = graph.add(copy, self._saturated(graph.constants[name]))
+            self.narrow.add(found)
+            return found
+        spec = graph.spec(name)
+        assert spec is not None
+        dtype = self.dtype if is_narrow else FLOAT32
+        graph.specs[copy] = Spec(dtype, spec.shape)
+        # Right behind the tensor, so that it is computed before every kernel that could take its reader in.
+        made = producers(graph).get(name, -1)
+        graph.nodes.insert(made + 1, self._cast(name, copy, dtype))
+        if is_narrow:
+            self.narrow.add(copy)
+        if name in self.data:
+            self.data.add(copy)
+        return copy
+
+    def _cast(self, name: str, result: str, dtype: np.dtype[np.generic]) -> Node:
+        # Masks are computed from integers; what a caller gives is cast as it is.
+        saturates = dtype != FLOAT32 and name not in self.graph.inputs
+        return Node("Cast", (name,), (result,), {"to": _number(dtype), "finite": int(saturates)}, result)
+
+    def _saturated(self, constant: np.ndarray) -> np.ndarray:
+        finite = np.clip(constant, -self.most, self.most)
+        return np.where(np.isfinite(constant), finite, constant).astype(self.dtype)
+
+
+def _renamed(graph: Graph, old: str, new: str) -> None:
+    """Rename a tensor where it is computed and where it is read."""
+    rename(graph, old, new)
+    for place, node in enumerate(graph.nodes):
+        if old in node.outputs:
+            graph.replaced(place, outputs=tuple(new if each == old else each for each in node.outputs))
+
+
+def _number(dtype: np.dtype[np.generic]) -> int:
+    """Return the standard's number of a dtype."""
+    from onnx import helper
+
+    return int(helper.np_dtype_to_tensor_dtype(dtype))
+
+
+def _finfo(dtype: np.dtype[np.generic]) -> np.finfo[np.floating]:
+    import ml_dtypes
+
+    return ml_dtypes.finfo(dtype)
