@@ -55,7 +55,8 @@ def memory_of(gm: Any) -> Memory | None:
         return None
     given = {each.untyped_storage()._cdata for each in tensors}
     outputs = [each for each in torch.utils._pytree.tree_leaves(found) if isinstance(each, torch.Tensor)]
-    memory = [each.untyped_storage()._cdata for each in outputs]
+    # A tensor that is returned twice is one result: AOTAutograd returns the new value of a buffer so.
+    memory = [each.untyped_storage()._cdata for each in {id(each): each for each in outputs}.values()]
     own = [each for each in memory if each not in given]
     changed = (
         node.name
