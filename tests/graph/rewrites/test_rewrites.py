@@ -6,7 +6,7 @@ import pytest
 import gensor_kernels
 from gensor_kernels.graph.execution.plan import Plan, Weights
 
-from .models import model, node
+from ..models import model, node
 
 RNG = np.random.default_rng(0)
 

@@ -15,7 +15,7 @@ from tests.doubles.captured import Stock, filled  # noqa: E402
 from tests.doubles.strict.machine import installed  # noqa: E402
 from tests.threads import in_threads  # noqa: E402
 
-from .models import model, node  # noqa: E402
+from ..models import model, node  # noqa: E402
 
 RNG = np.random.default_rng(0)
 W1, W2 = (RNG.standard_normal((64, 64)).astype(np.float32) / 8 for _ in range(2))

@@ -13,7 +13,7 @@ from gensor_kernels.graph.layouts import laid_out as module
 from gensor_kernels.graph.layouts.laid_out import laid_out
 from gensor_kernels.graph.readers.onnx_file import Source
 
-from .models import node, proto
+from ..models import node, proto
 
 onnxruntime = pytest.importorskip("onnxruntime")
 RNG = np.random.default_rng(0)
