@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
     from .layers import Layers, Reasons
     from .memory import Memory
-    from .plan import Plan, Weights
+    from .plan import Plan
+    from .prepared import Prepared
     from .session import Session
+    from .weights import Weights
 
 Signature = tuple[tuple[tuple[int, ...], str], ...]
 #: Signatures whose plans a model keeps; the oldest gives way to a new one.
@@ -140,8 +142,8 @@ class Model:
         from .layers import explained, reasons
 
         if len(args) == 1 and not keywords and isinstance(args[0], str):
-            plan = next(reversed(self._plans.values())) if self._plans else self._declared()
-            return reasons(plan.graph, args[0])
+            prepared = next(reversed(self._plans.values())) if self._plans else self._declared()
+            return reasons(prepared.graph, args[0])
         exchange = exchanged(args, keywords)
         if exchange is not None:
             layers: Layers = exchange.call(self.explain, args, keywords)
@@ -251,11 +253,12 @@ class Model:
     def __repr__(self) -> str:
         return f"<gensor_kernels model {self._name}: {', '.join(self.inputs)} -> {', '.join(self.outputs)}>"
 
-    def _declared(self) -> Plan:
-        """Return a plan for the sizes that the file declares."""
-        from .plan import Plan, Weights
+    def _declared(self) -> Prepared:
+        """Return the graph for the sizes that the file declares."""
+        from .prepared import Prepared
+        from .weights import Weights
 
-        return Plan(self._source.graph(), Weights(), self._options)
+        return Prepared(self._source.graph(), Weights(), self._options)
 
     def _bound(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
         """Return the inputs by name, checked against what the file declares."""
@@ -277,7 +280,8 @@ class Model:
 
     def _plan(self, inputs: Mapping[str, Any], state: State | None = None) -> Plan:
         """Return the plan for inputs of this signature; with `state`, one that writes it in place."""
-        from .plan import Plan, Weights
+        from .plan import Plan
+        from .weights import Weights
 
         signature = tuple((tuple(array.shape), str(array.dtype)) for array in inputs.values())
         device = current.current_runtime().device

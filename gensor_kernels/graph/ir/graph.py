@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -141,10 +140,6 @@ class Graph:
                 wanted |= set(each.before) if wanted & set(each.after) else set()
                 found.append(each)
         return found[::-1]
-
-    def uses(self) -> Counter[str]:
-        """Return how often each tensor is read; a result of the graph is read once more."""
-        return Counter(name for node in self.nodes for name in node.reads()) + Counter(self.outputs)
 
     def spec(self, name: str) -> Spec | None:
         """Return what is known of a tensor."""
