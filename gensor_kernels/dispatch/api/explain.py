@@ -109,8 +109,7 @@ def served(runtime: Runtime, question: Question) -> Served:
         each = [served(runtime, step) for step in question.steps]
         known = [step.us for step in each if step.us is not None]
         return Served(sum(known) if len(known) == len(each) else None, any(step.staged for step in each))
-    call, inputs, out, epilogue = question.call, question.inputs, question.out, question.epilogue
-    if call is None or idle_plan(call, inputs, epilogue) is not None:
+    if question.call is None or idle_plan(question.call, question.inputs, question.epilogue) is not None:
         return Served(None, False)
     choice, lowered, predicted = _chosen(runtime, question)
     time = choice.measured_us or predicted or choice.vendor_us

@@ -15,6 +15,7 @@ from gensor_kernels import config, forking
 from gensor_kernels.dispatch.api.current import current_runtime
 from gensor_kernels.dispatch.observe import record
 from gensor_kernels.errors import GensorError
+from gensor_kernels.graph.ir.derived import Derived
 from gensor_kernels.graph.ir.options import DEFAULT, Options
 from gensor_kernels.graph.layouts.laid_out import Layouts, laid_out
 from gensor_kernels.graph.layouts.prepacked import prepacked
@@ -49,6 +50,8 @@ class Weights:
         #: Copies on the device, by the identity of the NumPy array.
         self.placed: dict[int, tuple[np.ndarray, Any]] = {}
 
+        #: What rules and layouts made of the file's constants.
+        self.derived = Derived()
         self.arenas = Arenas()
 
     def shared(self, value: np.ndarray) -> np.ndarray:
@@ -116,6 +119,8 @@ class Plan:
     """
 
     def __init__(self, graph: Graph, weights: Weights, options: Options = DEFAULT, state: State | None = None):
+        graph.derived = weights.derived
+        graph.derived.note(graph.constants.values())
         fold(graph)
         self.graph = rewritten(graph, options=options)
         #: Layouts that were chosen by the times predicted for the current device; None where there is none.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from gensor_kernels.dispatch.api.current import current_runtime
 from gensor_kernels.graph.lowerings.predicted import answer
 from gensor_kernels.machine.roofline import DRAM_EFFICIENCY
@@ -70,3 +72,13 @@ def weight_orders(graph: Graph, node: Node) -> tuple[tuple[int, ...], tuple[int,
     shape, groups = graph.shape(node.inputs[1]), node.attributes.get("group", 1)
     depthwise = shape is not None and groups > 1 and shape[0] == groups and shape[1] == 1
     return (0, 1, 2, 3), (1, 2, 3, 0) if depthwise else (0, 2, 3, 1)
+
+
+def in_order(graph: Graph, name: str, order: tuple[int, ...]) -> np.ndarray:
+    """Return a copy of a constant with its axes in this order in memory, from the outermost to the innermost."""
+    constant = graph.constants[name]
+
+    def made() -> np.ndarray:
+        return np.ascontiguousarray(constant.transpose(order)).transpose(np.argsort(order).tolist())
+
+    return graph.derived.array(("order", order), [constant], made)

@@ -108,9 +108,7 @@ def _is_index(graph: Graph, name: str) -> bool:
     return name in graph.constants and graph.constants[name].dtype.kind in "iub" and graph.constants[name].size <= 64
 
 
-def _asked(
-    runtime: Runtime, graph: Graph, nodes: Sequence[Node], made: Mapping[str, Any], orders: Orders
-) -> Served:
+def _asked(runtime: Runtime, graph: Graph, nodes: Sequence[Node], made: Mapping[str, Any], orders: Orders) -> Served:
     from . import LOWERINGS
 
     run = Dry(runtime)
