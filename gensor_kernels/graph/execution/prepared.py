@@ -47,6 +47,8 @@ class Prepared:
     """
 
     def __init__(self, graph: Graph, weights: Weights, options: Options = DEFAULT, state: State | None = None):
+        graph.derived = weights.derived
+        graph.derived.note(graph.constants.values())
         fold(graph)
         self.graph = rewritten(graph, options=options)
         #: Layouts that were chosen by the times predicted for the current device; None where there is none.

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from gensor_kernels.graph.ir.derived import Derived
+
 from .bound import Arenas
 
 
@@ -17,6 +19,8 @@ class Weights:
         self._arrays: dict[tuple[Any, ...], list[np.ndarray]] = {}
         #: Copies on the device, by the identity of the NumPy array.
         self.placed: dict[int, tuple[np.ndarray, Any]] = {}
+        #: What rules and layouts made of the file's constants.
+        self.derived = Derived()
         self.arenas = Arenas()
 
     def shared(self, value: np.ndarray) -> np.ndarray:

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .derived import Derived
+
 #: Extents of a tensor: a number, the name of a symbolic size, or None where nothing is known.
 Extents = tuple[int | str | None, ...]
 
@@ -123,6 +125,8 @@ class Graph:
         Inferred dtype and shape of tensors.
     decisions : list of Decision
         Rules that were applied, in order, and alternatives that were not taken.
+    derived : Derived
+        What was made of constants; graphs of one model share it.
     """
 
     nodes: list[Node]
@@ -131,6 +135,7 @@ class Graph:
     constants: dict[str, np.ndarray]
     specs: dict[str, Spec]
     decisions: list[Decision] = field(default_factory=list)
+    derived: Derived = field(default_factory=Derived)
 
     def reasons(self, name: str) -> list[Decision]:
         """Return the decisions that led to the node of this name, or that took it out."""

@@ -114,8 +114,17 @@ class _Narrowed:
 
     def _exceeds(self, constant: np.ndarray) -> bool:
         """Return whether numbers that are no masks are beyond the range."""
+        return self.graph.derived.fact(("exceeds", self.dtype.name), constant, lambda: self._has_larger(constant))
+
+    def _has_larger(self, constant: np.ndarray) -> bool:
+        if self._fits(constant):
+            return False
         size = np.abs(constant[np.isfinite(constant)])
         return bool(((size > self.most) & (size < BOUNDLESS)).any())
+
+    def _fits(self, constant: np.ndarray) -> bool:
+        """Return whether all elements are finite and within the range."""
+        return not constant.size or bool(constant.max() <= self.most and constant.min() >= -self.most)
 
     def _in(self, name: str, is_narrow: bool) -> str:
         """Return the name of a tensor in 16 bits, or in float32."""
@@ -129,7 +138,9 @@ class _Narrowed:
         graph = self.graph
         copy = f"{name}.{self.dtype.name if is_narrow else 'float32'}"
         if name in graph.constants:
-            found = graph.add(copy, self._saturated(graph.constants[name]))
+            wide = graph.constants[name]
+            how = "cast", self.dtype.name
+            found = graph.add(copy, graph.derived.array(how, [wide], lambda: self._saturated(wide)))
             self.narrow.add(found)
             return found
         spec = graph.spec(name)
@@ -149,6 +160,8 @@ class _Narrowed:
         return Node("Cast", (name,), (result,), {"to": _number(dtype), "finite": int(saturates)}, result)
 
     def _saturated(self, constant: np.ndarray) -> np.ndarray:
+        if self._fits(constant):
+            return constant.astype(self.dtype)
         finite = np.clip(constant, -self.most, self.most)
         return np.where(np.isfinite(constant), finite, constant).astype(self.dtype)
 
