@@ -27,6 +27,18 @@ def test_every_fused_node_is_as_near_as_onnxruntime(name, dtype):
     assert set(found.fallbacks) == set(OPEN.get(name, {})), Counter(found.fallbacks)
 
 
+def test_nodes_of_float16_add_the_rounding_of_their_results():
+    """Kernels compute in float32: their own error is the rounding of the result.
+
+    Attention rounds its probabilities, too, and the file has the cosines and sines of a rotary embedding in float16.
+    """
+    found = exported_models.own_errors("llama_small")
+    assert sum(each.ratio > 0.9 for each in found) >= 16
+    for each in found:
+        rounded_twice = each.node in ("Rotary", "Attention")
+        assert each.ratio < (1.6 if rounded_twice else 1.03), each
+
+
 def test_a_wrong_weight_is_found(monkeypatch):
     """The comparison sees a weight that differs in one element by a percent."""
     whole = exported_graphs.cast
