@@ -1,9 +1,9 @@
 """Launches, memory and traffic of whole models: `python -m benchmarks.models [NAME ...] [--out FOLDER]`.
 
 For exported networks of their full size (tests/graph/exported), at batch 1 in float16 on an Orin Nano, beside
-torch.compile's Inductor and onnxruntime. `gpt2_session` is the file of examples/gpt2.py, whose caches have a fixed size:
-the session's step has them as its state. Kernels are chosen as ever, and counted in place of being launched: no figure
-depends on the machine, and none is a time. Writes `models.json` and `models.md` to `benchmarks/results`.
+torch.compile's Inductor and onnxruntime. `gpt2_session` is the file of examples/gpt2.py, whose caches have a fixed
+size: the session's step has them as its state. Kernels are chosen as ever, and counted in place of being launched: no
+figure depends on the machine, and none is a time. Writes `models.json` and `models.md` to `benchmarks/results`.
 """
 
 from __future__ import annotations

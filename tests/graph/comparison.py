@@ -33,16 +33,18 @@ class Difference(NamedTuple):
         return self.ours_mean / self.theirs_mean if self.theirs_mean else float(self.ours_mean > 0)
 
 
-def fused(model: Model, inputs: Arrays, known: Iterable[str]) -> tuple[dict[str, Node], dict[str, np.ndarray]]:
+def fused(
+    model: Model, inputs: Arrays, known: Iterable[str], watch: Any = None
+) -> tuple[dict[str, Node], dict[str, np.ndarray]]:
     """Return the fused nodes and their results, by the last tensor that they compute.
 
-    The optimiser gives some tensors names of its own; `known` are those of the file.
+    The optimiser gives some tensors names of its own; `known` are those of the file. `watch` as `Plan.run` takes it.
     """
     plan = model._plan(inputs)
     names = set(known)
     nodes = {name: node for node in plan.graph.nodes for name in node.outputs if name in names}
     kept: dict[str, np.ndarray] = {}
-    keep_all(plan, inputs, kept)
+    keep_all(plan, inputs, kept, watch)
     return nodes, {name: kept[name] for name in nodes}
 
 

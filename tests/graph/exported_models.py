@@ -9,13 +9,15 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import gensor_kernels
-from gensor_kernels.graph.execution.layers import Layer, Layers
+from gensor_kernels.dispatch.observe.explanation import Explanation
+from gensor_kernels.graph.execution.layers import Layer
 from gensor_kernels.graph.execution.model import Model
+from gensor_kernels.graph.ir.graph import Node
 from gensor_kernels.graph.readers.onnx_file import Source
 
 from . import comparison, exported_graphs
@@ -55,7 +57,7 @@ class Comparison(NamedTuple):
     nodes: list[Difference]
     results: list[Difference]
     unrounded: list[Difference]
-    layers: Layers
+    layers: list[Layer]
     fallbacks: list[str]
 
 
@@ -66,13 +68,15 @@ def compared(name: str, dtype: str = "float32", sizes: Mapping[str, int] = {}) -
     """
     proto = exported_graphs.drawn(name, dtype)
     inputs = exported_graphs.inputs(proto, sizes)
+    layers: list[Layer] = []
+
+    def watch(node: Node, served: tuple[Explanation, ...], *_: Any) -> None:
+        layers.append(Layer(node.name, str(node), model._plan(inputs).graph.spec(node.outputs[0]), served))
+
     with gensor_kernels.emulated("sm_87"):
         model = Model(Source(proto), name)
-        results = [each.name for each in proto.graph.output]
-        nodes, ours = comparison.fused(model, inputs, comparison.tensors(proto))
-        layers = model.explain(**inputs)
-        given = model(**inputs)
-    ours |= dict(zip(results, given if isinstance(given, tuple) else (given,), strict=True))
+        nodes, ours = comparison.fused(model, inputs, comparison.tensors(proto), watch)
+    results = [each.name for each in proto.graph.output]
     unrounded: dict[str, np.ndarray] = {}
     if dtype == "float16":
         single = {key: each.astype(np.float32) if each.dtype.kind == "f" else each for key, each in inputs.items()}

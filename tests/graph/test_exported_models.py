@@ -5,7 +5,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from . import exported_graphs, exported_models
+import gensor_kernels
+from gensor_kernels.graph.execution.model import Model
+from gensor_kernels.graph.readers.onnx_file import Source
+
+from . import comparison, exported_graphs, exported_models
 from .exported_models import MODELS, compared, wrong
 
 pytest.importorskip("onnxruntime")
@@ -25,6 +29,21 @@ def test_every_fused_node_is_as_near_as_onnxruntime(name, dtype):
     assert not wrong(found, dtype)
     assert len(found.nodes) > 10 and all(each.theirs_mean > 0 for each in found.results)
     assert set(found.fallbacks) == set(OPEN.get(name, {})), Counter(found.fallbacks)
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("llama_step_small", "float16"), ("mobilenet_v2_small", "float32")])
+def test_calls_return_what_the_nodes_compute(name, dtype):
+    """Also in the second and third call, which have an arena and kept launches."""
+    proto = exported_graphs.drawn(name, dtype)
+    inputs = exported_graphs.inputs(proto)
+    with gensor_kernels.emulated("sm_87"):
+        model = Model(Source(proto), name)
+        _, nodes = comparison.fused(model, inputs, comparison.tensors(proto))
+        for _ in range(3):
+            found = model(**inputs)
+            results = found if isinstance(found, tuple) else (found,)
+            for each, result in zip(proto.graph.output, results, strict=True):
+                np.testing.assert_array_equal(result, nodes[each.name])
 
 
 def test_nodes_of_float16_add_the_rounding_of_their_results():
