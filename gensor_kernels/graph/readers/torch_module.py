@@ -42,7 +42,7 @@ class TorchSource(Source):
         self.inputs = {each.name: Spec(dtype_of(each.dtype), extents_of(each.shape)) for each in model.graph.inputs}
         self._results = {each.name: dtype_of(each.dtype) for each in model.graph.outputs}
         self.outputs = list(self._results)
-        self.weight_files = ()
+        self.weight_files = []
         self._model = optimised(model, self.inputs)
 
     def _current(self) -> Any:
