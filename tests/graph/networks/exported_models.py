@@ -15,9 +15,8 @@ import numpy as np
 
 import gensor_kernels
 from gensor_kernels.dispatch.observe.explanation import Explanation
-from gensor_kernels.graph.execution.layers import Layer
 from gensor_kernels.graph.execution.model import Model
-from gensor_kernels.graph.ir.graph import Node
+from gensor_kernels.graph.ir.graph import Node, Spec
 from gensor_kernels.graph.readers.onnx_file import Source
 
 from . import comparison, exported_graphs
@@ -48,6 +47,14 @@ MOVES = frozenset(
 MOST = 2.0
 
 
+class Computed(NamedTuple):
+    """A fused node: its operators, its result, and what served each call of our functions."""
+
+    operators: str
+    result: Spec | None
+    served: tuple[Explanation, ...]
+
+
 class Comparison(NamedTuple):
     """A model at one dtype: each fused node's errors, those of the results, and what serves the nodes.
 
@@ -57,7 +64,7 @@ class Comparison(NamedTuple):
     nodes: list[Difference]
     results: list[Difference]
     unrounded: list[Difference]
-    layers: list[Layer]
+    layers: list[Computed]
     fallbacks: list[str]
 
 
@@ -68,10 +75,10 @@ def compared(name: str, dtype: str = "float32", sizes: Mapping[str, int] = {}) -
     """
     proto = exported_graphs.drawn(name, dtype)
     inputs = exported_graphs.inputs(proto, sizes)
-    layers: list[Layer] = []
+    layers: list[Computed] = []
 
     def watch(node: Node, served: tuple[Explanation, ...], *_: Any) -> None:
-        layers.append(Layer(node.name, str(node), model._plan(inputs).graph.spec(node.outputs[0]), served))
+        layers.append(Computed(str(node), model._plan(inputs).graph.spec(node.outputs[0]), served))
 
     with gensor_kernels.emulated("sm_87"):
         model = Model(Source(proto), name)
@@ -118,7 +125,7 @@ def own_errors(name: str, sizes: Mapping[str, int] = {}) -> list[Difference]:
     return found
 
 
-def fallbacks(layers: Iterable[Layer]) -> Iterator[str]:
+def fallbacks(layers: Iterable[Computed]) -> Iterator[str]:
     """Yield the operators that compute floating-point numbers by the array library."""
     for layer in layers:
         if layer.result is None or layer.result.dtype.kind != "f":
