@@ -38,11 +38,14 @@ class Runnable(Protocol):
         For each node the tensors that nothing reads behind it.
     read : set of str
         Tensors that a node reads, or that are results.
+    state : dict of str to array
+        Arrays that nodes write in place.
     """
 
     graph: Graph
     ends: list[tuple[str, ...]]
     read: set[str]
+    state: dict[str, Any]
 
     def new_run(self) -> Run:
         """Return a new run of the graph."""
