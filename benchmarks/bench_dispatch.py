@@ -21,7 +21,7 @@ from gensor_tuner.build import cover
 
 cupy = pytest.importorskip("cupy")
 
-from .without_gpu import ARCH, fake_allocator, starter_kernels, stub_runtime  # noqa: E402
+from .host.without_gpu import ARCH, fake_allocator, starter_kernels, stub_runtime  # noqa: E402
 
 KEYS = 50
 

@@ -112,7 +112,7 @@ def warm_matmul() -> Trace:
     """Trace a call into `out` at new addresses, after as many calls of its shapes as end their trial."""
     import cupy
 
-    from .without_gpu import fake_allocator, starter_kernels, stub_runtime
+    from .host.without_gpu import fake_allocator, starter_kernels, stub_runtime
 
     def operands() -> list[cupy.ndarray]:
         return [cupy.empty((512, 512), np.float16) for _ in range(3)]

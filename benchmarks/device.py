@@ -4,10 +4,10 @@
     python -m benchmarks.device --plan --out results-h200 --db kernels.db   # the same as five commands
     python -m benchmarks.device --emulate --out rehearsal
 
-Steps, most valuable first: facts, claims, families, shipped, timing, models, compiled, public, suite, fault_injection,
-sanitizer (see benchmarks/gpu). The output folder gets results.jsonl (one line per event, flushed), device.db (kernels,
-verifications and timings, ready to be merged), summary.json, arch.toml and speedups.png. The same command again resumes
-where it stopped.
+Steps, most valuable first: facts, claims, families, shipped, timing, graphs, models, compiled, public, suite,
+fault_injection, sanitizer (see benchmarks/gpu). The output folder gets results.jsonl (one line per event, flushed),
+device.db (kernels, verifications and timings, ready to be merged), summary.json, arch.toml and speedups.png. The same
+command again resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ STEPS = (
     Step("families", 0.2),
     Step("shipped", 0.25),
     Step("timing", 0.35),
+    Step("graphs", 0.3),
     Step("models", 0.25),
     Step("compiled", 0.12),
     Step("public", 0.08),

@@ -5,6 +5,7 @@ claims           workloads that machine code cannot settle (claims.csv), beside 
 families         every kernel family at the verifier's own cases
 shipped          every kernel of the database at the sizes of its records
 timing           the same kernels beside the vendors' calls
+graphs           whole models from ONNX files, captured, beside the array library
 models           layers of whole models beside the vendors' calls
 compiled         one workload of each operator beside torch.compile
 public           the public functions (public_calls)

@@ -44,6 +44,7 @@ def collect(journal: Journal, steps: Sequence[str]) -> dict[str, Any]:
         },
         "timing": timing(e for (s, _), e in ends.items() if s in TIMED and "best_us" in e),
         "claims": [claim(e) for (step, _), e in ends.items() if step == CLAIMS and "best_us" in e],
+        "graphs": {item: e for (s, item), e in sorted(ends.items()) if s == "graphs" and "us" in e},
         "models": models(ends),
         "public": {item: e["us"] for (s, item), e in sorted(ends.items()) if s == "public" and "us" in e},
         "overhead": {
@@ -199,6 +200,7 @@ def lines(found: dict[str, Any]) -> list[str]:
     text += [f"ceilings: {', '.join(ceilings)}"] if ceilings else []
     text += _claim_lines(found["claims"])
     text += _timing_lines(found["timing"])
+    text += _graph_lines(found["graphs"])
     text += _model_lines(found["models"])
     if found["public"]:
         text.append("host time per call: " + ", ".join(f"{k} {v:.1f} us" for k, v in found["public"].items()))
@@ -265,6 +267,18 @@ def _short(key: str) -> str:
     sizes = " ".join(f"{name}={size}" for name, size in body["sizes"].items() if size > 1)
     first = next(iter(body["dtypes"].values()))
     return f"{body['operator']} {first} {sizes} {'_'.join(body['epilogue'])}".strip()
+
+
+def _graph_lines(graphs: dict[str, Any]) -> list[str]:
+    """Return one line per model that was captured."""
+    if not graphs:
+        return []
+    text = [f"{'captured model':<24} {'us':>9} {'library':>9} {'ratio':>6} {'bound':>9} {'host us':>8}  runs"]
+    for name, each in graphs.items():
+        ratio = each["library_us"] / each["us"]
+        times = f"{each['us']:>9.1f} {each['library_us']:>9.1f} {ratio:>6.2f} {each['bound_us']:>9.1f}"
+        text.append(f"{name:<24} {times} {each['host_us']:>8.1f}  {each['runs']}")
+    return text
 
 
 def _model_lines(models: dict[str, Any]) -> list[str]:

@@ -21,8 +21,9 @@ cupy = pytest.importorskip("cupy")
 onnx = pytest.importorskip("onnx")
 from onnx import helper, numpy_helper  # noqa: E402
 
-from benchmarks.without_gpu import StubDevice, fake_allocator, starter_kernels, stub_runtime  # noqa: E402
 from gensor_kernels.graph.readers.onnx_file import Source  # noqa: E402
+
+from .without_gpu import StubDevice, fake_allocator, starter_kernels, stub_runtime  # noqa: E402
 
 LAYERS, ROWS, WIDTH = 48, 64, 256
 

@@ -1,6 +1,6 @@
 """Launches, memory and traffic of whole models: `python -m benchmarks.models [NAME ...] [--out FOLDER]`.
 
-For exported networks of their full size (tests/graph/exported), at batch 1 in float16 on an Orin Nano, beside
+For exported networks of their full size (tests/graph/networks/exported), at batch 1 in float16 on an Orin Nano, beside
 torch.compile's Inductor and onnxruntime. Kernels are chosen as ever, and counted in place of being launched: no figure
 depends on the machine, and none is a time. Writes `models.json` and `models.md` to `benchmarks/results`.
 """
@@ -25,7 +25,7 @@ from gensor_kernels.graph.execution.folding import fold
 from gensor_kernels.graph.execution.model import Model
 from gensor_kernels.graph.ir.graph import Graph, Node
 from gensor_kernels.graph.readers.onnx_file import Source
-from tests.graph import comparison, exported_graphs
+from tests.graph.networks import comparison, exported_graphs
 
 RESULTS = Path(__file__).parent.parent / "results"
 #: Models, and the most fused operators per run that the project aims at.
@@ -155,7 +155,7 @@ def inductor(name: str) -> dict[str, int] | None:
     try:
         import torch  # noqa: F401
 
-        from tests.graph import exported_torch
+        from tests.graph.networks import exported_torch
     except ImportError:
         return None
     from . import inductor as generator

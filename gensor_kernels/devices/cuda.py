@@ -274,11 +274,11 @@ class CudaDevice(Device):
         except RuntimeError:  # the legacy stream cannot be queried while another stream captures
             return True
 
-    def lasting(self) -> AbstractContextManager[None]:
+    def lasting(self, *owners: Any) -> AbstractContextManager[None]:
         """See Graphs.lasting."""
         if not self.capturing():
             return nullcontext()
-        return self._graphs.lasting(self.cupy.cuda, self.stream)
+        return self._graphs.lasting(self.cupy.cuda, self.stream, *owners)
 
     def lending(self, lender: Lender | None) -> AbstractContextManager[Any]:
         """See Device.lending: CuPy's allocator of this thread asks the lender."""

@@ -203,8 +203,11 @@ class Device:
         """
         raise NotImplementedError
 
-    def lasting(self) -> AbstractContextManager[None]:
-        """Return a context in which this thread's allocations live as long as the graph being captured."""
+    def lasting(self, *owners: Any) -> AbstractContextManager[None]:
+        """Return a context in which this thread's allocations live as long as the graph being captured.
+
+        `owners`, which hold memory that the graph reads, live as long.
+        """
         return nullcontext()
 
     def lending(self, lender: Lender | None) -> AbstractContextManager[Any]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 from weakref import WeakSet, ref
@@ -111,9 +111,10 @@ class End:
 
 
 class GraphMemory:
-    """Memory of one graph: its free blocks by stream, the smallest fitting block first."""
+    """Memory of one graph: its free blocks by stream, the smallest fitting block first, and other owners of memory."""
 
     def __init__(self) -> None:
+        self._owners: dict[int, Any] = {}
         self._free: dict[int, list[tuple[int, Any]]] = {}
         self._lock = threading.Lock()
 
@@ -123,6 +124,10 @@ class GraphMemory:
         with self._lock:
             fitting = [(size, place) for place, (size, _) in enumerate(free) if nbytes <= size <= MOST_WASTE * nbytes]
             return free.pop(min(fitting)[1]) if fitting else None
+
+    def keep(self, owners: Iterable[Any]) -> None:
+        """Keep objects that hold memory which the graph reads."""
+        self._owners.update((id(each), each) for each in owners)
 
     def give(self, stream: int, size: int, memory: Any) -> None:
         """Take memory back, without a lock: garbage may be collected anywhere."""
@@ -146,21 +151,21 @@ class GraphAllocator:
     address."""
 
     def __init__(self, cuda: Any, memory: GraphMemory, base: Allocator, stream: Callable[[], int]):
-        self._cuda, self._memory, self._base, self._stream = cuda, memory, base, stream
+        self._cuda, self.memory, self._base, self._stream = cuda, memory, base, stream
 
     def __call__(self, nbytes: int) -> Any:
         """Return memory of the graph."""
         if nbytes == 0:
             return self._base(0)
         stream, nbytes = self._stream(), -(-nbytes // UNIT) * UNIT
-        size, memory = self._memory.take(stream, nbytes) or (nbytes, None)
+        size, memory = self.memory.take(stream, nbytes) or (nbytes, None)
         if memory is None:
             before = behind(stream)
             with relaxed_capture():  # for any capture mode: PyTorch's mode forbids cudaMalloc
                 memory = self._base(size)
             if behind(stream) != before:
                 return memory  # allocated in stream order, by a node of the graph: it belongs to the graph already
-        lent = Lent(self._memory, stream, size, memory)
+        lent = Lent(self.memory, stream, size, memory)
         return self._cuda.MemoryPointer(self._cuda.UnownedMemory(memory.ptr, size, lent, memory.device_id), 0)
 
 
@@ -178,13 +183,17 @@ class Graphs:
         """Make a new lock."""
         self._lock = threading.Lock()
 
-    def lasting(self, cuda: Any, stream: Callable[[], int]) -> AbstractContextManager[None]:
-        """Return a context in which CuPy's allocations of this thread live as long as the graph being captured."""
+    def lasting(self, cuda: Any, stream: Callable[[], int], *owners: Any) -> AbstractContextManager[None]:
+        """Return a context in which CuPy's allocations of this thread live as long as the graph being captured; so
+        do `owners`."""
         base = cuda.get_allocator()
-        if isinstance(base, (GraphAllocator, LendingAllocator)):  # a call within a call, or memory of a model
+        if isinstance(base, LendingAllocator):  # memory of a model
             return nullcontext()
-        memory = self._memory(stream())
-        if memory is None:
+        within = isinstance(base, GraphAllocator)  # a call within a call
+        memory = base.memory if within else self._memory(stream())
+        if memory is not None:
+            memory.keep(owners)
+        if memory is None or within:
             return nullcontext()
         context: AbstractContextManager[None] = cuda.using_allocator(GraphAllocator(cuda, memory, base, stream))
         return context

@@ -25,8 +25,8 @@ from .stored_kernel import ARCH, stored_kernel
 ROOT = Path(__file__).resolve().parents[2]
 #: PyTorch's calls are tested in this process: importing it in every worker takes longer than all other steps.
 COMMAND = (sys.executable, "-m", "benchmarks.device", "--emulate", "--vendors", "cupy,padded,cublaslt")
-STEPS = {"facts", "claims", "families", "shipped", "timing", "models", "compiled", "public", "suite"}
-STEPS |= {"fault_injection", "sanitizer"}
+STEPS = {"facts", "claims", "families", "shipped", "timing", "graphs", "models", "compiled", "public"}
+STEPS |= {"suite", "fault_injection", "sanitizer"}
 
 
 def device(out, *arguments, check=None):
@@ -101,6 +101,22 @@ def test_every_family_is_timed_beside_the_library_and_layers_become_models(rehea
     model = json.loads((folder / "out" / "summary.json").read_text())["models"]["net_b1"]
     assert (model["layers"], model["of"]) == (1, 2) and model["vendors"]["cupy"]["layers"] == 1
     assert "net_b1" in done.stdout and "rows softmax" in done.stdout
+
+
+def test_a_whole_model_is_bound_and_right(rehearsal):
+    _, _, ends = rehearsal
+    ((name, end),) = [(item, end) for (step, item), end in ends.items() if step == "graphs"]
+    assert name == "mobilenet_v2_small float32" and end["outcome"] == "ok", end
+    assert end["difference"] < 1e-5 and end["live_bytes"] <= end["arena_bytes"] <= 1.05 * end["live_bytes"]
+    assert end["tiers"].get("4", 0) == 0 and "launch by launch" in end["runs"], end
+
+
+def test_models_that_differ_are_wrong():
+    from benchmarks.gpu import graphs
+
+    exact, off = [np.array([1.0, -2.0])], [np.array([1.0, -1.0])]
+    assert graphs._differences(exact, exact) == [0.0] and graphs._differences(off, exact) == [0.5]
+    assert not graphs._differences([np.array([1.0, np.nan])], exact)[0] <= graphs.most("float16")
 
 
 def test_claims_are_verified_and_then_timed_together(rehearsal):

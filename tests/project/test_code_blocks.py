@@ -47,6 +47,8 @@ WHY = {
     "installs packages",
     "is part of a file",
     "needs a GPU",
+    "needs a GPU and a file",
+    "needs a file",
     "needs another machine",
     "needs earlier runs",
     "needs PyTorch",

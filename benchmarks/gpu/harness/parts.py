@@ -27,7 +27,10 @@ PARTS = (
     Part(("families", "public", "fault_injection"), "every family, type and launch form; the public functions"),
     Part(("shipped",), "every stored kernel at the sizes of its records"),
     Part(("timing",), "every stored kernel beside the vendors' calls"),
-    Part(("models", "compiled", "suite", "sanitizer"), "whole models, torch.compile, CuPy's tests, the sanitizer"),
+    Part(
+        ("graphs", "models", "compiled", "suite", "sanitizer"),
+        "whole models captured, their layers, torch.compile, CuPy's tests, the sanitizer",
+    ),
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gensor_kernels import dispatch
 from gensor_kernels.dispatch.observe.dry_run import Question
@@ -77,14 +77,65 @@ def explain(function: Callable[..., Any], *args: Any, **keywords: Any) -> Explan
     except TypeError as error:  # in the words of a call that does not fit
         raise TypeError(f"{getattr(function, '__name__', 'function')}() {error}") from None
     runtime = current_runtime()
+    found = asked(runtime, function, *call.args, **call.kwargs)
+    return Explanation(0, "there is nothing to compute", _part(runtime)) if found is None else _answer(runtime, found)
+
+
+def asked(runtime: Runtime, function: Callable[..., Any], *args: Any, **keywords: Any) -> Question | None:
+    """Return the call of a kernel that a function makes, without running it; None where there is nothing to compute."""
     with runtime.questioned():
         try:
-            function(*call.args, **call.kwargs)
+            function(*args, **keywords)
         except Question as question:
-            found = question
-        else:
-            return Explanation(0, "there is nothing to compute", _part(runtime))
-    return _answer(runtime, found)
+            return question
+    return None
+
+
+class Served(NamedTuple):
+    """How long a call would take, in microseconds (None where nothing is known), and whether it makes copies."""
+
+    us: float | None
+    staged: bool
+
+
+def served(runtime: Runtime, question: Question) -> Served:
+    """Tell how long a call would take: as measured or predicted of our kernel, or else of the array library.
+
+    These are the times of `explain`, without the rest of an Explanation.
+    """
+    from gensor_kernels.dispatch.plans.make import idle_plan
+
+    if question.steps:
+        each = [served(runtime, step) for step in question.steps]
+        known = [step.us for step in each if step.us is not None]
+        return Served(sum(known) if len(known) == len(each) else None, any(step.staged for step in each))
+    if question.call is None or idle_plan(question.call, question.inputs, question.epilogue) is not None:
+        return Served(None, False)
+    choice, lowered, predicted = _chosen(runtime, question)
+    time = choice.measured_us or predicted or choice.vendor_us
+    if time is None and lowered is not None:
+        time = _of_library(question)
+    return Served(time, lowered is not None and bool(lowered.staged))
+
+
+def _chosen(runtime: Runtime, question: Question) -> tuple[Choice, Lowered | None, float | None]:
+    """Return what is chosen for a call, the call as kernels see it, and the microseconds predicted of the choice."""
+    from gensor_kernels.dispatch.plans.make import choose
+    from gensor_kernels.machine.roofline import sustained_us
+
+    device = runtime.device
+    choice, lowered = choose(question.call, question.inputs, question.out, question.epilogue, device.capturing())
+    predicted = choice.predicted_us
+    if lowered is not None and device.arch is not None and predicted is not None:
+        predicted = max(predicted, sustained_us(lowered.problem.workload, device.arch))
+    return choice, lowered, predicted
+
+
+def _of_library(question: Question) -> float | None:
+    """Return the predicted microseconds of the array library's calls; None where they are no substitute."""
+    from gensor_kernels.dispatch.plans.unfused import microseconds
+
+    return microseconds(question.call, question.inputs, question.out, question.epilogue)
 
 
 def _computes(function: Any) -> bool:
@@ -96,7 +147,7 @@ def _computes(function: Any) -> bool:
 
 def _answer(runtime: Runtime, question: Question) -> Explanation:
     """Choose as for a call, and say so."""
-    from gensor_kernels.dispatch.plans.make import choose, idle_plan
+    from gensor_kernels.dispatch.plans.make import idle_plan
 
     if question.steps:
         steps = [_answer(runtime, each) for each in question.steps]
@@ -104,21 +155,17 @@ def _answer(runtime: Runtime, question: Question) -> Explanation:
         return replace(main, reason=f"{len(steps)} contractions, the longest: {main.reason}", steps=tuple(steps))
     if question.call is None:
         return Explanation(4, question.reason, _part(runtime))
-    call, inputs, out, epilogue = question.call, question.inputs, question.out, question.epilogue
-    idle = idle_plan(call, inputs, epilogue)
+    idle = idle_plan(question.call, question.inputs, question.epilogue)
     if idle is not None:
         return Explanation(0, idle.reason, _part(runtime))
-    choice, lowered = choose(call, inputs, out, epilogue, runtime.device.capturing())
-    kernel, arch, predicted = choice.kernel, runtime.device.arch, choice.predicted_us
+    choice, lowered, predicted = _chosen(runtime, question)
+    kernel, arch = choice.kernel, runtime.device.arch
     bounds, theirs = {}, None
     if lowered is not None and arch is not None:
-        from gensor_kernels.dispatch.plans.unfused import microseconds
-        from gensor_kernels.machine.roofline import bounds_us, sustained_us
+        from gensor_kernels.machine.roofline import bounds_us
 
-        if predicted is not None:
-            predicted = max(predicted, sustained_us(lowered.problem.workload, arch))
         bounds = bounds_us(lowered.problem.workload, arch)
-        theirs = microseconds(call, inputs, out, epilogue) if choice.vendor_us is None else None
+        theirs = _of_library(question) if choice.vendor_us is None else None
     bound_by = max(bounds, key=bounds.__getitem__, default=None)
     return Explanation(
         choice.tier,

@@ -72,10 +72,7 @@ class Kernel:
 
     def workload(self, wanted: Workload) -> Workload:
         """`wanted` as a Workload of this kernel's class: what to ask its Space about."""
-        mine = self.serves.layout, self.serves.alignment
-        if (wanted.layout, wanted.alignment) == mine:
-            return wanted
-        return replace(wanted, layout=mine[0], alignment=mine[1])
+        return wanted.stored_as(self.serves)
 
 
 def types_of(workload: Workload) -> tuple[object, ...]:
@@ -177,7 +174,10 @@ class Library:
             (shelf.portfolio if kernel.digest in contents.portfolio else shelf.others).append(kernel)
         # Other threads choose from this meanwhile: whole things take the places of whole things.
         self.contents = _with(contents, self._noted.values())
-        self._shelves = shelves
+        by_types: dict[tuple[object, ...], list[Shelf]] = {}
+        for shelf in shelves.values():
+            by_types.setdefault(types_of(shelf.serves), []).append(shelf)
+        self._shelves = by_types
         #: measured over predicted time by kernel digest, as far as anybody has asked; see predicting.residual
         self.residuals: dict[str, float] = {}
         #: kernels that are predicted together, by the digests of a list of them; see predicting.predict
@@ -248,7 +248,7 @@ class Library:
 
     def shelves(self, workload: Workload) -> list[Shelf]:
         """Every class whose binaries compute `workload`, but for epilogues compiled into them."""
-        return [shelf for shelf in self._shelves.values() if fits_class(shelf.serves, workload)]
+        return [shelf for shelf in self._shelves.get(types_of(workload), ()) if fits_class(shelf.serves, workload)]
 
     def timed(self, kernel: Kernel) -> list[tuple[Workload, float]]:
         """The Workloads a kernel was measured on, with the median in microseconds."""

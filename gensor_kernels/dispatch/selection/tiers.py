@@ -26,11 +26,12 @@ from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.epilogue import OPERATIONS
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.family import Family
+from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import Space
 
 from .library import Kernel, Library, generate
-from .predict import predict, predicted_us, residual
+from .predict import few_seconds, predict, predicted_us, residual
 
 #: Seconds by which kernels are ranked, less for what asks for more, digest; the kernel, and its predicted seconds.
 Ranked = tuple[float, int, str, Kernel, float]
@@ -193,19 +194,20 @@ def _starter(request: Request) -> Choice:
     """For emulated devices, where no library can step in: the best of the families' default Programs."""
     workload, arch = request.problem.workload, request.arch
     coarse = coarsened(workload)
+    seconds: dict[Program, float] = {}
     try:
-        able = [each.family for each in Space(coarse, arch).families if request.readable(each.family)]
-        programs = [program for family in able for program in family.starters(coarse, arch)]
+        for family in (each.family for each in Space(coarse, arch).families if request.readable(each.family)):
+            programs = family.starters(coarse, arch)
+            seconds |= zip(programs, few_seconds(family, programs, coarse, arch), strict=True)
     except UnsupportedError as error:
         return Choice(4, error.reason)
-    made = (generate(program, coarse, arch) for program in programs)
-    kernels = [kernel for kernel in made if kernel.digest not in request.refused]
-    seconds = predict(kernels, workload, arch)
-    best = min(range(len(kernels)), key=lambda i: (seconds[i], kernels[i].digest), default=None)
-    if best is None or not math.isfinite(seconds[best]):
-        return Choice(4, f"no default Program is legal for {_class_words(workload)}")
-    reason = f"nothing is stored for this class: best of {len(kernels)} default Programs, by predicted time"
-    return Choice(3, reason, kernels[best], seconds[best] * 1e6)
+    for least in sorted(filter(math.isfinite, set(seconds.values()))):
+        made = [generate(program, coarse, arch) for program, value in seconds.items() if value == least]
+        kernels = [kernel for kernel in made if kernel.digest not in request.refused]
+        if kernels:
+            reason = f"nothing is stored for this class: best of {len(seconds)} default Programs, by predicted time"
+            return Choice(3, reason, min(kernels, key=lambda each: each.digest), least * 1e6)
+    return Choice(4, f"no default Program is legal for {_class_words(workload)}")
 
 
 def coarsened(workload: Workload) -> Workload:

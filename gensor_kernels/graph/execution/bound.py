@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from gensor_kernels.graph.ir.graph import Node
     from gensor_kernels.graph.lowerings.base import Run
 
+#: Bound plans of a model on one device, each with its arena.
+MOST_ARENAS = 8
+
 
 class Arena:
     """Memory for the places of a Layout; it belongs to the stream that is current when it is made."""
@@ -185,6 +188,37 @@ class Bound:
                 self.launch = graph
         for step in again:
             step.kept = None
+
+
+class Arenas:
+    """Bound plans of a model on one device: the one that was used longest ago gives way to a new one."""
+
+    def __init__(self) -> None:
+        self._all: dict[Bound, tuple[dict[int, Bound], int]] = {}
+        self._clock = itertools.count()
+        self.after_fork()
+        forking.renew(self)
+
+    def after_fork(self) -> None:
+        """Make a new lock."""
+        self._lock = threading.Lock()
+
+    def keep(self, plan: dict[int, Bound], stream: int, bound: Bound) -> None:
+        """Keep the bound plan of a stream, among those of its plan."""
+        with self._lock:
+            old = plan.get(stream)
+            if old is not None:
+                self._drop(old)
+            while len(self._all) >= MOST_ARENAS:
+                self._drop(min(self._all, key=lambda each: each.used))
+            self._all[bound] = plan, stream
+            bound.clock = self._clock
+            bound.used = next(self._clock)
+            plan[stream] = bound
+
+    def _drop(self, bound: Bound) -> None:
+        plan, stream = self._all.pop(bound)
+        plan.pop(stream, None)
 
 
 class _Poison:

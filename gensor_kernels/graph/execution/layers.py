@@ -1,4 +1,4 @@
-"""What serves each node of a model, as a table."""
+"""What serves each node of a model, and why: as a table, and node by node."""
 
 from __future__ import annotations
 
@@ -14,38 +14,62 @@ from .memory import memory_of
 
 if TYPE_CHECKING:
     from gensor_kernels.devices.device import Device
-    from gensor_kernels.graph.ir.graph import Node, Spec
+    from gensor_kernels.graph.ir.graph import Decision, Graph, Node, Spec
     from gensor_kernels.graph.layouts.laid_out import Layouts
 
     from .plan import Plan
+    from .prepared import Prepared
 
 
 @dataclass(frozen=True)
-class Layer:
-    """A node of a model, and what served it.
+class Reasons:
+    """A node of a model, and the rules that made it; `print` shows both.
 
     Attributes
     ----------
     name : str
-        Name in the model.
+        Name in the model; nodes that were joined have the name of the first.
     operators : str
-        Operators that its kernel computes, joined by " + ".
+        Operators that its kernel computes, joined by " + "; "" where the node was removed.
     result : Spec or None
         Dtype and shape of the result.
-    served : tuple of Explanation
-        What served each call of our functions; empty where the array library computes.
-    measured_us : float or None
-        Time of the whole layer on the GPU, in microseconds; None where it was not timed.
     remarks : str
         Layout of images, and type of quantised weights.
+    decisions : tuple of Decision
+        Rules that were applied to it, in order, and alternatives that were not taken, with
+        the predicted times that decided.
     """
 
     name: str
     operators: str
     result: Spec | None
-    served: tuple[Explanation, ...]
+    remarks: str
+    decisions: tuple[Decision, ...]
+
+    @property
+    def why(self) -> str:
+        """The decisions in words, one line each."""
+        return "\n".join(f"  {each}" for each in dict.fromkeys(map(str, self.decisions))) or "  no rule has changed it"
+
+    def __str__(self) -> str:
+        result = f"{self.operators} -> {_result(self.result, self.remarks) or 'unknown'}"
+        return f"{self.name}: {result if self.operators else 'removed'}\n{self.why}"
+
+
+@dataclass(frozen=True)
+class Layer(Reasons):
+    """A node of a model, the rules that made it, and what served it.
+
+    Attributes
+    ----------
+    served : tuple of Explanation
+        What served each call of our functions; empty where the array library computes.
+    measured_us : float or None
+        Time of the whole layer on the GPU, in microseconds; None where it was not timed.
+    """
+
+    served: tuple[Explanation, ...] = ()
     measured_us: float | None = None
-    remarks: str = ""
 
     @property
     def predicted_us(self) -> float | None:
@@ -69,8 +93,9 @@ class Layer:
         return ", ".join(sorted(families)) or "array library"
 
     def __str__(self) -> str:
-        lines = [f"{self.name}: {self.operators} -> {self.result or 'unknown'}, served by {self.by}"]
-        return "\n\n".join([*lines, *map(str, self.served)])
+        result = _result(self.result, self.remarks) or "unknown"
+        told = f"{self.name}: {self.operators} -> {result}, served by {self.by}\n{self.why}"
+        return "\n\n".join([told, *map(str, self.served)])
 
 
 class Layers(tuple[Layer, ...]):
@@ -166,12 +191,46 @@ def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
         yield "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
 
 
-def outline(plan: Plan) -> str:
-    """Return the nodes of a plan as a table."""
-    graph, rows = plan.graph, [("layer", "operators", "result")]
+def outline(prepared: Prepared) -> str:
+    """Return the nodes of a rewritten graph as a table."""
+    graph, rows = prepared.graph, [("layer", "operators", "result")]
     rows += [(node.name, str(node), _result(graph.spec(node.outputs[0]), _remarks(node))) for node in graph.nodes]
     lines = list(_table(rows))
-    return "\n".join(lines if plan.layouts is None else [*lines, str(plan.layouts)])
+    return "\n".join(lines if prepared.layouts is None else [*lines, str(prepared.layouts)])
+
+
+def _described(graph: Graph, node: Node) -> tuple[str, str, Spec | None, str, tuple[Decision, ...]]:
+    decisions = tuple(graph.reasons(node.name))
+    return node.name, str(node), graph.spec(node.outputs[0]), _remarks(node), decisions
+
+
+def reasons(graph: Graph, name: str) -> Reasons:
+    """Return why a node of a rewritten graph is what it is; for a node that was joined, the one that computes it.
+
+    Parameters
+    ----------
+    graph : Graph
+    name : str
+        Name of a node of the graph, or of the file.
+
+    Raises
+    ------
+    KeyError
+        If neither a node nor a decision has the name.
+    """
+    nodes = {node.name: node for node in reversed(graph.nodes)}
+    decisions = graph.reasons(name)
+    if name not in nodes and not decisions:
+        raise KeyError(f"no node is named {shown(name)}; print the model for the names of its nodes")
+    waiting, seen = [name], {""}
+    while waiting:
+        each = waiting.pop()
+        if each in nodes:
+            return Reasons(*_described(graph, nodes[each]))
+        seen.add(each)
+        after = [found for decision in graph.decisions if each in decision.before for found in decision.after]
+        waiting += [found for found in dict.fromkeys(after) if found not in seen]
+    return Reasons(name, "", None, "", tuple(decisions))
 
 
 def explained(plan: Plan, inputs: Mapping[str, Any], stream: int, timed: bool = False) -> Layers:
@@ -180,7 +239,7 @@ def explained(plan: Plan, inputs: Mapping[str, Any], stream: int, timed: bool = 
 
     def watch(node: Node, served: tuple[Explanation, ...], again: Callable[[], Any], device: Device) -> None:
         us = median(device.sampled([again])[0]) if timed and not device.emulated else None
-        found.append(Layer(node.name, str(node), plan.graph.spec(node.outputs[0]), served, us, _remarks(node)))
+        found.append(Layer(*_described(plan.graph, node), served, us))
 
     plan.run(inputs, watch)
     layers = Layers(found)

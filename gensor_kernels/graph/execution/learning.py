@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,33 +22,12 @@ from .nodes import computed
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.plans.runtime import Runtime
-    from gensor_kernels.graph.ir.graph import Graph, Node
-    from gensor_kernels.graph.lowerings.base import Run
+    from gensor_kernels.graph.ir.graph import Node
+
+    from .prepared import Prepared
 
 #: Operators whose results follow from shapes alone.
 OF_SHAPES = ("Shape", "Size")
-
-
-class Runnable(Protocol):
-    """A Plan as a watched run sees it.
-
-    Attributes
-    ----------
-    ends : list of tuple of str
-        For each node the tensors that nothing reads behind it.
-    read : set of str
-        Tensors that a node reads, or that are results.
-    state : dict of str to array
-        Arrays that nodes write in place.
-    """
-
-    graph: Graph
-    ends: list[tuple[str, ...]]
-    read: set[str]
-    state: dict[str, Any]
-
-    def new_run(self) -> Run:
-        """Return a new run of the graph."""
 
 
 class Learning:
@@ -56,13 +35,13 @@ class Learning:
 
     Parameters
     ----------
-    plan : Runnable
+    plan : Prepared
     runtime : Runtime
     layout : Layout, optional
         Places that the run before asked for.
     """
 
-    def __init__(self, plan: Runnable, runtime: Runtime, layout: Layout | None):
+    def __init__(self, plan: Prepared, runtime: Runtime, layout: Layout | None):
         self.plan, self.runtime, self.device = plan, runtime, runtime.device
         self.epoch = runtime.epoch
         self.arena = None if layout is None else Arena(self.device, layout)
@@ -78,9 +57,6 @@ class Learning:
     def __call__(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """Compute the plan."""
         graph, values = self.plan.graph, self.run.values
-        for each in (self.fixed.values, values):
-            each.update(graph.constants)
-            each.update(self.plan.state)
         self.run.variable.update(self.plan.state)
         with ExitStack() as within:
             within.enter_context(self.device.lending(self.ledger.lease))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 
     from gensor_kernels.graph.rewrites.state import State
 
-    from .layers import Layers
+    from .layers import Layers, Reasons
     from .memory import Memory
-    from .plan import Plan, Weights
+    from .plan import Plan
+    from .prepared import Prepared
     from .session import Session
+    from .weights import Weights
 
 Signature = tuple[tuple[tuple[int, ...], str], ...]
 #: Signatures whose plans a model keeps; the oldest gives way to a new one.
@@ -112,22 +114,39 @@ class Model:
         results = plan(runtime, args)
         return results[0] if len(results) == 1 else results
 
-    def explain(self, *args: Any, **keywords: Any) -> Layers:
-        """Run the model once and tell, node by node, what is fused and what serves it.
+    @overload
+    def explain(self, node: str, /) -> Reasons: ...
+
+    @overload
+    def explain(self, *args: Any, **keywords: Any) -> Layers: ...
+
+    def explain(self, *args: Any, **keywords: Any) -> Reasons | Layers:
+        """Tell what is fused and what serves each node of a run, or why one node is what it is.
 
         Parameters
         ----------
         *args, **keywords : array
-            Inputs as for a call.
+            Inputs as for a call: the model runs once.
+        node : str
+            Alone, the name of a node: nothing runs. The node is that of the signature that
+            was planned last, or of the sizes that the file declares.
 
         Returns
         -------
-        Layers
+        Layers or Reasons
             One row per node; `print` shows them as a table, and `named` returns the row of
-            one node.
-        """
-        from .layers import explained
+            one node. For a name, the rules that made the node, with predicted times.
 
+        Raises
+        ------
+        KeyError
+            If no node has the name.
+        """
+        from .layers import explained, reasons
+
+        if len(args) == 1 and not keywords and isinstance(args[0], str):
+            prepared = next(reversed(self._plans.values())) if self._plans else self._declared()
+            return reasons(prepared.graph, args[0])
         exchange = exchanged(args, keywords)
         if exchange is not None:
             layers: Layers = exchange.call(self.explain, args, keywords)
@@ -230,14 +249,19 @@ class Model:
     def __str__(self) -> str:
         """Return the nodes behind the rewrites, for the sizes that the file declares and the current device, if any."""
         from .layers import outline
-        from .plan import Plan, Weights
 
-        plan = Plan(self._source.graph(), Weights(), self._options)
         given = ", ".join(f"{name}: {spec}" for name, spec in self.inputs.items())
-        return f"{self._name} ({given})\n{outline(plan)}"
+        return f"{self._name} ({given})\n{outline(self._declared())}"
 
     def __repr__(self) -> str:
         return f"<gensor_kernels model {self._name}: {', '.join(self.inputs)} -> {', '.join(self.outputs)}>"
+
+    def _declared(self) -> Prepared:
+        """Return the graph for the sizes that the file declares."""
+        from .prepared import Prepared
+        from .weights import Weights
+
+        return Prepared(self._source.graph(), Weights(), self._options)
 
     def _bound(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
         """Return the inputs by name, checked against what the file declares."""
@@ -259,7 +283,8 @@ class Model:
 
     def _plan(self, inputs: Mapping[str, Any], state: State | None = None) -> Plan:
         """Return the plan for inputs of this signature; with `state`, one that writes it in place."""
-        from .plan import Plan, Weights
+        from .plan import Plan
+        from .weights import Weights
 
         signature = tuple((tuple(array.shape), str(array.dtype)) for array in inputs.values())
         device = current.current_runtime().device

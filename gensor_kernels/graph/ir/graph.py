@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from .derived import Derived
 
 #: Extents of a tensor: a number, the name of a symbolic size, or None where nothing is known.
 Extents = tuple[int | str | None, ...]
@@ -124,6 +125,8 @@ class Graph:
         Inferred dtype and shape of tensors.
     decisions : list of Decision
         Rules that were applied, in order, and alternatives that were not taken.
+    derived : Derived
+        What was made of constants; graphs of one model share it.
     """
 
     nodes: list[Node]
@@ -132,6 +135,7 @@ class Graph:
     constants: dict[str, np.ndarray]
     specs: dict[str, Spec]
     decisions: list[Decision] = field(default_factory=list)
+    derived: Derived = field(default_factory=Derived)
 
     def reasons(self, name: str) -> list[Decision]:
         """Return the decisions that led to the node of this name, or that took it out."""
@@ -141,10 +145,6 @@ class Graph:
                 wanted |= set(each.before) if wanted & set(each.after) else set()
                 found.append(each)
         return found[::-1]
-
-    def uses(self) -> Counter[str]:
-        """Return how often each tensor is read; a result of the graph is read once more."""
-        return Counter(name for node in self.nodes for name in node.reads()) + Counter(self.outputs)
 
     def spec(self, name: str) -> Spec | None:
         """Return what is known of a tensor."""

@@ -6,12 +6,10 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from gensor_kernels.graph.ir.graph import Graph, Node
 
 from .choice import Tensor, chosen, total
-from .times import Times, weight_orders
+from .times import Times, in_order, weight_orders
 
 #: Operators whose kernels take both layouts, at times of their own.
 KERNELS = ("AveragePool", "Conv", "ConvTranspose", "Elementwise", "GlobalAveragePool", "MaxPool")
@@ -229,8 +227,7 @@ class _Choice:
     def _laid(self, name: str, order: tuple[int, ...]) -> str:
         """Return the name of a constant with its axes in this order in memory."""
         if (name, order) not in self.laid:
-            copy = np.ascontiguousarray(self.graph.constants[name].transpose(order))
-            self.laid[name, order] = self.graph.add(f"{name}.last", copy.transpose(np.argsort(order).tolist()))
+            self.laid[name, order] = self.graph.add(f"{name}.last", in_order(self.graph, name, order))
         return self.laid[name, order]
 
 

@@ -6,14 +6,12 @@ import math
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from gensor_kernels.dispatch.api.current import current_runtime
 from gensor_kernels.dispatch.api.prepack import prepack
 from gensor_kernels.graph.ir.graph import Graph, Node
 from gensor_kernels.graph.lowerings.base import FLOATS
 
-from .times import weight_orders
+from .times import in_order, weight_orders
 
 #: Rows of the other operand up to which a product waits for its weights.
 MOST_ROWS = 64
@@ -34,16 +32,13 @@ def prepacked(graph: Graph) -> None:
         if order is None:
             continue
         if (name, order) not in made:
-            copy = np.ascontiguousarray(graph.constants[name].transpose(order))
-            made[name, order] = graph.add(f"{name}.packed", copy.transpose(np.argsort(order).tolist()))
+            made[name, order] = graph.add(f"{name}.packed", in_order(graph, name, order))
         inputs = (node.inputs[0], made[name, order], *node.inputs[2:])
         graph.nodes[place] = replace(node, inputs=inputs)
     graph.tidy()
 
 
-def _order(
-    graph: Graph, node: Node, weights: np.ndarray, orders: dict[Any, tuple[int, ...] | None]
-) -> tuple[int, ...] | None:
+def _order(graph: Graph, node: Node, weights: Any, orders: dict[Any, tuple[int, ...] | None]) -> tuple[int, ...] | None:
     """Return the axes of weights from the outermost to the innermost in memory; None where they lie well."""
     if node.op == "ConvTranspose" and weights.ndim == 4 and weights.flags.c_contiguous:
         found = weight_orders(graph, node)

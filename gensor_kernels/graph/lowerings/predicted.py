@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from gensor_kernels.dispatch.api.current import current_runtime
-from gensor_kernels.dispatch.api.explain import explain
-from gensor_kernels.dispatch.observe.dry_run import Question
+from gensor_kernels.dispatch.api.explain import Served, asked, served
 from gensor_kernels.errors import GensorError, UnsupportedError
 
 from .base import Run
@@ -19,15 +18,22 @@ if TYPE_CHECKING:
     from gensor_kernels.dispatch.plans.runtime import Runtime
     from gensor_kernels.graph.ir.graph import Graph, Node
 
+#: Axes of a tensor from the outermost to the innermost in memory, by name; those of others are in order.
+Orders = Mapping[str, Sequence[int]]
+#: Of nodes whose shapes or times are not known.
+UNKNOWN = Served(None, False)
+#: Nothing takes a node in this form.
+REFUSED = (GensorError, ValueError, TypeError, np.exceptions.AxisError)
+
 
 class Dry(Run):
     """A run in which functions of this package are asked about instead of called, and nothing is copied."""
 
-    def __init__(self) -> None:
-        self.runtime = current_runtime()
-        self.xp = self.runtime.device.xp
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime, self.xp = runtime, runtime.device.xp
         self.explained, self.values = None, {}
         self.microseconds: float | None = 0.0
+        self.calls, self.staged = 0, False
 
     def device(self, value: Any) -> Any:
         """Return an array of the device with the same shape."""
@@ -43,74 +49,94 @@ class Dry(Run):
 
     def call(self, function: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
         """Add the predicted time of a call, and return an array like its result."""
-        arguments = [self.device(each) for each in args]
-        found = explain(function, *arguments, **keywords)
-        time = found.measured_us or found.predicted_us or found.library_us or found.bound_us
-        self.microseconds = None if time is None or self.microseconds is None else self.microseconds + time
-        with self.runtime.questioned():
-            try:
-                return function(*arguments, **keywords)
-            except Question as question:
-                result = question.call.result
-                return self.runtime.device.empty(result.shape, result.dtype)
+        question = asked(self.runtime, function, *map(self.device, args), **keywords)
+        last = question.steps[-1] if question is not None and question.steps else question
+        if question is None or last is None or last.call is None:
+            raise UnsupportedError("no kernel takes the call")
+        found = served(self.runtime, question)
+        self.microseconds = None if found.us is None or self.microseconds is None else self.microseconds + found.us
+        self.calls, self.staged = self.calls + 1, self.staged or found.staged
+        return self.runtime.device.empty(last.call.result.shape, last.call.result.dtype)
 
 
-#: Times of nodes by what they depend on, for each Runtime.
-_known: WeakKeyDictionary[Runtime, dict[Any, float | None]] = WeakKeyDictionary()
+#: What is known of nodes, by what it depends on, for each Runtime and the contents of its library.
+_known: WeakKeyDictionary[Runtime, tuple[Any, dict[Any, Served]]] = WeakKeyDictionary()
 
 
 def predicted(graph: Graph, nodes: Sequence[Node]) -> float | None:
     """Return the predicted microseconds of the kernels of some nodes that read each other or the graph's tensors.
 
-    None without a device, and where a shape or a time is not known. Nodes of equal shapes are asked about once.
+    None without a device, and where a shape or a time is not known.
     """
     try:
-        times = _known.setdefault(current_runtime(), {})
+        runtime = current_runtime()
     except (GensorError, ImportError, RuntimeError):  # a model is printed on a machine without a GPU
         return None
-    key = tuple(_shape_of(graph, node) for node in nodes)
-    if key not in times:
-        times[key] = _predicted(graph, nodes)
-    return times[key]
+    return answer(runtime, graph, nodes, {}).us
 
 
-def _shape_of(graph: Graph, node: Node) -> Any:
+def answer(runtime: Runtime, graph: Graph, nodes: Sequence[Node], orders: Orders) -> Served:
+    """Return the predicted microseconds of the kernels of some nodes, and whether calls copy an operand.
+
+    Nodes of equal shapes and orders in memory are asked about once, whichever the graph.
+    """
+    contents, answers = _known.get(runtime, (None, {}))
+    if contents is not runtime.library.contents:  # other kernels or timings
+        answers = {}
+        _known[runtime] = runtime.library.contents, answers
+    made = {name: (place, number) for place, node in enumerate(nodes) for number, name in enumerate(node.outputs)}
+    key = tuple(_about(graph, node, made, orders) for node in nodes)
+    if key not in answers:
+        answers[key] = _asked(runtime, graph, nodes, made, orders)
+    return answers[key]
+
+
+def _about(graph: Graph, node: Node, made: Mapping[str, Any], orders: Orders) -> Any:
     """Return what a node's time depends on."""
-    specs = tuple(str(graph.spec(name)) for name in (*node.inputs, *(step.operand for step in node.epilogue)))
-    return node.op, str(sorted(node.attributes.items())), specs, tuple(step.name for step in node.epilogue)
+    tensors: list[Any] = []
+    for name in (*node.inputs, *(step.operand for step in node.epilogue)):
+        spec = None if name in made or not name else graph.spec(name)
+        values = graph.constants[name].tobytes() if _is_index(graph, name) else b""
+        tensors.append(made.get(name) if spec is None else (spec.dtype.name, spec.shape, values, orders.get(name)))
+    steps = tuple((step.name, step.scalar is None) for step in node.epilogue)
+    attributes = repr(sorted(node.attributes.items())) if node.attributes else ""
+    return node.op, attributes, tuple(tensors), steps, node.layout, len(node.outputs)
 
 
-def _predicted(graph: Graph, nodes: Sequence[Node]) -> float | None:
-    run = Dry()
-    made = {name for node in nodes for name in node.outputs}
-    for node in nodes:
-        for name in node.reads():
-            if name not in made and name not in run.values:
-                run.values[name] = _stand_in(run, graph, name)
-    return run.microseconds if _computed(run, nodes) else None
+def _is_index(graph: Graph, name: str) -> bool:
+    """Return whether a tensor is a constant of integers, such as axes, whose elements lowerings read."""
+    return name in graph.constants and graph.constants[name].dtype.kind in "iub" and graph.constants[name].size <= 64
 
 
-def _stand_in(run: Run, graph: Graph, name: str) -> Any:
-    if name in graph.constants:
-        value = graph.constants[name]
-        # Small constants may be shapes, which lowerings read.
-        return value if value.size <= 64 else run.runtime.device.empty(value.shape, value.dtype)
-    spec = graph.spec(name)
-    if spec is None or spec.shape is None or not all(isinstance(each, int) for each in spec.shape):
-        return None
-    return run.runtime.device.empty(tuple(int(each) for each in spec.shape if isinstance(each, int)), spec.dtype)
-
-
-def _computed(run: Dry, nodes: Sequence[Node]) -> bool:
+def _asked(runtime: Runtime, graph: Graph, nodes: Sequence[Node], made: Mapping[str, Any], orders: Orders) -> Served:
     from . import LOWERINGS
 
+    run = Dry(runtime)
+    for name in dict.fromkeys(name for node in nodes for name in node.reads() if name not in made):
+        found = _stand_in(runtime, graph, name, orders.get(name))
+        if found is None:
+            return UNKNOWN
+        run.values[name] = found
     for node in nodes:
-        arguments = [run.values[each] if each else None for each in node.inputs]
-        if any(value is None for value, name in zip(arguments, node.inputs, strict=True) if name):
-            return False
+        arguments = [run.values.get(each) if each else None for each in node.inputs]
         try:
-            found = LOWERINGS[node.op](run, node, *arguments)
-        except (GensorError, ValueError, TypeError, np.exceptions.AxisError):
-            return False
-        run.values.update(zip(node.outputs, found if isinstance(found, tuple) else (found,), strict=False))
-    return True
+            results = LOWERINGS[node.op](run, node, *arguments)
+        except REFUSED:
+            return UNKNOWN
+        run.values.update(zip(node.outputs, results if isinstance(results, tuple) else (results,), strict=False))
+    return Served(run.microseconds, run.staged)
+
+
+def _stand_in(runtime: Runtime, graph: Graph, name: str, order: Sequence[int] | None) -> Any:
+    """Return an array like a tensor, whose elements are never read; None where its shape is not known."""
+    if _is_index(graph, name):
+        return graph.constants[name]
+    spec = graph.spec(name)
+    if spec is None or spec.shape is None:
+        return None
+    shape = tuple(int(each) for each in spec.shape if isinstance(each, int))
+    if len(shape) < len(spec.shape):
+        return None
+    if order is None:
+        return runtime.device.empty(shape, spec.dtype)
+    return runtime.device.empty(tuple(shape[axis] for axis in order), spec.dtype).transpose(np.argsort(order).tolist())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from .base import FLOATS, Lowering, Run, attribute, name_of, refused
 if TYPE_CHECKING:
     from gensor_kernels.graph.ir.graph import Node
 
-_ROUNDED = {
+_ROUNDED: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "round_prefer_floor": lambda place: np.ceil(place - 0.5),
     "round_prefer_ceil": lambda place: np.floor(place + 0.5),
     "floor": np.floor,

@@ -30,6 +30,8 @@ REFUSED = {
     **dict.fromkeys(("Sequence", "SplitToSequence", "ConcatFromSequence"), "sequences of tensors are not served"),
     "Optional": "optional values are not served",
 }
+#: dtypes of weights, whose arrays are made once.
+KEPT = ("float16", "bfloat16", "float32", "float64")
 #: Passes over the constants of a model for one signature; more than two change nothing in practice.
 MOST_PASSES = 4
 INSTALL = "pip install 'gensor-kernels[onnx]'"
@@ -97,7 +99,8 @@ def optimised(model: Any, inputs: Mapping[str, Spec]) -> Any:
         optimize_ir(model, should_fold=onnx_bounds.foldable(), input_size_limit=limit, output_size_limit=limit)
     for name, value in model.graph.initializers.items():
         array = value.const_value.numpy()
-        if not array.flags.c_contiguous:  # copied here once, not for every signature
+        stable = array.dtype.name not in KEPT or value.const_value.numpy() is array
+        if not stable or not array.flags.c_contiguous:  # one array for every signature
             value.const_value = ir.Tensor(np.ascontiguousarray(array), name=name)
     return model
 

@@ -129,25 +129,3 @@ def broadcasts(graph: Graph, operand: str, result: str) -> bool:
 def joined(first: Node, second: Node) -> tuple[str, ...]:
     """Return the operators that a node computes which takes another in."""
     return (*first.joined, second.op, *second.joined) if second.op != "Elementwise" else (*first.joined, *second.joined)
-
-
-# ---- passes over a whole graph, without Links
-
-
-def producers(graph: Graph) -> dict[str, int]:
-    """Return the position of the node that computes each tensor."""
-    return {name: place for place, node in enumerate(graph.nodes) for name in node.outputs if name}
-
-
-def alone(graph: Graph, name: str) -> bool:
-    """Return whether a tensor is read once, by a node of the graph."""
-    return graph.uses()[name] == 1 and name not in graph.outputs
-
-
-def rename(graph: Graph, old: str, new: str) -> None:
-    """Let readers of `old` read `new`."""
-    for place, node in enumerate(graph.nodes):
-        if old in node.reads():
-            inputs = tuple(new if each == old else each for each in node.inputs)
-            steps = tuple(step._replace(operand=new) if step.operand == old else step for step in node.epilogue)
-            graph.replaced(place, inputs=inputs, epilogue=steps)

@@ -42,7 +42,8 @@ class Gates(Rewrite):
             return False
         if first.shape != second.shape or first.dtype != second.dtype:
             return False
-        weights = graph.add(gate.weight + ".gated", np.concatenate([first, second], axis=1))
+        both = graph.derived.array("columns", [first, second], lambda: np.concatenate([first, second], axis=1))
+        weights = graph.add(gate.weight + ".gated", both)
         inputs = [gate.product.inputs[0], weights]
         if gate.bias or other.bias:
             zeros = np.zeros(first.shape[1], first.dtype)

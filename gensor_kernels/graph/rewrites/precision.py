@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from gensor_kernels.graph.ir.graph import Graph, Node, Spec
-
-from .base import producers, rename
+from gensor_kernels.graph.ir.links import Links
 
 FLOAT32 = np.dtype(np.float32)
 #: Operators whose results leave the range or the precision of 16 bits: computed in float32, as what follows from them
@@ -50,28 +49,35 @@ class _Narrowed:
         self.copies: dict[tuple[str, bool], str] = {}  # of tensors in the other dtype, by whether it is narrow
         self.narrow: set[str] = set()  # tensors of 16 bits
         self.data: set[str] = set()  # tensors that follow from float32 inputs or from weights
+        self.casts: dict[str, list[Node]] = {}  # of a tensor into its copies
 
     def apply(self) -> None:
         """Go through the nodes in order."""
-        graph, nodes = self.graph, self.graph.nodes
-        results = {name: self._is_float(name) for name in graph.outputs}
-        graph.nodes = []
+        graph = self.graph
+        results = [name for name in dict.fromkeys(graph.outputs) if self._is_float(name)]
         self.data |= {name for name, spec in graph.inputs.items() if spec.dtype == FLOAT32}
-        for node in nodes:
-            self._add(node)
-        for name, is_float in results.items():
-            if is_float and name in self.narrow:
-                inner = name + ".narrow"
-                graph.specs[inner] = graph.specs[name]
-                _renamed(graph, name, inner)
+        changed = [self._changed(node) for node in graph.nodes]
+        # A cast right behind its tensor is computed before every kernel that could take a reader of it in.
+        graph.nodes = [cast for name in graph.inputs for cast in self.casts.get(name, ())]
+        for node in changed:
+            graph.nodes += [node, *(cast for name in node.outputs for cast in self.casts.get(name, ()))]
+        links = Links(graph)
+        for name in results:
+            node = links.maker(name)
+            if node is not None and name in self.narrow:
+                inner = links.fresh(name + ".narrow", graph.specs[name])
                 graph.specs[name] = graph.specs[inner]._replace(dtype=FLOAT32)
-                graph.nodes.append(self._cast(inner, name, FLOAT32))
+                links.rename(name, inner)
+                outputs = tuple(inner if each == name else each for each in node.outputs)
+                links.put(node, replace(node, outputs=outputs), self._cast(inner, name, FLOAT32))
+        links.store()
 
     def _is_float(self, name: str) -> bool:
         found = self.graph.spec(name) if name else None
         return found is not None and found.dtype == FLOAT32
 
-    def _add(self, node: Node) -> None:
+    def _changed(self, node: Node) -> Node:
+        """Return a node with its inputs in the dtype that it is computed in, and note what its results are."""
         reads = [each for each in node.reads() if self._is_float(each) or each in self.narrow]
         data = [each for each in reads if each in self.data]
         weights = [each for each in reads if each in self.graph.constants]
@@ -83,7 +89,6 @@ class _Narrowed:
             node = replace(node, inputs=tuple(found.get(each, each) for each in node.inputs), epilogue=steps)
         if is_narrow and node.op == "Cast" and self._is_float(node.outputs[0]):
             node = replace(node, attributes={**node.attributes, "to": _number(self.dtype)})
-        self.graph.nodes.append(node)
         for name in node.outputs:
             if name and from_data:
                 self.data.add(name)
@@ -91,6 +96,7 @@ class _Narrowed:
                 self.narrow.add(name)
                 spec = self.graph.specs[name]
                 self.graph.specs[name] = Spec(self.dtype, spec.shape)
+        return node
 
     def _is_position(self, node: Node) -> bool:
         """Return whether a Gather picks from a vector, a table of numbers and not of weights."""
@@ -108,8 +114,17 @@ class _Narrowed:
 
     def _exceeds(self, constant: np.ndarray) -> bool:
         """Return whether numbers that are no masks are beyond the range."""
+        return self.graph.derived.fact(("exceeds", self.dtype.name), constant, lambda: self._has_larger(constant))
+
+    def _has_larger(self, constant: np.ndarray) -> bool:
+        if self._fits(constant):
+            return False
         size = np.abs(constant[np.isfinite(constant)])
         return bool(((size > self.most) & (size < BOUNDLESS)).any())
+
+    def _fits(self, constant: np.ndarray) -> bool:
+        """Return whether all elements are finite and within the range."""
+        return not constant.size or bool(constant.max() <= self.most and constant.min() >= -self.most)
 
     def _in(self, name: str, is_narrow: bool) -> str:
         """Return the name of a tensor in 16 bits, or in float32."""
@@ -123,16 +138,16 @@ class _Narrowed:
         graph = self.graph
         copy = f"{name}.{self.dtype.name if is_narrow else 'float32'}"
         if name in graph.constants:
-            found = graph.add(copy, self._saturated(graph.constants[name]))
+            wide = graph.constants[name]
+            how = "cast", self.dtype.name
+            found = graph.add(copy, graph.derived.array(how, [wide], lambda: self._saturated(wide)))
             self.narrow.add(found)
             return found
         spec = graph.spec(name)
         assert spec is not None
         dtype = self.dtype if is_narrow else FLOAT32
         graph.specs[copy] = Spec(dtype, spec.shape)
-        # Right behind the tensor, so that it is computed before every kernel that could take its reader in.
-        made = producers(graph).get(name, -1)
-        graph.nodes.insert(made + 1, self._cast(name, copy, dtype))
+        self.casts.setdefault(name, []).append(self._cast(name, copy, dtype))
         if is_narrow:
             self.narrow.add(copy)
         if name in self.data:
@@ -145,16 +160,10 @@ class _Narrowed:
         return Node("Cast", (name,), (result,), {"to": _number(dtype), "finite": int(saturates)}, result)
 
     def _saturated(self, constant: np.ndarray) -> np.ndarray:
+        if self._fits(constant):
+            return constant.astype(self.dtype)
         finite = np.clip(constant, -self.most, self.most)
         return np.where(np.isfinite(constant), finite, constant).astype(self.dtype)
-
-
-def _renamed(graph: Graph, old: str, new: str) -> None:
-    """Rename a tensor where it is computed and where it is read."""
-    rename(graph, old, new)
-    for place, node in enumerate(graph.nodes):
-        if old in node.outputs:
-            graph.replaced(place, outputs=tuple(new if each == old else each for each in node.outputs))
 
 
 def _number(dtype: np.dtype[np.generic]) -> int:

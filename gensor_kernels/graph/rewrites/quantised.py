@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
@@ -45,7 +46,7 @@ def quantised(graph: Graph, weights: str) -> None:
             continue
         if weights == "int4" and matrix.shape[1] % GROUPS[-1]:
             continue
-        numbers, scales = (eight_bits if weights == "int8" else four_bits)(matrix, spec.dtype)
+        numbers, scales = _in_bits(graph, matrix, weights, spec.dtype)
         name = f"{node.inputs[1]}.{weights}"
         inputs = (node.inputs[0], graph.add(name, numbers), graph.add(f"{name}.scales", scales))
         joined = node.joined if node.op == "MatMul" else ("Add", *node.joined) if len(node.inputs) > 2 else node.joined
@@ -63,7 +64,20 @@ def _matrix(graph: Graph, node: Node) -> np.ndarray | None:
         return None
     if weights.dtype.name not in ("float16", "bfloat16", "float32"):
         return None
-    return weights.astype(np.float32) if node.attributes.get("transB", 0) else weights.astype(np.float32).T
+    return weights if node.attributes.get("transB", 0) else weights.T
+
+
+def _in_bits(
+    graph: Graph, matrix: np.ndarray, weights: str, dtype: np.dtype[np.generic]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the numbers and the scales of a matrix (n, k)."""
+
+    @cache
+    def made() -> tuple[np.ndarray, np.ndarray]:
+        return (eight_bits if weights == "int8" else four_bits)(matrix.astype(np.float32), dtype)
+
+    numbers = graph.derived.array((weights, "numbers", dtype.name), [matrix], lambda: made()[0])
+    return numbers, graph.derived.array((weights, "scales", dtype.name), [matrix], lambda: made()[1])
 
 
 def _steps(graph: Graph, node: Node) -> tuple[Step, ...] | None:

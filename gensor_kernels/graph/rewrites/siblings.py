@@ -86,7 +86,8 @@ class Siblings(Rewrite):
         self, links: Links, joins: list[Linear], weights: list[np.ndarray], shape: tuple[int, ...], spec: Spec
     ) -> list[Node]:
         graph, first = links.graph, joins[0].product
-        weight = graph.add(first.outputs[0] + ".weights", np.concatenate(weights, axis=1))
+        joined = graph.derived.array("columns", weights, lambda: np.concatenate(weights, axis=1))
+        weight = graph.add(first.outputs[0] + ".weights", joined)
         result = links.fresh(first.outputs[0] + ".joined", Spec(spec.dtype, shape))
         new = [Node("MatMul", (first.inputs[0], weight), (result,), {}, first.name)]
         if any(each.bias for each in joins):

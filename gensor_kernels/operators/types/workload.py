@@ -239,6 +239,15 @@ class Workload:
         # Cached mapping proxies can't be pickled, and worker processes rebuild them anyway.
         return Workload, tuple(getattr(self, field) for field in self.__dataclass_fields__)
 
+    def stored_as(self, other: Workload) -> Workload:
+        """Return the same with the layout and the alignment of a Workload of operands of the same types."""
+        if (self.layout, self.alignment) == (other.layout, other.alignment):
+            return self
+        made = object.__new__(Workload)  # both were checked
+        made.__dict__.update({name: getattr(self, name) for name in self.__dataclass_fields__})
+        made.__dict__.update(layout=other.layout, alignment=other.alignment)
+        return made
+
     def with_sizes(self, **sizes: int) -> Workload:
         """Return the same class and epilogue at other sizes: ``workload.with_sizes(m=64, k=4096)``."""
         unknown = set(sizes) - set(self.size)

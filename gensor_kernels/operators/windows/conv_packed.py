@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.geometry import Window
@@ -26,6 +27,7 @@ def padded_channels(channels: int, size: int) -> int:
     return -(-channels // whole) * whole
 
 
+@lru_cache(maxsize=256)
 def packed(workload: Workload) -> Workload:
     """Return the same convolution of a packed image and packed filters: x "nhwc", w "krsc", y unchanged.
 

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 Made = TypeVar("Made")
 
+#: Classes of Workloads for which a Roster keeps facts: layouts, alignments and epilogues alternate within a model.
+MOST_CLASSES = 16
+
 
 class Listed(lattice.Columns):
     """Columns of a few Programs, given by their values (n, coordinates)."""
@@ -95,16 +98,15 @@ def once(columns: Mapping[str | Column, np.ndarray], name: str, fixed: bool, com
 
 @dataclass(frozen=True)
 class _Known:
-    """Programs on the lattice of a class (``of``) with these coordinates, and their columns."""
+    """Programs on the lattice of a class with these coordinates, and their columns."""
 
-    of: tuple[object, ...]
     coordinates: tuple[Coordinate, ...]
     places: np.ndarray
     columns: Listed
 
 
 class Roster:
-    """Programs of a family, with facts kept for the class of the last Workload: sizes change from call to call.
+    """Programs of a family, with facts kept for the classes of the last Workloads: sizes change from call to call.
 
     A Space tabulates its whole lattice, which pays from thousands of Programs on.
     """
@@ -112,7 +114,7 @@ class Roster:
     def __init__(self, family: Family, programs: Sequence[Program]):
         self.family = family
         self._programs = programs
-        self._known: _Known | None = None
+        self._known: dict[tuple[object, ...], _Known] = {}
 
     def terms(self, workload: Workload, arch: Arch) -> tuple[np.ndarray, Terms | None]:
         """Return the places of the legal Programs of a Workload, and their terms; None where no Program is legal."""
@@ -129,18 +131,20 @@ class Roster:
         return known.places[legal], self.family.terms(columns.where(legal), workload, arch)
 
     def _class(self, workload: Workload, arch: Arch, parts: Sequence[Part]) -> _Known:
-        """Return the facts for the Workload's class, kept from the last Workload where the class is the same."""
-        of, known = (arch, _sizeless(workload)), self._known
-        same = known is not None and known.of == of
-        if known is not None and same and self.family.sizeless(workload):
+        """Return the facts for the Workload's class, kept from the last Workload of this class."""
+        of = arch, _sizeless(workload)
+        known = self._known.get(of)
+        if known is not None and self.family.sizeless(workload):
             return known
         coordinates = self.family.coordinates(workload, arch)
-        if known is None or not same or known.coordinates != coordinates:
+        if known is None or known.coordinates != coordinates:
             names = [coordinate.name for coordinate in coordinates]
             values = np.array([program.along(names) for program in self._programs], dtype=np.int64)
             places = on_lattice(values, coordinates)
             columns = Listed(coordinates, [part for part in parts if part.fixed], values[places])
-            known = self._known = _Known(of, coordinates, places, columns)
+            if len(self._known) >= MOST_CLASSES:
+                self._known.clear()
+            known = self._known[of] = _Known(coordinates, places, columns)
         return known
 
 

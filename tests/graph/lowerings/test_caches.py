@@ -8,7 +8,7 @@ from gensor_kernels.errors import ModelError, UnsupportedError
 from gensor_kernels.graph.lowerings.base import Constants, Run
 from gensor_kernels.graph.lowerings.caches import append, paged
 
-from .models import model, node
+from ..models import model, node
 
 
 def softmax(x):

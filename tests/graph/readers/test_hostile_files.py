@@ -13,7 +13,7 @@ import gensor_kernels
 from gensor_kernels.errors import ModelError, UnsupportedError
 from gensor_kernels.graph.execution.model import load
 
-from .models import node, proto
+from ..models import node, proto
 
 #: Address space of a process that loads a hostile file; the libraries alone take most of the first two.
 BYTES = 6 << 30

@@ -11,7 +11,7 @@ import gensor_kernels
 from gensor_kernels.graph.execution import learning
 from gensor_kernels.graph.execution.arena import UNIT, Ledger, Place, Use, laid_out, offsets, rounded
 
-from .models import model, node
+from ..models import model, node
 
 RNG = np.random.default_rng(0)
 W = [(RNG.standard_normal((64, 64)) / 8).astype(np.float32) for _ in range(4)]

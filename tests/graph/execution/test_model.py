@@ -9,7 +9,7 @@ import gensor_kernels
 from gensor_kernels.errors import ModelError, UnsupportedError
 from gensor_kernels.graph.execution.model import load
 
-from .models import model, node, proto
+from ..models import model, node, proto
 
 W = np.random.default_rng(0).standard_normal((16, 8)).astype(np.float32)
 

@@ -15,7 +15,7 @@ from tests.doubles.captured import Stock, filled  # noqa: E402
 from tests.doubles.strict.machine import installed  # noqa: E402
 from tests.threads import in_threads  # noqa: E402
 
-from .models import model, node  # noqa: E402
+from ..models import model, node  # noqa: E402
 
 RNG = np.random.default_rng(0)
 W1, W2 = (RNG.standard_normal((64, 64)).astype(np.float32) / 8 for _ in range(2))
@@ -171,12 +171,12 @@ def test_each_stream_has_an_arena_of_its_own(opened):
 
 
 def test_few_arenas_are_kept_and_the_one_unused_for_longest_goes(opened, monkeypatch):
-    monkeypatch.setattr("gensor_kernels.graph.execution.plan.MOST_ARENAS", 2)
+    monkeypatch.setattr("gensor_kernels.graph.execution.bound.MOST_ARENAS", 2)
     machine, made = opened(), layers()
     for rows in (8, 8, 16, 16, 8, 32, 32, 8):
         given, _ = drawn(rows, rows)
         made(given)
-    sizes = [rows for (((rows, _), _),), _ in made._plans if made._plans[((((rows, 64), "float32"),), _)].bound]
+    sizes = [shape[0] for (((shape, _),), *_), plan in made._plans.items() if plan.bound]
     assert sizes == [8, 32]
     machine.synchronize()
     in_use = machine.pool.in_use()

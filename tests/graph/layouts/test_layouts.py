@@ -7,13 +7,14 @@ import pytest
 
 import gensor_kernels
 from gensor_kernels.graph.execution.model import Model
-from gensor_kernels.graph.execution.plan import Plan, Weights
+from gensor_kernels.graph.execution.prepared import Prepared
+from gensor_kernels.graph.execution.weights import Weights
 from gensor_kernels.graph.ir.options import Options
 from gensor_kernels.graph.layouts import laid_out as module
 from gensor_kernels.graph.layouts.laid_out import laid_out
 from gensor_kernels.graph.readers.onnx_file import Source
 
-from .models import node, proto
+from ..models import node, proto
 
 onnxruntime = pytest.importorskip("onnxruntime")
 RNG = np.random.default_rng(0)
@@ -126,7 +127,7 @@ def test_results_do_not_depend_on_layouts(rule, direct, monkeypatch):
 @pytest.mark.parametrize("dtype", ["float16", None])
 def test_the_predicted_time_is_never_worse(part, dtype):
     with gensor_kernels.emulated(part):
-        plan = Plan(Source(body()).graph(), Weights(), Options(dtype))
+        plan = Prepared(Source(body()).graph(), Weights(), Options(dtype))
     assert plan.layouts.predicted_us <= plan.layouts.first_us + 1e-9
 
 
@@ -151,7 +152,7 @@ def bottleneck(blocks=2, width=64, side=28):
 @pytest.mark.parametrize("part", ["sm_80", "sm_87", "sm_90"])
 def test_a_residual_body_of_16_bits_has_channels_last(part):
     with gensor_kernels.emulated(part):
-        plan = Plan(Source(bottleneck()).graph(), Weights(), Options("float16"))
+        plan = Prepared(Source(bottleneck()).graph(), Weights(), Options("float16"))
         convolutions = [each for each in plan.graph.nodes if each.op == "Conv"]
         assert [each.layout for each in convolutions] == ["last"] * 6
         assert sum(each.op == "Layout" for each in plan.graph.nodes) <= 1  # in front of the body

@@ -22,7 +22,7 @@ def test_cases_are_right_or_refused_as_the_documentation_says(part):
     count, wrong = counted(operators)
     assert not wrong, "\n".join(wrong)
     assert count == {key: number for key, number in documented()[1].items() if key[1] in operators}, (
-        "python -m tests.graph.onnx_nodes writes the table anew"
+        "python -m tests.graph.lowerings.onnx_nodes writes the table anew"
     )
 
 

@@ -1,6 +1,7 @@
 """ONNX graphs of exported networks, committed without weights, which a seed draws again.
 
-`exported_torch` writes the files. `python -m tests.graph.exported_graphs NAME FILE.onnx` writes one with weights.
+`exported_torch` writes the files.
+`python -m tests.graph.networks.exported_graphs NAME FILE.onnx` writes one with weights.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Networks of torch, torchvision and transformers on the emulator, beside onnxruntime and float64.
 
-`python -m tests.graph.exported_models [NAME[:DTYPE] ...]` compares every fused node of whole models and their results,
-with weights drawn by a seed. Without names it runs the full-size models: some take minutes.
+`python -m tests.graph.networks.exported_models [NAME[:DTYPE] ...]` compares every fused node of whole models
+and their results, with weights drawn by a seed. Without names it runs the full-size models: some take minutes.
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ def main(chosen: list[str]) -> int:
     for name in chosen or [f"{name}:{dtype}" for name, dtypes in MODELS.items() for dtype in dtypes]:
         name, _, dtype = name.partition(":")
         if name not in exported_graphs.names():
-            print(f"{name}: no graph is there; python -m tests.graph.exported_torch {name} exports it", flush=True)
+            command = f"python -m tests.graph.networks.exported_torch {name}"
+            print(f"{name}: no graph is there; {command} exports it", flush=True)
             failed = True
             continue
         start, dtype = time.perf_counter(), dtype or "float32"

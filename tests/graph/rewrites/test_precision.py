@@ -11,8 +11,8 @@ from gensor_kernels.graph.ir.options import Options
 from gensor_kernels.graph.readers.onnx_file import Source
 from gensor_kernels.graph.rewrites.quantised import eight_bits, four_bits
 
-from . import exported_graphs
-from .models import node, proto
+from ..models import node, proto
+from ..networks import exported_graphs
 
 RNG = np.random.default_rng(0)
 SIXTEEN = ("float16", "bfloat16")

@@ -6,7 +6,7 @@ import pytest
 import gensor_kernels
 from tests.public_cases import onnx_ops
 
-from .models import model, node
+from ..models import model, node
 
 
 def tables(positions, half, dtype):

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_kernels.graph.execution.plan import Plan, Weights
+from gensor_kernels.graph.execution.prepared import Prepared
+from gensor_kernels.graph.execution.weights import Weights
 
-from .models import model, node
+from ..models import model, node
 
 RNG = np.random.default_rng(0)
 
@@ -162,7 +163,7 @@ def test_dropout_and_identity_disappear():
 def test_weights_that_a_file_computes_are_constants():
     nodes = [node("ConstantOfShape", ["shape"], ["w"]), node("MatMul", ["x", "w"], ["y"])]
     made = model(nodes, {"x": ("float32", (2, 600))}, ["y"], {"shape": np.array([600, 700])})
-    plan = Plan(made._source.graph(), Weights())
+    plan = Prepared(made._source.graph(), Weights())
     assert [each.op for each in plan.graph.nodes] == ["MatMul"]
     assert plan.graph.constants["w"].shape == (600, 700)
 

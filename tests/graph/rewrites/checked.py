@@ -12,7 +12,7 @@ from gensor_kernels.graph.execution.model import Model
 from gensor_kernels.graph.ir.graph import Graph
 from gensor_kernels.graph.readers.onnx_file import Source
 
-from .models import proto
+from ..models import proto
 
 RNG = np.random.default_rng(0)
 TOLERANCE = {"float16": 4e-3, "float32": 1e-5}

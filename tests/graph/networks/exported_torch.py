@@ -1,7 +1,7 @@
 """Networks of torch, torchvision and transformers as ONNX graphs without weights.
 
-`python -m tests.graph.exported_torch [NAME ...]` writes `exported/NAME.onnx.gz`; it needs torch, torchvision and
-transformers, and downloads nothing. `exported_graphs` reads the files, and draws weights.
+`python -m tests.graph.networks.exported_torch [NAME ...]` writes `exported/NAME.onnx.gz`; it needs torch,
+torchvision and transformers, and downloads nothing. `exported_graphs` reads the files, and draws weights.
 
 Parameters are NaN while a module is exported. Whatever the exporter makes of them, a folded batch norm or a transposed
 matrix, is NaN, too: these initializers are weights and lose their data. All others (masks, positions, angles) stay.

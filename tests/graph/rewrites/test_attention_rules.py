@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from ..models import node
 from .checked import checked, drawn, operators, rules
-from .models import node
 
 pytest.importorskip("onnxruntime")
 HALF = "float16"

@@ -6,8 +6,8 @@ import pytest
 from gensor_kernels.graph.ir.graph import Graph, Node, Spec
 from gensor_kernels.graph.rewrites import rewritten
 
+from ..models import node
 from .checked import checked, drawn, operators, rules
-from .models import node
 
 pytest.importorskip("onnxruntime")
 X = drawn(3, 5, 16)

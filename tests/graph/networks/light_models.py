@@ -1,6 +1,6 @@
 """The light models in the wheel of onnx, with weights drawn by a seed, beside onnxruntime.
 
-`python -m tests.graph.light_models [NAME ...]` compares every fused node of whole models on the emulator.
+`python -m tests.graph.networks.light_models [NAME ...]` compares every fused node of whole models on the emulator.
 """
 
 from __future__ import annotations

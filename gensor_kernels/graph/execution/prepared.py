@@ -1,0 +1,106 @@
+"""A graph for inputs of one signature: rewritten, and computed node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from gensor_kernels.dispatch.api.current import current_runtime
+from gensor_kernels.errors import GensorError
+from gensor_kernels.graph.ir.options import DEFAULT, Options
+from gensor_kernels.graph.layouts.laid_out import Layouts, laid_out
+from gensor_kernels.graph.layouts.prepacked import prepacked
+from gensor_kernels.graph.lowerings.base import Constants, Run
+from gensor_kernels.graph.rewrites import rewritten
+from gensor_kernels.graph.rewrites.state import State, stored
+
+from .folding import fold
+from .nodes import computed
+
+if TYPE_CHECKING:
+    from gensor_kernels.graph.ir.graph import Graph
+
+    from .weights import Weights
+
+
+class Prepared:
+    """A graph for inputs of one signature, rewritten, with its constants on one device.
+
+    Parameters
+    ----------
+    graph : Graph
+        Graph with all shapes inferred; it is changed.
+    weights : Weights
+        Constants that plans of the model share.
+    options : Options
+        Precision, and how weights are stored.
+    state : State, optional
+        Inputs that a session keeps; they are no inputs of the rewritten graph any more.
+
+    Attributes
+    ----------
+    ends : list of tuple of str
+        For each node the tensors that nothing reads behind it.
+    read : set of str
+        Tensors that a node reads, or that are results.
+    """
+
+    def __init__(self, graph: Graph, weights: Weights, options: Options = DEFAULT, state: State | None = None):
+        graph.derived = weights.derived
+        graph.derived.note(graph.constants.values())
+        fold(graph)
+        self.graph = rewritten(graph, options=options)
+        #: Layouts that were chosen by the times predicted for the current device; None where there is none.
+        self.layouts: Layouts | None = None
+        if _has_device():
+            self.layouts = laid_out(self.graph)
+            prepacked(self.graph)
+        #: Arrays that nodes write in place, by name.
+        self.state: dict[str, Any] = {}
+        if state is not None:
+            stored(self.graph, *state)
+            self.graph.specs |= {name: self.graph.inputs.pop(name) for name in state.results}
+        self.graph.constants = {name: weights.shared(value) for name, value in self.graph.constants.items()}
+        self.ends = list(self.graph.last_reads())
+        self.read = {*(name for node in self.graph.nodes for name in node.reads()), *self.graph.outputs}
+        self.constants = Constants(self.graph.constants.values(), weights.placed)
+
+    def new_run(self, explains: bool = False) -> Run:
+        """Return a new run of the graph, which has the constants and the state."""
+        run = Run(self.constants, explains)
+        run.values.update(self.graph.constants)
+        run.values.update(self.state)
+        return run
+
+    def run(self, inputs: Mapping[str, Any], watch: Any = None) -> tuple[Any, ...]:
+        """Execute every node.
+
+        `watch(node, explanations, again, device)` is called behind each; `again()` computes the node once more.
+        """
+        run = self.new_run(explains=watch is not None)
+        values = run.values
+        values.update(inputs)
+        for node, last in zip(self.graph.nodes, self.ends, strict=True):
+            results = computed(run, node)
+            values.update(zip(node.outputs, results, strict=False))
+            if watch is not None:
+                served, run.explained = tuple(run.explained or ()), None
+                watch(node, served, partial(computed, run, node), run.runtime.device)
+                run.explained = []
+            for name in last:
+                values.pop(name, None)
+        outputs = [run.device(values[name]) for name in self.graph.outputs]
+        # A constant stays what it is, whatever a caller does with a result.
+        return tuple(
+            result.copy() if name in self.graph.constants else result
+            for name, result in zip(self.graph.outputs, outputs, strict=True)
+        )
+
+
+def _has_device() -> bool:
+    """Return whether there is a device whose kernels' times can be predicted."""
+    try:
+        return current_runtime().device.arch is not None
+    except (GensorError, ImportError):
+        return False
