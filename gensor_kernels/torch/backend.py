@@ -5,13 +5,17 @@ Whatever is not served runs eagerly, with one warning that says why.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from gensor_kernels.graph.ir.options import Options
 from gensor_kernels.graph.readers.torch_memory import memory_of
+from gensor_kernels.graph.readers.torch_module import torch_options
+from gensor_kernels.shown import shown
 
 from .said import forget, say, say_eager
 from .served import Served
+from .tracing import torch_itself
 
 NO_GRADIENTS = (
     "gensor_kernels computes no gradients, so a module whose parameters or inputs require them runs eagerly: call it "
@@ -20,7 +24,9 @@ NO_GRADIENTS = (
 SHARED = "some of its results share memory with each other"
 
 
-def gensor(gm: Any, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
+def gensor(
+    gm: Any, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None, mode: str | None = None
+) -> Callable[..., Any]:
     """Compile a graph of Dynamo: `torch.compile(module, backend="gensor")`.
 
     Parameters
@@ -29,8 +35,11 @@ def gensor(gm: Any, example_inputs: Sequence[Any], **options: Any) -> Callable[.
         Graph that Dynamo has captured.
     example_inputs : sequence
         Its inputs: parameters and buffers of the module among them.
-    **options
-        Options of `torch.compile`; there are none.
+    options : dict, optional
+        Options of `torch.compile`: `dtype` and `weights`, as `load` takes them, such as
+        `{"dtype": "float16"}`.
+    mode : str, optional
+        Mode of `torch.compile`; there is only "default".
 
     Returns
     -------
@@ -40,8 +49,9 @@ def gensor(gm: Any, example_inputs: Sequence[Any], **options: Any) -> Callable[.
 
     Raises
     ------
-    TypeError
-        If an option is given.
+    ValueError
+        If an option or mode is not known, or an option has another value than `load` takes.
+        `torch.compile` raises it as its BackendCompilerFailed.
 
     Warns
     -----
@@ -57,10 +67,8 @@ def gensor(gm: Any, example_inputs: Sequence[Any], **options: Any) -> Callable[.
     ...     fast(torch.ones(3, 4)).shape
     torch.Size([3, 2])
     """
-    import torch
-
-    if options:
-        raise TypeError(f"the backend gensor has no options, not {', '.join(sorted(options))}")
+    torch = torch_itself()
+    chosen = _options(options or {}, mode)
     if torch.is_grad_enabled() and any(
         isinstance(each, torch.Tensor) and each.requires_grad for each in example_inputs
     ):
@@ -68,7 +76,7 @@ def gensor(gm: Any, example_inputs: Sequence[Any], **options: Any) -> Callable[.
         return gm.forward
     memory = memory_of(gm)
     if memory is not None and not any(memory):
-        return Served(gm)
+        return Served(gm, chosen)
     # Changes in place and results that share memory with inputs: AOTAutograd makes the graph functional, and applies
     # both behind it.
     from functorch.compile import make_boxed_func
@@ -79,7 +87,7 @@ def gensor(gm: Any, example_inputs: Sequence[Any], **options: Any) -> Callable[.
         if found is None or found.shares:
             say_eager("its fake kernels fail" if found is None else SHARED)
             return make_boxed_func(inner.forward)
-        return make_boxed_func(Served(inner, nested=True))
+        return make_boxed_func(Served(inner, chosen, nested=True))
 
     def eager(inner: Any, inputs: Sequence[Any]) -> Any:
         say(NO_GRADIENTS)
@@ -87,6 +95,17 @@ def gensor(gm: Any, example_inputs: Sequence[Any], **options: Any) -> Callable[.
 
     compiled: Callable[..., Any] = aot_autograd(fw_compiler=eager, inference_compiler=inference)(gm, example_inputs)
     return compiled
+
+
+def _options(given: Mapping[str, Any], mode: str | None) -> Options:
+    """Return the options of `torch.compile` as those of a model; ValueError where they are none."""
+    unknown = [name for name in given if name not in Options._fields]
+    if unknown:
+        known = " and ".join(Options._fields)
+        raise ValueError(f"the backend gensor has the options {known}, not {', '.join(map(shown, unknown))}")
+    if mode not in (None, "default"):
+        raise ValueError(f"the backend gensor has no mode {shown(mode)}: leave it out")
+    return torch_options(**given)
 
 
 #: Called by `torch.compiler.reset`.

@@ -10,6 +10,8 @@ import gensor_kernels.dispatch as functions
 from gensor_kernels.dispatch.api.elementwise import elementwise as _elementwise
 from gensor_kernels.graph.readers.torch_operators import GATES, pair, steps
 
+from .tracing import torch_itself
+
 _lock = threading.Lock()
 _registered: list[Any] = []
 
@@ -28,7 +30,7 @@ def register() -> None:
     Raises
     ------
     ModuleNotFoundError
-        If PyTorch is not installed.
+        If PyTorch is not installed; the text has the command that installs it.
 
     Notes
     -----
@@ -45,8 +47,7 @@ def register() -> None:
     ...     torch.ops.gensor.matmul(a, b, ["bias", "relu"], [bias]).sum()
     tensor(0.)
     """
-    import torch
-
+    torch = torch_itself()
     with _lock:
         if _registered:
             return

@@ -10,6 +10,7 @@ from typing import Any
 from gensor_kernels.dispatch.api import current
 from gensor_kernels.errors import GensorError
 from gensor_kernels.graph.execution.model import Model
+from gensor_kernels.graph.ir.options import DEFAULT, Options
 from gensor_kernels.graph.readers import torch_module
 from gensor_kernels.graph.readers.torch_memory import placeholders, value_of
 
@@ -28,12 +29,14 @@ class Served:
     ----------
     gm : torch.fx.GraphModule
         Graph that changes no input and whose results share no memory.
+    options : Options
+        Precision, and how weights are stored.
     nested : bool
         Whether AOTAutograd calls it.
     """
 
-    def __init__(self, gm: Any, nested: bool = False):
-        self.gm, self.nested = gm, nested
+    def __init__(self, gm: Any, options: Options = DEFAULT, nested: bool = False):
+        self.gm, self.options, self.nested = gm, options, nested
         self._lock = threading.RLock()
         self._frozen: Frozen | None = None
         self._reason: str | None = None
@@ -67,14 +70,14 @@ class Served:
                 self._changing |= {each for each in changed if not _is_parameter(args[each])}
                 found = None
             if found is None:
-                found = self._frozen = Frozen(self.gm, args, self._changing, self.nested)
+                found = self._frozen = Frozen(self.gm, args, self._changing, self.options, self.nested)
             return found
 
 
 class Frozen:
     """A graph with some inputs as constants, and its models: one serves all sizes, as far as they are symbols."""
 
-    def __init__(self, gm: Any, args: Sequence[Any], changing: set[int], nested: bool = False):
+    def __init__(self, gm: Any, args: Sequence[Any], changing: set[int], options: Options, nested: bool):
         self.constants = {
             place: value for place, value in enumerate(args) if place not in changing and _is_static(value)
         }
@@ -87,7 +90,7 @@ class Frozen:
         self._results = [_Result(each, nodes) for each in results(gm)]
         self._layouts = [Layout(value_of(each)) for each in results(gm) if is_tensor(each)]
         self._models: list[Model] = []
-        self._nested = nested
+        self._options, self._nested = options, nested
         self._lock = threading.Lock()
 
     def holds(self, args: Sequence[Any]) -> bool:
@@ -134,7 +137,7 @@ class Frozen:
     def _exported(self, tensors: Sequence[Any]) -> Model:
         """Return a new model for these sizes, and others as far as they are symbols."""
         program = torch_module.exported(self.module, tensors, {}, tuple(self._open))
-        model = Model(torch_module.translated(program), "graph of torch.compile")
+        model = Model(torch_module.translated(program), "graph of torch.compile", self._options)
         if len(model.inputs) != len(tensors):
             raise LookupError("the exporter has dropped an input")
         return model

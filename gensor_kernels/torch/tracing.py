@@ -6,6 +6,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gensor_kernels.graph.readers.torch_memory import placeholders, value_of
+from gensor_kernels.graph.readers.torch_module import INSTALL
+
+
+def torch_itself() -> Any:
+    """Import torch; ModuleNotFoundError with the fixing command where it is not installed."""
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(f"gensor_kernels.torch needs PyTorch: {INSTALL}", name=error.name) from None
+    return torch
 
 
 def results(gm: Any) -> list[Any]:

@@ -9,6 +9,8 @@ import pytest
 import gensor_kernels
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+from torch._dynamo.exc import BackendCompilerFailed  # noqa: E402
+
 from gensor_kernels.torch import gensor  # noqa: E402
 from gensor_kernels.torch.served import Served  # noqa: E402
 
@@ -326,9 +328,31 @@ def test_sixteen_bits_and_autocast():
     torch.testing.assert_close(found, half(x.half()), rtol=1e-2, atol=1e-2)
 
 
-def test_options_are_refused():
-    with pytest.raises(TypeError, match="has no options, not mode"):
-        gensor(torch.fx.symbolic_trace(Small()), [], mode=1)
+def test_options_choose_the_precision(served):
+    module, x = Small().eval(), torch.randn(3, 8)
+    half = torch.compile(module, backend=gensor, options={"dtype": "float16"})
+    with gensor_kernels.emulated("sm_87"), torch.no_grad():
+        exact, found = module(x), half(x)
+        close(compiled(module)(x), exact)
+        changed = x.clone()  # in place, so that AOTAutograd makes the graph functional
+        in_place = torch.compile(lambda y: module(y.add_(1)), backend=gensor, options={"dtype": "float16"})
+        other = in_place(changed)
+        expected = module(x + 1)
+    assert len(served) == 3
+    for mine, true in ((found, exact), (changed, x + 1), (other, expected)):
+        assert mine.dtype == torch.float32
+        assert 1e-6 < (mine - true).norm() / true.norm() < 2e-3
+
+
+def test_other_options_are_refused():
+    module, x = Small().eval(), torch.randn(3, 8)
+    for given, text in (
+        ({"options": {"fast": 1}}, "has the options dtype and weights, not 'fast'"),
+        ({"options": {"dtype": "float8"}}, "dtype must be None, 'float16' or 'bfloat16', not 'float8'"),
+        ({"mode": "max-autotune"}, "has no mode 'max-autotune': leave it out"),
+    ):
+        with torch.no_grad(), pytest.raises(BackendCompilerFailed, match=text):
+            torch.compile(module, backend=gensor, **given)(x)
 
 
 def test_a_graph_without_tensors_runs_eagerly():

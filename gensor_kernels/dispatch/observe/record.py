@@ -153,10 +153,12 @@ def record(path: str | os.PathLike[str]) -> Iterator[None]:
     ('matmul', '2', '2', '3', '2')
     """
     recording = _start(Path(os.fsdecode(path)))
+    ended = False
     try:
         yield
+        ended = True
     finally:
-        _stop(recording)
+        _stop(recording, ended)
 
 
 def _start(path: Path) -> Recording | None:
@@ -183,7 +185,8 @@ def _start(path: Path) -> Recording | None:
     return recording
 
 
-def _stop(recording: Recording | None) -> None:
+def _stop(recording: Recording | None, ended: bool) -> None:
+    """Write what was counted; a warning if nothing was, unless an exception has ended the block before."""
     global active
     if recording is None:
         return
@@ -194,7 +197,7 @@ def _stop(recording: Recording | None) -> None:
         active = tuple(each for each in active if each is not recording)
         _bypass()
     recording.write()
-    if not recording.used:
+    if ended and not recording.used:
         with suppress(ValueError):  # a stderr that is closed
             warnings.warn(NOTHING, RuntimeWarning, stacklevel=4)
 

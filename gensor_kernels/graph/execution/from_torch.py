@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from gensor_kernels.shown import shown
 
 from .model import Model
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    import torch
 
 
 def from_torch(
@@ -14,6 +21,8 @@ def from_torch(
     kwargs: Mapping[str, Any] | None = None,
     *,
     dynamic_shapes: Any = None,
+    dtype: Literal["float16", "bfloat16"] | torch.dtype | None = None,
+    weights: Literal["int8", "int4"] | None = None,
 ) -> Model:
     """Make a model from a PyTorch module, for inference.
 
@@ -33,6 +42,11 @@ def from_torch(
         Sizes that a call chooses, as `torch.export.export` takes them, or their names:
         `{"x": {0: "batch"}}` leaves the first extent of input `x` open. By default, all
         sizes are those of the example inputs.
+    dtype : {None, "float16", "bfloat16"} or torch.dtype, optional
+        Compute float32 tensors in 16 bits, as `load` does; weights are cast once. Inputs
+        and results keep the module's dtypes.
+    weights : {None, "int8", "int4"}, optional
+        Store constant weights of products of 16 bits in 8 or 4 bits, as `load` does.
 
     Returns
     -------
@@ -48,8 +62,10 @@ def from_torch(
     UnsupportedError
         If an operator is not served, or the module changes its inputs or buffers in
         place.
+    TypeError
+        If `module` is no module, or `args` no tensors.
     ValueError
-        If the module is in training mode.
+        If the module is in training mode, or `dtype` or `weights` is another word.
 
     Notes
     -----
@@ -66,15 +82,19 @@ def from_torch(
     ...     model(torch.ones(3, 4)).shape
     torch.Size([3, 2])
     """
-    from gensor_kernels.graph.readers.torch_module import read, torch_library
+    from gensor_kernels.graph.readers.torch_module import read, torch_library, torch_options
 
     torch = torch_library()
+    options = torch_options(dtype, weights)
     if isinstance(args, torch.Tensor):
         args = (args,)
-    trains = (
-        [name for name, each in module.named_modules() if each.training] if hasattr(module, "named_modules") else []
-    )
-    if trains and not isinstance(module, torch.export.ExportedProgram):
-        where = f" (submodule {trains[0]})" if trains[0] else ""
-        raise ValueError(f"{type(module).__name__} is in training mode{where}: call module.eval() first")
-    return Model(read(module, args, kwargs or {}, dynamic_shapes), type(module).__name__)
+    if not isinstance(module, (torch.nn.Module, torch.export.ExportedProgram)):
+        raise TypeError(f"module must be a torch.nn.Module or a torch.export.ExportedProgram, not {shown(module)}")
+    if not isinstance(args, (list, tuple)):
+        raise TypeError(f"args must be a tensor or a tuple of tensors, not {shown(args)}")
+    if isinstance(module, torch.nn.Module):
+        trains = [name for name, each in module.named_modules() if each.training]
+        if trains:
+            where = f" (submodule {trains[0]})" if trains[0] else ""
+            raise ValueError(f"{type(module).__name__} is in training mode{where}: call module.eval() first")
+    return Model(read(module, args, kwargs or {}, dynamic_shapes), type(module).__name__, options)

@@ -68,6 +68,9 @@ class Model:
         for node in source.graph().nodes:
             if node.op not in LOWERINGS:
                 raise UnsupportedError(f"node {shown(node.name)}: operator {node.op} is not served")
+        for each, spec in self.inputs.items():
+            if spec.dtype == object:
+                raise UnsupportedError(f"input {shown(each)} is text or no tensor; a model takes tensors of numbers")
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:
         """Compute the model.

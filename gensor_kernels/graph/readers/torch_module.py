@@ -15,6 +15,7 @@ from typing import Any
 
 from gensor_kernels.errors import ModelError, UnsupportedError
 from gensor_kernels.graph.ir.graph import Spec
+from gensor_kernels.graph.ir.options import Options
 from gensor_kernels.shown import shown
 
 from .onnx_file import OPSET, Source, dtype_of, extents_of, first_line, library, optimised
@@ -91,6 +92,12 @@ def torch_library() -> Any:
     return torch
 
 
+def torch_options(dtype: Any = None, weights: str | None = None) -> Options:
+    """Return the options of a model, for a dtype by name or of torch; ValueError where there are none such."""
+    name = str(dtype).removeprefix("torch.") if isinstance(dtype, torch_library().dtype) else dtype
+    return Options(name, weights).checked()
+
+
 def exported(module: Any, args: Sequence[Any], keywords: Mapping[str, Any], dynamic_shapes: Any) -> Any:
     """Return the `torch.export.ExportedProgram` of a module; ModelError where there is none."""
     torch = torch_library()
@@ -98,7 +105,7 @@ def exported(module: Any, args: Sequence[Any], keywords: Mapping[str, Any], dyna
         try:
             return torch.export.export(module, tuple(args), dict(keywords), dynamic_shapes=dynamic_shapes, strict=False)
         except Exception as error:  # of the module's own code, too
-            raise ModelError(f"torch.export cannot trace {_label(module)}: {first_line(error)}") from error
+            raise ModelError(f"torch.export cannot trace {_label(module)}: {_reason(error)}") from error
 
 
 def refuse_changes(program: Any) -> None:
@@ -154,6 +161,19 @@ def _refused(error: BaseException) -> Exception:
         if found:
             return UnsupportedError(f"operator {shown(found[1])} of PyTorch has no translation to ONNX")
     return ModelError(f"the exported program cannot be translated: {first_line(deepest)}")
+
+
+def _reason(error: BaseException) -> str:
+    """Return what an error of the tracer says, without its advice for debugging."""
+    pattern = r"^ +- You marked (\w+) as dynamic but your code specialized it to be a constant \((\d+)\)"
+    broken = re.findall(pattern, str(error), re.MULTILINE)
+    if broken:
+        sizes = ", ".join(f"{name} is {size} in every call" for name, size in broken)
+        return (
+            f"dynamic_shapes leaves sizes open that the module fixes ({sizes}): take them out, or give an example of "
+            "another size if it is 1"
+        )
+    return first_line(error)
 
 
 def _label(module: Any) -> str:

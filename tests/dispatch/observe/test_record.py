@@ -211,6 +211,12 @@ def test_an_exception_inside_the_block_loses_nothing(tmp_path):
     assert counts(tmp_path / "shapes.csv") == [(2, 1, 4)] and not observe_record.active
 
 
+def test_an_exception_in_front_of_the_first_call_is_not_explained_away(tmp_path, recwarn):
+    with pytest.raises(KeyError), record(tmp_path / "shapes.csv"):
+        raise KeyError
+    assert not recwarn.list and (tmp_path / "shapes.csv").exists()
+
+
 def test_threads_lose_no_count(tmp_path):
     made, barrier = runtime_of(), threading.Barrier(8)
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import gensor_kernels
+import gensor_kernels.torch
 from gensor_kernels.errors import ModelError, UnsupportedError
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -64,9 +65,46 @@ def test_weights_are_not_copied_and_changes_are_refused():
             model(torch.ones(3, 8))
 
 
+def test_precision_and_quantised_weights():
+    """Within the roundings of 16 and 8 bits of the module, and not within those of float32."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 4)).eval()
+    x = torch.randn(3, 128)
+    half = gensor_kernels.from_torch(module, x, dtype="float16")
+    quantised = gensor_kernels.from_torch(module, x, dtype="float16", weights="int8")
+    with gensor_kernels.emulated("sm_87"), torch.no_grad():
+        exact = module(x)
+        for model, least, most in ((half, 1e-6, 2e-3), (quantised, 1e-4, 2e-2)):
+            found = model(x)
+            assert found.dtype == torch.float32
+            assert least < (found - exact).norm() / exact.norm() < most
+        assert [each.operators for each in quantised.explain(x)] == [
+            "Cast",
+            "QuantisedLinear + Add + Relu",
+            "Gemm",
+            "Cast",
+        ]
+    assert gensor_kernels.from_torch(module, x, dtype=torch.float16)._options == half._options
+    with pytest.raises(ValueError, match="dtype must be None, 'float16' or 'bfloat16', not 'float64'"):
+        gensor_kernels.from_torch(module, x, dtype=torch.float64)
+    single = gensor_kernels.from_torch(module, x, weights="int8")
+    refused = pytest.raises(UnsupportedError, match="weights='int8' needs products of 16 bits, not of float32")
+    with gensor_kernels.emulated("sm_87"), refused:
+        single(x)
+    with pytest.raises(ValueError, match="weights must be None, 'int8' or 'int4', not 'int2'"):
+        gensor_kernels.from_torch(module, x, weights="int2")
+
+
 def test_what_is_refused_says_why():
     with pytest.raises(ValueError, match=r"Sequential is in training mode: call module\.eval\(\) first"):
         gensor_kernels.from_torch(nn.Sequential(nn.Linear(2, 2)), torch.ones(2, 2))
+
+    with pytest.raises(TypeError, match=r"module must be a torch\.nn\.Module or .*, not"):
+        gensor_kernels.from_torch(nn.ReLU, torch.ones(2, 2))
+    with pytest.raises(TypeError, match=r"args must be a tensor or a tuple of tensors, not .*array"):
+        gensor_kernels.from_torch(nn.ReLU().eval(), np.ones((2, 2)))
+    with pytest.raises(ModelError, match=r"that the module fixes \(batch is 1 in every call\): take them out, or give"):
+        gensor_kernels.from_torch(nn.Linear(2, 2).eval(), torch.ones(1, 2), dynamic_shapes=({0: "batch"},))
 
     class Changing(nn.Module):
         def forward(self, x):
@@ -100,9 +138,11 @@ def test_without_pytorch_the_extra_is_named(monkeypatch):
 
     def refuse(name, *args, **keywords):
         if name.split(".")[0] == "torch":
-            raise ImportError(f"no module {name}", name=name)
+            raise ModuleNotFoundError(f"no module {name}", name=name)
         return real(name, *args, **keywords)
 
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(ModelError, match=r"torch is missing\): pip install 'gensor-kernels\[torch\]'"):
         gensor_kernels.from_torch(None)
+    with pytest.raises(ModuleNotFoundError, match=r"needs PyTorch: pip install 'gensor-kernels\[torch\]'"):
+        gensor_kernels.torch.register()
