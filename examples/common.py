@@ -6,7 +6,8 @@ import argparse
 import contextlib
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -151,3 +152,36 @@ def checked(text: str | None, given: Sequence[str] | None, build: Any, inputs: A
         exact = {name: each.astype(model.inputs[name].dtype) for name, each in arrays.items()}
     wanted = onnxruntime_results(reference, exact)
     return max(compared(*each) for each in zip(model.outputs, found, wanted, strict=True))
+
+
+def checked_on_image(text: str | None, given: Sequence[str] | None, build: Any, small: Any, full: Any) -> float:
+    """`checked` for a network of one image (1, 3, side, side); both configurations have a `side`."""
+
+    def images(is_small: bool) -> dict[str, np.ndarray]:
+        side = (small if is_small else full).side
+        return {"images": np.random.default_rng(1).standard_normal((1, 3, side, side))}
+
+    return checked(text, given, lambda is_small, dtype: build(small if is_small else full, dtype), images)
+
+
+def language_arguments(text: str | None, given: Sequence[str] | None, new: int) -> argparse.Namespace:
+    """Parse the command line of a language model that generates `new` tokens by default; `ids` are (1, tokens)."""
+    options = arguments(
+        *(text, given),
+        weights={"help": "a .safetensors or .npz file (default: random weights)"},
+        ids={"default": "1,2,3,4", "help": "the prompt's tokens (default %(default)s)"},
+        new={"type": int, "default": new, "help": "tokens to generate (default %(default)s)"},
+    )
+    options.ids = np.array([[int(each) for each in options.ids.split(",")]])
+    return options
+
+
+def told(xp: Any, session: Any, ids: np.ndarray, tokens: Iterable[tuple[Any, Any]]) -> tuple[np.ndarray, Any]:
+    """Print tokens as they come with their logits, and the layers of a step; return all ids and the last logits."""
+    began, count, logits = time.perf_counter(), ids.shape[1], None
+    for token, logits in tokens:  # noqa: B007
+        ids = np.append(ids, [[int(token[0])]], 1)
+        print(ids[0, -1], end=" ", flush=True)
+    print(f"\n{ids.shape[1] - count} tokens in {time.perf_counter() - began:.2f} s")
+    print(session.explain(xp.asarray(ids[:, -1:]), np.array([ids.shape[1] - 1])))
+    return ids, logits

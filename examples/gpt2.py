@@ -11,14 +11,13 @@ shapes that gensor-tune then tunes.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
-from common import INT64, Builder, arguments, compared, device, loaded, onnxruntime_results
+from common import INT64, Builder, compared, device, language_arguments, loaded, onnxruntime_results, told
 
 import gensor_kernels as gk
 
@@ -134,23 +133,13 @@ def reference(config: Config, weights: Mapping[str, np.ndarray], ids: np.ndarray
 
 def main(given: Sequence[str] | None = None) -> None:
     """Run the command."""
-    options = arguments(
-        *(__doc__, given),
-        weights={"help": "a .safetensors or .npz file (default: random weights)"},
-        ids={"default": "1,2,3,4", "help": "the prompt's tokens (default %(default)s)"},
-        new={"type": int, "default": 8, "help": "tokens to generate (default %(default)s)"},
-    )
+    options = language_arguments(__doc__, given, new=8)
     config = SMALL if options.emulate and not options.weights else Config()
-    prompt = np.array([[int(each) for each in options.ids.split(",")]])
     with device(options.emulate) as xp:
         weights = load(options.weights) if options.weights else drawn(config)
         session = loaded(build(config, weights)).session(batch=1)
-        began, ids, logits = time.perf_counter(), prompt, None
-        for token, logits in generate(session, xp.asarray(prompt), options.new):  # noqa: B007
-            ids = np.append(ids, [[int(token[0])]], 1)
-            print(ids[0, -1], end=" ", flush=True)
-        print(f"\n{options.new} tokens in {time.perf_counter() - began:.2f} s")
-        print(session.explain(xp.asarray(ids[:, -1:]), np.array([ids.shape[1] - 1])))
+        tokens = generate(session, xp.asarray(options.ids), options.new)
+        ids, logits = told(xp, session, options.ids, tokens)
     compared("logits", logits, reference(config, weights, ids[:, :-1]))
 
 

@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import onnx
-from common import Builder, checked
+from common import Builder, checked_on_image
 
 
 @dataclass(frozen=True)
@@ -76,12 +75,7 @@ def build(config: Config, dtype: str = "float32") -> onnx.ModelProto:
 
 def main(given: Sequence[str] | None = None) -> float:
     """Run the command; return the largest difference."""
-
-    def images(small: bool) -> dict[str, np.ndarray]:
-        side = (SMALL if small else Config()).side
-        return {"images": np.random.default_rng(1).standard_normal((1, 3, side, side))}
-
-    return checked(__doc__, given, lambda small, dtype: build(SMALL if small else Config(), dtype), images)
+    return checked_on_image(__doc__, given, build, SMALL, Config())
 
 
 if __name__ == "__main__":

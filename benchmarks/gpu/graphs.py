@@ -85,7 +85,7 @@ def loaded(name: str, dtype: str) -> tuple[Model, dict[str, np.ndarray]]:
     """Return a network with drawn weights, computed in `dtype`, and inputs."""
     import onnx
 
-    from tests.graph import exported_graphs
+    from tests.graph.networks import exported_graphs
 
     graph = exported_graphs.drawn(name)
     with tempfile.TemporaryDirectory() as folder:

@@ -1,17 +1,20 @@
 """Launches, memory and traffic of whole models: `python -m benchmarks.models [NAME ...] [--out FOLDER]`.
 
 For exported networks of their full size (tests/graph/networks/exported), at batch 1 in float16 on an Orin Nano, beside
-torch.compile's Inductor and onnxruntime. Kernels are chosen as ever, and counted in place of being launched: no figure
-depends on the machine, and none is a time. Writes `models.json` and `models.md` to `benchmarks/results`.
+torch.compile's Inductor and onnxruntime. `gpt2_session` is the file of examples/gpt2.py, whose caches have a fixed
+size: the session's step has them as its state. Kernels are chosen as ever, and counted in place of being launched: no
+figure depends on the machine, and none is a time. Writes `models.json` and `models.md` to `benchmarks/results`.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import math
+import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,14 +26,18 @@ import gensor_kernels
 from gensor_kernels.devices.emulator.device import EmulatorDevice
 from gensor_kernels.graph.execution.folding import fold
 from gensor_kernels.graph.execution.model import Model
+from gensor_kernels.graph.execution.plan import Plan
 from gensor_kernels.graph.ir.graph import Graph, Node
+from gensor_kernels.graph.lowerings.base import IN_PLACE
 from gensor_kernels.graph.readers.onnx_file import Source
 from tests.graph.networks import comparison, exported_graphs
 
 RESULTS = Path(__file__).parent.parent / "results"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 #: Models, and the most fused operators per run that the project aims at.
 MODELS: dict[str, int | None] = {
-    **{"resnet50": 56, "mobilenet_v2": 56, "bert_base": 12 * 7 + 5, "gpt2_step": 12 * 7 + 4, "vit_b_16": 12 * 7 + 5},
+    **{"resnet50": 56, "mobilenet_v2": 56, "bert_base": 12 * 7 + 5, "gpt2_step": 12 * 7 + 4},
+    **{"gpt2_session": 12 * 7 + 4, "vit_b_16": 12 * 7 + 5},
     **dict.fromkeys(("gpt2", "llama", "llama_step", "t5_encoder", "t5_step", "yolo")),
 }
 SIZES = {"batch": 1, "tokens": 128, "past": 127, "source": 128}
@@ -59,10 +66,9 @@ def _always(device: EmulatorDevice, code: Any) -> bool:
     return True
 
 
-def ours(model: Model, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Return what a run of a model launches, and its memory."""
-    with gensor_kernels.emulated("sm_87"), counting() as calls:
-        plan = model._plan(inputs)
+def ours(plan: Plan, inputs: Mapping[str, np.ndarray], call: Callable[[], Any]) -> dict[str, Any]:
+    """Return what a run of a plan launches, and its memory behind two calls."""
+    with counting() as calls:
         kept: dict[str, np.ndarray] = {}
         launches: list[tuple[Node, int]] = []
         seen = 0
@@ -73,10 +79,10 @@ def ours(model: Model, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
             seen = len(calls)
 
         comparison.keep_all(plan, inputs, kept, watch)
-        values = {**plan.graph.constants, **inputs, **kept}
+        values = {**plan.graph.constants, **plan.state, **inputs, **kept}
         copies = [node for node, count in launches if not count and _copies(node, values)]
         for _ in range(2):
-            model(**inputs)
+            call()
         layout = plan.layout
     operators = [(node, count) for node, count in launches if count]
     return {
@@ -91,7 +97,9 @@ def ours(model: Model, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
 
 def _copies(node: Node, values: Mapping[str, np.ndarray]) -> bool:
-    """Return whether the array library has made new memory for a result."""
+    """Return whether the array library has written memory: new one, or a tensor that a session keeps."""
+    if node.attributes.get(IN_PLACE):
+        return True
     given = [values[name] for name in node.reads()]
     results = [values[name] for name in node.outputs if name]
     return any(each.size and not any(np.may_share_memory(each, other) for other in given) for each in results)
@@ -167,12 +175,32 @@ def inductor(name: str) -> dict[str, int] | None:
 
 def figures(name: str) -> dict[str, Any]:
     """Return all figures of a model."""
+    found: dict[str, Any] = {"aim": MODELS.get(name)}
+    if name.endswith("_session"):
+        return found | of_session(name.removesuffix("_session")) | {"onnxruntime_nodes": None, "inductor": None}
     proto = exported_graphs.drawn(name, "float16")
     inputs = exported_graphs.inputs(proto, SIZES)
     model = Model(Source(proto), name)
-    found: dict[str, Any] = {"aim": MODELS.get(name)}
-    found |= ours(model, inputs) | unfused(model, inputs)
+    with gensor_kernels.emulated("sm_87"):
+        found |= ours(model._plan(inputs), inputs, lambda: model(**inputs)) | unfused(model, inputs)
     return found | {"onnxruntime_nodes": onnxruntime_nodes(name), "inductor": inductor(name)}
+
+
+def of_session(name: str) -> dict[str, Any]:
+    """Return the figures of a session's step: one token of the file that an example builds.
+
+    The bytes that it moves depend on how full its caches are, and are left out.
+    """
+    with mock.patch.object(sys, "path", [str(EXAMPLES), *sys.path]):
+        example = importlib.import_module(name)
+    config = example.Config()
+    model = Model(Source(example.build(config, example.drawn(config))), name)
+    step = np.zeros((1, 1), np.int64), np.array([SIZES["past"]])
+    with gensor_kernels.emulated("sm_87"):
+        session = model.session(batch=1)
+        plan, inputs = session._planned(step, {})
+        found = ours(plan, inputs, lambda: session(*step)) | unfused(model, {**inputs, **session.state})
+    return found | {"fused_bytes": None, "unfused_bytes": None}
 
 
 def table(rows: Mapping[str, Mapping[str, Any]]) -> str:
@@ -190,9 +218,10 @@ def table(rows: Mapping[str, Mapping[str, Any]]) -> str:
         if row["arena_bytes"] is not None:
             arena, live = row["arena_bytes"], row["live_bytes"]
             memory = f"{arena / 1e6:.2f} / {live / 1e6:.2f} ({arena / live:.3f})"
-        moved = f"{row['fused_bytes'] / 1e6:.1f} / {row['unfused_bytes'] / 1e6:.1f}"
+        fused, whole = row["fused_bytes"], row["unfused_bytes"]
+        moved = f"{fused / 1e6:.1f} / {whole / 1e6:.1f}" if fused else "-"
         further = f"{row['launches']} / {row['copies']}"
-        cells = [name, aim, further, theirs, str(row["onnxruntime_nodes"]), str(row["nodes"]), memory, moved]
+        cells = [name, aim, further, theirs, str(row["onnxruntime_nodes"] or "-"), str(row["nodes"]), memory, moved]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 

@@ -45,8 +45,8 @@ class Session:
         planned: Callable[[dict[str, Any]], tuple[dict[str, Any], Plan]],
     ):
         self._kept, self._shared = kept, planned
-        self._plans: dict[Plan, Plan] = {}
-        self._limits: dict[Plan, dict[str, tuple[int, int]]] = {}
+        #: Plans of its own, and the limits of places, by the model's plans.
+        self._plans: dict[Plan, tuple[Plan, dict[str, tuple[int, int]]]] = {}
         self.inputs = [name for name in specs if name not in kept.results]
         self.outputs = [name for name in results if name not in kept.results.values()]
         xp = current_runtime().device.xp
@@ -111,14 +111,12 @@ class Session:
         if twice := given.keys() & keywords.keys():
             raise ValueError(f"input {shown(min(twice))} is given twice")
         inputs, shared = self._shared({**given, **keywords, **self.state})
-        plan = self._plans.get(shared)
-        if plan is None:
+        if shared not in self._plans:
             if len(self._plans) == MOST_PLANS:
-                oldest = next(iter(self._plans))
-                del self._plans[oldest], self._limits[oldest]
-            plan = self._plans[shared] = shared.of(self.state)
-            self._limits[shared] = limits(plan.graph)
-        for name, (capacity, new) in self._limits[shared].items():
+                del self._plans[next(iter(self._plans))]
+            self._plans[shared] = shared.of(self.state), limits(shared.graph)
+        plan, places = self._plans[shared]
+        for name, (capacity, new) in places.items():
             given = inputs[name]
             if isinstance(given, np.ndarray) and given.size and not 0 <= given.min() <= given.max() <= capacity - new:
                 most = int(given.max())

@@ -26,7 +26,7 @@ class Derived:
     def note(self, constants: Iterable[np.ndarray]) -> None:
         """Take in constants of a file, which are kept from now on."""
         for each in constants:
-            owner = _owner(each)
+            owner = owner_of(each)
             if id(owner) not in self._owners:
                 self._owners[id(owner)] = (lambda owner=owner: owner), len(self._owners)  # type: ignore[misc]
 
@@ -47,7 +47,7 @@ class Derived:
             found = make()
             if key is not None:
                 self._made[key] = found
-                self._name(_owner(found), key)
+                self._name(owner_of(found), key)
         return found
 
     def fact(self, what: Hashable, source: np.ndarray, ask: Callable[[], Found]) -> Found:
@@ -63,7 +63,7 @@ class Derived:
     def _key(self, how: Hashable, sources: Sequence[np.ndarray]) -> Hashable | None:
         key: list[Hashable] = [how]
         for each in sources:
-            owner = _owner(each)
+            owner = owner_of(each)
             own, name = self._owners.get(id(owner), (None, None))
             if own is None or own() is not owner:
                 return None
@@ -77,7 +77,8 @@ class Derived:
             owners[place] = ref(owner, lambda _: owners.pop(place, None)), key
 
 
-def _owner(array: np.ndarray) -> np.ndarray:
+def owner_of(array: np.ndarray) -> np.ndarray:
+    """Return the array that owns the memory of a view."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array

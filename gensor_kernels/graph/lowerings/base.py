@@ -11,6 +11,7 @@ from gensor_kernels.devices.device import reach
 from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.api.explain import explain
 from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.graph.ir.derived import owner_of
 
 if TYPE_CHECKING:
     from gensor_kernels.graph.ir.graph import Node
@@ -141,7 +142,7 @@ class Constants:
         self._by_owner: dict[int, list[np.ndarray]] = {}
         for value in values:
             self._all[id(value)] = value
-            self._by_owner.setdefault(id(_owner(value)), []).append(value)
+            self._by_owner.setdefault(id(owner_of(value)), []).append(value)
 
     def on(self, device: Any, value: np.ndarray) -> Any:
         """Return a constant, or a view of one, on the device; None for any other array."""
@@ -150,7 +151,7 @@ class Constants:
                 self.placed[id(value)] = value, uploaded(device, value)
             return self.placed[id(value)][1]
         at, (before, size) = value.ctypes.data, reach(value.shape, value.strides, value.itemsize)
-        for whole in self._by_owner.get(id(_owner(value)), ()):
+        for whole in self._by_owner.get(id(owner_of(value)), ()):
             offset = at - whole.ctypes.data
             if (
                 reach(whole.shape, whole.strides, whole.itemsize) == (0, whole.nbytes)
@@ -169,12 +170,6 @@ def uploaded(device: Any, value: np.ndarray) -> Any:
     with device.lending(None):
         copy = device.xp.asarray(np.ascontiguousarray(value.transpose(order)))
     return copy.transpose(np.argsort(order).tolist())
-
-
-def _owner(array: np.ndarray) -> np.ndarray:
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array
 
 
 def is_served(value: Any) -> bool:

@@ -16,9 +16,6 @@ from .base import FLOATS, Lowering, Run, attribute, channels_first, channels_las
 if TYPE_CHECKING:
     from gensor_kernels.graph.ir.graph import Node
 
-#: Operations of an epilogue that add an array.
-ADDS = ("add", "bias")
-
 
 def _matmul(run: Run, node: Node, a: Any, b: Any) -> Any:
     if name_of(a) not in FLOATS or a.size == 0 or b.size == 0:

@@ -101,7 +101,7 @@ def optimised(model: Any, inputs: Mapping[str, Spec]) -> Any:
         array = value.const_value.numpy()
         stable = array.dtype.name not in KEPT or value.const_value.numpy() is array
         if not stable or not array.flags.c_contiguous:  # one array for every signature
-            value.const_value = ir.Tensor(np.ascontiguousarray(array), name=name)
+            value.const_value = ir.Tensor(np.asarray(array, order="C"), name=name)
     return model
 
 

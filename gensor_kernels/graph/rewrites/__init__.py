@@ -51,7 +51,8 @@ def rewritten(graph: Graph, potential: Potential | None = None, options: Options
     if dtype is not None:
         apply(graph, (*PATTERNS, Constants(), BatchNorms(), ChannelScales(), Paddings()), potential)
         narrowed(graph, dtype)
-    apply(graph, RULES, potential)
+    # Quantised products take no norms.
+    apply(graph, RULES if options.weights is None else RULES[:-1], potential)
     if options.weights is not None:
         quantised(graph, options.weights)
         graph.tidy()

@@ -63,13 +63,13 @@ class _Narrowed:
             graph.nodes += [node, *(cast for name in node.outputs for cast in self.casts.get(name, ()))]
         links = Links(graph)
         for name in results:
-            node = links.maker(name)
-            if node is not None and name in self.narrow:
+            made = links.maker(name)
+            if made is not None and name in self.narrow:
                 inner = links.fresh(name + ".narrow", graph.specs[name])
                 graph.specs[name] = graph.specs[inner]._replace(dtype=FLOAT32)
                 links.rename(name, inner)
-                outputs = tuple(inner if each == name else each for each in node.outputs)
-                links.put(node, replace(node, outputs=outputs), self._cast(inner, name, FLOAT32))
+                outputs = tuple(inner if each == name else each for each in made.outputs)
+                links.put(made, replace(made, outputs=outputs), self._cast(inner, name, FLOAT32))
         links.store()
 
     def _is_float(self, name: str) -> bool:

@@ -200,7 +200,7 @@ def test_sessions_have_a_state_of_their_own_and_share_plans():
         for place in range(4):
             second(2 * x, np.array([place]))
         np.testing.assert_array_equal(first.state["keys"] * 2, second.state["keys"])
-        assert all(plan.bound for session in (first, second) for plan in session._plans.values())
+        assert all(plan.bound for session in (first, second) for plan, _ in session._plans.values())
         plain = [np.zeros((1, CAPACITY, WIDTH), np.float16)] * 2
         made(x, np.array([0]), *plain)
         assert not plain[0].any()  # a call of the model writes to none of its inputs

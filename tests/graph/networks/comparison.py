@@ -33,16 +33,18 @@ class Difference(NamedTuple):
         return self.ours_mean / self.theirs_mean if self.theirs_mean else float(self.ours_mean > 0)
 
 
-def fused(model: Model, inputs: Arrays, known: Iterable[str]) -> tuple[dict[str, Node], dict[str, np.ndarray]]:
+def fused(
+    model: Model, inputs: Arrays, known: Iterable[str], watch: Any = None
+) -> tuple[dict[str, Node], dict[str, np.ndarray]]:
     """Return the fused nodes and their results, by the last tensor that they compute.
 
-    The optimiser gives some tensors names of its own; `known` are those of the file.
+    The optimiser gives some tensors names of its own; `known` are those of the file. `watch` as `Plan.run` takes it.
     """
     plan = model._plan(inputs)
     names = set(known)
     nodes = {name: node for node in plan.graph.nodes for name in node.outputs if name in names}
     kept: dict[str, np.ndarray] = {}
-    keep_all(plan, inputs, kept)
+    keep_all(plan, inputs, kept, watch)
     return nodes, {name: kept[name] for name in nodes}
 
 
@@ -88,6 +90,26 @@ def reference(model: onnx.ModelProto, names: Sequence[str], inputs: Arrays) -> d
 
     with np.errstate(all="ignore"):
         return dict(zip(names, ReferenceEvaluator(giving(model, names)).run(None, dict(inputs)), strict=True))
+
+
+def computed_from(model: onnx.ModelProto, name: str, known: Arrays) -> np.ndarray:
+    """Return a tensor as onnx's reference implementation computes it from the nearest tensors that are known."""
+    makers = {each: node for node in model.graph.node for each in node.output}
+    needed, given, waiting = {name}, {}, [name]
+    while waiting:
+        for each in makers[waiting.pop()].input:
+            if each in known:
+                given[each] = known[each]
+            elif each in makers and each not in needed:
+                needed.add(each)
+                waiting.append(each)
+    made = giving(model, [name])
+    nodes = [node for node in made.graph.node if needed & set(node.output)]
+    del made.graph.node[:], made.graph.input[:], made.graph.value_info[:]
+    made.graph.node.extend(nodes)
+    kinds = {key: onnx.helper.np_dtype_to_tensor_dtype(each.dtype) for key, each in given.items()}
+    made.graph.input.extend(onnx.helper.make_tensor_value_info(key, kinds[key], given[key].shape) for key in given)
+    return reference(made, [name], given)[name]
 
 
 def difference(node: str, exact: np.ndarray, ours: np.ndarray, theirs: np.ndarray) -> Difference:

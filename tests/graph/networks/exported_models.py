@@ -9,13 +9,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import gensor_kernels
-from gensor_kernels.graph.execution.layers import Layer, Layers
+from gensor_kernels.dispatch.observe.explanation import Explanation
 from gensor_kernels.graph.execution.model import Model
+from gensor_kernels.graph.ir.graph import Node, Spec
 from gensor_kernels.graph.readers.onnx_file import Source
 
 from . import comparison, exported_graphs
@@ -39,40 +40,55 @@ MODELS: dict[str, tuple[str, ...]] = {
 }
 #: Operators that make no new numbers: the array library copies elements, or makes a view.
 MOVES = frozenset(
-    "Cast Concat Expand Flatten Gather GatherElements GatherND Identity Pad Reshape Resize ScatterND Slice Split"
-    " Squeeze Tile Transpose Unsqueeze".split()
+    "Cast Concat Expand Flatten Gather GatherElements GatherND Identity Layout Pad Reshape Resize ScatterND Slice"
+    " Split Squeeze Tile Transpose Unsqueeze".split()
 )
 #: How often our error may be onnxruntime's.
 MOST = 2.0
 
 
+class Computed(NamedTuple):
+    """A fused node: its operators, its result, and what served each call of our functions."""
+
+    operators: str
+    result: Spec | None
+    served: tuple[Explanation, ...]
+
+
 class Comparison(NamedTuple):
-    """A model at one dtype: each fused node's errors, those of the results, and what serves the nodes."""
+    """A model at one dtype: each fused node's errors, those of the results, and what serves the nodes.
+
+    In float16, `unrounded` are the results beside onnxruntime as it is: it keeps what passes between nodes in float32.
+    """
 
     nodes: list[Difference]
     results: list[Difference]
-    layers: Layers
+    unrounded: list[Difference]
+    layers: list[Computed]
     fallbacks: list[str]
 
 
-def compared(name: str, dtype: str = "float32", sizes: Mapping[str, int] = {}, each_rounded: bool = True) -> Comparison:
+def compared(name: str, dtype: str = "float32", sizes: Mapping[str, int] = {}) -> Comparison:
     """Run a model, and compare all fused nodes with onnxruntime and with float64.
 
-    All three have the same weights and inputs, which are numbers of `dtype`. Without `each_rounded` onnxruntime keeps
-    what passes between nodes of float16 in float32, as it does by itself.
+    All three have the same weights and inputs, which are numbers of `dtype`; all tensors of float16 are rounded.
     """
     proto = exported_graphs.drawn(name, dtype)
     inputs = exported_graphs.inputs(proto, sizes)
+    layers: list[Computed] = []
+
+    def watch(node: Node, served: tuple[Explanation, ...], *_: Any) -> None:
+        layers.append(Computed(str(node), model._plan(inputs).graph.spec(node.outputs[0]), served))
+
     with gensor_kernels.emulated("sm_87"):
         model = Model(Source(proto), name)
-        results = [each.name for each in proto.graph.output]
-        nodes, ours = comparison.fused(model, inputs, comparison.tensors(proto))
-        layers = model.explain(**inputs)
-        given = model(**inputs)
-    ours |= dict(zip(results, given if isinstance(given, tuple) else (given,), strict=True))
-    if dtype == "float16" and each_rounded:
+        nodes, ours = comparison.fused(model, inputs, comparison.tensors(proto), watch)
+    results = [each.name for each in proto.graph.output]
+    unrounded: dict[str, np.ndarray] = {}
+    if dtype == "float16":
         single = {key: each.astype(np.float32) if each.dtype.kind == "f" else each for key, each in inputs.items()}
         theirs = comparison.onnxruntime(exported_graphs.rounding(proto), list(ours), single)
+        unrounded = comparison.onnxruntime(proto, results, inputs)
     else:
         theirs = comparison.onnxruntime(proto, list(ours), inputs)
     wide = {key: each.astype(np.float64) if each.dtype.kind == "f" else each for key, each in inputs.items()}
@@ -83,12 +99,33 @@ def compared(name: str, dtype: str = "float32", sizes: Mapping[str, int] = {}, e
     return Comparison(
         [found[key]._replace(node=f"{key} ({nodes[key]})") for key in nodes if exact[key].dtype.kind == "f"],
         [found[key]._replace(node=key) for key in results],
+        [comparison.difference(key, exact[key], ours[key], other) for key, other in unrounded.items()],
         layers,
         list(fallbacks(layers)),
     )
 
 
-def fallbacks(layers: Iterable[Layer]) -> Iterator[str]:
+def own_errors(name: str, sizes: Mapping[str, int] = {}) -> list[Difference]:
+    """Return the error that each fused node of a float16 model adds, in the place of onnxruntime's that of rounding.
+
+    Exact is what float64 makes of the tensors that our node read; a result must be rounded to float16 in any case.
+    """
+    proto = exported_graphs.drawn(name, "float16")
+    inputs = exported_graphs.inputs(proto, sizes)
+    with gensor_kernels.emulated("sm_87"):
+        nodes, ours = comparison.fused(Model(Source(proto), name), inputs, comparison.tensors(proto))
+    known = {**inputs, **ours}
+    wide = {key: each.astype(np.float64) if each.dtype.kind == "f" else each for key, each in known.items()}
+    whole = exported_graphs.cast(proto, "float64")
+    found = []
+    for key, node in nodes.items():
+        if ours[key].dtype.kind == "f" and node.op not in MOVES:
+            exact = comparison.computed_from(whole, key, wide)
+            found.append(comparison.difference(str(node), exact, ours[key], exact.astype(np.float16)))
+    return found
+
+
+def fallbacks(layers: Iterable[Computed]) -> Iterator[str]:
     """Yield the operators that compute floating-point numbers by the array library."""
     for layer in layers:
         if layer.result is None or layer.result.dtype.kind != "f":
@@ -101,6 +138,11 @@ def fallbacks(layers: Iterable[Layer]) -> Iterator[str]:
             yield layer.operators
 
 
+def widest(found: Iterable[Difference]) -> Difference:
+    """Return the difference of the largest ratio."""
+    return max(found, key=lambda each: each.ratio)
+
+
 def allowed(theirs: float, dtype: str) -> float:
     """Return the error that ours may have: twice onnxruntime's, which counts as half a rounding at least."""
     return MOST * max(theirs, float(np.finfo(dtype).eps) / 4)
@@ -108,7 +150,8 @@ def allowed(theirs: float, dtype: str) -> float:
 
 def wrong(found: Comparison, dtype: str) -> list[Difference]:
     """Return nodes and results whose error is larger than what is allowed."""
-    return [each for each in (*found.nodes, *found.results) if not each.ours_mean <= allowed(each.theirs_mean, dtype)]
+    every = (*found.nodes, *found.results, *found.unrounded)
+    return [each for each in every if not each.ours_mean <= allowed(each.theirs_mean, dtype)]
 
 
 def main(chosen: list[str]) -> int:
@@ -124,12 +167,13 @@ def main(chosen: list[str]) -> int:
         start, dtype = time.perf_counter(), dtype or "float32"
         found = compared(name, dtype)
         bad = wrong(found, dtype)
-        result = max(found.results, key=lambda each: each.ratio)
+        result = widest(found.results)
+        as_it_is = f", {widest(found.unrounded).ratio:.2f} as it is" if found.unrounded else ""
         worst = max(found.nodes, key=lambda each: each.ours_mean / allowed(each.theirs_mean, dtype))
         launches = sum(len(layer.served) for layer in found.layers)
         print(
             f"{name} {dtype}: {len(found.nodes)} nodes, {launches} kernels; result {result.ours_mean:.1e} beside"
-            f" {result.theirs_mean:.1e} ({result.ratio:.2f}); worst node {worst.ours_mean:.1e} beside"
+            f" {result.theirs_mean:.1e} ({result.ratio:.2f}{as_it_is}); worst node {worst.ours_mean:.1e} beside"
             f" {worst.theirs_mean:.1e} at {worst.node}; wrong: {len(bad)}; by the array library:"
             f" {', '.join(sorted(set(found.fallbacks))) or 'none'}; {time.perf_counter() - start:.0f} s",
             flush=True,

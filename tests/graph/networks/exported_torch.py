@@ -64,8 +64,8 @@ def _filled(pairs: Sequence[torch.Tensor]) -> Any:
     cache = DynamicCache()
     for key, value in zip(pairs[::2], pairs[1::2], strict=True):
         layer = DynamicLayer()
-        layer.lazy_initialization(key, value)
-        layer.keys, layer.values = key, value
+        # lazy_initialization would make tensors on the device, which may be absent.
+        layer.keys, layer.values, layer.device, layer.is_initialized = key, value, key.device, True
         cache.layers.append(layer)
     return cache
 

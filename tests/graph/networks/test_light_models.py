@@ -13,12 +13,12 @@ pytest.importorskip("onnxruntime")
 LIBRARY = {"Reshape", "Transpose", "Concat", "LRN"}
 
 
-@pytest.mark.parametrize("name", ["squeezenet", "shufflenet"])
-def test_every_fused_node_is_right(name, tmp_path):
+@pytest.mark.parametrize(("name", "least"), [("squeezenet", 31), ("shufflenet", 31), ("bvlc_alexnet", 14)])
+def test_every_fused_node_is_right(name, least, tmp_path):
     """Sums of float32 in another order differ by a few units in the last place of the largest element."""
     with gensor_kernels.emulated("sm_87"):
         found = light_models.errors(light_models.drawn(name, tmp_path))
-    assert len(found) > 30
+    assert len(found) >= least
     assert max(found.values()) < 64 * np.finfo(np.float32).eps, max(found.items(), key=lambda item: item[1])
 
 

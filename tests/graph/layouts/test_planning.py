@@ -10,7 +10,8 @@ from gensor_kernels.dispatch.api.current import current_runtime
 from gensor_kernels.dispatch.api.explain import asked, explain, served
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.graph.execution.model import Model
-from gensor_kernels.graph.execution.plan import Plan, Weights
+from gensor_kernels.graph.execution.plan import Plan
+from gensor_kernels.graph.execution.weights import Weights
 from gensor_kernels.graph.ir.derived import Derived
 from gensor_kernels.graph.ir.options import Options
 from gensor_kernels.graph.layouts import laid_out as module
@@ -19,7 +20,7 @@ from gensor_kernels.graph.lowerings import LOWERINGS, predicted
 from gensor_kernels.graph.lowerings.base import Constants, Run
 from gensor_kernels.graph.readers.onnx_file import Source
 
-from .models import node, proto
+from ..models import node, proto
 from .test_layouts import body, bottleneck
 
 RNG = np.random.default_rng(0)
