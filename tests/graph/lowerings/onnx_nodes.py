@@ -35,11 +35,11 @@ KERNELS, LIBRARY, REFUSAL = "kernels", "the array library", "refused: "
 #: Operators of node tests that are not served, by reason.
 NOT_SERVED = {
     "graphs within graphs": "If Loop Scan",
-    "values that are no tensors": "ConcatFromSequence OptionalGetElement OptionalHasElement SequenceAt "
-    "SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength SequenceMap SplitToSequence",
+    "values that are no tensors": "OptionalGetElement OptionalHasElement "
+    "SequenceEmpty SequenceInsert SequenceLength SequenceMap SplitToSequence",
     "text": "RegexFullMatch StringConcat StringNormalizer StringSplit TfIdfVectorizer",
     "training": "Adagrad Adam Momentum NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss",
-    "random numbers": "Bernoulli RandomNormalLike RandomUniformLike",
+    "random numbers": "Bernoulli RandomUniformLike",
     "classical machine learning": "ArrayFeatureExtractor Binarizer LabelEncoder TreeEnsemble",
     "recurrent networks": "CausalConvWithState GRU LSTM LinearAttention RNN",
     "signals": "BlackmanWindow DFT HammingWindow HannWindow MelWeightMatrix STFT",
