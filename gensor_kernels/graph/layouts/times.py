@@ -50,7 +50,8 @@ class Times:
         """
         graph, last = self.graph, node.layout == "last"
         images = {name: last for name in node.reads()} | {node.inputs[0]: read_last}
-        orders = {name: LAST for name, is_last in images.items() if is_last and len(graph.shape(name) or ()) == 4}
+        orders: dict[str, tuple[int, ...]] = {}
+        orders |= {name: LAST for name, is_last in images.items() if is_last and len(graph.shape(name) or ()) == 4}
         weights = weight_orders(graph, node)
         if weights is not None:
             orders[node.inputs[1]] = weights[last and node.inputs[1] in graph.constants]
