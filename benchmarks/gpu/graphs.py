@@ -1,8 +1,8 @@
 """Whole models from ONNX files as users run them: a captured CUDA graph beside the same model by the array library.
 
-The networks are those of tests/graph/exported with drawn weights. With `GENSOR_DISABLE=1` every node is CuPy's; both
-results are compared. Times are of whole calls, the copies of inputs and results included; a profile has each node by
-itself. The two are timed one after the other: a Runtime has one Plan for a kind of call. Skipped where the packages
+The networks are those of tests/graph/networks/exported with drawn weights. With `GENSOR_DISABLE=1` every node is CuPy's;
+both results are compared. Times are of whole calls, the copies of inputs and results included; a profile has each node
+by itself. The two are timed one after the other: a Runtime has one Plan for a kind of call. Skipped where the packages
 that read ONNX files are not installed.
 """
 
