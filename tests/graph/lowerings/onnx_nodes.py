@@ -69,9 +69,8 @@ REFUSED = {
     "sizes that keep the aspect ratio": "test_resize_upsample_sizes_nearest_not "
     "test_resize_downsample_sizes_nearest_not",
     "values that are no tensors": "test_identity_sequence test_identity_opt test_optional test_sequence "
-    "test_split_to_sequence test_cast_with_sequence",
-    "text": "test_cast_FLOAT_to_STRING test_cast_STRING test_castlike_FLOAT_to_STRING test_castlike_STRING "
-    "test_equal_string",
+    "test_split_to_sequence",
+    "text": "test_equal_string",
 }
 
 
