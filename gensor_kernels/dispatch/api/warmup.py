@@ -144,7 +144,6 @@ def _placed(runtime: Runtime, workload: Workload) -> Placed | None:
     from gensor_kernels.dispatch.calls.problem import Problem
     from gensor_kernels.dispatch.selection import tiers
     from gensor_kernels.operators import operator
-    from gensor_kernels.programs.registry import FAMILIES
 
     arch, declared = runtime.device.arch, operator(workload.operator)
     assert arch is not None
@@ -158,7 +157,7 @@ def _placed(runtime: Runtime, workload: Workload) -> Placed | None:
         kernel = tiers.choose(request, runtime.library).kernel
         if kernel is None:
             return None
-        return Placed(kernel, FAMILIES[kernel.program.family].launches(kernel.program, workload))
+        return Placed(kernel, kernel.launches(workload))
     except (BuildError, UnsupportedError) as error:
         config.logger().info("no kernel is loaded for %s: %s", workload.key(), error)
         return None

@@ -54,13 +54,12 @@ class Bound:
 
 def load(call: Call, kernel: Kernel, problem: Problem) -> Bound:
     """Bind a kernel to sizes and load it if it is not yet; BuildError where the device refuses it."""
-    family, workload = FAMILIES[kernel.program.family], problem.workload
-    launches = family.launches(kernel.program, workload)
+    launches = kernel.launches(problem.workload)
     if max(each.grid for each in launches) > LARGEST_EXTENT:
         raise BuildError("its grid would have 2^31 blocks or more")
     launch = call.device.load(kernel.code, launches)
     call.runtime.loaded.add(kernel.digest)
-    workspace = family.workspace(kernel.program, workload)
+    workspace = kernel.workspace(problem.workload)
     return Bound(kernel, problem, launch, workspace if workspace[0] else None)
 
 

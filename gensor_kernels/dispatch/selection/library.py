@@ -16,6 +16,7 @@ from gensor_kernels.errors import BuildError
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.residual import Learnt, Residual
 from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.programs.core.family import Launch
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.registry import FAMILIES
 
@@ -73,6 +74,14 @@ class Kernel:
     def workload(self, wanted: Workload) -> Workload:
         """`wanted` as a Workload of this kernel's class: what to ask its Space about."""
         return wanted.stored_as(self.serves)
+
+    def launches(self, wanted: Workload) -> Sequence[Launch]:
+        """Return what a device launches for `wanted`. Tiles lie as in this kernel's class, whatever the operands'."""
+        return FAMILIES[self.program.family].launches(self.program, self.workload(wanted))
+
+    def workspace(self, wanted: Workload) -> tuple[int, bool]:
+        """Return the bytes of the workspace for `wanted`, and whether they must be zero."""
+        return FAMILIES[self.program.family].workspace(self.program, self.workload(wanted))
 
 
 def types_of(workload: Workload) -> tuple[object, ...]:

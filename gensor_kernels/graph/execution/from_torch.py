@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.shown import shown
@@ -10,19 +10,17 @@ from gensor_kernels.shown import shown
 from .model import Model
 
 if TYPE_CHECKING:
-    from typing import Literal
-
     import torch
 
 
 def from_torch(
     module: Any,
-    args: Sequence[Any] = (),
+    args: Any = None,
     kwargs: Mapping[str, Any] | None = None,
     *,
     dynamic_shapes: Any = None,
-    dtype: Literal["float16", "bfloat16"] | torch.dtype | None = None,
-    weights: Literal["int8", "int4"] | None = None,
+    dtype: str | torch.dtype | None = None,
+    weights: str | None = None,
 ) -> Model:
     """Make a model from a PyTorch module, for inference.
 
@@ -34,7 +32,7 @@ def from_torch(
     module : torch.nn.Module or torch.export.ExportedProgram
         Module in evaluation mode (`module.eval()`), or a program that is exported
         already and needs no example inputs.
-    args : tensor or sequence of tensor
+    args : tensor or sequence of tensor, optional
         Example inputs by position: their dtypes and shapes count, not their values.
     kwargs : dict of str to tensor, optional
         Example inputs by name.
@@ -86,8 +84,7 @@ def from_torch(
 
     torch = torch_library()
     options = torch_options(dtype, weights)
-    if isinstance(args, torch.Tensor):
-        args = (args,)
+    args = () if args is None else (args,) if isinstance(args, torch.Tensor) else args
     if not isinstance(module, (torch.nn.Module, torch.export.ExportedProgram)):
         raise TypeError(f"module must be a torch.nn.Module or a torch.export.ExportedProgram, not {shown(module)}")
     if not isinstance(args, (list, tuple)):

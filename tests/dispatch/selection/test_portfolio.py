@@ -1,5 +1,7 @@
 """Tier 3: the kernels of portfolios serve sizes nobody tuned, and the others only where none of those can."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -199,3 +201,18 @@ def test_a_kernel_whose_rows_cannot_be_read_any_more_is_what_its_program_says(fi
             load._kernel(found, ARCH).code  # noqa: B018
     else:
         assert load._kernel(found, ARCH).code == whole
+
+
+def test_a_kernel_for_any_strides_has_the_shared_memory_of_its_own_tiles():
+    """Columns of A that lie padded in shared memory stay so where A has unit strides along m."""
+    wanted = replace(workload(m=16, n=512, k=32), layout=(("a", "m"), ("b", "k"), ("c", "n")))
+    strided = replace(wanted, layout=(("a", "s"), ("b", "s"), ("c", "n")), alignment=(("a", 4), ("b", 4), ("c", 16)))
+    seen = set()
+    for kernel in starters(strided):
+        for pad in {0, dict(kernel.program.values).get("pad", 0), int("pad" in dict(kernel.program.values))}:
+            program = kernel.program.replace(pad=pad) if pad else kernel.program
+            family, made = FAMILIES[program.family], library.generate(program, strided, ARCH)
+            own = [each.shared_bytes for each in family.launches(program, strided)]
+            assert made.fits(wanted) and [each.shared_bytes for each in made.launches(wanted)] == own
+            seen.add([each.shared_bytes for each in family.launches(program, wanted)] == own)
+    assert seen == {True, False}, "of the two layouts, some tiles take different memory"
