@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.shown import shown
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 def from_torch(
     module: Any,
     args: Any = None,
-    kwargs: Mapping[str, Any] | None = None,
+    kwargs: dict[str, Any] | None = None,
     *,
     dynamic_shapes: Any = None,
     dtype: str | torch.dtype | None = None,
@@ -36,7 +35,7 @@ def from_torch(
         Example inputs by position: their dtypes and shapes count, not their values.
     kwargs : dict of str to tensor, optional
         Example inputs by name.
-    dynamic_shapes : optional
+    dynamic_shapes : dict or sequence, optional
         Sizes that a call chooses, as `torch.export.export` takes them, or their names:
         `{"x": {0: "batch"}}` leaves the first extent of input `x` open. By default, all
         sizes are those of the example inputs.
