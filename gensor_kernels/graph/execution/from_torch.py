@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def from_torch(
     module: Any,
     args: Any = None,
-    kwargs: dict[str, Any] | None = None,
+    kwargs: Any = None,
     *,
     dynamic_shapes: Any = None,
     dtype: str | torch.dtype | None = None,
