@@ -72,9 +72,11 @@ def from_torch(
     Examples
     --------
     >>> import torch  # doctest: +SKIP
-    >>> module = torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.ReLU()).eval()  # doctest: +SKIP
-    >>> shapes = ({0: "batch"},)
-    >>> model = gensor_kernels.from_torch(module, torch.ones(8, 4), dynamic_shapes=shapes)  # doctest: +SKIP
+    >>> sizes = ({0: "batch"},)
+    >>> module, example = torch.nn.Linear(4, 2).eval(), torch.ones(8, 4)  # doctest: +SKIP
+    >>> model = gensor_kernels.from_torch(
+    ...     module, example, dynamic_shapes=sizes
+    ... )  # doctest: +SKIP
     >>> with gensor_kernels.emulated("sm_87"):  # doctest: +SKIP
     ...     model(torch.ones(3, 4)).shape
     torch.Size([3, 2])
