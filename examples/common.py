@@ -1,4 +1,4 @@
-"""What the example models share: building an ONNX graph, running it, and checking the result with onnxruntime."""
+"""Parts that the example models share: building an ONNX graph, running it, and checking it with onnxruntime."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def build(config: Config, weights: Mapping[str, np.ndarray] | None = None, dtype
     for layer in range(c.layers):
         name = f"layers.{layer}."
         qkv = project(name + "qkv", norm(name + "norm_1", x), c.width, c.width + 2 * columns)
-        # One rotation turns queries and keys, which lie side by side.
+        # Queries and keys lie side by side, so that a single rotation turns both.
         qk, v = add("Split", qkv, add.integers(c.width + columns, columns), results=2, axis=2)
         turned = add("RotaryEmbedding", qk, cosines, sines, places, num_heads=c.heads + c.kv_heads)
         q, k = add("Split", turned, add.integers(c.width, columns), results=2, axis=2)

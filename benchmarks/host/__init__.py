@@ -1,1 +1,1 @@
-"""What a call costs the host, measured without a GPU."""
+"""Host time of calls, measured without a GPU."""

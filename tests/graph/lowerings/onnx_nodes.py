@@ -191,7 +191,7 @@ def table(count: Counter[tuple[str, str]]) -> str:
     passing = totals[KERNELS] + totals[LIBRARY]
     release = ".".join(onnx.__version__.split(".")[:2])
     text = (
-        f"Of the {count.total():,} node tests of onnx {release}, {passing:,} pass on the emulator: {totals[KERNELS]:,} "
+        f"The emulator passes {passing:,} of the {count.total():,} node tests of onnx {release}: {totals[KERNELS]:,} "
         f"by kernels, wholly or in part, and {totals[LIBRARY]:,} by the array library alone. The other "
         f"{count.total() - passing:,} are refused with a sentence. The number behind an operator counts its "
         "tests, which may stand in several rows; onnx has some twice, with the operator expanded into others."
