@@ -12,7 +12,18 @@ from .drawing import FORMS, Cases, Draw
 from .serving import serving
 
 #: Public functions that compute nothing; `linear` is drawn with weights of `prepack`.
-OTHERS = {"accelerate", "counters", "emulated", "explain", "load", "prepack", "record", "refresh", "warmup"}
+OTHERS = {
+    "accelerate",
+    "counters",
+    "emulated",
+    "explain",
+    "from_torch",
+    "load",
+    "prepack",
+    "record",
+    "refresh",
+    "warmup",
+}
 
 
 def test_every_public_function_is_drawn_and_3000_calls_together():

@@ -10,7 +10,18 @@ from tests.doubles.device import FakeDevice
 from tests.doubles.kernels import put, runtime_of
 
 #: Public functions that take no arrays; `accelerate` is about CuPy's.
-OTHERS = {"accelerate", "counters", "define", "emulated", "explain", "load", "record", "refresh", "warmup"}
+OTHERS = {
+    "accelerate",
+    "counters",
+    "define",
+    "emulated",
+    "explain",
+    "from_torch",
+    "load",
+    "record",
+    "refresh",
+    "warmup",
+}
 SCORES = gk.define("i k, k j -> i j", epilogue=[("bias", "j"), "relu"], prologue=[("mul", "k")])
 
 
