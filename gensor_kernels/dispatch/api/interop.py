@@ -82,7 +82,7 @@ def _exchange(args: Any, keywords: Any) -> Exchange | None:
 
 
 def exchanged(args: Any, keywords: Any) -> Exchange | None:
-    """What is to be exchanged in a call with PyTorch's tensors; None where no argument is one."""
+    """Return the exchange that a call with PyTorch's tensors needs; None without a tensor among its arguments."""
     kind = tensor_type()
     if not any(isinstance(each, kind) for each in (*args, *keywords.values())):
         return None

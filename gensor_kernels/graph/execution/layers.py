@@ -1,4 +1,4 @@
-"""What serves each node of a model, and why: as a table, and node by node."""
+"""Layers of a model, as a table and node by node: the kernels that serve each, and the rules that made it."""
 
 from __future__ import annotations
 

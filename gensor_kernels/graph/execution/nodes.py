@@ -1,4 +1,4 @@
-"""One node of a graph, computed."""
+"""The computation of a single node."""
 
 from __future__ import annotations
 

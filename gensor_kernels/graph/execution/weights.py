@@ -1,4 +1,4 @@
-"""What the plans of a model share on one device: equal constants, and a limit of memory."""
+"""Constants and memory that the plans of a model share on one device."""
 
 from __future__ import annotations
 
