@@ -121,7 +121,7 @@ class HostDevice(cuda.CudaDevice):
         size = MAPS_OFFSET + MAP_BYTES * len(launch.maps) if launch.maps else SIZE
         if len(passed) != size or passed[:SIZE] != self._packed:
             raise PassedError(f"{launch.entry} got other bytes than Params")
-        maps = [described(self._packed, each) for each in launch.maps]
+        maps = [_whole(described(self._packed, each)) for each in launch.maps]
         if launch.maps and passed[SIZE:MAPS_OFFSET] != packed_divisors(self._packed):
             raise PassedError(f"{launch.entry} got other divisors")
         if launch.maps and maps_of(passed) != maps:
@@ -131,6 +131,12 @@ class HostDevice(cuda.CudaDevice):
 def maps_of(passed: bytes) -> list[Described]:
     """Return the tensor maps behind Params, read from the stand-in's format."""
     return [_described(passed[at : at + MAP_BYTES]) for at in range(MAPS_OFFSET, len(passed), MAP_BYTES)]
+
+
+def _whole(wanted: Described) -> Described:
+    """Return a map with its box along all axes, as the driver is passed it; an image's box is channels and pixels."""
+    missing = 0 if wanted.pixels else len(wanted.extents) - len(wanted.box)
+    return replace(wanted, box=(*wanted.box, *(1 for _ in range(missing))))
 
 
 def translated(passed: bytes) -> bytes:
@@ -148,7 +154,7 @@ def _described(encoded: bytes) -> Described:
     if mark == _IM2COL:
         spatial = rank - 2
         pixels = Pixels(tuple(lower[:spatial]), tuple(upper[:spatial]), tuple(steps[1:-1]))
-        steps, box = [steps[0], steps[-1]], box[:2]
-    if modes != _MODES or kind not in _ELEMENTS or any(each != 1 for each in (*steps, *box[2:])):
+        steps, box = [steps[0], steps[-1]], box[:2]  # of channels and pixels
+    if modes != _MODES or kind not in _ELEMENTS or any(each != 1 for each in steps):
         raise PassedError(f"a tensor map of type {kind} with modes {modes}, steps {steps}, box {box}")
-    return Described(address, tuple(extents), tuple(strides), tuple(box[:2]), *_ELEMENTS[kind], pixels)
+    return Described(address, tuple(extents), tuple(strides), tuple(box), *_ELEMENTS[kind], pixels)

@@ -15,7 +15,7 @@ pytest.importorskip("cuda.bindings", reason="NVRTC compiles the Programs")
 from .forms import form
 
 #: One launch, three of which two are dependent and read by tensor maps, clusters that walk, maps of pixels, stores by
-#: maps, and blocks that wait for one another.
+#: maps, blocks that wait for one another, and boxes of three dimensions.
 FORMS = (
     "simt: scalar",
     FORM,
@@ -23,6 +23,7 @@ FORMS = (
     "wgmma: pixels",
     "wgmma: stored by copies",
     "wgmma: stream",
+    "attention_wgmma: two warpgroups",
 )
 REFUSED = "a stored cubin that the driver refuses"
 ARCHS = ("sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_100", "sm_120")
