@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import gensor_kernels.dispatch as functions
+from gensor_kernels import forking
 from gensor_kernels.dispatch.api.elementwise import elementwise as _elementwise
 from gensor_kernels.graph.readers.torch_operators import GATES, pair, steps
 
@@ -14,6 +15,12 @@ from .tracing import torch_itself
 
 _lock = threading.Lock()
 _registered: list[Any] = []
+
+
+@forking.in_child
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
 
 
 def register() -> None:

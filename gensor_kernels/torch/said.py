@@ -5,8 +5,16 @@ from __future__ import annotations
 import threading
 import warnings
 
+from gensor_kernels import forking
+
 _said: set[str] = set()
 _lock = threading.Lock()
+
+
+@forking.in_child
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
 
 
 def say_eager(reason: str) -> None:

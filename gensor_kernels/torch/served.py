@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from gensor_kernels import forking
 from gensor_kernels.dispatch.api import current
 from gensor_kernels.errors import GensorError
 from gensor_kernels.graph.execution.model import Model
@@ -37,11 +38,16 @@ class Served:
 
     def __init__(self, gm: Any, options: Options = DEFAULT, nested: bool = False):
         self.gm, self.options, self.nested = gm, options, nested
-        self._lock = threading.RLock()
         self._frozen: Frozen | None = None
         self._reason: str | None = None
         self._changing: set[int] = set()
         self._changes = 0
+        self.after_fork()
+        forking.renew(self)
+
+    def after_fork(self) -> None:
+        """Make a new lock."""
+        self._lock = threading.RLock()
 
     def __call__(self, *args: Any) -> Any:
         """Compute the graph by kernels, or eagerly where they cannot."""
@@ -91,6 +97,11 @@ class Frozen:
         self._layouts = [Layout(value_of(each)) for each in results(gm) if is_tensor(each)]
         self._models: list[Model] = []
         self._options, self._nested = options, nested
+        self.after_fork()
+        forking.renew(self)
+
+    def after_fork(self) -> None:
+        """Make a new lock."""
         self._lock = threading.Lock()
 
     def holds(self, args: Sequence[Any]) -> bool:

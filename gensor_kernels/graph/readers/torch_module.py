@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from gensor_kernels import forking
 from gensor_kernels.errors import ModelError, UnsupportedError
 from gensor_kernels.graph.ir.graph import Spec
 from gensor_kernels.graph.ir.options import Options
@@ -25,6 +26,12 @@ from .torch_operators import translations
 INSTALL = "pip install 'gensor-kernels[torch]'"
 #: PyTorch's tracers replace functions of the whole process while they run.
 _tracing = threading.RLock()
+
+
+@forking.in_child
+def _after_fork() -> None:
+    global _tracing
+    _tracing = threading.RLock()
 
 
 class TorchSource(Source):
