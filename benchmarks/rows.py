@@ -39,7 +39,7 @@ from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.result import NEAR_BOUND, Result
 from gensor_tuner.run.tune import Run
 from gensor_tuner.shapes.reader import Row, read_shapes
-from gensor_tuner.strategies.parallel import Facts, space_for
+from gensor_tuner.strategies.request import Facts, space_for
 
 RESULTS = Path(__file__).resolve().parent / "results"
 

@@ -27,7 +27,7 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.space import Space
 from gensor_tuner.budget.task_scheduler import SLICE, Slice, TaskScheduler
 from gensor_tuner.shapes.reader import read_shapes
-from gensor_tuner.strategies.parallel import Found, Request, search
+from gensor_tuner.strategies.request import Found, Request, search
 
 #: Once a model has this many workloads, no further set of its file is taken.
 TASKS = 10

@@ -42,7 +42,7 @@ from gensor_tuner.search.markov import COLD, Chains, Schedule, schedule
 from gensor_tuner.search.region import NOWHERE, Ids, Region
 from gensor_tuner.search.walk import SCATTER, SCATTER_SHARE, shares, started
 from gensor_tuner.shapes.reader import read_shapes
-from gensor_tuner.strategies.parallel import CHAINS, STEPS
+from gensor_tuner.strategies.request import CHAINS, STEPS
 
 from .spaces.measured_space import load
 from .spaces.replayed import Timed

@@ -25,7 +25,7 @@ from gensor_kernels.operators.products.matmul import workload
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.registry import FAMILIES
-from gensor_tuner.strategies.parallel import Request, search
+from gensor_tuner.strategies.request import Request, search
 
 #: Element types by how often they are drawn, and the largest operations of a drawn product.
 DTYPES = ("float16", "float16", "bfloat16", "float32", "float32", "float64", "int8")

@@ -102,30 +102,11 @@ def compile_many(
 ) -> list[Binary]:
     """Compiles (source, target) pairs, `jobs` at a time (default: every usable core); results in the order given.
 
-    Equal pairs are compiled once; `done(index, binary)` is called in order, as in `parallel.ordered_map`.  After Ctrl-C
-    it is also called for binaries that were finished before earlier ones.
+    Equal pairs are compiled once; `done(index, binary)` is called as in `parallel.ordered_map`.
     """
     _nvrtc()
-    made: dict[tuple[str, str], Binary] = {}
-    told: set[int] = set()
-
-    def compiled(request: tuple[str, str]) -> Binary:
-        made[request] = compile_cubin(*request)
-        return made[request]
-
-    def tell(index: int, binary: Binary) -> None:
-        told.add(index)
-        if done is not None:
-            done(index, binary)
-
-    try:
-        with COMPILERS.beside((jobs or usable_cores()) - 1):
-            return ordered_map(compiled, requests, jobs, tell)
-    except KeyboardInterrupt:
-        for index, request in enumerate(requests):
-            if request in made and index not in told:
-                tell(index, made[request])
-        raise
+    with COMPILERS.beside((jobs or usable_cores()) - 1):
+        return ordered_map(lambda request: compile_cubin(*request), requests, jobs, done)
 
 
 @forking.in_child

@@ -44,14 +44,16 @@ def ordered_map(
     ------
     BaseException
         The first exception of a function, or Ctrl-C; items that have not started are dropped.  After Ctrl-C
-        nobody waits for those that have.  If no thread can be started, the caller's thread does the work.
+        nobody waits for those that have, and `done` is called for those that have ended.  If no thread can be
+        started, the caller's thread does the work.
     """
     executor = ThreadPoolExecutor(jobs or usable_cores())
     wait = True
+    futures: dict[Item, Future[Result]] = {}
+    results: list[Result] = []
     try:
         futures = _submitted(executor, function, items)
         known: dict[Item, Result] = {}
-        results = []
         for index, item in enumerate(items):
             if item not in known:
                 known[item] = futures[item].result() if item in futures else function(item)
@@ -61,6 +63,10 @@ def ordered_map(
         return results
     except KeyboardInterrupt:
         wait = False
+        for index, item in enumerate(items[len(results) :], len(results)):
+            future = futures.get(item)
+            if done is not None and future is not None and future.done() and future.exception() is None:
+                done(index, future.result())
         raise
     finally:
         executor.shutdown(wait, cancel_futures=True)

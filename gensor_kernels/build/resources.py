@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -130,11 +130,20 @@ def disassemble_many(cubins: Sequence[tuple[bytes, str]], jobs: int | None = Non
     if new:
         read = _read_all(new, jobs or usable_cores())
         found |= read
-        with _lock:
-            _remembered.update(read)
-            for key in list(_remembered)[:-REMEMBERED]:
-                del _remembered[key]
+        _keep(read)
     return [found[key] for key in keys]
+
+
+def remember(cubin: bytes, target: str, code: dict[str, Sass]) -> None:
+    """Take what another machine has read of a cubin: `disassemble` returns it from now on."""
+    _keep({(hashlib.sha256(cubin).digest(), target): code})
+
+
+def _keep(read: Mapping[tuple[bytes, str], dict[str, Sass] | None]) -> None:
+    with _lock:
+        _remembered.update(read)
+        for key in list(_remembered)[:-REMEMBERED]:
+            del _remembered[key]
 
 
 def _read_all(cubins: dict[tuple[bytes, str], bytes], jobs: int) -> dict[tuple[bytes, str], dict[str, Sass] | None]:

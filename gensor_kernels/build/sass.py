@@ -13,6 +13,7 @@ import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from .instruction import INSTRUCTION_BYTES, Instruction, products
 from .loops import hot_loop, steady_path
@@ -71,6 +72,12 @@ class Sass:
     hot_loop: dict[str, int] = field(default_factory=dict)
     accesses: dict[str, dict[int, int]] = field(default_factory=dict)
     steady: Steady = field(default_factory=Steady)
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Sass:
+        """Return what `dataclasses.asdict` made of a Sass, which may have been JSON meanwhile."""
+        accesses = {kind: {int(width): count for width, count in by.items()} for kind, by in told["accesses"].items()}
+        return cls(**{**told, "accesses": accesses, "steady": Steady(**told["steady"])})
 
     def widths(self, kinds: frozenset[str]) -> dict[int, int]:
         """Instructions by access width in bytes, summed over `kinds` such as GLOBAL_ACCESSES."""

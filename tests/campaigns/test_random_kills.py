@@ -120,10 +120,10 @@ def test_walkers_end_with_a_command_that_is_killed_alone():
     code = """
 import time
 from contextlib import suppress
-from gensor_tuner.strategies.parallel import PARALLEL_FROM, Searcher
-with Searcher(2) as searcher:
-    with suppress(Exception):  # a number is no request: the walkers say so, and live on
-        next(searcher.run(range(PARALLEL_FROM)))
+from gensor_tuner.tasks.local import PARALLEL_FROM, Local
+from tests.doubles.tasks import Counted
+with Local(2) as executor:
+    executor.map([Counted(number) for number in range(PARALLEL_FROM)])
     time.sleep(60)
 """
     process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True, stderr=subprocess.DEVNULL)

@@ -7,7 +7,7 @@ from gensor_kernels.operators.products.matmul import workload as matmul
 from gensor_kernels.operators.windows import conv
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import Space
-from gensor_tuner.strategies.parallel import Request, search
+from gensor_tuner.strategies.request import Request, search
 from tests.programs.verified import is_right
 
 from .lattices import random_legal

@@ -20,7 +20,8 @@ from gensor_tuner.build.pool import Candidate, Pool
 from gensor_tuner.measure.tournament import Tournament
 from gensor_tuner.run.class_run import Chosen, ClassRun
 from gensor_tuner.search.trace import Trail
-from gensor_tuner.strategies.parallel import PARALLEL_FROM, Found
+from gensor_tuner.strategies.request import Found
+from gensor_tuner.tasks.local import PARALLEL_FROM
 from gensor_tuner.verify.verify import Verdict
 
 #: A workload without a kernel counts as this multiple of its best known time.
@@ -181,7 +182,7 @@ class IncrementalRun(ClassRun):
 
     def _walk_on(self) -> None:
         """Walk again, with compiler feedback, for the next few workloads in descending order of total time."""
-        count = 1 if self.searcher.jobs == 1 else max(self.searcher.jobs, PARALLEL_FROM)
+        count = 1 if self.executor.jobs == 1 else max(self.executor.jobs, PARALLEL_FROM)
         rows, self._unwalked = self._unwalked[:count], self._unwalked[count:]
         asked = [self._again(self.workloads[row], self.founds[row]) for row in rows]
         found = self._walk([replace(each, evaluations=self.evaluations) for each in asked])

@@ -16,7 +16,6 @@ from gensor_database.store import Store
 from gensor_database.text import duration
 from gensor_kernels.build.nvrtc import toolchain
 from gensor_kernels.build.source import flatten
-from gensor_kernels.devices.emulator.build import prepare
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.registry import FAMILIES, program_from_json
@@ -25,10 +24,12 @@ from gensor_tuner.output import class_text, plural
 from gensor_tuner.run.class_run import Chosen
 from gensor_tuner.run.result import Result
 from gensor_tuner.run.tune import Groups, Rows, Run, workload_of
+from gensor_tuner.run.unfinished import Keeping
 from gensor_tuner.search.trace import Trail, start_of
 from gensor_tuner.shapes.reader import Row
 from gensor_tuner.store.kernel_rows import compiled_of, executed_rows, is_current, verdict_of
-from gensor_tuner.strategies.parallel import Request, Searcher
+from gensor_tuner.strategies.request import Request
+from gensor_tuner.tasks.task import Executor
 
 from .incremental import Held, IncrementalRun
 from .task_scheduler import SLICE, TaskScheduler, predicted
@@ -63,12 +64,13 @@ class BudgetedRun(Run):
         self._told = np.inf
         self._names: dict[str, str] = {}
 
-    def _tuned(self, todo: Groups, searcher: Searcher) -> Iterator[tuple[Row, Result]]:
+    def _tuned(self, todo: Groups, executor: Executor) -> Iterator[tuple[Row, Result]]:
         """Yield the rows of every class with their results."""
+        executor = Keeping(executor, self.unfinished)
         if self.options.verify != "none":
-            prepare()
+            executor.prepare()
         self._names = {key: rows[0].name for by_key in todo.values() for key, rows in by_key.items()}
-        growing = self._begun(todo, self._searched(todo, searcher), searcher) if not self._spent() else {}
+        growing = self._begun(todo, self._searched(todo, executor), executor) if not self._spent() else {}
         try:
             self._grow(list(growing.values()))
         except BaseException:  # Ctrl-C, a full disk: verified kernels are kept
@@ -84,7 +86,7 @@ class BudgetedRun(Run):
 
     # ---- searching
 
-    def _searched(self, todo: Groups, searcher: Searcher) -> TaskScheduler:
+    def _searched(self, todo: Groups, executor: Executor) -> TaskScheduler:
         """Search slice by slice, for the workload with the largest predicted gain, within a share of the budget."""
         calls, options = self._calls(todo), self.options
         self.progress.begin([self._names[key] for key in calls])
@@ -93,7 +95,7 @@ class BudgetedRun(Run):
         scheduler = TaskScheduler(base, calls, lambda: self._spent(SEARCHING))
         self._tell_search(scheduler)
         if not self._spent(SEARCHING):
-            for _ in scheduler.run(searcher):
+            for _ in scheduler.run(executor):
                 self._tell_search(scheduler)
                 self.progress("search", 1)
                 if self._spent(SEARCHING):
@@ -121,7 +123,7 @@ class BudgetedRun(Run):
 
     # ---- growing
 
-    def _begun(self, todo: Groups, scheduler: TaskScheduler, searcher: Searcher) -> dict[str, IncrementalRun]:
+    def _begun(self, todo: Groups, scheduler: TaskScheduler, executor: Executor) -> dict[str, IncrementalRun]:
         """Return the state of every class for which search found a Program."""
         founds, spaces = scheduler.founds(), dict(zip(scheduler.workloads, scheduler.spaces, strict=True))
         calls = {workload: task.calls for workload, task in zip(scheduler.workloads, scheduler.tasks, strict=True)}
@@ -131,7 +133,7 @@ class BudgetedRun(Run):
             found = {row: founds[w.key()] for row, w in enumerate(workloads) if w.key() in founds}
             if found:
                 growing[group] = self.class_run(
-                    *(IncrementalRun, workloads, searcher),
+                    *(IncrementalRun, workloads, executor),
                     laid=[spaces[workload] for workload in workloads],
                     founds=found,
                     calls=[calls[workload] for workload in workloads],

@@ -27,7 +27,9 @@ from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import Space
 from gensor_tuner.search.trace import Trails
-from gensor_tuner.strategies.parallel import KEEP, PARALLEL_FROM, Found, Request, Searcher
+from gensor_tuner.strategies.request import KEEP, Found, Request
+from gensor_tuner.tasks.local import PARALLEL_FROM
+from gensor_tuner.tasks.task import Executor
 
 ALPHA, BETA, WINDOW = 0.2, 2.0, 3
 #: Factor on hope after each consecutive slice that gained less than the share LITTLE of a task's seconds.
@@ -226,7 +228,7 @@ class TaskScheduler:
         return Slice(i, number, () if number % FRESH == FRESH - 1 else tuple(best))
 
     def request(self, each: Slice) -> Request:
-        """Return the request of a slice for a Searcher."""
+        """Return the request of a slice for an executor."""
         return replace(
             self.base,
             workload=self.workloads[each.task],
@@ -254,10 +256,10 @@ class TaskScheduler:
                 self._known[i] |= news
                 other.learn(min(news.values(), default=float("inf")))
 
-    def run(self, searcher: Searcher) -> Iterator[float]:
+    def run(self, executor: Executor) -> Iterator[float]:
         """Run slices until none is worth its time; yield the model's seconds after each round of all jobs."""
-        count = 1 if searcher.jobs == 1 else max(searcher.jobs, PARALLEL_FROM)
+        count = 1 if executor.jobs == 1 else max(executor.jobs, PARALLEL_FROM)
         while slices := self.next(count):
-            for each, found in zip(slices, searcher.run([self.request(each) for each in slices]), strict=True):
+            for each, found in zip(slices, executor.map([self.request(each) for each in slices]), strict=True):
                 self.take(each, found)
             yield self.seconds

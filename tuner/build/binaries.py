@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from gensor_kernels.build import resources
-from gensor_kernels.build.nvrtc import Binary, compile_many, toolchain
+from gensor_kernels.build.nvrtc import Binary
 from gensor_kernels.build.sass import Steady
 from gensor_kernels.build.source import digest, flatten
 from gensor_kernels.devices.device import Code
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.space import Space
-from gensor_tuner.strategies.parallel import Facts, learn
+from gensor_tuner.strategies.request import Facts, learn
+from gensor_tuner.tasks.task import Executor
 
+from .compile import Compile
 from .pool import Candidate, Pool
 
 
@@ -29,15 +31,11 @@ class Binaries:
     def __init__(
         self,
         arch: Arch,
-        jobs: int,
+        executor: Executor,
         progress: Callable[[str, int], None],
-        kept: MutableMapping[str, Binary] | None = None,
     ):
-        """Start with no binaries; `progress("compile", 1)` is called for each new binary.
-
-        `kept` maps `binary_key` to binaries that need not be compiled again; new ones are added to it.
-        """
-        self.arch, self.jobs, self.progress, self.kept = arch, jobs, progress, kept
+        """Start with no binaries; `progress("compile", 1)` is called for each new binary."""
+        self.arch, self.executor, self.progress = arch, executor, progress
         self.facts: dict[Program, Facts] = {}
         self._made: dict[tuple[str, str], Binary] = {}
         self._machine_code: dict[tuple[str, str], dict[str, resources.Sass]] = {}
@@ -64,12 +62,12 @@ class Binaries:
         """
         chosen = [pool.candidates[column] for column in columns]
         wanted = {_key(each): each for each in chosen if each not in self}
-        requests = [(each.source(), self.arch.target) for each in wanted.values()]
-        made = self._compiled(requests)
+        tasks = [Compile(each.source(), self.arch.target) for each in wanted.values()]
+        made = self.executor.map(tasks, lambda *_: self.progress("compile", 1))
         self._made.update(zip(wanted, made, strict=True))
         compiled = {key: binary for key, binary in zip(wanted, made, strict=True) if binary.error is None}
         cubins = [(binary.cubin, binary.target) for binary in compiled.values()]
-        found = resources.disassemble_many(cubins, self.jobs)
+        found = resources.disassemble_many(cubins, self.executor.jobs)
         self._machine_code.update((key, sass or {}) for key, sass in zip(compiled, found, strict=True))
         for each in chosen:
             self._learn(each, spaces)
@@ -80,21 +78,6 @@ class Binaries:
         self._made[_key(each)] = binary
         self._machine_code[_key(each)] = resources.disassemble(binary.cubin, binary.target) or {}
         self._learn(each, spaces)
-
-    def _compiled(self, requests: Sequence[tuple[str, str]]) -> list[Binary]:
-        """Return the binaries of (source, target) pairs, compiled unless they are kept."""
-        if self.kept is None:
-            return compile_many(requests, self.jobs, lambda *_: self.progress("compile", 1))
-        kept = self.kept
-        keys = [binary_key(*request) for request in requests]
-        missing = [(key, request) for key, request in zip(keys, requests, strict=True) if key not in kept]
-
-        def done(index: int, binary: Binary) -> None:
-            kept[missing[index][0]] = binary
-            self.progress("compile", 1)
-
-        compile_many([request for _, request in missing], self.jobs, done)
-        return [kept[key] for key in keys]
 
     def _bury(self, pool: Pool) -> int:
         """Mark candidates dead whose binary, possibly shared, failed to compile; return how many."""
@@ -122,11 +105,6 @@ class Binaries:
         constants = tuple(sorted(json.loads(each.constants).items()))
         name = digest(f"{each.constants} {binary.target} {each.family.source}")
         return Code(name, flatten(each.family.source), constants, binary.target, binary.cubin)
-
-
-def binary_key(source: str, target: str) -> str:
-    """Return a digest of everything that a binary follows from."""
-    return digest(f"{toolchain()}\0{target}\0{source}")
 
 
 def _key(each: Candidate) -> tuple[str, str]:

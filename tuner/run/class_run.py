@@ -13,9 +13,7 @@ import numpy as np
 
 from gensor_database.lazy import cached_property
 from gensor_kernels.build.nvrtc import Binary
-from gensor_kernels.build.parallel import ordered_map
 from gensor_kernels.devices.device import Code
-from gensor_kernels.devices.emulator.build import prepare
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.residual import Learnt
 from gensor_kernels.operators.types.workload import Workload
@@ -27,12 +25,12 @@ from gensor_tuner.build.pool import Candidate, Pool, finalists
 from gensor_tuner.measure.timer import Timed, Timer
 from gensor_tuner.measure.tournament import Tournament
 from gensor_tuner.search.trace import Trail, Trails
-from gensor_tuner.strategies.parallel import Found, Request, Searcher
+from gensor_tuner.strategies.request import Found, Request
+from gensor_tuner.tasks.task import Executor
 from gensor_tuner.verify.device_process import DeviceVerifier
-from gensor_tuner.verify.verify import Verdict, verify
+from gensor_tuner.verify.verify import Execute, Verdict
 
 from .progress import Progress
-from .unfinished import Unfinished
 
 Refusal = tuple[Candidate, Binary, Workload, Verdict]  # a picked kernel that failed verification
 ROUNDS = 4  # of compiling and choosing, before the cover is limited to compiled candidates
@@ -94,7 +92,7 @@ class ClassRun:
     arch: Arch
     workloads: Sequence[Workload]
     options: Options
-    searcher: Searcher
+    executor: Executor
     progress: Progress = field(default_factory=Progress)
     timer: Timer | None = None
     verifier: DeviceVerifier | None = None
@@ -108,15 +106,15 @@ class ClassRun:
     laid: Sequence[Space] = ()
     #: returns True once timing should stop
     late: Callable[[], bool] = lambda: False
-    #: walks and binaries that an interrupted run has left, and where this run's own are kept
-    unfinished: Unfinished | None = None
     #: walk each workload a second time, from its elites and the compiled finalists
     again: bool = True
+    #: why a workload's walk could not be finished, by its number
+    unwalked: dict[int, str] = field(default_factory=dict)
 
     def run(self) -> Iterator[Chosen]:
         """Yield the kernel of every workload as soon as it is verified."""
         if not self._skips():
-            prepare()
+            self.executor.prepare()
         founds = self._walk(self.first_requests)
         pool = Pool(self.workloads)
         self._gather(pool, dict(enumerate(founds)))
@@ -140,6 +138,8 @@ class ClassRun:
         """Add Programs found by walks to the pool; `founds` maps the number of a workload to its walk's result."""
         # In order of keys: a kernel that several walks found has the same trail whatever the order of rows.
         for row in sorted(founds, key=lambda row: self.workloads[row].key()):
+            if founds[row].lost:
+                self.unwalked[row] = founds[row].lost
             programs = [program for program, _ in founds[row].best]
             pool.add(self.spaces[row], programs, siblings=self.options.graph == "full")
             for program, trail in zip(programs, founds[row].trails, strict=True):
@@ -149,11 +149,7 @@ class ClassRun:
 
     def _walk(self, requests: Sequence[Request]) -> list[Found]:
         with self._timed("walk", len(requests)):
-            founds = []
-            for found in self.searcher.run(requests):
-                founds.append(found)
-                self.progress("walk", 1)
-            return founds
+            return self.executor.map(requests, lambda *_: self.progress("walk", 1))
 
     @property
     def first_requests(self) -> list[Request]:
@@ -175,8 +171,7 @@ class ClassRun:
     @cached_property
     def binaries(self) -> Binaries:
         """The binaries compiled so far."""
-        kept = None if self.unfinished is None else self.unfinished.binaries
-        return Binaries(self.arch, self.options.jobs, self.progress, kept)
+        return Binaries(self.arch, self.executor, self.progress)
 
     def _compile(self, pool: Pool, columns: Sequence[int]) -> int:
         new = {pool.candidates[column].name for column in columns if pool.candidates[column] not in self.binaries}
@@ -248,7 +243,7 @@ class ClassRun:
     @cached_property
     def judge(self) -> Judge:
         """Runs the verification of picked candidates."""
-        return Judge(self.options.jobs, self.verifier, self.recorded, self.progress)
+        return Judge(self.executor, self.verifier, self.recorded, self.progress)
 
     def _verify(self, pool: Pool, pairs: Sequence[tuple[int, Workload]]) -> None:
         if self._skips():
@@ -262,15 +257,19 @@ class ClassRun:
 
     def _chosen(self, row: int, each: Candidate | None, seconds: float, pool: Pool) -> Chosen:
         workload = self.workloads[row]
-        if each is None:
+        # A task that no machine could finish may have led elsewhere: the next run takes this class up again.
+        settled = not self.executor.lost
+        if each is None or row in self.unwalked:
             reasons = sorted(set(pool.dead.values())) or ["no program of any family is legal here"]
-            return Chosen(workload, None, np.inf, None, (), None, "; ".join(reasons[:3]))
+            error = self.unwalked.get(row, "; ".join(reasons[:3]))
+            return Chosen(workload, None, np.inf, None, (), None, error, settled=settled)
         timings, vendor = self.tournament.timed.get(row, ([], None)) if self.tournament is not None else ([], None)
         binary = self.binaries[each]
         trail = self._trail(pool, each.program, row)
         verdicts = () if self._skips() else self.judge.verdicts[each.name]
         conditions = self.timer.device.conditions() if self.timer is not None else "{}"
-        return Chosen(workload, each, float(seconds), binary, verdicts, trail, None, tuple(timings), vendor, conditions)
+        times = tuple(timings), vendor, conditions
+        return Chosen(workload, each, float(seconds), binary, verdicts, trail, None, *times, settled)
 
     def _trail(self, pool: Pool, program: Program, row: int) -> Trail:
         """Return the actions that led to a Program, including the few that lead from a Program to its sibling."""
@@ -309,12 +308,12 @@ class Judge:
 
     def __init__(
         self,
-        jobs: int,
+        executor: Executor,
         verifier: DeviceVerifier | None,
         recorded: Callable[[Candidate, Binary, Workload], Verdict | None],
         progress: Callable[[str, int], None],
     ):
-        self.jobs, self.verifier, self.recorded, self.progress = jobs, verifier, recorded, progress
+        self.executor, self.verifier, self.recorded, self.progress = executor, verifier, recorded, progress
         self.verdicts: dict[str, tuple[Verdict, ...]] = {}
 
     def passed(self, name: str) -> bool:
@@ -342,5 +341,4 @@ class Judge:
                 self.verdicts[name] = verdict, self.verifier.verify(*todo[name])
             self.progress("verify", 1)
 
-        # g++ and the emulator release the interpreter lock.
-        ordered_map(lambda name: verify(todo[name][0], todo[name][2]), names, self.jobs, executed)
+        self.executor.map([Execute(each, workload) for each, _, workload in todo.values()], executed)

@@ -18,7 +18,6 @@ from gensor_database.entry import StoredKernel
 from gensor_database.record import Binary, Record, Source, Verification
 from gensor_database.store import Store
 from gensor_kernels.build.parallel import ordered_map
-from gensor_kernels.devices.emulator.build import prepare
 from gensor_kernels.errors import GensorError
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload
@@ -28,7 +27,7 @@ from gensor_kernels.programs.space import Space
 from gensor_tuner.build.cover import preferring
 from gensor_tuner.build.pool import Candidate, Pool
 from gensor_tuner.shapes.reader import Row
-from gensor_tuner.strategies.parallel import Searcher
+from gensor_tuner.tasks.task import Executor
 from gensor_tuner.verify.verify import verify
 
 from .class_run import ROUNDS, Chosen, ClassRun
@@ -50,7 +49,7 @@ class FirstRun(ClassRun):
     def run(self) -> Iterator[Chosen]:
         """Yield the best Program that compiles and passes verification; nothing if a stored kernel is good enough."""
         if not self._skips():
-            prepare()
+            self.executor.prepare()
         pool = Pool(self.workloads)
         self._gather(pool, dict(enumerate(self._walk(self.first_requests))))
         if self.at_hand <= GOOD_ENOUGH * pool.seconds(self.spaces).min(initial=np.inf):
@@ -106,17 +105,18 @@ class FirstKernels(Run):
         """Return any earlier result: one that is not settled serves as well."""
         return super()._stored(rows, settled=False)
 
-    def _class(self, by_key: Rows, searcher: Searcher) -> Iterator[tuple[Row, Result]]:
+    def tuned(self, by_key: Rows, executor: Executor) -> Iterator[tuple[Row, Result]]:
+        """Yield the rows of one class with their first results, committed."""
         self.progress.begin(names_of(by_key))
         for rows in by_key.values():
-            result = self._first(workload_of(rows), searcher)
+            result = self._first(workload_of(rows), executor)
             yield from ((row, result) for row in rows)
 
-    def _first(self, workload: Workload, searcher: Searcher) -> Result:
+    def _first(self, workload: Workload, executor: Executor) -> Result:
         with open_layers(self.arch.name) as packaged:
             known = self._known(workload, (self.store, *packaged.stores))
             if known is None or known[1] * 1e6 > NEAR_BOUND * bound_us(workload, self.arch):
-                run = self.class_run(FirstRun, [workload], searcher, at_hand=known[1] if known else np.inf)
+                run = self.class_run(FirstRun, [workload], executor, at_hand=known[1] if known else np.inf)
                 for _, result in self.stored(run, run.run()):
                     return result
             assert known is not None

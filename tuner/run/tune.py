@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -32,14 +32,15 @@ from gensor_tuner.shapes.reader import Row
 from gensor_tuner.store.kernel_rows import executed_rows, kernel_rows
 from gensor_tuner.store.uses import Use, name_records, uses_of, with_uses
 from gensor_tuner.strategies import exhaustive
-from gensor_tuner.strategies.parallel import Searcher
+from gensor_tuner.tasks.local import Local
+from gensor_tuner.tasks.task import Executor
 from gensor_tuner.verify.device_process import DeviceVerifier
 from gensor_tuner.verify.verify import Verdict
 
 from .class_run import Chosen, ClassRun, Options
 from .progress import Progress
 from .result import Result, refusal_rows, result_of, rows_for, stored_result
-from .unfinished import Unfinished
+from .unfinished import Keeping, Unfinished
 
 PORTFOLIO = 16  # kernels per class that serve sizes which no row names
 
@@ -69,6 +70,8 @@ class Run:
         Required for ``verify="device"``.
     unfinished : Unfinished or None
         Walks and binaries that an interrupted run has left, and where this run keeps its own.
+    executor : Executor or None
+        Where tasks run; None is this machine.
 
     Examples
     --------
@@ -91,6 +94,7 @@ class Run:
     tell: Callable[[str], None] = lambda line: None
     clock: Callable[[], float] = time.monotonic
     unfinished: Unfinished | None = None
+    executor: Executor | None = None
     #: name of the shapes file, under which records name the rows that they are for; None: they name none
     file: str | None = None
 
@@ -120,6 +124,14 @@ class Run:
         (Row, Result)
             The result's rows are committed to the database before it is yielded.
         """
+        todo = yield from self.known(rows)
+        if todo:
+            self.progress.plan([names_of(by_key) for by_key in todo.values()])
+            with self.unfinished or nullcontext(), self.executor or Local(self.options.jobs) as executor:
+                yield from self._tuned(todo, executor)
+
+    def known(self, rows: Sequence[Row]) -> Generator[tuple[Row, Result], None, Groups]:
+        """Yield the rows that need no tuning with their results, and return the others by class."""
         groups: dict[str, Rows] = {}
         for row in rows:
             if row.error is not None:
@@ -142,9 +154,7 @@ class Run:
                     todo.setdefault(group, {})[key] = same
                 else:
                     yield from ((row, stored) for row in same)
-        if todo:
-            self.progress.plan([names_of(by_key) for by_key in todo.values()])
-            yield from self._resumable(todo)
+        return todo
 
     def _name(self, rows: Sequence[Row]) -> None:
         """Let the records of earlier runs name the present rows of this run's file."""
@@ -160,30 +170,17 @@ class Run:
         known = before[0].provenance if before else "{}"
         return with_uses(provenance, known, self.file, self._uses.get(workload.key(), ()))
 
-    def _resumable(self, todo: Groups) -> Iterator[tuple[Row, Result]]:
-        """Yield the rows of every class with their results; whatever ends this, finished steps are kept."""
-        kept = self.unfinished
-        try:
-            with Searcher(self.options.jobs, None if kept is None else kept.walks) as searcher:
-                yield from self._tuned(todo, searcher)
-        except BaseException:
-            if kept is not None:
-                with suppress(OSError):  # a full disk may be what ends this run
-                    kept.save()
-            raise
-        if kept is not None:
-            kept.done()
-
-    def _tuned(self, todo: Groups, searcher: Searcher) -> Iterator[tuple[Row, Result]]:
+    def _tuned(self, todo: Groups, executor: Executor) -> Iterator[tuple[Row, Result]]:
         """Yield the rows of every class with their results."""
         groups = list(todo.values())
         for number, by_key in enumerate(groups):
             if number + 1 < len(groups) and self.timer is None:  # walks would disturb the program that launches kernels
-                searcher.expect(self._class_run(groups[number + 1], searcher).first_requests)
-            yield from self._class(by_key, searcher)
+                ahead = Keeping(executor, self.unfinished)
+                ahead.expect(self._class_run(groups[number + 1], ahead).first_requests)
+            yield from self.tuned(by_key, executor)
 
-    def _class_run(self, by_key: Rows, searcher: Searcher) -> ClassRun:
-        return self.class_run(ClassRun, [workload_of(rows) for rows in by_key.values()], searcher)
+    def _class_run(self, by_key: Rows, executor: Executor) -> ClassRun:
+        return self.class_run(ClassRun, [workload_of(rows) for rows in by_key.values()], executor)
 
     def _stored(self, rows: Sequence[Row], settled: bool = True) -> Result | None:
         """Return the result that an earlier run has left for rows of one workload, or None."""
@@ -204,37 +201,37 @@ class Run:
             return error.reason
         return None
 
-    def _class(self, by_key: Rows, searcher: Searcher) -> Iterator[tuple[Row, Result]]:
+    def tuned(self, by_key: Rows, executor: Executor) -> Iterator[tuple[Row, Result]]:
+        """Yield the rows of one class with their results, committed."""
         self.progress.begin(names_of(by_key))
-        run = self._class_run(by_key, searcher)
+        keeping = Keeping(executor, self.unfinished)
+        run = self._class_run(by_key, keeping)
         # Before any row is stored: a class whose rows are all stored is not tuned again.
-        further = self._for_any_size(by_key, run.workloads, searcher)
+        further = self._for_any_size(by_key, run.workloads, keeping)
         for chosen, result in self.stored(run, run.run()):
             yield from ((row, result) for row in by_key[chosen.workload.key()])
         self.portfolio(run, further)
-        if self.unfinished is not None:
-            self.unfinished.forget()
+        keeping.forget()
 
-    def _for_any_size(self, by_key: Rows, asked: Sequence[Workload], searcher: Searcher) -> list[Chosen]:
+    def _for_any_size(self, by_key: Rows, asked: Sequence[Workload], executor: Executor) -> list[Chosen]:
         """Return verified kernels for the usual sizes of a class, where a row asks for any size."""
         if self.options.verify == "none" or not any(row.any_size for rows in by_key.values() for row in rows):
             return []
         shapes = [shape for shape in _usual(asked[0]) if shape not in asked and self._unsupported(shape) is None]
         # One walk each is enough: every size is offered the Programs of all others, too.
-        run = self.class_run(ClassRun, shapes, searcher, again=False)
+        run = self.class_run(ClassRun, shapes, executor, again=False)
         found = [chosen for chosen in run.run() if chosen.candidate is not None]
         self.keep(run, ())
         return found
 
-    def class_run(self, kind: type[Kind], workloads: Sequence[Workload], searcher: Searcher, **more: Any) -> Kind:
+    def class_run(self, kind: type[Kind], workloads: Sequence[Workload], executor: Executor, **more: Any) -> Kind:
         """Return a ClassRun (or subclass `kind`) for the workloads of a class."""
         return kind(
-            *(self.arch, workloads, self.options, searcher, self.progress, self.timer),
+            *(self.arch, workloads, self.options, executor, self.progress, self.timer),
             verifier=self.verifier,
             recorded=self._recorded,
             trying=self.trying,
             learnt=self.learnt,
-            unfinished=self.unfinished,
             **more,
         )
 

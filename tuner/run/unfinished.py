@@ -6,11 +6,9 @@ on. Both follow from their keys alone, so that a run that takes them from the fi
 
 from __future__ import annotations
 
-import base64
 import json
-from collections import ChainMap
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,25 +16,30 @@ from gensor_database.record import text_digest
 from gensor_database.trust import make_folder
 from gensor_database.writing import written
 from gensor_kernels.build.nvrtc import Binary
-from gensor_kernels.build.resources import EntryResources
 from gensor_kernels.config import cache_dir
-from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.registry import program_from_json
 from gensor_kernels.programs.validation import MALFORMED
-from gensor_tuner.search.trace import Leg, Trail
-from gensor_tuner.strategies.parallel import Found
+from gensor_tuner.build.compile import binary_json, binary_of
+from gensor_tuner.strategies.request import Found
+from gensor_tuner.tasks.task import Executor, Result, Task, ignore
 
 FOLDER = "unfinished"
 
 
 class Unfinished:
-    """Finished walks and binaries by their keys (`walk_key`, `binary_key`); those of an interrupted run included."""
+    """Results of finished tasks by their keys; those of an interrupted run included.
+
+    Attributes
+    ----------
+    known : dict
+        What an interrupted run has left.
+    new : dict
+        What this run has finished, and not stored yet.
+    """
 
     def __init__(self, path: Path):
         self.path = path
-        walks, binaries = _read(path)
-        self.walks: ChainMap[str, Found] = ChainMap({}, walks)
-        self.binaries: ChainMap[str, Binary] = ChainMap({}, binaries)
+        self.known: dict[Hashable, Any] = _read(path)
+        self.new: dict[Hashable, Any] = {}
 
     @classmethod
     def of(cls, database: Path) -> Unfinished:
@@ -45,63 +48,85 @@ class Unfinished:
         make_folder(folder)
         return cls(folder / f"{text_digest(str(database.absolute()))[:32]}.json")
 
-    def forget(self) -> None:
-        """Drop this run's own walks and binaries: their class is stored."""
-        self.walks.maps[0].clear()
-        self.binaries.maps[0].clear()
+    def __enter__(self) -> Unfinished:
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        """Delete the file where everything is stored; keep finished steps, whatever else has ended the run."""
+        with suppress(OSError):  # a full disk may be what ends this run
+            if reason[0] is None:
+                self.path.unlink(missing_ok=True)
+            else:
+                self.save()
 
     def save(self) -> None:
         """Write everything for the next run."""
-        walks = {key: _walk_json(found) for key, found in dict(self.walks).items()}
-        binaries = {key: _binary_json(binary) for key, binary in dict(self.binaries).items()}
+        kept = {**self.known, **self.new}
+        walks = {key: each.to_json() for key, each in kept.items() if isinstance(each, Found)}
+        binaries = {key: binary_json(each) for key, each in kept.items() if isinstance(each, Binary)}
         if walks or binaries:
             with written(self.path) as file:
                 json.dump({"walks": walks, "binaries": binaries}, file)
 
-    def done(self) -> None:
-        """Delete the file: everything is stored."""
-        with suppress(OSError):
-            self.path.unlink(missing_ok=True)
+
+class Keeping(Executor):
+    """Runs the tasks of a class elsewhere, but for those whose results are known, and keeps what was finished.
+
+    Parameters
+    ----------
+    executor : Executor
+        Where tasks run.
+    unfinished : Unfinished or None
+        What an interrupted run has left, and where results are kept; None keeps nothing.
+    """
+
+    def __init__(self, executor: Executor, unfinished: Unfinished | None):
+        self.executor, self.unfinished = executor.own(), unfinished
+        super().__init__(executor.jobs)
+        self.lost = self.executor.lost
+        self._own: list[Hashable] = []
+
+    def map(self, tasks: Sequence[Task[Result]], done: Callable[[int, Result], None] = ignore) -> list[Result]:
+        """Return the results of tasks, in their order."""
+        kept = self.unfinished
+        if kept is None:
+            return self.executor.map(tasks, done)
+        found = {index: kept.known[task.key] for index, task in enumerate(tasks) if task.key in kept.known}
+        missing = [index for index in range(len(tasks)) if index not in found]
+
+        def finished(place: int, result: Result) -> None:
+            found[missing[place]] = result
+            key = tasks[missing[place]].key
+            if key is not None and not self.lost:
+                kept.new[key] = result
+                self._own.append(key)
+            done(missing[place], result)
+
+        for index, result in sorted(found.items()):
+            done(index, result)
+        self.executor.map([tasks[index] for index in missing], finished)
+        return [found[index] for index in range(len(tasks))]
+
+    def expect(self, tasks: Sequence[Task[Any]]) -> None:
+        """Pass on those that are not known."""
+        known = () if self.unfinished is None else self.unfinished.known
+        self.executor.expect([task for task in tasks if task.key not in known])
+
+    def prepare(self) -> None:
+        """Pass on."""
+        self.executor.prepare()
+
+    def forget(self) -> None:
+        """Drop what was kept: the class is stored."""
+        for key in self._own if self.unfinished is not None else ():
+            self.unfinished.new.pop(key, None)
+        self._own.clear()
 
 
-def _read(path: Path) -> tuple[dict[str, Found], dict[str, Binary]]:
+def _read(path: Path) -> dict[Hashable, Any]:
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
-        walks = {key: _walk(each) for key, each in kept["walks"].items()}
-        return walks, {key: _binary(each) for key, each in kept["binaries"].items()}
+        walks = {key: Found.from_json(each) for key, each in kept["walks"].items()}
+        return {**walks, **{key: binary_of(each) for key, each in kept["binaries"].items()}}
     except (OSError, *MALFORMED):  # absent, or of another version
-        return {}, {}
-
-
-def _walk_json(found: Found) -> dict[str, Any]:
-    places: dict[str, int] = {}  # most legs are in the space of one Workload: its key is written once
-
-    def place(workload: Workload | None) -> int | None:
-        return None if workload is None else places.setdefault(workload.key(), len(places))
-
-    trails = [
-        [t.family, t.graph, t.start, [[leg.seed, leg.path, place(leg.workload)] for leg in t.legs]]
-        for t in found.trails
-    ]
-    best = [[program.to_json(), seconds] for program, seconds in found.best]
-    more = {"evaluations": found.evaluations, "seconds": found.seconds}
-    return {"best": best, "trails": trails, "workloads": list(places), **more}
-
-
-def _walk(kept: dict[str, Any]) -> Found:
-    trails = []
-    workloads = {place: Workload.from_json(key) for place, key in enumerate(kept["workloads"])}
-    for family, graph, start, legs in kept["trails"]:
-        made = tuple(Leg(seed, path, workloads.get(place)) for seed, path, place in legs)
-        trails.append(Trail(family, graph, tuple(start), made))
-    best = tuple((program_from_json(program), seconds) for program, seconds in kept["best"])
-    return Found(best, tuple(trails), kept["evaluations"], kept["seconds"])
-
-
-def _binary_json(binary: Binary) -> dict[str, Any]:
-    return {**asdict(binary), "cubin": base64.b64encode(binary.cubin).decode()}
-
-
-def _binary(kept: dict[str, Any]) -> Binary:
-    entries = {name: EntryResources(**figures) for name, figures in kept["entries"].items()}
-    return Binary(**{**kept, "cubin": base64.b64decode(kept["cubin"]), "entries": entries})
+        return {}

@@ -12,6 +12,7 @@ import json
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any, ClassVar
 
 from gensor_kernels.build import nvrtc
 from gensor_kernels.config import cache_dir
@@ -21,11 +22,15 @@ from gensor_kernels.errors import BuildError
 from gensor_kernels.operators.types.epilogue import join
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.cases import Case, generic_epilogue
+from gensor_kernels.programs.registry import FAMILIES, program_from_json
+from gensor_kernels.programs.validation import workload_of
 from gensor_tuner.build.pool import Candidate
+from gensor_tuner.tasks.task import Task
 
 from .problem import Failure, Problem
 
 VERSION = 6  # of cases and schedules: part of every verdict's identity
+OUTCOMES = ("ok", "not_compiled", "wrong", "failed", "timeout")
 
 
 def check_compilers(verify: str) -> None:
@@ -43,7 +48,7 @@ def check_compilers(verify: str) -> None:
 class Verdict:
     """The result of executing a Program. `worst` is the largest error over its tolerance: above 1 is wrong."""
 
-    outcome: str  # ok | not_compiled | wrong | failed | timeout
+    outcome: str  # one of OUTCOMES
     detail: str = ""
     worst: float = 0.0
     sizes: list[dict[str, int | str]] = field(default_factory=list)
@@ -58,6 +63,53 @@ class Verdict:
         """Return canonical JSON without the elapsed time."""
         kept = {name: value for name, value in asdict(self).items() if name != "seconds"}
         return json.dumps(kept, sort_keys=True, separators=(",", ":"))
+
+
+@dataclass(frozen=True)
+class Execute(Task[Verdict]):
+    """A candidate to execute on the emulator, for the class and epilogue of a workload."""
+
+    kind: ClassVar[str] = "verify"
+
+    candidate: Candidate
+    workload: Workload
+
+    def run(self) -> Verdict:
+        """Execute."""
+        return verify(self.candidate, self.workload)
+
+    def lost(self, reason: str) -> Verdict:
+        """Return a verdict that says nothing about the candidate."""
+        return Verdict("timeout", reason)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the arguments."""
+        told = {"program": self.candidate.program.to_json(), "constants": self.candidate.constants}
+        return {**told, "workload": self.workload.key()}
+
+    @classmethod
+    def from_json(cls, told: dict[str, Any]) -> Execute:
+        """Return the task with these arguments."""
+        program = program_from_json(told["program"])
+        return cls(Candidate(program, FAMILIES[program.family], told["constants"]), workload_of(told["workload"]))
+
+    def pack(self, result: Verdict) -> dict[str, Any]:
+        """Return a verdict as JSON."""
+        return asdict(result)
+
+    def unpack(self, packed: dict[str, Any]) -> Verdict:
+        """Return a verdict of the emulator; ValueError where a good one lacks cases or branches."""
+        found = Verdict(**packed)
+        if found.outcome not in OUTCOMES or found.method != "emulator" or found.part:
+            raise ValueError(f"a verdict {found.outcome!r} by {found.method!r}")
+        if found.outcome == "ok":
+            epilogue = verified_epilogue(self.candidate, self.workload)
+            cases = self.candidate.family.cases(self.candidate.program, self.workload, epilogue)
+            taken = {name for name, count in found.branches.items() if count}
+            missing = self.candidate.family.branches(self.candidate.program, self.workload) - taken
+            if found.sizes != [told(case) for case in cases] or missing or not 0 <= found.worst <= 1:
+                raise ValueError("a good verdict without all cases and branches")
+        return found
 
 
 def verify(candidate: Candidate, workload: Workload, *, use_cache: bool = True) -> Verdict:

@@ -43,9 +43,9 @@ def serve() -> None:
 
 def remember() -> None:
     from gensor_kernels.build import nvrtc
-    from gensor_tuner.strategies import parallel
+    from gensor_tuner.strategies import request
 
-    parallel.search = functools.cache(parallel.search)
+    request.search = functools.cache(request.search)
     nvrtc.compile_cubin = functools.cache(nvrtc.compile_cubin)
 
 

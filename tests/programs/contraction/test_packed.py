@@ -14,7 +14,7 @@ from gensor_kernels.programs.contraction.rewrite import pack
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import candidate
-from gensor_tuner.strategies.parallel import Request, search
+from gensor_tuner.strategies.request import Request, search
 from tests.programs.workloads import contract
 from tests.programs.workloads.contraction_packed import convolution, packed_configurations
 from tests.programs.workloads.window import padded

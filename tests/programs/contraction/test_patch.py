@@ -14,7 +14,7 @@ from gensor_kernels.programs.core.params import Tiling
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.build.pool import candidate
-from gensor_tuner.strategies.parallel import Request, search
+from gensor_tuner.strategies.request import Request, search
 from tests.programs.workloads import contract, space
 from tests.programs.workloads.contraction_packed import convolution
 from tests.programs.workloads.contraction_patch import FIRST, patch_configurations

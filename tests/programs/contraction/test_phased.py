@@ -12,7 +12,7 @@ from gensor_kernels.operators.windows.conv_product import _indices, output_size
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import candidate
-from gensor_tuner.strategies.parallel import Request, search
+from gensor_tuner.strategies.request import Request, search
 from tests.doubles.stored import store_kernels
 from tests.programs.lattices import fastest
 from tests.programs.workloads.contraction_phased import transposed

@@ -16,7 +16,7 @@ from gensor_kernels.operators.products.matmul import workload as matmul
 from gensor_kernels.programs.contraction.strip import shape as shapes
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.build.pool import candidate
-from gensor_tuner.strategies.parallel import Request, search
+from gensor_tuner.strategies.request import Request, search
 from gensor_tuner.verify.verify import verify
 from tests.doubles.stored import isolate
 from tests.programs.lattices import random_legal

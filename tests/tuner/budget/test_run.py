@@ -15,12 +15,13 @@ from gensor_kernels.operators.products import matmul
 from gensor_tuner.budget.incremental import IncrementalRun
 from gensor_tuner.budget.run import BudgetedRun
 from gensor_tuner.budget.task_scheduler import SLICE
-from gensor_tuner.build import binaries
-from gensor_tuner.run import class_run
+from gensor_tuner.build.compile import Compile
 from gensor_tuner.run.class_run import Options
 from gensor_tuner.shapes.reader import Row
-from gensor_tuner.strategies.parallel import Searcher
-from gensor_tuner.verify.verify import Verdict
+from gensor_tuner.strategies.request import Request
+from gensor_tuner.tasks.local import Local
+from gensor_tuner.tasks.task import ignore
+from gensor_tuner.verify.verify import Execute, Verdict
 
 ARCH = lookup("sm_87")
 #: Seconds that a slice of search takes, and a kernel: half to compile it, half to verify it.
@@ -39,27 +40,34 @@ class Machine:
     def __init__(self, monkeypatch):
         self.now, self.asked, self.compiled, self.wrong = 100.0, [], [], set()
 
-        def walks(searcher, requests):
-            self.now += WALK * len(requests)
-            self.asked += requests
-            return map(WALKED, requests)
+        self.kinds = {Request: self.walk, Compile: self.compile, Execute: self.execute}
 
-        monkeypatch.setattr(Searcher, "run", walks)
-        monkeypatch.setattr(binaries, "compile_many", self.compile)
-        monkeypatch.setattr(class_run, "verify", self.verify)
-        monkeypatch.setattr("gensor_tuner.budget.run.prepare", lambda: None)
+        def run(executor, tasks, done=ignore):
+            results = self.kinds[type(tasks[0])](tasks) if tasks else []
+            for index, result in enumerate(results):
+                done(index, result)
+            return results
 
-    def compile(self, requests, jobs, done):
-        self.now += KERNEL / 2 * len(requests)
-        self.compiled += requests
+        monkeypatch.setattr(Local, "map", run)
+        monkeypatch.setattr(Local, "prepare", lambda executor: None)
+
+    def walk(self, requests):
+        self.now += WALK * len(requests)
+        self.asked += requests
+        return [WALKED(each) for each in requests]
+
+    def compile(self, tasks):
+        self.now += KERNEL / 2 * len(tasks)
+        self.compiled += tasks
         names = ("contraction_mma", "contraction_simt", "contraction_sliced", "gemv", "reduce_split")
         entries = {name: EntryResources(registers=96) for name in names}
-        return [Binary("sm_87", f"{hash(source)}".encode(), entries, toolchain=toolchain()) for source, _ in requests]
+        more = {"entries": entries, "toolchain": toolchain()}
+        return [Binary("sm_87", f"{hash(each.source)}".encode(), **more) for each in tasks]
 
-    def verify(self, candidate, workload):
-        self.now += KERNEL / 2
-        outcome = "wrong" if workload.kind in self.wrong else "ok"
-        return Verdict(outcome, "" if outcome == "ok" else "as the test wants it")
+    def execute(self, tasks):
+        self.now += KERNEL / 2 * len(tasks)
+        wrong = Verdict("wrong", "as the test wants it")
+        return [wrong if each.workload.kind in self.wrong else Verdict("ok") for each in tasks]
 
 
 @pytest.fixture
@@ -159,18 +167,18 @@ def test_kernels_that_are_wrong_are_stored_as_such_and_cost_their_class_alone(ma
 
 
 def test_what_is_verified_is_stored_whatever_stops_the_run(machine, store, monkeypatch):
-    real, calls = machine.verify, []
+    real, calls = machine.execute, []
 
-    def verify(candidate, workload):
-        calls.append(candidate)
+    def execute(tasks):
+        calls.extend(tasks)
         if len(calls) > 1:
             raise KeyboardInterrupt
-        return real(candidate, workload)
+        return real(tasks)
 
-    monkeypatch.setattr(class_run, "verify", verify)
+    machine.kinds[Execute] = execute
     with pytest.raises(KeyboardInterrupt):
         run(machine, store, 40)
-    monkeypatch.setattr(class_run, "verify", real)
+    machine.kinds[Execute] = real
     results, _, _ = run(machine, store, 0)
     assert [name for name, each in results.items() if each.status == "ok"] == ["int8-4096"]
 

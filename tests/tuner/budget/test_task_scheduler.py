@@ -8,7 +8,8 @@ from gensor_kernels.operators.products import matmul
 from gensor_kernels.programs.space import Space
 from gensor_tuner.budget.task_scheduler import SLICE, Task, TaskScheduler, end_to_end, gains, merged, predicted
 from gensor_tuner.search.trace import replay
-from gensor_tuner.strategies.parallel import Request, Searcher, search
+from gensor_tuner.strategies.request import Request, search
+from gensor_tuner.tasks.local import Local
 
 ARCH = lookup("sm_87")
 
@@ -50,7 +51,7 @@ def test_every_task_gets_a_slice_and_the_whole_never_rises(campaign):
     before = campaign.seconds
     assert before == sum(task.calls * task.seconds for task in campaign.tasks)
     whole = [before]
-    for seconds in campaign.run(Searcher(1)):
+    for seconds in campaign.run(Local(1)):
         whole.append(seconds)
         if len(whole) > 6:
             break

@@ -7,9 +7,9 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import Space
-from gensor_tuner.build import binaries
 from gensor_tuner.build.binaries import Binaries
 from gensor_tuner.build.pool import Pool
+from gensor_tuner.tasks.local import Local
 
 ARCH = lookup("sm_87")
 
@@ -17,17 +17,17 @@ ARCH = lookup("sm_87")
 def test_candidates_that_share_a_refused_binary_are_dead_too(monkeypatch):
     asked = []
 
-    def compile_many(requests, *_):
-        asked.extend(source for source, _ in requests)
-        bad = ["#define STAGES 3\n" in source for source, _ in requests]
-        return [Binary("sm_87", b"", error="too few registers\nat line 7" if no else "as well") for no in bad]
+    def compile_cubin(source, target):
+        asked.append(source)
+        bad = "#define STAGES 3\n" in source
+        return Binary(target, b"", error="too few registers\nat line 7" if bad else "as well")
 
-    monkeypatch.setattr(binaries, "compile_many", compile_many)
+    monkeypatch.setattr("gensor_tuner.build.compile.compile_cubin", compile_cubin)
     workload = matmul.workload(2048, 2048, 512, dtype="float16")
     space, family = Space(workload, ARCH), FAMILIES["contraction_mma"]
     first = family.starters(workload, ARCH)[0].replace(raster=1)
     others = [first.replace(raster=2), first.replace(stages=4)]  # the raster is told at run time
-    pool, made = Pool([workload]), Binaries(ARCH, 1, lambda *_: None)
+    pool, made = Pool([workload]), Binaries(ARCH, Local(1), lambda *_: None)
     pool.add(space, [first, *others], siblings=False)
     by_program = {each.program: column for column, each in enumerate(pool.candidates)}
     assert np.isfinite(pool.seconds([space])).all()

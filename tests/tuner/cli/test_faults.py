@@ -19,10 +19,10 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_tuner.cli import STOPPED
 from gensor_tuner.run import worker
-from gensor_tuner.strategies import parallel
-from gensor_tuner.strategies.parallel import Request, Searcher
+from gensor_tuner.tasks import local
+from gensor_tuner.tasks.local import Local
 from tests.dispatch.tuning.test_faults_worker import gone
-from tests.doubles.fake_walk import quick
+from tests.doubles.tasks import Counted
 
 build = importlib.import_module("gensor_kernels.devices.emulator.build")
 ARCH = lookup("sm_87")
@@ -31,12 +31,7 @@ ARCH = lookup("sm_87")
 COUNT = 8
 
 
-@pytest.fixture
-def requests(monkeypatch):
-    """Walks that bring home their numbers."""
-    monkeypatch.setattr(parallel, "search", quick)
-    workload = matmul.workload(16, 16, 32, dtype="float64")
-    return [Request(workload, ARCH, seed, "full") for seed in range(COUNT)]
+TASKS = [Counted(number) for number in range(COUNT)]
 
 
 # ---- Ctrl-C
@@ -165,26 +160,27 @@ def test_ctrl_c_that_is_ignored_stays_ignored():
 # ---- walkers, compilers
 
 
-def test_walks_go_on_in_one_process_where_others_cannot_be_started(requests, monkeypatch, capsys):
+def test_walks_go_on_in_one_process_where_others_cannot_be_started(monkeypatch, capsys):
     """As without /dev/shm: semaphores are refused."""
 
     def refuse(*_, **__):
         raise OSError(38, "Function not implemented")
 
-    monkeypatch.setattr(parallel, "ProcessPoolExecutor", refuse)
-    with Searcher(2) as searcher:
-        assert list(searcher.run(requests)) == list(range(COUNT))
+    monkeypatch.setattr(local, "ProcessPoolExecutor", refuse)
+    with Local(2) as executor:
+        assert executor.map(TASKS) == list(range(COUNT))
     assert "walks go on in one process" in capsys.readouterr().err
 
 
-def test_walks_go_on_where_a_walker_is_killed(requests, capsys):
-    with Searcher(2) as searcher:
-        found = searcher.run(requests)
-        first = next(found)
-        for process in searcher._processes:
-            process.kill()
-        assert [first, *found] == list(range(COUNT))
-        assert list(searcher.run(requests)) == list(range(COUNT))
+def test_walks_go_on_where_a_walker_is_killed(capsys):
+    with Local(2) as executor:
+
+        def kill(index, _):
+            for process in executor._processes if index == 0 else ():
+                process.kill()
+
+        assert executor.map(TASKS, kill) == list(range(COUNT))
+        assert executor.map(TASKS) == list(range(COUNT))
     assert "walks go on in one process" in capsys.readouterr().err
 
 

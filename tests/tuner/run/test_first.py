@@ -13,8 +13,7 @@ from gensor_database.store import Store
 from gensor_kernels.build import nvrtc
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
-from gensor_tuner.build import binaries
-from gensor_tuner.run import class_run, worker
+from gensor_tuner.run import worker
 from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.first import FirstKernels
 from gensor_tuner.run.tune import Run
@@ -105,7 +104,7 @@ def test_a_kernel_that_is_wrong_is_stored_as_such_and_the_next_serves(tmp_path, 
         return Verdict("wrong" if each.name == judged[0] else "ok", "planted")
 
     monkeypatch.setattr("gensor_tuner.run.first.verify", verify)
-    monkeypatch.setattr(class_run, "verify", verify)
+    monkeypatch.setattr("gensor_tuner.verify.verify.verify", verify)
     (first,) = results(FirstKernels, tmp_path / "user.db", SMALL(64))
     assert first.status == "ok" and len(set(judged)) == 2
     with Store.open(tmp_path / "user.db", readonly=True) as store:
@@ -118,17 +117,14 @@ def test_a_kernel_that_is_wrong_is_stored_as_such_and_the_next_serves(tmp_path, 
 
 
 def test_a_program_that_does_not_compile_is_passed_over(tmp_path, monkeypatch):
-    compile_many, asked = binaries.compile_many, []
+    asked = []
 
-    def refusing(requests, *rest):
-        asked.extend(requests)
-        made = compile_many(requests, *rest)
-        return [
-            replace(each, error="planted", cubin=b"") if request == asked[0] else each
-            for request, each in zip(requests, made, strict=True)
-        ]
+    def refusing(source, target):
+        asked.append(source)
+        made = nvrtc.compile_cubin(source, target)
+        return replace(made, error="planted", cubin=b"") if source == asked[0] else made
 
-    monkeypatch.setattr(binaries, "compile_many", refusing)
+    monkeypatch.setattr("gensor_tuner.build.compile.compile_cubin", refusing)
     (first,) = results(FirstKernels, tmp_path / "user.db", SMALL(64))
     assert first.status == "ok" and len(asked) == 2
 
@@ -136,7 +132,7 @@ def test_a_program_that_does_not_compile_is_passed_over(tmp_path, monkeypatch):
 def test_nothing_that_runs_is_a_failure_with_reasons(tmp_path, monkeypatch):
     wrong = lambda each, workload: Verdict("wrong", "planted")  # noqa: E731
     monkeypatch.setattr("gensor_tuner.run.first.verify", wrong)
-    monkeypatch.setattr(class_run, "verify", wrong)
+    monkeypatch.setattr("gensor_tuner.verify.verify.verify", wrong)
     with Store.open(tmp_path / "user.db") as store:
         run = FirstKernels(ARCH, store, Options(top=2))
         ((_, result),) = run.rows([Row(0, "", workload=SMALL(64))])

@@ -18,7 +18,7 @@ from gensor_tuner.run.tune import Run
 from gensor_tuner.run.unfinished import Unfinished
 from gensor_tuner.shapes.reader import Row
 from gensor_tuner.store.maintenance import BUILT
-from gensor_tuner.strategies import parallel
+from gensor_tuner.strategies import request as walks
 
 ARCH = lookup("sm_87")
 #: Walks are really taken once, whoever asks for them.
@@ -40,13 +40,13 @@ class Interrupting(Progress):
 
 def tuned(path, progress=None):
     """(walks taken, kernels compiled, rows stored, file of the unfinished)."""
-    walks = []
+    taken = []
 
     def search(request):
-        walks.append(request)
+        taken.append(request)
         return WALKED(request)
 
-    real, parallel.search = parallel.search, search
+    real, walks.search = walks.search, search
     compiled = nvrtc.compile_count()
     unfinished = Unfinished.of(path)
     try:
@@ -60,8 +60,8 @@ def tuned(path, progress=None):
             records = {(row.key, row.kernel_digest, row.walk) for row in store.rows(Record)}
             kernels = {(row.program, row.binary_digest) for row in store.rows(Kernel)}
     finally:
-        parallel.search = real
-    return len(walks), nvrtc.compile_count() - compiled, (records, kernels), unfinished.path
+        walks.search = real
+    return len(taken), nvrtc.compile_count() - compiled, (records, kernels), unfinished.path
 
 
 @pytest.fixture(scope="module")
@@ -87,5 +87,5 @@ def test_a_file_of_another_version_is_no_hindrance(tmp_path):
     assert path.parent.name in BUILT and path.suffix in BUILT[path.parent.name]
     for text in ("", "{", "[]", json.dumps({"walks": {"k": {}}, "binaries": {}})):
         path.write_text(text)
-        assert not Unfinished.of(tmp_path / "k.db").walks
+        assert not Unfinished.of(tmp_path / "k.db").known
     path.unlink()

@@ -13,7 +13,7 @@ from gensor_kernels.programs.contraction.wgmma import cluster, cost
 from gensor_kernels.programs.registry import program_from_json
 from gensor_kernels.programs.space import Space
 from gensor_tuner.search.walk import walk
-from gensor_tuner.strategies.parallel import Request, search
+from gensor_tuner.strategies.request import Request, search
 
 H100 = lookup("h100-sxm")
 FLOAT8 = {"dtype": "float8_e4m3fn", "out": "float16"}

@@ -18,7 +18,7 @@ from gensor_tuner.run.result import provenance
 from gensor_tuner.strategies import STRATEGIES, Search, strategy
 from gensor_tuner.strategies.evolution import STRUCTURE, Evolution
 from gensor_tuner.strategies.landscape import Landscape
-from gensor_tuner.strategies.parallel import Request, search
+from gensor_tuner.strategies.request import Request, search
 from tests.benchmarks.clblast_space import configurations
 from tests.tuner.search.synthetic import Spaces, ToySpace
 
@@ -44,7 +44,7 @@ def measured():
 
 def test_every_name_is_one_file():
     files = {path.stem for path in Path(package.__file__).parent.glob("*.py")}
-    assert set(STRATEGIES) == files - {"__init__", "landscape", "learned", "parallel"}
+    assert set(STRATEGIES) == files - {"__init__", "landscape", "learned", "request"}
     with pytest.raises(ValueError, match="not 'bayes'"):
         strategy("bayes")
 

@@ -14,7 +14,7 @@ from gensor_kernels.programs.core import params
 from gensor_kernels.programs.core.params import Tiling
 from gensor_kernels.programs.core.tensor_maps import TensorMap, described
 from gensor_kernels.programs.space import FamilySpace, Space
-from gensor_tuner.strategies.parallel import Request, search
+from gensor_tuner.strategies.request import Request, search
 from tests.doubles.stored import store_kernels
 from tests.programs.lattices import ALIGNED, WGMMA, random_legal
 

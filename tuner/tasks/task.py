@@ -1,0 +1,111 @@
+"""The two halves of parallel tuning: tasks, which know what to do, and executors, which know where.
+
+An executor is shaped as `concurrent.futures.Executor`, for tasks in place of functions.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, ClassVar, Generic, TypeVar
+
+Result = TypeVar("Result")
+
+
+class Task(ABC, Generic[Result]):
+    """A function with its arguments, which travels as JSON and returns bytes.
+
+    Attributes
+    ----------
+    kind : str
+        What a machine must be able to do: walk, compile, verify, time or execute.
+    in_python : bool
+        Whether the task holds Python's lock, so that processes run it in parallel and threads do not.
+    seconds : float
+        A task that takes longer hangs.
+    """
+
+    kind: ClassVar[str]
+    in_python: ClassVar[bool] = False
+    seconds: ClassVar[float] = 600.0
+
+    @property
+    def key(self) -> Hashable | None:
+        """A key that equal tasks share, whose results are equal; None where no two tasks are equal."""
+        return None
+
+    @property
+    def part(self) -> str | None:
+        """The part that the task needs, such as "orin-nano-8gb"; None where any machine will do."""
+        return None
+
+    @abstractmethod
+    def run(self) -> Result:
+        """Do the work in this process."""
+
+    @abstractmethod
+    def lost(self, reason: str) -> Result:
+        """Return the result that stands for a task that no machine could finish."""
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """Return the arguments, for `from_json`."""
+
+    @classmethod
+    @abstractmethod
+    def from_json(cls, told: dict[str, Any]) -> Task[Result]:
+        """Return the task with these arguments."""
+
+    @abstractmethod
+    def pack(self, result: Result) -> dict[str, Any]:
+        """Return a result as JSON, for `unpack`."""
+
+    @abstractmethod
+    def unpack(self, packed: dict[str, Any]) -> Result:
+        """Return the result that another machine has packed.
+
+        Raises one of `MALFORMED` where it cannot be a result of this task.
+        """
+
+
+def ignore(index: int, result: object) -> None:
+    """Do nothing with a result that has come."""
+
+
+class Executor(ABC):
+    """Runs tasks; a context manager that owns processes or connections.
+
+    Attributes
+    ----------
+    jobs : int
+        How many tasks run at once.
+    lost : list of str
+        Why tasks could not be finished; empty in a process that fails with its tasks.
+    """
+
+    def __init__(self, jobs: int):
+        self.jobs = jobs
+        self.lost: list[str] = []
+
+    @abstractmethod
+    def map(self, tasks: Sequence[Task[Result]], done: Callable[[int, Result], None] = ignore) -> list[Result]:
+        """Return the results of tasks of one kind, in their order; equal tasks are run once.
+
+        `done(index, result)` is called in the caller's thread for each result.
+        """
+
+    def expect(self, tasks: Sequence[Task[Any]]) -> None:  # noqa: B027 - a hint, which an executor may ignore
+        """Take a hint: these tasks are asked for next, and may begin where nothing else runs."""
+
+    def prepare(self) -> None:  # noqa: B027 - nothing needs preparation everywhere
+        """Prepare for executions of kernels, which come later."""
+
+    def own(self) -> Executor:
+        """Return a view of this executor with a list `lost` of its own."""
+        return self
+
+    def __enter__(self) -> Executor:
+        return self
+
+    def __exit__(self, *reason: object) -> None:  # noqa: B027 - not every executor owns any
+        """End processes and connections."""
