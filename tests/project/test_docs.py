@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gensor_database import PRETUNED, Store
+from gensor_kernels.machine.arch import lookup
 from gensor_tuner.cli.app import app
 from gensor_tuner.run.result import Result, json_line
 from gensor_tuner.search.actions import ACTIONS
@@ -150,7 +151,7 @@ def test_the_keys_of_files_are_documented(tmp_path, gensor_tune):
     shapes = tmp_path / "shapes.csv"
     shapes.write_text("op,m,n,k\nmatmul,1,2,3\n", encoding="utf-8")
     (row,) = read_shapes(shapes)
-    assert documented(of_rows) == list(json.loads(json_line(row, Result(row.workload, "ok"))))
+    assert documented(of_rows) == list(json.loads(json_line(row, Result(row.workload, "ok"), lookup("sm_87"))))
     with Store.open(tmp_path / "empty.db"):
         pass
     assert gensor_tune("export", "{}/records.csv", "--db", "{}/empty.db")[0] == 0

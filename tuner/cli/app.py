@@ -31,6 +31,7 @@ from .options import (
     ARCH,
     ArchOption,
     BudgetOption,
+    ClusterOption,
     DbOption,
     DryRunOption,
     InputOption,
@@ -69,7 +70,7 @@ def tune(
     context: typer.Context,
     arch: Annotated[
         list[str] | None,
-        typer.Option(metavar="ARCH", help=ARCH),
+        typer.Option(metavar="ARCH", help=f"{ARCH} May be repeated."),
     ] = None,
     shapes: Annotated[list[Path] | None, typer.Option(metavar="FILE", help="The shapes file (CSV).")] = None,
     model: Annotated[Path | None, typer.Option(metavar="FILE", help="An ONNX model, in place of --shapes.")] = None,
@@ -81,6 +82,7 @@ def tune(
     ] = None,
     seed: SeedOption = 0,
     jobs: JobsOption = 0,
+    cluster: ClusterOption = None,
     measure: Annotated[str, typer.Option(help="auto, never or require: time kernels on the GPU.")] = "auto",
     verify: Annotated[
         str,
@@ -107,9 +109,16 @@ def tune(
     if shapes and model:
         raise typer.BadParameter("--shapes and --model were both given: leave one out")
     shapes = shapes or []
-    if len(arch) > 1 or len(shapes) > 1:
-        twice = "--arch" if len(arch) > 1 else "--shapes"
-        raise typer.BadParameter(f"{twice} was given more than once: run gensor-tune once for each")
+    if len(shapes) > 1:
+        raise typer.BadParameter("--shapes was given more than once: run gensor-tune once for each")
+    parts = [lookup(each).part for each in arch]
+    if len(set(parts)) < len(parts):
+        raise typer.BadParameter(f"--arch names one part twice: {', '.join(parts)}")
+    if len(arch) > 1 and (budget is not None or model):
+        other = "--model" if model else "--budget"
+        raise typer.BadParameter(f"{other} takes one --arch: run gensor-tune once for each")
+    if cluster is not None:
+        commands.check_cluster(cluster)
     one_of("--measure", measure, ("auto", "never", "require"))
     one_of("--verify", verify, ("emulator", "device", "none"))
     one_of("--graph", graph, ("full", "paper"))
@@ -124,12 +133,13 @@ def tune(
         left = None if budget is None else max(0.0, round(budget - spent, 1))
         named = "" if model is None else model.name
         code = commands.tune(
-            *(arch[0], rows, db, options),
+            *(arch, rows, db, options),
             measure=measure,
             budget=left,
             json_path=json,
             quiet=quiet,
             model=named,
+            cluster=cluster,
         )
     raise typer.Exit(code)
 

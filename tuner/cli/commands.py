@@ -6,10 +6,12 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gensor_database.exchange import export as export_store
 from gensor_database.layers import PRETUNED
@@ -25,18 +27,24 @@ from gensor_tuner.budget.run import BudgetedRun
 from gensor_tuner.gpu import GpuError, open_gpu
 from gensor_tuner.measure.timer import Timer, open_timer
 from gensor_tuner.output import beside, json_lines, plural, printable, say, write_line
+from gensor_tuner.run import many
 from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.result import Result, json_line
 from gensor_tuner.run.table import InOrder, Table, next_steps, summary, totals
-from gensor_tuner.run.tune import Run
+from gensor_tuner.run.tune import Run, names_of
 from gensor_tuner.run.unfinished import Unfinished
 from gensor_tuner.shapes.reader import Row, read_shapes
 from gensor_tuner.store.portfolios import shorten
 from gensor_tuner.store.uses import name_of
+from gensor_tuner.tasks.local import Local
 from gensor_tuner.verify.device_process import DeviceVerifier
 from gensor_tuner.verify.verify import check_compilers
 
+from .fleet_progress import ArchProgress, FleetShown
 from .progress import Shown
+
+if TYPE_CHECKING:
+    from gensor_tuner.fleet.executor import Fleet
 
 #: Bytes of a database that ships: eight of them share one wheel.
 LARGEST_SHIPPED = 10 * 2**20
@@ -93,7 +101,7 @@ def timer_for(arch: Arch, measure: str) -> Timer | None:
 
 
 def tune(
-    arch_name: str,
+    arch_names: Sequence[str],
     shapes: Path,
     db: Path | None,
     options: Options,
@@ -104,64 +112,135 @@ def tune(
     quiet: bool,
     named: bool = True,
     model: str = "",
+    cluster: str | None = None,
 ) -> int:
-    """Tune a shapes file; return 1 where a row was bad, failed or skipped, else 0.
+    """Tune a shapes file for one arch or several; return 1 where a row was bad, failed or skipped, else 0.
 
     Records name their rows where `named`. For the shapes of a `model`, they name the model in place of the file, and
-    the lines of `--json` also tell how the end-to-end time falls.
+    the lines of `--json` also tell how the end-to-end time falls. `cluster` is the address of a Dask cluster.
     """
-    arch = lookup(arch_name)
+    archs = [lookup(name) for name in arch_names]
     rows = read_shapes(shapes, lambda line: None if model else say(f"gensor-tune: {line}", sys.stderr))
     check_compilers(options.verify)
     path, label = database(db), model or name_of(shapes)
     began = time.perf_counter()
-    results: list[tuple[Row, Result]] = []
+    results: list[tuple[int, Row, Result]] = []
     with ExitStack() as stack:
-        verifier = stack.enter_context(verifier_for(arch, options.verify))
-        timer = timer_for(arch, measure)
+        fleet = None if cluster is None else stack.enter_context(opened_fleet(cluster, options))
+        if fleet is not None:
+            options = replace(options, jobs=fleet.jobs)
+        verifiers = [stack.enter_context(verifier_for(arch, options.verify)) for arch in archs]
+        timers = [timer_for(arch, measure) for arch in archs]
         lines = stack.enter_context(json_lines(json_path))
         store = stack.enter_context(Store.open(path))
-        unfinished = Unfinished.of(path)
-        table = Table(rows)
+        unfinished = stack.enter_context(Unfinished.of(path))
+        progress: Shown | FleetShown
+        if fleet is None:
+            progress = Shown(options.jobs, options.top, budget, len(rows) * len(archs), quiet)
+        else:
+            bars = [ArchProgress(name, len(rows), lambda: options.jobs) for name in arch_names]
+            progress = FleetShown(bars, fleet.cluster.at_work, quiet)
+        stack.enter_context(closing(progress))
+        table = Table(rows, arch_names)
         print(table.header(), flush=True)
-        progress = stack.enter_context(closing(Shown(options.jobs, options.top, budget, len(rows), quiet)))
 
         def conclude() -> None:
             """Print the rest of the table and the summary, whatever has ended the run."""
             progress.close()
             ordered.rest()
-            told = [] if len(results) == len(rows) else [f"stopped after {len(results)} of {len(rows)} rows"]
-            if results or not rows:
-                told += [*summary([result for _, result in results]), *totals(results, label)]
-            for line in told:
+            every = len(rows) * len(archs)
+            for line in [] if len(results) == every else [f"stopped after {len(results)} of {every} rows"]:
                 say(f"gensor-tune: {line}", sys.stderr)
+            for number, name in enumerate(arch_names):
+                own = [(row, result) for run, row, result in results if run == number]
+                told = [*summary([result for _, result in own]), *totals(own, label)] if own or not rows else []
+                for line in told:
+                    say(f"gensor-tune: {f'{name}: ' if len(archs) > 1 else ''}{line}", sys.stderr)
             took = duration((time.perf_counter() - began) * 1e6)
-            print(f"gensor-tune: {took}, {nvrtc.compile_count()} compilations", file=sys.stderr, flush=True)
+            compiled = nvrtc.compile_count() + (0 if fleet is None else fleet.cluster.counts["compile"])
+            print(f"gensor-tune: {took}, {compiled} compilations", file=sys.stderr, flush=True)
 
-        ordered = InOrder(rows, lambda row, result: progress.row(printable(table.line(row, result), None)))
+        ordered = InOrder(
+            [(number, row) for number in range(len(archs)) for row in rows],
+            lambda number, row, result: progress.row(printable(table.line(row, result, arch_names[number]), None)),
+        )
         searching = options.strategy == "walk" and options.graph == "full"  # others are compared on what they find
-        packaged = stack.enter_context(_packaged(arch)) if budget is not None and searching else None
 
         def fell(after_s: float, us: float, served: int, workloads: int) -> None:
             """Write a line about the end-to-end time: of verified kernels once all workloads are served."""
             told = {"after_s": round(after_s, 3), "end_to_end_us": us, "served": served, "workloads": workloads}
             write_line(lines if model else None, json.dumps(told))
 
-        kind = Run if budget is None else partial(BudgetedRun, budget=budget, packaged=packaged, fell=fell)
-        run = kind(arch, store, options, progress, timer, verifier, tell=progress.tell)
-        run.unfinished, run.file = unfinished, label if named else None
+        runs = []
+        for number, arch in enumerate(archs):
+            kind: Callable[..., Run] = Run
+            if budget is not None:
+                packaged = stack.enter_context(_packaged(arch)) if searching else None
+                kind = partial(BudgetedRun, budget=budget, packaged=packaged, fell=fell)
+            told = progress.of(number)
+            run = kind(arch, store, options, told, timers[number], verifiers[number], tell=progress.tell)
+            run.unfinished, run.file, run.executor = unfinished, label if named else None, fleet
+            runs.append(run)
         stack.callback(conclude)
-        print(f"gensor-tune: {len(rows)} rows for {arch.name} ({arch.part}) into {path}", file=sys.stderr)
-        for row, result in run.rows(rows):
-            results.append((row, result))
-            progress.finished = len(results)
-            if row.error is not None:
+        named_archs = ", ".join(f"{arch.name} ({arch.part})" for arch in archs)
+        print(f"gensor-tune: {len(rows)} rows for {named_archs} into {path}", file=sys.stderr)
+        for number, row, result in _tuned(runs, rows, budget is not None, fleet, options):
+            results.append((number, row, result))
+            progress.report(number)
+            if row.error is not None and number == 0:
                 progress.tell(row.error)
-            write_line(lines, json_line(row, result))
-            ordered.add(row, result)
-    if any(result.status == "ok" for _, result in results):
+            write_line(lines, json_line(row, result, archs[number]))
+            ordered.add(number, row, result)
+    if any(result.status == "ok" for *_, result in results):
         print(f"gensor-tune: {next_steps(path, path == _users())}", file=sys.stderr)
-    return 1 if any(result.status in ("failed", "skipped") for _, result in results) else 0
+    return 1 if any(result.status in ("failed", "skipped") for *_, result in results) else 0
+
+
+def _tuned(
+    runs: Sequence[Run], rows: Sequence[Row], budgeted: bool, fleet: Fleet | None, options: Options
+) -> Iterator[tuple[int, Row, Result]]:
+    """Yield the rows of all runs with their results: by a budget, on a cluster, or class by class on this machine."""
+    if budgeted:
+        for number, run in enumerate(runs):
+            yield from ((number, row, result) for row, result in run.rows(rows))
+        return
+    todo = yield from many.known(runs, rows)
+    for number, run in enumerate(runs):
+        run.progress.plan([names_of(each.by_key) for each in todo if each.run == number or fleet is None])
+    if fleet is not None:
+        yield from many.together(runs, todo, fleet)
+    elif todo:
+        with Local(options.jobs) as executor:
+            yield from many.in_turn(runs, todo, executor)
+
+
+def check_cluster(address: str) -> None:
+    """Raise ConfigError unless an address is what `--cluster` takes."""
+    from gensor_tuner.fleet.connect import AddressError, check
+
+    try:
+        check(address)
+    except AddressError as error:
+        raise ConfigError(str(error)) from None
+
+
+@contextmanager
+def opened_fleet(address: str, options: Options) -> Iterator[Fleet]:
+    """Connect to a cluster that can run all tasks; FleetError where it cannot, in one sentence."""
+    from gensor_tuner.fleet.cluster import Cluster
+    from gensor_tuner.fleet.executor import Fleet
+
+    def tell(line: str) -> None:
+        say(f"gensor-tune: {line}", sys.stderr)
+
+    with Local(options.jobs) as here, Cluster(address, tell) as cluster:
+        cluster.ready(["compile", *(["verify"] if options.verify != "none" else [])])
+        walking = bool(cluster.able("walk"))
+        if not walking:
+            tell("walks stay on this machine: no worker's processor and NumPy give the same last bits")
+        if cluster.dashboard:
+            tell(f"Dask's dashboard: {cluster.dashboard}")
+        yield Fleet(cluster, here, () if walking else ("walk",))
 
 
 def _packaged(arch: Arch) -> AbstractContextManager[Store | None]:
@@ -276,7 +355,7 @@ def pretune(arch_name: str, shapes: Path, out: Path | None, options: Options) ->
         raise ConfigError(f"--out {target}: a database can take the place of a regular file only")
     scratch = config.cache_dir() / f"pretune-{arch.name}.db"
     code = tune(
-        arch_name, shapes, scratch, options, measure="never", budget=None, json_path=None, quiet=False, named=False
+        [arch_name], shapes, scratch, options, measure="never", budget=None, json_path=None, quiet=False, named=False
     )
     with Store.open(scratch) as store:
         counts = export_store(store, target, arch.name)

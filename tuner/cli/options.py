@@ -11,6 +11,14 @@ import typer
 from gensor_kernels import spelling
 
 ARCH = "Compute capability (sm_87) or part (orin-nano-8gb, h200)."
+ClusterOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Tune on a Dask cluster: tcp://HOST:PORT, tls://HOST:PORT, local[:N] (N processes here), or dask (as "
+        "Dask is configured).",
+    ),
+]
 ArchOption = Annotated[str, typer.Option(help=ARCH)]
 ShapesOption = Annotated[Path, typer.Option(help="The shapes file (CSV); - is stdin.")]
 JobsOption = Annotated[int, typer.Option(min=0, help="Parallel jobs; 0 uses every available core.")]

@@ -69,6 +69,14 @@ class Shown(Tracker):
         else:
             print(line, flush=True)
 
+    def of(self, number: int) -> Shown:
+        """Return the progress of a run: all runs share one bar."""
+        return self
+
+    def report(self, number: int) -> None:
+        """Count a row of a run that is reported."""
+        self.finished += 1
+
     def close(self) -> None:
         """Remove the bar and say no more."""
         self._ended.set()

@@ -63,8 +63,8 @@ class Result:
         return replace(self, status=status, error=error)
 
 
-def json_line(row: Row, result: Result) -> str:
-    """Return one row as a JSON object: the documented keys first, then the shapes file's name, line and notes."""
+def json_line(row: Row, result: Result, arch: Arch) -> str:
+    """Return one row as a JSON object: the documented keys first, then the arch, and what the shapes file says."""
     workload = json.loads(result.workload.key()) if result.workload else None
     fields: dict[str, Any] = {
         "workload": workload,
@@ -82,6 +82,8 @@ def json_line(row: Row, result: Result) -> str:
         "shared_bytes": result.shared_bytes,
         "seconds": {stage: round(result.seconds.get(stage, 0.0), 4) for stage in STAGES},
         "error": result.error,
+        "arch": arch.name,
+        "part": arch.part,
         "name": row.name,
         "line": row.line,
         "count": row.count,

@@ -26,7 +26,8 @@ STATUSES = ("ok", "failed", "skipped", "unsupported")
 class Table:
     """A table whose columns fit the rows of one shapes file."""
 
-    def __init__(self, rows: Sequence[Row]):
+    def __init__(self, rows: Sequence[Row], archs: Sequence[str] = ()):
+        self.arch = max((len(name) for name in archs), default=0) if len(archs) > 1 else 0
         titles = ("name", "op", "sizes")
         texts = [titles, *((row.name, *words(row)) for row in rows)]
         self.widths = [min(max(len(text[column]) for text in texts), most) for column, most in enumerate(WIDTHS)]
@@ -35,15 +36,16 @@ class Table:
     def header(self) -> str:
         """Return the names of the columns."""
         return (
-            f"{self._head('name', 'op', 'sizes')} {'calls':>{self.counts}} {'dtype':<13} {'status':<11} "
-            f"{'family':<17} {'kernel':<10} {'predicted':>9} {'bound':>9} {'ratio':>6} {'regs':>5} verified"
+            f"{self._arch('arch')}{self._head('name', 'op', 'sizes')} {'calls':>{self.counts}} {'dtype':<13} "
+            f"{'status':<11} {'family':<17} {'kernel':<10} {'predicted':>9} {'bound':>9} {'ratio':>6} "
+            f"{'regs':>5} verified"
         )
 
-    def line(self, row: Row, result: Result) -> str:
+    def line(self, row: Row, result: Result, arch: str = "") -> str:
         """Return a row; without a kernel, it ends with the reason."""
         dtype = result.workload.kind if result.workload else ""
-        head = f"{self._head(row.name, *words(row, result.workload))} {row.count:>{self.counts}} {dtype:<13} "
-        head += f"{result.status:<11} "
+        head = f"{self._arch(arch)}{self._head(row.name, *words(row, result.workload))} {row.count:>{self.counts}} "
+        head += f"{dtype:<13} {result.status:<11} "
         if row.error is not None:
             return f"{head}bad row: the reason is on stderr"
         if result.status != "ok" or result.told_us is None or result.bound_us is None:
@@ -52,6 +54,10 @@ class Table:
         kernel = (result.kernel or "")[:10]
         return f"{head}{result.family:<17} {kernel:<10} {times} {result.registers or 0:>5} {result.verified}"
 
+    def _arch(self, name: str) -> str:
+        """Return the column of the arch, which only a table of several has."""
+        return f"{name:<{self.arch}} " if self.arch else ""
+
     def _head(self, *texts: str) -> str:
         return " ".join(f"{text[:most]:<{width}}" for text, width, most in zip(texts, self.widths, WIDTHS, strict=True))
 
@@ -59,16 +65,16 @@ class Table:
 class InOrder:
     """Passes results on in the order of the shapes file, each as soon as all rows before it have one."""
 
-    def __init__(self, rows: Sequence[Row], tell: Callable[[Row, Result], None]):
-        """Prepare for `rows`; `tell(row, result)` is called for each."""
+    def __init__(self, rows: Sequence[tuple[int, Row]], tell: Callable[[int, Row, Result], None]):
+        """Prepare for rows, each with the number of its run; `tell(run, row, result)` is called for each."""
         self.tell = tell
-        self._lines = [row.line for row in rows]
-        self._found: dict[int, tuple[Row, Result]] = {}
+        self._lines = [(run, row.line) for run, row in rows]
+        self._found: dict[tuple[int, int], tuple[int, Row, Result]] = {}
         self._next = 0
 
-    def add(self, row: Row, result: Result) -> None:
+    def add(self, run: int, row: Row, result: Result) -> None:
         """Take a result."""
-        self._found[row.line] = row, result
+        self._found[run, row.line] = run, row, result
         while self._next < len(self._lines) and self._lines[self._next] in self._found:
             self.tell(*self._found.pop(self._lines[self._next]))
             self._next += 1

@@ -174,10 +174,16 @@ class Run:
         """Yield the rows of every class with their results."""
         groups = list(todo.values())
         for number, by_key in enumerate(groups):
-            if number + 1 < len(groups) and self.timer is None:  # walks would disturb the program that launches kernels
-                ahead = Keeping(executor, self.unfinished)
-                ahead.expect(self._class_run(groups[number + 1], ahead).first_requests)
+            if number + 1 < len(groups):
+                self.expect(groups[number + 1], executor)
             yield from self.tuned(by_key, executor)
+
+    def expect(self, by_key: Rows, executor: Executor) -> None:
+        """Tell an executor which class comes next."""
+        if self.timer is not None:  # walks would disturb the program that launches kernels
+            return
+        ahead = Keeping(executor, self.unfinished)
+        ahead.expect(self._class_run(by_key, ahead).first_requests)
 
     def _class_run(self, by_key: Rows, executor: Executor) -> ClassRun:
         return self.class_run(ClassRun, [workload_of(rows) for rows in by_key.values()], executor)

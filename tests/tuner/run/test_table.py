@@ -92,15 +92,15 @@ def test_a_reason_is_told_once():
 def test_lines_come_in_the_order_of_the_file():
     told: list[str] = []
     rows = [Row(line, f"row {line}") for line in range(2, 7)]
-    ordered = InOrder(rows, lambda row, _: told.append(row.name))
+    ordered = InOrder([(0, row) for row in rows], lambda _, row, __: told.append(row.name))
     result = Result(None, "ok")
-    ordered.add(rows[2], result)
+    ordered.add(0, rows[2], result)
     assert not told
-    ordered.add(rows[0], result)
+    ordered.add(0, rows[0], result)
     assert told == ["row 2"]
-    ordered.add(rows[1], result)
+    ordered.add(0, rows[1], result)
     assert told == ["row 2", "row 3", "row 4"]
-    ordered.add(rows[4], result)
+    ordered.add(0, rows[4], result)
     ordered.rest()
     assert told == ["row 2", "row 3", "row 4", "row 6"]
 

@@ -1,0 +1,363 @@
+"""A connection to a Dask cluster: tasks become futures, and a fault costs its task a retry on another worker."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from gensor_kernels.errors import GensorError
+from gensor_kernels.install import command
+from gensor_tuner.tasks.task import Result, Task
+
+from . import wire
+from .abilities import FOLLOWS, Abilities, abilities, told
+from .worker_side import TOPIC, advertise, offer, perform
+
+#: Runs of a task, each on another worker, before it counts as lost.
+ATTEMPTS = 3
+#: Seconds to connect, and for the first workers to come.
+CONNECT_SECONDS, FIRST_SECONDS = 12.0, 12.0
+#: Seconds to wait for a scheduler that has gone, and for a worker where none is left that can run a task.
+GONE_SECONDS, NOBODY_SECONDS = 120.0, 300.0
+TICK = 0.5
+START = "gensor-tune fleet worker --scheduler"
+
+Answer = TypeVar("Answer")
+
+
+class FleetError(GensorError):
+    """The cluster cannot be used; what was reported is stored."""
+
+
+class LostTaskError(Exception):
+    """A task that no worker could finish."""
+
+
+@dataclass
+class Member:
+    """A worker: its abilities, tasks at once, and the parts that it measures."""
+
+    address: str
+    name: str
+    host: str
+    threads: int
+    abilities: Abilities
+    resources: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def parts(self) -> list[str]:
+        """The parts of its GPUs."""
+        return sorted(name.partition(":")[2] for name in self.resources if name.startswith("part:"))
+
+
+@dataclass
+class Running:
+    """A task that was sent: when and where it began."""
+
+    task: Task[Any]
+    future: Any
+    began: float | None = None
+    worker: str = ""
+    hung: bool = False
+
+
+class Cluster:
+    """The workers of a scheduler; a context manager.
+
+    Parameters
+    ----------
+    address : str
+        "tcp://HOST:PORT", "tls://HOST:PORT", "local", "local:N" for N processes here, or "dask" for the address in
+        Dask's own configuration.
+    tell : callable
+        Called with lines for people.
+
+    Raises
+    ------
+    FleetError
+        On entering, within half a minute, where no cluster is reached or none of its workers is of use.
+    """
+
+    def __init__(self, address: str, tell: Callable[[str], None] = lambda line: None, clock=time.monotonic):
+        self.address, self.tell, self.clock = address, tell, clock
+        self.members: dict[str, Member] = {}
+        self.refused: dict[str, str] = {}
+        self.dashboard = ""
+        self.counts: Counter[str] = Counter()
+        self._running: dict[str, Running] = {}
+        self._numbers = itertools.count()
+        self._ended = False
+        self._nobody: dict[str, float] = {}
+        self._error: BaseException | None = None
+
+    # ---- coming and going
+
+    def __enter__(self) -> Cluster:
+        try:
+            import distributed
+        except ImportError:
+            raise FleetError(f"--cluster needs Dask: {command('fleet')}") from None
+        self._distributed = distributed
+        for name in ("distributed.client", "distributed.core", "distributed.scheduler", "distributed.nanny"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="gensor-fleet", daemon=True)
+        self._thread.start()
+        self._checkers = ThreadPoolExecutor(2, "gensor-check")
+        try:
+            self._call(self._open())
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        self._close()
+
+    def _call(self, work: Coroutine[Any, Any, Answer]) -> Answer:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def _close(self) -> None:
+        self._ended = True
+        with suppress(Exception):
+            self._call(self._leave())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._checkers.shutdown(cancel_futures=True)
+        self._loop.close()
+
+    async def _open(self) -> None:
+        from .connect import connected
+
+        self._cluster, self._client = await connected(self.address, CONNECT_SECONDS)
+        self._client.subscribe_topic(TOPIC, self._began)
+        known = await self._client.scheduler.identity(n_workers=0)
+        self.dashboard = self._client.dashboard_link if "dashboard" in known.get("services", {}) else ""
+        self._watching = asyncio.ensure_future(self._watch())
+
+    async def _leave(self) -> None:
+        tasks = [each for each in asyncio.all_tasks() if each is not asyncio.current_task()]
+        if hasattr(self, "_watching"):
+            self._watching.cancel()
+        if hasattr(self, "_client"):
+            await self._client.close(timeout=5)
+            if self._cluster is not None:
+                await self._cluster.close(timeout=10)
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # ---- workers
+
+    def ready(self, kinds: Iterable[str], parts: Iterable[str] = ()) -> None:
+        """Wait for workers that can run tasks of all kinds and measure on all parts; FleetError where there is none."""
+        deadline = self.clock() + FIRST_SECONDS
+        while True:
+            self._call(self._enlist())
+            lacking = [kind for kind in kinds if not self.able(kind)] + [p for p in parts if not self.measuring(p)]
+            if not lacking:
+                return
+            if self.clock() > deadline:
+                raise FleetError(self._why_not(lacking[0], parts))
+            time.sleep(TICK)
+
+    def able(self, kind: str) -> list[Member]:
+        """Return the workers whose results of a kind of task are the client's own."""
+        resource = abilities().resource(kind)
+        return [each for each in self.members.values() if resource in each.resources]
+
+    def measuring(self, part: str) -> list[Member]:
+        """Return the workers with a GPU of a part."""
+        return [each for each in self.members.values() if part in each.parts]
+
+    @property
+    def jobs(self) -> int:
+        """Tasks at once of all workers that compile."""
+        return max(1, sum(each.threads for each in self.able("compile")))
+
+    def _why_not(self, lacking: str, parts: Iterable[str]) -> str:
+        where = self._client.scheduler.address if self._client.scheduler else self.address
+        start = f"start one: {START} {where}"
+        if lacking in set(parts):
+            return f"no worker of {where} measures on {lacking}; on such a machine, {start}"
+        reasons = [f"{each.name}: {self._unable(each, lacking)}" for each in self.members.values()]
+        reasons += [f"{name}: {reason}" for name, reason in self.refused.items()]
+        return f"no worker of {where} can {lacking}" + (f" ({'; '.join(reasons[:3])})" if reasons else f"; {start}")
+
+    def _unable(self, member: Member, kind: str) -> str:
+        return member.abilities.why_not(kind, abilities()) or "it offers no such tasks"
+
+    async def _enlist(self) -> None:
+        """Take workers that have come, and forget those that have gone."""
+        found = (await self._client.scheduler.identity(n_workers=-1))["workers"]
+        for address in set(self.members) - set(found):
+            del self.members[address]
+        new = [address for address in found if address not in self.members and address not in self.refused]
+        if not new:
+            return
+        answers = await self._client.run(offer, workers=new, on_error="return")
+        for address, answered in answers.items():
+            name = str(found[address].get("name", address))
+            try:
+                can = told(answered)
+            except (TypeError, KeyError, AttributeError):
+                reason = f"{type(answered).__name__}: {answered}"
+                self.refused[address] = reason
+                self.tell(f"worker {name} is not used: {reason}; it needs {command('tune')}")
+                continue
+            await self._take(address, name, found[address], can)
+
+    async def _take(self, address: str, name: str, known: dict[str, Any], can: Abilities) -> None:
+        threads, resources = int(known["nthreads"]), dict(known.get("resources") or {})
+        boards = [each for each in resources if each.startswith("part:")]
+        if not boards and not set(can.resources(threads)) <= set(resources):  # started by `dask worker`
+            missing = can.resources(threads)
+            await self._client.run(advertise, missing, workers=[address])
+            resources |= missing
+            await self._renew()
+        member = Member(address, name, str(known.get("host", "")), threads, can, resources)
+        for kind in FOLLOWS if not boards else ():
+            reason = can.why_not(kind, abilities())
+            if reason:
+                self.tell(f"worker {name} cannot {kind}: {reason}")
+        self.members[address] = member
+
+    async def _renew(self) -> None:
+        """Send tasks that wait for any worker once more: Dask does not look again where a worker's offer grows."""
+        for running in list(self._running.values()):
+            if running.began is None and running.future.status == "pending" and not self._could(running.task):
+                await running.future.cancel()
+
+    def _could(self, task: Task[Any]) -> bool:
+        return bool(self.measuring(task.part) if task.part else self.able(task.kind))
+
+    # ---- tasks
+
+    def submit(self, task: Task[Result]) -> Future[Result]:
+        """Return the future of a task, which raises LostTaskError where no worker could finish it."""
+        if self._error is not None:
+            raise self._error
+        return asyncio.run_coroutine_threadsafe(self._finished(task, wire.asked(task)), self._loop)
+
+    def at_work(self) -> Counter[str]:
+        """Return how many tasks run now, by the host of their workers."""
+        running = [each.worker for each in list(self._running.values()) if each.began is not None]
+        return Counter(self.members[each].host if each in self.members else each for each in running)
+
+    async def _finished(self, task: Task[Result], message: bytes) -> Result:
+        blamed: list[str] = []
+        reasons: list[str] = []
+        while len(reasons) < ATTEMPTS:
+            key = f"gensor-{task.kind}-{self._client.id}-{next(self._numbers)}"
+            running = self._sent(task, message, key, blamed)
+            try:
+                answered = await running.future
+                result = await self._loop.run_in_executor(self._checkers, wire.result_of, task, answered)
+            except wire.CorruptError as error:
+                reasons.append(f"{self._name(running)}: {error}")
+            except (asyncio.CancelledError, CancelledError):
+                if self._ended:
+                    raise
+                if running.hung:
+                    reasons.append(f"{self._name(running)}: it did not end within {task.seconds:g} s")
+                elif self._error is not None:
+                    raise self._error from None
+                else:  # the scheduler has gone, or the task is to be sent again
+                    await self._reconnected()
+            except self._distributed.KilledWorker as error:
+                reasons.append(f"{error.allowed_failures + 1} workers ended while they ran it")
+                break
+            except Exception as error:
+                reasons.append(f"{self._name(running)}: {type(error).__name__}: {error}")
+            else:
+                self.counts[task.kind] += 1
+                return result
+            finally:
+                self._running.pop(key, None)
+            blamed.append(running.worker)
+        self.counts["lost"] += 1
+        raise LostTaskError("; ".join(reasons))
+
+    def _sent(self, task: Task[Any], message: bytes, key: str, blamed: list[str]) -> Running:
+        own = abilities()
+        if task.part is None:
+            needs, able = {own.resource(task.kind): 1}, self.able(task.kind)
+        else:
+            needs, able = {f"part:{task.part}": 1, own.resource("part"): 1}, self.measuring(task.part)
+        others = [each.address for each in able if each.address not in blamed]
+        future = self._client.submit(
+            *(perform, task.kind, message, key),
+            key=key,
+            pure=False,
+            resources=needs,
+            workers=others if blamed and others else None,
+        )
+        self._running[key] = Running(task, future)
+        return self._running[key]
+
+    def _name(self, running: Running) -> str:
+        member = self.members.get(running.worker)
+        return f"worker {member.name if member is not None else running.worker or 'unknown'}"
+
+    def _began(self, event: tuple[float, Any]) -> None:
+        told = event[1]
+        running = self._running.get(told.get("key")) if isinstance(told, dict) else None
+        if running is not None:
+            running.began, running.worker = self.clock(), str(told.get("worker", ""))
+
+    # ---- faults
+
+    async def _reconnected(self) -> None:
+        deadline = self.clock() + GONE_SECONDS
+        while self._client.status != "running" and self.clock() < deadline and not self._ended:
+            if self._client.status == "closed":
+                break
+            await asyncio.sleep(TICK)
+        if self._client.status != "running" and not self._ended:
+            self._error = FleetError(
+                f"the scheduler {self.address} has gone; what was reported is stored, and the same command goes on"
+            )
+            raise self._error
+
+    async def _watch(self) -> None:
+        """Look after workers and tasks for as long as the client lives."""
+        while not self._ended:
+            await asyncio.sleep(TICK)
+            with suppress(OSError, self._distributed.CommClosedError, TimeoutError, RuntimeError):
+                if self._client.status == "running":
+                    await self._enlist()
+                    await self._restart_hung()
+                    await self._look_for_nobody()
+
+    async def _restart_hung(self) -> None:
+        now = self.clock()
+        hung = [each for each in self._running.values() if each.began and now - each.began > each.task.seconds]
+        for running in hung:
+            running.hung, running.began = True, None
+            self.tell(f"{self._name(running)} is restarted: a task did not end within {running.task.seconds:g} s")
+            await running.future.cancel(force=True)
+            try:
+                await self._client.restart_workers([running.worker], timeout=20, raise_for_error=False)
+            except ValueError:  # nobody watches this worker: it can only be sent away
+                await self._client.retire_workers([running.worker], close_workers=True, remove=True)
+
+    async def _look_for_nobody(self) -> None:
+        """End the run where tasks have waited too long for a worker that can run them."""
+        waiting = {each.task.part or each.task.kind for each in self._running.values() if not self._could(each.task)}
+        self._nobody = {name: self._nobody.get(name, self.clock()) for name in waiting}
+        for name, since in self._nobody.items():
+            if since == self.clock():
+                self.tell(f"tasks wait: {self._why_not(name, [name] if name not in FOLLOWS else ())}")
+            if self.clock() - since > NOBODY_SECONDS:
+                self._error = FleetError(self._why_not(name, [name] if name not in FOLLOWS else ()))
+                for running in list(self._running.values()):
+                    await running.future.cancel()

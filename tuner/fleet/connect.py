@@ -1,0 +1,108 @@
+"""From the text of `--cluster` to a Dask client; each way to fail is one sentence."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+from contextlib import suppress
+from typing import Any
+
+from gensor_kernels.build import parallel
+
+from .abilities import abilities
+
+LOCAL = re.compile(r"local(?::([1-9][0-9]{0,3}))?\Z")
+REMOTE = re.compile(r"(tcp|tls|ws|wss)://[^\s/]+:[0-9]{1,5}/?\Z")
+#: Workers that may end while they run a task, before a cluster of our own gives the task up.
+FAILURES = 2
+
+
+class AddressError(ValueError):
+    """No address of a cluster."""
+
+
+def check(address: str) -> None:
+    """Raise AddressError unless this is what `--cluster` takes."""
+    if address != "dask" and not LOCAL.match(address) and not REMOTE.match(address):
+        raise AddressError(
+            f"--cluster takes tcp://HOST:PORT, tls://HOST:PORT, local, local:N, or dask for the address in Dask's "
+            f"configuration, not '{address}'"
+        )
+
+
+async def connected(address: str, seconds: float) -> tuple[Any, Any]:
+    """Return the cluster that was started here, or None, and a client.
+
+    Raises
+    ------
+    FleetError
+        Where there is no scheduler, or it cannot be talked to.
+    """
+    from .cluster import FleetError
+
+    found = LOCAL.match(address)
+    if found:
+        return await _started(int(found[1] or parallel.usable_cores()))
+    try:
+        return None, await _client(address, seconds)
+    except (TimeoutError, OSError, asyncio.TimeoutError) as error:
+        raise FleetError(f"no scheduler answers at {_named(address)}: {_reason(error)}") from None
+    except (RuntimeError, TypeError, ValueError, ImportError) as error:
+        raise FleetError(f"the scheduler at {_named(address)} cannot be used: {_reason(error)}") from None
+
+
+async def _started(count: int) -> tuple[Any, Any]:
+    """Start single-threaded worker processes on this machine: walks hold Python's lock."""
+    import dask
+    from distributed import Client, LocalCluster
+
+    with dask.config.set({"distributed.scheduler.allowed-failures": FAILURES}):
+        cluster = await LocalCluster(
+            n_workers=count,
+            threads_per_worker=1,
+            processes=True,
+            asynchronous=True,
+            dashboard_address=None,
+            resources=abilities().resources(1),
+            silence_logs=50,
+        )
+    return cluster, await Client(cluster, asynchronous=True)
+
+
+async def _client(address: str, seconds: float) -> Any:
+    import dask
+    from distributed import Client
+    from distributed.security import Security
+
+    security = Security() if address.startswith(("tls:", "wss:")) else None
+    given = None if address == "dask" else address
+    if given is None and not dask.config.get("scheduler-address", None):
+        raise ValueError("Dask's configuration names none: set DASK_SCHEDULER_ADDRESS")
+    client = Client(given, asynchronous=True, timeout=seconds, security=security, set_as_default=False)
+    try:
+        return await asyncio.wait_for(_up(client), seconds + 3)
+    except BaseException:
+        with suppress(Exception):
+            await client.close(timeout=1)
+        raise
+
+
+async def _up(client: Any) -> Any:
+    return await client
+
+
+def _named(address: str) -> str:
+    import dask
+
+    return str(dask.config.get("scheduler-address", "")) or "dask" if address == "dask" else address
+
+
+def _reason(error: BaseException) -> str:
+    """Return the innermost reason in one line: Dask wraps what the network has said."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    if isinstance(error, ssl.SSLError):
+        return f"TLS fails: {error.reason or error}"
+    text = " ".join(str(error).split())
+    return text[:300] or type(error).__name__

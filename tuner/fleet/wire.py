@@ -1,0 +1,71 @@
+"""Tasks and results as bytes: JSON behind a digest. Nothing here is ever unpickled, and every result is checked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import traceback
+import zlib
+from typing import Any
+
+from gensor_kernels.programs.validation import MALFORMED
+from gensor_tuner.build.compile import Compile
+from gensor_tuner.strategies.request import Request
+from gensor_tuner.tasks.task import Result, Task
+from gensor_tuner.verify.verify import Execute
+
+KINDS: dict[str, type[Task[Any]]] = {each.kind: each for each in (Request, Compile, Execute)}
+DIGEST_BYTES = hashlib.sha256().digest_size
+LARGEST = 1 << 28  # bytes of a message, inflated
+#: The end of a worker's traceback that is told.
+TOLD = 400
+
+
+class CorruptError(Exception):
+    """Bytes that are no result of the task that was asked for, or the reason why there is none."""
+
+
+def pack(body: dict[str, Any]) -> bytes:
+    """Return a message."""
+    text = zlib.compress(json.dumps(body, separators=(",", ":")).encode(), 1)
+    return hashlib.sha256(text).digest() + text
+
+
+def unpack(message: bytes) -> dict[str, Any]:
+    """Return the body of a message; CorruptError for other bytes than `pack` has made."""
+    digest, text = bytes(message[:DIGEST_BYTES]), bytes(message[DIGEST_BYTES:])
+    if hashlib.sha256(text).digest() != digest:
+        raise CorruptError(f"{len(message)} bytes that do not match their digest")
+    inflater = zlib.decompressobj()
+    try:
+        body = json.loads(inflater.decompress(text, LARGEST))
+    except (zlib.error, ValueError, RecursionError) as error:
+        raise CorruptError(str(error)) from None
+    if not isinstance(body, dict):
+        raise CorruptError("no JSON object")
+    return body
+
+
+def asked(task: Task[Any]) -> bytes:
+    """Return the message that asks for a task."""
+    return pack(task.to_json())
+
+
+def answer(kind: str, message: bytes) -> bytes:
+    """Run a task on a worker and return its result as a message, or the reason for its absence."""
+    try:
+        task = KINDS[kind].from_json(unpack(message))
+        return pack({"result": task.pack(task.run())})
+    except Exception:  # whatever it is, another worker may do better
+        return pack({"error": traceback.format_exc(limit=-2)[-TOLD:]})
+
+
+def result_of(task: Task[Result], message: bytes) -> Result:
+    """Return the result in a message; CorruptError unless it can be one of this task."""
+    body = unpack(message)
+    if "error" in body:
+        raise CorruptError(str(body["error"]).strip().splitlines()[-1])
+    try:
+        return task.unpack(body["result"])
+    except MALFORMED as error:
+        raise CorruptError(f"no result of this task: {type(error).__name__}: {str(error)[:TOLD]}") from None

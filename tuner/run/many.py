@@ -1,0 +1,99 @@
+"""The classes of several runs, one for each arch: in turn, or many at once on a cluster.
+
+While one class waits for its compilations, walks of others fill the workers of a cluster.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import zip_longest
+from typing import NamedTuple
+
+from gensor_tuner.shapes.reader import Row
+from gensor_tuner.tasks.task import Executor
+
+from .result import Result
+from .tune import Rows, Run
+
+#: Classes in progress for each task that the cluster runs at once, and their limits: each is a thread of the client.
+CLASSES_PER_JOB, FEWEST, MOST = 2, 4, 64
+
+#: The number of a run, a row and its result; or the end of a class: its error, or None.
+Message = tuple[int, Row, Result] | BaseException | None
+
+
+class Work(NamedTuple):
+    """The classes that are to be tuned: the number of their run, and their rows by the key of their workload."""
+
+    run: int
+    by_key: Rows
+
+
+def known(runs: Sequence[Run], rows: Sequence[Row]) -> Generator[tuple[int, Row, Result], None, list[Work]]:
+    """Yield the rows of all runs that need no tuning, and return the others by run and class."""
+    todo: list[Work] = []
+    for number, run in enumerate(runs):
+        found = run.known(rows)
+        while True:
+            try:
+                row, result = next(found)
+            except StopIteration as end:
+                todo += [Work(number, by_key) for by_key in end.value.values()]
+                break
+            yield number, row, result
+    return todo
+
+
+def in_turn(runs: Sequence[Run], todo: Sequence[Work], executor: Executor) -> Iterator[tuple[int, Row, Result]]:
+    """Tune one class after the other; yield the number of each row's run, the row and its result."""
+    for each, following in zip_longest(todo, todo[1:]):
+        if following is not None:
+            runs[following.run].expect(following.by_key, executor)
+        yield from ((each.run, row, result) for row, result in runs[each.run].tuned(each.by_key, executor))
+
+
+def together(runs: Sequence[Run], todo: Sequence[Work], executor: Executor) -> Iterator[tuple[int, Row, Result]]:
+    """Tune many classes at once, on a thread each; yield as `in_turn` does. The first error ends all."""
+    messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
+    ended = threading.Event()
+
+    def tune(number: int, by_key: Rows) -> None:
+        try:
+            for row, result in runs[number].tuned(by_key, executor):
+                messages.put((number, row, result))
+                if ended.is_set():
+                    return
+            messages.put(None)
+        except BaseException as error:
+            messages.put(error)
+
+    most = min(max(CLASSES_PER_JOB * executor.jobs, FEWEST), MOST)
+    threads = ThreadPoolExecutor(most, "gensor-class")
+    futures: list[Future[None]] = []
+    try:
+        futures += [threads.submit(tune, *each) for each in _longest_first(todo)]
+        left = len(futures)
+        while left:
+            message = messages.get()
+            if isinstance(message, BaseException):
+                raise message
+            if message is None:
+                left -= 1
+            else:
+                yield message
+    finally:
+        ended.set()
+        for future in futures:
+            future.cancel()
+        threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _longest_first(todo: Sequence[Work]) -> Iterator[Work]:
+    """Yield the classes of all runs in turn, those with most workloads first."""
+    by_run: dict[int, list[Work]] = {}
+    for each in sorted(todo, key=lambda each: -len(each.by_key)):
+        by_run.setdefault(each.run, []).append(each)
+    yield from (each for row in zip_longest(*by_run.values()) for each in row if each is not None)
