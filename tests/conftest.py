@@ -54,6 +54,9 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
+    for item in items:
+        if item.get_closest_marker("fleet"):
+            item.add_marker(pytest.mark.allow_hosts(["127.0.0.1"]))
     gpu = [item for item in items if item.get_closest_marker("gpu")]  # a folder of that name is a keyword, too
     if not gpu:
         return

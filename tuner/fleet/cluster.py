@@ -61,12 +61,13 @@ class Member:
 
 @dataclass
 class Running:
-    """A task that was sent: when and where it began."""
+    """A task that was sent: when and where it began, and how often."""
 
     task: Task[Any]
     future: Any
     began: float | None = None
     worker: str = ""
+    starts: int = 0
     hung: bool = False
 
 
@@ -138,6 +139,7 @@ class Cluster:
     async def _open(self) -> None:
         from .connect import connected
 
+        self._enlisting = asyncio.Lock()
         self._cluster, self._client = await connected(self.address, CONNECT_SECONDS)
         self._client.subscribe_topic(TOPIC, self._began)
         known = await self._client.scheduler.identity(n_workers=0)
@@ -163,11 +165,12 @@ class Cluster:
         deadline = self.clock() + FIRST_SECONDS
         while True:
             self._call(self._enlist())
-            lacking = [kind for kind in kinds if not self.able(kind)] + [p for p in parts if not self.measuring(p)]
+            lacking = [self._no_worker(kind) for kind in kinds if not self.able(kind)]
+            lacking += [self._no_board(part) for part in parts if not self.measuring(part)]
             if not lacking:
                 return
             if self.clock() > deadline:
-                raise FleetError(self._why_not(lacking[0], parts))
+                raise FleetError(lacking[0])
             time.sleep(TICK)
 
     def able(self, kind: str) -> list[Member]:
@@ -184,20 +187,30 @@ class Cluster:
         """Tasks at once of all workers that compile."""
         return max(1, sum(each.threads for each in self.able("compile")))
 
-    def _why_not(self, lacking: str, parts: Iterable[str]) -> str:
-        where = self._client.scheduler.address if self._client.scheduler else self.address
-        start = f"start one: {START} {where}"
-        if lacking in set(parts):
-            return f"no worker of {where} measures on {lacking}; on such a machine, {start}"
-        reasons = [f"{each.name}: {self._unable(each, lacking)}" for each in self.members.values()]
+    @property
+    def _where(self) -> str:
+        return str(self._client.scheduler.address if self._client.scheduler else self.address)
+
+    def _no_board(self, part: str) -> str:
+        where = self._where
+        return f"no worker of {where} measures on {part}: on such a machine, run {START} {where}"
+
+    def _no_worker(self, kind: str) -> str:
+        where = self._where
+        reasons = [f"{each.name}: {self._unable(each, kind)}" for each in self.members.values()]
         reasons += [f"{name}: {reason}" for name, reason in self.refused.items()]
-        return f"no worker of {where} can {lacking}" + (f" ({'; '.join(reasons[:3])})" if reasons else f"; {start}")
+        told = f" ({'; '.join(reasons[:3])})" if reasons else f": {START} {where} starts one"
+        return f"no worker of {where} can {kind}{told}"
 
     def _unable(self, member: Member, kind: str) -> str:
         return member.abilities.why_not(kind, abilities()) or "it offers no such tasks"
 
     async def _enlist(self) -> None:
-        """Take workers that have come, and forget those that have gone."""
+        """Take workers that have come, and forget workers that have gone."""
+        async with self._enlisting:
+            await self._enlist_new()
+
+    async def _enlist_new(self) -> None:
         found = (await self._client.scheduler.identity(n_workers=-1))["workers"]
         for address in set(self.members) - set(found):
             del self.members[address]
@@ -256,6 +269,7 @@ class Cluster:
     async def _finished(self, task: Task[Result], message: bytes) -> Result:
         blamed: list[str] = []
         reasons: list[str] = []
+        deaths = 0
         while len(reasons) < ATTEMPTS:
             key = f"gensor-{task.kind}-{self._client.id}-{next(self._numbers)}"
             running = self._sent(task, message, key, blamed)
@@ -273,9 +287,13 @@ class Cluster:
                     raise self._error from None
                 else:  # the scheduler has gone, or the task is to be sent again
                     await self._reconnected()
-            except self._distributed.KilledWorker as error:
-                reasons.append(f"{error.allowed_failures + 1} workers ended while they ran it")
-                break
+            except self._distributed.KilledWorker:
+                # Dask also counts the deaths of workers where this task only waited its turn.
+                deaths += max(running.starts, 1)
+                if deaths >= ATTEMPTS:
+                    reasons.append(f"{deaths} workers ended while they ran it")
+                    break
+                continue
             except Exception as error:
                 reasons.append(f"{self._name(running)}: {type(error).__name__}: {error}")
             else:
@@ -313,6 +331,7 @@ class Cluster:
         running = self._running.get(told.get("key")) if isinstance(told, dict) else None
         if running is not None:
             running.began, running.worker = self.clock(), str(told.get("worker", ""))
+            running.starts += 1
 
     # ---- faults
 
@@ -332,11 +351,10 @@ class Cluster:
         """Look after workers and tasks for as long as the client lives."""
         while not self._ended:
             await asyncio.sleep(TICK)
-            with suppress(OSError, self._distributed.CommClosedError, TimeoutError, RuntimeError):
-                if self._client.status == "running":
-                    await self._enlist()
-                    await self._restart_hung()
-                    await self._look_for_nobody()
+            for look in (self._enlist, self._restart_hung, self._look_for_nobody):
+                with suppress(Exception):  # the connection may be lost meanwhile, or a worker: it looks again soon
+                    if self._client.status == "running":
+                        await look()
 
     async def _restart_hung(self) -> None:
         now = self.clock()
@@ -352,12 +370,14 @@ class Cluster:
 
     async def _look_for_nobody(self) -> None:
         """End the run where tasks have waited too long for a worker that can run them."""
-        waiting = {each.task.part or each.task.kind for each in self._running.values() if not self._could(each.task)}
-        self._nobody = {name: self._nobody.get(name, self.clock()) for name in waiting}
-        for name, since in self._nobody.items():
-            if since == self.clock():
-                self.tell(f"tasks wait: {self._why_not(name, [name] if name not in FOLLOWS else ())}")
-            if self.clock() - since > NOBODY_SECONDS:
-                self._error = FleetError(self._why_not(name, [name] if name not in FOLLOWS else ()))
+        waiting = [each.task for each in self._running.values() if not self._could(each.task)]
+        told = {self._no_board(task.part) if task.part else self._no_worker(task.kind) for task in waiting}
+        for line in told - self._nobody.keys():
+            self.tell(f"tasks wait: {line}")
+        now = self.clock()
+        self._nobody = {line: self._nobody.get(line, now) for line in told}
+        for line, since in self._nobody.items():
+            if now - since > NOBODY_SECONDS:
+                self._error = FleetError(line)
                 for running in list(self._running.values()):
                     await running.future.cancel()

@@ -63,7 +63,7 @@ async def _started(count: int) -> tuple[Any, Any]:
             threads_per_worker=1,
             processes=True,
             asynchronous=True,
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",
             resources=abilities().resources(1),
             silence_logs=50,
         )
@@ -95,7 +95,7 @@ async def _up(client: Any) -> Any:
 def _named(address: str) -> str:
     import dask
 
-    return str(dask.config.get("scheduler-address", "")) or "dask" if address == "dask" else address
+    return str(dask.config.get("scheduler-address", None) or address) if address == "dask" else address
 
 
 def _reason(error: BaseException) -> str:

@@ -55,7 +55,8 @@ def answer(kind: str, message: bytes) -> bytes:
     """Run a task on a worker and return its result as a message, or the reason for its absence."""
     try:
         task = KINDS[kind].from_json(unpack(message))
-        return pack({"result": task.pack(task.run())})
+        result = task.pack(task.run())
+        return pack({"result": result})
     except Exception:  # whatever it is, another worker may do better
         return pack({"error": traceback.format_exc(limit=-2)[-TOLD:]})
 

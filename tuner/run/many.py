@@ -62,7 +62,7 @@ def together(runs: Sequence[Run], todo: Sequence[Work], executor: Executor) -> I
 
     def tune(number: int, by_key: Rows) -> None:
         try:
-            for row, result in runs[number].tuned(by_key, executor):
+            for row, result in runs[number].tuned(by_key, executor, whole=True):
                 messages.put((number, row, result))
                 if ended.is_set():
                     return

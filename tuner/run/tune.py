@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from gensor_database.entry import REJECTING, counting, newest_first
 from gensor_database.lazy import cached_property
-from gensor_database.record import Kernel, Verification
+from gensor_database.record import Kernel, Record, Verification
 from gensor_database.record import Row as StoreRow
 from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import Binary
@@ -207,16 +207,22 @@ class Run:
             return error.reason
         return None
 
-    def tuned(self, by_key: Rows, executor: Executor) -> Iterator[tuple[Row, Result]]:
-        """Yield the rows of one class with their results, committed."""
+    def tuned(self, by_key: Rows, executor: Executor, whole: bool = False) -> Iterator[tuple[Row, Result]]:
+        """Yield the rows of one class with their results, committed: row by row, or all in the end with `whole`.
+
+        A run that is killed within a class goes on with the rows that are left, and these are another class with other
+        candidates; with `whole` it stores what a run stores that nothing interrupts.
+        """
         self.progress.begin(names_of(by_key))
         keeping = Keeping(executor, self.unfinished)
         run = self._class_run(by_key, keeping)
         # Before any row is stored: a class whose rows are all stored is not tuned again.
         further = self._for_any_size(by_key, run.workloads, keeping)
-        for chosen, result in self.stored(run, run.run()):
+        found = self.stored_whole(run, list(run.run()), further) if whole else self.stored(run, run.run())
+        for chosen, result in found:
             yield from ((row, result) for row in by_key[chosen.workload.key()])
-        self.portfolio(run, further)
+        if not whole:
+            self.portfolio(run, further)
         keeping.forget()
 
     def _for_any_size(self, by_key: Rows, asked: Sequence[Workload], executor: Executor) -> list[Chosen]:
@@ -245,9 +251,25 @@ class Run:
         """Commit the kernel chosen for each workload, then yield its result."""
         reported: dict[str, float] = {}
         for each in chosen:
-            rows, digest = rows_for(each, self.arch, self.options, partial(self._named, each.workload))
+            rows, digest = self._rows(each)
             self.keep(run, rows)
             yield each, result_of(each, digest, self.arch, _share(run, reported, len(run.workloads)))
+
+    def stored_whole(
+        self, run: ClassRun, chosen: Sequence[Chosen], further: Sequence[Chosen]
+    ) -> list[tuple[Chosen, Result]]:
+        """Commit all kernels of a class, its portfolio, then all its records; return the results."""
+        made = [(each, *self._rows(each)) for each in chosen]
+        rows = [row for _, parts, _ in made for row in parts]
+        self.keep(run, [row for row in rows if not isinstance(row, Record)])
+        self.portfolio(run, further)
+        self.store.add(*(row for row in rows if isinstance(row, Record)))
+        reported: dict[str, float] = {}
+        share = partial(_share, run, reported, len(run.workloads))
+        return [(each, result_of(each, digest, self.arch, share())) for each, _, digest in made]
+
+    def _rows(self, each: Chosen) -> tuple[list[StoreRow], str | None]:
+        return rows_for(each, self.arch, self.options, partial(self._named, each.workload))
 
     def keep(self, run: ClassRun, rows: Iterable[StoreRow]) -> None:
         """Commit rows, and the kernels refused since the last call."""

@@ -1,0 +1,98 @@
+"""Stub tasks for clusters: they count their runs in a folder, and fail as asked. A preload of Dask's workers, too."""
+
+import os
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from gensor_tuner.fleet import abilities, wire
+from gensor_tuner.tasks.task import Task
+
+
+@dataclass(frozen=True)
+class Stub(Task[int]):
+    """A number; the first `faults` runs fail in a way: die, hang, swell, raise, corrupt, lie."""
+
+    kind = "stub"
+    seconds = 3.0
+
+    number: int
+    folder: str = ""
+    fault: str = ""
+    faults: int = 0
+    sleep: float = 0.0
+
+    def runs(self):
+        return len(list(Path(self.folder).glob(f"{self.number}.*")))
+
+    def run(self):
+        number = self.number
+        if self.folder:
+            before = self.runs()
+            Path(self.folder, f"{number}.{uuid4().hex}").touch()
+            if before < self.faults:
+                number = FAULTS[self.fault](self)
+        time.sleep(self.sleep)
+        return number
+
+    def lost(self, reason):
+        return -1
+
+    def to_json(self):
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, told):
+        return cls(**told)
+
+    def pack(self, result):
+        return {"number": result}
+
+    def unpack(self, packed):
+        if packed["number"] != self.number:
+            raise ValueError(f"{packed['number']} in place of {self.number}")
+        return packed["number"]
+
+
+def die(task):
+    time.sleep(0.1)
+    os._exit(3)
+
+
+def hang(task):
+    time.sleep(600)
+
+
+def swell(task):
+    kept = []
+    while True:
+        kept.append(bytearray(os.urandom(1 << 20) * 16))
+
+
+def fail(task):
+    raise RuntimeError("as planted")
+
+
+def corrupt(task):
+    """Change a bit of this answer on its way."""
+    pack = wire.pack
+
+    def changed(body):
+        wire.pack = pack
+        found = bytearray(pack(body))
+        found[len(found) // 2] ^= 4
+        return bytes(found)
+
+    wire.pack = changed
+    return task.number
+
+
+def lie(task):
+    return task.number + 1
+
+
+FAULTS = {"die": die, "hang": hang, "swell": swell, "raise": fail, "corrupt": corrupt, "lie": lie}
+
+wire.KINDS[Stub.kind] = Stub
+abilities.FOLLOWS.setdefault(Stub.kind, ())

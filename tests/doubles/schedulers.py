@@ -1,0 +1,72 @@
+"""Schedulers and workers of Dask as a user starts them: processes on the loopback."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def free_port():
+    """A port that nobody listens on now."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+@contextlib.contextmanager
+def process(*command, **environment):
+    """A process that is gone afterwards, with its children."""
+    child = subprocess.Popen(
+        [sys.executable, "-m", *command],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield child
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+
+
+@contextlib.contextmanager
+def scheduler(port, *options, **environment):
+    """A scheduler that listens."""
+    command = ("distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", port, "--no-dashboard", *options)
+    with process(*map(str, command), **environment) as child:
+        until(lambda: listens(port))
+        yield child
+
+
+@contextlib.contextmanager
+def workers(port, count, *options, folder, preload="tests.doubles.fleet", protocol="tcp", **environment):
+    """Processes of workers with one thread each."""
+    address = f"{protocol}://127.0.0.1:{port}"
+    command = ["distributed.cli.dask_worker", address, "--nworkers", count, "--nthreads", 1, "--no-dashboard"]
+    command += ["--local-directory", folder, "--preload", preload, *options]
+    with process(*map(str, command), **environment) as child:
+        yield child
+
+
+def listens(port):
+    """Whether somebody accepts connections."""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
+
+
+def until(condition, seconds=60.0):
+    """Wait for a condition."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come"
+        time.sleep(0.05)

@@ -1,0 +1,123 @@
+"""`gensor-tune --cluster`: the records of a run on one machine, whatever happens to workers and client meanwhile."""
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+pytest.importorskip("distributed", reason="Dask is not installed")
+
+from gensor_database.record import TABLES, Record
+from gensor_database.store import Store
+
+pytestmark = [pytest.mark.fleet, pytest.mark.usefixtures("needs_emulator")]
+SHAPES = """op,m,n,k,dtype
+matmul,16,64,64,fp64
+matmul,32,64,64,fp64
+matmul,64,64,64,fp32
+matmul,32,64,96,fp32
+matmul,48,64,64,int8
+"""
+ARCHS = ("sm_80", "sm_87")
+EPOCH = {"SOURCE_DATE_EPOCH": "1700000000"}
+
+
+def command(folder, *options):
+    line = [sys.executable, "-m", "gensor_tuner.cli.start"]
+    for arch in ARCHS:
+        line += ["--arch", arch]
+    (folder / "net").mkdir(exist_ok=True)
+    shapes = folder / "net" / "shapes.csv"  # records name the file and its folder
+    shapes.write_text(SHAPES)
+    return [*line, "--shapes", str(shapes), "--db", str(folder / "k.db"), "--top", "2", *options]
+
+
+def tuned(folder, *options):
+    """The digests of all rows that a run stores."""
+    done = subprocess.run(command(folder, *options), env={**os.environ, **EPOCH}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return rows(folder)
+
+
+def rows(folder):
+    with Store.open(folder / "k.db", readonly=True) as store:
+        return {kind.TABLE: [row.digest for row in store.rows(kind)] for kind in TABLES}
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory):
+    """What a run on one machine stores."""
+    found = tuned(tmp_path_factory.mktemp("here"), "--jobs", "1")
+    assert len(found["record"]) == 10 and found["verification"] and found["portfolio"]
+    return found
+
+
+def test_a_cluster_stores_what_one_machine_stores(here, tmp_path):
+    assert tuned(tmp_path, "--cluster", "local:2") == here
+
+
+def test_workers_may_be_killed(here, tmp_path):
+    """Workers are children of the command: two of them die at random."""
+    line = command(tmp_path, "--cluster", "local:2")
+    drawn, killed = random.Random(3), 0
+    with subprocess.Popen(line, env={**os.environ, **EPOCH}, stdout=subprocess.DEVNULL) as child:
+        while child.poll() is None:
+            time.sleep(drawn.uniform(1.0, 2.0))
+            workers = [pid for pid, name in children(child.pid) if "spawn_main" in name]
+            if workers and killed < 2 and (tmp_path / "k.db").exists():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(drawn.choice(workers), signal.SIGKILL)
+                    killed += 1
+    assert child.returncode == 0 and killed and rows(tmp_path) == here
+
+
+def test_a_command_that_is_killed_goes_on_and_leaves_no_process(here, tmp_path):
+    line = command(tmp_path, "--cluster", "local:2")
+    with subprocess.Popen(line, env={**os.environ, **EPOCH}, stdout=subprocess.DEVNULL) as child:
+        deadline = time.monotonic() + 120
+        while not stored(tmp_path) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        left = [pid for pid, _ in children(child.pid)]
+        child.kill()
+    before = stored(tmp_path)
+    assert 0 < before <= 10 and left
+    deadline = time.monotonic() + 60
+    while any(alive(pid) for pid in left) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not [pid for pid in left if alive(pid)]
+    assert tuned(tmp_path, "--cluster", "local:2") == here
+
+
+def stored(folder):
+    if not (folder / "k.db").exists():
+        return 0
+    with Store.open(folder / "k.db", readonly=True) as store:
+        return len(list(store.rows(Record)))
+
+
+def children(parent):
+    """Processes below a process, with their command lines."""
+    found, below = [], {parent}
+    listed = {}
+    for entry in os.listdir("/proc"):
+        with contextlib.suppress(OSError, ValueError):
+            with open(f"/proc/{int(entry)}/stat", encoding="utf-8") as file:
+                above = int(file.read().rpartition(")")[2].split()[1])
+            with open(f"/proc/{entry}/cmdline", encoding="utf-8") as file:
+                listed[int(entry)] = above, file.read()
+    for pid, (above, name) in sorted(listed.items()):
+        if above in below:
+            below.add(pid)
+            found.append((pid, name))
+    return found
+
+
+def alive(pid):
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+        return file.read().rpartition(")")[2].split()[0] != "Z"
+    return False

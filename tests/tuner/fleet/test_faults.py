@@ -1,0 +1,150 @@
+"""Workers that die, hang, swell, lie or lose the network: no task is lost, no result is wrong, no process is left."""
+
+import os
+import random
+import signal
+import threading
+import time
+
+import pytest
+
+pytest.importorskip("distributed", reason="Dask is not installed")
+
+import dask
+
+from gensor_tuner.fleet import cluster as clusters
+from gensor_tuner.fleet.cluster import Cluster
+from gensor_tuner.fleet.executor import Fleet
+from gensor_tuner.tasks.local import Local
+from tests.doubles.fleet import Stub
+
+pytestmark = pytest.mark.fleet
+PRELOAD = {"distributed.worker.preload": ["tests.doubles.fleet"]}
+
+
+@pytest.fixture(scope="module")
+def opened():
+    """A cluster of two worker processes, and what it has said."""
+    said = []
+    with dask.config.set(PRELOAD), Cluster("local:2", said.append) as cluster:
+        cluster.ready(["stub", "walk", "compile", "verify"])
+        yield cluster, said
+
+
+@pytest.fixture
+def fleet(opened):
+    """An executor on the cluster, once both of its workers are there."""
+    cluster, said = opened
+    said.clear()
+    deadline = time.monotonic() + 60
+    while len(cluster.able("stub")) < 2 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return Fleet(cluster, Local(1))
+
+
+def stubs(folder, fault, *faults):
+    return [Stub(number, str(folder), fault, count) for number, count in enumerate(faults)]
+
+
+def test_results_come_in_order_and_equal_tasks_run_once(fleet, tmp_path):
+    seen = []
+    tasks = [Stub(number, str(tmp_path), sleep=0.05 * (number % 2)) for number in range(12)]
+    assert fleet.map(tasks, lambda index, result: seen.append((index, result))) == list(range(12))
+    assert seen == [(number, number) for number in range(12)] and not fleet.lost
+    assert all(task.runs() == 1 for task in tasks)
+
+
+@pytest.mark.parametrize("fault", ["raise", "corrupt", "lie"])
+def test_a_bad_answer_costs_a_retry_and_three_are_a_loss(fleet, tmp_path, fault):
+    tasks = stubs(tmp_path, fault, 0, 1, 2, 3)
+    assert fleet.map(tasks) == [0, 1, 2, -1]
+    assert [task.runs() for task in tasks] == [1, 2, 3, 3]
+    (reason,) = fleet.lost
+    told = {"raise": "as planted", "corrupt": "do not match their digest", "lie": "4 in place of 3"}
+    assert reason.startswith("stub: worker ") and reason.count(told[fault]) == 3
+
+
+def test_a_worker_that_dies_costs_its_task_a_retry(fleet, tmp_path):
+    tasks = stubs(tmp_path, "die", 0, 1, 2)
+    assert fleet.map(tasks) == [0, 1, 2] and not fleet.lost
+    assert [task.runs() for task in tasks] == [1, 2, 3]
+
+
+def test_a_task_that_kills_every_worker_is_given_up(fleet, tmp_path):
+    (task,) = stubs(tmp_path, "die", 99)
+    assert fleet.map([task]) == [-1] and task.runs() == 3
+    assert fleet.lost == ["stub: 3 workers ended while they ran it"]
+
+
+def test_a_worker_that_hangs_is_restarted(opened, fleet, tmp_path):
+    tasks = stubs(tmp_path, "hang", 0, 1)
+    assert fleet.map(tasks) == [0, 1] and not fleet.lost and tasks[1].runs() == 2
+    assert any("is restarted: a task did not end within 3 s" in line for line in opened[1])
+
+
+def test_results_are_whole_whatever_is_killed(opened, fleet, tmp_path):
+    """Twenty kills at random moments; every task has its result, and nobody else's."""
+    cluster, _ = opened
+    drawn, over, killed = random.Random(7), threading.Event(), []
+
+    def kill():
+        while len(killed) < 20 and not over.is_set():
+            time.sleep(drawn.uniform(0.05, 0.4))
+            alive = pids(cluster)
+            if alive:
+                killed.append(drawn.choice(alive))
+                os.kill(killed[-1], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    done, number = {}, 0
+    while killer.is_alive():
+        tasks = [Stub(number + each, str(tmp_path), sleep=0.02) for each in range(16)]
+        done |= dict(zip((task.number for task in tasks), fleet.map(tasks), strict=True))
+        number += len(tasks)
+    over.set()
+    killer.join()
+    assert len(killed) == 20
+    # Three deaths in a row may give a task up; it says so, and is no other's result.
+    assert {number: found for number, found in done.items() if found not in (number, -1)} == {}
+    assert list(done.values()).count(-1) == len(fleet.lost) <= 1
+
+
+def pids(cluster):
+    """The processes of the workers that the nannies keep."""
+    nannies = getattr(cluster._cluster, "workers", {}).values()
+    return [each.pid for each in nannies if getattr(each, "pid", None)]
+
+
+def test_no_process_is_left():
+    with dask.config.set(PRELOAD), Cluster("local:2") as cluster:
+        cluster.ready(["stub"])
+        alive = pids(cluster)
+        assert len(alive) == 2
+        tasks = threading.Thread(target=lambda: Fleet(cluster, Local(1)).map([Stub(1, sleep=30)]), daemon=True)
+        tasks.start()
+        time.sleep(0.5)
+    deadline = time.monotonic() + 30
+    while any(running(pid) for pid in alive) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not [pid for pid in alive if running(pid)]
+
+
+def running(pid):
+    """Whether a process is there, and no zombie."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_without_a_worker_tasks_wait_and_the_run_ends(fleet, monkeypatch, tmp_path):
+    monkeypatch.setattr(clusters, "NOBODY_SECONDS", 1.0)
+
+    class Nobodys(Stub):
+        kind = "nobodys"
+
+    with pytest.raises(clusters.FleetError, match=r"no worker of .* can nobodys"):
+        fleet.map([Nobodys(1)])
+    fleet.cluster._error = None
