@@ -139,6 +139,12 @@ def remember(cubin: bytes, target: str, code: dict[str, Sass]) -> None:
     _keep({(hashlib.sha256(cubin).digest(), target): code})
 
 
+def forget(cubin: bytes, target: str) -> None:
+    """Read a cubin again when it is next asked for."""
+    with _lock:
+        _remembered.pop((hashlib.sha256(cubin).digest(), target), None)
+
+
 def _keep(read: Mapping[tuple[bytes, str], dict[str, Sass] | None]) -> None:
     with _lock:
         _remembered.update(read)

@@ -83,6 +83,10 @@ def tune(
     seed: SeedOption = 0,
     jobs: JobsOption = 0,
     cluster: ClusterOption = None,
+    distrust: Annotated[
+        bool,
+        typer.Option("--distrust", help="With --cluster: compile and execute chosen kernels again on this machine."),
+    ] = False,
     measure: Annotated[str, typer.Option(help="auto, never or require: time kernels on the GPU.")] = "auto",
     verify: Annotated[
         str,
@@ -119,6 +123,9 @@ def tune(
         raise typer.BadParameter(f"{other} takes one --arch: run gensor-tune once for each")
     if cluster is not None:
         commands.check_cluster(cluster)
+    if distrust and (cluster is None or verify == "none"):
+        reason = "goes with --cluster" if cluster is None else "repeats verifications: leave out --verify none"
+        raise typer.BadParameter(f"--distrust {reason}")
     one_of("--measure", measure, ("auto", "never", "require"))
     one_of("--verify", verify, ("emulator", "device", "none"))
     one_of("--graph", graph, ("full", "paper"))
@@ -140,6 +147,7 @@ def tune(
             quiet=quiet,
             model=named,
             cluster=cluster,
+            distrust=distrust,
         )
     raise typer.Exit(code)
 

@@ -113,11 +113,13 @@ def tune(
     named: bool = True,
     model: str = "",
     cluster: str | None = None,
+    distrust: bool = False,
 ) -> int:
     """Tune a shapes file for one arch or several; return 1 where a row was bad, failed or skipped, else 0.
 
     Records name their rows where `named`. For the shapes of a `model`, they name the model in place of the file, and
-    the lines of `--json` also tell how the end-to-end time falls. `cluster` is the address of a Dask cluster.
+    the lines of `--json` also tell how the end-to-end time falls. `cluster` is the address of a Dask cluster, whose
+    workers are believed unless `distrust`.
     """
     archs = [lookup(name) for name in arch_names]
     rows = read_shapes(shapes, lambda line: None if model else say(f"gensor-tune: {line}", sys.stderr))
@@ -126,7 +128,7 @@ def tune(
     began = time.perf_counter()
     results: list[tuple[int, Row, Result]] = []
     with ExitStack() as stack:
-        fleet = None if cluster is None else stack.enter_context(opened_fleet(cluster, options))
+        fleet = None if cluster is None else stack.enter_context(opened_fleet(cluster, options, distrust))
         if fleet is not None:
             options = replace(options, jobs=fleet.jobs)
         verifiers = [stack.enter_context(verifier_for(arch, options.verify)) for arch in archs]
@@ -225,7 +227,7 @@ def check_cluster(address: str) -> None:
 
 
 @contextmanager
-def opened_fleet(address: str, options: Options) -> Iterator[Fleet]:
+def opened_fleet(address: str, options: Options, distrust: bool) -> Iterator[Fleet]:
     """Connect to a cluster that can run all tasks; FleetError where it cannot, in one sentence."""
     from gensor_tuner.fleet.cluster import Cluster
     from gensor_tuner.fleet.executor import Fleet
@@ -240,7 +242,7 @@ def opened_fleet(address: str, options: Options) -> Iterator[Fleet]:
             tell("walks stay on this machine: no worker's processor and NumPy give the same last bits")
         if cluster.dashboard:
             tell(f"Dask's dashboard: {cluster.dashboard}")
-        yield Fleet(cluster, here, () if walking else ("walk",))
+        yield Fleet(cluster, here, () if walking else ("walk",), distrust)
 
 
 def _packaged(arch: Arch) -> AbstractContextManager[Store | None]:

@@ -22,15 +22,17 @@ class Fleet(Executor):
         This machine, for kinds of tasks whose results would differ on the workers.
     kinds_here : sequence of str
         These kinds.
+    distrust : bool
+        Whether this machine repeats what is about to be stored.
     """
 
-    def __init__(self, cluster: Cluster, here: Local, kinds_here: Sequence[str] = ()):
-        super().__init__(cluster.jobs)
+    def __init__(self, cluster: Cluster, here: Local, kinds_here: Sequence[str] = (), distrust: bool = False):
+        super().__init__(cluster.jobs, here if distrust else None)
         self.cluster, self.here, self.kinds_here = cluster, here, kinds_here
 
     def own(self) -> Fleet:
         """Return a view with a list `lost` of its own."""
-        return Fleet(self.cluster, self.here, self.kinds_here)
+        return Fleet(self.cluster, self.here, self.kinds_here, self.again is not None)
 
     def map(self, tasks: Sequence[Task[Result]], done: Callable[[int, Result], None] = ignore) -> list[Result]:
         """Return the results of tasks, in their order."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gensor_database.lazy import cached_property
+from gensor_kernels.build import resources
 from gensor_kernels.build.nvrtc import Binary
 from gensor_kernels.devices.device import Code
 from gensor_kernels.machine.arch import Arch
@@ -20,6 +21,7 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.space import Space
 from gensor_tuner.build.binaries import Binaries
+from gensor_tuner.build.compile import Compile
 from gensor_tuner.build.cover import CLEAN, PLAIN, SPILL_FREE, WITHIN, assign, limited, preferring
 from gensor_tuner.build.pool import Candidate, Pool, finalists
 from gensor_tuner.measure.timer import Timed, Timer
@@ -336,9 +338,21 @@ class Judge:
 
         def executed(index: int, verdict: Verdict) -> None:
             name = names[index]
+            if verdict.outcome == "ok" and self.executor.again is not None:
+                verdict = self._repeated(self.executor.again, picks[name])
             self.verdicts[name] = (verdict,)
             if verdict.outcome == "ok" and self.verifier is not None:
                 self.verdicts[name] = verdict, self.verifier.verify(*todo[name])
             self.progress("verify", 1)
 
         self.executor.map([Execute(each, workload) for each, _, workload in todo.values()], executed)
+
+    def _repeated(self, here: Executor, pick: Pick) -> Verdict:
+        """Compile and execute again what another machine has made; its verdict says nothing where that differs."""
+        each, binary, _, workload = pick
+        (own,) = here.map([Compile(each.source(), binary.target)])
+        if (own.cubin, own.entries, own.error) != (binary.cubin, binary.entries, binary.error):
+            return Verdict("timeout", "a worker's binary is another than the one that is compiled here")
+        resources.forget(binary.cubin, binary.target)
+        (verdict,) = here.map([Execute(each, workload, anew=True)])
+        return verdict

@@ -82,7 +82,7 @@ class Keeping(Executor):
 
     def __init__(self, executor: Executor, unfinished: Unfinished | None):
         self.executor, self.unfinished = executor.own(), unfinished
-        super().__init__(executor.jobs)
+        super().__init__(executor.jobs, executor.again)
         self.lost = self.executor.lost
         self._own: list[Hashable] = []
 

@@ -81,10 +81,12 @@ class Executor(ABC):
         How many tasks run at once.
     lost : list of str
         Why tasks could not be finished; empty in a process that fails with its tasks.
+    again : Executor or None
+        Repeats what is about to be stored, where this executor's machines are not trusted.
     """
 
-    def __init__(self, jobs: int):
-        self.jobs = jobs
+    def __init__(self, jobs: int, again: Executor | None = None):
+        self.jobs, self.again = jobs, again
         self.lost: list[str] = []
 
     @abstractmethod

@@ -67,16 +67,20 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Execute(Task[Verdict]):
-    """A candidate to execute on the emulator, for the class and epilogue of a workload."""
+    """A candidate to execute on the emulator, for the class and epilogue of a workload.
+
+    `anew`: verdicts in the cache folder do not count.
+    """
 
     kind: ClassVar[str] = "verify"
 
     candidate: Candidate
     workload: Workload
+    anew: bool = False
 
     def run(self) -> Verdict:
         """Execute."""
-        return verify(self.candidate, self.workload)
+        return verify(self.candidate, self.workload, **({"use_cache": False} if self.anew else {}))
 
     def lost(self, reason: str) -> Verdict:
         """Return a verdict that says nothing about the candidate."""

@@ -71,6 +71,7 @@ COMMANDS = {
     "swapped options": (("--arch", "{}/good.csv", "--shapes", "sm_87"), "unknown arch '"),
     "one part twice": (("--arch", "orin-nano-8gb", *TUNE, "{}/good.csv"), "--arch names one part twice"),
     "a budget for two": (("--arch", "sm_90", *TUNE, "{}/good.csv", "--budget", "9"), "--budget takes one --arch"),
+    "distrust of nobody": ((*TUNE, "{}/good.csv", "--distrust"), "--distrust goes with --cluster"),
     "no cluster": ((*TUNE, "{}/good.csv", "--cluster", "host:1"), "--cluster takes tcp://HOST:PORT, tls://"),
     "two files": ((*TUNE, "{}/good.csv", "--shapes", "{}/good.csv"), "--shapes was given more than once"),
     "one dash": (("-arch", "sm_87"), "No such option: -a (gensor-tune --help lists the options)"),

@@ -1,5 +1,7 @@
 """Workers that die, hang, swell, lie or lose the network: no task is lost, no result is wrong, no process is left."""
 
+import concurrent.futures
+import contextlib
 import os
 import random
 import signal
@@ -121,8 +123,12 @@ def test_no_process_is_left():
         cluster.ready(["stub"])
         alive = pids(cluster)
         assert len(alive) == 2
-        tasks = threading.Thread(target=lambda: Fleet(cluster, Local(1)).map([Stub(1, sleep=30)]), daemon=True)
-        tasks.start()
+
+        def run():
+            with contextlib.suppress(concurrent.futures.CancelledError):
+                Fleet(cluster, Local(1)).map([Stub(1, sleep=30)])
+
+        threading.Thread(target=run, daemon=True).start()
         time.sleep(0.5)
     deadline = time.monotonic() + 30
     while any(running(pid) for pid in alive) and time.monotonic() < deadline:
