@@ -61,10 +61,11 @@ class Member:
 
 @dataclass
 class Running:
-    """A task that was sent: when and where it began, and how often."""
+    """A task that was sent: to which workers alone, when and where it began, and how often."""
 
     task: Task[Any]
     future: Any
+    only: frozenset[str] = frozenset()
     began: float | None = None
     worker: str = ""
     starts: int = 0
@@ -319,7 +320,7 @@ class Cluster:
             resources=needs,
             workers=others if blamed and others else None,
         )
-        self._running[key] = Running(task, future)
+        self._running[key] = Running(task, future, frozenset(others if blamed else ()))
         return self._running[key]
 
     def _name(self, running: Running) -> str:
@@ -351,10 +352,16 @@ class Cluster:
         """Look after workers and tasks for as long as the client lives."""
         while not self._ended:
             await asyncio.sleep(TICK)
-            for look in (self._enlist, self._restart_hung, self._look_for_nobody):
+            for look in (self._enlist, self._send_stranded, self._restart_hung, self._look_for_nobody):
                 with suppress(Exception):  # the connection may be lost meanwhile, or a worker: it looks again soon
                     if self._client.status == "running":
                         await look()
+
+    async def _send_stranded(self) -> None:
+        """Send tasks again that were meant for workers which have all gone."""
+        for running in list(self._running.values()):
+            if running.only and running.only.isdisjoint(self.members):
+                await running.future.cancel()
 
     async def _restart_hung(self) -> None:
         now = self.clock()

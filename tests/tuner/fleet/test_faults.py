@@ -145,7 +145,25 @@ def running(pid):
         return False
 
 
+def test_a_retry_whose_workers_have_gone_is_sent_to_others(opened, fleet, tmp_path):
+    """The first answer is bad, so that only the other worker is asked, and that one dies."""
+    cluster, _ = opened
+    task = Stub(8, str(tmp_path), "raise", 1, sleep=0.5)
+    gone = threading.Event()
+
+    def kill():
+        while task.runs() < 2:
+            time.sleep(0.02)
+        for pid in pids(cluster):
+            os.kill(pid, signal.SIGKILL)
+        gone.set()
+
+    threading.Thread(target=kill, daemon=True).start()
+    assert fleet.map([task]) == [8] and gone.is_set() and task.runs() == 3
+
+
 def test_without_a_worker_tasks_wait_and_the_run_ends(fleet, monkeypatch, tmp_path):
+    """The last test of this cluster, which can be used no more."""
     monkeypatch.setattr(clusters, "NOBODY_SECONDS", 1.0)
 
     class Nobodys(Stub):
@@ -153,4 +171,3 @@ def test_without_a_worker_tasks_wait_and_the_run_ends(fleet, monkeypatch, tmp_pa
 
     with pytest.raises(clusters.FleetError, match=r"no worker of .* can nobodys"):
         fleet.map([Nobodys(1)])
-    fleet.cluster._error = None
