@@ -56,7 +56,7 @@ class Stub(Task[int]):
 
 
 def die(task):
-    time.sleep(0.1)
+    time.sleep(0.5)  # the event of its start is sent meanwhile
     os._exit(3)
 
 

@@ -138,7 +138,9 @@ class Cluster:
         self._loop.close()
 
     async def _open(self) -> None:
-        from .connect import connected
+        from .connect import connected, refill
+
+        self._refill = refill
 
         self._enlisting = asyncio.Lock()
         self._cluster, self._client = await connected(self.address, CONNECT_SECONDS)
@@ -210,6 +212,10 @@ class Cluster:
         """Take workers that have come, and forget workers that have gone."""
         async with self._enlisting:
             await self._enlist_new()
+
+    async def _refilled(self) -> None:
+        if self._cluster is not None:
+            self._refill(self._cluster)
 
     async def _enlist_new(self) -> None:
         found = (await self._client.scheduler.identity(n_workers=-1))["workers"]
@@ -352,7 +358,7 @@ class Cluster:
         """Look after workers and tasks for as long as the client lives."""
         while not self._ended:
             await asyncio.sleep(TICK)
-            for look in (self._enlist, self._send_stranded, self._restart_hung, self._look_for_nobody):
+            for look in (self._refilled, self._enlist, self._send_stranded, self._restart_hung, self._look_for_nobody):
                 with suppress(Exception):  # the connection may be lost meanwhile, or a worker: it looks again soon
                     if self._client.status == "running":
                         await look()

@@ -70,6 +70,19 @@ async def _started(count: int) -> tuple[Any, Any]:
     return cluster, await Client(cluster, asynchronous=True)
 
 
+def refill(cluster: Any) -> None:
+    """Start workers of a cluster of our own in place of those that nobody restarts: they ended while they started."""
+    from distributed import Status
+
+    count = len(cluster.worker_spec)
+    gone = [name for name, each in cluster.workers.items() if each.status in (Status.closed, Status.failed)]
+    for name in gone:
+        cluster.worker_spec.pop(name, None)
+        cluster.workers.pop(name, None)
+    if len(cluster.workers) < count:
+        cluster.scale(count)
+
+
 async def _client(address: str, seconds: float) -> Any:
     import dask
     from distributed import Client
