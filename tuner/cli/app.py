@@ -21,6 +21,7 @@ from gensor_kernels.machine.arch import capability_name, lookup
 from gensor_tuner.output import beside, json_lines, say
 from gensor_tuner.regression import TOLERANCE
 from gensor_tuner.run.class_run import Options
+from gensor_tuner.run.shards import Shard
 from gensor_tuner.store import maintenance
 from gensor_tuner.store.jsonl import export_lines, import_lines
 from gensor_tuner.strategies import STRATEGIES
@@ -87,6 +88,9 @@ def tune(
         bool,
         typer.Option("--distrust", help="With --cluster: compile and execute chosen kernels again on this machine."),
     ] = False,
+    shard: Annotated[
+        str | None, typer.Option(metavar="I/N", help="Tune only the share I of N of the classes; `merge` joins them.")
+    ] = None,
     measure: Annotated[str, typer.Option(help="auto, never or require: time kernels on the GPU.")] = "auto",
     verify: Annotated[
         str,
@@ -123,6 +127,10 @@ def tune(
         raise typer.BadParameter(f"{other} takes one --arch: run gensor-tune once for each")
     if cluster is not None:
         commands.check_cluster(cluster)
+    try:
+        share = None if shard is None else Shard.of(shard)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
     if distrust and (cluster is None or verify == "none"):
         reason = "goes with --cluster" if cluster is None else "repeats verifications: leave out --verify none"
         raise typer.BadParameter(f"--distrust {reason}")
@@ -148,6 +156,7 @@ def tune(
             model=named,
             cluster=cluster,
             distrust=distrust,
+            shard=share,
         )
     raise typer.Exit(code)
 

@@ -30,6 +30,7 @@ from gensor_tuner.output import beside, json_lines, plural, printable, say, writ
 from gensor_tuner.run import many
 from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.result import Result, json_line
+from gensor_tuner.run.shards import Shard
 from gensor_tuner.run.table import InOrder, Table, next_steps, summary, totals
 from gensor_tuner.run.tune import Run, names_of
 from gensor_tuner.run.unfinished import Unfinished
@@ -114,15 +115,18 @@ def tune(
     model: str = "",
     cluster: str | None = None,
     distrust: bool = False,
+    shard: Shard | None = None,
 ) -> int:
     """Tune a shapes file for one arch or several; return 1 where a row was bad, failed or skipped, else 0.
 
     Records name their rows where `named`. For the shapes of a `model`, they name the model in place of the file, and
     the lines of `--json` also tell how the end-to-end time falls. `cluster` is the address of a Dask cluster, whose
-    workers are believed unless `distrust`.
+    workers are believed unless `distrust`. `shard`: tune this share of the classes alone.
     """
     archs = [lookup(name) for name in arch_names]
     rows = read_shapes(shapes, lambda line: None if model else say(f"gensor-tune: {line}", sys.stderr))
+    shares = [rows] * len(archs) if shard is None else shard.rows(rows, [arch.part for arch in archs])
+    every = sum(map(len, shares))
     check_compilers(options.verify)
     path, label = database(db), model or name_of(shapes)
     began = time.perf_counter()
@@ -138,9 +142,11 @@ def tune(
         unfinished = stack.enter_context(Unfinished.of(path))
         progress: Shown | FleetShown
         if fleet is None:
-            progress = Shown(options.jobs, options.top, budget, len(rows) * len(archs), quiet)
+            progress = Shown(options.jobs, options.top, budget, every, quiet)
         else:
-            bars = [ArchProgress(name, len(rows), lambda: options.jobs) for name in arch_names]
+            bars = [
+                ArchProgress(name, len(own), lambda: options.jobs) for name, own in zip(arch_names, shares, strict=True)
+            ]
             progress = FleetShown(bars, fleet.cluster.at_work, quiet)
         stack.enter_context(closing(progress))
         table = Table(rows, arch_names)
@@ -150,7 +156,6 @@ def tune(
             """Print the rest of the table and the summary, whatever has ended the run."""
             progress.close()
             ordered.rest()
-            every = len(rows) * len(archs)
             for line in [] if len(results) == every else [f"stopped after {len(results)} of {every} rows"]:
                 say(f"gensor-tune: {line}", sys.stderr)
             for number, name in enumerate(arch_names):
@@ -163,7 +168,7 @@ def tune(
             print(f"gensor-tune: {took}, {compiled} compilations", file=sys.stderr, flush=True)
 
         ordered = InOrder(
-            [(number, row) for number in range(len(archs)) for row in rows],
+            [(number, row) for number, own in enumerate(shares) for row in own],
             lambda number, row, result: progress.row(printable(table.line(row, result, arch_names[number]), None)),
         )
         searching = options.strategy == "walk" and options.graph == "full"  # others are compared on what they find
@@ -185,11 +190,12 @@ def tune(
             runs.append(run)
         stack.callback(conclude)
         named_archs = ", ".join(f"{arch.name} ({arch.part})" for arch in archs)
-        print(f"gensor-tune: {len(rows)} rows for {named_archs} into {path}", file=sys.stderr)
-        for number, row, result in _tuned(runs, rows, budget is not None, fleet, options):
+        told = f"{len(rows)} rows" if shard is None else f"shard {shard.number}/{shard.count}, {every} rows"
+        print(f"gensor-tune: {told} for {named_archs} into {path}", file=sys.stderr)
+        for number, row, result in _tuned(runs, shares, budget is not None, fleet, options):
             results.append((number, row, result))
             progress.report(number)
-            if row.error is not None and number == 0:
+            if row.error is not None and number == 0:  # the same for every arch
                 progress.tell(row.error)
             write_line(lines, json_line(row, result, archs[number]))
             ordered.add(number, row, result)
@@ -199,12 +205,12 @@ def tune(
 
 
 def _tuned(
-    runs: Sequence[Run], rows: Sequence[Row], budgeted: bool, fleet: Fleet | None, options: Options
+    runs: Sequence[Run], rows: Sequence[Sequence[Row]], budgeted: bool, fleet: Fleet | None, options: Options
 ) -> Iterator[tuple[int, Row, Result]]:
     """Yield the rows of all runs with their results: by a budget, on a cluster, or class by class on this machine."""
     if budgeted:
         for number, run in enumerate(runs):
-            yield from ((number, row, result) for row, result in run.rows(rows))
+            yield from ((number, row, result) for row, result in run.rows(rows[number]))
         return
     todo = yield from many.known(runs, rows)
     for number, run in enumerate(runs):

@@ -32,11 +32,11 @@ class Work(NamedTuple):
     by_key: Rows
 
 
-def known(runs: Sequence[Run], rows: Sequence[Row]) -> Generator[tuple[int, Row, Result], None, list[Work]]:
-    """Yield the rows of all runs that need no tuning, and return the others by run and class."""
+def known(runs: Sequence[Run], rows: Sequence[Sequence[Row]]) -> Generator[tuple[int, Row, Result], None, list[Work]]:
+    """Yield the rows of each run that need no tuning, and return the others by run and class."""
     todo: list[Work] = []
-    for number, run in enumerate(runs):
-        found = run.known(rows)
+    for number, (run, own) in enumerate(zip(runs, rows, strict=True)):
+        found = run.known(own)
         while True:
             try:
                 row, result = next(found)

@@ -72,6 +72,7 @@ COMMANDS = {
     "one part twice": (("--arch", "orin-nano-8gb", *TUNE, "{}/good.csv"), "--arch names one part twice"),
     "a budget for two": (("--arch", "sm_90", *TUNE, "{}/good.csv", "--budget", "9"), "--budget takes one --arch"),
     "distrust of nobody": ((*TUNE, "{}/good.csv", "--distrust"), "--distrust goes with --cluster"),
+    "no shard": ((*TUNE, "{}/good.csv", "--shard", "4/3"), "--shard takes I/N with 1 <= I <= N, such as 3/16"),
     "no cluster": ((*TUNE, "{}/good.csv", "--cluster", "host:1"), "--cluster takes tcp://HOST:PORT, tls://"),
     "two files": ((*TUNE, "{}/good.csv", "--shapes", "{}/good.csv"), "--shapes was given more than once"),
     "one dash": (("-arch", "sm_87"), "No such option: -a (gensor-tune --help lists the options)"),

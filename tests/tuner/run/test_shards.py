@@ -1,0 +1,99 @@
+"""Shards: each class in one share, whatever the order of rows; merged, they have the rows of a whole run."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gensor_database.record import TABLES
+from gensor_database.store import Store
+from gensor_kernels.operators.products import matmul
+from gensor_tuner.run.shards import Shard
+from gensor_tuner.shapes.reader import Row
+
+#: dtype and columns of classes
+CLASSES = [("float32", 64), ("float64", 64), ("float16", 64), ("int8", 64), ("float32", 63)]
+PARTS = ("orin-nano-8gb", "h200")
+
+
+def row(line, kind, m):
+    dtype, columns = CLASSES[kind]
+    return Row(line, f"row {line}", workload=matmul.workload(8 * m, columns, 64, dtype=dtype))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, len(CLASSES) - 1), st.integers(1, 9)), max_size=30),
+    st.integers(1, 9),
+    st.randoms(use_true_random=False),
+)
+def test_every_class_is_in_one_share_whatever_the_order(drawn, count, random):
+    rows = [row(2 + line, *each) for line, each in enumerate(drawn)] + [Row(99, "bad", error="no operator")]
+    owners, loads = {}, []
+    for number in range(1, count + 1):
+        shares = Shard(number, count).rows(rows, PARTS)
+        load = set()
+        for part, share in zip(PARTS, shares, strict=True):
+            for each in share:
+                key = part, each.workload.class_key() if each.workload else ""
+                assert owners.setdefault(key, number) == number
+                load |= {(part, each.workload.key())} if each.workload else set()
+        loads.append(len(load))
+        shuffled = random.sample(rows, len(rows))
+        again = Shard(number, count).rows(shuffled, PARTS)
+        assert [sorted(each.line for each in share) for share in again] == [[e.line for e in s] for s in shares]
+    assert sum(len(share) for n in range(count) for share in Shard(n + 1, count).rows(rows, PARTS)) == 2 * len(rows)
+    assert owners[PARTS[0], ""] == owners[PARTS[1], ""] == 1
+    keys = {each.workload.key(): each.workload.class_key() for each in rows if each.workload}
+    assert max(loads) - min(loads) <= max(Counter(keys.values()).values(), default=0)
+
+
+@pytest.mark.parametrize("text", ["0/3", "4/3", "3", "a/b", "1/0", "-1/3", "1/3/5", "01/3"])
+def test_other_texts_are_refused(text):
+    with pytest.raises(ValueError, match="--shard takes I/N with 1 <= I <= N"):
+        Shard.of(text)
+
+
+SHAPES = """op,m,n,k,dtype,shape,axes
+matmul,16,64,64,fp64,,
+matmul,32,64,64,fp32,,
+matmul,64,64,64,fp32,,
+softmax,,,,fp32,32x64,1
+matmul,16,,64,fp32,,
+"""
+
+
+@pytest.fixture
+def tuned(gensor_tune, tmp_path, monkeypatch, needs_emulator):
+    """tuned("name", options ...) -> (exit code, stderr) of a run into that database."""
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    (tmp_path / "shapes.csv").write_text(SHAPES)
+    more = ("--arch", "sm_80", "--arch", "sm_87", "--top", "2", "--jobs", "1", "--measure", "never", "-q")
+
+    def run(name, *options):
+        code, _, err = gensor_tune("--shapes", "{}/shapes.csv", "--db", f"{{}}/{name}.db", *more, *options)
+        return code, err
+
+    return run
+
+
+def digests(path):
+    with Store.open(path, readonly=True) as store:
+        return {kind.TABLE: sorted(row.digest for row in store.rows(kind)) for kind in TABLES}
+
+
+def test_shards_are_merged_to_the_rows_of_one_run(tuned, gensor_tune, tmp_path):
+    assert tuned("whole")[0] == 1  # a row is bad
+    whole = digests(tmp_path / "whole.db")
+    assert len(whole["record"]) == 8 and whole["portfolio"]
+    for count in (1, 3, 7):
+        names = []
+        for number in range(1, count + 1):
+            names.append(f"{count}-{number}")
+            code, err = tuned(names[-1], "--shard", f"{number}/{count}")
+            assert code == (1 if number == 1 else 0) and f"shard {number}/{count}, " in err and "stopped" not in err
+    XX
+        files = [f"{{}}/{name}.db" for name in names]
+        assert gensor_tune("merge", *files, "-o", f"{{}}/{count}.db", "--binaries")[0] == 0
+        assert digests(tmp_path / f"{count}.db") == whole
+    assert tuned("7-1", "--shard", "1/7")[0] == 1 and digests(tmp_path / "7-1.db") <= whole
