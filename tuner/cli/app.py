@@ -272,6 +272,25 @@ def doctor() -> None:
         print(line)
 
 
+fleet = typer.Typer(no_args_is_help=True, help="Machines that tune for others, on a Dask cluster.")
+app.add_typer(fleet, name="fleet")
+
+
+@fleet.command()
+def worker(
+    scheduler: Annotated[str, typer.Option(metavar="ADDRESS", help="tcp://HOST:PORT or tls://HOST:PORT.")],
+    jobs: JobsOption = 0,
+    scratch: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Where tasks write; default: a folder in the cache folder.")
+    ] = None,
+) -> None:
+    """Offer this machine to a scheduler until Ctrl-C: a process per core, and one that measures on its GPU."""
+    from gensor_tuner.fleet import worker as serving
+
+    serving.check(scheduler)
+    serving.serve(scheduler, commands.cores(jobs), scratch, lambda line: say(f"gensor-tune: {line}", sys.stderr))
+
+
 @app.command()
 def where(
     arch: Annotated[

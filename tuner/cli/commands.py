@@ -25,6 +25,7 @@ from gensor_kernels.machine.arch import Arch, capability_name, lookup
 from gensor_kernels.machine.arch import archs as all_archs
 from gensor_tuner.budget.run import BudgetedRun
 from gensor_tuner.gpu import GpuError, open_gpu
+from gensor_tuner.measure.on_board import RemoteTimer, RemoteVerifier
 from gensor_tuner.measure.timer import Timer, open_timer
 from gensor_tuner.output import beside, json_lines, plural, printable, say, write_line
 from gensor_tuner.run import many
@@ -135,8 +136,16 @@ def tune(
         fleet = None if cluster is None else stack.enter_context(opened_fleet(cluster, options, distrust))
         if fleet is not None:
             options = replace(options, jobs=fleet.jobs)
-        verifiers = [stack.enter_context(verifier_for(arch, options.verify)) for arch in archs]
-        timers = [timer_for(arch, measure) for arch in archs]
+        verifiers: list[DeviceVerifier | RemoteVerifier | None]
+        timers: list[Timer | RemoteTimer | None]
+        if fleet is None:
+            verifiers = [stack.enter_context(verifier_for(arch, options.verify)) for arch in archs]
+            timers = [timer_for(arch, measure) for arch in archs]
+        else:
+            verifiers = [RemoteVerifier(arch.part, fleet) if options.verify == "device" else None for arch in archs]
+            timers = [_remote_timer(arch, measure, fleet) for arch in archs]
+            required = measure == "require" or options.verify == "device"
+            fleet.cluster.ready((), [arch.part for arch in archs] if required else ())
         lines = stack.enter_context(json_lines(json_path))
         store = stack.enter_context(Store.open(path))
         unfinished = stack.enter_context(Unfinished.of(path))
@@ -220,6 +229,13 @@ def _tuned(
     elif todo:
         with Local(options.jobs) as executor:
             yield from many.in_turn(runs, todo, executor)
+
+
+def _remote_timer(arch: Arch, measure: str, fleet: Fleet) -> RemoteTimer | None:
+    """Return a timer on the workers that have a part; None where nobody measures."""
+    if measure == "never" or (measure == "auto" and not fleet.cluster.measuring(arch.part)):
+        return None
+    return RemoteTimer(arch.part, fleet)
 
 
 def check_cluster(address: str) -> None:

@@ -70,6 +70,14 @@ async def _started(count: int) -> tuple[Any, Any]:
     return cluster, await Client(cluster, asynchronous=True)
 
 
+def security_of(address: str, role: str) -> dict[str, Any]:
+    """Return the arguments of Dask's connections to an address: certificates of Dask's configuration for TLS."""
+    from distributed.security import Security
+
+    encrypted = address.startswith(("tls:", "wss:"))
+    return dict(Security().get_connection_args(role)) if encrypted else {}
+
+
 def refill(cluster: Any) -> None:
     """Start workers of a cluster of our own in place of those that nobody restarts: they ended while they started."""
     from distributed import Status

@@ -10,11 +10,13 @@ from typing import Any
 
 from gensor_kernels.programs.validation import MALFORMED
 from gensor_tuner.build.compile import Compile
+from gensor_tuner.measure.board import BoardGoneError
+from gensor_tuner.measure.on_board import ExecuteOnDevice, Time
 from gensor_tuner.strategies.request import Request
 from gensor_tuner.tasks.task import Result, Task
 from gensor_tuner.verify.verify import Execute
 
-KINDS: dict[str, type[Task[Any]]] = {each.kind: each for each in (Request, Compile, Execute)}
+KINDS: dict[str, type[Task[Any]]] = {each.kind: each for each in (Request, Compile, Execute, Time, ExecuteOnDevice)}
 DIGEST_BYTES = hashlib.sha256().digest_size
 LARGEST = 1 << 28  # bytes of a message, inflated
 #: The end of a worker's traceback that is told.
@@ -51,14 +53,20 @@ def asked(task: Task[Any]) -> bytes:
     return pack(task.to_json())
 
 
-def answer(kind: str, message: bytes) -> bytes:
-    """Run a task on a worker and return its result as a message, or the reason for its absence."""
+def answer(kind: str, message: bytes) -> tuple[bytes, bool]:
+    """Run a task on a worker.
+
+    Returns
+    -------
+    (bytes, bool)
+        Its result as a message, or the reason for its absence; and whether the worker's GPU has gone.
+    """
     try:
         task = KINDS[kind].from_json(unpack(message))
         result = task.pack(task.run())
-        return pack({"result": result})
-    except Exception:  # whatever it is, another worker may do better
-        return pack({"error": traceback.format_exc(limit=-2)[-TOLD:]})
+        return pack({"result": result}), False
+    except Exception as error:  # whatever it is, another worker may do better
+        return pack({"error": traceback.format_exc(limit=-2)[-TOLD:]}), isinstance(error, BoardGoneError)
 
 
 def result_of(task: Task[Result], message: bytes) -> Result:

@@ -19,7 +19,10 @@ def perform(kind: str, message: bytes, key: str) -> bytes:
     worker = get_worker()
     os.environ.setdefault("GENSOR_CACHE_DIR", os.path.join(worker.local_directory, "gensor-cache"))
     worker.log_event(TOPIC, {"key": key, "worker": worker.address})
-    return wire.answer(kind, message)
+    answered, gone = wire.answer(kind, message)
+    if gone:  # its tasks go to other workers
+        worker.loop.add_callback(worker.close, reason="gensor-device-gone")
+    return answered
 
 
 def offer() -> dict[str, Any]:

@@ -22,10 +22,12 @@ import numpy as np
 from gensor_database.record import canonical
 from gensor_kernels.devices.device import Code, Device
 from gensor_kernels.devices.sampling import Fill, host_us
+from gensor_kernels.errors import BuildError
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.build.pool import Candidate
 from gensor_tuner.gpu import GpuError, open_gpu
+from gensor_tuner.tasks.task import Executor
 
 from .operands import Noise, Operands
 
@@ -40,6 +42,8 @@ HOST_SLACK = 1.5  # factor on the host's launch time of the previous pass
 LARGEST_BYTES = 8 << 30  # of all operand sets together
 
 Call = Callable[[], object]
+#: A candidate with its binary for the device.
+Kernel = tuple[Candidate, Code]
 #: Makes another library's call for a set of operands; returns None where it has none.
 Vendor = Callable[[Operands], Call | None]
 
@@ -61,6 +65,31 @@ class Timed:
         """
         found = {name: value for name, value in asdict(self).items() if name != "median_us"}
         return canonical(found | {"background": True} if background else found)
+
+
+@dataclass(frozen=True)
+class Times:
+    """What was measured for kernels beside each other.
+
+    Attributes
+    ----------
+    timed : tuple of (Timed or None)
+        One per kernel; None where it has none.
+    vendor : Timed or None
+        The vendor's call, where it was asked for and has one.
+    conditions : str
+        `Device.conditions` while the kernels ran.
+    why : tuple of str
+        Why a kernel has no time; "" for the others.
+    failed : tuple of int
+        The numbers of kernels that were loaded, and failed when they ran.
+    """
+
+    timed: tuple[Timed | None, ...]
+    vendor: Timed | None
+    conditions: str
+    why: tuple[str, ...]
+    failed: tuple[int, ...] = ()
 
 
 def open_timer(arch: Arch, number: int | None = None) -> Timer:
@@ -134,6 +163,40 @@ class Timer:
         self.device, self.clock = device, clock
         self.most = LARGEST_BYTES if memory is None else memory // 2
         self.noise = Noise(device)
+        #: called with the number of each kernel before it runs, every time
+        self.watch: Callable[[int], None] = lambda index: None
+
+    @property
+    def emulated(self) -> bool:
+        """Whether times carry no information."""
+        return self.device.emulated
+
+    def on(self, executor: Executor) -> Timer:
+        """Return this timer: whoever runs the tasks of a class, it times on this machine."""
+        return self
+
+    def conditions(self) -> str:
+        """Return `Device.conditions`."""
+        return self.device.conditions()
+
+    def objection(self, candidate: Candidate, code: Code, workload: Workload) -> str:
+        """Return why the device does not load a kernel; "" where it does."""
+        try:
+            self.device.load(code, candidate.family.launches(candidate.program, workload))
+        except BuildError as error:
+            return str(error)
+        return ""
+
+    def times(
+        self,
+        workload: Workload,
+        kernels: Sequence[tuple[Candidate, Code]],
+        vendor: bool = True,
+        before: Callable[[int], None] = lambda index: None,
+    ) -> Times:
+        """Time kernels as `time` does; arguments are the same."""
+        timed, theirs = self.time(workload, kernels, vendor, before)
+        return Times(tuple(timed), theirs, self.conditions(), tuple("" for _ in timed))
 
     def time(
         self,
@@ -188,9 +251,10 @@ class Timer:
         counts = []
         for index, each in enumerate(runners):
             before(min(index, len(kernels)))
+            self.watch(index)
             counts.append(self._calls_per_round(each))
         before(len(kernels))
-        timed = interleaved(self.clock, runners, counts, 1 if self.device.emulated else ROUNDS)
+        timed = interleaved(self.clock, runners, counts, 1 if self.device.emulated else ROUNDS, self.watch)
         return timed[: len(kernels)], dict(zip(names, timed[len(kernels) :], strict=True))
 
     def _calls_per_round(self, calls: Sequence[Call]) -> int:
@@ -210,12 +274,20 @@ class Timer:
 
 
 def interleaved(
-    clock: Clock, runners: Sequence[Sequence[Call]], counts: Sequence[int], rounds: int = ROUNDS
+    clock: Clock,
+    runners: Sequence[Sequence[Call]],
+    counts: Sequence[int],
+    rounds: int = ROUNDS,
+    watch: Callable[[int], None] = lambda index: None,
 ) -> list[Timed]:
-    """Time `counts` calls of each runner in each round, all runners in turn; return one Timed per runner."""
+    """Time `counts` calls of each runner in each round, all runners in turn; return one Timed per runner.
+
+    `watch(i)` is called before runner i runs.
+    """
     samples: list[list[float]] = [[] for _ in runners]
     for _ in range(rounds):
-        for found, each, count in zip(samples, runners, counts, strict=True):
+        for index, (found, each, count) in enumerate(zip(samples, runners, counts, strict=True)):
+            watch(index)
             calls = [each[i % len(each)] for i in range(count)]
             found.append(clock.measure(calls) / count * 1e6)
     return [_timed(each, count) for each, count in zip(steadied(np.array(samples)), counts, strict=True)]

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gensor_kernels.build.nvrtc import Binary
-from gensor_kernels.errors import BuildError
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.space import Space
 from gensor_tuner.build.binaries import Binaries
@@ -17,6 +16,7 @@ from gensor_tuner.build.pool import Candidate, Pool
 from gensor_tuner.verify.verify import Verdict
 
 from .next_batch import TIE_BAND, Rounds
+from .on_board import RemoteTimer
 from .timer import Timed, Timer
 
 Entrant = tuple[Candidate, Binary, Timed]
@@ -35,12 +35,14 @@ class Tournament:
 
     spaces: Sequence[Space]
     binaries: Binaries
-    timer: Timer
+    timer: Timer | RemoteTimer
     most: int
     recorded: Callable[[Candidate, Binary, Workload], Verdict | None]
     trying: Callable[[Candidate | None, Binary | None, Workload], None]
     progress: Callable[[str, int], None]
     late: Callable[[], bool] = lambda: False
+    #: called with a candidate that failed on the device, the reason, and the workload
+    failed: Callable[[Candidate, str, Workload], None] = lambda *_: None
     timed: dict[int, tuple[list[Entrant], Timed | None]] = field(default_factory=dict)
 
     def measured(self, pool: Pool) -> tuple[np.ndarray, np.ndarray]:
@@ -63,8 +65,10 @@ class Tournament:
             ]
             out[[column for column in columns if column not in entrants]] = True
             if entrants not in ([], [rounds.leader]):
-                self._round(row, rounds, entrants, space.workload, pool)
-        return rounds.seconds
+                out[self._round(row, rounds, entrants, space.workload, pool)] = True
+        seconds = rounds.seconds.copy()
+        seconds[[each.name in pool.dead for each in pool.candidates]] = np.inf  # one that failed when timed again
+        return seconds
 
     def _able(self, row: int, pool: Pool) -> np.ndarray:
         """Return the mask of possible entrants of the next round (candidates,)."""
@@ -85,14 +89,13 @@ class Tournament:
         """
         if each.name in pool.dead or self.recorded(each, self.binaries[each], workload) is not None:
             return False
-        try:
-            self.timer.device.load(self.binaries.code(each), each.family.launches(each.program, workload))
-        except BuildError as error:
-            pool.dead[each.name] = f"not loaded: {error}"
-            return False
-        return True
+        objection = self.timer.objection(each, self.binaries.code(each), workload)
+        if objection:
+            pool.dead[each.name] = f"not loaded: {objection}"
+        return not objection
 
-    def _round(self, row: int, rounds: Rounds, columns: list[int], workload: Workload, pool: Pool) -> None:
+    def _round(self, row: int, rounds: Rounds, columns: list[int], workload: Workload, pool: Pool) -> list[int]:
+        """Time the candidates of a round; return the columns that have no time, because the device lost them."""
         chosen = [pool.candidates[column] for column in columns]
 
         def before(index: int) -> None:
@@ -101,11 +104,19 @@ class Tournament:
 
         known, vendor = self.timed[row]
         kernels = [(each, self.binaries.code(each)) for each in chosen]
-        timed, theirs = self.timer.time(workload, kernels, vendor=not known, before=before)
-        again = rounds.leader in columns
-        drift = rounds.add(columns, np.array([each.median_us * 1e-6 for each in timed]))
-        found = [(c, self.binaries[c], _scaled(t, drift)) for c, t in zip(chosen, timed, strict=True)]
-        self.timed[row] = known + found[again:], vendor or theirs
+        times = self.timer.times(workload, kernels, vendor=not known, before=before)
+        for index, (each, reason) in enumerate(zip(chosen, times.why, strict=True)):
+            if reason:
+                pool.dead[each.name] = reason
+            if index in times.failed:
+                self.failed(each, reason, workload)
+        kept = [(c, each, t) for c, each, t in zip(columns, chosen, times.timed, strict=True) if t is not None]
+        if kept:
+            again = rounds.leader == kept[0][0]
+            drift = rounds.add([c for c, _, _ in kept], np.array([t.median_us * 1e-6 for _, _, t in kept]))
+            found = [(each, self.binaries[each], _scaled(t, drift)) for _, each, t in kept]
+            self.timed[row] = known + found[again:], vendor or times.vendor
+        return [column for column in columns if column not in {c for c, _, _ in kept}]
 
 
 def _scaled(timed: Timed, factor: float) -> Timed:

@@ -24,6 +24,7 @@ from gensor_tuner.build.binaries import Binaries
 from gensor_tuner.build.compile import Compile
 from gensor_tuner.build.cover import CLEAN, PLAIN, SPILL_FREE, WITHIN, assign, limited, preferring
 from gensor_tuner.build.pool import Candidate, Pool, finalists
+from gensor_tuner.measure.on_board import RemoteTimer, RemoteVerifier
 from gensor_tuner.measure.timer import Timed, Timer
 from gensor_tuner.measure.tournament import Tournament
 from gensor_tuner.search.trace import Trail, Trails
@@ -96,8 +97,8 @@ class ClassRun:
     options: Options
     executor: Executor
     progress: Progress = field(default_factory=Progress)
-    timer: Timer | None = None
-    verifier: DeviceVerifier | None = None
+    timer: Timer | RemoteTimer | None = None
+    verifier: DeviceVerifier | RemoteVerifier | None = None
     recorded: Callable[[Candidate, Binary, Workload], Verdict | None] = lambda *_: None
     trying: Callable[[Candidate | None, Binary | None, Workload], None] = lambda *_: None
     learnt: Learnt | None = None
@@ -206,11 +207,15 @@ class ClassRun:
         """The tournament that times candidates; None without a device."""
         if self.timer is None:
             return None
-        most = 0 if self.timer.device.emulated else self.options.top  # times on the emulator carry no information
+        most = 0 if self.timer.emulated else self.options.top  # times on the emulator carry no information
         return Tournament(
-            *(self.spaces, self.binaries, self.timer, most),
-            *(self.recorded, self.trying, self.progress, self.late),
+            *(self.spaces, self.binaries, self.timer.on(self.executor), most),
+            *(self.recorded, self.trying, self.progress, self.late, self._failed),
         )
+
+    def _failed(self, each: Candidate, reason: str, workload: Workload) -> None:
+        """Remember a candidate that failed on the device: no database counts it as usable again."""
+        self.refused.append((each, self.binaries[each], workload, Verdict("failed", reason, method="device")))
 
     # ---- verifying
 
@@ -269,7 +274,7 @@ class ClassRun:
         binary = self.binaries[each]
         trail = self._trail(pool, each.program, row)
         verdicts = () if self._skips() else self.judge.verdicts[each.name]
-        conditions = self.timer.device.conditions() if self.timer is not None else "{}"
+        conditions = self.tournament.timer.conditions() if self.tournament is not None else "{}"
         times = tuple(timings), vendor, conditions
         return Chosen(workload, each, float(seconds), binary, verdicts, trail, None, *times, settled)
 
@@ -311,7 +316,7 @@ class Judge:
     def __init__(
         self,
         executor: Executor,
-        verifier: DeviceVerifier | None,
+        verifier: DeviceVerifier | RemoteVerifier | None,
         recorded: Callable[[Candidate, Binary, Workload], Verdict | None],
         progress: Callable[[str, int], None],
     ):

@@ -27,6 +27,7 @@ from gensor_kernels.programs.registry import FAMILIES, program_from_json
 from gensor_kernels.programs.space import Space
 from gensor_tuner.build.cover import portfolio
 from gensor_tuner.build.pool import Candidate, Pool, candidate
+from gensor_tuner.measure.on_board import RemoteTimer, RemoteVerifier
 from gensor_tuner.measure.timer import Timer
 from gensor_tuner.shapes.reader import Row
 from gensor_tuner.store.kernel_rows import executed_rows, kernel_rows
@@ -64,9 +65,9 @@ class Run:
     progress : Progress
         Told which rows are at work, and called as ``progress(stage, n)`` when `n` more walks, compilations,
         verifications or timings are done.
-    timer : Timer or None
+    timer : Timer, RemoteTimer or None
         Times kernels on a GPU; None tunes without timings.
-    verifier : DeviceVerifier or None
+    verifier : DeviceVerifier, RemoteVerifier or None
         Required for ``verify="device"``.
     unfinished : Unfinished or None
         Walks and binaries that an interrupted run has left, and where this run keeps its own.
@@ -86,8 +87,8 @@ class Run:
     store: Store
     options: Options
     progress: Progress = field(default_factory=Progress)
-    timer: Timer | None = None
-    verifier: DeviceVerifier | None = None
+    timer: Timer | RemoteTimer | None = None
+    verifier: DeviceVerifier | RemoteVerifier | None = None
     #: called with each kernel before it runs on the device, and with None once the device is idle again
     trying: Callable[[Candidate | None, Binary | None, Workload], None] = lambda *_: None
     #: called with a line of text for people
@@ -280,7 +281,7 @@ class Run:
     def learnt(self) -> Learnt | None:
         """The residual model of `gensor-tune learn`; None where only others can have written the database."""
         model = residual_of(counting(self.store, self.arch.name), self.arch) if self.store.trusted else None
-        conditions = self.timer.device.conditions() if self.timer is not None else "{}"
+        conditions = self.timer.conditions() if self.timer is not None else "{}"
         return None if model is None else Learnt(model, conditions)
 
     @cached_property

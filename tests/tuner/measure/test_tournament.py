@@ -10,6 +10,7 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products.matmul import workload
 from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import Pool
+from gensor_tuner.measure import timer as timers
 from gensor_tuner.measure.next_batch import BATCH, QUIET, Posterior, Rounds
 from gensor_tuner.measure.timer import Timed, steadied
 from gensor_tuner.measure.tournament import Tournament
@@ -113,12 +114,15 @@ class Binaries:
         return each.name
 
 
-class Timer:
+class Timer(timers.Timer):
     """Its own device. Times are those of a table; each round the clock is slower by a tenth."""
 
     def __init__(self, pool, true, refused=()):
         self.true = {each.name: seconds for each, seconds in zip(pool.candidates, true, strict=True)}
         self.device, self.rounds, self.refused = self, [], [pool.candidates[column].name for column in refused]
+
+    def conditions(self):
+        return "{}"
 
     def load(self, code, launches):
         if code in self.refused:
