@@ -34,6 +34,8 @@ def option_names() -> list[tuple[str, str]]:
     typer_main = pytest.importorskip("typer.main")
     group = typer_main.get_command(app)
     commands = {"": group, **group.commands}
+    for name, command in group.commands.items():
+        commands |= {f"{name} {below}": each for below, each in getattr(command, "commands", {}).items()}
     return [
         (name, option)
         for name, command in commands.items()

@@ -193,13 +193,13 @@ def tune(
             if budget is not None:
                 packaged = stack.enter_context(_packaged(arch)) if searching else None
                 kind = partial(BudgetedRun, budget=budget, packaged=packaged, fell=fell)
-            told = progress.of(number)
-            run = kind(arch, store, options, told, timers[number], verifiers[number], tell=progress.tell)
+            shown = progress.of(number)
+            run = kind(arch, store, options, shown, timers[number], verifiers[number], tell=progress.tell)
             run.unfinished, run.file, run.executor = unfinished, label if named else None, fleet
             runs.append(run)
         stack.callback(conclude)
         named_archs = ", ".join(f"{arch.name} ({arch.part})" for arch in archs)
-        told = f"{len(rows)} rows" if shard is None else f"shard {shard.number}/{shard.count}, {every} rows"
+        told = f"{len(rows)} rows" if shard is None else f"shard {shard.number}/{shard.many}, {every} rows"
         print(f"gensor-tune: {told} for {named_archs} into {path}", file=sys.stderr)
         for number, row, result in _tuned(runs, shares, budget is not None, fleet, options):
             results.append((number, row, result))
@@ -257,7 +257,8 @@ def opened_fleet(address: str, options: Options, distrust: bool) -> Iterator[Fle
     def tell(line: str) -> None:
         say(f"gensor-tune: {line}", sys.stderr)
 
-    with Local(options.jobs) as here, Cluster(address, tell) as cluster:
+    here = Local(options.jobs)
+    with here, Cluster(address, tell) as cluster:
         cluster.ready(["compile", *(["verify"] if options.verify != "none" else [])])
         walking = bool(cluster.able("walk"))
         if not walking:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import metadata
@@ -72,7 +72,9 @@ class Abilities:
         for name in NEEDS.get(kind, ()):
             if name not in self.facts:
                 return self.missing.get(name, f"{name} is missing")
-        for name in ("package", *FOLLOWS.get(kind, ())) if wanted is not None else ():
+        if wanted is None:
+            return ""
+        for name in ("package", *FOLLOWS.get(kind, ())):
             own, other = self.facts.get(name, "none"), wanted.facts.get(name, "none")
             if own != other:
                 return f"its {name} is {own}, here it is {other}"
@@ -84,7 +86,8 @@ def abilities() -> Abilities:
     """Return what this machine has; read once per process."""
     facts = {"package": _package(), "python": platform.python_version(), "numpy": np.__version__, "cpu": _cpu()}
     missing: dict[str, str] = {}
-    for name, read in {"nvrtc": nvrtc.toolchain, "nvdisasm": _nvdisasm, "g++": compiler}.items():
+    reads: dict[str, Callable[[], object]] = {"nvrtc": nvrtc.toolchain, "nvdisasm": _nvdisasm, "g++": compiler}
+    for name, read in reads.items():
         try:
             facts[name] = str(read())
         except (GensorError, OSError) as error:

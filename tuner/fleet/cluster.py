@@ -14,12 +14,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from gensor_kernels.errors import GensorError
 from gensor_kernels.install import command
 from gensor_tuner.tasks.task import Result, Task
 
 from . import wire
 from .abilities import FOLLOWS, Abilities, abilities, told
+from .connect import connected, refill
+from .errors import FleetError, LostTaskError
 from .worker_side import TOPIC, advertise, offer, perform
 
 #: Runs of a task, each on another worker, before it counts as lost.
@@ -32,14 +33,6 @@ TICK = 0.5
 START = "gensor-tune fleet worker --scheduler"
 
 Answer = TypeVar("Answer")
-
-
-class FleetError(GensorError):
-    """The cluster cannot be used; what was reported is stored."""
-
-
-class LostTaskError(Exception):
-    """A task that no worker could finish."""
 
 
 @dataclass
@@ -138,7 +131,7 @@ class Cluster:
         self._loop.close()
 
     async def _open(self) -> None:
-        from .connect import connected, refill
+        from .connect import refill
 
         self._refill = refill
 
@@ -215,7 +208,7 @@ class Cluster:
 
     async def _refilled(self) -> None:
         if self._cluster is not None:
-            self._refill(self._cluster)
+            refill(self._cluster)
 
     async def _enlist_new(self) -> None:
         found = (await self._client.scheduler.identity(n_workers=-1))["workers"]
@@ -335,7 +328,7 @@ class Cluster:
 
     def _began(self, event: tuple[float, Any]) -> None:
         told = event[1]
-        running = self._running.get(told.get("key")) if isinstance(told, dict) else None
+        running = self._running.get(str(told.get("key"))) if isinstance(told, dict) else None
         if running is not None:
             running.began, running.worker = self.clock(), str(told.get("worker", ""))
             running.starts += 1

@@ -11,6 +11,7 @@ from typing import Any
 from gensor_kernels.build import parallel
 
 from .abilities import abilities
+from .errors import FleetError
 
 LOCAL = re.compile(r"local(?::([1-9][0-9]{0,3}))?\Z")
 REMOTE = re.compile(r"(tcp|tls|ws|wss)://[^\s/]+:[0-9]{1,5}/?\Z")
@@ -39,8 +40,6 @@ async def connected(address: str, seconds: float) -> tuple[Any, Any]:
     FleetError
         Where there is no scheduler, or it cannot be talked to.
     """
-    from .cluster import FleetError
-
     found = LOCAL.match(address)
     if found:
         return await _started(int(found[1] or parallel.usable_cores()))

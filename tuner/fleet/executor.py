@@ -8,7 +8,8 @@ from concurrent.futures import Future
 from gensor_tuner.tasks.local import Local
 from gensor_tuner.tasks.task import Executor, Result, Task, ignore
 
-from .cluster import Cluster, LostTaskError
+from .cluster import Cluster
+from .errors import LostTaskError
 
 
 class Fleet(Executor):
@@ -59,4 +60,5 @@ class Fleet(Executor):
             return future.result()
         except LostTaskError as error:
             self.lost.append(f"{task.kind}: {error}")
+            self.cluster.tell(f"gave up a task to {task.kind}: {error}")
             return task.lost(f"{task.kind} could not be finished: {error}")

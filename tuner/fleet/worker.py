@@ -18,8 +18,8 @@ from gensor_tuner.measure.board import Board, BoardGoneError
 from gensor_tuner.output import plural
 
 from .abilities import FOLLOWS, abilities
-from .cluster import FleetError
-from .connect import security_of
+from .connect import REMOTE, security_of
+from .errors import FleetError
 
 #: Seconds between attempts to reach a scheduler that is not there.
 AGAIN_SECONDS = 5.0
@@ -47,7 +47,8 @@ def serve(scheduler: str, jobs: int, scratch: Path | None, tell: Callable[[str],
         Where Dask is missing, or the machine can do nothing.
     """
     try:
-        import distributed  # noqa: F401
+        import dask
+        import distributed  # noqa: F401 - what a worker is
     except ImportError:
         raise FleetError(f"a worker needs Dask: {command('fleet')}") from None
     part = _part(tell)
@@ -61,7 +62,9 @@ def serve(scheduler: str, jobs: int, scratch: Path | None, tell: Callable[[str],
     count = jobs if kinds else 0
     told = f"{count} {plural('process', count)} to {', '.join(kinds)}" if count else "nothing to compile with"
     tell(f"{told}; {'no GPU' if part is None else f'a process that measures on {part}'}; scratch folder {folder}")
-    asyncio.run(_Serving(scheduler, count, offered, part, folder, tell).forever())
+    # The process that measures has a child, which owns the GPU: Python forbids that to daemons.
+    with dask.config.set({"distributed.worker.daemon": False}):
+        asyncio.run(_Serving(scheduler, count, offered, part, folder, tell).forever())
 
 
 def _part(tell: Callable[[str], None]) -> str | None:
@@ -168,7 +171,5 @@ class _Serving:
 
 def check(scheduler: str) -> None:
     """Raise GensorError unless this is the address of a scheduler."""
-    from .connect import REMOTE
-
     if not REMOTE.match(scheduler):
         raise GensorError(f"--scheduler takes tcp://HOST:PORT or tls://HOST:PORT, not '{scheduler}'")

@@ -108,12 +108,13 @@ def answered(timer: Timer, question: Any, say: Say) -> tuple[Any, bool]:
         arch = timer.device.arch
         return ("" if arch is None else arch.part), False
     try:
-        return _timed(timer, *asked, say), False
+        return _timed(timer, asked, say), False
     except Exception as error:  # driver errors have no common base class
         return f"{type(error).__name__}: {error}", True
 
 
-def _timed(timer: Timer, workload: Workload, asked: Sequence[Any], vendor: bool, say: Say) -> Times:
+def _timed(timer: Timer, question: Any, say: Say) -> Times:
+    workload, asked, vendor = question
     kernels = [(Candidate(program, FAMILIES[program.family], constants), code) for program, constants, code in asked]
     why = [timer.objection(*kernel, workload) for kernel in kernels]
     able = [index for index, reason in enumerate(why) if not reason]

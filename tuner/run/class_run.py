@@ -210,7 +210,9 @@ class ClassRun:
         most = 0 if self.timer.emulated else self.options.top  # times on the emulator carry no information
         return Tournament(
             *(self.spaces, self.binaries, self.timer.on(self.executor), most),
-            *(self.recorded, self.trying, self.progress, self.late, self._failed),
+            *(self.recorded, self.trying, self.progress),
+            late=self.late,
+            failed=self._failed,
         )
 
     def _failed(self, each: Candidate, reason: str, workload: Workload) -> None:

@@ -105,7 +105,7 @@ class FirstKernels(Run):
         """Return any earlier result: one that is not settled serves as well."""
         return super()._stored(rows, settled=False)
 
-    def tuned(self, by_key: Rows, executor: Executor) -> Iterator[tuple[Row, Result]]:
+    def tuned(self, by_key: Rows, executor: Executor, whole: bool = False) -> Iterator[tuple[Row, Result]]:
         """Yield the rows of one class with their first results, committed."""
         self.progress.begin(names_of(by_key))
         for rows in by_key.values():

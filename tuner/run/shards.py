@@ -16,10 +16,10 @@ Class = tuple[str, str]
 
 
 class Shard(NamedTuple):
-    """The share `number` of `count`, from 1 on."""
+    """The share `number` of `many`, from 1 on."""
 
     number: int
-    count: int
+    many: int
 
     @classmethod
     def of(cls, text: str) -> Shard:
@@ -59,7 +59,7 @@ class Shard(NamedTuple):
             if row.workload is not None:
                 workloads.setdefault(row.workload.class_key(), set()).add(row.workload.key())
         sizes = {(part, key): len(keys) for part in parts for key, keys in workloads.items()}
-        loads, owners = [0] * self.count, dict[Class, int]()
+        loads, owners = [0] * self.many, dict[Class, int]()
         for each in sorted(sizes, key=lambda each: (-sizes[each], _digest(each))):
             place = loads.index(min(loads))
             owners[each] = place + 1

@@ -118,8 +118,9 @@ class Keeping(Executor):
 
     def forget(self) -> None:
         """Drop what was kept: the class is stored."""
-        for key in self._own if self.unfinished is not None else ():
-            self.unfinished.new.pop(key, None)
+        if self.unfinished is not None:
+            for key in self._own:
+                self.unfinished.new.pop(key, None)
         self._own.clear()
 
 

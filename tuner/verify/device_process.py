@@ -92,10 +92,11 @@ class DeviceProcess:
 
     def _start(self) -> Connection:
         context = multiprocessing.get_context("spawn")  # CUDA cannot be used in a forked child
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, self.open_device, self.answer), daemon=True)
-        self._process.start()
+        pipe, theirs = context.Pipe()
+        process = context.Process(target=_serve, args=(theirs, self.open_device, self.answer), daemon=True)
+        process.start()
         theirs.close()
+        self._pipe, self._process = pipe, process
         try:
             answer = self._pipe.recv() if self._pipe.poll(START_SECONDS) else "the GPU did not answer"
         except (EOFError, OSError):

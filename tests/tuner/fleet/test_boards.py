@@ -4,7 +4,6 @@ import signal
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 pytest.importorskip("distributed", reason="Dask is not installed")
@@ -21,6 +20,7 @@ from gensor_tuner.build.pool import candidate
 from gensor_tuner.measure.board import Board, BoardGoneError
 from gensor_tuner.measure.on_board import Time
 from tests.doubles.schedulers import ROOT, free_port, process, scheduler, until
+from tests.doubles.strict.machine import installed
 from tests.tuner.fleet.test_command import alive, children
 
 pytestmark = [pytest.mark.fleet, pytest.mark.usefixtures("needs_emulator")]
@@ -165,12 +165,13 @@ def test_times_arrive_and_dispatch_serves_them(tmp_path, monkeypatch, no_databas
         assert methods == {"emulator", "device"}
     assert (tmp_path / "scratch").is_dir()
     monkeypatch.setenv("GENSOR_DB", str(tmp_path / "k.db"))
+    monkeypatch.setenv("GENSOR_TUNE", "predicted")  # the emulator has no vendor's call to be faster than
     gensor_kernels.refresh()
-    with gensor_kernels.emulated(PART):
-        a, b = np.ones((16, 32)), np.ones((32, 16))
+    cupy = pytest.importorskip("cupy")
+    with installed([PART]):  # a GPU whose driver is a double: an emulated device reads no times
+        a, b = cupy.empty((16, 32)), cupy.empty((32, 16))
         told = gensor_kernels.explain(gensor_kernels.matmul, a, b)
-        assert told.tier == 1 and told.kernel in {row.kernel_digest for row in times}, told
-        assert (gensor_kernels.matmul(a, b) == 32).all()
+    assert told.tier == 1 and told.kernel in {row.kernel_digest for row in times}, told
 
 
 def test_a_part_that_nobody_has_is_one_sentence(tmp_path):
