@@ -45,21 +45,25 @@ SIZES = {"batch": 1, "tokens": 128, "past": 127, "source": 128}
 VIEWS = frozenset(["Expand", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"])
 
 
+#: Launches of every call since `counting` began: kernels that one model has loaded serve the next model, too.
+_calls: list[int] = []
+
+
 @contextmanager
 def counting() -> Iterator[list[int]]:
     """Give a list that gets the number of launches of every call, in place of the launches."""
-    calls: list[int] = []
+    _calls.clear()
 
     def load(device: EmulatorDevice, code: Any, launches: Sequence[Any]) -> Any:
         def launcher(arguments: Any, arrays: Any, steps: Any, workspace: Any) -> None:
             arrays[0][...] = 0
-            calls.append(len(launches))
+            _calls.append(len(launches))
 
         return launcher
 
     patches = mock.patch.object(EmulatorDevice, "load", load), mock.patch.object(EmulatorDevice, "is_built", _always)
     with patches[0], patches[1]:
-        yield calls
+        yield _calls
 
 
 def _always(device: EmulatorDevice, code: Any) -> bool:
