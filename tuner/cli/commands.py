@@ -126,7 +126,7 @@ def tune(
     """
     archs = [lookup(name) for name in arch_names]
     rows = read_shapes(shapes, lambda line: None if model else say(f"gensor-tune: {line}", sys.stderr))
-    shares = [rows] * len(archs) if shard is None else shard.rows(rows, [arch.part for arch in archs])
+    shares = [rows] * len(archs) if shard is None else shard.rows(rows, archs)
     every = sum(map(len, shares))
     check_compilers(options.verify)
     path, label = database(db), model or name_of(shapes)

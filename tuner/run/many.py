@@ -60,12 +60,13 @@ def together(runs: Sequence[Run], todo: Sequence[Work], executor: Executor) -> I
     messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
     ended = threading.Event()
 
-    def tune(number: int, by_key: Rows) -> None:
+    def tune(works: Sequence[Work]) -> None:
         try:
-            for row, result in runs[number].tuned(by_key, executor, whole=True):
-                messages.put((number, row, result))
-                if ended.is_set():
-                    return
+            for number, by_key in works:
+                for row, result in runs[number].tuned(by_key, executor, whole=True):
+                    messages.put((number, row, result))
+                    if ended.is_set():
+                        return
             messages.put(None)
         except BaseException as error:
             messages.put(error)
@@ -74,7 +75,7 @@ def together(runs: Sequence[Run], todo: Sequence[Work], executor: Executor) -> I
     threads = ThreadPoolExecutor(most, "gensor-class")
     futures: list[Future[None]] = []
     try:
-        futures += [threads.submit(tune, *each) for each in _longest_first(todo)]
+        futures += [threads.submit(tune, each) for each in _longest_first(runs, todo)]
         left = len(futures)
         while left:
             message = messages.get()
@@ -91,9 +92,18 @@ def together(runs: Sequence[Run], todo: Sequence[Work], executor: Executor) -> I
         threads.shutdown(wait=False, cancel_futures=True)
 
 
-def _longest_first(todo: Sequence[Work]) -> Iterator[Work]:
-    """Yield the classes of all runs in turn, those with most workloads first."""
-    by_run: dict[int, list[Work]] = {}
-    for each in sorted(todo, key=lambda each: -len(each.by_key)):
-        by_run.setdefault(each.run, []).append(each)
-    yield from (each for row in zip_longest(*by_run.values()) for each in row if each is not None)
+def _longest_first(runs: Sequence[Run], todo: Sequence[Work]) -> Iterator[list[Work]]:
+    """Yield the classes of all capabilities in turn, those with most workloads first.
+
+    A class of several parts of one capability is tuned for one after the other, as in turn: each part's portfolio is
+    chosen from the kernels that are stored for the capability by then.
+    """
+    together: dict[tuple[str, str], list[Work]] = {}
+    for each in todo:
+        workload = next(iter(each.by_key.values()))[0].workload
+        assert workload is not None
+        together.setdefault((runs[each.run].arch.name, workload.class_key()), []).append(each)
+    by_name: dict[str, list[list[Work]]] = {}
+    for (name, _), works in sorted(together.items(), key=lambda each: -sum(len(work.by_key) for work in each[1])):
+        by_name.setdefault(name, []).append(works)
+    yield from (each for row in zip_longest(*by_name.values()) for each in row if each is not None)

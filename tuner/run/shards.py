@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from gensor_kernels.machine.arch import Arch
 from gensor_tuner.shapes.reader import Row
 
 PATTERN = re.compile(r"([1-9][0-9]{0,5})/([1-9][0-9]{0,5})\Z")
 
-#: A part and the key of a class.
+#: A capability and the key of a class. Parts of one capability stay together: the portfolio of each is chosen from the
+#: kernels that all of them have.
 Class = tuple[str, str]
 
 
@@ -29,36 +32,38 @@ class Shard(NamedTuple):
             raise ValueError(f"--shard takes I/N with 1 <= I <= N, such as 3/16, not '{text}'")
         return cls(int(found[1]), int(found[2]))
 
-    def rows(self, rows: Sequence[Row], parts: Sequence[str]) -> list[list[Row]]:
-        """Return this share of the rows for each part; rows without a workload are the first shard's.
+    def rows(self, rows: Sequence[Row], archs: Sequence[Arch]) -> list[list[Row]]:
+        """Return this share of the rows for each arch; rows without a workload are the first shard's.
 
         Which share a class belongs to follows from the classes of the whole file and their workloads, whatever the
         order of rows: the largest classes first, each to the shard that has least so far.
 
         Examples
         --------
+        >>> from gensor_kernels.machine.arch import lookup
         >>> from gensor_kernels.operators.products import matmul
         >>> rows = [Row(2, "a", workload=matmul.workload(8, 8, 8)), Row(3, "b", error="no operator")]
-        >>> [[row.name for row in share] for share in Shard(1, 2).rows(rows, ["h200"])]
+        >>> [[row.name for row in share] for share in Shard(1, 2).rows(rows, [lookup("h200")])]
         [['a', 'b']]
         """
-        owners = self._owners(rows, parts)
+        owners = self._owners(rows, archs)
         return [
             [
                 row
                 for row in rows
-                if (1 if row.workload is None else owners[part, row.workload.class_key()]) == self.number
+                if (1 if row.workload is None else owners[arch.name, row.workload.class_key()]) == self.number
             ]
-            for part in parts
+            for arch in archs
         ]
 
-    def _owners(self, rows: Sequence[Row], parts: Sequence[str]) -> dict[Class, int]:
+    def _owners(self, rows: Sequence[Row], archs: Sequence[Arch]) -> dict[Class, int]:
         """Return the number of the shard of each class."""
         workloads: dict[str, set[str]] = {}
         for row in rows:
             if row.workload is not None:
                 workloads.setdefault(row.workload.class_key(), set()).add(row.workload.key())
-        sizes = {(part, key): len(keys) for part in parts for key, keys in workloads.items()}
+        names = Counter(arch.name for arch in archs)
+        sizes = {(name, key): parts * len(keys) for name, parts in names.items() for key, keys in workloads.items()}
         loads, owners = [0] * self.many, dict[Class, int]()
         for each in sorted(sizes, key=lambda each: (-sizes[each], _digest(each))):
             place = loads.index(min(loads))

@@ -23,7 +23,8 @@ matmul,32,64,64,fp64
 matmul,64,64,64,fp32
 matmul,32,64,96,fp32
 """
-ARCHS = ("sm_80", "sm_87")
+#: Two parts of one capability, whose kernels both of them may have.
+ARCHS = ("orin-nano-8gb", "agx-orin-64gb")
 ROOT = Path(__file__).resolve().parents[3]
 EPOCH = {"SOURCE_DATE_EPOCH": "1700000000"}
 

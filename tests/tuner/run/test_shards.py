@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 
 from gensor_database.record import TABLES
 from gensor_database.store import Store
+from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_tuner.run.shards import Shard
 from gensor_tuner.shapes.reader import Row
 
 #: dtype and columns of classes
 CLASSES = [("float32", 64), ("float64", 64), ("float16", 64), ("int8", 64), ("float32", 63)]
-PARTS = ("orin-nano-8gb", "h200")
+ARCHS = [lookup(part) for part in ("orin-nano-8gb", "agx-orin-64gb", "h200")]
 
 
 def row(line, kind, m):
@@ -31,21 +32,22 @@ def test_every_class_is_in_one_share_whatever_the_order(drawn, count, random):
     rows = [row(2 + line, *each) for line, each in enumerate(drawn)] + [Row(99, "bad", error="no operator")]
     owners, loads = {}, []
     for number in range(1, count + 1):
-        shares = Shard(number, count).rows(rows, PARTS)
+        shares = Shard(number, count).rows(rows, ARCHS)
         load = set()
-        for part, share in zip(PARTS, shares, strict=True):
+        for arch, share in zip(ARCHS, shares, strict=True):
             for each in share:
-                key = part, each.workload.class_key() if each.workload else ""
+                key = arch.name, each.workload.class_key() if each.workload else ""
                 assert owners.setdefault(key, number) == number
-                load |= {(part, each.workload.key())} if each.workload else set()
+                load |= {(arch.part, each.workload.key())} if each.workload else set()
         loads.append(len(load))
         shuffled = random.sample(rows, len(rows))
-        again = Shard(number, count).rows(shuffled, PARTS)
+        again = Shard(number, count).rows(shuffled, ARCHS)
         assert [sorted(each.line for each in share) for share in again] == [[e.line for e in s] for s in shares]
-    assert sum(len(share) for n in range(count) for share in Shard(n + 1, count).rows(rows, PARTS)) == 2 * len(rows)
-    assert owners[PARTS[0], ""] == owners[PARTS[1], ""] == 1
+    shares = [share for number in range(count) for share in Shard(number + 1, count).rows(rows, ARCHS)]
+    assert sum(map(len, shares)) == len(ARCHS) * len(rows)
+    assert owners["sm_87", ""] == owners["sm_90", ""] == 1
     keys = {each.workload.key(): each.workload.class_key() for each in rows if each.workload}
-    assert max(loads) - min(loads) <= max(Counter(keys.values()).values(), default=0)
+    assert max(loads) - min(loads) <= 2 * max(Counter(keys.values()).values(), default=0)
 
 
 @pytest.mark.parametrize("text", ["0/3", "4/3", "3", "a/b", "1/0", "-1/3", "1/3/5", "01/3"])
