@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from importlib import metadata
 from typing import Any, ClassVar
 
@@ -125,7 +126,7 @@ class Request(Task[Found]):
     def key(self) -> str:
         """A digest of everything that a walk follows from: the request and the version of this package."""
         learnt = self.learnt and (self.learnt.model.to_json(), self.learnt.conditions)
-        parts = (metadata.version("gensor-kernels"), self.workload.key(), learnt, replace(self, learnt=None))
+        parts = (_version(), self.workload.key(), learnt, replace(self, learnt=None))
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def run(self) -> Found:
@@ -167,6 +168,12 @@ class Request(Task[Found]):
         for program, _ in found.best:
             space.family(program.family).point(program)
         return found
+
+
+@cache
+def _version() -> str:
+    """Return the version of this package, read once: its metadata takes milliseconds, and keys are asked for often."""
+    return metadata.version("gensor-kernels")
 
 
 def walk_seed(seed: int, workload: Workload) -> int:
