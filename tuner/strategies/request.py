@@ -6,7 +6,7 @@ import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from importlib import metadata
 from typing import Any, ClassVar
@@ -126,8 +126,9 @@ class Request(Task[Found]):
     def key(self) -> str:
         """A digest of everything that a walk follows from: the request and the version of this package."""
         learnt = self.learnt and (self.learnt.model.to_json(), self.learnt.conditions)
-        parts = (_version(), self.workload.key(), learnt, replace(self, learnt=None))
-        return hashlib.sha256(repr(parts).encode()).hexdigest()
+        mine = {each.name: getattr(self, each.name) for each in fields(self)}
+        mine |= {"workload": self.workload.key(), "arch": _figures(self.arch), "learnt": learnt}
+        return hashlib.sha256(repr((_version(), mine)).encode()).hexdigest()
 
     def run(self) -> Found:
         """Take the walk."""
@@ -168,6 +169,13 @@ class Request(Task[Found]):
         for program, _ in found.best:
             space.family(program.family).point(program)
         return found
+
+
+@cache
+def _figures(arch: Arch) -> str:
+    """Return all figures of an arch as text that is the same in every process: sets come in another order in each."""
+    figures = {each.name: getattr(arch, each.name) for each in fields(arch)}
+    return repr({name: sorted(each) if isinstance(each, frozenset) else each for name, each in figures.items()})
 
 
 @cache
