@@ -376,7 +376,9 @@ class Cluster:
 
     async def _look_for_nobody(self) -> None:
         """End the run where tasks have waited too long for a worker that can run them."""
-        waiting = [each.task for each in self._running.values() if not self._could(each.task)]
+        # Thousands of tasks run, of few kinds: asking for each would look through thousands of workers every time.
+        kinds = {(each.task.kind, each.task.part): each.task for each in self._running.values()}
+        waiting = [task for task in kinds.values() if not self._could(task)]
         told = {self._no_board(task.part) if task.part else self._no_worker(task.kind) for task in waiting}
         for line in told - self._nobody.keys():
             self.tell(f"tasks wait: {line}")
