@@ -51,8 +51,8 @@ def overhead(tell: Tell, tasks: int = TASKS, workers: int = WORKERS, repeats: in
     with stubs.stand(workers) as made:
         for _ in range(repeats):
             spent = stubs.at_once(made, [stubs.Sleep(number) for number in range(tasks)])
-            ms = {name: 1e3 * seconds / tasks for name, seconds in spent.items()}
-            runs.append({"wall_ms": ms.pop("seconds"), **{f"{side}_ms": each for side, each in ms.items()}})
+            ms = {f"{name.removesuffix('_s')}_ms": 1e3 * seconds / tasks for name, seconds in spent.items()}
+            runs.append({"wall_ms": ms.pop("seconds_ms"), **ms})
             tell(f"{tasks} tasks at once, ms each: {_line(runs[-1])}")
     return {"tasks": tasks, "workers": workers, "runs": runs, "median": median(runs)}
 

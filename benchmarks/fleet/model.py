@@ -145,11 +145,14 @@ def per_class(told: Mapping[str, Any]) -> dict[str, float]:
 
 
 def kinds_of(stages: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the kind of each stage: walks after the first compilation are second ones."""
+    """Return the kind of each stage: walks after a compilation are second ones.
+
+    Verification ends a run; a class that any size may ask for has a run for the usual sizes before its own.
+    """
     found = []
     compiled = False
     for each in stages:
-        compiled = compiled or each["kind"] == "compile"
+        compiled = each["kind"] == "compile" or (compiled and each["kind"] != "verify")
         found.append("again" if each["kind"] == "walk" and compiled else each["kind"])
     return found
 

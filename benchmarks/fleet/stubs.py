@@ -188,7 +188,7 @@ def at_once(made: Stand, tasks: Sequence[Sleep]) -> dict[str, float]:
     seconds, after = time.perf_counter() - began, made.seconds()
     if numbers != [task.number for task in tasks]:
         raise RuntimeError("results of other tasks")
-    return {"seconds": seconds, **{side: after[side] - before[side] for side in before}}
+    return {"seconds": seconds, **{f"{side}_s": after[side] - before[side] for side in before}}
 
 
 class Replay:
@@ -196,6 +196,10 @@ class Replay:
 
     def __init__(self, classes: Sequence[dict[str, Any]], scale: float):
         self.classes, self.scale = classes, scale
+
+    def unit(self, by_key: Any) -> tuple[str, str]:
+        """Return a name of the class."""
+        return "", str(next(iter(by_key.values())))
 
     def tuned(self, by_key: Any, executor: Executor, whole: bool) -> Iterator[tuple[Row, Any]]:
         """Replay one class."""
@@ -220,4 +224,4 @@ def replayed(made: Stand, classes: Sequence[dict[str, Any]], scale: float) -> di
     seconds, after = time.perf_counter() - began, made.seconds()
     if sorted(done) != list(range(len(classes))):
         raise RuntimeError("classes are missing")
-    return {"seconds": seconds, **{side: after[side] - before[side] for side in before}}
+    return {"seconds": seconds, **{f"{side}_s": after[side] - before[side] for side in before}}

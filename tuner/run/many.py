@@ -100,9 +100,7 @@ def _longest_first(runs: Sequence[Run], todo: Sequence[Work]) -> Iterator[list[W
     """
     together: dict[tuple[str, str], list[Work]] = {}
     for each in todo:
-        workload = next(iter(each.by_key.values()))[0].workload
-        assert workload is not None
-        together.setdefault((runs[each.run].arch.name, workload.class_key()), []).append(each)
+        together.setdefault(runs[each.run].unit(each.by_key), []).append(each)
     by_name: dict[str, list[list[Work]]] = {}
     for (name, _), works in sorted(together.items(), key=lambda each: -sum(len(work.by_key) for work in each[1])):
         by_name.setdefault(name, []).append(works)

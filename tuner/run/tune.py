@@ -179,6 +179,10 @@ class Run:
                 self.expect(groups[number + 1], executor)
             yield from self.tuned(by_key, executor)
 
+    def unit(self, by_key: Rows) -> tuple[str, str]:
+        """Return the capability and the key of a class: its kernels may serve every part of the capability."""
+        return self.arch.name, workload_of(next(iter(by_key.values()))).class_key()
+
     def expect(self, by_key: Rows, executor: Executor) -> None:
         """Tell an executor which class comes next."""
         if self.timer is not None:  # walks would disturb the program that launches kernels
