@@ -165,13 +165,14 @@ def tune(
             """Print the rest of the table and the summary, whatever has ended the run."""
             progress.close()
             ordered.rest()
+            who = "gensor-tune: " + (f"shard {shard}: " if shard is not None else "")  # not the totals of whole models
             for line in [] if len(results) == every else [f"stopped after {len(results)} of {every} rows"]:
-                say(f"gensor-tune: {line}", sys.stderr)
+                say(f"{who}{line}", sys.stderr)
             for number, name in enumerate(arch_names):
                 own = [(row, result) for run, row, result in results if run == number]
                 told = [*summary([result for _, result in own]), *totals(own, label)] if own or not rows else []
                 for line in told:
-                    say(f"gensor-tune: {f'{name}: ' if len(archs) > 1 else ''}{line}", sys.stderr)
+                    say(f"{who}{f'{name}: ' if len(archs) > 1 else ''}{line}", sys.stderr)
             took = duration((time.perf_counter() - began) * 1e6)
             compiled = nvrtc.compile_count() + (0 if fleet is None else fleet.cluster.counts["compile"])
             print(f"gensor-tune: {took}, {compiled} compilations", file=sys.stderr, flush=True)
@@ -195,11 +196,12 @@ def tune(
                 kind = partial(BudgetedRun, budget=budget, packaged=packaged, fell=fell)
             shown = progress.of(number)
             run = kind(arch, store, options, shown, timers[number], verifiers[number], tell=progress.tell)
-            run.unfinished, run.file, run.executor = unfinished, label if named else None, fleet
+            run.unfinished, run.executor = unfinished, fleet
+            run.file, run.in_file = label if named else None, rows
             runs.append(run)
         stack.callback(conclude)
         named_archs = ", ".join(f"{arch.name} ({arch.part})" for arch in archs)
-        told = f"{len(rows)} rows" if shard is None else f"shard {shard.number}/{shard.many}, {every} rows"
+        told = f"{len(rows)} rows" if shard is None else shard.told(shares, rows)
         print(f"gensor-tune: {told} for {named_archs} into {path}", file=sys.stderr)
         for number, row, result in _tuned(runs, shares, budget is not None, fleet, options):
             results.append((number, row, result))

@@ -24,6 +24,9 @@ class Shard(NamedTuple):
     number: int
     many: int
 
+    def __str__(self) -> str:
+        return f"{self.number}/{self.many}"
+
     @classmethod
     def of(cls, text: str) -> Shard:
         """Return the shard of a text such as "3/16"; ValueError for another text."""
@@ -56,6 +59,19 @@ class Shard(NamedTuple):
             for arch in archs
         ]
 
+    def told(self, shares: Sequence[Sequence[Row]], rows: Sequence[Row]) -> str:
+        """Return the size of this share, and of the whole, each arch counted.
+
+        Examples
+        --------
+        >>> rows = [Row(2, "a", error="no operator"), Row(3, "b", error="no operator")]
+        >>> Shard(2, 3).told([[], rows[:1]], rows)
+        'shard 2/3: 0 of 0 classes, 1 of 4 rows'
+        """
+        whole = [rows] * len(shares)
+        classes = f"{_classes(shares)} of {_classes(whole)} classes"
+        return f"shard {self}: {classes}, {sum(map(len, shares))} of {sum(map(len, whole))} rows"
+
     def _owners(self, rows: Sequence[Row], archs: Sequence[Arch]) -> dict[Class, int]:
         """Return the number of the shard of each class."""
         workloads: dict[str, set[str]] = {}
@@ -70,6 +86,11 @@ class Shard(NamedTuple):
             owners[each] = place + 1
             loads[place] += sizes[each]
         return owners
+
+
+def _classes(shares: Sequence[Sequence[Row]]) -> int:
+    """Return the number of classes, each arch's counted."""
+    return sum(len({row.workload.class_key() for row in rows if row.workload is not None}) for rows in shares)
 
 
 def _digest(each: Class) -> str:

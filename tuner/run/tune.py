@@ -98,6 +98,8 @@ class Run:
     executor: Executor | None = None
     #: name of the shapes file, under which records name the rows that they are for; None: they name none
     file: str | None = None
+    #: all rows of that file, where the run is given a share of them
+    in_file: Sequence[Row] | None = None
 
     def __post_init__(self) -> None:
         self.began = self.clock()
@@ -160,7 +162,7 @@ class Run:
     def _name(self, rows: Sequence[Row]) -> None:
         """Let the records of earlier runs name the present rows of this run's file."""
         if self.file is not None:
-            self._uses = uses_of(rows, self.file)
+            self._uses = uses_of(rows if self.in_file is None else self.in_file, self.file)
             name_records(self.store, self.arch.name, self.arch.part, self.file, self._uses)
 
     def _named(self, workload: Workload, provenance: str) -> str:

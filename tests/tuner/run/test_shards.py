@@ -1,5 +1,7 @@
 """Shards: each class in one share, whatever the order of rows; merged, they have the rows of a whole run."""
 
+import json
+import re
 from collections import Counter
 
 import pytest
@@ -11,6 +13,7 @@ from gensor_database.store import Store
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_tuner.run.shards import Shard
+from gensor_tuner.run.tune import Run
 from gensor_tuner.shapes.reader import Row
 
 #: dtype and columns of classes
@@ -93,10 +96,51 @@ def test_shards_are_merged_to_the_rows_of_one_run(tuned, gensor_tune, tmp_path):
         for number in range(1, count + 1):
             names.append(f"{count}-{number}")
             code, err = tuned(names[-1], "--shard", f"{number}/{count}")
-            assert code == (1 if number == 1 else 0) and f"shard {number}/{count}, " in err and "stopped" not in err
+            assert code == (1 if number == 1 else 0) and f"shard {number}/{count}: " in err and "stopped" not in err
             assert (":6:" in err) == (number == 1)
         files = [f"{{}}/{name}.db" for name in names]
         assert gensor_tune("merge", *files, "-o", f"{{}}/{count}.db", "--binaries")[0] == 0
         assert digests(tmp_path / f"{count}.db") == whole
     before = digests(tmp_path / "7-1.db")
     assert tuned("7-1", "--shard", "1/7")[0] == 1 and digests(tmp_path / "7-1.db") == before
+
+
+def test_shards_of_one_database_leave_each_other_alone(tuned, tmp_path):
+    """Records name the rows of the whole file, whichever share was tuned last."""
+    tuned("whole")
+    for shard in ("2/2", "1/2", "2/2"):
+        tuned("both", "--shard", shard)
+    assert digests(tmp_path / "both.db") == digests(tmp_path / "whole.db")
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_only_the_rows_of_a_share_are_counted(gensor_tune, tmp_path, number):
+    """A budget of nothing skips rows instead of tuning them."""
+    (tmp_path / "shapes.csv").write_text(SHAPES)
+    files = ("--shapes", "{}/shapes.csv", "--db", "{}/k.db", "--json", "{}/rows.jsonl", "-q")
+    code, table, err = gensor_tune("--arch", "sm_87", *files, "--budget", "0", "--shard", f"{number}/2")
+    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert [row["line"] for row in rows] == ([6, 3, 4], [2, 5])[number - 1]
+    assert code == 1 and len(table.splitlines()) == 1 + len(rows) and "stopped" not in err
+    head, *lines = err.splitlines()
+    assert f"gensor-tune: shard {number}/2: {number} of 3 classes, {len(rows)} of 5 rows for sm_87 (" in head
+    assert (":6:" in err) == (number == 1)
+    skipped = sum(row["status"] == "skipped" for row in rows)
+    assert any(line.startswith(f"gensor-tune: shard {number}/2: ") and f"{skipped} skipped" in line for line in lines)
+
+
+def test_a_run_that_is_interrupted_counts_the_rows_of_its_share(tuned, monkeypatch):
+    def interrupted(self, by_key, executor, whole=False):
+        raise KeyboardInterrupt
+        yield
+
+    monkeypatch.setattr(Run, "tuned", interrupted)
+    code, err = tuned("k", "--shard", "1/2")
+    rows = re.search(r"shard 1/2: \d of 6 classes, (\d) of 10 rows for", err)[1]
+    assert code == 130 and f"gensor-tune: shard 1/2: stopped after 2 of {rows} rows\n" in err  # the bad row, twice
+
+
+def test_a_share_without_rows_makes_an_empty_database(tuned, tmp_path):
+    code, err = tuned("k", "--shard", "9/9")
+    assert code == 0 and "shard 9/9: 0 of 6 classes, 0 of 10 rows" in err
+    assert "stopped" not in err and "no rows" not in err and not any(digests(tmp_path / "k.db").values())
