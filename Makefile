@@ -65,9 +65,9 @@ lint: $(VENV)/installed
 	rm -rf build/typed && $(BIN)/python -m pip install -q --no-deps --target build/typed .
 	cd build/typed && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p gensor_database -p gensor_kernels -p gensor_tuner
 	rm -rf build
-	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml docs/fleet/*.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
-	$(BIN)/zizmor --offline --no-progress .github
+	$(BIN)/zizmor --offline --no-progress --config .github/zizmor.yml .github docs/fleet/tune-matrix.yml
 
 # What a release uploads: the source archive, and the wheel that is built from it.
 dist: $(VENV)/tuner

@@ -19,7 +19,9 @@ def parsed(text: str) -> dict:
     return yaml.load(text, Loader=yaml.BaseLoader)
 
 
-WORKFLOWS = {path.stem: parsed(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*.yml"))}
+#: Those of the project, and one that the documentation gives away.
+FILES = [*sorted(FOLDER.glob("*.yml")), ROOT / "docs" / "fleet" / "tune-matrix.yml"]
+WORKFLOWS = {path.stem: parsed(path.read_text(encoding="utf-8")) for path in FILES}
 EVERY = pytest.mark.parametrize("name", WORKFLOWS, ids="{}.yml".format)  # an id `gpu` reads as that marker
 
 
