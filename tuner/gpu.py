@@ -65,6 +65,18 @@ def limit_memory(device: CudaDevice, limit: int | None) -> None:
         device.cupy.get_default_memory_pool().set_limit(size=limit)
 
 
+def count_gpus(device: Device) -> int:
+    """Return how many GPUs a device's array library reaches; 1 where the library knows of none."""
+    library = getattr(device, "cupy", None)
+    return 1 if library is None else int(library.cuda.runtime.getDeviceCount())
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Return whether an error means too little device memory, which is no kernel's fault."""
+    text = f"{type(error).__name__}: {error}".lower()
+    return isinstance(error, MemoryError) or "alloc" in text or "out of memory" in text
+
+
 def free_memory(device: Device) -> None:
     """Return unused memory of the array library to the device: the next Workload has arrays of other sizes."""
     library = getattr(device, "cupy", None)

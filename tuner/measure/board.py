@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 from gensor_kernels.devices.device import Code
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.build.pool import Candidate
-from gensor_tuner.gpu import GpuError, open_any_gpu
-from gensor_tuner.verify.device_process import DeviceProcess, EndedError, Say, verified
+from gensor_tuner.gpu import GpuError, count_gpus, free_memory, open_any_gpu, out_of_memory
+from gensor_tuner.verify.device_process import ATTEMPTS, DeviceProcess, EndedError, Say, judged, verified
 from gensor_tuner.verify.verify import Verdict
 
 from .timer import CudaClock, Kernel, Timed, Timer, Times
@@ -22,20 +23,23 @@ from .timer import CudaClock, Kernel, Timed, Timer, Times
 #: Which function opens the device, as module:name; tests name a double.
 OPENER = "GENSOR_FLEET_DEVICE"
 OPENED_BY = "gensor_tuner.measure.board:open_timer"
+#: Which GPU of its machine a worker owns, as CUDA counts; `gensor-tune fleet worker` sets it.
+NUMBER = "GENSOR_FLEET_GPU"
+FAILURES = 3  # kernels of a task that fail one after the other before the device is doubted
 
 
-def open_timer() -> Timer:
-    """Return a timer on this process's GPU, which compiles nothing; GpuError without one."""
+def open_timer(number: int) -> Timer:
+    """Return a timer on the GPU of a number, which compiles nothing; GpuError without one."""
     os.environ.setdefault("CUPY_TF32", "1")  # see timer.py
-    device = open_any_gpu()
+    device = open_any_gpu(number)
     device.compiles = False
     return Timer(device, CudaClock(device))
 
 
-def opener() -> Callable[[], Timer]:
-    """Return the function that opens the device."""
+def opener() -> Callable[[int], Timer]:
+    """Return the function that opens the device of a number."""
     module, _, name = os.environ.get(OPENER, OPENED_BY).partition(":")
-    found: Callable[[], Timer] = getattr(import_module(module), name)
+    found: Callable[[int], Timer] = getattr(import_module(module), name)
     return found
 
 
@@ -44,44 +48,50 @@ class BoardGoneError(Exception):
 
 
 class Board(DeviceProcess):
-    """The process that owns the GPU."""
+    """The process that owns a GPU of this machine, by its number."""
 
-    def __init__(self) -> None:
-        super().__init__(opener(), answered)
+    def __init__(self, number: int = 0) -> None:
+        super().__init__(partial(opener(), number), answered)
 
-    def part(self) -> str:
-        """Return the part of the GPU."""
-        return str(self._asked("about", None))
+    def about(self) -> tuple[str, int]:
+        """Return the part of the GPU, and how many GPUs the machine has."""
+        part, count = self._asked("about", None)
+        return str(part), int(count)
 
-    def time(self, workload: Workload, kernels: Sequence[Kernel], vendor: bool) -> Times:
-        """Time kernels beside each other and the vendor's call; a kernel that fails is left out, and the rest timed."""
-        left, why, failed = dict(enumerate(kernels)), dict[int, str](), list[int]()
+    def time(self, workload: Workload | None, kernels: Sequence[Kernel], vendor: bool) -> Times:
+        """Time kernels beside each other and the vendor's call; a kernel that fails is left out, and the rest timed.
+
+        A kernel fails where the device faults once while it runs, or the child dies or hangs twice. Where kernel after
+        kernel fails, the device may be to blame, and no kernel is.
+        """
+        left, why, ends = dict(enumerate(kernels)), dict[int, str](), Counter[int | None]()
         while True:
             running: list[int] = []
             asked = [(each.program, each.constants, code) for each, code in left.values()]
+            killed = False
             try:
                 found = self._asked("time", (workload, asked, vendor), running.append)
             except EndedError as error:
-                found = str(error)
+                found, killed = error, error.killed
             if isinstance(found, Times):
-                return _placed(found, list(left), len(kernels), why, failed)
-            if not running or running[-1] >= len(left):
+                return _placed(found, list(left), len(kernels), why)
+            if isinstance(found, str):
+                raise RuntimeError(f"the GPU could not time kernels: {found}")
+            blamed = not killed and running and running[-1] < len(left)
+            guilty = list(left)[running[-1]] if blamed else None
+            ends[guilty] += ATTEMPTS if isinstance(found, Fault) and blamed else 1
+            if ends[guilty] < ATTEMPTS:
+                continue
+            if guilty is None:
                 raise RuntimeError(f"no kernel is to blame: {found}")
-            guilty = list(left)[running[-1]]
             why[guilty] = f"it failed on the device: {found}"
-            failed.append(guilty)
             del left[guilty]
+            if len(why) == FAILURES:
+                return Times.none(len(kernels), f"{FAILURES} kernels failed one after the other, the last: {found}")
 
     def verify(self, candidate: Candidate, code: Code, workload: Workload) -> Verdict:
         """Execute a kernel on the device, as `DeviceVerifier.verify` does."""
-        try:
-            found = self._asked("verify", (candidate.program, candidate.constants, code, workload))
-        except EndedError as error:
-            return Verdict("failed", str(error), method="device")
-        if isinstance(found, str):
-            raise RuntimeError(f"the GPU could not verify a kernel: {found}")
-        verdict: Verdict = found
-        return verdict
+        return judged(lambda: self._asked("verify", (candidate.program, candidate.constants, code, workload)))
 
     def _asked(self, name: str, question: Any, told: Say = lambda note: None) -> Any:
         try:
@@ -90,13 +100,24 @@ class Board(DeviceProcess):
             raise BoardGoneError(str(error)) from None
 
 
-def _placed(found: Times, numbers: Sequence[int], count: int, why: dict[int, str], failed: Sequence[int]) -> Times:
-    """Return the times of some kernels among those of all."""
+class Fault(NamedTuple):
+    """The device's error at a kernel; its context is lost."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def _placed(found: Times, numbers: Sequence[int], count: int, why: Mapping[int, str]) -> Times:
+    """Return the times of some kernels among those of all; `why` tells why the others have failed."""
+    if found.lost:
+        return Times.none(count, found.lost, found.conditions)
     timed: list[Timed | None] = [None] * count
     reasons = [why.get(index, "") for index in range(count)]
     for number, time, reason in zip(numbers, found.timed, found.why, strict=True):
         timed[number], reasons[number] = time, reason
-    return replace(found, timed=tuple(timed), why=tuple(reasons), failed=tuple(sorted(failed)))
+    return replace(found, timed=tuple(timed), why=tuple(reasons), failed=tuple(sorted(why)))
 
 
 def answered(timer: Timer, question: Any, say: Say) -> tuple[Any, bool]:
@@ -106,15 +127,24 @@ def answered(timer: Timer, question: Any, say: Say) -> tuple[Any, bool]:
         return verified(timer.device, asked, say)
     if name == "about":
         arch = timer.device.arch
-        return ("" if arch is None else arch.part), False
+        if arch is None:
+            return (timer.device.unsupported, 0), True
+        return (arch.part, count_gpus(timer.device)), False
     try:
         return _timed(timer, asked, say), False
     except Exception as error:  # driver errors have no common base class
-        return f"{type(error).__name__}: {error}", True
+        text = f"{type(error).__name__}: {error}"
+        if out_of_memory(error):
+            return Times.none(len(asked[1]), f"out of device memory: {text}", timer.conditions()), True
+        return Fault(text) if isinstance(error, timer.device.faults) else text, True
+    finally:
+        free_memory(timer.device)
 
 
 def _timed(timer: Timer, question: Any, say: Say) -> Times:
     workload, asked, vendor = question
+    if workload is None:
+        return Times((), None, timer.conditions(), ())
     kernels = [(Candidate(program, FAMILIES[program.family], constants), code) for program, constants, code in asked]
     why = [timer.objection(*kernel, workload) for kernel in kernels]
     able = [index for index, reason in enumerate(why) if not reason]
@@ -131,4 +161,4 @@ def _timed(timer: Timer, question: Any, say: Say) -> Times:
 @cache
 def board() -> Board:
     """Return the GPU of this worker, which runs one task at a time."""
-    return Board()
+    return Board(int(os.environ.get(NUMBER, "0")))

@@ -6,7 +6,7 @@ import base64
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 from gensor_kernels.build.source import digest, flatten
@@ -26,13 +26,13 @@ from .timer import Kernel, Timed, Times
 class Time(Task[Times]):
     """Kernels of a workload to be timed beside each other and the vendor's call, on a part.
 
-    Without kernels, a task asks for the conditions alone.
+    Without a workload, a task asks for the conditions alone.
     """
 
     kind: ClassVar[str] = "time"
 
     part_name: str
-    workload: Workload
+    workload: Workload | None
     kernels: tuple[Kernel, ...]
     vendor: bool
 
@@ -47,18 +47,20 @@ class Time(Task[Times]):
 
     def lost(self, reason: str) -> Times:
         """Return times of no kernel."""
-        return Times(tuple(None for _ in self.kernels), None, "{}", tuple("" for _ in self.kernels))
+        return Times.none(len(self.kernels), reason)
 
     def to_json(self) -> dict[str, Any]:
         """Return the arguments; sources stay at home, because every machine has them."""
         kernels = [_told(*each) for each in self.kernels]
-        return {"part": self.part_name, "workload": self.workload.key(), "kernels": kernels, "vendor": self.vendor}
+        key = None if self.workload is None else self.workload.key()
+        return {"part": self.part_name, "workload": key, "kernels": kernels, "vendor": self.vendor}
 
     @classmethod
     def from_json(cls, told: dict[str, Any]) -> Time:
         """Return the task with these arguments."""
         kernels = tuple(_kernel(*each) for each in told["kernels"])
-        return cls(told["part"], workload_of(told["workload"]), kernels, bool(told["vendor"]))
+        workload = None if told["workload"] is None else workload_of(told["workload"])
+        return cls(told["part"], workload, kernels, bool(told["vendor"]))
 
     def pack(self, result: Times) -> dict[str, Any]:
         """Return times as JSON."""
@@ -71,14 +73,17 @@ class Time(Task[Times]):
         vendor = None if packed["vendor"] is None else _timed(packed["vendor"])
         if not len(timed) == len(why) == len(self.kernels) or (vendor is not None and not self.vendor):
             raise ValueError(f"{len(timed)} times for {len(self.kernels)} kernels")
-        if any((each is None) != bool(reason) for each, reason in zip(timed, why, strict=True)):
+        lost = packed["lost"]
+        if not isinstance(lost, str) or (lost and (any(timed) or any(why) or vendor is not None)):
+            raise ValueError("times of a task that was lost")
+        if not lost and any((each is None) != bool(reason) for each, reason in zip(timed, why, strict=True)):
             raise ValueError("a kernel has neither a time nor a reason, or both")
         if not isinstance(json.loads(packed["conditions"]), dict):
             raise ValueError("the conditions are no JSON object")
         failed = tuple(packed["failed"])
         if any(type(each) is not int or not 0 <= each < len(why) or not why[each] for each in failed):
             raise ValueError("a kernel that failed has no reason")
-        return Times(timed, vendor, packed["conditions"], why, failed)
+        return Times(timed, vendor, packed["conditions"], why, failed, lost)
 
 
 def _told(each: Candidate, code: Code) -> list[str]:
@@ -141,11 +146,12 @@ class ExecuteOnDevice(Task[Verdict]):
         return asdict(result)
 
     def unpack(self, packed: dict[str, Any]) -> Verdict:
-        """Return a verdict of a device; ValueError where a good one lacks cases."""
+        """Return a verdict of this part; ValueError where a good one lacks cases."""
         found = Verdict(**packed)
+        found = replace(found, part=found.part or self.part_name)  # a child that died could not name its part
         candidate, _ = self.kernel
-        if found.outcome not in OUTCOMES or found.method != "device":
-            raise ValueError(f"a verdict {found.outcome!r} by {found.method!r}")
+        if found.outcome not in OUTCOMES or (found.method, found.part) != ("device", self.part_name):
+            raise ValueError(f"a verdict {found.outcome!r} by {found.method!r} of {found.part!r}")
         if found.outcome == "ok":
             epilogue = verified_epilogue(candidate, self.workload)
             cases = candidate.family.cases(candidate.program, self.workload, epilogue)
@@ -174,22 +180,21 @@ class RemoteTimer:
         The part.
     executor : Executor
         Runs the tasks.
-    conditions : str
-        `Device.conditions` of the part, until times bring others.
     """
 
     emulated = False
 
-    def __init__(self, part: str, executor: Executor, conditions: str = "{}"):
-        self.part, self.executor, self._conditions = part, executor, conditions
+    def __init__(self, part: str, executor: Executor):
+        self.part, self.executor = part, executor
 
     def on(self, executor: Executor) -> RemoteTimer:
         """Return a timer whose tasks another executor runs."""
-        return RemoteTimer(self.part, executor, self._conditions)
+        return RemoteTimer(self.part, executor)
 
     def conditions(self) -> str:
-        """Return the conditions of the latest times."""
-        return self._conditions
+        """Return `Device.conditions` of a worker that has the part; it is asked."""
+        (found,) = self.executor.map([Time(self.part, None, (), False)])
+        return found.conditions
 
     def objection(self, candidate: Candidate, code: Code, workload: Workload) -> str:
         """Return nothing: the board says what it does not load when it is to time it."""
@@ -204,5 +209,4 @@ class RemoteTimer:
     ) -> Times:
         """Time kernels beside the vendor's call; `before` is not called, because nothing runs on this machine."""
         (found,) = self.executor.map([Time(self.part, workload, tuple(kernels), vendor)])
-        self._conditions = found.conditions if found.conditions != "{}" else self._conditions
         return found

@@ -27,7 +27,7 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.validation import MALFORMED, workload_of
 from gensor_tuner.build.pool import Candidate
-from gensor_tuner.gpu import free_memory, limit_memory, open_any_gpu
+from gensor_tuner.gpu import free_memory, limit_memory, open_any_gpu, out_of_memory
 from gensor_tuner.output import take_stdout, write_line
 
 from .timer import CudaClock, Timer, vendor_name
@@ -194,7 +194,7 @@ def reply_to(times: StoredTimes, request: dict[str, Any], say: Say) -> dict[str,
         return times.answer(request["workload"], request.get("without", ()), say)
     except times.device.faults as error:
         text = f"{type(error).__name__}: {error}"
-        if "alloc" in text.lower() or "out of memory" in text.lower():
+        if out_of_memory(error):
             return {"status": "unsupported", "error": f"out of device memory: {text}"}
         return {"status": "fault", "error": text, "trying": times.trying}
     except Exception as error:  # an error of the driver or a library, at one Workload

@@ -83,6 +83,9 @@ class Times:
         Why a kernel has no time; "" for the others.
     failed : tuple of int
         The numbers of kernels that were loaded, and failed when they ran.
+    lost : str
+        Why nothing was timed, where that says nothing about the kernels: their operands exceed the device's memory, or
+        no machine could finish the task. Else "".
     """
 
     timed: tuple[Timed | None, ...]
@@ -90,6 +93,12 @@ class Times:
     conditions: str
     why: tuple[str, ...]
     failed: tuple[int, ...] = ()
+    lost: str = ""
+
+    @classmethod
+    def none(cls, count: int, lost: str, conditions: str = "{}") -> Times:
+        """Return times of none of `count` kernels."""
+        return cls((None,) * count, None, conditions, ("",) * count, lost=lost)
 
 
 def open_timer(arch: Arch, number: int | None = None) -> Timer:

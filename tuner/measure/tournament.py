@@ -30,7 +30,8 @@ class Tournament:
     with each kernel before it runs, and with None when the device has returned from all. Once `late` returns True, no
     further workload is begun.
 
-    `timed` maps the number of a workload to the times of its kernels and of the vendor's call.
+    `timed` maps the number of a workload to the times of its kernels and of the vendor's call, and `conditions` to the
+    device's conditions at the time. `stopped` maps it to the reason why further rounds say nothing about its kernels.
     """
 
     spaces: Sequence[Space]
@@ -44,6 +45,8 @@ class Tournament:
     #: called with a candidate that failed on the device, the reason, and the workload
     failed: Callable[[Candidate, str, Workload], None] = lambda *_: None
     timed: dict[int, tuple[list[Entrant], Timed | None]] = field(default_factory=dict)
+    conditions: dict[int, str] = field(default_factory=dict)
+    stopped: dict[int, str] = field(default_factory=dict)
 
     def measured(self, pool: Pool) -> tuple[np.ndarray, np.ndarray]:
         """Return (seconds (workloads, candidates), inf where not timed; each workload's fastest column)."""
@@ -59,7 +62,11 @@ class Tournament:
         """Run rounds until they gain nothing: compiled candidates first, then candidates made promising by times."""
         rounds, out = Rounds(len(pool.candidates)), np.zeros(len(pool.candidates), bool)
         self.timed[row] = [], None
-        while columns := rounds.next(*pool.described(space), ~out & self._able(row, pool)):
+        for each in (self.conditions, self.stopped):
+            each.pop(row, None)
+        while row not in self.stopped and (
+            columns := rounds.next(*pool.described(space), ~out & self._able(row, pool))
+        ):
             entrants = [
                 c for c in self._compiled(columns, pool) if self._runs(pool.candidates[c], space.workload, pool)
             ]
@@ -105,6 +112,13 @@ class Tournament:
         known, vendor = self.timed[row]
         kernels = [(each, self.binaries.code(each)) for each in chosen]
         times = self.timer.times(workload, kernels, vendor=not known, before=before)
+        if times.lost:
+            self.stopped[row] = times.lost
+            return columns
+        if self.conditions.setdefault(row, times.conditions) != times.conditions:
+            # Another driver or power mode, of another board of the part say, may order kernels otherwise.
+            self.stopped[row] = f"the conditions {times.conditions} are not those of earlier times"
+            return columns
         for index, (each, reason) in enumerate(zip(chosen, times.why, strict=True)):
             if reason:
                 pool.dead[each.name] = reason

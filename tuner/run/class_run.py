@@ -129,7 +129,8 @@ class ClassRun:
         predicted = seconds
         if self.tournament is not None:
             with self._timed("measure"):
-                seconds, picks = self.tournament.measured(pool)
+                times, fastest = self.tournament.measured(pool)
+            seconds, picks = self._believed(pool, self.tournament, (seconds, picks), (times, fastest))
         yield from self._verified(pool, predicted, seconds, picks)
 
     @cached_property
@@ -215,9 +216,29 @@ class ClassRun:
             failed=self._failed,
         )
 
+    def _believed(
+        self,
+        pool: Pool,
+        tournament: Tournament,
+        predicted: tuple[np.ndarray, np.ndarray],
+        measured: tuple[np.ndarray, np.ndarray],
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return measured seconds and picks; predictions for a workload whose kernels could not be timed."""
+        seconds, picks = (each.copy() for each in measured)
+        dead = np.array([each.name in pool.dead for each in pool.candidates], bool)
+        for row in tournament.stopped:
+            if not np.isfinite(seconds[row]).any():
+                seconds[row] = np.where(dead, np.inf, predicted[0][row])
+                picks[row] = predicted[1][row]
+                if picks[row] < 0 or dead[picks[row]]:
+                    able = np.where(self.binaries.among(pool), seconds[row], np.inf)
+                    picks[row] = int(np.argmin(able)) if np.isfinite(able).any() else -1
+        return seconds, picks
+
     def _failed(self, each: Candidate, reason: str, workload: Workload) -> None:
         """Remember a candidate that failed on the device: no database counts it as usable again."""
-        self.refused.append((each, self.binaries[each], workload, Verdict("failed", reason, method="device")))
+        verdict = Verdict("failed", reason, method="device", part=self.arch.part)
+        self.refused.append((each, self.binaries[each], workload, verdict))
 
     # ---- verifying
 
@@ -276,7 +297,7 @@ class ClassRun:
         binary = self.binaries[each]
         trail = self._trail(pool, each.program, row)
         verdicts = () if self._skips() else self.judge.verdicts[each.name]
-        conditions = self.tournament.timer.conditions() if self.tournament is not None else "{}"
+        conditions = self.tournament.conditions.get(row, "{}") if self.tournament is not None else "{}"
         times = tuple(timings), vendor, conditions
         return Chosen(workload, each, float(seconds), binary, verdicts, trail, None, *times, settled)
 

@@ -287,8 +287,9 @@ class Run:
     def learnt(self) -> Learnt | None:
         """The residual model of `gensor-tune learn`; None where only others can have written the database."""
         model = residual_of(counting(self.store, self.arch.name), self.arch) if self.store.trusted else None
-        conditions = self.timer.conditions() if self.timer is not None else "{}"
-        return None if model is None else Learnt(model, conditions)
+        if model is None:
+            return None
+        return Learnt(model, self.timer.conditions() if self.timer is not None else "{}")
 
     @cached_property
     def _rejections(self) -> dict[str, Verification]:

@@ -20,6 +20,7 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.build.pool import Candidate
 from gensor_tuner.gpu import GpuError
+from gensor_tuner.parent_watch import follow
 
 from .on_device import verify_on
 from .verify import Verdict
@@ -27,13 +28,21 @@ from .verify import Verdict
 START_SECONDS = 120.0  # to import CuPy and create a context, even from a cold disk on a small board
 KERNEL_SECONDS = 60.0  # for all cases of a kernel, which take milliseconds on the device
 ATTEMPTS = 2  # before a kernel is blamed for a process that died or did not answer
+KILLED = (-9, -15)  # exit codes of a process that SIGKILL or SIGTERM ended
 
 #: Sends a note to the process that has asked, before the answer.
 Say = Callable[[Any], None]
 
 
 class EndedError(Exception):
-    """The process died, or did not answer: the text says which."""
+    """The process died, or did not answer: the text says which.
+
+    `killed`: somebody ended it, as a system does that lacks memory; no kernel sends such a signal.
+    """
+
+    def __init__(self, reason: str, killed: bool = False):
+        super().__init__(reason)
+        self.killed = killed
 
 
 class DeviceProcess:
@@ -88,7 +97,8 @@ class DeviceProcess:
                     return found
                 told(found)
         except (EOFError, OSError):
-            raise EndedError(f"the process that ran it ended with {self.stop(5.0)}") from None
+            code = self.stop(5.0)
+            raise EndedError(f"the process that ran it ended with {code}", code in KILLED) from None
 
     def _start(self) -> Connection:
         context = multiprocessing.get_context("spawn")  # CUDA cannot be used in a forked child
@@ -127,6 +137,9 @@ class DeviceProcess:
 def _serve(pipe: Connection, open_device: Callable[[], Any], answer: Callable[[Any, Any, Say], Any]) -> None:
     """Serve in the child: open the device, send "" or an error message, then answer questions one by one."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and then closes the pipe
+    parent = multiprocessing.parent_process()
+    if parent is not None and parent.pid is not None:
+        follow(parent.pid)  # a kernel that hangs never looks at the pipe
     os.dup2(2, 1)  # stdout belongs to the parent's data
     try:
         device = open_device()
@@ -157,17 +170,25 @@ class DeviceVerifier(DeviceProcess):
 
     def verify(self, candidate: Candidate, code: Code, workload: Workload) -> Verdict:
         """Return the verdict on a kernel; raise GpuError for a failure that says nothing about the kernel."""
-        for _ in range(ATTEMPTS):
-            try:
-                answer = self.ask((candidate.program, candidate.constants, code, workload))
-            except EndedError as error:
-                verdict = Verdict("timeout", str(error), method="device")
-                continue
-            if isinstance(answer, str):
-                raise GpuError(f"the GPU could not verify a kernel: {answer}")
-            return answer
-        # A busy machine does not explain two failures.
-        return replace(verdict, outcome="failed", detail=f"{verdict.detail}, {ATTEMPTS} times")
+        return judged(lambda: self.ask((candidate.program, candidate.constants, code, workload)))
+
+
+def judged(ask: Callable[[], Any]) -> Verdict:
+    """Return the verdict that `ask` brings from a child; GpuError for a failure that says nothing about the kernel."""
+    for _ in range(ATTEMPTS):
+        try:
+            answer = ask()
+        except EndedError as error:
+            if error.killed:
+                raise GpuError(f"the GPU could not verify a kernel: {error}") from None
+            verdict = Verdict("timeout", str(error), method="device")
+            continue
+        if isinstance(answer, str):
+            raise GpuError(f"the GPU could not verify a kernel: {answer}")
+        found: Verdict = answer
+        return found
+    # A busy machine does not explain two failures.
+    return replace(verdict, outcome="failed", detail=f"{verdict.detail}, {ATTEMPTS} times")
 
 
 def verified(device: Device, question: Any, say: Say) -> tuple[Verdict | str, bool]:
