@@ -46,9 +46,9 @@ async def connected(address: str, seconds: float) -> tuple[Any, Any]:
     try:
         return None, await _client(address, seconds)
     except (TimeoutError, OSError, asyncio.TimeoutError) as error:
-        raise FleetError(f"no scheduler answers at {_named(address)}: {_reason(error)}") from None
+        raise FleetError(f"no scheduler answers at {_named(address)}: {reason(error)}") from None
     except (RuntimeError, TypeError, ValueError, ImportError) as error:
-        raise FleetError(f"the scheduler at {_named(address)} cannot be used: {_reason(error)}") from None
+        raise FleetError(f"the scheduler at {_named(address)} cannot be used: {reason(error)}") from None
 
 
 async def _started(count: int) -> tuple[Any, Any]:
@@ -118,7 +118,7 @@ def _named(address: str) -> str:
     return str(dask.config.get("scheduler-address", None) or address) if address == "dask" else address
 
 
-def _reason(error: BaseException) -> str:
+def reason(error: BaseException) -> str:
     """Return the innermost reason in one line: Dask wraps what the network has said."""
     while error.__cause__ is not None:
         error = error.__cause__

@@ -1,12 +1,14 @@
-"""`gensor-tune fleet worker`: this machine's processes for a scheduler, and one for its GPU."""
+"""`gensor-tune fleet worker`: this machine's processes for a scheduler, and one for each of its GPUs."""
 
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,12 @@ from gensor_kernels import config
 from gensor_kernels.errors import GensorError
 from gensor_kernels.install import command
 from gensor_tuner.gpu import GpuError
-from gensor_tuner.measure.board import Board, BoardGoneError
+from gensor_tuner.measure.board import NUMBER, Board, BoardGoneError
 from gensor_tuner.output import plural
+from gensor_tuner.verify.device_process import EndedError
 
 from .abilities import FOLLOWS, abilities
-from .connect import REMOTE, security_of
+from .connect import REMOTE, reason, security_of
 from .errors import FleetError
 
 #: Seconds between attempts to reach a scheduler that is not there.
@@ -26,8 +29,20 @@ AGAIN_SECONDS = 5.0
 #: Seconds that a process is given to end.
 END_SECONDS = 10.0
 
+Tell = Callable[[str], None]
 
-def serve(scheduler: str, jobs: int, scratch: Path | None, tell: Callable[[str], None]) -> None:
+
+@dataclass(frozen=True)
+class Offer:
+    """A process to start: its name, the resources that it advertises, and the number of the GPU that it owns."""
+
+    name: str
+    resources: Mapping[str, float]
+    gpu: int | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def serve(scheduler: str, jobs: int, scratch: Path | None, tell: Tell) -> None:
     """Offer this machine to a scheduler until Ctrl-C; come back where the scheduler comes back.
 
     Parameters
@@ -44,132 +59,179 @@ def serve(scheduler: str, jobs: int, scratch: Path | None, tell: Callable[[str],
     Raises
     ------
     FleetError
-        Where Dask is missing, or the machine can do nothing.
+        Where Dask or a certificate is missing, or the machine can do nothing, or nothing any more.
     """
     try:
         import dask
         import distributed  # noqa: F401 - what a worker is
     except ImportError:
         raise FleetError(f"a worker needs Dask: {command('fleet')}") from None
-    part = _part(tell)
-    offered = abilities().resources(1)
-    if not offered and part is None:
-        reasons = "; ".join(abilities().why_not(kind) for kind in FOLLOWS)
+    _check_security(scheduler)
+    parts = _parts(tell)
+    offers = _offers(parts, jobs)
+    if not offers:
+        reasons = "; ".join(filter(None, (abilities().why_not(kind) for kind in FOLLOWS)))
         raise FleetError(f"this machine can do nothing for a cluster: {reasons}")
     folder = scratch or config.cache_dir() / "fleet"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    kinds = [kind for kind in FOLLOWS if not abilities().why_not(kind)]
-    count = jobs if kinds else 0
-    told = f"{count} {plural('process', count)} to {', '.join(kinds)}" if count else "nothing to compile with"
-    tell(f"{told}; {'no GPU' if part is None else f'a process that measures on {part}'}; scratch folder {folder}")
+    count = len(offers) - len(parts)
+    kinds = ", ".join(kind for kind in FOLLOWS if not abilities().why_not(kind))
+    told = f"{count} {plural('process', count)} to {kinds}" if count else "nothing that compiles"
+    boards = f"measuring on {', '.join(parts.values())}" if parts else "no GPU"
+    tell(f"{told}; {boards}; scratch folder {folder}")
     # The process that measures has a child, which owns the GPU: Python forbids that to daemons.
     with dask.config.set({"distributed.worker.daemon": False}):
-        asyncio.run(_Serving(scheduler, count, offered, part, folder, tell).forever())
+        asyncio.run(_Serving(scheduler, offers, folder, tell).forever())
 
 
-def _part(tell: Callable[[str], None]) -> str | None:
-    """Return the part of this machine's GPU; a process of its own opens it, and ends."""
-    board = Board()
+def _offers(parts: Mapping[int, str], jobs: int) -> list[Offer]:
+    """Return the processes of a machine with these parts, by the number of their GPU."""
+    able = abilities()
+    resources = able.resources(1)
+    # A board without a compiler measures, and nothing else: walks would disturb the times.
+    count = 0 if not resources or (parts and able.why_not("compile")) else jobs
+    offers = [Offer(str(number), resources) for number in range(count)]
+    for number, part in parts.items():
+        measuring = {f"part:{part}": 1.0, able.resource("part"): 1.0}
+        offers.append(Offer(f"gpu{number}", measuring, number, {NUMBER: str(number)}))
+    return offers
+
+
+def _parts(tell: Tell) -> dict[int, str]:
+    """Return the parts of this machine's GPUs by number."""
+    found: dict[int, str] = {}
+    number, count = 0, 1
+    while number < count:
+        try:
+            found[number], count = opened(number)
+        except GpuError as error:
+            if number or error.worth_telling:
+                tell(f"not measuring on GPU {number}: {error}")
+        number += 1
+    return found
+
+
+def opened(number: int) -> tuple[str, int]:
+    """Return the part of a GPU and the number of GPUs; a process opens it and ends. GpuError where that fails."""
     try:
-        with board:
-            return board.part()
-    except (GpuError, BoardGoneError) as error:
-        if getattr(error, "worth_telling", True):
-            tell(f"not measuring: {error}")
-        return None
+        with Board(number) as board:
+            part, count = board.about()
+    except (BoardGoneError, EndedError) as error:
+        raise GpuError(str(error), worth_telling=True) from None
+    if not count:
+        raise GpuError(f"no kernel runs on it: {part}", worth_telling=True)
+    return part, count
 
 
 class _Serving:
     """The processes of this machine, for as long as a scheduler wants them."""
 
-    def __init__(
-        self,
-        scheduler: str,
-        count: int,
-        offered: Mapping[str, float],
-        part: str | None,
-        folder: Path,
-        tell: Callable[[str], None],
-    ):
-        self.scheduler, self.count, self.offered, self.part = scheduler, count, offered, part
-        self.folder, self.tell = folder, tell
-        self._ended: asyncio.Event | None = None
+    def __init__(self, scheduler: str, offers: list[Offer], folder: Path, tell: Tell):
+        self.scheduler, self.offers, self.folder, self.tell = scheduler, offers, folder, tell
+        self._there: bool | None = None
 
     async def forever(self) -> None:
-        """Serve until a signal comes."""
-        self._ended = asyncio.Event()
+        """Serve until a signal comes, or nothing is left to offer."""
+        self._asking, ended = asyncio.Lock(), asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, self._ended.set)
-        waiting = False
-        while not self._ended.is_set():
-            if not await self._reachable():
-                if not waiting:
-                    self.tell(f"waiting for a scheduler at {self.scheduler}")
-                waiting = True
-                await self._sleep(AGAIN_SECONDS)
-                continue
-            waiting = False
-            nannies = [self._nanny(number) for number in range(self.count)]
-            nannies += [self._nanny(None)] if self.part is not None else []
+            asyncio.get_running_loop().add_signal_handler(number, ended.set)
+        keeping = [asyncio.ensure_future(self._keep(each)) for each in self.offers]
+        signalled = asyncio.ensure_future(ended.wait())
+        try:
+            await asyncio.wait((signalled, asyncio.gather(*keeping)), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in (*keeping, signalled):
+                each.cancel()
+            await asyncio.wait(keeping, timeout=2 * END_SECONDS)
+            for process in multiprocessing.active_children():  # a nanny may not have managed
+                process.kill()
+        if not ended.is_set():
+            for each in keeping:
+                each.result()  # an error, if it was one
+            raise FleetError("no process is left that this machine could offer")
+
+    async def _keep(self, offer: Offer) -> None:
+        """Keep a process at work for as long as its GPU, if it owns one, can be opened."""
+        served = False
+        while await self._opens(offer, served):
+            await self._come()
+            nanny, served = self._nanny(offer), True
             try:
-                await asyncio.gather(*nannies)
-                self.tell(f"serving {self.scheduler}")
-                await self._while_serving(nannies)
+                await nanny
+                await nanny.finished()
             except (OSError, TimeoutError, RuntimeError) as error:
-                self.tell(f"the scheduler at {self.scheduler} cannot be used: {error}")
-                await self._sleep(AGAIN_SECONDS)
+                self.tell(f"process {offer.name} could not join {self.scheduler}: {reason(error)}")
+                await asyncio.sleep(AGAIN_SECONDS)
             finally:
-                await asyncio.gather(*(each.close(timeout=END_SECONDS) for each in nannies), return_exceptions=True)
+                with suppress(OSError, TimeoutError, RuntimeError):
+                    await nanny.close(timeout=END_SECONDS)
 
-    async def _while_serving(self, nannies: list[Any]) -> None:
-        """Wait until a signal comes, or every process has ended: their scheduler has gone."""
-        from distributed import Status
+    async def _opens(self, offer: Offer, served: bool) -> bool:
+        """Return whether an offer still holds: a process that has ended may have done so because its GPU is gone."""
+        if offer.gpu is None or not served:
+            return True
+        try:
+            await asyncio.to_thread(opened, offer.gpu)
+        except GpuError as error:
+            self.tell(f"GPU {offer.gpu} cannot be opened any more, so nothing is measured on it: {error}")
+            return False
+        return True
 
-        assert self._ended is not None
-        ended = (Status.closed, Status.failed, Status.closing)
-        while not self._ended.is_set() and not all(each.status in ended for each in nannies):
-            if not await self._reachable():
-                self.tell(f"the scheduler at {self.scheduler} has gone")
-                return
-            await self._sleep(AGAIN_SECONDS)
+    async def _come(self) -> None:
+        """Wait until the scheduler is there; each change is told once."""
+        async with self._asking:
+            while why := await self._unreachable():
+                if self._there is not False:
+                    self.tell(f"waiting for a scheduler at {self.scheduler}: {why}")
+                self._there = False
+                await asyncio.sleep(AGAIN_SECONDS)
+            if not self._there:
+                self.tell(f"serving {self.scheduler}")
+            self._there = True
 
-    async def _reachable(self) -> bool:
+    async def _unreachable(self) -> str:
+        """Return why there is no connection to the scheduler; "" where there is one."""
         from distributed.comm import connect
 
-        with suppress(OSError, TimeoutError, asyncio.TimeoutError):
+        try:
             comm = await connect(self.scheduler, timeout=AGAIN_SECONDS, **security_of(self.scheduler, "worker"))
-            await comm.close()
-            return True
-        return False
+        except (OSError, TimeoutError, asyncio.TimeoutError) as error:
+            return reason(error)
+        await comm.close()
+        return ""
 
-    async def _sleep(self, seconds: float) -> None:
-        assert self._ended is not None
-        with suppress(asyncio.TimeoutError, TimeoutError):
-            await asyncio.wait_for(self._ended.wait(), seconds)
-
-    def _nanny(self, number: int | None) -> Any:
-        """Return the nanny of a process; None is the process that measures."""
+    def _nanny(self, offer: Offer) -> Any:
         from distributed import Nanny
         from distributed.security import Security
 
-        if number is None:
-            resources = {f"part:{self.part}": 1.0, abilities().resource("part"): 1.0}
-        else:
-            resources = dict(self.offered)
-        name = f"{os.uname().nodename}-{os.getpid()}-{'gpu' if number is None else number}"
         return Nanny(
             self.scheduler,
             nthreads=1,
-            name=name,
-            resources=resources,
+            name=f"{os.uname().nodename}-{os.getpid()}-{offer.name}",
+            resources=dict(offer.resources),
             local_directory=str(self.folder),
-            env={"GENSOR_CACHE_DIR": str(self.folder)},
-            security=Security() if self.scheduler.startswith("tls") else None,
+            env={"GENSOR_CACHE_DIR": str(self.folder), **offer.environment},
+            security=Security() if self.scheduler.startswith("tls:") else None,
             silence_logs=50,
         )
 
 
 def check(scheduler: str) -> None:
     """Raise GensorError unless this is the address of a scheduler."""
-    if not REMOTE.match(scheduler):
+    if not REMOTE.match(scheduler) or scheduler.startswith("ws"):
         raise GensorError(f"--scheduler takes tcp://HOST:PORT or tls://HOST:PORT, not '{scheduler}'")
+
+
+def _check_security(scheduler: str) -> None:
+    """Raise FleetError where an address is encrypted and Dask's configuration has no certificates that can be read."""
+    if not scheduler.startswith("tls:"):
+        return
+    try:
+        context = security_of(scheduler, "worker").get("ssl_context")
+    except (OSError, ValueError) as error:
+        raise FleetError(f"the certificates of Dask's configuration cannot be used: {reason(error)}") from None
+    if context is None:
+        raise FleetError(
+            f"{scheduler} needs certificates: set distributed.comm.tls.ca-file and distributed.comm.tls.worker in "
+            "Dask's configuration"
+        )
