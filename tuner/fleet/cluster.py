@@ -175,8 +175,9 @@ class Cluster:
         return [each for each in self.members.values() if resource in each.resources]
 
     def measuring(self, part: str) -> list[Member]:
-        """Return the workers with a GPU of a part."""
-        return [each for each in self.members.values() if part in each.parts]
+        """Return the workers with a GPU of a part, and the client's version of the package."""
+        resource = abilities().resource("part")
+        return [each for each in self.members.values() if part in each.parts and resource in each.resources]
 
     @property
     def jobs(self) -> int:
@@ -189,7 +190,9 @@ class Cluster:
 
     def _no_board(self, part: str) -> str:
         where = self._where
-        return f"no worker of {where} measures on {part}: on such a machine, run {START} {where}"
+        others = [f"{each.name}: {self._unable(each, 'part')}" for each in self.members.values() if part in each.parts]
+        told = f" ({'; '.join(others[:3])})" if others else f": on such a machine, run {START} {where}"
+        return f"no worker of {where} measures on {part}{told}"
 
     def _no_worker(self, kind: str) -> str:
         where = self._where
