@@ -20,16 +20,17 @@ def free_port():
 
 
 @contextlib.contextmanager
-def process(*command, **environment):
-    """A process that is gone afterwards, with its children."""
-    child = subprocess.Popen(
-        [sys.executable, "-m", *command],
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+def process(*command, log=os.devnull, **environment):
+    """A process that is gone afterwards, with its children; `log` is the file of what it says on stderr."""
+    with open(log, "wb") as said:
+        child = subprocess.Popen(
+            [sys.executable, "-m", *command],
+            cwd=ROOT,
+            env={**os.environ, **environment},
+            stdout=subprocess.DEVNULL,
+            stderr=said,
+            start_new_session=True,
+        )
     try:
         yield child
     finally:

@@ -1,8 +1,11 @@
 """Boards measure what other machines compile: a worker with a pretend GPU advertises its part."""
 
+import json
 import signal
 import subprocess
 import sys
+from dataclasses import asdict, replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,8 +20,17 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.build.pool import candidate
-from gensor_tuner.measure.board import Board, BoardGoneError
-from gensor_tuner.measure.on_board import Time
+from gensor_tuner.fleet import worker
+from gensor_tuner.fleet.abilities import abilities
+from gensor_tuner.fleet.cluster import Cluster, Member
+from gensor_tuner.gpu import GpuError
+from gensor_tuner.measure.board import FAILURES, Board, BoardGoneError
+from gensor_tuner.measure.on_board import ExecuteOnDevice, RemoteTimer, Time
+from gensor_tuner.measure.timer import Timed, Times
+from gensor_tuner.run.class_run import ClassRun, Options
+from gensor_tuner.tasks.local import Local
+from gensor_tuner.tasks.task import ignore
+from gensor_tuner.verify.verify import Verdict
 from tests.doubles.schedulers import ROOT, free_port, process, scheduler, until
 from tests.doubles.strict.machine import installed
 from tests.tuner.fleet.test_command import alive, children
@@ -74,34 +86,78 @@ def test_kernels_of_other_machines_are_timed(board):
     task = sent(Time(PART, WORKLOAD, kernels(), True))
     found = board().time(task.workload, task.kernels, task.vendor)
     assert len(found.timed) == 2 and all(each.median_us > 0 for each in found.timed) and found.why == ("", "")
-    assert task.unpack(task.pack(found) | {"timed": [vars(each) for each in found.timed]}) == found
+    assert task.unpack(json.loads(json.dumps(task.pack(found)))) == found
 
 
-def test_a_kernel_that_kills_the_process_is_blamed_and_the_others_are_timed(board):
+def differing(given):
+    """The text of a constant that the first kernel alone has."""
+    first, second = (set(dict(code.constants).items()) for _, code in sent(Time(PART, WORKLOAD, given, False)).kernels)
+    return repr(sorted(first - second)[0])
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [("die", "the process that ran it ended with 7"), ("fault", "KernelFault: an illegal memory access")],
+)
+def test_a_kernel_that_fails_is_blamed_and_the_others_are_timed(board, fault, words):
     given = kernels()
-    only = set(dict(sent(Time(PART, WORKLOAD, given, False)).kernels[0][1].constants).items())
-    only -= set(dict(sent(Time(PART, WORKLOAD, given, False)).kernels[1][1].constants).items())
     task = sent(Time(PART, WORKLOAD, given, False))
-    found = board(BOARD_FAULT="die", BOARD_BLAMED=repr(sorted(only)[0])).time(*_of(task))
+    found = board(BOARD_FAULT=fault, BOARD_BLAMED=differing(given)).time(*_of(task))
     assert found.timed[0] is None and found.timed[1].median_us > 0 and found.failed == (0,)
-    assert found.why == ("it failed on the device: the process that ran it ended with 7", "")
+    assert found.why[0].startswith(f"it failed on the device: {words}") and found.why[1] == "" and not found.lost
+    assert task.unpack(json.loads(json.dumps(task.pack(found)))) == found
 
 
 def test_a_kernel_that_hangs_is_blamed(board):
     task = sent(Time(PART, WORKLOAD, kernels(1), False))
-    name = repr(sorted(dict(task.kernels[0][1].constants).items())[0])
-    made = board(BOARD_FAULT="hang", BOARD_BLAMED=name)
+    made = board(BOARD_FAULT="hang")
     made.seconds = 2.0
     found = made.time(*_of(task))
     assert found.timed == (None,) and found.failed == (0,) and "did not end within 2 s" in found.why[0]
 
 
+@pytest.mark.parametrize("fault", ["die", "killed"])
+def test_one_end_of_the_process_is_no_kernels_fault(board, tmp_path, fault):
+    task = sent(Time(PART, WORKLOAD, kernels(), False))
+    found = board(BOARD_FAULT=fault, BOARD_ONCE=str(tmp_path / "once")).time(*_of(task))
+    assert all(each.median_us > 0 for each in found.timed) and not found.failed and (tmp_path / "once").exists()
+
+
+def test_who_is_always_killed_blames_no_kernel(board):
+    task = sent(Time(PART, WORKLOAD, kernels(1), False))
+    made = board(BOARD_FAULT="killed")
+    with pytest.raises(RuntimeError, match="no kernel is to blame: the process that ran it ended with -9"):
+        made.time(*_of(task))
+    with pytest.raises(GpuError, match="could not verify a kernel: the process that ran it ended with -9"):
+        made.verify(*task.kernels[0], WORKLOAD)
+
+
+def test_too_little_memory_is_no_kernels_fault(board):
+    task = sent(Time(PART, WORKLOAD, kernels(), False))
+    found = board(BOARD_FAULT="memory").time(*_of(task))
+    assert found.lost.startswith("out of device memory") and found.timed == (None, None) and not found.failed
+    assert task.unpack(json.loads(json.dumps(task.pack(found)))) == found
+
+
+def test_a_device_at_which_every_kernel_fails_is_doubted(board):
+    each = kernels(1)[0]
+    task = sent(Time(PART, WORKLOAD, (each,) * (FAILURES + 1), False))
+    found = board(BOARD_FAULT="fault").time(*_of(task))
+    assert found.lost.startswith(f"{FAILURES} kernels failed one after the other") and not found.failed
+
+
+def test_conditions_are_asked_without_a_workload(board):
+    task = sent(Time(PART, None, (), False))
+    assert (
+        task.unpack(task.pack(board(BOARD_MODE="7W").time(*_of(task)))).conditions == '{"number":0,"power_mode":"7W"}'
+    )
+
+
 def test_a_gpu_that_does_not_come_back_takes_its_worker_out(board, tmp_path):
     task = sent(Time(PART, WORKLOAD, kernels(1), False))
-    name = repr(sorted(dict(task.kernels[0][1].constants).items())[0])
-    made = board(BOARD_FAULT="die", BOARD_BLAMED=name, BOARD_GONE=str(tmp_path / "gone"))
+    gone = str(tmp_path / "gone")
+    made = board(BOARD_FAULT="die", BOARD_LEAVES="1", BOARD_GONE=gone)
     with pytest.raises(BoardGoneError, match="fallen off the bus"):
-        made.time(*_of(task))
         made.time(*_of(task))
 
 
@@ -112,7 +168,7 @@ def _of(task):
 def test_times_that_nobody_can_have_measured_are_refused():
     task = Time(PART, WORKLOAD, kernels(1), False)
     good = {"median_us": 2.0, "low_us": 1.0, "high_us": 3.0, "rounds": 15, "calls": 3}
-    whole = {"timed": [good], "vendor": None, "conditions": "{}", "why": [""], "failed": []}
+    whole = {"timed": [good], "vendor": None, "conditions": "{}", "why": [""], "failed": [], "lost": ""}
     assert task.unpack(whole).timed[0].median_us == 2.0
     for change in (
         {"timed": [good | {"median_us": float("nan")}]},
@@ -123,9 +179,112 @@ def test_times_that_nobody_can_have_measured_are_refused():
         {"vendor": good},
         {"conditions": "[]"},
         {"failed": [0]},
+        {"lost": "out of device memory"},
+        {"lost": None},
     ):
         with pytest.raises((ValueError, TypeError)):
             task.unpack(whole | change)
+
+
+def test_verdicts_of_another_part_are_refused():
+    (each,) = kernels(1)
+    task = ExecuteOnDevice(PART, WORKLOAD, each)
+    failed = asdict(Verdict("failed", "it died", method="device"))
+    assert task.unpack(failed).part == PART
+    for change in ({"part": "h200"}, {"method": "emulator"}, {"outcome": "ok"}, {"outcome": "perfect"}):
+        with pytest.raises(ValueError, match="verdict"):
+            task.unpack(failed | change)
+
+
+# ---- what a class makes of it
+
+
+class Losing(Local):
+    """Loses every task that measures."""
+
+    def map(self, tasks, done=ignore):
+        if tasks and isinstance(tasks[0], Time):
+            return [each.lost("planted") for each in tasks]
+        return super().map(tasks, done)
+
+
+class Drifting:
+    """A timer that finds other conditions each time, and kernels that become quicker and quicker."""
+
+    emulated = False
+
+    def __init__(self):
+        self.rounds = []
+
+    def on(self, executor):
+        return self
+
+    def objection(self, *_):
+        return ""
+
+    def times(self, workload, given, vendor=True, before=None):
+        self.rounds.append(len(given))
+        mode = f'{{"power_mode":"{len(self.rounds)}"}}'
+        timed = tuple(Timed(9.0 / len(self.rounds), 1.0, 9.0, 15, 1) for _ in given)
+        return Times(timed, None, mode, ("",) * len(given))
+
+
+def class_run(executor, timer):
+    return ClassRun(lookup(PART), [WORKLOAD], Options(top=2), executor, timer=timer)
+
+
+def test_a_workload_whose_times_are_lost_gets_the_kernel_of_predictions():
+    with Losing(1) as executor:
+        (found,) = class_run(executor, RemoteTimer(PART, executor)).run()
+        (expected,) = class_run(executor, None).run()
+    assert found.candidate == expected.candidate is not None and found.error is None and not found.timings
+
+
+def test_times_of_other_conditions_are_not_mixed():
+    timer = Drifting()
+    with Local(1) as executor:
+        (found,) = class_run(executor, timer).run()
+    assert len(timer.rounds) == 2  # no third one: who knows where it would run?
+    assert len(found.timings) == timer.rounds[0] and {timed.median_us for *_, timed in found.timings} == {9.0}
+    assert found.conditions == '{"power_mode":"1"}'
+
+
+# ---- what a machine offers
+
+
+def test_a_machine_offers_a_process_for_each_gpu():
+    part, package = f"part:{PART}", abilities().resource("part")
+    offers = worker._offers({0: PART, 2: "h200"}, 3)
+    assert [each.gpu for each in offers] == [None, None, None, 0, 2]
+    assert offers[3].resources == {part: 1.0, package: 1.0} and offers[4].environment == {"GENSOR_FLEET_GPU": "2"}
+    assert all(each.resources == abilities().resources(1) for each in offers[:3])
+
+
+def test_a_board_without_a_compiler_measures_and_nothing_else(monkeypatch):
+    lacking = replace(abilities(), facts={n: v for n, v in abilities().facts.items() if n not in ("nvrtc", "g++")})
+    monkeypatch.setattr(worker, "abilities", lambda: lacking)
+    assert [each.gpu for each in worker._offers({0: PART}, 4)] == [0]
+    assert {name.partition(":")[0] for each in worker._offers({}, 1) for name in each.resources} == {"gensor-walk"}
+
+
+def test_every_gpu_of_a_machine_is_found(board, monkeypatch):
+    board(BOARD_COUNT="2")
+    assert worker._parts(pytest.fail) == {0: PART, 1: PART}
+
+
+def test_a_board_with_another_version_is_told(monkeypatch):
+    cluster = Cluster("tcp://127.0.0.1:1")
+    cluster._client = SimpleNamespace(scheduler=SimpleNamespace(address="tcp://127.0.0.1:1"))
+    other = replace(abilities(), facts=abilities().facts | {"package": "0.0 (old)"})
+    resources = {f"part:{PART}": 1.0, other.resource("part"): 1.0}
+    cluster.members["x"] = Member("x", "desk", "", 1, other, resources)
+    assert not cluster.measuring(PART) and not cluster._could(Time(PART, None, (), False))
+    assert cluster._no_board(PART).startswith(
+        f"no worker of tcp://127.0.0.1:1 measures on {PART} (desk: its package is 0.0 (old), here it is "
+    )
+    equal = dict(worker._offers({0: PART}, 0)[0].resources)
+    cluster.members["y"] = Member("y", "board", "", 1, abilities(), equal)
+    assert [each.name for each in cluster.measuring(PART)] == ["board"]
 
 
 # ---- a cluster with a board
@@ -149,12 +308,11 @@ def serving(port, folder, **environment):
 
 def test_times_arrive_and_dispatch_serves_them(tmp_path, monkeypatch, no_databases):
     port = free_port()
-    with scheduler(port), serving(port, tmp_path / "scratch") as worker:
+    with scheduler(port), serving(port, tmp_path / "scratch") as machine:
         done = tune(tmp_path, port, "--measure", "require", "--verify", "device")
-        below = [pid for pid, _ in children(worker.pid)]
-        worker.send_signal(signal.SIGTERM)
-        worker.wait(60)
-        assert worker.returncode == 0 and below
+        below = [pid for pid, _ in children(machine.pid)]
+        machine.send_signal(signal.SIGTERM)
+        assert machine.wait(60) == 0 and below
         until(lambda: not [pid for pid in below if alive(pid)])
     assert done.returncode == 0, done.stderr
     with Store.open(tmp_path / "k.db", readonly=True) as store:
@@ -201,3 +359,54 @@ def test_a_worker_waits_for_its_scheduler(tmp_path):
 def test_an_address_that_is_none_is_refused(gensor_tune):
     code, _, err = gensor_tune("fleet", "worker", "--scheduler", "host")
     assert code == 2 and "--scheduler takes tcp://HOST:PORT or tls://HOST:PORT, not 'host'" in err
+
+
+def test_certificates_that_are_missing_are_a_sentence(gensor_tune):
+    code, _, err = gensor_tune("fleet", "worker", "--scheduler", "tls://127.0.0.1:9")
+    assert code == 2 and "tls://127.0.0.1:9 needs certificates: set distributed.comm.tls.ca-file" in err
+
+
+def test_a_kernel_that_faults_on_a_board_is_refused_and_the_run_goes_on(tmp_path):
+    port = free_port()
+    with scheduler(port), serving(port, tmp_path / "scratch", BOARD_FAULT="fault", BOARD_BLAMED="('ITEMS', 1)"):
+        done = tune(tmp_path, port, "--measure", "require", "--top", "2")
+    assert done.returncode == 0, done.stderr
+    with Store.open(tmp_path / "k.db", readonly=True) as store:
+        refused = list(store.rows(Verification, outcome="failed"))
+        assert refused and {(row.method, row.provenance) for row in refused} == {("device", f'{{"part":"{PART}"}}')}
+        assert all("KernelFault: an illegal memory access" in row.error for row in refused)
+        times = list(store.rows(Timing))
+        assert times and {row.device for row in times} == {'{"number":0,"power_mode":"15W"}'}
+        assert not {row.kernel_digest for row in times} & {row.kernel_digest for row in refused}
+
+
+def test_a_worker_whose_gpu_has_gone_says_so_and_does_not_come_back(tmp_path):
+    port, log = free_port(), tmp_path / "log"
+    task = Time(PART, WORKLOAD, kernels(1), False)
+    plan = {"BOARD_FAULT": "die", "BOARD_LEAVES": "1", "BOARD_GONE": str(tmp_path / "gone")}
+    with scheduler(port), serving(port, tmp_path / "scratch", log=log, **plan) as machine:
+        with Cluster(f"tcp://127.0.0.1:{port}") as cluster:
+            cluster.ready(["compile"], [PART])
+            cluster.submit(task)
+            until(lambda: "GPU 0 cannot be opened any more, so nothing is measured on it" in log.read_text())
+            until(lambda: not cluster.measuring(PART))
+            assert cluster.able("compile")  # the machine's other process goes on
+        below = [pid for pid, _ in children(machine.pid)]
+        machine.send_signal(signal.SIGINT)
+        assert machine.wait(60) == 0 and below
+        until(lambda: not [pid for pid in below if alive(pid)])
+
+
+def test_a_command_that_is_killed_leaves_no_process(tmp_path):
+    port = free_port()
+    once = tmp_path / "once"
+    hanging = {"BOARD_FAULT": "hang", "BOARD_ONCE": str(once)}
+    with scheduler(port), serving(port, tmp_path / "scratch", **hanging) as machine:
+        with Cluster(f"tcp://127.0.0.1:{port}") as cluster:
+            cluster.ready(["compile"], [PART])
+            cluster.submit(Time(PART, WORKLOAD, kernels(1), False))
+            until(once.exists)
+            below = [pid for pid, _ in children(machine.pid)]
+            machine.kill()
+        assert below
+        until(lambda: not [pid for pid in below if alive(pid)])
