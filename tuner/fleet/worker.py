@@ -147,7 +147,8 @@ class _Serving:
                 process.kill()
         if not ended.is_set():
             for each in keeping:
-                each.result()  # an error, if it was one
+                if each.done() and not each.cancelled():
+                    each.result()  # raises its error, if it had one
             raise FleetError("no process is left that this machine could offer")
 
     async def _keep(self, offer: Offer) -> None:
@@ -159,11 +160,11 @@ class _Serving:
             try:
                 await nanny
                 await nanny.finished()
-            except (OSError, TimeoutError, RuntimeError) as error:
+            except (OSError, TimeoutError, asyncio.TimeoutError, RuntimeError) as error:
                 self.tell(f"process {offer.name} could not join {self.scheduler}: {reason(error)}")
                 await asyncio.sleep(AGAIN_SECONDS)
             finally:
-                with suppress(OSError, TimeoutError, RuntimeError):
+                with suppress(OSError, TimeoutError, asyncio.TimeoutError, RuntimeError):
                     await nanny.close(timeout=END_SECONDS)
 
     async def _opens(self, offer: Offer, served: bool) -> bool:

@@ -131,14 +131,14 @@ def answered(timer: Timer, question: Any, say: Say) -> tuple[Any, bool]:
             return (timer.device.unsupported, 0), True
         return (arch.part, count_gpus(timer.device)), False
     try:
-        return _timed(timer, asked, say), False
+        found = _timed(timer, asked, say)
+        free_memory(timer.device)  # not after a fault: the driver refuses everything in a lost context
+        return found, False
     except Exception as error:  # driver errors have no common base class
         text = f"{type(error).__name__}: {error}"
         if out_of_memory(error):
             return Times.none(len(asked[1]), f"out of device memory: {text}", timer.conditions()), True
         return Fault(text) if isinstance(error, timer.device.faults) else text, True
-    finally:
-        free_memory(timer.device)
 
 
 def _timed(timer: Timer, question: Any, say: Say) -> Times:
