@@ -284,7 +284,7 @@ def worker(
         Path | None, typer.Option(metavar="FOLDER", help="Where tasks write; default: a folder in the cache folder.")
     ] = None,
 ) -> None:
-    """Offer this machine to a scheduler until Ctrl-C: a process per core, and one that measures on its GPU."""
+    """Offer this machine to a scheduler until Ctrl-C: a process per core, and one that measures for each GPU."""
     from gensor_tuner.fleet import worker as serving
 
     serving.check(scheduler)
