@@ -97,7 +97,10 @@ def differing(given):
 
 @pytest.mark.parametrize(
     ("fault", "words"),
-    [("die", "the process that ran it ended with 7"), ("fault", "KernelFault: an illegal memory access")],
+    [
+        ("die", "the process that ran it ended with 7"),
+        ("fault", "KernelFault: out_of_bounds: an illegal"),
+    ],
 )
 def test_a_kernel_that_fails_is_blamed_and_the_others_are_timed(board, fault, words):
     given = kernels()
@@ -374,7 +377,7 @@ def test_a_kernel_that_faults_on_a_board_is_refused_and_the_run_goes_on(tmp_path
     with Store.open(tmp_path / "k.db", readonly=True) as store:
         refused = list(store.rows(Verification, outcome="failed"))
         assert refused and {(row.method, row.provenance) for row in refused} == {("device", f'{{"part":"{PART}"}}')}
-        assert all("KernelFault: an illegal memory access" in row.error for row in refused)
+        assert all("KernelFault: out_of_bounds: an illegal memory access" in row.error for row in refused)
         times = list(store.rows(Timing))
         assert times and {row.device for row in times} == {'{"number":0,"power_mode":"15W"}'}
         assert not {row.kernel_digest for row in times} & {row.kernel_digest for row in refused}
