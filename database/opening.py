@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
+import time
 import warnings
 from pathlib import Path
 
@@ -20,6 +21,9 @@ _REMOTE = frozenset(
     {"nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "9p", "afs", "lustre", "beegfs", "gpfs", "ceph", "glusterfs"}
     | {"ocfs2", "gfs2", "orangefs", "panfs", "coda", "ncpfs", "virtiofs", "vboxsf", "prl_fs"}
 )
+
+#: Seconds for which an empty file may be one that another process is about to fill.
+NEW_SECONDS = 5.0
 
 
 def open_writable(path: Path, timeout: float) -> sql.Guarded:
@@ -84,9 +88,10 @@ def rollback(connection: sqlite3.Connection) -> None:
 def open_readonly(path: Path, timeout: float, immutable: bool = False) -> sql.Guarded:
     """Return a connection that never writes to the file; `immutable` promises that no other process writes either.
 
-    A file of an older version is converted in memory.  A database in WAL mode cannot be read in a folder where its
-    index cannot be created, unless it is opened as immutable, which ignores the log: that is done only if the log is
-    absent or empty.  Raises UnreadableStoreError and the other StoreErrors.
+    A file of an older version is converted in memory.  An empty file that is seconds old is waited for.  A database in
+    WAL mode cannot be read in a folder where its index cannot be created, unless it is opened as immutable, which
+    ignores the log: that is done only if the log is absent or empty.  Raises UnreadableStoreError and the other
+    StoreErrors.
     """
     _refuse_what_is_no_file(path)
     if not path.is_file():
@@ -126,7 +131,17 @@ def has_log(path: Path) -> bool:
     return False
 
 
+def _await_tables(path: Path, timeout: float) -> None:
+    """Wait while a file is empty and new: the process that has made it is about to make its tables."""
+    deadline = time.monotonic() + timeout
+    while not (file := os.stat(path)).st_size and time.time() - file.st_mtime < NEW_SECONDS:
+        if time.monotonic() >= deadline:
+            return
+        time.sleep(0.01)
+
+
 def _checked(path: Path, mode: str, timeout: float) -> sql.Guarded:
+    _await_tables(path, timeout)
     connection = sql.connect(path, mode, timeout)
     try:
         version = sql.retry(lambda: sql.check_version(connection, path, sql.SCHEMA_VERSION), timeout)

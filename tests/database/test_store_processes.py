@@ -12,7 +12,7 @@ import warnings
 
 import pytest
 
-from gensor_database import LockedStoreError, Record, Store, opening, write_queue
+from gensor_database import ForeignStoreError, LockedStoreError, Record, Store, opening, write_queue
 from gensor_database.write_queue import turn
 from tests.doubles.store_rows import ARCH, PART, key, rows
 
@@ -70,6 +70,27 @@ def test_processes_open_one_fresh_file_and_write_without_lock_errors(tmp_path):
     assert [writer.returncode for writer in writers] == [0] * PROCESSES, [errors for _, errors in outputs]
     assert all(errors == "" for _, errors in outputs)
     assert check_whole(path, range(PROCESSES * COMMITS)) == PROCESSES * COMMITS
+
+
+def test_a_reader_waits_for_the_tables_of_a_file_that_has_just_been_made(tmp_path):
+    path = tmp_path / "k.db"
+    path.touch()
+    maker = threading.Timer(0.3, lambda: Store.open(path).close())
+    maker.start()
+    with Store.open(path, readonly=True) as store:
+        assert not list(store.rows(Record))
+    maker.join()
+
+
+def test_an_empty_file_is_refused_when_nobody_fills_it(tmp_path, monkeypatch):
+    path = tmp_path / "k.db"
+    path.touch()
+    with pytest.raises(ForeignStoreError):
+        Store.open(path, readonly=True, timeout=0.1)
+    os.utime(path, (0, 0))
+    monkeypatch.setattr(opening.time, "sleep", lambda seconds: pytest.fail("an old file is not waited for"))
+    with pytest.raises(ForeignStoreError):
+        Store.open(path, readonly=True, timeout=60)
 
 
 @pytest.mark.parametrize("journal", ["wal", "delete"])
