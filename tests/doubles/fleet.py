@@ -2,26 +2,28 @@
 
 import os
 import time
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
 
 from gensor_tuner.fleet import abilities, wire
-from gensor_tuner.tasks.task import Task
+
+from .tasks import Counted
 
 
 @dataclass(frozen=True)
-class Stub(Task[int]):
+class Stub(Counted):
     """A number; the first `faults` runs fail in a way: die, hang, swell, raise, corrupt, lie."""
 
     kind = "stub"
+    in_python = False
     seconds = 3.0
 
-    number: int
     folder: str = ""
     fault: str = ""
     faults: int = 0
-    sleep: float = 0.0
+    sleep: float = field(default=0.0, kw_only=True)
 
     def runs(self):
         return len(list(Path(self.folder).glob(f"{self.number}.*")))
@@ -35,24 +37,6 @@ class Stub(Task[int]):
                 number = FAULTS[self.fault](self)
         time.sleep(self.sleep)
         return number
-
-    def lost(self, reason):
-        return -1
-
-    def to_json(self):
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, told):
-        return cls(**told)
-
-    def pack(self, result):
-        return {"number": result}
-
-    def unpack(self, packed):
-        if packed["number"] != self.number:
-            raise ValueError(f"{packed['number']} in place of {self.number}")
-        return packed["number"]
 
 
 def die(task):
@@ -94,5 +78,17 @@ def lie(task):
 
 FAULTS = {"die": die, "hang": hang, "swell": swell, "raise": fail, "corrupt": corrupt, "lie": lie}
 
-wire.KINDS[Stub.kind] = Stub
-abilities.FOLLOWS.setdefault(Stub.kind, ())
+
+def dask_setup(worker):
+    """Let a worker of Dask run stubs: it calls this for its preloads."""
+    wire.KINDS[Stub.kind] = Stub
+
+
+@contextmanager
+def known():
+    """Let this process ask for stubs within the block."""
+    wire.KINDS[Stub.kind], abilities.FOLLOWS[Stub.kind] = Stub, ()
+    try:
+        yield
+    finally:
+        del wire.KINDS[Stub.kind], abilities.FOLLOWS[Stub.kind]

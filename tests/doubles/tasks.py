@@ -1,7 +1,7 @@
 """Tasks that bring home their numbers, in spawned children too: a module that is quick to import."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 
 from gensor_tuner.tasks.task import Task
 
@@ -14,21 +14,21 @@ class Counted(Task[int]):
     in_python = True
 
     number: int
-    seconds_taken: float = 0.05
+    sleep: float = field(default=0.05, kw_only=True)
 
     @property
     def key(self):
         return str(self.number)
 
     def run(self):
-        time.sleep(self.seconds_taken)
+        time.sleep(self.sleep)
         return self.number
 
     def lost(self, reason):
         return -1
 
     def to_json(self):
-        return {"number": self.number, "seconds_taken": self.seconds_taken}
+        return asdict(self)
 
     @classmethod
     def from_json(cls, told):
@@ -39,5 +39,5 @@ class Counted(Task[int]):
 
     def unpack(self, packed):
         if packed["number"] != self.number:
-            raise ValueError(f"{packed['number']} for {self.number}")
+            raise ValueError(f"{packed['number']} in place of {self.number}")
         return packed["number"]

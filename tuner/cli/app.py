@@ -28,6 +28,7 @@ from gensor_tuner.strategies import STRATEGIES
 
 from . import STOPPED, commands
 from .completion import SHELLS, answer_scripts, script
+from .fleet import fleet
 from .options import (
     ARCH,
     ArchOption,
@@ -55,6 +56,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+
+app.add_typer(fleet, name="fleet")
 
 #: Base of typer's errors about command lines; where it is imported from depends on the version.
 UsageError: Any = typer.BadParameter.__base__
@@ -270,25 +273,6 @@ def doctor() -> None:
 
     for line in report():
         print(line)
-
-
-fleet = typer.Typer(no_args_is_help=True, help="Machines that tune for others, on a Dask cluster.")
-app.add_typer(fleet, name="fleet")
-
-
-@fleet.command()
-def worker(
-    scheduler: Annotated[str, typer.Option(metavar="ADDRESS", help="tcp://HOST:PORT or tls://HOST:PORT.")],
-    jobs: JobsOption = 0,
-    scratch: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Where tasks write; default: a folder in the cache folder.")
-    ] = None,
-) -> None:
-    """Offer this machine to a scheduler until Ctrl-C: a process per core, and one that measures for each GPU."""
-    from gensor_tuner.fleet import worker as serving
-
-    serving.check(scheduler)
-    serving.serve(scheduler, commands.cores(jobs), scratch, lambda line: say(f"gensor-tune: {line}", sys.stderr))
 
 
 @app.command()

@@ -33,7 +33,7 @@ from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.result import Result, json_line
 from gensor_tuner.run.shards import Shard
 from gensor_tuner.run.table import InOrder, Table, next_steps, summary, totals
-from gensor_tuner.run.tune import Run, names_of
+from gensor_tuner.run.tune import Run, in_turn, names_of
 from gensor_tuner.run.unfinished import Unfinished
 from gensor_tuner.shapes.reader import Row, read_shapes
 from gensor_tuner.store.portfolios import shorten
@@ -230,7 +230,7 @@ def _tuned(
         yield from many.together(runs, todo, fleet)
     elif todo:
         with Local(options.jobs) as executor:
-            yield from many.in_turn(runs, todo, executor)
+            yield from in_turn(runs, todo, executor)
 
 
 def _remote_timer(arch: Arch, measure: str, fleet: Fleet) -> RemoteTimer | None:

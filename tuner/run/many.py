@@ -1,4 +1,4 @@
-"""The classes of several runs, one for each arch: in turn, or many at once on a cluster.
+"""The classes of several runs, one for each arch: all that are to be tuned, and many at once on a cluster.
 
 While one class waits for its compilations, walks of others fill the workers of a cluster.
 """
@@ -10,26 +10,18 @@ import threading
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import zip_longest
-from typing import NamedTuple
 
 from gensor_tuner.shapes.reader import Row
 from gensor_tuner.tasks.task import Executor
 
 from .result import Result
-from .tune import Rows, Run
+from .tune import Run, Work
 
 #: Classes in progress for each task that the cluster runs at once, and their limits: each is a thread of the client.
 CLASSES_PER_JOB, FEWEST, MOST = 2, 4, 64
 
 #: The number of a run, a row and its result; or the end of a class: its error, or None.
 Message = tuple[int, Row, Result] | BaseException | None
-
-
-class Work(NamedTuple):
-    """The classes that are to be tuned: the number of their run, and their rows by the key of their workload."""
-
-    run: int
-    by_key: Rows
 
 
 def known(runs: Sequence[Run], rows: Sequence[Sequence[Row]]) -> Generator[tuple[int, Row, Result], None, list[Work]]:
@@ -45,14 +37,6 @@ def known(runs: Sequence[Run], rows: Sequence[Sequence[Row]]) -> Generator[tuple
                 break
             yield number, row, result
     return todo
-
-
-def in_turn(runs: Sequence[Run], todo: Sequence[Work], executor: Executor) -> Iterator[tuple[int, Row, Result]]:
-    """Tune one class after the other; yield the number of each row's run, the row and its result."""
-    for each, following in zip_longest(todo, todo[1:]):
-        if following is not None:
-            runs[following.run].expect(following.by_key, executor)
-        yield from ((each.run, row, result) for row, result in runs[each.run].tuned(each.by_key, executor))
 
 
 def together(runs: Sequence[Run], todo: Sequence[Work], executor: Executor) -> Iterator[tuple[int, Row, Result]]:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from itertools import zip_longest
+from typing import Any, NamedTuple, TypeVar
 
 from gensor_database.entry import REJECTING, counting, newest_first
 from gensor_database.lazy import cached_property
@@ -175,11 +176,8 @@ class Run:
 
     def _tuned(self, todo: Groups, executor: Executor) -> Iterator[tuple[Row, Result]]:
         """Yield the rows of every class with their results."""
-        groups = list(todo.values())
-        for number, by_key in enumerate(groups):
-            if number + 1 < len(groups):
-                self.expect(groups[number + 1], executor)
-            yield from self.tuned(by_key, executor)
+        works = [Work(0, by_key) for by_key in todo.values()]
+        yield from ((row, result) for _, row, result in in_turn([self], works, executor))
 
     def unit(self, by_key: Rows) -> tuple[str, str]:
         """Return the capability and the key of a class: its kernels may serve every part of the capability."""
@@ -345,6 +343,21 @@ class Run:
         if each is not None and binary is not None and not each.fixes_epilogue:
             rows = executed_rows(each, binary, chosen.workload, chosen.verdicts, self.arch)
             yield from ((row, rows) for row in rows if isinstance(row, Kernel))
+
+
+class Work(NamedTuple):
+    """A class that is to be tuned: the number of its run, and its rows by the key of their workload."""
+
+    run: int
+    by_key: Rows
+
+
+def in_turn(runs: Sequence[Run], todo: Sequence[Work], executor: Executor) -> Iterator[tuple[int, Row, Result]]:
+    """Tune one class after the other; yield the number of each row's run, the row and its result."""
+    for each, following in zip_longest(todo, todo[1:]):
+        if following is not None:
+            runs[following.run].expect(following.by_key, executor)
+        yield from ((each.run, row, result) for row, result in runs[each.run].tuned(each.by_key, executor))
 
 
 def _usual(workload: Workload) -> list[Workload]:

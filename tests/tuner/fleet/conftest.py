@@ -4,7 +4,16 @@ import signal
 
 import pytest
 
+from tests.doubles import fleet
+
 SECONDS = 300
+
+
+@pytest.fixture(scope="module")
+def stubs():
+    """Stub tasks can be asked for."""
+    with fleet.known():
+        yield
 
 
 @pytest.fixture(autouse=True)

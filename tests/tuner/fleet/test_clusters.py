@@ -17,7 +17,7 @@ from gensor_tuner.tasks.local import Local
 from tests.doubles.fleet import Stub
 from tests.doubles.schedulers import free_port, scheduler, until, workers
 
-pytestmark = pytest.mark.fleet
+pytestmark = [pytest.mark.fleet, pytest.mark.usefixtures("stubs")]
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_a_worker_out_of_memory_costs_its_task_a_retry(port, tmp_path):
 
 
 def refused(address, **settings):
-    """What a run says that cannot use a cluster."""
+    """The sentence of a run that cannot use a cluster."""
     with dask.config.set(settings), pytest.raises(FleetError) as found, Cluster(address):
         pass
     assert "\n" not in str(found.value)

@@ -20,12 +20,12 @@ from gensor_tuner.fleet.executor import Fleet
 from gensor_tuner.tasks.local import Local
 from tests.doubles.fleet import Stub
 
-pytestmark = pytest.mark.fleet
+pytestmark = [pytest.mark.fleet, pytest.mark.usefixtures("stubs")]
 PRELOAD = {"distributed.worker.preload": ["tests.doubles.fleet"]}
 
 
 @pytest.fixture(scope="module")
-def opened():
+def opened(stubs):
     """A cluster of two worker processes, and what it has said."""
     said = []
     with dask.config.set(PRELOAD), Cluster("local:2", said.append) as cluster:
@@ -44,7 +44,7 @@ def fleet(opened):
     return Fleet(cluster, Local(1))
 
 
-def stubs(folder, fault, *faults):
+def failing(folder, fault, *faults):
     return [Stub(number, str(folder), fault, count) for number, count in enumerate(faults)]
 
 
@@ -58,7 +58,7 @@ def test_results_come_in_order_and_equal_tasks_run_once(fleet, tmp_path):
 
 @pytest.mark.parametrize("fault", ["raise", "corrupt", "lie"])
 def test_a_bad_answer_costs_a_retry_and_three_are_a_loss(fleet, tmp_path, fault):
-    tasks = stubs(tmp_path, fault, 0, 1, 2, 3)
+    tasks = failing(tmp_path, fault, 0, 1, 2, 3)
     assert fleet.map(tasks) == [0, 1, 2, -1]
     assert [task.runs() for task in tasks] == [1, 2, 3, 3]
     (reason,) = fleet.lost
@@ -67,19 +67,19 @@ def test_a_bad_answer_costs_a_retry_and_three_are_a_loss(fleet, tmp_path, fault)
 
 
 def test_a_worker_that_dies_costs_its_task_a_retry(fleet, tmp_path):
-    tasks = stubs(tmp_path, "die", 0, 1, 2)
+    tasks = failing(tmp_path, "die", 0, 1, 2)
     assert fleet.map(tasks) == [0, 1, 2] and not fleet.lost
     assert [task.runs() for task in tasks] == [1, 2, 3]
 
 
 def test_a_task_that_kills_every_worker_is_given_up(fleet, tmp_path):
-    (task,) = stubs(tmp_path, "die", 99)
+    (task,) = failing(tmp_path, "die", 99)
     assert fleet.map([task]) == [-1] and task.runs() == 3
     assert fleet.lost == ["stub: 3 workers ended while they ran it"]
 
 
 def test_a_worker_that_hangs_is_restarted(opened, fleet, tmp_path):
-    tasks = stubs(tmp_path, "hang", 0, 1)
+    tasks = failing(tmp_path, "hang", 0, 1)
     assert fleet.map(tasks) == [0, 1] and not fleet.lost and tasks[1].runs() == 2
     assert any("is restarted: a task did not end within 3 s" in line for line in opened[1])
 
