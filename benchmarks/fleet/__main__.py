@@ -1,4 +1,4 @@
-"""What tuning by a fleet costs: `python -m benchmarks.fleet [step ...]`; docs/fleet.md tells the results.
+"""Costs of tuning by a fleet: `python -m benchmarks.fleet [step ...]`; docs/fleet.md tells the results.
 
 Steps, each of which writes its figures to benchmarks/results/fleet.json and leaves the others':
 

@@ -32,7 +32,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Costs:
-    """What a row costs.
+    """The costs of a row.
 
     Attributes
     ----------
