@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benchmarks.sass.build import LANES
-from benchmarks.sass.units import COPIED_STORES, STAGED, STORES
+from benchmarks.sass.units import COPIED_STORES, SHARED_READS, STAGED, STORES
 from gensor_kernels.build.instruction import MATRIX, Instruction, products
 from gensor_kernels.build.loops import Span, best_path, hot_loop, loops, successors
 
@@ -23,7 +23,8 @@ _Key = tuple[int, bool]
 def behind_products(code: Sequence[Instruction]) -> int:
     """Return the index behind the last innermost loop of products.
 
-    A loop with few multiply-adds beside those of the hot loop belongs to an epilogue.
+    A loop belongs to an epilogue if it has few multiply-adds beside those of the hot loop, or reads no operands from
+    shared memory where the hot loop does: an activation in float64 is a polynomial, whose coefficients are constants.
     """
     hot = hot_loop(code)
     if hot is None:
@@ -31,8 +32,13 @@ def behind_products(code: Sequence[Instruction]) -> int:
     computes = products(code)
     counts = {span: sum(computes[slice(*span)]) for span in loops(code)}
     least = 1 if any(each.name in MATRIX for each in code) else max(counts[hot] * _FEW, 1)
-    holding = [span for span, count in counts.items() if count >= least]
+    staged = _reads_shared(code, hot)
+    holding = [span for span, count in counts.items() if count >= least and _reads_shared(code, span) >= staged]
     return max(end for first, end in holding if not _inside((first, end), holding))
+
+
+def _reads_shared(code: Sequence[Instruction], span: Span) -> bool:
+    return any(each.name in SHARED_READS for each in code[slice(*span)])
 
 
 def epilogue(code: Sequence[Instruction], results: float, sums: float) -> Cost | None:
@@ -142,11 +148,11 @@ def stored_path(
             if key[0] <= max(wanted * _TOO_MUCH, _ONE_STORE):
                 mine = (cost if done else cost + here, to, (stored, closed))
                 ways[at][key] = min(ways[at].get(key, mine), mine)
-    if not ways[begin]:
+    # A store that some lanes alone execute counts as one by all.
+    enough = [key for key in ways[begin] if key[0] >= wanted / 2]
+    if not enough:
         return None
-    key = min(ways[begin], key=lambda key: (abs(key[0] - wanted), ways[begin][key][0]))
-    if key[0] < wanted / 2:
-        return None
+    key = min(enough, key=lambda key: (abs(key[0] - wanted), ways[begin][key][0]))
     at, places = begin, []
     while at < len(code):
         if not key[1]:

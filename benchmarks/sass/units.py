@@ -17,6 +17,7 @@ GROUP = frozenset({"HGMMA", "IGMMA", "QGMMA"})
 #: Stores of results, from registers, and by tensor or bulk copies from shared memory.
 STORES, COPIED_STORES = frozenset({"STG", "RED"}), frozenset({"UTMASTG", "UTMAREDG", "UBLKRED", "UBLKCP"})
 STAGED = frozenset({"STS", "STSM"})
+SHARED_READS = frozenset({"LDS", "LDSM"})
 
 _SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)")
 #: m, n, k of a warp's products by the digits of the opcode, such as HMMA.16816.
@@ -79,7 +80,7 @@ def shared_read(path: Iterable[Instruction]) -> float:
     included."""
     total = 0.0
     for each in path:
-        if each.name in ("LDS", "LDSM"):
+        if each.name in SHARED_READS:
             total += each.width * LANES
         elif each.name in GROUP:
             m, n, k = shape(each) or (0, 0, 0)

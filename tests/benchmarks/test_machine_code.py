@@ -142,6 +142,24 @@ def test_a_loop_with_few_multiply_adds_is_the_epilogues():
     assert paths.behind_products(code("head: MOV", "@P0 BRA head", "EXIT")) == 0
 
 
+def test_a_loop_of_an_activation_is_the_epilogues():
+    """In float64 it has many multiply-adds, and reads no operands."""
+    read = code(
+        *("head: LDS.128", *["DFMA"] * 40, "@P0 BRA head | 5", "rest: LDS.128", *["DFMA"] * 10, "@P0 BRA rest | 5"),
+        *("row: @P1 BRA store | 5", *["DFMA | 3"] * 30, "@P2 BRA row | 5", "store: STG.E.128 | 2", "EXIT | 5"),
+    )
+    assert paths.behind_products(read) == 54
+    assert paths.epilogue(read, 512, 512) == (12, 3)  # around the activation
+
+
+def test_an_epilogue_whose_store_half_of_the_lanes_execute_stores_the_results():
+    read = code(
+        *("head: HMMA", "@P0 BRA head | 5", "@P1 BRA idle | 5"),
+        *("@P2 STG.E.128 | 2", "EXIT | 5", "idle: EXIT | 5"),
+    )
+    assert paths.epilogue(read, 256, 256) == (12, 3)
+
+
 def test_a_whole_kernel_goes_around_no_loop_over_its_row():
     read = code(
         "MOV | 1", "@P0 BRA behind | 5", "sum: LDG.E.128 | 4", "@P1 BRA sum | 5",
