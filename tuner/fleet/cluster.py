@@ -131,10 +131,6 @@ class Cluster:
         self._loop.close()
 
     async def _open(self) -> None:
-        from .connect import refill
-
-        self._refill = refill
-
         self._enlisting = asyncio.Lock()
         self._cluster, self._client = await connected(self.address, CONNECT_SECONDS)
         self._client.subscribe_topic(TOPIC, self._began)
