@@ -14,7 +14,8 @@ from .api.attention import attention
 from .api.convolution import conv1d, conv2d, conv_transpose2d
 from .api.current import emulated, refresh
 from .api.grouped_matmul import grouped_matmul
-from .api.linalg import define, dot, einsum, inner, linear, outer, tensordot, vdot
+from .api.linalg import define, dot, einsum, inner, outer, tensordot, vdot
+from .api.linear import linear
 from .api.matmul import matmul
 from .api.norms import layer_norm, log_softmax, rms_norm, softmax
 from .api.pooling import avg_pool2d, global_avg_pool2d, max_pool2d

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gensor_kernels.dispatch.calls.arguments import FusedAsked, operations
 from gensor_kernels.dispatch.observe.dry_run import asking
-from gensor_kernels.errors import UnsupportedError
-from gensor_kernels.operators.types.epilogue import GATES
 
 from .current import current_runtime
 from .interop import adopting
@@ -18,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
     from gensor_kernels.arrays import ArrayLike
-    from gensor_kernels.dispatch.calls.array import Activation, DeviceArray, Items
+    from gensor_kernels.dispatch.calls.array import DeviceArray, Items
     from gensor_kernels.dispatch.plans.runtime import Runtime
 
     from .define import Defined
@@ -335,165 +332,6 @@ def _flat(runtime: Runtime, array: DeviceArray) -> Any:
     return array.ravel()
 
 
-@adopting
-def linear(
-    x: ArrayLike,
-    w: ArrayLike,
-    bias: ArrayLike | None = None,
-    activation: Activation | None = None,
-    *,
-    scales: ArrayLike | None = None,
-    zeros: ArrayLike | None = None,
-    group: int | None = None,
-    epilogue: Items | None = None,
-    prologue: Items | None = None,
-) -> Any:
-    """Apply a linear layer and an activation: `activation(x @ w.T + bias)`.
-
-    It is `torch.nn.functional.linear` with an activation, in one kernel.
-
-    Parameters
-    ----------
-    x : array, shape (..., in)
-        Input.
-    w : array, shape (out, in) or (in,)
-        Weights; with a gate (2 out, in); quantised weights of 4 bits (out, in / 2).
-    bias : array, optional
-        Term added to the product; it broadcasts to the result. With a gate, its shape
-        is (2 out,).
-    activation : str, optional
-        "relu", "relu6", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid" or a gate:
-        "swiglu", "geglu", "geglu_tanh", "reglu".
-    scales : array, shape (out,) or (out, groups), optional
-        Scales of quantised weights, one for a row or one for every `group` elements of
-        a row.
-    zeros : array, shape of `scales`, optional
-        Zero points, integers like the weights; by default 0, and 8 for weights of
-        4 bits.
-    group : int, optional
-        Elements of a row that share a scale; by default what the shapes say. Kernels
-        take 32, 64 and 128.
-    epilogue : list, optional
-        Operations in order, as in `matmul`, in place of `bias` and `activation`.
-    prologue : list, optional
-        Operations on `x` as kernels read it, as in `matmul`, with arrays of shape
-        (in,): `linear(x, w, prologue=["gelu"])` is `gelu(x) @ w.T`.
-
-    Returns
-    -------
-    array, shape (..., out) or (...)
-        A new array of the promoted dtype; with quantised weights, of the dtype of `x`.
-
-    Raises
-    ------
-    ValueError
-        If shapes do not fit, or a name is unknown.
-    TypeError
-        If an operand is not an array of this device.
-    UnsupportedError
-        If a gate is asked for with quantised weights.
-
-    Notes
-    -----
-    The epilogue is computed in the accumulator's type and rounded once.
-
-    Gates: `w` holds the rows of the gate g above the rows of u, as Llama's merged
-    gate_up_proj does. The result is `f(x @ g.T) * (x @ u.T)` with f = silu, gelu,
-    gelu_tanh or relu [1]_.
-
-    Quantised weights stand for `(w - zeros) * scales` and are int8 (out, in), or uint8
-    (out, in / 2) with two numbers from 0 to 15 in a byte, the number of even index in
-    the lower four bits. Kernels take `x` of float16 or bfloat16. They sum each group
-    exactly and scale the sum, so the weights are never rounded. Scales are converted to
-    the dtype of `x`.
-
-    References
-    ----------
-    .. [1] N. Shazeer, "GLU Variants Improve Transformer", arXiv:2002.05202.
-
-    Examples
-    --------
-    >>> x = np.arange(6, dtype="float32").reshape(2, 3)
-    >>> w = np.array([[1, 1, 1], [1, 0, -1]], "float32")
-    >>> with gensor_kernels.emulated("sm_87"):
-    ...     gensor_kernels.linear(x, w, activation="relu")
-    array([[ 3.,  0.],
-           [12.,  0.]], dtype=float32)
-
-    Weights of int8 with one scale for each row:
-
-    >>> scales = np.array([0.5, 2], "float16")
-    >>> with gensor_kernels.emulated("sm_87"):
-    ...     gensor_kernels.linear(x.astype("float16"), w.astype("int8"), scales=scales)
-    array([[ 1.5, -4. ],
-           [ 6. , -4. ]], dtype=float16)
-    """
-    runtime = current_runtime()
-    try:
-        if prologue is not None:
-            return _prepared_linear(runtime, x, w, (bias, activation, epilogue), prologue, (scales, zeros, group))
-        try:
-            steps = operations(1, bias, None, activation, epilogue)
-        except FusedAsked:
-            if scales is not None:
-                raise UnsupportedError(f"linear: {activation or 'a gate'} takes no quantised weights") from None
-            from .fused import gated_product, parsed
-
-            return gated_product(runtime, x, transposed(w), parsed(1, bias, None, activation, epilogue))
-        if scales is not None:
-            return _quantised_linear(runtime, x, w, steps, (scales, zeros, group))
-        if zeros is not None or group is not None:
-            raise ValueError("linear: zeros and group belong to scales")
-        return runtime.call(x, transposed(w), None, steps, None, None)
-    except ValueError:
-        _refuse_misfits(x, w, activation, scales)
-        raise
-
-
-def _quantised_linear(
-    runtime: Runtime, x: DeviceArray, w: DeviceArray, steps: Any, quantised: tuple[Any, Any, int | None]
-) -> Any:
-    """A linear layer of quantised weights; `quantised` are scales, zeros and group."""
-    from gensor_kernels.dispatch.functions.quantised import QUANTISED_LINEAR, checked
-
-    scales, zeros, group = quantised
-    runtime.check_inputs((x, w, scales, zeros), None, steps)
-    return runtime.serve(QUANTISED_LINEAR, (x, w, scales, zeros), checked(x, w, scales, zeros, group), None, steps)
-
-
-def _refuse_misfits(x: DeviceArray, w: DeviceArray, activation: str | None, scales: DeviceArray) -> None:
-    """Raise ValueError for weights that do not fit `x`: the product beneath calls them a and b."""
-    if scales is not None:
-        return
-    if not x.ndim or not w.ndim or x.shape[-1] != w.shape[-1]:
-        raise ValueError(f"linear: x is (..., in) and w (out, in), not {tuple(x.shape)} and {tuple(w.shape)}") from None
-    if activation in GATES and (w.ndim < 2 or w.shape[0] % 2):
-        raise ValueError(f"linear: with {activation}, w is (2 out, in), not {tuple(w.shape)}") from None
-
-
-def _prepared_linear(
-    runtime: Runtime,
-    x: DeviceArray,
-    w: DeviceArray,
-    behind: tuple[DeviceArray, Activation | None, Items | None],
-    prologue: Items,
-    quantised: tuple[Any, Any, int | None],
-) -> Any:
-    """A linear layer with a prologue; `behind` are bias, activation and epilogue, `quantised` scales, zeros, group."""
-    from .prologue import in_front, product
-
-    (scales, zeros, group), (bias, activation, epilogue) = quantised, behind
-    if scales is None and zeros is None and group is None:
-        runtime.check(x, w, None, (), None)
-        try:
-            steps = operations(1, bias, None, activation, epilogue)
-            return product(runtime, x, transposed(w), prologue, None, steps, None, None)
-        except FusedAsked:
-            pass
-    x = in_front(runtime, x, prologue)
-    return linear(x, w, bias, activation, scales=scales, zeros=zeros, group=group, epilogue=epilogue)
-
-
 def define(expression: str, epilogue: Items = (), prologue: Items = ()) -> Defined:
     """Define an operator: a sum of products of two arrays with fused operations.
 
@@ -548,10 +386,3 @@ def define(expression: str, epilogue: Items = (), prologue: Items = ()) -> Defin
     from .define import Defined
 
     return Defined(expression, tuple(epilogue), tuple(prologue))
-
-
-def transposed(w: DeviceArray) -> Any:
-    """The weights of `linear` as its product takes them."""
-    if w.ndim > 2:
-        raise ValueError(f"linear: w has the shape (out, in) or (in,), not {tuple(w.shape)}")
-    return w.T

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels.dispatch.api.convolution import conv2d, conv_transpose2d
-from gensor_kernels.dispatch.api.linalg import einsum, linear
+from gensor_kernels.dispatch.api.linalg import einsum
+from gensor_kernels.dispatch.api.linear import linear
 from gensor_kernels.dispatch.api.matmul import matmul
 
 from .base import FLOATS, Lowering, Run, attribute, channels_first, channels_last, name_of, refused
