@@ -63,6 +63,8 @@ class Running:
     worker: str = ""
     starts: int = 0
     hung: bool = False
+    #: why no worker will take it
+    nobody: str = ""
 
 
 class Cluster:
@@ -92,6 +94,8 @@ class Cluster:
         self._numbers = itertools.count()
         self._ended = False
         self._nobody: dict[str, float] = {}
+        #: parts that were waited for in vain, each with the reason
+        self.absent: dict[str | None, str] = {}
         self._error: BaseException | None = None
 
     # ---- coming and going
@@ -270,6 +274,9 @@ class Cluster:
         reasons: list[str] = []
         deaths = 0
         while len(reasons) < ATTEMPTS:
+            if task.part in self.absent:
+                reasons.append(self.absent[task.part])
+                break
             key = f"gensor-{task.kind}-{self._client.id}-{next(self._numbers)}"
             running = self._sent(task, message, key, blamed)
             try:
@@ -280,6 +287,8 @@ class Cluster:
             except (asyncio.CancelledError, CancelledError):
                 if self._ended:
                     raise
+                if running.nobody:
+                    continue
                 if running.hung:
                     reasons.append(f"{self._name(running)}: it did not end within {task.seconds:g} s")
                 elif self._error is not None:
@@ -374,17 +383,28 @@ class Cluster:
                 await self._client.retire_workers([running.worker], close_workers=True, remove=True)
 
     async def _look_for_nobody(self) -> None:
-        """End the run where tasks have waited too long for a worker that can run them."""
+        """Give up tasks that have waited too long for a worker: those of a part, or else the run."""
+        self.absent = {part: line for part, line in self.absent.items() if part and not self.measuring(part)}
         # Thousands of tasks run, of few kinds: asking for each would look through thousands of workers every time.
         kinds = {(each.task.kind, each.task.part): each.task for each in self._running.values()}
         waiting = [task for task in kinds.values() if not self._could(task)]
-        told = {self._no_board(task.part) if task.part else self._no_worker(task.kind) for task in waiting}
-        for line in told - self._nobody.keys():
+        told = {self._no_board(task.part) if task.part else self._no_worker(task.kind): task.part for task in waiting}
+        for line in told.keys() - self._nobody.keys():
             self.tell(f"tasks wait: {line}")
         now = self.clock()
         self._nobody = {line: self._nobody.get(line, now) for line in told}
         for line, since in self._nobody.items():
             if now - since > NOBODY_SECONDS:
-                self._error = FleetError(line)
-                for running in list(self._running.values()):
-                    await running.future.cancel()
+                await self._give_up(told[line], line)
+
+    async def _give_up(self, part: str | None, line: str) -> None:
+        """Give up the tasks of a part, which come back with the reason; without a part, end the run."""
+        if part is None:
+            self._error = FleetError(line)
+        else:
+            self.absent[part] = line
+            self.tell(f"tasks for {part} are given up until a worker has it")
+        for running in list(self._running.values()):
+            if part is None or running.task.part == part:
+                running.nobody = line if part else ""
+                await running.future.cancel()

@@ -60,5 +60,6 @@ class Fleet(Executor):
             return future.result()
         except LostTaskError as error:
             self.lost.append(f"{task.kind}: {error}")
-            self.cluster.tell(f"gave up a task to {task.kind}: {error}")
+            if task.part not in self.cluster.absent:  # which is told once
+                self.cluster.tell(f"gave up a task to {task.kind}: {error}")
             return task.lost(f"{task.kind} could not be finished: {error}")

@@ -19,10 +19,14 @@ from gensor_kernels.devices.device import Code
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.programs.registry import FAMILIES
+from gensor_tuner.build.compile import Compile
 from gensor_tuner.build.pool import candidate
+from gensor_tuner.fleet import cluster as clusters
 from gensor_tuner.fleet import worker
 from gensor_tuner.fleet.abilities import abilities
 from gensor_tuner.fleet.cluster import Cluster, Member
+from gensor_tuner.fleet.errors import LostTaskError
+from gensor_tuner.fleet.executor import Fleet
 from gensor_tuner.gpu import GpuError
 from gensor_tuner.measure.board import FAILURES, Board, BoardGoneError
 from gensor_tuner.measure.on_board import ExecuteOnDevice, RemoteTimer, Time
@@ -383,17 +387,29 @@ def test_a_kernel_that_faults_on_a_board_is_refused_and_the_run_goes_on(tmp_path
         assert not {row.kernel_digest for row in times} & {row.kernel_digest for row in refused}
 
 
-def test_a_worker_whose_gpu_has_gone_says_so_and_does_not_come_back(tmp_path):
-    port, log = free_port(), tmp_path / "log"
+def test_a_worker_whose_gpu_has_gone_says_so_and_does_not_come_back(tmp_path, monkeypatch):
+    port, log, said = free_port(), tmp_path / "log", []
     task = Time(PART, WORKLOAD, kernels(1), False)
     plan = {"BOARD_FAULT": "die", "BOARD_LEAVES": "1", "BOARD_GONE": str(tmp_path / "gone")}
     with scheduler(port), serving(port, tmp_path / "scratch", log=log, **plan) as machine:
-        with Cluster(f"tcp://127.0.0.1:{port}") as cluster:
+        with Cluster(f"tcp://127.0.0.1:{port}", said.append) as cluster:
             cluster.ready(["compile"], [PART])
-            cluster.submit(task)
+            sent = cluster.submit(task)
             until(lambda: "GPU 0 cannot be opened any more, so nothing is measured on it" in log.read_text())
             until(lambda: not cluster.measuring(PART))
-            assert cluster.able("compile")  # the machine's other process goes on
+            monkeypatch.setattr(clusters, "NOBODY_SECONDS", 1.0)
+            for each in (sent, cluster.submit(task)):
+                with pytest.raises(LostTaskError, match=f"no worker of .* measures on {PART}"):
+                    each.result(60)
+            with Local(1) as here:
+                fleet = Fleet(cluster, here)
+                (times,) = fleet.map([task])
+                assert times.lost and fleet.lost
+                ((each, code),) = kernels(1)  # the machine's other process goes on
+                (binary,) = fleet.map([Compile(each.source(), code.target)])
+            assert binary.cubin == code.cubin
+        assert said.count(f"tasks for {PART} are given up until a worker has it") == 1
+        assert not [line for line in said if "gave up a task" in line]
         below = [pid for pid, _ in children(machine.pid)]
         machine.send_signal(signal.SIGINT)
         assert machine.wait(60) == 0 and below
