@@ -6,7 +6,7 @@ Steps, each of which writes its figures to benchmarks/results/fleet.json and lea
 - overhead: 10,000 tasks that return at once, with the scheduler, 64 workers and the client in a process each;
 - writer: workloads per second that a client's database takes;
 - busy: the share of time in which 64 workers are at tasks of two seconds;
-- thousands: the measured classes again, with tasks that sleep, on several numbers of workers, beside the prediction;
+- thousands: the measured classes again, as thousands of tasks that sleep, measured efficiency beside predicted;
 - tables: print the tables of docs/fleet.md from the figures that are there.
 """
 
@@ -34,8 +34,9 @@ Tell = Callable[[str], None]
 TASKS, WORKERS, REPEATS = 10_000, 64, 3
 #: Seconds of a stub task that keeps workers busy, and such tasks for each worker.
 TAKEN, EACH = 2.0, 60
-#: Workers of the replay, how often it has every sampled class, and its tasks' seconds over the measured ones.
-REPLAYED, COPIES, SCALE = (8, 32, 128, 256), 3, 0.5
+#: Replays: workers, how often every sampled class is there, and the tasks' seconds over the measured ones. With fewer
+#: classes for each worker, the last classes would decide; with more workers, this machine, which runs all of them.
+REPLAYS = ((8, 2, 0.5), (16, 4, 0.5), (32, 6, 2.0))
 
 
 def median(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -70,31 +71,28 @@ def busy(tell: Tell, workers: int = WORKERS, taken: float = TAKEN, each: int = E
 
 
 def thousands(
-    tell: Tell,
-    results: Mapping[str, Any],
-    workers: Sequence[int] = REPLAYED,
-    copies: int = COPIES,
-    scale: float = SCALE,
+    tell: Tell, results: Mapping[str, Any], replays: Sequence[tuple[int, int, float]] = REPLAYS
 ) -> dict[str, Any]:
-    """Return measured and predicted seconds of the sampled classes, replayed with tasks that sleep."""
+    """Return measured and predicted efficiency of replays: the sampled classes with tasks that sleep."""
     from . import stubs
 
-    classes = list(results["tasks"]["sample"]) * copies
-    costs = model.replay_costs(model.measured(results), classes, scale)
-    tasks = round(costs.tasks * len(classes))
     runs = []
-    for count in workers:
-        with stubs.stand(count) as made:
+    for workers, copies, scale in replays:
+        classes = list(results["tasks"]["sample"]) * copies
+        costs = model.replay_costs(model.measured(results), classes, scale)
+        tasks = round(costs.tasks * len(classes))
+        with stubs.stand(workers) as made:
             spent = stubs.replayed(made, classes, scale)
-        bound = costs.work * len(classes) / count
-        longest = scale * max(model.per_class(each)["chain"] - each["client_s"] for each in classes)
-        predicted = max(model.seconds(costs, len(classes), count), longest)
-        told = {"workers": count, **spent, "predicted_s": predicted, "limit": model.limit(costs, count)}
-        if predicted == longest:
-            told["limit"] = "the longest class"
-        runs.append(told | {"efficiency": bound / spent["seconds"], "predicted": bound / predicted})
-        tell(f"{count} workers, {tasks} tasks: busy {bound / spent['seconds']:.1%}, predicted {bound / predicted:.1%}")
-    return {"classes": len(classes), "tasks": tasks, "scale": scale, "runs": runs}
+        rates = model.rates(costs, workers) | {model.MACHINE: model.machine_rate(costs, usable_cores())}
+        limit = min(rates, key=rates.__getitem__)
+        bound = costs.work * len(classes) / workers
+        told = {"workers": workers, "classes": len(classes), "tasks": tasks, "scale": scale, **spent, "limit": limit}
+        runs.append(told | {"efficiency": bound / spent["seconds"], "predicted": bound * rates[limit] / len(classes)})
+        tell(
+            f"{workers} workers, {tasks} tasks: at work for {runs[-1]['efficiency']:.1%}, predicted "
+            f"{runs[-1]['predicted']:.1%} ({limit})"
+        )
+    return {"runs": runs}
 
 
 def written(tell: Tell, repeats: int = REPEATS) -> dict[str, Any]:

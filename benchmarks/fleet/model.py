@@ -18,6 +18,8 @@ from gensor_tuner.run.many import CLASSES_PER_JOB, FEWEST, MOST
 KINDS = ("walk", "again", "compile", "verify")
 #: Parts of a fleet that may be the slowest.
 CORES, CLIENT, SCHEDULER, WRITER, CLASSES = "cores", "client", "scheduler", "database", "classes in progress"
+#: Of a replay, whose client, scheduler and workers share a machine.
+MACHINE = "this machine"
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,12 @@ def rates(costs: Costs, cores: int, clients: int = 1) -> dict[str, float]:
         WRITER: clients / costs.commit,
         CLASSES: clients * classes / (costs.classes * costs.chain),
     }
+
+
+def machine_rate(costs: Costs, cores: int) -> float:
+    """Return the rows per second of a replay that a machine allows: its workers are threads of one process."""
+    each = costs.client_per_task, costs.scheduler_per_task, costs.worker_per_task
+    return 1 / (costs.client + costs.tasks * max(costs.worker_per_task, sum(each) / cores))
 
 
 def limit(costs: Costs, cores: int, clients: int = 1) -> str:
@@ -187,17 +195,22 @@ def measured(results: Mapping[str, Any]) -> Costs:
     )
 
 
-def replay_costs(costs: Costs, classes: Sequence[Mapping[str, Any]], scale: float, bytes_sent: bool = True) -> Costs:
-    """Return the costs of replayed classes, with one class as a row: its tasks sleep for `scale` of their seconds."""
+def replay_costs(costs: Costs, classes: Sequence[Mapping[str, Any]], scale: float) -> Costs:
+    """Return the costs of replayed classes, with one class as a row: its tasks sleep for `scale` of their seconds.
+
+    Messages have the bytes of the real ones. A worker reads one and writes one for each task, as the client does.
+    """
     count = len(classes)
     sums = [per_class(each) for each in classes]
     tasks, work = (sum(each[name] for each in sums) for name in ("tasks", "work"))
     chain = sum(max(stage["seconds"], default=0.0) for each in classes for stage in each["stages"]) / count
+    messages = sum(each["client"].get(name, 0.0) for each in classes for name in ("asking", "checking"))
     return replace(
         costs,
         kinds={"sleep": Kind(tasks / count, scale * work / tasks, 0.0, 0.0)},
         classes=1.0,
         chain=scale * chain,
-        client=0.0,
+        client=messages / count,
+        worker_per_task=costs.worker_per_task + messages / tasks,
         commit=1e-9,
     )

@@ -96,15 +96,13 @@ def predicted(costs: model.Costs, shapes: int = SHAPES, archs: int = ARCHS) -> s
 
 def thousands(told: Mapping[str, Any]) -> str:
     """Return the replay's measured efficiency beside the predicted one."""
-    rows = [
-        [
-            *(str(run["workers"]), f"{run['seconds']:.0f}", f"{run['predicted_s']:.0f}"),
-            *(f"{run['efficiency']:.0%}", f"{run['predicted']:.0%}", run["limit"]),
-        ]
-        for run in told["runs"]
-    ]
-    head = ["workers", "seconds", "predicted", "workers at tasks", "predicted", "slowest part"]
-    return table(head, rows)
+    rows = []
+    for run in told["runs"]:
+        each = [f"{1e3 * run[f'{side}_s'] / run['tasks']:.1f}" for side in ("client", "scheduler", "workers")]
+        share = [f"{run[name]:.0%}" for name in ("efficiency", "predicted")]
+        rows.append([str(run["workers"]), f"{run['tasks']:,}", f"{run['seconds']:.0f}", *share, run["limit"], *each])
+    head = ["workers", "tasks", "seconds", "at work", "predicted", "slowest part"]
+    return table([*head, "client, ms a task", "scheduler", "workers"], rows)
 
 
 def kilobytes(count: float) -> str:

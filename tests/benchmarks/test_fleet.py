@@ -116,6 +116,7 @@ def test_stubs_run_on_a_real_scheduler(capsys):
             "stands_for": 1.0,
             "workloads": 2,
             "client_s": 0.0,
+            "client": {"asking": 0.01, "checking": 0.01},
             "stages": [
                 {"kind": kind, "seconds": [0.1, 0.2], "asked": 200, "result": 400}
                 for kind in ("walk", "compile", "walk", "compile", "verify")
@@ -127,8 +128,9 @@ def test_stubs_run_on_a_real_scheduler(capsys):
         "overhead": told,
         "writer": {"median": {"records_per_s": 100.0}},
     }
-    (run,) = command.thousands(print, results, workers=[2], copies=2, scale=1.0)["runs"]
-    assert run["seconds"] >= 2 * 1.5 / 2 and 0 < run["efficiency"] <= 1
+    (run,) = command.thousands(print, results, [(2, 2, 1.0)])["runs"]
+    assert run["seconds"] >= 2 * 1.5 / 2 and 0 < run["efficiency"] <= 1 and 0 < run["predicted"] <= 1
+    assert f"| 2 | 20 | {run['seconds']:.0f} |" in tables.thousands({"runs": [run]})
 
 
 def test_the_committed_figures_are_those_of_the_docs():
