@@ -8,6 +8,7 @@ import ssl
 from contextlib import suppress
 from typing import Any
 
+from gensor_kernels import config
 from gensor_kernels.build import parallel
 
 from .abilities import abilities
@@ -15,6 +16,8 @@ from .errors import FleetError
 
 LOCAL = re.compile(r"local(?::([1-9][0-9]{0,3}))?\Z")
 REMOTE = re.compile(r"(tcp|tls|ws|wss)://[^\s/]+:[0-9]{1,5}/?\Z")
+#: Dask's configuration of workers that we start: it would sample the stack of every walk a hundred times a second.
+WORKER_CONFIG = {"distributed.worker.profile.enabled": False}
 #: Workers that may end while they run a task, before a cluster of our own gives the task up.
 FAILURES = 2
 
@@ -52,7 +55,7 @@ async def connected(address: str, seconds: float) -> tuple[Any, Any]:
 
 
 async def _started(count: int) -> tuple[Any, Any]:
-    """Start single-threaded worker processes on this machine: walks hold Python's lock."""
+    """Start single-threaded worker processes on this machine: walks hold Python's lock. They share its cache folder."""
     import dask
     from distributed import Client, LocalCluster
 
@@ -64,6 +67,8 @@ async def _started(count: int) -> tuple[Any, Any]:
             asynchronous=True,
             dashboard_address="127.0.0.1:0",
             resources=abilities().resources(1),
+            env={"GENSOR_CACHE_DIR": str(config.cache_dir())},
+            config=WORKER_CONFIG,
             silence_logs=50,
         )
     return cluster, await Client(cluster, asynchronous=True)

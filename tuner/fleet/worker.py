@@ -21,7 +21,7 @@ from gensor_tuner.output import plural
 from gensor_tuner.verify.device_process import EndedError
 
 from .abilities import FOLLOWS, abilities
-from .connect import REMOTE, reason, security_of
+from .connect import REMOTE, WORKER_CONFIG, reason, security_of
 from .errors import FleetError
 
 #: Seconds between attempts to reach a scheduler that is not there.
@@ -212,6 +212,7 @@ class _Serving:
             resources=dict(offer.resources),
             local_directory=str(self.folder),
             env={"GENSOR_CACHE_DIR": str(self.folder), **offer.environment},
+            config=WORKER_CONFIG,
             security=Security() if self.scheduler.startswith("tls:") else None,
             silence_logs=50,
         )

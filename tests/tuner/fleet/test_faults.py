@@ -14,6 +14,7 @@ pytest.importorskip("distributed", reason="Dask is not installed")
 
 import dask
 
+from gensor_kernels.config import cache_dir
 from gensor_tuner.fleet import cluster as clusters
 from gensor_tuner.fleet.cluster import Cluster
 from gensor_tuner.fleet.executor import Fleet
@@ -54,6 +55,15 @@ def test_results_come_in_order_and_equal_tasks_run_once(fleet, tmp_path):
     assert fleet.map(tasks, lambda index, result: seen.append((index, result))) == list(range(12))
     assert seen == [(number, number) for number in range(12)] and not fleet.lost
     assert all(task.runs() == 1 for task in tasks)
+
+
+def test_workers_that_we_start_share_our_cache_folder_and_are_not_sampled(fleet):
+    settings = [(os.getenv, "GENSOR_CACHE_DIR"), (dask.config.get, "distributed.worker.profile.enabled")]
+
+    async def told():
+        return [set((await fleet.cluster._client.run(*each)).values()) for each in settings]
+
+    assert fleet.cluster._call(told()) == [{str(cache_dir())}, {False}]
 
 
 @pytest.mark.parametrize("fault", ["raise", "corrupt", "lie"])
