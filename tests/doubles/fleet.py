@@ -40,7 +40,7 @@ class Stub(Counted):
 
 
 def die(task):
-    time.sleep(2.0)  # the event of its start is sent meanwhile
+    time.sleep(0.5)  # the event of its start is sent meanwhile
     os._exit(3)
 
 

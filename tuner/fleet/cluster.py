@@ -372,7 +372,9 @@ class Cluster:
 
     async def _restart_hung(self) -> None:
         now = self.clock()
-        hung = [each for each in self._running.values() if each.began and now - each.began > each.task.seconds]
+        # A task whose worker has gone waits for another one.
+        there = [each for each in self._running.values() if each.began and each.worker in self.members]
+        hung = [each for each in there if each.began and now - each.began > each.task.seconds]
         for running in hung:
             running.hung, running.began = True, None
             self.tell(f"{self._name(running)} is restarted: a task did not end within {running.task.seconds:g} s")

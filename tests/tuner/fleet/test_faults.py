@@ -82,10 +82,21 @@ def test_a_worker_that_dies_costs_its_task_a_retry(fleet, tmp_path):
     assert [task.runs() for task in tasks] == [1, 2, 3]
 
 
+def test_a_task_that_waits_for_a_worker_does_not_hang(opened, fleet, tmp_path):
+    """Both of its first workers have died, and new ones take longer to start than the task may take."""
+
+    class Brief(Stub):
+        seconds = 1.0
+
+    assert fleet.map([Brief(0, str(tmp_path), "die", 2)]) == [0] and not fleet.lost
+    assert not [line for line in opened[1] if "is restarted" in line]
+
+
 def test_a_task_that_kills_every_worker_is_given_up(fleet, tmp_path):
+    """Dask gives it up after three deaths, and is asked again if it was not running on all three of these workers."""
     (task,) = failing(tmp_path, "die", 99)
-    assert fleet.map([task]) == [-1] and task.runs() == 3
-    assert fleet.lost == ["stub: 3 workers ended while they ran it"]
+    assert fleet.map([task]) == [-1] and 3 <= task.runs() <= 5
+    assert fleet.lost == [f"stub: {task.runs()} workers ended while they ran it"]
 
 
 def test_a_worker_that_hangs_is_restarted(opened, fleet, tmp_path):
