@@ -63,8 +63,6 @@ class Running:
     worker: str = ""
     starts: int = 0
     hung: bool = False
-    #: why no worker will take it
-    nobody: str = ""
 
 
 class Cluster:
@@ -287,7 +285,7 @@ class Cluster:
             except (asyncio.CancelledError, CancelledError):
                 if self._ended:
                     raise
-                if running.nobody:
+                if task.part in self.absent:
                     continue
                 if running.hung:
                     reasons.append(f"{self._name(running)}: it did not end within {task.seconds:g} s")
@@ -408,5 +406,4 @@ class Cluster:
             self.tell(f"tasks for {part} are given up until a worker has it")
         for running in list(self._running.values()):
             if part is None or running.task.part == part:
-                running.nobody = line if part else ""
                 await running.future.cancel()
