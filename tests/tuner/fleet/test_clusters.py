@@ -15,7 +15,7 @@ from gensor_tuner.fleet.cluster import Cluster, FleetError
 from gensor_tuner.fleet.executor import Fleet
 from gensor_tuner.tasks.local import Local
 from tests.doubles.fleet import Stub
-from tests.doubles.schedulers import free_port, scheduler, until, workers
+from tests.doubles.schedulers import free_port, process, scheduler, until, workers
 
 pytestmark = [pytest.mark.fleet, pytest.mark.usefixtures("stubs")]
 
@@ -133,12 +133,34 @@ def test_tls_without_certificates_is_one_sentence(port, impatient):
 
 def test_certificates_of_others_are_one_sentence(port, tmp_path, impatient, monkeypatch):
     ours, theirs = certificates(tmp_path / "ours"), certificates(tmp_path / "theirs")
-    with scheduler(port, "--protocol", "tls", **{f"DASK_{k.upper().replace('.', '__')}": v for k, v in ours.items()}):
+    with scheduler(port, "--protocol", "tls", **environment(ours)):
         assert "TLS" in refused(f"tls://127.0.0.1:{port}", **theirs)
         monkeypatch.setattr(clusters, "FIRST_SECONDS", 0.0)
         address, nobody = f"tls://127.0.0.1:{port}", pytest.raises(FleetError, match=r"no worker of tls://")
         with dask.config.set(ours), nobody, Cluster(address) as cluster:
             cluster.ready(["stub"])
+
+
+def test_a_worker_with_certificates_of_others_says_so_and_one_with_ours_serves(port, tmp_path, monkeypatch):
+    monkeypatch.setattr(clusters, "FIRST_SECONDS", 60.0)
+    ours, theirs = certificates(tmp_path / "ours"), certificates(tmp_path / "theirs")
+    address = f"tls://127.0.0.1:{port}"
+    worker = ("gensor_tuner.cli.start", "fleet", "worker", "--scheduler", address, "--jobs", "1", "--scratch")
+    log = tmp_path / "said.txt"
+    with scheduler(port, "--protocol", "tls", **environment(ours)):
+        with process(*worker, str(tmp_path / "1"), log=log, **environment(theirs)):
+            until(lambda: f"waiting for a scheduler at {address}: TLS fails: " in log.read_text(), 30.0)
+        with (
+            process(*worker, str(tmp_path / "2"), **environment(ours)),
+            dask.config.set(ours),
+            Cluster(address) as cluster,
+        ):
+            cluster.ready(["compile"])
+
+
+def environment(settings):
+    """Dask's settings as variables of a process."""
+    return {f"DASK_{name.upper().replace('.', '__')}": value for name, value in settings.items()}
 
 
 def certificates(folder):
