@@ -92,8 +92,7 @@ def _apply(connection: Guarded, step: Step, schema: str, tables: tuple[type[Row]
             if converted is not None:
                 fresh = new[kind.TABLE](**converted)
                 digests[row.digest] = fresh.digest
-                # What is as it was stays compressed as it was: packing takes far longer than reading.
-                insert(connection, fresh, stored if fresh == row else None)
+                insert(connection, row if fresh == row else fresh)  # the row is compressed already
     return dropped
 
 

@@ -24,17 +24,14 @@ _WIDEST_GAP = 2**20  # rows; a page has hundreds at most
 _LAST = 2**63 - 2**22  # larger row numbers, and gaps behind them, are not made by SQLite
 
 
-def insert(connection: sqlite3.Connection, row: Row, stored: Sequence[Any] | None = None) -> bool:
-    """Add a row unless it exists; True if it was added. A damaged row under its digest is replaced.
-
-    `stored`: the row's values as another file holds them, if they need not be made.
-    """
+def insert(connection: sqlite3.Connection, row: Row) -> bool:
+    """Add a row unless it exists; True if it was added. A damaged row under its digest is replaced."""
     names = ", ".join(f'"{name}"' for name in ("digest", *row.columns()))
     # Compressing a kernel takes far longer than finding it, and it exists for most workloads of a class.
     there = connection.execute(f'SELECT {names} FROM "{row.TABLE}" WHERE digest = ?', (row.digest,)).fetchone()
     if there is not None and type(row).from_sql(there) == row:
         return False
-    values = row.to_sql() if stored is None else stored
+    values = row.to_sql()
     places = ", ".join("?" * len(values))
     connection.execute(f'INSERT OR REPLACE INTO "{row.TABLE}" ({names}) VALUES ({places})', values)
     return True

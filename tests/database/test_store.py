@@ -18,6 +18,7 @@ from gensor_database import (
     Verification,
     export,
     merge,
+    record,
     winner,
 )
 from gensor_database.record import TABLES
@@ -236,3 +237,20 @@ def test_portfolio_rows_are_rows_too(store):
 def test_the_home_of_an_unknown_user_is_a_sentence():
     with pytest.raises(StoreError, match="home directory"):
         Store.open("~nobody-here/kernels.db")
+
+
+def test_rows_that_were_read_are_not_compressed_again(store, tmp_path, monkeypatch):
+    store.add(*rows(1), *rows(2))
+    monkeypatch.setattr(record, "_pack", None)
+    with Store.open(tmp_path / "other.db") as other:
+        assert merge(other, store, True).total() == 13
+        for kind in TABLES:
+            assert list(other.rows(kind)) == list(store.rows(kind))
+    with pytest.raises(TypeError):
+        store.add(*rows(3))
+
+
+def test_compressed_data_with_something_behind_it_are_damaged():
+    digest, *values = SOURCE.to_sql()
+    assert Source.from_sql((digest, *values)) == SOURCE
+    assert Source.from_sql((digest, values[0] + b"x")) is None
