@@ -3,7 +3,7 @@
 Products with drawn sizes, types and layouts are served by tier 3 of dispatch from the databases that the runtime
 reads (`GENSOR_DB` names the user's own). Its pick is compared with the best Program of a fresh walk over the same
 Workload, by the same potential: 1.0 means that tuning this very size would promise nothing. A second column allows
-every stored kernel that fits, a third one also changes the arguments of a launch (parts of k, raster) for each size.
+every stored kernel that fits, a third one has kernels of portfolios divide k among blocks as they were tuned alone.
 All figures are predictions.
 """
 
@@ -19,19 +19,17 @@ from pathlib import Path
 import numpy as np
 
 from gensor_kernels.dispatch.selection import load, predict
-from gensor_kernels.dispatch.selection.library import Kernel, Library
+from gensor_kernels.dispatch.selection.library import Library
 from gensor_kernels.machine.arch import Arch, lookup
 from gensor_kernels.operators.products.matmul import workload
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.strategies.request import Request, search
 
 #: Element types by how often they are drawn, and the largest operations of a drawn product.
 DTYPES = ("float16", "float16", "bfloat16", "float32", "float32", "float64", "int8")
 MOST_FLOPS = 2e11
 #: Ways to choose among stored kernels, and drawn products that are listed.
-WAYS, WORST = ("portfolio", "stored", "changed"), 12
+WAYS, WORST = ("portfolio", "stored", "as_tuned"), 12
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
@@ -50,32 +48,16 @@ def drawn(count: int, seed: int) -> Iterator[Workload]:
         count -= 1
 
 
-def variants(kernel: Kernel, wanted: Workload, arch: Arch) -> Iterator[Program]:
-    """Yield a kernel's Program with other values of coordinates that are arguments of its launch."""
-    family = FAMILIES[kernel.program.family]
-    bound = family.constants(kernel.program, wanted)
-    programs = [kernel.program]
-    for coordinate in family.coordinates(wanted, arch):
-        if coordinate.runtime:
-            programs = [each.replace(**{coordinate.name: value}) for each in programs for value in coordinate.values]
-    yield from (each for each in programs if family.constants(each, wanted) == bound)
-
-
 def picks(wanted: Workload, arch: Arch, library: Library) -> dict[str, float]:
-    """Return the least predicted seconds of portfolios, of all stored kernels, and with other launch arguments."""
-    portfolios, every, changed = [], [], math.inf
+    """Return the least predicted seconds of portfolios, of all stored kernels, and of portfolios launched as tuned."""
+    found: dict[str, list[float]] = {way: [] for way in WAYS}
     for shelf in library.shelves(wanted):
-        kernels = [each for each in (*shelf.portfolio, *shelf.others) if each.fits_epilogue(wanted)]
-        seconds = predict.predict(kernels, wanted, arch, library)
-        portfolios += seconds[: len(shelf.portfolio)] or seconds
-        every += seconds
-        for kernel in kernels:
-            mine = kernel.workload(wanted)
-            family = FAMILIES[kernel.program.family]
-            if family.serves(mine, arch) is None:
-                among = list(variants(kernel, mine, arch))
-                changed = min(changed, *predict.few_seconds(family, among, mine, arch, library))
-    return {"portfolio": min(portfolios, default=math.inf), "stored": min(every, default=math.inf), "changed": changed}
+        few = shelf.portfolio or shelf.others
+        for way, kernels in (("portfolio", few), ("stored", [*shelf.portfolio, *shelf.others]), ("as_tuned", few)):
+            usable = [each for each in kernels if each.fits_epilogue(wanted)]
+            launched = usable if way == "as_tuned" else [same for each in usable for same in library.resplit(each)]
+            found[way] += predict.predict(launched, wanted, arch, library)
+    return {way: min(seconds, default=math.inf) for way, seconds in found.items()}
 
 
 def measured(arch: Arch, library: Library, count: int, seed: int) -> Iterator[dict[str, object]]:
@@ -128,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             figures = results[name][way].items()
             print(f"{name:8} {way:10} " + "  ".join(f"{key} {value:.2f}" for key, value in figures), flush=True)
         for line in served[:WORST]:
-            print(f"    {line['portfolio']:.2f} {line['stored']:.2f} {line['changed']:.2f} {line['workload']}")
+            print(f"    {line['portfolio']:.2f} {line['stored']:.2f} {line['as_tuned']:.2f} {line['workload']}")
     options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     return 0
 

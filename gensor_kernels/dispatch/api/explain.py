@@ -171,7 +171,7 @@ def _answer(runtime: Runtime, question: Question) -> Explanation:
         choice.tier,
         choice.reason,
         _part(runtime),
-        kernel=kernel.digest if kernel else None,
+        kernel=kernel.stored if kernel else None,
         family=kernel.program.family if kernel else None,
         program=kernel.program if kernel else None,
         workload=lowered.problem.workload.key() if lowered else None,

@@ -82,7 +82,7 @@ def warmup(source: str | os.PathLike[str] | None = None) -> int:
     for workload in _workloads(runtime, None if source is None else Path(source)):
         found = _placed(runtime, workload)
         if found is not None:
-            placed.setdefault(found.kernel.digest, []).append(found)
+            placed.setdefault(found.kernel.stored, []).append(found)
     builds = device.emulated and source is not None
     codes = [code for kernels in placed.values() if (code := _code(kernels[0].kernel)) is not None]
     if builds:
@@ -181,6 +181,6 @@ def _load(runtime: Runtime, placed: Sequence[Placed]) -> None:
     try:
         for each in placed:  # larger ones may need more shared memory
             device.load(code, each.launches)
-        runtime.loaded.add(kernel.digest)
+        runtime.loaded.add(kernel.stored)
     except BuildError as error:
         config.logger().info("kernel %s is not loaded: %s", kernel.digest[:12], error)

@@ -58,7 +58,7 @@ def load(call: Call, kernel: Kernel, problem: Problem) -> Bound:
     if max(each.grid for each in launches) > LARGEST_EXTENT:
         raise BuildError("its grid would have 2^31 blocks or more")
     launch = call.device.load(kernel.code, launches)
-    call.runtime.loaded.add(kernel.digest)
+    call.runtime.loaded.add(kernel.stored)
     workspace = kernel.workspace(problem.workload)
     return Bound(kernel, problem, launch, workspace if workspace[0] else None)
 

@@ -76,7 +76,7 @@ def plan_of(call: Call, inputs: Inputs, out: DeviceArray, steps: Steps, capturin
         if choice.kernel is None or not isinstance(plan, LibraryPlan) or not call.device.emulated:
             break
         # No library steps in for a kernel that cannot be loaded: another one may.
-        refused[choice.kernel.digest] = plan.reason
+        refused[choice.kernel.stored] = plan.reason
     if lowered is None or capturing or call.device.emulated:
         return plan
     return _on_trial(call, choice, lowered, plan, (inputs, out, steps))
@@ -92,7 +92,7 @@ def _chosen(
             switched = call.precision is None and lowered.problem.workload.math == "tf32"
             return SwitchedPlan(plan) if switched else plan
         except (BuildError, UnsupportedError) as error:
-            reason = f"kernel {choice.kernel.digest[:12]} cannot be used here: {error}"
+            reason = f"kernel {choice.kernel.stored[:12]} cannot be used here: {error}"
             config.logger().warning("%s", reason)
     return LibraryPlan(call, reason, _standby(call) if choice.standby else None)
 

@@ -18,6 +18,7 @@ from gensor_kernels.machine.residual import Learnt, Residual
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.family import Launch
 from gensor_kernels.programs.core.program import Program
+from gensor_kernels.programs.core.program_batch import Roster
 from gensor_kernels.programs.registry import FAMILIES
 
 
@@ -25,13 +26,20 @@ from gensor_kernels.programs.registry import FAMILIES
 class Kernel:
     """A Program compiled for a class: `serves` is a Workload of that class, whose sizes mean nothing.
 
-    `read` gets its code, from a database or from the installed sources, when it is needed for the first time.
+    `read` gets its code, from a database or from the installed sources, when it is needed for the first time.  `base`
+    is the digest of the stored kernel that is launched with other arguments here; None of a stored kernel itself.
     """
 
     digest: str
     program: Program
     serves: Workload
     read: Callable[[], Code] = field(repr=False, compare=False)
+    base: str | None = None
+
+    @property
+    def stored(self) -> str:
+        """The digest of the kernel as it is stored, whatever the arguments of its launch."""
+        return self.base or self.digest
 
     @cached_property
     def code(self) -> Code:
@@ -113,6 +121,17 @@ def code(text: str, bound: Mapping[str, int | str], target: str, cubin: bytes = 
     return Code(digest(repr((digest(text), pairs, target))), text, pairs, target, cubin)
 
 
+def resplit(kernel: Kernel, arch: Arch) -> list[Kernel]:
+    """Return a kernel under all arguments that divide k among blocks and that its verification covers, itself first."""
+    programs = FAMILIES[kernel.program.family].resplit(kernel.program, kernel.serves, arch)
+    return [kernel, *(_relaunched(kernel, each) for each in programs[1:])]
+
+
+def _relaunched(kernel: Kernel, program: Program) -> Kernel:
+    name = digest(repr((kernel.digest, program.to_json())))
+    return replace(kernel, digest=name, program=program, read=lambda: kernel.code, base=kernel.digest)
+
+
 def generate(program: Program, workload: Workload, arch: Arch) -> Kernel:
     """The kernel a Program is for a Workload, from the installed sources; not compiled yet."""
     generated = code(flatten(FAMILIES[program.family].source), constants(program, workload), arch.target)
@@ -159,10 +178,19 @@ def _with(contents: Contents, rows: Iterable[Timing]) -> Contents:
 class Library:
     """Kernels, records and timings of one Arch and part, indexed for the tiers.
 
-    `read` gets the contents anew: after tuning, or after a database has changed.
+    `read` gets the contents anew: after tuning, or after a database has changed.  With an `arch`, kernels of the
+    portfolios are also launched with k divided among blocks in other ways than they were tuned with.
     """
 
-    def __init__(self, contents: Contents | None = None, read: Callable[[], Contents] | None = None):
+    def __init__(
+        self,
+        contents: Contents | None = None,
+        read: Callable[[], Contents] | None = None,
+        arch: Arch | None = None,
+    ):
+        self.arch = arch
+        #: kernels that are launched with other arguments, by their own digest; some may not be stored any more
+        self._relaunched: dict[str, Kernel] = {}
         self._read = read or (lambda: self.contents)
         self._noted: dict[str, Timing] = {}
         self.after_fork()
@@ -187,6 +215,9 @@ class Library:
         for shelf in shelves.values():
             by_types.setdefault(types_of(shelf.serves), []).append(shelf)
         self._shelves = by_types
+        self._programs = {(each.serves.class_key(), each.program) for each in contents.kernels.values()}
+        #: kernels that are launched with other arguments, by the digest of the stored kernel
+        self._resplit: dict[str, list[Kernel]] = {}
         #: measured over predicted time by kernel digest, as far as anybody has asked; see predicting.residual
         self.residuals: dict[str, float] = {}
         #: kernels that are predicted together, by the digests of a list of them; see predicting.predict
@@ -232,6 +263,19 @@ class Library:
         kernel = self.contents.kernels.get(self.contents.records.get(workload.key(), ""))
         return kernel if kernel is not None and kernel.fits(workload) else None
 
+    def resplit(self, kernel: Kernel) -> list[Kernel]:
+        """A stored kernel, then the same with k divided among blocks in other ways; see `resplit`."""
+        if self.arch is None:
+            return [kernel]
+        found = self._resplit.get(kernel.digest)
+        if found is None:
+            name = kernel.serves.class_key()
+            found = resplit(kernel, self.arch)
+            found = [each for each in found if each is kernel or (name, each.program) not in self._programs]
+            self._relaunched.update((each.digest, each) for each in found[1:])
+            self._resplit[kernel.digest] = found
+        return found
+
     def timings(self, workload: Workload) -> list[Timing]:
         """What was measured for exactly this Workload on this part, of kernels that can still be used: under the
         conditions there are now, or where nothing was, under any. So a kernel whose times a new driver or another
@@ -249,11 +293,28 @@ class Library:
 
     def _fits(self, name: str, workload: Workload) -> bool:
         kernel = self.contents.kernels.get(name)
-        return kernel is not None and kernel.fits(workload)
+        if kernel is not None:
+            return kernel.fits(workload)
+        if name not in self._relaunched:  # it was timed by another process
+            for shelf in self.shelves(workload):
+                for each in (*shelf.portfolio, *shelf.others):
+                    self.resplit(each)
+        kernel = self._relaunched.get(name)
+        if kernel is None or kernel.base not in self.contents.kernels:
+            return False
+        return kernel.fits(workload) and self._is_legal(kernel, workload)
+
+    def _is_legal(self, kernel: Kernel, workload: Workload) -> bool:
+        """Whether a kernel may be launched with these arguments: whatever a database says that it was timed with."""
+        family, wanted = FAMILIES[kernel.program.family], kernel.workload(workload)
+        assert self.arch is not None
+        if family.serves(wanted, self.arch) is not None:
+            return False
+        return Roster(family, [kernel.program]).terms(wanted, self.arch)[1] is not None
 
     def kernel(self, name: str) -> Kernel:
-        """The kernel with this digest."""
-        return self.contents.kernels[name]
+        """The kernel with this digest, of which `timings` has told or which is stored."""
+        return self.contents.kernels.get(name) or self._relaunched[name]
 
     def shelves(self, workload: Workload) -> list[Shelf]:
         """Every class whose binaries compute `workload`, but for epilogues compiled into them."""

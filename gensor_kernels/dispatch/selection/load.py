@@ -34,7 +34,7 @@ PATIENCE = 5.0
 
 def library(arch: Arch) -> Library:
     """Everything stored for `arch`: packaged, site's and user's. What cannot be read is a warning."""
-    return Library(read=partial(read, arch))
+    return Library(read=partial(read, arch), arch=arch)
 
 
 def read(arch: Arch) -> Contents:

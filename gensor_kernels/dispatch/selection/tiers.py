@@ -25,7 +25,7 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.epilogue import OPERATIONS
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core.family import Family
+from gensor_kernels.programs.core.family import SPLIT, Family
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import Space
@@ -58,7 +58,7 @@ class Request:
 
     def allows(self, kernel: Kernel) -> bool:
         """Whether a kernel can be had now, and can read operands that lie so."""
-        here = kernel.digest not in self.refused and (self.loaded is None or kernel.digest in self.loaded)
+        here = kernel.stored not in self.refused and (self.loaded is None or kernel.stored in self.loaded)
         return here and self.readable(FAMILIES[kernel.program.family])
 
     def readable(self, family: Family) -> bool:
@@ -159,7 +159,8 @@ def _predicted(request: Request, library: Library) -> Choice | None:
     else:
         among = f"{len(chosen) + len(others)} stored kernels that fit ({len(chosen)} of a portfolio)"
     corrected = "" if library.contents.residual is None else " that earlier timings correct"
-    return Choice(3, f"best of {among}, by predicted time{corrected}", kernel, seconds * 1e6)
+    divided = "" if kernel.base is None else f", with k divided among {kernel.program[SPLIT]} blocks for this size"
+    return Choice(3, f"best of {among}, by predicted time{corrected}{divided}", kernel, seconds * 1e6)
 
 
 def candidates(request: Request, library: Library) -> list[Ranked]:
@@ -180,13 +181,18 @@ def _by_class(request: Request, library: Library) -> tuple[list[Ranked], list[Ra
 
 
 def _ranked(kernels: Sequence[Kernel], request: Request, library: Library) -> list[Ranked]:
-    """Those that can serve: predicted seconds corrected by measurements, tie breakers, kernel, predicted seconds."""
+    """Those that can serve, each with the best division of k among blocks: predicted seconds corrected by
+    measurements, tie breakers, kernel, predicted seconds."""
     workload, arch = request.problem.workload, request.arch
     kernels = [kernel for kernel in kernels if request.allows(kernel) and kernel.fits_epilogue(workload)]
+    launched = [library.resplit(kernel) for kernel in kernels]
+    seconds = iter(predict([each for same in launched for each in same], workload, arch, library))
+    # `zip` ends with `same`, before it takes one of the following seconds.
+    best = [min(zip(same, seconds, strict=False), key=lambda pair: pair[1]) for same in launched]
     return [
-        (seconds * residual(kernel, library, arch), -kernel.demands, kernel.digest, kernel, seconds)
-        for kernel, seconds in zip(kernels, predict(kernels, workload, arch, library), strict=True)
-        if math.isfinite(seconds)
+        (time * residual(stored, library, arch), -kernel.demands, kernel.digest, kernel, time)
+        for stored, (kernel, time) in zip(kernels, best, strict=True)
+        if math.isfinite(time)
     ]
 
 

@@ -26,8 +26,8 @@ NEAR = 2.0  # kernels predicted to take longer than this many times the favourit
 LONG_US = 20_000.0  # predicted: of such calls only the favourite races
 
 Bind = Callable[[Kernel], Callable[[], Any]]
-#: A kernel's digest, and its call.
-Entrant = tuple[str, Callable[[], Any]]
+#: A kernel, and its call.
+Entrant = tuple[Kernel, Callable[[], Any]]
 #: Times a call is started, one by one, before those of a race take turns (devices/sampling.py).
 ALONE = 2
 
@@ -69,7 +69,7 @@ def race(runtime: Tuned, request: Request, bind: Bind, vendor: Callable[[], Any]
     if not entrants:
         return False
     counters.races.add()
-    digests = [None, *(digest for digest, _ in entrants)]
+    digests = [None, *(kernel.digest for kernel, _ in entrants)]
     rows = [_timing(runtime, request, digest, name, times) for digest, times in zip(digests, samples, strict=True)]
     runtime.library.note(rows)
     runtime.notes.add(rows)
@@ -77,11 +77,11 @@ def race(runtime: Tuned, request: Request, bind: Bind, vendor: Callable[[], Any]
     return True
 
 
-def _bound(kernels: Sequence[Kernel], bind: Bind) -> list[tuple[str, Callable[[], Any]]]:
-    entrants: list[tuple[str, Callable[[], Any]]] = []
+def _bound(kernels: Sequence[Kernel], bind: Bind) -> list[Entrant]:
+    entrants: list[Entrant] = []
     for kernel in kernels:
         try:
-            entrants.append((kernel.digest, bind(kernel)))
+            entrants.append((kernel, bind(kernel)))
         except BuildError as error:
             config.logger().info("kernel %s does not race: %s", kernel.digest[:12], error)
     return entrants
@@ -107,7 +107,7 @@ def _told(rows: Sequence[Timing]) -> str:
 
 
 def sampled(runtime: Tuned, vendor: Callable[[], Any], entrants: list[Entrant]) -> list[list[float]]:
-    """Return samples of the library's call and of each of `entrants` (a kernel's digest, its call).
+    """Return samples of the library's call and of each of `entrants`.
 
     Kernels that are refused, or for which there is no memory, are taken from `entrants`, and the others race again; the
     list is empty if no kernel is left. Raises what the library's call raises, and any error after which the device
@@ -120,12 +120,12 @@ def sampled(runtime: Tuned, vendor: Callable[[], Any], entrants: list[Entrant]) 
         except Exception as error:
             suspects = course.suspects()
             if suspects and _is_lost(runtime):
-                _blame(runtime, [entrants[index - 1][0] for index in suspects if index > 0], error)
+                _blame(runtime, [entrants[index - 1][0].stored for index in suspects if index > 0], error)
                 raise
             if not course.starts or course.last == 0:
                 raise
-            digest, _ = entrants.pop(course.last - 1)
-            config.logger().info("kernel %s does not race: %s", digest[:12], error)
+            kernel, _ = entrants.pop(course.last - 1)
+            config.logger().info("kernel %s does not race: %s", kernel.digest[:12], error)
     return []
 
 

@@ -32,6 +32,8 @@ Points = Columns | Mapping[str, Any]
 
 #: The memory levels a construction descends: block tile, shared memory, registers.
 LEVELS = (0, 1, 2)
+#: The coordinate that divides k among blocks, in every family that has it.
+SPLIT = "split_k"
 
 
 class Coordinate(NamedTuple):
@@ -234,6 +236,24 @@ class Family:
     def main_loop(self, program: Program) -> Hashable:
         """Return a key that Programs with the same main loop share: they differ in how results leave, if at all."""
         return program
+
+    def resplit(self, program: Program, workload: Workload, arch: Arch) -> list[Program]:
+        """Return the Programs that share the binary of ``program`` and divide k among blocks in other ways, itself
+        first.
+
+        Their launches take no branch that launches of ``program`` do not take: its verification has executed whatever
+        they execute, which it has not where k is whole. They need not be legal for a Workload.
+        """
+        splits = next((each.values for each in self.coordinates(workload, arch) if each.name == SPLIT), ())
+        if not splits or program[SPLIT] == 1:
+            return [program]
+        constants, branches = self.constants(program, workload), self.branches(program, workload)
+        others = [program.replace(**{SPLIT: value}) for value in splits if value != program[SPLIT]]
+        return [program] + [
+            other
+            for other in others
+            if self.constants(other, workload) == constants and self.branches(other, workload) <= branches
+        ]
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
         """Return the SASS opcodes that multiply, and how many of them a warp issues in one iteration of the main loop.

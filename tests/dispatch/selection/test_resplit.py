@@ -1,0 +1,145 @@
+"""Kernels of portfolios divide k among blocks as suits a size that nobody tuned, within their verification."""
+
+import numpy as np
+import pytest
+
+import gensor_kernels
+from gensor_database import winner
+from gensor_kernels.dispatch.selection import library, load, predict, tiers
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.programs.core.family import SPLIT
+from gensor_kernels.programs.registry import FAMILIES
+from gensor_tuner.build.pool import candidate
+from gensor_tuner.verify.verify import verify
+from tests.doubles.kernels import ARCH, starters, workload
+
+from .test_tiers import request, timing
+
+TUNED, DEEP = workload(64, 64, 4096), workload(48, 40, 30000)
+
+
+def split(wanted=TUNED):
+    """A kernel that was tuned with k in parts."""
+    return next(each for each in starters(wanted) if each.program[SPLIT] > 1)
+
+
+def shelved(*kernels, arch=ARCH, times=()):
+    rows = {row.key: [row] for row in times}
+    return library.Library(library.Contents({each.digest: each for each in kernels}, {}, rows), arch=arch)
+
+
+def chosen(shelf, wanted=DEEP):
+    return tiers.choose(request(wanted, one_call=False), shelf)
+
+
+def test_they_differ_in_the_parts_of_k_alone():
+    kernel = split()
+    first, *others = library.resplit(kernel, ARCH)
+    assert first is kernel and len(others) > 8
+    family = FAMILIES[kernel.program.family]
+    for each in others:
+        assert {name for name, value in each.program.values if value != kernel.program[name]} == {SPLIT}
+        assert library.constants(each.program, each.serves) == library.constants(kernel.program, kernel.serves)
+        assert family.branches(each.program, each.serves) <= family.branches(kernel.program, kernel.serves)
+        assert each.code is kernel.code and each.stored == kernel.digest != each.digest
+    assert len({each.digest for each in others}) == len(others)
+    assert [each.digest for each in library.resplit(kernel, ARCH)] == [kernel.digest, *(k.digest for k in others)]
+
+
+def test_a_kernel_that_was_executed_with_k_whole_keeps_it_whole():
+    whole = next(each for each in starters(TUNED) if each.program[SPLIT] == 1)
+    assert library.resplit(whole, ARCH) == [whole]
+
+
+def test_the_best_division_serves_and_is_told():
+    kernel = split()
+    shelf = shelved(kernel)
+    among = library.resplit(kernel, ARCH)
+    seconds = predict.predict(among, DEEP, ARCH)
+    best = among[seconds.index(min(seconds))]
+    choice = chosen(shelf)
+    assert choice.kernel == best != kernel and choice.predicted_us == pytest.approx(min(seconds) * 1e6)
+    assert choice.reason.endswith(f", with k divided among {best.program[SPLIT]} blocks for this size")
+    assert best.launches(DEEP)[0].grid > kernel.launches(DEEP)[0].grid
+    assert best.workspace(DEEP)[0] > kernel.workspace(DEEP)[0]
+    # Without a part there is nothing to decide by, and where it is best as it was tuned it stays so.
+    assert chosen(shelved(kernel, arch=None)).kernel == kernel
+    choices = [chosen(shelf, TUNED.with_sizes(m=m)) for m in (8, 64, 256, 1024)]
+    assert [each.kernel == kernel for each in choices] == ["divided" not in each.reason for each in choices]
+    assert kernel in [each.kernel for each in choices]
+
+
+def test_a_division_that_is_stored_itself_is_that_kernel():
+    kernel = split()
+    best = chosen(shelved(kernel)).kernel
+    stored = library.generate(best.program, TUNED, ARCH)
+    choice = chosen(shelved(kernel, stored))
+    assert choice.kernel == stored and choice.kernel.base is None
+    assert len(tiers.candidates(request(DEEP), shelved(kernel, stored))) == 2
+
+
+def test_captures_and_refusals_name_the_stored_kernel():
+    kernel = split()
+    shelf = shelved(kernel)
+    ask = {"one_call": False}
+    assert tiers.choose(request(DEEP, captured=True, loaded={kernel.digest}, **ask), shelf).kernel.base == kernel.digest
+    assert tiers.choose(request(DEEP, captured=True, loaded=set(), **ask), shelf).kernel is None
+    assert tiers.choose(request(DEEP, refused={kernel.digest}, **ask), shelf).kernel is None
+
+
+def test_a_time_of_another_process_counts_for_the_division_it_was_taken_with():
+    kernel = split()
+    best = chosen(shelved(kernel)).kernel
+    times = [timing(DEEP, 5.0, best.digest)]
+    choice = tiers.choose(request(DEEP, one_call=False), shelved(kernel, times=times))
+    assert (choice.tier, choice.measured_us, choice.kernel) == (1, 5.0, best)
+    # Not where its kernel is gone, nor where k has fewer steps than that, nor without a part.
+    gone = next(each for each in starters(TUNED) if each.program[SPLIT] == 1)
+    for shelf, wanted in (
+        (shelved(gone, times=times), DEEP),
+        (shelved(kernel, times=[timing(workload(48, 40, 32), 5.0, best.digest)]), workload(48, 40, 32)),
+        (shelved(kernel, arch=None, times=times), DEEP),
+    ):
+        assert winner(shelf.timings(wanted)) is None
+        assert tiers.choose(request(wanted, one_call=False), shelf).tier != 1
+
+
+def test_a_kernel_that_is_dropped_takes_its_divisions_along():
+    kernel = split()
+    shelf = shelved(kernel)
+    best = chosen(shelf).kernel
+    shelf.note([timing(DEEP, 5.0, best.digest)])
+    assert chosen(shelf).tier == 1
+    shelf._take(library.Contents())
+    assert chosen(shelf).kernel is None and not shelf.timings(DEEP)
+
+
+@pytest.mark.usefixtures("needs_emulator")
+def test_divisions_of_shipped_kernels_compute_the_same():
+    kernels = load.library(ARCH).contents.kernels.values()
+    families = sorted({each.program.family for each in kernels if dict(each.program.values).get(SPLIT, 1) > 1})
+    assert {"contraction_mma", "contraction_simt", "gemv", "rows"} <= set(families)
+    for family in families:
+        among = [each for each in kernels if each.program.family == family and each.program[SPLIT] > 1]
+        kernel = min(among, key=lambda each: each.digest)
+        others = library.resplit(kernel, ARCH)[1:]
+        each = others[len(others) // 2]
+        verdict = verify(candidate(FAMILIES[family], each.program, each.serves), each.serves)
+        assert verdict.outcome == "ok", (family, each.program, verdict)
+
+
+@pytest.mark.usefixtures("needs_emulator")
+def test_a_call_of_a_size_that_nobody_tuned(monkeypatch):
+    monkeypatch.setenv("GENSOR_RACE", "0")
+    rng = np.random.default_rng(5)
+    with gensor_kernels.emulated("sm_87"):
+        for m, n, k in ((24, 40, 2000), (16, 24, 5000), (8, 48, 9000), (40, 8, 3000)):
+            a, b = rng.integers(-2, 3, (m, k)).astype("float32"), rng.integers(-2, 3, (k, n)).astype("float32")
+            found = gensor_kernels.explain(gensor_kernels.matmul, a, b)
+            if "k divided among" in found.reason:
+                break
+        else:
+            raise AssertionError("every size is served as tuned")
+        assert found.kernel in load.library(lookup("sm_87")).contents.kernels
+        assert found.program[SPLIT] == int(found.reason.split("k divided among ")[1].split()[0])
+        np.testing.assert_array_equal(gensor_kernels.matmul(a, b), a @ b)
