@@ -215,7 +215,7 @@ class Library:
         for shelf in shelves.values():
             by_types.setdefault(types_of(shelf.serves), []).append(shelf)
         self._shelves = by_types
-        self._programs = {(each.serves.class_key(), each.program) for each in contents.kernels.values()}
+        self._own = {(each.serves.class_key(), each.program) for each in contents.kernels.values()}
         #: kernels that are launched with other arguments, by the digest of the stored kernel
         self._resplit: dict[str, list[Kernel]] = {}
         #: measured over predicted time by kernel digest, as far as anybody has asked; see predicting.residual
@@ -271,7 +271,7 @@ class Library:
         if found is None:
             name = kernel.serves.class_key()
             found = resplit(kernel, self.arch)
-            found = [each for each in found if each is kernel or (name, each.program) not in self._programs]
+            found = [each for each in found if each is kernel or (name, each.program) not in self._own]
             self._relaunched.update((each.digest, each) for each in found[1:])
             self._resplit[kernel.digest] = found
         return found

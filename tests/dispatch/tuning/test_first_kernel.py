@@ -124,11 +124,11 @@ def test_an_emulated_call_is_served_and_then_refined(no_databases, monkeypatch, 
     with gensor_kernels.emulated("sm_87"):
         for settled in ([False], [False, True]):
             found = gensor_kernels.matmul(a, b)
-            np.testing.assert_allclose(found, a @ b, rtol=1e-4, atol=1e-4)
-            why = gensor_kernels.explain(gensor_kernels.matmul, a, b)
-            with Store.open(tmp_path / "user.db", readonly=True) as store:
+            with Store.open(tmp_path / "user.db", readonly=True) as store:  # at once: the other process is at work
                 records = sorted(store.rows(Record), key=is_settled)
             assert [is_settled(each) for each in records] == settled
+            np.testing.assert_allclose(found, a @ b, rtol=1e-4, atol=1e-4)
+            why = gensor_kernels.explain(gensor_kernels.matmul, a, b)
             assert (why.tier, why.kernel) == (2, records[-1].kernel_digest), why
             for each in list(background_tuning._all):
                 each.join(300)
