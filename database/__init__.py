@@ -39,7 +39,7 @@ from .record import (
 )
 from .store import Store
 from .text import duration
-from .timings import TIE_BAND, Winner, quiet, winner
+from .timings import TIE_BAND, Winner, launched, quiet, winner
 from .union import Conflict, conflicts, union
 
 __all__ = [
@@ -76,6 +76,7 @@ __all__ = [
     "conflicts",
     "duration",
     "export",
+    "launched",
     "merge",
     "open_layers",
     "prune",

@@ -13,6 +13,7 @@ from .entry import counting
 from .errors import absolute
 from .record import TABLES, Binary, Kernel, Portfolio, Record, Residual, Row, Source, Timing, Verification
 from .rows import batches
+from .timings import launched
 from .writing import folder_beside
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def _selected(store: Store, arch: str) -> Iterator[Iterable[Row]]:
     portfolio = list(store.rows(Portfolio, arch=arch))
     timings = list(store.rows(Timing, arch=arch))
     named = {row.kernel_digest for row in newest.values()}
-    named |= {row.kernel_digest for row in portfolio} | {row.kernel_digest for row in timings}
+    named |= {row.kernel_digest for row in portfolio} | {launched(row)[0] for row in timings}
     kernels = [kernel for kernel in store.rows(Kernel, arch=arch) if kernel.digest in named]
     present_kernels = {kernel.digest for kernel in kernels}
     wanted = {kernel.binary_digest for kernel in kernels}

@@ -14,6 +14,7 @@ from .entry import REJECTING, newest_first, verdict
 from .errors import StoreError
 from .record import TABLES, Binary, Kernel, Portfolio, Record, Residual, Row, RowType, Source, Timing, Verification
 from .rows import select
+from .timings import launched
 
 if TYPE_CHECKING:
     from .store import Store
@@ -108,7 +109,7 @@ def _found(connection: Guarded, abis: Mapping[str, int] | None) -> Dropped:
     drop_portfolio = {row.digest for row in portfolio if row.kernel_digest in outdated}
     named = {row.kernel_digest for row in records if row.digest not in drop_records}
     named |= {row.kernel_digest for row in portfolio if row.digest not in drop_portfolio}
-    named |= {row.kernel_digest for row in _intact(connection, Timing)}
+    named |= {launched(row)[0] for row in _intact(connection, Timing)}
     drop_kernels = kernels.keys() - named
     dropped: Dropped = {
         Record: drop_records,

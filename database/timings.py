@@ -31,17 +31,27 @@ def quiet(timings: Iterable[Timing]) -> list[Timing]:
 
     Background tuning marks its rows (`samples`).  They are kept, but no kernel is chosen by them.
     """
-    return [timing for timing in timings if not _in_background(timing.samples)]
+    return [timing for timing in timings if not _noted(timing, "background")]
 
 
-def _in_background(samples: str) -> bool:
-    if '"background"' not in samples:
-        return False
+def launched(timing: Timing) -> tuple[str | None, str | None]:
+    """Return the digest of the stored kernel that was timed; and its Program, where its launch had other arguments than
+    it is stored with, else None."""
+    found = _noted(timing, "launched")
+    if isinstance(found, dict) and isinstance(found.get("kernel"), str) and isinstance(found.get("program"), str):
+        return found["kernel"], found["program"]
+    return timing.kernel_digest, None
+
+
+def _noted(timing: Timing, name: str) -> object:
+    """Return what the samples of a timing hold under a name; None where they hold nothing, or are not ours."""
+    if f'"{name}"' not in timing.samples:
+        return None
     try:
-        found = json.loads(samples)
+        found = json.loads(timing.samples)
     except (ValueError, RecursionError):
-        return False
-    return isinstance(found, dict) and bool(found.get("background"))
+        return None
+    return found.get(name) if isinstance(found, dict) else None
 
 
 def winner(timings: Iterable[Timing], band: float = TIE_BAND) -> Winner | None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gensor_database import Kernel, Residual, Store, Timing, canonical, quiet
+from gensor_database import Kernel, Residual, Store, Timing, canonical, launched, quiet
 from gensor_kernels.errors import GensorError
 from gensor_kernels.machine import residual, roofline
 from gensor_kernels.machine.arch import Arch, lookup
@@ -67,7 +67,8 @@ def lessons(store: Store, arch: str | None = None, part: str | None = None) -> L
         if row.kernel_digest is None:
             continue
         try:
-            subject, program = _subject(row, kernels.get(row.kernel_digest))
+            digest, program_text = launched(row)
+            subject, program = _subject(row, kernels.get(digest or ""), program_text)
         except MALFORMED as error:
             found.left[str(error)[:100]] += 1
         else:
@@ -85,8 +86,11 @@ def lessons(store: Store, arch: str | None = None, part: str | None = None) -> L
     return found
 
 
-def _subject(row: Timing, kernel: Kernel | None) -> tuple[Subject, Program]:
-    """Return the subject of a timing; raise one of MALFORMED where this version cannot interpret it."""
+def _subject(row: Timing, kernel: Kernel | None, text: str | None) -> tuple[Subject, Program]:
+    """Return the subject of a timing; raise one of MALFORMED where this version cannot interpret it.
+
+    `text` is the Program of a launch with other arguments than the kernel's own.
+    """
     if kernel is None:
         raise ValueError("its kernel is not in the database")
     if kernel.family not in FAMILIES or FAMILIES[kernel.family].abi != kernel.abi:
@@ -94,7 +98,7 @@ def _subject(row: Timing, kernel: Kernel | None) -> tuple[Subject, Program]:
     if not 0 < row.median_us < np.inf:
         raise ValueError("it is not a valid time")
     workload_of(row.key)
-    program = program_of(kernel.family, kernel.abi, kernel.class_key, kernel.program, kernel.arch)
+    program = program_of(kernel.family, kernel.abi, kernel.class_key, text or kernel.program, kernel.arch)
     arch = lookup(row.part)
     residual.place(row.part, row.device)  # raises ValueError for malformed conditions
     return Subject(row.key, row.part, row.device, _clock(row, arch), kernel.family, kernel.class_key), program

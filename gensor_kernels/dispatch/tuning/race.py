@@ -69,8 +69,8 @@ def race(runtime: Tuned, request: Request, bind: Bind, vendor: Callable[[], Any]
     if not entrants:
         return False
     counters.races.add()
-    digests = [None, *(kernel.digest for kernel, _ in entrants)]
-    rows = [_timing(runtime, request, digest, name, times) for digest, times in zip(digests, samples, strict=True)]
+    timed = [None, *(kernel for kernel, _ in entrants)]
+    rows = [_timing(runtime, request, kernel, name, times) for kernel, times in zip(timed, samples, strict=True)]
     runtime.library.note(rows)
     runtime.notes.add(rows)
     config.logger().info("raced %s: %s", request.problem.workload.key(), _told(rows))
@@ -87,10 +87,13 @@ def _bound(kernels: Sequence[Kernel], bind: Bind) -> list[Entrant]:
     return entrants
 
 
-def _timing(runtime: Tuned, request: Request, digest: str | None, name: str, times: Sequence[float]) -> Timing:
-    arch = request.arch
+def _timing(runtime: Tuned, request: Request, kernel: Kernel | None, name: str, times: Sequence[float]) -> Timing:
+    """Return the row of a kernel's times, or of the library's call."""
+    arch, digest = request.arch, kernel.digest if kernel is not None else None
     low, median, high = quantiles(times, n=4, method="inclusive")
-    samples = {"high_us": high, "low_us": low, "race": True, "rounds": len(times)}
+    samples: dict[str, object] = {"high_us": high, "low_us": low, "race": True, "rounds": len(times)}
+    if kernel is not None and kernel.base is not None:
+        samples["launched"] = {"kernel": kernel.base, "program": kernel.program.to_json()}
     return Timing(
         *(request.problem.workload.key(), arch.name, arch.part),
         *(digest, None if digest else name, median),

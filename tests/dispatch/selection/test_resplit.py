@@ -1,17 +1,23 @@
 """Kernels of portfolios divide k among blocks as suits a size that nobody tuned, within their verification."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_database import winner
+from gensor_database import Kernel, Store, Timing, export, launched, prune, winner
+from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import library, load, predict, tiers
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.programs.core.family import SPLIT
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.build.pool import candidate
+from gensor_tuner.learn.command import lessons
 from gensor_tuner.verify.verify import verify
-from tests.doubles.kernels import ARCH, starters, workload
+from tests.doubles.device import MARK, FakeDevice, Race
+from tests.doubles.kernels import ARCH, aligned, starters, workload
+from tests.doubles.stored import kernel_rows
 
 from .test_tiers import request, timing
 
@@ -24,8 +30,8 @@ def split(wanted=TUNED):
 
 
 def shelved(*kernels, arch=ARCH, times=()):
-    rows = {row.key: [row] for row in times}
-    return library.Library(library.Contents({each.digest: each for each in kernels}, {}, rows), arch=arch)
+    by_key = {row.key: [each for each in times if each.key == row.key] for row in times}
+    return library.Library(library.Contents({each.digest: each for each in kernels}, {}, by_key), arch=arch)
 
 
 def chosen(shelf, wanted=DEEP):
@@ -112,6 +118,39 @@ def test_a_kernel_that_is_dropped_takes_its_divisions_along():
     assert chosen(shelf).tier == 1
     shelf._take(library.Contents())
     assert chosen(shelf).kernel is None and not shelf.timings(DEEP)
+
+
+def test_a_race_stores_the_division_that_won(no_databases, monkeypatch, tmp_path):
+    monkeypatch.setenv("GENSOR_DB", str(tmp_path / "user.db"))
+    wanted = workload(16, 8, 30000)
+    pairs = zip(kernel_rows(TUNED, limit=100), starters(TUNED), strict=False)
+    stored, made = next((rows, made) for rows, made in pairs if made.program[SPLIT] > 1)
+    code = replace(made.code, cubin=b"c")
+    kernel = library.Kernel(stored[2].digest, made.program, made.serves, lambda: code)
+
+    def process(*times):
+        return Runtime(FakeDevice(clock=Race()), shelved(kernel, times=times))
+
+    a, b = aligned((16, 30000)), aligned((30000, 8))
+    runtime = process()
+    assert [float(runtime.call(a, b, None, (), None, None)[0, 0]) for _ in range(3)] == [0, MARK, MARK]
+    with Store.open(tmp_path / "user.db") as store:
+        rows = list(store.rows(Timing))
+        (row,) = (row for row in rows if row.kernel_digest)
+        digest, program = launched(row)
+        best = chosen(shelved(kernel), wanted).kernel
+        assert (row.key, digest, row.kernel_digest) == (wanted.key(), kernel.digest, best.digest)
+        assert program == best.program.to_json() != kernel.program.to_json()
+        # Another process launches the same from its first call on, and the database keeps the kernel.
+        again = process(*rows)
+        assert float(again.call(a, b, None, (), None, None)[0, 0]) == MARK and not again.device.races
+        store.add(*stored)
+        assert lessons(store).left == {} and len(lessons(store).samples) == 1
+        prune(store)
+        assert [each.digest for each in store.rows(Kernel)] == [kernel.digest]
+        export(store, tmp_path / "shipped.db", ARCH.name)
+    with Store.open(tmp_path / "shipped.db", readonly=True) as store:
+        assert [each.digest for each in store.rows(Kernel)] == [kernel.digest] and row in store.rows(Timing)
 
 
 @pytest.mark.usefixtures("needs_emulator")
