@@ -110,6 +110,7 @@ def test_what_cannot_be_merged_is_one_sentence(merge, pair, tmp_path):
 
 def test_a_folder_whose_lock_is_held_for_good_is_told_and_merged_into(merge, pair, tmp_path, monkeypatch):
     fcntl = pytest.importorskip("fcntl")
+    monkeypatch.setattr(write_queue, "_stalled", set())  # the folder would stay in it
     monkeypatch.setattr(write_queue, "PATIENT", 0.1)
     monkeypatch.setattr(write_queue, "QUEUE", 1.0)
     monkeypatch.setattr(Store.open.__func__, "__kwdefaults__", {**Store.open.__func__.__kwdefaults__, "timeout": 0.2})
