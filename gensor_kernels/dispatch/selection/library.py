@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gensor_database import Timing
+from gensor_database import Timing, launched
 from gensor_database.lazy import cached_property
 from gensor_kernels import config, forking
 from gensor_kernels.build.source import digest, flatten
@@ -132,6 +132,14 @@ def _relaunched(kernel: Kernel, program: Program) -> Kernel:
     return replace(kernel, digest=name, program=program, read=lambda: kernel.code, base=kernel.digest)
 
 
+def is_legal(kernel: Kernel, workload: Workload, arch: Arch) -> bool:
+    """Whether a kernel may run a Workload, whatever a database says that it has run."""
+    if not kernel.fits(workload):
+        return False
+    family, wanted = FAMILIES[kernel.program.family], kernel.workload(workload)
+    return family.serves(wanted, arch) is None and Roster(family, [kernel.program]).terms(wanted, arch)[1] is not None
+
+
 def generate(program: Program, workload: Workload, arch: Arch) -> Kernel:
     """The kernel a Program is for a Workload, from the installed sources; not compiled yet."""
     generated = code(flatten(FAMILIES[program.family].source), constants(program, workload), arch.target)
@@ -215,7 +223,7 @@ class Library:
         for shelf in shelves.values():
             by_types.setdefault(types_of(shelf.serves), []).append(shelf)
         self._shelves = by_types
-        self._own = {(each.serves.class_key(), each.program) for each in contents.kernels.values()}
+        self._programs_stored = {(each.serves.class_key(), each.program) for each in contents.kernels.values()}
         #: kernels that are launched with other arguments, by the digest of the stored kernel
         self._resplit: dict[str, list[Kernel]] = {}
         #: measured over predicted time by kernel digest, as far as anybody has asked; see predicting.residual
@@ -271,7 +279,7 @@ class Library:
         if found is None:
             name = kernel.serves.class_key()
             found = resplit(kernel, self.arch)
-            found = [each for each in found if each is kernel or (name, each.program) not in self._own]
+            found = [each for each in found if each is kernel or (name, each.program) not in self._programs_stored]
             self._relaunched.update((each.digest, each) for each in found[1:])
             self._resplit[kernel.digest] = found
         return found
@@ -281,7 +289,7 @@ class Library:
         conditions there are now, or where nothing was, under any. So a kernel whose times a new driver or another
         power mode has made untrue is demoted by the first race after that."""
         rows = self.contents.timings.get(workload.key(), ())
-        usable = [row for row in rows if row.kernel_digest is None or self._fits(row.kernel_digest, workload)]
+        usable = [row for row in rows if row.kernel_digest is None or self._fits(row, workload)]
         return [row for row in usable if row.device == self.conditions] or usable
 
     def is_current(self, workload: Workload) -> bool:
@@ -291,26 +299,17 @@ class Library:
         recorded = self.record(workload)
         return len(current) > 1 and None in current and (recorded is None or recorded.digest in current)
 
-    def _fits(self, name: str, workload: Workload) -> bool:
-        kernel = self.contents.kernels.get(name)
-        if kernel is not None:
-            return kernel.fits(workload)
+    def _fits(self, row: Timing, workload: Workload) -> bool:
+        """Whether the kernel of a timing may be launched for a Workload as it was timed."""
+        name, base = row.kernel_digest or "", self.contents.kernels.get(launched(row)[0] or "")
+        if base is None or base.digest == name:
+            return base is not None and base.fits(workload)
+        if self.arch is None:
+            return False
         if name not in self._relaunched:  # it was timed by another process
-            for shelf in self.shelves(workload):
-                for each in (*shelf.portfolio, *shelf.others):
-                    self.resplit(each)
+            self._relaunched.update((each.digest, each) for each in resplit(base, self.arch)[1:])
         kernel = self._relaunched.get(name)
-        if kernel is None or kernel.base not in self.contents.kernels:
-            return False
-        return kernel.fits(workload) and self._is_legal(kernel, workload)
-
-    def _is_legal(self, kernel: Kernel, workload: Workload) -> bool:
-        """Whether a kernel may be launched with these arguments: whatever a database says that it was timed with."""
-        family, wanted = FAMILIES[kernel.program.family], kernel.workload(workload)
-        assert self.arch is not None
-        if family.serves(wanted, self.arch) is not None:
-            return False
-        return Roster(family, [kernel.program]).terms(wanted, self.arch)[1] is not None
+        return kernel is not None and kernel.base == base.digest and is_legal(kernel, workload, self.arch)
 
     def kernel(self, name: str) -> Kernel:
         """The kernel with this digest, of which `timings` has told or which is stored."""

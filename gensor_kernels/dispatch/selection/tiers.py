@@ -181,7 +181,7 @@ def _by_class(request: Request, library: Library) -> tuple[list[Ranked], list[Ra
 
 
 def _ranked(kernels: Sequence[Kernel], request: Request, library: Library) -> list[Ranked]:
-    """Those that can serve, each with the best division of k among blocks: predicted seconds corrected by
+    """Return the kernels that can serve, each with the best division of k among blocks: predicted seconds corrected by
     measurements, tie breakers, kernel, predicted seconds."""
     workload, arch = request.problem.workload, request.arch
     kernels = [kernel for kernel in kernels if request.allows(kernel) and kernel.fits_epilogue(workload)]

@@ -22,8 +22,8 @@ from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.validation import MALFORMED, class_of, program_of, workload_of
 
+from . import library
 from .library import Kernel, code, constants
-from .predict import few_seconds
 
 
 def well_formed(row: database.Row) -> bool:
@@ -61,14 +61,7 @@ def is_foreign(stored: database.StoredKernel) -> bool:
 def is_legal(kernel: Kernel, key: str, arch: Arch) -> bool:
     """Whether a foreign kernel may run the Workload that its file says it is for."""
     try:
-        workload = _known_workload(key)
-        if not kernel.fits(workload):
-            return False
-        wanted = kernel.workload(workload)
-        family = FAMILIES[kernel.program.family]
-        return family.serves(wanted, arch) is None and math.isfinite(
-            few_seconds(family, [kernel.program], wanted, arch)[0]
-        )
+        return library.is_legal(kernel, _known_workload(key), arch)
     except (BuildError, *MALFORMED):
         return False
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_database import Kernel, Store, Timing, export, launched, prune, winner
+from gensor_database import Kernel, Store, Timing, canonical, export, launched, prune, winner
 from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import library, load, predict, tiers
 from gensor_kernels.machine.arch import lookup
@@ -19,7 +19,8 @@ from tests.doubles.device import MARK, FakeDevice, Race
 from tests.doubles.kernels import ARCH, aligned, starters, workload
 from tests.doubles.stored import kernel_rows
 
-from .test_tiers import request, timing
+from .test_tiers import request
+from .test_tiers import timing as plainly
 
 TUNED, DEEP = workload(64, 64, 4096), workload(48, 40, 30000)
 
@@ -32,6 +33,12 @@ def split(wanted=TUNED):
 def shelved(*kernels, arch=ARCH, times=()):
     by_key = {row.key: [each for each in times if each.key == row.key] for row in times}
     return library.Library(library.Contents({each.digest: each for each in kernels}, {}, by_key), arch=arch)
+
+
+def timing(wanted, median, kernel):
+    """The time of a kernel that is launched with another division of k."""
+    told = {"launched": {"kernel": kernel.base, "program": kernel.program.to_json()}}
+    return replace(plainly(wanted, median, kernel.digest), samples=canonical(told))
 
 
 def chosen(shelf, wanted=DEEP):
@@ -96,15 +103,18 @@ def test_captures_and_refusals_name_the_stored_kernel():
 def test_a_time_of_another_process_counts_for_the_division_it_was_taken_with():
     kernel = split()
     best = chosen(shelved(kernel)).kernel
-    times = [timing(DEEP, 5.0, best.digest)]
+    times = [timing(DEEP, 5.0, best)]
     choice = tiers.choose(request(DEEP, one_call=False), shelved(kernel, times=times))
     assert (choice.tier, choice.measured_us, choice.kernel) == (1, 5.0, best)
-    # Not where its kernel is gone, nor where k has fewer steps than that, nor without a part.
+    # Not where its kernel is gone, nor where k has fewer steps than that, nor without a part, nor
+    # where the digest is none of that kernel's divisions.
     gone = next(each for each in starters(TUNED) if each.program[SPLIT] == 1)
     for shelf, wanted in (
         (shelved(gone, times=times), DEEP),
-        (shelved(kernel, times=[timing(workload(48, 40, 32), 5.0, best.digest)]), workload(48, 40, 32)),
+        (shelved(kernel, times=[timing(workload(48, 40, 32), 5.0, best)]), workload(48, 40, 32)),
         (shelved(kernel, arch=None, times=times), DEEP),
+        (shelved(kernel, times=[timing(DEEP, 5.0, replace(best, digest="0" * 64))]), DEEP),
+        (shelved(kernel, gone, times=[timing(DEEP, 5.0, replace(best, base=gone.digest))]), DEEP),
     ):
         assert winner(shelf.timings(wanted)) is None
         assert tiers.choose(request(wanted, one_call=False), shelf).tier != 1
@@ -114,7 +124,7 @@ def test_a_kernel_that_is_dropped_takes_its_divisions_along():
     kernel = split()
     shelf = shelved(kernel)
     best = chosen(shelf).kernel
-    shelf.note([timing(DEEP, 5.0, best.digest)])
+    shelf.note([timing(DEEP, 5.0, best)])
     assert chosen(shelf).tier == 1
     shelf._take(library.Contents())
     assert chosen(shelf).kernel is None and not shelf.timings(DEEP)
