@@ -1,7 +1,8 @@
 """Our machine code beside Triton's and CUTLASS's: `python -m benchmarks.sass [--arch ARCH ...] [--workload NAME ...]`.
 
 Every kernel is compiled here, without a GPU or a driver. Figures are read from the machine code: docs/machine-code.md
-defines them. Results of other archs and workloads in --out stay as they are; compiled kernels are kept in --cache.
+defines them. Results in --out of other archs and workloads, and of peers that --peers does not name, stay as they are;
+compiled kernels are kept in --cache.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows: report.Rows = old.get("rows", [])
     versions = old.get("versions", {}) | _versions()
     for name in options.arch:
-        for row in compared(chosen, lookup(name), options):
+        for row in compared(chosen, lookup(name), options, rows):
             rows = report.merged(rows, [row])
             print(*list(report.table([row]))[2:], sep="\n", flush=True)
             report.save(options.out, rows, versions)
@@ -66,16 +67,22 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     made.add_argument("--workloads", type=Path, default=FILE, help="shapes file (default: %(default)s)")
     made.add_argument("--db", type=Path, help="database of our kernels (default: the shipped one of the arch)")
     made.add_argument("--tune", action="store_true", help="tune every workload, also where the database has a kernel")
-    made.add_argument("--peers", nargs="*", choices=[*PEERS], default=[*PEERS], help="whom to compare with")
+    made.add_argument("--peers", nargs="*", choices=[*PEERS], default=[*PEERS], help="whom to compile anew")
     made.add_argument("--jobs", type=int, default=usable_cores(), help="processes of the tuner")
     made.add_argument("--cache", type=Path, default=cache_dir() / "sass", help="folder of compiled kernels")
     made.add_argument("--out", type=Path, default=RESULTS, help="folder for sass.json, .md and .png")
     return made.parse_args(arguments)
 
 
-def compared(chosen: Sequence[Case], arch: Arch, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Yield one row for each workload: our figures, every peer's, and what is not good enough."""
+def compared(
+    chosen: Sequence[Case], arch: Arch, options: argparse.Namespace, old: report.Rows
+) -> Iterator[dict[str, Any]]:
+    """Yield one row for each workload: our figures, every peer's, and what is not good enough.
+
+    Figures of peers that are not compiled anew are those of `old` rows.
+    """
     cache = Cache(options.cache)
+    before = {row["workload"]: row for row in old if row["arch"] == arch.name}
     programs, refused = _programs(chosen, arch, options)
     for case in chosen:
         reasons: dict[str, str] = {}
@@ -88,8 +95,13 @@ def compared(chosen: Sequence[Case], arch: Arch, options: argparse.Namespace) ->
             reasons["ours"] = refused.get(case.name, "not tuned")
         peers: dict[str, list[dict[str, Any]]] = {}
         dropped: dict[str, list[str]] = {}
-        for name in options.peers:
-            peers[name], dropped[name], reason = _peer(name, case, arch, cache)
+        for name in PEERS:
+            if name in options.peers:
+                peers[name], dropped[name], reason = _peer(name, case, arch, cache)
+            else:
+                known = before.get(case.name, {})
+                peers[name], dropped[name] = (known.get(part, {}).get(name, []) for part in ("peers", "dropped"))
+                reason = known.get("refused", {}).get(name, "")
             reasons |= {name: reason} if reason else {}
         row = {"arch": arch.name, "part": arch.part, "workload": case.name, "ours": mine, "peers": peers}
         yield row | {"refused": reasons, "dropped": dropped, "failures": failures(mine, peers, case.name, arch.name)}

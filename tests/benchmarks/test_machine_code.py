@@ -238,6 +238,13 @@ def test_the_command_writes_a_table_and_keeps_other_rows(half, tmp_path, monkeyp
     told = (folder / "sass.md").read_text()
     assert "128x128x32 s3" in told and "0 of 1 row fail" in told and "(sm_80 softmax_4096)" in told
     assert "128x128x32 s3" in capsys.readouterr().out and (folder / "sass.png").stat().st_size > 1000
+    better = rows[0]["ours"] | {"maker": "cutlass", "epilogue_per_result": 0.1}
+    kept = {"triton": [], "cutlass": [better]}
+    text = json.dumps({"versions": {}, "rows": [rows[0] | {"peers": kept}]})
+    (folder / "sass.json").write_text(text)
+    assert command.main(["--workload", case.name, *common]) == 1  # a peer that is not compiled anew is compared with
+    (row,) = json.loads((folder / "sass.json").read_text())["rows"]
+    assert row["peers"] == kept and row["failures"][0].startswith("epilogue stalls/result")
 
 
 @pytest.mark.skipif(util.find_spec("triton") is None, reason="Triton is not installed (extra compare)")
