@@ -30,6 +30,13 @@ def workload_of(text: str) -> Workload:
     return _declared(workload)
 
 
+def samples_of(text: str) -> tuple[Workload, ...]:
+    """Return Workloads of a class: with large sizes first, then with one row and with one column, because some families
+    serve few of them only."""
+    workload = class_of(text)
+    return workload, *(_sized(workload, **{axis: 1}) for axis in "mn")
+
+
 def class_of(text: str) -> Workload:
     """The Workload of a class at some size."""
     body = json.loads(text)
@@ -71,10 +78,10 @@ def program_of(family_name: str, abi: int, class_key: str, text: str, arch_name:
         raise ValueError("'program' is not in canonical form, or of another family")
     if family is None:
         raise ValueError(f"'family' is not one of {', '.join(FAMILIES)}")
-    workload = class_of(class_key)
+    workloads = samples_of(class_key)
     if not current:
         return program  # the meaning of its integers is not known here; it is never launched
-    possible = _possible(family_name, workload, arch_name)
+    possible = _possible(family_name, workloads, arch_name)
     wrong = [f"{name}={value}" for name, value in program.values if value not in possible[name]]
     if wrong:
         raise ValueError(f"'program' has values that {family_name} does not: {', '.join(wrong)[:200]}")
@@ -82,13 +89,11 @@ def program_of(family_name: str, abi: int, class_key: str, text: str, arch_name:
 
 
 @lru_cache(maxsize=64)
-def _possible(family_name: str, workload: Workload, arch_name: str) -> dict[str, Container[int]]:
-    """The values of each coordinate of a family, over Workloads of the class of this one."""
+def _possible(family_name: str, workloads: tuple[Workload, ...], arch_name: str) -> dict[str, Container[int]]:
+    """The values of each coordinate of a family, over Workloads of a class."""
     family, arch = FAMILIES[family_name], lookup(arch_name)
-    # Some families serve, and have values for, some sizes only.
-    skinny = [_sized(workload, **{axis: 1}) for axis in "mn"]
     possible: dict[str, set[int]] = {}
-    for each in (workload, *skinny, workload.with_epilogue(("scale",))):
+    for each in (*workloads, workloads[0].with_epilogue(("scale",))):
         for coordinate in family.coordinates(each, arch):
             possible.setdefault(coordinate.name, set()).update(coordinate.values)
     return possible | dict(family.own)

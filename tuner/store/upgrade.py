@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
@@ -21,11 +22,11 @@ from typing import TextIO
 
 import numpy as np
 
-from gensor_database import Kernel, Portfolio, Record, Store, canonical
+from gensor_database import Binary, Kernel, Portfolio, Record, Source, Store, canonical
 from gensor_database.entry import newest_first
 from gensor_database.exchange import best_ranks
 from gensor_database.record import now
-from gensor_kernels.build import nvrtc
+from gensor_kernels.build import nvrtc, resources
 from gensor_kernels.build.source import digest as text_digest
 from gensor_kernels.build.source import flatten
 from gensor_kernels.dispatch.selection.predict import few_seconds
@@ -37,10 +38,11 @@ from gensor_kernels.programs.core.family import Family
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
-from gensor_kernels.programs.validation import MALFORMED, class_of, workload_of
+from gensor_kernels.programs.validation import MALFORMED, samples_of, workload_of
 from gensor_tuner.build.pool import Candidate, candidate
 from gensor_tuner.output import plural, say, write_line
 from gensor_tuner.search.trace import start_of
+from gensor_tuner.strategies.request import Facts, space_for
 from gensor_tuner.verify.verify import Verdict, check_compilers, verify
 
 from .kernel_rows import kernel_rows, verification_row
@@ -163,16 +165,26 @@ def _planned(winner: Winner, reason: str, todo: list[Work]) -> Iterator[Refreshe
     todo += [Work(winner, found[0][1], found[0][2], tuple(found), reason) for found in legal.values()]
     if not winner.records:
         try:
-            workload = class_of(kernel.class_key)
-            todo.append(Work(winner, workload, adapt(kernel.program, workload, arch), (), reason))
+            todo.append(Work(winner, *_sample(kernel, arch), (), reason))
         except MALFORMED as error:
             yield Refreshed(kernel.digest, "left", reason=str(error))
+
+
+def _sample(kernel: Kernel, arch: Arch) -> tuple[Workload, Adapted]:
+    """Return a Workload of the kernel's class that its Program is legal for, and its candidate."""
+    workloads = samples_of(kernel.class_key)
+    for workload in workloads:
+        with suppress(NotLegal):
+            return workload, adapt(kernel.program, workload, arch)
+    return workloads[0], adapt(kernel.program, workloads[0], arch)  # which says why it is not legal
 
 
 def _built(store: Store, batch: Sequence[Work], jobs: int) -> Iterator[Refreshed]:
     requests = [(work.adapted.candidate.source(), lookup(work.winner.kernel.arch).target) for work in batch]
     compiled = nvrtc.compile_many(requests, jobs)
     good = [work for work, binary in zip(batch, compiled, strict=True) if binary.error is None]
+    # One process reads many cubins in the time of a few; rows find them read.
+    resources.disassemble_many([(binary.cubin, binary.target) for binary in compiled if binary.error is None], jobs)
     with ThreadPoolExecutor(jobs) as threads:
         verdicts = dict(zip(map(id, good), threads.map(_executed, good), strict=True))
     for work, binary in zip(batch, compiled, strict=True):
@@ -188,7 +200,7 @@ def _built(store: Store, batch: Sequence[Work], jobs: int) -> Iterator[Refreshed
             yield Refreshed(old, "failed", rows[-1].digest, reason=f"{verdict.outcome}: {verdict.detail}")
             continue
         changed = rows[-1].digest != old
-        records = [_record(work.winner.kernel, *each, rows[-1]) for each in work.records] if changed else []
+        records = [_record(work.winner.kernel, *each, rows) for each in work.records] if changed else []
         store.add(*fresh, *records)
         _replace(store, work.winner.portfolio, rows[-1].digest)
         yield Refreshed(old, "rebuilt", rows[-1].digest, len(work.records), work.reason)
@@ -198,8 +210,11 @@ def _executed(work: Work) -> Verdict:
     return verify(work.adapted.candidate, work.workload)
 
 
-def _record(old: Kernel, record: Record, workload: Workload, adapted: Adapted, kernel: Kernel) -> Record:
+def _record(
+    old: Kernel, record: Record, workload: Workload, adapted: Adapted, rows: tuple[Source, Binary, Kernel]
+) -> Record:
     """Return the record that refers to the rebuilt kernel, with a later time than its predecessor's."""
+    _, binary, kernel = rows
     try:
         kept = json.loads(record.provenance)
     except (ValueError, RecursionError):  # malformed JSON in a foreign file
@@ -210,12 +225,19 @@ def _record(old: Kernel, record: Record, workload: Workload, adapted: Adapted, k
         record,
         abi=kernel.abi,
         kernel_digest=kernel.digest,
-        predicted_us=adapted.seconds * 1e6,
+        predicted_us=predicted_us(adapted.candidate, binary, workload, lookup(record.arch)),
         bound_us=bound_us(workload, lookup(record.arch)),
         walk=record.walk if same else start_of(adapted.candidate.program, "full").to_json(workload),
         provenance=canonical({**(kept if isinstance(kept, dict) else {}), **versions}),
         created=max(now(), record.created + 1),
     )
+
+
+def predicted_us(candidate: Candidate, binary: Binary, workload: Workload, arch: Arch) -> float:
+    """Return the microseconds that the potential predicts with the compiler's report on a binary, as tuning does."""
+    reported = Facts.of(candidate.program, json.loads(binary.facts)[candidate.entry])
+    space = space_for(workload, arch, [reported]).family(candidate.program.family)
+    return float(space.potential(space.point(candidate.program)[None])[0]) * 1e6
 
 
 def _replace(store: Store, portfolio: Iterable[Portfolio], kernel: str) -> None:

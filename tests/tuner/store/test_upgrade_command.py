@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from gensor_database import Kernel, Portfolio, Record, Store, Timing, Verification, canonical, merge
+from gensor_database import Kernel, Portfolio, Record, Source, Store, Timing, Verification, canonical, merge
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.registry import FAMILIES, program_from_json
@@ -83,6 +83,20 @@ def test_winners_of_another_abi_are_built_and_verified_again(refresh, tmp_path):
     assert everything(tmp_path / "k.db") == after
 
 
+def test_a_kernel_of_few_rows_that_portfolios_alone_refer_to_is_built_again(refresh, tmp_path):
+    """Its family does not serve the sizes by which a class is usually stood for."""
+    wanted = workload(1, 64, 64)
+    ((source, binary, kernel, _),) = (each for each in kernel_rows(wanted, 9) if each[2].family == "gemv")
+    with Store.open(tmp_path / "k.db") as store:
+        old = older(kernel)
+        store.add(source, binary, old, Verification(old.digest, "emulator", "ok"))
+        store.replace_portfolio(ARCH.name, ARCH.part, wanted.class_key(), [old.digest])
+        code, found, _ = refresh()
+        assert code == 0 and [each["status"] for each in found] == ["rebuilt"]
+        (ranked,) = store.portfolio(ARCH.name, ARCH.part, wanted.class_key())
+        assert ranked.kernel.abi == kernel.abi and ranked.verified == "emulator"
+
+
 def test_what_came_without_cubins_becomes_usable(refresh, tmp_path):
     (wanted,) = stock(tmp_path / "theirs.db", ((64, 64, 64),), kernels=2)
     with Store.open(tmp_path / "k.db") as store, Store.open(tmp_path / "theirs.db", readonly=True) as theirs:
@@ -106,6 +120,23 @@ def test_a_new_toolchain_builds_again_and_a_record_is_newer_than_the_one_it_foll
         assert refresh()[1][0]["reason"] == "it was compiled by nvrtc 12.6.20"
         assert store.find(wanted.key(), ARCH.name).kernel.digest != kernel.digest
         assert store.find(wanted.key(), ARCH.name).record.created == record.created + 1
+
+
+def test_a_rebuilt_kernel_is_predicted_with_the_compilers_report_as_a_tuned_one_is(gensor_tune, refresh, tmp_path):
+    (tmp_path / "one.csv").write_text("op,dtype,m,n,k\nmatmul,fp32,96,96,64\n")
+    tune = ("--arch", "sm_87", "--shapes", tmp_path / "one.csv", "--db", tmp_path / "tuned.db", "--jobs", "1")
+    assert gensor_tune(*tune)[0] == 0
+    with Store.open(tmp_path / "tuned.db", readonly=True) as tuned, Store.open(tmp_path / "k.db") as store:
+        (record,) = tuned.rows(Record)
+        (kernel,) = tuned.rows(Kernel, digest=record.kernel_digest)
+        binary = tuned.binary(kernel)
+        (source,) = (row for row in tuned.rows(Source) if row.digest == binary.source_digest)
+        before = dataclasses.replace(binary, toolchain="nvrtc 12.6.20")
+        old = dataclasses.replace(kernel, binary_digest=before.digest)
+        made = dataclasses.replace(record, kernel_digest=old.digest, predicted_us=1e6)
+        store.add(source, before, old, Verification(old.digest, "emulator", "ok"), made)
+        assert [each["status"] for each in refresh()[1]] == ["rebuilt"]
+        assert store.find(record.key, record.arch, record.part).record.predicted_us == record.predicted_us
 
 
 def test_what_was_refuted_or_cannot_be_read_is_left(refresh, tmp_path):
