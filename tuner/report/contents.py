@@ -14,6 +14,7 @@ from gensor_database.record import Binary, Kernel, Record, Timing, Verification
 from gensor_database.store import Store
 from gensor_kernels.errors import GensorError
 from gensor_kernels.machine.arch import Arch, lookup
+from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.registry import FAMILIES, program_from_json
 from gensor_kernels.programs.space import FamilySpace
@@ -201,20 +202,25 @@ def _split(
         family = FAMILIES[kernel.family]
         if family.abi != kernel.abi or family.serves(workload, arch) is not None:
             return {}
-        program = program_from_json(kernel.program)
-        # The whole lattice would take ten times as long; "level" must keep all its values to mark partial points.
-        alone = {name: (value,) for name, value in program.values if name != "level"}
-        space = FamilySpace(family, workload, arch, restrict=alone)
-        if binary is not None:
-            read: dict[str, Any] = json.loads(binary.facts).get(kernel.family, {})
-            steady = read.get("steady", {})
-            space.add_feedback(
-                *(program, binary.registers, binary.spill_bytes, read.get("hot_loop", {})),
-                *(steady.get("stalls", 0), steady.get("products", {})),
-            )
-        return shares(space.terms(space.point(program)[None]), arch)
+        return shares(terms_of(workload, kernel, binary, arch), arch)
     except UNREADABLE:
         return {}
+
+
+def terms_of(workload: Workload, kernel: Kernel, binary: Binary | None, arch: Arch) -> Terms:
+    """Return the terms of a kernel's predicted time, with the compiler's report where there is a binary."""
+    program = program_from_json(kernel.program)
+    # The whole lattice would take ten times as long; "level" must keep all its values to mark partial points.
+    alone = {name: (value,) for name, value in program.values if name != "level"}
+    space = FamilySpace(FAMILIES[kernel.family], workload, arch, restrict=alone)
+    if binary is not None:
+        read: dict[str, Any] = json.loads(binary.facts).get(kernel.family, {})
+        steady = read.get("steady", {})
+        space.add_feedback(
+            *(program, binary.registers, binary.spill_bytes, read.get("hot_loop", {})),
+            *(steady.get("stalls", 0), steady.get("products", {})),
+        )
+    return space.terms(space.point(program)[None])
 
 
 def count_by(lines: Iterable[Line], name: str) -> Counter[str]:

@@ -14,9 +14,7 @@ from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.registry import FAMILIES, program_from_json
-from gensor_kernels.programs.space import FamilySpace
-from gensor_tuner.report.contents import Part, parts
+from gensor_tuner.report.contents import Part, parts, terms_of
 from gensor_tuner.report.drawing import LogScale, si
 from gensor_tuner.report.markup import Markup, tag
 from gensor_tuner.report.split import LAUNCH, RESOURCES, shares
@@ -126,13 +124,18 @@ def test_numbers_as_a_person_reads_them():
     assert LogScale.around([5.0], 0, 1).high / LogScale.around([5.0], 0, 1).low == pytest.approx(10)
 
 
-def terms_of(record):
-    """Terms of the Program a record's walk leads to."""
+def recorded_terms(record):
+    """Terms of a record's kernel."""
     with Store.open(SHIPPED, readonly=True, immutable=True) as store:
         kernel = store.kernel(record.kernel_digest).kernel
-    workload = Workload.from_json(record.key)
-    space = FamilySpace(FAMILIES[kernel.family], workload, ARCH)
-    return space.terms(space.point(program_from_json(kernel.program))[None])
+        return terms_of(Workload.from_json(record.key), kernel, store.binary(kernel), ARCH)
+
+
+def only(terms, *names):
+    """The same terms without any resources but these."""
+    nothing = {each.name: np.zeros(1, np.float32) for each in fields(terms) if each.name != "in_flight"}
+    kept = ("blocks", "residents", "warps", "iterations", "registers", "shared_bytes", *names)
+    return replace(terms, **nothing | {name: getattr(terms, name) for name in kept})
 
 
 def peak(workload):
@@ -148,24 +151,23 @@ def test_shares_sum_to_one_and_name_what_bounds(shipped):
         ceilings = (from_dram, "DRAM"), (multiplying, "math"), (ARCH.launch_us / line.record.predicted_us, LAUNCH)
         # A kernel near one ceiling may be as near another: what is named is one of them.
         near = [line.split[name] for share, name in ceilings if share >= 0.8]
+        if line.limit == "latency":  # whose ceiling follows from the machine code
+            waits = only(recorded_terms(line.record), *RESOURCES["latency"], "l2_bytes")
+            waiting = float(roofline.seconds(waits, ARCH)[0]) * 1e6 / line.record.predicted_us
+            near += [line.split["latency"]] if waiting >= max(share for share, _ in ceilings) else []
         assert not near or max(near) > max(line.split.values()) - 0.04, (line.name, ceilings, line.split)
     assert {"DRAM", "math", LAUNCH} <= {line.limit for line in shipped.lines}
 
 
 def test_a_share_is_what_a_resource_adds(shipped):
     """Of a kernel that has only one resource, all that is not the launch; of equal ones, equal shares."""
-    terms = terms_of(max(shipped.lines, key=lambda line: line.flops).record)
-    nothing = {each.name: np.zeros(1, np.float32) for each in fields(terms) if each.name != "in_flight"}
-    kept = {
-        name: getattr(terms, name)
-        for name in ("blocks", "residents", "warps", "iterations", "registers", "shared_bytes")
-    }
+    terms = recorded_terms(max(shipped.lines, key=lambda line: line.flops).record)
     still = replace(ARCH, l2_latency=0.0, dram_latency=0.0)
-    only = replace(terms, **{**nothing, **kept, "math": terms.math})
-    found = shares(only, still)
-    whole = float(roofline.seconds(replace(only, l2_bytes=np.float32([1e-20])), still)[0])
+    math = only(terms, "math")
+    found = shares(math, still)
+    whole = float(roofline.seconds(replace(math, l2_bytes=np.float32([1e-20])), still)[0])
     launch = float(
-        roofline.seconds(replace(only, math=np.zeros(1, np.float32), l2_bytes=np.float32([1e-20])), still)[0]
+        roofline.seconds(replace(math, math=np.zeros(1, np.float32), l2_bytes=np.float32([1e-20])), still)[0]
     )
     assert found["math"] == pytest.approx(1 - launch / whole, abs=1e-6)
     assert found["math"] + found[LAUNCH] == pytest.approx(1, abs=1e-6)
