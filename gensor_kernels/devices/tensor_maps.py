@@ -88,11 +88,11 @@ class Mapped:
         key = tensor_maps.call_key(packed, self._copied, self._stored, self._third)
         found = self._calls.get(key)
         if found is None:
-            found = tensor_maps.behind_params(packed, [self._map(packed, each) for each in self._maps])
+            found = b"".join(self._map(packed, each) for each in self._maps)
             _keep(self._calls, key, found)
         buffer, handle = self._own()
         buffer[:SIZE] = packed
-        buffer[SIZE:] = found
+        buffer[MAPS_OFFSET:] = found
         return handle
 
     def _map(self, packed: bytearray, wanted: TensorMap) -> bytes:

@@ -62,7 +62,7 @@ def test_shipped_cubins_say_what_their_records_say(path):
 
 def test_written_cubins_are_read_as_they_were_meant():
     entries = {
-        "first": elf.Entry(parameters=(776,), shared_bytes=64, cluster=2),
+        "first": elf.Entry(parameters=(840,), shared_bytes=64, cluster=2),
         "second": elf.Entry(registers=99, parameters=(8, 4), threads=128, most_threads=128, local_bytes=16),
     }
     for capability, specific in (((7, 5), False), ((8, 9), False), ((9, 0), True), ((10, 0), True), ((12, 0), False)):

@@ -6,8 +6,6 @@ from contextlib import AbstractContextManager
 from unittest.mock import patch
 
 from gensor_kernels.devices import cuda, cupy_internals, dependent, tensor_maps
-from gensor_kernels.programs.core import tensor_maps as described
-from gensor_kernels.programs.core.divisors import packed_divisors
 
 Bug = Callable[[], AbstractContextManager]
 _argument_type, _encode, _mapped = cupy_internals.argument_type, tensor_maps.encode, tensor_maps.Mapped
@@ -43,13 +41,6 @@ def _maps(change: Callable) -> AbstractContextManager:
     return patch.object(cuda, "Mapped", lambda maps, handle: _mapped(change(maps), handle))
 
 
-def _behind(change: Callable[[bytes, bytes], bytes]) -> AbstractContextManager:
-    """Pass something else than divisors and, behind them, maps."""
-    return patch.object(
-        described, "behind_params", lambda packed, maps: change(packed_divisors(packed), b"".join(maps))
-    )
-
-
 def _encoded(change: Callable) -> AbstractContextManager:
     return patch.object(_mapped.__init__, "__defaults__", (lambda wanted: change(_encode(wanted)),))
 
@@ -72,8 +63,7 @@ ARGUMENTS: dict[str, Bug] = {
 }
 BUGS = {
     **ARGUMENTS,
-    "maps at the end of Params": lambda: _behind(lambda divisors, maps: maps + divisors),
-    "no divisors": lambda: _behind(lambda divisors, maps: bytes(len(divisors)) + maps),
+    "maps 64 bytes further": lambda: patch.object(tensor_maps, "MAPS_OFFSET", tensor_maps.MAPS_OFFSET + 64),
     "maps in reverse": lambda: _maps(lambda maps: maps[::-1]),
     "the first map twice": lambda: _maps(lambda maps: maps[:1] * len(maps)),
     "a map without its last byte of an extent": lambda: _encoded(lambda map: map[:40] + bytes(8) + map[48:]),

@@ -63,7 +63,7 @@ def test_the_kernels_have_the_sites_the_mutator_knows():
         **dict.fromkeys(("contraction_strip", "winograd"), ALL - {"warp_barrier"}),
         **dict.fromkeys((f"contraction_{name}" for name in WGMMA), hopper),
         **{name: {"barrier"} for name in ("contraction_phased", "gemv", "rows")},
-        "contraction_simt": {"barrier"} | FLAGS,
+        "contraction_simt": {"barrier", "warp_barrier"} | FLAGS,
         "attention_wgmma": ATTENTION,
         "contraction_weights_wgmma": ATTENTION,
     }
@@ -124,7 +124,9 @@ def test_every_missing_barrier_and_wait_is_caught(group, names):
     # the others stage sums.
     converted = [site for site in missed if (site.file, site.function) == ("warp_outputs.cuh", "warp_barrier")]
     assert len(converted) == (2 if group in ("phased_mma", "patch", "wgmma", "weights_wgmma", "prologue_wgmma") else 0)
-    unreached = [(site.function, site.code) for site in missed if site not in converted]
+    # A barrier that paces the loads of a stream's sums orders nothing; few sums of a thread have none.
+    paced = [site for site in missed if (site.file, site.function) == ("stream_k.cuh", "warp_barrier")]
+    unreached = [(site.function, site.code) for site in missed if site not in [*converted, *paced]]
     if "registers" in group:
         assert {function for function, _ in unreached} == {"copy_async_commit", "copy_async_wait"}
     elif group == "packed":  # no norm, no parts of floats: their barriers are reached in other groups

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.programs.core import params
-from gensor_kernels.programs.core.divisors import BYTES, multiplier_and_shift, packed_divisors
+from gensor_kernels.programs.core.divisors import multiplier_and_shift
 from gensor_kernels.programs.core.params import Tiling
 
 MOST = 2**31 - 1
@@ -39,11 +39,12 @@ def test_small_numbers_and_the_last_ones(divisor):
 def test_divisors_are_those_of_the_launch():
     geometry = Geometry((1000, 96, 64), (2, 3, 5))
     packed = params.pack(geometry, Tiling(tiles_m=11, tiles_n=7, split=3, k_per_split=64, raster=4))
-    found = list(struct.iter_unpack("<2I", packed_divisors(packed)))
-    wanted = (77, 3, 5, 3, 28, 4, 3)  # tiles, parts, inner and middle batch axis, group, rows of a group, of the last
-    assert found == [multiplier_and_shift(each) for each in wanted] and len(found) * 8 == BYTES
+    found = list(struct.iter_unpack("<3I", packed[params.TAIL_END :][:60]))
+    wanted = (77, 3, 5, 3, 28)  # tiles, parts, inner and middle batch axis, group
+    assert found == [(each, *multiplier_and_shift(each)) for each in wanted]
 
 
 def test_other_numbers_of_a_stream_divide_nothing():
     packed = params.pack(Geometry((8, 8, 8)), Tiling(tiles_m=1, tiles_n=1, split=-5, k_per_split=-1, raster=0))
-    assert len(packed_divisors(packed)) == BYTES
+    found = list(struct.iter_unpack("<3I", packed[params.TAIL_END :][:60]))
+    assert found == [(1, *multiplier_and_shift(1))] * 5

@@ -138,7 +138,7 @@ constexpr int COMBINE_THREADS = 256;
 // Outputs per thread of the second launch: one store into C.
 constexpr int COMBINE_WIDTH = C_UNIT ? C_VECTOR / (int)sizeof(OUT_TYPE) : 1;
 
-// What was `kept` of adjacent sums and the `share` of one more part.
+// Adds the `share` of one more part to the `kept` share of adjacent sums.
 DEVICE void add_share(float (&sum)[COMBINE_WIDTH], float kept, gptr<float> from, float share, bool inside) {
     constexpr int BYTES = minimum(16, COMBINE_WIDTH * 4), EACH = BYTES / 4;
     UNROLL for (int v = 0; v < COMBINE_WIDTH / EACH; ++v) {

@@ -29,7 +29,7 @@ struct WarpMath {
     float scores[FRAGMENTS_M][KEY_FRAGMENTS][4];
     u32 weights[FRAGMENTS_M][KEY_FRAGMENTS][2];
     float sums[FRAGMENTS_M][FRAGMENTS_N][4];
-    // Of the rows g and g + 8 of a fragment: the largest score yet, and this lane's part of the sum of weights.
+    // For the rows g and g + 8 of a fragment: the largest score yet, and this lane's part of the sum of weights.
     float top[FRAGMENTS_M][2], total[FRAGMENTS_M][2];
 
     MEMBER explicit WarpMath(int row) : load_q(row), load_k(0), load_v(0), sums{}, total{} {
@@ -119,7 +119,7 @@ struct WarpMath {
         }
     }
 
-    // What ends the sums: total over the four lanes of a row, and division by it. Rows that saw no key are zero.
+    // Ends the sums: a total over the four lanes of a row, and a division by it. Rows that saw no key are zero.
     MEMBER void gather_totals() {
         UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int half = 0; half < 2; ++half) {
             total[i][half] += shuffle_xor(total[i][half], 1);

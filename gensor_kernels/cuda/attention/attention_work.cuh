@@ -17,7 +17,7 @@ struct Work {
     i32 seen;               // every row of the block sees the keys below,
     i32 seen_from;          // and under a window those from here on
     Batch batch;
-    // Of sequences of different lengths (attention_sequence.cuh).
+    // Fields for sequences of different lengths (attention_sequence.cuh).
     i32 first_query, first_key; // where its rows lie in Q, and its keys in K and V
     i32 keys;                   // how many it has
     i32 place;                  // of the key that belongs to query 0

@@ -1,4 +1,4 @@
-// What the contraction families share: which tile a block computes, and the second launch of split-K.
+// Shared by the contraction families: the tile that a block computes, and the second launch of split-K.
 // Include it after the family's parameter block: it uses IN_TYPE, OUT_TYPE, ACC_TYPE, C_UNIT, C_VECTOR, SPLIT,
 // GATE, GATE_BIAS, RAGGED_ROWS, NORM, PACKED and STREAM.
 #pragma once
@@ -22,7 +22,6 @@
 #define STREAM 0
 #endif
 #include "dependent.cuh"
-#include "divisor.cuh"
 #include "gate.cuh"
 #include "packed.cuh"
 #include "ragged.cuh"
@@ -40,64 +39,30 @@ struct Tile {
     Batch batch;        // its index along the three batch axes
 };
 
-// The divisions of decode_tile. The tiles of a group have `rows` rows: raster, or in the last group what is left.
-struct PlainDivisions {
-    const Params &params;
-    MEMBER Divided by_tiles(u32 value) const { return divided(value, (u32)params.tiles_m * (u32)params.tiles_n); }
-    MEMBER Divided by_parts(u32 value) const { return divided(value, (u32)params.split); }
-    MEMBER Divided by_group(u32 value) const { return divided(value, (u32)params.raster * (u32)params.tiles_n); }
-    MEMBER Divided by_rows(u32 value, u32 rows) const { return divided(value, rows); }
-    MEMBER Batch batch(i32 entry) const { return split_batch(params, entry); }
-};
-DEVICE PlainDivisions divisions(const Params &params) {
-    return PlainDivisions{params};
+// An entry's index along the three batch axes.
+DEVICE Batch divided_batch(const Params &params, u32 entry) {
+    const Divided outer = divided(entry, params.by.inner), outermost = divided(outer.quotient, params.by.middle);
+    return Batch{{(i32)outermost.quotient, (i32)outermost.rest, (i32)outer.rest}};
 }
-
-// The same by divisors that the host sends, where a launch has tensor maps.
-struct TileDivisors {
-    Divisor tiles, parts, inner, middle, group, raster, last;
-};
-static_assert(sizeof(TileDivisors) == 56, "TileDivisors are packed by Python as 56 bytes.");
-
-struct HostDivisions {
-    const Params &params;
-    const TileDivisors &by;
-    MEMBER Divided by_tiles(u32 value) const {
-        return divided(value, (u32)params.tiles_m * (u32)params.tiles_n, by.tiles);
-    }
-    MEMBER Divided by_parts(u32 value) const { return divided(value, (u32)params.split, by.parts); }
-    MEMBER Divided by_group(u32 value) const {
-        return divided(value, (u32)params.raster * (u32)params.tiles_n, by.group);
-    }
-    MEMBER Divided by_rows(u32 value, u32 rows) const {
-        return divided(value, rows, rows == (u32)params.raster ? by.raster : by.last);
-    }
-    MEMBER Batch batch(i32 entry) const {
-        const Divided outer = divided((u32)entry, (u32)params.batch_inner[1], by.inner);
-        const Divided outermost = divided(outer.quotient, (u32)params.batch_inner[0], by.middle);
-        return Batch{{(i32)outermost.quotient, (i32)outermost.rest, (i32)outer.rest}};
-    }
-};
 
 // Block number -> tile: batch entries outermost, then the parts of the split, then the tiles of C. Tiles are
 // walked in groups of `raster` tile rows, column by column, so that blocks that run together share columns of B
 // and rows of A in the L2 cache.
-template <int BLOCK_ROWS, int BLOCK_COLUMNS, class Given>
-DEVICE Tile decode_tile(const Given &params, int depth, u32 block = (u32)block_index()) {
-    const auto divide = divisions(params);
-    const Divided in_entry = divide.by_tiles(block);
-    const Divided part = STREAM ? Divided{in_entry.quotient, 0} : divide.by_parts(in_entry.quotient);
+template <int BLOCK_ROWS, int BLOCK_COLUMNS>
+DEVICE Tile decode_tile(const Params &params, int depth, u32 block = (u32)block_index()) {
+    const TileDivisors &by = params.by;
+    const Divided in_entry = divided(block, by.tiles);
+    const Divided part = STREAM ? Divided{in_entry.quotient, 0} : divided(in_entry.quotient, by.parts);
     Tile tile;
     tile.entry = (i32)part.quotient;
     tile.part = (i32)part.rest;
-    tile.batch = divide.batch(tile.entry);
+    tile.batch = divided_batch(params, part.quotient);
 
-    const Divided group = divide.by_group(in_entry.rest);
-    const u32 first_row = group.quotient * (u32)params.raster;
-    const u32 rows = minimum((u32)params.raster, (u32)params.tiles_m - first_row);
-    const Divided in_group = divide.by_rows(group.rest, rows);
-    const u32 row = first_row + in_group.rest;
-    if (rows < (u32)params.raster)
+    const Divided group = divided(in_entry.rest, by.group);
+    const u32 raster = (u32)params.raster, first_row = group.quotient * raster;
+    const u32 rows = minimum(raster, (u32)params.tiles_m - first_row);
+    const u32 column = group.rest / rows, row = first_row + (group.rest - column * rows);
+    if (rows < raster)
         cover("raster_tail");
 #if RAGGED_ROWS
     const GroupRows own = find_group<BLOCK_ROWS>(params.batch, params.m, (i32)row, [&](i32 group) {
@@ -110,7 +75,7 @@ DEVICE Tile decode_tile(const Given &params, int depth, u32 block = (u32)block_i
     tile.row = (i32)row * BLOCK_ROWS;
     tile.end = params.m;
 #endif
-    tile.column = (i32)in_group.quotient * BLOCK_COLUMNS;
+    tile.column = (i32)column * BLOCK_COLUMNS;
 
     const Depth k = depth_of(params);
     tile.k_begin = STREAM ? 0 : tile.part * k.part;

@@ -1,4 +1,4 @@
-// What Programs of the CUDA-core family and of the tensor-core family bind alike, and what holds where they do not.
+// Macros that Programs of the CUDA-core family and of the tensor-core family bind alike, and their defaults.
 #pragma once
 #include "product_options.cuh"
 #ifndef MATH_TF32

@@ -105,7 +105,7 @@ struct ImageAccesses {
         const u32 pixel = PACKED_LAST ? item / chunks : item % pixels;
         const i32 row = (i32)(pixel / wide) * step[0] - pad[0], column = (i32)(pixel % wide) * step[1] - pad[1];
         const i64 place = (i64)(PACKED_LAST ? item % chunks : item / pixels) * EACH;
-        // What lies before the image is a large number when unsigned.
+        // An index in front of the image is a large number when unsigned.
         const bool inside = within((u32)row, (u32)extent[0]) && within((u32)column, (u32)extent[1]);
         pack_channels<IMAGE_VECTOR>(from + (row * stride[0] + column * stride[1] + place * channel), channel,
                                     inside ? packed.channels - (i32)place : 0,
@@ -113,7 +113,7 @@ struct ImageAccesses {
     }
 };
 
-// Those of a group's filters, likewise: filters, channels or taps.
+// Accesses to a group's filters, likewise: filters, channels or taps.
 struct FilterAccesses {
     static constexpr i32 EACH = FILTER_VECTOR / ELEMENT_BYTES;
     static constexpr bool BY_CHANNEL = PACKED_LAST && !FILTERS_LAST;

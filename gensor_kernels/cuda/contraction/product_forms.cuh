@@ -33,7 +33,7 @@ typedef FormOf<ACC_TYPE, FORM>::Sum Sum;       // of a thread, one per output
 constexpr int PLANES = FORM == 3 ? 3 : 1;      // of a shared tile
 constexpr int HALVES = FORM == 4 ? 2 : 1; // of a multiply-add: one multiplies by a's real part, one by its imaginary
 
-// What an element has in a plane.
+// The part of an element that lies in a plane.
 template <class Word, bool CONJUGATE, class T>
 DEVICE Word plane_word(T x, int plane) {
     if constexpr (CONJUGATE)

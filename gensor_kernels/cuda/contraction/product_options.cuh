@@ -1,4 +1,4 @@
-// What Programs of every family of products on strided operands bind alike, and what holds where they do not.
+// Macros that Programs of every family of products on strided operands bind alike, and their defaults.
 #pragma once
 #ifndef FORM
 #define FORM 1 // real products of a multiply-add: 1 for real types, 4 for complex ones, or 3 (Gauss's formula)

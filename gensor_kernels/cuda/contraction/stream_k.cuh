@@ -16,7 +16,8 @@
 #if STREAM
 static_assert(!SPLIT && !RAGGED_ROWS && !NORM && !GATE, "Streams are plain products.");
 
-// What params.split and params.k_per_split hold instead: a number that memory does not hold by chance.
+// The mark of this launch, in the place of params.split and params.k_per_split: a number that memory does not hold by
+// chance.
 DEVICE u64 stream_mark(const Params &params) {
     return (u64)(u32)params.split << 32 | (u32)params.k_per_split;
 }
@@ -26,6 +27,11 @@ struct Share {
     u32 tile, first, last;
 };
 
+// A block's turns: with this bit the numbers of its shares of the row, which come first; then the tiles that it
+// computes whole. Of a tile that is whole, a main loop has its number to keep and nothing else, and nothing to compute
+// behind it.
+constexpr u32 OF_ROW = 1u << 31;
+
 struct Stream {
     int depth; // values of k in a step
     u32 steps; // of one tile
@@ -34,7 +40,7 @@ struct Stream {
         blocks; // of the other tiles' steps: those of a block, blocks that have one more, blocks that have any
 
     MEMBER Stream(const Params &params, int depth, u32 grid) : depth(depth) {
-        const u32 tiles = (u32)params.tiles_m * (u32)params.tiles_n * (u32)params.batch;
+        const u32 tiles = unknown(params.by.tiles.number) * (u32)params.batch;
         const u32 waves = tiles / grid;
         const u32 k = (u32)depth_of(params).all;
         steps = k > 0 ? (k + (u32)depth - 1) / (u32)depth : 1; // without any k, tiles are written all the same
@@ -43,25 +49,25 @@ struct Stream {
         blocks = rest < grid ? rest : grid;
         each = blocks ? rest / blocks : 0, more = blocks ? rest % blocks : 0;
     }
-    // The same, computed again: a main loop's registers then need not hold it.
+    // This stream, computed again: registers of a main loop then need not hold it.
     MEMBER Stream again(const Params &params) const { return Stream(params, depth, unknown((u32)grid_size())); }
     // Where the part of a block begins.
     MEMBER u32 begin(u32 block) const { return block * each + (block < more ? block : more); }
     MEMBER bool shares(u32 block) const { return within(block, blocks); }
 
-    // Share `number` of a block: tiles of its part of the row, from the last to the first, then whole tiles. A share
-    // without steps says that there are no more.
+    // Share `number` of a block's part of the row, from the last to the first. A share without steps says that there
+    // are no more.
     MEMBER Share share(u32 block, u32 number) const {
-        u32 parts = 0;
         if (shares(block)) {
             const u32 from = begin(block), to = begin(block + 1), last = (to - 1) / steps;
-            parts = last - from / steps + 1;
-            if (number < parts) {
+            if (number <= last - from / steps) {
                 const u32 tile = last - number, start = tile * steps;
                 return Share{whole + tile, from > start ? from - start : 0, number > 0 ? steps : to - start};
             }
         }
-        const u32 tile = block + (number - parts) * (u32)grid_size();
+        return Share{0, 0, 0};
+    }
+    MEMBER Share whole_tile(u32 tile) const {
         if (!within(tile, whole))
             return Share{tile, 0, 0};
         cover("whole_tile");
@@ -90,7 +96,7 @@ DEVICE constexpr int kept_width(int count) {
 template <int COUNT, int THREADS>
 struct KeptSums {
     static constexpr int EACH = kept_width(COUNT);
-    static constexpr int BYTES = EACH * (int)sizeof(ACC_TYPE);
+    static constexpr int BYTES = EACH * (int)sizeof(ACC_TYPE), UNDER_WAY = 8;
 
     static MEMBER gptr<ACC_TYPE> of(const Params &params, u32 block) {
         const gptr<u8> first = stream_workspace(params) + (i64)grid_size() * 16;
@@ -110,6 +116,9 @@ struct KeptSums {
     static MEMBER void add(const Params &params, u32 block, Sum sum) {
         const gptr<ACC_TYPE> from = of(params, block);
         UNROLL for (int i = 0; i < COUNT; i += EACH) {
+            // Loads that are all under way at once would need as many registers as the sums themselves.
+            if (i > 0 && i % (UNDER_WAY * EACH) == 0)
+                warp_barrier();
             const Vec<BYTES> kept = load_written<BYTES>(from + i * THREADS);
             UNROLL for (int v = 0; v < EACH; ++v) sum(i + v) = sum(i + v) + kept.template get<ACC_TYPE>(v);
         }
@@ -120,22 +129,22 @@ DEVICE gptr<u64> flag_of(const Params &params, u32 block) {
     return stream_workspace(params).as<u64>() + (i64)block * 2;
 }
 
-// What a block has of a tile: its share with this number.
+// The share of a tile that a block computes.
 struct TileShare {
     const Stream &stream;
     const Share &own;
-    u32 number;
-
-    // The share, computed again from a stream that was.
-    MEMBER Share own_again(const Stream &again) const { return again.share(unknown((u32)block_index()), number); }
+    u32 turn; // a turn on the row becomes the tile's number where its sums are joined
 };
 
 // Whether this block finishes the tile. If so, `sum` then has those of the other blocks too; else they are left.
 template <int COUNT, int THREADS, class Sum>
-DEVICE bool joined(const Params &params, const TileShare &share, Sum sum) {
+DEVICE bool joined(const Params &params, TileShare &share, Sum sum) {
     using Kept = KeptSums<COUNT, THREADS>;
+    if (!(share.turn & OF_ROW))
+        return true;
     const Stream stream = share.stream.again(params);
-    const Share own = share.own_again(stream);
+    const Share own = stream.share(unknown((u32)block_index()), share.turn ^ OF_ROW);
+    share.turn = own.tile;
     if (own.last < stream.steps) {
         cover("stream_leave");
         Kept::store(params, sum);
@@ -160,8 +169,7 @@ DEVICE bool joined(const Params &params, const TileShare &share, Sum sum) {
 
 // The place of the tile's outputs, computed again behind the main loop of a stream, which has no registers for it.
 DEVICE Tile place_again(const Params &params, const Tile &, const TileShare &share) {
-    const Share own = share.own_again(share.stream.again(params));
-    return decode_tile<BLOCK_M, BLOCK_N>(params, share.stream.depth, own.tile);
+    return decode_tile<BLOCK_M, BLOCK_N>(params, share.stream.depth, unknown(share.turn));
 }
 #else
 struct TileShare {};
@@ -171,26 +179,34 @@ DEVICE const Tile &place_again(const Params &, const Tile &tile, const TileShare
 }
 
 template <int COUNT, int THREADS, class Sum>
-DEVICE bool joined(const Params &, const TileShare &, const Sum &) {
+DEVICE bool joined(const Params &, TileShare &, const Sum &) {
     return true;
 }
 #endif
 
 // compute(tile, share) for everything that this block computes: one tile, or with STREAM tiles and shares of tiles, in
 // steps of `depth` values of k. ANEW: where shares lie is computed again for each, and takes no registers between them.
-template <bool ANEW = true, class Given, class Compute>
-DEVICE void each_tile(const Given &params, const Compute &compute, int depth = BLOCK_K) {
+template <bool ANEW = true, class Compute>
+DEVICE void each_tile(const Params &params, const Compute &compute, int depth = BLOCK_K) {
 #if STREAM
     const Stream stream(params, depth, (u32)grid_size());
-    for (u32 number = 0;; ++number) {
+    for (u32 turn = OF_ROW;;) {
         const u32 block = (u32)block_index();
-        const Share share = ANEW ? stream.again(params).share(unknown(block), number) : stream.share(block, number);
+        Share share = {};
+        if (turn & OF_ROW)
+            share =
+                ANEW ? stream.again(params).share(unknown(block), turn ^ OF_ROW) : stream.share(block, turn ^ OF_ROW);
+        if (share.last == 0) {
+            turn = turn & OF_ROW ? block : turn;
+            share = ANEW ? stream.again(params).whole_tile(turn) : stream.whole_tile(turn);
+        }
         if (share.last == 0)
             return;
         Tile tile = decode_tile<BLOCK_M, BLOCK_N>(params, depth, share.tile);
         tile.k_begin = (i32)share.first * depth;
         tile.k_end = minimum((i32)share.last * depth, depth_of(params).all);
-        compute(tile, TileShare{stream, share, number});
+        compute(tile, TileShare{stream, share, turn});
+        turn += turn & OF_ROW ? 1 : (u32)grid_size();
     }
 #else
     compute(decode_tile<BLOCK_M, BLOCK_N>(params, depth), TileShare{});

@@ -68,9 +68,12 @@ struct UnchangedGroups {
     MEMBER int row_of(int g) const { return ((thread_index() & 31) + 32 * g) / ROW_GROUPS; }
     MEMBER int column_of(int g) const { return ((thread_index() & 31) + 32 * g) % ROW_GROUPS * WIDTH; }
 
-    // Moves the first COUNT rows of the slab to rows from `first` on.
+    // Where a lane keeps its column, its outputs are a constant distance apart, from the first row to the last.
+    MEMBER gptr<OUT_TYPE> first_output() const { return c + (row_of(0) * row_stride + column_of(0) * column_stride); }
+
+    // Moves the first COUNT rows of the slab to rows from `first` on; `to` is where the lane's next output goes.
     template <int COUNT>
-    MEMBER void move(int first) const {
+    MEMBER void move(int first, gptr<OUT_TYPE> &to) const {
         constexpr int GROUPS = COUNT * ROW_GROUPS, STEPS = divide_up(GROUPS, 32);
         UNROLL for (int start = 0; start < STEPS; start += TOGETHER) {
             Vec<BYTES> outputs[TOGETHER];
@@ -78,8 +81,10 @@ struct UnchangedGroups {
                 slab + Rows::offset(row_of(start + i), column_of(start + i) * (int)sizeof(OUT_TYPE)));
             UNROLL for (int i = 0; i < TOGETHER; ++i) if (in_slab(start + i, GROUPS)) {
                 const int row = first + row_of(start + i), column = column_of(start + i);
-                store_global(c + (row * row_stride + column * column_stride), outputs[i],
-                             within(row, rows) && within(column, columns));
+                if (!WHOLE_ROWS)
+                    to = c + (row * row_stride + column * column_stride);
+                store_global(to, outputs[i], within(row, rows) && within(column, columns));
+                to = to + 32 / ROW_GROUPS * row_stride;
             }
         }
     }
@@ -99,6 +104,7 @@ DEVICE void store_unchanged(const Params &params, const Batch &batch, sptr<u8> s
     const gptr<OUT_TYPE> c =
         gptr<OUT_TYPE>(params.c) + (batch_offset(params.c_batch, batch) + row * params.c_m + column * column_stride);
     const UnchangedGroups groups = {slab, c, params.c_m, column_stride, rows - row, columns - column};
+    gptr<OUT_TYPE> to = groups.first_output();
     constexpr int LAST = TILES % BANDS == 0 ? BANDS : TILES % BANDS; // rows of fragments that come last
     UNROLL for (int first = 0; first < TILES; first += BANDS) {
         if (first > 0)
@@ -106,8 +112,8 @@ DEVICE void store_unchanged(const Params &params, const Batch &batch, sptr<u8> s
         UNROLL for (int i = 0; i < BANDS; ++i) if (first + i < TILES) own.store(sums[first + i], i);
         warp_barrier();
         if (first + BANDS < TILES)
-            groups.move<BANDS * 16>(first * 16);
+            groups.move<BANDS * 16>(first * 16, to);
         else
-            groups.move<LAST * 16>(first * 16);
+            groups.move<LAST * 16>(first * 16, to);
     }
 }

@@ -116,7 +116,7 @@ struct WindowWalk {
                     const u32 tap_bits = 1u << (r & 31) | 1u << ((rows + s) & 31); // past the end of k: any
                     visit(e, c, tap + offset[e], within(outside[e] & tap_bits, 1u), LAST ? at.inner : at.outer);
                 } else {
-                    // What lies before the image is a large number when unsigned.
+                    // An index in front of the image is a large number when unsigned.
                     const bool inside = within((u32)(h[e] + down), (u32)window.extent[0]) &&
                                         within((u32)(w[e] + right), (u32)window.extent[1]);
                     visit(e, c, tap + offset[e], inside, LAST ? at.inner : at.outer);

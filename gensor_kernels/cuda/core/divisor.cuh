@@ -7,17 +7,14 @@
 struct Divided {
     u32 quotient, rest;
 };
-DEVICE Divided divided(u32 value, u32 by) {
-    return Divided{value / by, value % by};
-}
 
-struct Divisor {           // of d, by programs/core/divisors.py:
-    u32 multiplier, shift; // ceil(2^(31 + shift) / d), ceil(log2(d))
+struct Divisor { // packed by programs/core/divisors.py
+    u32 number;
+    u32 multiplier, shift; // ceil(2^(31 + shift) / number), ceil(log2(number))
 };
-static_assert(sizeof(Divisor) == 8, "A Divisor is packed by Python as two 32-bit numbers.");
+static_assert(sizeof(Divisor) == 12, "A Divisor is packed by Python as three 32-bit numbers.");
 
-// `by` is d.
-DEVICE Divided divided(u32 value, u32 by, const Divisor &divisor) {
-    const u32 quotient = (u32)((u64)(value << 1) * divisor.multiplier >> 32) >> divisor.shift;
-    return Divided{quotient, value - quotient * by};
+DEVICE Divided divided(u32 value, const Divisor &by) {
+    const u32 quotient = (u32)((u64)(value << 1) * by.multiplier >> 32) >> by.shift;
+    return Divided{quotient, value - quotient * by.number};
 }

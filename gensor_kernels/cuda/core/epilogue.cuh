@@ -186,7 +186,7 @@ DEVICE Vec<COUNT *(int)sizeof(Out)> converted(const T *v) {
     }
     return packed;
 }
-// The same of values that the epilogue has left, which are the bits of floats behind a last operation in float.
+// COUNT adjacent values behind the epilogue, which are the bits of floats where its last operation was in float.
 template <class Out, int COUNT, class T>
 DEVICE auto finished(const Params &params, const T *v) {
     if constexpr (same_type<T, i32>) {
@@ -199,7 +199,7 @@ DEVICE auto finished(const Params &params, const T *v) {
     return converted<Out, COUNT>(v);
 }
 
-// The same of one value.
+// One value behind the epilogue.
 template <class Out, class T>
 DEVICE Out finished(const Params &params, T v) {
     return finished<Out, 1>(params, &v).template get<Out>(0);

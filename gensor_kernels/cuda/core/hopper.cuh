@@ -1,5 +1,5 @@
-// What only sm_90a has: mbarriers with tensor copies (TMA), products of warpgroups (wgmma), registers that change
-// hands. As in intrinsics.cuh every one of these has two bodies; the models are in the emulator's
+// Instructions that only sm_90a has: mbarriers with tensor copies (TMA), products of warpgroups (wgmma), registers that
+// change hands. As in intrinsics.cuh every one of these has two bodies; the models are in the emulator's
 // gensor_emulator_hopper.h.
 //
 //   TensorMap                                        128 bytes the host fills in (devices/tensor_maps.py); in Params

@@ -1,7 +1,7 @@
 // The one argument of every contraction kernel, passed by value: C = epilogue(A * B) over a batch.
 // Its layout is an interface: gensor_kernels/programs/params.py packs the same bytes.
 #pragma once
-#include "types.cuh"
+#include "divisor.cuh"
 
 // One operation of the epilogue, applied to every output v at (row, column) of a batch entry.
 struct EpilogueStep {
@@ -29,7 +29,7 @@ struct Window {
     i32 unused[2];
 };
 
-// What rows.cu is told beside strides and sizes.
+// Arguments of rows.cu beside strides and sizes.
 struct RowsTail {
     double value;    // of a norm: eps; of a variance: what is subtracted from the count
     i64 k_stride[2]; // elements of x per outer and middle digit of k
@@ -47,13 +47,14 @@ struct Sliding {
 };
 
 // Zeros of a quantised b, of which d are the scales: d_m is the stride from group to group, d_n from column to column.
-// Of a product whose operands both have scales per block, d are those of A, by rows and groups, and this is those of B.
+// Where both operands of a product have scales per block, d are the scales of A, by rows and groups, and this struct
+// those of B.
 struct Groups {
     u64 zeros;              // the fourth operand, or 0
     i64 zero_n, zero_group; // its strides in elements: columns (blocks of them), groups
 };
 
-// What attention is told beside a = Q, b = K, d = V and c: the batch axes are (batch, head of K and V, head within the
+// Arguments of attention beside a = Q, b = K, d = V and c: the batch axes are (batch, head of K and V, head within the
 // group of query heads that share it), m queries, k keys, n elements of a head.
 struct Attention {
     u64 mask;                          // the fourth operand, or 0
@@ -89,6 +90,12 @@ struct Prepared {
     u64 second;   // the second vector; the first is d
 };
 
+// Divisors of the numbers of tiles: tiles of a batch entry, parts of k, extents of the inner and the middle batch axis,
+// and tiles of a group of tile rows.
+struct TileDivisors {
+    Divisor tiles, parts, inner, middle, group;
+};
+
 struct Params {
     u64 a, b, c;   // addresses of A[batch, m, k], B[batch, k, n], C[batch, m, n]
     u64 workspace; // split-K: partial sums [split, batch, m, workspace_columns(n)] in ACC_TYPE
@@ -120,6 +127,7 @@ struct Params {
         Prepared prepared;
         u64 tail[16];
     };
+    TileDivisors by;
 };
 
 static_assert(sizeof(EpilogueStep) == 64, "EpilogueStep is packed by Python as 64 bytes.");
@@ -128,7 +136,7 @@ static_assert(sizeof(Prepared) == 128 && sizeof(Window) - sizeof(i32[2]) <= size
                   sizeof(Sliding) - sizeof(i32[4]) <= sizeof(u64[14]),
               "What a prologue is told lies behind a window.");
 static_assert(sizeof(Normed) == 16, "A norm's eps is packed by Python as a double, and an int behind it.");
-static_assert(sizeof(Params) == 264 + 64 * MAX_EPILOGUE_STEPS + 128, "Params is packed by Python as 776 bytes.");
+static_assert(sizeof(Params) == 264 + 64 * MAX_EPILOGUE_STEPS + 128 + 64, "Params is packed by Python as 840 bytes.");
 // Index of a batch entry along the three batch axes.
 struct Batch {
     i32 index[3];

@@ -105,7 +105,7 @@ struct PrologueRuns {
             apply<WIDE, INDEX + 1>(run, v);
         }
     }
-    // The same on the elements of a load; those that are not `live` are zero.
+    // The operations on the elements of a load; elements that are not `live` are zero.
     template <bool WIDE, int BYTES>
     MEMBER Vec<BYTES> prepare(int run, const Vec<BYTES> &loaded, bool live) const {
         constexpr int COUNT = BYTES / (int)sizeof(IN_TYPE);
@@ -121,7 +121,7 @@ struct PrologueRuns {
     }
 };
 
-// What prepares the elements that a thread loads of an operand: WINDOWED bits say which of LOADS lie in the image.
+// Prepares the elements that a thread loads of an operand: WINDOWED bits say which of LOADS lie in the image.
 template <bool ON, int LOADS, bool WINDOWED, int RUNS, int EACH, bool WIDE>
 struct Preparing {
     PrologueRuns<RUNS, EACH> runs;

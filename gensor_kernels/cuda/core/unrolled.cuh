@@ -17,3 +17,16 @@ DEVICE void unrolled(const Body &body) {
     }
 #endif
 }
+
+// body(index), with a constant in the place of an index that is known at run time, FIRST to LAST - 1: each takes its
+// own registers then. Halves are branches: asked one after the other, every index would be a select per register.
+template <int LAST, int FIRST = 0, class Body>
+DEVICE void at_constant(int index, const Body &body) {
+    constexpr int MIDDLE = (FIRST + LAST) / 2;
+    if constexpr (LAST - FIRST == 1)
+        body(FIRST);
+    else if (index < MIDDLE)
+        at_constant<MIDDLE, FIRST>(index, body);
+    else
+        at_constant<LAST, MIDDLE>(index, body);
+}

@@ -73,7 +73,7 @@ DEVICE void widen_word(u32 word, u32 (&pairs)[2], i8, half_t) {
     UNROLL for (int i = 0; i < 2; ++i) pairs[i] =
         fma_pair(byte_permute(shifted, 0x64646464u, i == 0 ? 0x4140 : 0x4342), 0x3c003c00u, 0xe480e480u, half_t{});
 }
-// The same with floats of 2^23 and more, because bfloat16_t has no room for it.
+// For bfloat16_t with floats of 2^23 and more, because it has no room for that number.
 DEVICE void widen_word(u32 word, u32 (&pairs)[2], i8, bfloat16_t) {
     const u32 shifted = word ^ 0x80808080u;
     float number[4];

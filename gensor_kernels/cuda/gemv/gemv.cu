@@ -1,6 +1,6 @@
 // C[m, n] = epilogue(sum over k of A[m, k] * B[k, n]) where one of m and n is small: GEMV and skinny products, batched.
 //
-// What limits these is how fast the large operand, the weights, comes from memory: it is read once, in wide accesses
+// Their limit is how fast the large operand, the weights, comes from memory: it is read once, in wide accesses
 // straight into registers, while the small one, x, is reused. Names below: the long axis is the weights' own (n where
 // WEIGHTS is 0, m where it is 1), the small axis that of x.
 //

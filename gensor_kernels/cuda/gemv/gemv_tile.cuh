@@ -1,4 +1,4 @@
-// What a block of gemv.cu computes, where its operands lie, and the loads of a step.
+// The tile of a block of gemv.cu, the places of its operands, and the loads of a step.
 #pragma once
 #include "prologue.cuh"
 #include "product_forms.cuh"
@@ -39,7 +39,7 @@ DEVICE Spot find_spot(const Params &params, const Tile &tile) {
     return spot;
 }
 
-// What is left of each axis in this step.
+// The rest of each axis in this step.
 struct Remaining {
     i32 k, small, wide;
 };

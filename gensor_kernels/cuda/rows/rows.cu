@@ -105,9 +105,13 @@ DEVICE void fold_pass(const Params &params, const Spot &spot, Chunk &chunk, Stat
                       const ACC_TYPE (&center)[WIDTH]) {
     UNROLL for (int c = 0; c < WIDTH; ++c) states[c] = neutral<FOLD>();
     each_chunk<AGAIN>(params, spot, chunk, [&](Chunk &here) {
-        if constexpr (AGAIN && HOLDS_EXPONENTIALS)
-            exponentiate(here.v, center);
-        absorb_chunk(states, here, center);
+        if constexpr (AGAIN && HOLDS_TERMS) {
+            hold_terms(here, center);
+            const ACC_TYPE none[WIDTH] = {};
+            absorb_chunk(states, here, none);
+        } else {
+            absorb_chunk(states, here, center);
+        }
     });
     join_threads(states, spot, AGAIN ? SECOND_SCRATCH : 0);
 }

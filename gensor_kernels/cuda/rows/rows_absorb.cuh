@@ -8,7 +8,7 @@ DEVICE T term(T x, T center) {
     if constexpr (FOLD == FOLD_SQUARES)
         return (x - center) * (x - center);
     else if constexpr (FOLD == FOLD_EXPONENTIALS)
-        return exp_of_negative(x - center);
+        return exp_of_element(x - center);
     else
         return x;
 }
@@ -19,9 +19,9 @@ DEVICE ACC_TYPE fold_terms(const ACC_TYPE (&v)[COUNT], const bool (&inside)[ITEM
     ACC_TYPE t[COUNT];
     UNROLL for (int i = 0; i < COUNT; ++i) {
         t[i] = term<FOLD>(v[i], center);
-        // Elements outside need no select where they are loaded as neutral ones: zeros for a sum, -inf for
-        // exponentials.
-        if (FOLD != FOLD_SUM && !EXPONENTIAL)
+        // Elements outside need no select where they are neutral as they are: zeros for a sum, or deviations of zero,
+        // and -inf for exponentials.
+        if (FOLD != FOLD_SUM && !EXPONENTIAL && !HOLDS_TERMS)
             t[i] = inside[i / (COUNT / ITEMS)] ? t[i] : neutral<FOLD>().word[0];
     }
     return join_pairs<FOLD, COUNT>(t);
@@ -58,10 +58,15 @@ DEVICE void absorb(State<FOLD> &state, const ACC_TYPE (&v)[COUNT], const bool (&
     }
 }
 
-// The elements become exp(x - center), and zeros outside.
-template <class T>
-DEVICE void exponentiate(T (&v)[COUNT], const T (&center)[WIDTH]) {
-    UNROLL for (int i = 0; i < COUNT; ++i) v[i] = exp_of_negative(v[i] - center[COLUMNS ? i % ELEMENTS : 0]);
+// The elements become exp(x - center) or x - center, and zeros outside.
+DEVICE void hold_terms(Chunk &chunk, const ACC_TYPE (&center)[WIDTH]) {
+    UNROLL for (int i = 0; i < COUNT; ++i) {
+        const ACC_TYPE middle = center[COLUMNS ? i % ELEMENTS : 0];
+        if constexpr (EXPONENTIAL)
+            chunk.v[i] = exp_of_element(chunk.v[i] - middle);
+        else
+            chunk.v[i] = chunk.v[i] - (chunk.inside[i / ELEMENTS] ? middle : ACC_TYPE(0));
+    }
 }
 
 // One step of a pass into the states of the thread's rows.

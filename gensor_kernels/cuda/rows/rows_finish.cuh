@@ -6,7 +6,7 @@
 constexpr int C_WIDTH = C_UNIT ? minimum(ELEMENTS, C_VECTOR / (int)sizeof(OUT_TYPE)) : 1;
 constexpr bool REAL = same_type<ACC_TYPE, float> || same_type<ACC_TYPE, double>;
 
-// What a fold has found of each of a thread's rows: (mean, sum of squared deviations), (maximum, sum of
+// Results of the folds of a thread's rows: (mean, sum of squared deviations), (maximum, sum of
 // exponentials), (value, index), or one word.
 struct Totals {
     ACC_TYPE first[WIDTH], second[WIDTH];
@@ -23,13 +23,11 @@ DEVICE Totals totals_of(const State<FOLD> (&states)[WIDTH]) {
     return totals;
 }
 
-// Epilogue and stores; integers have no epilogue.
+// The epilogue; integers have none.
 template <int GROUP, class T, int SIZE, class Placement>
-DEVICE void finish(const Params &params, const Batch &batch, T (&values)[SIZE], const Placement &place) {
+DEVICE void run_epilogue(const Params &params, const Batch &batch, T (&values)[SIZE], const Placement &place) {
     if constexpr (same_type<T, float> || same_type<T, double>)
-        finish_outputs<OUT_TYPE, GROUP, C_UNIT>(params, batch, values, place);
-    else
-        store_outputs<OUT_TYPE, GROUP, C_UNIT>(params, batch, values, place);
+        run_steps<0, OUT_TYPE, GROUP>(params, batch, values, place);
 }
 
 // ---- one result per row
@@ -60,17 +58,19 @@ DEVICE void store_results(const Params &params, const Spot &spot, const Totals &
     decltype(result_of(params, totals.first[0], totals.second[0])) values[WIDTH];
     UNROLL for (int c = 0; c < WIDTH; ++c) values[c] = result_of(params, totals.first[c], totals.second[c]);
     const RowPlaces place = {spot.row, spot.column, spot.inside && within(spot.lane, 1)};
-    finish<COLUMNS ? C_WIDTH : 1>(params, spot.batch, values, place);
+    constexpr int GROUP = COLUMNS ? C_WIDTH : 1;
+    run_epilogue<GROUP>(params, spot.batch, values, place);
+    store_outputs<OUT_TYPE, GROUP, C_UNIT>(params, spot.batch, values, place);
 }
 
 // ---- maps
 
-// What every element of a row is mapped with.
+// The numbers that map every element of a row.
 struct Factors {
     ACC_TYPE center[WIDTH], scale[WIDTH];
 };
 
-// Of one row, from what was folded.
+// Computes the numbers of one row from its fold.
 template <class T>
 DEVICE void factors_of(const Params &params, T first, T second, T &center, T &scale) {
     if constexpr (EXPONENTIAL) {
@@ -84,10 +84,10 @@ DEVICE void factors_of(const Params &params, T first, T second, T &center, T &sc
 
 template <class T>
 DEVICE T mapped(T x, T center, T scale) {
-    if constexpr (HOLDS_EXPONENTIALS)
+    if constexpr (HOLDS_TERMS)
         return x * scale;
     else if constexpr (OPERATION == SOFTMAX)
-        return exp_of_negative(x - center) * scale;
+        return exp_of_element(x - center) * scale;
     else if constexpr (OPERATION == LOG_SOFTMAX)
         return x - center - scale;
     else if constexpr (OPERATION == COPY)
@@ -96,39 +96,60 @@ DEVICE T mapped(T x, T center, T scale) {
         return (x - center) * scale;
 }
 
-// Mapped elements are outputs at (k, column) of columns, at (row, k) of rows.
+// Mapped elements are outputs at (k, column) of columns, at (row, k) of rows. They lie `further` than `first` along k.
 struct MapPlaces {
-    i32 row, column, first;
+    i32 row, column, first, further;
     bool inside;
+    // Distances of a group from the first one: along k, and along the elements of an access.
+    static MEMBER i32 along_k(int group) { return group * C_WIDTH / ELEMENTS * PACE; }
+    static MEMBER i32 within_access(int group) { return group * C_WIDTH % ELEMENTS; }
     MEMBER Place operator()(int group) const {
-        const i32 k = first + group * C_WIDTH / ELEMENTS * PACE, along = group * C_WIDTH % ELEMENTS;
+        const i32 k = first + further + along_k(group), along = within_access(group);
         return COLUMNS ? Place{k, column + along, inside} : Place{row, k + along, inside};
     }
 };
 
+// Converts and stores outputs of a row, whose places in C are constant distances apart.
+template <int COUNT>
+DEVICE void store_in_row(const Params &params, const Batch &batch, const ACC_TYPE (&v)[COUNT], const MapPlaces &place) {
+    const i64 stride = C_UNIT ? 1 : params.c_n;
+    const gptr<OUT_TYPE> c = gptr<OUT_TYPE>(params.c) + (batch_offset(params.c_batch, batch) + place.row * params.c_m +
+                                                         (place.first + (i64)place.further) * stride);
+    UNROLL for (int g = 0; g < COUNT / C_WIDTH; ++g) {
+        const i32 along = MapPlaces::along_k(g) + MapPlaces::within_access(g);
+        store_global(c + along * stride, finished<OUT_TYPE, C_WIDTH>(params, &v[g * C_WIDTH]),
+                     place.inside && within(place.first + place.further + along, params.n));
+    }
+}
+
 // Outputs that pass through the epilogue at once: few, because its operands come on top of a thread's elements.
 constexpr int AT_ONCE = minimum(COUNT, 16);
 
-DEVICE void store_some(const Params &params, const Spot &spot, const ACC_TYPE *v, const Factors &f, i32 first) {
+DEVICE void store_some(const Params &params, const Spot &spot, const ACC_TYPE *v, const Factors &f, i32 first,
+                       i32 further) {
     ACC_TYPE values[AT_ONCE];
     UNROLL for (int i = 0; i < AT_ONCE; ++i) {
         const int c = COLUMNS ? i % ELEMENTS : 0;
         values[i] = mapped(v[i], f.center[c], f.scale[c]);
     }
-    finish<C_WIDTH>(params, spot.batch, values, MapPlaces{spot.row, spot.column, first, spot.inside});
+    const MapPlaces place = {spot.row, spot.column, first, further, spot.inside};
+    run_epilogue<C_WIDTH>(params, spot.batch, values, place);
+    if constexpr (COLUMNS)
+        store_outputs<OUT_TYPE, C_WIDTH, C_UNIT>(params, spot.batch, values, place);
+    else
+        store_in_row(params, spot.batch, values, place);
 }
 
 DEVICE void store_mapped(const Params &params, const Spot &spot, const Chunk &chunk, const Factors &f) {
     constexpr int ROUNDS = COUNT / AT_ONCE, FURTHER = AT_ONCE / ELEMENTS * PACE;
     if constexpr (ROUNDS == 1 || EPILOGUE_CODES != 0) {
         unrolled<ROUNDS>(
-            [&](int round) { store_some(params, spot, &chunk.v[round * AT_ONCE], f, chunk.first + round * FURTHER); });
+            [&](int round) { store_some(params, spot, &chunk.v[round * AT_ONCE], f, chunk.first, round * FURTHER); });
     } else {
         // Rolled, so that a run-time epilogue is in the code once; rotating keeps register numbers constant.
         Chunk left = chunk;
         ROLLED for (int round = 0; round < ROUNDS; ++round) {
-            store_some(params, spot, left.v, f, left.first);
-            left.first += FURTHER;
+            store_some(params, spot, left.v, f, left.first, round * FURTHER);
             rotate<AT_ONCE>(left.v);
         }
     }

@@ -51,9 +51,10 @@ constexpr int FIRST_FOLD = MOMENTS                                        ? (ONL
                            : OPERATION == ARGMAX                          ? FOLD_ARGMAX
                            : OPERATION == ARGMIN                          ? FOLD_ARGMIN
                                                                           : FOLD_SUM;
-// The second pass over a softmax's row that stays in registers leaves the exponentials there.
-constexpr bool HOLDS_EXPONENTIALS = OPERATION == SOFTMAX && TWO_PASSES && KEEP == 1;
-constexpr int SECOND_FOLD = HOLDS_EXPONENTIALS ? FOLD_SUM : EXPONENTIAL ? FOLD_EXPONENTIALS : FOLD_SQUARES;
+// The second pass over a row that stays in registers leaves its terms there: a softmax's exponentials, or the
+// deviations from a layer norm's mean.
+constexpr bool HOLDS_TERMS = (OPERATION == SOFTMAX || OPERATION == LAYERNORM) && TWO_PASSES && KEEP == 1;
+constexpr int SECOND_FOLD = !EXPONENTIAL ? FOLD_SQUARES : HOLDS_TERMS ? FOLD_SUM : FOLD_EXPONENTIALS;
 
 template <int FOLD>
 struct State {
@@ -121,6 +122,15 @@ DEVICE float exp_of_negative(float x) {
 }
 DEVICE double exp_of_negative(double x) {
     return exp_(x);
+}
+// exp(x) of an element of a row. Where results are rounded to 16 bits, one product is precise enough for the exponent
+// of 2: it is off by less than 2^-17 wherever exp(x) is a normal number. Smaller ones become zero.
+template <class T>
+DEVICE T exp_of_element(T x) {
+    if constexpr (same_type<T, float> && sizeof(OUT_TYPE) == 2)
+        return exp2_(x * 1.44269504f);
+    else
+        return exp_of_negative(x);
 }
 
 // The subtrahend of exponents. A softmax over +inf or over nothing but -inf has no value and comes out as NaN.

@@ -3,11 +3,14 @@
 #include "dependent.cuh"
 #include "rows_absorb.cuh"
 
-// The state of the lane `mask` away. The lower lane's comes first on both sides, so that all lanes agree to the bit.
+// The state joined with that of the lane `mask` away, to the same bits in both: states of one word join alike in either
+// order, of the others the lower lane's comes first.
 template <int FOLD>
 DEVICE State<FOLD> join_across(State<FOLD> mine, int mask) {
     State<FOLD> other;
     UNROLL for (int w = 0; w < State<FOLD>::WORDS; ++w) other.word[w] = shuffle_xor(mine.word[w], mask);
+    if (State<FOLD>::WORDS == 1)
+        return join(mine, other);
     return thread_index() & mask ? join(other, mine) : join(mine, other);
 }
 

@@ -141,7 +141,7 @@ DEVICE i32 multiply_add(i32 a, i32 b, i32 sum) {
     return (i32)((u32)a * (u32)b + (u32)sum); // wraps around instead of being undefined
 }
 
-// Of two partial results.
+// Joins two partial results.
 DEVICE ACC_TYPE combine(ACC_TYPE a, ACC_TYPE b) {
     if constexpr (OPERATION == MAXIMUM)
         return max_(a, b);

@@ -182,7 +182,7 @@ DEVICE Loader<Image, 4> image_loader(const Params &params, const Positions &posi
         loader.from[e] = x + (at.image * window.row_stride[0] + row * loader.down + column * loader.right);
         u32 there = 0;
         UNROLL for (int i = 0; i < 16; ++i) {
-            // What lies before the image is a large number when unsigned.
+            // An index in front of the image is a large number when unsigned.
             const bool in_image = within((u32)(row + i / 4), (u32)window.extent[0]) &&
                                   within((u32)(column + i % 4), (u32)window.extent[1]);
             there |= (u32)in_image << i;

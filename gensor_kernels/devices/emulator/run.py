@@ -20,10 +20,10 @@ from gensor_kernels.programs.core.family import Launch
 from gensor_kernels.programs.core.tensor_maps import (
     ALIGNMENT,
     MAP_BYTES,
+    MAPS_OFFSET,
     STEP,
     Described,
     TensorMap,
-    behind_params,
     described,
 )
 
@@ -371,7 +371,9 @@ class Packed:
     def __init__(self, params: bytes | bytearray, maps: tuple[TensorMap, ...]):
         self.bytes = bytes(params)
         if maps:
-            self.bytes += behind_params(params, (encode(described(params, each)) for each in maps))
+            self.bytes = self.bytes.ljust(MAPS_OFFSET, b"\0") + b"".join(
+                encode(described(params, each)) for each in maps
+            )
         self._buffer = ctypes.create_string_buffer(len(self.bytes) + ALIGNMENT)
         self.address = -(-ctypes.addressof(self._buffer) // ALIGNMENT) * ALIGNMENT
         ctypes.memmove(self.address, self.bytes, len(self.bytes))

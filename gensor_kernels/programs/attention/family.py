@@ -52,7 +52,7 @@ class Attention(Family):
     """Fused attention on tensor cores."""
 
     name = "attention"
-    abi = 2
+    abi = 3
     source = "attention.cu"
     names: tuple[str, ...] = (
         *("level", "block_q", "block_k", "head_tile", "split_k"),

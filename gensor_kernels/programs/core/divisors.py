@@ -1,21 +1,19 @@
-"""Divisors of a launch with tensor maps, between Params and the maps: `TileDivisors` in contraction.cuh."""
+"""Divisors of the numbers of tiles: `TileDivisors` in params.cuh."""
 
 from __future__ import annotations
 
 import struct
-
-from .params import TILING_OFFSET
+from collections.abc import Iterable
 
 #: Bits of a dividend.
 DIVIDEND_BITS = 31
 
-_TILING = struct.Struct("<2i 5i")
-_DIVISORS = struct.Struct("<14I")
-BYTES = _DIVISORS.size
+_DIVISOR = struct.Struct("<3I")
+DIVISOR_BYTES = _DIVISOR.size
 
 
 def multiplier_and_shift(divisor: int) -> tuple[int, int]:
-    """Return the two numbers of a `Divisor` in divisor.cuh.
+    """Return the multiplier and the shift of a `Divisor` in divisor.cuh.
 
     Parameters
     ----------
@@ -42,11 +40,7 @@ def multiplier_and_shift(divisor: int) -> tuple[int, int]:
     return -(-(1 << DIVIDEND_BITS + shift) // divisor), shift
 
 
-def packed_divisors(packed: bytes | bytearray) -> bytes:
-    """Return the bytes of `TileDivisors` for a call's packed Params."""
-    middle, inner, tiles_m, tiles_n, split, _, raster = _TILING.unpack_from(packed, TILING_OFFSET)
-    last = tiles_m % raster if raster > 0 else 0
-    divisors = (tiles_m * tiles_n, split, inner, middle, raster * tiles_n, raster, last or raster)
-    # Where a stream keeps other numbers there, or tiles are more than their numbers can count, nothing is divided.
+def packed_divisors(divisors: Iterable[int]) -> bytes:
+    """Return the bytes of a `Divisor` for each number; where a number is none, such as 0, those of the nearest."""
     within = (min(max(each, 1), (1 << DIVIDEND_BITS) - 1) for each in divisors)
-    return _DIVISORS.pack(*(number for each in within for number in multiplier_and_shift(each)))
+    return b"".join(_DIVISOR.pack(each, *multiplier_and_shift(each)) for each in within)

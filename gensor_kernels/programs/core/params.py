@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 
 from gensor_kernels.operators.types.geometry import TAIL_BYTES, Geometry, Strides
 
+from .divisors import DIVISOR_BYTES, packed_divisors
+
 MAX_STEPS = 6
 
 _HEAD = struct.Struct("<5Q 20q 4i 2i 6i i 3i")
@@ -23,12 +25,12 @@ _SCALAR = struct.Struct("<d")
 HEAD_BYTES = _HEAD.size
 STEP_BYTES = _STEP.size
 TAIL_OFFSET = HEAD_BYTES + MAX_STEPS * STEP_BYTES
-SIZE = TAIL_OFFSET + TAIL_BYTES
+TAIL_END = TAIL_OFFSET + TAIL_BYTES
+#: five divisors, up to a multiple of the largest field
+SIZE = TAIL_END + -(-5 * DIVISOR_BYTES // 8) * 8
 OPERAND_BYTES = 24
 WORKSPACE_OFFSET = 24
 D_OFFSET = 32
-#: extents of the inner batch axes; tiles and split
-TILING_OFFSET, TILING_END = HEAD_BYTES - struct.calcsize("<2i 6i i 3i"), HEAD_BYTES - struct.calcsize("<i i 3i")
 SCALAR_OFFSET = 48
 _CALL = struct.Struct(f"<3Q {SIZE - OPERAND_BYTES}s")
 
@@ -151,10 +153,18 @@ def pack(
         *(integer_steps, *tiles.advance),
     )
     body = b"".join(pack_step(step) for step in steps)
-    packed = bytearray(((head + body).ljust(TAIL_OFFSET, b"\0") + g.tail).ljust(SIZE, b"\0"))
+    packed = bytearray(((head + body).ljust(TAIL_OFFSET, b"\0") + g.tail).ljust(TAIL_END, b"\0"))
+    packed += packed_divisors(_divisors(g, tiles)).ljust(SIZE - TAIL_END, b"\0")
     for offset, address in zip(other_offsets(g), pointers[5:], strict=False):
         _POINTER.pack_into(packed, offset, address)
     return bytes(packed)
+
+
+def _divisors(geometry: Geometry, tiles: Tiling) -> tuple[int, ...]:
+    """Return the divisors of `TileDivisors`. A stream keeps other numbers in the place of its parts, and divides by
+    none."""
+    _, middle, inner = geometry.batch
+    return tiles.tiles_m * tiles.tiles_n, tiles.split, inner, middle, tiles.raster * tiles.tiles_n
 
 
 def other_offsets(geometry: Geometry) -> tuple[int, ...]:

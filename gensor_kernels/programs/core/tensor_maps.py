@@ -2,13 +2,13 @@
 
 A family names in `Launch.maps` which operands it reads by copies, and in which boxes. Which addresses, extents and
 strides that means follows from the packed Params of a call, so the device encodes the maps when it launches, and
-appends them to Params, behind the divisors of the launch (divisors.py): `MappedParams` in wgmma_ring.cuh.
+appends them to Params: `MappedParams` in wgmma_ring.cuh.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from operator import mul
@@ -17,14 +17,12 @@ from gensor_kernels.errors import BuildError
 from gensor_kernels.operators.types.geometry import BATCH_AXES, Geometry, Strides, Window
 from gensor_kernels.operators.windows.conv_packed import packed_window, thin_window
 
-from .divisors import BYTES as DIVISOR_BYTES
-from .divisors import packed_divisors
-from .params import D_OFFSET, SIZE, TAIL_OFFSET, TILING_END, WORKSPACE_OFFSET
+from .params import D_OFFSET, SIZE, TAIL_END, TAIL_OFFSET, WORKSPACE_OFFSET
 
-#: Bytes of a map; maps lie behind Params and divisors from a multiple of ALIGNMENT on.
+#: Bytes of a map; maps lie behind Params from a multiple of ALIGNMENT on.
 MAP_BYTES = 128
 ALIGNMENT = 64
-MAPS_OFFSET = -(-(SIZE + DIVISOR_BYTES) // ALIGNMENT) * ALIGNMENT
+MAPS_OFFSET = -(-SIZE // ALIGNMENT) * ALIGNMENT
 #: Bytes of a row of a box, over which the hardware's widest swizzle permutes chunks.
 ROW_BYTES = 128
 #: Limits of the hardware: extents below 2**32 elements, strides in 16 bytes below 2**40.
@@ -264,20 +262,15 @@ def key(packed: bytes | bytearray, wanted: TensorMap) -> bytes:
         pointer = WORKSPACE_OFFSET
     strides = _STRIDES_OFFSET + 40 * number
     own = packed[pointer : pointer + _POINTER.size] + packed[strides : strides + 40] + packed[_SIZES_OFFSET:SIZES_END]
-    return bytes(own + packed[TAIL_OFFSET:SIZE] if wanted.window or wanted.other else own)
+    return bytes(own + packed[TAIL_OFFSET:TAIL_END] if wanted.window or wanted.other else own)
 
 
 def call_key(packed: bytes | bytearray, copied: bool, stored: bool, third: bool = False) -> bytes:
-    """Return the bytes of Params that divisors and all maps of a launch depend on; ``copied``: some map is that of a
-    copy in the workspace; ``stored``: some map is that of c; ``third``: some map is that of d."""
+    """Return the bytes of Params that all maps of a launch depend on; ``copied``: some map is that of a copy in the
+    workspace; ``stored``: some map is that of c; ``third``: some map is that of d."""
     first = D_OFFSET if third else _STRIDES_OFFSET  # strides lie behind the address of d
-    own = packed[: _POINTER.size * (2 + stored)] + packed[first:TILING_END] + packed[TAIL_OFFSET:SIZE]
+    own = packed[: _POINTER.size * (2 + stored)] + packed[first:SIZES_END] + packed[TAIL_OFFSET:TAIL_END]
     return bytes(own + packed[WORKSPACE_OFFSET : WORKSPACE_OFFSET + _POINTER.size] if copied else own)
-
-
-def behind_params(packed: bytes | bytearray, maps: Iterable[bytes]) -> bytes:
-    """Return all that follows Params in `MappedParams`: divisors, and the encoded maps."""
-    return packed_divisors(packed).ljust(MAPS_OFFSET - SIZE, b"\0") + b"".join(maps)
 
 
 #: Limits of an image (four axes): corners are signed and distances from a pixel to a tap unsigned numbers of 8 bits.

@@ -48,7 +48,7 @@ class Gemv(Family):
     """Products with at most 16 rows, or at most 16 columns."""
 
     name = "gemv"
-    abi = 2
+    abi = 3
     source = "gemv.cu"
     names = (
         *("level", "form", "threads_k", "threads_l", "small", "split_k"),

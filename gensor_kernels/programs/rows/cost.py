@@ -16,6 +16,8 @@ from .shape import COPY, TWO_FORMS, View
 
 #: Instructions of an exponential (``exp_of_negative``), and of a maximum that keeps NaN.
 EXP, COMPARE = 6.0, 1.0
+#: Those that an exponential does without where results have 16 bits (``exp_of_element``).
+SPARED = 4.0
 #: Instructions per element: of the one-pass fold, of the first and the second of two passes, of the map; and further
 #: instructions of the one-pass fold per step.
 COSTS: Mapping[str, tuple[float, float, float, float, float]] = {
@@ -35,6 +37,8 @@ COSTS: Mapping[str, tuple[float, float, float, float, float]] = {
     "layernorm": (4, 1, 3, 2, 40),
     "rmsnorm": (2, 0, 0, 1, 0),
 }
+#: Maps whose second pass leaves its terms in registers, and operations on exponentials.
+HOLDING, EXPONENTIALS = ("softmax", "layernorm"), ("softmax", "log_softmax", "logsumexp")
 #: Registers of addresses, predicates and counters.
 BASE_REGISTERS = 26.0
 #: Values that pass through the epilogue at once (rows_finish.cuh).
@@ -112,9 +116,12 @@ def _work(c: Columns, e: View, s: Shape) -> Work:
     count = s.steps * s.held
     per_state = (s.elements if e.by_columns else 1) * s.steps
     fold = np.where(two, (first + second) * count, online * count + extra * per_state)
-    # A softmax's second pass leaves its exponentials where the row stays in registers.
-    held = two & (c["keep"] == 1) & (e.rows.operation == "softmax")
+    # The second pass leaves its exponentials or deviations where the row stays in registers.
+    held = two & (c["keep"] == 1) & (e.rows.operation in HOLDING)
     multiplies = fold + maps * np.where(held, 1.0, mapping) * count
+    if e.bytes_c == 2 and e.rows.operation in EXPONENTIALS:
+        twice = ~held & (e.rows.operation == "softmax")  # once in a fold, once in the map
+        multiplies = multiplies - SPARED * (1.0 + maps * twice) * count
     passes = np.where(c["keep"] == 0, folds + maps, 1.0)
     convert = 0.0 if e.bytes_a == e.bytes_acc else 1.5
     loads = s.steps * c["items"] * (7.0 + 14.0 * (e.rows.digits == 3))

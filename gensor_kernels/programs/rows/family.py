@@ -45,7 +45,7 @@ class RowsFamily(Family):
     """Rows folded into one result each, or mapped with the result of the fold."""
 
     name = "rows"
-    abi = 2
+    abi = 3
     source = "rows.cu"
     names = (
         *("level", "form", "threads_k", "threads_m", "split_k"),

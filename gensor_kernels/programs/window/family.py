@@ -47,7 +47,7 @@ class Window(Family):
     """Reductions over a sliding window, channel by channel."""
 
     name = "window"
-    abi = 2
+    abi = 3
     source = "window.cu"
     names = (
         *("level", "block_c", "block_h", "block_w"),

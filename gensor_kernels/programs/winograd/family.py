@@ -58,7 +58,7 @@ class Winograd(Family):
     """Convolution by Winograd's minimal filtering."""
 
     name = "winograd"
-    abi = 3
+    abi = 4
     source = "winograd.cu"
     names = (
         *("level", "block_m", "block_n", "block_k", "split_k", "raster"),

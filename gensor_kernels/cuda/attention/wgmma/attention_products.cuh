@@ -21,7 +21,7 @@ struct WarpMath {
     float scores[BLOCK_K / 2];
     u32 weights[KEY_STEPS][4];
     float sums[HEAD / 2];
-    // Of both rows: the largest score yet, this lane's part of the sum of weights, and the factor that brings earlier
+    // Per row (two): the largest score yet, this lane's part of the sum of weights, and the factor that brings earlier
     // sums into the measure of the largest score.
     float top[1][2], total[1][2], kept[2];
     u64 queries, first_keys, first_values; // descriptors of tiles, of the ring's first buffer

@@ -13,7 +13,7 @@
 struct MappedParams : Params {
     TensorMap q_map, k_map, v_map;
 };
-static_assert(sizeof(MappedParams) == 832 + 128 * 3, "MappedParams is Params and three maps.");
+static_assert(sizeof(MappedParams) == 896 + 128 * 3, "MappedParams is Params and three maps.");
 
 constexpr int UNIT = 64, ATOM = 1024; // elements to a row of a box; bytes of eight rows: the swizzle repeats
 // Boxes of Q have all heads of a group of each of their queries: up to SPARE rows more than a tile.

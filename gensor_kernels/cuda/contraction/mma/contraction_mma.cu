@@ -76,7 +76,7 @@ static_assert(same_type<IN_TYPE, half_t>       ? INSTRUCTION == 0 || INSTRUCTION
 static_assert(same_type<ACC_TYPE, i32> == same_type<IN_TYPE, i8> && same_type<ACC_TYPE, IN_TYPE> == (ELEMENT >= 4),
               "Integers accumulate in i32, doubles and complex numbers as they are, the others in float.");
 
-DEVICE void compute_tile(const Params &params, const Tile &tile, const TileShare &share) {
+DEVICE void compute_tile(const Params &params, const Tile &tile, TileShare share) {
 #if RAGGED_ROWS
     if (tile.row == tile.end)
         return;
@@ -124,7 +124,7 @@ DEVICE void compute_tile(const Params &params, const Tile &tile, const TileShare
 DEVICE void compute_tiles(const Params &params) {
     if constexpr (SPLIT)
         launch_dependents();
-    each_tile(params, [&](const Tile &tile, const TileShare &share) {
+    each_tile(params, [&](const Tile &tile, TileShare share) {
         compute_tile(params, tile, share);
         if constexpr (STREAM)
             Pipeline::finish(); // the next tile's copies go where this one's sums were

@@ -10,7 +10,7 @@
 #endif
 #include "mma_doubles.cuh"
 
-// What a warp sums in registers; beyond, it spills.
+// Most outputs that a warp sums in registers; with more it spills.
 constexpr int MOST_DOUBLES = FORM == 3 ? 768 : FORM == 4 ? 1152 : 2048;
 
 #if FORM != 1

@@ -1,4 +1,4 @@
-// What a Program of the tensor-core family: contraction_mma.cu binds, and what holds where it does not.
+// Macros that a Program of the tensor-core family (contraction_mma.cu) binds, and their defaults.
 #pragma once
 #include "contraction_options.cuh"
 #ifndef IN_TYPE

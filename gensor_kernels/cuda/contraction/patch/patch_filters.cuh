@@ -81,7 +81,7 @@ DEVICE void arrange_all(sptr<u8> from, sptr<u8> to) {
     }
 }
 
-// The same of any number of taps: those of a channel are read in a row, whatever byte they begin at, and a group of
+// Arranges any number of taps: those of a channel are read in a row, whatever byte they begin at, and a group of
 // them at a time.
 DEVICE void arrange_any(i32 count, sptr<u8> from, sptr<u8> to) {
     constexpr i32 GROUP = 4 / ELEMENT; // channels, and taps, of a word

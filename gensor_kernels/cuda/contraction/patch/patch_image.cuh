@@ -39,7 +39,7 @@ struct ImageCopy {
         const i32 h = origin[0] + (i32)(pixel / (u32)wide) * gap[0], w = origin[1] + (i32)(pixel % (u32)wide) * gap[1];
         from = (i32)((u32)piece / (u32)pixels) * EACH;
         at = h * row + w * column + from * channel;
-        // What lies before the image is a large number when unsigned.
+        // An index in front of the image is a large number when unsigned.
         return within(piece, pieces) && within((u32)h, (u32)extent[0]) && within((u32)w, (u32)extent[1]);
     }
     MEMBER void load_piece(Vec<ELEMENT> (&elements)[EACH], i64 at, i32 from, bool is_inside) const {
@@ -81,7 +81,8 @@ struct ImageCopy {
     }
 };
 
-// What ldmatrix reads: 8 outputs of 16 bytes of channels in each matrix, 16 outputs of two planes in each read.
+// Matrices that ldmatrix reads: 8 outputs of 16 bytes of channels in each matrix, 16 outputs of two planes in each
+// read.
 struct ImageFragments {
     i32 base[FRAGMENTS_N / 2]; // this lane's byte offsets in the stage, under the first tap
     i32 plane;                 // bytes

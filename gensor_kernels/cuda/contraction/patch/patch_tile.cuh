@@ -6,7 +6,8 @@
 constexpr int ELEMENT = (int)sizeof(IN_TYPE);
 constexpr int PLANES = BLOCK_K * ELEMENT / 16, EACH = 16 / ELEMENT; // 16 bytes of channels in each
 
-// The same for all blocks. Pairs are along h and w. An axis with one tap has no pixels between those that outputs read.
+// Numbers that are the same for all blocks. Pairs are along h and w. An axis with one tap has no pixels between those
+// that outputs read.
 struct Patch {
     i32 tall, wide;   // outputs of a tile, along h and w; RUN columns of them may lie beyond a short row
     i32 runs;         // tiles side by side in a row of the output

@@ -38,7 +38,7 @@
 static_assert(A_PIECE || B_PIECE, "An operand is copied.");
 static_assert(A_WINDOW == 0 && B_WINDOW == 0, "Images are read by copies of their own.");
 
-// The same numbers, in the type that is multiplied.
+// Copies numbers in the type that is multiplied.
 struct Widened {
     template <class T, class To>
     static MEMBER void write(gptr<To> to, const T (&elements)[CHUNK], i64, bool mine) {

@@ -8,7 +8,7 @@
 //
 // Legal Programs: those of contraction_mma.cu with A_WINDOW 1, A_LAYOUT 0, A_UNIT 1, B_WINDOW 0, B_UNIT 1, SPLIT 1 (of
 // one part, too) and without GATE, RAGGED_ROWS, NORM, SCALED, STREAM and a prologue; X_STORED is IN_TYPE. A group's
-// channels are a multiple of BLOCK_K. ASYNC 0 needs B_LAYOUT 0. k_per_split and tiles_m of Params are not read.
+// channels are a multiple of BLOCK_K. ASYNC 0 needs B_LAYOUT 0. k_per_split of Params is not read.
 //   MASKED 1: rows and columns of the filter that a phase has are 31 or fewer together
 // Shared bytes, bank conflicts: as there. contraction_interleave has none.
 //

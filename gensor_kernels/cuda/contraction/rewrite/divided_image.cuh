@@ -27,7 +27,7 @@ struct ImageLines : Lines {
         const Digits at = Digits::of((i32)line, copied.extent);
         return at.outer * of_image + source(0, at.middle) * of_row + source(1, at.inner) * of_column;
     }
-    // What lies before the image is a large number when unsigned.
+    // An index in front of the image is a large number when unsigned.
     MEMBER bool exists(u32 line) const {
         const Digits at = Digits::of((i32)line, copied.extent);
         return within((u32)source(0, at.middle), (u32)window.extent[0]) &&

@@ -29,7 +29,7 @@ struct PhasedAxis {
         phases = pace < taps ? pace : taps;
     }
     MEMBER i32 taps_of(i32 phase) const { return (taps - phase + pace - 1) / pace; }
-    // What is left of a number by the stride, 0 or more.
+    // The remainder of a number by the stride, 0 or more.
     MEMBER i32 left_of(i32 value) const { return (value % stride + stride) % stride; }
     MEMBER i32 first_output(i32 phase) const { return left_of(phase * (dilation % stride) - pad); }
     // Outputs of a phase, which are a stride apart; the most that one has.
@@ -128,14 +128,13 @@ DEVICE Params params_of_phase(const Params &params, const Phases &phases, i32 h,
 }
 
 // The phase of a block, and its number among the blocks of that. Grid: phases outermost, then as contraction.cuh has
-// it, with `down` rows of tiles for the largest phase.
+// it, with tiles_m rows of tiles for the largest phase.
 struct PhaseOfBlock {
     i32 phase, h, w;
-    u32 down, block;
+    u32 block;
 
     MEMBER PhaseOfBlock(const Params &params, const Phases &phases) {
-        down = (u32)(phases.most_rows() + BLOCK_M - 1) / BLOCK_M;
-        const u32 each = down * (u32)params.tiles_n * (u32)params.split * (u32)params.batch;
+        const u32 each = tile_count(params);
         phase = (i32)((u32)block_index() / each), block = (u32)block_index() % each;
         const i32 columns = phases.across.phases > 0 ? phases.across.phases : 1;
         h = phase / columns, w = phase % columns;
@@ -159,7 +158,6 @@ DEVICE void tile_of_phase(const Params &params, const Compute &compute) {
         return;
     }
     Params own = params_of_phase(params, phases, at.h, at.w);
-    own.tiles_m = (i32)at.down;
     Tile tile = decode_tile<BLOCK_M, BLOCK_N>(own, BLOCK_K, at.block);
     if (!within(tile.row, own.m)) {
         cover("past_phase");

@@ -88,7 +88,7 @@ struct SlicedMath {
     MEMBER void clear() {
         for_each([&](int i, int j, int r) { math.accumulators[0][i][j][r] = 0; });
     }
-    // What pairs of one s + t sum to, of units of `unit`.
+    // Adds the sums of the pairs of one s + t, which count in units of `unit`.
     MEMBER void add_diagonal(double unit) {
         for_each([&](int i, int j, int r) {
             sums[i][j][r] = fma_((double)math.accumulators[0][i][j][r], unit, sums[i][j][r]);

@@ -9,9 +9,9 @@
 
 constexpr int SLICES = 9, WRITTEN_SLICES = SLICES + 1; // leading bits are the last
 constexpr int SLICE_BITS = 7, FRACTION_BITS = 62, LEADING_SHIFT = FRACTION_BITS - SLICE_BITS;
-// Of 32 bits, sums of SLICES products of digits at most 64.
+// The longest k whose sums of SLICES products of digits of at most 64 fit 32 bits.
 constexpr int MOST_K = 2147483647 / (SLICES * 64 * 64);
-// In the place of e: a row of zeros, and one with an infinity or NaN.
+// Stand in the place of e: for a row of zeros, and for one with an infinity or NaN.
 constexpr i32 EMPTY = -(1 << 20), UNBOUNDED = 1 << 20;
 constexpr u64 MAGNITUDE_BITS = 0x7fffffffffffffffull, FRACTION_MASK = 0xfffffffffffffull;
 

@@ -1,4 +1,4 @@
-// What a Program of the CUDA-core family: contraction_simt.cu binds, and what holds where it does not.
+// Macros that a Program of the CUDA-core family (contraction_simt.cu) binds, and their defaults.
 #pragma once
 #include "contraction_options.cuh"
 #ifndef IN_TYPE

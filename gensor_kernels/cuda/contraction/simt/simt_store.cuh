@@ -2,6 +2,7 @@
 #pragma once
 #include "norm.cuh"
 #include "simt_math.cuh"
+#include "unrolled.cuh"
 
 constexpr int GROUP_M = THREAD_M / VTHREAD_M, GROUP_N = THREAD_N / VTHREAD_N;
 constexpr int THREAD_ROWS = BLOCK_M / THREAD_M; // threads along M
@@ -33,18 +34,31 @@ struct OwnPlaces {
     }
 };
 
-// The loops over a thread's rows are rolled, so that the epilogue is in the code once and its addresses take few
-// registers; rotating the sums keeps their register numbers constant.
-DEVICE void store_sums_as_partials(const Params &params, const Tile &tile, const ThreadPlace &place,
-                                   ACC_TYPE (&sums)[THREAD_M * THREAD_N]) {
-    constexpr int WIDTH = minimum(ADJACENT, 16 / int(sizeof(ACC_TYPE)));
-    OwnPlaces<WIDTH> at = {tile.row + place.row, tile.column + place.column, 0};
-    ROLLED for (; at.first < THREAD_M; at.first += STORE_ROWS) {
-        ACC_TYPE values[STORE_COUNT];
-        UNROLL for (int i = 0; i < STORE_COUNT; ++i) values[i] = sums[i];
-        store_partials<WIDTH>(params, tile, values, at);
-        rotate<STORE_COUNT>(sums);
+// A thread's sums at rows of C or of the workspace, without a loop: a row is a few constant distances from the one
+// before. `to` is where the first of them lies, `stride` the elements from row to row, and from column to column.
+template <class Out, int WIDTH>
+DEVICE void store_rows(gptr<Out> to, i64 row_stride, i64 column_stride, i32 rows, i32 columns, const ThreadPlace &place,
+                       const ACC_TYPE (&sums)[THREAD_M * THREAD_N]) {
+    constexpr int GROUPS = THREAD_N / WIDTH, JUMP = BLOCK_M / VTHREAD_M - GROUP_M + 1;
+    to = to + (place.row * row_stride + place.column * column_stride);
+    bool inside[GROUPS];
+    UNROLL for (int g = 0; g < GROUPS; ++g) inside[g] = within(output_column(place.column, g * WIDTH), columns);
+    UNROLL for (int i = 0; i < THREAD_M; ++i) {
+        if (i > 0)
+            to = to + (i % GROUP_M == 0 ? JUMP * row_stride : row_stride);
+        const bool row_inside = within(output_row(place.row, i), rows);
+        UNROLL for (int g = 0; g < GROUPS; ++g)
+            store_global(to + output_column(0, g * WIDTH) * column_stride,
+                         converted<Out, WIDTH>(&sums[i * THREAD_N + g * WIDTH]), row_inside && inside[g]);
     }
+}
+
+DEVICE void store_sums_as_partials(const Params &params, const Tile &tile, const ThreadPlace &place,
+                                   const ACC_TYPE (&sums)[THREAD_M * THREAD_N]) {
+    constexpr int WIDTH = minimum(ADJACENT, 16 / int(sizeof(ACC_TYPE)));
+    store_rows<ACC_TYPE, WIDTH>(workspace_row(params, tile.part, tile.entry, tile.row) + tile.column,
+                                workspace_columns(params.n), 1, params.m - tile.row, params.n - tile.column, place,
+                                sums);
 }
 
 #if GATE
@@ -76,16 +90,41 @@ DEVICE void keep_sums(const ThreadPlace &place, const ACC_TYPE (&sums)[THREAD_M 
 }
 #endif
 
+constexpr bool UNCHANGED = EPILOGUE_CODES == EPILOGUE_NONE || EPILOGUE_CODES == 0;
+constexpr int DIRECT_WIDTH = C_UNIT ? minimum(ADJACENT, C_VECTOR / int(sizeof(OUT_TYPE))) : 1;
+
+// Outputs that no operation changes.
+DEVICE void store_unchanged(const Params &params, const Tile &tile, const ThreadPlace &place,
+                            const ACC_TYPE (&sums)[THREAD_M * THREAD_N]) {
+    cover("unchanged");
+    const i64 column_stride = C_UNIT ? 1 : params.c_n;
+    const gptr<OUT_TYPE> c = gptr<OUT_TYPE>(params.c) + (batch_offset(params.c_batch, tile.batch) +
+                                                         tile.row * params.c_m + tile.column * column_stride);
+    store_rows<OUT_TYPE, DIRECT_WIDTH>(c, params.c_m, column_stride, tile.end - tile.row, params.n - tile.column, place,
+                                       sums);
+}
+
+// A thread's sums of the rows from `first` on. Loops over its rows are rolled, so that the epilogue is in the code once
+// and its addresses take few registers.
+DEVICE void take_rows(const ACC_TYPE (&sums)[THREAD_M * THREAD_N], int first, ACC_TYPE (&values)[STORE_COUNT]) {
+    at_constant<THREAD_M / STORE_ROWS>(first / STORE_ROWS, [&](int round) {
+        UNROLL for (int i = 0; i < STORE_COUNT; ++i) values[i] = sums[round * STORE_COUNT + i];
+    });
+}
+
 // Straight from registers.
 DEVICE void store_direct(const Params &params, const Tile &tile, const ThreadPlace &place,
-                         ACC_TYPE (&sums)[THREAD_M * THREAD_N]) {
-    constexpr int WIDTH = C_UNIT ? minimum(ADJACENT, C_VECTOR / int(sizeof(OUT_TYPE))) : 1;
+                         const ACC_TYPE (&sums)[THREAD_M * THREAD_N]) {
+    constexpr int WIDTH = DIRECT_WIDTH;
+    if constexpr (UNCHANGED) {
+        if (EPILOGUE_CODES != 0 || params.steps == 0)
+            return store_unchanged(params, tile, place, sums);
+    }
     OwnPlaces<WIDTH> at = {tile.row + place.row, tile.column + place.column, 0};
     ROLLED for (; at.first < THREAD_M; at.first += STORE_ROWS) {
         ACC_TYPE values[STORE_COUNT];
-        UNROLL for (int i = 0; i < STORE_COUNT; ++i) values[i] = sums[i];
+        take_rows(sums, at.first, values);
         finish_outputs<OUT_TYPE, WIDTH, C_UNIT>(params, tile.batch, values, in_rows(tile, at));
-        rotate<STORE_COUNT>(sums);
     }
 }
 
@@ -118,7 +157,7 @@ struct SlabPlaces {
     }
 };
 
-DEVICE void write_slab(sptr<ACC_TYPE> slab, const ThreadPlace &place, const ACC_TYPE (&sums)[THREAD_M * THREAD_N]) {
+DEVICE void write_slab(sptr<ACC_TYPE> slab, const ThreadPlace &place, const ACC_TYPE (&sums)[STORE_COUNT]) {
     constexpr int WIDTH = minimum(ADJACENT, 16 / int(sizeof(ACC_TYPE)));
     UNROLL for (int i = 0; i < STORE_COUNT; i += WIDTH) {
         Vec<WIDTH *int(sizeof(ACC_TYPE))> words;
@@ -144,16 +183,17 @@ DEVICE void read_slab(sptr<ACC_TYPE> slab, ACC_TYPE (&values)[SLAB_PIECES * SLAB
 // The slabs lie over the tiles, behind the main loop's last barrier. Two of them take turns: one barrier per slab
 // then also keeps a slab until everybody has read it.
 DEVICE void store_staged(const Params &params, const Tile &tile, const ThreadPlace &place,
-                         ACC_TYPE (&sums)[THREAD_M * THREAD_N]) {
+                         const ACC_TYPE (&sums)[THREAD_M * THREAD_N]) {
     sptr<ACC_TYPE> slab = shared_base().as<ACC_TYPE>(), other = sptr<ACC_TYPE>(slab.address + SLAB_BYTES);
     SlabPlaces at = {tile.row, tile.column, 0};
     ROLLED for (; at.first < THREAD_M; at.first += STORE_ROWS) {
-        write_slab(slab, place, sums);
+        ACC_TYPE own[STORE_COUNT];
+        take_rows(sums, at.first, own);
+        write_slab(slab, place, own);
         barrier();
         ACC_TYPE values[SLAB_PIECES * SLAB_WIDTH] = {};
         read_slab(slab, values);
         finish_outputs<OUT_TYPE, SLAB_WIDTH, C_UNIT>(params, tile.batch, values, in_rows(tile, at));
-        rotate<STORE_COUNT>(sums);
         const sptr<ACC_TYPE> read = slab;
         slab = other;
         other = read;

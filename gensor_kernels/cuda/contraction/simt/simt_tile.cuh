@@ -17,7 +17,7 @@ DEVICE constexpr int power_of_two_in(int a) {
     return a & -a;
 }
 
-// Who loads what, and where it lies in the shared tile.
+// Which thread loads which elements, and where they lie in the shared tile.
 template <int EXTENT_, int VECTOR_, bool TRANSPOSED_, int WINDOW_, bool CONJUGATE_, class SOURCE_, bool PREPARED_>
 struct TileShape {
     using Source = SOURCE_; // its elements in global memory
@@ -140,7 +140,7 @@ struct TileLoader {
     }
     // Loads of elements of the same k are a run.
     static MEMBER int run_of(int o, int i) { return Shape::TRANSPOSED ? i : o; }
-    // What load (o, i) of `load_step` brought.
+    // The elements of load (o, i) of `load_step`.
     MEMBER Vec<Shape::VECTOR> prepared(int o, int i) const {
         const int load = o * Shape::INNER_LOADS + i;
         return preparing.prepare(load, run_of(o, i), staged[load]);

@@ -11,7 +11,7 @@ DEVICE void copy_pieces(const Params &params, const Strip &strip, const StripTil
     i32 line = thread_index() / along, piece = thread_index() % along;
     UNROLL_BY_4 while (within(line, strip.lines)) {
         const i32 h = own.first + line / PLANES, first = own.element + piece * PIECE;
-        // What lies before the image is a large number when unsigned.
+        // An index in front of the image is a large number when unsigned.
         const bool inside = within((u32)h, (u32)params.window.extent[0]) && within((u32)first, (u32)strip.elements);
         const gptr<IN_TYPE> from = source + (h * strip.row + line % PLANES * strip.plane + piece * PIECE);
         const sptr<u8> to = stage + (line * strip.pitch + piece * BYTES);

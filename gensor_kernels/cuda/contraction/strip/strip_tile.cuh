@@ -26,7 +26,7 @@ DEVICE constexpr int place_of(int column) {
     return column / (8 * TOGETHER) * (8 * TOGETHER) + in_run / 2 * 8 + run * 2 + in_run % 2;
 }
 
-// The same for all blocks.
+// Numbers that are the same for all blocks.
 struct Strip {
     gptr<IN_TYPE> source;
     i64 image, row, plane;  // elements of the image from one to the next

@@ -206,7 +206,7 @@ static_assert((TILES_M + SHORT_SUMS) * BLOCK_N / 2 + (PERSISTENT || STORE_COPIES
                   (ENTRY > 240 ? 255 : TAKEN),
               "The sums do not fit the registers.");
 
-// What a block does before it touches global memory, beside the end of a launch in front.
+// Sets a block up before it touches global memory, while a launch in front may still run.
 DEVICE void set_up(const MappedParams &params) {
     if constexpr (SPLIT)
         launch_dependents();

@@ -26,13 +26,13 @@ struct GroupMath {
     u64 a;       // descriptor of the tile of A in the ring's first buffer
     int weights; // bytes from a buffer to the first weights that this lane reads
 
-    // Of the columns of C from number `first` of the block's tile on.
+    // For the columns of C from number `first` of the block's tile on.
     MEMBER GroupMath(const Params &params, const Tile &tile, int first)
         : sums{}, totals{}, scales(params, tile, tile.column + first + own_row()) {
         a = matrix_descriptor(tiles(0), 16, ATOM);
         weights = WEIGHTS + (first + own_row()) * 128;
     }
-    // Of this lane among the 64 rows of weights of a warpgroup.
+    // The row of this lane among the 64 rows of weights of a warpgroup.
     static MEMBER int own_row() { return (thread_index() >> 5 & 3) * 16 + (thread_index() >> 2 & 7); }
 
     MEMBER void hold(int buffer) {
@@ -133,7 +133,7 @@ struct GroupMath {
             hold_sums();
         }
     }
-    // What sum v of tile i stands for.
+    // The output of sum v of tile i.
     MEMBER float output(int i, int v) const {
         return GROUP ? totals[GROUP ? i : 0][GROUP ? v : 0] : sums[i][v] * scales.scale[i][v >> 1 & 1];
     }

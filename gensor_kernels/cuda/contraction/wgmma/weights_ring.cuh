@@ -9,16 +9,11 @@
 #include "hopper_ring.cuh"
 #include "shared_rows.cuh"
 
-// Params, and what the host adds for each launch (programs/core/divisors.py, tensor_maps.py).
+// Params, and what the host encodes for each launch (programs/core/tensor_maps.py).
 struct MappedParams : Params {
-    TileDivisors divisors;
     TensorMap a_map, b_map;
 };
-static_assert(sizeof(MappedParams) == 832 + 128 * 2, "MappedParams is Params, divisors, and a map per operand.");
-
-DEVICE HostDivisions divisions(const MappedParams &params) {
-    return HostDivisions{params, params.divisors};
-}
+static_assert(sizeof(MappedParams) == 896 + 128 * 2, "MappedParams is Params and a map per operand.");
 
 constexpr int UNIT = 64, ATOM = 1024; // elements of A to a row of a box; bytes of eight rows: the swizzle repeats
 constexpr int A_BOX = BLOCK_M * 128, WEIGHTS = BLOCK_K / UNIT * A_BOX; // bytes of a box of A, and of a tile of A

@@ -9,9 +9,8 @@
 #include "contraction.cuh"
 #include "hopper_ring.cuh"
 
-// Params, and what the host adds for each launch (programs/core/divisors.py, tensor_maps.py).
+// Params, and what the host encodes for each launch (programs/core/tensor_maps.py).
 struct MappedParams : Params {
-    TileDivisors divisors;
     TensorMap a_map, b_map;
 #if GATE
     TensorMap other_map; // of the matrix behind the gate
@@ -20,12 +19,8 @@ struct MappedParams : Params {
     TensorMap c_map;
 #endif
 };
-static_assert(sizeof(MappedParams) == 832 + 128 * (2 + (GATE != 0) + STORE_COPIES),
-              "MappedParams is Params, divisors, and a map per operand.");
-
-DEVICE HostDivisions divisions(const MappedParams &params) {
-    return HostDivisions{params, params.divisors};
-}
+static_assert(sizeof(MappedParams) == 896 + 128 * (2 + (GATE != 0) + STORE_COPIES),
+              "MappedParams is Params and a map per operand.");
 
 DEVICE void prefetch_maps(const MappedParams &params) {
     prefetch_map(params.a_map), prefetch_map(params.b_map);
@@ -59,7 +54,7 @@ struct BoxedTile {
     static constexpr int BOXES = (K_CONTIGUOUS ? BLOCK_K : EXTENT) / UNIT * PARTS;
     static constexpr int BOX_BYTES = ROWS * 128, BYTES = BOXES * BOX_BYTES;
 
-    // Of the rows of M or N from `first` on, and the bytes from there to k elements of k further on.
+    // The descriptor of the rows of M or N from `first` on, and the bytes from there to k elements of k further on.
     static MEMBER u64 descriptor(sptr<u8> tile, int first) {
         if constexpr (K_CONTIGUOUS)
             return matrix_descriptor(tile + first * 128, 16, ATOM);

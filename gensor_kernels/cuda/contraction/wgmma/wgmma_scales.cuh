@@ -16,7 +16,7 @@ struct StepScales {
     int border;              // columns of the tile in front of those that have the second scale
     float a[TILES_M][2], b[SCALES_OF_B], factor[TILES_M][2][SCALES_OF_B];
 
-    // Of the rows of this thread: two for each of its tiles of 64 rows, from `row` of the block's tile on.
+    // Scales of this thread's rows: two for each of its tiles of 64 rows, from `row` of the block's tile on.
     MEMBER StepScales(const Params &params, const Tile &tile, int row) {
         const int lane = thread_index() & 31, first = tile.row + row + (thread_index() >> 5 & 3) * 16 + (lane >> 2);
         const int step = tile.k_begin / BLOCK_K, panel = tile.column / SCALED_COLUMNS;

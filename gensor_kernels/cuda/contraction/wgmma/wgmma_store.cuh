@@ -1,6 +1,7 @@
 // From the sums of a warpgroup to C or to the split-K workspace. A warp holds 16 of every 64 rows; as in
 // mma_epilogue.cuh, outputs leave in small batches, in rolled loops, so that the epilogue is in the code once.
 #pragma once
+#include "unrolled.cuh"
 #include "warp_outputs.cuh"
 #include "wgmma_prefetch.cuh"
 #include "wgmma_ring.cuh"
@@ -33,18 +34,12 @@ constexpr bool FEW_OPERATIONS = EPILOGUE_CODES && few_operations(EPILOGUE_CODES)
 
 constexpr int PIECES = COLUMNS / WARP_N; // of a row of sums, each FRAGMENTS_N fragments
 
-// Number i of the batches of BATCH_FRAGMENTS fragments, BATCHES to a row of sums; a constant index keeps these in
-// registers. Halves are branches: asked one after the other, every batch would be a select per value.
-template <int BATCHES, int FIRST = 0, int LAST = TILES_M * BATCHES, int COUNT>
+// Number i of the batches of BATCH_FRAGMENTS fragments, BATCHES to a row of sums.
+template <int BATCHES, int COUNT>
 DEVICE void take_batch(const Sums &sums, int i, ACC_TYPE (&values)[COUNT]) {
-    constexpr int MIDDLE = (FIRST + LAST) / 2;
-    if constexpr (LAST - FIRST == 1) {
-        UNROLL for (int v = 0; v < COUNT; ++v) values[v] = sums[FIRST / BATCHES][FIRST % BATCHES * COUNT + v];
-    } else if (i < MIDDLE) {
-        take_batch<BATCHES, FIRST, MIDDLE>(sums, i, values);
-    } else {
-        take_batch<BATCHES, MIDDLE, LAST>(sums, i, values);
-    }
+    at_constant<TILES_M * BATCHES>(i, [&](int at) {
+        UNROLL for (int v = 0; v < COUNT; ++v) values[v] = sums[at / BATCHES][at % BATCHES * COUNT + v];
+    });
 }
 
 // Sums of the gate become outputs: those of the other matrix are the second half of a thread's.
@@ -62,7 +57,8 @@ DEVICE void gate_sums([[maybe_unused]] const Params &params, [[maybe_unused]] co
 #endif
 }
 
-// What a warp finishes of a tile, from `row` of the block's tile on, comes to the L2 while it is multiplied.
+// Requests the epilogue operands of a warp's rows, from `row` of the block's tile on: they reach the L2 while the tile
+// is multiplied.
 DEVICE void prefetch_tile(const Params &params, const Tile &tile, int row) {
     if constexpr (!SPLIT)
         prefetch_operands<2, TILES_M, COLUMNS>(params, tile, row + tile.row + (thread_index() >> 5 & 3) * 16,

@@ -45,7 +45,7 @@ class AttentionWgmma(Attention):
     """Fused attention of warpgroups."""
 
     name = "attention_wgmma"
-    abi = 1
+    abi = 2
     source = "attention_wgmma.cu"
     names = ("level", "block_q", "block_k", "head_tile", "split_k", "stages", *EPILOGUE_NAMES)
     needs = (operators(FORMS, "is no attention"), WARPGROUPS)

@@ -80,7 +80,7 @@ def warp_tiles(m: np.ndarray, n: np.ndarray, held: np.ndarray) -> np.ndarray:
 class ContractionMma(ContractionFamily):
     """Tensor-core matrix products."""
 
-    abi = 5
+    abi = 6
     source = "contraction_mma.cu"
     names = (
         *shared.GRID_NAMES,

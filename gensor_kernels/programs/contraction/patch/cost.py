@@ -282,5 +282,5 @@ def defaults(c: Columns, workload: Workload) -> dict[str, np.ndarray]:
         "copies": np.clip(-(-pieces // threads), 1, most),
         "epilogue_fixed": 0 * like,
         "vector_c": width,
-        "min_blocks": 0 * like,
+        "min_blocks": 1 + 0 * like,  # left alone, the compiler aims at several, and may spill for them
     }

@@ -70,7 +70,7 @@ class ContractionPatch(Family):
     """Convolutions whose blocks keep the patch of the image that they read."""
 
     name = "contraction_patch"
-    abi = 2
+    abi = 3
     source = "contraction_patch.cu"
     names = (
         *("level", "block_m", "block_n", "block_k", "split_k", "raster"),
@@ -140,7 +140,9 @@ class ContractionPatch(Family):
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """The warp tile that reuses fragments best, a whole patch on its way where it fits, the widest stores."""
-        return patch_cost.defaults(columns, workload) | stream_k.default(columns, arch)
+        found = patch_cost.defaults(columns, workload)
+        promised = stream_k.default(columns, arch)
+        return found | {name: np.maximum(found[name], value) for name, value in promised.items()}
 
     @staticmethod
     def _memory(c: Columns, warps: np.ndarray) -> np.ndarray:
@@ -260,8 +262,8 @@ class ContractionPatch(Family):
         return program.replace(vector_a=align["a"], vector_c=align["c"])
 
     def shared(self, program: Program) -> Program:
-        """Return the Program with the run-time epilogue, and no promise to the compiler beyond a stream's need."""
-        return program.replace(epilogue_fixed=0, min_blocks=stream_k.promise(program))
+        """Return the Program with the run-time epilogue, and a promise of one block, or of a stream's."""
+        return program.replace(epilogue_fixed=0, min_blocks=max(stream_k.promise(program), 1))
 
     def main_loop(self, program: Program) -> Hashable:
         """Return whether channels are split or streamed, and every coordinate except epilogue, bounds and grid

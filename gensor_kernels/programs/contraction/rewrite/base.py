@@ -87,6 +87,10 @@ class Rewrite:
         """Return the bytes of workspace, given the main loop's."""
         raise NotImplementedError
 
+    def tiling(self, found: Tiling, tile: Mapping[str, int], geometry: Geometry) -> Tiling:
+        """Return the tiles of C and parts of k of a main loop with this ``tile``."""
+        return found
+
     def widest(self, found: Program, workload: Workload) -> Program:
         """Return the Program with the widest accesses, given the main loop's."""
         return found
@@ -184,8 +188,8 @@ class Rewritten(Family):
         return self.main.tile(program)
 
     def tiling(self, program: Program, geometry: Geometry) -> Tiling:
-        """Return the main loop's tiles of C and parts of k."""
-        return self.main.tiling(program, geometry)
+        """Return the tiles of C and parts of k."""
+        return self.rewrite.tiling(self.main.tiling(program, geometry), self.tile(program), geometry)
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
         """Return the main loop's opcodes, and how many of them an iteration has."""

@@ -164,4 +164,4 @@ class Slice(Rewrite):
         return main.branches(program, workload) - {"steady", "drain"} | {"slice", AGAIN}
 
 
-SLICED = Rewritten(Slice(), ContractionMma("contraction_sliced", streams=False, extra_shared=VOTES), abi=3)
+SLICED = Rewritten(Slice(), ContractionMma("contraction_sliced", streams=False, extra_shared=VOTES), abi=4)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from math import lcm
+from math import lcm, prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.dtypes import facts
+from gensor_kernels.operators.types.geometry import Geometry, Window
 from gensor_kernels.operators.windows.conv_phased import NAME, axis, least_depth, phased, phases
 from gensor_kernels.operators.windows.conv_product import output_size
 from gensor_kernels.programs.contraction import column
@@ -32,6 +33,7 @@ from gensor_kernels.programs.contraction.stream_k import NAME as STREAM
 from gensor_kernels.programs.core.cases import Case
 from gensor_kernels.programs.core.columns import Column
 from gensor_kernels.programs.core.family import Columns, Coordinate, Launch, Part, Values, operators
+from gensor_kernels.programs.core.params import Tiling
 from gensor_kernels.programs.core.program import Program
 
 from .base import Constants, Rewrite, Rewritten
@@ -151,6 +153,13 @@ class Phases(Rewrite):
         columns = -(-e.n // WORKSPACE_GROUP) * WORKSPACE_GROUP
         return program["split_k"] * e.batch * e.m * columns * e.bytes_acc
 
+    def tiling(self, found: Tiling, tile: Mapping[str, int], geometry: Geometry) -> Tiling:
+        """Return the tiles of the phase with the most outputs."""
+        window = Window.unpack(geometry.tail)
+        of_image = [(rows, -(-rows // stride)) for rows, stride in zip(window.rows, window.divisor, strict=True)]
+        images = geometry.sizes[0] // prod(rows for rows, _ in of_image)
+        return replace(found, tiles_m=-(-images * prod(most for _, most in of_image) // tile["m"]))
+
     def shared(self, found: Program) -> Program:
         """Keep the promise of one block per multiprocessor."""
         return found.replace(min_blocks=1)
@@ -192,8 +201,8 @@ class PhasesOnTensorCores(Phases):
         )
 
 
-PHASED = Rewritten(Phases({STREAM: 0, "epilogue_staged": 0}), ContractionSimt("contraction_phased"), abi=2)
-PHASED_MMA = Rewritten(PhasesOnTensorCores({STREAM: 0}), ContractionMma("contraction_phased_mma", streams=False), abi=3)
+PHASED = Rewritten(Phases({STREAM: 0, "epilogue_staged": 0}), ContractionSimt("contraction_phased"), abi=3)
+PHASED_MMA = Rewritten(PhasesOnTensorCores({STREAM: 0}), ContractionMma("contraction_phased_mma", streams=False), abi=4)
 
 
 def _of_phase(part: Part) -> Part:

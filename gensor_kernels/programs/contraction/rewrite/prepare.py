@@ -116,4 +116,4 @@ def _width(e: Extents) -> int:
     return e.align["a"] // e.element if e.unit["a"] != "s" else 1
 
 
-PREPARED = Rewritten(Prepare(), ContractionWgmma("contraction_prepared_wgmma", only_products=True), abi=1)
+PREPARED = Rewritten(Prepare(), ContractionWgmma("contraction_prepared_wgmma", only_products=True), abi=2)

@@ -84,7 +84,7 @@ def _thread_choices(m: int, n: int, held: int, word: int, most: int) -> list[tup
 class ContractionSimt(ContractionFamily):
     """Matrix products on the CUDA cores, with virtual threads."""
 
-    abi = 7
+    abi = 8
     source = "contraction_simt.cu"
     names = (
         *shared.GRID_NAMES,
@@ -309,6 +309,15 @@ class ContractionSimt(ContractionFamily):
             slab = int(cost.store_rows(p["thread_m"], p["thread_n"], word)) * down * p["block_n"] * word
             memory = max(memory, (slab + 127) // 128 * 256)
         return class_launches(program, workload, self.name, down * across, memory)
+
+    # ---- verification
+
+    def branches(self, program: Program, workload: Workload) -> frozenset[str]:
+        """Return the coverage names of contractions, and of unchanged outputs, which leave registers as they are."""
+        e = extents(workload)
+        direct = program["epilogue_staged"] == 0 and not (e.norm or in_workspace(program, e))
+        compiled = program["epilogue_fixed"] and workload.epilogue
+        return super().branches(program, workload) | ({"unchanged"} if direct and not compiled else set())
 
 
 def _entries(workload: Workload, operand: str, inner: np.ndarray, outer: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -59,7 +59,7 @@ class ContractionStrip(Family):
     """Convolutions whose blocks keep the lines of the image that a tile reads."""
 
     name = "contraction_strip"
-    abi = 1
+    abi = 2
     source = "contraction_strip.cu"
     names = (
         *("level", "block_m", "block_n", "lines", "octets", "planes", "warp_m", "warp_n"),

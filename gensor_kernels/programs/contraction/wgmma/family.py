@@ -43,7 +43,7 @@ EMPTY = "empty k"
 class ContractionWgmma(ContractionFamily):
     """Matrix products of warpgroups."""
 
-    abi = 6
+    abi = 7
     source = "contraction_wgmma.cu"
     names: tuple[str, ...] = (
         *(*shared.GRID_NAMES, "cluster", "persistent", "stages", "consumers"),

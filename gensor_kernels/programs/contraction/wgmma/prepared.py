@@ -26,7 +26,7 @@ NAME = "contraction_prologue_wgmma"
 class ContractionPrologueWgmma(ContractionWgmma):
     """Products behind a prologue."""
 
-    abi = 1
+    abi = 2
     source = f"{NAME}.cu"
     names = tuple(name for name in ContractionWgmma.names if name != stream_k.NAME)
 

@@ -44,7 +44,7 @@ class ContractionWeightsWgmma(ContractionFamily):
     """Matrix products of warpgroups with weights of 8 or 4 bits."""
 
     name = NAME
-    abi = 1
+    abi = 2
     source = f"{NAME}.cu"
     names = (*shared.GRID_NAMES, "stages", "consumers", *shared.EPILOGUE_NAMES)
     starter_blocks = ((128, 128), (64, 128), (16, 128), (256, 128), (64, 192), (32, 64), (128, 256), (16, 64))
