@@ -144,15 +144,15 @@ class Work:
 
     winner: Winner
     workload: Workload
-    adapted: Adapted
-    records: tuple[tuple[Record, Workload, Adapted], ...]
+    adapted: Candidate
+    records: tuple[tuple[Record, Workload, Candidate], ...]
     reason: str
 
 
 def _planned(winner: Winner, reason: str, todo: list[Work]) -> Iterator[Refreshed]:
     """Add the kernel's work to `todo`; yield the kernel or records that are left as they are, with the reason."""
     kernel, arch = winner.kernel, lookup(winner.kernel.arch)
-    legal: dict[Candidate, list[tuple[Record, Workload, Adapted]]] = {}
+    legal: dict[Candidate, list[tuple[Record, Workload, Candidate]]] = {}
     for record in winner.records:
         try:
             workload = workload_of(record.key)
@@ -160,7 +160,7 @@ def _planned(winner: Winner, reason: str, todo: list[Work]) -> Iterator[Refreshe
         except MALFORMED as error:
             yield Refreshed(kernel.digest, "left", records=1, reason=f"{error} ({record.key[:200]})")
         else:
-            legal.setdefault(adapted.candidate, []).append((record, workload, adapted))
+            legal.setdefault(adapted, []).append((record, workload, adapted))
     # A compile-time epilogue makes a kernel of its own.
     todo += [Work(winner, found[0][1], found[0][2], tuple(found), reason) for found in legal.values()]
     if not winner.records:
@@ -170,7 +170,7 @@ def _planned(winner: Winner, reason: str, todo: list[Work]) -> Iterator[Refreshe
             yield Refreshed(kernel.digest, "left", reason=str(error))
 
 
-def _sample(kernel: Kernel, arch: Arch) -> tuple[Workload, Adapted]:
+def _sample(kernel: Kernel, arch: Arch) -> tuple[Workload, Candidate]:
     """Return a Workload of the kernel's class that its Program is legal for, and its candidate."""
     workloads = samples_of(kernel.class_key)
     for workload in workloads:
@@ -180,10 +180,10 @@ def _sample(kernel: Kernel, arch: Arch) -> tuple[Workload, Adapted]:
 
 
 def _built(store: Store, batch: Sequence[Work], jobs: int) -> Iterator[Refreshed]:
-    requests = [(work.adapted.candidate.source(), lookup(work.winner.kernel.arch).target) for work in batch]
+    requests = [(work.adapted.source(), lookup(work.winner.kernel.arch).target) for work in batch]
     compiled = nvrtc.compile_many(requests, jobs)
     good = [work for work, binary in zip(batch, compiled, strict=True) if binary.error is None]
-    # One process reads many cubins in the time of a few; rows find them read.
+    # Rows hold what nvdisasm reads of a cubin; one process reads a whole batch in the time of a few cubins.
     resources.disassemble_many([(binary.cubin, binary.target) for binary in compiled if binary.error is None], jobs)
     with ThreadPoolExecutor(jobs) as threads:
         verdicts = dict(zip(map(id, good), threads.map(_executed, good), strict=True))
@@ -193,7 +193,7 @@ def _built(store: Store, batch: Sequence[Work], jobs: int) -> Iterator[Refreshed
             yield Refreshed(old, "failed", reason=f"not compiled: {binary.error.splitlines()[0]}")
             continue
         verdict = verdicts[id(work)]
-        rows = kernel_rows(work.adapted.candidate, binary, work.workload, lookup(work.winner.kernel.arch))
+        rows = kernel_rows(work.adapted, binary, work.workload, lookup(work.winner.kernel.arch))
         fresh = [*rows, verification_row(rows[-1], verdict)]
         if verdict.outcome != "ok":
             store.add(*(fresh if verdict.outcome in ("wrong", "failed") else ()))
@@ -207,11 +207,11 @@ def _built(store: Store, batch: Sequence[Work], jobs: int) -> Iterator[Refreshed
 
 
 def _executed(work: Work) -> Verdict:
-    return verify(work.adapted.candidate, work.workload)
+    return verify(work.adapted, work.workload)
 
 
 def _record(
-    old: Kernel, record: Record, workload: Workload, adapted: Adapted, rows: tuple[Source, Binary, Kernel]
+    old: Kernel, record: Record, workload: Workload, adapted: Candidate, rows: tuple[Source, Binary, Kernel]
 ) -> Record:
     """Return the record that refers to the rebuilt kernel, with a later time than its predecessor's."""
     _, binary, kernel = rows
@@ -225,9 +225,9 @@ def _record(
         record,
         abi=kernel.abi,
         kernel_digest=kernel.digest,
-        predicted_us=predicted_us(adapted.candidate, binary, workload, lookup(record.arch)),
+        predicted_us=predicted_us(adapted, binary, workload, lookup(record.arch)),
         bound_us=bound_us(workload, lookup(record.arch)),
-        walk=record.walk if same else start_of(adapted.candidate.program, "full").to_json(workload),
+        walk=record.walk if same else start_of(adapted.program, "full").to_json(workload),
         provenance=canonical({**(kept if isinstance(kept, dict) else {}), **versions}),
         created=max(now(), record.created + 1),
     )
@@ -253,15 +253,7 @@ class NotLegal(GensorError):
     """A stored Program that is not legal in this version; the text is the reason."""
 
 
-@dataclass(frozen=True)
-class Adapted:
-    """The candidate for a Workload, and its predicted seconds."""
-
-    candidate: Candidate
-    seconds: float
-
-
-def adapt(text: str, workload: Workload, arch: Arch) -> Adapted:
+def adapt(text: str, workload: Workload, arch: Arch) -> Candidate:
     """Return the candidate of the Program `text` for `workload`.
 
     Coordinates that the family has gained take their defaults; the result is verified before use. Raises NotLegal where
@@ -283,7 +275,7 @@ def adapt(text: str, workload: Workload, arch: Arch) -> Adapted:
     (seconds,) = few_seconds(family, [program], workload, arch)
     if not math.isfinite(seconds):
         raise NotLegal("its Program is not legal in this version")
-    return Adapted(candidate(family, program, workload), seconds)
+    return candidate(family, program, workload)
 
 
 def _completed(family: Family, values: dict[str, int], workload: Workload, arch: Arch) -> Program:
