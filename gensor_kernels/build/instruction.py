@@ -36,6 +36,10 @@ class Instruction(NamedTuple):
     target : int or None
         Index within the function of the instruction that a direct branch or call goes to; None for any other
         instruction. The compiler also leaves loops by calls.
+    scoreboard : int or None
+        The counter, 0 to 5, that tells later instructions when its result is written; None where it signals none.
+    waits : int
+        Mask of the scoreboards of which nothing may be outstanding when it is issued: bit n stands for scoreboard n.
     targets : tuple of int
         Indices of the instructions that an indirect branch goes to, where the cubin's table is known.
     """
@@ -45,6 +49,8 @@ class Instruction(NamedTuple):
     operands: str = ""
     stall: int = 1
     target: int | None = None
+    scoreboard: int | None = None
+    waits: int = 0
     targets: tuple[int, ...] = ()
 
     @property

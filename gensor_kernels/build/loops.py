@@ -94,12 +94,17 @@ def best_path(code: Sequence[Instruction], loop: Span, worth: Sequence[int]) -> 
 
 
 def successors(code: Sequence[Instruction], at: int) -> list[int]:
-    """Return where control may go from an instruction, forward only.
+    """Return where control may go from an instruction, forward only; see `followers`."""
+    return [to for to in followers(code, at) if to > at]
+
+
+def followers(code: Sequence[Instruction], at: int) -> list[int]:
+    """Return where control may go from an instruction, forward and backward.
 
     An indirect branch goes to its known targets: without the cubin's table no path passes it.
     """
     each = code[at]
-    following = {to for to in (each.target, *each.targets) if to is not None and to > at}
+    following = {to for to in (each.target, *each.targets) if to is not None}
     if not (each.jumps or each.ends) and at + 1 < len(code):
         following.add(at + 1)
     return sorted(following)

@@ -1,9 +1,10 @@
-"""Machine code: instructions with their encoded stall counts, and what one entry point has of them.
+"""Machine code: instructions with what is encoded beside them, and what one entry point has of them.
 
 A line of nvdisasm's listing is `/*0290*/ @!P0 BRA 0x140 ;`: address, predicate, opcode with modifiers, operands.
-Addresses start at 0 and count through all code of the stream. The listing has no stall counts: from sm_70 on they are
-bits 105 to 108 of the 128-bit instruction, the clocks until the warp may issue its next instruction (Jia et al.,
-arXiv 1804.06826, section 2.1).
+Addresses start at 0 and count through all code of the stream. The listing has no control bits. From sm_70 on, bits 105
+to 108 of the 128-bit instruction are its stall count, the clocks until the warp may issue its next instruction; bits
+110 to 112 are the scoreboard that it signals when its result is written (7: none), and bits 116 to 121 a mask of the
+scoreboards that it waits for (Jia et al., arXiv 1804.06826, section 2.1).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .hazards import unguarded
 from .instruction import INSTRUCTION_BYTES, Instruction, products
 from .loops import hot_loop, steady_path
 
@@ -25,6 +27,8 @@ _LINE = re.compile(r"\*/ +(?:@(!?\w+) +)?([^\s;]+)([^;]*)")
 _DIRECT = ("BRA", "CALL")  # name an address
 _TARGET = re.compile(r"0x([0-9a-f]+) *$")
 _STALL_SHIFT, _STALL_MASK = 105 - 64, 15  # in the upper half
+_SCOREBOARD_SHIFT, _NO_SCOREBOARD = 110 - 64, 7
+_WAITS_SHIFT, _WAITS_MASK = 116 - 64, 63
 
 
 @dataclass(frozen=True)
@@ -66,12 +70,15 @@ class Sass:
         LDG, STG, LDGSTS, LDS and STS by bytes per thread.
     steady : Steady
         The steady path of the hot loop; empty where there is no hot loop.
+    unguarded : int
+        DMMAs that read sums which a DMMA before may still be writing (hazards.py): their results may be wrong.
     """
 
     opcodes: dict[str, int] = field(default_factory=dict)
     hot_loop: dict[str, int] = field(default_factory=dict)
     accesses: dict[str, dict[int, int]] = field(default_factory=dict)
     steady: Steady = field(default_factory=Steady)
+    unguarded: int = 0
 
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> Sass:
@@ -114,8 +121,11 @@ def _instructions(lines: Sequence[re.Match[str]], code: bytes, begin: int) -> li
         inside = 0 <= target < len(lines)
         if address and inside:  # a stream's addresses count through all its functions
             operands = f"{operands[: address.start(1)]}{target * INSTRUCTION_BYTES:x}{operands[address.end(1) :]}"
-        stall = upper >> _STALL_SHIFT & _STALL_MASK
-        made.append(Instruction(predicate or "", opcode, operands, stall, target if inside else None))
+        stall, waits = upper >> _STALL_SHIFT & _STALL_MASK, upper >> _WAITS_SHIFT & _WAITS_MASK
+        signals = upper >> _SCOREBOARD_SHIFT & _NO_SCOREBOARD
+        scoreboard = None if signals == _NO_SCOREBOARD else signals
+        goal = target if inside else None
+        made.append(Instruction(predicate or "", opcode, operands, stall, goal, scoreboard, waits))
     return made
 
 
@@ -132,7 +142,8 @@ def summary(code: Sequence[Instruction]) -> Sass:
     """Return counts over the instructions of one entry point."""
     loop = hot_loop(code)
     hot = {} if loop is None else _by_name(code[slice(*loop)])
-    return Sass(_by_name(code), hot, _accesses(code), Steady() if loop is None else steady(steady_path(code, loop)))
+    regular = Steady() if loop is None else steady(steady_path(code, loop))
+    return Sass(_by_name(code), hot, _accesses(code), regular, len(unguarded(code)))
 
 
 def steady(path: Sequence[Instruction]) -> Steady:

@@ -2,15 +2,30 @@
 
 from functools import cache
 
-from gensor_kernels.build import nvrtc, source
+import pytest
+
+from gensor_kernels.build import nvrtc, resources, source
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products.matmul import workload
+from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.registry import FAMILIES
 from tests.doubles.emulated_kernels import toy
 
 ARCHS = ["sm_75", "sm_87", "sm_90", "sm_120"]
 
 KERNEL = toy("loops")
+
+HOPPER, DOUBLES = lookup("sm_90"), workload(64, 64, 64, dtype="float64")
+USUAL = FAMILIES["contraction_mma"].starters(DOUBLES, HOPPER)[0]
+
+
+def miscompiled() -> Program:
+    """Return a Program for DOUBLES: a DMMA of its main loop reads the other one's sums without a wait for them."""
+    if resources.find_nvdisasm() is None:
+        pytest.skip("nvdisasm is not installed")
+    if not nvrtc.toolchain().startswith("nvrtc 12.9."):
+        pytest.skip("ptxas of another NVRTC may not leave out the wait")
+    return USUAL.replace(block_m=16, block_n=16, block_k=32, stages=6, warp_m=16, warp_n=8, instruction=6)
 
 
 @cache

@@ -1,9 +1,10 @@
 """Counts from the machine code of real kernels, and the same counts from nvdisasm's other way to print it."""
 
+import json
 import re
 import subprocess
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -113,7 +114,7 @@ def test_a_stream_of_all_code_reads_as_the_files_do(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(resources.find_nvdisasm() is None, reason="nvdisasm is not installed")
 @pytest.mark.parametrize("arch", ARCHS)
-def test_stall_counts_are_those_of_the_printed_encodings(arch, tmp_path):
+def test_control_bits_are_those_of_the_printed_encodings(arch, tmp_path):
     (cubin, target), *_ = compiled(arch)
     printed = parts(cubin, tmp_path, "-hex")
     (read,) = resources.instructions([cubin], target)
@@ -122,6 +123,9 @@ def test_stall_counts_are_those_of_the_printed_encodings(arch, tmp_path):
         words = [int(line.split()[-2], 16) for line in lines if re.search(r"/\* 0x[0-9a-f]{16} \*/", line)]
         encoded = [upper << 64 | lower for lower, upper in zip(words[::2], words[1::2], strict=True)]
         assert [each.stall for each in read[name]] == [each >> 105 & 15 for each in encoded], name
+        assert [each.waits for each in read[name]] == [each >> 116 & 63 for each in encoded], name
+        signals = [7 if each.scoreboard is None else each.scoreboard for each in read[name]]
+        assert signals == [each >> 110 & 7 for each in encoded] and set(signals) > {7}, name
         assert {each.stall for each in read[name]} - {0, 15}
 
 
@@ -137,6 +141,14 @@ def test_the_steady_path_of_real_loops(arch):
             ), name
             for product in each.steady.products:
                 assert each.hot_loop[product.partition(".")[0]] >= each.steady.products[product], name
+
+
+def test_what_earlier_versions_wrote_as_json_is_read():
+    made = Sass({"DMMA": 2}, {"DMMA": 2}, {"LDS": {8: 1}}, Steady(3, 9, {"DMMA.16x8x8": 2}), unguarded=1)
+    told = json.loads(json.dumps(asdict(made)))
+    assert Sass.from_json(told) == made
+    del told["unguarded"]
+    assert Sass.from_json(told) == replace(made, unguarded=0)
 
 
 def test_branches_of_a_listing():

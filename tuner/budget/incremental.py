@@ -81,8 +81,7 @@ class IncrementalRun(ClassRun):
         kernels = {(each.program, each.constants): each for each in self.held}
         for found in self.pool.candidates:
             kernel = kernels.get((found.program, found.constants))
-            if kernel is not None:
-                self.binaries.hold(found, kernel.binary, self.spaces)
+            if kernel is not None and self.binaries.hold(self.pool, found, kernel.binary, self.spaces):
                 self.judge.verdicts[found.name] = kernel.verdicts
                 self.usable.append(found.name)
         self._most = self.options.top + len(self.usable)

@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from gensor_kernels.build import resources
 from gensor_kernels.build.nvrtc import Binary
-from gensor_kernels.build.sass import Steady
+from gensor_kernels.build.sass import Sass, Steady
 from gensor_kernels.build.source import digest, flatten
 from gensor_kernels.devices.device import Code
 from gensor_kernels.machine.arch import Arch
@@ -18,7 +17,7 @@ from gensor_kernels.programs.space import Space
 from gensor_tuner.strategies.request import Facts, learn
 from gensor_tuner.tasks.task import Executor
 
-from .compile import Compile
+from .compile import Compile, inspected
 from .pool import Candidate, Pool
 
 
@@ -38,7 +37,7 @@ class Binaries:
         self.arch, self.executor, self.progress = arch, executor, progress
         self.facts: dict[Program, Facts] = {}
         self._made: dict[tuple[str, str], Binary] = {}
-        self._machine_code: dict[tuple[str, str], dict[str, resources.Sass]] = {}
+        self._machine_code: dict[tuple[str, str], dict[str, Sass]] = {}
 
     def __contains__(self, each: Candidate) -> bool:
         return _key(each) in self._made
@@ -57,30 +56,31 @@ class Binaries:
     def compile(self, pool: Pool, columns: Sequence[int], spaces: Sequence[Space]) -> int:
         """Compile the candidates in `columns`; return the number of new binaries and newly dead candidates.
 
-        The compiler's reports update the potential of `spaces`; candidates that fail to compile become dead in the
-        pool.
+        The compiler's reports update the potential of `spaces`; candidates that fail to compile, or whose machine code
+        is refused, become dead in the pool.
         """
         chosen = [pool.candidates[column] for column in columns]
         wanted = {_key(each): each for each in chosen if each not in self}
         tasks = [Compile(each.source(), self.arch.target) for each in wanted.values()]
         made = self.executor.map(tasks, lambda *_: self.progress("compile", 1))
-        self._made.update(zip(wanted, made, strict=True))
-        compiled = {key: binary for key, binary in zip(wanted, made, strict=True) if binary.error is None}
-        cubins = [(binary.cubin, binary.target) for binary in compiled.values()]
-        found = resources.disassemble_many(cubins, self.executor.jobs)
-        self._machine_code.update((key, sass or {}) for key, sass in zip(compiled, found, strict=True))
+        for key, (binary, sass) in zip(wanted, inspected(made, self.executor.jobs), strict=True):
+            self._made[key], self._machine_code[key] = binary, sass
         for each in chosen:
             self._learn(each, spaces)
         return len(wanted) + self._bury(pool)
 
-    def hold(self, each: Candidate, binary: Binary, spaces: Sequence[Space]) -> None:
-        """Take a candidate's binary from a database; its facts update the potential of `spaces`."""
-        self._made[_key(each)] = binary
-        self._machine_code[_key(each)] = resources.disassemble(binary.cubin, binary.target) or {}
+    def hold(self, pool: Pool, each: Candidate, binary: Binary, spaces: Sequence[Space]) -> bool:
+        """Take a candidate's binary from a database; its facts update the potential of `spaces`.
+
+        Returns False where its machine code is refused: candidates with this binary are then dead in the pool.
+        """
+        ((self._made[_key(each)], self._machine_code[_key(each)]),) = inspected([binary], 1)
         self._learn(each, spaces)
+        self._bury(pool)
+        return self[each].error is None
 
     def _bury(self, pool: Pool) -> int:
-        """Mark candidates dead whose binary, possibly shared, failed to compile; return how many."""
+        """Mark candidates dead whose binary, possibly shared, failed to compile or is refused; return how many."""
         dying = [each for each in pool.candidates if each in self and each.name not in pool.dead]
         errors = {each.name: error for each in dying if (error := self[each].error) is not None}
         pool.dead |= {name: f"not compiled: {error.splitlines()[0]}" for name, error in errors.items()}

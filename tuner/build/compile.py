@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 from gensor_kernels.build import resources
@@ -13,6 +14,8 @@ from gensor_kernels.build.resources import EntryResources
 from gensor_kernels.build.sass import Sass
 from gensor_kernels.build.source import digest
 from gensor_tuner.tasks.task import Task
+
+LEFT_OUT = "ptxas leaves out a wait: a DMMA reads sums that the DMMA before it is still writing"
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,24 @@ class Compile(Task[Binary]):
                     binary.cubin, binary.target, {name: Sass.from_json(each) for name, each in code.items()}
                 )
         return binary
+
+
+def inspected(binaries: Sequence[Binary], jobs: int) -> list[tuple[Binary, dict[str, Sass]]]:
+    """Return binaries with the machine code of their functions, read together on `jobs` processes.
+
+    A binary in which ptxas has left out a wait (`build/hazards.py`) becomes one without code that has an error. Every
+    binary goes through here before a database gets it; without nvdisasm its machine code is {}, and nothing is refused.
+    """
+    compiled = [binary for binary in binaries if binary.error is None]
+    found = resources.disassemble_many([(binary.cubin, binary.target) for binary in compiled], jobs)
+    rest = (each or {} for each in found)
+    return [_judged(binary, next(rest)) if binary.error is None else (binary, {}) for binary in binaries]
+
+
+def _judged(binary: Binary, code: dict[str, Sass]) -> tuple[Binary, dict[str, Sass]]:
+    if not any(each.unguarded for each in code.values()):
+        return binary, code
+    return replace(binary, cubin=b"", entries={}, error=LEFT_OUT), {}
 
 
 def _agree(binary: Binary) -> None:

@@ -21,7 +21,7 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.space import Space
 from gensor_tuner.build.binaries import Binaries
-from gensor_tuner.build.compile import Compile
+from gensor_tuner.build.compile import Compile, inspected
 from gensor_tuner.build.cover import CLEAN, PLAIN, SPILL_FREE, WITHIN, assign, limited, preferring
 from gensor_tuner.build.pool import Candidate, Pool, finalists
 from gensor_tuner.measure.on_board import RemoteTimer, RemoteVerifier
@@ -378,9 +378,9 @@ class Judge:
     def _repeated(self, here: Executor, pick: Pick) -> Verdict:
         """Compile and execute again what another machine has made; its verdict says nothing where that differs."""
         each, binary, _, workload = pick
-        (own,) = here.map([Compile(each.source(), binary.target)])
+        resources.forget(binary.cubin, binary.target)  # what the other machine says of its machine code
+        ((own, _),) = inspected(here.map([Compile(each.source(), binary.target)]), 1)
         if (own.cubin, own.entries, own.error) != (binary.cubin, binary.entries, binary.error):
             return Verdict("timeout", "a worker's binary is another than the one that is compiled here")
-        resources.forget(binary.cubin, binary.target)
         (verdict,) = here.map([Execute(each, workload, anew=True)])
         return verdict

@@ -26,7 +26,7 @@ from gensor_database import Binary, Kernel, Portfolio, Record, Source, Store, ca
 from gensor_database.entry import newest_first
 from gensor_database.exchange import best_ranks
 from gensor_database.record import now
-from gensor_kernels.build import nvrtc, resources
+from gensor_kernels.build import nvrtc
 from gensor_kernels.build.source import digest as text_digest
 from gensor_kernels.build.source import flatten
 from gensor_kernels.dispatch.selection.predict import few_seconds
@@ -39,6 +39,7 @@ from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
 from gensor_kernels.programs.validation import MALFORMED, samples_of, workload_of
+from gensor_tuner.build.compile import inspected
 from gensor_tuner.build.pool import Candidate, candidate
 from gensor_tuner.output import plural, say, write_line
 from gensor_tuner.search.trace import start_of
@@ -181,10 +182,9 @@ def _sample(kernel: Kernel, arch: Arch) -> tuple[Workload, Candidate]:
 
 def _built(store: Store, batch: Sequence[Work], jobs: int) -> Iterator[Refreshed]:
     requests = [(work.adapted.source(), lookup(work.winner.kernel.arch).target) for work in batch]
-    compiled = nvrtc.compile_many(requests, jobs)
-    good = [work for work, binary in zip(batch, compiled, strict=True) if binary.error is None]
     # Rows hold what nvdisasm reads of a cubin; one process reads a whole batch in the time of a few cubins.
-    resources.disassemble_many([(binary.cubin, binary.target) for binary in compiled if binary.error is None], jobs)
+    compiled = [binary for binary, _ in inspected(nvrtc.compile_many(requests, jobs), jobs)]
+    good = [work for work, binary in zip(batch, compiled, strict=True) if binary.error is None]
     with ThreadPoolExecutor(jobs) as threads:
         verdicts = dict(zip(map(id, good), threads.map(_executed, good), strict=True))
     for work, binary in zip(batch, compiled, strict=True):

@@ -1,15 +1,18 @@
 """What tuning knows of candidates' binaries."""
 
 import numpy as np
+import pytest
 
-from gensor_kernels.build.nvrtc import Binary
+from gensor_kernels.build.nvrtc import Binary, compile_cubin
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import Space
 from gensor_tuner.build.binaries import Binaries
+from gensor_tuner.build.compile import LEFT_OUT
 from gensor_tuner.build.pool import Pool
 from gensor_tuner.tasks.local import Local
+from tests.build.disassembled import DOUBLES, HOPPER, USUAL, miscompiled
 
 ARCH = lookup("sm_87")
 
@@ -39,3 +42,18 @@ def test_candidates_that_share_a_refused_binary_are_dead_too(monkeypatch):
     column = next(column for column, each in enumerate(pool.candidates) if each.program == first.replace(raster=4))
     assert made.compile(pool, [column], [space]) == 1 and len(asked) == 1
     assert made.compile(pool, [column], [space]) == 0
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_candidate_is_dead_if_ptxas_has_left_out_a_wait(stored):
+    wrong, space, pool = miscompiled(), Space(DOUBLES, HOPPER), Pool([DOUBLES])
+    pool.add(space, [wrong, USUAL], siblings=False)
+    made = Binaries(HOPPER, Local(1), lambda *_: None)
+    if stored:
+        held = [made.hold(pool, each, compile_cubin(each.source(), HOPPER.target), [space]) for each in pool.candidates]
+        assert held == [each.program == USUAL for each in pool.candidates]
+    else:
+        assert made.compile(pool, [0, 1], [space]) == 3
+    (dead,) = (each for each in pool.candidates if each.program == wrong)
+    assert pool.dead == {dead.name: f"not compiled: {LEFT_OUT}"} and [*made.facts] == [USUAL]
+    assert made[dead].error == LEFT_OUT and made[dead].cubin == b""

@@ -6,10 +6,12 @@ import json
 import pytest
 
 from gensor_database import Kernel, Portfolio, Record, Source, Store, Timing, Verification, canonical, merge
+from gensor_kernels.build.sass import Sass
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.registry import FAMILIES, program_from_json
 from gensor_kernels.programs.space import Space
+from gensor_tuner.build.compile import LEFT_OUT
 from gensor_tuner.search.trace import replay
 from tests.doubles.kernels import ARCH, workload
 from tests.doubles.stored import kernel_rows, lines, record_of, stock
@@ -95,6 +97,18 @@ def test_a_kernel_of_few_rows_that_portfolios_alone_refer_to_is_built_again(refr
         assert code == 0 and [each["status"] for each in found] == ["rebuilt"]
         (ranked,) = store.portfolio(ARCH.name, ARCH.part, wanted.class_key())
         assert ranked.kernel.abi == kernel.abi and ranked.verified == "emulator"
+
+
+def test_a_kernel_in_which_ptxas_leaves_out_a_wait_is_not_stored(refresh, tmp_path, monkeypatch):
+    outdated(tmp_path / "k.db", {})
+    before = everything(tmp_path / "k.db")
+    monkeypatch.setattr(
+        "gensor_kernels.build.resources.disassemble_many",
+        lambda cubins, jobs: [{"contraction_simt": Sass(unguarded=1)} for _ in cubins],
+    )
+    code, (found,), _ = refresh()
+    assert code == 1 and found["status"] == "failed" and found["reason"] == f"not compiled: {LEFT_OUT}"
+    assert everything(tmp_path / "k.db") == before
 
 
 def test_what_came_without_cubins_becomes_usable(refresh, tmp_path):
