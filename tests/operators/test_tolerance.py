@@ -336,6 +336,17 @@ def test_sums_of_128_terms_stay_within_the_bound(draw, k):
         assert ratio(k, 128, DRAWS[draw], structured=True, types=types) < 0.5
 
 
+def test_sums_far_out_in_the_tail_stay_within_the_bound():
+    same, rows, columns, k = "float8_e4m3fn", 64, 512, 256
+    rng = np.random.default_rng(9)  # which draws a sum farther off than any of a million of an H100's
+    a, b = (round_to(same, rng.standard_normal(shape)) for shape in ((rows, k), (k, columns)))
+    w = replace(workload(rows, columns, k, dtype=same), accumulator="float22")
+    error = summed(a, b, 128) - a @ b
+    scale = 2.0**-13 * (6 * np.sqrt(a**2 @ b**2) + 16 * np.abs(a @ b))  # seven standard deviations of a normal error
+    assert np.max(np.abs(error) / scale) > 1.4
+    assert check(summed(a, b, 128), expect(encode(same, a), encode(same, b), w)).ratio < 0.8
+
+
 @pytest.mark.parametrize("draw", DRAWS)
 def test_sums_of_all_terms_do_not(draw):
     assert ratio(2048, 1 << 20, DRAWS[draw], types=("float8_e4m3fn", "float8_e4m3fn")) > 1
