@@ -38,6 +38,7 @@ from .gpu.harness.session import Session
 from .gpu.harness.supervise import UNUSABLE, Step, Supervisor
 
 BUDGET = 540.0
+VENDOR_STEPS = (summary.CLAIMS, *summary.TIMED)
 VENDORS = "cupy,cublaslt,padded,torch,flash,cudnn,compiled"
 STEPS = (
     Step("facts", 0.05),
@@ -115,11 +116,11 @@ def parser() -> argparse.ArgumentParser:
         "--part", type=int, choices=range(1, len(PARTS) + 1), help="only the steps of this part of --plan"
     )
     made.add_argument("--plan", action="store_true", help="print the parts of a whole run, and what is done of them")
+    made.add_argument("--only", default="", metavar="REGEX", help="only items whose name matches")
     made.add_argument("--item-seconds", type=float, default=90.0, help="seconds after which an item counts as hanging")
     made.add_argument("--worker", choices=[step.name for step in STEPS], help=argparse.SUPPRESS)
     made.add_argument("--seconds", type=float, default=60.0, help=argparse.SUPPRESS)
     made.add_argument("--since", type=float, default=0.0, help=argparse.SUPPRESS)
-    made.add_argument("--only", default="", help=argparse.SUPPRESS)
     made.add_argument("--sanitized", action="store_true", help=argparse.SUPPRESS)
     return made
 
@@ -133,7 +134,7 @@ def worker_command(options: argparse.Namespace, step: str, seconds: float) -> li
 def given(options: argparse.Namespace) -> list[str]:
     """Return the options that every worker and every part of a run has, as they were given."""
     words = ["--out", str(options.out)]
-    for name in ("db", "arch", "workloads", "vendors", "cupy_tests"):
+    for name in ("db", "arch", "workloads", "vendors", "cupy_tests", "only"):
         if getattr(options, name) not in (None, parser().get_default(name)):
             words += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
     return words + (["--emulate"] if options.emulate else [])
@@ -141,7 +142,9 @@ def given(options: argparse.Namespace) -> list[str]:
 
 def inputs(options: argparse.Namespace) -> str:
     """Return the digest of everything that results depend on: other kernels or another database reopen the steps."""
-    digest = hashlib.sha256(repr((options.emulate, options.arch, options.since, options.vendors)).encode())
+    digest = hashlib.sha256(
+        repr((options.emulate, options.arch, options.since, options.vendors, options.only)).encode()
+    )
     for family in FAMILIES.values():
         digest.update(flatten(family.source).encode())
     shapes = sorted(options.workloads.glob(models.PATTERN)) if options.workloads else []
@@ -165,6 +168,7 @@ def work(options: argparse.Namespace, journal: Journal) -> int:
         options.workloads,
         tuple(options.vendors.split(",")),
         options.cupy_tests,
+        options.worker in VENDOR_STEPS,
     )
     if options.sanitized:
         signal.alarm(math.ceil(options.seconds + sanitizer.END / 2))  # a hanging kernel ends this process, not the tool

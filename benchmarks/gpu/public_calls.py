@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 
@@ -161,8 +162,10 @@ class _Host(RehearsedDevice):
 
 @contextmanager
 def _host() -> Iterator[None]:
-    token = current.inside.set(Runtime(_Host(), Library()))
+    made = Runtime(_Host(), Library())
+    token = current.inside.set(made)
     try:
-        yield
+        with mock.patch.object(current, "only", made):  # where there is one GPU, its Runtime comes before `inside`
+            yield
     finally:
         current.inside.reset(token)

@@ -173,9 +173,9 @@ def _adopt_class(session: Session, store: Store, workloads: list[Workload], prog
         spaces = [Space(workload, arch) for workload in workloads]
     except UnsupportedError:
         return 0
-    served = {space.family.name for space in spaces[0].families}
     pool = Pool(workloads)
-    for space in spaces:
+    for space in spaces:  # sizes decide which families serve a workload
+        served = {each.family.name for each in space.families}
         pool.add(space, (program for program in programs if program.family in served))
     if not pool.candidates:
         return 0

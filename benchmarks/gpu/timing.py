@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from gensor_database.record import Kernel, Timing
+from gensor_kernels.build import source
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload
@@ -99,18 +100,10 @@ class Bench:
 
 
 def items(session: Session) -> Iterator[Item]:
-    """Yield one item per workload, operators and their classes in turn, so that a short budget covers every class."""
-    bench = Bench(session)
-    by_class: dict[str, dict[str, Stored]] = {}
-    bad = rejected(session)
-    for each in stored(session):
-        if each.short in bad:
-            continue
-        by_class.setdefault(each.workload.class_key(), {})[each.workload.key()] = each
-    queues = [sorted(group.values(), key=lambda each: -each.workload.flops()) for group in by_class.values()]
-    turns = [(turn, place, each) for place, queue in enumerate(queues) for turn, each in enumerate(queue)]
-    ordered = [each for _, _, each in sorted(turns, key=lambda turn: turn[:2])]
-    for each in rehearsed(session, ordered):
+    """Yield one item per workload in an order drawn by their digests: whatever a budget reaches is a sample of all."""
+    bench, bad = Bench(session), rejected(session)
+    by_key = {each.workload.key(): each for each in stored(session) if each.short not in bad}
+    for each in rehearsed(session, [by_key[key] for key in sorted(by_key, key=source.digest)]):
         yield Item(timed_name(each), partial(bench.measure, each))
 
 

@@ -57,6 +57,7 @@ class Session:
     #: vendors to compare with
     vendors: tuple[str, ...] = ("cupy", "cublaslt", "padded", "torch", "flash", "cudnn", "compiled")
     cupy_tests: Path | None = None  # a checkout of CuPy
+    timed: bool = False  # whether the step times vendors' calls
     _poisoned: bool = field(default=False, repr=False)
 
     @cached_property
@@ -66,8 +67,8 @@ class Session:
             from .rehearsal import RehearsedDevice
 
             return RehearsedDevice(lookup(self.arch_name or EMULATED_ARCH))
-        # A TF32 row's vendor call must be TF32, too; IEEE rows switch it off call by call.
-        os.environ.setdefault("CUPY_TF32", "1")
+        if self.timed:  # a TF32 row's vendor call must be TF32, too; IEEE rows switch it off call by call
+            os.environ.setdefault("CUPY_TF32", "1")
         from gensor_kernels.devices import cuda
 
         device = cuda.CudaDevice(cuda.current_device()())
