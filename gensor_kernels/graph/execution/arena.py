@@ -7,9 +7,10 @@ out. It trusts no plan: a place that something else still uses is not handed out
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from gensor_kernels.devices.lending import Lease
 
@@ -108,20 +109,23 @@ def _load(uses: Sequence[Use]) -> list[int]:
 
 
 def _placed(uses: Sequence[Use], order: Sequence[int]) -> list[int]:
+    """Return the offsets of requests that are placed in this order.
+
+    A model whose nodes all run by the array library makes thousands of requests, so each step is a few array
+    operations over the places so far.
+    """
     found = [0] * len(uses)
-    done: list[tuple[int, int, int, int]] = []  # (low, high, first, last), sorted
-    for number in order:
-        use = uses[number]
-        size, end, best, waste = rounded(use.nbytes), 0, -1, -1
-        for low, high, first, last in done:
-            if first >= use.last or use.first >= last:
-                continue
-            gap = low - end
-            if gap >= size and (best < 0 or gap < waste):
-                best, waste = end, gap
-            end = max(end, high)
-        found[number] = end if best < 0 else best
-        insort(done, (found[number], found[number] + size, use.first, use.last))
+    done = np.empty((4, len(uses)), np.int64)  # low, high, first, last of the places so far, by low
+    for count, number in enumerate(order):
+        use, (low, high, first, last) = uses[number], done[:, :count]
+        size, meets = rounded(use.nbytes), (first < use.last) & (last > use.first)
+        ends = np.maximum.accumulate(np.concatenate(([0], high[meets])))
+        gaps = low[meets] - ends[:-1]
+        fits = np.flatnonzero(gaps >= size)
+        found[number] = at = int(ends[fits[np.argmin(gaps[fits])]] if len(fits) else ends[-1])
+        place = int(np.searchsorted(low, at, side="right"))
+        done[:, place + 1 : count + 1] = done[:, place:count].copy()
+        done[:, place] = at, at + size, use.first, use.last
     return found
 
 

@@ -9,6 +9,7 @@ import gensor_kernels as gk
 from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import library
+from gensor_kernels.graph.execution import arena
 
 cupy = pytest.importorskip("cupy")
 from tests.doubles.captured import Stock, filled  # noqa: E402
@@ -77,12 +78,12 @@ def test_the_second_run_is_captured_and_the_graph_computes_the_same(opened):
     assert bound_of(made).captured and machine.context.captured == 1
 
 
-def raced(monkeypatch):
+def raced(monkeypatch, repeats=1):
     """Calls race, and every way takes a microsecond."""
     monkeypatch.delenv("GENSOR_DETERMINISTIC")
 
     def sampled(self, calls):
-        for call in calls:
+        for call in calls * repeats:
             call()
         return [[1.0] * 9 for _ in calls]
 
@@ -99,6 +100,18 @@ def test_nothing_is_captured_while_a_kernel_is_still_to_race(opened, monkeypatch
         counts.append(len(next(iter(made._plans.values())).bound))
     assert counts[:2] == [0, 0] and counts[-1] == 1
     assert machine.context.captured == 1 and bound_of(made).captured
+
+
+def test_memory_of_races_is_not_the_models(opened, monkeypatch):
+    """A race makes thousands of requests: to give each a place in the arena would take minutes."""
+    opened("")
+    raced(monkeypatch, repeats=100)
+    counts, laid_out = [], arena.laid_out
+    monkeypatch.setattr(arena, "laid_out", lambda uses, ends: counts.append(len(uses)) or laid_out(uses, ends))
+    made, (given, _) = layers(), drawn(0)
+    for _ in range(5):
+        made(given)
+    assert counts and max(counts) < 20
 
 
 def test_calls_of_a_graph_make_a_kind_of_call_worth_tuning(opened, monkeypatch):
