@@ -117,8 +117,16 @@ def test_every_stored_binary_is_loaded(arch, monkeypatch):
     nothing_is_compiled(monkeypatch)
     board = FakeDevice(arch, clock=Race())
     made = put(monkeypatch, Runtime(board, load.library(board.arch)))
-    wanted = set(made.library.contents.records.values())
+    contents = made.library.contents
+    contents = made.library.contents
+    wanted = {fastest(contents.timings.get(key, ()), digest) for key, digest in contents.records.items()}
     assert gensor_kernels.warmup() == len(wanted) and made.loaded == wanted
+
+
+def fastest(timings, recorded):
+    """The kernel with the least time, or else the recorded one."""
+    timed = [row for row in timings if row.kernel_digest is not None]
+    return min(timed, key=lambda row: row.median_us).kernel_digest if timed else recorded
 
 
 @emulates
