@@ -18,6 +18,8 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.programs.core.family import Launch
 from gensor_kernels.programs.core.params import SIZE
 
+from .agreement import agree
+
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
@@ -288,6 +290,10 @@ class Device:
     def sampled(self, calls: Sequence[Callable[[], Any]]) -> list[list[float]]:
         """Return microseconds per call: a list of samples for each of `calls`, interleaved on the current stream."""
         raise NotImplementedError
+
+    def agrees(self, result: Any, expected: Any) -> bool:
+        """Return whether two results of one call are the same but for rounding: see agreement.agree."""
+        return agree(self.xp, result, expected)
 
     def conditions(self) -> str:
         """Return the conditions of measured times beside the part, as canonical JSON: driver, library, power mode."""

@@ -157,6 +157,8 @@ class FakeDevice(EmulatorDevice):
     "workspace", "product", "sampled", "synchronize"; a dictionary gives their exceptions, else it is a MemoryError.
     `emulated`: only kernels may serve a call, and nothing races.
 
+    `agreeing`: whether results of kernels, which compute nothing here, count as the library's.
+
     `loaded` and `ran` list the digests of loaded and of launched codes, `launched` the Params and arrays that `record`
     recorded, `timed` the microseconds of the calls of each race, and `races` its number of kernels.
     """
@@ -177,13 +179,17 @@ class FakeDevice(EmulatorDevice):
         capturing=False,
         tf32=False,
         number=0,
+        agreeing=True,
     ):
         super().__init__(arch if isinstance(arch, Arch) else lookup(arch))
         self.execute, self.clock = execute, Clock() if clock is None else clock
         self.xp, self.multiply = xp or getattr(self.clock, "xp", np), multiply
         self.fails, self.emulated, self.is_capturing, self.allows_tf32 = fails, emulated, capturing, tf32
-        self.number = number
+        self.number, self.agreeing = number, agreeing
         self.loaded, self.ran, self.launched, self.timed = [], [], [], []
+
+    def agrees(self, result, expected):
+        return self.agreeing
 
     def _check(self, name):
         """Raise the failure that the test planned for `name`."""

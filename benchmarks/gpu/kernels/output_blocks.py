@@ -1,8 +1,8 @@
 """Blocks of a Workload's output, each of them a smaller Workload of the same operator.
 
 An axis can be cut if all operands are read along it without an offset, which follows from the declaration. Convolutions
-can also be cut along rows of an image, attention without a window along queries. The float64 reference of a block is
-`expect` of its Workload, for every operator.
+can also be cut along rows of an image, attention along queries where a window's diagonal ends at the last key. The
+float64 reference of a block is `expect` of its Workload, for every operator.
 """
 
 from __future__ import annotations
@@ -169,21 +169,22 @@ def _attention(workload: Workload) -> Cuts:
 
     def part(ranges: Ranges) -> Part:
         batch, (low, high), (first, end) = slice(*ranges["batch"]), ranges["kv_heads"], ranges.get("queries", whole)
-        end, keys, causal = (end, z["keys"], z["causal"]) if windowed else _seen(z, first, end)
+        end, keys, causal = _seen(z, first, end) if "queries" in cut_axes else (end, slice(0, z["keys"]), z["causal"])
         heads, queries = slice(low * group, high * group), slice(first, end)
         sizes = {"batch": batch.stop - batch.start, "heads": (high - low) * group, "kv_heads": high - low}
-        found = workload.with_sizes(**sizes, queries=end - first, keys=keys, causal=causal)
-        kv = (batch, slice(low, high), slice(0, keys))
+        found = workload.with_sizes(**sizes, queries=end - first, keys=keys.stop - keys.start, causal=causal)
+        kv = (batch, slice(low, high), keys)
         slices = {"a": (batch, heads, queries), "b": kv, "d": kv, "c": (batch, heads, queries)}
         if "mask_axes" in z:
             over = z["mask_axes"]
             slices["e"] = tuple(
                 each if over & bit else ALL
-                for each, bit in zip((batch, heads, queries, slice(0, keys)), (8, 4, 2, 1), strict=True)
+                for each, bit in zip((batch, heads, queries, keys), (8, 4, 2, 1), strict=True)
             )
         return Part(found, slices)
 
-    cut_axes = ("batch", "kv_heads", *(() if windowed else ("queries",)))
+    # A window around a diagonal that does not end at the last key cannot be told of some queries alone.
+    cut_axes = ("batch", "kv_heads", *(("queries",) if not windowed or z["causal"] == 1 else ()))
     return Cuts({axis: z[axis] for axis in cut_axes}, part)
 
 
@@ -202,18 +203,20 @@ def _sequences(workload: Workload) -> Cuts:
     return Cuts({"kv_heads": z["kv_heads"]}, part)
 
 
-def _seen(z: Mapping[str, int], first: int, end: int) -> tuple[int, int, int]:
+def _seen(z: Mapping[str, int], first: int, end: int) -> tuple[int, slice, int]:
     """Return (end, keys, causal) of some queries alone: the last query sees the last of the keys that any of them sees.
 
-    If some queries see all keys and others do not, the former are left out.
+    If some queries see all keys and others do not, the former are left out. Keys in front of all windows are left out.
     """
     keys = z["keys"]
     if z["causal"] == 1:
-        return end, max(keys - z["queries"] + end, 0), 1 if keys - z["queries"] + end > 0 else 0
+        last = max(keys - z["queries"] + end, 0)
+        before = keys - z["queries"] + first - z.get("window_left", keys)
+        return end, slice(min(max(before, 0), last), last), 1 if last > 0 else 0
     if z["causal"] == 2 and first < keys - 1:
         end = min(end, keys)
-        return end, end, 1
-    return end, keys, 0
+        return end, slice(0, end), 1
+    return end, slice(0, keys), 0
 
 
 def cut(array: np.ndarray, slices: Sequence[slice]) -> np.ndarray:

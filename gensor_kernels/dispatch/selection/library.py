@@ -201,6 +201,7 @@ class Library:
         self._relaunched: dict[str, Kernel] = {}
         self._read = read or (lambda: self.contents)
         self._noted: dict[str, Timing] = {}
+        self._refused: set[str] = set()
         self.after_fork()
         forking.renew(self)
         #: what new times are taken under; see Device.conditions
@@ -213,6 +214,8 @@ class Library:
         self._reading, self._taking = threading.Lock(), threading.Lock()
 
     def _take(self, contents: Contents) -> None:
+        kept = {name: each for name, each in contents.kernels.items() if name not in self._refused}
+        contents = replace(contents, kernels=kept)
         shelves: dict[str, Shelf] = {}
         for kernel in sorted(contents.kernels.values(), key=lambda each: each.digest):
             shelf = shelves.setdefault(kernel.serves.class_key(), Shelf(kernel.serves))
@@ -254,6 +257,12 @@ class Library:
             self.contents = _with(self.contents, new.values())
             timed = {row.kernel_digest for row in new.values()}
             self.residuals = {name: value for name, value in list(self.residuals.items()) if name not in timed}
+
+    def refuse(self, names: Iterable[str]) -> None:
+        """Leaves out stored kernels from now on, whatever the stores hold."""
+        with self._taking:
+            self._refused |= set(names)
+            self._take(self.contents)
 
     def adapt(self, conditions: str) -> None:
         """Other conditions from now on: other timings count, and the residual of another power mode."""

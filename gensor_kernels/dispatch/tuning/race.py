@@ -8,7 +8,7 @@ settings forbid it (`config.races`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from statistics import quantiles
+from statistics import median, quantiles
 from typing import Any
 
 from gensor_database import Timing, Verification, canonical, duration
@@ -63,18 +63,35 @@ def race(runtime: Tuned, request: Request, bind: Bind, vendor: Callable[[], Any]
     try:
         entrants = _bound(contenders(request, runtime.library), bind)
         samples = sampled(runtime, vendor, entrants) if entrants else []
+        wrong = differing(runtime, vendor, entrants, samples) if entrants else []
     except Exception as error:  # out of memory, say: the call itself is served as before
         config.logger().info("a race was called off: %s", error, exc_info=True)
         return False
     if not entrants:
         return False
     counters.races.add()
+    if wrong:
+        _refute(runtime, request, wrong)
+        return True
     timed = [None, *(kernel for kernel, _ in entrants)]
     rows = [_timing(runtime, request, kernel, name, times) for kernel, times in zip(timed, samples, strict=True)]
     runtime.library.note(rows)
     runtime.notes.add(rows)
     config.logger().info("raced %s: %s", request.problem.workload.key(), _told(rows))
     return True
+
+
+def differing(
+    runtime: Tuned, vendor: Callable[[], Any], entrants: Sequence[Entrant], samples: Sequence[Sequence[float]]
+) -> list[Kernel]:
+    """Return the kernels that are faster than the library's call and compute something else."""
+    theirs, *ours = (median(times) for times in samples)
+    faster = [entrant for entrant, each in zip(entrants, ours, strict=True) if each < theirs]
+    if not faster:
+        return []
+    with runtime.device.lending(None):
+        expected = vendor().copy()  # kernels may write to the same array
+        return [kernel for kernel, call in faster if not runtime.device.agrees(call(), expected)]
 
 
 def _bound(kernels: Sequence[Kernel], bind: Bind) -> list[Entrant]:
@@ -162,6 +179,20 @@ def _is_lost(runtime: Tuned) -> bool:
     except device.faults:
         return True
     return False
+
+
+def _refute(runtime: Tuned, request: Request, wrong: Sequence[Kernel]) -> None:
+    """Store kernels as wrong, and plan all calls anew without them: the others race again."""
+    digests, workload = list(dict.fromkeys(kernel.stored for kernel in wrong)), request.problem.workload
+    config.logger().warning(
+        "what is computed by %s is not what %s computes, and is not used any more; please report it with the output of "
+        "gensor-tune doctor: %s",
+        *(", ".join(f"kernel {digest[:12]}" for digest in digests), runtime.device.xp.__name__, workload.key()),
+    )
+    why = f"in a race: another result than the library's of {workload.key()}"
+    runtime.notes.add([Verification(digest, "device", "wrong", why) for digest in digests])
+    runtime.library.refuse(digests)
+    runtime.renew(workload)
 
 
 def _blame(runtime: Tuned, digests: list[str], error: Exception) -> None:

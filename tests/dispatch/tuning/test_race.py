@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_database import Store, Timing
+from gensor_database import Store, Timing, Verification
 from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.calls.problem import Problem
 from gensor_kernels.dispatch.plans import trial
@@ -40,6 +40,33 @@ def test_the_second_call_of_a_kind_races_and_the_winner_serves(out, tmp_path):
     assert {row.vendor for row in rows if row.kernel_digest is None} == {"numpy.matmul"}
     again = racer(times=rows)  # another process: nothing races, the winner serves from the first call on
     assert products(again, 3) == [55, 55, 55] and not again.device.races
+
+
+def test_a_kernel_that_computes_something_else_never_serves(tmp_path, caplog):
+    runtime = racer()
+    runtime.device.agreeing = False
+    assert products(runtime, 5) == [0] * 5
+    with Store.open(tmp_path / "user.db") as store:
+        found = [(row.method, row.outcome, row.kernel_digest) for row in store.rows(Verification)]
+    assert found and {each[:2] for each in found} == {("device", "wrong")}
+    assert not runtime.library.contents.kernels.keys() & {name for *_, name in found}
+    assert "is not what numpy computes, and is not used any more" in caplog.text
+
+
+def test_the_others_race_again_and_serve():
+    """Of a call that the library has no single call for, kernels serve from the first run on."""
+    a, b, runtime, wrong = aligned((64, 64)), aligned((64, 64)), racer(), []
+    device, stored = runtime.device, set(runtime.library.contents.kernels)
+
+    def agrees(result, expected):
+        wrong[:] = wrong or [device.ran[-1]]
+        return device.ran[-1] not in wrong
+
+    device.agrees = agrees
+    found = [runtime.call(a, b, None, (Operation("relu"),), None, None)[0, 0] for _ in range(6)]
+    (left,) = stored - set(runtime.library.contents.kernels)
+    assert found == [55] * 6 and len(device.races) == 2 and device.ran[-1] not in wrong
+    assert kernels(workload(64, 64, 64))[left].code.digest in wrong
 
 
 @pytest.mark.parametrize("ours", [20.0, 10.0, 9.9])

@@ -1,0 +1,44 @@
+"""Whether two results of one call are the same but for rounding: what a race asks before its winner serves.
+
+Verification executes a kernel's source text; what ptxas makes of it runs on the GPU alone. A wrong kernel has tiles or
+terms missing, and many elements far off; a right one differs from the library by roundings, which are small beside the
+result's root mean square unless nearly all terms cancel.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+#: An element is off where it differs by more than this share of its magnitude and of the root mean square.
+GROSS = 0.25
+#: Share of elements that may be off.
+FEW = 0.01
+#: Elements that are compared, of larger results every n-th slice along the longest axis.
+MOST = 1 << 22
+
+
+def agree(xp: ModuleType, result: Any, expected: Any) -> bool:
+    """Return whether two arrays of the array library `xp` are the same but for rounding.
+
+    True where that cannot be told: for integers, which may be positions of equal elements, for types that `xp` does not
+    compute with, and where the expected result overflows or has NaNs.
+    """
+    if expected.dtype.kind not in "fc" or expected.size == 0:
+        return True
+    kind = np.complex128 if expected.dtype.kind == "c" else np.float64
+    ours, theirs = (_part(each).astype(kind) for each in (result, expected))
+    size = xp.abs(theirs)
+    root = float(xp.sqrt(xp.mean(size * size)))
+    if not np.isfinite(root):
+        return True
+    near = xp.abs(ours - theirs) <= GROSS * (size + root)  # False for NaN
+    return float(xp.mean(near)) >= 1 - FEW
+
+
+def _part(array: Any) -> Any:
+    longest = int(np.argmax(array.shape)) if array.ndim else 0
+    step = -(-array.size // MOST)
+    return array if step == 1 else array[(slice(None),) * longest + (slice(None, None, step),)]

@@ -1,0 +1,61 @@
+"""Two results of one call: the same but for rounding, or not."""
+
+import numpy as np
+import pytest
+
+from gensor_kernels.devices import agreement
+from gensor_kernels.devices.agreement import agree
+
+RNG = np.random.default_rng(0)
+
+
+def product(dtype, k=512):
+    a, b = (RNG.standard_normal(shape).astype(dtype) for shape in ((96, k), (k, 80)))
+    return a, b, a.astype(np.float64) @ b.astype(np.float64)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_roundings_agree(dtype):
+    a, b, exact = product(dtype)
+    assert agree(np, (a.astype(np.float32) @ b.astype(np.float32)).astype(dtype), exact.astype(dtype))
+    assert agree(np, exact.astype(np.float16).astype(dtype), exact.astype(dtype))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_lost_terms_do_not(dtype):
+    """Every second step of k was lost in some tiles: what a wait that ptxas left out did on an H100."""
+    a, b, exact = product(dtype)
+    wrong = exact.copy()
+    wrong[:16] = (a.astype(np.float64)[:16, ::2]) @ b.astype(np.float64)[::2]
+    assert not agree(np, wrong.astype(dtype), exact.astype(dtype))
+
+
+def test_a_tile_without_results_does_not():
+    exact = RNG.standard_normal((128, 128)).astype(np.float32)
+    wrong = exact.copy()
+    wrong[:16, :16] = np.nan
+    assert not agree(np, wrong, exact) and agree(np, exact, exact)
+
+
+def test_complex_numbers():
+    exact = RNG.standard_normal((64, 64)) + 1j * RNG.standard_normal((64, 64))
+    assert agree(np, exact.astype(np.complex64), exact.astype(np.complex64)) and not agree(np, exact.conj(), exact)
+
+
+def test_large_results_are_sampled(monkeypatch):
+    monkeypatch.setattr(agreement, "MOST", 1000)
+    exact = RNG.standard_normal((7, 4000)).astype(np.float32)
+    wrong = exact.copy()
+    wrong[3] = 0
+    assert not agree(np, wrong, exact) and agree(np, exact.copy(), exact)
+
+
+@pytest.mark.parametrize("special", [np.nan, np.inf])
+def test_nothing_is_told_of_results_that_overflow(special):
+    expected = np.full((8, 8), special, np.float32)
+    assert agree(np, np.zeros((8, 8), np.float32), expected)
+
+
+def test_nothing_is_told_of_integers_and_of_nothing():
+    assert agree(np, np.zeros(4, np.int64), np.ones(4, np.int64))
+    assert agree(np, np.zeros((0, 3), np.float32), np.zeros((0, 3), np.float32))
