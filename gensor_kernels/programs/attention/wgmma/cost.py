@@ -44,9 +44,9 @@ HELD = 4
 #: Instructions of a step beside instructions per score and per sum, and instructions of a mask per score: counted in
 #: SASS.
 STEP_ISSUE, MASK_ISSUE = 110.0, 3.0
-#: Clocks of a step that its products and the softmax do not hide, fitted to 77 timings of 31 workloads on an H100 (from
-#: 300 to 500 the order is as good): warpgroups wait for one another and for tiles.
-HANDED_ON = 400.0
+#: Clocks of a step that products and softmax of several warpgroups do not hide, because these wait for one another:
+#: fitted to the times of attention on an H100 (with 150 to 300 the order is best).
+HANDED_ON = 250.0
 #: Instructions of a score: largest, difference, exponential, total, half a conversion.
 WEIGH_ISSUE = 4.5
 
@@ -121,7 +121,7 @@ def _steps(e: Sizes, arch: Arch) -> Part:
             column.MATH: math / (count + 1),
             column.MULTIPLIES: products * share,
             column.ISSUE: (STEP_ISSUE + scores * (WEIGH_ISSUE + more) + sums) * share,
-            column.CHAIN: np.maximum(path - math, 0.0) + np.where(count == 1, TURN, 0.0) + HANDED_ON,
+            column.CHAIN: np.maximum(path - math, 0.0) + np.where(count == 1, TURN, HANDED_ON),
             own.WAVEFRONTS: (read + 2 * tile) / ROW_BYTES,
             column.OUTPUTS: 16 * v["head_tile"],
         }
