@@ -175,6 +175,22 @@ def test_a_folder_of_another_part_is_refused(rehearsal):
     assert "holds results of" in done.stderr
 
 
+def test_only_some_items(tmp_path):
+    out = ["--out", str(tmp_path), "--emulate"]
+    some, all_of_them = (command.parser().parse_args([*out, *more]) for more in (["--only", "^rows "], []))
+    assert command.worker_command(some, "families", 5.0)[-3:] == ["--only", "^rows ", "--emulate"]
+    assert command.inputs(some) != command.inputs(all_of_them)  # what is complete for some is not for all
+
+
+def test_vendors_are_timed_in_tf32_and_users_calls_are_not(tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr(command.Session, "work", lambda self, step, items: made.append((step, self.timed)) or 0)
+    monkeypatch.setattr(command.Session, "part", "orin-nano-8gb-emulated")
+    for step in ("claims", "timing", "models", "compiled", "public", "graphs", "families"):
+        command.main(["--out", str(tmp_path), "--emulate", "--worker", step])
+    assert [step for step, timed in made if timed] == ["claims", "timing", "models", "compiled"]
+
+
 def test_a_whole_run_is_five_commands_that_resume(tmp_path, capsys, monkeypatch):
     assert sorted(step for part in PARTS for step in part.steps) == sorted(step.name for step in command.STEPS)
     out = tmp_path / "a run"
