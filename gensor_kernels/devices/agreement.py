@@ -20,8 +20,16 @@ FEW = 0.01
 MOST = 1 << 22
 
 
+def sample(array: Any) -> Any:
+    """Return a copy of at most about `MOST` elements of an array: of all of them, or of every n-th slice."""
+    longest = int(np.argmax(array.shape)) if array.ndim else 0
+    step = -(-array.size // MOST)
+    return (array if step <= 1 else array[(slice(None),) * longest + (slice(None, None, step),)]).copy()
+
+
 def agree(xp: ModuleType, result: Any, expected: Any) -> bool:
-    """Return whether two arrays of the array library `xp` are the same but for rounding.
+    """Return whether an array of the array library `xp` is the same but for rounding as one whose `sample` is
+    `expected`.
 
     True where that cannot be told: for integers, which may be positions of equal elements, for types that `xp` does not
     compute with, and where the expected result overflows or has NaNs.
@@ -29,16 +37,10 @@ def agree(xp: ModuleType, result: Any, expected: Any) -> bool:
     if expected.dtype.kind not in "fc" or expected.size == 0:
         return True
     kind = np.complex128 if expected.dtype.kind == "c" else np.float64
-    ours, theirs = (_part(each).astype(kind) for each in (result, expected))
+    ours, theirs = sample(result).astype(kind), expected.astype(kind)
     size = xp.abs(theirs)
     root = float(xp.sqrt(xp.mean(size * size)))
     if not np.isfinite(root):
         return True
     near = xp.abs(ours - theirs) <= GROSS * (size + root)  # False for NaN
     return float(xp.mean(near)) >= 1 - FEW
-
-
-def _part(array: Any) -> Any:
-    longest = int(np.argmax(array.shape)) if array.ndim else 0
-    step = -(-array.size // MOST)
-    return array if step == 1 else array[(slice(None),) * longest + (slice(None, None, step),)]

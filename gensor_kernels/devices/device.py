@@ -292,7 +292,8 @@ class Device:
         raise NotImplementedError
 
     def agrees(self, result: Any, expected: Any) -> bool:
-        """Return whether two results of one call are the same but for rounding: see agreement.agree."""
+        """Return whether two results of one call, of the second a `sample`, are the same but for rounding: see
+        agreement.agree."""
         return agree(self.xp, result, expected)
 
     def conditions(self) -> str:

@@ -4,9 +4,13 @@ import numpy as np
 import pytest
 
 from gensor_kernels.devices import agreement
-from gensor_kernels.devices.agreement import agree
+from gensor_kernels.devices.agreement import sample
 
 RNG = np.random.default_rng(0)
+
+
+def agree(xp, result, expected):
+    return agreement.agree(xp, result, sample(expected))
 
 
 def product(dtype, k=512):

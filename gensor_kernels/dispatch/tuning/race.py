@@ -13,6 +13,7 @@ from typing import Any
 
 from gensor_database import Timing, Verification, canonical, duration
 from gensor_kernels import config
+from gensor_kernels.devices.agreement import sample
 from gensor_kernels.dispatch.observe import counters
 from gensor_kernels.dispatch.selection.library import Kernel, Library
 from gensor_kernels.dispatch.selection.tiers import Request, candidates
@@ -90,7 +91,7 @@ def differing(
     if not faster:
         return []
     with runtime.device.lending(None):
-        expected = vendor().copy()  # kernels may write to the same array
+        expected = sample(vendor())  # a copy: kernels may write to the same array
         return [kernel for kernel, call in faster if not runtime.device.agrees(call(), expected)]
 
 
