@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gpu.harness.session import Session
+from gensor_kernels.devices.agreement import near
 from gensor_kernels.devices.device import Code
 from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.functions.vendor_call import library_call
@@ -149,10 +150,8 @@ def grossly_off(session: Session, out: Block, reference: Any) -> float:
     values = _wide(xp, out)
     if kind.is_integer:  # results wrap around as those of wider integers do
         reference = xp.trunc(reference).astype(np.int64).astype(out.storage).astype(np.float64)
-    root = float(xp.sqrt(xp.mean(xp.abs(reference) ** 2)))
-    near = xp.abs(values - reference) <= GROSS * (xp.abs(reference) + root)
-    near |= xp.abs(reference) > kind.maximum
-    return round(float(1 - xp.mean(near)), 6)
+    right = near(xp, values, reference, GROSS) | (xp.abs(reference) > kind.maximum)
+    return round(float(1 - xp.mean(right)), 6)
 
 
 def _wide(xp: ModuleType, block: Block) -> Any:

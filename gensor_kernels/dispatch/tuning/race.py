@@ -186,8 +186,8 @@ def _refute(runtime: Tuned, request: Request, wrong: Sequence[Kernel]) -> None:
     """Store kernels as wrong, and plan all calls anew without them: the others race again."""
     digests, workload = list(dict.fromkeys(kernel.stored for kernel in wrong)), request.problem.workload
     config.logger().warning(
-        "what is computed by %s is not what %s computes, and is not used any more; please report it with the output of "
-        "gensor-tune doctor: %s",
+        "results of %s are not those of %s, and nothing uses it any more; please report this with the output of "
+        "gensor-tune doctor, and the call: %s",
         *(", ".join(f"kernel {digest[:12]}" for digest in digests), runtime.device.xp.__name__, workload.key()),
     )
     why = f"in a race: another result than the library's of {workload.key()}"
