@@ -21,7 +21,12 @@ MOST = 1 << 22
 
 
 def sample(array: Any) -> Any:
-    """Return a copy of at most about `MOST` elements of an array: of all of them, or of every n-th slice."""
+    """Return a copy of at most about `MOST` elements of an array: of all of them, or of every n-th slice.
+
+    Types that the array library may not know, such as bfloat16, are copied as their bits.
+    """
+    if array.dtype.kind == "V":
+        array = array.view(np.dtype(f"u{array.dtype.itemsize}"))
     longest = int(np.argmax(array.shape)) if array.ndim else 0
     step = -(-array.size // MOST)
     return (array if step <= 1 else array[(slice(None),) * longest + (slice(None, None, step),)]).copy()
@@ -34,13 +39,21 @@ def agree(xp: ModuleType, result: Any, expected: Any) -> bool:
     True where that cannot be told: for integers, which may be positions of equal elements, for types that `xp` does not
     compute with, and where the expected result overflows or has NaNs.
     """
-    if expected.dtype.kind not in "fc" or expected.size == 0:
+    name = result.dtype.name
+    if (result.dtype.kind not in "fc" and name != "bfloat16") or expected.size == 0:
         return True
-    kind = np.complex128 if expected.dtype.kind == "c" else np.float64
-    ours, theirs = sample(result).astype(kind), expected.astype(kind)
+    ours, theirs = widened(sample(result), name), widened(expected, name)
     if not bool(xp.isfinite(theirs).all()):
         return True
     return float(xp.mean(near(xp, ours, theirs, GROSS))) >= 1 - FEW
+
+
+def widened(array: Any, dtype: str) -> Any:
+    """Return elements of a type as float64 or complex128, contiguous; bfloat16 by its bits, so that no array library
+    needs to know the type."""
+    if dtype == "bfloat16":
+        array = (array.view(np.uint16).astype(np.uint32, order="C") << np.uint32(16)).view(np.float32)
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64, order="C")
 
 
 def near(xp: ModuleType, values: Any, expected: Any, share: float) -> Any:

@@ -1,5 +1,6 @@
 """Two results of one call: the same but for rounding, or not."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -32,6 +33,20 @@ def test_lost_terms_do_not(dtype):
     wrong = exact.copy()
     wrong[:16] = (a.astype(np.float64)[:16, ::2]) @ b.astype(np.float64)[::2]
     assert not agree(np, wrong.astype(dtype), exact.astype(dtype))
+
+
+@pytest.mark.parametrize("most", [1 << 22, 1000])
+def test_bfloat16_is_compared_by_its_bits(monkeypatch, most):
+    monkeypatch.setattr(agreement, "MOST", most)
+    *_, exact = product("float32")
+    right, wrong = (each.astype(ml_dtypes.bfloat16) for each in (exact + 0.01, np.where(exact > 0, exact, 0)))
+    assert agree(np, right, exact.astype(ml_dtypes.bfloat16))
+    assert not agree(np, wrong, exact.astype(ml_dtypes.bfloat16))
+
+
+def test_nothing_is_told_of_8_bit_floats():
+    ones = np.ones((64, 64), ml_dtypes.float8_e4m3fn)
+    assert agree(np, ones, np.zeros_like(ones))
 
 
 def test_a_tile_without_results_does_not():

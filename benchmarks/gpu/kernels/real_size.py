@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gpu.harness.session import Session
-from gensor_kernels.devices.agreement import near
+from gensor_kernels.devices.agreement import near, widened
 from gensor_kernels.devices.device import Code
 from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.functions.vendor_call import library_call
@@ -159,14 +159,6 @@ def _wide(xp: ModuleType, block: Block) -> Any:
     if block.dtype in EIGHT_BIT_FLOATS:
         return xp.asarray(float8_values(block.dtype))[block.view(xp)]
     return widened(block.view(xp), block.dtype)
-
-
-def widened(array: Any, dtype: str) -> Any:
-    """Return elements of a type as float64 or complex128, contiguous; bfloat16 by its bits, so that no array library
-    needs to know the type."""
-    if dtype == "bfloat16":
-        array = (array.view(np.uint16).astype(np.uint32, order="C") << np.uint32(16)).view(np.float32)
-    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64, order="C")
 
 
 def host(session: Session, array: Any) -> np.ndarray:

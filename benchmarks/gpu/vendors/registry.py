@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any
 
 from benchmarks.gpu.harness.session import Session
-from benchmarks.gpu.kernels.real_size import grossly_off, widened
+from benchmarks.gpu.kernels.real_size import grossly_off
+from gensor_kernels.devices.agreement import widened
 from gensor_kernels.errors import ToolMissingError
 from gensor_kernels.operators.attention.forms import FORMS
 from gensor_kernels.operators.types.dtypes import facts
