@@ -138,6 +138,8 @@ def _wgmma() -> Iterator[Rule]:
     yield here("products_behind_copies", emulator="race", executor="in_flight")
     yield here("fence_before_a_product_reads", emulator="race", executor="unfenced")
     yield here("barrier_before_a_product_reads", emulator="race", executor="unordered|race")
+    yield here("arrivals_before_a_product_reads", emulator="race", executor="unordered|race")
+    yield here("copies_behind_stores", emulator="race", executor="unfenced")
     yield here("copies_behind_products", emulator="race", executor="in_flight")
     yield here("warps_of_a_warpgroup", emulator="divergent", executor="divergent")
     yield here("commits_of_a_warpgroup", emulator="divergent", executor="divergent")

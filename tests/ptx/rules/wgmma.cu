@@ -160,6 +160,44 @@ RULE(barrier_before_a_product_reads, 128) {
     wgmma_wait<0>();
     show(params, sums);
 }
+// Warps tell one another by an mbarrier that they have stored to a tile, behind a fence.
+DEVICE void store_and_tell(const Arguments &params, bool fenced, bool together) {
+    if (thread_index() == 0)
+        mbarrier_init(full(2), 4);
+    fetch(params);
+    store_shared(tile(0) + (thread_index() ^ 64) * 16, word(params));
+    if (fenced)
+        proxy_fence();
+    if (together)
+        warp_barrier();
+    if ((thread_index() & 31) == 0)
+        mbarrier_arrive(full(2));
+    mbarrier_wait(full(2), 0);
+}
+RULE(arrivals_before_a_product_reads, 128) {
+    Sums sums = {};
+    store_and_tell(params, true, !WRONG);
+    fence(sums);
+    multiply(sums);
+    wgmma_commit();
+    wgmma_wait<0>();
+    show(params, sums);
+}
+RULE(copies_behind_stores, 128) {
+    Sums sums = {};
+    store_and_tell(params, !WRONG, true);
+    if (thread_index() == 0) {
+        const i32 at[5] = {0, 0, 0, 0, 0};
+        mbarrier_expect(full(1), BOX);
+        copy_tensor(tile(0), params.a_map, at, full(1));
+    }
+    mbarrier_wait(full(1), 0);
+    fence(sums);
+    multiply(sums);
+    wgmma_commit();
+    wgmma_wait<0>();
+    show(params, sums);
+}
 RULE(copies_behind_products, 128) {
     Sums sums = {};
     fetch(params);

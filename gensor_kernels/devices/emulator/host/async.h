@@ -48,8 +48,11 @@ struct Atom {
     bool filled = false, in_flight = false;
     u32 barrier = 0, phase = 0; // the copy that filled it completes this phase
     int reading = 0;            // products that read it and have not been waited for
-    Clocks read; // when each warp had last waited for one, or had released its loads: UNRELEASED before it has
-    int line = 0, read_line = 0, touched = 0;
+    Clocks read;  // when each warp had last waited for one, or had released its loads: UNRELEASED before it has
+    Clocks wrote; // when each warp had released its stores over the copy, likewise
+    int line = 0, read_line = 0;
+    int touched = 0;     // the line of the last ordinary access that is none of `read`
+    bool loaded = false; // one of these loaded
     int unfenced = 0; // threads that have stored to it since their last proxy fence
     int leaving = 0;  // tensor stores that read it and have not been waited for
     int barriers = 0; // mbarriers that lie in it
@@ -66,15 +69,16 @@ struct Product {
     u32 factors[32][4]; // contents of `held` when the product was issued
 };
 
-// Ordinary loads by lanes of a warp of what a tensor copy brought, at a time as in now().
-struct Loads {
+// Ordinary accesses by lanes of a warp to what a tensor copy brought, at a time as in now().
+struct Accesses {
     u32 atom, time, lanes;
+    bool stores;
 };
 
 struct WarpAsync {
     Clocks known;
-    std::vector<Loads> loads; // that no arrival and no barrier of the block has released yet
-    std::vector<u32> seen;    // of each mbarrier: phases whose end this warp knows of
+    std::vector<Accesses> accesses; // that no arrival and no barrier of the block has released yet
+    std::vector<u32> seen;          // of each mbarrier: phases whose end this warp knows of
     std::vector<Product> open;
     std::vector<std::vector<Product>> groups; // committed, not waited for
     std::vector<u64> issued;                  // what it has issued, to compare with what its warpgroup has

@@ -234,7 +234,7 @@ extern Thread *current;
 void check_time();
 void yield_now();
 bool reads_copy(u32 address, bool warp_wide, int line);
-void touch_atoms(u32 address, int bytes, int line);
+void touch_atoms(u32 address, int bytes, bool loads, int line);
 void change_atoms(u32 address, int bytes, int line);
 
 inline u64 &count(int counter) {

@@ -1,10 +1,11 @@
 // mbarriers, and what they order: tensor copies (tensor.h), warpgroup products and the exchange of registers
 // (warpgroup.h), as kernels for sm_90a use them. What moves data by itself (the copies' and the products' side of
 // shared memory, the "asynchronous proxy") is ordered by nothing but mbarriers and waits, so it has a race detector of
-// its own, exact per 1024-byte atom: an atom remembers the copy that filled it (a phase of an mbarrier) and what each
-// warp reads of it. A warp may read it once it has waited for that phase; a copy may overwrite it once every product
-// that reads it has been waited for, and the copying warp has learnt so by way of an mbarrier or the block's barrier
-// (vector clocks, one entry per warp of the cluster).
+// its own, exact per 1024-byte atom: an atom remembers the copy that filled it (a phase of an mbarrier), what each warp
+// reads of it and what it stores there. A warp may read it once it has waited for that phase; a product may read what
+// threads stored over a copy, and a copy may overwrite it, once the threads have fenced, every product that reads it
+// has been waited for, and the warp has learnt so by way of an mbarrier or the block's barrier (vector clocks, one
+// entry per warp of the cluster).
 #pragma once
 #include "scheduler.h"
 
@@ -39,18 +40,41 @@ static int own_place() {
     return place_of(*current->block, current->warp());
 }
 
-// A warp's loads are released by a barrier of the block, and by an arrival of the thread that loaded or, behind an
-// instruction that orders its warp's shared memory, of any thread of the warp.
-static void release_loads(Block &block, int warp, bool by_barrier) {
+// A warp's accesses are released by a barrier of the block, and by an arrival of the thread that made them or, behind
+// an instruction that orders its warp's shared memory, of any thread of the warp.
+static void release_accesses(Block &block, int warp, bool by_barrier) {
     WarpAsync &own = block.async.warps[warp];
     const int place = place_of(block, warp);
-    std::vector<Loads> kept;
-    for (const Loads &each : own.loads)
+    std::vector<Accesses> kept;
+    for (const Accesses &each : own.accesses) {
+        Atom &atom = block.async.atoms[each.atom];
         if (by_barrier || each.time < now() || each.lanes == 1u << current->lane())
-            block.async.atoms[each.atom].read[place] = own.known[place];
+            (each.stores ? atom.wrote : atom.read)[place] = own.known[place];
         else
             kept.push_back(each);
-    own.loads = kept;
+    }
+    own.accesses = kept;
+}
+
+// Lanes of the current warp access an atom.
+static void note_access(const Atom &atom, bool stores, u32 lanes) {
+    std::vector<Accesses> &own = warp_async().accesses;
+    const u32 index = (u32)(&atom - async_state().atoms.data());
+    for (Accesses &each : own)
+        if (each.atom == index && each.time == now() && each.stores == stores) {
+            each.lanes |= lanes;
+            return;
+        }
+    own.push_back({index, now(), lanes, stores});
+}
+
+// Whether the current warp knows of all that these clocks of an atom tell.
+static bool all_known(const Clocks &clocks) {
+    const Clocks &known = warp_async().known;
+    for (size_t w = 0; w < clocks.size(); ++w)
+        if (clocks[w] > known[w])
+            return false;
+    return true;
 }
 
 // All that any warp of a block knows.
@@ -66,7 +90,7 @@ static void tell(Block &block, const Clocks &all) {
         for (size_t b = 0; b < warp.seen.size(); ++b)
             seen[b] = warp.seen[b] > seen[b] ? warp.seen[b] : seen[b];
     for (size_t w = 0; w < block.async.warps.size(); ++w) {
-        release_loads(block, (int)w, true);
+        release_accesses(block, (int)w, true);
         block.async.warps[w].known = all, block.async.warps[w].seen = seen;
         ++block.async.warps[w].known[place_of(block, (int)w)];
     }
@@ -162,7 +186,7 @@ static void arrive(MBarrier &barrier, const char *file, int line) {
     // PTX ISA 9.7.13.15.4: some wait for a phase has returned before anybody arrives in the next one.
     if (barrier.observed < barrier.phase)
         invalid("an arrival at an mbarrier whose last phase nobody has waited for", file, line);
-    release_loads(*current->block, current->warp(), false);
+    release_accesses(*current->block, current->warp(), false);
     join(barrier.gathered, own.known);
     ++own.known[own_place()];
     --barrier.pending;

@@ -92,7 +92,7 @@ inline void shadow_read(u32 address, int bytes, bool warp_wide, int line) {
     Shadow &shadow = current->block->shadow;
     if (bytes < shadow.granule)
         refine(shadow, bytes);
-    touch_atoms(address, bytes, line);
+    touch_atoms(address, bytes, true, line);
     u64 time = now();
     u32 first = (address - SHARED_BASE) >> shadow.log2, cells = bytes >> shadow.log2;
     for (u32 i = first; i < first + cells; ++i) {
@@ -109,7 +109,7 @@ inline void shadow_write(u32 address, int bytes, bool in_flight, int line) {
     Shadow &shadow = current->block->shadow;
     if (bytes < shadow.granule)
         refine(shadow, bytes);
-    touch_atoms(address, bytes, line);
+    touch_atoms(address, bytes, false, line);
     change_atoms(address, bytes, line);
     const char *what = in_flight ? "the asynchronous copy" : "the write";
     u64 time = now();

@@ -159,28 +159,28 @@ static void check_map(const TensorMap &map, const TensorCopy &copy) {
 }
 
 // No product may still read what the copy overwrites, no other copy may be on its way there, and no ordinary access
-// may have touched it: kernels keep memory for copies apart from memory for loads and stores until the copies end.
+// may have touched it but loads and stores over an earlier copy that are ordered before: kernels keep memory for copies
+// apart from memory for loads and stores until the copies end.
 static void claim(Block &block, TensorCopy &copy, u32 bytes) {
-    const WarpAsync &own = warp_async();
     for (u32 to = copy.to; to < copy.to + bytes; to += ATOM) {
         Atom &atom = atom_at(block, to);
         if (atom.barriers)
             invalid("a tensor copy over an mbarrier", copy.file, copy.line);
-        bool ordered = !atom.in_flight && !atom.reading && !atom.touched;
-        for (size_t w = 0; w < atom.read.size(); ++w)
-            ordered = ordered && atom.read[w] <= own.known[w];
+        const bool apart = !atom.touched || (atom.filled && !atom.loaded && !atom.unfenced && all_known(atom.wrote));
+        const bool ordered = !atom.in_flight && !atom.reading && apart && all_known(atom.read);
         if (machine.request->races && !ordered)
             fault(RACE, "the tensor copy at %s line %d to shared byte %u is not ordered with %s line %d", copy.file,
                   copy.line, to - SHARED_BASE,
-                  atom.touched     ? "the ordinary access of"
+                  !apart           ? "the ordinary access of"
                   : atom.in_flight ? "the copy of"
                                    : "the product, or load, of",
-                  atom.touched     ? atom.touched
+                  !apart           ? atom.touched
                   : atom.in_flight ? atom.line
                                    : atom.read_line);
         atom.in_flight = true, atom.filled = true, atom.line = copy.line;
         atom.barrier = copy.barrier, atom.phase = block.async.barriers[copy.barrier].phase;
-        atom.read.assign(own.known.size(), 0);
+        atom.read = atom.wrote = nothing_known(block);
+        atom.touched = 0;
     }
 }
 

@@ -21,6 +21,10 @@ void change_atoms(u32 address, int bytes, int line) {
             known = known || each == at;
         if (!known)
             current->unfenced.push_back(at), ++atoms[at].unfenced;
+        if (atoms[at].filled) {
+            atoms[at].wrote[own_place()] = UNRELEASED;
+            note_access(atoms[at], true, 1u << current->lane());
+        }
     }
 }
 

@@ -29,8 +29,8 @@ static void each_atom_of(const Product &product, const char *file, Act act) {
     each_atom(b, 0, shape.n, file, product.line, act);
 }
 
-// Behind a copy, threads may have stored to what a product reads: then they fence (PTX ISA 9.7.15.7.1), and barriers
-// order them with the product.
+// Behind a copy, threads may have stored to what a product reads: then they fence (PTX ISA 9.7.15.7.1), and barriers or
+// mbarriers order them with the product.
 static void check_written(const Atom &atom, int line) {
     if (!machine.request->races || !atom.touched)
         return;
@@ -38,9 +38,15 @@ static void check_written(const Atom &atom, int line) {
         fault(RACE, "the product at line %d reads what threads wrote without a proxy fence", line);
     const Shadow &shadow = current->block->shadow;
     const size_t first = (&atom - async_state().atoms.data()) * (ATOM >> shadow.log2), cells = ATOM >> shadow.log2;
-    for (size_t i = first; i < first + cells && i < shadow.cells.size(); ++i)
-        if (shadow.cells[i].written && !write_ordered(shadow.cells[i], now(), true))
-            report_race(shadow.cells[i], (u32)(i << shadow.log2), "the product", false, line);
+    const Clocks &known = warp_async().known;
+    for (size_t i = first; i < first + cells && i < shadow.cells.size(); ++i) {
+        const Cell &cell = shadow.cells[i];
+        if (!cell.written || write_ordered(cell, now(), true))
+            continue;
+        const int writer = place_of(*current->block, cell.writer / WARP);
+        if (atom.wrote.empty() || cell.in_flight || atom.wrote[writer] > known[writer])
+            report_race(cell, (u32)(i << shadow.log2), "the product", false, line);
+    }
 }
 
 static void begin_reading(const Product &product, const char *file) {
@@ -84,18 +90,12 @@ bool reads_copy(u32 address, bool warp_wide, int line) {
         fault(RACE, "the load at line %d of shared byte %u is not ordered with the tensor copy at line %d", line,
               address - SHARED_BASE, atom.line);
     atom.read[own_place()] = UNRELEASED, atom.read_line = line;
-    const u32 index = (u32)(&atom - async.atoms.data()), lanes = warp_wide ? ~0u : 1u << current->lane();
-    for (Loads &each : own.loads)
-        if (each.atom == index && each.time == now()) {
-            each.lanes |= lanes;
-            return true;
-        }
-    own.loads.push_back({index, now(), lanes});
+    note_access(atom, false, warp_wide ? ~0u : 1u << current->lane());
     return true;
 }
 
 // Ordinary accesses, of what neither a copy nor a product may still touch.
-void touch_atoms(u32 address, int bytes, int line) {
+void touch_atoms(u32 address, int bytes, bool loads, int line) {
     Async &async = current->block->async;
     if (async.atoms.empty())
         return;
@@ -108,7 +108,7 @@ void touch_atoms(u32 address, int bytes, int line) {
         if (!ordered)
             fault(RACE, "the access at line %d of shared byte %u is not ordered with the %s at line %d", line, at,
                   atom.in_flight ? "tensor copy" : "product", atom.in_flight ? atom.line : atom.read_line);
-        atom.touched = line;
+        atom.touched = line, atom.loaded |= loads;
         if (atom.barriers)
             check_barriers(address, bytes, line);
     }
