@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gensor_kernels.dispatch.calls.arguments import Operation, unfused
 from gensor_kernels.dispatch.calls.conv_parameters import IMAGES, Parameters
@@ -333,7 +334,7 @@ def _convolution(
     prologue: Any = None,
 ) -> Any:
     from gensor_kernels.dispatch.functions.convolution import CONVOLUTION
-    from gensor_kernels.dispatch.functions.window import DEPTHWISE, is_depthwise
+    from gensor_kernels.dispatch.functions.window import DEPTHWISE
 
     if precision not in PRECISIONS:
         raise ValueError(f"precision must be one of {', '.join(map(repr, PRECISIONS))}, not {shown(precision)}")
@@ -348,13 +349,14 @@ def _convolution(
 
         x, vectors, prepared = convolution(runtime, x, w, prologue, p)
         if prepared is not None:
-            behind = PREPARED_DEPTHWISE if is_depthwise(x, w, p) else PREPARED_CONVOLUTION
+            behind = PREPARED_DEPTHWISE if _kind(tuple(x.shape), tuple(w.shape), p).depthwise else PREPARED_CONVOLUTION
             return runtime.serve(behind, (x, w, *vectors), prepared, out, steps, precision)
-    if _is_product(p, w):
+    kind = _kind(tuple(x.shape), tuple(w.shape), p)
+    if kind.product:
         found = _product(x, w, steps, out, "ieee" if precision == "winograd" else precision, p)
         if found is not None:
             return found
-    function = DEPTHWISE if is_depthwise(x, w, p) else CONVOLUTION
+    function = DEPTHWISE if kind.depthwise else CONVOLUTION
     return runtime.serve(function, (x, w), p, out, steps, precision)
 
 
@@ -382,20 +384,30 @@ def _refuse_misfits(
             raise ValueError(f"{name} has shape {own}, the result {shape}") from None
 
 
-def _is_product(p: Parameters, w: DeviceArray) -> bool:
-    sizes = dict(p.sizes)
-    moving = any(sizes[name] for name in sizes if name.startswith("pad_")) or p.transposed or w.ndim != 4
-    taps = () if moving else [w.shape[axis] for axis in p.weights[1:3]]
-    return not moving and (*taps, sizes["stride_h"], sizes["stride_w"], sizes["groups"]) == (1,) * 5
+class _Kind(NamedTuple):
+    """Whether a convolution is a matrix product, and whether it has one channel and one filter per group."""
+
+    product: bool
+    depthwise: bool
+
+
+@lru_cache(maxsize=4096)
+def _kind(x: tuple[int, ...], w: tuple[int, ...], p: Parameters) -> _Kind:
+    """The kind of a convolution of these shapes; ValueError where they do not fit."""
+    from gensor_kernels.dispatch.functions.convolution import full_sizes
+
+    if p.transposed or len(x) != 4 or len(w) != 4:
+        return _Kind(False, False)
+    sizes = full_sizes(x, w, p)
+    padded = any(size for name, size in p.sizes if name.startswith("pad_"))
+    fixed = all(sizes[name] == 1 for name in ("r", "s", "stride_h", "stride_w", "groups"))
+    return _Kind(fixed and not padded, sizes["groups"] == sizes["c"] == sizes["k_out"])
 
 
 def _product(
     x: DeviceArray, w: DeviceArray, steps: tuple[Operation, ...], out: DeviceArray, precision: str | None, p: Parameters
 ) -> Any:
     """A convolution of 1 x 1 as a matrix product of the arrays as they lie; None where they lie otherwise."""
-    from gensor_kernels.dispatch.functions.convolution import full_sizes
-
-    full_sizes(x.shape, w.shape, p)
     flat, dtype = w.reshape(w.shape[0], x.shape[IMAGES[p.layout][3]]), "int32" if x.dtype == w.dtype == "int8" else None
     if p.layout == "NHWC":
         return current_runtime().call(x, flat.T, out, steps, dtype, precision)
@@ -422,11 +434,26 @@ def _product(
 def _parameters(
     stride: Any, padding: Any, dilation: Any, groups: Any, layout: str, w: DeviceArray, output_padding: Any = None
 ) -> Parameters:
+    given = (stride, padding, dilation, groups, layout, output_padding)
+    read = _read if all(map(_is_plain, given)) else _read.__wrapped__
+    return read(stride, padding, dilation, groups, layout, tuple(w.shape), output_padding)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether an argument may be a key: numbers of other types are equal to whole numbers, and refused."""
+    kind = type(value)
+    return kind is int or kind is str or value is None or (kind is tuple and all(type(each) is int for each in value))
+
+
+@lru_cache(maxsize=4096)
+def _read(
+    stride: Any, padding: Any, dilation: Any, groups: Any, layout: str, w: tuple[int, ...], output_padding: Any
+) -> Parameters:
     if layout not in IMAGES:
         raise ValueError(f"layout must be one of {', '.join(map(repr, IMAGES))}, not {shown(layout)}")
     (stride_h, stride_w), (dilation_h, dilation_w) = pair("stride", stride, 1), pair("dilation", dilation, 1)
     transposed = output_padding is not None
-    taps = [w.shape[axis] for axis in Parameters(layout, (), transposed).weights[1:3]] if w.ndim == 4 else [1, 1]
+    taps = [w[axis] for axis in Parameters(layout, (), transposed).weights[1:3]] if len(w) == 4 else [1, 1]
     (top, bottom), (left, right) = _padding(padding, (stride_h, stride_w), (dilation_h, dilation_w), taps)
     sizes = dict(stride_h=stride_h, stride_w=stride_w, dilation_h=dilation_h, dilation_w=dilation_w)
     sizes |= dict(groups=whole("groups", groups, 1), pad_top=top, pad_bottom=bottom, pad_left=left, pad_right=right)

@@ -15,7 +15,7 @@ from gensor_kernels.operators.windows import depthwise, pooling
 from gensor_kernels.operators.windows.sliding import DEFAULTS, sides
 
 from .base import Asked, Called, Copy, Function, Result, Staged, Understood
-from .convolution import Convolution, full_sizes
+from .convolution import Convolution
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
@@ -123,14 +123,6 @@ class Depthwise(Convolution):
 
 
 POOLING, DEPTHWISE = Pooling(), Depthwise()
-
-
-def is_depthwise(x: DeviceArray, w: DeviceArray, p: Parameters) -> bool:
-    """Whether a convolution has one channel and one filter per group."""
-    if p.transposed or x.ndim != 4 or w.ndim != 4:
-        return False
-    sizes = full_sizes(x.shape, w.shape, p)
-    return sizes["groups"] == sizes["c"] == sizes["k_out"]
 
 
 def _understood(workload: Any, views: Mapping[str, View], images: Sequence[int]) -> Understood:
