@@ -13,12 +13,14 @@
 #define EPILOGUE_STAGED 1
 #define HEAD 128
 #define IN_TYPE bfloat16_t
+#define KEYS_IN 0
 #define MASK 0
 #define MASK_TYPE float
 #define MASK_UNIT 1
 #define MASK_VECTOR 4
 #define MIN_BLOCKS 1
 #define OUT_TYPE bfloat16_t
+#define RAGGED 0
 #define SLIDING 0
 #define SOFTCAP 0
 #define SPLIT 0

@@ -1,4 +1,4 @@
-// Launch(entry='contraction_divide', grid=142, block=256, shared_bytes=0)
+// Launch(entry='contraction_divide', grid=151, block=256, shared_bytes=32768)
 // Launch(entry='contraction_floats_wgmma', grid=264, block=384, shared_bytes=197632)
 // TensorMap(operand='a', along_rows=False, element=2, rows=128)
 // TensorMap(operand='b', along_rows=True, element=2, rows=48)

@@ -5,16 +5,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import gensor_kernels
 from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.build.resources import disassemble, instructions
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
+from gensor_kernels.operators.attention import sequences
 from gensor_kernels.operators.attention.attention import workload
 from gensor_kernels.programs.core import params
 from gensor_kernels.programs.core.tensor_maps import call_key, described, key
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace, Space
 from gensor_tuner.build.pool import candidate
+from tests.doubles.stored import store_kernels
 
 FAMILY, ARCH = FAMILIES["attention_wgmma"], lookup("sm_90")
 #: q, k, v, (c, workspace,) in the order of Params
@@ -71,6 +74,57 @@ def test_the_softmax_runs_between_the_waits_of_a_step(head):
         assert left[i + 1] == "gsb0, 0x0" and between.count("MUFU.EX2") >= program["block_k"] // 2
 
 
+@pytest.mark.parametrize("head", [64, 128])
+def test_packed_sequences_have_the_same_loop(head):
+    """What a block has found by shuffles is uniform: no descriptor is taken from every lane."""
+    problem = sequences.workload(8, 16384, 16384, heads=16, head=head, causal=True)
+    for program in FAMILY.starters(problem, ARCH)[:3]:
+        binary = compile_cubin(candidate(FAMILY, program, problem).source(), ARCH.target)
+        assert binary.error is None and binary.spill_bytes == binary.stack_bytes == 0, binary.log
+        assert "Potential Performance Loss" not in binary.log and "setmaxnreg" not in binary.log, binary.log
+        sass = disassemble(binary.cubin, binary.target)
+        if sass is None:
+            pytest.skip("nvdisasm is not installed")
+        loop = sass["attention_wgmma"].hot_loop
+        names, count = FAMILY.multiplies(program, problem)
+        assert sum(loop.get(name, 0) for name in names) == count
+        assert not {"R2UR", "LDS", "ELECT"} & loop.keys()
+
+
+def test_values_of_another_sequence_reach_no_result(no_databases):
+    """Boxes of keys and values reach into the next sequence, which has NaN and infinities."""
+    problem = sequences.workload(2, 200, 200, head=64)
+    program = FAMILY.starters(problem, ARCH)[0].replace(block_q=64, block_k=48, stages=2)
+    store_kernels(no_databases, ARCH, (program, problem))
+    rng = np.random.default_rng(3)
+    q, k, v = (rng.standard_normal((1, 1, 200, 64)).astype(np.float16) for _ in range(3))
+    with gensor_kernels.emulated("sm_90"):
+        arguments = {"sizes": [90, 110], "key_sizes": [100, 100]}
+        assert gensor_kernels.explain(gensor_kernels.attention, q, k, v, **arguments).family == FAMILY.name
+        wanted = gensor_kernels.attention(q, k, v, **arguments)
+        k[..., 100:, :], v[..., 100:, :] = np.nan, np.inf
+        found = gensor_kernels.attention(q, k, v, **arguments)
+    assert np.array_equal(found[0, 0, :90], wanted[0, 0, :90]) and np.isnan(found[0, 0, 90:]).all()
+
+
+@pytest.mark.parametrize(("group", "legal"), [(1, True), (3, False), (8, True), (9, False), (64, True)])
+def test_tiles_of_sequences_have_whole_groups(group, legal):
+    problem = sequences.workload(4, 64, 64, heads=group, kv_heads=1, head=64)
+    lattice = FamilySpace(FAMILY, problem, ARCH)
+    program = FAMILY.starters(sequences.workload(4, 64, 64, head=64), ARCH)[0].replace(block_q=64, stages=2)
+    assert lattice.legal(lattice.point(program)[None])[0] == legal
+
+
+def test_tiles_of_sequences_are_as_many_as_any_ends_could_need():
+    problem = sequences.workload(4, 1000, 1000, heads=6, kv_heads=3, head=64)
+    program = FAMILY.starters(problem, ARCH)[0].replace(block_q=128)
+    main, *_ = FAMILY.launches(program, problem)
+    assert main.grid == 3 * ((2000 - 5) // 128 + 5)
+    declared = operator(problem.operator)
+    geometry = declared.geometry(problem, {each.name: each.strides() for each in declared.operands(problem)})
+    assert FAMILY.tiling(program, geometry).tiles_m * 3 == main.grid
+
+
 def test_a_long_prefill_is_its():
     space = Space(workload(4096, heads=16, head=128, causal=True), ARCH)
     best = {}
@@ -89,6 +143,7 @@ def test_a_long_prefill_is_its():
         (workload(8, head=257), "sm_90", "heads of up to 256 elements, got 257: "),
         (workload(8, head=60), "sm_90", "queries from addresses and rows that are multiples of 16 bytes only"),
         (workload(8, head=64, mask="float64"), "sm_90", "not float64: cast the mask"),
+        (sequences.workload(4, 8, 64, page_size=16, head=64), "sm_90", "read keys one after the other, not in pages"),
     ],
 )
 def test_the_family_says_why_it_does_not_serve(problem, arch, reason):

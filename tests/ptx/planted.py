@@ -308,11 +308,16 @@ def _attention() -> Iterator[Bug]:
     yield Bug("mbarrier_init(empty(slot), 4 * CONSUMERS);", "mbarrier_init(empty(slot), 4);", two)
     yield Bug("mbarrier_init(turn_of(group), 4);", "mbarrier_init(turn_of(group), 8);", three)
     yield Bug("group + 1 == CONSUMERS ? 0 : group + 1", "group", two)
+    # Values of another sequence that are left, or cleared unseen.
+    ragged = "attention_wgmma: ragged"
+    yield Bug("    proxy_fence();\n", "", ragged)
+    yield Bug("keys * PIECES + thread_index()", "(keys + 1) * PIECES + thread_index()", ragged)
+    yield Bug("    if (within(1, steps)) // the next tile of keys comes first\n        turn.next();\n", "", ragged)
     yield Bug("(round & 1) ^ (u32)(group == 0)", "(round & 1)", two)
     yield Bug("    if constexpr (EPILOGUE_STAGED)\n        barrier();", "", two)
     # Positions: of rows, tiles and heads.
     yield Bug("at[1] -= BLOCK_K;", "at[1] += BLOCK_K;", two)
-    yield Bug("{0, 0, work.row / group,", "{0, work.row / group, 0,", two)
+    yield Bug("{0, 0, first_query,", "{0, first_query, 0,", two)
     yield Bug("(QUERIES + group * 64 * 128)", "(QUERIES + group * 32 * 128)", two)
     yield Bug("constexpr int SPARE = 8;", "constexpr int SPARE = 0;", two)
     yield Bug("return WHOLE_QUERIES ? within(row, work.end) : true;", "return true;", two)

@@ -140,7 +140,10 @@ class Problem:
         drawn = draw(rng, operand.shape, name) if own is None else round_to(name, own)
         drawn = np.ldexp(drawn, self.case.magnitude) if self.case.magnitude else drawn
         spread = self.case.spread
-        return np.ldexp(drawn, rng.integers(-spread, spread + 1, drawn.shape)) if spread else drawn
+        drawn = np.ldexp(drawn, rng.integers(-spread, spread + 1, drawn.shape)) if spread else drawn
+        if unused := self.operator.unused(self.workload, operand.name):
+            drawn[unused] = np.nan
+        return drawn
 
     def _step(self, rng: np.random.Generator, name: str) -> tuple[epilogue.Step, Placed | None]:
         operation, shape = epilogue.OPERATIONS[name], self.out.shape

@@ -22,6 +22,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -61,8 +62,10 @@ _PLACES = {"f": _BEFORE, "g": _BEFORE + 8, "h": _BEFORE + 16}
 FAR = 2**30
 #: Shares of the queries and of the keys that sequences have when kernels are verified: long ones, none, and nothing.
 QUERY_SHARES, KEY_SHARES = (6, 0, 2, 1, 2), (6, 1, 0, 3, 2)
-#: (sequences, queries of each, keys of each) of a portfolio's grid.
+#: (sequences, queries of each, keys of each) of a portfolio's grid, and (heads, heads of K and V): of Llama 3 8B, and
+#: of Qwen2 7B, whose groups of seven divide no tile.
 USUAL = ((16, 1, 1024), (64, 1, 4096), (8, 512, 512), (4, 2048, 2048))
+USUAL_HEADS = ((32, 8), (28, 4))
 
 
 def relative_diagonals(sizes: Mapping[str, int]) -> tuple[int, int]:
@@ -292,6 +295,14 @@ class Sequences(Attention):
         ends[-1:] += rows * (z["batch"] == 3)
         return ends.astype(np.float64)
 
+    def unused(self, workload: Workload, name: str) -> tuple[slice, ...]:
+        """Return the rows of packed K and V behind the last key."""
+        if name not in ("b", "d") or self.form.paged or not workload.size["batch"]:
+            return ()
+        ends = self.draw(workload, "g", np.random.default_rng(0), (workload.size["batch"],))
+        assert ends is not None
+        return (slice(None), slice(None), slice(int(ends[-1]), None))
+
     def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
         """Return a Workload with m queries and k keys in each of five sequences, and heads of n elements up to 256."""
         sizes = {"batch": 5, "queries": wanted["m"] * (5 if self.form.ragged else 1), "head": min(wanted["n"], 256)}
@@ -305,14 +316,14 @@ class Sequences(Attention):
         return {"pages": max(-(-keys // page), 1) * batch, "table": max(-(-keys // page), 1)}
 
     def usual(self, workload: Workload) -> list[Workload]:
-        """Return decoding steps and prefills of 32 heads, with 8 heads of K and V, causal and with a window."""
+        """Return decoding steps and prefills of usual models' heads, causal and with a window."""
         found = []
-        for batch, queries, keys in USUAL:
+        for (batch, queries, keys), (heads, kv_heads) in product(USUAL, USUAL_HEADS):
             sizes = {
                 "batch": batch,
                 "queries": queries * (batch if self.form.ragged else 1),
-                "heads": 32,
-                "kv_heads": 8,
+                "heads": heads,
+                "kv_heads": kv_heads,
             }
             page = {"page_size": 16} if self.form.paged else {}
             paged = workload.with_sizes(**sizes, **page)

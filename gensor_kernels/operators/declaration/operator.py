@@ -176,6 +176,13 @@ class Operator:
         """Return float64 values to verify operand ``name`` with; None: standard normal, or integers of any size."""
         return None
 
+    def unused(self, workload: Workload, name: str) -> tuple[slice, ...]:
+        """Return the elements of operand ``name`` on which no result depends while others are as `draw` returns them.
+
+        Kernels are verified with NaN there. () is none.
+        """
+        return ()
+
     def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
         """Return a Workload of this class with about the ``wanted`` batch, m, n and k, for the verification of kernels.
 

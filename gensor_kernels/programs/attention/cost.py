@@ -165,7 +165,7 @@ def shared_parts(workload: Workload, arch: Arch, whole: bool) -> tuple[Part, ...
 
     def grid(v: Values) -> dict[Column, np.ndarray]:
         block = v["block_q"]
-        tiles = -(-e.m // rows_of(block, e, whole)) if whole else e.tiles(block)
+        tiles = e.tiles(rows_of(block, e, whole))
         return {own.TILES: tiles, own.HELD_Q: e.m / tiles}
 
     def splits(v: Values) -> dict[Column, np.ndarray]:

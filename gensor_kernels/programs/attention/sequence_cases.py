@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
 
 
-def sequence_cases(program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
-    """The cases of a Program; large cases run `epilogue`."""
+def sequence_cases(program: Program, workload: Workload, epilogue: tuple[str, ...], group: int = 3) -> list[Case]:
+    """The cases of a Program; large cases run `epilogue`, and in some a `group` of heads shares keys and values."""
     form = FORMS[workload.operator]
     block, step, split, whole = (program[name] for name in ("block_q", "block_k", "split_k", "head_tile"))
     head = max(whole - head_step(workload), head_step(workload))  # a vector short of the tile, where there is such
@@ -46,17 +46,19 @@ def sequence_cases(program: Program, workload: Workload, epilogue: tuple[str, ..
         sizes |= window_sizes({"queries": queries, "keys": capacity(sizes), "causal": causal}, window)
         return Case(name, workload.with_sizes(**sizes).with_epilogue(steps), schedule)
 
-    rows, third = 2 * block + block * 5 // 8, -(-(block + block * 5 // 8) // 3) * 3
+    rows, several = 2 * block + block * 5 // 8, -(-(block + block * 5 // 8) // group) * group
     shuffled = ((LATE, "reverse"), (EARLY, "forward"), (EARLY, 1), (LATE, 2))
     return [
         case("blocks", 5, rows, long, whole, (1, 1), 0, 16, epilogue, (LATE, "forward")),
-        case("shared heads", 3, third, long, head, (2, 3), 1, 4, epilogue, *shuffled),
+        case("shared heads", 3, several, long, head, (2, group), 1, 4, epilogue, *shuffled),
         case("window", 5, rows, rows + (split + 2) * step, head, (1, 1), 1, 16, epilogue, (EARLY, 5), (LATE, 3),
              window=(step + block // 2, -1)),
-        case("both sides", 4, third, 3 * step + third, whole, (1, 3), 0, 1 << step.bit_length(), bare, *shuffled[:2],
-             window=(step // 2, step + 3)),
-        case("upper left", 5, third, 3 * step + third, head, (1, 3), 2, 8, bare, (EARLY, "reverse"), window=(5, -1)),
-        case("blind rows", 1, block + step + 3, step + 1, head, (1, 2), 1, 16, bare, (LATE, 4)),
+        case("both sides", 4, several, 3 * step + several, whole, (1, group), 0, 1 << step.bit_length(), bare,
+             *shuffled[:2], window=(step // 2, step + 3)),
+        case("upper left", 5, several, 3 * step + several, head, (1, group), 2, 8, bare, (EARLY, "reverse"),
+             window=(5, -1)),
+        # Of the last step all keys but one.
+        case("blind rows", 1, block + 2 * step + 3, 2 * step - 1, head, (1, 2), 1, 16, bare, (LATE, 4)),
         case("many", 64, 2, step, head, (1, 2), 1, 1, bare, (EARLY, 6)),
         case("own key", 2, block, block, head, (1, 1), 1, 32, bare, (LATE, 7), window=(0, 0)),
         case("no keys", 2, 3, 0, head, (1, 2), 0, 16, epilogue, (EARLY, "forward")),

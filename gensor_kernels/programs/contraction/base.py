@@ -308,6 +308,17 @@ def reduce_launch(e: Extents, width: int) -> Launch:
     return Launch("contraction_reduce", -(-groups // REDUCE_THREADS), REDUCE_THREADS, 0, dependent=True)
 
 
+def unchanged(program: Program, workload: Workload, columns: int) -> frozenset[str]:
+    """Name the way of outputs that no operation changes, where a kernel has it (warp_outputs.cuh).
+
+    ``columns`` pass through a warp's slab at a time.
+    """
+    e = extents(workload)
+    staged = program["epilogue_staged"] == 1 and not (e.norm or in_workspace(program, e))
+    compiled = program["epilogue_fixed"] and workload.epilogue
+    return frozenset({"unchanged"} if staged and not compiled and columns * e.bytes_c % 16 == 0 else ())
+
+
 def workspace_bytes(program: Program, workload: Workload) -> int:
     """Bytes of a split's partial sums, of an operand that is prepared in front, of a stream's flags and sums."""
     e, split = extents(workload), program["split_k"]

@@ -46,7 +46,8 @@ def attention_configurations(copies: str) -> list[Configuration]:
 
 
 def attention_wgmma_configurations() -> list[Configuration]:
-    """Every mask, one to three warpgroups, heads of whole boxes and of part of one, splits, both store routes."""
+    """Every mask, one to three warpgroups, heads of whole boxes and of part of one, splits, both store routes, and
+    sequences of different lengths."""
 
     def make(name: str, workload: Workload, **values: int) -> Configuration:
         base = {
@@ -68,4 +69,6 @@ def attention_wgmma_configurations() -> list[Configuration]:
         make("added mask", bias, epilogue_fixed=1, stages=4),
         make("window", attention(99, head=64, causal=True, window=(37, None)), block_q=128),
         make("window, soft cap, split", attention(99, head=64, window=(20, 9), softcap=True), split_k=2),
+        make("ragged", sequences.workload(3, 99, 90, head=128, causal=True), block_q=128, block_k=48, head_tile=128),
+        make("ragged, split", sequences.workload(3, 99, 90, head=64, window=(20, 9)), split_k=2),
     ]

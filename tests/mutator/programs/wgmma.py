@@ -29,7 +29,7 @@ def wgmma_configurations() -> list[Configuration]:
         _wgmma("k-contiguous", nt, block_m=128, block_n=16, stages=2, raster=2),
         _wgmma("two warpgroups", nt, block_m=128, block_n=32, consumers=2, block_k=128, stages=2),
         _wgmma("n-contiguous", nn, block_n=128, stages=2, epilogue_staged=0, min_blocks=2),
-        _wgmma("m-contiguous, split", tn, split_k=3, stages=2),
+        _wgmma("m-contiguous, split", tn, block_m=128, split_k=3, stages=2),
         _wgmma("split, single columns", odd, split_k=3, stages=2, epilogue_staged=0, vector_c=2),
         _wgmma("walking", nt, persistent=1, block_n=16, stages=2),
         _wgmma("pair along m", nt, cluster=1, block_n=16, stages=2),
@@ -48,6 +48,7 @@ def wgmma_configurations() -> list[Configuration]:
         _wgmma("normalised", normed("layernorm", odd, 2), block_n=256, stages=2, epilogue_fixed=0, vector_c=2),
         _wgmma("rows of groups", ragged(8, 256, 128, 256), block_n=64, stages=2, raster=2),
         _wgmma("rows of groups, walking", ragged(8, 256, 128, 256), block_n=64, stages=2, cluster=2, persistent=1),
+        _wgmma("rows of nine stores", nt, block_n=144, stages=2),
         _wgmma("pixels", image, block_n=16, stages=2),
         _wgmma("pixels of pairs", image, cluster=2, block_n=16, stages=2),
         _wgmma("any epilogue, single columns", odd, block_n=16, stages=2, epilogue_fixed=0, vector_c=2),
@@ -73,12 +74,14 @@ def aligned_configurations() -> list[Configuration]:
 
 def packed_wgmma_configurations() -> list[Configuration]:
     """Images with channels first: one block per tile and a split of groups; clusters that share pixels, or filters;
-    persistent blocks."""
-    image = convolution(n=2, h=9, w=9, c=20, k_out=20, r=3, s=3, dtype="float16", layout="nchw", groups=2)
+    persistent blocks; with an epilogue and without."""
+    sizes = {"n": 2, "h": 9, "w": 9, "c": 20, "k_out": 20, "r": 3, "s": 3, "layout": "nchw", "groups": 2}
+    image = convolution(**sizes, dtype="float16")
+    fused = convolution(**sizes, dtype="float16", epilogue="bias_relu")
     plain = {"block_n": 16, "stages": 2, "vector_c": 2, "group": "packed_wgmma"}
     return [
         _wgmma("packed pixels, split", image, **plain, split_k=2, raster=2),
-        _wgmma("packed pixels of pairs", image, **plain, cluster=1),
+        _wgmma("packed pixels of pairs", fused, **plain, block_m=128, cluster=1),
         _wgmma("packed filters of pairs, walking", image, **plain, cluster=2, persistent=1),
     ]
 
@@ -88,6 +91,7 @@ def floats_configurations() -> list[Configuration]:
     split, clusters that share either operand, persistent blocks; the same for pixels."""
     odd = matmul(77, 93, 1005, batch=2, dtype="float32")
     even = matmul(80, 96, 1000, dtype="float32", trans_b=True)
+    fused = matmul(80, 96, 1000, dtype="float32", trans_b=True, epilogue="bias_relu")
     image = {"n": 2, "h": 8, "w": 7, "k_out": 20, "r": 3, "s": 3, "dtype": "float32"}
     plain = {"stages": 2, "group": "floats_wgmma"}
     last = convolution(**image, c=116, weights="rsck")
@@ -96,7 +100,7 @@ def floats_configurations() -> list[Configuration]:
         _wgmma("parts, split", odd, **plain, block_n=16, split_k=2, vector_c=4),
         _wgmma("parts, two warpgroups", even, **plain, block_m=128, block_n=32, consumers=2, raster=2),
         _wgmma("parts of pairs", odd, **plain, block_n=16, cluster=1, epilogue_staged=0, vector_c=4),
-        _wgmma("parts of pairs, walking", even, **plain, block_n=16, cluster=2, persistent=1),
+        _wgmma("parts of pairs, walking", fused, **plain, block_m=128, block_n=16, cluster=2, persistent=1),
         _wgmma("parts, split, pairs of columns", even, **plain, block_n=16, split_k=2, epilogue_staged=0),
         _wgmma("parts of pixels, split", convolution(**image, c=113), **pixels, split_k=2, cluster=1),
         _wgmma("parts of pixels as columns", convolution(**image, c=113, layout="nchw"), **pixels, cluster=1),
@@ -153,7 +157,8 @@ def prologue_configurations() -> list[Configuration]:
 def prepared_wgmma_configurations() -> list[Configuration]:
     """Operations in a launch in front: on A along k and along m, with wide accesses and single elements, a split,
     batches, blocks that walk tiles."""
-    last, turned = matmul(77, 96, 200, trans_b=True, batch=2), matmul(72, 96, 208, trans_a=True, dtype="bfloat16")
+    last = matmul(77, 96, 200, trans_b=True, batch=2)
+    turned = matmul(72, 96, 208, trans_a=True, dtype="bfloat16", epilogue="bias_relu")
     plain = {"stages": 2, "block_n": 64, "group": "prepared_wgmma"}
     return [
         _wgmma("two vectors in front, split", prepared(("mul", "bias"), last, "float32"), **plain, split_k=2),

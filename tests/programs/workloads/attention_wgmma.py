@@ -1,7 +1,8 @@
-"""Workloads of attention_wgmma: every kind of mask and type, heads of every size, few queries and many."""
+"""Workloads of attention_wgmma: every kind of mask and type, heads of every size, few queries and many, sequences."""
 
 from collections.abc import Mapping
 
+from gensor_kernels.operators.attention import sequences
 from gensor_kernels.operators.attention.attention import workload
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.space import FamilySpace
@@ -36,6 +37,11 @@ CONTRACT = Contract(
         ("sm_90", workload(16, 4096, head=80, dtype="bfloat16", epilogue="scale_mul", **SHARED)),
         ("sm_90", workload(512, 640, head=64, causal=True, window=(100, None), mask="bool", **SHARED)),
         ("sm_90", workload(300, head=64, window=(64, 16), softcap=True)),
+        ("sm_90", sequences.workload(8, 2048, 2048, head=64, causal=True, **SHARED)),
+        (
+            "sm_90",
+            sequences.workload(16, 256, 9000, head=80, causal="upper_left", softcap=True, epilogue="bias_relu"),
+        ),
     ],
     entries=lambda program: ["attention_wgmma"] + ["attention_combine"] * (program["split_k"] > 1),
     resources=resources,

@@ -3,7 +3,8 @@
 // Shared memory: at 0 the mbarriers, from 1024 on the block's rows of Q, then a ring of STAGES tiles of BLOCK_K keys,
 // of K and V in the order in which they are multiplied: the first tile of K, then each further one with the tile of V
 // before it, and the last tile of V. A tile is a sequence of boxes of 64 elements of a head, with swizzled rows of 128
-// bytes. Elements past the head's size and rows past the keys are zero.
+// bytes. Elements past the head's size and rows past the keys are zero; with RAGGED rows past the keys of a sequence
+// may be those of the next one.
 #pragma once
 #include "attention_work.cuh"
 #include "hopper_ring.cuh"
@@ -28,6 +29,10 @@ DEVICE sptr<u64> queries_full() {
 DEVICE sptr<u64> turn_of(int group) {
     return shared_base().as<u64>() + (2 * STAGES + 1 + group);
 }
+// Arrivals here tell that values behind a sequence's last key have become zeros.
+DEVICE sptr<u64> values_cleared() {
+    return shared_base().as<u64>() + (2 * STAGES + 1 + CONSUMERS);
+}
 DEVICE sptr<u8> tile_in(int slot) {
     return shared_base() + (RING + slot * SLOT_BYTES);
 }
@@ -41,6 +46,8 @@ DEVICE void make_ring() {
     mbarrier_init(queries_full(), 1);
     if constexpr (CONSUMERS > 1)
         UNROLL for (int group = 0; group < CONSUMERS; ++group) mbarrier_init(turn_of(group), 4);
+    if constexpr (RAGGED)
+        mbarrier_init(values_cleared(), 4 * CONSUMERS);
     mbarrier_fence();
 }
 
@@ -49,6 +56,39 @@ DEVICE void release(int slot) {
     if ((thread_index() & 31) == 0)
         mbarrier_arrive(empty(slot));
 }
+
+#if RAGGED
+// All lanes of a warp have the same work, which the compiler does not see where they have found it by shuffles: slots
+// of the ring, and with them descriptors, would be taken from every lane.
+DEVICE void share_work(Work &work) {
+    work.row = warp_uniform(work.row), work.end = warp_uniform(work.end), work.rows = warp_uniform(work.rows);
+    work.key_begin = warp_uniform(work.key_begin), work.key_end = warp_uniform(work.key_end);
+    work.seen = warp_uniform(work.seen), work.seen_from = warp_uniform(work.seen_from);
+    work.first_query = warp_uniform(work.first_query), work.first_key = warp_uniform(work.first_key);
+    work.keys = warp_uniform(work.keys), work.place = warp_uniform(work.place);
+}
+
+// Multiplying warps: values of the tile from `key` on, the last one, become zeros behind the sequence's last key. Their
+// weights are zero, but the copy may have brought infinities of the next sequence. `turn` is behind that tile's keys.
+DEVICE void clear_values(const Work &work, i32 key, Turn turn, int steps) {
+    const i32 keys = work.keys - key;
+    if (!within(keys, BLOCK_K))
+        return;
+    cover("cleared");
+    if (within(1, steps)) // the next tile of keys comes first
+        turn.next();
+    mbarrier_wait(full(turn.slot), turn.parity);
+    constexpr int PIECES = 128 / 16; // of a row
+    UNROLL for (int box = 0; box < BOXES; ++box) for (i32 piece = keys * PIECES + thread_index();
+                                                      within(piece, BLOCK_K * PIECES); piece += 128 * CONSUMERS)
+        store_shared(tile_in(turn.slot) + (box * TILE_BOX + piece * 16), Vec<16>::zero());
+    proxy_fence();
+    warp_barrier();
+    if ((thread_index() & 31) == 0)
+        mbarrier_arrive(values_cleared());
+    mbarrier_wait(values_cleared(), 0);
+}
+#endif
 
 // Warpgroups issue their products in turn, beginning with the first warpgroup; `round` counts a warpgroup's turns.
 DEVICE void take_turn(int group, u32 round) {
@@ -78,12 +118,13 @@ DEVICE void produce(const MappedParams &params, const Work &work, int steps) {
         return;
     const i32 group = params.batch_inner[1], head = work.batch.index[1], entry = work.batch.index[0];
     mbarrier_expect(queries_full(), BOXES * divide_up(BLOCK_Q, group) * group * 128);
-    i32 q_at[5] = {0, 0, work.row / group, entry_along(params.a_batch[1], head), entry_along(params.a_batch[0], entry)};
+    const i32 first_query = work.row / group + (RAGGED ? work.first_query : 0);
+    i32 q_at[5] = {0, 0, first_query, entry_along(params.a_batch[1], head), entry_along(params.a_batch[0], entry)};
     UNROLL for (int box = 0; box < BOXES; ++box) {
         copy_tensor(shared_base() + (QUERIES + box * QUERY_BOX), params.q_map, q_at, queries_full());
         q_at[0] += UNIT;
     }
-    const i32 last = work.key_begin + (steps - 1) * BLOCK_K;
+    const i32 last = work.key_begin + (steps - 1) * BLOCK_K + (RAGGED ? work.first_key : 0);
     i32 k_at[5] = {0, last, entry_along(params.b_batch[1], head), entry_along(params.b_batch[0], entry), 0};
     i32 v_at[5] = {0, last, entry_along(params.d_batch[1], head), entry_along(params.d_batch[0], entry), 0};
     Turn turn;

@@ -11,6 +11,9 @@
 // the first: tiles that the diagonal or the edge of the keys cuts come first, and the other tiles need no comparison.
 // Rows, splits, masks and the diagonal are as in attention.cu, but a block has whole queries: as many as fit BLOCK_Q
 // with all heads of their group.
+// RAGGED 1: rows of Q and C are those of all sequences, one after the other, and so are K and V. Copies read on behind
+// the last key of a sequence: scores of these keys are cut, and their values, which may be infinite, become zeros in
+// shared memory (clear_values).
 //
 // Legal Programs (O = bytes of OUT_TYPE, THREADS = 128 * (CONSUMERS + 1), BOXES = HEAD / 64 rounded up):
 //   IN_TYPE half_t, bfloat16_t; OUT_TYPE half_t, bfloat16_t, float; the elements of a head are adjacent in Q, K and V
@@ -20,8 +23,10 @@
 //     there at entry; (2 * HEAD + (MASK ? 5 : 3) * BLOCK_KEYS) / 4 are at least 40 fewer, with HEAD > 192 48;
 //     max(HEAD + 8, BLOCK_KEYS) / 2 + 26 <= entry
 //   MASK_VECTOR one or two elements, one with MASK_UNIT 0
+//   RAGGED 1 needs KEYS_IN 1, SLIDING 1 and MASK 0
 //   O <= C_VECTOR <= 16; C_UNIT 0 needs C_VECTOR == O; EPILOGUE_STAGED 0 stores two adjacent outputs at most
-//   k_per_split % BLOCK_KEYS == 0; heads of a group (params.batch_inner[1]) divide BLOCK_Q, or are at most 9
+//   k_per_split % BLOCK_KEYS == 0; heads of a group (params.batch_inner[1]) divide BLOCK_Q, or are at most 9 with
+//     RAGGED 0
 //   q, k and v, their strides but those of a head's elements are multiples of 16 bytes
 //
 // Shared bytes = 1024 + max(BOXES * 128 * (BLOCK_Q + 8 + STAGES * BLOCK_KEYS),
@@ -75,6 +80,12 @@
 #ifndef STAGES
 #define STAGES 4 // shared tiles of K or V
 #endif
+#ifndef RAGGED
+#define RAGGED 0 // 1: sequences have different numbers of queries
+#endif
+#ifndef KEYS_IN
+#define KEYS_IN 0 // 0: as many keys for every batch entry; 1: sequences one after the other
+#endif
 #ifndef SPLIT
 #define SPLIT 0 // 1: blocks write what they have to the workspace, attention_combine finishes
 #endif
@@ -88,8 +99,6 @@
 #define MIN_BLOCKS 1 // blocks per SM promised to the compiler
 #endif
 
-#define RAGGED 0  // every batch entry has as many queries,
-#define KEYS_IN 0 // and as many keys
 enum MaskKind { MASK_NONE, MASK_KEPT, MASK_ADDED };
 enum KeysKind { KEYS_DENSE, KEYS_PACKED, KEYS_PAGED };
 // The names of the shared headers: the second product has k = keys and n = elements of a head, a warp has 16 rows.
@@ -110,6 +119,7 @@ static_assert(BLOCK_KEYS % 16 == 0 && BLOCK_KEYS >= 16 && BLOCK_KEYS <= 256, "A 
 static_assert(STAGES >= 2 && STAGES <= 16, "The ring has 2 to 16 buffers.");
 static_assert(MIN_BLOCKS >= 1, "Registers change hands only where the launch bounds say how many there are.");
 static_assert(C_UNIT || C_VECTOR == sizeof(OUT_TYPE), "Columns of C that are not adjacent are stored one by one.");
+static_assert(RAGGED ? KEYS_IN == KEYS_PACKED && SLIDING && !MASK : !KEYS_IN, "Rows and keys are packed together.");
 static_assert(!MASK || MASK_VECTOR == sizeof(MASK_TYPE) || (MASK_UNIT && MASK_VECTOR == 2 * sizeof(MASK_TYPE)),
               "The mask is read one element or two at a time.");
 
@@ -196,6 +206,9 @@ DEVICE void attend(const MappedParams &params, const Work &work, int steps, int 
     else
         weigh_scores<false>(params, work, math, mask, row, key, unit);
     math.take_weights();
+#if RAGGED
+    clear_values(work, key, turn, steps);
+#endif
     mbarrier_wait(full(turn.slot), turn.parity);
     int step = 1;
     for (; within(step, cut); ++step)
@@ -213,7 +226,12 @@ DEVICE void attend(const MappedParams &params, const Work &work, int steps, int 
 KERNEL(attention_wgmma, MappedParams, THREADS, MIN_BLOCKS) {
     if constexpr (SPLIT)
         launch_dependents();
-    const Work work = decode_work(params);
+    Work work = decode_work(params);
+#if RAGGED
+    if (warp_uniform(work.rows) == 0)
+        return;
+    share_work(work);
+#endif
     const int steps = divide_up(work.key_end - work.key_begin, BLOCK_K);
     if (thread_index() == 0)
         make_ring();

@@ -10,7 +10,8 @@
 // B_PIECE, of which one is not 0, divide an operand's address, its strides across lines and their length; TURNED: one
 // element.
 //
-// Global accesses of contraction_align: loads of A_PIECE or B_PIECE bytes, stores of 16. No shared memory.
+// Global accesses of contraction_align: loads of A_PIECE or B_PIECE bytes, stores of 16. Shared bytes: 0, or, where an
+// operand is TURNED, 1024 * (16 / size of A_STORED) * size of A_SOURCE (B likewise; the larger one). No bank conflicts.
 #ifndef A_PIECE
 #define A_PIECE 0 // bytes of a load of A's copy; 0: A is read where it is
 #endif

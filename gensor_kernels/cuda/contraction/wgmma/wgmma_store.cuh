@@ -1,5 +1,6 @@
 // From the sums of a warpgroup to C or to the split-K workspace. A warp holds 16 of every 64 rows; as in
-// mma_epilogue.cuh, outputs leave in small batches, in rolled loops, so that the epilogue is in the code once.
+// mma_epilogue.cuh, outputs leave in small batches, in rolled loops, so that the epilogue is in the code once, or,
+// where no operation changes them, without a loop.
 #pragma once
 #include "unrolled.cuh"
 #include "warp_outputs.cuh"
@@ -83,10 +84,13 @@ DEVICE void leave_boxes() {
 #if STORE_COPIES
 #include "wgmma_boxes.cuh"
 #elif EPILOGUE_STAGED
-DEVICE void store_piece(sptr<u8> slab, const TileSums &sums, int piece) {
-    ACC_TYPE fragments[FRAGMENTS_N][4];
+DEVICE void take_piece(const TileSums &sums, int piece, ACC_TYPE (&fragments)[FRAGMENTS_N][4]) {
     UNROLL for (int f = 0; f < FRAGMENTS_N; ++f) UNROLL for (int v = 0; v < 4; ++v) fragments[f][v] =
         sums[(piece * FRAGMENTS_N + f) * 4 + v];
+}
+DEVICE void store_piece(sptr<u8> slab, const TileSums &sums, int piece) {
+    ACC_TYPE fragments[FRAGMENTS_N][4];
+    take_piece(sums, piece, fragments);
     store_slab(slab, fragments);
 }
 
@@ -94,6 +98,18 @@ DEVICE void finish_group(const MappedParams &params, const Tile &tile, int row, 
     const int warp = thread_index() >> 5;
     const sptr<u8> slab = shared_base() + (SLABS + (warp - 4) * SLAB_BYTES);
     row += tile.row + (warp & 3) * 16;
+    if constexpr (UNCHANGED) {
+        if (unchanged(params)) {
+            UNROLL for (int i = 0; i < TILES_M * PIECES; ++i) {
+                ACC_TYPE fragments[1][FRAGMENTS_N][4];
+                take_piece(sums[i / PIECES], i % PIECES, fragments[0]);
+                store_unchanged(params, tile.batch, slab, fragments, row + i / PIECES * 64,
+                                tile.column + i % PIECES * WARP_N, tile.end, params.n);
+                warp_barrier();
+            }
+            return;
+        }
+    }
     ROLLED for (int i = 0; i < TILES_M * PIECES; ++i) {
         UNROLL for (int f = 0; f < TILES_M * PIECES; ++f) // a constant index keeps the sums in registers
             if (f == i) store_piece(slab, sums[f / PIECES], f % PIECES);

@@ -80,7 +80,8 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         return {
             column.WARPS: 4 * (count + 1),
             own.STORING: 4 * count,
-            own.FITS_GROUP: (v["block_q"] % e.group == 0) | (e.group - 1 <= SPARE),
+            # Tiles of a sequence begin with whole blocks of rows.
+            own.FITS_GROUP: (v["block_q"] % e.group == 0) | ((e.group - 1 <= SPARE) & (not e.form.ragged)),
         }
 
     def stages(v: Values) -> dict[Column, np.ndarray]:

@@ -13,7 +13,7 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.attention.forms import FORMS
 from gensor_kernels.programs.attention import column as attention
-from gensor_kernels.programs.attention.cost import CUT_ISSUE, HEADS, SPLITS, assemble
+from gensor_kernels.programs.attention.cost import CUT_ISSUE, HEADS, SPLITS, assemble, rows_of
 from gensor_kernels.programs.attention.family import (
     EPILOGUE_NAMES,
     Attention,
@@ -21,9 +21,11 @@ from gensor_kernels.programs.attention.family import (
     shared_constants,
     vector,
 )
+from gensor_kernels.programs.attention.sequence_cases import sequence_cases
 from gensor_kernels.programs.attention.shape import ELEMENT, sizes_of
 from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.contraction.cost import Loop
+from gensor_kernels.programs.core.cases import Case
 from gensor_kernels.programs.core.family import WARPGROUPS, Columns, Coordinate, Facts, Launch, Part, operators
 from gensor_kernels.programs.core.params import Tiling
 from gensor_kernels.programs.core.program import Program
@@ -45,7 +47,7 @@ class AttentionWgmma(Attention):
     """Fused attention of warpgroups."""
 
     name = "attention_wgmma"
-    abi = 2
+    abi = 3
     source = "attention_wgmma.cu"
     names = ("level", "block_q", "block_k", "head_tile", "split_k", "stages", *EPILOGUE_NAMES)
     needs = (operators(FORMS, "is no attention"), WARPGROUPS)
@@ -54,8 +56,8 @@ class AttentionWgmma(Attention):
         """Return the reason of attention, or that tensor copies cannot read an operand."""
         if reason := super().refusal(workload, arch):
             return reason
-        if FORMS[workload.operator].sequences:
-            return "tensor copies read as many queries and keys of every batch entry"
+        if FORMS[workload.operator].paged:
+            return "tensor copies read keys one after the other, not in pages"
         for operand, what in COPIED.items():
             if workload.layouts[operand] == "s" or workload.align[operand] < 16:
                 return f"tensor copies read {what} from addresses and rows that are multiples of 16 bytes only"
@@ -148,24 +150,35 @@ class AttentionWgmma(Attention):
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Return the macro bindings of attention_wgmma.cu."""
-        return shared_constants(program, workload)
+        ragged = int(FORMS[workload.operator].ragged)
+        return shared_constants(program, workload) | {"RAGGED": ragged, "KEYS_IN": ragged}
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """Return the attention, whose operands are read by tensor copies, and for a split the combining launch."""
         p, e = dict(program.values), sizes_of(workload)
         rows = {"a": p["block_q"], "b": p["block_k"], "d": p["block_k"]}
         maps = tuple(TensorMap(operand, False, ELEMENT, rows[operand], heads=True) for operand in COPIED)
-        grid = e.batch * p["split_k"] * _tiles(program, e.m // e.group, e.group)
+        tiles = int(e.tiles(rows_of(np.asarray(p["block_q"]), e, whole=True)))
+        grid = e.batch * p["split_k"] * tiles
         return (Launch(self.name, grid, cost.threads(p), cost.launch_bytes(p), maps), *combining(program, workload))
 
     def tiling(self, program: Program, geometry: Geometry) -> Tiling:
         """Tiles of whole queries, and parts of the keys."""
         found = super().tiling(program, geometry)
+        if geometry.ragged:
+            return found
         return Tiling(_tiles(program, geometry.sizes[0], geometry.batch[2]), 1, found.split, found.k_per_split, 1)
 
+    def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
+        """Return the problems of cases.py, and of sequence_cases.py with groups that divide a tile."""
+        if FORMS[workload.operator].ragged:
+            return sequence_cases(program, workload, epilogue, group=2)
+        return super().cases(program, workload, epilogue)
+
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
-        """Return the coverage names of attention, and refilled buffers."""
-        return super().branches(program, workload) | {"refill"}
+        """Return the coverage names of attention, refilled buffers, and values of another sequence."""
+        cleared = {"cleared"} if FORMS[workload.operator].ragged else set()
+        return super().branches(program, workload) | {"refill"} | cleared
 
     def widest(self, program: Program, workload: Workload) -> Program:
         """Return the Program with stores as wide as the alignment class, staged."""

@@ -17,8 +17,8 @@ from gensor_kernels.programs.contraction import base as shared
 from gensor_kernels.programs.contraction import column, stream_k
 from gensor_kernels.programs.contraction import complex as contraction_complex
 from gensor_kernels.programs.contraction import prologue as contraction_prologue
-from gensor_kernels.programs.contraction.base import ContractionFamily, class_constants, class_launches
-from gensor_kernels.programs.contraction.cost import in_workspace, register_limit, settled, sized
+from gensor_kernels.programs.contraction.base import ContractionFamily, class_constants, class_launches, unchanged
+from gensor_kernels.programs.contraction.cost import register_limit, settled, sized
 from gensor_kernels.programs.contraction.norm import norm_legal, tile_bytes
 from gensor_kernels.programs.contraction.problem import MASKED, by_fragment, extents, masked_coordinate
 from gensor_kernels.programs.core.cases import Case
@@ -264,15 +264,7 @@ class ContractionMma(ContractionFamily):
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Return the coverage names of contractions, of sums that are formed again, and of unchanged outputs."""
         own = frozenset({mma_split_float.AGAIN} if program["instruction"] == 5 else ())
-        return super().branches(program, workload) | own | self._unchanged(program, workload)
-
-    @staticmethod
-    def _unchanged(program: Program, workload: Workload) -> frozenset[str]:
-        """Name the way of outputs that no operation changes, where a kernel has it (warp_outputs.cuh)."""
-        e = extents(workload)
-        staged = program["epilogue_staged"] == 1 and not (e.norm or in_workspace(program, e))
-        compiled = program["epilogue_fixed"] and workload.epilogue
-        return frozenset({"unchanged"} if staged and not compiled and program["warp_n"] * e.bytes_c % 16 == 0 else ())
+        return super().branches(program, workload) | own | unchanged(program, workload, program["warp_n"])
 
     def widest(self, program: Program, workload: Workload) -> Program:
         """Return the Program with the widest accesses, staged and swizzled.

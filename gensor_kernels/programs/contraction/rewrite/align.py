@@ -102,4 +102,4 @@ class Align(CopyOperands):
         return super().constants(found, workload) | sources(workload)
 
 
-ALIGNED = Rewritten(Align(), ContractionWgmma("contraction_aligned", only_products=True), abi=6)
+ALIGNED = Rewritten(Align(), ContractionWgmma("contraction_aligned", only_products=True), abi=7)

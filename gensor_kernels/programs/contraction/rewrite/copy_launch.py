@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: Bytes of an access of tensor copies, and of a store of the copying launch; threads of a block, and its stores.
 CHUNK, THREADS, BLOCK_CHUNKS = 16, 256, 1024
+#: Lines and chunks of a block's tile of a turned operand.
+TILE_LINES, TILE_CHUNKS = 64, 16
 SECTOR = 32
 #: Instructions that a load comes with: of the SASS.
 LOAD_ISSUE = 7.0
@@ -58,10 +60,26 @@ class Copy(NamedTuple):
         """Batch entries that are copied one by one; images are lines of one."""
         return 1 if self.shape else e.batch
 
+    def line_chunks(self, e: Extents) -> int:
+        """Stores of a line, of one part."""
+        return -(-self.lines(e)[0] * self.element // self.whole) * (self.whole // CHUNK)
+
     def chunks(self, e: Extents) -> int:
         """Stores of an entry, of one part."""
-        length, count = self.lines(e)
-        return -(-length * self.element // self.whole) * (self.whole // CHUNK) * count
+        return self.line_chunks(e) * self.lines(e)[1]
+
+    def blocks(self, e: Extents) -> int:
+        """Blocks of the launch."""
+        if self.turned:
+            of_entry = -(-self.lines(e)[1] // TILE_LINES) * -(-self.line_chunks(e) // TILE_CHUNKS)
+        else:
+            of_entry = -(-self.chunks(e) // BLOCK_CHUNKS)
+        return self.entries(e) * of_entry
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory of a block."""
+        return BLOCK_CHUNKS * (CHUNK // self.element) * self._width if self.turned else 0
 
     def bytes(self, e: Extents) -> int:
         """Bytes of the copy."""
@@ -101,7 +119,8 @@ def constants(copies: Sequence[Copy]) -> dict[str, int | str]:
 def launch(entry: str, copies: Sequence[Copy], workload: Workload) -> Launch:
     """The copying launch."""
     e = extents(workload)
-    return Launch(entry, sum(copy.entries(e) * -(-copy.chunks(e) // BLOCK_CHUNKS) for copy in copies), THREADS, 0)
+    shared = max((copy.shared for copy in copies), default=0)
+    return Launch(entry, sum(copy.blocks(e) for copy in copies), THREADS, shared)
 
 
 def offsets(copies: Sequence[Copy], program: Program, workload: Workload) -> tuple[dict[str, int], int]:

@@ -132,5 +132,5 @@ class SplitFloat(CopyOperands):
 
 
 FLOATS_WGMMA = Rewritten(
-    SplitFloat(), ContractionWgmma("contraction_floats_wgmma", only_products=True, images="ab"), abi=4
+    SplitFloat(), ContractionWgmma("contraction_floats_wgmma", only_products=True, images="ab"), abi=5
 )

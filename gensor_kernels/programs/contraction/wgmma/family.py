@@ -20,6 +20,7 @@ from gensor_kernels.programs.contraction.base import (
     common_constants,
     gate_constants,
     stored_constants,
+    unchanged,
 )
 from gensor_kernels.programs.contraction.cost import Loop, assemble, searching
 from gensor_kernels.programs.contraction.norm import CODES
@@ -195,7 +196,9 @@ class ContractionWgmma(ContractionFamily):
         walking = {"next_tile", "another_group"} if program["persistent"] == cost.IN_TURNS else {"next_tile"}
         own = {"refill"} | (walking if program["persistent"] and not stream_k.blocks_of(program) else set())
         without = {"raster_tail"} if self.tile(program)["raster"] == 1 else set()
-        return (super().branches(program, workload) - without) | own | implicit_gemm.branches(workload)
+        columns = int(store.slab_columns(program["block_n"], program["persistent"]))
+        own |= implicit_gemm.branches(workload) | unchanged(program, workload, columns)
+        return (super().branches(program, workload) - without) | own
 
     def tile(self, program: Program) -> dict[str, int]:
         """Return the tile of a cluster."""

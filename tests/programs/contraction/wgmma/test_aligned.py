@@ -14,6 +14,7 @@ from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.programs.contraction.rewrite import align
 from gensor_kernels.programs.core import params
 from gensor_kernels.programs.core.tensor_maps import TensorMap, described, key
+from gensor_tuner.verify.verify import verify
 from tests.doubles.stored import store_kernels
 from tests.programs.lattices import ALIGNED, MMA, WGMMA, fastest
 
@@ -48,6 +49,25 @@ made = partial(small, ALIGNED, vector_c=2)
 )
 def test_products_match_float64(workload, values):
     is_right(made(workload, **values), workload)
+
+
+@pytest.mark.parametrize(
+    ("workload", "values"),
+    [
+        (matmul.workload(512, 512, 512, dtype="int8"), {"block_k": 128}),
+        (matmul.workload(512, 512, 512, dtype="float32", math="tf32", trans_a=True), {"block_k": 32}),
+    ],
+    ids=["int8", "tf32"],
+)
+def test_turned_copies_store_whole_sectors_without_bank_conflicts(workload, values):
+    """Tiles of 64 lines by 16 accesses cross shared memory."""
+    each = made(workload, vector_c=16, **values)
+    copy = each.family.launches(each.program, workload)[0]
+    turned = sum(found.turned for found in align.copies(workload))
+    assert copy.entry == "contraction_align" and copy.shared_bytes == 16384
+    assert copy.grid == turned * (512 // 64) * (512 * align.extents(workload).bytes_a // 256)
+    verdict = verify(each, workload, use_cache=False)
+    assert verdict.outcome == "ok" and verdict.counters["bank_conflicts"] == 0
 
 
 def test_what_is_copied_and_how():
