@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from gensor_database.entry import verdict
 from gensor_database.lazy import cached_property
@@ -17,10 +16,10 @@ from gensor_kernels.machine.arch import Arch, lookup
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.registry import FAMILIES, program_from_json
-from gensor_kernels.programs.space import FamilySpace
 from gensor_kernels.programs.validation import MALFORMED
 from gensor_tuner.store.show import best_times, described, timings, told_us
 from gensor_tuner.store.uses import Call, Use, newest, read, totals
+from gensor_tuner.strategies.request import compiled_space
 
 from .split import shares
 
@@ -210,16 +209,8 @@ def _split(
 def terms_of(workload: Workload, kernel: Kernel, binary: Binary | None, arch: Arch) -> Terms:
     """Return the terms of a kernel's predicted time, with the compiler's report where there is a binary."""
     program = program_from_json(kernel.program)
-    # The whole lattice would take ten times as long; "level" must keep all its values to mark partial points.
-    alone = {name: (value,) for name, value in program.values if name != "level"}
-    space = FamilySpace(FAMILIES[kernel.family], workload, arch, restrict=alone)
-    if binary is not None:
-        read: dict[str, Any] = json.loads(binary.facts).get(kernel.family, {})
-        steady = read.get("steady", {})
-        space.add_feedback(
-            *(program, binary.registers, binary.spill_bytes, read.get("hot_loop", {})),
-            *(steady.get("stalls", 0), steady.get("products", {})),
-        )
+    facts = json.loads(binary.facts).get(kernel.family, {}) if binary is not None else {}
+    space = compiled_space(workload, arch, program, facts)
     return space.terms(space.point(program)[None])
 
 

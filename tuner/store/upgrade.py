@@ -43,7 +43,7 @@ from gensor_tuner.build.compile import inspected
 from gensor_tuner.build.pool import Candidate, candidate
 from gensor_tuner.output import plural, say, write_line
 from gensor_tuner.search.trace import start_of
-from gensor_tuner.strategies.request import Facts, space_for
+from gensor_tuner.strategies.request import compiled_space
 from gensor_tuner.verify.verify import Verdict, check_compilers, verify
 
 from .kernel_rows import kernel_rows, verification_row
@@ -235,8 +235,7 @@ def _record(
 
 def predicted_us(candidate: Candidate, binary: Binary, workload: Workload, arch: Arch) -> float:
     """Return the microseconds that the potential predicts with the compiler's report on a binary, as tuning does."""
-    reported = Facts.of(candidate.program, json.loads(binary.facts)[candidate.entry])
-    space = space_for(workload, arch, [reported]).family(candidate.program.family)
+    space = compiled_space(workload, arch, candidate.program, json.loads(binary.facts)[candidate.entry])
     return float(space.potential(space.point(candidate.program)[None])[0]) * 1e6
 
 

@@ -16,7 +16,7 @@ from gensor_kernels.machine.residual import Learnt, Residual
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.registry import FAMILIES, program_from_json
-from gensor_kernels.programs.space import Space
+from gensor_kernels.programs.space import FamilySpace, Space
 from gensor_kernels.programs.validation import workload_of
 from gensor_tuner.search.trace import Leg, Trail
 from gensor_tuner.tasks.task import Task
@@ -194,10 +194,14 @@ def learn(space: Space, facts: Facts) -> None:
     """Add the compiler's report on a Program to the potential of a space."""
     # A binary with a compile-time epilogue is not on the lattice of a workload without it.
     with suppress(KeyError, ValueError):
-        space.family(facts.program.family).add_feedback(
-            *(facts.program, facts.registers, facts.spill_bytes),
-            *(dict(facts.hot_loop), facts.stalls, dict(facts.products)),
-        )
+        _add(space.family(facts.program.family), facts)
+
+
+def _add(space: FamilySpace, facts: Facts) -> None:
+    space.add_feedback(
+        *(facts.program, facts.registers, facts.spill_bytes),
+        *(dict(facts.hot_loop), facts.stalls, dict(facts.products)),
+    )
 
 
 def space_for(workload: Workload, arch: Arch, feedback: Sequence[Facts] = (), learnt: Learnt | None = None) -> Space:
@@ -205,6 +209,19 @@ def space_for(workload: Workload, arch: Arch, feedback: Sequence[Facts] = (), le
     space = Space(workload, arch, learnt=learnt)
     for facts in feedback:
         learn(space, facts)
+    return space
+
+
+def compiled_space(workload: Workload, arch: Arch, program: Program, facts: Mapping[str, Any]) -> FamilySpace:
+    """Return the space of one Program alone, whose potential knows the compiler's report on it.
+
+    ``facts`` are what a stored binary says of its main kernel (store/kernel_rows.py), {} where there is no binary.
+    """
+    # The whole lattice would take ten times as long; "level" must keep all its values to mark partial points.
+    alone = {name: (value,) for name, value in program.values if name != "level"}
+    space = FamilySpace(FAMILIES[program.family], workload, arch, restrict=alone)
+    if facts:
+        _add(space, Facts.of(program, facts))
     return space
 
 
