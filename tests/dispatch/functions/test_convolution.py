@@ -77,6 +77,17 @@ def test_what_does_not_fit(change, error, words):
         gensor_kernels.conv2d(x, w, **change)
 
 
+@pytest.mark.parametrize("stride", [1.0, (1, 1.0), [1, 1.0]])
+def test_numbers_are_read_anew_where_they_equal_whole_ones(stride):
+    """Arguments are read once per set of them: 1.0 is equal to 1, and refused all the same."""
+    x, w = np.ones((1, 3, 5, 5), np.float32), np.ones((2, 3, 3, 3), np.float32)
+    with gensor_kernels.emulated("sm_87"):
+        for whole in (1, (1, 1), [1, 1], np.int64(1)):
+            assert gensor_kernels.conv2d(x, w, stride=whole).shape == (1, 2, 3, 3)
+        with pytest.raises(TypeError, match="stride must be an integer"):
+            gensor_kernels.conv2d(x, w, stride=stride)
+
+
 def test_merged_groups_of_arrays_with_gaps(monkeypatch: pytest.MonkeyPatch):
     """Groups lie as far apart as their channels and filters do, in images, outputs and operands of the epilogue."""
     for tier in ("_recorded", "_predicted"):  # an empty database: the family's own Programs
