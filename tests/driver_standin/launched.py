@@ -86,6 +86,7 @@ def mapped(device):
     made = calls.take()
     (asked,) = (each for each in made if each["call"] == "cuLaunchKernel")
     found = {"params": bytes(buffer).hex(), "launch": asked, "grid": chosen.launches[0].blocks(device.arch.sms)}
+    found["elements"] = [each.element for each in chosen.launches[0].maps]
     found["maps"] = [[each.address, *each.box] for each in maps_of(bytes.fromhex(asked["passed"]))]
     found["encoded"] = [each["map"] for each in made if each["call"] == "cuTensorMapEncodeTiled"]
     found["allowed"] = [[each["attribute"], each["value"]] for each in made if each["call"] == "cuFuncSetAttribute"]

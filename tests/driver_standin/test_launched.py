@@ -34,7 +34,8 @@ def test_tensor_maps_lie_behind_params(launched):
     params, passed = found["params"], found["launch"]["passed"]
     assert passed == params.ljust(len(passed) - 512, "0") + "".join(found["encoded"])
     assert len(found["encoded"]) == 2 and (len(passed) // 2 - 256) % 64 == 0
-    assert [each[:2] + each[3:] for each in found["maps"]] == [[256, 64, 1, 1, 1], [512, 64, 1, 1, 1]]
+    rows = [128 // element for element in found["elements"]]  # of a box, in elements
+    assert [each[:2] + each[3:] for each in found["maps"]] == [[256, rows[0], 1, 1, 1], [512, rows[1], 1, 1, 1]]
     assert found["launch"]["grid"] == [found["grid"], 1, 1]
     assert found["allowed"] == [[8, found["launch"]["shared"]]] and found["launch"]["shared"] > 48 * 1024
 
