@@ -230,7 +230,7 @@ class Library:
         #: kernels that are launched with other arguments, by the digest of the stored kernel
         self._resplit: dict[str, list[Kernel]] = {}
         #: measured over predicted time by kernel digest, as far as anybody has asked; see predicting.residual
-        self.residuals: dict[str, float] = {}
+        self.residuals: dict[str, float | None] = {}
         #: kernels that are predicted together, by the digests of a list of them; see predicting.predict
         self.groups: dict[tuple[str, ...], list[Any]] = {}
 

@@ -99,8 +99,8 @@ def predicted_us(kernel: Kernel, workload: Workload, arch: Arch, library: Librar
     return seconds * 1e6 if math.isfinite(seconds) else None
 
 
-def residual(kernel: Kernel, library: Library, arch: Arch) -> float:
-    """Measured over predicted time of a kernel on this part, geometric mean; 1 where it was never measured.
+def residual(kernel: Kernel, library: Library, arch: Arch) -> float | None:
+    """Measured over predicted time of a kernel on this part, geometric mean; None where it was never measured.
 
     Where there is a learnt residual this is what it leaves of this kernel.
     """
@@ -109,5 +109,5 @@ def residual(kernel: Kernel, library: Library, arch: Arch) -> float:
             (predicted_us(kernel, workload, arch, library), measured) for workload, measured in library.timed(kernel)
         ]
         ratios = [math.log(measured / predicted) for predicted, measured in pairs if predicted]
-        library.residuals[kernel.digest] = math.exp(sum(ratios) / len(ratios)) if ratios else 1.0
+        library.residuals[kernel.digest] = math.exp(sum(ratios) / len(ratios)) if ratios else None
     return library.residuals[kernel.digest]

@@ -35,6 +35,10 @@ from .predict import few_seconds, predict, predicted_us, residual
 
 #: Seconds by which kernels are ranked, less for what asks for more, digest; the kernel, and its predicted seconds.
 Ranked = tuple[float, int, str, Kernel, float]
+#: So many measured kernels outweigh the belief that predictions of others are right.
+BELIEVED = 2
+#: A kernel as it is stored and as it would be launched, and its predicted seconds.
+Served = tuple[Kernel, Kernel, float]
 
 
 @dataclass(frozen=True)
@@ -171,29 +175,34 @@ def candidates(request: Request, library: Library) -> list[Ranked]:
 
 def _by_class(request: Request, library: Library) -> tuple[list[Ranked], list[Ranked]]:
     """Those of the portfolios that fit, and those of classes of which no portfolio's does."""
-    chosen: list[Ranked] = []
-    others: list[Ranked] = []
+    chosen: list[Served] = []
+    others: list[Served] = []
     for shelf in library.shelves(request.problem.workload):
-        found = _ranked(shelf.portfolio, request, library)
+        found = _served(shelf.portfolio, request, library)
         chosen += found
-        others += [] if found else _ranked(shelf.others, request, library)
-    return chosen, others
+        others += [] if found else _served(shelf.others, request, library)
+    ratios = [residual(stored, library, request.arch) for stored, *_ in chosen + others]
+    # A kernel that was never measured is taken to be about as far off as kernels that were: predictions leave out what
+    # all of them pay, and it would else be preferred for being unknown.
+    known = [math.log(ratio) for ratio in ratios if ratio]
+    typical = math.exp(sum(known) / (len(known) + BELIEVED))
+    ranked = [
+        (time * (ratio or typical), -kernel.demands, kernel.digest, kernel, time)
+        for ratio, (_, kernel, time) in zip(ratios, chosen + others, strict=True)
+    ]
+    return ranked[: len(chosen)], ranked[len(chosen) :]
 
 
-def _ranked(kernels: Sequence[Kernel], request: Request, library: Library) -> list[Ranked]:
-    """Return the kernels that can serve, each with the best division of k among blocks: predicted seconds corrected by
-    measurements, tie breakers, kernel, predicted seconds."""
+def _served(kernels: Sequence[Kernel], request: Request, library: Library) -> list[Served]:
+    """Return the kernels that can serve, each as it is stored and with the best division of k among blocks, and its
+    predicted seconds."""
     workload, arch = request.problem.workload, request.arch
     kernels = [kernel for kernel in kernels if request.allows(kernel) and kernel.fits_epilogue(workload)]
     launched = [library.resplit(kernel) for kernel in kernels]
     seconds = iter(predict([each for same in launched for each in same], workload, arch, library))
     # `zip` ends with `same`, before it takes one of the following seconds.
     best = [min(zip(same, seconds, strict=False), key=lambda pair: pair[1]) for same in launched]
-    return [
-        (time * residual(stored, library, arch), -kernel.demands, kernel.digest, kernel, time)
-        for stored, (kernel, time) in zip(kernels, best, strict=True)
-        if math.isfinite(time)
-    ]
+    return [(stored, kernel, time) for stored, (kernel, time) in zip(kernels, best, strict=True) if math.isfinite(time)]
 
 
 def _starter(request: Request) -> Choice:

@@ -1,5 +1,6 @@
 """Which kernel serves a call: records, timings, predictions, and what only the array library may do."""
 
+import numpy as np
 import pytest
 
 from gensor_database import Timing, duration
@@ -63,6 +64,25 @@ def test_kernels_are_ranked_by_the_potential_times_residuals():
     assert predict.residual(choice.kernel, again, ARCH) == pytest.approx(10)
     second = tiers.choose(request(wanted, one_call=False), again)
     assert second.tier == 3 and second.kernel.digest != choice.kernel.digest
+
+
+def test_a_kernel_that_was_never_measured_is_not_preferred_for_that():
+    """All kernels but one that is predicted a little slower take 1.6 times what was predicted: so may that one."""
+    wanted, other = workload(), workload().with_sizes(m=256)
+    shelf, _ = stocked(wanted)
+    kernels = list(shelf.contents.kernels.values())
+    first, *rest = sorted(zip(predict.predict(kernels, wanted, ARCH), kernels, strict=True), key=lambda x: x[0])
+    second = next(each for each in rest if each[0] > 1.1 * first[0])
+    measured = [kernel for kernel in kernels if kernel is not second[1]]
+    times = [
+        timing(other, seconds * 1.6e6, kernel.digest)
+        for seconds, kernel in zip(predict.predict(measured, other, ARCH), measured, strict=True)
+        if np.isfinite(seconds)
+    ]
+    again = library.Library(library.Contents(shelf.contents.kernels, {}, {other.key(): times}))
+    assert predict.residual(second[1], again, ARCH) is None
+    assert second[0] < 1.5 * first[0]  # it would win at its predicted time
+    assert tiers.choose(request(wanted, one_call=False), again).kernel.digest == first[1].digest
 
 
 def test_timings_decide_with_a_tie_band():
