@@ -180,7 +180,8 @@ def test_a_retry_whose_workers_have_gone_is_sent_to_others(opened, fleet, tmp_pa
         gone.set()
 
     threading.Thread(target=kill, daemon=True).start()
-    assert fleet.map([task]) == [8] and gone.is_set() and task.runs() == 3
+    assert fleet.map([task]) == [8] and gone.is_set()
+    assert task.runs() in (3, 4)  # a worker that comes back soon may begin a run that is cancelled then
 
 
 def test_without_a_worker_tasks_wait_and_the_run_ends(fleet, monkeypatch, tmp_path):
