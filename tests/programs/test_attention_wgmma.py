@@ -33,12 +33,8 @@ def packed(problem, pointers=POINTERS, **strides):
     return params.pack(geometry, FAMILY.tiling(program, geometry), pointers=pointers)
 
 
-@pytest.mark.parametrize("head", [64, 80, 96, 128, 192, 256])
-@pytest.mark.parametrize("causal", [False, True])
-def test_products_of_usual_heads_are_asynchronous(head, causal):
-    """No spill, no warning of ptxas that it waits for each product, descriptors in uniform registers."""
-    problem = workload(4096, heads=16, head=head, causal=causal)
-    program = FAMILY.starters(problem, ARCH)[0]
+def hot_loop(problem, program):
+    """Instructions of the loop by opcode; it spills nothing, and ptxas does not warn that it waits for each product."""
     binary = compile_cubin(candidate(FAMILY, program, problem).source(), ARCH.target)
     assert binary.error is None and binary.spill_bytes == binary.stack_bytes == 0, binary.log
     assert "Potential Performance Loss" not in binary.log and "setmaxnreg" not in binary.log, binary.log
@@ -48,7 +44,17 @@ def test_products_of_usual_heads_are_asynchronous(head, causal):
     loop = sass["attention_wgmma"].hot_loop
     names, count = FAMILY.multiplies(program, problem)
     assert sum(loop.get(name, 0) for name in names) == count
-    assert "ELECT" not in loop and "LDS" not in loop
+    assert not {"ELECT", "LDS"} & loop.keys()
+    return loop
+
+
+@pytest.mark.parametrize("head", [64, 80, 96, 128, 192, 256])
+@pytest.mark.parametrize("causal", [False, True])
+def test_products_of_usual_heads_are_asynchronous(head, causal):
+    """Descriptors are in uniform registers."""
+    problem = workload(4096, heads=16, head=head, causal=causal)
+    program = FAMILY.starters(problem, ARCH)[0]
+    loop = hot_loop(problem, program)
     # Of long heads there are more descriptors than uniform registers.
     assert loop.get("R2UR", 0) <= (8 if head > 192 else 0)
     # Exponentials, two that rescale sums, and the reciprocal of a division by the heads of a group.
@@ -76,19 +82,10 @@ def test_the_softmax_runs_between_the_waits_of_a_step(head):
 
 @pytest.mark.parametrize("head", [64, 128])
 def test_packed_sequences_have_the_same_loop(head):
-    """What a block has found by shuffles is uniform: no descriptor is taken from every lane."""
+    """Shuffles find a block's sequence, and its numbers are uniform all the same: R2UR takes no descriptor."""
     problem = sequences.workload(8, 16384, 16384, heads=16, head=head, causal=True)
     for program in FAMILY.starters(problem, ARCH)[:3]:
-        binary = compile_cubin(candidate(FAMILY, program, problem).source(), ARCH.target)
-        assert binary.error is None and binary.spill_bytes == binary.stack_bytes == 0, binary.log
-        assert "Potential Performance Loss" not in binary.log and "setmaxnreg" not in binary.log, binary.log
-        sass = disassemble(binary.cubin, binary.target)
-        if sass is None:
-            pytest.skip("nvdisasm is not installed")
-        loop = sass["attention_wgmma"].hot_loop
-        names, count = FAMILY.multiplies(program, problem)
-        assert sum(loop.get(name, 0) for name in names) == count
-        assert not {"R2UR", "LDS", "ELECT"} & loop.keys()
+        assert "R2UR" not in hot_loop(problem, program)
 
 
 def test_values_of_another_sequence_reach_no_result(no_databases):

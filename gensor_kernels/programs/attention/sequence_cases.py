@@ -57,7 +57,7 @@ def sequence_cases(program: Program, workload: Workload, epilogue: tuple[str, ..
              *shuffled[:2], window=(step // 2, step + 3)),
         case("upper left", 5, several, 3 * step + several, head, (1, group), 2, 8, bare, (EARLY, "reverse"),
              window=(5, -1)),
-        # Of the last step all keys but one.
+        # The last step lacks one key.
         case("blind rows", 1, block + 2 * step + 3, 2 * step - 1, head, (1, 2), 1, 16, bare, (LATE, 4)),
         case("many", 64, 2, step, head, (1, 2), 1, 1, bare, (EARLY, 6)),
         case("own key", 2, block, block, head, (1, 1), 1, 32, bare, (LATE, 7), window=(0, 0)),
