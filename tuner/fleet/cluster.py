@@ -394,7 +394,9 @@ class Cluster:
         now = self.clock()
         self._nobody = {line: self._nobody.get(line, now) for line in told}
         for line, since in self._nobody.items():
-            if now - since > NOBODY_SECONDS:
+            # A task that is given up may end much later: the scheduler asks a closed worker for its result until
+            # that times out.
+            if now - since > NOBODY_SECONDS and told[line] not in self.absent:
                 await self._give_up(told[line], line)
 
     async def _give_up(self, part: str | None, line: str) -> None:

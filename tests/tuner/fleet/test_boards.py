@@ -1,5 +1,6 @@
 """Boards measure what other machines compile: a worker with a pretend GPU advertises its part."""
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -24,7 +25,7 @@ from gensor_tuner.build.pool import candidate
 from gensor_tuner.fleet import cluster as clusters
 from gensor_tuner.fleet import worker
 from gensor_tuner.fleet.abilities import abilities
-from gensor_tuner.fleet.cluster import Cluster, Member
+from gensor_tuner.fleet.cluster import Cluster, Member, Running
 from gensor_tuner.fleet.errors import LostTaskError
 from gensor_tuner.fleet.executor import Fleet
 from gensor_tuner.gpu import GpuError
@@ -351,6 +352,24 @@ def test_a_part_that_nobody_has_is_one_sentence(tmp_path):
         done = tune(tmp_path, port, "--measure", "require")
     assert done.returncode == 2 and done.stdout == ""
     assert f"no worker of tcp://127.0.0.1:{port} measures on {PART}: on such a machine, run gensor-tune" in done.stderr
+
+
+def test_a_part_is_given_up_in_one_sentence_however_long_its_tasks_take_to_end():
+    said, now, cancelled = [], [0.0], []
+
+    async def cancel():
+        cancelled.append(now[0])
+
+    cluster = Cluster("tcp://127.0.0.1:9", said.append, clock=lambda: now[0])
+    cluster._client = SimpleNamespace(scheduler=None)
+    cluster._running["key"] = Running(Time(PART, WORKLOAD, (), False), SimpleNamespace(cancel=cancel))
+    for now[0] in (0.0, 1.0, clusters.NOBODY_SECONDS + 1, clusters.NOBODY_SECONDS + 2, clusters.NOBODY_SECONDS + 3):
+        asyncio.run(cluster._look_for_nobody())
+    assert [line.partition(":")[0] for line in said] == [
+        "tasks wait",
+        f"tasks for {PART} are given up until a worker has it",
+    ]
+    assert cancelled == [clusters.NOBODY_SECONDS + 1]
 
 
 def test_a_worker_waits_for_its_scheduler(tmp_path):
