@@ -35,7 +35,6 @@ BARRIERS = [
     ("store_state(scratch + warp, PITCH, state);\n        barrier();", "rows: sum, one row"),
     ("store_sums(slab, math, f);\n        warp_barrier();", "attention cp.async: wide"),
     ("copy_async_wait<0>();\n    barrier();", "attention cp.async: wide"),
-    ("store_shared(votes + (thread_index() >> 5), own);\n        barrier();", "sliced: slices"),
     ("store_shared(words + (i * THREADS + thread_index()), word);\n    }\n    barrier();", "window: channels, shared"),
     ("    });\n    barrier();", "window: sliding"),
     ("filters.store_step(current + FILTERS_AT);\n    barrier();", "winograd: channels first"),

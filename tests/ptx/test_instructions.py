@@ -160,6 +160,8 @@ RESULTS = [
     ("shfl.sync.up.b32 %r9, %r0, 1, 0, -1;", 0),
     ("shfl.sync.idx.b32 %r9, %r0, 31, 0x181F, -1;", 7),
     ("setp.gt.u32 %p2, %r0, 29; vote.sync.ballot.b32 %r9, %p2, -1;", 0xC0000000),
+    ("setp.eq.u32 %p2, %r0, 31; bar.red.or.pred %p1, 0, %p2;", 1),
+    ("setp.eq.u32 %p2, %r0, 32; barrier.cta.red.or.aligned.pred %p1, 1, 32, %p2;", 0),
     ("redux.sync.max.s32 %r9, %r0, -1;", 31),
     ("redux.sync.add.s32 %r9, %r0, -1;", 31 * 16),
 ]  # fmt: skip

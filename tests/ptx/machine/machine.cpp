@@ -350,9 +350,12 @@ class Scheduler {
         arrived = 0;
         const auto takes_part = [&](const Thread &t) { return t.stop == BARRIER && t.barrier == barrier; };
         meet_in_order(threads, launch_.threads, takes_part);
+        bool any = false; // of the predicates of bar.red.or
+        for (u32 i = 0; i < launch_.threads; i++)
+            any |= takes_part(threads[i]) && threads[i].in[0];
         for (u32 i = 0; i < launch_.threads; i++)
             if (takes_part(threads[i]))
-                threads[i].stop = READY, threads[i].order.synced = threads[i].order.acquired = ticks;
+                threads[i].flag = any, threads[i].stop = READY, threads[i].order.synced = threads[i].order.acquired = ticks;
         return true;
     }
     template <class TakesPart>

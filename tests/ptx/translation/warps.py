@@ -26,7 +26,7 @@ class Meeting:
 
 
 def barrier(i: Instruction, w: Writer) -> Meeting:
-    """bar.sync, barrier.sync and bar.warp.sync."""
+    """bar.sync, barrier.sync, bar.warp.sync, and bar.red.or."""
     q = Qualifiers(i.opcode)
     if q.take("warp"):
         sync = q.take("sync")
@@ -36,15 +36,21 @@ def barrier(i: Instruction, w: Writer) -> Meeting:
             raise NotExecutedError(i.opcode)
         return Meeting("WARP", "SYNC", False, f"t.mask = {w.read(mask, 'u32')};")
     q.take("cta")
-    if not q.take("sync"):
+    joins = bool(q.take("red"))
+    if joins and (q.type() != "pred" or not q.take("or")) or not joins and not q.take("sync"):
         raise NotExecutedError(i.opcode)
     aligned = bool(q.take("aligned")) or q.name == "bar"
     q.end()
-    number, *count = operands(i, 1, 2)
+    vote, after = "", ""
+    if joins:
+        joined, number, *count, own = operands(i, 3, 4)
+        vote, after = f"t.in[0] = {w.read(own, 'pred')}; ", w.write(joined, "pred", "t.flag")
+    else:
+        number, *count = operands(i, 1, 2)
     threads = w.read(count[0], "u32") if count else "0u"
     before = f"t.barrier = {w.read(number, 'u32')}; t.count = {threads}; "
     before += 'if (t.barrier > 15 || t.count % 32) fault("invalid", "barrier %u of %u threads", t.barrier, t.count);'
-    return Meeting("BARRIER", "SYNC", aligned, before)
+    return Meeting("BARRIER", "SYNC", aligned, vote + before, after)
 
 
 def shuffle(i: Instruction, w: Writer) -> Meeting:

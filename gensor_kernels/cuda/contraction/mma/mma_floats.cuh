@@ -86,10 +86,10 @@ struct FloatMath {
     }
 
     // Finite sums are lowered, others formed again.
-    MEMBER void finish(const Params &params, const Tile &tile, int steps) {
+    MEMBER void finish(const Params &params, const Tile &tile) {
         if (any_lost()) {
             cover("again");
-            sum_again(params, tile, steps);
+            sum_again(params, tile);
         } else {
             for_each_sum([](float &sum) { sum = sum * LOWER; });
         }
@@ -102,26 +102,19 @@ struct FloatMath {
     }
     // Whether a sum of any warp of the block is infinite or NaN. Every thread gets the same answer.
     MEMBER bool any_lost() {
-        const sptr<float> found = shared_base().as<float>();
-        float trace = 0.0f; // zero times what is not finite is NaN
-        for_each_sum([&](float &sum) { trace = fma_(sum, 0.0f, trace); });
-        UNROLL for (int mask = 1; mask < 32; mask *= 2) trace = trace + shuffle_xor(trace, mask);
-        Pipeline::finish();
-        if ((thread_index() & 31) == 0) {
-            Vec<4> own;
-            own.set(0, trace);
-            store_shared(found + (thread_index() >> 5), own);
-        }
-        barrier();
-        UNROLL for (int warp = 0; warp < THREADS / 32; ++warp) trace =
-            trace + load_shared<4>(found + warp).template get<float>(0);
-        barrier();
-        return trace != 0.0f;
+        float traces[4] = {}; // zero times what is not finite is NaN; several, because each waits for its last sum
+        UNROLL for (int x = 0; x < MATRICES; ++x) UNROLL for (int i = 0; i < FRAGMENTS_M; ++i)
+            UNROLL for (int j = 0; j < FRAGMENTS_N; ++j) UNROLL for (int r = 0; r < 4; ++r) traces[r] =
+                fma_(accumulators[x][i][j][r], 0.0f, traces[r]);
+        return barrier_any((traces[0] + traces[1]) + (traces[2] + traces[3]) != 0.0f);
     }
     // The sums by multiply-adds in the order of k, without overlap of copies and math.
-    MEMBER void sum_again(const Params &params, const Tile &tile, int steps) {
+    MEMBER void sum_again(const Params &params, const Tile &tile) {
+        const int steps = divide_up(tile.k_end - tile.k_begin, BLOCK_K);
         for_each_sum([](float &sum) { sum = 0.0f; });
-        Pipeline pipeline(params, tile);
+        Tile anew = tile; // the first walk's addresses would be kept for this one, in registers of the main loop
+        anew.row = (i32)unknown((u32)tile.row), anew.column = (i32)unknown((u32)tile.column);
+        Pipeline pipeline(params, anew);
         read = 0;
         ROLLED for (int s = 0; s < AHEAD; ++s) pipeline.request(params);
         pipeline.receive();

@@ -15,7 +15,7 @@
 //   C_VECTOR 8 or 16; C_UNIT 0 needs 8
 //   k <= MOST_K; needs sm_80
 //
-// Shared bytes = 128 + max(STAGES * (BLOCK_M + BLOCK_N) * BLOCK_K, EPILOGUE_STAGED ? WARPS * 16 * WARP_N * 8 : 0)
+// Shared bytes = max(STAGES * (BLOCK_M + BLOCK_N) * BLOCK_K, EPILOGUE_STAGED ? WARPS * 16 * WARP_N * 8 : 0)
 //
 // Bank conflicts: none. Global accesses: contraction_slice reads elements and stores 4 bytes, slices are copied 16
 // bytes at a time, C moves C_VECTOR; multiply-adds of doubles read elements.

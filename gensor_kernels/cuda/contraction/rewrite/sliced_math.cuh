@@ -118,22 +118,13 @@ struct SlicedMath {
     MEMBER bool any_lost(const Params &params) {
         i32 of_a[FRAGMENTS_M][2], of_b[FRAGMENTS_N][2];
         load_exponents(params, of_a, of_b);
-        u32 lost = 0;
+        bool lost = false;
         for_each([&](int i, int j, int r) {
             const i32 a = of_a[i][r / 2], b = of_b[j][r % 2];
             const bool nothing = a == EMPTY || b == EMPTY, few = math.accumulators[0][i][j][r] < LEAST_LEADING;
             lost |= a == UNBOUNDED || b == UNBOUNDED || (few && !nothing);
         });
-        UNROLL for (int mask = 1; mask < 32; mask *= 2) lost |= shuffle_xor(lost, mask);
-        const sptr<u32> votes = (shared_base() + STAGES * STAGE_BYTES).as<u32>();
-        Vec<4> own;
-        own.set(0, lost);
-        if ((thread_index() & 31) == 0)
-            store_shared(votes + (thread_index() >> 5), own);
-        barrier();
-        UNROLL for (int warp = 0; warp < THREADS / 32; ++warp) lost |=
-            load_shared<4>(votes + warp).template get<u32>(0);
-        return lost != 0;
+        return barrier_any(lost);
     }
 
     // Times powers of two, in two steps, because a single one may leave the range.

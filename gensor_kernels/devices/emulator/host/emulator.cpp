@@ -136,6 +136,7 @@ static void start_block(Block &block, int index) {
     char *stacks = machine.stacks + (&block - machine.blocks.data()) * request.block * STACK_BYTES;
     ++count(BLOCKS);
     block.index = index, block.alive = request.block, block.at_barrier = 0, block.epoch = 1, block.done = false;
+    block.vote = block.voted = false;
     block.threads.resize(request.block);
     block.warps.resize((request.block + WARP - 1) / WARP);
     block.arena.assign(request.shared_bytes + 2 * SHARED_BASE, 0xff); // NaN: a read before a write shows

@@ -193,6 +193,7 @@ struct Block {
     int index;
     int alive, at_barrier; // threads
     Site barrier_site;     // where those wait
+    bool vote, voted;      // whether any of those gave true; whether any did at the last barrier
     u32 epoch;             // block barriers passed, from 1
     u32 ready_warps;
     bool done;

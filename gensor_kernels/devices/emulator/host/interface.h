@@ -63,6 +63,7 @@ void copy_async(u32 to, u64 from, int bytes, bool predicate, const char *file, i
 void copy_async_commit();
 void copy_async_wait(int groups, const char *file, int line);
 void barrier(const char *file, int line);
+bool barrier_any(bool value, const char *file, int line);
 void warp_barrier(const char *file, int line);
 void load_matrix(u32 *registers, int count, bool transposed, u32 address, const char *file, int line);
 void multiply_matrix(MatrixShape shape, void *d, const u32 *a, const u32 *b, const char *file, int line);

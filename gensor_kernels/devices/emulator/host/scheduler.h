@@ -259,6 +259,7 @@ static void release_block(Block &block) {
     ++count(BARRIERS);
     ++block.epoch;
     block.at_barrier = 0;
+    block.voted = block.vote, block.vote = false;
     join_all(block);
     for (size_t w = 0; w < block.warps.size(); ++w) {
         Warp &warp = block.warps[w];
@@ -286,6 +287,13 @@ void barrier(const char *file, int line) {
     release_block(block);
     u32 last = machine.request->order == REVERSE ? WARP - 1 : 0; // the warps go on in their order, not from here
     switch_to(pick_in(block, last, last));
+}
+
+bool barrier_any(bool value, const char *file, int line) {
+    Block &block = *current->block;
+    block.vote |= value;
+    barrier(file, line);
+    return block.voted;
 }
 
 } // namespace emulator

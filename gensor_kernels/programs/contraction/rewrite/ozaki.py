@@ -37,8 +37,6 @@ WITHOUT = (
     *("IN_TYPE", "ACC_TYPE", "SPLIT", "MATH_TF32", "SWIZZLE", "INSTRUCTION", "ASYNC"),
     *(f"{operand}_{what}" for operand in "AB" for what in ("LAYOUT", "UNIT", "WINDOW", "VECTOR")),
 )
-#: Bytes in which warps tell whether slices suffice.
-VOTES = 128
 #: Elements of the case whose slices do not suffice differ by up to two to twice this.
 SPREAD = 300
 #: The math mode that allows it.
@@ -164,4 +162,4 @@ class Slice(Rewrite):
         return main.branches(program, workload) - {"steady", "drain"} | {"slice", AGAIN}
 
 
-SLICED = Rewritten(Slice(), ContractionMma("contraction_sliced", streams=False, extra_shared=VOTES), abi=4)
+SLICED = Rewritten(Slice(), ContractionMma("contraction_sliced", streams=False), abi=5)
