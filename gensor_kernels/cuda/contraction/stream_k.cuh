@@ -33,14 +33,13 @@ struct Share {
 constexpr u32 OF_ROW = 1u << 31;
 
 struct Stream {
-    int depth; // values of k in a step
-    u32 steps; // of one tile
-    u32 whole; // tiles that are computed whole
-    u32 each, more,
-        blocks; // of the other tiles' steps: those of a block, blocks that have one more, blocks that have any
+    int depth;              // values of k in a step
+    u32 steps;              // of one tile
+    u32 whole;              // tiles that are computed whole
+    u32 each, more, blocks; // of the other tiles: steps of a block, blocks with one step more, blocks with any
 
     MEMBER Stream(const Params &params, int depth, u32 grid) : depth(depth) {
-        const u32 tiles = unknown(params.by.tiles.number) * (u32)params.batch;
+        const u32 tiles = unknown(params.by.tiles.number) * (u32)params.batch; // unknown: see `again`
         const u32 waves = tiles / grid;
         const u32 k = (u32)depth_of(params).all;
         steps = k > 0 ? (k + (u32)depth - 1) / (u32)depth : 1; // without any k, tiles are written all the same
@@ -49,7 +48,8 @@ struct Stream {
         blocks = rest < grid ? rest : grid;
         each = blocks ? rest / blocks : 0, more = blocks ? rest % blocks : 0;
     }
-    // This stream, computed again: registers of a main loop then need not hold it.
+    // This stream, computed again from numbers that the compiler does not know: registers of a main loop then need not
+    // hold it.
     MEMBER Stream again(const Params &params) const { return Stream(params, depth, unknown((u32)grid_size())); }
     // Where the part of a block begins.
     MEMBER u32 begin(u32 block) const { return block * each + (block < more ? block : more); }
@@ -133,18 +133,17 @@ DEVICE gptr<u64> flag_of(const Params &params, u32 block) {
 struct TileShare {
     const Stream &stream;
     const Share &own;
-    u32 turn; // a turn on the row becomes the tile's number where its sums are joined
+    u32 turn;
 };
 
 // Whether this block finishes the tile. If so, `sum` then has those of the other blocks too; else they are left.
 template <int COUNT, int THREADS, class Sum>
-DEVICE bool joined(const Params &params, TileShare &share, Sum sum) {
+DEVICE bool joined(const Params &params, const TileShare &share, Sum sum) {
     using Kept = KeptSums<COUNT, THREADS>;
     if (!(share.turn & OF_ROW))
         return true;
     const Stream stream = share.stream.again(params);
     const Share own = stream.share(unknown((u32)block_index()), share.turn ^ OF_ROW);
-    share.turn = own.tile;
     if (own.last < stream.steps) {
         cover("stream_leave");
         Kept::store(params, sum);
@@ -167,19 +166,42 @@ DEVICE bool joined(const Params &params, TileShare &share, Sum sum) {
     return true;
 }
 
-// The place of the tile's outputs, computed again behind the main loop of a stream, which has no registers for it.
-DEVICE Tile place_again(const Params &params, const Tile &, const TileShare &share) {
-    return decode_tile<BLOCK_M, BLOCK_N>(params, share.stream.depth, unknown(share.turn));
+// A tile while a main loop has no registers for it: PLACE_BYTES of shared memory at `place`. A barrier lies between
+// `keep_tile` and `kept_tile`, and another one before the next tile is kept.
+constexpr int PLACE_BYTES = 32;
+
+DEVICE void keep_tile(sptr<u8> place, const Tile &tile) {
+    if (thread_index() == 0) {
+        const i32 kept[PLACE_BYTES / 4] = {
+            tile.row,   tile.column,         tile.k_begin,        tile.k_end,
+            tile.entry, tile.batch.index[0], tile.batch.index[1], tile.batch.index[2],
+        };
+        UNROLL for (int first = 0; first < PLACE_BYTES / 4; first += 4) {
+            Vec<16> words;
+            UNROLL for (int i = 0; i < 4; ++i) words.set(i, kept[first + i]);
+            store_shared(place + first * 4, words);
+        }
+    }
+}
+
+DEVICE Tile kept_tile(const Params &params, sptr<u8> place, const Tile &) {
+    const Vec<16> low = load_shared<16>(place), high = load_shared<16>(place + 16);
+    return Tile{low.get<i32>(0),  low.get<i32>(1),
+                params.m,         low.get<i32>(2),
+                low.get<i32>(3),  0,
+                high.get<i32>(0), Batch{{high.get<i32>(1), high.get<i32>(2), high.get<i32>(3)}}};
 }
 #else
 struct TileShare {};
 
-DEVICE const Tile &place_again(const Params &, const Tile &tile, const TileShare &) {
+DEVICE void keep_tile(sptr<u8>, const Tile &) {}
+
+DEVICE const Tile &kept_tile(const Params &, sptr<u8>, const Tile &tile) {
     return tile;
 }
 
 template <int COUNT, int THREADS, class Sum>
-DEVICE bool joined(const Params &, TileShare &, const Sum &) {
+DEVICE bool joined(const Params &, const TileShare &, const Sum &) {
     return true;
 }
 #endif

@@ -63,13 +63,18 @@ struct UnchangedGroups {
     sptr<u8> slab;
     gptr<OUT_TYPE> c; // the first output of the warp's tile
     i64 row_stride, column_stride;
-    i32 rows, columns; // left of C from the warp's tile on
+    i32 rows, columns; // left of C from the warp's tile on; where a lane keeps its column, from its first output on
 
     MEMBER int row_of(int g) const { return ((thread_index() & 31) + 32 * g) / ROW_GROUPS; }
     MEMBER int column_of(int g) const { return ((thread_index() & 31) + 32 * g) % ROW_GROUPS * WIDTH; }
 
-    // Where a lane keeps its column, its outputs are a constant distance apart, from the first row to the last.
-    MEMBER gptr<OUT_TYPE> first_output() const { return c + (row_of(0) * row_stride + column_of(0) * column_stride); }
+    // Where a lane keeps its column, its outputs are a constant distance apart, from the first row to the last, and all
+    // are compared with the same number of rows.
+    MEMBER gptr<OUT_TYPE> begin() {
+        if (WHOLE_ROWS)
+            rows = rows - row_of(0), columns = columns - column_of(0);
+        return c + (row_of(0) * row_stride + column_of(0) * column_stride);
+    }
 
     // Moves the first COUNT rows of the slab to rows from `first` on; `to` is where the lane's next output goes.
     template <int COUNT>
@@ -80,7 +85,8 @@ struct UnchangedGroups {
             UNROLL for (int i = 0; i < TOGETHER; ++i) if (in_slab(start + i, GROUPS)) outputs[i] = load_shared<BYTES>(
                 slab + Rows::offset(row_of(start + i), column_of(start + i) * (int)sizeof(OUT_TYPE)));
             UNROLL for (int i = 0; i < TOGETHER; ++i) if (in_slab(start + i, GROUPS)) {
-                const int row = first + row_of(start + i), column = column_of(start + i);
+                const int row = first + (WHOLE_ROWS ? (start + i) * (32 / ROW_GROUPS) : row_of(start + i));
+                const int column = WHOLE_ROWS ? 0 : column_of(start + i);
                 if (!WHOLE_ROWS)
                     to = c + (row * row_stride + column * column_stride);
                 store_global(to, outputs[i], within(row, rows) && within(column, columns));
@@ -103,8 +109,8 @@ DEVICE void store_unchanged(const Params &params, const Batch &batch, sptr<u8> s
     const i64 column_stride = C_UNIT ? 1 : params.c_n;
     const gptr<OUT_TYPE> c =
         gptr<OUT_TYPE>(params.c) + (batch_offset(params.c_batch, batch) + row * params.c_m + column * column_stride);
-    const UnchangedGroups groups = {slab, c, params.c_m, column_stride, rows - row, columns - column};
-    gptr<OUT_TYPE> to = groups.first_output();
+    UnchangedGroups groups = {slab, c, params.c_m, column_stride, rows - row, columns - column};
+    gptr<OUT_TYPE> to = groups.begin();
     constexpr int LAST = TILES % BANDS == 0 ? BANDS : TILES % BANDS; // rows of fragments that come last
     UNROLL for (int first = 0; first < TILES; first += BANDS) {
         if (first > 0)

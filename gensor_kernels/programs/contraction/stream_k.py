@@ -8,6 +8,7 @@ stream-K).
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,6 +33,8 @@ BLOCKS = (
 )
 #: Bytes of a block's flag in the workspace; sums begin at a multiple of 16.
 FLAG_BYTES = 16
+#: Shared bytes of a tile's place while a main loop has no registers for it.
+PLACE_BYTES = 32
 #: Trips to the L2 between the last store of a block's sums and the first load of another: the fence, the flag's store,
 #: its load.
 FLAG_TRIPS = 3.0
@@ -130,6 +133,12 @@ def legal(c: Columns, arch: Arch) -> Any:
     if blocks is None:
         return True
     return (blocks == 0) | ((c["split_k"] == 1) & (blocks <= c["min_blocks"] * arch.sms) & _counted(blocks, c))
+
+
+def place_bytes(c: Mapping[str, Any]) -> Any:
+    """Return the bytes of shared memory behind a ring in which a stream keeps a tile's place (PLACE_BYTES)."""
+    blocks = c.get(NAME)
+    return 0 if blocks is None else (blocks > 0) * PLACE_BYTES
 
 
 def registers(c: Columns, each: float = STREAM_REGISTERS) -> Any:

@@ -35,7 +35,7 @@
 //   k_per_split % BLOCK_K == 0
 //   MASKED 1: A_WINDOW or B_WINDOW is 1 or 2, and rows and columns of the filter are 31 or fewer together
 //
-// Shared bytes = max(STAGES * (BLOCK_M * H of A + MATRICES * BLOCK_N * H of B) * BLOCK_K / 8,
+// Shared bytes = max(STAGES * (BLOCK_M * H of A + MATRICES * BLOCK_N * H of B) * BLOCK_K / 8 + (STREAM ? 32 : 0),
 //   EPILOGUE_STAGED ? WARPS * 16 * WARP_N * size of ACC_TYPE : 0)
 //
 // Bank conflicts: none at any legal tile size for 16-bit operands of either layout, for K-contiguous operands of
@@ -76,31 +76,35 @@ static_assert(same_type<IN_TYPE, half_t>       ? INSTRUCTION == 0 || INSTRUCTION
 static_assert(same_type<ACC_TYPE, i32> == same_type<IN_TYPE, i8> && same_type<ACC_TYPE, IN_TYPE> == (ELEMENT >= 4),
               "Integers accumulate in i32, doubles and complex numbers as they are, the others in float.");
 
-DEVICE void compute_tile(const Params &params, const Tile &tile, TileShare share) {
+DEVICE void compute_tile(const Params &params, const Tile &tile, const TileShare &share) {
 #if RAGGED_ROWS
     if (tile.row == tile.end)
         return;
 #endif
-    const int steps = divide_up(tile.k_end - tile.k_begin, BLOCK_K);
     const int warp = thread_index() >> 5, row = warp % WARPS_M * WARP_M, column = warp / WARPS_M * WARP_N;
     Pipeline pipeline(params, tile);
     Math math(params, tile, row, column);
+    const sptr<u8> behind_ring = shared_base() + STAGES * STAGE_BYTES;
+    keep_tile(behind_ring, tile);
     ROLLED for (int s = 0; s < AHEAD; ++s) pipeline.request(params);
     pipeline.receive();
     math.begin();
-    for (int step = 0; within(step, steps); ++step) {
-        if (step + AHEAD < steps)
+    // Without any k, a step of zeros is multiplied: with a way around the loop, the compiler copies all accumulators
+    // behind it.
+    int left = divide_up(tile.k_end - tile.k_begin, BLOCK_K);
+    do {
+        if (left > AHEAD)
             cover("steady");
         else
             cover("drain");
         math.compute(pipeline, [&]() { pipeline.request(params); });
-    }
-    math.finish(params, tile, steps);
+    } while (within(0, --left));
+    math.finish(params, kept_tile(params, behind_ring, tile));
     constexpr int ROW = FRAGMENTS_N * 4;
     if (!joined<FRAGMENTS_M * ROW, THREADS>(
             params, share, [&](int i) -> ACC_TYPE & { return math.accumulators[0][i / ROW][i % ROW / 4][i % 4]; }))
         return;
-    const Tile &place = place_again(params, tile, share);
+    const Tile &place = kept_tile(params, behind_ring, tile);
 #if EPILOGUE_STAGED // the slabs lie where the tiles were
     Pipeline::finish();
 #endif
@@ -124,7 +128,7 @@ DEVICE void compute_tile(const Params &params, const Tile &tile, TileShare share
 DEVICE void compute_tiles(const Params &params) {
     if constexpr (SPLIT)
         launch_dependents();
-    each_tile(params, [&](const Tile &tile, TileShare share) {
+    each_tile(params, [&](const Tile &tile, const TileShare &share) {
         compute_tile(params, tile, share);
         if constexpr (STREAM)
             Pipeline::finish(); // the next tile's copies go where this one's sums were

@@ -81,8 +81,8 @@ struct ThreeMath {
     MEMBER void compute(Pipeline &pipeline, const Request &request) {
         products.compute(pipeline, request);
     }
-    MEMBER void finish(const Params &params, const Tile &tile, int steps) {
-        products.finish(params, tile, steps);
+    MEMBER void finish(const Params &params, const Tile &tile) {
+        products.finish(params, tile);
         UNROLL for (int x = 0; x < MATRICES; ++x) UNROLL for (int i = 0; i < WARP_M / 16; ++i)
             UNROLL for (int j = 0; j < WARP_N / 8; ++j)
                 resolve_sums(products.accumulators[x][i][j], accumulators[x][i][j]);

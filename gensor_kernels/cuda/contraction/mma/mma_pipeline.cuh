@@ -103,7 +103,7 @@ struct WarpMath {
         : load_a(row), load_b(column), accumulators{}, scaling(params, tile, tile.column + column), read(0) {}
 
     MEMBER void begin() { load(0, 0); }
-    MEMBER void finish(const Params &, const Tile &, int) {
+    MEMBER void finish(const Params &, const Tile &) {
         scaling.finish(accumulators[0]);
         long_sums.finish(accumulators);
     }

@@ -184,7 +184,7 @@ DEVICE void store_tile(const Params &params, const PatchTile &own, int row, int 
 }
 
 // While a step is multiplied, the next one's filters are copied and its patch is on its way.
-DEVICE void compute_tile(const Params &params, const Patch &patch, const PatchTile &own, TileShare share) {
+DEVICE void compute_tile(const Params &params, const Patch &patch, const PatchTile &own, const TileShare &share) {
     const int depth = BLOCK_K * patch.taps, steps = divide_up(own.tile.k_end - own.tile.k_begin, depth);
     const int warp = thread_index() >> 5, row = warp % WARPS_M * WARP_M, column = warp / WARPS_M * WARP_N;
     const FilterFragments filter_fragments(row);
@@ -233,7 +233,7 @@ KERNEL(contraction_patch, Params, THREADS, MIN_BLOCKS) {
     const Patch patch(params);
     each_tile(
         params,
-        [&](const Tile &tile, TileShare share) {
+        [&](const Tile &tile, const TileShare &share) {
             compute_tile(params, patch, patch_tile(params, patch, tile), share);
             if constexpr (STREAM)
                 barrier(); // the next tile's filters go where this one's sums were

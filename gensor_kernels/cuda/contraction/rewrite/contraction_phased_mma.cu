@@ -69,7 +69,7 @@ DEVICE void finish_sums(const Params &params, const Tile &tile, TapWalk taps, Ma
 }
 #else
 DEVICE void finish_sums(const Params &params, const Tile &tile, const TapWalk &, Math &math, int steps) {
-    math.finish(params, tile, steps);
+    math.finish(params, tile);
 }
 #endif
 

@@ -121,7 +121,7 @@ DEVICE void multiply_tile(const Params &params, const Tile &tile, const ThreadPl
     }
 }
 
-DEVICE void compute_tile(const Params &params, const Tile &tile, TileShare share) {
+DEVICE void compute_tile(const Params &params, const Tile &tile, const TileShare &share) {
 #if RAGGED_ROWS
     if (tile.row == tile.end)
         return;
@@ -159,7 +159,7 @@ KERNEL(contraction_simt, Params, THREADS, MIN_BLOCKS) {
 #endif
     if constexpr (SPLIT)
         launch_dependents();
-    each_tile(params, [&](const Tile &tile, TileShare share) {
+    each_tile(params, [&](const Tile &tile, const TileShare &share) {
         compute_tile(params, tile, share);
         if constexpr (STREAM)
             barrier(); // the next tile lies where this one's outputs passed through

@@ -34,8 +34,8 @@ struct OwnPlaces {
     }
 };
 
-// A thread's sums at rows of C or of the workspace, without a loop: a row is a few constant distances from the one
-// before. `to` is where the first of them lies, `stride` the elements from row to row, and from column to column.
+// Stores a thread's sums to C or to the workspace, without a loop: rows lie a few constant distances apart. `to` points
+// at the first output of the block's tile, from which on C has `rows` and `columns`; strides count elements.
 template <class Out, int WIDTH>
 DEVICE void store_rows(gptr<Out> to, i64 row_stride, i64 column_stride, i32 rows, i32 columns, const ThreadPlace &place,
                        const ACC_TYPE (&sums)[THREAD_M * THREAD_N]) {

@@ -80,7 +80,7 @@ def warp_tiles(m: np.ndarray, n: np.ndarray, held: np.ndarray) -> np.ndarray:
 class ContractionMma(ContractionFamily):
     """Tensor-core matrix products."""
 
-    abi = 6
+    abi = 7
     source = "contraction_mma.cu"
     names = (
         *shared.GRID_NAMES,
@@ -98,15 +98,12 @@ class ContractionMma(ContractionFamily):
         *,
         streams: bool = True,
         stream_registers: float = stream_k.STREAM_REGISTERS,
-        extra_shared: int = 0,
     ) -> None:
         """Make the main loop of the kernel ``name``.
 
-        ``streams``: stream-K is among the choices, at the cost of ``stream_registers`` per thread.  ``extra_shared``
-        are the bytes of shared memory that the kernel takes beside the ring and the slabs.
+        ``streams``: stream-K is among the choices, at the cost of ``stream_registers`` per thread.
         """
         self.name, self.streams, self.stream_registers = name, streams, stream_registers
-        self.extra_shared = extra_shared
 
     def refusal(self, workload: Workload, arch: Arch) -> str | None:
         """float16, bfloat16, int8 and TF32 products on parts that have the instruction, float32 where it pays."""
@@ -223,9 +220,8 @@ class ContractionMma(ContractionFamily):
 
     def _memory(self, c: Columns, warps: np.ndarray, workload: Workload) -> np.ndarray:
         """Return a block's dynamic shared bytes: the ring, the slabs of a staged epilogue, or a tile of whole rows."""
-        memory = np.maximum(c[column.RING], c[column.SLAB] * warps)
-        memory = np.maximum(memory, c[column.TILE]) if extents(workload).norm else memory
-        return memory + self.extra_shared if self.extra_shared else memory
+        memory = np.maximum(c[column.RING] + stream_k.place_bytes(c), c[column.SLAB] * warps)
+        return np.maximum(memory, c[column.TILE]) if extents(workload).norm else memory
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """See cost."""
@@ -305,6 +301,7 @@ class ContractionMma(ContractionFamily):
         """The product, and for a split the reduction."""
         p, e = dict(program.values), extents(workload)
         warps = (p["block_m"] // p["warp_m"]) * (p["block_n"] // p["warp_n"])
-        memory = int(max(cost.ring_bytes(p, workload), cost.slab_bytes(p, e) * warps))
+        ring = cost.ring_bytes(p, workload) + stream_k.place_bytes(p)
+        memory = int(max(ring, cost.slab_bytes(p, e) * warps))
         memory = max(memory, int(tile_bytes(p, e))) if e.norm else memory
-        return class_launches(program, workload, self.name, 32 * warps, memory + self.extra_shared)
+        return class_launches(program, workload, self.name, 32 * warps, memory)

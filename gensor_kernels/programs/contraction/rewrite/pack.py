@@ -319,7 +319,7 @@ class PackForTensorCopies(Rewrite):
 
 
 #: Stream-K takes 26 to 40 registers in the SASS of four Programs: every share looks up anew where the flags are.
-PACKED = Rewritten(Pack(), ContractionMma("contraction_packed", stream_registers=32.0), abi=5)
+PACKED = Rewritten(Pack(), ContractionMma("contraction_packed", stream_registers=32.0), abi=6)
 PACKED_WGMMA = Rewritten(
     PackForTensorCopies(), ContractionWgmma("contraction_packed_wgmma", only_products=True, images="b"), abi=4
 )
