@@ -37,7 +37,8 @@ def barrier(i: Instruction, w: Writer) -> Meeting:
         return Meeting("WARP", "SYNC", False, f"t.mask = {w.read(mask, 'u32')};")
     q.take("cta")
     joins = bool(q.take("red"))
-    if joins and (q.type() != "pred" or not q.take("or")) or not joins and not q.take("sync"):
+    known = q.type() == "pred" and q.take("or") if joins else q.take("sync")
+    if not known:
         raise NotExecutedError(i.opcode)
     aligned = bool(q.take("aligned")) or q.name == "bar"
     q.end()
