@@ -43,10 +43,14 @@ def test_both_bodies_have_the_same_intrinsics():
     assert [name for name in gpu if name not in documented] == []
 
 
-def test_both_bodies_of_dependent_launches_have_the_same_functions():
-    texts = [(FOLDER / "gensor_emulator_dependent.h").read_text(), CUDA["dependent.cuh"].read_text()]
+@pytest.mark.parametrize(
+    ("name", "functions"),
+    [("dependent", ["grid_dependency_wait", "launch_dependents", "load_finished"]), ("vote", ["barrier_any"])],
+)
+def test_both_bodies_of_further_intrinsics_have_the_same_functions(name, functions):
+    texts = [(FOLDER / f"gensor_emulator_{name}.h").read_text(), CUDA[f"{name}.cuh"].read_text()]
     host, gpu = (re.findall(r"^DEVICE \S+ (\w+)\(", text, re.MULTILINE) for text in texts)
-    assert host == gpu == ["grid_dependency_wait", "launch_dependents", "load_finished"]
+    assert host == gpu == functions
 
 
 @pytest.mark.parametrize("mode", [1, 2, 4, 8, 16])
@@ -58,6 +62,27 @@ def test_each_width_moves_its_bytes(mode):
     want[:30, :mode] = a[np.arange(30) ^ 1, :mode]
     assert np.array_equal(b, want)
     assert counters.global_widths("global_load") == counters.global_widths("global_store") == {mode: 30}
+
+
+VOTES = """
+#include <gensor_emulator_vote.h>
+KERNEL(test, Params, 96, 0) {
+    const int thread = thread_index();
+    const bool first = barrier_any(thread == params.n), none = barrier_any(false);
+    const bool last = barrier_any(thread > params.n);
+    Vec<4> votes;
+    votes.set(0, (i32)first | (i32)none << 1 | (i32)last << 2);
+    store_global(gptr<i32>(params.p[0]) + thread, votes, true);
+}
+"""
+
+
+@pytest.mark.parametrize("thread", [0, 50, 95, 96])
+@pytest.mark.parametrize("order", ["forward", "reverse"])
+def test_a_block_knows_whether_any_of_its_threads_voted(thread, order):
+    found = np.full(96, -1, np.int32)
+    execute(VOTES, [found], n=thread, block=96, order=order)
+    assert set(found.tolist()) == {(thread < 96) | (thread < 95) << 2}
 
 
 @pytest.mark.parametrize("expression", ["*gptr<float>()", "gptr<float>()[0]", "*sptr<float>()", "sptr<u8>()[0]"])

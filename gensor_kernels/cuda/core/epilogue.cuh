@@ -199,7 +199,7 @@ DEVICE auto finished(const Params &params, const T *v) {
     return converted<Out, COUNT>(v);
 }
 
-// Returns a single value behind the epilogue.
+// One value behind the epilogue.
 template <class Out, class T>
 DEVICE Out finished(const Params &params, T v) {
     return finished<Out, 1>(params, &v).template get<Out>(0);

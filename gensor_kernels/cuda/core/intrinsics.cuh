@@ -26,7 +26,6 @@
 //   copy_async<BYTES>(sptr, gptr, predicate)        BYTES 4, 8, 16; writes zeros where false (0)  (sm_80)
 //   copy_async_commit()   copy_async_wait<N>()      all but the latest N groups have arrived      (sm_80)
 //   barrier()   warp_barrier()                      order shared memory for the block / the warp
-//   barrier_any(bool) -> bool                       barrier(); whether any thread of the block gave true
 //   load_matrix<N, TRANSPOSED>(u32 (&r)[N], sptr row_address)                     ldmatrix, N = 1, 2, 4;
 //                                                    all 32 lanes give a valid address, as sm_75 asks
 //   mma_m16n8k16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2], half_t{} or bfloat16_t{})   (sm_80)

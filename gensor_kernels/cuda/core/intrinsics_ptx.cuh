@@ -197,9 +197,6 @@ DEVICE void copy_async_wait() {
 DEVICE void barrier() {
     __syncthreads();
 }
-DEVICE bool barrier_any(bool value) {
-    return __syncthreads_or(value);
-}
 DEVICE void warp_barrier() {
     __syncwarp();
 }

@@ -355,7 +355,8 @@ class Scheduler {
             any |= takes_part(threads[i]) && threads[i].in[0];
         for (u32 i = 0; i < launch_.threads; i++)
             if (takes_part(threads[i]))
-                threads[i].flag = any, threads[i].stop = READY, threads[i].order.synced = threads[i].order.acquired = ticks;
+                threads[i].flag = any, threads[i].stop = READY,
+                threads[i].order.synced = threads[i].order.acquired = ticks;
         return true;
     }
     template <class TakesPart>

@@ -10,7 +10,7 @@ from gensor_kernels.build.source import CUDA_FOLDER
 from tests.ptx.rules.rules import HERE, RULES, UNSEEN, VALUES, Rule, found
 
 INTRINSICS = (
-    *("intrinsics_ptx.cuh", "intrinsics_arithmetic.cuh", "dependent.cuh"),
+    *("intrinsics_ptx.cuh", "intrinsics_arithmetic.cuh", "dependent.cuh", "vote.cuh"),
     *("hopper.cuh", "hopper_products.cuh"),
 )
 TABLE = Path(__file__).resolve().parents[3] / "docs" / "verification.md"

@@ -11,6 +11,7 @@
 // by multiply-adds.
 #pragma once
 #include "mma_pipeline.cuh"
+#include "vote.cuh"
 
 #if INSTRUCTION == 5
 constexpr int PARTS = 3, SMALL_PRODUCTS = 5, K_MULTIPLIED = 16;

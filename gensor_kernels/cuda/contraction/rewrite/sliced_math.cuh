@@ -3,6 +3,7 @@
 #pragma once
 #include "mma_pipeline.cuh"
 #include "slices.cuh"
+#include "vote.cuh"
 
 // Leading bits of a row times those of a column, summed, from which on what is left out, at most 1.52 * 2^-60 of a term
 // of the largest elements, and the roundings of sums stay within the bound of double sums

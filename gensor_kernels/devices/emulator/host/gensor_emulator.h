@@ -108,9 +108,6 @@ DEVICE void copy_async_wait(CALLER) {
 DEVICE void barrier(CALLER) {
     emulator::barrier(file, line);
 }
-DEVICE bool barrier_any(bool value, CALLER) {
-    return emulator::barrier_any(value, file, line);
-}
 DEVICE void warp_barrier(CALLER) {
     emulator::warp_barrier(file, line);
 }

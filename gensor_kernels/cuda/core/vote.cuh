@@ -1,0 +1,14 @@
+// An intrinsic of kernels whose blocks choose a way together. As in intrinsics.cuh it has two bodies; the model is in
+// the emulator's gensor_emulator_vote.h.
+//
+//   barrier_any(bool) -> bool    barrier(); whether any thread of the block gave true
+#pragma once
+#include "intrinsics.cuh"
+
+#ifdef __CUDACC__
+DEVICE bool barrier_any(bool value) {
+    return __syncthreads_or(value);
+}
+#else
+#include <gensor_emulator_vote.h>
+#endif
