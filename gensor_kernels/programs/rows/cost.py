@@ -14,31 +14,45 @@ from gensor_kernels.programs.core.family import Columns, Facts, Points
 
 from .shape import COPY, TWO_FORMS, View
 
-#: Instructions of an exponential (``exp_of_negative``), and of a maximum that keeps NaN.
-EXP, COMPARE = 6.0, 1.0
-#: Those that an exponential does without where results have 16 bits (``exp_of_element``).
-SPARED = 4.0
-#: Instructions per element: of the one-pass fold, of the first and the second of two passes, of the map; and further
-#: instructions of the one-pass fold per step.
-COSTS: Mapping[str, tuple[float, float, float, float, float]] = {
-    "copy": (0, 0, 0, 0, 0),
-    "sum": (1, 0, 0, 0, 0),
-    "mean": (1, 0, 0, 0, 0),
-    "max": (COMPARE + 1, 0, 0, 0, 0),
-    "min": (COMPARE + 1, 0, 0, 0, 0),
-    "prod": (2, 0, 0, 0, 0),
-    "argmax": (9, 0, 0, 0, 0),
-    "argmin": (9, 0, 0, 0, 0),
-    "l2_norm": (2, 0, 0, 0, 0),
-    "var": (4, 1, 3, 0, 40),
-    "logsumexp": (COMPARE + EXP + 2, COMPARE, EXP + 2, 0, 2 * EXP),
-    "softmax": (COMPARE + EXP + 2, COMPARE, EXP + 2, EXP + 1, 2 * EXP),
-    "log_softmax": (COMPARE + EXP + 2, COMPARE, EXP + 2, 2, 2 * EXP),
-    "layernorm": (4, 1, 3, 2, 40),
-    "rmsnorm": (2, 0, 0, 1, 0),
+#: Instructions of a maximum that keeps NaN, and of an exponential: of 16-bit results (``exp_of_element``), others and
+#: doubles.
+COMPARE, EXP = 1.0, {2: 2.0, 4: 6.0, 8: 24.0}
+#: Instructions per element beside exponentials: of the one-pass fold, of the first and the second of two passes, of the
+#: map; further ones of the one-pass fold per step, and those that finish a row. Counted, like the numbers below, in
+#: machine code of sm_90.
+COSTS: Mapping[str, tuple[float, float, float, float, float, float]] = {
+    "copy": (0, 0, 0, 0, 0, 20),
+    "sum": (1, 0, 0, 0, 0, 5),
+    "mean": (1, 0, 0, 0, 0, 15),
+    "max": (COMPARE + 1, 0, 0, 0, 0, 5),
+    "min": (COMPARE + 1, 0, 0, 0, 0, 5),
+    "prod": (2, 0, 0, 0, 0, 5),
+    "argmax": (9, 0, 0, 0, 0, 5),
+    "argmin": (9, 0, 0, 0, 0, 5),
+    "l2_norm": (3, 0, 0, 0, 0, 25),
+    "var": (5, 1, 4, 0, 35, 35),
+    "logsumexp": (COMPARE + 2, COMPARE, 2, 0, 12, 20),
+    "softmax": (COMPARE + 2, COMPARE, 2, 2, 12, 10),
+    "log_softmax": (COMPARE + 2, COMPARE, 2, 2, 12, 20),
+    "layernorm": (5, 1, 4, 2, 35, 40),
+    "rmsnorm": (3, 0, 0, 1, 0, 25),
 }
 #: Maps whose second pass leaves its terms in registers, and operations on exponentials.
 HOLDING, EXPONENTIALS = ("softmax", "layernorm"), ("softmax", "log_softmax", "logsumexp")
+#: Instructions of a thread beside those of its elements: in all, and of a further pass over global or shared memory.
+START, PASS, SHARED_PASS = 75.0, 40.0, 15.0
+#: Those of an access to global memory: along k, or with a stride.
+ACCESS, COLUMN_ACCESS = 7.0, 16.0
+#: Instructions that join two states: of one word, of a value with an index, of exponentials and of moments.
+JOIN, JOIN_INDEX, JOIN_EXPONENTIALS, JOIN_MOMENTS = 2.0, 10.0, 24.0, 30.0
+#: Those of a fold whose states pass through shared memory.
+SCRATCH = 15.0
+#: Clocks in which a lone warp issues an instruction: the sum of the stall counts of compiled paths over their length.
+STALL = 1.75
+#: Share of the work beside the busiest resource that is seen. On an H100, softmax and layer norm of 4096 x 4096 in
+#: float16 take within 10 % of their predictions at any share from 0.05 to 0.2, and the fastest is predicted first; with
+#: the most, the family's 21 times are 1.10 times their predictions (1.19 with the least).
+EXPOSED = 0.2
 #: Registers of addresses, predicates and counters.
 BASE_REGISTERS = 26.0
 #: Values that pass through the epilogue at once (rows_finish.cuh).
@@ -88,14 +102,19 @@ def shared_bytes(c: Points, e: View, s: Shape) -> np.ndarray:
 
 
 def registers(c: Columns, e: View, s: Shape) -> np.ndarray:
-    """Registers a thread wants: the step's elements, raw and converted, states, and values in the epilogue."""
+    """Registers a thread wants: the step's elements, raw, or converted where they are needed twice; states; values in
+    the epilogue."""
     words = e.bytes_acc / 4
-    held = s.held * words
-    raw = np.where(c["keep"] == 1, 0.3, 1.0) * s.held * e.bytes_a / 4
-    states = (s.elements if e.by_columns else 1) * max(e.words(True)) * words
-    store = np.minimum(s.held, AT_ONCE) * words * 1.5 if e.maps else 0.0
-    folded = 0.5 * held if not e.by_columns else 0.0
-    return (BASE_REGISTERS + held + np.maximum(raw + folded, store) + states).astype(np.float32)
+    held, raw = s.held * words, s.held * e.bytes_a / 4
+    folded = (c["online"] == 1) & (e.rows.operation in TWO_FORMS)
+    # A row that stays in registers lies beside the terms of its one-pass fold, or of the epilogue.
+    beside = np.where(folded, 0.4, 0.2) * held
+    wanted = np.where(c["keep"] == 1, held + beside, np.where(folded, 1.2 * held, raw))
+    if e.by_columns:
+        wanted = np.maximum(wanted, 0.7 * held)
+    states = (s.elements if e.by_columns else 1) * np.where(_two_passes(c, e), 1, e.words(True)[0]) * words
+    store = np.minimum(s.held, AT_ONCE) * words * 1.5 * ((c["epilogue_fixed"] == 0) | (e.steps > 0)) * e.maps
+    return (BASE_REGISTERS + np.maximum(wanted, raw + store) + states).astype(np.float32)
 
 
 class Work(NamedTuple):
@@ -106,32 +125,59 @@ class Work(NamedTuple):
     passes: np.ndarray
 
 
+def _two_passes(c: Columns, e: View) -> np.ndarray:
+    return (c["online"] == 0) & (e.rows.operation in TWO_FORMS)
+
+
+def _joins(c: Columns, e: View) -> np.ndarray:
+    """Instructions that join two states of the first fold."""
+    if e.rows.operation in ("argmax", "argmin"):
+        return np.full(len(c["online"]), JOIN_INDEX)
+    carried = JOIN_EXPONENTIALS if e.rows.operation in EXPONENTIALS else JOIN_MOMENTS
+    return np.where((c["online"] == 1) & (e.rows.operation in TWO_FORMS), carried, JOIN)
+
+
 def _work(c: Columns, e: View, s: Shape) -> Work:
     """Instructions per thread over all passes of a part, and passes that read x from global memory."""
-    online, first, second, mapping, extra = COSTS[e.rows.operation]
-    two = (c["online"] == 0) & (e.rows.operation in TWO_FORMS)
+    online, first, second, mapping, extra, finish = COSTS[e.rows.operation]
+    exponential = EXP[8 if e.bytes_acc == 8 else e.bytes_c] if e.rows.operation in EXPONENTIALS else 0.0
+    two = _two_passes(c, e)
     split = (c["split_k"] > 1) & (e.form != COPY)
     folds = (e.form != COPY) * (1.0 + two)
     maps = np.where(split, 0.0, float(e.maps))
-    count = s.steps * s.held
-    per_state = (s.elements if e.by_columns else 1) * s.steps
-    fold = np.where(two, (first + second) * count, online * count + extra * per_state)
+    count, loads = s.steps * s.held, s.steps * c["items"]
+    states = s.elements if e.by_columns else 1
+    fold = np.where(
+        two,
+        (first + second + exponential) * count,
+        (online + exponential) * count + (extra + 2.0 * exponential) * states * s.steps,
+    )
     # The second pass leaves its exponentials or deviations where the row stays in registers.
     held = two & (c["keep"] == 1) & (e.rows.operation in HOLDING)
-    multiplies = fold + maps * np.where(held, 1.0, mapping) * count
-    if e.bytes_c == 2 and e.rows.operation in EXPONENTIALS:
-        twice = ~held & (e.rows.operation == "softmax")  # once in a fold, once in the map
-        multiplies = multiplies - SPARED * (1.0 + maps * twice) * count
+    again = mapping + exponential * (e.rows.operation == "softmax")
+    multiplies = fold + maps * np.where(held, 1.0, again) * count
+    through = np.where(c["keep"] == 1, 1.0, folds + maps)
     passes = np.where(c["keep"] == 0, folds + maps, 1.0)
-    convert = 0.0 if e.bytes_a == e.bytes_acc else 1.5
-    loads = s.steps * c["items"] * (7.0 + 14.0 * (e.rows.digits == 3))
-    issue = passes * (loads + convert * count)
-    issue = issue + np.where(c["keep"] == 2, (folds + maps) * s.steps * c["items"] * 4.0 + convert * count, 0.0)
+    shared = np.where(c["keep"] == 2, folds + maps, 0.0)
+    # Words of an access become elements, past the end of a row -inf if they are exponents.
+    convert = 0.0 if e.bytes_a == e.bytes_acc else 1.0
+    select = e.bytes_a / 4 if e.rows.operation in EXPONENTIALS else 0.0
+    # Lanes of a row all join; of columns, half of the threads that are left.
+    levels = np.log2(c["threads_k"])
+    if e.by_columns:
+        levels = (levels > 0) * 0.5 + levels / (s.threads / 32)
+    joining = levels * states * (_joins(c, e) + JOIN * two) * (e.form != COPY)
+    joining = joining + SCRATCH * folds * (scratch_bytes(c, e, s) > 0)
+    issue = START + finish * states + PASS * (passes - 1.0) + SHARED_PASS * shared + joining
+    access = COLUMN_ACCESS if e.by_columns else ACCESS
+    issue = issue + passes * loads * (access + 14.0 * (e.rows.digits == 3)) + shared * loads * 4.0
+    issue = issue + through * (convert + select) * count
     # A run-time epilogue rotates its values; compiled in, nothing moves.
     rounds = np.maximum(s.held / AT_ONCE, 1.0)
     moves = np.where((c["epilogue_fixed"] == 0) & (rounds > 1), rounds, 0.0)
     width = np.minimum(s.elements, max(e.align_c // e.bytes_c, 1))
-    issue = issue + maps * count * (1.0 + moves + 2.0 * e.steps + 7.0 / width)
+    narrow = 0.0 if e.bytes_c == e.bytes_acc else 0.5
+    issue = issue + maps * count * (narrow + moves + 2.0 * e.steps + access / width)
     return Work(multiplies, issue, passes)
 
 
@@ -181,18 +227,23 @@ def _fitting(c: Columns, e: View, s: Shape, facts: Facts | None, arch: Arch) -> 
     return used, spilled
 
 
-def _epilogue(c: Columns, e: View, s: Shape) -> tuple[np.ndarray, np.ndarray]:
-    """Clocks behind the last step: the lanes' states join, once per pass; and the clocks of them that keep the SM
-    busy."""
-    lanes = np.where(c["threads_k"] > 1, 30.0 * np.log2(c["threads_k"]), 0.0) + 80.0 * (scratch_bytes(c, e, s) > 0)
-    joining = lanes * np.where(c["online"] == 0, 2.0, 1.0) * (s.elements if e.by_columns else 1.0) * (e.form != COPY)
-    warps = s.threads / 32
-    return joining + 60.0, joining * warps * 0.1 + 4.0 * warps
+def _latency(joins: np.ndarray | float) -> np.ndarray | float:
+    """Clocks in which a state is joined with another lane's: one instruction behind the other."""
+    return 30.0 + 3.0 * (joins - JOIN)
+
+
+def _epilogue(c: Columns, e: View, s: Shape) -> np.ndarray:
+    """Clocks behind the last step: the lanes' states join, once per fold."""
+    joins, two = _joins(c, e), _two_passes(c, e)
+    others = s.elements - 1.0 if e.by_columns else 0.0
+    level = _latency(joins) + others * joins + two * (_latency(JOIN) + others * JOIN)
+    scratch = 80.0 * (scratch_bytes(c, e, s) > 0) * (1.0 + two)
+    return (np.log2(c["threads_k"]) * level + scratch) * (e.form != COPY) + 60.0
 
 
 def _wavefronts(c: Columns, e: View, s: Shape, work: Work) -> np.ndarray:
     """128-byte lines of L1 and shared memory that a block touches in one iteration."""
-    kept = np.where(c["keep"] == 2, 2.0 + e.maps, 0.0) * s.held / work.passes * e.bytes_a * 32 / 128
+    kept = np.where(c["keep"] == 2, 1.0 + _two_passes(c, e) + e.maps, 0.0) * s.held / work.passes * e.bytes_a * 32 / 128
     return (c["items"] * _lines_touched(c, e, s) + kept) * (s.threads / 32)
 
 
@@ -231,16 +282,20 @@ def terms(c: Columns, e: View, arch: Arch, facts: Facts | None) -> Terms:
     lost = np.clip(1.0 - arch.l2_mb * 2**20 * L2_USABLE / (residents * arch.sms * each * s.steps), 0.0, 1.0)
     # Sums of 64-bit integers are three instructions.
     multiplies = work.multiplies / iterations * (3.0 if e.bytes_acc == 8 and not e.real else 1.0)
-    epilogue, busy = _epilogue(c, e, s)
+    issue = (work.issue + spilled * 4.0) / iterations
+    # The next step's elements take the registers of this step's, so that a warp asks for them behind its last
+    # instruction; the first ones wait for nothing.
+    chain = 40.0 + _latency(_joins(c, e))
+    stalls = STALL * (multiplies + issue) + chain
     values: dict[str, np.ndarray | float] = {
         "blocks": blocks, "residents": residents, "warps": warps, "iterations": iterations,
         "math": multiplies * (128.0 / arch.rate("fma_f64" if e.bytes_acc == 8 and e.real else "fma_f32")),
-        "multiplies": multiplies, "issue": (work.issue + spilled * 4.0) / iterations,
-        "wavefronts": _wavefronts(c, e, s, work), "chain": np.full_like(blocks, 40.0),
+        "multiplies": multiplies, "issue": issue,
+        "wavefronts": _wavefronts(c, e, s, work), "chain": chain, "stalls": stalls, "request": stalls,
         "l2_bytes": each * _overfetch(c, e, s) + among / (blocks * iterations),
         "dram_bytes": whole * (1.0 + (work.passes - 1.0) * lost) + among, "in_flight": np.ones_like(blocks),
-        "exposed": np.full_like(blocks, 0.05), "prologue": BLOCK_START + _between(work, lost, arch),
-        "epilogue": epilogue, "epilogue_busy": busy, "epilogue_bytes": behind,
+        "exposed": np.full_like(blocks, EXPOSED), "prologue": BLOCK_START + _between(work, lost, arch) - stalls,
+        "epilogue": _epilogue(c, e, s), "epilogue_busy": 4.0 * warps, "epilogue_bytes": behind,
         "after": _after(c, e, s, arch), "registers": used, "shared_bytes": memory,
     }  # fmt: skip
     return Terms(**{name: np.asarray(value, dtype=np.float32) for name, value in values.items()})
