@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.machine.roofline import DRAM_EFFICIENCY, Terms, promised_registers, ramp_us, residency
+from gensor_kernels.machine.roofline import DRAM_EFFICIENCY, SUBCORES, Terms, promised_registers, ramp_us, residency
 from gensor_kernels.programs.contraction.cost import BLOCK_START, L2_USABLE
 from gensor_kernels.programs.core.family import Columns, Facts, Points
 
@@ -49,9 +49,9 @@ JOIN, JOIN_INDEX, JOIN_EXPONENTIALS, JOIN_MOMENTS = 2.0, 10.0, 24.0, 30.0
 SCRATCH = 15.0
 #: Clocks in which a lone warp issues an instruction: the sum of the stall counts of compiled paths over their length.
 STALL = 1.75
-#: Share of the work beside the busiest resource that is seen. On an H100, softmax and layer norm of 4096 x 4096 in
-#: float16 take within 10 % of their predictions at any share from 0.05 to 0.2, and the fastest is predicted first; with
-#: the most, the family's 21 times are 1.10 times their predictions (1.19 with the least).
+#: Share of the work beside the busiest resource that is seen. The family's 21 times on an H100 are 1.10 times their
+#: predictions (1.19 with 0.05), and nine of softmax and layer norm of 4096 x 4096 in float16 within 8 % of them. Any
+#: share from 0.05 to 0.2 predicts the fastest of these first; with the most, fewer instructions decide between equals.
 EXPOSED = 0.2
 #: Registers of addresses, predicates and counters.
 BASE_REGISTERS = 26.0
@@ -118,11 +118,12 @@ def registers(c: Columns, e: View, s: Shape) -> np.ndarray:
 
 
 class Work(NamedTuple):
-    """Instructions of a warp over a whole part of k, and passes."""
+    """Instructions of a warp over a whole part of k, passes, and instructions of a warp that maps a split's part."""
 
     multiplies: np.ndarray
     issue: np.ndarray
     passes: np.ndarray
+    mapping: np.ndarray
 
 
 def _two_passes(c: Columns, e: View) -> np.ndarray:
@@ -138,7 +139,8 @@ def _joins(c: Columns, e: View) -> np.ndarray:
 
 
 def _work(c: Columns, e: View, s: Shape) -> Work:
-    """Instructions per thread over all passes of a part, and passes that read x from global memory."""
+    """Instructions per thread over all passes of a part, and passes that read x from global memory: without the second
+    launch of a split, whose instructions are apart."""
     online, first, second, mapping, extra, finish = COSTS[e.rows.operation]
     exponential = EXP[8 if e.bytes_acc == 8 else e.bytes_c] if e.rows.operation in EXPONENTIALS else 0.0
     two = _two_passes(c, e)
@@ -154,8 +156,8 @@ def _work(c: Columns, e: View, s: Shape) -> Work:
     )
     # The second pass leaves its exponentials or deviations where the row stays in registers.
     held = two & (c["keep"] == 1) & (e.rows.operation in HOLDING)
-    again = mapping + exponential * (e.rows.operation == "softmax")
-    multiplies = fold + maps * np.where(held, 1.0, again) * count
+    mapping = mapping + exponential * (e.rows.operation == "softmax")
+    multiplies = fold + maps * np.where(held, 1.0, mapping) * count
     through = np.where(c["keep"] == 1, 1.0, folds + maps)
     passes = np.where(c["keep"] == 0, folds + maps, 1.0)
     shared = np.where(c["keep"] == 2, folds + maps, 0.0)
@@ -170,15 +172,16 @@ def _work(c: Columns, e: View, s: Shape) -> Work:
     joining = joining + SCRATCH * folds * (scratch_bytes(c, e, s) > 0)
     issue = START + finish * states + PASS * (passes - 1.0) + SHARED_PASS * shared + joining
     access = COLUMN_ACCESS if e.by_columns else ACCESS
-    issue = issue + passes * loads * (access + 14.0 * (e.rows.digits == 3)) + shared * loads * 4.0
-    issue = issue + through * (convert + select) * count
+    load = loads * (access + 14.0 * (e.rows.digits == 3))
+    issue = issue + passes * load + shared * loads * 4.0 + through * (convert + select) * count
     # A run-time epilogue rotates its values; compiled in, nothing moves.
     rounds = np.maximum(s.held / AT_ONCE, 1.0)
     moves = np.where((c["epilogue_fixed"] == 0) & (rounds > 1), rounds, 0.0)
     width = np.minimum(s.elements, max(e.align_c // e.bytes_c, 1))
     narrow = 0.0 if e.bytes_c == e.bytes_acc else 0.5
-    issue = issue + maps * count * (narrow + moves + 2.0 * e.steps + access / width)
-    return Work(multiplies, issue, passes)
+    store = count * (narrow + moves + 2.0 * e.steps + access / width)
+    last = START + e.maps * (load + (convert + select + mapping) * count + store)
+    return Work(multiplies, issue + maps * store, passes, last)
 
 
 def _lines_touched(c: Columns, e: View, s: Shape) -> np.ndarray:
@@ -201,7 +204,7 @@ def _overfetch(c: Columns, e: View, s: Shape) -> np.ndarray:
     return np.maximum(32.0 / piece, 1.0)
 
 
-def _after(c: Columns, e: View, s: Shape, arch: Arch) -> np.ndarray:
+def _after(c: Columns, e: View, s: Shape, work: Work, arch: Arch) -> np.ndarray:
     """Microseconds of a split's second launch: the states, and for a map all of x again."""
     dram, l2 = arch.dram_gb_s * DRAM_EFFICIENCY * 1e3, arch.l2_bytes_per_clk * arch.clock_ghz * 1e3
     states = e.words(True)[0] * e.bytes_acc * s.parts * e.lines * e.columns
@@ -209,6 +212,10 @@ def _after(c: Columns, e: View, s: Shape, arch: Arch) -> np.ndarray:
     whole = float(e.lines) * e.columns * e.k * e.bytes_a
     again = np.where(whole < arch.l2_mb * 2**20 * L2_USABLE, whole / l2, whole / dram) if e.maps else 0.0
     moved = states / l2 + again + (e.outputs * e.bytes_c + e.extra) / dram
+    # For a map with as many blocks as the first launch.
+    warps = s.tiles * s.threads / 32 * (s.parts if e.maps else 1.0)
+    busy = work.mapping * warps / (SUBCORES * arch.sms * arch.clock_ghz * 1e3)
+    moved = np.maximum(moved, busy) + EXPOSED * np.minimum(moved, busy)
     fixed = ramp_us(arch) + (arch.dram_latency + BLOCK_START) * 1e-3 / arch.clock_ghz
     return np.where((c["split_k"] > 1) & (e.form != COPY), moved + fixed + serial, 0.0)
 
@@ -296,6 +303,6 @@ def terms(c: Columns, e: View, arch: Arch, facts: Facts | None) -> Terms:
         "dram_bytes": whole * (1.0 + (work.passes - 1.0) * lost) + among, "in_flight": np.ones_like(blocks),
         "exposed": np.full_like(blocks, EXPOSED), "prologue": BLOCK_START + _between(work, lost, arch) - stalls,
         "epilogue": _epilogue(c, e, s), "epilogue_busy": 4.0 * warps, "epilogue_bytes": behind,
-        "after": _after(c, e, s, arch), "registers": used, "shared_bytes": memory,
+        "after": _after(c, e, s, work, arch), "registers": used, "shared_bytes": memory,
     }  # fmt: skip
     return Terms(**{name: np.asarray(value, dtype=np.float32) for name, value in values.items()})
