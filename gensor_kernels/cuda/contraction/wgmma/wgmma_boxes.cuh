@@ -27,46 +27,43 @@ DEVICE void free_box(bool first, bool sends) {
     warp_barrier();
 }
 
-// Two adjacent 16-bit outputs.
-template <class Out>
-DEVICE u32 packed_pair(const Params &params, ACC_TYPE low, ACC_TYPE high) {
-    if constexpr (same_type<ACC_TYPE, float>)
-        return pack_pair(low, high, Out{});
-    Vec<4> pair = Vec<4>::zero();
-    pair.set(0, finished<Out>(params, low)), pair.set(1, finished<Out>(params, high));
-    return pair.word[0];
+// Two adjacent outputs. Without OPERATIONS they are sums as they were: there is no need to ask what these have become.
+template <bool OPERATIONS, class Out>
+DEVICE Vec<2 * OUT_BYTES> output_pair(const Params &params, ACC_TYPE low, ACC_TYPE high) {
+    const ACC_TYPE pair[2] = {low, high};
+    if constexpr (OPERATIONS)
+        return finished<Out, 2>(params, pair);
+    else
+        return converted<Out, 2>(pair);
 }
 
 // Four fragments of 16-bit outputs from number `first` of a box on, of 8 columns each. A matrix is 8 rows of one.
-template <class Out>
+template <bool OPERATIONS, class Out>
 DEVICE void fill_half_box(const Params &params, sptr<u8> box, int first, const ACC_TYPE (&values)[16]) {
     const int lane = thread_index() & 31, row = lane & 7;
     const sptr<u8> line = box + ((lane >> 3 & 1) * 1024 + row * 128);
     UNROLL for (int j = 0; j < 4; j += 2) {
         u32 matrices[4];
         UNROLL for (int m = 0; m < 4; ++m) {
-            matrices[m] = packed_pair<Out>(params, values[4 * j + 2 * m], values[4 * j + 2 * m + 1]);
+            matrices[m] =
+                output_pair<OPERATIONS, Out>(params, values[4 * j + 2 * m], values[4 * j + 2 * m + 1]).word[0];
         }
         store_matrix(line + ((first + j) * 16 ^ (lane >> 4 ^ row) * 16), matrices);
     }
 }
 
 // Fragments from number `first` of a box on, of 8 columns each.
-template <int COUNT>
+template <bool OPERATIONS, int COUNT>
 DEVICE void fill_box(const Params &params, sptr<u8> box, int first, const ACC_TYPE (&values)[COUNT]) {
     if constexpr (OUT_BYTES == 2)
-        return fill_half_box<OUT_TYPE>(params, box, first, values);
+        return fill_half_box<OPERATIONS, OUT_TYPE>(params, box, first, values);
     const int lane = thread_index() & 31, row = lane >> 2, turn = row & 1 ? TURNED : 0;
     const sptr<u8> line = box + row * 128;
     UNROLL for (int j = 0; j < COUNT / 4; ++j) UNROLL for (int half = 0; half < 2; ++half) {
-        Vec<2 * OUT_BYTES> pair = Vec<2 * OUT_BYTES>::zero();
-        UNROLL for (int i = 0; i < 2; ++i) {
-            const int v = 2 * half + i;
-            const ACC_TYPE own = values[4 * j + v], other = values[4 * (j ^ TURNED) + v];
-            pair.set(i, finished<OUT_TYPE>(params, turn ? other : own));
-        }
+        const ACC_TYPE *own = values + (4 * j + 2 * half), *other = values + (4 * (j ^ TURNED) + 2 * half);
         const int byte = ((first + j) ^ turn) * 8 * OUT_BYTES + (lane & 3) * 2 * OUT_BYTES;
-        store_shared(line + (half * 1024 + (byte ^ row * 16)), pair);
+        store_shared(line + (half * 1024 + (byte ^ row * 16)),
+                     output_pair<OPERATIONS, OUT_TYPE>(params, turn ? other[0] : own[0], turn ? other[1] : own[1]));
     }
 }
 
@@ -104,7 +101,7 @@ struct Boxes {
         const sptr<u8> box = first + i / BOX_BATCHES % 2 * BOX_BYTES;
         if (part == 0)
             free_box(i == 0, sends);
-        fill_box(params, box, part * BATCH_FRAGMENTS, values);
+        fill_box<OPERATIONS>(params, box, part * BATCH_FRAGMENTS, values);
         if (part == BOX_BATCHES - 1)
             send_box(params, tile, box, top, left - part * BATCH_FRAGMENTS * 8, sends);
     }
@@ -118,7 +115,7 @@ DEVICE void finish_group(const MappedParams &params, const Tile &tile, int row, 
         UNROLL for (int i = 0; i < TILES_M * ROW_BATCHES; ++i) {
             UNROLL for (int v = 0; v < BATCH_FRAGMENTS * 4; ++v) values[v] =
                 sums[i / ROW_BATCHES][i % ROW_BATCHES * BATCH_FRAGMENTS * 4 + v];
-            boxes.template finish<FEW_OPERATIONS>(i, values);
+            boxes.template finish<FEW_OPERATIONS && EPILOGUE_CODES != EPILOGUE_NONE>(i, values);
         }
     } else {
         ROLLED for (int i = 0; i < TILES_M * ROW_BATCHES; ++i) {

@@ -122,9 +122,10 @@ DEVICE void sum_terms(const Params &params, const Tile &tile, int top, Sums &sum
 
 // Finite sums are lowered, others formed again.
 DEVICE void settle_parts(const Params &params, const Tile &tile, int row, Sums &sums) {
-    float trace = 0.0f; // zero times what is not finite is NaN
-    UNROLL for (int i = 0; i < TILES_M; ++i) UNROLL for (int v = 0; v < BLOCK_N / 2; ++v) trace =
-        fma_(sums[i][v], 0.0f, trace);
+    float traces[4] = {}; // zero times what is not finite is NaN; four sums, for none to wait for itself
+    UNROLL for (int i = 0; i < TILES_M; ++i) UNROLL for (int v = 0; v < BLOCK_N / 2; ++v) traces[v % 4] =
+        fma_(sums[i][v], 0.0f, traces[v % 4]);
+    float trace = traces[0] + traces[1] + (traces[2] + traces[3]);
     UNROLL for (int mask = 1; mask < 32; mask *= 2) trace = trace + shuffle_xor(trace, mask);
     if (trace != 0.0f) {
         cover("again");
