@@ -103,8 +103,9 @@ def compared(
                 peers[name], dropped[name] = (known.get(part, {}).get(name, []) for part in ("peers", "dropped"))
                 reason = known.get("refused", {}).get(name, "")
             reasons |= {name: reason} if reason else {}
+        failing = failures(mine, peers, case.name, arch.name, case.rows)
         row = {"arch": arch.name, "part": arch.part, "workload": case.name, "ours": mine, "peers": peers}
-        yield row | {"refused": reasons, "dropped": dropped, "failures": failures(mine, peers, case.name, arch.name)}
+        yield row | {"rows": case.rows, "refused": reasons, "dropped": dropped, "failures": failing}
 
 
 def _programs(

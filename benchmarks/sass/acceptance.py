@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -35,7 +36,20 @@ def counterpart(lines: Sequence[Line], ours: Line | None) -> Line | None:
     return best(alike or lines)
 
 
-def failures(ours: Line | None, peers: Mapping[str, Sequence[Line]], workload: str, arch: str) -> list[str]:
+def per_result(line: Line, rows: int | None) -> float | None:
+    """Return an epilogue's stalls for each of a thread's results that the workload has; None where it has no path.
+
+    A tile higher than the workload's `rows` has results that are never stored. `configuration` names its height first.
+    """
+    stalls, high = line["epilogue_per_result"], re.search(r"(\d+)x", line["configuration"])
+    if stalls is None or high is None or rows is None:
+        return stalls
+    return round(stalls * max(int(high[1]) / rows, 1.0), 2)
+
+
+def failures(
+    ours: Line | None, peers: Mapping[str, Sequence[Line]], workload: str, arch: str, rows: int | None = None
+) -> list[str]:
     """Return what is not good enough about our kernel of a row, one sentence each; [] where all of it is.
 
     Parameters
@@ -46,6 +60,8 @@ def failures(ours: Line | None, peers: Mapping[str, Sequence[Line]], workload: s
         The figures of every kernel of each peer.
     workload, arch : str
         The row.
+    rows : int or None
+        Rows of the workload's results (Case.rows).
     """
     if ours is None:
         return ["no kernel of ours"] if any(peers.values()) else []
@@ -60,7 +76,7 @@ def failures(ours: Line | None, peers: Mapping[str, Sequence[Line]], workload: s
         maker, line = max(every.items(), key=lambda item: float(item[1]["rate"]))
         if ours["rate"] * tolerance < line["rate"]:
             found.append(f"rate {ours['rate']:g} < {line['rate']:g} / {tolerance} ({maker}, {line['unit']})")
-    found += _epilogue(ours, same.get("cutlass") or every.get("cutlass"))
+    found += _epilogue(ours, same.get("cutlass") or every.get("cutlass"), rows)
     triton = every.get("triton")
     bounded = same and workload == "attention_causal" and arch == "sm_90"  # else compared above
     if triton is not None and bounded and ours["rate"] * ATTENTION_TOLERANCE < triton["rate"]:
@@ -88,10 +104,11 @@ def _against(ours: Line, same: Mapping[str, Line]) -> list[str]:
     return found
 
 
-def _epilogue(ours: Line, cutlass: Line | None) -> list[str]:
-    if cutlass is None or cutlass["epilogue_per_result"] is None:
+def _epilogue(ours: Line, cutlass: Line | None, rows: int | None) -> list[str]:
+    theirs = None if cutlass is None else per_result(cutlass, rows)
+    if theirs is None:
         return []
-    mine, theirs = ours["epilogue_per_result"], cutlass["epilogue_per_result"]
+    mine = per_result(ours, rows)
     if mine is None:
         return ["no path through our epilogue was found"]
     return [f"epilogue stalls/result {mine:g} > {theirs:g} (cutlass)"] if mine > theirs else []

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.sass.acceptance import counterpart, verdict
+from benchmarks.sass.acceptance import counterpart, per_result, verdict
 from benchmarks.sass.workloads import ARCHS, cases
 from gensor_kernels.install import command
 from gensor_kernels.machine.arch import lookup
@@ -46,10 +46,10 @@ def table(rows: Rows) -> Iterator[str]:
     yield "| " + " | ".join(["---"] * 5 + ["---:"] * (len(HEAD) - 5)) + " |"
     for row in rows:
         for line in chosen(row):
-            yield "| " + " | ".join((row["arch"], row["workload"], *_cells(line))) + " |"
+            yield "| " + " | ".join((row["arch"], row["workload"], *_cells(line, row.get("rows")))) + " |"
 
 
-def _cells(line: Mapping[str, Any]) -> Iterator[str]:
+def _cells(line: Mapping[str, Any], rows: int | None) -> Iterator[str]:
     per = line["instructions_per_element"] or line["instructions_per_product"]
     shares = line["epilogue_shares"]
     yield from (line["maker"], line["configuration"], line["unit"] + (" group" if line["grouped"] else ""))
@@ -60,7 +60,7 @@ def _cells(line: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"{line[name]:.3g}" for name in ("stalls_per_unit", "chain"))
     yield from (f"{line[name]:.0f}" for name in ("shared_bytes_per_clock", "l2_bytes_per_clock"))
     yield from (f"{line[name]:.4g}" for name in ("ceiling", "rate"))
-    told = [line[name] for name in ("epilogue_instructions", "epilogue_stalls", "epilogue_per_result")]
+    told = [line["epilogue_instructions"], line["epilogue_stalls"], per_result(line, rows)]
     told += [shares.get("1024"), shares.get("4096")]
     yield from ("" if value is None else f"{value:g}" for value in told)
     yield f"{line['seconds']:.1f}"

@@ -70,6 +70,13 @@ class Case:
         return "" if few > FEW else "b" if self.operator == "matmul" else "all"
 
     @property
+    def rows(self) -> int | None:
+        """Rows of results that one tile may hold: m, or queries by the heads of a group; None where m has no axis."""
+        size = self.sizes
+        group = size.get("heads", 1) // size.get("kv_heads", 1)
+        return size["queries"] * group if "queries" in size else size.get("m")
+
+    @property
     def depth(self) -> int:
         """Products that each result sums: k, the taps of a convolution, the keys of attention; 0 for rows."""
         size = self.sizes

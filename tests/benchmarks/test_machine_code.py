@@ -234,6 +234,7 @@ def test_the_command_writes_a_table_and_keeps_other_rows(half, tmp_path, monkeyp
     assert command.main(["--workload", "softmax_4096", *common]) == 0  # we have no kernel, and there is no peer
     rows = json.loads((folder / "sass.json").read_text())["rows"]
     assert [row["workload"] for row in rows] == [case.name, "softmax_4096"]
+    assert [row["rows"] for row in rows] == [4096, 4096]
     assert rows[0]["ours"]["products"] > 0 and rows[1]["refused"] == {"ours": "not tuned"}
     told = (folder / "sass.md").read_text()
     assert "128x128x32 s3" in told and "0 of 1 row fail" in told and "(sm_80 softmax_4096)" in told
@@ -290,6 +291,22 @@ def test_a_row_fails_by_its_best_peer():
     assert fails({"chain": 0.96}, triton=[{"chain": 3.0}]) == [] and fails({"chain": 1.0}, triton=[{}]) == []
     assert fails(None, triton=[{}]) == ["no kernel of ours"] and fails(None, triton=[]) == []
     assert fails({"epilogue_per_result": None}, cutlass=[one]) == ["no path through our epilogue was found"]
+
+
+def test_results_that_a_workload_does_not_have_are_not_counted():
+    high = LINE | {"configuration": "64x128x64 s3 w2x2", "epilogue_per_result": 10.0}
+    mine = LINE | {"configuration": "contraction_mma 16x48x64 s5", "epilogue_per_result": 17.0}
+    assert acceptance.per_result(high, 16) == 40 and acceptance.per_result(mine, 16) == 17
+    assert [acceptance.per_result(high, rows) for rows in (None, 64, 4096)] == [10, 10, 10]
+    assert acceptance.per_result(high | {"epilogue_per_result": None}, 16) is None
+    assert acceptance.failures(mine, {"cutlass": [high]}, "llm_16x4096x4096", "sm_80", 16) == []
+    assert acceptance.failures(mine, {"cutlass": [high]}, "fp16_4096", "sm_80", 4096)
+
+
+def test_rows_of_results():
+    rows = {case.name: case.rows for case in cases()}
+    assert rows["llm_16x4096x4096"] == 16 and rows["attention_decoding"] == 1 and rows["fp16_4096"] == 4096
+    assert rows["conv_3x3_256"] is None
 
 
 def test_products_of_warpgroups_hide_stalls_below_half():
