@@ -157,21 +157,26 @@ def _rounds(
     missing = np.minimum(dram / terms.l2_bytes, 1.0)
     latency = missing * (arch.dram_latency - arch.l2_latency) + arch.l2_latency
     # SMs start together and request tiles at about the same time: each gets its share of the chip's bandwidth.
-    chip = active * np.maximum(terms.l2_bytes * (1 / arch.l2_bytes_per_clk), dram * (1 / dram_clk))
-    transfer = np.maximum(terms.l2_bytes * terms.arriving * (1 / SM_L2_BYTES), chip)
+    near = np.maximum(
+        terms.l2_bytes * terms.arriving * (1 / SM_L2_BYTES), active * terms.l2_bytes * (1 / arch.l2_bytes_per_clk)
+    )
+    far = dram * (1 / dram_clk)
+    transfer = np.maximum(near, active * far)
     # A tile is requested when the one whose place it takes has been used: a ring has a tile on its way in each other
     # place.
     fill = latency + terms.request + terms.slot * transfer
     own = np.maximum(np.ceil(quarter) * pipe + terms.chain, terms.stalls)
     alone = np.maximum(own, fill / terms.in_flight)
 
-    running = residents * active
-    warps = np.ceil(residents * quarter)
-    compute = warps * pipe
+    compute = np.ceil(residents * quarter) * pipe
     shared = residents * (terms.wavefronts * (128 / arch.smem_bytes_per_clk))
+    running = residents * active
     memory = residents * transfer
     busiest = np.maximum(np.maximum(compute, shared), memory)
-    hidden = warps * (pipe + terms.issue) + shared + memory - busiest
+    # Work that stays in sight is that of the average sub-core: the fullest has one warp more where few run.
+    average = residents * quarter
+    hidden = average * (pipe + terms.issue) + shared + memory
+    hidden -= np.maximum(np.maximum(average * pipe, shared), memory)
     loop = (np.maximum(busiest, alone) + hidden * terms.exposed) * terms.iterations
     stores = running * (terms.epilogue_bytes * (1 / dram_clk) / terms.blocks)
     # Blocks of one SM start together and drift apart: they hide half of the part of each other's ends that could be
@@ -186,10 +191,7 @@ def _rounds(
     # DRAM hands blocks their tiles one after another. Where that takes as long as all other work, the blocks of an SM
     # no longer begin and end together: a block of a later round waits for its first tile while tiles of others arrive.
     # Where DRAM takes less time, blocks come apart by that share of a round.
-    carried = running * (dram * (1 / dram_clk)) * terms.iterations + stores
-    near = np.maximum(
-        terms.l2_bytes * terms.arriving * (1 / SM_L2_BYTES), active * terms.l2_bytes * (1 / arch.l2_bytes_per_clk)
-    )
+    carried = running * far * terms.iterations + stores
     worked = np.maximum(np.maximum(compute, shared), residents * near) * terms.iterations
     worked = np.maximum(worked + residents * terms.epilogue_busy, 1.0)
     # No block is faster than its own steps, one behind the other.

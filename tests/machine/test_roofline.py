@@ -8,6 +8,7 @@ import pytest
 from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
+from gensor_kernels.operators.attention import attention
 from gensor_kernels.operators.products.matmul import workload
 from gensor_kernels.operators.rows import views as rows
 from gensor_kernels.programs.contraction.mma.cost import unswizzled_degree
@@ -221,6 +222,26 @@ def test_blocks_behind_a_queue_for_dram_hide_how_they_begin_and_end():
     assert 0.5 * (start + finish) < overlap <= start + loop + finish
     terms.math = terms.math * 100
     assert roofline._rounds(terms, arch, residents, active)[3][0, 0] == 0
+
+
+def decoding(arch):
+    """Return terms of 1280 blocks of attention that wait for DRAM."""
+    problem = attention.workload(1, 4096, batch=4, heads=16, head=128)
+    space = FamilySpace(FAMILIES["attention"], problem, lookup(arch))
+    tile = {"block_q": 16, "warp_q": 16, "block_k": 32, "head_tile": 128, "split_k": 20, "q_registers": 1}
+    wanted = {**tile, "copy": 1, "stages": 1, "epilogue_staged": 0, "min_blocks": 1}
+    program = FAMILIES["attention"].starters(problem, lookup(arch))[0].replace(**wanted)
+    return space.terms(space.point(program)[None])
+
+
+def test_work_that_does_not_hide_is_that_of_the_average_sub_core():
+    arch, terms = lookup("sm_86"), decoding("sm_86")
+    active = np.full((1, 1), arch.sms, np.float32)
+    two, eight = (
+        roofline._rounds(terms, arch, np.full((1, 1), each, np.float32), active)[1][0, 0]
+        for each in (2.0, 8.0)
+    )
+    assert eight / two == pytest.approx(4, rel=1e-3)
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_87", "sm_90"])

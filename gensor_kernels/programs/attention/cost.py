@@ -199,7 +199,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         return {
             column.FITS_COPY: np.where(through, v["stages"] == 1, ~narrow),
             column.IN_FLIGHT: np.where(through, 0.5, v["stages"] - 0.5),
-            column.EXPOSED: np.where(through, 0.12, 0.04),
+            column.EXPOSED: np.where(through, 0.24, 0.08),
             column.COPY_ISSUE: np.where(through, 4.2, 4.6),
             own.PASS_ISSUE: np.full(len(through), PAGED_ISSUE if e.form.paged else PASS_ISSUE),
             own.HOLD: np.where(through, 0.8 * np.maximum(v["vector_k"] / 4, 1), 1.2),

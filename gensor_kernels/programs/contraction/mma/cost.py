@@ -94,7 +94,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
             mma.HOLD["a"]: np.where(through, 1.6 * np.maximum(v["vector_a"] / 4, 1), 1.6),
             mma.HOLD["b"]: np.where(through, 1.6 * np.maximum(v["vector_b"] / 4, 1), 1.6),
             column.IN_FLIGHT: np.where(through, 1, v["stages"] - 1),
-            column.EXPOSED: np.where(through, 0.12, 0.04),
+            column.EXPOSED: np.where(through, 0.18, 0.06),
             column.COPY_ISSUE: np.where(through, 4.2, 4.6),
         }
 
