@@ -142,10 +142,10 @@ def residency(warps: np.ndarray, registers: np.ndarray, shared_bytes: np.ndarray
 
 
 def _rounds(
-    terms: Terms, arch: Arch, residents: np.ndarray, active: np.ndarray
+    terms: Terms, arch: Arch, residents: np.ndarray, active: np.ndarray, running: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the clocks of the start, the loop and the end of a round with ``residents`` blocks on each of ``active``
-    SMs, and the part of them that hides behind the round before, where there is such a round.
+    """Return the clocks of the start, the loop and the end of a round of ``running`` blocks, at most ``residents`` on
+    each of ``active`` SMs, and the part of them that hides behind the round before, where there is such a round.
 
     Shapes are (rounds, n).
     """
@@ -170,8 +170,8 @@ def _rounds(
 
     compute = np.ceil(residents * quarter) * pipe
     shared = residents * (terms.wavefronts * (128 / arch.smem_bytes_per_clk))
-    running = residents * active
-    memory = residents * transfer
+    # Every block gets its share of DRAM, wherever it runs: SMs with fewer of them leave more to the others.
+    memory = np.maximum(residents * near, running * far)
     busiest = np.maximum(np.maximum(compute, shared), memory)
     # Work that stays in sight is that of the average sub-core: the fullest has one warp more where few run.
     average = residents * quarter
@@ -240,7 +240,8 @@ def seconds(terms: Terms, arch: Arch) -> np.ndarray:
     residents[0], active[0] = terms.residents, arch.sms
     np.maximum(np.ceil(rest * (1 / arch.sms)), 1.0, out=residents[1])
     np.minimum(rest, arch.sms, out=active[1])
-    total = _total(terms, full, rest, _rounds(terms, arch, residents, active))
+    running = np.stack((capacity, np.maximum(rest, 1.0)))
+    total = _total(terms, full, rest, _rounds(terms, arch, residents, active, running))
     device = total * (1e-3 / arch.clock_ghz) + (terms.after + RAMP_US)
     # A second launch of the same call costs the driver's half only.
     host = (terms.after > 0) * F(arch.launch_us / 2) + arch.launch_us

@@ -218,10 +218,11 @@ def test_blocks_behind_a_queue_for_dram_hide_how_they_begin_and_end():
     program = FAMILIES["rows"].starters(space.workload, arch)[0].replace(**held, min_blocks=0)
     terms = space.terms(space.point(program)[None])
     residents, active = terms.residents[None], np.full((1, 1), arch.sms, np.float32)
-    start, loop, finish, overlap = (each[0, 0] for each in roofline._rounds(terms, arch, residents, active))
+    running = residents * active
+    start, loop, finish, overlap = (each[0, 0] for each in roofline._rounds(terms, arch, residents, active, running))
     assert 0.5 * (start + finish) < overlap <= start + loop + finish
     terms.math = terms.math * 100
-    assert roofline._rounds(terms, arch, residents, active)[3][0, 0] == 0
+    assert roofline._rounds(terms, arch, residents, active, running)[3][0, 0] == 0
 
 
 def decoding(arch):
@@ -234,11 +235,22 @@ def decoding(arch):
     return space.terms(space.point(program)[None])
 
 
+def test_blocks_share_dram_wherever_they_run():
+    """SMs that have a block less than others in the last round do not prolong it."""
+    arch, terms = lookup("sm_86"), decoding("sm_86")
+    residents, active = np.full((1, 1), 3, np.float32), np.full((1, 1), arch.sms, np.float32)
+    loops = [roofline._rounds(terms, arch, residents, active, each * active)[1][0, 0] for each in (2.5, 3.0)]
+    assert loops[0] / loops[1] == pytest.approx(2.5 / 3, rel=0.02)
+    terms.dram_bytes = terms.dram_bytes / 100
+    loops = [roofline._rounds(terms, arch, residents, active, each * active)[1][0, 0] for each in (2.5, 3.0)]
+    assert loops[0] == loops[1]  # the fullest SM computes as long
+
+
 def test_work_that_does_not_hide_is_that_of_the_average_sub_core():
     arch, terms = lookup("sm_86"), decoding("sm_86")
     active = np.full((1, 1), arch.sms, np.float32)
     two, eight = (
-        roofline._rounds(terms, arch, np.full((1, 1), each, np.float32), active)[1][0, 0]
+        roofline._rounds(terms, arch, np.full((1, 1), each, np.float32), active, each * active)[1][0, 0]
         for each in (2.0, 8.0)
     )
     assert eight / two == pytest.approx(4, rel=1e-3)
