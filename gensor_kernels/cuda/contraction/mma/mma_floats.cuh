@@ -112,6 +112,7 @@ struct FloatMath {
     // The sums by multiply-adds in the order of k, without overlap of copies and math.
     MEMBER void sum_again(const Params &params, const Tile &tile) {
         const int steps = divide_up(tile.k_end - tile.k_begin, BLOCK_K);
+        Pipeline::finish(); // the first walk's last copies go where this one's first do
         for_each_sum([](float &sum) { sum = 0.0f; });
         Tile anew = tile; // the first walk's addresses would be kept for this one, in registers of the main loop
         anew.row = (i32)unknown((u32)tile.row), anew.column = (i32)unknown((u32)tile.column);

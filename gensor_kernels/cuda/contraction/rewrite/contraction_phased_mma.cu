@@ -55,6 +55,7 @@ DEVICE void finish_sums(const Params &params, const Tile &tile, TapWalk taps, Ma
     if (!math.any_lost())
         return math.for_each_sum([](float &sum) { sum = sum * LOWER; });
     cover("again");
+    Pipeline::finish(); // as in FloatMath::sum_again
     math.for_each_sum([](float &sum) { sum = 0.0f; });
     Pipeline pipeline(params, tile);
     math.read = 0;
