@@ -34,10 +34,7 @@ def packed(problem, pointers=POINTERS, **strides):
 
 
 def hot_loop(problem, program):
-    """Instructions of the loop by opcode; it spills nothing, and ptxas does not warn that it waits for each product.
-
-    Tiles of which every row sees all keys pass no comparisons: their path is a part of the loop.
-    """
+    """Instructions of the loop by opcode; it spills nothing, and ptxas does not warn that it waits for each product."""
     binary = compile_cubin(candidate(FAMILY, program, problem).source(), ARCH.target)
     assert binary.error is None and binary.spill_bytes == binary.stack_bytes == 0, binary.log
     assert "Potential Performance Loss" not in binary.log and "setmaxnreg" not in binary.log, binary.log
@@ -48,8 +45,6 @@ def hot_loop(problem, program):
     names, count = FAMILY.multiplies(program, problem)
     assert sum(loop.get(name, 0) for name in names) == count
     assert not {"ELECT", "LDS"} & loop.keys()
-    compared = program["block_k"] // 2  # scores of a thread
-    assert loop["FSEL"] >= compared and sum(loop.values()) - sass["attention_wgmma"].steady.instructions > 2 * compared
     return loop
 
 
@@ -60,8 +55,8 @@ def test_products_of_usual_heads_are_asynchronous(head, causal):
     problem = workload(4096, heads=16, head=head, causal=causal)
     program = FAMILY.starters(problem, ARCH)[0]
     loop = hot_loop(problem, program)
-    # Of long heads there are more descriptors than uniform registers: those of two products are exchanged on the way.
-    assert loop.get("R2UR", 0) <= (12 if head > 192 else 0)
+    # Of long heads there are more descriptors than uniform registers.
+    assert loop.get("R2UR", 0) <= (8 if head > 192 else 0)
     # Exponentials, two that rescale sums, and the reciprocal of a division by the heads of a group.
     assert loop["MUFU"] == program["block_k"] // 2 + 3
 
@@ -78,9 +73,11 @@ def test_the_softmax_runs_between_the_waits_of_a_step(head):
     code = functions["attention_wgmma"]
     waits = [at for at, each in enumerate(code) if each.opcode == "WARPGROUP.DEPBAR.LE"]
     left = [code[at].operands for at in waits]
-    [step] = (i for i, operands in enumerate(left) if operands == "gsb0, 0x1")  # one loop, over cut and whole tiles
-    between = [each.opcode for each in code[waits[step] : waits[step + 1]]]
-    assert left[step + 1] == "gsb0, 0x0" and between.count("MUFU.EX2") >= program["block_k"] // 2
+    steps = [i for i, operands in enumerate(left) if operands == "gsb0, 0x1"]
+    assert len(steps) == 2  # the loop over cut tiles, and the loop over whole tiles
+    for i in steps:
+        between = [each.opcode for each in code[waits[i] : waits[i + 1]]]
+        assert left[i + 1] == "gsb0, 0x0" and between.count("MUFU.EX2") >= program["block_k"] // 2
 
 
 @pytest.mark.parametrize("head", [64, 128])

@@ -181,7 +181,7 @@ def _warpgroups() -> Iterator[Bug]:
             '"wgmma.wait_group.sync.aligned %0;" ::"n"(N)', '"wgmma.wait_group.sync.aligned %0;" ::"n"(N + 1)', program
         )
     yield Bug('"wgmma.wait_group.sync.aligned %0;" ::"n"(N)', '"" ::"n"(N)', small)
-    waits = "mbarrier_wait(ready, turn.parity);"
+    waits = "mbarrier_wait(full(turn.slot), turn.parity);"
     yield Bug(waits, "", narrow)
     yield Bug(waits, f"if ((thread_index() & 31) == 0) {waits}", narrow)
     yield Bug(waits, f"if (thread_index() / 32 % 4 == 0) {waits}", narrow)
@@ -353,7 +353,7 @@ def _held() -> Iterator[Bug]:
     prepared, along, split = (
         f"prologue_wgmma: {name}" for name in ("two vectors", "two warpgroups, along m", "split, two tiles")
     )
-    yield Bug("        warp_barrier();\n        release(empty(slot));", "        release(empty(slot));", prepared)
+    yield Bug("        warp_barrier();\n        release(slot);", "        release(slot);", prepared)
     yield Bug("wgmma_wait<1>(); // the chunk before", "wgmma_wait<2>(); // the chunk before", split)
     yield Bug("            mbarrier_wait(full(turn.slot), turn.parity);\n            prepare(turn.slot, 0);",
               "            prepare(turn.slot, 0);", along)  # fmt: skip

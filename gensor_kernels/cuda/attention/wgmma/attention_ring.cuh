@@ -59,14 +59,13 @@ DEVICE void release(int slot) {
 
 #if RAGGED
 // All lanes of a warp have the same work, which the compiler does not see where they have found it by shuffles: slots
-// of the ring, and with them descriptors, would be taken from every lane. The place of keys is compared with rows,
-// which lanes do not share.
+// of the ring, and with them descriptors, would be taken from every lane.
 DEVICE void share_work(Work &work) {
     work.row = warp_uniform(work.row), work.end = warp_uniform(work.end), work.rows = warp_uniform(work.rows);
     work.key_begin = warp_uniform(work.key_begin), work.key_end = warp_uniform(work.key_end);
     work.seen = warp_uniform(work.seen), work.seen_from = warp_uniform(work.seen_from);
     work.first_query = warp_uniform(work.first_query), work.first_key = warp_uniform(work.first_key);
-    work.keys = warp_uniform(work.keys);
+    work.keys = warp_uniform(work.keys), work.place = warp_uniform(work.place);
 }
 
 // Multiplying warps: values of the tile from `key` on, the last one, become zeros behind the sequence's last key. Their

@@ -8,8 +8,7 @@
 // issues the scores of the next tile of keys before the product with the values of the previous tile, and computes the
 // softmax while that product runs. Warpgroups issue products in turn, so that the softmax of a warpgroup overlaps the
 // products of another warpgroup (Shah et al., FlashAttention-3, arXiv 2407.08608). Tiles are walked from the last to
-// the first: tiles that the diagonal or the edge of the keys cuts come first, and the other tiles branch around the
-// comparisons. A loop for each kind would be as many clocks, and a third more code.
+// the first: tiles that the diagonal or the edge of the keys cuts come first, and the other tiles need no comparison.
 // Rows, splits, masks and the diagonal are as in attention.cu, but a block has whole queries: as many as fit BLOCK_Q
 // with all heads of their group.
 // RAGGED 1: rows of Q and C are those of all sequences, one after the other, and so are K and V. Copies read on behind
@@ -133,15 +132,15 @@ static_assert((2 * HEAD + (MASK ? 5 : 3) * BLOCK_KEYS) / 4 + (HEAD > 192 ? 48 : 
 static_assert((HEAD + 8) / 2 + 26 <= ENTRY && BLOCK_KEYS / 2 + 26 <= ENTRY,
               "The operands of one product do not fit the registers at entry.");
 
-// Turns the scores of the tile of keys from `key` on into exponentials.
-template <class Mask>
+// Turns the scores of the tile of keys from `key` on into exponentials. CUT: a row does not see all keys of the tile.
+template <bool CUT, class Mask>
 DEVICE void weigh_scores(const Params &params, const Work &work, WarpMath &math, const Mask &mask, i32 row, i32 key,
                          float unit) {
 #if SOFTCAP
     math.cap_scores(cap_factor(params));
 #endif
     mask.apply(params, math);
-    if (is_cut(work, key))
+    if constexpr (CUT)
         restrict_scores(params, work, math, row, key);
     else
         cover("full_block");
@@ -149,7 +148,7 @@ DEVICE void weigh_scores(const Params &params, const Work &work, WarpMath &math,
 }
 
 // A tile of keys behind another tile: its scores, and meanwhile the product of the previous tile's weights and values.
-template <class Mask>
+template <bool CUT, class Mask>
 DEVICE void pass_tile(const Params &params, const Work &work, WarpMath &math, Mask &mask, Turn &turn, int group,
                       u32 &round, i32 row, i32 key, float unit) {
     mask.load(params, key);
@@ -164,7 +163,7 @@ DEVICE void pass_tile(const Params &params, const Work &work, WarpMath &math, Ma
     pass_turn(group, round);
     math.end_scores();
     release(keys);
-    weigh_scores(params, work, math, mask, row, key, unit);
+    weigh_scores<CUT>(params, work, math, mask, row, key, unit);
     // The softmax runs in front of this wait, while the product with the values is in flight: the compiler would move
     // the wait for that product up, but does not move it across the wait for a buffer.
     math.hold_scores();
@@ -180,6 +179,13 @@ DEVICE void attend(const MappedParams &params, const Work &work, int steps, int 
     if (!within(0, steps))
         return;
     const float unit = score_unit(params);
+    // Number of tiles, from the last on, of which some row does not see all keys.
+    const int cut = steps - minimum(steps, at_least_none(work.seen - work.key_begin) / BLOCK_K);
+#if SLIDING // the front of the window cuts the tiles that are passed last
+    const int whole = steps - minimum(steps, divide_up(at_least_none(work.seen_from - work.key_begin), BLOCK_K));
+#else
+    const int whole = steps;
+#endif
 #if MASK
     MaskTile mask(params, work, row);
 #else
@@ -195,14 +201,24 @@ DEVICE void attend(const MappedParams &params, const Work &work, int steps, int 
     math.end_scores_alone();
     release(turn.slot);
     turn.next();
-    weigh_scores(params, work, math, mask, row, key, unit);
+    if (within(0, cut) || !within(0, whole))
+        weigh_scores<true>(params, work, math, mask, row, key, unit);
+    else
+        weigh_scores<false>(params, work, math, mask, row, key, unit);
     math.take_weights();
 #if RAGGED
     clear_values(work, key, turn, steps);
 #endif
     mbarrier_wait(full(turn.slot), turn.parity);
-    while (within(work.key_begin, key))
-        pass_tile(params, work, math, mask, turn, group, round, row, key -= BLOCK_K, unit);
+    int step = 1;
+    for (; within(step, cut); ++step)
+        pass_tile<true>(params, work, math, mask, turn, group, round, row, key -= BLOCK_K, unit);
+    for (; within(step, whole); ++step)
+        pass_tile<false>(params, work, math, mask, turn, group, round, row, key -= BLOCK_K, unit);
+#if SLIDING
+    for (; within(step, steps); ++step)
+        pass_tile<true>(params, work, math, mask, turn, group, round, row, key -= BLOCK_K, unit);
+#endif
     math.begin_sums(turn);
     math.end_sums();
 }

@@ -78,7 +78,7 @@ struct PreparedMath {
     // One lane of each warp gives a buffer back, behind the loads of all lanes.
     static MEMBER void give_back(int slot) {
         warp_barrier();
-        release(empty(slot));
+        release(slot);
     }
 
     // A step whose first chunk is prepared; MORE: the first chunk of the next step is prepared meanwhile.

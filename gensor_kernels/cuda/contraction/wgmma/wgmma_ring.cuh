@@ -168,13 +168,13 @@ DEVICE void multiply_promoted(Sums &sums, TileSums &products, u64 a, u64 b, Step
 #endif
 
 // One lane of each warp gives a buffer back, to each block of the cluster another one.
-DEVICE void release(sptr<u64> emptied) {
+DEVICE void release(int slot) {
     const int lane = thread_index() & 31;
     if constexpr (CLUSTER) {
         if (lane < PEERS)
-            mbarrier_arrive_at(emptied, lane);
+            mbarrier_arrive_at(empty(slot), lane);
     } else if (lane == 0) {
-        mbarrier_arrive(emptied);
+        mbarrier_arrive(empty(slot));
     }
 }
 
@@ -182,11 +182,6 @@ DEVICE void release(sptr<u64> emptied) {
 DEVICE void pass_turn() {
     if (ALTERNATING && (thread_index() & 31) == 0)
         mbarrier_arrive(turn_of(thread_index() / 128 % CONSUMERS));
-}
-
-// A descriptor some bytes further on or back: its address stays within the low word.
-DEVICE u64 moved(u64 descriptor, int bytes) {
-    return (descriptor & ~(u64)0xffffffff) | (u32)((i32)descriptor + bytes / 16);
 }
 
 // A warpgroup multiplies every step's rows from `row` of the block's tile on. One step's products are on their way
@@ -200,36 +195,32 @@ DEVICE void consume(Sums &sums, int steps, int row, Turn &turn, [[maybe_unused]]
         pass_turn();
         return;
     }
-    // Of this turn's buffer. They go on with the turn: from the buffer's number the compiler would compute them anew.
-    u64 a = TileA::descriptor(tiles(turn.slot), row), b = TileB::descriptor(tiles(turn.slot) + TileA::BYTES, 0);
-    sptr<u64> ready = full(turn.slot);
+    const u64 a = TileA::descriptor(tiles(0), row), b = TileB::descriptor(tiles(0) + TileA::BYTES, 0);
     [[maybe_unused]] TileSums products = {};
-    sptr<u64> before; // which tells that the buffer of the turn before is empty
-    int step = 0;
+    int before = 0, step = 0;
     do {
         if (step + 1 < steps)
             cover("steady");
         else
             cover("drain");
-        mbarrier_wait(ready, turn.parity);
+        mbarrier_wait(full(turn.slot), turn.parity);
+        const u64 here = further(a, turn.slot * SLOT_BYTES), there = further(b, turn.slot * SLOT_BYTES);
         if constexpr (SHORT_SUMS) {
 #if PARTS > 1
-            multiply_parts(sums, products, a, b, scales);
+            multiply_parts(sums, products, here, there, scales);
 #else
-            multiply_promoted(sums, products, a, b, scales);
+            multiply_promoted(sums, products, here, there, scales);
 #endif
-            release(ready + 1);
+            release(turn.slot);
         } else {
-            multiply_step(sums, a, b);
+            multiply_step(sums, here, there);
             wgmma_wait<1>();
             hold(sums);
             if (within(0, step))
                 release(before);
         }
-        before = ready + 1;
-        const int on = turn.slot + 1 == STAGES ? 1 - STAGES : 1;
+        before = turn.slot;
         turn.next();
-        a = moved(a, on * SLOT_BYTES), b = moved(b, on * SLOT_BYTES), ready = ready + 2 * on;
     } while (within(++step, steps));
     pass_turn();
     if constexpr (!SHORT_SUMS) {

@@ -143,7 +143,7 @@ class AttentionWgmma(Attention):
             touched=np.full_like(c[column.MATH], 2.0),
             storing=c[own.STORING],
         )
-        # The loop is read back with the comparisons, around which whole tiles branch.
+        # The loops over cut tiles and over whole tiles have as many products: the first loop is read back.
         return assemble(c, sizes_of(workload), arch, facts, loop, c["block_k"] / 2 * CUT_ISSUE)
 
     # ---- one Program

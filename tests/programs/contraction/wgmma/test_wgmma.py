@@ -72,7 +72,7 @@ def test_sums_of_eight_bit_floats_that_are_kept_too_long_are_seen():
 
 # What a faulty kernel does wrong, and how that shows.
 FAULTS = {
-    "no wait for a full buffer": ("mbarrier_wait(ready, turn.parity);", "", {"race", "uninitialised"}),
+    "no wait for a full buffer": ("mbarrier_wait(full(turn.slot), turn.parity);", "", {"race", "uninitialised"}),
     "no wait for an empty buffer": ("mbarrier_wait(empty(turn.slot), turn.parity ^ 1);", "", {"race", "invalid"}),
     "a buffer given back too early": ("wgmma_wait<1>();", "wgmma_wait<2>();", {"race"}),
     "products nobody waits for": ("wgmma_wait<0>();\n        hold", "hold", {"race"}),
