@@ -8,11 +8,11 @@ from typing import Any
 
 from benchmarks.sass import units
 from benchmarks.sass.build import LANES, Build
-from benchmarks.sass.paths import epilogue, whole
+from benchmarks.sass.paths import common_loop, epilogue, whole
 from benchmarks.sass.units import GROUP, SCHEDULERS
 from gensor_kernels.build.elf import entry_usage
 from gensor_kernels.build.instruction import Instruction, products
-from gensor_kernels.build.loops import hot_loop, steady_path
+from gensor_kernels.build.loops import steady_path
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import residency
 
@@ -176,7 +176,7 @@ class _Loop:
 
 
 def _loop(build: Build, arch: Arch, code: tuple[Instruction, ...]) -> _Loop:
-    span = hot_loop(code)
+    span = common_loop(code)
     if span is None:
         raise NoFiguresError(f"{build.entry} has no loop of products")
     path = steady_path(code, span)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from benchmarks.sass.build import LANES
 from benchmarks.sass.units import COPIED_STORES, SHARED_READS, STAGED, STORES
 from gensor_kernels.build.instruction import MATRIX, Instruction, products
-from gensor_kernels.build.loops import Span, best_path, hot_loop, loops, successors
+from gensor_kernels.build.loops import Span, best_path, hot_loop, loops, steady_path, successors
 
 #: A path may store so many times the bytes that are asked for, and no more.
 _TOO_MUCH = 1.5
@@ -18,6 +18,18 @@ _FEW = 1 / 16
 _LOADS = frozenset({"LDG", "LDGSTS"})
 Cost = tuple[float, float]  # stalls, instructions
 _Key = tuple[int, bool]
+
+
+def common_loop(code: Sequence[Instruction]) -> Span | None:
+    """Return the loop over whole tiles: of the loops with as many products as the hot loop, the loop with the fewest
+    stalls. Attention passes the tiles that its mask cuts in a loop of their own."""
+    hot = hot_loop(code)
+    if hot is None:
+        return None
+    computes = products(code)
+    alike = [span for span in loops(code) if sum(computes[slice(*span)]) == sum(computes[slice(*hot)])]
+    innermost = [span for span in alike if not _inside(span, alike)]
+    return min(innermost, key=lambda span: sum(each.clocks for each in steady_path(code, span)))
 
 
 def behind_products(code: Sequence[Instruction]) -> int:

@@ -113,6 +113,16 @@ EPILOGUE = (
 )
 
 
+def test_of_loops_with_as_many_products_the_loop_with_the_fewest_stalls_is_read():
+    cut = ("cut: HMMA | 4", "FSEL | 2", "FSEL | 2", "@P0 BRA cut | 5")
+    whole = ("whole: HMMA | 4", "@P1 BRA whole | 5")
+    fewer = ("outer: FADD | 1", "IMMA | 1", "@P2 BRA outer | 1")
+    assert paths.common_loop(code(*cut, *whole, "EXIT")) == (4, 6)
+    assert paths.common_loop(code(*whole, *cut, "EXIT")) == (0, 2)
+    assert paths.common_loop(code(*fewer, cut[0], "HMMA | 4", *cut[1:], "EXIT")) == (3, 8)
+    assert paths.common_loop(code("MOV | 1", "EXIT")) is None
+
+
 def test_an_epilogue_stores_the_results_once_and_passes_its_loops_as_often_as_they_need():
     # One warp has 32 x 16 results of 2 bytes and sums of 4: two groups of 32 bytes per thread, two rows of 16 bytes.
     wanted = 32 * 32.0
