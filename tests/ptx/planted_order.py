@@ -23,7 +23,6 @@ BARRIERS = [
     ("own.store(sums[first + i], i);\n        warp_barrier();", "mma cp.async: wide"),
     ("if (first > 0)\n            warp_barrier();", "mma cp.async: 8-bit floats"),
     ("        }\n        warp_barrier();", "mma cp.async: wide"),
-    ("get<float>(0);\n        barrier();", "mma cp.async: floats"),
     ("keep_sums(row, column, math.accumulators[0]);\n    barrier();", "mma cp.async: norm, whole rows"),
     ("store_step(b, current + ShapeA::WORDS);\n    barrier();", "phased: phased phases"),
     ("store_step(b, next + ShapeA::WORDS);\n        barrier();", "phased: phased phases"),
@@ -78,6 +77,13 @@ def _barriers() -> Iterator[Bug]:
     for program in ("simt: wide, uneven", "mma registers: wide"):
         yield Bug("__syncthreads();", "__syncwarp();", program)
     yield Bug("__syncwarp();", "", "mma cp.async: scalar")
+    for text, program in (
+        ("barrier_any((traces[0] + traces[1]) + (traces[2] + traces[3]) != 0.0f)", "mma cp.async: floats"),
+        ("barrier_any(lost)", "sliced: slices"),
+    ):
+        yield Bug(text, text.removeprefix("barrier_any"), program)  # each thread chooses its way alone
+    yield Bug("        Pipeline::finish(); // the first walk's last copies go where this one's first do\n", "",
+              "mma cp.async: floats")  # fmt: skip
 
 
 def _copies() -> Iterator[Bug]:
