@@ -27,43 +27,52 @@ DEVICE void free_box(bool first, bool sends) {
     warp_barrier();
 }
 
-// Two adjacent outputs. Without OPERATIONS they are sums as they were: there is no need to ask what these have become.
-template <bool OPERATIONS, class Out>
-DEVICE Vec<2 * OUT_BYTES> output_pair(const Params &params, ACC_TYPE low, ACC_TYPE high) {
-    const ACC_TYPE pair[2] = {low, high};
-    if constexpr (OPERATIONS)
-        return finished<Out, 2>(params, pair);
-    else
-        return converted<Out, 2>(pair);
+// Two adjacent 16-bit outputs.
+template <class Out>
+DEVICE u32 packed_pair(const Params &params, ACC_TYPE low, ACC_TYPE high) {
+    if constexpr (same_type<ACC_TYPE, float>)
+        return pack_pair(low, high, Out{});
+    Vec<4> pair = Vec<4>::zero();
+    pair.set(0, finished<Out>(params, low)), pair.set(1, finished<Out>(params, high));
+    return pair.word[0];
 }
 
 // Four fragments of 16-bit outputs from number `first` of a box on, of 8 columns each. A matrix is 8 rows of one.
-template <bool OPERATIONS, class Out>
+template <class Out>
 DEVICE void fill_half_box(const Params &params, sptr<u8> box, int first, const ACC_TYPE (&values)[16]) {
     const int lane = thread_index() & 31, row = lane & 7;
     const sptr<u8> line = box + ((lane >> 3 & 1) * 1024 + row * 128);
     UNROLL for (int j = 0; j < 4; j += 2) {
         u32 matrices[4];
         UNROLL for (int m = 0; m < 4; ++m) {
-            matrices[m] =
-                output_pair<OPERATIONS, Out>(params, values[4 * j + 2 * m], values[4 * j + 2 * m + 1]).word[0];
+            matrices[m] = packed_pair<Out>(params, values[4 * j + 2 * m], values[4 * j + 2 * m + 1]);
         }
         store_matrix(line + ((first + j) * 16 ^ (lane >> 4 ^ row) * 16), matrices);
     }
+}
+
+// Two adjacent outputs. Without OPERATIONS they are sums as they were: there is no need to ask what these have become.
+template <bool OPERATIONS>
+DEVICE Vec<2 * OUT_BYTES> output_pair(const Params &params, ACC_TYPE low, ACC_TYPE high) {
+    const ACC_TYPE pair[2] = {low, high};
+    if constexpr (OPERATIONS)
+        return finished<OUT_TYPE, 2>(params, pair);
+    else
+        return converted<OUT_TYPE, 2>(pair);
 }
 
 // Fragments from number `first` of a box on, of 8 columns each.
 template <bool OPERATIONS, int COUNT>
 DEVICE void fill_box(const Params &params, sptr<u8> box, int first, const ACC_TYPE (&values)[COUNT]) {
     if constexpr (OUT_BYTES == 2)
-        return fill_half_box<OPERATIONS, OUT_TYPE>(params, box, first, values);
+        return fill_half_box<OUT_TYPE>(params, box, first, values);
     const int lane = thread_index() & 31, row = lane >> 2, turn = row & 1 ? TURNED : 0;
     const sptr<u8> line = box + row * 128;
     UNROLL for (int j = 0; j < COUNT / 4; ++j) UNROLL for (int half = 0; half < 2; ++half) {
         const ACC_TYPE *own = values + (4 * j + 2 * half), *other = values + (4 * (j ^ TURNED) + 2 * half);
         const int byte = ((first + j) ^ turn) * 8 * OUT_BYTES + (lane & 3) * 2 * OUT_BYTES;
         store_shared(line + (half * 1024 + (byte ^ row * 16)),
-                     output_pair<OPERATIONS, OUT_TYPE>(params, turn ? other[0] : own[0], turn ? other[1] : own[1]));
+                     output_pair<OPERATIONS>(params, turn ? other[0] : own[0], turn ? other[1] : own[1]));
     }
 }
 
