@@ -25,7 +25,7 @@ def test_a_right_order_has_no_regret_and_a_wrong_one_has():
 def test_the_shipped_times_of_an_h100(capsys):
     assert stored_times.main([str(SHIPPED), "--part", "h100-sxm"]) == 0
     words = capsys.readouterr().out.replace(",", " ").split()
-    assert int(words[words.index("workloads") + 1]) >= 80
+    assert int(words[words.index("workloads") + 1]) >= 60
     assert float(words[words.index("regret") + 1]) < 1.1  # the order of the potential is worth something
 
 

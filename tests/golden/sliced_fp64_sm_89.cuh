@@ -1,5 +1,5 @@
 // Launch(entry='contraction_slice', grid=1024, block=256, shared_bytes=0)
-// Launch(entry='contraction_sliced', grid=1376, block=256, shared_bytes=57472)
+// Launch(entry='contraction_sliced', grid=1376, block=256, shared_bytes=57344)
 // workspace (335577088, False)
 // tile [('k', 64), ('m', 96), ('n', 128), ('raster', 16), ('split', 1), ('stages', 4)]
 #define BLOCK_K 64
