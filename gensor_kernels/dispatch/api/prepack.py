@@ -50,16 +50,16 @@ def prepack(w: ArrayLike, *, axis: int = -2, rows: int = 1) -> Any:
 
     Notes
     -----
-    A copy is faster where rows are misaligned (their length is not a multiple of 16
-    bytes) and the other axis is aligned, and for int8. Aligned weights of 16 bits and
-    more are as fast in either order.
+    A copy is predicted to be faster for int8, and on A100 and H100 where rows are
+    misaligned (their length is not a multiple of 16 bytes) and the other axis is aligned.
+    Aligned weights of 16 bits and more are as fast in either order.
 
     Examples
     --------
     Rows of 2049 elements are misaligned, columns of 2048 elements are aligned:
 
     >>> w = np.zeros((2048, 2049), "float16")
-    >>> with gensor_kernels.emulated("sm_87"):
+    >>> with gensor_kernels.emulated("sm_90"):
     ...     packed = gensor_kernels.prepack(w)
     >>> w.strides, packed.strides
     ((4098, 2), (2, 4096))
