@@ -107,8 +107,8 @@ def registers(c: Columns, e: View, s: Shape) -> np.ndarray:
     words = e.bytes_acc / 4
     held, raw = s.held * words, s.held * e.bytes_a / 4
     folded = (c["online"] == 1) & (e.rows.operation in TWO_FORMS)
-    # A row that stays in registers lies beside the terms of its one-pass fold; in two passes it needs fewer addresses.
-    beside = np.where(folded, 0.4 * held, 0.13 * held - 5.5)
+    # A row that stays in registers lies beside the terms of its one-pass fold, or of the epilogue.
+    beside = np.where(folded, 0.4, 0.2) * held
     wanted = np.where(c["keep"] == 1, held + beside, np.where(folded, 1.2 * held, raw))
     if e.by_columns:
         wanted = np.maximum(wanted, 0.7 * held)
