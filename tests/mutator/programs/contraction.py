@@ -97,7 +97,9 @@ def mma_configurations(copies: str) -> list[Configuration]:
         mma("scalar, split", odd, **scalar, split_k=3, epilogue_staged=0),
         mma("int8", integers, instruction=third, block_k=64),
         mma("compiled epilogue", integers, instruction=third, block_k=64, epilogue_fixed=1),
-        mma("floats", matmul(512, 512, 512, dtype="float32"), "sm_87", instruction=5, block_k=32, stages=2 if old else 3),
+        mma(
+            "floats", matmul(512, 512, 512, dtype="float32"), "sm_87", instruction=5, block_k=32, stages=2 if old else 3
+        ),
         mma("doubles", matmul(255, 255, 255, dtype="float64"), "sm_80", **double, block_k=8),
         mma("complex, four products", four, "sm_80", **double, block_k=8, form=4),
         mma("complex, three products", three, "sm_80", **double, block_k=4, form=3, epilogue_staged=0, split_k=3),

@@ -74,6 +74,7 @@ def mma_launch(c: Mapping[str, int | str]) -> tuple[int, int]:
     held = {x: bits[str(c[f"{x}_STORED"] if v["ASYNC"] and f"{x}_STORED" in c else c["IN_TYPE"])] for x in "AB"}
     warps = v["BLOCK_M"] // v["WARP_M"] * (v["BLOCK_N"] // v["WARP_N"])
     shared = v["STAGES"] * (v["BLOCK_M"] * held["A"] + v["BLOCK_N"] * held["B"]) * v["BLOCK_K"] // 8
+    shared += 32 * v.get("STREAM", 0)
     word = {"double": 8, "c128": 16}.get(str(c["ACC_TYPE"]), 4)
     return 32 * warps, max(shared, v["EPILOGUE_STAGED"] * warps * 16 * v["WARP_N"] * word)
 
