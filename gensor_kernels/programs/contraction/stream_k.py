@@ -135,7 +135,7 @@ def legal(c: Columns, arch: Arch) -> Any:
     return (blocks == 0) | ((c["split_k"] == 1) & (blocks <= c["min_blocks"] * arch.sms) & _counted(blocks, c))
 
 
-def place_bytes(c: Mapping[str, Any]) -> Any:
+def place_bytes(c: Mapping[Any, Any]) -> Any:
     """Return the bytes of shared memory behind a ring in which a stream keeps a tile's place (PLACE_BYTES)."""
     blocks = c.get(NAME)
     return 0 if blocks is None else (blocks > 0) * PLACE_BYTES
