@@ -48,7 +48,8 @@ class Figures:
     epilogue_stalls, epilogue_instructions : float or None
         Of one warp and tile; None where the path was not found.
     epilogue_per_result : float or None
-        Stalls for each result of a thread, with those of a tile that the workload has not (acceptance.per_result).
+        Stalls for each result of a thread, including results of the tile that the workload does not have; see
+        acceptance.per_result.
     """
 
     maker: str

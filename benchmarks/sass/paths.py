@@ -21,8 +21,11 @@ _Key = tuple[int, bool]
 
 
 def common_loop(code: Sequence[Instruction]) -> Span | None:
-    """Return the loop over whole tiles: of the loops with as many products as the hot loop, the loop with the fewest
-    stalls. Attention passes the tiles that its mask cuts in a loop of their own."""
+    """Return the loop over whole tiles; None where no loop computes.
+
+    Of the loops with as many products as the hot loop, it has the fewest stalls: attention passes the tiles that its
+    mask cuts in another loop.
+    """
     hot = hot_loop(code)
     if hot is None:
         return None

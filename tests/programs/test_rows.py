@@ -110,7 +110,8 @@ def test_predictions_order_kernels_as_an_h100_does(name):
     ],
 )
 def test_instructions_are_those_of_compiled_code(name, dtype, keep, online):
-    """Of a lone step; ``whole`` leaves out a second pass over shared memory (keep 2, online 0)."""
+    """The model counts a single step as machine code has it. Rows kept in shared memory for two passes (keep 2, online 0)
+    are left out: ``whole`` does not see their second pass."""
     arch, lanes, items, width = lookup("sm_90"), 64, 8, 16
     vector = width // np.dtype(dtype).itemsize
     w = workload(name, (4096, lanes * items * vector), (1,), dtype)
