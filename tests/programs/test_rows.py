@@ -110,8 +110,10 @@ def test_predictions_order_kernels_as_an_h100_does(name):
     ],
 )
 def test_instructions_are_those_of_compiled_code(name, dtype, keep, online):
-    """The model counts a single step as machine code has it. Rows kept in shared memory for two passes (keep 2, online 0)
-    are left out: ``whole`` does not see their second pass."""
+    """The model counts a single step as machine code has it.
+
+    Rows that two passes keep in shared memory (keep 2, online 0) are left out: ``whole`` does not see the second pass.
+    """
     arch, lanes, items, width = lookup("sm_90"), 64, 8, 16
     vector = width // np.dtype(dtype).itemsize
     w = workload(name, (4096, lanes * items * vector), (1,), dtype)
