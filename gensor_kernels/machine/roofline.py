@@ -251,6 +251,12 @@ def seconds(terms: Terms, arch: Arch) -> np.ndarray:
     return (slow + fast * 0.01).astype(np.float64) * 1e-6
 
 
+def issued(terms: Terms) -> np.ndarray:
+    """Return the clocks in which the warps of all blocks issue (n,): encoded stalls included, starts not."""
+    step = np.maximum(terms.multiplies + terms.issue, terms.stalls)
+    return terms.blocks * (terms.warps * terms.iterations * step + SUBCORES * terms.epilogue_busy)
+
+
 def arithmetic_peak(workload: Workload, arch: Arch, sustained: bool = False) -> float:
     """Return the best FLOP/s at which a kernel may compute a Workload with the required accuracy.
 

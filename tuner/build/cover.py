@@ -13,12 +13,15 @@ import numpy as np
 # A row accepts a candidate within 2 % of the row's best prediction, and within 5 % a candidate whose blocks wait for no
 # other block: the cost of waiting is an estimate, and should not be accepted for a smaller gain.
 WITHIN, PLAIN = 1.02, 1.05
+# Between candidates whose predictions differ by less than half a percent, the clocks in which their warps issue decide:
+# the potential is not that exact, and instructions take power, and time that it does not see.
+LEAN = 0.005
 # Within 25 % a row accepts a candidate that does not spill, and within 10 % a candidate with full-width accesses and no
 # bank conflicts: the potential does not model all costs of local memory and half-filled sectors.
 SPILL_FREE, CLEAN = 1.25, 1.1
-# A portfolio is complete where no size is predicted to take more than 1.25 times the best kernel's time, and sizes on
-# average 1.03 times: what a further kernel promises is less than its machine code is worth in a shipped database.
-COVERED = (1.25, 1.03)
+# A portfolio is complete where sizes are predicted to take on average 1.03 times the best kernel's time, and none more
+# than 1.25 times: what a further kernel promises is less than its machine code is worth in a shipped database.
+COVERED = (1.03, 1.25)
 # The regret of a row that no chosen candidate serves: larger than any other.
 UNSERVED = 1000.0
 
@@ -29,11 +32,14 @@ def regrets(seconds: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(seconds), seconds / np.where(np.isfinite(best), best, 1.0), np.inf)
 
 
-def cover(seconds: np.ndarray, names: Sequence[str], within: float = WITHIN) -> list[int]:
+def cover(
+    seconds: np.ndarray, names: Sequence[str], within: float = WITHIN, issued: np.ndarray | None = None
+) -> list[int]:
     """Choose columns greedily such that every row has one within the factor `within` of its best.
 
-    Each round takes the candidate that serves the most open rows; ties go to the smaller mean regret over these rows,
-    then to the smaller name. Rows that no candidate can serve (all inf) are left out.
+    Each round takes the candidate that serves the most open rows; ties go to the smaller mean regret over these rows in
+    steps of LEAN, then to fewer clocks of issue, then to the smaller mean regret, then to the smaller name. Rows that no
+    candidate can serve (all inf) are left out.
 
     Parameters
     ----------
@@ -43,6 +49,8 @@ def cover(seconds: np.ndarray, names: Sequence[str], within: float = WITHIN) -> 
         Name of each candidate.
     within : float
         Accepted ratio to a row's best, at least 1.
+    issued : float64 array (rows, candidates) or None
+        Clocks in which all warps together issue (roofline.issued); None: not known.
 
     Returns
     -------
@@ -58,11 +66,15 @@ def cover(seconds: np.ndarray, names: Sequence[str], within: float = WITHIN) -> 
     open_rows = np.isfinite(ratio).any(axis=1)
     serves = ratio <= within
     order = np.argsort(np.asarray(names))
+    work = np.ones_like(ratio) if issued is None else regrets(np.where(serves, issued, np.inf))
     chosen: list[int] = []
     while open_rows.any():
-        counts = serves[open_rows].sum(axis=0)
-        mean = np.where(serves[open_rows], ratio[open_rows], 0).sum(axis=0) / np.maximum(counts, 1)
-        rank = np.lexsort((np.round(mean[order], 9), -counts[order]))[0]
+        served = serves[open_rows]
+        counts = served.sum(axis=0)
+        sums = (np.sum(each[open_rows], axis=0, where=served) for each in (ratio, work))
+        mean, more = (each / np.maximum(counts, 1) for each in sums)
+        keys = (np.round(mean, 9), np.round(more, 9), np.floor(np.round((mean - 1) / LEAN, 6)), -counts)
+        rank = np.lexsort([key[order] for key in keys])[0]
         pick = int(order[rank])
         chosen.append(pick)
         open_rows &= ~serves[:, pick]
@@ -92,22 +104,22 @@ def assign(seconds: np.ndarray, chosen: Sequence[int], names: Sequence[str]) -> 
     return np.where(np.isfinite(part).any(axis=1), picks, -1)
 
 
-def limited(seconds: np.ndarray, names: Sequence[str], limit: int) -> list[int]:
+def limited(seconds: np.ndarray, names: Sequence[str], limit: int, issued: np.ndarray | None = None) -> list[int]:
     """Return the cover if it has at most `limit` columns; else `limit` columns chosen for the least mean regret.
 
     A truncated cover would not do: a row left out of it may be far from its best.
     """
-    found = cover(seconds, names)
+    found = cover(seconds, names, issued=issued)
     return found if len(found) <= limit else _greedy(seconds, names, limit, ("mean", "worst"))
 
 
 def portfolio(seconds: np.ndarray, names: Sequence[str], limit: int = 8) -> list[int]:
-    """Choose at most `limit` columns greedily for the least worst regret over all rows.
+    """Choose at most `limit` columns greedily for the least mean regret over all rows.
 
-    Each round adds the candidate that lowers the worst regret most, then the mean; it stops once no candidate lowers
+    Each round adds the candidate that lowers the mean regret most, then the worst; it stops once no candidate lowers
     either by more than 0.1 %, or both are as low as COVERED.
     """
-    return _greedy(seconds, names, limit, ("worst", "mean"), COVERED)
+    return _greedy(seconds, names, limit, ("mean", "worst"), COVERED)
 
 
 def _greedy(

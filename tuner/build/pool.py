@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from gensor_database.lazy import cached_property
 from gensor_kernels.build.source import bind, flatten
+from gensor_kernels.machine import roofline
 from gensor_kernels.machine.residual import FEATURES
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import Workload
@@ -93,6 +94,8 @@ class Pool:
         self._constants: dict[tuple[Program, tuple[str, ...]], str] = {}
         #: columns and points by lattice coordinates, which workloads of a class may share
         self._points: dict[Hashable, tuple[np.ndarray, np.ndarray]] = {}
+        #: every candidate under all arguments that divide k, and the column of each one's candidate
+        self._launches: tuple[Pool, np.ndarray] | None = None
         #: legal columns and their points, by lattice
         self._placed: WeakKeyDictionary[FamilySpace, tuple[np.ndarray, np.ndarray]] = WeakKeyDictionary()
 
@@ -117,6 +120,7 @@ class Pool:
         self.candidates.sort(key=lambda each: each.name)
         self._points.clear()
         self._placed.clear()
+        self._launches = None
 
     @property
     def wide(self) -> np.ndarray:
@@ -143,6 +147,32 @@ class Pool:
         for row, space in zip(matrix, spaces, strict=True):
             for family, columns, points in self._legal(space, alive):
                 row[columns] = family.potential(points)
+        return matrix
+
+    def relaunched(self, spaces: Sequence[Space]) -> np.ndarray:
+        """Return `seconds` of candidates that are launched with k divided among blocks in the best of all ways.
+
+        Dispatch launches kernels of portfolios like that; see Family.resplit.
+        """
+        if self._launches is None:
+            pool, owners = Pool(self.workloads), []
+            for column, each in enumerate(self.candidates):
+                programs = each.family.resplit(each.program, self.workloads[0], spaces[0].arch)
+                pool.candidates += [replace(each, program=program) for program in programs]
+                owners += [column] * len(programs)
+            self._launches = pool, np.array(owners, np.intp)
+        launches, owner = self._launches
+        matrix = np.full((len(self.candidates), len(spaces)), np.inf)
+        np.minimum.at(matrix, owner, launches.seconds(spaces).T)
+        matrix[~self._alive] = np.inf
+        return matrix.T
+
+    def issued(self, spaces: Sequence[Space], compiled: np.ndarray) -> np.ndarray:
+        """Return the clocks in which warps issue (workloads, candidates), see roofline; inf outside `compiled`."""
+        matrix = np.full((len(spaces), len(self.candidates)), np.inf)
+        for row, space in zip(matrix, spaces, strict=True):
+            for family, columns, points in self._legal(space, compiled):
+                row[columns] = roofline.issued(family.terms(points))
         return matrix
 
     @property
@@ -204,7 +234,7 @@ class Pool:
 def finalists(pool: Pool, seconds: np.ndarray, top: int) -> list[int]:
     """Choose at most `top` columns with different main loops: half of them a cover, the rest the best of each stratum.
 
-    Strata are combinations of family, instruction, split and stages, so that compiler feedback covers more than one
+    Strata are combinations of family, instruction, split, stages and where a row is kept, so that compiler feedback covers more than one
     corner of the space. The number of finalists grows with the number of workloads.
     """
     top = min(top, FEWEST + PER_WORKLOAD * len(pool.workloads))
@@ -234,4 +264,5 @@ def _stratum(program: Program) -> tuple:
         values.get("split_k", 1) > 1,
         values.get("stream", 0) > 0,
         values.get("stages"),
+        values.get("keep"),
     )

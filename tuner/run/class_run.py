@@ -111,6 +111,8 @@ class ClassRun:
     late: Callable[[], bool] = lambda: False
     #: walk each workload a second time, from its elites and the compiled finalists
     again: bool = True
+    #: choose kernels for a portfolio, whose launches may divide k in other ways than they were tuned with
+    relaunched: bool = False
     #: why a workload's walk could not be finished, by its number
     unwalked: dict[int, str] = field(default_factory=dict)
 
@@ -121,7 +123,7 @@ class ClassRun:
         founds = self._walk(self.first_requests)
         pool = Pool(self.workloads)
         self._gather(pool, dict(enumerate(founds)))
-        self._compile(pool, finalists(pool, pool.seconds(self.spaces), self.options.top))
+        self._compile(pool, finalists(pool, self._predicted(pool), self.options.top))
         if self.again and self.options.graph != "paper":
             requests = [self._again(*each) for each in zip(self.workloads, founds, strict=True)]
             self._gather(pool, dict(enumerate(self._walk(requests))))
@@ -182,17 +184,22 @@ class ClassRun:
         with self._timed("compile", len(new)):
             return self.binaries.compile(pool, columns, self.spaces)
 
+    def _predicted(self, pool: Pool) -> np.ndarray:
+        return pool.relaunched(self.spaces) if self.relaunched else pool.seconds(self.spaces)
+
     def _choose(self, pool: Pool) -> tuple[np.ndarray, np.ndarray]:
         """Cover the workloads and compile the chosen candidates, until compiling no longer changes the choice.
 
-        Compiled candidates are preferred over estimates whose advantage is within the potential's error.
+        Compiled candidates are preferred over estimates whose advantage is within the potential's error; of equally
+        fast candidates the leanest is taken.
         """
         for attempt in range(ROUNDS + 1):
-            seconds, compiled = pool.seconds(self.spaces), self.binaries.among(pool)
+            seconds, compiled = self._predicted(pool), self.binaries.among(pool)
             if attempt == ROUNDS:
                 seconds[:, ~compiled] = np.inf
             preferred = preferring(seconds, *self._preferences(pool), (compiled, WITHIN))
-            picks = assign(preferred, limited(preferred, pool.names, self.options.top), pool.names)
+            issued = pool.issued(self.spaces, compiled)
+            picks = assign(preferred, limited(preferred, pool.names, self.options.top, issued), pool.names)
             if not self._compile(pool, sorted({int(column) for column in picks if column >= 0})):
                 break
         return seconds, picks

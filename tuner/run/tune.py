@@ -236,7 +236,7 @@ class Run:
             return []
         shapes = [shape for shape in _usual(asked[0]) if shape not in asked and self._unsupported(shape) is None]
         # One walk each is enough: every size is offered the Programs of all others, too.
-        run = self.class_run(ClassRun, shapes, executor, again=False)
+        run = self.class_run(ClassRun, shapes, executor, again=False, relaunched=True)
         found = [chosen for chosen in run.run() if chosen.candidate is not None]
         self.keep(run, ())
         return found
@@ -332,7 +332,7 @@ class Run:
             if space is not None:
                 pool.add(space, [program], siblings=False)
         digest_of = {program: digest for digest, program in programs.items()}
-        best = portfolio(pool.seconds(spaces), pool.names, PORTFOLIO)
+        best = portfolio(pool.relaunched(spaces), pool.names, PORTFOLIO)
         digests = [digest_of[pool.candidates[column].program] for column in best]
         self.store.add(*(row for name in digests for row in new.get(name, ())))
         self.store.replace_portfolio(self.arch.name, self.arch.part, sample.class_key(), digests)

@@ -9,14 +9,17 @@ constexpr int HEAD_STEPS = HEAD / K_STEP, KEY_FRAGMENTS = BLOCK_K / 8;
 constexpr int FETCH = 2; // reads of fragments in flight
 constexpr int QUERY_SETS = Q_REGISTERS ? HEAD_STEPS : 2;
 
-// Calls use(i, fragments) for i = 0, ... COUNT - 1, with what load(i, fragments) has read FETCH calls before.
-template <int COUNT, class Load, class Use>
-DEVICE void stream(const Load &load, const Use &use) {
+// Calls use(i, fragments) for i = 0, ... COUNT - 1, with what load(i, fragments) has read FETCH calls before. Copies
+// that `request` asks for follow the first products, which keep the tensor cores busy meanwhile.
+template <int COUNT, class Load, class Use, class Request>
+DEVICE void stream(const Load &load, const Use &use, const Request &request) {
     u32 held[FETCH + 1][4];
     UNROLL for (int i = 0; i < minimum(FETCH, COUNT); ++i) load(i, held[i]);
     unrolled<COUNT>([&](int i) {
         if (i + FETCH < COUNT)
             load(i + FETCH, held[(i + FETCH) % (FETCH + 1)]);
+        if (i == minimum(FETCH, COUNT - 1))
+            request();
         use(i, held[i % (FETCH + 1)]);
     });
 }
@@ -46,8 +49,9 @@ struct WarpMath {
             UNROLL for (int step = 0; step < HEAD_STEPS; ++step) load_queries(step);
     }
 
-    // scores = Q K^T of a tile of keys.
-    MEMBER void multiply_keys(sptr<u8> tile) {
+    // scores = Q K^T of a tile of keys; `request` asks for copies meanwhile.
+    template <class Request>
+    MEMBER void multiply_keys(sptr<u8> tile, const Request &request) {
         constexpr int PAIRS = KEY_FRAGMENTS / 2;
         UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int j = 0; j < KEY_FRAGMENTS; ++j)
             UNROLL for (int v = 0; v < 4; ++v) scores[i][j][v] = 0;
@@ -60,7 +64,8 @@ struct WarpMath {
                 if (!Q_REGISTERS && i % PAIRS == 0 && step + 1 < HEAD_STEPS)
                     load_queries(step + 1);
                 multiply_pair(scores, i % PAIRS, queries[step % QUERY_SETS], pair);
-            });
+            },
+            request);
     }
 
     // The sigmoid of each score, for a soft cap.
@@ -95,8 +100,9 @@ struct WarpMath {
         }
     }
 
-    // sums += weights V of a tile of values.
-    MEMBER void multiply_values(sptr<u8> tile) {
+    // sums += weights V of a tile of values; `request` asks for copies meanwhile.
+    template <class Request>
+    MEMBER void multiply_values(sptr<u8> tile, const Request &request) {
         constexpr int PAIRS = FRAGMENTS_N / 2;
         stream<K_STEPS * PAIRS>(
             [&](int i, u32(&pair)[4]) { load_matrix<4, true>(pair, tile + load_v.place(i % PAIRS, i / PAIRS)); },
@@ -105,7 +111,8 @@ struct WarpMath {
                 UNROLL for (int m = 0; m < FRAGMENTS_M; ++m) UNROLL for (int r = 0; r < 4; ++r) left[m][r] =
                     weights[m][i / PAIRS * 2 + r / 2][r % 2];
                 multiply_pair(sums, i % PAIRS, left, pair);
-            });
+            },
+            request);
     }
 
     // Adds to fragments 2 * pair and 2 * pair + 1 of each row of fragments.

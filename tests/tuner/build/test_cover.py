@@ -24,6 +24,15 @@ def test_the_cover_does_not_depend_on_the_order_of_rows_or_candidates():
     assert {names[columns[i]] for i in again} == first
 
 
+def test_between_equally_fast_candidates_the_one_that_issues_least_is_taken():
+    seconds = np.array([[1.0, 1.004, 1.015]])
+    assert cover(seconds, ["a", "b", "c"]) == [0]
+    assert cover(seconds, ["a", "b", "c"], issued=np.array([[3.0, 2.0, 1.0]])) == [1]
+    # Another candidate serves more rows, whatever it issues.
+    both = np.array([[1.0, 1.004, 1.015], [9.0, 9.0, 1.0]])
+    assert cover(both, ["a", "b", "c"], issued=np.array([[3.0, 2.0, 9.0]] * 2)) == [2]
+
+
 def test_a_cover_that_is_too_large_gives_way_to_the_least_regret():
     """Two pairs of rows and a lone one that the pairs' candidates serve badly: its own comes before the second pair's,
     which the first pair's serves almost as well. A cover takes candidates by how many rows are open."""
