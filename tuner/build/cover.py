@@ -38,8 +38,8 @@ def cover(
     """Choose columns greedily such that every row has one within the factor `within` of its best.
 
     Each round takes the candidate that serves the most open rows; ties go to the smaller mean regret over these rows in
-    steps of LEAN, then to fewer clocks of issue, then to the smaller mean regret, then to the smaller name. Rows that no
-    candidate can serve (all inf) are left out.
+    steps of LEAN, then to fewer clocks of issue, then to the smaller mean regret, then to the smaller name. Rows that
+    no candidate can serve (all inf) are left out.
 
     Parameters
     ----------

@@ -234,8 +234,8 @@ class Pool:
 def finalists(pool: Pool, seconds: np.ndarray, top: int) -> list[int]:
     """Choose at most `top` columns with different main loops: half of them a cover, the rest the best of each stratum.
 
-    Strata are combinations of family, instruction, split, stages and where a row is kept, so that compiler feedback covers more than one
-    corner of the space. The number of finalists grows with the number of workloads.
+    Strata are combinations of family, instruction, split, stages and where a row is kept, so that compiler feedback
+    covers more than one corner of the space. The number of finalists grows with the number of workloads.
     """
     top = min(top, FEWEST + PER_WORKLOAD * len(pool.workloads))
     ratio = regrets(seconds)
