@@ -136,9 +136,9 @@ constexpr int SLABS = 0;              // where the slabs of the staged epilogue 
 
 // Whether copies are asked for in front of the products, not between them: the order that an H100 has been timed with.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
-constexpr bool ASKS_FIRST = true;
+#define ASKS_FIRST 1
 #else
-constexpr bool ASKS_FIRST = false;
+#define ASKS_FIRST 0
 #endif
 
 #include "attention_math.cuh"
