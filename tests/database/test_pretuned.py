@@ -16,7 +16,7 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types.epilogue import GATES
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.space import Space
-from gensor_tuner.run.tune import PORTFOLIO
+from gensor_tuner.run.portfolios import PORTFOLIO
 from gensor_tuner.shapes.reader import read_shapes
 from gensor_tuner.store.check import check
 from tests.campaign_size import sample

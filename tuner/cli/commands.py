@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,13 +31,13 @@ from gensor_tuner.measure.timer import Timer, open_timer
 from gensor_tuner.output import beside, json_lines, plural, printable, say, write_line
 from gensor_tuner.run import many
 from gensor_tuner.run.class_run import Options
+from gensor_tuner.run.portfolios import shorten
 from gensor_tuner.run.result import Result, json_line
 from gensor_tuner.run.shards import Shard
 from gensor_tuner.run.table import InOrder, Table, next_steps, summary, totals
 from gensor_tuner.run.tune import Run, in_turn, names_of
 from gensor_tuner.run.unfinished import Unfinished
 from gensor_tuner.shapes.reader import Row, read_shapes
-from gensor_tuner.store.portfolios import shorten
 from gensor_tuner.store.uses import name_of
 from gensor_tuner.tasks.local import Local
 from gensor_tuner.verify.device_process import DeviceVerifier
@@ -48,6 +49,8 @@ from .progress import Shown
 if TYPE_CHECKING:
     from gensor_tuner.fleet.executor import Fleet
 
+#: Kernels that portfolios lose at once where a database would be too large to ship.
+SHORTER_BY = 4
 #: Bytes of a database that ships: eight of them share one wheel.
 LARGEST_SHIPPED = 10 * 2**20
 
@@ -386,7 +389,8 @@ def pretune(arch_name: str, shapes: Path, out: Path | None, options: Options) ->
     )
     with Store.open(scratch) as store:
         counts = export_store(store, target, arch.name)
-        while target.stat().st_size > LARGEST_SHIPPED and shorten(store, arch.name):
+        shorter = shorten(store, arch.name)
+        while target.stat().st_size > LARGEST_SHIPPED and list(islice(shorter, SHORTER_BY)):
             counts = export_store(store, target, arch.name)
     for leftover in scratch.parent.glob(f"{scratch.name}*"):
         leftover.unlink()

@@ -24,10 +24,9 @@ from gensor_kernels.machine.residual import Learnt
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.registry import FAMILIES, program_from_json
+from gensor_kernels.programs.registry import program_from_json
 from gensor_kernels.programs.space import Space
-from gensor_tuner.build.cover import portfolio
-from gensor_tuner.build.pool import Candidate, Pool, candidate
+from gensor_tuner.build.pool import Candidate
 from gensor_tuner.measure.on_board import RemoteTimer, RemoteVerifier
 from gensor_tuner.measure.timer import Timer
 from gensor_tuner.shapes.reader import Row
@@ -40,11 +39,10 @@ from gensor_tuner.verify.device_process import DeviceVerifier
 from gensor_tuner.verify.verify import Verdict
 
 from .class_run import Chosen, ClassRun, Options
+from .portfolios import offer, usual
 from .progress import Progress
 from .result import Result, refusal_rows, result_of, rows_for, stored_result
 from .unfinished import Keeping, Unfinished
-
-PORTFOLIO = 16  # kernels per class that serve sizes which no row names
 
 Kind = TypeVar("Kind", bound=ClassRun)
 Rows = dict[str, list[Row]]  # by the key of their workload
@@ -234,7 +232,7 @@ class Run:
         """Return verified kernels for the usual sizes of a class, where a row asks for any size."""
         if self.options.verify == "none" or not any(row.any_size for rows in by_key.values() for row in rows):
             return []
-        shapes = [shape for shape in _usual(asked[0]) if shape not in asked and self._unsupported(shape) is None]
+        shapes = [shape for shape in usual(asked[0]) if shape not in asked and self._unsupported(shape) is None]
         # One walk each is enough: every size is offered the Programs of all others, too.
         run = self.class_run(ClassRun, shapes, executor, again=False, relaunched=True)
         found = [chosen for chosen in run.run() if chosen.candidate is not None]
@@ -307,35 +305,16 @@ class Run:
 
     def portfolio(self, run: ClassRun, further: Sequence[Chosen] = ()) -> None:
         """Replace the portfolio of a class by the best few of its usable kernels, stored ones and `further` ones."""
-        sample = run.workloads[0].with_epilogue(())
-        programs: dict[str, Program] = {}
-        for each in self.store.kernels_for_class(sample.class_key(), self.arch.name):
-            family = FAMILIES.get(each.kernel.family)
-            if not each.usable or family is None or each.kernel.abi != family.abi:
-                continue
-            program = program_from_json(each.kernel.program)
-            # A kernel compiled for one epilogue serves no other.
-            if not candidate(family, program, sample).fixes_epilogue:
-                programs[each.kernel.digest] = program
         new: dict[str, list[StoreRow]] = {}
+        programs: dict[str, Program] = {}
         for kernel, rows in (pair for each in further for pair in self._executed(each)):
             programs[kernel.digest], new[kernel.digest] = program_from_json(kernel.program), rows
-        if not programs:  # with --verify none, no kernel is usable
+        digests = offer(self.store, self.arch, run.workloads, programs, self.learnt).best()
+        if not digests:  # with --verify none, no kernel is usable
             return
-        asked = [workload.with_epilogue(()) for workload in run.workloads]
-        shapes = list(dict.fromkeys([*asked, *_usual(sample)]))
-        spaces = [Space(shape, self.arch, learnt=self.learnt) for shape in shapes]
-        pool = Pool(shapes)
-        for program in programs.values():
-            # A family may serve only some sizes of a class.
-            space = next((each for each in spaces if program.family in each.names), None)
-            if space is not None:
-                pool.add(space, [program], siblings=False)
-        digest_of = {program: digest for digest, program in programs.items()}
-        best = portfolio(pool.relaunched(spaces), pool.names, PORTFOLIO)
-        digests = [digest_of[pool.candidates[column].program] for column in best]
         self.store.add(*(row for name in digests for row in new.get(name, ())))
-        self.store.replace_portfolio(self.arch.name, self.arch.part, sample.class_key(), digests)
+        class_key = run.workloads[0].class_key()
+        self.store.replace_portfolio(self.arch.name, self.arch.part, class_key, digests)
 
     def _executed(self, chosen: Chosen) -> Iterator[tuple[Kernel, list[StoreRow]]]:
         """Yield the row of a verified kernel that may serve any epilogue, with all rows that belong to it."""
@@ -358,12 +337,6 @@ def in_turn(runs: Sequence[Run], todo: Sequence[Work], executor: Executor) -> It
         if following is not None:
             runs[following.run].expect(following.by_key, executor)
         yield from ((each.run, row, result) for row, result in runs[each.run].tuned(each.by_key, executor))
-
-
-def _usual(workload: Workload) -> list[Workload]:
-    """Return the sizes at which portfolios of a Workload's class are compared, beside sizes that rows name."""
-    sample = workload.with_epilogue(())
-    return operator(sample.operator).usual(sample)
 
 
 def workload_of(rows: Sequence[Row]) -> Workload:

@@ -9,7 +9,8 @@ from gensor_kernels.operators import operator
 from gensor_kernels.programs.registry import program_from_json
 from gensor_kernels.programs.space import Space
 from gensor_tuner.run.class_run import Options
-from gensor_tuner.run.tune import PORTFOLIO, Run
+from gensor_tuner.run.portfolios import PORTFOLIO
+from gensor_tuner.run.tune import Run
 from gensor_tuner.shapes.reader import read_shapes
 
 
