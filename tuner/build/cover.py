@@ -28,7 +28,7 @@ UNSERVED = 1000.0
 
 def regrets(seconds: np.ndarray) -> np.ndarray:
     """Return seconds (rows, candidates) divided by each row's best: 1.0 is optimal, inf cannot serve the row."""
-    best = np.min(seconds, axis=1, keepdims=True)
+    best = np.min(seconds, axis=1, keepdims=True, initial=np.inf)
     return np.where(np.isfinite(seconds), seconds / np.where(np.isfinite(best), best, 1.0), np.inf)
 
 
@@ -129,7 +129,7 @@ def _greedy(
     aims: tuple[str, str],
     enough: tuple[float, float] = (0.0, 0.0),
 ) -> list[int]:
-    best = np.min(seconds, axis=1)
+    best = np.min(seconds, axis=1, initial=np.inf)
     usable = np.isfinite(best)
     ratio = np.minimum(seconds[usable] / best[usable, None], UNSERVED)
     if not len(ratio):

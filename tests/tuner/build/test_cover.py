@@ -50,12 +50,13 @@ def test_assign_takes_the_best_chosen_and_marks_what_nothing_serves():
     assert assign(SECONDS, [], NAMES).tolist() == [-1] * 4
 
 
-def test_portfolio_lowers_the_worst_regret_first_and_stops():
+def test_portfolio_lowers_the_mean_regret_first_and_stops():
     seconds = np.array([[1.0, 10.0, 2.0], [10.0, 1.0, 2.0]])
     assert portfolio(seconds, ["x", "y", "z"], limit=1) == [2]
     three = portfolio(seconds, ["x", "y", "z"], limit=8)
     assert set(three) == {0, 1, 2} and three[0] == 2
     assert portfolio(np.full((2, 2), np.inf), ["x", "y"]) == []
+    assert portfolio(np.empty((2, 0)), []) == []
 
 
 def test_single_kernel_regret():
