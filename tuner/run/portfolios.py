@@ -133,11 +133,11 @@ def shorten(store: Store, arch: str) -> Iterator[str]:
         workload = Workload.from_json(record.key)
         sizes[workload.class_key()].append(workload)
     regret: dict[_Class, list[float]] = {}
-    for (part, class_key), those in rows.items():
-        if len(those) > 1:
+    for (part, class_key), ranked in rows.items():
+        if len(ranked) > 1:
             named = sizes.get(class_key) or [class_workload(class_key)]
             offered = offer(store, lookup(part), named)
-            regret[part, class_key] = offered.regret_of_first([row.kernel_digest for row in those])
+            regret[part, class_key] = offered.regret_of_first([row.kernel_digest for row in ranked])
     while losses := {place: found[-2] - found[-1] for place, found in regret.items() if len(found) > 1}:
         part, class_key = place = min(losses, key=lambda place: (losses[place], place))
         regret[place].pop()
