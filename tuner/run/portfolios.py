@@ -18,7 +18,7 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.registry import FAMILIES, program_from_json
 from gensor_kernels.programs.space import Space
-from gensor_tuner.build.cover import portfolio, regrets
+from gensor_tuner.build.cover import UNSERVED, portfolio, regrets
 from gensor_tuner.build.pool import Pool, candidate
 
 PORTFOLIO = 16  # kernels of a class, at most
@@ -43,11 +43,12 @@ class Offer:
     def regret_of_first(self, digests: Sequence[str]) -> list[float]:
         """Return the mean regret of the first of these kernels, of the first two, and so on."""
         ratio = regrets(self.seconds)
-        ratio = np.minimum(ratio[np.isfinite(ratio).any(axis=1)], 100.0)  # a size that no kernel serves is bad enough
+        ratio = np.minimum(ratio[np.isfinite(ratio).any(axis=1)], UNSERVED)
         if not ratio.size:
             return [0.0] * len(digests)
+        unserved = np.full(len(ratio), UNSERVED)
         column = {digest: place for place, digest in enumerate(self.digests)}
-        chosen = [ratio[:, column[each]] if each in column else np.full(len(ratio), 100.0) for each in digests]
+        chosen = [ratio[:, column[each]] if each in column else unserved for each in digests]
         return np.minimum.accumulate(np.array(chosen), axis=0).mean(axis=1).tolist()
 
 

@@ -106,7 +106,7 @@ class Matmul(Operator):
         return workload.with_sizes(**wanted)
 
     def usual(self, workload: Workload) -> list[Workload]:
-        """Return products whose sizes fill their range evenly, in logarithms: no tuned size is like any other."""
+        """Return products whose sizes fill their range evenly in logarithms, one in eight with a batch."""
         # The additive recurrence of the root of x^4 = x + 1 has low discrepancy in three dimensions
         # (M. Roberts, "The unreasonable effectiveness of quasirandom sequences", 2018).
         steps = 1.2207440846057596 ** -np.arange(1, 4)

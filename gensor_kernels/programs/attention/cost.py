@@ -121,7 +121,7 @@ EXPONENTIAL = 8.0
 #: Instructions of a pass of copies, a row of keys: its address; of pages also the page's load, bounds and product.
 PASS_ISSUE, PAGED_ISSUE = 2.4, 11.0
 #: Share of hidden work that stays in sight, of copies through registers and of cp.async. Decoding with steps of 16 keys
-#: takes 1.14 to 1.5 times its prediction on an H100, by warpgroups 0.98 to 1.3 times.
+#: took 1.14 to 1.98 times its prediction on an H100 at a share of 0.08, by warpgroups 0.98 to 1.36 times.
 EXPOSED_THROUGH, EXPOSED = 0.3, 0.2
 #: Instructions of a soft cap per score: product, exponential, sum, reciprocal.
 CAP_ISSUE = 4.0

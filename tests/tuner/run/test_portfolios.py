@@ -6,6 +6,7 @@ import pytest
 from gensor_database.record import Portfolio
 from gensor_database.store import Store
 from gensor_kernels.machine.arch import lookup
+from gensor_tuner.build.cover import UNSERVED
 from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.portfolios import Offer, offer, shorten
 from gensor_tuner.run.tune import Run
@@ -59,5 +60,5 @@ def test_the_loss_that_costs_least_comes_first(tuned, tmp_path):
 def test_regrets_of_the_first_kernels_fall_and_end_at_none():
     seconds = np.array([[1.0, 2.0, np.inf], [4.0, 1.0, 2.0], [np.inf, np.inf, 1.0], [np.inf] * 3])
     offered = Offer(["a", "b", "c"], ["a", "b", "c"], seconds)
-    assert offered.regret_of_first(["b", "c", "a"]) == [(2 + 1 + 100) / 3, 4 / 3, 1.0]
-    assert offered.regret_of_first(["unknown", "a"]) == [100.0, (1 + 4 + 100) / 3]
+    assert offered.regret_of_first(["b", "c", "a"]) == [(2 + 1 + UNSERVED) / 3, 4 / 3, 1.0]
+    assert offered.regret_of_first(["unknown", "a"]) == [UNSERVED, (1 + 4 + UNSERVED) / 3]
