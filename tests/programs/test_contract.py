@@ -13,6 +13,7 @@ from gensor_kernels.programs.core.program_batch import Listed
 from gensor_kernels.programs.registry import FAMILIES, program_from_json
 from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.build.pool import candidate
+from tests.campaign_size import sample
 
 from . import verified
 from .lattices import random_legal
@@ -199,7 +200,7 @@ def test_starters_do_not_spill_and_are_right(name, index):
         is_right(lattice, program)
 
 
-@every
+@pytest.mark.parametrize(("name", "index"), sample(CASES, len(CASES) // 2))
 def test_random_legal_programs_compile_and_are_right(name, index):
     promised = contract(name)
     lattice = promised.small(space(name, index))
