@@ -29,7 +29,7 @@ from .errors import (
 )
 
 APPLICATION_ID = 0x47454E53  # "GENS" in the file header
-SCHEMA_VERSION = 3  # user_version in the file header
+SCHEMA_VERSION = 4  # user_version in the file header
 SCHEMA = Path(__file__).with_name("schema.sql")
 
 #: CPU seconds of this thread between two checks of the clock; waiting for locks or for a slow disk counts for at most
@@ -137,10 +137,12 @@ class Guarded(sqlite3.Connection):
     _path: str | None = None
     #: Reasons for which callbacks ended the current statement.
     verdicts: set[str]
+    #: Data of packs that were read last, by digest; see rows.py.
+    packs: dict[str, bytes]
 
     def guard(self, path: str | None) -> None:
         """Set authorizer, limits and progress handler; `path` is the file, None for a new database in memory."""
-        self._path, self.verdicts = path, set()
+        self._path, self.verdicts, self.packs = path, set(), {}
         self.set_authorizer(self._authorized)
         self.set_progress_handler(self._overdue, _INSTRUCTIONS)
         if sys.version_info >= (3, 11):

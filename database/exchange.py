@@ -8,11 +8,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from .connection import translated
+from .connection import Guarded, translated
 from .entry import counting
 from .errors import absolute
+from .packs import pack
 from .record import TABLES, Binary, Kernel, Portfolio, Record, Residual, Row, Source, Timing, Verification
-from .rows import batches
+from .rows import batches, select
 from .timings import launched
 from .writing import folder_beside
 
@@ -95,7 +96,16 @@ def export(store: Store, path: str | os.PathLike[str], arch: str) -> Counter[str
             for batch in batches(rows):
                 added[batch[0].TABLE] += len(batch)
                 copy.add(*batch)
+        copy._write(_packed)
     return added
+
+
+def _packed(connection: Guarded) -> None:
+    """Put sources, cubins and texts of a finished file into packs, cubins of alike kernels beside each other."""
+    for kind, order in ((Binary, "source_digest, constants"), (Source, "digest"), (Verification, "kernel_digest")):
+        digests = connection.execute(f'SELECT digest FROM "{kind.TABLE}" ORDER BY {order}').fetchall()
+        found = (row for (digest,) in digests for row in list(select(connection, kind, {"digest": digest})))
+        pack(connection, kind, filter(None, found))
 
 
 @contextmanager

@@ -43,10 +43,11 @@ def _old_schema(version: int) -> str:
 
 
 _FIRST = (Source, Binary, Kernel, Verification, Record, Portfolio, Timing)
-#: In order. Version 2 adds the table of residuals; version 3 compresses texts and cubins by xz, not by zlib.
+#: In order. Version 2 adds the table of residuals, version 3 compresses by xz, not by zlib, version 4 adds packs.
 STEPS: tuple[Step, ...] = (
     Step(1, _old_schema(1), _FIRST, _as_it_is),
     Step(2, _old_schema(2), (*_FIRST, Residual), _as_it_is),
+    Step(3, _old_schema(3), (*_FIRST, Residual), _as_it_is),
 )
 
 

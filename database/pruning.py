@@ -12,6 +12,7 @@ from . import connection as sql
 from .connection import Guarded
 from .entry import REJECTING, newest_first, verdict
 from .errors import StoreError
+from .packs import loose
 from .record import TABLES, Binary, Kernel, Portfolio, Record, Residual, Row, RowType, Source, Timing, Verification
 from .rows import select
 from .timings import launched
@@ -69,6 +70,8 @@ def prune(store: Store, abis: Mapping[str, int] | None = None, dry_run: bool = F
         for kind, digests in found.items():
             query = f'DELETE FROM "{kind.TABLE}" WHERE digest = ?'
             connection.executemany(query, ((digest,) for digest in sorted(digests)))
+        packs = ((digest,) for digest in sorted(loose(connection)))
+        connection.executemany("DELETE FROM pack WHERE digest = ?", packs)
         return pruned
 
     pruned = store._write(delete)

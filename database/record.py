@@ -31,10 +31,14 @@ METHODS = ("emulator", "device")
 LONGEST_DRAWN = 500  # characters of a text that a notebook shows
 LARGEST_BLOB = 8 * 2**20  # bytes; a cubin has kilobytes, so anything larger is damage or malice
 _XZ = b"\xfd7zXZ\0"  # start of every xz stream
-_FILTERS = ({"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 2**18},)
-_MEMORY = 16 * 2**20  # bytes that reading may take, beside the data: far more than such a dictionary and tables
+_MEMORY = 16 * 2**20  # bytes that reading may take, beside the data: far more than a window and tables
 
 RowType = TypeVar("RowType", bound="Row")
+
+
+class Plain(bytes):
+    """Data of a compressed column that was read from a pack, and is plain already."""
+
 
 _HEAD = struct.Struct(">cQ").pack
 _FLOAT = struct.Struct(">d").pack
@@ -110,6 +114,7 @@ class Row:
 
     TABLE: ClassVar[str]
     COMPRESSED: ClassVar[frozenset[str]] = frozenset()  # columns xz-compressed in the file, not in the digest
+    PACKED: ClassVar[frozenset[str]] = frozenset()  # columns that an export puts into packs
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -151,12 +156,12 @@ class Row:
         return table([(type(self).__name__.lower(), self.digest[:12]), *rows])
 
     def to_sql(self) -> tuple[Value, ...]:
-        """Return digest and columns as SQLite stores them: compressed as they were read, if they were."""
+        """Return digest and columns as SQLite stores them: compressed as they were read, if not from a pack."""
         stored: tuple[Value, ...] | None = self.__dict__.get("stored")
         if stored is not None:  # compressing takes a hundred times as long as reading
             return stored
         values = ((name, getattr(self, name)) for name in self.columns())
-        return self.digest, *(_pack(value) if name in self.COMPRESSED else value for name, value in values)
+        return self.digest, *(compressed(value) if name in self.COMPRESSED else value for name, value in values)
 
     @classmethod
     def from_sql(cls: type[RowType], stored: Sequence[Any]) -> RowType | None:
@@ -166,7 +171,7 @@ class Row:
             values = list(stored[1:])
             if cls.COMPRESSED:
                 named = zip(columns, values, strict=True)
-                values = [_unpack(value) if name in cls.COMPRESSED else value for name, value in named]
+                values = [decompressed(value) if name in cls.COMPRESSED else value for name, value in named]
             known = _kinds(cls)  # type: ignore[arg-type]  # as in columns
             if tuple(map(type, values)) not in known or cls.digest_of(values) != stored[0]:
                 return None
@@ -176,7 +181,7 @@ class Row:
         row = object.__new__(cls)
         row.__dict__.update(zip(columns, values, strict=True))
         row.__dict__["digest"] = stored[0]
-        if cls.COMPRESSED:
+        if cls.COMPRESSED and not any(isinstance(value, Plain) for value in stored):
             row.__dict__["stored"] = tuple(stored)
         return row
 
@@ -222,14 +227,18 @@ def _typed(value: Any, declared: str, name: str) -> Value:
     return value
 
 
-def _pack(data: bytes | str) -> bytes:
+def compressed(data: bytes | str, window: int = 2**18) -> bytes:
+    """Return data, or the UTF-8 bytes of a text, as xz; `window`: bytes in which it looks for what is alike."""
     plain = data.encode("utf-8") if isinstance(data, str) else data
-    return lzma.compress(plain, check=lzma.CHECK_NONE, filters=_FILTERS)  # the digest checks the data
+    filters = ({"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": window},)
+    return lzma.compress(plain, check=lzma.CHECK_NONE, filters=filters)  # the digest checks the data
 
 
-def _unpack(blob: Any) -> bytes:
-    """Return what `_pack` made; files of schema 1 and 2 hold zlib data."""
+def decompressed(blob: Any) -> bytes:
+    """Return what `compressed` made; files of schema 1 and 2 hold zlib data."""
     unpacker: Any
+    if isinstance(blob, Plain):
+        return bytes(blob)
     if bytes(blob[: len(_XZ)]) == _XZ:
         unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MEMORY)
     else:
@@ -251,6 +260,7 @@ class Source(Row):
 
     TABLE: ClassVar[str] = "source"
     COMPRESSED: ClassVar[frozenset[str]] = frozenset({"text"})
+    PACKED: ClassVar[frozenset[str]] = frozenset({"text"})
     text: bytes
 
     @classmethod
@@ -273,6 +283,7 @@ class Binary(Row):
 
     TABLE: ClassVar[str] = "binary"
     COMPRESSED: ClassVar[frozenset[str]] = frozenset({"cubin"})
+    PACKED: ClassVar[frozenset[str]] = frozenset({"cubin", "constants", "facts"})
     source_digest: str
     constants: str
     target: str
@@ -303,6 +314,7 @@ class Verification(Row):
     """One execution of a kernel against the float64 reference."""
 
     TABLE: ClassVar[str] = "verification"
+    PACKED: ClassVar[frozenset[str]] = frozenset({"cases"})
     kernel_digest: str
     method: str
     outcome: str

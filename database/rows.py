@@ -1,4 +1,4 @@
-"""Reading and writing of rows: all SQL on rows is in this file."""
+"""Reading and writing of rows: all SQL on rows is in this file, but for their data in packs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from .connection import Guarded
+from .packs import whole
 from .record import Row, RowType
 
 #: Most damaged rows of a table beyond the number of good rows; a flipped bit damages few. Compressed rows can be made
@@ -29,7 +30,7 @@ def insert(connection: sqlite3.Connection, row: Row) -> bool:
     names = ", ".join(f'"{name}"' for name in ("digest", *row.columns()))
     # Compressing a kernel takes far longer than finding it, and it exists for most workloads of a class.
     there = connection.execute(f'SELECT {names} FROM "{row.TABLE}" WHERE digest = ?', (row.digest,)).fetchone()
-    if there is not None and type(row).from_sql(there) == row:
+    if there is not None and type(row).from_sql(whole(connection, type(row), there)) == row:
         return False
     values = row.to_sql()
     places = ", ".join("?" * len(values))
@@ -66,7 +67,8 @@ def named(
 ) -> Iterator[tuple[Sequence[Any], RowType | None]]:
     """Return pairs of a row's stored values, its digest first, and the row, None if it is damaged.
 
-    Rows that are not `ordered` come in the order of the table, past its indexes, which may lack rows.
+    Data from packs is in the place of its place there. Rows that are not `ordered` come in the order of the table, past
+    its indexes, which may lack rows.
     """
     unknown = where.keys() - {"digest", *kind.columns()}
     if unknown:
@@ -83,11 +85,12 @@ def named(
     try:
         for stored in _fetched(connection, connection.execute(query, values), count):
             seen.add(stored[0])
-            row = tally.counted(stored, _believed(kind, stored, where))
+            values_of_row = whole(connection, kind, stored)
+            row = tally.counted(stored, _believed(kind, values_of_row, where))
             if row is None or order or not ordered:
-                yield stored, row
+                yield values_of_row, row
             else:
-                waiting.append((stored, row))
+                waiting.append((values_of_row, row))
     except sqlite3.DatabaseError as error:  # an OperationalError, too
         damage = error
     yield from sorted(waiting, key=lambda pair: pair[1].digest)
@@ -98,7 +101,8 @@ def named(
         for stored in _salvaged(connection, query, values):
             if stored[0] not in seen:
                 seen.add(stored[0])
-                yield stored, tally.counted(stored, _believed(kind, stored, where))
+                values_of_row = whole(connection, kind, stored)
+                yield values_of_row, tally.counted(stored, _believed(kind, values_of_row, where))
         raise damage
 
 
@@ -121,7 +125,7 @@ class Tally:
             self.most = self.connection.bytes()  # it may have grown meanwhile
             if self.bytes > self.most:
                 raise sqlite3.OperationalError("malformed: it has more rows than bytes to hold them")
-        if row is not None and row.COMPRESSED:
+        if row is not None and (row.COMPRESSED or row.PACKED):
             self.inflated += row.size
             if self.inflated > INFLATED_BESIDE and self.inflated > self.connection.bytes() * MOST_INFLATED:
                 raise sqlite3.OperationalError("malformed: its values fill far more memory than code does")

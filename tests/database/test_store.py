@@ -241,7 +241,7 @@ def test_the_home_of_an_unknown_user_is_a_sentence():
 
 def test_rows_that_were_read_are_not_compressed_again(store, tmp_path, monkeypatch):
     store.add(*rows(1), *rows(2))
-    monkeypatch.setattr(record, "_pack", None)
+    monkeypatch.setattr(record, "compressed", None)
     with Store.open(tmp_path / "other.db") as other:
         assert merge(other, store, True).total() == 13
         for kind in TABLES:

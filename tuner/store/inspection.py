@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from gensor_database.connection import translated
-from gensor_database.record import RowType
+from gensor_database.record import TABLES, RowType
 from gensor_database.store import Store
 from gensor_tuner.output import plural
 
@@ -24,10 +24,10 @@ def _tables(store: Store) -> sqlite_utils.Database:
 
 
 def counts(store: Store) -> dict[str, int]:
-    """Return the number of rows of each table."""
+    """Return the number of rows of each table, packs aside."""
     with translated(store.path):
         tables = _tables(store)
-        return {name: tables[name].count for name in tables.table_names() if not name.startswith("sqlite_")}
+        return {kind.TABLE: tables[kind.TABLE].count for kind in TABLES}
 
 
 def counts_text(found: Mapping[str, int], empty: bool = False) -> str:
