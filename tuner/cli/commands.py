@@ -49,8 +49,8 @@ from .progress import Shown
 if TYPE_CHECKING:
     from gensor_tuner.fleet.executor import Fleet
 
-#: Kernels that portfolios lose at once where a database would be too large to ship.
-SHORTER_BY = 4
+#: Bytes of a database that a kernel with all its rows takes, at most.
+KERNEL_BYTES = 2**14
 #: Bytes of a database that ships: eight of them share one wheel.
 LARGEST_SHIPPED = 10 * 2**20
 
@@ -374,8 +374,8 @@ def export(out: Path, db: Path | None, arch: str | None) -> int:
 def pretune(arch_name: str, shapes: Path, out: Path | None, options: Options) -> int:
     """Tune into a scratch database and export the rows of the arch as the database that ships with the package.
 
-    An interrupted build resumes from the scratch database; a finished build deletes it.  The longest portfolios lose
-    their last kernels until the file has at most LARGEST_SHIPPED bytes.
+    An interrupted build resumes from the scratch database; a finished build deletes it.  Portfolios lose
+    kernels (see shorten) until the file has at most LARGEST_SHIPPED bytes.
     """
     from gensor_tuner.store.inspection import counts_text
 
@@ -390,7 +390,9 @@ def pretune(arch_name: str, shapes: Path, out: Path | None, options: Options) ->
     with Store.open(scratch) as store:
         counts = export_store(store, target, arch.name)
         shorter = shorten(store, arch.name)
-        while target.stat().st_size > LARGEST_SHIPPED and list(islice(shorter, SHORTER_BY)):
+        while (excess := target.stat().st_size - LARGEST_SHIPPED) > 0:
+            if not list(islice(shorter, 1 + excess // KERNEL_BYTES)):
+                break
             counts = export_store(store, target, arch.name)
     for leftover in scratch.parent.glob(f"{scratch.name}*"):
         leftover.unlink()

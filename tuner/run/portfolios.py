@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gensor_database.record import Portfolio, Record
+from gensor_database.record import Kernel, Portfolio, Record
 from gensor_database.store import Store
 from gensor_kernels.dispatch.selection.load import class_workload
 from gensor_kernels.machine.arch import Arch, lookup
@@ -40,16 +40,17 @@ class Offer:
         """Return the digests of the portfolio, the kernel that lowers the mean regret most first."""
         return [self.digests[column] for column in portfolio(self.seconds, self.names, PORTFOLIO)]
 
-    def regret_of_first(self, digests: Sequence[str]) -> list[float]:
-        """Return the mean regret of the first of these kernels, of the first two, and so on."""
+    def losses(self, digests: Sequence[str]) -> list[float]:
+        """Return by how much the mean regret of these kernels grows without each of them."""
         ratio = regrets(self.seconds)
         ratio = np.minimum(ratio[np.isfinite(ratio).any(axis=1)], UNSERVED)
         if not ratio.size:
             return [0.0] * len(digests)
         unserved = np.full(len(ratio), UNSERVED)
         column = {digest: place for place, digest in enumerate(self.digests)}
-        chosen = [ratio[:, column[each]] if each in column else unserved for each in digests]
-        return np.minimum.accumulate(np.array(chosen), axis=0).mean(axis=1).tolist()
+        chosen = np.array([ratio[:, column[each]] if each in column else unserved for each in digests])
+        means = [np.delete(chosen, place, axis=0).min(axis=0, initial=UNSERVED).mean() for place in range(len(chosen))]
+        return [float(mean - chosen.min(axis=0).mean()) for mean in means]
 
 
 def usual(workload: Workload) -> list[Workload]:
@@ -103,10 +104,11 @@ def offer(
 
 
 def shorten(store: Store, arch: str) -> Iterator[str]:
-    """Take the last kernels of portfolios, one after the other, first the kernel whose loss costs least.
+    """Take kernels from portfolios, one after the other, first the kernel whose loss costs least for its bytes.
 
-    The loss is the growth of a class's mean predicted regret over the sizes of its records and its usual sizes. Each
-    portfolio keeps its first kernel. Kernels stay in the database; `export` leaves out those that nothing names.
+    The loss is the growth of a class's mean predicted regret over the sizes of its records and its usual sizes, the
+    bytes are its machine code's. Each portfolio keeps a kernel, and kernels that records name: they stay in the file
+    anyway. Kernels stay in the database; `export` leaves out those that nothing names.
 
     Parameters
     ----------
@@ -126,22 +128,37 @@ def shorten(store: Store, arch: str) -> Iterator[str]:
     ...     list(shorten(empty, "sm_100"))
     []
     """
-    rows: dict[_Class, list[Portfolio]] = defaultdict(list)
+    named: dict[_Class, list[str]] = defaultdict(list)
     for row in sorted(store.rows(Portfolio, arch=arch), key=lambda row: row.rank):
-        rows[row.part, row.class_key].append(row)
+        named[row.part, row.class_key].append(row.kernel_digest)
     sizes: dict[str, list[Workload]] = defaultdict(list)
+    recorded: set[str | None] = set()
     for record in sorted(store.rows(Record, arch=arch), key=lambda record: record.key):
         workload = Workload.from_json(record.key)
         sizes[workload.class_key()].append(workload)
-    regret: dict[_Class, list[float]] = {}
-    for (part, class_key), ranked in rows.items():
-        if len(ranked) > 1:
-            named = sizes.get(class_key) or [class_workload(class_key)]
-            offered = offer(store, lookup(part), named)
-            regret[part, class_key] = offered.regret_of_first([row.kernel_digest for row in ranked])
-    while losses := {place: found[-2] - found[-1] for place, found in regret.items() if len(found) > 1}:
-        part, class_key = place = min(losses, key=lambda place: (losses[place], place))
-        regret[place].pop()
-        rows[place].pop()
-        store.replace_portfolio(arch, part, class_key, rows[place])
-        yield class_key
+        recorded.add(record.kernel_digest)
+    offers: dict[_Class, Offer] = {}
+    volume: dict[str, int] = {}
+    for (part, class_key), digests in named.items():
+        offers[part, class_key] = offer(store, lookup(part), sizes.get(class_key) or [class_workload(class_key)])
+        volume.update((digest, _volume(store, digest)) for digest in digests if digest not in recorded)
+
+    def cheapest(place: _Class) -> tuple[float, str] | None:
+        digests = named[place]
+        losses = zip(digests, offers[place].losses(digests), strict=True) if len(digests) > 1 else ()
+        return min(((loss / volume[digest], digest) for digest, loss in losses if digest in volume), default=None)
+
+    costs = {place: cheapest(place) for place in named}
+    while open_places := [(cost, place) for place, cost in costs.items() if cost is not None]:
+        (_, digest), place = min(open_places)
+        named[place].remove(digest)
+        costs[place] = cheapest(place)
+        store.replace_portfolio(arch, *place, named[place])
+        yield place[1]
+
+
+def _volume(store: Store, digest: str) -> int:
+    """Return the bytes of a kernel's machine code, at least 1."""
+    kernel = store.get(Kernel, digest)
+    binary = store.binary(kernel) if kernel is not None else None
+    return len(binary.cubin) if binary is not None and binary.cubin else 1

@@ -73,7 +73,7 @@ AXES = {
 }
 #: Queries, keys and head sizes in a portfolio's grid, beside tuned sizes.
 USUAL = (*((1, keys) for keys in (256, 1024, 4096)), (16, 1024), (128, 128), (512, 512), (1024, 1024), (4096, 4096))
-USUAL_HEADS = (64, 128)
+USUAL_HEADS = (64, 128, 256)
 #: Windows there: none, and that of models with windows of 4096 keys at most.
 USUAL_WINDOWS = tuple(dict(zip(WINDOW, (left, UNBOUNDED), strict=True)) for left in (UNBOUNDED, 1023))
 

@@ -14,6 +14,8 @@ from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+import numpy as np
+
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.epilogue import OPERATIONS, Step
 from gensor_kernels.operators.types.geometry import Geometry, Strides
@@ -22,8 +24,6 @@ from gensor_kernels.operators.types.workload import Workload
 from .lowered import Product, Rows
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from gensor_kernels.operators.expression.expression import Expression
     from gensor_kernels.operators.tolerance.base import Expected
 
@@ -54,6 +54,18 @@ class Conditions(NamedTuple):
 def grid(workload: Workload, **axes: Sequence[int]) -> list[Workload]:
     """Return the Workload at every combination of these sizes."""
     return [workload.with_sizes(**dict(zip(axes, sizes, strict=True))) for sizes in product(*axes.values())]
+
+
+def even(count: int, least: Sequence[int], most: Sequence[int]) -> np.ndarray:
+    """Return points (count, axes) that fill a box evenly in logarithms, from 2**least to 2**most on each axis."""
+    # The additive recurrence of the root of x^(d + 1) = x + 1 has low discrepancy in d dimensions
+    # (M. Roberts, "The unreasonable effectiveness of quasirandom sequences", 2018).
+    axes, root = len(least), 2.0
+    for _ in range(64):
+        root = (1.0 + root) ** (1 / (axes + 1))
+    places = (0.5 + np.arange(1, count + 1)[:, None] * root ** -np.arange(1, axes + 1)) % 1.0
+    exponents: np.ndarray = least + np.subtract(most, least) * places
+    return 2**exponents
 
 
 @lru_cache(maxsize=1024)

@@ -13,7 +13,7 @@ import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.declaration.lowered import Product, Side
-from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, Operand, Operator
+from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, Operand, Operator, even
 from gensor_kernels.operators.types import epilogue as epilogues
 from gensor_kernels.operators.types.dtypes import (
     ACCUMULATORS,
@@ -48,7 +48,7 @@ def declare() -> Expression:
 #: Axes of each operand in the declared order.
 AXES = {"a": ("batch", "m", "k"), "b": ("batch", "k", "n"), "c": ("batch", "m", "n")}
 #: Logarithms to base 2 of the least m, n and k for which portfolios are chosen, and of the largest of each.
-USUAL_LEAST, USUAL_MOST = (3, 3, 5), 13
+USUAL_LEAST, USUAL_MOST = (3, 3, 5), (13, 13, 13)
 #: How many such sizes there are, and of how many one has a batch: so many entries.
 USUAL, USUAL_BATCHED, USUAL_BATCH = 96, 8, 16
 
@@ -107,12 +107,7 @@ class Matmul(Operator):
 
     def usual(self, workload: Workload) -> list[Workload]:
         """Return products whose sizes fill their range evenly in logarithms, one in eight with a batch."""
-        # The additive recurrence of the root of x^4 = x + 1 has low discrepancy in three dimensions
-        # (M. Roberts, "The unreasonable effectiveness of quasirandom sequences", 2018).
-        steps = 1.2207440846057596 ** -np.arange(1, 4)
-        places = (0.5 + np.arange(1, USUAL + 1)[:, None] * steps) % 1.0
-        least = np.array(USUAL_LEAST)
-        sizes = np.round(2 ** (least + (USUAL_MOST - least) * places) / 8).astype(int) * 8
+        sizes = np.round(even(USUAL, USUAL_LEAST, USUAL_MOST) / 8).astype(int) * 8
         return [
             workload.with_sizes(batch=1 if i % USUAL_BATCHED else USUAL_BATCH, m=m, n=n, k=k)
             for i, (m, n, k) in enumerate(sizes.tolist())

@@ -15,7 +15,7 @@ import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.declaration.lowered import Rows, Side
-from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, Operand, Operator
+from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, Operand, Operator, even
 from gensor_kernels.operators.types.dtypes import decode, facts
 from gensor_kernels.operators.types.geometry import Geometry, RowsTail, Strides
 from gensor_kernels.operators.types.workload import Workload
@@ -24,8 +24,8 @@ from gensor_kernels.operators.types.workload import Workload
 ALONG = ("k", "n", "s")
 #: Kernels count k in 32 bits, with room for a step past its end.
 LARGEST_K, LARGEST_LINES = 2**30, 2**31 - 1
-#: (lines, k) of a portfolio's grid, beside tuned sizes.
-USUAL = tuple((lines, k) for lines in (1, 64, 4096, 65536) for k in (64, 1024, 16384))
+#: How many sizes portfolios are chosen for, beside tuned sizes; logarithms to base 2 of their lines and k.
+USUAL, USUAL_LEAST, USUAL_MOST = 32, (0, 5), (16, 15)
 
 Reference = Callable[[np.ndarray, float], np.ndarray]
 
@@ -141,14 +141,14 @@ class RowOperator(Operator):
         return workload.with_sizes(**sizes)
 
     def usual(self, workload: Workload) -> list[Workload]:
-        """Return a grid of row counts and lengths."""
+        """Return row counts and lengths that fill their range evenly in logarithms."""
         along = layout_of(workload)[0]
         if self.operation == "copy":
             return [self.sized(workload, {"batch": 1, "m": 1, "n": 1, "k": 4**p}) for p in range(6, 14)]
         return [
             self.sized(workload, {"batch": 1, "m": 1, "n": lines, "k": k} if along == "n"
                        else {"batch": 1, "m": lines, "n": 1, "k": k})
-            for lines, k in USUAL
+            for lines, k in np.round(even(USUAL, USUAL_LEAST, USUAL_MOST)).astype(int).tolist()
         ]  # fmt: skip
 
 
