@@ -16,6 +16,7 @@ from gensor_kernels.dispatch.plans.plan import NOWHERE
 from gensor_kernels.dispatch.selection import library, predict
 from gensor_kernels.errors import ToolMissingError
 from gensor_kernels.operators.products import matmul as operator
+from gensor_kernels.operators.rows import views
 from gensor_kernels.programs.space import Space
 from gensor_tuner.build import cover
 
@@ -165,6 +166,34 @@ def test_warm_linear(benchmark, runtime):
         return [a[:, :128] for a, *_ in calls("float16")]
 
     timed(benchmark, run, prepare)
+
+
+ROWS = {
+    "sum": (("reduce_sum", (1,), ()), lambda x, weight: gensor_kernels.sum(x, axis=1)),
+    "columns": (("reduce_sum", (0,), ()), lambda x, weight: gensor_kernels.sum(x, axis=0)),
+    "softmax": (("softmax", (1,), ()), lambda x, weight: gensor_kernels.softmax(x)),
+    "rmsnorm": (("rmsnorm", (1,), ("mul",)), lambda x, weight: gensor_kernels.rms_norm(x, weight.size, weight)),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_warm_rows(benchmark, allocator, name):
+    """Reductions, a softmax and a norm, which allocate their results; one launch each."""
+    (what, axes, epilogue), call = ROWS[name]
+    wanted = views.workload(what, (512, 512), axes, "float32", epilogue=epilogue)
+    kernels = [kernel for kernel in starter_kernels(wanted) if len(kernel.launches(wanted)) == 1]
+    within = memory("float32")
+
+    def run(arguments):
+        for x, weight in arguments:
+            call(x, weight)
+
+    def prepare():
+        return [(a, within[3][: a.shape[1]]) for a, *_ in calls("float32", within)]
+
+    with stub_runtime(kernels) as runtime:
+        timed(benchmark, run, prepare)
+        assert {plan.tier for plan in runtime.plans.values()} == {3}
 
 
 def test_slicing(benchmark, allocator):

@@ -15,6 +15,7 @@ from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.plans.plan import NOWHERE
 from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import library
+from gensor_kernels.operators.rows import views
 from gensor_kernels.operators.types.workload import Workload
 
 cupy = pytest.importorskip("cupy")
@@ -241,3 +242,51 @@ def test_who_emulates_is_asked_at_every_call(machine):
         assert current.only is None and current.current_runtime() is not first
     gensor_kernels.refresh()
     assert current.current_runtime() is not first and current.only is None
+
+
+SUMS = views.workload("reduce_sum", (64, 64), (1,), "float32"), views.workload("reduce_sum", (64, 64), (0,), "float32")
+
+
+@pytest.fixture
+def sums(orin, monkeypatch):
+    """The Runtime of public calls, with kernels for sums that are one launch."""
+    found = {}
+    for wanted in SUMS:
+        found |= {digest: each for digest, each in kernels(wanted).items() if len(each.launches(wanted)) == 1}
+    made = Runtime(orin.device(), library.Library(library.Contents(found)))
+    monkeypatch.setattr(current, "only", made)
+    return made
+
+
+def test_sums_are_launched_on_what_they_are_given(sums, orin):
+    (x,), out = matrices(1), cupy.empty((64,), np.float32)
+    for axis in (1, 0, 1, np.int64(-1), (0,), [1]):
+        assert gensor_kernels.sum(again(x), axis, out=out) is out
+        assert launched(orin) == (x.data.ptr, 0, out.data.ptr)
+    found = gensor_kernels.sum(x, 1)
+    assert launched(orin) == (x.data.ptr, 0, found.data.ptr) and found.shape == (64,)
+    assert gensor_kernels.sum(x, 1, keepdims=True).shape == (64, 1)
+    assert len(sums.plans) == 4 and all(plan.tier < 4 for plan in sums.plans.values())
+
+
+def test_sums_that_overlap_go_through_a_temporary(sums, orin, monkeypatch):
+    (x,) = matrices(1)
+    monkeypatch.setattr(cupy.ndarray, "__setitem__", lambda target, key, value: None)
+    for _ in range(3):
+        assert gensor_kernels.sum(x, 1, out=x[0]).data.ptr == x.data.ptr
+        assert launched(orin)[2] != x.data.ptr
+
+
+def test_sums_name_the_argument_that_does_not_fit(sums):
+    (x,) = matrices(1)
+    gensor_kernels.sum(x, 1)
+    with pytest.raises(TypeError, match=r"^a must be"):
+        gensor_kernels.sum([[1.0]], 1)
+    with pytest.raises(TypeError, match=r"^out must be"):
+        gensor_kernels.sum(x, 1, out=np.empty(64, np.float32))
+    with pytest.raises(TypeError, match=r"^x must be"):
+        gensor_kernels.softmax(np.ones((2, 2)))
+    with pytest.raises(ValueError, match="axis 2"):
+        gensor_kernels.sum(x, 2)
+    with pytest.raises(TypeError):
+        gensor_kernels.sum(x, (1.0,))

@@ -8,6 +8,7 @@ from gensor_kernels.dispatch.calls.arguments import operations
 
 from .current import current_runtime
 from .interop import adopting
+from .reductions import rows_parameters
 
 if TYPE_CHECKING:
     from gensor_kernels.arrays import ArrayLike
@@ -53,9 +54,7 @@ def elementwise(x: ArrayLike, epilogue: Items, out: ArrayLike | None = None) -> 
     array([[0., 4.],
            [6., 8.]], dtype=float32)
     """
-    from gensor_kernels.dispatch.functions.rows import COMPOSED, Parameters
-
     runtime = current_runtime()
-    runtime.check(x, x, out, (), None)
-    parameters = Parameters("elementwise", ())
-    return runtime.serve(COMPOSED, (x,), parameters, out, operations(epilogue=epilogue))
+    runtime.require("x", x)
+    function, parameters = rows_parameters("elementwise", (), x.ndim)
+    return runtime.serve(function, (x,), parameters, out, operations(epilogue=epilogue))

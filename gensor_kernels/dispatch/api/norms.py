@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from gensor_kernels.dispatch.calls.arguments import operations
+from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.calls.whole import real
 from gensor_kernels.shown import shown
 
 from .current import current_runtime
 from .interop import adopting
-from .reductions import sorted_axes
+from .reductions import named_axes, rows_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import numpy as np
 
     from gensor_kernels.arrays import ArrayLike
     from gensor_kernels.dispatch.calls.array import DeviceArray
@@ -216,28 +219,30 @@ def rms_norm(
     >>> y.round(3)
     array([[0.2, 1.4]], dtype=float32)
     """
-    if eps is None:
-        import numpy as np
+    return _normed("rmsnorm", x, normalized_shape, weight, None, _spacing(x.dtype) if eps is None else eps, out)
 
-        eps = 2.0**-7 if x.dtype.name == "bfloat16" else float(np.finfo(x.dtype).eps)
-    return _normed("rmsnorm", x, normalized_shape, weight, None, eps, out)
+
+@lru_cache
+def _spacing(dtype: np.dtype[Any]) -> float:
+    """Return the spacing of a floating dtype at 1."""
+    import numpy as np
+
+    return 2.0**-7 if dtype.name == "bfloat16" else float(np.finfo(dtype).eps)
 
 
 def _mapped(name: str, x: DeviceArray, axis: Any, out: DeviceArray) -> Any:
-    from gensor_kernels.dispatch.functions.rows import COMPOSED, Parameters
-
     runtime = current_runtime()
-    runtime.check(x, x, out, (), None)
-    return runtime.serve(COMPOSED, (x,), Parameters(name, sorted_axes(axis, x.ndim)), out)
+    runtime.require("x", x)
+    function, parameters = rows_parameters(name, named_axes(axis), x.ndim)
+    return runtime.serve(function, (x,), parameters, out)
 
 
 def _normed(name: str, x: DeviceArray, shape: Any, weight: Any, bias: DeviceArray, eps: float, out: DeviceArray) -> Any:
-    from gensor_kernels.dispatch.functions.rows import COMPOSED, Parameters
-
     runtime = current_runtime()
-    runtime.check(x, x, out, (), None)
+    runtime.require("x", x)
     try:
-        shape = tuple(map(operator.index, shape if isinstance(shape, Iterable) else (shape,)))
+        given = (shape,) if type(shape) is int or not isinstance(shape, Iterable) else shape
+        shape = tuple(map(operator.index, given))
     except TypeError:
         raise TypeError(f"normalized_shape must be an integer, or some, not {shown(shape)}") from None
     rank = len(shape)
@@ -246,6 +251,9 @@ def _normed(name: str, x: DeviceArray, shape: Any, weight: Any, bias: DeviceArra
     for what, operand in (("weight", weight), ("bias", bias)):
         if operand is not None and tuple(operand.shape) != shape:
             raise ValueError(f"{what} has shape {tuple(operand.shape)}, normalized_shape is {shape}")
-    steps = operations(epilogue=[(step, each) for step, each in (("mul", weight), ("bias", bias)) if each is not None])
-    axes = tuple(range(x.ndim - rank, x.ndim))
-    return runtime.serve(COMPOSED, (x,), Parameters(name, axes, value=real("eps", eps)), out, steps)
+    steps: tuple[Operation, ...] = () if weight is None else (Operation("mul", weight),)
+    if bias is not None:
+        steps += (Operation("bias", bias),)
+    axes = tuple(range(-rank, 0))
+    function, parameters = rows_parameters(name, axes, x.ndim, value=real("eps", eps))
+    return runtime.serve(function, (x,), parameters, out, steps)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.dispatch.calls.arguments import named_dtype
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from gensor_kernels.arrays import ArrayLike
     from gensor_kernels.dispatch.calls.array import DeviceArray
+    from gensor_kernels.dispatch.functions.rows import Parameters, Rows
 
 
 @adopting
@@ -491,15 +493,35 @@ def logsumexp(a: ArrayLike, axis: int | Sequence[int] | None = None, keepdims: b
     return _reduced("logsumexp", a, axis, None, keepdims)
 
 
-def sorted_axes(axis: Any, rank: int) -> tuple[int, ...]:
-    """Return sorted axes, counted from 0; raise AxisError, a ValueError, as NumPy does."""
+def named_axes(axis: Any) -> int | tuple[int, ...] | None:
+    """Return axes as integers, which can be hashed; raise TypeError for others."""
+    if axis is None or type(axis) is int:
+        return axis
+    return tuple(map(operator.index, axis)) if isinstance(axis, Iterable) else operator.index(axis)
+
+
+@lru_cache(maxsize=4096, typed=True)
+def rows_parameters(
+    name: str,
+    axis: int | tuple[int, ...] | None,
+    rank: int,
+    keepdims: bool = False,
+    dtype: str | None = None,
+    value: float | None = None,
+    ddof: int = 0,
+) -> tuple[Rows, Parameters]:
+    """Return the Function of an operator on rows, and what it is asked for; kept, because each call asks.
+
+    Raises AxisError, a ValueError, as NumPy does.
+    """
     import numpy as np
 
-    if axis is None:
-        return tuple(range(rank))
-    given = tuple(axis) if isinstance(axis, Iterable) else (axis,)
+    from gensor_kernels.dispatch.functions.rows import COMPOSED, LIBRARY, ONE_CALL, Parameters
+
+    given = range(rank) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     module: Any = getattr(np.lib, "array_utils", None) or np.core.numeric  # type: ignore[attr-defined]
-    return tuple(sorted(module.normalize_axis_tuple(tuple(operator.index(each) for each in given), rank)))
+    axes = tuple(sorted(module.normalize_axis_tuple(tuple(given), rank)))
+    return ONE_CALL if name in LIBRARY else COMPOSED, Parameters(name, axes, keepdims, dtype, value, ddof)
 
 
 def _reduced(
@@ -512,10 +534,8 @@ def _reduced(
     dtype: DTypeLike | None = None,
     ddof: int = 0,
 ) -> Any:
-    from gensor_kernels.dispatch.functions.rows import COMPOSED, LIBRARY, ONE_CALL, Parameters
-
     runtime = current_runtime()
-    runtime.check(a, a, out, (), None)
+    runtime.require("a", a)
     asked = None if dtype is None else named_dtype(dtype).name
-    parameters = Parameters(name, sorted_axes(axis, a.ndim), bool(keepdims), asked, None, ddof)
-    return runtime.serve(ONE_CALL if name in LIBRARY else COMPOSED, (a,), parameters, out)
+    function, parameters = rows_parameters(name, named_axes(axis), a.ndim, bool(keepdims), asked, ddof=ddof)
+    return runtime.serve(function, (a,), parameters, out)

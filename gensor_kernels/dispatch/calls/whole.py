@@ -14,6 +14,8 @@ Pairs = tuple[tuple[int, int], tuple[int, int]]
 
 def real(name: str, value: Any) -> float:
     """A number as a float; TypeError in the argument's name."""
+    if type(value) is float:
+        return value
     if not isinstance(value, str):
         with suppress(TypeError, ValueError):
             return float(value)

@@ -65,7 +65,7 @@ def load(call: Call, kernel: Kernel, problem: Problem) -> Bound:
 
 def launching(call: Call, tier: int, bound: Bound, inputs: Inputs, out: DeviceArray, steps: Steps) -> KernelPlan:
     """Return the Plan that launches a bound kernel."""
-    plain = bound.workspace is None and isinstance(bound.launch, OneLaunch) and len(inputs) == 2
+    plain = bound.workspace is None and isinstance(bound.launch, OneLaunch) and len(inputs) <= 2
     if plain and not any(_is_written(step) for step in steps):
         return PlainPlan(call, tier, bound, inputs, out, steps)
     return KernelPlan(call, tier, bound, inputs, out, steps)

@@ -115,8 +115,11 @@ class Plan:
         raise NotImplementedError
 
     def run(self, a: DeviceArray, b: DeviceArray, out: DeviceArray, steps: Steps, pa: int, pb: int, pc: int) -> Any:
-        """Do the same for two inputs whose addresses are known; `pc` is that of `out`, 0 without one."""
-        return self.serve((a, b), out, steps)
+        """Do the same for two inputs whose addresses are known, or for one: then `b` is None.
+
+        `pc` is the address of `out`, 0 without one.
+        """
+        return self.serve((a,) if b is None else (a, b), out, steps)
 
     def bound(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> tuple[Any, Launched | None]:
         """Serve a call, and return its result and the launch that computes it; None where more than a kernel did.
@@ -277,7 +280,7 @@ class SwitchedPlan(Plan):
         """Do the same."""
         if self._tf32():
             return self.plan.run(a, b, out, steps, pa, pb, pc)
-        return self.call.again((a, b), out, steps, math="ieee")
+        return self.call.again((a,) if b is None else (a, b), out, steps, math="ieee")
 
     def bound(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> tuple[Any, Launched | None]:
         """Bind the plan while the switch is on."""

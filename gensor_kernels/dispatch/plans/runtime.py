@@ -222,8 +222,18 @@ class Runtime:
         if function is CONTRACTION:
             (a, b), spec = inputs, cast(Spec, parameters)
             return self.contract(spec.form, a, b, out, spec.dtype, steps, precision)
+        a, pa, pc = inputs[0], 0, 0
         try:
-            key = (function.name, parameters, precision, self._laid((*inputs, out)), *self._about(steps))
+            if len(inputs) == 1 and hasattr(a, "_shape"):  # a CuPy array
+                pa = a.data.ptr
+                key: tuple[Any, ...] = (parameters, a.dtype, pa & 15, *a._shape, *a._strides, None, function.name)
+                if out is not None:
+                    pc = out.data.ptr
+                    key += (out.dtype, pc & 15, *out._shape, *out._strides)
+                if steps or precision is not None:
+                    key += (None, precision, *self._about(steps))
+            else:
+                key = (function.name, parameters, precision, self._laid((*inputs, out)), *self._about(steps))
             if self.where is not None:
                 key += self._places((*inputs, out), steps)
             plan = self.find(key)
@@ -233,7 +243,7 @@ class Runtime:
         if plan is None:
             return self._first(key, function, inputs, parameters, out, steps, precision)
         try:
-            return plan.serve(inputs, out, steps)
+            return plan.run(a, None, out, steps, pa, 0, pc) if pa else plan.serve(inputs, out, steps)
         except self.troubles as error:
             plan = self.instead(key, plan, error)
         return plan.serve(inputs, out, steps)
@@ -329,16 +339,28 @@ class Runtime:
         """Raise TypeError or ValueError, in words, for arguments of another kind than this device's arrays."""
         if precision not in PRECISIONS:
             raise ValueError(f"precision must be one of {', '.join(map(repr, PRECISIONS))}, not {shown(precision)}")
-        named = [("a", a), ("b", b), *((step.name, step.operand) for step in steps if step.operand is not None)]
-        for name, value in named if out is None else [*named, ("out", out)]:
-            if not self.device.is_array(value):
-                raise TypeError(no_array(name, value, self.device.xp.__name__))
+        self.require("a", a)
+        self.require("b", b)
+        self._require_others(out, steps)
 
     def check_inputs(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> None:
         """Raise TypeError for inputs that are no arrays of this device."""
-        for value in (*inputs, out, *(step.operand for step in steps)):
-            if value is not None and not self.device.is_array(value):
-                raise TypeError(no_array("an operand", value, self.device.xp.__name__))
+        for value in inputs:
+            if value is not None:
+                self.require("an operand", value)
+        self._require_others(out, steps)
+
+    def require(self, name: str, value: DeviceArray) -> None:
+        """Raise TypeError for an argument that is no array of this device."""
+        if not self.device.is_array(value):
+            raise TypeError(no_array(name, value, self.device.xp.__name__))
+
+    def _require_others(self, out: DeviceArray, steps: Steps) -> None:
+        for step in steps:
+            if step.operand is not None:
+                self.require(step.name, step.operand)
+        if out is not None:
+            self.require("out", out)
 
     def _check(self, function: Function, inputs: Inputs, out: DeviceArray, steps: Steps, precision: str | None) -> None:
         if function.arguments:
