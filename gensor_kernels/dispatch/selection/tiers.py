@@ -25,7 +25,7 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.epilogue import OPERATIONS
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core.family import SPLIT, Family
+from gensor_kernels.programs.core.family import Family
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import Space
@@ -163,8 +163,17 @@ def _predicted(request: Request, library: Library) -> Choice | None:
     else:
         among = f"{len(chosen) + len(others)} stored kernels that fit ({len(chosen)} of a portfolio)"
     corrected = "" if library.contents.residual is None else " that earlier timings correct"
-    divided = "" if kernel.base is None else f", with k divided among {kernel.program[SPLIT]} blocks for this size"
-    return Choice(3, f"best of {among}, by predicted time{corrected}{divided}", kernel, seconds * 1e6)
+    told = f"best of {among}, by predicted time{corrected}{_divided(kernel, request.arch)}"
+    return Choice(3, told, kernel, seconds * 1e6)
+
+
+def _divided(kernel: Kernel, arch: Arch) -> str:
+    """Return among how many blocks a launch divides k where its kernel is stored with another number."""
+    if kernel.base is None:
+        return ""
+    ways = FAMILIES[kernel.program.family].divisions(kernel.serves, arch)
+    blocks = max(kernel.program[each.name] for each in ways)
+    return f", with k divided among {blocks} block{'s' if blocks > 1 else ''} for this size"
 
 
 def candidates(request: Request, library: Library) -> list[Ranked]:

@@ -32,8 +32,6 @@ Points = Columns | Mapping[str, Any]
 
 #: The memory levels a construction descends: block tile, shared memory, registers.
 LEVELS = (0, 1, 2)
-#: The coordinate that divides k among blocks, in every family that has it.
-SPLIT = "split_k"
 
 
 class Coordinate(NamedTuple):
@@ -237,22 +235,29 @@ class Family:
         """Return a key that Programs with the same main loop share: they differ in how results leave, if at all."""
         return program
 
+    def divisions(self, workload: Workload, arch: Arch) -> list[Coordinate]:
+        """Return the arguments of a launch that divide k among blocks: at its first value, each leaves k whole."""
+        return [each for each in self.coordinates(workload, arch) if each.kind == "split" and each.runtime]
+
     def resplit(self, program: Program, workload: Workload, arch: Arch) -> list[Program]:
         """Return the Programs that share the binary of ``program`` and divide k among blocks in other ways, itself
         first.
 
-        Their launches take no branch that launches of ``program`` do not take: its verification has executed whatever
-        they execute, which it has not where k is whole. They need not be legal for a Workload.
+        They differ in one argument of the launch: parts of a tile's k, or blocks of a stream. Their launches take no
+        branch that launches of ``program`` do not take: its verification has executed whatever they execute, which it
+        has not where k is whole. They need not be legal for a Workload.
         """
-        splits = next((each.values for each in self.coordinates(workload, arch) if each.name == SPLIT), ())
-        if not splits or program[SPLIT] == 1:
+        ways = [each for each in self.divisions(workload, arch) if program[each.name] != each.values[0]]
+        if not ways:
             return [program]
         constants, branches = self.constants(program, workload), self.branches(program, workload)
-        others = [program.replace(**{SPLIT: value}) for value in splits if value != program[SPLIT]]
+        others = (program.replace(**{way.name: value}) for way in ways for value in way.values)
         return [program] + [
             other
             for other in others
-            if self.constants(other, workload) == constants and self.branches(other, workload) <= branches
+            if other != program
+            and self.constants(other, workload) == constants
+            and self.branches(other, workload) <= branches
         ]
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:

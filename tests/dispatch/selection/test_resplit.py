@@ -10,7 +10,6 @@ from gensor_database import Kernel, Store, Timing, canonical, export, launched, 
 from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import library, load, predict, tiers
 from gensor_kernels.machine.arch import lookup
-from gensor_kernels.programs.core.family import SPLIT
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.learn.command import lessons
@@ -22,6 +21,8 @@ from tests.doubles.stored import kernel_rows
 from .test_tiers import request
 from .test_tiers import timing as plainly
 
+SPLIT = "split_k"
+SMALLEST = {"split_k": 1, "stream": 0}
 TUNED, DEEP = workload(64, 64, 4096), workload(48, 40, 30000)
 
 
@@ -163,18 +164,58 @@ def test_a_race_stores_the_division_that_won(no_databases, monkeypatch, tmp_path
         assert [each.digest for each in store.rows(Kernel)] == [kernel.digest] and row in store.rows(Timing)
 
 
+def divided(way, arch=ARCH):
+    """Shipped kernels with this argument, by family."""
+    found = {}
+    for each in load.library(arch).contents.kernels.values():
+        if any(name == way and value > SMALLEST[way] for name, value in each.program.values):
+            found.setdefault(each.program.family, []).append(each)
+    return found
+
+
 @pytest.mark.usefixtures("needs_emulator")
-def test_divisions_of_shipped_kernels_compute_the_same():
-    kernels = load.library(ARCH).contents.kernels.values()
-    families = sorted({each.program.family for each in kernels if dict(each.program.values).get(SPLIT, 1) > 1})
-    assert {"contraction_mma", "contraction_simt", "gemv", "rows"} <= set(families)
-    for family in families:
-        among = [each for each in kernels if each.program.family == family and each.program[SPLIT] > 1]
+@pytest.mark.parametrize(
+    ("way", "families"),
+    [("split_k", {"contraction_mma", "contraction_simt", "gemv", "rows"}), ("stream", {"contraction_mma"})],
+)
+def test_divisions_of_shipped_kernels_compute_the_same(way, families):
+    kernels = divided(way)
+    assert families <= set(kernels)
+    for family, among in sorted(kernels.items()):
         kernel = min(among, key=lambda each: each.digest)
         others = library.resplit(kernel, ARCH)[1:]
+        for each in others:
+            assert {name for name, value in each.program.values if value != kernel.program[name]} == {way}
         each = others[len(others) // 2]
         verdict = verify(candidate(FAMILIES[family], each.program, each.serves), each.serves)
         assert verdict.outcome == "ok", (family, each.program, verdict)
+
+
+def test_a_launch_may_leave_whole_what_its_kernel_was_tuned_to_divide():
+    """Where one part takes the branches of several, as where sums pass through a workspace in any case."""
+    hopper = lookup("sm_90")
+    kernels = sorted(load.library(hopper).contents.kernels.values(), key=lambda each: each.digest)
+    found = [again for each in kernels for again in library.resplit(each, hopper)[1:] if whole(again)]
+    assert found
+    for again in found[:3]:
+        assert tiers._divided(again, hopper) == ", with k divided among 1 block for this size"
+
+
+def whole(kernel):
+    values = dict(kernel.program.values)
+    return values.get("split_k", 1) == 1 and not values.get("stream")
+
+
+def test_a_stream_has_no_more_blocks_than_its_compiler_was_promised():
+    hopper = lookup("sm_90")
+    kernel = min(divided("stream", hopper)["contraction_mma"], key=lambda each: each.digest)
+    asked = [kernel.serves.with_sizes(batch=1, m=m, n=512, k=2048) for m in (16, 48, 112, 240, 512, 1000)]
+    legal = [each for each in library.resplit(kernel, hopper) if library.is_legal(each, asked[-1], hopper)]
+    assert len(legal) > 2 and max(x.program["stream"] for x in legal) <= kernel.program["min_blocks"] * hopper.sms
+    shelf = shelved(kernel, arch=hopper)
+    choices = [tiers.choose(replace(request(each, one_call=False), arch=hopper), shelf) for each in asked]
+    told = {int(each.reason.split("divided among ")[1].split()[0]) for each in choices if "divided" in each.reason}
+    assert told == {each.kernel.program["stream"] for each in choices if each.kernel.base is not None} != set()
 
 
 @pytest.mark.usefixtures("needs_emulator")
@@ -190,5 +231,6 @@ def test_a_call_of_a_size_that_nobody_tuned(monkeypatch):
         else:
             raise AssertionError("every size is served as tuned")
         assert found.kernel in load.library(lookup("sm_87")).contents.kernels
-        assert found.program[SPLIT] == int(found.reason.split("k divided among ")[1].split()[0])
+        blocks = int(found.reason.split("k divided among ")[1].split()[0])
+        assert blocks in (found.program[SPLIT], dict(found.program.values).get("stream"))
         np.testing.assert_array_equal(gensor_kernels.matmul(a, b), a @ b)
