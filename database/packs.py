@@ -18,9 +18,9 @@ from .connection import Guarded
 from .record import TABLES, Plain, Row, compressed, decompressed
 
 #: Most rows of a pack, with cubins and without, and their bytes: whoever reads a row reads all of its pack.
-MOST, MOST_TEXTS, MOST_BYTES = 16, 256, 2**20
+MOST, MOST_TEXTS, MOST_BYTES = 64, 256, 2**21
 #: Bytes in which a pack's compression looks for what is alike, and bytes of packs that a connection holds.
-WINDOW, HELD_BYTES = 2**19, 2**25
+WINDOW, HELD_BYTES = 2**21, 2**25
 _PLACE = re.compile(r"([0-9a-f]{64}):(\d{1,8}):(\d{1,8})")
 
 

@@ -230,7 +230,8 @@ def _typed(value: Any, declared: str, name: str) -> Value:
 def compressed(data: bytes | str, window: int = 2**18) -> bytes:
     """Return data, or the UTF-8 bytes of a text, as xz; `window`: bytes in which it looks for what is alike."""
     plain = data.encode("utf-8") if isinstance(data, str) else data
-    filters = ({"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": window},)
+    # Instructions have 16 bytes: bytes are predicted by their places in 2**pb = 16 bytes.
+    filters = ({"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": window, "pb": 4},)
     return lzma.compress(plain, check=lzma.CHECK_NONE, filters=filters)  # the digest checks the data
 
 
