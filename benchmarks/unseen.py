@@ -25,14 +25,11 @@ from gensor_kernels.dispatch.selection.library import Library
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.arch import Arch, lookup
 from gensor_kernels.operators.attention import attention
-from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.rows import views
 from gensor_kernels.operators.types.workload import Workload
+from gensor_tuner.run.drawn import MOST_FLOPS, products
 from gensor_tuner.strategies.request import Request, search
 
-#: Element types by how often they are drawn, and the largest operations of a drawn product or attention.
-DTYPES = ("float16", "float16", "bfloat16", "float32", "float32", "float64", "int8")
-MOST_FLOPS = 2e11
 #: Operators on rows with their epilogues by how often they are drawn, and their most elements.
 ROWS = (*[("softmax", ())] * 3, *[("layernorm", ("mul", "bias"))] * 2, *[("rmsnorm", ("mul",))] * 2)
 REDUCTIONS = tuple((name, ()) for name in ("reduce_sum", "reduce_mean", "reduce_max", "argmax"))
@@ -42,21 +39,6 @@ FORMS = (*[{}] * 4, {"mask": "bool", "mask_axes": ("batch", "keys")}, {"window":
 #: Ways to choose among stored kernels, and drawn Workloads that are listed.
 WAYS, WORST = ("portfolio", "stored", "as_tuned"), 12
 RESULTS = Path(__file__).resolve().parent / "results"
-
-
-def products(count: int, seed: int) -> Iterator[Workload]:
-    """Yield `count` products: sizes log-uniform, half of them multiples of 8, batches in one of eight."""
-    rng = np.random.default_rng(seed)
-    while count:
-        dtype = str(rng.choice(DTYPES))
-        m, n, k = (int(2**power) for power in rng.uniform((3, 3, 5), (13, 13, 13)))
-        if rng.random() < 0.5:
-            m, n, k = (-(-size // 8) * 8 for size in (m, n, k))
-        batch = int(2 ** rng.uniform(1, 7)) if rng.random() < 0.125 else 1
-        if 2.0 * batch * m * n * k > MOST_FLOPS:
-            continue
-        yield matmul.workload(m, n, k, batch=batch, dtype=dtype, trans_b=bool(rng.random() < 0.5))
-        count -= 1
 
 
 def rows(count: int, seed: int) -> Iterator[Workload]:

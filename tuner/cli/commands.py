@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,9 +30,10 @@ from gensor_tuner.measure.timer import Timer, open_timer
 from gensor_tuner.output import beside, json_lines, plural, printable, say, write_line
 from gensor_tuner.run import many
 from gensor_tuner.run.class_run import Options
-from gensor_tuner.run.portfolios import shorten
+from gensor_tuner.run.drawn import mending, missed
 from gensor_tuner.run.result import Result, json_line
 from gensor_tuner.run.shards import Shard
+from gensor_tuner.run.shipped import library_of, ship
 from gensor_tuner.run.table import InOrder, Table, next_steps, summary, totals
 from gensor_tuner.run.tune import Run, in_turn, names_of
 from gensor_tuner.run.unfinished import Unfinished
@@ -48,11 +48,6 @@ from .progress import Shown
 
 if TYPE_CHECKING:
     from gensor_tuner.fleet.executor import Fleet
-
-#: Bytes of a database that a kernel with all its rows takes, at most.
-KERNEL_BYTES = 2**14
-#: Bytes of a database that ships: eight of them share one wheel.
-LARGEST_SHIPPED = 10 * 2**20
 
 
 def cores(jobs: int) -> int:
@@ -371,11 +366,12 @@ def export(out: Path, db: Path | None, arch: str | None) -> int:
     return 0
 
 
-def pretune(arch_name: str, shapes: Path, out: Path | None, options: Options) -> int:
+def pretune(arch_name: str, shapes: Path, out: Path | None, options: Options, drawn: int) -> int:
     """Tune into a scratch database and export the rows of the arch as the database that ships with the package.
 
-    An interrupted build resumes from the scratch database; a finished build deletes it.  Portfolios lose
-    kernels (see shorten) until the file has at most LARGEST_SHIPPED bytes.
+    Then `drawn` products are walked, kernels are tuned where the picks of dispatch are far from the best (see
+    `drawn.missed`), and the database is exported again.  An interrupted build resumes from the scratch database; a
+    finished build deletes it.
     """
     from gensor_tuner.store.inspection import counts_text
 
@@ -388,12 +384,16 @@ def pretune(arch_name: str, shapes: Path, out: Path | None, options: Options) ->
         [arch_name], shapes, scratch, options, measure="never", budget=None, json_path=None, quiet=False, named=False
     )
     with Store.open(scratch) as store:
-        counts = export_store(store, target, arch.name)
-        shorter = shorten(store, arch.name)
-        while (excess := target.stat().st_size - LARGEST_SHIPPED) > 0:
-            if not list(islice(shorter, 1 + excess // KERNEL_BYTES)):
-                break
-            counts = export_store(store, target, arch.name)
+        run = Run(arch, store, options)
+        asked = [each for each in mending(drawn) if run.unsupported(each) is None]
+        counts = ship(store, arch, target, asked)
+        if asked:
+            with Local(options.jobs) as executor:
+                found = missed(asked, arch, library_of(store, arch), executor)
+                told = f"{len(found)} of {len(asked)} drawn products are tuned for further kernels"
+                say(f"gensor-tune: {told}", sys.stderr)
+                run.stock(found, executor)
+            counts = ship(store, arch, target, asked)
     for leftover in scratch.parent.glob(f"{scratch.name}*"):
         leftover.unlink()
     size = target.stat().st_size

@@ -23,8 +23,6 @@ from gensor_kernels.machine.memory import too_large
 from gensor_kernels.machine.residual import Learnt
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.registry import program_from_json
 from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import Candidate
 from gensor_tuner.measure.on_board import RemoteTimer, RemoteVerifier
@@ -141,7 +139,7 @@ class Run:
             elif row.workload is None:
                 yield row, Result(None, "unsupported", error=row.unsupported)
             else:
-                reason = self._unsupported(row.workload)
+                reason = self.unsupported(row.workload)
                 if reason is not None:
                     yield row, Result(row.workload, "unsupported", error=reason)
                 else:
@@ -195,7 +193,7 @@ class Run:
         """Return the result that an earlier run has left for rows of one workload, or None."""
         return stored_result(self.store, workload_of(rows), self.arch, self.options, settled)
 
-    def _unsupported(self, workload: Workload) -> str | None:
+    def unsupported(self, workload: Workload) -> str | None:
         """Return the reason where no family serves the workload, its result is empty or it is too large, else None."""
         if operator(workload.operator).empty(workload):
             return "an empty result needs no kernel"
@@ -232,12 +230,31 @@ class Run:
         """Return verified kernels for the usual sizes of a class, where a row asks for any size."""
         if self.options.verify == "none" or not any(row.any_size for rows in by_key.values() for row in rows):
             return []
-        shapes = [shape for shape in usual(asked[0]) if shape not in asked and self._unsupported(shape) is None]
+        shapes = [shape for shape in usual(asked[0]) if shape not in asked and self.unsupported(shape) is None]
         # One walk each is enough: every size is offered the Programs of all others, too.
         run = self.class_run(ClassRun, shapes, executor, again=False, relaunched=True)
         found = [chosen for chosen in run.run() if chosen.candidate is not None]
         self.keep(run, ())
         return found
+
+    def stock(self, workloads: Iterable[Workload], executor: Executor) -> None:
+        """Tune workloads for the kernels alone: store those that are verified and serve any epilogue, without records.
+
+        Parameters
+        ----------
+        workloads : iterable of Workload
+            Workloads that the arch has Programs for.
+        executor : Executor
+            Where tasks run.
+        """
+        classes: dict[str, list[Workload]] = {}
+        for each in workloads:
+            classes.setdefault(each.class_key(), []).append(each)
+        for same in classes.values():
+            run = self.class_run(ClassRun, same, executor)
+            for chosen in run.run():
+                self.store.add(*(row for _, rows in self._executed(chosen) for row in rows))
+            self.keep(run, ())
 
     def class_run(self, kind: type[Kind], workloads: Sequence[Workload], executor: Executor, **more: Any) -> Kind:
         """Return a ClassRun (or subclass `kind`) for the workloads of a class."""
@@ -305,11 +322,8 @@ class Run:
 
     def portfolio(self, run: ClassRun, further: Sequence[Chosen] = ()) -> None:
         """Replace the portfolio of a class by the best few of its usable kernels, stored ones and `further` ones."""
-        new: dict[str, list[StoreRow]] = {}
-        programs: dict[str, Program] = {}
-        for kernel, rows in (pair for each in further for pair in self._executed(each)):
-            programs[kernel.digest], new[kernel.digest] = program_from_json(kernel.program), rows
-        digests = offer(self.store, self.arch, run.workloads, programs, self.learnt).best()
+        new = {kernel.digest: rows for each in further for kernel, rows in self._executed(each)}
+        digests = offer(self.store, self.arch, run.workloads, new, self.learnt).best()
         if not digests:  # with --verify none, no kernel is usable
             return
         self.store.add(*(row for name in digests for row in new.get(name, ())))

@@ -113,5 +113,5 @@ def test_a_shipped_database_names_no_rows(monkeypatch, tmp_path):
     monkeypatch.setattr(commands, "tune", lambda *_, **options: asked.append(options) or 0)
     monkeypatch.setenv("GENSOR_CACHE_DIR", str(tmp_path))
     Store.open(tmp_path / "pretune-sm_87.db").close()
-    commands.pretune("sm_87", tmp_path / "net.csv", tmp_path / "out.db", Options())
+    commands.pretune("sm_87", tmp_path / "net.csv", tmp_path / "out.db", Options(), 0)
     assert asked[0]["named"] is False

@@ -1,0 +1,57 @@
+"""Products of drawn sizes, whose kernels a shipped database may have beside those of its rows."""
+
+import shutil
+from itertools import islice
+
+from gensor_database.record import Kernel, Portfolio, Record
+from gensor_database.store import Store
+from gensor_kernels.dispatch.selection import load
+from gensor_kernels.dispatch.selection.library import Contents, Library
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.products import matmul
+from gensor_tuner.cli import commands
+from gensor_tuner.run.class_run import Options
+from gensor_tuner.run.drawn import DRAW, MENDING, mending, missed, products
+from gensor_tuner.run.tune import Run
+from gensor_tuner.tasks.local import Local
+
+ARCH = lookup("sm_87")
+
+
+def test_a_database_is_mended_by_other_products_than_it_is_judged_by():
+    drawn = [each.key() for each in mending(10**6)]
+    assert len(drawn) == DRAW * len(MENDING) and drawn[:3] == [each.key() for each in islice(products(200, 11), 3)]
+    assert not {each.key() for each in products(200, 1)} & set(drawn)
+    assert all(max(each.size["m"], each.size["n"]) <= 64 for each in islice(mending(10**6), 1600, None))
+
+
+def test_what_nothing_serves_is_missed_and_what_is_tuned_is_not():
+    drawn = list(products(5, 7))
+    with Local(1) as executor:
+        assert missed(drawn, ARCH, Library(Contents(), arch=ARCH), executor) == drawn
+        assert len(missed(drawn, ARCH, load.library(ARCH), executor)) < len(drawn)
+
+
+def test_kernels_of_drawn_products_are_stored_without_records(tuned, monkeypatch, tmp_path, capsys):
+    asked = [matmul.workload(16, 24, 40, dtype="float64"), matmul.workload(40, 16, 24, dtype="float64")]
+    monkeypatch.setattr(commands, "tune", lambda *_, **options: 0)
+    monkeypatch.setattr(commands, "mending", lambda count: iter(asked[:count]))
+    monkeypatch.setenv("GENSOR_CACHE_DIR", str(tmp_path))
+    scratch, target = tmp_path / "pretune-sm_87.db", tmp_path / "out.db"
+    shutil.copy(tuned[0], scratch)
+    assert commands.pretune("sm_87", tmp_path / "none.csv", target, Options(top=2, jobs=1), 2) == 0
+    assert "2 of 2 drawn products are tuned for further kernels" in capsys.readouterr().err
+    with Store.open(target, readonly=True) as store, Local(1) as executor:
+        classes = {row.class_key for row in store.rows(Portfolio)}
+        assert asked[0].class_key() in classes and {row.class_key for row in store.rows(Kernel)} >= classes
+        assert {row.key for row in store.rows(Record)} == {each.key() for each in tuned[1]}
+        assert not missed(asked, ARCH, commands.library_of(store, ARCH), executor)
+    assert not scratch.exists()
+
+
+def test_a_run_stocks_what_serves_any_epilogue(tmp_path):
+    asked = [matmul.workload(16, 24, 40, dtype="float64", epilogue=("relu",))]
+    with Store.open(tmp_path / "k.db") as store, Local(1) as executor:
+        Run(ARCH, store, Options(top=2, jobs=1)).stock(asked, executor)
+        assert all('"epilogue_fixed":1' not in row.program for row in store.rows(Kernel))
+        assert not list(store.rows(Record))

@@ -1,0 +1,199 @@
+"""Which kernels a database has that ships: few for all classes together, within a limit of bytes.
+
+A size that nobody tuned is served by kernels of its own class and of classes that ask less of their operands, so a
+kernel is worth as much as it lowers the predicted regret in all of them. The kernel with the largest worth for its
+bytes is taken first: the greedy rule of budgeted maximum coverage (Khuller, Moss and Naor, Information Processing
+Letters 70, 1999).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from gensor_database.catalog import Catalog
+from gensor_database.exchange import export
+from gensor_database.record import Portfolio, Record, Verification
+from gensor_database.store import Store
+from gensor_kernels.dispatch.selection import load
+from gensor_kernels.dispatch.selection.library import Kernel, Library
+from gensor_kernels.dispatch.selection.predict import predict
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.programs.registry import FAMILIES
+from gensor_tuner.build.cover import CLEAN, SPILL_FREE, UNSERVED, preferring, regrets
+
+from .portfolios import PORTFOLIO, is_clean, usual
+
+#: Bytes of a database that ships: eight of them share one wheel.
+LARGEST = 10 * 2**20
+#: Bytes that a kernel's rows take with their indices, its row in a portfolio, and a byte of machine code in a pack.
+ROWS_BYTES, PLACE_BYTES, PACKED = 3000.0, 400.0, 0.2
+#: The least gain in mean regret, over all classes together, for which a kernel is taken.
+LEAST_GAIN = 1e-3
+
+
+def ship(store: Store, arch: Arch, target: Path, drawn: Sequence[Workload] = (), limit: int = LARGEST) -> Counter[str]:
+    """Choose the portfolios of all classes together and export them as the database that ships.
+
+    Parameters
+    ----------
+    store : Store
+        An open, writable database; its portfolios for the part are replaced.
+    arch : Arch
+        The part that kernels are predicted for.
+    target : Path
+        The file to write.
+    drawn : sequence of Workload
+        Sizes that count beside those of records and the usual sizes, in classes that have kernels.
+    limit : int
+        Its most bytes. Kernels that records name stay even where they alone take more.
+
+    Returns
+    -------
+    Counter of str
+        Rows of each table of the file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from gensor_kernels.machine.arch import lookup
+    >>> with tempfile.TemporaryDirectory() as folder, Store.open(":memory:") as empty:
+    ...     ship(empty, lookup("sm_87"), Path(folder) / "sm_87.db")["kernel"]
+    0
+    """
+    order = ranked(store, arch, drawn)
+    while True:
+        place(store, arch, order)
+        counts = export(store, target, arch.name)
+        excess: float = target.stat().st_size - limit
+        if excess <= 0 or not order:
+            return counts
+        while excess > 0 and order:
+            excess -= order.popitem()[1]
+
+
+def place(store: Store, arch: Arch, digests: Iterable[str]) -> None:
+    """Make these kernels the portfolios of their classes, in this order."""
+    classes: dict[str, list[str]] = {
+        row.class_key: [] for row in store.rows(Portfolio, arch=arch.name) if row.part == arch.part
+    }
+    keys = {stored.kernel.digest: stored.kernel.class_key for stored in Catalog((store,), arch.name).kernels()}
+    for digest in digests:
+        classes.setdefault(keys[digest], []).append(digest)
+    for class_key, chosen in classes.items():
+        store.replace_portfolio(arch.name, arch.part, class_key, chosen)
+
+
+def library_of(store: Store, arch: Arch) -> Library:
+    """Return what dispatch would read from this database alone."""
+    abis = {name: family.abi for name, family in FAMILIES.items()}
+    return Library(load.contents(Catalog((store,), arch.name, abis), arch), arch=arch)
+
+
+def ranked(store: Store, arch: Arch, drawn: Sequence[Workload] = ()) -> dict[str, float]:
+    """Return the kernels that lower the predicted regret of sizes that nobody tuned, and the bytes that each takes.
+
+    Kernels are given by digest, in the order in which they lower it most for their bytes.
+
+    The regret of a class is the mean over the sizes of its records, its usual sizes and its `drawn` ones, of the best
+    kernel that dispatch may launch for them, divided by the best of all stored kernels. Kernels that spill or have bank
+    conflicts serve sizes only where others are predicted to take SPILL_FREE or CLEAN times as long. Kernels that
+    records name are in the file anyway, and cost no more than a row.
+    """
+    library = library_of(store, arch)
+    kernels = {name: each for name, each in sorted(library.contents.kernels.items()) if each.epilogue_codes == 0}
+    column = {digest: index for index, digest in enumerate(kernels)}
+    known = _known(store, arch, kernels)
+    records = sorted(store.rows(Record, arch=arch.name), key=lambda record: record.key)
+    sizes: dict[str, list[Workload]] = defaultdict(list)
+    for workload in (*(Workload.from_json(each.key).with_epilogue(()) for each in records), *drawn):
+        sizes[workload.class_key()].append(workload)
+    served = _Served()
+    classes = [each.serves.class_key() for each in kernels.values()]
+    for class_key in sorted(set(classes)):
+        sample = load.class_workload(class_key)
+        shelves = library.shelves(sample)
+        few = [each for shelf in shelves for each in (*shelf.portfolio, *shelf.others) if each.digest in column]
+        asked = list(dict.fromkeys([*sizes[class_key], *usual(sample)]))
+        columns = np.array([column[each.digest] for each in few], np.intp)
+        preferences = (known.spill_free[columns], SPILL_FREE), (known.clean[columns], CLEAN)
+        served.add(regrets(preferring(_seconds(few, asked, library, arch), *preferences)), columns)
+    digests = list(kernels)
+    return {digests[index]: float(known.cost[index]) for index in served.order(known.cost, classes)}
+
+
+class _Known(NamedTuple):
+    """Facts of kernels (kernels,): no bank conflicts, no spills, and the bytes that a file has for each."""
+
+    clean: np.ndarray
+    spill_free: np.ndarray
+    cost: np.ndarray
+
+
+def _known(store: Store, arch: Arch, digests: Iterable[str]) -> _Known:
+    recorded = {row.kernel_digest for row in store.rows(Record, arch=arch.name)}
+    stored = {each.kernel.digest: each.binary() for each in Catalog((store,), arch.name).kernels()}
+    clean, spill_free, cost = [], [], []
+    for digest in digests:
+        binary = stored[digest]
+        clean.append(is_clean(store.rows(Verification, kernel_digest=digest)))
+        spill_free.append(binary is not None and not binary.spill_bytes)
+        own = ROWS_BYTES + PACKED * (len(binary.cubin) if binary is not None else 0)
+        cost.append(PLACE_BYTES + (0.0 if digest in recorded else own))
+    return _Known(np.array(clean, bool), np.array(spill_free, bool), np.array(cost))
+
+
+def _seconds(kernels: list[Kernel], sizes: list[Workload], library: Library, arch: Arch) -> np.ndarray:
+    """Return predicted seconds (sizes, kernels) of launches that divide k in the best of all ways."""
+    launched = [library.resplit(each) for each in kernels]
+    every = [each for same in launched for each in same]
+    starts = np.cumsum([0, *map(len, launched)])[:-1]
+    return np.array([np.minimum.reduceat(predict(every, size, arch, library), starts) for size in sizes])
+
+
+class _Served:
+    """Which kernels serve which sizes of all classes, and with which regret: a sparse matrix."""
+
+    def __init__(self) -> None:
+        self._rows: list[np.ndarray] = []
+        self._columns: list[np.ndarray] = []
+        self._regrets: list[np.ndarray] = []
+        self._weights: list[np.ndarray] = []
+        self._count = 0
+
+    def add(self, regret: np.ndarray, columns: np.ndarray) -> None:
+        """Add the sizes of a class, which weigh 1 together: their regrets (sizes, kernels); inf serves not."""
+        usable = regret[np.isfinite(regret).any(axis=1)]
+        row, place = np.nonzero(np.isfinite(usable))
+        self._rows.append(row + self._count)
+        self._columns.append(columns[place])
+        self._regrets.append(np.minimum(usable[row, place], UNSERVED))
+        self._weights.append(np.full(len(row), 1 / max(len(usable), 1)))
+        self._count += len(usable)
+
+    def order(self, cost: np.ndarray, keys: list[str]) -> list[int]:
+        """Return columns, each time the one with the largest gain over its cost; at most PORTFOLIO of a class."""
+        if not self._count:
+            return []
+        row, column = np.concatenate(self._rows), np.concatenate(self._columns)
+        regret, weight = np.concatenate(self._regrets), np.concatenate(self._weights)
+        current = np.full(self._count, UNSERVED)
+        open_columns, taken, found = np.full(len(cost), True), Counter[str](), list[int]()
+        while True:
+            lower = np.maximum(current[row] - regret, 0.0) * weight
+            gain = np.where(open_columns, np.bincount(column, lower, len(cost)), 0.0)
+            pick = int(np.argmax(np.where(gain >= LEAST_GAIN, gain / cost, 0.0)))
+            if gain[pick] < LEAST_GAIN:
+                return found
+            found.append(pick)
+            open_columns[pick] = False
+            taken[keys[pick]] += 1
+            if taken[keys[pick]] == PORTFOLIO:
+                open_columns &= np.array([key != keys[pick] for key in keys])
+            mine = column == pick
+            current[row[mine]] = np.minimum(current[row[mine]], regret[mine])
