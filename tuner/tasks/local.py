@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from typing import Any
 
 from gensor_kernels.build.compilers import COMPILERS
@@ -81,6 +82,8 @@ class Local(Executor):
         if self._pool is None:
             # spawn: forking a process with NVRTC's threads is undefined.
             context = multiprocessing.get_context("spawn")
+            with _without_interrupts():
+                resource_tracker.ensure_running()  # or the pool starts it, which unblocks SIGINT in this thread
             self._pool = ProcessPoolExecutor(self.jobs, context, follow, (os.getpid(),))
         before = multiprocessing.active_children()
         with _without_interrupts():  # inherited by processes started now: this process handles Ctrl-C

@@ -103,6 +103,41 @@ def test_no_library_starts_threads_before_the_signal_is_blocked():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 
 
+WALKING = """
+import os, pathlib, sys
+from gensor_tuner.cli import start
+
+def run():
+    from gensor_tuner.tasks.local import Local
+    from tests.doubles.tasks import Counted
+    with Local(2) as executor:
+        executor.map([Counted(number) for number in range(8)])
+        tasks = [path for pid in ["self", *start.descendants(os.getpid())]
+                 for path in pathlib.Path(f"/proc/{pid}/task").iterdir()]
+        told = [dict(line.split(":", 1) for line in (path / "status").read_text().splitlines()) for path in tasks]
+    taken = [not (int(each["SigBlk"], 16) | int(each["SigIgn"], 16)) >> 1 & 1 for each in told]
+    print(len(taken) > 4, sum(taken))
+
+if __name__ == "__main__":
+    start.keep_interrupts()
+    run()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="masks are read in /proc")
+def test_processes_that_walk_leave_the_signal_blocked_in_every_thread(tmp_path):
+    """Every thread of the command and of its walkers blocks SIGINT; only sigwait takes it.
+
+    CPython's resource tracker unblocks it in the thread that starts the tracker.
+    """
+    (tmp_path / "walking.py").write_text(WALKING)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(
+        [sys.executable, tmp_path / "walking.py"], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "True 1\n"
+
+
 COUNTING = """
 import os, sys, types
 from gensor_tuner.cli import start
