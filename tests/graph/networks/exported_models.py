@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,13 +68,13 @@ class Comparison(NamedTuple):
     fallbacks: list[str]
 
 
-def compared(name: str, dtype: str = "float32", sizes: Mapping[str, int] = {}) -> Comparison:
+def compared(name: str, dtype: str = "float32", sizes: Mapping[str, int] = {}, seed: int = 1) -> Comparison:
     """Run a model, and compare all fused nodes with onnxruntime and with float64.
 
     All three have the same weights and inputs, which are numbers of `dtype`; all tensors of float16 are rounded.
     """
     proto = exported_graphs.drawn(name, dtype)
-    inputs = exported_graphs.inputs(proto, sizes)
+    inputs = exported_graphs.inputs(proto, sizes, seed)
     layers: list[Computed] = []
 
     def watch(node: Node, served: tuple[Explanation, ...], *_: Any) -> None:
@@ -103,6 +103,36 @@ def compared(name: str, dtype: str = "float32", sizes: Mapping[str, int] = {}) -
         layers,
         list(fallbacks(layers)),
     )
+
+
+def judged(name: str, dtype: str) -> Comparison:
+    """Compare a model as `compared` does; where something is wrong on one draw of inputs, on eight draws together.
+
+    A step of a small model has 64 numbers per node, whose errors follow from few rounded scores: which of two equally
+    precise programs is nearer depends on the draw.
+    """
+    found = compared(name, dtype)
+    if not wrong(found, dtype):
+        return found
+    draws = [found, *(compared(name, dtype, seed=seed) for seed in range(2, 9))]
+    return found._replace(
+        nodes=pooled([each.nodes for each in draws]),
+        results=pooled([each.results for each in draws]),
+        unrounded=pooled([each.unrounded for each in draws]),
+    )
+
+
+def pooled(draws: Sequence[Sequence[Difference]]) -> list[Difference]:
+    """Return the differences of the same tensors over several draws of inputs together."""
+    return [
+        first._replace(
+            ours_worst=max(each.ours_worst for each in (first, *others)),
+            ours_mean=float(np.sqrt(np.mean([each.ours_mean**2 for each in (first, *others)]))),
+            theirs_worst=max(each.theirs_worst for each in (first, *others)),
+            theirs_mean=float(np.sqrt(np.mean([each.theirs_mean**2 for each in (first, *others)]))),
+        )
+        for first, *others in zip(*draws, strict=True)
+    ]
 
 
 def own_errors(name: str, sizes: Mapping[str, int] = {}) -> list[Difference]:

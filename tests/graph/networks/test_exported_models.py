@@ -10,7 +10,8 @@ from gensor_kernels.graph.execution.model import Model
 from gensor_kernels.graph.readers.onnx_file import Source
 
 from . import comparison, exported_graphs, exported_models
-from .exported_models import MODELS, compared, wrong
+from .comparison import Difference
+from .exported_models import MODELS, compared, judged, pooled, wrong
 
 pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -23,7 +24,7 @@ OPEN: dict[str, dict[str, str]] = {
 
 @pytest.mark.parametrize(("name", "dtype"), CASES)
 def test_every_fused_node_is_as_near_as_onnxruntime(name, dtype):
-    found = compared(name, dtype)
+    found = judged(name, dtype)
     assert not wrong(found, dtype)
     assert len(found.nodes) > 10 and all(each.theirs_mean > 0 for each in found.results)
     assert set(found.fallbacks) == set(OPEN.get(name, {})), Counter(found.fallbacks)
@@ -70,6 +71,15 @@ def test_a_wrong_weight_is_found(monkeypatch):
     monkeypatch.setattr(exported_models, "Source", changed)
     bad = wrong(compared("vit_b_16_small"), "float32")
     assert {each.node for each in bad} == {"y", "y (Gemm)"}
+    assert {each.node for each in wrong(judged("vit_b_16_small", "float32"), "float32")} == {"y", "y (Gemm)"}
+
+
+def test_draws_are_pooled_by_their_mean_squares():
+    first = Difference("y", 64, 3e-6, 3e-7, 4e-7, 1e-7)
+    (found,) = pooled([[first], [first._replace(ours_worst=5e-6, ours_mean=4e-7, theirs_mean=7e-7)]])
+    assert found == first._replace(
+        ours_worst=5e-6, ours_mean=pytest.approx(np.sqrt(12.5) * 1e-7), theirs_mean=pytest.approx(5e-7)
+    )
 
 
 def test_graphs_are_small_and_have_no_weights():
