@@ -24,60 +24,13 @@ from gensor_kernels.dispatch.selection import load, predict
 from gensor_kernels.dispatch.selection.library import Library
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.arch import Arch, lookup
-from gensor_kernels.operators.attention import attention
-from gensor_kernels.operators.rows import views
 from gensor_kernels.operators.types.workload import Workload
-from gensor_tuner.run.drawn import MOST_FLOPS, products
+from gensor_tuner.run.drawn import attentions, products, rows
 from gensor_tuner.strategies.request import Request, search
 
-#: Operators on rows with their epilogues by how often they are drawn, and their most elements.
-ROWS = (*[("softmax", ())] * 3, *[("layernorm", ("mul", "bias"))] * 2, *[("rmsnorm", ("mul",))] * 2)
-REDUCTIONS = tuple((name, ()) for name in ("reduce_sum", "reduce_mean", "reduce_max", "argmax"))
-ROW_DTYPES, MOST_ELEMENTS = ("float16", "bfloat16", "float32", "float32"), 2**28
-#: Keyword arguments of drawn attentions by how often they are drawn.
-FORMS = (*[{}] * 4, {"mask": "bool", "mask_axes": ("batch", "keys")}, {"window": (1023, 0)}, {"softcap": True})
 #: Ways to choose among stored kernels, and drawn Workloads that are listed.
 WAYS, WORST = ("portfolio", "stored", "as_tuned"), 12
 RESULTS = Path(__file__).resolve().parent / "results"
-
-
-def rows(count: int, seed: int) -> Iterator[Workload]:
-    """Yield `count` softmaxes, norms and reductions: sizes log-uniform, most of them multiples of 8.
-
-    A quarter of the reductions is over the first axis.
-    """
-    rng = np.random.default_rng(seed)
-    while count:
-        choices = (*ROWS, *REDUCTIONS)
-        name, epilogue = choices[rng.integers(len(choices))]
-        dtype = str(rng.choice(ROW_DTYPES))
-        lines, k = (int(2**power) for power in rng.uniform((0, 5), (16, 15)))
-        if rng.random() < 0.75:
-            lines, k = (-(-size // 8) * 8 for size in (lines, k))
-        over_columns = (name, epilogue) in REDUCTIONS and rng.random() < 0.25
-        if lines * k > MOST_ELEMENTS:
-            continue
-        shape, axis = ((k, lines), 0) if over_columns else ((lines, k), 1)
-        yield views.workload(name, shape, (axis,), dtype, epilogue=epilogue)
-        count -= 1
-
-
-def attentions(count: int, seed: int) -> Iterator[Workload]:
-    """Yield `count` attentions: half of them decoding steps, sequences log-uniform, heads of usual models."""
-    rng = np.random.default_rng(seed)
-    while count:
-        form = FORMS[rng.integers(len(FORMS))]
-        keys = int(2 ** rng.uniform(5, 14))
-        queries = 1 if rng.random() < 0.5 else min(keys, int(2 ** rng.uniform(3, 13)))
-        batch, heads = int(2 ** rng.uniform(0, 5)), int(rng.choice((8, 12, 16, 32)))
-        kv_heads, head = heads // int(rng.choice((1, 4))), int(rng.choice((64, 64, 80, 128, 128, 256)))
-        causal = "window" in form or bool(rng.random() < 0.5)
-        dtype = str(rng.choice(("float16", "bfloat16")))
-        if 4.0 * batch * heads * queries * keys * head > MOST_FLOPS:
-            continue
-        sizes = {"batch": batch, "heads": heads, "kv_heads": kv_heads, "head": head}
-        yield attention.workload(queries, keys, dtype=dtype, causal=causal, **sizes, **form)
-        count -= 1
 
 
 #: Draws by name.

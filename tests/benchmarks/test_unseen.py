@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from benchmarks.unseen import DRAWS, MOST_FLOPS, WAYS, main
+from benchmarks.unseen import DRAWS, WAYS, main
+from gensor_tuner.run.drawn import MOST_FLOPS
 
 
 @pytest.mark.parametrize("kind", DRAWS)

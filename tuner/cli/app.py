@@ -247,7 +247,7 @@ def pretune(
     seed: SeedOption = 0,
     jobs: JobsOption = 0,
     top: TopOption = 16,
-    drawn: Annotated[int, typer.Option(min=0, help="Products of drawn sizes whose kernels may be added.")] = 1800,
+    drawn: Annotated[int, typer.Option(min=0, help="Drawn Workloads whose kernels may be added.")] = 3600,
 ) -> None:
     """Build the database that ships with the package for one compute capability."""
     options = Options(top=top, seed=seed, jobs=commands.cores(jobs))

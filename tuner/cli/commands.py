@@ -369,7 +369,7 @@ def export(out: Path, db: Path | None, arch: str | None) -> int:
 def pretune(arch_name: str, shapes: Path, out: Path | None, options: Options, drawn: int) -> int:
     """Tune into a scratch database and export the rows of the arch as the database that ships with the package.
 
-    Then `drawn` products are walked, kernels are tuned where the picks of dispatch are far from the best (see
+    Then `drawn` Workloads are walked, kernels are tuned where the picks of dispatch are far from the best (see
     `drawn.missed`), and the database is exported again.  An interrupted build resumes from the scratch database; a
     finished build deletes it.
     """
@@ -390,7 +390,7 @@ def pretune(arch_name: str, shapes: Path, out: Path | None, options: Options, dr
         if asked:
             with Local(options.jobs) as executor:
                 found = missed(asked, arch, library_of(store, arch), executor)
-                told = f"{len(found)} of {len(asked)} drawn products are tuned for further kernels"
+                told = f"{len(found)} of {len(asked)} drawn Workloads are tuned for further kernels"
                 say(f"gensor-tune: {told}", sys.stderr)
                 run.stock(found, executor)
             counts = ship(store, arch, target, asked)

@@ -1,28 +1,41 @@
-"""Drawn products: sizes that no row names, by which a shipped database is judged and mended."""
+"""Drawn Workloads: sizes that no row names, by which a shipped database is judged and mended."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from functools import partial
+from itertools import islice
+from typing import Any
 
 import numpy as np
 
 from gensor_kernels.dispatch.selection.library import Library
 from gensor_kernels.dispatch.selection.predict import predict
 from gensor_kernels.machine.arch import Arch
+from gensor_kernels.operators.attention import attention
 from gensor_kernels.operators.products import matmul
+from gensor_kernels.operators.rows import views
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.strategies.request import Request
 from gensor_tuner.tasks.task import Executor
 
-#: Element types by how often they are drawn, and the largest operations of a drawn product.
+#: Element types by how often they are drawn, and the largest operations of a drawn product or attention.
 DTYPES = ("float16", "float16", "bfloat16", "float32", "float32", "float64", "int8")
 MOST_FLOPS = 2e11
 #: Powers of two below which m, n and k are drawn: of any product, and of products that one launch of few blocks does.
 ANY, SMALL = (13, 13, 13), (6, 6, 12)
-#: Products that mend a database, DRAW by each seed and range. `benchmarks.unseen` judges by other seeds.
-MENDING, DRAW = (*((seed, ANY) for seed in range(11, 19)), (19, SMALL)), 200
+#: Operators on rows with their epilogues by how often they are drawn, and their most elements.
+ROWS = (*[("softmax", ())] * 3, *[("layernorm", ("mul", "bias"))] * 2, *[("rmsnorm", ("mul",))] * 2)
+REDUCTIONS = tuple((name, ()) for name in ("reduce_sum", "reduce_mean", "reduce_max", "argmax"))
+ROW_DTYPES, MOST_ELEMENTS = ("float16", "bfloat16", "float32", "float32"), 2**28
+#: Keyword arguments of drawn attentions by how often they are drawn.
+FORMS: tuple[dict[str, Any], ...] = (
+    *[{}] * 4,
+    {"mask": "bool", "mask_axes": ("batch", "keys")},
+    {"window": (1023, 0)},
+    {"softcap": True},
+)
 #: A pick is missed if it is predicted to take so many times the time of a fresh walk's best Program.
 MISSED = 1.18
 
@@ -62,10 +75,59 @@ def products(count: int, seed: int, below: tuple[int, int, int] = ANY) -> Iterat
         count -= 1
 
 
-def mending(count: int) -> Iterator[Workload]:
-    """Yield the first `count` of the products that mend a database."""
-    drawn = chain.from_iterable(products(DRAW, seed, below) for seed, below in MENDING)
-    return (each for each, _ in zip(drawn, range(count), strict=False))
+def rows(count: int, seed: int) -> Iterator[Workload]:
+    """Yield `count` softmaxes, norms and reductions: sizes log-uniform, most of them multiples of 8.
+
+    A quarter of the reductions is over the first axis.
+    """
+    rng = np.random.default_rng(seed)
+    while count:
+        choices = (*ROWS, *REDUCTIONS)
+        name, epilogue = choices[rng.integers(len(choices))]
+        dtype = str(rng.choice(ROW_DTYPES))
+        lines, k = (int(2**power) for power in rng.uniform((0, 5), (16, 15)))
+        if rng.random() < 0.75:
+            lines, k = (-(-size // 8) * 8 for size in (lines, k))
+        over_columns = (name, epilogue) in REDUCTIONS and rng.random() < 0.25
+        if lines * k > MOST_ELEMENTS:
+            continue
+        shape, axis = ((k, lines), 0) if over_columns else ((lines, k), 1)
+        yield views.workload(name, shape, (axis,), dtype, epilogue=epilogue)
+        count -= 1
+
+
+def attentions(count: int, seed: int) -> Iterator[Workload]:
+    """Yield `count` attentions: half of them decoding steps, sequences log-uniform, heads of usual models."""
+    rng = np.random.default_rng(seed)
+    while count:
+        form = FORMS[rng.integers(len(FORMS))]
+        keys = int(2 ** rng.uniform(5, 14))
+        queries = 1 if rng.random() < 0.5 else min(keys, int(2 ** rng.uniform(3, 13)))
+        batch, heads = int(2 ** rng.uniform(0, 5)), int(rng.choice((8, 12, 16, 32)))
+        kv_heads, head = heads // int(rng.choice((1, 4))), int(rng.choice((64, 64, 80, 128, 128, 256)))
+        causal = "window" in form or bool(rng.random() < 0.5)
+        dtype = str(rng.choice(("float16", "bfloat16")))
+        if 4.0 * batch * heads * queries * keys * head > MOST_FLOPS:
+            continue
+        sizes: dict[str, Any] = {"batch": batch, "heads": heads, "kv_heads": kv_heads, "head": head}
+        yield attention.workload(queries, keys, dtype=dtype, causal=causal, **sizes, **form)
+        count -= 1
+
+
+#: Draws that mend a database, DRAW Workloads of each. `benchmarks.unseen` judges by other seeds.
+DRAW = 200
+MENDING = (
+    *(partial(products, seed=seed) for seed in (*range(11, 19), *range(20, 24))),
+    *(partial(products, seed=seed, below=SMALL) for seed in (19, 24, 25)),
+    partial(rows, seed=31),
+    *(partial(attentions, seed=seed) for seed in (41, 42)),
+)
+
+
+def mending(count: int = DRAW * len(MENDING)) -> Iterator[Workload]:
+    """Yield the first `count` of the Workloads that mend a database, of each draw in turn."""
+    turns = zip(*(draw(DRAW) for draw in MENDING), strict=True)
+    return islice((each for turn in turns for each in turn), count)
 
 
 def missed(drawn: Sequence[Workload], arch: Arch, library: Library, executor: Executor) -> list[Workload]:

@@ -111,8 +111,8 @@ def ranked(store: Store, arch: Arch, drawn: Sequence[Workload] = ()) -> dict[str
     known = _known(store, arch, kernels)
     records = sorted(store.rows(Record, arch=arch.name), key=lambda record: record.key)
     sizes: dict[str, list[Workload]] = defaultdict(list)
-    for workload in (*(Workload.from_json(each.key).with_epilogue(()) for each in records), *drawn):
-        sizes[workload.class_key()].append(workload)
+    for workload in (*(Workload.from_json(each.key) for each in records), *drawn):
+        sizes[workload.class_key()].append(workload.with_epilogue(()))
     served = _Served()
     classes = [each.serves.class_key() for each in kernels.values()]
     for class_key in sorted(set(classes)):

@@ -1,7 +1,7 @@
-"""Products of drawn sizes, whose kernels a shipped database may have beside those of its rows."""
+"""Drawn Workloads, whose kernels a shipped database may have beside those of its rows."""
 
+import json
 import shutil
-from itertools import islice
 
 from gensor_database.record import Kernel, Portfolio, Record
 from gensor_database.store import Store
@@ -11,18 +11,25 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_tuner.cli import commands
 from gensor_tuner.run.class_run import Options
-from gensor_tuner.run.drawn import DRAW, MENDING, mending, missed, products
+from gensor_tuner.run.drawn import DRAW, MENDING, SMALL, attentions, mending, missed, products, rows
 from gensor_tuner.run.tune import Run
 from gensor_tuner.tasks.local import Local
 
 ARCH = lookup("sm_87")
 
 
-def test_a_database_is_mended_by_other_products_than_it_is_judged_by():
-    drawn = [each.key() for each in mending(10**6)]
-    assert len(drawn) == DRAW * len(MENDING) and drawn[:3] == [each.key() for each in islice(products(200, 11), 3)]
-    assert not {each.key() for each in products(200, 1)} & set(drawn)
-    assert all(max(each.size["m"], each.size["n"]) <= 64 for each in islice(mending(10**6), 1600, None))
+def test_a_database_is_mended_by_other_workloads_than_it_is_judged_by():
+    drawn = [each.key() for each in mending()]
+    assert len(drawn) == DRAW * len(MENDING) == 3600 and drawn[: len(MENDING)] == [each.key() for each in mending(18)]
+    for draw in (products, rows, attentions):
+        judging = {each.key() for each in draw(DRAW, 1)}
+        assert len(judging & set(drawn)) <= 1  # of small products, one is drawn twice by chance
+        assert {json.loads(key)["operator"] for key in judging} <= {json.loads(key)["operator"] for key in drawn}
+
+
+def test_some_products_are_small():
+    small = [draw for draw in MENDING if draw.keywords.get("below") == SMALL]
+    assert small and all(max(each.size["m"], each.size["n"]) <= 64 for draw in small for each in draw(DRAW))
 
 
 def test_what_nothing_serves_is_missed_and_what_is_tuned_is_not():
@@ -40,7 +47,7 @@ def test_kernels_of_drawn_products_are_stored_without_records(tuned, monkeypatch
     scratch, target = tmp_path / "pretune-sm_87.db", tmp_path / "out.db"
     shutil.copy(tuned[0], scratch)
     assert commands.pretune("sm_87", tmp_path / "none.csv", target, Options(top=2, jobs=1), 2) == 0
-    assert "2 of 2 drawn products are tuned for further kernels" in capsys.readouterr().err
+    assert "2 of 2 drawn Workloads are tuned for further kernels" in capsys.readouterr().err
     with Store.open(target, readonly=True) as store, Local(1) as executor:
         classes = {row.class_key for row in store.rows(Portfolio)}
         assert asked[0].class_key() in classes and {row.class_key for row in store.rows(Kernel)} >= classes
