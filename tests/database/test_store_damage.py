@@ -173,7 +173,7 @@ def test_garbage_files(tmp_path, image):
         kept = generator.choice([0, 16, 100, 512, 2048]) if trial % 2 else 0
         data[:kept] = image[: min(kept, size)]
         path.write_bytes(data)
-        start = time.monotonic()
+        start = time.process_time()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", StoreWarning)
             try:
@@ -181,7 +181,7 @@ def test_garbage_files(tmp_path, image):
                     assert all(set(found) <= set() for found in everything(store).values())
             except StoreError:
                 pass
-        assert time.monotonic() - start < 1
+        assert time.process_time() - start < 1
         assert path.read_bytes() == data
 
 
