@@ -37,7 +37,7 @@ def main() -> int:
     parser.add_argument("--family", default="", help="only families whose names contain this text")
     parser.add_argument("--share", default="1/1", help="2/3: the second third, so that processes share the work")
     parser.add_argument("--most", type=int, default=sys.maxsize, help="how many kernels at most")
-    parser.add_argument("--unfused", action="store_true", help="leave mul and add apart that ptxas fuses")
+    parser.add_argument("--unfused", action="store_true", help="leave products and sums apart that compilers fuse")
     parser.add_argument("--plain", action="store_true", help="take functions out of both sources; results are wrong")
     parser.add_argument("--truncated", action="store_true", help="cut sums of tensor cores as the emulator does")
     parser.add_argument("--alone", action="store_true", help="compare with float64, not with the emulator's bits")

@@ -15,7 +15,7 @@ from gensor_kernels.programs.core.cases import Case
 from gensor_tuner.build.pool import Candidate
 from gensor_tuner.verify.problem import Failure, Placed, Problem
 from gensor_tuner.verify.verify import told, verified_epilogue
-from tests.ptx.causes import causes, plain
+from tests.ptx.causes import causes, plain, unfused
 from tests.ptx.execute import Kernel, Memory, PtxFault
 from tests.ptx.translation.parse import NotExecutedError, PtxError
 
@@ -44,9 +44,9 @@ def dtype_of(workload: Workload) -> str:
 class Replaced:
     """What is replaced to tell causes of different bits apart (causes.py).
 
-    `unfused` products and sums are two instructions where PTX has two; `plain` takes functions away from the source of
-    both, so that results are not checked; `truncated` sums of tensor cores are cut as the emulator's are, by a model of
-    the executor's own.
+    `unfused` products and sums are two instructions, whose results no compiler rounds at once; `plain` takes functions
+    away from the source of both, so that results are not checked; `truncated` sums of tensor cores are cut as the
+    emulator's are, by a model of the executor's own.
     """
 
     unfused: bool = False
@@ -121,7 +121,7 @@ def agree(
         ours, theirs = (plain(each) if replaced.plain else each for each in texts)
         kernel = Kernel.of(ours, target, fused=not replaced.unfused, truncated=replaced.truncated)
         found.opcodes = sorted(kernel.opcodes)
-        library = build(theirs) if emulated else None
+        library = build(unfused(theirs) if replaced.unfused else theirs) if emulated else None
         epilogue = verified_epilogue(candidate, workload)
         cases = candidate.family.cases(candidate.program, workload, epilogue)
         for case in chosen(list(cases)):

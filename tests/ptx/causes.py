@@ -1,11 +1,13 @@
 """Why bits of executed PTX differ from the emulator's: classes of cases, and what takes each cause away.
 
-On a CPU that has fused multiply-adds all bits are equal but for two causes:
+On a CPU that has fused multiply-adds all bits are equal but for these causes:
 
 functions    exponentials, error functions, hyperbolic tangents and logarithms: libm's here, CUDA's in the PTX, and on a
              GPU with an approximation whose bits the ISA leaves open
 tensor sums  of floats: the ISA leaves order and rounding open. The executor rounds the exact sum once; the emulator
              cuts it as V100's tensor cores do
+sums of two  of which either may be fused, such as sums of squares: NVRTC and g++ may choose differently. They rarely
+products     do, so cases with such sums are not told from others
 """
 
 import re
@@ -50,3 +52,8 @@ def plain(source: str) -> str:
     if not end:
         raise ValueError("a source without intrinsics")
     return intrinsics + end + _PLAIN + re.sub(r"\b(exp|exp2|erf|tanh|log)_\(", "plain_(", rest)
+
+
+def unfused(source: str) -> str:
+    """Return a bound source in which g++ rounds products before it adds to them; `ptx_of` tells NVRTC the same."""
+    return f'#pragma GCC optimize("fp-contract=off")\n{source}'

@@ -23,8 +23,11 @@ FLAGS = ("-std=c++20", "-march=native", "-ffp-contract=off", "-fPIC", "-w")
 KERNEL_FLAGS = ("-Og",)
 
 
-def ptx_of(source: str, target: str) -> str:
-    """Return the PTX that NVRTC makes of a bound source for a target such as sm_87; BuildError with its log."""
+def ptx_of(source: str, target: str, *, fused: bool = True) -> str:
+    """Return the PTX that NVRTC makes of a bound source for a target such as sm_87; BuildError with its log.
+
+    `fused`: whether NVRTC may make one fma of a product and a sum.
+    """
     from cuda.bindings import nvrtc
 
     def read(size: object, get: object) -> str:
@@ -38,7 +41,8 @@ def ptx_of(source: str, target: str) -> str:
         raise BuildError(status.name)
     try:
         architecture = f"--gpu-architecture={target.replace('sm_', 'compute_')}"  # stops at PTX
-        options = [each.encode() for each in (architecture, *OPTIONS) if "ptxas" not in each]
+        fusion = f"--fmad={str(fused).lower()}"
+        options = [each.encode() for each in (architecture, fusion, *OPTIONS) if "ptxas" not in each]
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         if status:
             raise BuildError(read(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog))

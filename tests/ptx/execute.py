@@ -88,9 +88,10 @@ class Kernel:
     def of(cls, source: str, target: str, *, fused: bool = True, truncated: bool = False) -> "Kernel":
         """Return what NVRTC makes of a bound source.
 
-        `fused`: with the products that ptxas fuses; `truncated`: tensor cores cut sums of floats (machine/sums.h).
+        `fused`: with the products that NVRTC and ptxas fuse; `truncated`: tensor cores cut sums of floats
+        (machine/sums.h).
         """
-        return cls(ptx_of(source, target), fused=fused, truncated=truncated)
+        return cls(ptx_of(source, target, fused=fused), fused=fused, truncated=truncated)
 
     @property
     def opcodes(self) -> set[str]:

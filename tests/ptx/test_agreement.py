@@ -11,6 +11,10 @@ import pytest
 from gensor_kernels.devices.emulator.build import has_fma
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
+from gensor_kernels.operators.rows import views
+from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.programs.space import Space
+from gensor_tuner.build.pool import candidate
 from tests.campaign_size import sample
 from tests.mutator.programs import Configuration, configurations
 from tests.ptx.agreement import NOTHING, Replaced, agree, equal_bits
@@ -58,6 +62,21 @@ def test_bits_are_equal_without_the_causes(name):
     )
     assert differing.outcome == equal.outcome == "ok"
     assert 0 < differing.equal < differing.elements == equal.elements == equal.equal
+
+
+def test_compilers_choose_which_of_two_products_is_fused():
+    """A sum of squares: bits of a few rows differ, and none where NVRTC, ptxas and g++ fuse nothing."""
+    if not has_fma():
+        pytest.skip("the emulator fuses nothing on this CPU")
+    wanted = views.workload("rmsnorm", (64, 256), (1,), "float32")
+    space = Space(wanted, lookup("sm_89")).family("rows")
+    chosen = {"form": 1, "threads_k": 8, "threads_m": 4, "vector": 4, "items": 1, "keep": 2, "online": 1}
+    program = space.program(space.start()).replace(**chosen)
+    each = candidate(FAMILIES["rows"], program, wanted)
+    found, apart = (
+        agree(each, wanted, "sm_89", replaced=Replaced(plain=True, unfused=unfused)) for unfused in (False, True)
+    )
+    assert 0 < found.equal < found.elements == apart.elements == apart.equal
 
 
 @pytest.mark.parametrize("name", APART)
