@@ -1,6 +1,6 @@
 """Execute the PTX of stored kernels at the verifier's cases; compare with float64 and with the emulator's bits.
 
-    python -m tests.ptx [--small | --planted] [--arch sm_87] [--family rows] [--share 1/2] [--most 20]
+    python -m tests.ptx [--small | --planted] [--arch sm_87] [--family rows] [--since FOLDER] [--share 1/2] [--most 20]
         [--json FILE] [--table FILE]
 
 Kernels that FILE of --json names already are not executed again, so that a run can be stopped and continued. Exit code
@@ -35,6 +35,7 @@ def main() -> int:
     parser.add_argument("--small", action="store_true", help="the mutator's small Programs in place of stored kernels")
     parser.add_argument("--arch", default="", help="only kernels for this arch")
     parser.add_argument("--family", default="", help="only families whose names contain this text")
+    parser.add_argument("--since", type=Path, help="only stored kernels that the databases in this folder do not have")
     parser.add_argument("--share", default="1/1", help="2/3: the second third, so that processes share the work")
     parser.add_argument("--most", type=int, default=sys.maxsize, help="how many kernels at most")
     parser.add_argument("--unfused", action="store_true", help="leave products and sums apart that compilers fuse")
@@ -50,7 +51,10 @@ def main() -> int:
     lines = _read(options.json)
     replaced = Replaced(options.unfused, options.plain, options.truncated)
     done = {(each["arch"], each["name"]) for each in lines if each["replaced"] == replaced.name}
-    items = spread(list((small if options.small else stored)(options.arch, options.family)), SEED)
+    chosen = options.arch, options.family
+    before = {(each.arch, each.name) for each in stored(*chosen, options.since)} if options.since else set()
+    found = (small if options.small else stored)(*chosen)
+    items = spread([each for each in found if (each.arch, each.name) not in before], SEED)
     part, parts = map(int, options.share.split("/"))
     mine = [each for each in items if crc32(each.name.encode()) % parts == part - 1]
     for item in [each for each in mine if (each.arch, each.name) not in done][: options.most]:

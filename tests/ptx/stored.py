@@ -32,9 +32,9 @@ class Item:
     source: str
 
 
-def stored(arch: str = "", family: str = "") -> Iterator[Item]:
-    """Yield a kernel per distinct source, constants and target of the shipped databases, by their digest."""
-    for path in sorted(DATABASES.glob(f"{arch or 'sm_*'}.db")):
+def stored(arch: str = "", family: str = "", folder: Path = DATABASES) -> Iterator[Item]:
+    """Yield a kernel per distinct source, constants and target of the databases in a folder, by their digest."""
+    for path in sorted(folder.glob(f"{arch or 'sm_*'}.db")):
         with Store.open(path, readonly=True, immutable=True) as store:
             seen = set()
             for kernel in sorted(store.rows(Kernel), key=lambda each: each.digest):

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.ptx import __main__ as command
+from tests.ptx.stored import small
 
 LINE = {
     "arch": "sm_87",
@@ -65,6 +66,18 @@ def test_lines_with_something_replaced_are_apart(monkeypatch, executed, tmp_path
     table = json.loads(made.read_text())
     assert table["total"]["kernels"] == 1
     assert {name: sums["kernels"] for name, sums in table["replaced"].items()} == {"plain truncated": 2}
+
+
+def test_kernels_that_other_databases_have_are_left_out(monkeypatch, executed, tmp_path):
+    every = list(small("sm_87", "gemv"))[:4]
+
+    def stored(arch, family, folder=None):
+        assert (arch, family) == ("sm_87", "gemv") and folder in (None, tmp_path)
+        return every if folder is None else every[1:3]
+
+    monkeypatch.setattr(command, "stored", stored)
+    monkeypatch.setattr("sys.argv", ["tests.ptx", "--arch", "sm_87", "--family", "gemv", "--since", str(tmp_path)])
+    assert command.main() == 0 and set(executed) == {every[0].name, every[3].name}
 
 
 def test_what_is_not_executed_has_its_reason():
