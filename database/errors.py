@@ -6,7 +6,11 @@ import os
 from pathlib import Path
 
 
-class StoreError(Exception):
+class GensorError(Exception):
+    """Base of the errors of gensor-kernels, those of databases included: catching it catches them all."""
+
+
+class StoreError(GensorError):
     """Base: this database cannot be used; the message names the file and the reason."""
 
 

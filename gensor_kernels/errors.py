@@ -1,10 +1,8 @@
-"""Every error this package raises on purpose; `StoreError` is defined in `gensor_database`."""
+"""Every error this package raises on purpose; `gensor_database` defines their base and the errors of databases."""
 
 from __future__ import annotations
 
-
-class GensorError(Exception):
-    """Base of the errors of gensor-kernels: catching it catches them all."""
+from gensor_database.errors import GensorError as GensorError
 
 
 class ConfigError(GensorError):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gensor_database import StoreError
 from gensor_kernels import config
 from gensor_kernels.errors import ConfigError, GensorError, UnsupportedError
 
@@ -79,6 +80,7 @@ def test_unknown_mode_warns_once_and_falls_back(monkeypatch):
 def test_errors_share_a_base_and_unsupported_keeps_its_reason():
     assert UnsupportedError("no fp8 here").reason == "no fp8 here"
     assert issubclass(ConfigError, GensorError) and issubclass(UnsupportedError, GensorError)
+    assert issubclass(StoreError, GensorError)  # a database that cannot be used is caught with the others
 
 
 def test_log_level_from_the_environment():

@@ -463,7 +463,7 @@ def main() -> None:
         listed = "commands" if told.startswith("No such command") else "options"
         say(f"gensor-tune: {told} ({help_of} --help lists the {listed})", sys.stderr)
         sys.exit(2)
-    except (GensorError, StoreError) as error:
+    except GensorError as error:
         advice = " (another database: --db FILE, or GENSOR_DB)" if isinstance(error, StoreError) else ""
         for line in f"gensor-tune: {error}{advice}".split("\n"):
             say(line, sys.stderr)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from gensor_database import Catalog, Store, StoreError, Timing, canonical, quiet
+from gensor_database import Catalog, Store, Timing, canonical, quiet
 from gensor_kernels.devices.device import Code
 from gensor_kernels.dispatch.calls.problem import Problem
 from gensor_kernels.dispatch.selection import load
@@ -176,7 +176,7 @@ def serve(open_device: Callable[[int | None], Timer] = open_timer) -> None:
     limit = int(memory) or None
     try:
         times = StoredTimes(open_device(limit), [Path(path) for path in paths], limit)
-    except (GensorError, StoreError, MemoryError) as error:
+    except (GensorError, MemoryError) as error:
         return say({"status": "failed", "error": str(error)})
     while line := sys.stdin.readline():
         reply = reply_to(times, json.loads(line), say)

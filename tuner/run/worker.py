@@ -27,7 +27,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, TextIO
 
-from gensor_database.store import Store, StoreError
+from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import Binary
 from gensor_kernels.build.parallel import usable_cores
 from gensor_kernels.errors import GensorError, UnknownArchError
@@ -64,7 +64,7 @@ def answer(request: dict[str, Any], say: Say = lambda message: None) -> dict[str
             kind = FirstKernels if request.get("first") is True else Run
             run = kind(arch, store, options, timer=timer, verifier=verifier, trying=trying)
             ((_, result),) = run.rows([Row(0, "request", workload=workload)])
-    except (GensorError, StoreError, ValueError, KeyError, TypeError, MemoryError, OSError) as error:
+    except (GensorError, ValueError, KeyError, TypeError, MemoryError, OSError) as error:
         return _failed(error)
     return {"status": result.status, "kernel": result.kernel, "error": result.error}
 
