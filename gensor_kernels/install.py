@@ -8,10 +8,15 @@ PACKAGE = "gensor-kernels"
 #: Extras by the modules that they bring.
 EXTRAS = {
     "cuda": "tune",
+    "distributed": "fleet",
     "lightgbm": "learn",
     "matplotlib": "plot",
+    "onnx": "onnx",
+    "onnx_ir": "onnx",
+    "onnxscript": "onnx",
     "pyarrow": "parquet",
     "sqlite_utils": "tune",
+    "torch": "torch",
     "tqdm": "tune",
     "typer": "tune",
 }
@@ -35,7 +40,7 @@ def command(extra: str) -> str:
     return f"pip install '{PACKAGE}[{extra}]'"
 
 
-def about(error: ModuleNotFoundError) -> str | None:
+def about(error: ImportError) -> str | None:
     """Return the sentence about a module that an extra brings; None for any other module.
 
     Examples

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from gensor_kernels import install
 from gensor_kernels.graph.readers.torch_memory import placeholders, value_of
-from gensor_kernels.graph.readers.torch_module import INSTALL
 
 
 def torch_itself() -> Any:
@@ -14,7 +14,9 @@ def torch_itself() -> Any:
     try:
         import torch
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(f"gensor_kernels.torch needs PyTorch: {INSTALL}", name=error.name) from None
+        raise ModuleNotFoundError(
+            f"gensor_kernels.torch needs PyTorch: {install.command('torch')}", name=error.name
+        ) from None
     return torch
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from gensor_database import PRETUNED, Store
 from gensor_kernels.machine.arch import lookup
+from gensor_kernels.programs.core import params
 from gensor_tuner.cli.app import app
 from gensor_tuner.run.result import Result, json_line
 from gensor_tuner.search.actions import ACTIONS
@@ -158,6 +159,34 @@ def test_the_keys_of_files_are_documented(tmp_path, gensor_tune):
         pass
     assert gensor_tune("export", "{}/records.csv", "--db", "{}/empty.db")[0] == 0
     assert documented(of_records) == (tmp_path / "records.csv").read_text(encoding="utf-8").strip().split(",")
+
+
+def test_figures_in_prose_are_those_of_the_code():
+    """A figure that code or a file has is the same wherever a page or a docstring states it."""
+    with (ROOT / "examples" / "common_shapes.csv").open(encoding="utf-8") as file:
+        rows = sum(not line.startswith("#") for line in file) - 1
+    with Store.open(PRETUNED / "sm_90.db", readonly=True) as store:
+        kernels = store.counts()["kernel"]
+    facts = {
+        r"`Params`[^.|]{0,40}?([\d,]+) bytes": params.SIZE,
+        r"([\d,]+) rows of `examples/common_shapes\.csv`": rows,
+        r"([\d,]+)(?: kernels of `sm_90\.db`| that ship now)": kernels,
+    }
+    sources = [*PAGES, *(ROOT / "gensor_kernels").rglob("*.py")]
+    text = re.sub(r"\s+", " ", "\n".join(page.read_text(encoding="utf-8") for page in sources))
+    for pattern, value in facts.items():
+        stated = re.findall(pattern, text)
+        assert stated and set(stated) == {f"{value:,}"}, (pattern, value, stated)
+
+
+def test_no_page_or_message_installs_from_an_index_without_a_release():
+    """Before the first release pip finds the package in a clone, or where it is installed already."""
+    files = [*PAGES, *(path for top in ("gensor_kernels", "tuner", "database") for path in (ROOT / top).rglob("*.py"))]
+    wrong = re.compile(r"pip install '?gensor-kernels\[\w[\w,]*\](?! @)")
+    assert [path.name for path in files if wrong.search(path.read_text(encoding="utf-8"))] == [
+        "install.md",
+        "install.py",
+    ]
 
 
 def documented(text: str) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from gensor_kernels import install
 from gensor_kernels.errors import ConfigError
 from gensor_kernels.graph.execution.layers import Layers
 
@@ -62,7 +63,7 @@ def plot(layers: Layers, title: str, out: Path) -> None:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
-        raise ConfigError("--profile draws with matplotlib: pip install 'gensor-kernels[plot]'") from None
+        raise ConfigError(f"--profile draws with matplotlib: {install.command('plot')}") from None
     shown = [each for each in layers if each.us]
     least = sorted((each.us or 0.0 for each in shown), reverse=True)[:MOST][-1:] or [0.0]
     shown = [each for each in shown if (each.us or 0.0) >= least[0]][:MOST]

@@ -1,6 +1,6 @@
 """Plans that launch a kernel: the warm path of a call is a dictionary lookup and one of these.
 
-Each writes addresses and scalars into Params and launches: the shortest into its own, others into a copy of 592 bytes.
+Each writes addresses and scalars into Params and launches: the shortest into its own, others into a copy.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from gensor_kernels import install
 from gensor_kernels.errors import ModelError, UnsupportedError
 from gensor_kernels.graph.ir.graph import Graph, Node, Spec
 from gensor_kernels.shown import shown
@@ -34,7 +35,6 @@ REFUSED = {
 KEPT = ("float16", "bfloat16", "float32", "float64")
 #: Passes over the constants of a model for one signature; more than two change nothing in practice.
 MOST_PASSES = 4
-INSTALL = "pip install 'gensor-kernels[onnx]'"
 
 
 class Source:
@@ -180,7 +180,7 @@ def library() -> Any:
         import onnx.version_converter
         import onnxscript  # noqa: F401
     except ImportError as error:
-        raise ModelError(f"ONNX models need further packages ({error.name} is missing): {INSTALL}") from None
+        raise ModelError(f"ONNX models cannot be read: {install.about(error) or error}") from None
     return onnx
 
 

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gensor_kernels import forking
+from gensor_kernels import forking, install
 from gensor_kernels.errors import ModelError, UnsupportedError
 from gensor_kernels.graph.ir.graph import Spec
 from gensor_kernels.graph.ir.options import Options
@@ -23,7 +23,6 @@ from .onnx_file import OPSET, Source, dtype_of, extents_of, first_line, library,
 from .torch_memory import memory_of
 from .torch_operators import translations
 
-INSTALL = "pip install 'gensor-kernels[torch]'"
 #: PyTorch's tracers replace functions of the whole process while they run.
 _tracing = threading.RLock()
 
@@ -95,7 +94,7 @@ def torch_library() -> Any:
         import torch
         import torch.export
     except ImportError as error:
-        raise ModelError(f"PyTorch modules need further packages ({error.name} is missing): {INSTALL}") from None
+        raise ModelError(f"PyTorch modules cannot be read: {install.about(error) or error}") from None
     return torch
 
 
