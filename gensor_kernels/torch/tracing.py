@@ -14,9 +14,8 @@ def torch_itself() -> Any:
     try:
         import torch
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"gensor_kernels.torch needs PyTorch: {install.command('torch')}", name=error.name
-        ) from None
+        sentence = f"gensor_kernels.torch needs PyTorch: {install.command('torch')}"
+        raise ModuleNotFoundError(sentence, name=error.name) from None
     return torch
 
 
