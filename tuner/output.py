@@ -121,7 +121,11 @@ def plural(noun: str, count: int) -> str:
     --------
     >>> plural("row", 1), plural("row", 2), plural("binary", 0)
     ('row', 'rows', 'binaries')
+    >>> plural("process", 2)
+    'processes'
     """
+    if count != 1 and noun.endswith("s"):
+        return f"{noun}es"
     return noun if count == 1 else f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
 
 

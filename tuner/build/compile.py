@@ -13,6 +13,7 @@ from gensor_kernels.build.nvrtc import Binary, compile_cubin, toolchain
 from gensor_kernels.build.resources import EntryResources
 from gensor_kernels.build.sass import Sass
 from gensor_kernels.build.source import digest
+from gensor_tuner.tasks.checked import checked
 from gensor_tuner.tasks.task import Task
 
 LEFT_OUT = "ptxas leaves out a wait: a DMMA reads sums that the DMMA before it is still writing"
@@ -64,7 +65,7 @@ class Compile(Task[Binary]):
             _agree(binary)
             if code is not None:
                 resources.remember(
-                    binary.cubin, binary.target, {name: Sass.from_json(each) for name, each in code.items()}
+                    binary.cubin, binary.target, {name: checked(Sass.from_json(each)) for name, each in code.items()}
                 )
         return binary
 
@@ -103,4 +104,4 @@ def binary_json(binary: Binary) -> dict[str, Any]:
 def binary_of(told: dict[str, Any]) -> Binary:
     """Return the binary of `binary_json`."""
     entries = {name: EntryResources(**figures) for name, figures in told["entries"].items()}
-    return Binary(**{**told, "cubin": base64.b64decode(told["cubin"], validate=True), "entries": entries})
+    return checked(Binary(**{**told, "cubin": base64.b64decode(told["cubin"], validate=True), "entries": entries}))

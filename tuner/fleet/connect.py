@@ -20,6 +20,8 @@ REMOTE = re.compile(r"(tcp|tls|ws|wss)://[^\s/]+:[0-9]{1,5}/?\Z")
 WORKER_CONFIG = {"distributed.worker.profile.enabled": False}
 #: Workers that may end while they run a task, before a cluster of our own gives the task up.
 FAILURES = 2
+#: Attempts to start a cluster of our own.
+STARTS = 2
 
 
 class AddressError(ValueError):
@@ -50,28 +52,42 @@ async def connected(address: str, seconds: float) -> tuple[Any, Any]:
         return None, await _client(address, seconds)
     except (TimeoutError, OSError, asyncio.TimeoutError) as error:
         raise FleetError(f"no scheduler answers at {_named(address)}: {reason(error)}") from None
+    except MemoryError:  # the first bytes of another protocol, read as the length of a message
+        raise FleetError(f"no scheduler answers at {_named(address)}: the program there is not Dask's") from None
     except (RuntimeError, TypeError, ValueError, ImportError) as error:
         raise FleetError(f"the scheduler at {_named(address)} cannot be used: {reason(error)}") from None
 
 
 async def _started(count: int) -> tuple[Any, Any]:
-    """Start single-threaded worker processes on this machine: walks hold Python's lock. They share its cache folder."""
+    """Start single-threaded worker processes on this machine: walks hold Python's lock. They share its cache folder.
+
+    A process that ends while it starts costs one more attempt.
+    """
     import dask
     from distributed import Client, LocalCluster
 
-    with dask.config.set({"distributed.scheduler.allowed-failures": FAILURES}):
-        cluster = await LocalCluster(
-            n_workers=count,
-            threads_per_worker=1,
-            processes=True,
-            asynchronous=True,
-            dashboard_address="127.0.0.1:0",
-            resources=abilities().resources(1),
-            env={"GENSOR_CACHE_DIR": str(config.cache_dir())},
-            config=WORKER_CONFIG,
-            silence_logs=50,
-        )
-    return cluster, await Client(cluster, asynchronous=True)
+    why = ""
+    for _ in range(STARTS):
+        with dask.config.set({"distributed.scheduler.allowed-failures": FAILURES}):
+            cluster = LocalCluster(
+                n_workers=count,
+                threads_per_worker=1,
+                processes=True,
+                asynchronous=True,
+                dashboard_address="127.0.0.1:0",
+                resources=abilities().resources(1),
+                env={"GENSOR_CACHE_DIR": str(config.cache_dir())},
+                config=WORKER_CONFIG,
+                silence_logs=50,
+            )
+        try:
+            await cluster
+            return cluster, await Client(cluster, asynchronous=True)
+        except (RuntimeError, OSError, TimeoutError, asyncio.TimeoutError) as error:
+            why = reason(error)
+            with suppress(Exception):
+                await cluster.close(timeout=5)
+    raise FleetError(f"the processes of --cluster local:{count} end while they start: {why}")
 
 
 def security_of(address: str, role: str) -> dict[str, Any]:
@@ -125,9 +141,9 @@ def _named(address: str) -> str:
 
 def reason(error: BaseException) -> str:
     """Return the innermost reason in one line: Dask wraps what the network has said."""
-    while error.__cause__ is not None:
+    while error.__cause__ is not None and not isinstance(error.__cause__, asyncio.CancelledError):
         error = error.__cause__
     if isinstance(error, ssl.SSLError):
         return f"TLS fails: {error.reason or error}"
     text = " ".join(str(error).split())
-    return text[:300] or type(error).__name__
+    return text[:300] or "no answer in time"

@@ -137,10 +137,11 @@ class _Serving:
             asyncio.get_running_loop().add_signal_handler(number, ended.set)
         keeping = [asyncio.ensure_future(self._keep(each)) for each in self.offers]
         signalled = asyncio.ensure_future(ended.wait())
+        failing = asyncio.ensure_future(asyncio.wait(keeping, return_when=asyncio.FIRST_EXCEPTION))
         try:
-            await asyncio.wait((signalled, asyncio.gather(*keeping)), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((signalled, failing), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for each in (*keeping, signalled):
+            for each in (*keeping, signalled, failing):
                 each.cancel()
             await asyncio.wait(keeping, timeout=2 * END_SECONDS)
             for process in multiprocessing.active_children():  # a nanny may not have managed

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
@@ -15,6 +14,7 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.registry import FAMILIES, program_from_json
 from gensor_kernels.programs.validation import workload_of
 from gensor_tuner.build.pool import Candidate
+from gensor_tuner.tasks.checked import checked
 from gensor_tuner.tasks.task import Executor, Task
 from gensor_tuner.verify.verify import OUTCOMES, Verdict, told, verified_epilogue
 
@@ -100,11 +100,10 @@ def _kernel(program: str, constants: str, target: str, cubin: str) -> Kernel:
 
 
 def _timed(told: dict[str, Any]) -> Timed:
-    found = Timed(**told)
-    times = (found.median_us, found.low_us, found.high_us)
-    if not all(type(each) in (int, float) and math.isfinite(each) and each > 0 for each in times):
+    found = checked(Timed(**told))
+    if not min(found.median_us, found.low_us, found.high_us) > 0:
         raise ValueError(f"a time of {found.median_us} microseconds")
-    if not all(type(each) is int and each > 0 for each in (found.rounds, found.calls)):
+    if not min(found.rounds, found.calls):
         raise ValueError(f"{found.rounds} rounds of {found.calls} calls")
     return found
 
@@ -147,7 +146,7 @@ class ExecuteOnDevice(Task[Verdict]):
 
     def unpack(self, packed: dict[str, Any]) -> Verdict:
         """Return a verdict of this part; ValueError where a good one lacks cases."""
-        found = Verdict(**packed)
+        found = Verdict.from_json(packed)
         found = replace(found, part=found.part or self.part_name)  # a child that died could not name its part
         candidate, _ = self.kernel
         if found.outcome not in OUTCOMES or (found.method, found.part) != ("device", self.part_name):
@@ -155,7 +154,7 @@ class ExecuteOnDevice(Task[Verdict]):
         if found.outcome == "ok":
             epilogue = verified_epilogue(candidate, self.workload)
             cases = candidate.family.cases(candidate.program, self.workload, epilogue)
-            if found.sizes != [told(case) for case in cases] or not 0 <= found.worst <= 1:
+            if found.sizes != [told(case) for case in cases] or found.worst > 1 or not found.runs:
                 raise ValueError("a good verdict without all cases")
         return found
 

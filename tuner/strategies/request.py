@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -165,6 +166,8 @@ class Request(Task[Found]):
         found = Found.from_json(packed)
         if len(found.best) != len(found.trails):
             raise ValueError("a walk has one trail for each of its Programs")
+        if not all(0 <= each < math.inf for each in (found.evaluations, found.seconds, *(us for _, us in found.best))):
+            raise ValueError("a walk's figures are finite and not negative")
         space = Space(self.workload, self.arch)
         for program, _ in found.best:
             space.family(program.family).point(program)

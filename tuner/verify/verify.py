@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,6 +26,7 @@ from gensor_kernels.programs.core.cases import Case, generic_epilogue
 from gensor_kernels.programs.registry import FAMILIES, program_from_json
 from gensor_kernels.programs.validation import workload_of
 from gensor_tuner.build.pool import Candidate
+from gensor_tuner.tasks.checked import checked
 from gensor_tuner.tasks.task import Task
 
 from .problem import Failure, Problem
@@ -58,6 +60,14 @@ class Verdict:
     seconds: float = field(default=0.0, compare=False)
     method: str = "emulator"  # or device
     part: str = ""  # of the device
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Verdict:
+        """Return the verdict with these fields; ValueError where one has another type or an impossible value."""
+        found = cls(**fields)
+        undefined = found.outcome != "ok" and not found.worst < math.inf  # as a wrong one may be
+        checked(replace(found, worst=0.0) if undefined else found)
+        return found
 
     def to_json(self) -> str:
         """Return canonical JSON without the elapsed time."""
@@ -103,7 +113,7 @@ class Execute(Task[Verdict]):
 
     def unpack(self, packed: dict[str, Any]) -> Verdict:
         """Return a verdict of the emulator; ValueError where a good one lacks cases or branches."""
-        found = Verdict(**packed)
+        found = Verdict.from_json(packed)
         if found.outcome not in OUTCOMES or found.method != "emulator" or found.part:
             raise ValueError(f"a verdict {found.outcome!r} by {found.method!r}")
         if found.outcome == "ok":
@@ -111,7 +121,8 @@ class Execute(Task[Verdict]):
             cases = self.candidate.family.cases(self.candidate.program, self.workload, epilogue)
             taken = {name for name, count in found.branches.items() if count}
             missing = self.candidate.family.branches(self.candidate.program, self.workload) - taken
-            if found.sizes != [told(case) for case in cases] or missing or not 0 <= found.worst <= 1:
+            runs = sum(len(case.schedule) for case in cases)
+            if found.sizes != [told(case) for case in cases] or missing or found.worst > 1 or found.runs != runs:
                 raise ValueError("a good verdict without all cases and branches")
         return found
 
@@ -138,7 +149,7 @@ def verify(candidate: Candidate, workload: Workload, *, use_cache: bool = True) 
     path = _verdict_path(candidate, workload)
     if use_cache and path.is_file():
         try:
-            return Verdict(**json.loads(path.read_text()))
+            return Verdict.from_json(json.loads(path.read_text()))
         except (ValueError, TypeError):  # a truncated file, or a file of another version
             path.unlink(missing_ok=True)
     try:

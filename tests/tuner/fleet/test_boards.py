@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import asdict, replace
+from functools import cache
 from types import SimpleNamespace
 
 import pytest
@@ -35,7 +36,7 @@ from gensor_tuner.measure.timer import Timed, Times
 from gensor_tuner.run.class_run import ClassRun, Options
 from gensor_tuner.tasks.local import Local
 from gensor_tuner.tasks.task import ignore
-from gensor_tuner.verify.verify import Verdict
+from gensor_tuner.verify.verify import Execute, Verdict
 from tests.doubles.schedulers import ROOT, free_port, process, scheduler, until
 from tests.doubles.strict.machine import installed
 from tests.tuner.fleet.test_command import alive, children
@@ -46,6 +47,7 @@ DEVICE = {"GENSOR_FLEET_DEVICE": "tests.doubles.board:open_timer", "PYTHONPATH":
 WORKLOAD = matmul.workload(16, 16, 32, dtype="float64")
 
 
+@cache
 def kernels(count=2):
     """Kernels of WORKLOAD, compiled."""
     family, arch = FAMILIES["contraction_simt"], lookup(PART)
@@ -204,6 +206,42 @@ def test_verdicts_of_another_part_are_refused():
             task.unpack(failed | change)
 
 
+def test_a_field_that_no_verdict_can_have_is_refused():
+    (each,) = kernels(1)
+    changes = (
+        *({"seconds": -1}, {"seconds": 1e309}, {"runs": "3"}, {"runs": True}, {"runs": -1}, {"detail": 5}),
+        *({"counters": {"barriers": -1}}, {"counters": {"barriers": "2"}}, {"branches": [1]}, {"sizes": {"m": 1}}),
+        *({"worst": -0.5}, {"worst": "0"}),
+    )
+    for task, method in ((ExecuteOnDevice(PART, WORKLOAD, each), "device"), (Execute(each[0], WORKLOAD), "emulator")):
+        wrong = asdict(Verdict("wrong", "it differs", worst=2.0, method=method))
+        assert task.unpack(wrong | {"worst": 1e309}).worst == float("inf")  # the error of an infinite result
+        for change in changes:
+            with pytest.raises((ValueError, TypeError)):
+                task.unpack(wrong | change)
+
+
+def test_a_good_verdict_has_all_runs_of_the_schedule():
+    (each,) = kernels(1)
+    task = Execute(each[0], WORKLOAD)
+    good = json.loads(json.dumps(asdict(task.run())))
+    assert task.unpack(good).runs > 1
+    with pytest.raises(ValueError, match="without all cases"):
+        task.unpack(good | {"runs": 1})
+
+
+def test_figures_of_machine_code_that_cannot_be_are_refused():
+    source, target = kernels(1)[0][0].source(), lookup(PART).target
+    task = Compile(source, target)
+    packed = json.loads(json.dumps(task.pack(task.run())))
+    (name,) = packed["entries"]
+    for field, value in (("seconds", -1.0), ("entries", {name: packed["entries"][name] | {"shared_bytes": -4}})):
+        with pytest.raises(ValueError, match="cannot be"):
+            task.unpack(packed | {field: value, "sass": None})
+    with pytest.raises(ValueError, match="cannot be"):
+        task.unpack(packed | {"sass": {name: packed["sass"][name] | {"unguarded": -1}}})
+
+
 # ---- what a class makes of it
 
 
@@ -315,12 +353,13 @@ def serving(port, folder, **environment):
 
 
 def test_times_arrive_and_dispatch_serves_them(tmp_path, monkeypatch, no_databases):
-    port = free_port()
-    with scheduler(port), serving(port, tmp_path / "scratch") as machine:
+    port, log = free_port(), tmp_path / "log"
+    with scheduler(port), serving(port, tmp_path / "scratch", log=log) as machine:
         done = tune(tmp_path, port, "--measure", "require", "--verify", "device")
         below = [pid for pid, _ in children(machine.pid)]
         machine.send_signal(signal.SIGTERM)
         assert machine.wait(60) == 0 and below
+        assert "Traceback" not in log.read_text()
         until(lambda: not [pid for pid in below if alive(pid)])
     assert done.returncode == 0, done.stderr
     with Store.open(tmp_path / "k.db", readonly=True) as store:

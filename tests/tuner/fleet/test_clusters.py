@@ -119,11 +119,54 @@ def test_an_address_that_dask_does_not_know_is_one_sentence(impatient):
     assert refused("dask", **{"scheduler-address": None}) == told
 
 
-def test_somebody_else_who_listens_is_one_sentence(impatient):
-    with socket.socket() as mute:
-        mute.bind(("127.0.0.1", 0))
-        mute.listen()
-        assert refused(f"tcp://127.0.0.1:{mute.getsockname()[1]}").startswith("no scheduler answers at tcp://")
+@pytest.mark.parametrize(
+    "greeting, why",
+    [(b"", "no answer in time"), (b"HTTP/1.1 400 Bad Request\r\n\r\n" + 99 * b"x", "the program there is not Dask's")],
+)
+def test_another_program_that_listens_is_one_sentence(impatient, greeting, why):
+    kept = []
+
+    def greet():
+        while True:
+            try:
+                kept.append(listening.accept()[0])
+            except OSError:
+                return
+            kept[-1].sendall(greeting)
+
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        threading.Thread(target=greet, daemon=True).start()
+        address = f"tcp://127.0.0.1:{listening.getsockname()[1]}"
+        assert refused(address) == f"no scheduler answers at {address}: {why}"
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_processes_that_end_while_they_start_cost_one_more_attempt(monkeypatch, deaths):
+    import distributed
+
+    starts = []
+
+    class Dying(distributed.LocalCluster):
+        def __init__(self, **options):
+            starts.append(self)
+            super().__init__(**options | {"n_workers": 0})
+
+        async def _start(self):
+            await super()._start()
+            if len(starts) <= deaths:
+                raise RuntimeError("Nanny failed to start.")
+
+    monkeypatch.setattr(distributed, "LocalCluster", Dying)
+    if deaths == 1:
+        with Cluster("local:1"):
+            pass
+    else:
+        why = "the processes of --cluster local:1 end while they start: Nanny failed to start."
+        assert refused("local:1") == why
+    assert len(starts) == 2
 
 
 def test_tls_without_certificates_is_one_sentence(port, impatient):
