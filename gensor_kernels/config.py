@@ -40,7 +40,8 @@ FOLDER_NAME = "gensor-kernels"
 _warned: set[str] = set()
 
 
-def _warn_once(text: str) -> None:
+def warn_once(text: str) -> None:
+    """Warn of something once per process."""
     if text not in _warned:
         _warned.add(text)
         with suppress(OSError, ValueError):  # a stderr that is closed
@@ -55,7 +56,7 @@ def _choice(name: str, choices: tuple[str, ...], default: str) -> str:
     value = os.environ.get(name, "").strip().lower()
     if value and value not in choices:
         instead = f"using {default!r}" if default else "it is ignored"
-        _warn_once(f"{name}={value!r} is none of {', '.join(filter(None, choices))}; {instead}")
+        warn_once(f"{name}={value!r} is none of {', '.join(filter(None, choices))}; {instead}")
     return value if value in choices else default
 
 
@@ -109,7 +110,7 @@ def own_database() -> Path | None:
         return user_database()
     except ConfigError as error:
         if first_told(Path(os.environ.get("GENSOR_DB", ""))):
-            _warn_once(f"what is measured and tuned is kept for this process only: {error}")
+            warn_once(f"what is measured and tuned is kept for this process only: {error}")
         return None
 
 

@@ -195,7 +195,9 @@ def _total(name: str, calls: Sequence[Call]) -> str | None:
         times = [(each.count, getattr(each, field)) for each in served]
         return None if any(us is None for _, us in times) else sum(count * us for count, us in times)
 
-    text = f"{name}: {sum(each.count for each in served)} calls take {duration(sum_of('predicted_us'))} (predicted), "
+    count = sum(each.count for each in served)
+    calls_take = "call takes" if count == 1 else "calls take"
+    text = f"{name}: {count} {calls_take} {duration(sum_of('predicted_us'))} (predicted), "
     text += f"the bound is {duration(sum_of('bound_us'))}"
     measured, vendor = sum_of("measured_us"), sum_of("vendor_us")
     text += f"; measured {duration(measured)}" if measured is not None else ""

@@ -147,6 +147,7 @@ def _computes(function: Any) -> bool:
 
 def _answer(runtime: Runtime, question: Question) -> Explanation:
     """Choose as for a call, and say so."""
+    from gensor_kernels.dispatch.functions.matmul import WRAPS, exact
     from gensor_kernels.dispatch.plans.make import idle_plan
 
     if question.steps:
@@ -185,6 +186,7 @@ def _answer(runtime: Runtime, question: Question) -> Explanation:
         library_us=theirs,
         emulated=runtime.device.emulated,
         better=_better(choice, lowered, arch, bounds),
+        note=WRAPS if lowered is not None and exact(lowered.problem.workload) is not None else None,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -109,6 +109,17 @@ class Matmul(Function):
 
 
 MATMUL = Matmul()
+#: About a product whose `exact` is another.
+WRAPS = 'sums of int8 wrap around in an int8 result, as in CuPy: dtype="int32" gives exact sums'
+
+
+def exact(workload: Workload) -> Workload | None:
+    """Return the product of int8 with int32 results in place of int8 ones that wrap around; None of other Workloads."""
+    types, align = workload.dtype, workload.align
+    if [types.get(name) for name in "abc"] != ["int8"] * 3:
+        return None
+    dtypes, alignment = {**types, "c": "int32"}, {**align, "c": min(4 * align["c"], 16)}
+    return replace(workload, dtypes=tuple(dtypes.items()), alignment=tuple(alignment.items()))
 
 
 def check_int8_sum(inputs: np.dtype[Any], result: np.dtype[Any], k: int) -> None:

@@ -74,6 +74,8 @@ class Explanation:
         Whether the answer is for an emulated device, which has no array library.
     better : str or None
         A way to make the call faster.
+    note : str or None
+        What the result's dtype means for its values.
 
     Examples
     --------
@@ -104,6 +106,7 @@ class Explanation:
     library_us: float | None = None
     emulated: bool = False
     better: str | None = None
+    note: str | None = None
 
     def __str__(self) -> str:
         return "\n".join(self._sentences())
@@ -130,6 +133,8 @@ class Explanation:
             found.append(time)
         if self.better:
             found.append(f"To make it faster: {self.better}.")
+        if self.note:
+            found.append(f"{self.note[0].upper()}{self.note[1:]}.")
         return found
 
     def _served(self) -> str:
@@ -183,6 +188,8 @@ class Explanation:
             rows.append(("before", self.staged))
         if self.views:
             rows.append(("views", self.views))
+        if self.note:
+            rows.append(("note", self.note))
         rows += [(f"step {number}", f"tier {step.tier}, {step.reason}") for number, step in enumerate(self.steps, 1)]
         return rows
 

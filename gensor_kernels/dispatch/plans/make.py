@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gensor_kernels import config
 from gensor_kernels.dispatch.calls.problem import LARGEST_EXTENT, Problem
+from gensor_kernels.dispatch.functions.matmul import WRAPS, exact
 from gensor_kernels.dispatch.selection import tiers
 from gensor_kernels.dispatch.selection.library import Kernel
 from gensor_kernels.dispatch.tuning import copy_race
@@ -77,9 +78,18 @@ def plan_of(call: Call, inputs: Inputs, out: DeviceArray, steps: Steps, capturin
             break
         # No library steps in for a kernel that cannot be loaded: another one may.
         refused[choice.kernel.stored] = plan.reason
+    if lowered is not None:
+        _warn_of_wrapping(call, lowered)
     if lowered is None or capturing or call.device.emulated:
         return plan
     return _on_trial(call, choice, lowered, plan, (inputs, out, steps))
+
+
+def _warn_of_wrapping(call: Call, lowered: Lowered) -> None:
+    """Warn once of int8 products that wrap around where kernels were tuned for their exact sums."""
+    wide = exact(lowered.problem.workload)
+    if wide is not None and call.runtime.library.record(wide) is not None:
+        config.warn_once(f"a kernel is stored for the int32 result of this product, but {WRAPS}")
 
 
 def _chosen(

@@ -1,6 +1,7 @@
 """`explain`: the sentences of wrong arguments, those of an answer, its details, and its picture in notebooks."""
 
 import re
+import warnings
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -10,6 +11,7 @@ import pytest
 import gensor_kernels
 from gensor_database import duration
 from gensor_kernels import Explanation, explain, matmul
+from tests.doubles.kernels import aligned, kernels, put, runtime_of, workload
 
 A = np.ones((4, 4), np.float32)
 WRONG = {
@@ -134,3 +136,19 @@ def test_notebooks_draw_it_escaped_and_in_the_pages_colours(no_databases):
             assert set(colours) <= {"inherit"} and not re.search(r"background:(white|#fff|black|#000)", style)
     bars = [style for style in Checked(why._repr_html_()).styles if "background:#" in style]
     assert len(bars) == 3 and any("width:20.0em" in bar for bar in bars)
+
+
+@pytest.mark.parametrize("stored, warned", [("int32", True), ("int8", False)])
+def test_int8_that_wraps_around_is_named(monkeypatch, stored, warned):
+    """The note of `explain`; a warning, once, where a kernel was tuned for the exact sums."""
+    wanted = workload(64, 64, 64, dtype="int8", out=stored)
+    found = kernels(wanted)
+    put(monkeypatch, runtime_of(stored=found, records={wanted.key(): next(iter(found))}))
+    a = aligned((64, 64), np.int8)
+    assert 'dtype="int32"' in str(explain(matmul, a, a))
+    assert explain(matmul, a, a, dtype="int32").note is None
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        matmul(a, a)
+        matmul(a, a, out=aligned((64, 64), np.int8))
+    assert [each.category for each in said] == warned * [RuntimeWarning]

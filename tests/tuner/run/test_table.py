@@ -125,6 +125,13 @@ def test_the_summary_counts_by_status():
     assert summary([]) == ["the shapes file has no rows"]
 
 
+@pytest.mark.parametrize("out, named", [("int32", True), ("int8", False)])
+def test_the_summary_names_the_dtype_of_exact_int8_calls(out, named):
+    product = matmul.workload(64, 64, 64, dtype="int8", out=out)
+    lines = summary([Result(product, "ok", "d", "f", {}, 100.0, 80.0)])
+    assert any('dtype="int32"' in line for line in lines) == named
+
+
 def test_the_end_names_the_next_commands(tmp_path):
     told = next_steps(Path("my kernels.db"), False)
     assert told.startswith("next: gensor-tune report --db 'my kernels.db'; GENSOR_DB='my kernels.db' python ")
