@@ -117,6 +117,24 @@ def test_merged_groups_of_arrays_with_gaps(monkeypatch: pytest.MonkeyPatch):
     assert not out[:, 1::2].any()
 
 
+@pytest.mark.parametrize("shape", [(1,), (), (3,), (1, 4), (4, 1), (4, 1, 1)])
+@pytest.mark.parametrize("prologue", [None, ["relu"]])
+def test_a_bias_has_one_element_per_filter(shape, prologue):
+    gk, bias, half = gensor_kernels, np.ones(shape, np.float16), lambda *shape: np.ones(shape, np.float16)
+    calls = [
+        lambda: gk.conv2d(half(1, 2, 5, 5), half(4, 2, 3, 3), bias, prologue=prologue),
+        lambda: gk.conv2d(half(1, 5, 5, 2), half(4, 1, 1, 2), bias, layout="NHWC", prologue=prologue),
+        lambda: gk.conv2d(half(1, 4, 5, 5), half(4, 1, 3, 3), bias, groups=4, prologue=prologue),
+        lambda: gk.conv1d(half(1, 2, 5), half(4, 2, 3), bias, prologue=prologue),
+        lambda: gk.conv_transpose2d(half(1, 2, 5, 5), half(2, 2, 2, 2), bias, groups=2, prologue=prologue),
+    ]
+    with gk.emulated("sm_87"):
+        for call in calls:
+            with pytest.raises(ValueError, match=r"bias has shape .*, w has 4 filters"):
+                call()
+        assert gk.conv2d(half(1, 2, 1, 1), half(1, 2, 1, 1), half(1)).item() == 3
+
+
 def test_explain_tells_what_would_serve():
     x, w = np.zeros((2, 16, 8, 8), np.float16), np.zeros((32, 16, 3, 3), np.float16)
     with gensor_kernels.emulated("sm_87"):
