@@ -103,6 +103,15 @@ def attention(
     composed. As in `grouped_matmul`, offsets, sizes and tables on a GPU stay there, and
     are not checked.
 
+    NaN and infinities at keys that a query does not see: keys of other sequences, past a
+    sequence's end, and in pages that it does not have are never used. `k` has no effect
+    where `causal`, `window` or a mask of booleans hides a key; a mask of numbers is added
+    to the score, and -inf + NaN and -inf + inf are NaN. `v` of a hidden key is multiplied
+    by a weight of 0, and by IEEE 754 0 x NaN and 0 x inf are NaN: always where the mask
+    alone hides the key. Where `causal` or `window` hides it, the product is formed if the
+    key is in a tile that a kernel computes, so the query's result is NaN or what it is
+    without that key. Zeros in `v` at keys that must not count avoid it.
+
     References
     ----------
     .. [1] T. Dao, "FlashAttention-2", arXiv:2307.08691.
