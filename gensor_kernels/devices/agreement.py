@@ -36,8 +36,8 @@ def agree(xp: ModuleType, result: Any, expected: Any) -> bool:
     """Return whether an array of the array library `xp` is the same but for rounding as one whose `sample` is
     `expected`. NaN and infinities are at the same places in both, as are their signs.
 
-    True where that cannot be told: for integers, which may be positions of equal elements, and for types that `xp` does
-    not compute with.
+    True where no comparison is possible: for integers, which may be positions of equal elements, and for types that
+    `xp` does not compute with.
     """
     name = result.dtype.name
     if (result.dtype.kind not in "fc" and name != "bfloat16") or expected.size == 0:

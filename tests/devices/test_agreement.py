@@ -85,7 +85,7 @@ def test_patterns_of_nan_and_infinities_are_compared(ours, theirs, dtype):
         assert agree(np, result, expected) == (ours is theirs)
 
 
-def test_finite_elements_are_compared_beside_others():
+def test_finite_elements_are_compared_among_others():
     expected = np.where(np.arange(4096).reshape(64, 64) % 3, 1.0, np.inf)
     assert agree(np, expected.copy(), expected) and agree(np, expected * 1.1, expected)
     assert not agree(np, expected * 2, expected)

@@ -118,7 +118,9 @@ class Rows(Function):
                 return _positions(xp, function, x, p)
             wide = {} if p.dtype is None else {"dtype": p.dtype}
             return function(x, axis=axis, keepdims=p.keepdims, **wide)
-        return _composed(xp, x.astype(np.promote_types(p.dtype or x.dtype, np.float32), copy=False), axis, p)
+        wide = np.promote_types(p.dtype or x.dtype, np.float32)
+        wide = np.promote_types(wide, x.dtype) if x.dtype.kind == "c" else wide
+        return _composed(xp, x.astype(wide, copy=False), axis, p)
 
 
 class Positions(Rows):
@@ -187,13 +189,15 @@ def _composed(xp: Any, x: DeviceArray, axis: Any, p: Parameters) -> Any:
         return _squares(x - x.mean(**keep)).sum(axis=axis, keepdims=p.keepdims) / max(count - p.ddof, 0)
     if p.operator in ("logsumexp", "softmax", "log_softmax"):
         top = x.max(**keep)
-        shifted = x - xp.where(xp.isfinite(top), top, 0)
+        if p.operator == "logsumexp":  # the sum of nothing but -inf, or of inf and others, is that
+            top = xp.where(xp.isfinite(top), top, 0)
+        shifted = x - top
         total = xp.exp(shifted).sum(**keep)
         if p.operator == "softmax":
             return xp.exp(shifted) / total
         if p.operator == "log_softmax":
             return shifted - xp.log(total)
-        found = xp.log(total) + xp.where(xp.isfinite(top), top, 0)
+        found = xp.log(total) + top
         return found if p.keepdims else found.reshape(_shape(x.shape, p))
     centred = x - x.mean(**keep) if p.operator == "layernorm" else x
     return centred / xp.sqrt(_squares(centred).mean(**keep) + p.value)

@@ -47,6 +47,28 @@ def test_a_variance_takes_any_ddof(ddof):
         assert np.allclose(each, want, rtol=1e-5, equal_nan=True)
 
 
+NAN, INF = float("nan"), float("inf")
+FUNCTIONS = {f"reduce_{name}": getattr(gensor_kernels, name) for name in ("sum", "mean", "max", "min", "prod", "var")}
+FUNCTIONS |= {
+    name: getattr(gensor_kernels, name) for name in ("argmax", "argmin", "logsumexp", "softmax", "log_softmax")
+}
+FUNCTIONS |= {"l2_norm": gensor_kernels.norm}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_kernels_and_the_library_agree_on_nan_and_infinities(dtype):
+    values = (1.0, -0.0, NAN, INF, -INF)
+    x = np.array([[a, b, c] for a in values for b in values for c in values], dtype)
+    with gensor_kernels.emulated("sm_87"):
+        for name, function in FUNCTIONS.items():
+            np.testing.assert_allclose(function(x, axis=1), by_library(name, x, 1), rtol=1e-3, err_msg=name)
+        for name, function in (("layernorm", gensor_kernels.layer_norm), ("rmsnorm", gensor_kernels.rms_norm)):
+            for eps in (0.0, 1e-5, -2.0, INF, NAN):
+                wanted = by_library(name, x, 1, value=eps)
+                np.testing.assert_allclose(function(x, 3, eps=eps), wanted, rtol=1e-3, atol=1e-7, err_msg=name)
+
+
 @pytest.mark.parametrize(("ddof", "error"), [(float("nan"), ValueError), ("1", TypeError), (1j, TypeError)])
 def test_a_ddof_is_a_number(ddof, error):
     with gensor_kernels.emulated("sm_87"), pytest.raises(error, match="ddof must be a number, not"):
