@@ -96,7 +96,8 @@ def conv2d(
     -----
     Kernels serve float16, bfloat16, float32, float64 and int8, without an im2col buffer
     [1]_. float16 and bfloat16 are summed in float32, int8 in int32. CuPy has no
-    convolution: where no kernel serves, products of shifted images are summed.
+    convolution: where no kernel serves, products of shifted images are summed. The zeros
+    around the image are operands: their products with NaN and infinities in `w` are NaN.
 
     "winograd" allows Winograd's F(2 x 2, 3 x 3) [2]_ for float32 filters of 3 x 3 with
     stride 1, without dilation and groups; anywhere else it means "ieee". Errors are
@@ -297,6 +298,11 @@ def conv_transpose2d(
         If an operand is not an array of this device.
     UnsupportedError
         If `activation` is a gate.
+
+    Notes
+    -----
+    Kernels convolve `x` with zeros between its elements. Where `w` has NaN or infinities,
+    their products with these zeros are NaN, in any element of that filter's result.
 
     References
     ----------
