@@ -23,6 +23,11 @@ def is_array(value: Any) -> bool:
     return hasattr(value, "dtype") and bool(getattr(value, "shape", ())) and not isinstance(value, type)
 
 
+def is_masked(value: Any) -> bool:
+    """Whether a value is an array of `numpy.ma`, whose mask every computation would ignore."""
+    return any(each.__module__.startswith("numpy.ma") for each in type(value).__mro__)
+
+
 def shown(value: Any) -> str:
     """Return a short scalar or a short list of scalars as it is written, an array by type, shape and dtype.
 
@@ -43,6 +48,8 @@ def shown(value: Any) -> str:
 
 def no_array(name: str, value: Any, library: str) -> str:
     """Return the words of a TypeError for the argument ``name``, which is no array of the device's library."""
+    if is_masked(value):
+        return f"{name} must be a {library} array, not {kind(value)}, whose mask would be ignored: fill it first"
     given = kind(value).partition(".")[0]
     remedy = {
         ("numpy", "cupy"): f": cupy.asarray({name}) copies it to the GPU",

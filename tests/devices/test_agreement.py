@@ -69,10 +69,29 @@ def test_large_results_are_sampled(monkeypatch):
     assert not agree(np, wrong, exact) and agree(np, exact.copy(), exact)
 
 
-@pytest.mark.parametrize("special", [np.nan, np.inf])
-def test_nothing_is_told_of_results_that_overflow(special):
-    expected = np.full((8, 8), special, np.float32)
-    assert agree(np, np.zeros((8, 8), np.float32), expected)
+SPECIAL = [-1.0, np.nan, np.inf, -np.inf]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", "complex64", "complex128"])
+@pytest.mark.parametrize("ours", SPECIAL)
+@pytest.mark.parametrize("theirs", SPECIAL)
+def test_patterns_of_nan_and_infinities_are_compared(ours, theirs, dtype):
+    dtype = np.dtype(ml_dtypes.bfloat16) if dtype == "bfloat16" else np.dtype(dtype)
+    parts = [(1.0, 1.0)] if dtype.kind != "c" else [(1.0, 1j), (1j, 1.0)]
+    for part, other in parts:
+        result, expected = np.ones((8, 8), dtype), np.ones((8, 8), dtype)
+        for array, value in ((result, ours), (expected, theirs)):
+            array[:2] = complex(value, 2) if part == 1.0 and other == 1j else complex(2, value) if part == 1j else value
+        assert agree(np, result, expected) == (ours is theirs)
+
+
+def test_finite_elements_are_compared_among_others():
+    expected = np.where(np.arange(4096).reshape(64, 64) % 3, 1.0, np.inf)
+    assert agree(np, expected.copy(), expected) and agree(np, expected * 1.1, expected)
+    assert not agree(np, expected * 2, expected)
+    few = expected.copy()
+    few[0, :20] = np.nan
+    assert agree(np, few, expected)
 
 
 def test_nothing_is_told_of_integers_and_of_nothing():

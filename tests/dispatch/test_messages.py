@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
 
 import gensor_kernels as gk
+from gensor_kernels.dispatch.api.current import rehearsed
 from gensor_kernels.shown import MOST, shown
 
 HALF = "float16"
@@ -128,6 +130,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
 }
 #: Functions without arrays, and names that are no functions of arrays.
 OTHERS = {"accelerate", "counters", "emulated", "explain", "from_torch", "load", "record", "refresh", "warmup"}
+INDICES = {"offsets", "sizes", "key_offsets", "key_sizes", "block_table"}
 #: Parameters without a name in a call.
 POSITIONAL = ("operands", "a", "b", "operands[0]")
 BIG = np.arange(1000, 3000, dtype="float32").reshape(40, 50)
@@ -198,6 +201,22 @@ def test_messages_name_the_parameter(name):
     for parameter in arrays:
         said = refusal(function, {**arguments, parameter: [[1.0]]})
         assert said == f"{parameter} must be a numpy array, not list"
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_no_mask_is_ignored(name):
+    """An array of numpy.ma in the place of every array and of every list of indices, after a call without it."""
+    function, arguments = CALLS[name]
+    fitting = {**arguments, "dtype_a": None} if name == "matmul, listed" else arguments
+    places, named = given(fitting)
+    with rehearsed("sm_87"):
+        with suppress(gk.UnsupportedError):
+            function(*places, **named)
+        for parameter, value in fitting.items():
+            if isinstance(value, np.ndarray) or parameter in INDICES:
+                places, named = given({**fitting, parameter: np.ma.masked_array(value)})
+                with pytest.raises(TypeError, match="whose mask would be ignored: fill it first"):
+                    function(*places, **named)
 
 
 @pytest.mark.parametrize(

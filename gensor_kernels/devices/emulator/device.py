@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from gensor_kernels.devices.lending import POISON, Lender, Lent
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.programs.core.family import Launch
+from gensor_kernels.shown import no_array
 
 from .build import build, build_many, is_built
 from .run import Buffer, DamagedError, KernelFault, run
@@ -44,14 +44,20 @@ class EmulatorDevice(Device):
 
     def __init__(self, arch: Arch):
         self.arch = arch
-        self.pointer = attrgetter("ctypes.data")
         self.local, self._lent = Arguments(), Lent()
         self._libraries: dict[str, Path] = {}
 
     def is_array(self, value: object) -> bool:
         """Return whether `value` is a NumPy array in native byte order, the only one that kernels read
-        (api/interop.py)."""
-        return isinstance(value, np.ndarray) and value.dtype.isnative
+        (api/interop.py), and without a mask."""
+        return isinstance(value, np.ndarray) and value.dtype.isnative and not isinstance(value, np.ma.MaskedArray)
+
+    def pointer(self, array: Any) -> int:
+        """Return an array's address; TypeError for what is no array, of which a Plan for arrays like it knows
+        nothing."""
+        if not self.is_array(array):
+            raise TypeError(no_array("an operand", array, "numpy"))
+        return int(array.ctypes.data)
 
     def is_local(self, array: Array) -> bool:
         """Return True: there is one memory."""

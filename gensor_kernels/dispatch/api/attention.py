@@ -8,7 +8,7 @@ from gensor_kernels.dispatch.calls.whole import real, whole
 from gensor_kernels.shown import shown
 
 from .current import current_runtime
-from .ends import Grouped, bounded_integers, ends_of
+from .ends import Grouped, ends_of, integers, lengths_of, pages_of
 from .interop import adopting
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ def attention(
         Keys and values. heads is a multiple of kv_heads: neighbouring heads share one
         head of `k` and `v` (grouped-query attention [2]_).
     mask : array, optional
-        Booleans that say which keys count, or numbers that are added to the scores. It
-        broadcasts to (batch, heads, queries, keys).
+        Booleans that say which keys count, or floating-point numbers that are added to
+        the scores. It broadcasts to (batch, heads, queries, keys).
     causal : {False, True, "lower_right", "upper_left"}, default False
         True and "lower_right": query i sees the keys up to i + keys - queries, so that
         a step of decoding sees its whole cache. "upper_left": query i sees the keys up
@@ -73,8 +73,9 @@ def attention(
         The same for the keys, by default as for the queries.
     block_table : array or sequence, shape (sequences, pages of a sequence), optional
         Keys lie in pages of a power of two [4]_: key j of sequence s is row `j % page`
-        of page `block_table[s, j // page]`, and `key_sizes` are required. Sequences are
-        batch entries of `q`, or those of `offsets` or `sizes`.
+        of page `block_table[s, j // page]`, and `key_sizes` are required. Entries past a
+        sequence's last key may be any numbers. Sequences are batch entries of `q`, or
+        those of `offsets` or `sizes`.
     out : array, shape (batch, heads, queries, head), optional
         Array that receives the result.
     precision : {None, "ieee", "tf32"}, optional
@@ -90,9 +91,10 @@ def attention(
     ------
     ValueError
         If shapes do not fit or a word is unknown; if a mask stands beside sequences of
-        different lengths; for offsets and sizes that cannot be, where they are checked.
+        different lengths; for offsets, sizes and pages that cannot be, where they are
+        checked.
     TypeError
-        If an array is not floating-point.
+        If an array is not floating-point; or, for a mask, neither that nor of booleans.
 
     Notes
     -----
@@ -100,6 +102,15 @@ def attention(
     dtypes, page sizes, and soft caps above 256, the operations of the array library are
     composed. As in `grouped_matmul`, offsets, sizes and tables on a GPU stay there, and
     are not checked.
+
+    NaN and infinities at keys that a query does not see: keys of other sequences, past a
+    sequence's end, and in pages that it does not have are never used. `k` has no effect
+    where `causal`, `window` or a mask of booleans hides a key; a mask of numbers is added
+    to the score, and -inf + NaN and -inf + inf are NaN. `v` of a hidden key is multiplied
+    by a weight of 0, and by IEEE 754 0 x NaN and 0 x inf are NaN: always where the mask
+    alone hides the key. Where `causal` or `window` hides it, the product is formed if the
+    key is in a tile that a kernel computes, so the query's result is NaN or what it is
+    without that key. Zeros in `v` at keys that must not count avoid it.
 
     References
     ----------
@@ -158,9 +169,10 @@ def _lengths(
         raise ValueError(
             "with a block_table, key_sizes are the numbers of keys in the cache; key_offsets are for packed keys"
         )
-    table = bounded_integers(device, "block_table", table, 2, None, "numbers of pages, a row per sequence")
+    table = integers(device, "block_table", table, 2, "numbers of pages, a row per sequence")
     most = table.shape[1] * k.shape[2] if table.ndim == 2 else 0
-    return [*found, bounded_integers(device, "key_sizes", key_sizes, 1, most, "numbers of keys"), table]
+    lengths = lengths_of(device, "key_sizes", key_sizes, most, "numbers of keys")
+    return [*found, lengths, pages_of(device, table, lengths, k.shape[0], k.shape[2])]
 
 
 def _window(given: Any) -> tuple[int | None, int | None]:

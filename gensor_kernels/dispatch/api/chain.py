@@ -15,6 +15,7 @@ from gensor_kernels.dispatch.observe import record
 from gensor_kernels.dispatch.observe.dry_run import Question, asking
 from gensor_kernels.dispatch.plans import make, recorded
 from gensor_kernels.operators.expression.subscripts import from_sublists
+from gensor_kernels.shown import is_masked, no_array
 
 from .interop import is_foreign
 from .prologue import contraction, in_front
@@ -74,6 +75,8 @@ def written_as(runtime: Runtime, arguments: Sequence[Any]) -> tuple[str, list[An
     device = runtime.device
     if any(is_foreign(each, device) for each in operands if not device.is_array(each)):
         raise TypeError("arrays of other libraries are exchanged first")  # by whoever catches this
+    for each in filter(is_masked, operands):
+        raise TypeError(no_array("an operand", each, device.xp.__name__))
     return text, [each if device.is_array(each) else device.xp.asarray(each) for each in operands]
 
 

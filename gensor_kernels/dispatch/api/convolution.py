@@ -96,7 +96,8 @@ def conv2d(
     -----
     Kernels serve float16, bfloat16, float32, float64 and int8, without an im2col buffer
     [1]_. float16 and bfloat16 are summed in float32, int8 in int32. CuPy has no
-    convolution: where no kernel serves, products of shifted images are summed.
+    convolution: where no kernel serves, products of shifted images are summed. The zeros
+    around the image are operands: their products with NaN and infinities in `w` are NaN.
 
     "winograd" allows Winograd's F(2 x 2, 3 x 3) [2]_ for float32 filters of 3 x 3 with
     stride 1, without dilation and groups; anywhere else it means "ieee". Errors are
@@ -129,7 +130,7 @@ def conv2d(
     try:
         return _convolution(x, w, bias, add, activation, out, precision, parameters, prologue)
     except ValueError:
-        _refuse_misfits(x, w, parameters, bias, add=add, out=out)
+        _refuse_misfits(x, w, parameters, add=add, out=out)
         raise
 
 
@@ -222,7 +223,7 @@ def conv1d(
             [_lift_step(item, 3 - axis) for item in prologue] if isinstance(prologue, (list, tuple)) else prologue,
         )
     except ValueError:
-        _refuse_misfits(image, filters, parameters, bias, axis, add=add, out=out)
+        _refuse_misfits(image, filters, parameters, axis, add=add, out=out)
         raise
     return out if out is not None else found.reshape(*found.shape[:axis], *found.shape[axis + 1 :])
 
@@ -298,6 +299,11 @@ def conv_transpose2d(
     UnsupportedError
         If `activation` is a gate.
 
+    Notes
+    -----
+    Kernels convolve `x` with zeros between its elements. Where `w` has NaN or infinities,
+    their products with these zeros are NaN, in any element of that filter's result.
+
     References
     ----------
     .. [1] V. Dumoulin and F. Visin, "A guide to convolution arithmetic for deep
@@ -318,7 +324,7 @@ def conv_transpose2d(
     try:
         return _convolution(x, w, bias, add, activation, out, precision, parameters, prologue)
     except ValueError:
-        _refuse_misfits(x, w, parameters, bias, add=add, out=out)
+        _refuse_misfits(x, w, parameters, add=add, out=out)
         raise
 
 
@@ -338,8 +344,8 @@ def _convolution(
 
     if precision not in PRECISIONS:
         raise ValueError(f"precision must be one of {', '.join(map(repr, PRECISIONS))}, not {shown(precision)}")
-    if bias is not None and p.layout == "NCHW":
-        bias = bias.reshape(-1, 1, 1)
+    if bias is not None:
+        bias = _bias(bias, w, p)
     steps = unfused("a convolution", 1, bias, add, activation)
     runtime = current_runtime()
     if prologue is not None:
@@ -360,10 +366,19 @@ def _convolution(
     return runtime.serve(function, (x, w), p, out, steps, precision)
 
 
+def _bias(bias: DeviceArray, w: DeviceArray, p: Parameters) -> Any:
+    """The bias as it broadcasts to the result; ValueError for another number than one per filter."""
+    if w.ndim == 4:
+        filters = w.shape[p.weights[0]] * (dict(p.sizes)["groups"] if p.transposed else 1)
+        if tuple(bias.shape) != (filters,):
+            raise ValueError(f"bias has shape {tuple(bias.shape)}, w has {filters} filters")
+    return bias.reshape(-1, 1, 1) if p.layout == "NCHW" else bias
+
+
 def _refuse_misfits(
-    x: DeviceArray, w: DeviceArray, p: Parameters, bias: DeviceArray, lifted: int | None = None, **placed: DeviceArray
+    x: DeviceArray, w: DeviceArray, p: Parameters, lifted: int | None = None, **placed: DeviceArray
 ) -> None:
-    """Raise ValueError, with shapes as the caller wrote them, for a `bias` or `placed` array that does not fit.
+    """Raise ValueError, with shapes as the caller wrote them, for a `placed` array that does not fit.
 
     `lifted` is the axis of the result that a 1-D convolution does not have.
     """
@@ -373,9 +388,6 @@ def _refuse_misfits(
         shape = CONVOLUTION.result((x, w), p).shape
     except ValueError:  # x and w do not fit: the caller's own error says so
         return
-    filters = shape[IMAGES[p.layout][3]]
-    if bias is not None and bias.size not in (1, filters):
-        raise ValueError(f"bias has shape {tuple(bias.shape)}, w has {filters} filters") from None
     shape = tuple(extent for axis, extent in enumerate(shape) if axis != lifted)
     for name, array in placed.items():
         own = () if array is None else tuple(array.shape)

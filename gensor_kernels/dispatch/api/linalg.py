@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.dispatch.observe.dry_run import asking
@@ -169,10 +170,11 @@ def _axes(axes: Any) -> Any:
     try:
         first, second = axes
     except TypeError:
-        return int(axes)
+        return operator.index(axes)
     except ValueError:
         raise ValueError("axes must be a number or a pair of axes") from None
-    return tuple((int(each),) if not hasattr(each, "__len__") else tuple(map(int, each)) for each in (first, second))
+    given = ((each,) if not hasattr(each, "__len__") else each for each in (first, second))
+    return tuple(tuple(map(operator.index, each)) for each in given)
 
 
 @adopting

@@ -53,8 +53,8 @@ def linear(
         Zero points, integers like the weights; by default 0, and 8 for weights of
         4 bits.
     group : int, optional
-        Elements of a row that share a scale; by default what the shapes say. Kernels
-        take 32, 64 and 128.
+        Elements of a row that share a scale, fewer in the last group; by default `in`
+        over the number of scales, which divides it. Kernels take 32, 64 and 128.
     epilogue : list, optional
         Operations in order, as in `matmul`, in place of `bias` and `activation`.
     prologue : list, optional

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any
 
 from gensor_kernels.errors import ToolMissingError
-from gensor_kernels.shown import is_array, no_array, shown
+from gensor_kernels.shown import is_array, is_masked, no_array, shown
 
 from . import current
 
@@ -38,6 +38,8 @@ def misfit(error: Exception, function: Callable[..., Any], args: Any, keywords: 
     except (ToolMissingError, TypeError):
         return None
     for name, value, kinds in _arguments(_signature(function), given):
+        if is_masked(value):
+            return TypeError(no_array(name, value, device.xp.__name__))
         if set(kinds) <= {"ArrayLike", "None"}:
             if not device.is_array(value) and not (value is None and "None" in kinds):
                 return TypeError(no_array(name, value, device.xp.__name__))

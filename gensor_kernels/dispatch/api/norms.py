@@ -224,10 +224,11 @@ def rms_norm(
 
 @lru_cache
 def _spacing(dtype: np.dtype[Any]) -> float:
-    """Return the spacing of a floating dtype at 1."""
-    import numpy as np
+    """Return the spacing of a dtype at 1; float64's for integers, whose norm is of that dtype."""
+    from gensor_kernels.operators.types.dtypes import DTYPES
 
-    return 2.0**-7 if dtype.name == "bfloat16" else float(np.finfo(dtype).eps)
+    digits = DTYPES[dtype.name].digits if dtype.name in DTYPES else 0
+    return 2.0 ** (1 - (digits or DTYPES["float64"].digits))
 
 
 def _mapped(name: str, x: DeviceArray, axis: Any, out: DeviceArray) -> Any:

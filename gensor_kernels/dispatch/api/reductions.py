@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.dispatch.calls.arguments import named_dtype
+from gensor_kernels.dispatch.calls.whole import real
 
 from .current import current_runtime
 from .interop import adopting
@@ -273,7 +273,7 @@ def argmax(
         Axes to reduce; by default all axes. A position counts through
         all reduced axes in their order.
     out : array, optional
-        Array that receives the result.
+        Array of signed integers that receives the result.
     keepdims : bool, default False
         Whether reduced axes stay, with one element.
 
@@ -287,7 +287,7 @@ def argmax(
     ValueError
         If an axis does not exist, or a reduced axis has no elements.
     TypeError
-        If `a` is not an array of this device.
+        If `a` is not an array of this device, or `out` is not of integers.
 
     Notes
     -----
@@ -317,7 +317,7 @@ def argmin(
         Axes to reduce; by default all axes. A position counts through
         all reduced axes in their order.
     out : array, optional
-        Array that receives the result.
+        Array of signed integers that receives the result.
     keepdims : bool, default False
         Whether reduced axes stay, with one element.
 
@@ -331,7 +331,7 @@ def argmin(
     ValueError
         If an axis does not exist, or a reduced axis has no elements.
     TypeError
-        If `a` is not an array of this device.
+        If `a` is not an array of this device, or `out` is not of integers.
 
     Notes
     -----
@@ -353,12 +353,14 @@ def var(
     axis: int | Sequence[int] | None = None,
     dtype: DTypeLike | None = None,
     out: ArrayLike | None = None,
-    ddof: int = 0,
+    ddof: float = 0,
     keepdims: bool = False,
 ) -> Any:
     """Compute the variance over axes, as `cupy.var` does.
 
-    The variance is the sum of squared deviations from the mean over count - `ddof`.
+    The variance is the sum of squared deviations from the mean, divided by
+    max(count - `ddof`, 0): inf or NaN where `ddof` is the count or more. Deviations of
+    complex numbers are their magnitudes.
 
     Parameters
     ----------
@@ -370,7 +372,7 @@ def var(
         Dtype of the result; by default float64 for integers, else the dtype of `a`.
     out : array, optional
         Array that receives the result.
-    ddof : int, default 0
+    ddof : float, default 0
         Number that is taken off the count of elements.
     keepdims : bool, default False
         Whether reduced axes stay, with one element.
@@ -378,7 +380,7 @@ def var(
     Returns
     -------
     array
-        Variances, or `out`.
+        Variances, which are real, or `out`.
 
     Raises
     ------
@@ -403,6 +405,10 @@ def var(
     ...     gensor_kernels.var(a, axis=1, ddof=1)
     array([1., 4.], dtype=float32)
     """
+    if type(ddof) is not int:
+        ddof = real("ddof", ddof)
+        if ddof != ddof:
+            raise ValueError("ddof must be a number, not nan")
     return _reduced("reduce_var", a, axis, out, keepdims, dtype=dtype, ddof=ddof)
 
 
@@ -410,7 +416,7 @@ def var(
 def norm(a: ArrayLike, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Any:
     """Compute the Euclidean norm over axes.
 
-    The norm is the square root of the sum of squares.
+    The norm is the square root of the sum of squared magnitudes.
 
     Parameters
     ----------
@@ -424,7 +430,7 @@ def norm(a: ArrayLike, axis: int | Sequence[int] | None = None, keepdims: bool =
     Returns
     -------
     array
-        Norms, in the dtype of `a`.
+        Norms, in the dtype of `a`; of complex numbers in the dtype of their real parts.
 
     Raises
     ------
@@ -497,7 +503,10 @@ def named_axes(axis: Any) -> int | tuple[int, ...] | None:
     """Return axes as integers, which can be hashed; raise TypeError for others."""
     if axis is None or type(axis) is int:
         return axis
-    return tuple(map(operator.index, axis)) if isinstance(axis, Iterable) else operator.index(axis)
+    try:
+        return operator.index(axis)
+    except TypeError:
+        return tuple(map(operator.index, axis))
 
 
 @lru_cache(maxsize=4096, typed=True)
@@ -508,20 +517,17 @@ def rows_parameters(
     keepdims: bool = False,
     dtype: str | None = None,
     value: float | None = None,
-    ddof: int = 0,
+    ddof: float = 0,
 ) -> tuple[Rows, Parameters]:
     """Return the Function of an operator on rows, and what it is asked for; kept, because each call asks.
 
     Raises AxisError, a ValueError, as NumPy does.
     """
-    import numpy as np
+    from gensor_kernels.dispatch.functions.rows import Parameters, function_of
+    from gensor_kernels.operators.rows.views import normal_axes
 
-    from gensor_kernels.dispatch.functions.rows import COMPOSED, LIBRARY, ONE_CALL, Parameters
-
-    given = range(rank) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-    module: Any = getattr(np.lib, "array_utils", None) or np.core.numeric  # type: ignore[attr-defined]
-    axes = tuple(sorted(module.normalize_axis_tuple(tuple(given), rank)))
-    return ONE_CALL if name in LIBRARY else COMPOSED, Parameters(name, axes, keepdims, dtype, value, ddof)
+    axes = normal_axes(range(rank) if axis is None else axis if isinstance(axis, tuple) else (axis,), rank)
+    return function_of(name), Parameters(name, axes, keepdims, dtype, value, ddof)
 
 
 def _reduced(
@@ -532,7 +538,7 @@ def _reduced(
     keepdims: bool,
     *,
     dtype: DTypeLike | None = None,
-    ddof: int = 0,
+    ddof: float = 0,
 ) -> Any:
     runtime = current_runtime()
     runtime.require("a", a)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels.operators.expression.subscripts import Labels, Subscripts, parse, written
+from gensor_kernels.operators.types.workload import normal_axis
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import DeviceArray
@@ -61,23 +62,22 @@ def _paired(a: Shape, b: Shape, pairs: Iterable[tuple[int, int]]) -> Subscripts:
 
 
 def _tensordot(a: Shape, b: Shape, axes: Any) -> Subscripts:
-    first, second = _summed_axes(axes, len(a))
-    if len(first) != len(second) or any(
-        not -len(a) <= one < len(a) or not -len(b) <= other < len(b) or a[one] != b[other]
-        for one, other in zip(first, second, strict=False)
-    ):
+    first, second = _summed_axes(axes, a, b)
+    pairs = [(normal_axis(one, len(a)), normal_axis(other, len(b))) for one, other in zip(first, second, strict=False)]
+    if len(first) != len(second) or any(a[one] != b[other] for one, other in pairs):
         raise ValueError(f"shape-mismatch for sum: axes {axes} of shapes {a} and {b}")
-    pairs = [(one % len(a), other % len(b)) for one, other in zip(first, second, strict=True)]
     if any(len(set(each)) < len(pairs) for each in zip(*pairs, strict=True)):
         raise ValueError("an axis is summed over twice")
     return _paired(a, b, pairs)
 
 
-def _summed_axes(axes: Any, ndim: int) -> tuple[Labels, Labels]:
-    """The axes of both operands that a number or a pair of tuples names."""
+def _summed_axes(axes: Any, a: Shape, b: Shape) -> tuple[Labels, Labels]:
+    """The axes of both operands that a number or a pair of tuples names; ValueError for more than they have."""
     if isinstance(axes, tuple):
         return axes
-    return tuple(range(ndim - axes, ndim)) if axes > 0 else (), tuple(range(axes))
+    if axes > min(len(a), len(b)):
+        raise ValueError(f"shape-mismatch for sum: {axes} axes of shapes {a} and {b}")
+    return tuple(range(len(a) - axes, len(a))) if axes > 0 else (), tuple(range(axes))
 
 
 def _dot(a: Shape, b: Shape) -> Subscripts:

@@ -59,6 +59,8 @@ class Attention(Function):
         """q's shape and dtype; ValueError for shapes that do not fit."""
         q, k, v, mask = inputs
         check(q.shape, k.shape, v.shape, None if mask is None else mask.shape)
+        if mask is not None and mask.dtype.kind not in "bf" and mask.dtype.name != "bfloat16":
+            raise TypeError(f"mask is of bool (which keys count) or float (added to the scores), not {mask.dtype}")
         return Result(tuple(q.shape), result_dtype(q, k, v))
 
     def nothing(self, inputs: Sequence[DeviceArray], parameters: Parameters) -> float | None:

@@ -73,7 +73,8 @@ class Gathered:
         """Copy, or sum in at least float32."""
         xp = device.xp
         steps = tuple(stride * array.dtype.itemsize for stride in self.strides)
-        view = xp.lib.stride_tricks.as_strided(array, self.shape, steps)
+        bits = array.view(np.uint8) if array.dtype.itemsize == 1 else array  # NumPy cannot name float8_e5m2
+        view = xp.lib.stride_tricks.as_strided(bits, self.shape, steps).view(array.dtype)
         if not self.sums:
             return xp.array(view, order="C", copy=True)
         if view.dtype.name == "bfloat16":

@@ -253,10 +253,10 @@ def convolve(
     device: Backend, x: DeviceArray, w: DeviceArray, sizes: Mapping[str, int], p: Parameters, math: str | None
 ) -> Any:
     """A convolution by the array library: a product of the strided, padded image and the weights for every tap."""
-    xp, groups, z = device.xp, sizes["groups"], sizes
+    xp, groups = device.xp, sizes["groups"]
     dtype = np.promote_types(x.dtype, w.dtype)
     wide = np.dtype(np.int32) if dtype == np.int8 else np.dtype(np.float32) if dtype.itemsize == 2 else dtype
-    image = x.transpose(IMAGES[p.layout]).astype(wide, copy=False)
+    image, z = _padded(xp, x.transpose(IMAGES[p.layout]).astype(wide, copy=False), sizes, p.transposed)
     weights = w.transpose(p.weights).astype(wide, copy=False)
     n, h, width, c = image.shape
     c, k = c // groups, z["k_out"] // groups
@@ -279,6 +279,18 @@ def convolve(
             y[:, :, rows[1], columns[1]] += part.reshape(*taken.shape[:-1], k)
     found = y.transpose(1, 2, 3, 0, 4).reshape(n, oh, ow, groups * k)
     return found.transpose(0, 3, 1, 2) if p.layout == "NCHW" else found
+
+
+def _padded(xp: Any, image: DeviceArray, z: Mapping[str, int], transposed: bool) -> tuple[Any, Mapping[str, int]]:
+    """The image (n, h, w, c) with its zeros, and the sizes of a convolution without padding: where weights are not
+    finite, their products with these zeros are NaN, as in kernels."""
+    top, left = z["pad_top"], z["pad_left"]
+    h, w = z["h"] + top + z["pad_bottom"], z["w"] + left + z["pad_right"]
+    if transposed or (h, w) == (z["h"], z["w"]):
+        return image, z
+    padded = xp.zeros((image.shape[0], h, w, image.shape[3]), image.dtype)
+    padded[:, top : top + z["h"], left : left + z["w"]] = image
+    return padded, {**z, "h": h, "w": w, "pad_top": 0, "pad_left": 0, "pad_bottom": 0, "pad_right": 0}
 
 
 def _tap(z: Mapping[str, int], side: str, tap: int, out: int, transposed: bool) -> tuple[slice, slice] | None:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gensor_kernels.dispatch.calls.whole import whole
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import operator
-from gensor_kernels.operators.products.quantised import GROUPS, groups_of, workload_from_views
+from gensor_kernels.operators.products.quantised import groups_of, workload_from_views
 from gensor_kernels.operators.types.geometry import flattened
 from gensor_kernels.operators.types.workload import View, Workload
 
@@ -113,8 +114,10 @@ def checked(x: DeviceArray, w: DeviceArray, scales: DeviceArray, zeros: DeviceAr
         raise ValueError(f"linear: scales are ({out},) or ({out}, groups), not {scales.dtype}{tuple(scales.shape)}")
     count = 1 if scales.ndim == 1 else scales.shape[1]
     if group is None:
-        group = 0 if count == 1 else next((g for g in GROUPS[1:] if groups_of(k, g) == count), k // max(count, 1))
-    if groups_of(k, group) != count or group < 0:
+        if count > 1 and k % count:
+            raise ValueError(f"linear: {k} weights in a row are not {count} equal groups: give their size as group=")
+        group = 0 if count == 1 else k // max(count, 1)
+    if groups_of(k, whole("group", group, 0)) != count:
         raise ValueError(f"linear: {count} scales in a row do not belong to groups of {group} in {k}")
     if zeros is not None:
         if tuple(zeros.shape) != tuple(scales.shape):

@@ -14,7 +14,7 @@ from gensor_kernels.operators import operator
 from gensor_kernels.operators.rows.views import is_map, workload_from_views
 from gensor_kernels.operators.types.workload import View, Workload, contiguous
 
-from .base import Asked, Called, Copy, Function, Result, Staged, Understood
+from .base import Asked, Called, Copy, Function, Result, Staged, Steps, Understood
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
@@ -43,7 +43,7 @@ class Parameters:
     keepdims: bool = False
     dtype: str | None = None
     value: float | None = None
-    ddof: int = 0
+    ddof: float = 0
     root: bool = False
 
 
@@ -118,10 +118,27 @@ class Rows(Function):
                 return _positions(xp, function, x, p)
             wide = {} if p.dtype is None else {"dtype": p.dtype}
             return function(x, axis=axis, keepdims=p.keepdims, **wide)
-        return _composed(xp, x.astype(np.promote_types(p.dtype or x.dtype, np.float32), copy=False), axis, p)
+        wide = np.promote_types(p.dtype or x.dtype, np.float32)
+        wide = np.promote_types(wide, x.dtype) if x.dtype.kind == "c" else wide
+        return _composed(xp, x.astype(wide, copy=False), axis, p)
 
 
-ONE_CALL, COMPOSED = Rows(True), Rows(False)
+class Positions(Rows):
+    """argmax and argmin."""
+
+    def check(self, result: Any, out: DeviceArray, steps: Steps) -> None:
+        """Raise TypeError for an `out` that is not of integers; see Function.check."""
+        super().check(result, out, steps)
+        if out is not None and out.dtype.kind != "i":
+            raise TypeError(f"out has dtype {out.dtype}, and positions are integers: expected int64")
+
+
+ONE_CALL, POSITIONS, COMPOSED = Rows(True), Positions(True), Rows(False)
+
+
+def function_of(name: str) -> Rows:
+    """Return the Function of an operator on rows."""
+    return POSITIONS if name in ("argmax", "argmin") else ONE_CALL if name in LIBRARY else COMPOSED
 
 
 def _shape(shape: Sequence[int], p: Parameters) -> tuple[int, ...]:
@@ -137,6 +154,8 @@ def _dtype(dtype: np.dtype[Any], p: Parameters) -> np.dtype[Any]:
         return np.dtype(np.int64)
     if p.dtype is not None:
         return np.dtype(p.dtype)
+    if dtype.kind == "c" and p.operator in ("l2_norm", "reduce_var"):
+        return np.empty(0, dtype).real.dtype
     if dtype.kind in "iub" and p.operator in ("reduce_sum", "reduce_prod"):
         return np.dtype(np.uint64 if dtype.kind == "u" else np.int64)
     if dtype.kind in "iub" and p.operator not in ("reduce_max", "reduce_min"):
@@ -165,19 +184,25 @@ def _composed(xp: Any, x: DeviceArray, axis: Any, p: Parameters) -> Any:
     keep = {"axis": axis, "keepdims": True}
     count = math.prod(x.shape[each] for each in p.axes)
     if p.operator == "l2_norm":
-        return xp.sqrt((x * x).sum(axis=axis, keepdims=p.keepdims))
+        return xp.sqrt(_squares(x).sum(axis=axis, keepdims=p.keepdims))
     if p.operator == "reduce_var":
-        spread = x - x.mean(**keep)
-        return (spread * spread).sum(axis=axis, keepdims=p.keepdims) / max(count - p.ddof, 0)
+        return _squares(x - x.mean(**keep)).sum(axis=axis, keepdims=p.keepdims) / max(count - p.ddof, 0)
     if p.operator in ("logsumexp", "softmax", "log_softmax"):
         top = x.max(**keep)
-        shifted = x - xp.where(xp.isfinite(top), top, 0)
+        if p.operator == "logsumexp":  # the sum of nothing but -inf, or of inf and others, is that
+            top = xp.where(xp.isfinite(top), top, 0)
+        shifted = x - top
         total = xp.exp(shifted).sum(**keep)
         if p.operator == "softmax":
             return xp.exp(shifted) / total
         if p.operator == "log_softmax":
             return shifted - xp.log(total)
-        found = xp.log(total) + xp.where(xp.isfinite(top), top, 0)
+        found = xp.log(total) + top
         return found if p.keepdims else found.reshape(_shape(x.shape, p))
     centred = x - x.mean(**keep) if p.operator == "layernorm" else x
-    return centred / xp.sqrt((centred * centred).mean(**keep) + p.value)
+    return centred / xp.sqrt(_squares(centred).mean(**keep) + p.value)
+
+
+def _squares(x: DeviceArray) -> Any:
+    """Return the squared magnitudes, which are real."""
+    return x.real * x.real + x.imag * x.imag if x.dtype.kind == "c" else x * x

@@ -13,7 +13,7 @@ from typing import Any
 
 from gensor_database import Timing, Verification, canonical, duration
 from gensor_kernels import config
-from gensor_kernels.devices.agreement import sample
+from gensor_kernels.devices.agreement import is_finite, sample
 from gensor_kernels.dispatch.observe import counters
 from gensor_kernels.dispatch.selection.library import Kernel, Library
 from gensor_kernels.dispatch.selection.tiers import Request, candidates
@@ -85,14 +85,21 @@ def race(runtime: Tuned, request: Request, bind: Bind, vendor: Callable[[], Any]
 def differing(
     runtime: Tuned, vendor: Callable[[], Any], entrants: Sequence[Entrant], samples: Sequence[Sequence[float]]
 ) -> list[Kernel]:
-    """Return the kernels that are faster than the library's call and compute something else."""
+    """Return the kernels that are faster than the library's call and compute something else.
+
+    Raises ArithmeticError where the library's result is not finite: it may overflow before a kernel does.
+    """
     theirs, *ours = (median(times) for times in samples)
     faster = [entrant for entrant, each in zip(entrants, ours, strict=True) if each < theirs]
     if not faster:
         return []
     with runtime.device.lending(None):
-        expected = sample(vendor())  # a copy: kernels may write to the same array
-        return [kernel for kernel, call in faster if not runtime.device.agrees(call(), expected)]
+        result = vendor()
+        expected = sample(result)  # a copy: kernels may write to the same array
+        wrong = [kernel for kernel, call in faster if not runtime.device.agrees(call(), expected)]
+    if wrong and not is_finite(runtime.device.xp, expected, result.dtype.name):
+        raise ArithmeticError(f"a kernel and {runtime.device.xp.__name__} have NaN or infinities at different places")
+    return wrong
 
 
 def _bound(kernels: Sequence[Kernel], bind: Bind) -> list[Entrant]:

@@ -12,7 +12,7 @@ from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.api.interop import exchanged
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.graph.ir.options import DEFAULT, Options
-from gensor_kernels.shown import shown
+from gensor_kernels.shown import is_masked, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -301,7 +301,7 @@ class Model:
 
 
 def _check(name: str, array: Any, spec: Any, sizes: dict[str, int]) -> None:
-    if not hasattr(array, "shape") or not hasattr(array, "dtype"):
+    if not hasattr(array, "shape") or not hasattr(array, "dtype") or is_masked(array):
         raise TypeError(f"input {shown(name)} must be an array, not {shown(array)}")
     if np.dtype(array.dtype) != spec.dtype:
         raise TypeError(f"input {shown(name)} has dtype {array.dtype}, the model takes {spec.dtype.name}")

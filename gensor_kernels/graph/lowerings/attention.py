@@ -37,6 +37,8 @@ def _attention(
     are one kernel, which reads these numbers on the device, others a product, a softmax and a product.
     """
     xp, q, k, v, mask, past_key, past_value = run.together(q, k, v, mask, past_key, past_value)
+    if mask is not None and mask.dtype.kind in "iu":  # to ONNX numbers that are added, to `attention` a mistake
+        mask = mask.astype(q.dtype)
     merged, past = q.ndim == 3, 0
     if merged:
         heads, kv_heads = attribute(node, "q_num_heads"), attribute(node, "kv_num_heads")

@@ -71,7 +71,7 @@ def _logsumexp(x: np.ndarray, value: float) -> np.ndarray:
 
 def _var(x: np.ndarray, value: float) -> np.ndarray:
     centred = x - x.mean(axis=-1, keepdims=True)
-    return np.asarray(np.square(centred).sum(axis=-1) / (x.shape[-1] - value))
+    return np.asarray(np.square(centred).sum(axis=-1) / max(x.shape[-1] - value, 0.0))
 
 
 class Product(RowOperator):

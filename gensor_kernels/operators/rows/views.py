@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -9,7 +10,7 @@ from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.types import epilogue as epilogues
 from gensor_kernels.operators.types.dtypes import ACCUMULATORS, facts
 from gensor_kernels.operators.types.geometry import Geometry, RowsTail, Strides
-from gensor_kernels.operators.types.workload import View, Workload, contiguous
+from gensor_kernels.operators.types.workload import View, Workload, contiguous, normal_axis
 
 from . import elementwise, norms, reductions, softmax
 from .layout import Digit, Layout, merged
@@ -45,7 +46,7 @@ def workload(
     *,
     out: str | None = None,
     epilogue: str | Iterable[str] = (),
-    ddof: int = 0,
+    ddof: float = 0,
 ) -> Workload:
     """Return the Workload of a C-contiguous x of ``shape`` at a 16-byte aligned address, and a contiguous C.
 
@@ -72,11 +73,11 @@ def default_output(operation: str, dtype: str) -> str:
 
 
 def normal_axes(axes: Iterable[int], rank: int) -> tuple[int, ...]:
-    """Return ``axes`` from 0 up, in order; ValueError for an axis that is out of range or repeated."""
-    given = list(axes)
-    places = sorted(axis + rank if axis < 0 else axis for axis in given)
-    if any(not 0 <= axis < rank for axis in places) or len(set(places)) != len(places):
-        raise ValueError(f"axes {tuple(given)} are not different axes of an array that has {rank}")
+    """Return ``axes`` from 0 up, in order; AxisError for one that is out of range, ValueError for a repeated one."""
+    given = tuple(axes)
+    places = sorted(normal_axis(axis, rank) for axis in given)
+    if len(set(places)) != len(places):
+        raise ValueError(f"a repeated axis in the axes {given}")
     return tuple(places)
 
 
@@ -89,12 +90,13 @@ def workload_from_views(
     *,
     epilogue: str | Iterable[str] = (),
     value: float | None = None,
-    ddof: int = 0,
+    ddof: float = 0,
 ) -> RowPlan:
     """Return the plan of operator ``name`` on arrays in memory.
 
     ``c`` has x's shape for maps, else the kept axes in x's order.  ``operands`` are strides in elements, by C's axes,
-    of the epilogue's operands, broadcast to C's shape.  ``value`` is a norm's eps.  Strides may be zero or negative.
+    of the epilogue's operands, broadcast to C's shape.  ``value`` is a norm's eps, ``ddof`` any number but NaN.
+    Strides may be zero or negative.
     ValueError for shapes that do not fit, UnsupportedError for calls that no kernel takes.
     """
     given = OPERATORS[name]
@@ -105,7 +107,10 @@ def workload_from_views(
     columns = _columns(a, c, places, operands, given.maps)
     steps = epilogues.parse(epilogue) if isinstance(epilogue, str) else tuple(epilogue)
     view = _layout(given, a, c, columns, places)
-    sizes = view.sizes | ({"ddof": ddof} if "ddof" in given.parameters else {})
+    sizes = view.sizes
+    if "ddof" in given.parameters:  # a whole number in keys; the quotient's divisor is not negative
+        value = float(min(ddof, math.prod(a.shape[axis] for axis in places)))
+        sizes["ddof"] = int(max(value, 0.0))
     found = Workload(
         operator=name,
         sizes=tuple(sizes.items()),

@@ -46,6 +46,15 @@ def contiguous(shape: Iterable[int], dtype_name: str, alignment: int = 16) -> Vi
     return View(extents, tuple(reversed(strides)), dtype_name, alignment)
 
 
+def normal_axis(axis: int, rank: int) -> int:
+    """Return an axis counted from 0; AxisError for one that an array of ``rank`` axes does not have."""
+    from numpy.exceptions import AxisError
+
+    if not -rank <= axis < rank:
+        raise AxisError(axis, rank)
+    return axis + rank if axis < 0 else axis
+
+
 def unit_axis(view: View, names: tuple[str, ...], preferred: str) -> str:
     """Return the name of the unit-stride axis among the last ``len(names)`` axes of ``view``, or "s" for none.
 

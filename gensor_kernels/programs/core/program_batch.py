@@ -139,7 +139,8 @@ class Roster:
         coordinates = self.family.coordinates(workload, arch)
         if known is None or known.coordinates != coordinates:
             names = [coordinate.name for coordinate in coordinates]
-            values = np.array([program.along(names) for program in self._programs], dtype=np.int64)
+            rows = [program.along(names) for program in self._programs]
+            values = np.array(rows, dtype=np.int64).reshape(len(rows), len(names))  # of no Programs, too few axes
             places = on_lattice(values, coordinates)
             columns = Listed(coordinates, [part for part in parts if part.fixed], values[places])
             if len(self._known) >= MOST_CLASSES:

@@ -46,6 +46,17 @@ def test_what_does_not_fit(shapes, more, words):
         gensor_kernels.attention(*arrays, **more)
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "complex64"])
+def test_a_mask_is_of_booleans_or_floats(dtype):
+    q = np.ones((1, 2, 4, 16), np.float16)
+    for arrays in ((q, q, q), (q.astype(np.float32),) * 3):
+        with (
+            gensor_kernels.emulated("sm_87"),
+            pytest.raises(TypeError, match=rf"mask is of bool .* or float .* {dtype}"),
+        ):
+            gensor_kernels.attention(*arrays, np.ones((4, 4), dtype))
+
+
 @st.composite
 def problems(draw):
     window = draw(st.sampled_from([(None, None), (0, 0), (2, None), (None, 1), (3, 2)]))

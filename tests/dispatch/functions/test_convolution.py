@@ -4,13 +4,15 @@ import numpy as np
 import pytest
 
 import gensor_kernels
+from gensor_kernels.dispatch.api.convolution import _read
 from gensor_kernels.dispatch.calls.conv_parameters import Parameters
-from gensor_kernels.dispatch.functions.convolution import full_sizes
+from gensor_kernels.dispatch.functions.convolution import convolve, full_sizes
 from gensor_kernels.dispatch.selection import tiers
 from gensor_kernels.operators.windows.conv_product import patches
 from gensor_kernels.programs import space
 from gensor_kernels.programs.core import params
 from gensor_kernels.programs.registry import FAMILIES
+from tests.doubles.device import FakeDevice
 
 
 def reference(x, w, p: Parameters):
@@ -115,6 +117,39 @@ def test_merged_groups_of_arrays_with_gaps(monkeypatch: pytest.MonkeyPatch):
     assert merged[-1] == 2
     np.testing.assert_allclose(out[:, ::2], wanted, atol=0.05)
     assert not out[:, 1::2].any()
+
+
+@pytest.mark.parametrize("shape", [(1,), (), (3,), (1, 4), (4, 1), (4, 1, 1)])
+@pytest.mark.parametrize("prologue", [None, ["relu"]])
+def test_a_bias_has_one_element_per_filter(shape, prologue):
+    gk, bias, half = gensor_kernels, np.ones(shape, np.float16), lambda *shape: np.ones(shape, np.float16)
+    calls = [
+        lambda: gk.conv2d(half(1, 2, 5, 5), half(4, 2, 3, 3), bias, prologue=prologue),
+        lambda: gk.conv2d(half(1, 5, 5, 2), half(4, 1, 1, 2), bias, layout="NHWC", prologue=prologue),
+        lambda: gk.conv2d(half(1, 4, 5, 5), half(4, 1, 3, 3), bias, groups=4, prologue=prologue),
+        lambda: gk.conv1d(half(1, 2, 5), half(4, 2, 3), bias, prologue=prologue),
+        lambda: gk.conv_transpose2d(half(1, 2, 5, 5), half(2, 2, 2, 2), bias, groups=2, prologue=prologue),
+    ]
+    with gk.emulated("sm_87"):
+        for call in calls:
+            with pytest.raises(ValueError, match=r"bias has shape .*, w has 4 filters"):
+                call()
+        assert gk.conv2d(half(1, 2, 1, 1), half(1, 2, 1, 1), half(1)).item() == 3
+
+
+@pytest.mark.parametrize("groups", [1, 8])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_zeros_of_the_padding_are_operands(groups, value, no_databases):
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((1, 8, 5, 6), (8, 8 // groups, 3, 3)))
+    w[:, 0, 0, 0], x[0, 0, 2, 2] = value, value
+    with gensor_kernels.emulated("sm_87"):
+        found = gensor_kernels.conv2d(x, w, padding=(1, 2), groups=groups)
+    p = _read.__wrapped__(1, (1, 2), 1, groups, "NCHW", w.shape, None)
+    by_library = convolve(FakeDevice(), x, w, full_sizes(x.shape, w.shape, p), p, None)
+    np.testing.assert_allclose(found, by_library, rtol=1e-4, atol=1e-5)
+    assert np.isnan(found[0, :, 0]).all()
 
 
 def test_explain_tells_what_would_serve():

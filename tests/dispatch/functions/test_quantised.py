@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import gensor_kernels
 from gensor_kernels.build.nvrtc import compile_many
 from gensor_kernels.build.source import bind, flatten
+from gensor_kernels.dispatch.functions.quantised import QUANTISED_LINEAR, checked
 from gensor_kernels.dispatch.selection.load import class_workload
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.machine.roofline import bound_us, seconds
@@ -17,6 +18,7 @@ from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.shapes.reader import read_shapes
+from tests.doubles.device import FakeDevice
 from tests.programs.verified import is_right
 
 FAMILY = FAMILIES["contraction_mma"]
@@ -125,6 +127,24 @@ def test_any_layer_agrees_with_float64(layer):
     assert (np.abs(found - np.maximum(wanted, 0)) <= 2.0**-10 * np.abs(wanted) + 1e-5 * size).all()
 
 
+@pytest.mark.parametrize(
+    ("k", "count", "group", "size"),
+    [(96, 2, None, 48), (192, 2, None, 96), (96, 3, None, 32), (96, 2, 64, 64), (100, 4, 32, 32), (10, 2, None, 5)],
+)
+def test_the_size_of_a_group_follows_by_exact_division_or_is_given(k, count, group, size):
+    x, w = np.ones((1, k), np.float16), np.ones((1, k), np.int8)
+    scales = np.array([[1, 10, 3, 5][:count]], np.float16)
+    wanted = sum(int(scales[0, place // size]) for place in range(k))
+    parameters = checked(x, w, scales, None, group)
+    assert QUANTISED_LINEAR.library(FakeDevice(), (x, w, scales, None), parameters, None) == wanted
+    with gensor_kernels.emulated("sm_87"):
+        if size in quantised.GROUPS:
+            assert gensor_kernels.linear(x, w, scales=scales, group=group) == wanted
+        else:
+            with pytest.raises(gensor_kernels.UnsupportedError, match="groups"):
+                gensor_kernels.linear(x, w, scales=scales, group=group)
+
+
 def test_what_does_not_fit():
     x, w, s = np.zeros((4, 64), np.float16), np.zeros((8, 64), np.int8), np.ones((8, 2), np.float16)
     linear = gensor_kernels.linear
@@ -133,6 +153,8 @@ def test_what_does_not_fit():
             (ValueError, "zeros and group belong to scales", lambda: linear(x, w, group=32)),
             (ValueError, "scales are \\(8,\\) or", lambda: linear(x, w, scales=s[:7])),
             (ValueError, "2 scales in a row do not belong to groups of 64", lambda: linear(x, w, scales=s, group=64)),
+            (ValueError, "64 weights .* 3 equal groups.* group=", lambda: linear(x, w, scales=np.ones((8, 3), "f2"))),
+            (TypeError, "group must be an integer, not 32.0", lambda: linear(x, w, scales=s, group=32.0)),
             (ValueError, "x is \\(..., 128\\)", lambda: linear(x, w.view(np.uint8), scales=s)),
             (TypeError, "int8 or \\(out, in / 2\\) uint8", lambda: linear(x, w.astype(np.int16), scales=s)),
             (ValueError, "zeros of shape", lambda: linear(x, w, scales=s, zeros=w)),

@@ -53,6 +53,19 @@ def test_a_kernel_that_computes_something_else_never_serves(tmp_path, caplog):
     assert "are not those of numpy, and nothing uses it any more" in caplog.text
 
 
+def test_a_library_that_overflows_refutes_no_kernel(tmp_path, monkeypatch, caplog):
+    """The library rounds a product to float16 before its epilogue, a kernel after it."""
+    runtime = racer()
+    runtime.device.agreeing = False
+    monkeypatch.setattr(runtime.device, "multiply", lambda a, b, out: np.full((64, 64), np.inf))
+    stored = set(runtime.library.contents.kernels)
+    with caplog.at_level("INFO"):
+        assert np.isinf(products(runtime, 5)).all()
+    assert set(runtime.library.contents.kernels) == stored and "NaN or infinities at different places" in caplog.text
+    with Store.open(tmp_path / "user.db") as store:
+        assert not list(store.rows(Verification))
+
+
 def test_the_others_race_again_and_serve():
     """Kernels serve from the first run on where the library needs several calls."""
     a, b, runtime, wrong = aligned((64, 64)), aligned((64, 64)), racer(), []

@@ -30,3 +30,13 @@ def test_masks_are_steps(shape, causal, boolean):
         shares = np.nan_to_num(np.exp(scores - scores.max(-1, keepdims=True)))
     total = shares.sum(-1, keepdims=True)
     np.testing.assert_allclose(found, shares / np.where(total == 0, 1, total) @ wide[2], 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_integers_are_added_as_onnx_says(dtype):
+    q = np.random.default_rng(0).standard_normal((1, 2, 8, 16)).astype(dtype)
+    mask, node = np.arange(64).reshape(8, 8) % 5, Node("Attention", ("q", "k", "v", "m"), ("y",), {})
+    with gensor_kernels.emulated("sm_87"):
+        run = Run(Constants((), {}), explains=True)
+        found, wanted = (_attention(run, node, q, q, q, each)[0] for each in (mask, mask.astype(dtype)))
+    assert np.array_equal(found, wanted)

@@ -48,7 +48,7 @@ ROWS = {
     "a field too many": ("op,m,n,k", "matmul,1,2,3,4", "has 5 fields where the header has 4"),
     "a tuple": ("op,shape", 'softmax,"(4, 8)"', "'(4, 8)' is not a list of whole numbers such as 2x3"),
     "axis -1": ("op,shape,axes", "softmax,4x8,-1", "'-1' is not a list of whole numbers such as 2;3"),
-    "an axis too far": ("op,shape,axes", "softmax,4x8,5", "axes (5,) are not different axes of an array that has 2"),
+    "an axis too far": ("op,shape,axes", "softmax,4x8,5", "axis 5 is out of bounds for array of dimension 2"),
     "a filter too large": ("op,h,w,c,k_out,r,s", "conv2d,2,2,4,4,5,5", "the filter does not fit the padded image"),
     "a stride of 0": ("op,h,w,c,k_out,r,s,stride_h", "conv2d,8,8,4,4,3,3,0", "stride_h is 0: expected 1 or more"),
     "groups": ("op,h,w,c,k_out,r,s,groups", "conv2d,8,8,4,4,3,3,3", "c = 4 is no multiple of groups = 3"),
