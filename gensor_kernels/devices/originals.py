@@ -40,7 +40,8 @@ class Original:
     """The `cupy` module with its own functions under `NAMES`."""
 
     def __init__(self, cupy: Any):
-        self._cupy, self.__name__ = cupy, cupy.__name__
+        self._cupy = cupy
+        self.__name__ = "cupy"
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._cupy, name)  # first: what is kept is kept until after it is back

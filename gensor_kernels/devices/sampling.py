@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from .cupy_internals import backends
+
 ROUNDS, FEW_ROUNDS = 9, 3
 LONG_US = 20_000.0  # of all calls together: longer calls are sampled in few rounds
 SAMPLE_US = 40.0  # short calls are repeated until a sample is this long: events resolve half a microsecond
@@ -42,8 +44,9 @@ def sampled(cupy: Any, l2_bytes: float, calls: Sequence[Call]) -> list[list[floa
 
 
 def conditions(cupy: Any) -> str:
-    """Return the conditions of measured times beside the part: driver, CuPy, and on a Jetson the power mode."""
-    found = {"cupy": str(cupy.__version__), "driver": cupy.cuda.runtime.driverGetVersion()}
+    """Return the conditions of measured times beside the part: driver, CuPy and its backends, and on a Jetson the power
+    mode."""
+    found = {"cupy": str(cupy.__version__), "driver": cupy.cuda.runtime.driverGetVersion(), **backends(cupy)}
     with suppress(OSError, ValueError):  # no Jetson
         found["power_mode"] = POWER_MODE.read_text(encoding="ascii").strip()
     return json.dumps(found, sort_keys=True, separators=(",", ":"))

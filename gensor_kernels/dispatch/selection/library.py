@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gensor_database import Timing, launched
+from gensor_database import Timing, counting, is_under, launched
 from gensor_database.lazy import cached_property
 from gensor_kernels import config, forking
 from gensor_kernels.build.source import digest, flatten
@@ -296,15 +296,17 @@ class Library:
     def timings(self, workload: Workload) -> list[Timing]:
         """What was measured for exactly this Workload on this part, of kernels that can still be used: under the
         conditions there are now, or where nothing was, under any. So a kernel whose times a new driver or another
-        power mode has made untrue is demoted by the first race after that."""
+        power mode has made untrue is demoted by the first race after that. Times of kernels outlast other versions of
+        the array library and of its backends, and its own call's serve until that race; but with other accelerators it
+        is another call."""
         rows = self.contents.timings.get(workload.key(), ())
         usable = [row for row in rows if row.kernel_digest is None or self._fits(row, workload)]
-        return [row for row in usable if row.device == self.conditions] or usable
+        return counting(usable, self.conditions)
 
     def is_current(self, workload: Workload) -> bool:
         """Whether its timings were taken under the conditions there are now, those of the library's call and of its
         record's kernel among them."""
-        current = {row.kernel_digest for row in self.timings(workload) if row.device == self.conditions}
+        current = {row.kernel_digest for row in self.timings(workload) if is_under(row, self.conditions)}
         recorded = self.record(workload)
         return len(current) > 1 and None in current and (recorded is None or recorded.digest in current)
 
