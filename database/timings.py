@@ -48,8 +48,8 @@ def is_under(timing: Timing, conditions: str) -> bool:
 def counting(timings: Iterable[Timing], conditions: str) -> list[Timing]:
     """Return the timings that count under these conditions.
 
-    Those that `is_under` them. Of the array library's call, where it has none of these, those of other versions of it;
-    but with other accelerators it is another call. Where nothing is left, those taken under any other conditions.
+    Timings taken under them count (`is_under`); where the array library's call has none, those of its other versions
+    count, but with other accelerators it is another call. Where nothing is left, all other timings count.
     """
     wanted = _conditions(conditions).get("accelerators")
     comparable = [

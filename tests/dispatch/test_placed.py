@@ -194,7 +194,7 @@ def test_threads_launch_what_they_were_given(runtime, orin, monkeypatch):
 @pytest.fixture
 def machine(monkeypatch, no_databases):
     """`ask(count)` opens a machine of so many GPUs; a list with an entry for each question which is current."""
-    for name, value in (("lookup", current._cuda), ("only", None), ("_emulates", False), ("_forget_devices", [])):
+    for name, value in (("lookup", current._cuda), ("only", None), ("_has_blocks", False), ("_forget_devices", [])):
         monkeypatch.setattr(current, name, value)
     put(monkeypatch, None)
     monkeypatch.setenv("GENSOR_DETERMINISTIC", "1")  # no races

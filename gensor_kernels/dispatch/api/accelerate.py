@@ -178,7 +178,7 @@ class Routed:
         return repr(self.__wrapped__)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Name it: whoever reads this needs CuPy alone, and finds what `cupy` has there then."""
+        """Name it: to read this takes CuPy alone, and finds what stands under the name then."""
         return getattr, (_Named("cupy"), self.__name__)
 
 

@@ -19,6 +19,7 @@ from gensor_kernels.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import DeviceArray
+    from gensor_kernels.dispatch.selection.pins import Pins
 
 Steps = tuple[Operation, ...]
 Inputs = Sequence[Any]
@@ -43,6 +44,7 @@ class Caller(Tuned, Protocol):
 
     loaded: set[str]
     background: Background
+    pins: Pins | None
 
     def call(
         self, a: DeviceArray, b: DeviceArray, out: DeviceArray, steps: Steps, dtype: Any, precision: str | None
