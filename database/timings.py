@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -109,9 +109,15 @@ def winner(timings: Iterable[Timing], band: float = TIE_BAND) -> Winner | None:
     if not by_subject:
         return None
     medians = {subject: _median(times) for subject, times in by_subject.items()}
-    fastest = min(medians.values())
-    ours, digest = min(subject for subject, time in medians.items() if time <= fastest * (1 + band))
+    ours, digest = fastest(medians, band)
     return Winner(digest if ours else None, medians[ours, digest], medians.get((False, "")))
+
+
+def fastest(medians: Mapping[tuple[bool, str], float], band: float = TIE_BAND) -> tuple[bool, str]:
+    """Return the subject with the least median, of a tie the first: the vendor's call (False, ""), or (True, a kernel's
+    digest)."""
+    least = min(medians.values())
+    return min(subject for subject, time in medians.items() if time <= least * (1 + band))
 
 
 def _median(times: list[float]) -> float:

@@ -12,7 +12,7 @@ class ConfigError(GensorError):
 
 
 class PinError(GensorError):
-    """A call of a `deterministic` block has no pinned kernel that can serve it, or a file pins none.
+    """A call has no pinned kernel that can serve it, or a file is no list of kernels.
 
     Examples
     --------
@@ -22,7 +22,7 @@ class PinError(GensorError):
     ...     pass
     Traceback (most recent call last):
         ...
-    gensor_kernels.errors.PinError: text.json is no list of pinned kernels: ...
+    gensor_kernels.errors.PinError: ...text.json is no list of pinned kernels: ...
     """
 
 

@@ -363,9 +363,9 @@ class CudaDevice(Device):
 
     # ---- measuring
 
-    def sampled(self, calls: Sequence[Callable[[], Any]]) -> list[list[float]]:
+    def sampled(self, calls: Sequence[Callable[[], Any]], rounds: int | None = None) -> list[list[float]]:
         """See sampling.sampled."""
-        return sampled(self.cupy, self.arch.l2_mb * 1e6 if self.arch else 0, calls)
+        return sampled(self.cupy, self.arch.l2_mb * 1e6 if self.arch else 0, calls, rounds)
 
     def conditions(self) -> str:
         """See sampling.conditions."""

@@ -37,10 +37,13 @@ RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 Call = Callable[[], Any]
 
 
-def sampled(cupy: Any, l2_bytes: float, calls: Sequence[Call]) -> list[list[float]]:
-    """Return microseconds per call, a list of samples for each of `calls`; each is called once before."""
+def sampled(cupy: Any, l2_bytes: float, calls: Sequence[Call], rounds: int | None = None) -> list[list[float]]:
+    """Return microseconds per call, a list of samples for each of `calls`; each is called twice before.
+
+    `rounds` is the number of samples of each; None for nine, and three of long calls.
+    """
     with relaxed_capture():
-        return _samples(Fill(cupy, max(int(2 * l2_bytes), SMALLEST_FILL)), calls)
+        return _samples(Fill(cupy, max(int(2 * l2_bytes), SMALLEST_FILL)), calls, rounds)
 
 
 def conditions(cupy: Any) -> str:
@@ -106,7 +109,7 @@ def host_us(work: Call) -> float:
     return (time.perf_counter() - began) * 1e6
 
 
-def _samples(fill: Fill, calls: Sequence[Call]) -> list[list[float]]:
+def _samples(fill: Fill, calls: Sequence[Call], rounds: int | None) -> list[list[float]]:
     """See `sampled`."""
     stream = fill.cuda.get_current_stream()
     once, host = [], []
@@ -117,7 +120,7 @@ def _samples(fill: Fill, calls: Sequence[Call]) -> list[list[float]]:
         once.append(device_us)
         host.append(enqueued_us)
     repeats = max(1, min(MOST_REPEATS, math.ceil(SAMPLE_US / max(min(once), 1.0))))
-    rounds = FEW_ROUNDS if sum(once) * repeats > LONG_US else ROUNDS
+    rounds = rounds or (FEW_ROUNDS if sum(once) * repeats > LONG_US else ROUNDS)
 
     def sample(call: Call, host_us: float) -> tuple[Any, Any]:
         return fill.behind(lambda: [call() for _ in range(repeats)], repeats * host_us)

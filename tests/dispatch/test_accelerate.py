@@ -105,7 +105,7 @@ def test_a_races_library_call_is_cupys_own(launched, monkeypatch):
     made, asked, raced = cupy.empty((64, 64), np.float32), [], []
     monkeypatch.setattr(cupy, "matmul", lambda a, b, out=None: asked.append("cupy") or made)
 
-    def sampled(calls):
+    def sampled(calls, rounds=None):
         before = len(launched), len(asked)
         calls[0]()
         raced.append((len(launched) - before[0], len(asked) - before[1]))

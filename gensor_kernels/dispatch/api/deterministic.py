@@ -88,13 +88,15 @@ def deterministic(pin: str | os.PathLike[str] | None = None) -> Iterator[None]:
     Examples
     --------
     >>> a = np.ones((2, 3), "float32")
-    >>> with gensor_kernels.emulated("sm_87"), gensor_kernels.deterministic(pin="pins.json"):
-    ...     first = gensor_kernels.matmul(a, a.T)
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     with gensor_kernels.deterministic(pin="pins.json"):
+    ...         first = gensor_kernels.matmul(a, a.T)
 
     Another process computes the same bits:
 
-    >>> with gensor_kernels.emulated("sm_87"), gensor_kernels.deterministic(pin="pins.json"):
-    ...     second = gensor_kernels.matmul(a, a.T)
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     with gensor_kernels.deterministic(pin="pins.json"):
+    ...         second = gensor_kernels.matmul(a, a.T)
     """
     block = _block(pin)
     with blocks.deterministic.within(block), current.within(block):

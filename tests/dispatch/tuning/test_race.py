@@ -69,6 +69,23 @@ def test_the_others_race_again_and_serve():
     assert kernels(workload(64, 64, 64))[left].code.digest in wrong
 
 
+class Lucky(Race):
+    """Kernels are fast in a race and slow alone."""
+
+    def __call__(self, calls):
+        return super().__call__(calls) if len(calls) > 2 else [10.0, 11.0]
+
+
+def test_a_winner_is_timed_alone_before_it_serves():
+    steady, lucky = racer(), runtime_of(FakeDevice(clock=Lucky()), kernels(workload(64, 64, 64)))
+    assert products(steady, 3) == [0, 55, 55] and len(steady.device.duels) == 1
+    assert products(lucky, 100) == [0] * 100 and len(lucky.device.races) == 1
+    contenders = lucky.device.races[0]
+    assert len(lucky.device.duels) == contenders > 1  # one after the other
+    found = [row.median_us for row in lucky.library.timings(workload(64, 64, 64))]
+    assert sorted(found) == [10.0] + [11.0] * contenders
+
+
 @pytest.mark.parametrize("ours", [20.0, 10.0, 9.9])
 def test_a_kernel_that_does_not_win_never_serves(ours):
     runtime = racer(ours=ours)

@@ -82,7 +82,7 @@ def raced(monkeypatch, repeats=1):
     """Calls race, and every way takes a microsecond."""
     monkeypatch.delenv("GENSOR_DETERMINISTIC")
 
-    def sampled(self, calls):
+    def sampled(self, calls, rounds=None):
         for call in calls * repeats:
             call()
         return [[1.0] * 9 for _ in calls]
