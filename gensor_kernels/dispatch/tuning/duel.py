@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from statistics import median
 
 from gensor_database import TIE_BAND, fastest
@@ -41,7 +42,7 @@ def settled(samples: Samples, names: Sequence[str], again: Again) -> Samples:
         if rank == 0 or rank in met:
             return found
         met.add(rank)
-        theirs, found[rank] = duel(lambda rounds, rank=rank: again(rank - 1, rounds))
+        theirs, found[rank] = duel(partial(again, rank - 1))
         fresh += theirs
         found[0] = fresh or found[0]
 
