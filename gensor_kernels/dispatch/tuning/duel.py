@@ -25,7 +25,8 @@ CLEAR = 2.0
 
 #: Samples of a race: the library's call's, then each kernel's.
 Samples = list[list[float]]
-#: Samples so many rounds of the library's call and of one of its rivals, by number; empty where that cannot run.
+#: The function that takes new samples of the library's call and of a kernel, given its place among the kernels and the
+#: number of rounds. Empty where that kernel cannot run.
 Again = Callable[[int, int], Sequence[Sequence[float]]]
 
 
