@@ -39,7 +39,7 @@ from .record import (
 )
 from .store import Store
 from .text import duration
-from .timings import TIE_BAND, Winner, launched, quiet, winner
+from .timings import TIE_BAND, Winner, counting, fastest, is_under, launched, quiet, winner
 from .union import Conflict, conflicts, union
 
 __all__ = [
@@ -74,8 +74,11 @@ __all__ = [
     "Winner",
     "canonical",
     "conflicts",
+    "counting",
     "duration",
     "export",
+    "fastest",
+    "is_under",
     "launched",
     "merge",
     "open_layers",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from .record import Timing
 
@@ -32,6 +33,47 @@ def quiet(timings: Iterable[Timing]) -> list[Timing]:
     Background tuning marks its rows (`samples`).  They are kept, but no kernel is chosen by them.
     """
     return [timing for timing in timings if not _noted(timing, "background")]
+
+
+#: Conditions that times of the array library's call depend on, and times of kernels do not.
+OF_LIBRARY = frozenset({"accelerators", "cublas", "cupy", "cutensor"})
+
+
+def is_under(timing: Timing, conditions: str) -> bool:
+    """Return whether a timing was taken under these conditions; of a kernel's, those of the array library may
+    differ."""
+    return timing.device == conditions or (timing.kernel_digest is not None and _is_near(timing, conditions))
+
+
+def counting(timings: Iterable[Timing], conditions: str) -> list[Timing]:
+    """Return the timings that count under these conditions.
+
+    Timings taken under them count (`is_under`); where the array library's call has none, those of its other versions
+    count, but with other accelerators it is another call. Where nothing is left, all other timings count.
+    """
+    wanted = _conditions(conditions).get("accelerators")
+    comparable = [
+        each for each in timings if each.kernel_digest or _conditions(each.device).get("accelerators") == wanted
+    ]
+    near = [each for each in comparable if _is_near(each, conditions)]
+    strict = any(each.kernel_digest is None and each.device == conditions for each in near)
+    return [each for each in near if is_under(each, conditions) or not strict] or comparable
+
+
+def _is_near(timing: Timing, conditions: str) -> bool:
+    """Return whether these are the conditions of a timing but for those of the array library."""
+    found, wanted = _conditions(timing.device), _conditions(conditions)
+    return all(found.get(name) == wanted.get(name) for name in (found.keys() | wanted.keys()) - OF_LIBRARY)
+
+
+@lru_cache(64)
+def _conditions(text: str) -> dict[str, object]:
+    """Return conditions as a dictionary; an empty one where they are not ours."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def launched(timing: Timing) -> tuple[str | None, str | None]:
@@ -67,9 +109,15 @@ def winner(timings: Iterable[Timing], band: float = TIE_BAND) -> Winner | None:
     if not by_subject:
         return None
     medians = {subject: _median(times) for subject, times in by_subject.items()}
-    fastest = min(medians.values())
-    ours, digest = min(subject for subject, time in medians.items() if time <= fastest * (1 + band))
+    ours, digest = fastest(medians, band)
     return Winner(digest if ours else None, medians[ours, digest], medians.get((False, "")))
+
+
+def fastest(medians: Mapping[tuple[bool, str], float], band: float = TIE_BAND) -> tuple[bool, str]:
+    """Return the subject with the least median, of a tie the first: the vendor's call (False, ""), or (True, a kernel's
+    digest)."""
+    least = min(medians.values())
+    return min(subject for subject, time in medians.items() if time <= least * (1 + band))
 
 
 def _median(times: list[float]) -> float:

@@ -34,6 +34,8 @@ Tools
                        existing code come here
     warmup             load what a program will need, before graph capture
     emulated           context manager: run kernels on the CPU, with NumPy arrays
+    deterministic      context manager: one kernel for each kind of call, whatever was
+                       timed; with a list of kernels the same in every process
     record             context manager: count calls, as a file for gensor-tune --shapes
     counters           numbers of hits, misses, races, tunes and fallbacks
     refresh            forget plans, settings and databases read so far
@@ -75,6 +77,7 @@ from .dispatch import (
     conv2d,
     conv_transpose2d,
     define,
+    deterministic,
     dot,
     einsum,
     emulated,
@@ -115,6 +118,7 @@ from .errors import (
     ConfigError,
     GensorError,
     ModelError,
+    PinError,
     ToolMissingError,
     UnknownArchError,
     UnsupportedError,
@@ -128,6 +132,7 @@ __all__ = [
     "Explanation",
     "GensorError",
     "ModelError",
+    "PinError",
     "ToolMissingError",
     "UnknownArchError",
     "UnsupportedError",
@@ -141,6 +146,7 @@ __all__ = [
     "conv_transpose2d",
     "counters",
     "define",
+    "deterministic",
     "dot",
     "einsum",
     "elementwise",

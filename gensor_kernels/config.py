@@ -8,7 +8,7 @@
 | `GENSOR_TUNE` | `auto` (default), `now`, `predicted` or `off`; see `tune_mode` |
 | `GENSOR_BACKGROUND` | `1` or `0`: tune hot calls while the program runs; default `1`, on integrated GPUs `0` |
 | `GENSOR_RACE` | `0`: no call is timed in the program itself; default `1` |
-| `GENSOR_DETERMINISTIC` | `1`: the kernel is a function of call, device and database alone |
+| `GENSOR_DETERMINISTIC` | `1`: the kernel is a function of call, device and stored kernels, never of a timing |
 | `GENSOR_DISABLE` | `1`: every call goes to CuPy |
 | `GENSOR_RECORD` | a shapes file to add every distinct call of the process to |
 | `GENSOR_COUNT_HITS` | `1`: warm calls are counted too, see `gensor_kernels.counters` |
@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 from gensor_database import trust
 from gensor_database.errors import first_told
 
+from . import blocks
 from .errors import ConfigError
 
 if TYPE_CHECKING:
@@ -164,6 +165,12 @@ def races() -> bool:
 
 
 def deterministic() -> bool:
+    """Return whether each call has one fixed kernel: by `GENSOR_DETERMINISTIC`, or within `deterministic`, in whose
+    blocks threads without one of their own take part."""
+    return blocks.deterministic.own.get() is not None or bool(blocks.deterministic.open) or always_deterministic()
+
+
+def always_deterministic() -> bool:
     """Return whether `GENSOR_DETERMINISTIC` asks for one fixed kernel per call."""
     return _flag("GENSOR_DETERMINISTIC")
 

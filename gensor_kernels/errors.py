@@ -9,6 +9,21 @@ class ConfigError(GensorError):
     """A setting or a folder cannot be used; the text names the variable to change."""
 
 
+class PinError(GensorError):
+    """A call has no pinned kernel that can serve it, or a file is no list of kernels.
+
+    Examples
+    --------
+    >>> with open("text.json", "w") as file:
+    ...     _ = file.write("text")
+    >>> with gensor_kernels.deterministic(pin="text.json"):  # doctest: +ELLIPSIS
+    ...     pass
+    Traceback (most recent call last):
+        ...
+    gensor_kernels.errors.PinError: ...text.json is no list of pinned kernels: ...
+    """
+
+
 class UnsupportedError(GensorError):
     """No kernel family or device can serve a valid call.
 

@@ -1,11 +1,13 @@
 """Arguments in the words of an error: never the elements of an array, which may be many, and on a device.
 
-Imports nothing.
+Imports little.
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+from .blocks import REMEDY, emulated
 
 #: Characters of a value that is shown as it is written, and axes of a shape.
 MOST, MOST_AXES = 60, 8
@@ -55,5 +57,7 @@ def no_array(name: str, value: Any, library: str) -> str:
         ("numpy", "cupy"): f": cupy.asarray({name}) copies it to the GPU",
         ("cupy", "numpy"): f": inside emulated(...), cupy.asnumpy({name})",
     }.get((given, library), "")
+    if remedy and library == "cupy" and emulated.open:
+        remedy += f"; another thread is inside emulated(...): {REMEDY}"
     found = shown(value) if value is None or is_array(value) else kind(value)
     return f"{name} must be a {library} array, not {found}{remedy}"

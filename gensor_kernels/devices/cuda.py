@@ -26,6 +26,7 @@ from .dependent import started
 from .device import Arguments, Code, Device, Launcher, launcher, ready
 from .graphs import Graphs
 from .lending import Lender, LendingAllocator
+from .originals import Original
 from .sampling import RELAXED, conditions, sampled
 from .tensor_maps import Mapped
 
@@ -166,7 +167,8 @@ class CudaDevice(Device):
     dlpack_kinds = (2, 13)  # kDLCUDA, kDLCUDAManaged
 
     def __init__(self, number: int):
-        self.xp = self.cupy = cupy = import_cupy()
+        self.cupy = cupy = import_cupy()
+        self.xp = Original(cupy)
         self.number = number
         self.unsupported = ""
         self.arch = None
@@ -343,15 +345,15 @@ class CudaDevice(Device):
         return bool(self._switch(FLOAT32) == self._tf32)
 
     def product(self, a: Array, b: Array, precision: str | None = None, out: Array | None = None) -> Any:
-        """Return cupy.matmul; with `precision` "ieee" without TF32, regardless of CuPy's switch."""
+        """Return the original cupy.matmul; with `precision` "ieee" without TF32, regardless of CuPy's switch."""
         if precision == "ieee" and self.tf32() and np.promote_types(a.dtype, b.dtype) in SINGLE:
             with self._lock:
                 self._set_switch(False)
                 try:
-                    return self.cupy.matmul(a, b, out=out)
+                    return self.xp.matmul(a, b, out=out)
                 finally:
                     self._set_switch(True)
-        return self.cupy.matmul(a, b, out=out)
+        return self.xp.matmul(a, b, out=out)
 
     def erfc(self, x: Array) -> Any:
         """Return the complementary error function, element-wise."""
@@ -361,9 +363,9 @@ class CudaDevice(Device):
 
     # ---- measuring
 
-    def sampled(self, calls: Sequence[Callable[[], Any]]) -> list[list[float]]:
+    def sampled(self, calls: Sequence[Callable[[], Any]], rounds: int | None = None) -> list[list[float]]:
         """See sampling.sampled."""
-        return sampled(self.cupy, self.arch.l2_mb * 1e6 if self.arch else 0, calls)
+        return sampled(self.cupy, self.arch.l2_mb * 1e6 if self.arch else 0, calls, rounds)
 
     def conditions(self) -> str:
         """See sampling.conditions."""

@@ -13,6 +13,8 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable
+from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -137,5 +139,28 @@ def null_stream(cupy: Any) -> int:
 
 
 def cublas_version(cupy: Any) -> int:
-    """Return the version of the loaded cuBLAS (cupy/cuda/device.pyx, cupy_backends/cuda/libs/cublas.pyx)."""
-    return int(cupy.cuda.cublas.getVersion(cupy.cuda.get_cublas_handle()))
+    """Return the version of cuBLAS, such as 120800.
+
+    `cublasGetProperty` is found through the module that is linked with it (cupy_backends/cuda/libs/cublas.pyx):
+    CuPy's `getVersion` needs a handle, and with it memory of the device.
+    """
+    ask, number = ctypes.CDLL(cupy.cuda.cublas.__file__).cublasGetProperty, ctypes.c_int()
+    version = 0
+    for part in range(3):  # MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL
+        if ask(part, ctypes.byref(number)):
+            raise RuntimeError("cuBLAS does not say its version")
+        version = version * 100 + number.value
+    return version
+
+
+def backends(cupy: Any) -> dict[str, Any]:
+    """Return what computes CuPy's products: `CUPY_ACCELERATORS` where it is set, and the versions of cuBLAS and, if it
+    is among these, of cuTENSOR (cupy_backends/cuda/libs/cutensor.pyx); without what cannot be found out."""
+    named = os.environ.get("CUPY_ACCELERATORS", "").replace(" ", "").lower()
+    found: dict[str, Any] = {"accelerators": named} if named else {}
+    with suppress(Exception):  # it is not installed, or a platform where no symbol is found this way
+        found["cublas"] = cublas_version(cupy)
+    if "cutensor" in named.split(","):
+        with suppress(Exception):
+            found["cutensor"] = int(import_module("cupy_backends.cuda.libs.cutensor").get_version())
+    return found

@@ -287,8 +287,11 @@ class Device:
 
     # ---- measuring
 
-    def sampled(self, calls: Sequence[Callable[[], Any]]) -> list[list[float]]:
-        """Return microseconds per call: a list of samples for each of `calls`, interleaved on the current stream."""
+    def sampled(self, calls: Sequence[Callable[[], Any]], rounds: int | None = None) -> list[list[float]]:
+        """Return microseconds per call: a list of samples for each of `calls`, interleaved on the current stream.
+
+        `rounds` is the number of samples of each, None for as many as suit calls so long.
+        """
         raise NotImplementedError
 
     def agrees(self, result: Any, expected: Any) -> bool:

@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from .cupy_internals import backends
+
 ROUNDS, FEW_ROUNDS = 9, 3
 LONG_US = 20_000.0  # of all calls together: longer calls are sampled in few rounds
 SAMPLE_US = 40.0  # short calls are repeated until a sample is this long: events resolve half a microsecond
@@ -35,15 +37,19 @@ RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 Call = Callable[[], Any]
 
 
-def sampled(cupy: Any, l2_bytes: float, calls: Sequence[Call]) -> list[list[float]]:
-    """Return microseconds per call, a list of samples for each of `calls`; each is called once before."""
+def sampled(cupy: Any, l2_bytes: float, calls: Sequence[Call], rounds: int | None = None) -> list[list[float]]:
+    """Return microseconds per call, a list of samples for each of `calls`; each is called twice before.
+
+    `rounds` is the number of samples of each; None for nine, and three of long calls.
+    """
     with relaxed_capture():
-        return _samples(Fill(cupy, max(int(2 * l2_bytes), SMALLEST_FILL)), calls)
+        return _samples(Fill(cupy, max(int(2 * l2_bytes), SMALLEST_FILL)), calls, rounds)
 
 
 def conditions(cupy: Any) -> str:
-    """Return the conditions of measured times beside the part: driver, CuPy, and on a Jetson the power mode."""
-    found = {"cupy": str(cupy.__version__), "driver": cupy.cuda.runtime.driverGetVersion()}
+    """Return the conditions of measured times beside the part: driver, CuPy and its backends, and on a Jetson the power
+    mode."""
+    found = {"cupy": str(cupy.__version__), "driver": cupy.cuda.runtime.driverGetVersion(), **backends(cupy)}
     with suppress(OSError, ValueError):  # no Jetson
         found["power_mode"] = POWER_MODE.read_text(encoding="ascii").strip()
     return json.dumps(found, sort_keys=True, separators=(",", ":"))
@@ -103,7 +109,7 @@ def host_us(work: Call) -> float:
     return (time.perf_counter() - began) * 1e6
 
 
-def _samples(fill: Fill, calls: Sequence[Call]) -> list[list[float]]:
+def _samples(fill: Fill, calls: Sequence[Call], rounds: int | None) -> list[list[float]]:
     """See `sampled`."""
     stream = fill.cuda.get_current_stream()
     once, host = [], []
@@ -114,7 +120,7 @@ def _samples(fill: Fill, calls: Sequence[Call]) -> list[list[float]]:
         once.append(device_us)
         host.append(enqueued_us)
     repeats = max(1, min(MOST_REPEATS, math.ceil(SAMPLE_US / max(min(once), 1.0))))
-    rounds = FEW_ROUNDS if sum(once) * repeats > LONG_US else ROUNDS
+    rounds = rounds or (FEW_ROUNDS if sum(once) * repeats > LONG_US else ROUNDS)
 
     def sample(call: Call, host_us: float) -> tuple[Any, Any]:
         return fill.behind(lambda: [call() for _ in range(repeats)], repeats * host_us)

@@ -13,6 +13,7 @@ observe       counters, recordings, dry runs and explanations
 from .api.attention import attention
 from .api.convolution import conv1d, conv2d, conv_transpose2d
 from .api.current import emulated, refresh
+from .api.deterministic import deterministic
 from .api.grouped_matmul import grouped_matmul
 from .api.linalg import define, dot, einsum, inner, outer, tensordot, vdot
 from .api.linear import linear
@@ -32,6 +33,7 @@ __all__ = [
     "conv2d",
     "conv_transpose2d",
     "define",
+    "deterministic",
     "dot",
     "einsum",
     "emulated",

@@ -28,11 +28,35 @@ def test_errors_are_told_from_others():
     assert not any(map(cupy_internals.raised_by_cupy, (RuntimeError("x"), BuildError("x"), MemoryError())))
 
 
-def test_the_version_of_cublas_is_asked_by_names_that_exist():
-    assert callable(cupy.cuda.get_cublas_handle) and importlib.util.find_spec("cupy_backends.cuda.libs.cublas")
-    cublas = SimpleNamespace(getVersion={7: 120800}.__getitem__)
-    fake = SimpleNamespace(cuda=SimpleNamespace(cublas=cublas, get_cublas_handle=lambda: 7))
-    assert cupy_internals.cublas_version(fake) == 120800
+@pytest.fixture
+def versions(monkeypatch):
+    """Libraries of CuPy with these versions, cuBLAS 12.8.1 and cuTENSOR 2.1."""
+    assert importlib.util.find_spec("cupy_backends.cuda.libs.cublas")
+
+    def ask(part, number):
+        number._obj.value = (12, 8, 1)[part]
+        return 0
+
+    library = {"cublas.so": SimpleNamespace(cublasGetProperty=ask)}
+    monkeypatch.setattr(cupy_internals.ctypes, "CDLL", library.__getitem__)
+    named = {"cupy_backends.cuda.libs.cutensor": SimpleNamespace(get_version=lambda: 20100)}
+    monkeypatch.setattr(cupy_internals, "import_module", named.__getitem__)
+    return SimpleNamespace(cuda=SimpleNamespace(cublas=SimpleNamespace(__file__="cublas.so")))
+
+
+@pytest.mark.parametrize(
+    ("setting", "more"),
+    [
+        ("", {}),
+        ("CUB, cutensor", {"accelerators": "cub,cutensor", "cutensor": 20100}),
+        ("cub", {"accelerators": "cub"}),
+    ],
+)
+def test_backends_are_named_without_a_handle(setting, more, versions, monkeypatch):
+    monkeypatch.setenv("CUPY_ACCELERATORS", setting)
+    assert cupy_internals.backends(versions) == {"cublas": 120801, **more}
+    lost = SimpleNamespace(cuda=SimpleNamespace())
+    assert "cublas" not in cupy_internals.backends(lost)
 
 
 UNDOCUMENTED = re.compile(

@@ -173,6 +173,7 @@ def test_long_calls_are_sampled_few_times_and_short_ones_repeated():
     (quick,) = sampling.sampled(cupy, 0, [cupy.call("a", 2.0)])
     assert np.allclose(quick, 2.0) and cupy.log.count("a") == 2 + sampling.MOST_REPEATS * sampling.ROUNDS
     assert cupy.allocated == sampling.SMALLEST_FILL
+    assert [len(each) for each in sampling.sampled(cupy, 0, [cupy.call("a", 2.0)] * 2, 4)] == [4, 4]
 
 
 def test_the_fill_outlasts_the_host(monkeypatch):

@@ -1,12 +1,16 @@
 """CuPy's own names routed through the package, on real `cupy.ndarray`s without a GPU, and put back."""
 
+import copy
+import inspect
+import pickle
 import sys
 
 import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_kernels.dispatch.api import accelerate
+from gensor_kernels.devices import originals
+from gensor_kernels.dispatch.api import accelerate, current
 from tests.doubles.kernels import kernels, put, runtime_of, workload
 
 cupy = pytest.importorskip("cupy")
@@ -79,6 +83,51 @@ def test_what_goes_to_cupy_does_not_come_back(launched, monkeypatch):
         gensor_kernels.matmul(a, a)
         a @ a
     assert len(asked) == 3 and not launched
+
+
+def test_the_librarys_way_is_cupys_own(launched, monkeypatch):
+    """Of every name that is routed, also where one of CuPy's functions calls another."""
+    asked = []
+    for name in NAMES:
+        nested = (lambda: None) if name == "matmul" else (lambda: cupy.matmul(a, a))
+        monkeypatch.setattr(cupy, name, lambda *_, name=name, nested=nested: asked.append(name) or nested())
+    a, xp = cupy.empty((64, 64), np.float32), current.current_runtime().device.xp
+    with gensor_kernels.accelerate():
+        for name in NAMES:
+            getattr(xp, name)(a, a)
+    assert asked == ["matmul", *(each for name in NAMES[1:] for each in (name, "matmul"))] and not launched
+    assert NAMES == originals.NAMES and not originals._kept
+
+
+def test_a_races_library_call_is_cupys_own(launched, monkeypatch):
+    for name in ("GENSOR_TUNE", "GENSOR_DETERMINISTIC"):
+        monkeypatch.delenv(name)
+    made, asked, raced = cupy.empty((64, 64), np.float32), [], []
+    monkeypatch.setattr(cupy, "matmul", lambda a, b, out=None: asked.append("cupy") or made)
+
+    def sampled(calls, rounds=None):
+        before = len(launched), len(asked)
+        calls[0]()
+        raced.append((len(launched) - before[0], len(asked) - before[1]))
+        raise MemoryError
+
+    current.current_runtime().device.sampled = sampled
+    with gensor_kernels.accelerate():
+        for _ in range(3):
+            gensor_kernels.matmul(made, made)
+    assert raced == [(0, 1)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_functions_are_pickled_by_name(name):
+    with gensor_kernels.accelerate():
+        ours = getattr(cupy, name)
+        for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+            assert pickle.loads(pickle.dumps(ours, protocol)) is ours
+        assert copy.deepcopy(ours) is ours and (ours.__module__, ours.__qualname__) == ("cupy", name)
+        assert inspect.signature(ours) == inspect.signature(ours.__wrapped__)
+        method = pickle.dumps(cupy.ndarray.dot)
+    assert pickle.loads(pickle.dumps(ours)) is getattr(cupy, name) and pickle.loads(method) is cupy.ndarray.dot
 
 
 def test_blocks_nest_and_end_with_errors(launched):

@@ -255,7 +255,7 @@ def test_outside_of_a_capture_memory_goes_back_at_once(opened):
 def test_captured_functions_stay_loaded(opened, monkeypatch):
     """`refresh` makes new Plans and Runtimes; modules are unloaded by nobody."""
     machine = opened()
-    for name, value in (("lookup", current._cuda), ("only", None), ("_emulates", False), ("_forget_devices", [])):
+    for name, value in (("lookup", current._cuda), ("only", None), ("_has_blocks", False), ("_forget_devices", [])):
         monkeypatch.setattr(current, name, value)
     put(monkeypatch, None)
     monkeypatch.setattr(load, "library", lambda arch: Stock(arch, "split_k"))

@@ -129,7 +129,10 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     **{name: (getattr(gk, name), reduced(name)) for name in REDUCTIONS},
 }
 #: Functions without arrays, and names that are no functions of arrays.
-OTHERS = {"accelerate", "counters", "emulated", "explain", "from_torch", "load", "record", "refresh", "warmup"}
+OTHERS = {
+    *("accelerate", "counters", "deterministic", "emulated", "explain", "from_torch", "load", "record", "refresh"),
+    "warmup",
+}
 INDICES = {"offsets", "sizes", "key_offsets", "key_sizes", "block_table"}
 #: Parameters without a name in a call.
 POSITIONAL = ("operands", "a", "b", "operands[0]")

@@ -194,7 +194,7 @@ def test_threads_launch_what_they_were_given(runtime, orin, monkeypatch):
 @pytest.fixture
 def machine(monkeypatch, no_databases):
     """`ask(count)` opens a machine of so many GPUs; a list with an entry for each question which is current."""
-    for name, value in (("lookup", current._cuda), ("only", None), ("_emulates", False), ("_forget_devices", [])):
+    for name, value in (("lookup", current._cuda), ("only", None), ("_has_blocks", False), ("_forget_devices", [])):
         monkeypatch.setattr(current, name, value)
     put(monkeypatch, None)
     monkeypatch.setenv("GENSOR_DETERMINISTIC", "1")  # no races
@@ -242,6 +242,26 @@ def test_who_emulates_is_asked_at_every_call(machine):
         assert current.only is None and current.current_runtime() is not first
     gensor_kernels.refresh()
     assert current.current_runtime() is not first and current.only is None
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_deterministic_calls_have_a_runtime_of_their_own(count, machine, tmp_path):
+    """Of each GPU, with the list of the block's kernels; after `refresh` another one."""
+    machine(count)
+    outside = current.current_runtime()
+    with gensor_kernels.deterministic(tmp_path / "kernels.json"):
+        first = current.current_runtime()
+        assert first is not outside and current.current_runtime() is first and current.only is None
+        assert first.device is outside.device and first.pins is not None and outside.pins is None
+        with gensor_kernels.emulated("sm_87"):
+            assert current.current_runtime().pins is first.pins
+        gensor_kernels.refresh()
+        assert current.current_runtime() is not first and current.current_runtime().pins is first.pins
+    assert current.current_runtime().pins is None
+    with gensor_kernels.deterministic():
+        shared = current.current_runtime()
+    with gensor_kernels.deterministic():
+        assert current.current_runtime() is shared
 
 
 SUMS = views.workload("reduce_sum", (64, 64), (1,), "float32"), views.workload("reduce_sum", (64, 64), (0,), "float32")

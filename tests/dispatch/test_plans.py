@@ -3,7 +3,9 @@
 import gc
 import struct
 import threading
+import time
 import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from gensor_kernels.dispatch.calls import problem
 from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.functions.contraction import Gathered
 from gensor_kernels.dispatch.plans import make
+from gensor_kernels.dispatch.plans.plan import LibraryPlan, Plan
 from gensor_kernels.dispatch.selection import library
 from gensor_kernels.errors import BuildError
 from tests.doubles.kernels import aligned, asked, kernels, put, runtime_of, starters, workload
@@ -306,6 +309,29 @@ def test_inside_a_capture_what_is_loaded_stands_by(beside, monkeypatch):
     assert call() == 0 and len(device.loaded) == 1
     assert call(capturing=True) == 55 and len(device.launched) == 1
     assert call() == 0
+
+
+@pytest.mark.parametrize("captured", [False, True])
+def test_threads_make_one_kernel_stand_by(beside, captured):
+    """Of two threads that come to a second run together; inside a capture both need the kernel."""
+    made, meeting, served = [], threading.Barrier(2), []
+
+    class Standing(Plan):
+        def serve(self, *arrays):
+            served.append(self)
+
+    def standby(*_):
+        made.append(Standing(plan.call))
+        time.sleep(0.02)  # the other thread comes meanwhile
+        return made[-1]
+
+    call = SimpleNamespace(device=beside.device, function=SimpleNamespace(by_library=lambda *_: served.append(None)))
+    call.parameters = call.result = call.precision = None
+    plan = LibraryPlan(call, "", standby)
+    plan.serve((), None, ())
+    beside.device.is_capturing = captured
+    in_threads(lambda _: (meeting.wait(), plan.serve((), None, ())), range(2))
+    assert len(made) == 1 and served == [None] + [made[0] if captured else None] * 2
 
 
 def test_operands_are_copied_once_for_kernels_only(beside, monkeypatch):

@@ -160,7 +160,8 @@ class FakeDevice(EmulatorDevice):
     `agreeing`: whether results of kernels, which compute nothing here, count as the library's.
 
     `loaded` and `ran` list the digests of loaded and of launched codes, `launched` the Params and arrays that `record`
-    recorded, `timed` the microseconds of the calls of each race, and `races` its number of kernels.
+    recorded, `timed` the microseconds of the calls of each race, `races` its number of kernels, and `duels` the
+    microseconds of a kernel and the library's call alone, after a race.
     """
 
     refusals = (ZeroDivisionError,)
@@ -186,7 +187,7 @@ class FakeDevice(EmulatorDevice):
         self.xp, self.multiply = xp or getattr(self.clock, "xp", np), multiply
         self.fails, self.emulated, self.is_capturing, self.allows_tf32 = fails, emulated, capturing, tf32
         self.number, self.agreeing = number, agreeing
-        self.loaded, self.ran, self.launched, self.timed = [], [], [], []
+        self.loaded, self.ran, self.launched, self.timed, self.duels = [], [], [], [], []
 
     def agrees(self, result, expected):
         return self.agreeing
@@ -253,7 +254,8 @@ class FakeDevice(EmulatorDevice):
     def conditions(self):
         return self.clock.conditions
 
-    def sampled(self, calls):
+    def sampled(self, calls, rounds=None):
         self._check("sampled")
-        self.timed.append(self.clock(calls))
-        return [[time * 0.99, time, time * 1.01] for time in self.timed[-1]]
+        found = self.clock(calls)
+        (self.duels if rounds else self.timed).append(found)
+        return [[time * 0.99, time, time * 1.01] for time in found]

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from gensor_kernels import blocks
 from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.observe.dry_run import Question
 from gensor_kernels.dispatch.plans.runtime import Runtime
@@ -71,7 +72,9 @@ def raced(ours=5.0, theirs=10.0):
 
 def put(patch, made):
     """Make `made` the Runtime of public calls, in whatever thread, until `patch` is undone."""
-    patch.setattr(current, "inside", ContextVar("test", default=made))
+    inside = ContextVar("test", default=made)
+    patch.setattr(current, "inside", inside)
+    patch.setattr(blocks.emulated, "own", inside)
     return made
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from .site_database_fleet import BLOCKED, Blocker
 
 
-def sampled(calls):
+def sampled(calls, rounds=None):
     """Make each call twice, in place of timing it, and return three samples."""
     for call in calls:
         call()

@@ -5,15 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Any
+from functools import update_wrapper
+from importlib import import_module
+from typing import Any, NamedTuple
 
 from gensor_kernels import dispatch, forking
 
-_inside: ContextVar[bool] = ContextVar("gensor_kernels_inside", default=False)
 _lock = threading.Lock()
 _users = 0
-_originals: list[tuple[Any, str, Any]] = []
 
 
 @contextmanager
@@ -68,6 +67,7 @@ def accelerate() -> Iterator[None]:
 
 def _enter() -> None:
     global _users
+    from gensor_kernels.devices import originals
     from gensor_kernels.devices.cuda import import_cupy
 
     cupy = import_cupy()
@@ -77,27 +77,19 @@ def _enter() -> None:
                 for owner, name, ours, fits in _routes(cupy):
                     _replace(owner, name, ours, fits)
             except BaseException:  # half of the names, say, and Ctrl-C
-                _restore()
+                originals.restore()
                 raise
         _users += 1
 
 
 def _leave() -> None:
     global _users
+    from gensor_kernels.devices import originals
+
     with _lock:
         _users -= 1
         if _users == 0:
-            _restore()
-
-
-def _restore() -> None:
-    while _originals:
-        owner, name, original = _originals[-1]
-        if original is not _ABSENT:
-            setattr(owner, name, original)
-        elif name in vars(owner):
-            delattr(owner, name)
-        _originals.pop()
+            originals.restore()
 
 
 @forking.in_child
@@ -106,7 +98,6 @@ def _after_fork() -> None:
     _lock = threading.Lock()
 
 
-_ABSENT: Any = object()
 Fits = Callable[[tuple[Any, ...], dict[str, Any]], bool]
 
 
@@ -148,20 +139,53 @@ def _replace(owner: Any, name: str, ours: Callable[..., Any], fits: Fits) -> Non
     That `cupy.ndarray` is a Python class, whose methods can be replaced, is not documented: it was read in CuPy 13.3.0,
     13.6.0, 14.0.0 and 14.2.0 (cupy/_core/core.pyx).
     """
-    original = getattr(owner, name)
-    _originals.append((owner, name, vars(owner).get(name, _ABSENT)))
+    from gensor_kernels.devices import originals
+
+    original, within = getattr(owner, name), originals.within.get
 
     def routed(*args: Any, **keywords: Any) -> Any:
-        # What our own functions ask CuPy for must not come back to them; and a name that somebody imported within a
-        # block is CuPy's again behind it.
-        if not _users or _inside.get() or not fits(args, keywords):
+        # The library's way and a race's call of it must not come back to ours; and a name that somebody imported
+        # within a block is CuPy's again after it.
+        if not _users or within() or not fits(args, keywords):
             return original(*args, **keywords)
-        token = _inside.set(True)
-        try:
-            return ours(*args, **keywords)
-        finally:
-            _inside.reset(token)
+        return ours(*args, **keywords)
 
-    routed.__name__ = routed.__qualname__ = name
-    routed.__doc__, routed.__wrapped__ = original.__doc__, original  # type: ignore[attr-defined]
-    setattr(owner, name, routed)
+    update_wrapper(routed, original)
+    routed.__name__, routed.__module__ = name, "cupy"
+    if isinstance(owner, type):  # a method must be a function
+        routed.__qualname__ = f"{owner.__qualname__}.{name}"
+        originals.replace(owner, name, routed)
+    else:
+        routed.__qualname__ = name
+        originals.replace(owner, name, Routed(routed, original, name))
+
+
+class Routed:
+    """A function in the place of one of CuPy's, with the attributes of that; pickled by its name in `cupy`."""
+
+    def __init__(self, call: Callable[..., Any], original: Any, name: str):
+        update_wrapper(self, original)
+        self._call, self.__name__, self.__qualname__, self.__module__ = call, name, name, "cupy"
+
+    def __call__(self, /, *args: Any, **keywords: Any) -> Any:
+        """Call ours, or CuPy's."""
+        return self._call(*args, **keywords)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(vars(self)["__wrapped__"], name)
+
+    def __repr__(self) -> str:
+        return repr(self.__wrapped__)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Name it: to read this takes CuPy alone, and finds what stands under the name then."""
+        return getattr, (_Named("cupy"), self.__name__)
+
+
+class _Named(NamedTuple):
+    """A module as a pickle names it."""
+
+    module: str
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return import_module, tuple(self)

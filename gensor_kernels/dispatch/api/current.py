@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from gensor_kernels import config, forking
+from gensor_kernels import blocks, config, forking
+from gensor_kernels.errors import PinError, ToolMissingError
 from gensor_kernels.shown import shown
 
 if TYPE_CHECKING:
@@ -16,11 +17,9 @@ if TYPE_CHECKING:
     from gensor_kernels.dispatch.plans.runtime import Runtime
 
 #: The Runtime of the innermost `emulated` block of this thread or task.
-inside: ContextVar[Runtime | None] = ContextVar("gensor_kernels_emulated", default=None)
+inside: ContextVar[Runtime | None] = blocks.emulated.own
 _lock = threading.Lock()
 _emulators: dict[tuple[str, ...], Runtime] = {}
-#: The Runtimes of all open `emulated` blocks, of any thread.
-_open: list[Runtime] = []
 
 
 def current_runtime() -> Runtime:
@@ -41,7 +40,12 @@ def _cuda() -> Runtime:
 
     runtimes: dict[int, Runtime] = {}
     devices: dict[int, cuda.CudaDevice] = {}
-    current_device = cuda.current_device()
+    try:
+        current_device = cuda.current_device()
+    except ToolMissingError as error:
+        if not blocks.emulated.open:
+            raise
+        raise ToolMissingError(f"{error}; another thread is inside emulated(...): {blocks.REMEDY}") from error
 
     def of_device() -> Runtime:
         global only
@@ -55,8 +59,8 @@ def _cuda() -> Runtime:
                         devices[number] = cuda.CudaDevice(number)
                     device = devices[number]
                     runtime = runtimes[number] = Runtime(device, library(device.arch) if device.arch else Library())
-                    only = runtime if device.where is None and not _emulates else None
-        return runtime
+                    only = runtime if device.where is None and not _has_blocks else None
+        return fixed(runtime)
 
     _forget_devices.append(runtimes.clear)
     lookup = of_device
@@ -70,10 +74,10 @@ def _after_fork() -> None:
 
 
 lookup: Callable[[], Runtime] = _cuda
-#: The one Runtime there can be, so that nobody need ask which device is current: where there is one GPU, and nothing
-#: was ever emulated.
+#: The one Runtime there can be, so that nobody need ask which device is current: where there is one GPU, and no block
+#: of `emulated` or `deterministic` was ever open.
 only: Runtime | None = None
-_emulates = False
+_has_blocks = False
 _forget_devices: list[Callable[[], None]] = []
 
 
@@ -95,7 +99,7 @@ def refresh() -> None:
         _emulators.clear()
         for forget in _forget_devices:
             forget()
-        inside = set(_open)
+        inside = blocks.emulated.values()
     for runtime in inside:
         runtime.refresh()
 
@@ -113,7 +117,8 @@ def emulated(arch: str) -> Iterator[None]:
     Returns
     -------
     context manager
-        Within it, the calls of this thread or task run on the emulator.
+        Within it, the calls of this thread or task run on the emulator. Another thread's do
+        where its work is run by `contextvars.copy_context().run`.
 
     Raises
     ------
@@ -160,17 +165,35 @@ def rehearsed(arch: str) -> Iterator[None]:
 @contextmanager
 def _inside(runtime: Runtime) -> Iterator[None]:
     """Let calls of this thread or task use an emulator's Runtime."""
-    global _emulates, only
-    with _lock:
-        _emulates, only = True, None
-        _open.append(runtime)
-    token = inside.set(runtime)
-    try:
+    _look_for_blocks()
+    with blocks.emulated.within(runtime):
         yield
-    finally:
-        inside.reset(token)
-        with _lock:
-            _open.remove(runtime)
+
+
+@contextmanager
+def within(block: Any) -> Iterator[None]:
+    """Let calls of this thread or task use the Runtimes of a `deterministic` block."""
+    _look_for_blocks()
+    runtime = inside.get()
+    with nullcontext() if runtime is None else blocks.emulated.within(block.of(runtime)):
+        yield
+
+
+def _look_for_blocks() -> None:
+    global _has_blocks, only
+    with _lock:
+        _has_blocks, only = True, None
+
+
+def fixed(runtime: Runtime) -> Runtime:
+    """Return the Runtime in the place of one that a `deterministic` block has: this thread's, or the one that is
+    open."""
+    block, elsewhere = blocks.deterministic.own.get(), blocks.deterministic
+    if block is None and elsewhere.open:
+        block, *more = elsewhere.innermost() or [None]  # it may have ended just now
+        if more:
+            raise PinError(f"other threads are within deterministic(...) blocks with different lists: {blocks.REMEDY}")
+    return runtime if block is None else block.of(runtime)
 
 
 def _emulator(name: str, kind: type[EmulatorDevice] | None = None) -> Runtime:
@@ -186,4 +209,5 @@ def _emulator(name: str, kind: type[EmulatorDevice] | None = None) -> Runtime:
     with _lock:
         if key not in _emulators:
             _emulators[key] = Runtime(made(arch), library(arch))
-        return _emulators[key]
+        runtime = _emulators[key]
+    return fixed(runtime)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from gensor_kernels import config
-from gensor_kernels.errors import BuildError, GensorError, UnsupportedError
+from gensor_kernels.errors import BuildError, GensorError, PinError, UnsupportedError
 
 from .current import current_runtime
 
@@ -154,11 +154,14 @@ def _placed(runtime: Runtime, workload: Workload) -> Placed | None:
         strides = {each.name: each.strides() for each in declared.operands(workload)}
         problem = Problem(workload, declared.geometry(workload, strides), ())
         request = tiers.Request(problem, arch, runtime.device.emulated, one_call=True, captured=True)
-        kernel = tiers.choose(request, runtime.library).kernel
+        choice = tiers.choose(request, runtime.library)
+        if runtime.pins is not None:
+            choice = runtime.pins.held(request, choice, False, runtime.library)
+        kernel = choice.kernel
         if kernel is None:
             return None
         return Placed(kernel, kernel.launches(workload))
-    except (BuildError, UnsupportedError) as error:
+    except (BuildError, PinError, UnsupportedError) as error:
         config.logger().info("no kernel is loaded for %s: %s", workload.key(), error)
         return None
 

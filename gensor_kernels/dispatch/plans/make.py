@@ -48,7 +48,7 @@ def make(call: Call, inputs: Inputs, out: DeviceArray, steps: Steps) -> tuple[Pl
     try:
         plan = plan_of(call, inputs, out, steps, capturing)
     except Exception as error:
-        if call.device.emulated:
+        if call.device.emulated or call.runtime.pins is not None:
             raise
         # Whatever went wrong in choosing or loading, the library would have worked.
         config.logger().warning("no kernel could be prepared: %s", error, exc_info=True)
@@ -80,6 +80,8 @@ def plan_of(call: Call, inputs: Inputs, out: DeviceArray, steps: Steps, capturin
         refused[choice.kernel.stored] = plan.reason
     if lowered is not None:
         _warn_of_wrapping(call, lowered)
+    if lowered is not None and not (call.device.emulated and choice.kernel is None):
+        _pin(call, None if isinstance(plan, LibraryPlan) else choice.kernel, lowered, capturing, steps)
     if lowered is None or capturing or call.device.emulated:
         return plan
     return _on_trial(call, choice, lowered, plan, (inputs, out, steps))
@@ -90,6 +92,13 @@ def _warn_of_wrapping(call: Call, lowered: Lowered) -> None:
     wide = exact(lowered.problem.workload)
     if wide is not None and call.runtime.library.record(wide) is not None:
         config.warn_once(f"a kernel is stored for the int32 result of this product, but {WRAPS}")
+
+
+def _pin(call: Call, kernel: Kernel | None, lowered: Lowered, captured: bool, steps: Steps) -> None:
+    """Pin what serves a call, where the block has a list of kernels."""
+    if call.runtime.pins is not None:
+        request = replace(_request(call, lowered.problem, steps), captured=captured)
+        call.runtime.pins.note(request, kernel, bool(lowered.staged))
 
 
 def _chosen(
@@ -150,7 +159,9 @@ def _standby(call: Call) -> Any:
             choice, lowered = choose(call, inputs, out, steps, capturing, captured=True)
             if choice.kernel is None or lowered is None:
                 return None
-            return _launching(call, choice.kernel, lowered, choice.tier, (inputs, out, steps))
+            plan = _launching(call, choice.kernel, lowered, choice.tier, (inputs, out, steps))
+            _pin(call, choice.kernel, lowered, True, steps)
+            return plan
         except Exception as error:
             config.logger().info("nothing stands by for graph capture: %s", error)
             return None
@@ -192,7 +203,7 @@ def choose(
     request = replace(
         _request(call, problem, steps),
         captured=capturing or captured,
-        loaded=runtime.loaded if capturing else None,
+        loaded=runtime.loaded if capturing and not config.deterministic() else None,
         refused=refused,
         unfused=lambda: unfused.microseconds(call, inputs, out, steps),
     )
@@ -203,6 +214,10 @@ def choose(
     if lowered.staged and not request.captured:
         kind = copy_race.kind(runtime, problem, arrays)
         choice = copy_race.weighed(runtime, kind, request.one_call, choice)
+    if runtime.pins is not None:
+        choice = runtime.pins.held(request, choice, bool(lowered.staged), runtime.library)
+    if capturing and choice.kernel is not None and choice.kernel.stored not in runtime.loaded:
+        choice = tiers.Choice(4, "the kernel of this call is not loaded: make the call once outside of the capture")
     return choice, lowered
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -18,6 +19,7 @@ from gensor_kernels.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import DeviceArray
+    from gensor_kernels.dispatch.selection.pins import Pins
 
 Steps = tuple[Operation, ...]
 Inputs = Sequence[Any]
@@ -42,6 +44,7 @@ class Caller(Tuned, Protocol):
 
     loaded: set[str]
     background: Background
+    pins: Pins | None
 
     def call(
         self, a: DeviceArray, b: DeviceArray, out: DeviceArray, steps: Steps, dtype: Any, precision: str | None
@@ -176,8 +179,8 @@ class LibraryPlan(Plan):
 
     def __init__(self, call: Call, reason: str, standby: Standby | None = None):
         super().__init__(call)
-        self.reason, self.standby = reason, standby
-        self._runs_to_wait = -1 if standby is None else 1
+        self.reason, self._standby = reason, standby  # no function once it was called for good
+        self._has_run, self._turn = False, threading.Lock()
         self._standing: Plan | None = None
 
     def serve(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
@@ -194,15 +197,20 @@ class LibraryPlan(Plan):
 
     def _standing_by(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> Plan | None:
         """Return the Plan of this run, None outside of a capture."""
-        if self._runs_to_wait > 0:
-            self._runs_to_wait -= 1
+        if self._standing is None and self._standby is None:
             return None
-        if self.standby is None or (self._runs_to_wait < 0 and self._standing is None):
+        if not self._has_run:
+            self._has_run = True
             return None
         capturing = self.call.device.capturing()
-        if self._runs_to_wait == 0:
-            self._standing = self.standby(inputs, out, steps, capturing)
-            self._runs_to_wait = 0 if capturing and self._standing is None else -1
+        if self._standby is not None and self._turn.acquire(blocking=capturing):
+            try:
+                if self._standby is not None:  # no other thread has done it meanwhile
+                    self._standing = self._standby(inputs, out, steps, capturing)
+                    if self._standing is not None or not capturing:
+                        self._standby = None
+            finally:
+                self._turn.release()
         return self._standing if capturing else None
 
 

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
     from gensor_kernels.dispatch.calls.array import DeviceArray
+    from gensor_kernels.dispatch.selection.pins import Pins
 
 #: Plans kept per device; beyond it they are all forgotten (a program whose shapes never repeat).
 MOST_PLANS = 65536
@@ -64,8 +65,8 @@ def _served(plan: Plan, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
 class Runtime:
     """Calls on one device."""
 
-    def __init__(self, device: Device, library: Library):
-        self.device, self.library = device, library
+    def __init__(self, device: Device, library: Library, pins: Pins | None = None):
+        self.device, self.library, self.pins = device, library, pins
         self.pointer, self.where = device.pointer, device.where
         self.plans: dict[tuple[Any, ...], Plan] = {}
         self.find: Callable[[Any], Any] = self.plans.get
@@ -90,6 +91,10 @@ class Runtime:
         #: Counts the times that all Plans were forgotten: launches that were bound before are bound again.
         self.epoch = getattr(self, "epoch", -1) + 1
         self.bypass()
+
+    def fixed(self, pins: Pins | None) -> Runtime:
+        """Return a Runtime for deterministic calls on the same device."""
+        return Runtime(self.device, self.library.timeless(), pins)
 
     def bypass(self) -> None:
         """Let every call take the way of a first one while calls or hits are counted, or asked about."""
@@ -374,9 +379,10 @@ class Runtime:
 
         For this call where memory for copies or a workspace was lacking, for all where the driver refused the launch.
         Such a launch has done nothing, and what was allocated before it is free again: the library can still serve the
-        call. Raises `error` where it was the library's own, and where there is none to turn to.
+        call. Raises `error` where it was the library's own, where there is none to turn to, and where kernels are
+        pinned.
         """
-        if self.device.emulated or plan.tier == 4 or self.device.capturing():
+        if self.device.emulated or plan.tier == 4 or self.device.capturing() or self.pins is not None:
             raise error
         scarce = isinstance(error, MemoryError)
         reason = f"{'there is no memory to run a kernel' if scarce else 'the launch was refused'}: {error}"

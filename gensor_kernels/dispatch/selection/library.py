@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gensor_database import Timing, launched
+from gensor_database import Timing, counting, is_under, launched
 from gensor_database.lazy import cached_property
 from gensor_kernels import config, forking
 from gensor_kernels.build.source import digest, flatten
@@ -187,7 +187,8 @@ class Library:
     """Kernels, records and timings of one Arch and part, indexed for the tiers.
 
     `read` gets the contents anew: after tuning, or after a database has changed.  With an `arch`, kernels of the
-    portfolios are also launched with k divided among blocks in other ways than they were tuned with.
+    portfolios are also launched with k divided among blocks in other ways than they were tuned with.  A `timeless` one
+    takes in no timings, nor what they taught.
     """
 
     def __init__(
@@ -195,8 +196,9 @@ class Library:
         contents: Contents | None = None,
         read: Callable[[], Contents] | None = None,
         arch: Arch | None = None,
+        timeless: bool = False,
     ):
-        self.arch = arch
+        self.arch, self._timeless = arch, timeless
         #: kernels that are launched with other arguments, by their own digest; some may not be stored any more
         self._relaunched: dict[str, Kernel] = {}
         self._read = read or (lambda: self.contents)
@@ -213,7 +215,13 @@ class Library:
         """Locks that nobody holds: one for readings of the stores, one for taking in what was read or measured."""
         self._reading, self._taking = threading.Lock(), threading.Lock()
 
+    def timeless(self) -> Library:
+        """Return another Library of the same contents without timings, nor what they taught."""
+        return Library(self.contents, self._read, self.arch, timeless=True)
+
     def _take(self, contents: Contents) -> None:
+        if self._timeless or config.always_deterministic():
+            contents = replace(contents, timings={}, residual=None)
         kept = {name: each for name, each in contents.kernels.items() if name not in self._refused}
         contents = replace(contents, kernels=kept)
         shelves: dict[str, Shelf] = {}
@@ -296,29 +304,37 @@ class Library:
     def timings(self, workload: Workload) -> list[Timing]:
         """What was measured for exactly this Workload on this part, of kernels that can still be used: under the
         conditions there are now, or where nothing was, under any. So a kernel whose times a new driver or another
-        power mode has made untrue is demoted by the first race after that."""
+        power mode has made untrue is demoted by the first race after that. Times of kernels outlast other versions of
+        the array library and of its backends, and its own call's serve until that race; but with other accelerators it
+        is another call."""
         rows = self.contents.timings.get(workload.key(), ())
         usable = [row for row in rows if row.kernel_digest is None or self._fits(row, workload)]
-        return [row for row in usable if row.device == self.conditions] or usable
+        return counting(usable, self.conditions)
 
     def is_current(self, workload: Workload) -> bool:
         """Whether its timings were taken under the conditions there are now, those of the library's call and of its
         record's kernel among them."""
-        current = {row.kernel_digest for row in self.timings(workload) if row.device == self.conditions}
+        current = {row.kernel_digest for row in self.timings(workload) if is_under(row, self.conditions)}
         recorded = self.record(workload)
         return len(current) > 1 and None in current and (recorded is None or recorded.digest in current)
 
     def _fits(self, row: Timing, workload: Workload) -> bool:
         """Whether the kernel of a timing may be launched for a Workload as it was timed."""
-        name, base = row.kernel_digest or "", self.contents.kernels.get(launched(row)[0] or "")
-        if base is None or base.digest == name:
-            return base is not None and base.fits(workload)
-        if self.arch is None:
-            return False
-        if name not in self._relaunched:  # it was timed by another process
-            self._relaunched.update((each.digest, each) for each in resplit(base, self.arch)[1:])
+        base = launched(row)[0] or ""
+        kernel = self.find(row.kernel_digest or "", base)
+        if kernel is None or kernel.base is None:
+            return kernel is not None and kernel.fits(workload)
+        return self.arch is not None and is_legal(kernel, workload, self.arch)
+
+    def find(self, name: str, base: str) -> Kernel | None:
+        """The kernel with this digest: the stored kernel `base`, or that launched with other arguments."""
+        stored = self.contents.kernels.get(base)
+        if stored is None or base == name or self.arch is None:
+            return stored if base == name else None
+        if name not in self._relaunched:  # it was launched by another process
+            self._relaunched.update((each.digest, each) for each in resplit(stored, self.arch)[1:])
         kernel = self._relaunched.get(name)
-        return kernel is not None and kernel.base == base.digest and is_legal(kernel, workload, self.arch)
+        return kernel if kernel is not None and kernel.base == base else None
 
     def kernel(self, name: str) -> Kernel:
         """The kernel with this digest, of which `timings` has told or which is stored."""

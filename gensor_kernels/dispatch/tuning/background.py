@@ -203,8 +203,7 @@ class Background:
         """
         try:
             allowed = config.background() is not False and not config.deterministic() and config.tune_mode() != "off"
-            if allowed and workload.key() not in self._refined:
-                self._refined.add(workload.key())
+            if allowed:
                 self._start(workload, True)
         except Exception as error:
             config.logger().warning("tuning in the background failed: %s", error, exc_info=True)
@@ -234,8 +233,10 @@ class Background:
 
     def _start(self, workload: Workload, again: bool = False) -> None:
         with self._lock:
-            if not again and workload.key() in self.runtime.tuned:
+            known = self._refined if again else self.runtime.tuned
+            if workload.key() in known:
                 return
+            known.add(workload.key())
             self.runtime.tuned.add(workload.key())
             self._waiting.append((workload, again))
             if self._thread is not None:

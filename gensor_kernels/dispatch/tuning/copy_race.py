@@ -17,6 +17,7 @@ from gensor_kernels.dispatch.calls.problem import Problem
 from gensor_kernels.dispatch.observe import counters
 from gensor_kernels.dispatch.selection.tiers import Choice
 
+from .duel import settled
 from .runtime import Kind, Tuned
 
 if TYPE_CHECKING:
@@ -75,7 +76,10 @@ def weigh(runtime: Tuned, kind: Kind, ours: Run, theirs: Run) -> bool:
     try:
         for _ in range(WARM_RUNS):
             ours()
-        library, whole = (median(times) for times in runtime.device.sampled([theirs, ours]))
+        calls = [theirs, ours]
+        first = runtime.device.sampled(calls)
+        samples = settled(first, ["copies"], lambda _, rounds: runtime.device.sampled(calls, rounds))
+        library, whole = (median(times) for times in samples)
     except Exception as error:  # out of memory, say: the call itself is served as before
         config.logger().info("a call with its copies could not be timed: %s", error, exc_info=True)
         return False

@@ -1,8 +1,9 @@
 """Races: of a kind of call that comes back, the likeliest kernels against the array library, on the caller's arrays.
 
-A race takes milliseconds, once per Workload and part: its times go to the user's database, and decide from then on
-(tier 1). Nothing is compiled for it, and nothing races while a graph is captured, on an emulated device, or where
-settings forbid it (`config.races`).
+A kernel that wins is timed once more, alone against the library's call, before its times are stored (duel.py). A race
+takes milliseconds, once per Workload and part: its times go to the user's database, and decide from then on (tier 1).
+Nothing is compiled for it, and nothing races while a graph is captured, on an emulated device, or where settings forbid
+it (`config.races`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from gensor_kernels.dispatch.selection.tiers import Request, candidates
 from gensor_kernels.errors import BuildError
 from gensor_kernels.operators.types.workload import Workload
 
+from .duel import settled
 from .runtime import Tuned
 
 CONTENDERS = 4
@@ -65,6 +67,9 @@ def race(runtime: Tuned, request: Request, bind: Bind, vendor: Callable[[], Any]
         entrants = _bound(contenders(request, runtime.library), bind)
         samples = sampled(runtime, vendor, entrants) if entrants else []
         wrong = differing(runtime, vendor, entrants, samples) if entrants else []
+        if entrants and not wrong:
+            names = [kernel.digest for kernel, _ in entrants]
+            samples = settled(samples, names, lambda rank, rounds: sampled(runtime, vendor, [entrants[rank]], rounds))
     except Exception as error:  # out of memory, say: the call itself is served as before
         config.logger().info("a race was called off: %s", error, exc_info=True)
         return False
@@ -75,7 +80,9 @@ def race(runtime: Tuned, request: Request, bind: Bind, vendor: Callable[[], Any]
         _refute(runtime, request, wrong)
         return True
     timed = [None, *(kernel for kernel, _ in entrants)]
-    rows = [_timing(runtime, request, kernel, name, times) for kernel, times in zip(timed, samples, strict=True)]
+    rows = [
+        _timing(runtime, request, kernel, name, times) for kernel, times in zip(timed, samples, strict=True) if times
+    ]
     runtime.library.note(rows)
     runtime.notes.add(rows)
     config.logger().info("raced %s: %s", request.problem.workload.key(), _told(rows))
@@ -134,8 +141,10 @@ def _told(rows: Sequence[Timing]) -> str:
 # ---- kernels that fail in a race
 
 
-def sampled(runtime: Tuned, vendor: Callable[[], Any], entrants: list[Entrant]) -> list[list[float]]:
-    """Return samples of the library's call and of each of `entrants`.
+def sampled(
+    runtime: Tuned, vendor: Callable[[], Any], entrants: list[Entrant], rounds: int | None = None
+) -> list[list[float]]:
+    """Return samples of the library's call and of each of `entrants`, of so many rounds.
 
     Kernels that are refused, or for which there is no memory, are taken from `entrants`, and the others race again; the
     list is empty if no kernel is left. Raises what the library's call raises, and any error after which the device
@@ -145,7 +154,7 @@ def sampled(runtime: Tuned, vendor: Callable[[], Any], entrants: list[Entrant]) 
         course = _Course([vendor, *(call for _, call in entrants)])
         try:
             with runtime.device.lending(None):  # a model that runs its nodes has no use for the memory of thousands
-                return runtime.device.sampled(course.calls)
+                return runtime.device.sampled(course.calls, rounds)
         except Exception as error:
             suspects = course.suspects()
             if suspects and _is_lost(runtime):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from gensor_kernels import config
 from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.api.interop import exchanged
 from gensor_kernels.errors import UnsupportedError
@@ -61,7 +62,7 @@ class Model:
         self.inputs, self.outputs = dict(source.inputs), list(source.outputs)
         #: Names of the files beside the model's that hold its weights.
         self.weight_files: tuple[str, ...] = tuple(source.weight_files)
-        self._plans: dict[tuple[Signature, int, tuple[Any, ...]], Plan] = {}
+        self._plans: dict[tuple[Signature, int, bool, tuple[Any, ...]], Plan] = {}
         #: Plans by Runtime and what arrays were given in order: the calls of these need no further check.
         self._known: dict[Any, Plan] = {}
         self._weights: dict[int, Weights] = {}
@@ -288,7 +289,8 @@ class Model:
 
         signature = tuple((tuple(array.shape), str(array.dtype)) for array in inputs.values())
         device = current.current_runtime().device
-        key = signature, id(device), state.key() if state else ()
+        # Layouts are chosen by times, which decide nothing in deterministic mode.
+        key = signature, id(device), config.deterministic(), state.key() if state else ()
         plan = self._plans.get(key)
         if plan is None:
             graph = self._source.graph({name: tuple(array.shape) for name, array in inputs.items()})

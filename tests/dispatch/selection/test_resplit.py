@@ -9,6 +9,7 @@ import gensor_kernels
 from gensor_database import Kernel, Store, Timing, canonical, export, launched, prune, winner
 from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import library, load, predict, tiers
+from gensor_kernels.dispatch.selection.pins import Pins
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.build.pool import candidate
@@ -22,6 +23,7 @@ from .test_tiers import request
 from .test_tiers import timing as plainly
 
 SPLIT = "split_k"
+NOTHING = tiers.Choice(4, "")
 SMALLEST = {"split_k": 1, "stream": 0}
 TUNED, DEEP = workload(64, 64, 4096), workload(48, 40, 30000)
 
@@ -29,6 +31,11 @@ TUNED, DEEP = workload(64, 64, 4096), workload(48, 40, 30000)
 def split(wanted=TUNED):
     """A kernel that was tuned with k in parts."""
     return next(each for each in starters(wanted) if each.program[SPLIT] > 1)
+
+
+def undivided():
+    """A kernel that was tuned with k in one part."""
+    return next(each for each in starters(TUNED) if each.program[SPLIT] == 1)
 
 
 def shelved(*kernels, arch=ARCH, times=()):
@@ -61,8 +68,23 @@ def test_they_differ_in_the_parts_of_k_alone():
 
 
 def test_a_kernel_that_was_executed_with_k_whole_keeps_it_whole():
-    whole = next(each for each in starters(TUNED) if each.program[SPLIT] == 1)
-    assert library.resplit(whole, ARCH) == [whole]
+    assert library.resplit(undivided(), ARCH) == [undivided()]
+
+
+def test_another_process_finds_the_division_that_is_pinned(tmp_path):
+    """And inside graph capture the kernel, where the library is pinned for other calls."""
+    path, asked, found = tmp_path / "kernels.json", request(DEEP, one_call=False), chosen(shelved(split())).kernel
+    captured, writer = replace(asked, captured=True), Pins(path)
+    writer.note(asked, None, False)
+    writer.note(captured, found, False)
+    writer.note(captured, found, True)
+    writer.close()
+    reader, shelf = Pins(path), shelved(split())
+    held = [reader.held(*each, shelf).kernel for each in ((asked, NOTHING, False), (captured, NOTHING, False))]
+    assert held == [None, found] and found.base is not None
+    assert reader.held(asked, NOTHING, True, shelf).kernel == found
+    with pytest.raises(gensor_kernels.PinError, match=r"no kernel that .* pins for matmul .* can serve it here"):
+        reader.held(captured, NOTHING, False, shelved(undivided()))
 
 
 def test_the_best_division_serves_and_is_told():

@@ -39,6 +39,18 @@ def test_everything_stored(runtime):
     assert not runtime.plans and not runtime.device.races
 
 
+def test_what_a_block_pins(runtime, tmp_path):
+    """The first block loads what it would choose, the second what the list has."""
+    path, stored = tmp_path / "kernels.json", set(runtime.library.contents.records.values())
+    with gensor_kernels.deterministic(path):
+        assert gensor_kernels.warmup() == 2
+        products(current.current_runtime(), 2)
+        assert current.current_runtime().loaded == stored and not runtime.loaded
+    with gensor_kernels.deterministic(path):
+        assert gensor_kernels.warmup() == 1
+        assert current.current_runtime().loaded == {runtime.library.contents.records[SMALL.key()]}
+
+
 def test_a_shapes_file(runtime, tmp_path):
     (tmp_path / "s.csv").write_text("op,m,n,k,dtype\nmatmul,64,64,64,fp32\nmatmul,64,64,64,fp64\nmatmul,x,64,64,fp32\n")
     assert gensor_kernels.warmup(tmp_path / "s.csv") == 1

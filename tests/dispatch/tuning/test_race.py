@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_database import Store, Timing, Verification
+from gensor_database import Store, Timing, Verification, canonical
 from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.calls.problem import Problem
 from gensor_kernels.dispatch.plans import trial
@@ -80,6 +80,23 @@ def test_the_others_race_again_and_serve():
     (left,) = stored - set(runtime.library.contents.kernels)
     assert found == [55] * 6 and len(device.races) == 2 and device.ran[-1] not in wrong
     assert kernels(workload(64, 64, 64))[left].code.digest in wrong
+
+
+class Lucky(Race):
+    """Kernels are fast in a race and slow alone."""
+
+    def __call__(self, calls):
+        return super().__call__(calls) if len(calls) > 2 else [10.0, 11.0]
+
+
+def test_a_winner_is_timed_alone_before_it_serves():
+    steady, lucky = racer(), runtime_of(FakeDevice(clock=Lucky()), kernels(workload(64, 64, 64)))
+    assert products(steady, 3) == [0, 55, 55] and len(steady.device.duels) == 1
+    assert products(lucky, 100) == [0] * 100 and len(lucky.device.races) == 1
+    contenders = lucky.device.races[0]
+    assert len(lucky.device.duels) == contenders > 1  # one after the other
+    found = [row.median_us for row in lucky.library.timings(workload(64, 64, 64))]
+    assert sorted(found) == [10.0] + [11.0] * contenders
 
 
 @pytest.mark.parametrize("ours", [20.0, 10.0, 9.9])
@@ -172,6 +189,29 @@ def test_other_conditions_are_another_race():
     later.device.clock.conditions = later.library.conditions = '{"driver":2}'
     assert products(later, 3) == [55, 0, 0] and len(later.device.races) == 1
     assert not later.library.reload() and products(later, 1) == [0]
+
+
+@pytest.mark.parametrize(
+    ("changed", "until"),
+    [({"cupy": "14"}, 55), ({"cublas": 2}, 55), ({"cutensor": 3}, 55), ({"accelerators": "cub,cutensor"}, 0)],
+)
+def test_another_library_is_another_race(changed, until):
+    """The old win serves until then, but for other accelerators: with these the library's call is another one. Times of
+    kernels last."""
+    first, before = racer(), {"cublas": 1, "cupy": "13", "driver": 1}
+    first.device.clock.conditions = first.library.conditions = canonical(before)
+    products(first, 3)
+    rows = [row for rows in first.library.contents.timings.values() for row in rows]
+    later = racer(times=rows, ours=30.0)
+    later.device.clock.conditions = later.library.conditions = canonical({**before, **changed})
+    wanted = workload(64, 64, 64)
+    lasting = [row for row in later.library.timings(wanted) if row.kernel_digest]
+    assert lasting == [row for row in rows if row.kernel_digest] and not later.library.is_current(wanted)
+    later.library.note([replace(row, device=later.library.conditions) for row in rows if row.vendor])
+    assert later.library.is_current(wanted) and len(later.library.timings(wanted)) == len(rows)
+    again = racer(times=rows, ours=30.0)
+    again.device.clock.conditions = again.library.conditions = later.library.conditions
+    assert products(again, 2)[0] == until and len(again.device.races) == 1
 
 
 def test_a_time_without_the_librarys_beside_it_is_another_race():

@@ -1,6 +1,9 @@
 """Models on a GPU that is a strict double: arenas by stream, launches that are bound, and CUDA graphs."""
 
+import contextlib
+import itertools
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +13,7 @@ from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import library
 from gensor_kernels.graph.execution import arena
+from gensor_kernels.graph.execution.bound import HOT_RUN, Bound
 
 cupy = pytest.importorskip("cupy")
 from tests.doubles.captured import Stock, filled  # noqa: E402
@@ -82,7 +86,7 @@ def raced(monkeypatch, repeats=1):
     """Calls race, and every way takes a microsecond."""
     monkeypatch.delenv("GENSOR_DETERMINISTIC")
 
-    def sampled(self, calls):
+    def sampled(self, calls, rounds=None):
         for call in calls * repeats:
             call()
         return [[1.0] * 9 for _ in calls]
@@ -127,6 +131,22 @@ def test_calls_of_a_graph_make_a_kind_of_call_worth_tuning(opened, monkeypatch):
     while bound.calls < 64:
         made(given)
     assert len(considered) == len(bound.trials)
+
+
+def test_another_threads_call_does_not_hide_the_hot_one():
+    """It may come between this thread's turn and what follows from it."""
+    ripened, made = [], Bound.__new__(Bound)
+    made.calls, made.inputs, made._new, made.launch, made.clock = HOT_RUN - 1, (), (), lambda: None, itertools.count()
+    made.device = SimpleNamespace(copy=None, empty=None)
+    made.trials = [SimpleNamespace(ripen=lambda: ripened.append(made.calls))]
+
+    class Lock(contextlib.nullcontext):
+        def __exit__(self, *_):
+            made.calls += 1
+
+    made.lock = Lock()
+    made(())
+    assert ripened == [HOT_RUN + 1]
 
 
 def test_views_of_weights_are_on_the_device_once(opened):

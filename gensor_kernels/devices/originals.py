@@ -1,0 +1,60 @@
+"""CuPy's own functions, also while `accelerate` has put others in their places.
+
+One of them may call another, such as `einsum` does `matmul`: within a call of an original, all are CuPy's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from functools import partial
+from typing import Any
+
+#: Functions of the `cupy` module that may be replaced.
+NAMES = ("matmul", "dot", "einsum", "tensordot", "inner", "vdot")
+_ABSENT: Any = object()
+#: (owner, name) -> what stood there, in the order of replacement.
+_kept: dict[tuple[Any, str], Any] = {}
+#: Whether this thread or task is within a call of an original.
+within: ContextVar[bool] = ContextVar("gensor_kernels_within_original", default=False)
+
+
+def replace(owner: Any, name: str, value: Any) -> None:
+    """Put `value` in the place of `owner.name` until `restore`."""
+    _kept[owner, name] = vars(owner).get(name, _ABSENT)
+    setattr(owner, name, value)
+
+
+def restore() -> None:
+    """Put everything that was replaced back into its place."""
+    while _kept:
+        (owner, name), original = list(_kept.items())[-1]
+        if original is not _ABSENT:
+            setattr(owner, name, original)
+        elif name in vars(owner):
+            delattr(owner, name)
+        _kept.pop((owner, name))
+
+
+class Original:
+    """The `cupy` module with its own functions under `NAMES`."""
+
+    def __init__(self, cupy: Any):
+        self._cupy = cupy
+        self.__name__ = "cupy"
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._cupy, name)  # first: what is kept is kept until after it is back
+        if name not in NAMES:
+            setattr(self, name, found)  # the next look-up is as quick as a module's
+            return found
+        original = _kept.get((self._cupy, name))
+        return found if original is None else partial(_called, original)
+
+
+def _called(original: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
+    token = within.set(True)
+    try:
+        return original(*args, **keywords)
+    finally:
+        within.reset(token)
