@@ -65,7 +65,7 @@ UsageError: Any = typer.BadParameter.__base__
 
 def _version(asked: bool) -> None:
     if asked:
-        print(f"gensor-kernels {gensor_kernels.__version__}")
+        say(f"gensor-kernels {gensor_kernels.__version__}")
         raise typer.Exit
 
 
@@ -264,7 +264,8 @@ def archs() -> None:
 def completion(shell: Annotated[str, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> None:
     """Print the completions for a shell: `eval "$(gensor-tune completion bash)"` in its start file."""
     one_of("SHELL", shell, SHELLS)
-    print(script(shell))
+    for line in script(shell).splitlines():
+        say(line)
 
 
 @app.command()
@@ -273,7 +274,7 @@ def doctor() -> None:
     from gensor_kernels.devices.doctor import report
 
     for line in report():
-        print(line)
+        say(line)
 
 
 @app.command()
@@ -424,7 +425,7 @@ def report(
     from gensor_tuner.report.page import write
 
     with commands.existing(db) as store:
-        print(write(store, commands.capability(arch), out), file=beside(out))
+        say(write(store, commands.capability(arch), out), file=beside(out))
 
 
 @app.command()
@@ -470,15 +471,15 @@ def main() -> None:
         sys.exit(2)
     except SystemExit as ended:
         if ended.code == 130:  # typer's exit code for Ctrl-C
-            print(STOPPED, file=sys.stderr)
+            say(STOPPED, file=sys.stderr)
         raise
     except BrokenPipeError:
         sys.exit(141)  # the reader of a pipe closed it, as in `gensor-tune show | head`
     except KeyboardInterrupt:
-        print(STOPPED, file=sys.stderr)
+        say(STOPPED, file=sys.stderr)
         sys.exit(130)
     except (OSError, MemoryError) as error:  # no space, no files, no memory: reported rows are already stored
-        print(f"gensor-tune: {str(error) or 'out of memory'}", file=sys.stderr)
+        say(f"gensor-tune: {str(error) or 'out of memory'}", file=sys.stderr)
         sys.exit(2)
 
 

@@ -27,6 +27,9 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         keep_interrupts()
+        from gensor_database.text import escape_streams
+
+        escape_streams()
         from .app import main as run
 
         run()

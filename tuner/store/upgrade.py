@@ -84,7 +84,7 @@ def refresh(path: Path, arch: str | None, budget: float | None, jobs: int, lines
             write_line(lines, json.dumps(asdict(found), separators=(",", ":")))
         kept = store.counts()["timing"]
     told = ", ".join(f"{counts[each]} {each}" for each in ("current", "rebuilt", "left", "failed") if counts[each])
-    print(f"gensor-tune: {told or 'no kernels'}; all {kept} timings are kept", file=sys.stderr)
+    say(f"gensor-tune: {told or 'no kernels'}; all {kept} timings are kept", file=sys.stderr)
     return 1 if counts["failed"] else 0
 
 
