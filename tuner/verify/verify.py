@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tempfile
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any, ClassVar
 
 from gensor_kernels.build import nvrtc
 from gensor_kernels.config import cache_dir
-from gensor_kernels.devices.emulator.build import build, compiler, library_digest
+from gensor_kernels.devices.emulator.build import build, compiler, library_digest, usable_folder, written
 from gensor_kernels.devices.emulator.run import Counters
 from gensor_kernels.errors import BuildError
 from gensor_kernels.operators.types.epilogue import join
@@ -36,12 +37,13 @@ OUTCOMES = ("ok", "not_compiled", "wrong", "failed", "timeout")
 def check_compilers(verify: str) -> None:
     """Raise ToolMissingError with installation advice where a compiler for this method of verification is missing.
 
-    Raises ConfigError where the cache folder cannot be used.
+    Raises ConfigError or MachineError where the cache folder cannot be used.
     """
     nvrtc.toolchain()
     if verify != "none":
         compiler()
-        cache_dir()
+        with written(), tempfile.TemporaryFile(dir=usable_folder()):
+            pass
 
 
 @dataclass(frozen=True)
@@ -148,10 +150,11 @@ def verify(candidate: Candidate, workload: Workload, *, use_cache: bool = True) 
     verdict = _execute(candidate, workload, library)
     verdict = Verdict(**{**asdict(verdict), "seconds": time.perf_counter() - began})
     if use_cache:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = path.with_name(f"{path.name}.{time.monotonic_ns()}")
-        scratch.write_text(verdict.to_json())
-        scratch.replace(path)
+        with written():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            scratch = path.with_name(f"{path.name}.{time.monotonic_ns()}")
+            scratch.write_text(verdict.to_json())
+            scratch.replace(path)
     return verdict
 
 

@@ -1,14 +1,17 @@
 """The verifier: right kernels pass every case, and each kind of wrong one is told by its outcome."""
 
+import errno
 import json
 import os
 import sys
+import tempfile
 from functools import partial
 
 import pytest
 
 from gensor_database.record import Kernel, Record, Verification
 from gensor_database.store import Store
+from gensor_kernels.errors import MachineError
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.programs.contraction.cases import granularity
@@ -20,7 +23,7 @@ from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.tune import Run
 from gensor_tuner.shapes.reader import Row
 from gensor_tuner.verify.device_process import DeviceVerifier
-from gensor_tuner.verify.verify import verify
+from gensor_tuner.verify.verify import check_compilers, verify
 from tests.doubles import spoiled
 
 
@@ -245,3 +248,13 @@ def test_without_a_device_it_says_what_is_missing_before_any_work(command, tmp_p
     assert (code, out) == (2, "")
     assert err == "gensor-tune: --verify device needs a GPU of sm_87: CuPy is not installed: a command\n"
     assert not (tmp_path / "k.db").exists()
+
+
+def test_a_cache_folder_that_cannot_be_written_is_named_before_any_work(monkeypatch):
+    def refuse(**_):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    with pytest.raises(MachineError, match=r"cache folder .* \(Read-only file system\): .*set GENSOR_CACHE_DIR"):
+        check_compilers("emulator")
+    check_compilers("none")
