@@ -2,7 +2,7 @@
 
 A shell runs each in a process group and a temporary folder of its own. It also reads a pipe that this process alone
 holds open for writing: however this process ends, the pipe is closed then, and the shell ends the group and deletes
-the folder.
+the folder. The pipe is found in /proc: numbers of descriptors in a shell may be those of `pass_fds`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from pathlib import Path
 from gensor_kernels.errors import MachineError
 
 _SHELL = """
-exec 3<&0
-(trap '' TERM; read -r _; kill -TERM 0; rm -rf "$TMPDIR"; kill -KILL 0) <&3 >/dev/null 2>&1 &
-"$@" <"$TMPDIR/input" 3<&-
+(trap '' TERM; read -r _ <"$0"; kill -TERM 0; rm -rf "$TMPDIR"; kill -KILL 0) >/dev/null 2>&1 &
+"$@" <"$TMPDIR/input"
 code=$?
 kill -KILL $!
 exit $code
@@ -36,13 +35,13 @@ def run(command: Sequence[str], text: str = "", pass_fds: Sequence[int] = ()) ->
         alive, own = os.pipe()
         try:
             return subprocess.run(
-                ["sh", "-c", _SHELL, "sh", *command],
-                stdin=alive,
+                ["sh", "-c", _SHELL, f"/proc/self/fd/{alive}", *command],
+                stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
                 encoding="utf-8",
                 errors="replace",
-                pass_fds=pass_fds,
+                pass_fds=(*pass_fds, alive),
                 umask=0o077,
                 start_new_session=True,
                 env=os.environ | {"TMPDIR": folder, "LC_ALL": "C"},

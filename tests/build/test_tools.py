@@ -63,6 +63,20 @@ def waited_leave():
     waited(lambda: all(map(ended, pids)) and not list((tmp_path / "temporary").iterdir()))
 
 
+def test_descriptors_that_are_passed_on_keep_their_numbers(tmp_path):
+    """Of the smallest numbers, too, which shells have names for."""
+    code = """
+import os
+from gensor_kernels.build import tools
+for number in range(3, 12):
+    os.dup2(os.open(".", os.O_RDONLY), number)
+for number in range(3, 12):
+    tools.run(["touch", f"/proc/self/fd/{number}/{number}"], pass_fds=[number])
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    assert {each.name for each in tmp_path.iterdir()} == set(map(str, range(3, 12)))
+
+
 def test_a_tool_gets_text_and_answers_in_english(monkeypatch):
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
     done = tools.run(["sh", "-c", "cat; echo $LC_ALL >&2; kill -9 $$"], "text\n")

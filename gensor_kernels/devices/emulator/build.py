@@ -231,7 +231,7 @@ def _told(done: subprocess.CompletedProcess[str]) -> str:
     if done.returncode > 128:
         return f"it was killed by signal {done.returncode - 128}"
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-    errors = [line for line in lines if re.search("error|no space|memory", line, re.IGNORECASE)]
+    errors = [line for line in lines if re.search("error|no space|memory|cannot|denied|no such", line, re.IGNORECASE)]
     told = [*errors, *lines, f"exit code {done.returncode}"][0][:200]
     return "".join(c if c.isprintable() else " " for c in told)
 
