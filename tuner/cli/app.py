@@ -15,6 +15,7 @@ import typer
 
 import gensor_kernels
 from gensor_database.store import StoreError
+from gensor_database.text import duration
 from gensor_kernels import spelling
 from gensor_kernels.errors import GensorError
 from gensor_kernels.machine.arch import capability_name, lookup
@@ -147,13 +148,14 @@ def tune(
     began, cores = time.monotonic(), commands.cores(jobs)
     options = Options(top=top, seed=seed, jobs=cores, graph=graph, verify=verify, strategy=strategy)
     with commands.shapes_of(model, arch[0], input or []) if model else nullcontext(shapes[0]) as rows:
-        spent = time.monotonic() - began if model else 0.0  # on reading it
-        left = None if budget is None else max(0.0, round(budget - spent, 1))
+        if model is not None and budget is not None:
+            took = duration((time.monotonic() - began) * 1e6)
+            say(f"gensor-tune: {model} was read in {took}, which --budget does not count", sys.stderr)
         named = "" if model is None else model.name
         code = commands.tune(
             *(arch, rows, db, options),
             measure=measure,
-            budget=left,
+            budget=budget,
             json_path=json,
             quiet=quiet,
             model=named,
