@@ -126,7 +126,7 @@ def tune(
     rows = read_shapes(shapes, lambda line: None if model else say(f"gensor-tune: {line}", sys.stderr))
     shares = [rows] * len(archs) if shard is None else shard.rows(rows, archs)
     every = sum(map(len, shares))
-    check_compilers(options.verify)
+    check_compilers(options.verify, options.jobs)
     path, label = database(db), model or name_of(shapes)
     began = time.perf_counter()
     results: list[tuple[int, Row, Result]] = []

@@ -138,7 +138,7 @@ ORDER = ("ok", *BAD, "outdated", "incomplete", "orphan")
 def verify(path: Path, arch: str | None, rebuild: bool, execute: bool, jobs: int, lines: TextIO | None) -> int:
     """Check the database at `path`; return 1 where a row is damaged, differs from its derivation, or is wrong."""
     if rebuild or execute:
-        emulation.check_compilers("emulator" if execute else "none")
+        emulation.check_compilers("emulator" if execute else "none", jobs)
     counts: Counter[str] = Counter()
     read: Counter[str] = Counter()
     kernels = 0

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import subprocess
 import sys
 import tempfile
 from functools import partial
@@ -256,5 +257,15 @@ def test_a_cache_folder_that_cannot_be_written_is_named_before_any_work(monkeypa
 
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
     with pytest.raises(MachineError, match=r"cache folder .* \(Read-only file system\): .*set GENSOR_CACHE_DIR"):
-        check_compilers("emulator")
-    check_compilers("none")
+        check_compilers("emulator", 1)
+    check_compilers("none", 1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of memory are set as on Linux")
+def test_too_little_memory_is_named_before_nvrtc_ends_the_process(tmp_path):
+    (tmp_path / "shapes.csv").write_text("op,m,n,k\nmatmul,64,64,64\n")
+    command = "ulimit -v 450000; python=$0; exec $python -m gensor_tuner.cli.start --arch sm_87 --jobs 2 "
+    command += "--shapes shapes.csv --db k.db --measure never"
+    done = subprocess.run(["bash", "-c", command, sys.executable], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "") and not (tmp_path / "k.db").exists()
+    assert "may use 439 MiB of memory (ulimit -v), and compilers need 1408 MiB with --jobs 2" in done.stderr
