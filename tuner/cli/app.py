@@ -481,7 +481,8 @@ def main() -> None:
         say(STOPPED, file=sys.stderr)
         sys.exit(130)
     except (OSError, MemoryError) as error:  # no space, no files, no memory: reported rows are already stored
-        say(f"gensor-tune: {str(error) or 'out of memory'}", file=sys.stderr)
+        named = (getattr(error, "filename", None), getattr(error, "strerror", None) or str(error) or "out of memory")
+        say(f"gensor-tune: {': '.join(str(each) for each in named if each)}", file=sys.stderr)
         sys.exit(2)
 
 

@@ -18,6 +18,7 @@ from gensor_tuner.cli import STOPPED
 from gensor_tuner.run import worker
 from gensor_tuner.tasks import local
 from gensor_tuner.tasks.local import Local
+from tests.build.test_tools import waited
 from tests.dispatch.tuning.test_faults_worker import gone
 from tests.doubles.tasks import Counted
 
@@ -35,6 +36,7 @@ TASKS = [Counted(number) for number in range(COUNT)]
 
 def interrupted(tmp_path, delay):
     """(process, stdout, stderr) of a run that got Ctrl-C `delay` seconds after it had begun to tune."""
+    (tmp_path / "temporary").mkdir()
     rows = "".join(f"matmul,{16 * i},16,32,fp64\n" for i in range(1, 9))
     (tmp_path / "shapes.csv").write_text("op,m,n,k,dtype\n" + rows)
     command = ["--arch", "sm_87", "--shapes", "shapes.csv", "--db", "k.db", "--measure", "never", "--jobs", "2"]
@@ -45,6 +47,7 @@ def interrupted(tmp_path, delay):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        env=os.environ | {"TMPDIR": str(tmp_path / "temporary")},
     )
     began = child.stderr.readline()
     time.sleep(delay)
@@ -64,6 +67,7 @@ def test_ctrl_c_says_what_is_kept_and_leaves_nothing_running(delay, tmp_path):
     for line in subprocess.run(["ps", "-A", "-o", "pid=,pgid="], capture_output=True, text=True).stdout.splitlines():
         pid, group = map(int, line.split())
         assert group != child.pid or gone(pid)
+    waited(lambda: not list((tmp_path / "temporary").iterdir()))
     reported = sum(" ok " in line for line in out.splitlines())
     if (tmp_path / "k.db").exists():
         with Store.open(tmp_path / "k.db") as store:
