@@ -279,7 +279,7 @@ def translated(path: Path) -> Iterator[None]:
 
 
 def has_log(path: Path) -> bool:
-    """Return whether committed rows may still be in a write-ahead log or a hot journal beside the file."""
+    """Return whether committed rows may still be in a write-ahead log or a hot journal next to the file."""
     for suffix in ("-wal", "-journal"):
         try:
             if os.stat(f"{path}{suffix}").st_size:

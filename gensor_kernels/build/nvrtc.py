@@ -94,8 +94,8 @@ def compile_cubin(source: str, target: str) -> Binary:
     error, log, cubin = _compiled(library, text, target)
     seconds = time.perf_counter() - start
     if error in _MACHINE:
-        told = " ".join([error, *log.splitlines()[:1]])
-        raise MachineError(f"NVRTC failed on this machine ({told}): it needs memory, and its wheel's other libraries")
+        reason = " ".join([error, *log.splitlines()[:1]])
+        raise MachineError(f"NVRTC failed on this machine ({reason}): it needs memory, and its wheel's other libraries")
     if error is not None:
         return Binary(target, log=log, toolchain=toolchain(), seconds=seconds, error=log or error)
     return Binary(target, cubin, parse_ptxas(log), log, toolchain(), seconds)

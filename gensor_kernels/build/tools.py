@@ -1,8 +1,8 @@
-"""Programs of a toolchain, run so that nothing of them outlives this process: no process, no temporary file.
+"""Programs of a toolchain, run so that no process and no temporary file of theirs outlives this process.
 
-A shell runs each in a process group and a temporary folder of its own. It also reads a pipe that this process alone
-holds open for writing: however this process ends, the pipe is closed then, and the shell ends the group and deletes
-the folder. The pipe is found in /proc: numbers of descriptors in a shell may be those of `pass_fds`.
+A shell runs each program in its own process group, with its own temporary folder. The shell also reads a pipe that this
+process alone holds open for writing: however this process ends, the pipe is closed then, and the shell ends the group
+and deletes the folder. The pipe is found in /proc: numbers of descriptors in a shell may be those of `pass_fds`.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def waited_leave():
 
 
 def test_descriptors_that_are_passed_on_keep_their_numbers(tmp_path):
-    """Of the smallest numbers, too, which shells have names for."""
+    """Shells have names for the smallest ones."""
     code = """
 import os
 from gensor_kernels.build import tools

@@ -239,7 +239,7 @@ def test_a_failure_of_the_machine_is_no_failure_of_a_kernel(what, broken, monkey
 
 
 def test_a_call_is_answered_by_the_first_failure_of_the_machine(broken, monkeypatch, tmp_path):
-    """Every kernel would fail alike: each took a compilation of the whole emulator."""
+    """Every kernel would fail in the same way: each took a compilation of the whole emulator."""
     calls = broken("exit 3")
     monkeypatch.setenv("GENSOR_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("GENSOR_DB", str(tmp_path / "new.db"))  # nothing is loaded yet
@@ -251,9 +251,9 @@ def test_a_call_is_answered_by_the_first_failure_of_the_machine(broken, monkeypa
 def test_an_error_at_a_line_of_a_kernel_is_the_kernels(fresh):
     with pytest.raises(
         BuildError, match=r"g\+\+ refused the kernel: .*error: static assertion failed: a reason"
-    ) as told:
+    ) as caught:
         build(text("wrong") + 'static_assert(sizeof(int) == 1, "a reason");')
-    assert not isinstance(told.value, MachineError)
+    assert not isinstance(caught.value, MachineError)
 
 
 @pytest.mark.parametrize("version", ["exit 1", "true", "kill -9 $$"])

@@ -57,7 +57,7 @@ def leave() -> NoReturn:
             stream.flush()
     for child in descendants(os.getpid()):
         with suppress(OSError):
-            if os.getsid(child) == os.getsid(0):  # compilers in sessions of their own end, and clean up, by themselves
+            if os.getsid(child) == os.getsid(0):  # others, as compilers, end and clean up by themselves
                 os.kill(child, signal.SIGKILL)
     os._exit(INTERRUPTED)
 

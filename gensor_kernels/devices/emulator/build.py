@@ -46,7 +46,7 @@ KERNEL_FLAGS = (*COMMON_FLAGS, "-O1", "-fno-exceptions", "-fno-rtti", "-Werror=f
 # At -O1 its pass that contracts is among the "expensive" ones.
 FUSED_FLAGS = ("-ffp-contract=fast", "-fexpensive-optimizations")
 UNFUSED_FLAGS = ("-ffp-contract=off",)
-#: What g++ says of a kernel that is wrong, at a line of its source; and of no space, no memory, no headers.
+#: Diagnostics of g++: an error at a line of a kernel's source; no space, no memory or no headers on this machine.
 _REFUSED = re.compile(r"^[^:\s]+:\d+:(\d+:)? error: .*", re.MULTILINE)
 _FATAL = re.compile(r"fatal error: |Killed signal|out of memory|memory exhausted")
 _object_lock = threading.Lock()  # several threads may need the emulator's object at once; it is compiled once
@@ -144,7 +144,7 @@ def compiler() -> tuple[str, str]:
         )
     done = tools.run([path, "--version"])
     if done.returncode or not done.stdout:
-        raise ToolMissingError(f"the C++ compiler {path} does not work ({_told(done)}): install g++ again")
+        raise ToolMissingError(f"the C++ compiler {path} does not work ({_reason(done)}): install g++ again")
     return path, done.stdout.splitlines()[0]
 
 
@@ -217,7 +217,7 @@ def _compile(folder: Kept, arguments: list[str], name: str, source: str | None =
             if refused is not None:
                 raise BuildError(f"g++ refused the kernel: {refused[0]}", done.stderr)
             raise MachineError(
-                f"the C++ compiler {command[0]} failed on this machine ({_told(done)}): it needs memory, "
+                f"the C++ compiler {command[0]} failed on this machine ({_reason(done)}): it needs memory, "
                 f"space in {tempfile.gettempdir()} and {folder.path}, and its own headers and tools"
             )
         with written():
@@ -226,14 +226,14 @@ def _compile(folder: Kept, arguments: list[str], name: str, source: str | None =
         folder.remove(unfinished)
 
 
-def _told(done: subprocess.CompletedProcess[str]) -> str:
+def _reason(done: subprocess.CompletedProcess[str]) -> str:
     """Return why a run of g++ failed: its first line about an error, or its last one, or how it ended."""
     if done.returncode > 128:
         return f"it was killed by signal {done.returncode - 128}"
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
     errors = [line for line in lines if re.search("error|no space|memory|cannot|denied|no such", line, re.IGNORECASE)]
-    told = [*errors, *lines, f"exit code {done.returncode}"][0][:200]
-    return "".join(c if c.isprintable() else " " for c in told)
+    reason = [*errors, *lines, f"exit code {done.returncode}"][0][:200]
+    return "".join(c if c.isprintable() else " " for c in reason)
 
 
 def _emulator_object(folder: Kept) -> str:
@@ -248,7 +248,7 @@ def _emulator_object(folder: Kept) -> str:
 @forking.in_child
 def _after_fork() -> None:
     global _object_lock
-    #: What g++ says of a kernel that is wrong, at a line of its source; and of no space, no memory, no headers.
+    #: Diagnostics of g++: an error at a line of a kernel's source; no space, no memory or no headers on this machine.
 
 
 _REFUSED = re.compile(r"^[^:\s]+:\d+:(\d+:)? error: .*", re.MULTILINE)

@@ -100,7 +100,7 @@ for arguments in json.loads(sys.argv[1]):
 
 @pytest.mark.parametrize("encoding", ["ascii", "gbk"])
 def test_characters_that_a_stream_lacks_are_escaped(kernel, encoding, tmp_path):
-    """Of every command that prints: a name of a row, of a file and of a part, and the unit \u00b5s."""
+    """Every command that prints: a name of a row, of a file and of a part, and the unit \u00b5s."""
     (tmp_path / "\u5c42.csv").write_text("name,op,m,n,k\n\u00b5 \u5c42,matmul,0,8,8\n", encoding="utf-8")
     asked = [[each.replace("{}", str(tmp_path)) for each in arguments] for arguments in COMMANDS.values()]
     environment = os.environ | {"PYTHONIOENCODING": encoding, "GENSOR_DB": str(tmp_path / "k.db"), "GENSOR_\u00b5": "1"}
@@ -112,7 +112,7 @@ def test_characters_that_a_stream_lacks_are_escaped(kernel, encoding, tmp_path):
 
 
 def test_output_prints_what_the_tuner_prints():
-    """Only `say` escapes what a terminal obeys; start.py prints sentences of its own before modules are loaded."""
+    """Only `say` escapes control characters; start.py prints its sentences before modules are loaded."""
     folder = Path(output.__file__).parent
     files = {str(path.relative_to(folder)): ast.walk(ast.parse(path.read_text())) for path in folder.rglob("*.py")}
     printing = {name for name, nodes in files.items() if any(getattr(node, "id", "") == "print" for node in nodes)}
