@@ -21,7 +21,7 @@ def watch(parent: int, limit_bytes: float) -> None:
     """Wait until this process has another parent or uses too much memory; then end it and its children."""
     while os.getppid() == parent and _used_bytes() <= limit_bytes:
         time.sleep(WATCH_SECONDS)
-    if hasattr(os, "killpg") and os.getpgrp() == os.getpid():  # compilers and walkers belong to this process group
+    if hasattr(os, "killpg") and os.getpgrp() == os.getpid():  # walkers belong to it; g++ ends with this process
         os.killpg(0, signal.SIGKILL)
     os._exit(1)
 

@@ -15,7 +15,7 @@ from gensor_kernels import forking
 from gensor_kernels.arrays import Array, Shape
 from gensor_kernels.build import nvrtc
 from gensor_kernels.config import logger
-from gensor_kernels.errors import BuildError, ToolMissingError, UnknownArchError
+from gensor_kernels.errors import BuildError, MachineError, ToolMissingError, UnknownArchError
 from gensor_kernels.machine.attributes import from_attributes
 from gensor_kernels.programs.core.family import Launch
 
@@ -120,7 +120,7 @@ class Modules:
             raise BuildError("no cubin is stored, and nothing is compiled here")
         try:
             binary = nvrtc.compile_cubin(code.source, device.arch.target if device.arch else code.target)
-        except ToolMissingError as error:
+        except MachineError as error:
             raise BuildError(f"the driver refused the stored cubin, and {error}") from error
         if binary.error is not None:
             raise BuildError("NVRTC refused the kernel", binary.error)

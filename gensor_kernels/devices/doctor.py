@@ -55,7 +55,7 @@ def report() -> Iterator[str]:
 def _probe(read: Callable[[], object]) -> str:
     try:
         return str(read())
-    except (GensorError, OSError, ImportError, RuntimeError) as error:
+    except (GensorError, OSError, ImportError, RuntimeError, subprocess.SubprocessError) as error:
         return f"{type(error).__name__}: {error}"
 
 

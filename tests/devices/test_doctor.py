@@ -16,7 +16,8 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_doctor_needs_no_extra(monkeypatch, tmp_path):
-    monkeypatch.setenv("GENSOR_DB", str(tmp_path / "kernels.db"))
+    monkeypatch.setenv("GENSOR_DB", str(tmp_path / "\u00b5.db"))
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     started = "import runpy; sys.argv = ['gensor_kernels']; runpy.run_module('gensor_kernels', run_name='__main__')"
     done = run("-W", "error", "-c", WITHOUT + started)
     assert done.returncode == 0 and done.stderr == ""
@@ -24,7 +25,7 @@ def test_the_doctor_needs_no_extra(monkeypatch, tmp_path):
     for word in ("python", "platform", "sqlite", "nvrtc", "nvdisasm", "g++", "gpu", "cache", "database"):
         assert any(line.startswith(f"{word:11} ") for line in lines), word
     assert f"package     gensor-kernels {gensor_kernels.__version__}" in lines
-    assert f"environment GENSOR_DB={tmp_path / 'kernels.db'}" in lines
+    assert f"environment GENSOR_DB={tmp_path}/\\xb5.db" in lines
     assert next(line for line in lines if line.startswith("gpu ")).count("pip install") == 1
     assert "Traceback" not in done.stdout
 
