@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from gensor_kernels.errors import ModelError, UnsupportedError
+from gensor_kernels.graph.failures import fail, first_line
 from gensor_kernels.graph.ir.graph import Graph, Node, Spec
-from gensor_kernels.shown import shown
+from gensor_kernels.shown import printable, shown
 
 from . import onnx_bounds, onnx_weights
 
@@ -146,7 +147,7 @@ def _inferring() -> Iterator[None]:
     try:
         yield
     except Exception as error:  # of a pass, with the cause behind it
-        raise ModelError(f"shapes of the model cannot be inferred: {first_line(error.__cause__ or error)}") from None
+        fail("shapes of the model cannot be inferred", error.__cause__ or error)
 
 
 def read(path: str | os.PathLike[str]) -> Source:
@@ -182,11 +183,6 @@ def library() -> Any:
     except ImportError as error:
         raise ModelError(f"ONNX models need further packages ({error.name} is missing): {INSTALL}") from None
     return onnx
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text."""
-    return (str(error).strip() or type(error).__name__).partition("\n")[0]
 
 
 def _lifted(model: Any) -> Any:
@@ -239,7 +235,8 @@ def _graph(model: Any, declared: Mapping[str, Spec] | None) -> Graph:
             continue
         inputs = tuple("" if each is None else each.name for each in node.inputs)
         outputs = tuple(each.name for each in node.outputs)
-        nodes.append(Node(node.op_type, inputs, outputs, attributes, node.name or f"{node.op_type}_{number}"))
+        name = printable(node.name or f"{node.op_type}_{number}")  # tables and errors show it
+        nodes.append(Node(node.op_type, inputs, outputs, attributes, name))
     inputs_of = {each.name: Spec(dtype_of(each.dtype), extents_of(each.shape)) for each in model.graph.inputs}
     return Graph(nodes, dict(declared or inputs_of), [each.name for each in model.graph.outputs], constants, specs)
 
