@@ -25,8 +25,9 @@ def fail(what: str, error: BaseException, remedy: str = "") -> NoReturn:
     """
     if isinstance(error, (GensorError, OSError)) or type(error).__module__.partition(".")[0] in OF_THE_GPU:
         raise error
-    kind = "" if type(error) in (ValueError, TypeError, RuntimeError) else f"{type(error).__name__}: "
-    raise ModelError("; ".join(filter(None, (f"{what}: {kind}{first_line(error)}", remedy)))) from error
+    bare = type(error) in (KeyError, AttributeError, AssertionError, StopIteration)
+    text = f"{type(error).__name__}: {first_line(error)}" if bare else first_line(error)
+    raise ModelError("; ".join(filter(None, (f"{what}: {text.rstrip('.')}", remedy)))) from error
 
 
 def first_line(error: BaseException) -> str:

@@ -44,7 +44,7 @@ class Source:
     Parameters
     ----------
     model : onnx.ModelProto
-        A model that onnx's checker accepts; it is not changed.
+        It is not changed.
     folder : Path or None
         Folder of its external data.
     """
@@ -54,6 +54,7 @@ class Source:
         #: Names of the files beside the model that hold its weights.
         self.weight_files = onnx_weights.external_files(model)
         operators, weights = onnx_weights.parted(model, folder)
+        _check(operators, weights)
         lifted = _lifted(operators)
         constants = {each.name for each in lifted.graph.initializer}
         given = [each for each in lifted.graph.input if each.name not in constants]
@@ -162,14 +163,12 @@ def read(path: str | os.PathLike[str]) -> Source:
         raise FileNotFoundError(f"{file}: no ONNX file is there")
     try:
         model = onnx.load(str(file), load_external_data=False)
-        for tensor in onnx_weights.external(model):
-            onnx_weights.check_external(tensor, file.parent)
-        onnx.checker.check_model(str(file))
+    except Exception as error:  # of protobuf
+        raise ModelError(f"{file}: no valid ONNX model: {first_line(error)}") from None
+    try:
+        return Source(model, file.parent)
     except ModelError as error:
         raise ModelError(f"{file}: {error}") from None
-    except Exception as error:  # of protobuf, of the checker
-        raise ModelError(f"{file}: no valid ONNX model: {first_line(error)}") from None
-    return Source(model, file.parent)
 
 
 def library() -> Any:
@@ -183,6 +182,27 @@ def library() -> Any:
     except ImportError as error:
         raise ModelError(f"ONNX models need further packages ({error.name} is missing): {INSTALL}") from None
     return onnx
+
+
+def _check(operators: Any, weights: Mapping[str, Any]) -> None:
+    """Raise ModelError where onnx's checker refuses a model; inputs and results may lack a shape."""
+    onnx = library()
+    checked = onnx.ModelProto()
+    checked.CopyFrom(operators)
+    graph, given = checked.graph, {each.name for each in checked.graph.input}
+    del graph.initializer[:]
+    for each in operators.graph.initializer:
+        if each.name not in weights:
+            graph.initializer.append(each)
+        elif each.name not in given:  # without data the checker knows it as an input
+            graph.input.append(onnx.helper.make_tensor_value_info(each.name, each.data_type, each.dims))
+    for each in (*graph.input, *graph.output):
+        if each.type.HasField("tensor_type"):
+            each.type.tensor_type.shape.SetInParent()
+    try:
+        onnx.checker.check_model(checked)
+    except Exception as error:  # of the checker, which is C++
+        fail("no valid ONNX model", error, "correct it, or export it again")
 
 
 def _lifted(model: Any) -> Any:
