@@ -12,7 +12,7 @@ import numpy as np
 from gensor_kernels.errors import ModelError
 from gensor_kernels.shown import shown
 
-#: Elements up to which a constant stays among the operators, where converters may want its values.
+#: Elements up to which a constant stays among the operators, where the inference of shapes may want its values.
 SMALL = 1024
 
 
