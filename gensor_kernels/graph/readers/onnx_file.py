@@ -1,6 +1,6 @@
 """From an ONNX file to a Graph, with the sizes of its inputs bound.
 
-Old versions of operators are lifted by onnx's converter. onnxscript's optimiser simplifies a model once; for every
+onnx_lifting lifts old versions of operators. onnxscript's optimiser simplifies a model once; for every
 signature of inputs it only infers shapes and folds the constants that depend on them.
 """
 
@@ -20,6 +20,7 @@ from gensor_kernels.graph.ir.graph import Graph, Node, Spec
 from gensor_kernels.shown import printable, shown
 
 from . import onnx_bounds, onnx_weights
+from .onnx_lifting import lift
 
 #: Version of the standard's operators that nodes of a Graph have.
 OPSET = 24
@@ -177,7 +178,6 @@ def library() -> Any:
         import onnx
         import onnx.checker
         import onnx.inliner
-        import onnx.version_converter
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise ModelError(f"ONNX models need further packages ({error.name} is missing): {INSTALL}") from None
@@ -222,15 +222,8 @@ def _lifted(model: Any) -> Any:
             (f.domain, f.name) == (node.domain, node.op_type) for f in model.functions
         ):
             raise UnsupportedError(f"{label}: operator {node.op_type} of domain {shown(node.domain)} is not served")
-    versions = [each.version for each in model.opset_import if each.domain in ("", "ai.onnx")]
-    if not versions or versions[0] >= OPSET:
-        return model
-    try:
-        return onnx.version_converter.convert_version(model, OPSET)
-    except Exception as error:  # of the converter, which is C++
-        raise ModelError(
-            f"the model's operators (version {versions[0]}) cannot be lifted to version {OPSET}: {first_line(error)}"
-        ) from None
+    lift(model, OPSET)
+    return model
 
 
 def _graph(model: Any, declared: Mapping[str, Spec] | None) -> Graph:

@@ -15,7 +15,7 @@ from gensor_kernels.shown import shown
 
 from .onnx_bounds import LARGEST_FOLDED
 
-#: Elements up to which a constant stays among the operators, where converters may want its values.
+#: Elements up to which a constant stays among the operators, where the inference of shapes may want its values.
 SMALL = 1024
 
 
