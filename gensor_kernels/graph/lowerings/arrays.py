@@ -272,6 +272,8 @@ def _cumsum(run: Run, node: Node, x: Any, axis: Any) -> Any:
 def _top_k(run: Run, node: Node, x: Any, k: Any) -> Any:
     xp, x = run.together(x)
     count, axis = int(run.host(k).item()), attribute(node, "axis", -1)
+    if not 0 <= count <= x.shape[axis]:
+        raise ValueError(f"{count} of {x.shape[axis]} elements are asked for")
     if attribute(node, "largest", 1):  # the first of equal elements comes first
         order = xp.flip(x.shape[axis] - 1 - xp.argsort(xp.flip(x, axis), axis=axis, kind="stable"), axis)
     else:

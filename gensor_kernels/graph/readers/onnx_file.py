@@ -20,6 +20,7 @@ from gensor_kernels.graph.ir.graph import Graph, Node, Spec
 from gensor_kernels.shown import printable, shown
 
 from . import onnx_bounds, onnx_weights
+from .onnx_bounds import WEIGHT_BYTES
 from .onnx_lifting import lift
 
 #: Version of the standard's operators that nodes of a Graph have.
@@ -99,7 +100,8 @@ def optimised(model: Any, inputs: Mapping[str, Spec]) -> Any:
     _forget_results(model)
     with _inferring():
         limit = MOST_ELEMENTS
-        optimize_ir(model, should_fold=onnx_bounds.foldable(), input_size_limit=limit, output_size_limit=limit)
+        model.meta[WEIGHT_BYTES] = onnx_bounds.weight_bytes(model)
+        optimize_ir(model, should_fold=onnx_bounds.foldable(model), input_size_limit=limit, output_size_limit=limit)
     for name, value in model.graph.initializers.items():
         array = value.const_value.numpy()
         stable = array.dtype.name not in KEPT or value.const_value.numpy() is array
@@ -114,14 +116,15 @@ def _bound(optimised: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
     from onnx_ir.passes import common
     from onnxscript.optimizer import fold_constants_ir
 
-    model = optimised.clone()  # weights are shared
-    for each in model.graph.inputs:
-        if each.name in shapes:
-            each.shape = ir.Shape(shapes[each.name])
-    _forget_results(model)
     with _inferring():
+        model = optimised.clone()  # weights are shared
+        model.meta.update(optimised.meta)
+        for each in model.graph.inputs:
+            if each.name in shapes:
+                each.shape = ir.Shape(shapes[each.name])
+        _forget_results(model)
         limits = {"input_size_limit": MOST_ELEMENTS, "output_size_limit": MOST_ELEMENTS}
-        ask = onnx_bounds.foldable()
+        ask = onnx_bounds.foldable(model)
         for _ in range(MOST_PASSES):
             found: Any = fold_constants_ir(model, onnx_shape_inference=True, should_fold=ask, **limits)
             if not found.modified:
@@ -251,7 +254,8 @@ def _graph(model: Any, declared: Mapping[str, Spec] | None) -> Graph:
         name = printable(node.name or f"{node.op_type}_{number}")  # tables and errors show it
         nodes.append(Node(node.op_type, inputs, outputs, attributes, name))
     inputs_of = {each.name: Spec(dtype_of(each.dtype), extents_of(each.shape)) for each in model.graph.inputs}
-    return Graph(nodes, dict(declared or inputs_of), [each.name for each in model.graph.outputs], constants, specs)
+    outputs_of, weights = [each.name for each in model.graph.outputs], model.meta[WEIGHT_BYTES]
+    return Graph(nodes, dict(declared or inputs_of), outputs_of, constants, specs, weight_bytes=weights)
 
 
 def _constant(value: Any) -> np.ndarray:
