@@ -113,7 +113,10 @@ def _tensor(tensor: Any, name: str, folder: Path | None) -> Any:
 
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         return _external(tensor, name, folder)
-    return ir.Tensor(onnx.numpy_helper.to_array(tensor), name=name)
+    try:
+        return ir.Tensor(onnx.numpy_helper.to_array(tensor), name=name)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ModelError(f"weights {shown(name)} are no tensor of shape {tuple(tensor.dims)}: {error}") from None
 
 
 def _hollow(target: Any, tensor: Any, name: str) -> None:
@@ -137,7 +140,9 @@ def _external(tensor: Any, name: str, folder: Path | None) -> Any:
 
     label, places = f"weights {shown(name)}", _places(tensor)
     location = places.get("location", "")
-    if folder is None or not location:
+    if folder is None:
+        raise ModelError(f"{label} are in another file: load the model by its path")
+    if not location:
         raise ModelError(f"{label} are in another file, which the model does not name")
     root, path = folder.resolve(), (folder / location).resolve()
     if os.path.isabs(location) or root not in path.parents:

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import gensor_kernels
-from gensor_kernels.errors import ModelError, UnsupportedError
+from gensor_kernels.errors import ModelError
 from gensor_kernels.graph.execution.model import load
 
 from ..models import node, proto
@@ -235,19 +235,6 @@ def test_three_gigabytes_of_weights_are_not_copied(tmp_path):
     tensor.external_data.add(key="location", value="w.bin")
     model.graph.initializer.append(tensor)
     assert told(saved(model, tmp_path)) == ""
-
-
-@pytest.mark.parametrize("op", ["If", "Loop", "Scan"])
-def test_control_flow_is_refused(tmp_path, op):
-    body = helper.make_graph([], "body", [], [])
-    names = {"If": ("then_branch", "else_branch")}.get(op, ("body",))
-    more = {"num_scan_inputs": 1} if op == "Scan" else {}
-    from gensor_kernels.graph.execution.model import Model
-    from gensor_kernels.graph.readers.onnx_file import Source
-
-    made = proto([node(op, ["x"], ["y"], name="turn", **dict.fromkeys(names, body), **more)], X, ["y"])
-    with pytest.raises(UnsupportedError, match=rf"node 'turn' \({op}\): control flow is not served"):
-        Model(Source(made), "model")
 
 
 def test_shapes_that_do_not_fit(tmp_path):
