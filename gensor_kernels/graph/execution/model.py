@@ -12,7 +12,7 @@ from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.api.interop import exchanged
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.graph.ir.options import DEFAULT, Options
-from gensor_kernels.shown import shown
+from gensor_kernels.shown import printable, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -252,10 +252,10 @@ class Model:
         from .layers import outline
 
         given = ", ".join(f"{name}: {spec}" for name, spec in self.inputs.items())
-        return f"{self._name} ({given})\n{outline(self._declared())}"
+        return f"{printable(f'{self._name} ({given})')}\n{outline(self._declared())}"
 
     def __repr__(self) -> str:
-        return f"<gensor_kernels model {self._name}: {', '.join(self.inputs)} -> {', '.join(self.outputs)}>"
+        return printable(f"<gensor_kernels model {self._name}: {', '.join(self.inputs)} -> {', '.join(self.outputs)}>")
 
     def _declared(self) -> Prepared:
         """Return the graph for the sizes that the file declares."""
@@ -273,11 +273,11 @@ class Model:
         for name in keywords:
             if name not in specs or name in given:
                 reason = "is given twice" if name in given else f"is none of {', '.join(specs)}"
-                raise ValueError(f"input {shown(name)} {reason}")
+                raise ValueError(printable(f"input {shown(name)} {reason}"))
         given |= keywords
         missing = [name for name in self.inputs if name not in given]
         if missing:
-            raise ValueError(f"{self._name} needs the inputs {', '.join(missing)}, too")
+            raise ValueError(printable(f"{self._name} needs the inputs {', '.join(missing)}, too"))
         sizes: dict[str, int] = {}
         given = {name: given[name] for name in specs if name in given}  # plans take them in this order
         for name, array in given.items():

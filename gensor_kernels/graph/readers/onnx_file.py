@@ -1,6 +1,6 @@
 """From an ONNX file to a Graph, with the sizes of its inputs bound.
 
-Old versions of operators are lifted by onnx's converter. onnxscript's optimiser simplifies a model once; for every
+onnx_lifting lifts old versions of operators. onnxscript's optimiser simplifies a model once; for every
 signature of inputs it only infers shapes and folds the constants that depend on them.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,12 @@ from typing import Any
 import numpy as np
 
 from gensor_kernels.errors import ModelError, UnsupportedError
+from gensor_kernels.graph.failures import fail, first_line
 from gensor_kernels.graph.ir.graph import Graph, Node, Spec
-from gensor_kernels.shown import shown
+from gensor_kernels.shown import printable, shown
 
 from . import onnx_bounds, onnx_operators, onnx_weights
+from .onnx_lifting import lift
 
 #: Version of the standard's operators that nodes of a Graph have.
 OPSET = 24
@@ -41,7 +43,7 @@ class Source:
     Parameters
     ----------
     model : onnx.ModelProto
-        A model that onnx's checker accepts; it is not changed.
+        It is not changed.
     folder : Path or None
         Folder of its external data.
     """
@@ -174,7 +176,7 @@ def _inferring() -> Iterator[None]:
     try:
         yield
     except Exception as error:  # of a pass, with the cause behind it
-        raise ModelError(f"shapes of the model cannot be inferred: {first_line(error.__cause__ or error)}") from None
+        fail("shapes of the model cannot be inferred", error.__cause__ or error)
 
 
 def read(model: Any) -> Source:
@@ -206,32 +208,6 @@ def _parsed(data: bytes) -> Any:
         raise ModelError(f"no valid ONNX model: {first_line(error)}") from None
 
 
-def _check(model: Any, weights: Container[str]) -> None:
-    """Raise ModelError for operators that onnx's checker refuses; shapes may be missing, and types of results."""
-    onnx = library()
-    draft = onnx.ModelProto()
-    draft.CopyFrom(model)
-    if draft.ir_version:  # older files list as inputs what onnx_weights makes of their constants
-        draft.ir_version = max(4, draft.ir_version)
-    given = {each.name for each in draft.graph.input}
-    constants = [each for each in draft.graph.initializer if each.name not in weights]
-    for each in draft.graph.initializer:  # a constant without its data is an input
-        if each.name in weights and each.name not in given:
-            draft.graph.input.append(onnx.helper.make_tensor_value_info(each.name, each.data_type, each.dims))
-    del draft.graph.initializer[:]
-    draft.graph.initializer.extend(constants)
-    for each in draft.graph.output:
-        if not each.HasField("type"):
-            each.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
-    for each in (*draft.graph.input, *draft.graph.output):
-        if each.type.HasField("tensor_type"):
-            each.type.tensor_type.shape.SetInParent()
-    try:
-        onnx.checker.check_model(draft)
-    except Exception as error:  # of the checker
-        raise ModelError(f"no valid ONNX model: {first_line(error)}") from None
-
-
 def _make_anonymous(graph: Any) -> None:
     """Take out what stands in place of a size's name."""
     for value in (*graph.input, *graph.output, *graph.value_info):
@@ -246,7 +222,6 @@ def library() -> Any:
         import onnx
         import onnx.checker
         import onnx.inliner
-        import onnx.version_converter
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise ModelError(f"ONNX models need further packages ({error.name} is missing): {INSTALL}") from None
@@ -256,9 +231,28 @@ def library() -> Any:
     return onnx
 
 
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text."""
-    return (str(error).strip() or type(error).__name__).partition("\n")[0]
+def _check(operators: Any, weights: Mapping[str, Any]) -> None:
+    """Raise ModelError where onnx's checker refuses a model; shapes may be missing, and types of results."""
+    onnx = library()
+    checked = onnx.ModelProto()
+    checked.CopyFrom(operators)
+    graph, given = checked.graph, {each.name for each in checked.graph.input}
+    del graph.initializer[:]
+    for each in operators.graph.initializer:
+        if each.name not in weights:
+            graph.initializer.append(each)
+        elif each.name not in given:  # without data the checker knows it as an input
+            graph.input.append(onnx.helper.make_tensor_value_info(each.name, each.data_type, each.dims))
+    for each in graph.output:
+        if not each.HasField("type"):
+            each.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    for each in (*graph.input, *graph.output):
+        if each.type.HasField("tensor_type"):
+            each.type.tensor_type.shape.SetInParent()
+    try:
+        onnx.checker.check_model(checked)
+    except Exception as error:  # of the checker, which is C++
+        fail("no valid ONNX model", error, "correct it, or export it again")
 
 
 def _lifted(model: Any) -> Any:
@@ -269,19 +263,10 @@ def _lifted(model: Any) -> Any:
     for node in model.graph.node:
         if node.op_type == "CastLike" and any(each.name == "saturate" and not each.i for each in node.attribute):
             # The optimiser turns it into a Cast that saturates.
-            label = shown(node.name or node.output[0])
-            raise UnsupportedError(
-                f"node {label} (CastLike): casts like another tensor saturate; use Cast with saturate=0"
-            )
-    versions = [each.version for each in model.opset_import if each.domain in ("", "ai.onnx")]
-    if not versions or versions[0] >= OPSET:
-        return model
-    try:
-        return onnx.version_converter.convert_version(model, OPSET)
-    except Exception as error:  # of the converter, which is C++
-        raise ModelError(
-            f"the model's operators (version {versions[0]}) cannot be lifted to version {OPSET}: {first_line(error)}"
-        ) from None
+            label = f"node {shown(node.name or node.output[0])} (CastLike)"
+            raise UnsupportedError(f"{label}: casts like another tensor saturate; use Cast with saturate=0")
+    lift(model, OPSET)
+    return model
 
 
 def _graph(model: Any, declared: Mapping[str, Spec] | None) -> Graph:
@@ -301,7 +286,8 @@ def _graph(model: Any, declared: Mapping[str, Spec] | None) -> Graph:
             continue
         inputs = ("" if each is None else each.name for each in (*node.inputs, *onnx_operators.captured(node)))
         outputs = tuple(each.name for each in node.outputs)
-        nodes.append(Node(node.op_type, tuple(inputs), outputs, attributes, node.name or f"{node.op_type}_{number}"))
+        name = printable(node.name or f"{node.op_type}_{number}")  # tables and errors show it
+        nodes.append(Node(node.op_type, tuple(inputs), outputs, attributes, name))
     inputs_of = {each.name: Spec(dtype_of(each.dtype), extents_of(each.shape)) for each in model.graph.inputs}
     return Graph(nodes, dict(declared or inputs_of), [each.name for each in model.graph.outputs], constants, specs)
 
