@@ -126,7 +126,7 @@ def optimised(model: Any, inputs: Iterable[str]) -> Any:
     with _inferring():
         limit = MOST_ELEMENTS
         optimize_ir(model, should_fold=onnx_bounds.foldable(), input_size_limit=limit, output_size_limit=limit)
-        model.graph.sort()  # a rule may put a node behind its readers
+        model.graph.sort()  # a rule may put a node after its readers
     for name, value in model.graph.initializers.items():
         array = value.const_value.numpy()
         stable = array.dtype.name not in KEPT or value.const_value.numpy() is array

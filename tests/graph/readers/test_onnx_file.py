@@ -24,7 +24,7 @@ def called(made, *args, **keywords):
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (1, 2, 0, 3)])
 def test_a_sliced_gate_is_sorted(order):
-    """A rule of onnxscript joins both slices at the place of the later one, behind the readers of the other."""
+    """A rule of onnxscript joins both slices at the place of the later one, after readers of the other."""
     nodes = [
         node("Slice", ["x", "zero", "four", "one"], ["a"]),
         node("Slice", ["x", "four", "eight", "one"], ["g"]),
