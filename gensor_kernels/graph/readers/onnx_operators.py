@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -66,7 +65,7 @@ def refuse(graph: Any, sizes_are_open: bool) -> None:
 
 
 def _nodes(graph: Any, sizes_are_open: bool) -> Iterator[Any]:
-    """Yield the nodes of a graph, and those of branches that nothing but the values of inputs may decide."""
+    """Yield the nodes of a graph, and those of branches that values of inputs decide."""
     for node in graph:
         if node.op_type == "If" and node.domain in STANDARD:
             if sizes_are_open and not _reads_inputs(node.inputs[0]):
@@ -83,8 +82,8 @@ def captured(node: Any) -> list[Any]:
     inner = [each for branch in branches for each in branch]
     own = {value for each in inner for value in each.outputs}
     own.update(value for branch in branches for value in (*branch.inputs, *branch.initializers.values()))
-    read = (value for each in inner for value in (*each.inputs, *captured(each)))
-    read = itertools.chain(read, (value for branch in branches for value in branch.outputs))
+    read = [value for each in inner for value in (*each.inputs, *captured(each))]
+    read += [value for branch in branches for value in branch.outputs]
     return [each for each in dict.fromkeys(read) if each is not None and each not in own]
 
 

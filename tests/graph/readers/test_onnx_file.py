@@ -60,7 +60,7 @@ def test_results_without_a_shape_or_a_type(missing):
 
 @pytest.mark.parametrize("names", [("?", "?"), ("-1", "-1"), (-1, -1), ("2 * n", "2 * n"), ("", "")])
 def test_sizes_without_names_are_their_own(names):
-    """Paddle's exporter names every open size alike; a rewrite may not take them for one either."""
+    """Paddle's exporter names every open size alike; no rewrite may take them for one."""
     nodes = [
         node("Shape", ["x"], ["h"], start=2, end=3),
         node("Shape", ["x"], ["w"], start=3, end=4),
