@@ -163,7 +163,9 @@ def _external(tensor: Any, name: str, folder: Path | None) -> Any:
 
     label, places = f"weights {shown(name)}", _places(tensor)
     location = places.get("location", "")
-    if folder is None or not location:
+    if folder is None:
+        raise ModelError(f"{label} are in another file: load the model by its path")
+    if not location:
         raise ModelError(f"{label} are in another file, which the model does not name")
     root, path = folder.resolve(), (folder / location).resolve()
     if os.path.isabs(location) or root not in path.parents:

@@ -385,18 +385,6 @@ def test_three_gigabytes_of_weights_are_not_copied(tmp_path):
     assert told(saved(model, tmp_path)) == ""
 
 
-@pytest.mark.parametrize("op", ["If", "Loop", "Scan"])
-def test_control_flow_is_refused(tmp_path, op):
-    body = helper.make_graph([], "body", [], [])
-    names = {"If": ("then_branch", "else_branch")}.get(op, ("body",))
-    more = {"num_scan_inputs": 1} if op == "Scan" else {}
-    made = proto(
-        [node(op, ["x"] * (1 + (op == "Loop")), ["y"], name="turn", **dict.fromkeys(names, body), **more)], X, ["y"]
-    )
-    with pytest.raises(UnsupportedError, match=rf"node 'turn' \({op}\): control flow is not served"):
-        Model(Source(made), "model")
-
-
 def test_shapes_that_do_not_fit(tmp_path):
     model = proto([node("MatMul", ["x", "w"], ["y"], name="off")], X, {"y": (2, 3)}, {"w": np.ones((5, 3), np.float32)})
     text = told(saved(model, tmp_path))
