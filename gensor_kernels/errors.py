@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from .shown import printable
+
 
 class GensorError(Exception):
     """Base of the errors of gensor-kernels: catching it catches them all."""
@@ -33,8 +35,8 @@ class UnsupportedError(GensorError):
     """
 
     def __init__(self, reason: str):
-        super().__init__(reason)
-        self.reason = reason
+        self.reason = printable(reason)
+        super().__init__(self.reason)
 
 
 class ModelError(GensorError):
@@ -49,6 +51,9 @@ class ModelError(GensorError):
         ...
     gensor_kernels.errors.ModelError: text.onnx: no valid ONNX model: ...
     """
+
+    def __init__(self, message: str):
+        super().__init__(printable(message))
 
 
 class UnknownArchError(GensorError):

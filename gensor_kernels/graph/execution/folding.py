@@ -17,6 +17,8 @@ from gensor_kernels.graph.lowerings.base import Run
 from gensor_kernels.graph.lowerings.shapes import infer, known
 from gensor_kernels.graph.readers.onnx_bounds import LARGEST_FOLDED, refuse_large
 
+from .nodes import computed
+
 
 class Host(Run):
     """A run on the host, by the array library alone."""
@@ -61,13 +63,12 @@ def fold(graph: Graph) -> None:
             kept.append(node)
             continue
         try:
-            found = LOWERINGS[node.op](run, node, *(graph.constants.get(each) for each in node.inputs))
+            results = computed(run, node)
         except UnsupportedError:
             kept.append(node)
             continue
         folded += size
-        results = found if isinstance(found, tuple) else (found,)
-        graph.constants.update(zip(node.outputs, map(np.asarray, results), strict=False))
+        graph.constants.update(zip(node.outputs, results, strict=False))
     graph.nodes = kept
 
 

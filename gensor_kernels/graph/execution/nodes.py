@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gensor_kernels.errors import ModelError, UnsupportedError
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.graph.failures import fail
 from gensor_kernels.graph.lowerings import LOWERINGS
 from gensor_kernels.shown import shown
 
 if TYPE_CHECKING:
     from gensor_kernels.graph.ir.graph import Node
     from gensor_kernels.graph.lowerings.base import Run
+
+#: What to do about a node that cannot be computed.
+REMEDY = "correct its inputs or its attributes, or export the model again"
 
 
 def computed(run: Run, node: Node) -> tuple[Any, ...]:
@@ -25,8 +29,8 @@ def computed(run: Run, node: Node) -> tuple[Any, ...]:
         if text.startswith("node "):
             raise
         raise UnsupportedError(f"node {shown(node.name)} ({node}): {text}") from None
-    except (ValueError, TypeError, IndexError, MemoryError) as error:
-        raise ModelError(f"node {shown(node.name)} ({node}) cannot be computed: {error}") from error
+    except Exception as error:
+        fail(f"node {shown(node.name)} ({node}) cannot be computed", error, REMEDY)
     results = found if isinstance(found, tuple) else (found,)
     # NumPy makes scalars of arrays without axes.
     return tuple(np.asarray(each) if isinstance(each, np.generic) else each for each in results)

@@ -42,11 +42,8 @@ def _squeeze(run: Run, node: Node, x: Any, axes: Any = None) -> Any:
 
 
 def _unsqueeze(run: Run, node: Node, x: Any, axes: Any) -> Any:
-    found = run.integers(axes)
-    rank = x.ndim + len(found)
-    places = {each % rank for each in found}
-    extents = iter(x.shape)
-    return x.reshape([1 if place in places else next(extents) for place in range(rank)])
+    xp, x = run.together(x)
+    return xp.expand_dims(x, tuple(run.integers(axes)))
 
 
 def _concat(run: Run, node: Node, *values: Any) -> Any:

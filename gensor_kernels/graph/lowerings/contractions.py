@@ -36,7 +36,9 @@ def _gemm(run: Run, node: Node, a: Any, b: Any, c: Any = None) -> Any:
     items: list[Any] = [] if alpha == 1 else [("scale", alpha)]
     if c is not None and beta != 0:
         c = run.device(c)
-        scaled = c if beta == 1 else run.xp.asarray(c * c.dtype.type(beta))
+        scaled = (
+            c if beta == 1 else run.xp.asarray(c * c.dtype.type(beta))
+        )  # NumPy makes scalars of arrays without axes
         items.append(("bias" if scaled.shape == (b.shape[1],) else "add", scaled))
     return run.call(matmul, a, b, **_epilogue(items + run.epilogue(node)))
 

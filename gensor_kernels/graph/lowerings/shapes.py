@@ -47,7 +47,7 @@ def infer(graph: Graph, node: Node) -> None:
         return
     try:
         found = RULES[node.op](graph, node, [each for each in shapes if each is not None])
-    except (ValueError, IndexError):  # the node itself says what is wrong with it
+    except Exception:  # the node itself says what is wrong with it
         return
     if found is not None:
         graph.specs[node.outputs[0]] = Spec(dtype, found)

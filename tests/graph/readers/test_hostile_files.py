@@ -199,6 +199,93 @@ def test_weights_outside_of_the_folder(tmp_path):
             load(external(inner, location))
 
 
+def _function(body, attributes=()):
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("own", 1)]
+    return helper.make_function("own", "f", ["a"], ["b"], body, opsets, list(attributes))
+
+
+def _branch(nodes):
+    return helper.make_graph(nodes, "branch", [], [helper.make_tensor_value_info("v", TensorProto.FLOAT, [2])])
+
+
+def _in_a_list(tensor):
+    call = node("ConstantOfShape", ["shape"], ["v"])
+    call.attribute.add(name="value", type=onnx.AttributeProto.TENSORS).tensors.append(tensor)
+    return proto([call, node("Add", ["x", "v"], ["y"])], X, {"y": (2, 2)}, {"shape": np.array([2])})
+
+
+def _sparse(tensor):
+    made = proto([node("Add", ["x", "v"], ["y"])], X, {"y": (2, 2)})
+    indices = numpy_helper.from_array(np.arange(2), "indices")
+    tensor.name = "v"
+    made.graph.sparse_initializer.append(helper.make_sparse_tensor(tensor, indices, [2]))
+    return made
+
+
+def _turned(tensor):
+    branch = _branch([node("Constant", [], ["v"], value=tensor)])
+    turn = node("If", ["c"], ["v"], then_branch=branch, else_branch=branch)
+    return proto([turn, node("Add", ["x", "v"], ["y"])], X, {"y": (2, 2)}, {"c": np.array(True)})
+
+
+#: Models with a tensor of two numbers somewhere else than among the initializers.
+PLACES = {
+    "attribute": lambda tensor: proto(
+        [node("ConstantOfShape", ["shape"], ["v"], value=tensor), node("Add", ["x", "v"], ["y"])],
+        *(X, {"y": (2, 2)}, {"shape": np.array([2])}),
+    ),
+    "constant": lambda tensor: proto(
+        [node("Constant", [], ["v"], value=tensor), node("Add", ["x", "v"], ["y"])], X, {"y": (2, 2)}
+    ),
+    "function": lambda tensor: with_functions(
+        [_function([node("Constant", [], ["v"], value=tensor), node("Add", ["a", "v"], ["b"])])], "f"
+    ),
+    "branch": _turned,
+    "list": _in_a_list,
+    "sparse": _sparse,
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_tensors_anywhere_are_read_beside_the_model(tmp_path, monkeypatch, place):
+    """The working folder has a file of the same name: none of its numbers may come out."""
+    for folder, value in (("model", 3), ("home", 7)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "w.bin").write_bytes(np.full(2, value, np.float32).tobytes())
+    monkeypatch.chdir(tmp_path / "home")
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[2], data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="w.bin")
+    if place == "attribute":
+        tensor.dims[0] = 1
+    file = saved(PLACES[place](tensor), tmp_path / "model")
+    try:
+        loaded = load(file)
+        with gensor_kernels.emulated("sm_87"):
+            found = loaded(np.zeros((2, 2), np.float32))
+    except (ModelError, UnsupportedError) as error:
+        assert place in ("branch", "list", "sparse"), error
+    else:
+        assert loaded.weight_files == ("w.bin",)
+        np.testing.assert_array_equal(found, np.full((2, 2), 3, np.float32))
+    (tmp_path / "model" / "w.bin").unlink()
+    with pytest.raises(ModelError, match=r"in another file, which is missing: 'w.bin'"):
+        load(file)
+    (tmp_path / "model" / "w.bin").symlink_to(tmp_path / "home" / "w.bin")
+    with pytest.raises(ModelError, match="outside of the model's folder"):
+        load(file)
+
+
+def test_tensors_that_are_read_are_bounded_together(tmp_path):
+    """A hundred functions that name the same sparse file of 100 MB."""
+    with (tmp_path / "w.bin").open("wb") as file:
+        file.truncate(100 << 20)
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[25 << 20], data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="w.bin")
+    body = [node("Constant", [], [f"v{number}"], value=tensor) for number in range(100)]
+    text = told(saved(with_functions([_function([*body, node("Relu", ["a"], ["b"])])], "f"), tmp_path))
+    assert text.startswith("UnsupportedError weights 'w'") and "make them initializers" in text, text
+
+
 @pytest.mark.parametrize(
     ("places", "reason"),
     [
@@ -235,19 +322,6 @@ def test_three_gigabytes_of_weights_are_not_copied(tmp_path):
     tensor.external_data.add(key="location", value="w.bin")
     model.graph.initializer.append(tensor)
     assert told(saved(model, tmp_path)) == ""
-
-
-@pytest.mark.parametrize("op", ["If", "Loop", "Scan"])
-def test_control_flow_is_refused(tmp_path, op):
-    body = helper.make_graph([], "body", [], [])
-    names = {"If": ("then_branch", "else_branch")}.get(op, ("body",))
-    more = {"num_scan_inputs": 1} if op == "Scan" else {}
-    from gensor_kernels.graph.execution.model import Model
-    from gensor_kernels.graph.readers.onnx_file import Source
-
-    made = proto([node(op, ["x"], ["y"], name="turn", **dict.fromkeys(names, body), **more)], X, ["y"])
-    with pytest.raises(UnsupportedError, match=rf"node 'turn' \({op}\): control flow is not served"):
-        Model(Source(made), "model")
 
 
 def test_shapes_that_do_not_fit(tmp_path):
