@@ -271,15 +271,6 @@ def _concat(step: Step) -> None:
     step.set("axis", step.pop("axis", 1))
 
 
-@_below(21, "GroupNormalization")
-def _group_norm(step: Step) -> None:
-    """Normalise groups as channels: scale and bias of this version belong to groups."""
-    image = step.node.input[0]
-    step.node.op_type = "InstanceNormalization"
-    step.input(0, step.add("Reshape", image, step.constant([0, step.pop("num_groups"), -1])))
-    step.then("Reshape", step.add("Shape", image))
-
-
 @_below(13, "Softmax", "LogSoftmax", "Hardmax")
 def _two_dimensions(step: Step) -> None:
     """Take the axis and all behind it as one."""

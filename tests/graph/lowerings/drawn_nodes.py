@@ -40,6 +40,8 @@ MOVED = {
     **{"Clip": ("min", "max"), "Pad": ("pads", "value"), "Reshape": ("shape",), "Slice": ("starts", "ends", "axes")},
     **{"Split": ("split",), "TopK": ("k",), **dict.fromkeys(("ReduceSum", "Squeeze", "Unsqueeze"), ("axes",))},
 }
+#: Definitions that are refused: the first Tile took one number of tiles and one axis.
+UNSERVED = ("Tile-1",)
 RIGHT, REFUSED, WRONG, INVALID, DEPARTS = "right", "refused", "wrong", "invalid", "onnxruntime departs"
 UNITS = {"float16": 2.0**-9, "bfloat16": 2.0**-6, "float32": 1e-5, "float64": 1e-9}
 
@@ -55,7 +57,7 @@ def versions() -> list[tuple[str, int, int]]:
         schemas.sort(key=lambda each: each.since_version)
         ends = [each.since_version - 1 for each in schemas[1:]] + [NEWEST]
         for schema, end in zip(schemas, ends, strict=True):
-            if schema.since_version <= NEWEST and (not schema.deprecated or operator == "GroupNormalization"):
+            if schema.since_version <= NEWEST and not schema.deprecated:
                 found.append((operator, schema.since_version, min(end, NEWEST)))
     return found
 
@@ -175,6 +177,8 @@ def doubtful(case: Case) -> str | None:
         return "functions of integers are rounded otherwise"
     if case.operator in ("Resize", "Upsample") and case.version < 11:
         return "an image that keeps its size is not resized, whatever the factors"
+    if case.operator == "LayerNormalization" and x.dtype.name == "bfloat16":
+        return "the evaluator gives statistics in bfloat16, where stash_type is float32"
     if case.operator == "LRN" and case.attributes["size"] % 2 == 0:
         return "the evaluator sums over other channels; onnxruntime takes no even sizes"
     return None
@@ -280,42 +284,35 @@ def outcome(case: Case) -> tuple[str, str]:
     return WRONG, difference
 
 
-def outcomes(cases: int, seed: int, only: Sequence[str] = ()) -> Iterator[tuple[Case, str, str]]:
-    """Yield every call, what became of it, and a text."""
+def outcomes(cases: int, seed: int, only: Sequence[str] = ()) -> Iterator[tuple[tuple[str, int], Case, str, str]]:
+    """Yield for every call its definition, the call, what became of it, and a text."""
     with warnings.catch_warnings(), gensor_kernels.emulated("sm_87"):
         warnings.simplefilter("ignore")
         for operator, first, last in versions():
-            if only and operator not in only:
-                continue
-            for number in range(cases):
+            for number in range(cases if not only or operator in only else 0):
                 case = drawn(operator, first, last, number, seed)
-                yield (case, *outcome(case))
+                yield ((operator, first), case, *outcome(case))
 
 
 def main() -> int:
-    """Draw and compare; 1 where something is wrong."""
+    """Draw and compare; 1 where something is wrong, or no call of a definition is right."""
     parser = argparse.ArgumentParser(prog="python -m tests.graph.lowerings.drawn_nodes", description=__doc__)
     parser.add_argument("--cases", type=int, default=100, help="calls of each operator and version")
     parser.add_argument("--only", nargs="*", default=(), help="operators")
     parser.add_argument("--verbose", action="store_true", help="print refusals and departures too")
     options = parser.parse_args()
     count: Counter[str] = Counter()
-    by: dict[str, Counter[str]] = {}
-    lines: Counter[tuple[str, str]] = Counter()
-    for case, what, text in tqdm(outcomes(options.cases, campaign_size.SEED, options.only), disable=None):
+    right: dict[tuple[str, int], bool] = {}
+    for definition, case, what, text in tqdm(outcomes(options.cases, campaign_size.SEED, options.only), disable=None):
         count[what] += 1
-        by.setdefault(f"{case.operator}-{case.version}", Counter())[what] += 1
+        right[definition] = right.get(definition, False) or what == RIGHT
         if what == WRONG or (options.verbose and what != RIGHT):
-            lines[case.operator, what] += 1
-            if lines[case.operator, what] <= 5:
-                print(f"{what}: {case}: {text}")
-    for name, each in by.items():
-        if not each[RIGHT]:
-            print(f"never right: {name}: {dict(each)}")
-    print(f"GENSOR_CAMPAIGN_SEED={campaign_size.SEED}: {dict(count)}")
-    return 1 if count[WRONG] else 0
+            print(f"{what}: {case}: {text}", flush=True)
+    never = [f"{operator}-{first}" for (operator, first), any_right in right.items() if not any_right]
+    never = [each for each in never if each not in UNSERVED]
+    print(f"GENSOR_CAMPAIGN_SEED={campaign_size.SEED}: {len(right)} definitions, {dict(count)}, never right: {never}")
+    return 1 if count[WRONG] or never else 0
 
 
 if __name__ == "__main__":
-    assert DRAWS
     sys.exit(main())

@@ -324,8 +324,7 @@ def _channel_norm(d: Draw) -> None:
     n, *rest = d.shape(3, 4)
     groups, each, dtype = d.within(1, 3), d.within(1, 3), d.dtype()
     shape = (n, groups * each, *rest)
-    count = groups if d.operator[0] == "G" and d.version < 21 else shape[1]
-    d.inputs = [d.array(shape, dtype), d.array((count,), dtype), d.array((count,), dtype)]
+    d.inputs = [d.array(shape, dtype), *(d.array(shape[1:2], dtype) for _ in range(2))]
     d.attributes["num_groups"] = groups
     if d.maybe():
         d.attributes["epsilon"] = d.pick(0.1, 1e-3)
