@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 
 from gensor_kernels.errors import GensorError, ModelError
@@ -30,6 +32,17 @@ def fail(what: str, error: BaseException, remedy: str = "") -> NoReturn:
     bare = type(error) in (KeyError, AttributeError, AssertionError, StopIteration)
     text = f"{type(error).__name__}: {first_line(error)}" if bare else first_line(error)
     raise ModelError("; ".join(filter(None, (f"{what}: {text.rstrip('.')}", remedy)))) from error
+
+
+@contextmanager
+def failing(what: str, remedy: str = "export the model again") -> Iterator[None]:
+    """Turn errors into a ModelError, as `fail` does; those of passes over a model have their cause inside."""
+    try:
+        yield
+    except GensorError:
+        raise
+    except Exception as error:
+        fail(what, error.__cause__ or error, remedy)
 
 
 def first_line(error: BaseException) -> str:
