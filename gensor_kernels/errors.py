@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from gensor_database.errors import GensorError as GensorError
 
+from .shown import printable
+
 
 class ConfigError(GensorError):
     """A setting or a folder cannot be used; the text names the variable to change."""
@@ -46,8 +48,8 @@ class UnsupportedError(GensorError):
     """
 
     def __init__(self, reason: str):
-        super().__init__(reason)
-        self.reason = reason
+        self.reason = printable(reason)
+        super().__init__(self.reason)
 
 
 class ModelError(GensorError):
@@ -62,6 +64,9 @@ class ModelError(GensorError):
         ...
     gensor_kernels.errors.ModelError: text.onnx: no valid ONNX model: ...
     """
+
+    def __init__(self, message: str):
+        super().__init__(printable(message))
 
 
 class UnknownArchError(GensorError):

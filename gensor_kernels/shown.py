@@ -14,6 +14,13 @@ MOST, MOST_AXES = 60, 8
 _SCALARS = (bool, int, float, complex, type(None))
 
 
+def printable(text: str) -> str:
+    """Return a text on one line: control characters, marks of text direction and other invisible ones are escaped."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
 def kind(value: Any) -> str:
     """Return the name of a value's type in errors: `list`, `numpy.ndarray`."""
     module = type(value).__module__

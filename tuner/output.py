@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from gensor_database.writing import written
+from gensor_kernels import shown
 from gensor_kernels.errors import ConfigError
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import Workload
@@ -104,14 +105,9 @@ def say(line: str, file: TextIO | None = None, flush: bool = False) -> None:
 
 
 def printable(text: str, longest: int | None = 400) -> str:
-    """Return `text` on one line, cut to `longest` characters: a cell may hold terminal commands or ten megabytes.
-
-    Control characters, marks of text direction and other invisible characters are escaped as in Python.
-    """
+    """Return `text` on one line, cut to `longest` characters: a cell may hold terminal commands or ten megabytes."""
     cut = text if longest is None or len(text) <= longest else f"{text[:longest]} ..."
-    if cut.isprintable():
-        return cut
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
+    return shown.printable(cut)
 
 
 def plural(noun: str, count: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shlex
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -16,7 +17,7 @@ import gensor_kernels
 from gensor_database.writing import written
 from gensor_kernels.dispatch.api.current import rehearsed
 from gensor_kernels.dispatch.observe import record_file
-from gensor_kernels.errors import ModelError
+from gensor_kernels.errors import GensorError, ModelError
 from gensor_kernels.shown import shown
 
 from .reader import read_shapes
@@ -24,6 +25,8 @@ from .reader import read_shapes
 Shape = tuple[int, ...]
 #: Columns of a recording that tell who served a call: they depend on the arch, and the tuner does not read them.
 SERVED = ("tier", "part")
+#: Extents that an example tries for sizes that a file leaves open, but for the first of each input, which is 1.
+TRIED = (128, 224, 32, 8, 1)
 #: Calls of different sizes that one command may ask for.
 MOST_SIZES = 1000
 
@@ -41,7 +44,9 @@ def extents_of(texts: Sequence[str]) -> dict[str, list[Shape]]:
         name, _, shape = text.rpartition("=")
         lists = [words.split(",") for words in shape.lower().split("x")]
         if not name or not all(word.isdecimal() and len(word) < 12 for words in lists for word in words):
-            raise ModelError(f"--input {shown(text)}: expected a name and extents, as in x=1x3x224x224 or n=1,8,32")
+            raise ModelError(
+                f"--input {shown(text)}: expected NAME=EXTENTS: extents are joined by x, several for one by commas"
+            )
         found.setdefault(name, []).extend(product(*(dict.fromkeys(map(int, words)) for words in lists)))
     return found
 
@@ -98,9 +103,34 @@ def _bound(model: Any, given: Mapping[str, Shape]) -> dict[str, Shape] | None:
         shape = [values.get(each, each) for each in declared or ()]
         known = tuple(each for each in shape if isinstance(each, int))
         if declared is None or len(known) < len(shape):
-            raise ModelError(f"input {name} is {spec}: give its extents, as in --input {name}=1x128")
+            raise ModelError(f"input {name} is {spec}: give its extents{_example(model, values)}")
         found[name] = known
     return found
+
+
+def _example(model: Any, values: Mapping[Any, int]) -> str:
+    """Return the words of an error with options at which the model runs, which is tried; "" where none is known."""
+    if any(spec.shape is None for spec in model.inputs.values()):
+        return ""
+    for extent in TRIED:
+        sizes, shapes = dict(values), dict[str, Shape]()
+        for name, spec in model.inputs.items():
+            numbers = [1, *[extent] * len(spec.shape)]
+            pairs = zip(spec.shape, numbers, strict=False)
+            shapes[name] = tuple(
+                sizes.setdefault(each, number) if isinstance(each, str) else number if each is None else each
+                for each, number in pairs
+            )
+        try:
+            with rehearsed("sm_87"):
+                model.explain(**drawn(model, shapes, zeros=True))
+        except (GensorError, ValueError, TypeError):
+            continue
+        changed = [
+            f"{name}={'x'.join(map(str, shapes[name]))}" for name in shapes if shapes[name] != model.inputs[name].shape
+        ]
+        return f", as in {' '.join(f'--input {shlex.quote(each)}' for each in changed)}"
+    return ""
 
 
 def loaded(path: Path) -> Any:

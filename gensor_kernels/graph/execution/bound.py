@@ -184,7 +184,7 @@ class Bound:
             self.kept.clear()
         else:
             if graph is None:
-                self.reason = f"{self.device.arch.part if self.device.arch else 'the device'} has no graphs"
+                self.reason = f"{'the emulator' if self.device.emulated else 'the device'} has no graphs"
             else:
                 self.launch = graph
         for step in again:

@@ -12,12 +12,15 @@ from gensor_kernels import config
 from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.api.interop import exchanged
 from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.graph.failures import failing
 from gensor_kernels.graph.ir.options import DEFAULT, Options
-from gensor_kernels.shown import is_masked, shown
+from gensor_kernels.shown import is_masked, printable, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Literal
+
+    import onnx
 
     from gensor_kernels.graph.rewrites.state import State
 
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from .session import Session
     from .weights import Weights
 
-Signature = tuple[tuple[tuple[int, ...], str], ...]
+Signature = tuple[tuple[str, tuple[int, ...], str], ...]
 #: Signatures whose plans a model keeps; the oldest gives way to a new one.
 MOST_PLANS = 64
 
@@ -42,6 +45,9 @@ class Model:
         Dtype and shape of each input, by name; sizes that a call chooses are names.
     outputs : list of str
         Names of the results, in order.
+    defaults : dict
+        Dtype and shape, by name, of constants that a call may override by keyword: those that
+        the file lists among its inputs, from version 4 of the format on.
 
     Examples
     --------
@@ -56,19 +62,17 @@ class Model:
     """
 
     def __init__(self, source: Any, name: str, options: Options = DEFAULT):
-        from gensor_kernels.graph.lowerings import LOWERINGS
-
         self._source, self._name, self._options = source, name, options
         self.inputs, self.outputs = dict(source.inputs), list(source.outputs)
+        self.defaults = dict(source.defaults)
         #: Names of the files beside the model's that hold its weights.
         self.weight_files: tuple[str, ...] = tuple(source.weight_files)
         self._plans: dict[tuple[Signature, int, bool, tuple[Any, ...]], Plan] = {}
         #: Plans by Runtime and what arrays were given in order: the calls of these need no further check.
         self._known: dict[Any, Plan] = {}
         self._weights: dict[int, Weights] = {}
-        for node in source.graph().nodes:
-            if node.op not in LOWERINGS:
-                raise UnsupportedError(f"node {shown(node.name)}: operator {node.op} is not served")
+        with failing("no valid ONNX model"):
+            source.graph()  # UnsupportedError names operators that are not served
         for each, spec in self.inputs.items():
             if spec.dtype == object:
                 raise UnsupportedError(f"input {shown(each)} is text or no tensor; a model takes tensors of numbers")
@@ -79,8 +83,8 @@ class Model:
         Parameters
         ----------
         *args, **keywords : array
-            Inputs in the order of `inputs`, or by name: CuPy arrays, or NumPy arrays inside
-            `emulated`; PyTorch tensors, too, for which the results are tensors.
+            Inputs in the order of `inputs`, or by name, as `defaults` are: CuPy arrays, or NumPy
+            arrays inside `emulated`; PyTorch tensors, too, for which the results are tensors.
 
         Returns
         -------
@@ -237,7 +241,6 @@ class Model:
 
         def planned(given: dict[str, Any]) -> tuple[dict[str, Any], Plan]:
             inputs = self._bound((), given)
-            inputs = {name: inputs[name] for name in self.inputs}
             return inputs, self._plan(inputs, found)
 
         return Session(self.inputs, self.outputs, found, shapes, planned)
@@ -252,34 +255,37 @@ class Model:
         from .layers import outline
 
         given = ", ".join(f"{name}: {spec}" for name, spec in self.inputs.items())
-        return f"{self._name} ({given})\n{outline(self._declared())}"
+        return f"{printable(f'{self._name} ({given})')}\n{outline(self._declared())}"
 
     def __repr__(self) -> str:
-        return f"<gensor_kernels model {self._name}: {', '.join(self.inputs)} -> {', '.join(self.outputs)}>"
+        return printable(f"<gensor_kernels model {self._name}: {', '.join(self.inputs)} -> {', '.join(self.outputs)}>")
 
     def _declared(self) -> Prepared:
         """Return the graph for the sizes that the file declares."""
         from .prepared import Prepared
         from .weights import Weights
 
-        return Prepared(self._source.graph(), Weights(), self._options)
+        with failing(f"{self._name} cannot be prepared"):
+            return Prepared(self._source.graph(), Weights(), self._options)
 
     def _bound(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
         """Return the inputs by name, checked against what the file declares."""
         if len(args) > len(self.inputs):
             raise ValueError(f"{self._name} has {len(self.inputs)} inputs, not {len(args)}")
         given = dict(zip(self.inputs, args, strict=False))
+        specs = self.inputs | self.defaults
         for name in keywords:
-            if name not in self.inputs or name in given:
-                reason = "is given twice" if name in given else f"is none of {', '.join(self.inputs)}"
-                raise ValueError(f"input {shown(name)} {reason}")
+            if name not in specs or name in given:
+                reason = "is given twice" if name in given else f"is none of {', '.join(specs)}"
+                raise ValueError(printable(f"input {shown(name)} {reason}"))
         given |= keywords
         missing = [name for name in self.inputs if name not in given]
         if missing:
-            raise ValueError(f"{self._name} needs the inputs {', '.join(missing)}, too")
+            raise ValueError(printable(f"{self._name} needs the inputs {', '.join(missing)}, too"))
         sizes: dict[str, int] = {}
-        for name, spec in self.inputs.items():
-            _check(name, given[name], spec, sizes)
+        given = {name: given[name] for name in specs if name in given}  # plans take them in this order
+        for name, array in given.items():
+            _check(name, array, specs[name], sizes)
         return given
 
     def _plan(self, inputs: Mapping[str, Any], state: State | None = None) -> Plan:
@@ -287,18 +293,20 @@ class Model:
         from .plan import Plan
         from .weights import Weights
 
-        signature = tuple((tuple(array.shape), str(array.dtype)) for array in inputs.values())
+        signature = tuple((name, tuple(array.shape), str(array.dtype)) for name, array in inputs.items())
         device = current.current_runtime().device
         # Layouts are chosen by times, which decide nothing in deterministic mode.
         key = signature, id(device), config.deterministic(), state.key() if state else ()
         plan = self._plans.get(key)
         if plan is None:
-            graph = self._source.graph({name: tuple(array.shape) for name, array in inputs.items()})
+            weights = self._weights.setdefault(id(device), Weights())
+            with failing(f"{self._name} cannot be prepared for these inputs"):
+                graph = self._source.graph({name: tuple(array.shape) for name, array in inputs.items()})
+                plan = Plan(graph, weights, self._options, state)
             if len(self._plans) == MOST_PLANS:
                 del self._plans[next(iter(self._plans))]
                 self._known.clear()
-            weights = self._weights.setdefault(id(device), Weights())
-            plan = self._plans[key] = Plan(graph, weights, self._options, state)
+            self._plans[key] = plan
         return plan
 
 
@@ -321,20 +329,21 @@ def _check(name: str, array: Any, spec: Any, sizes: dict[str, int]) -> None:
 
 
 def load(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | bytes | onnx.ModelProto,
     *,
     dtype: Literal["float16", "bfloat16"] | None = None,
     weights: Literal["int8", "int4"] | None = None,
 ) -> Model:
-    """Load a model from an ONNX file.
+    """Load an ONNX model.
 
     Batch norms, constants and padding are folded into convolutions; biases, activations
     and residuals are computed by the kernels of products. Nothing is compiled or tuned.
 
     Parameters
     ----------
-    path : path
-        ONNX file; its external data, if any, lies beside it.
+    path : path, bytes or onnx.ModelProto
+        An ONNX file, whose external data, if any, is in its folder; or what such a file holds,
+        as bytes or as onnx reads it, without external data.
     dtype : {None, "float16", "bfloat16"}, optional
         Compute float32 tensors in 16 bits; weights are cast once. Inputs and results keep
         the dtypes of the file.
@@ -354,9 +363,9 @@ def load(
     FileNotFoundError
         If there is no such file.
     ModelError
-        If the file is no valid model, or packages of the `onnx` extra are missing.
+        If it is no valid model, or packages of the `onnx` extra are missing.
     UnsupportedError
-        If an operator is not served; the text names the node.
+        If operators are not served; the text names all of them.
     ValueError
         If `dtype` or `weights` is another word.
 
@@ -374,4 +383,5 @@ def load(
     from gensor_kernels.graph.readers.onnx_file import read
 
     options = Options(dtype, weights).checked()
-    return Model(read(path), os.path.basename(os.fspath(path)), options)
+    name = os.path.basename(os.fspath(path)) if isinstance(path, (str, os.PathLike)) else "model"
+    return Model(read(path), name, options)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gensor_kernels.errors import ModelError, UnsupportedError
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.graph.failures import REMEDY, fail
 from gensor_kernels.graph.lowerings import LOWERINGS
 from gensor_kernels.shown import shown
 
@@ -25,8 +26,8 @@ def computed(run: Run, node: Node) -> tuple[Any, ...]:
         if text.startswith("node "):
             raise
         raise UnsupportedError(f"node {shown(node.name)} ({node}): {text}") from None
-    except (ValueError, TypeError, IndexError, MemoryError) as error:
-        raise ModelError(f"node {shown(node.name)} ({node}) cannot be computed: {error}") from error
+    except Exception as error:
+        fail(f"node {shown(node.name)} ({node}) cannot be computed", error, REMEDY)
     results = found if isinstance(found, tuple) else (found,)
     # NumPy makes scalars of arrays without axes.
     return tuple(np.asarray(each) if isinstance(each, np.generic) else each for each in results)

@@ -36,7 +36,9 @@ def _gemm(run: Run, node: Node, a: Any, b: Any, c: Any = None) -> Any:
     items: list[Any] = [] if alpha == 1 else [("scale", alpha)]
     if c is not None and beta != 0:
         c = run.device(c)
-        scaled = c if beta == 1 else c * c.dtype.type(beta)
+        scaled = (
+            c if beta == 1 else run.xp.asarray(c * c.dtype.type(beta))
+        )  # NumPy makes scalars of arrays without axes
         items.append(("bias" if scaled.shape == (b.shape[1],) else "add", scaled))
     return run.call(matmul, a, b, **_epilogue(items + run.epilogue(node)))
 
@@ -158,7 +160,7 @@ def _matmul_integer(run: Run, node: Node, a: Any, b: Any, a_zero: Any = None, b_
     if a.dtype == b.dtype == np.int8:
         zeros = [run.host(each) for each in (a_zero, b_zero) if each is not None]
         if not any(each.any() for each in zeros):
-            return run.call(matmul, a, b)
+            return run.call(matmul, a, b, dtype="int32")
     _, a, b, a_zero, b_zero = run.together(a, b, a_zero, b_zero)
     xp, wide_a, wide_b = run.xp, a.astype(np.int32), b.astype(np.int32)
     if a_zero is not None:

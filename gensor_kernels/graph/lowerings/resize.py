@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels.dispatch.api.matmul import matmul
+from gensor_kernels.shown import shown
 
 from .base import FLOATS, Lowering, Run, attribute, name_of, refused
 
@@ -22,18 +23,32 @@ _ROUNDED: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "floor": np.floor,
     "ceil": np.ceil,
 }
+#: How places in the result become places among the given elements, and of which versions.
+_COORDINATES = (
+    *("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"),
+    "tf_half_pixel_for_nn",  # of version 11
+)
+#: nearest_mode of nodes of version 10, whose rounding no later version can name: floor, along axes that shrink ceil.
+FLOOR_OR_CEIL = "floor_or_ceil"
 
 
 def _resize(run: Run, node: Node, x: Any, roi: Any = None, scales: Any = None, sizes: Any = None) -> Any:
     """Resize the axes one after the other: the nearest element, or a linear interpolation between two."""
-    mode, coordinates = attribute(node, "mode", "nearest"), attribute(node, "coordinate_transformation_mode")
-    coordinates = coordinates or "half_pixel"
+    mode, coordinates, rounding = (
+        attribute(node, name, value)
+        for name, value in (
+            *(("mode", "nearest"), ("coordinate_transformation_mode", "half_pixel")),
+            ("nearest_mode", "round_prefer_floor"),
+        )
+    )
     if mode not in ("nearest", "linear"):
         raise refused(node, f"mode {mode!r} is not served, only nearest and linear")
     if attribute(node, "antialias", 0):
         raise refused(node, "filters against aliasing are not served")
     if coordinates == "tf_crop_and_resize":
         raise refused(node, "a region of interest is not served; crop by Slice")
+    if coordinates not in _COORDINATES or rounding not in (*_ROUNDED, FLOOR_OR_CEIL):
+        raise refused(node, f"coordinates {shown(coordinates)} with rounding {shown(rounding)} are unknown")
     if attribute(node, "keep_aspect_ratio_policy", "stretch") != "stretch":
         raise refused(node, "sizes that keep the aspect ratio are not served; give the sizes of the result")
     if mode == "linear" and name_of(x) not in FLOATS:
@@ -43,8 +58,8 @@ def _resize(run: Run, node: Node, x: Any, roi: Any = None, scales: Any = None, s
         wanted = [(int(size), int(size) / x.shape[axis]) for axis, size in zip(along, run.host(sizes), strict=True)]
     else:
         factors = [float(each) for each in run.host(scales)]
-        wanted = [(math.floor(x.shape[axis] * each), each) for axis, each in zip(along, factors, strict=True)]
-    rounding = attribute(node, "nearest_mode", "round_prefer_floor")
+        extents = [math.floor(x.shape[axis] * np.float32(each)) for axis, each in zip(along, factors, strict=True)]
+        wanted = list(zip(extents, factors, strict=True))
     for axis, (extent, scale) in zip(along, wanted, strict=True):
         if extent == x.shape[axis] and scale == 1:
             continue
@@ -56,8 +71,8 @@ def _resize(run: Run, node: Node, x: Any, roi: Any = None, scales: Any = None, s
 
 
 def _places(given: int, extent: int, scale: float, coordinates: str) -> np.ndarray:
-    """Return for each element of the result its place among the given ones."""
-    place = np.arange(extent, dtype=np.float64)
+    """Return for each element of the result its place among the given ones, in float32 as other libraries do."""
+    place, scale = np.arange(extent, dtype=np.float32), np.float32(scale)
     if coordinates == "asymmetric":
         return place / scale
     if coordinates == "align_corners":
@@ -65,6 +80,8 @@ def _places(given: int, extent: int, scale: float, coordinates: str) -> np.ndarr
         return place * (given - 1) / last if last > 0 else place * 0
     if coordinates == "pytorch_half_pixel" and extent == 1:
         return place * 0
+    if coordinates == "tf_half_pixel_for_nn":
+        return (place + np.float32(0.5)) / scale
     middle = (place + 0.5) / scale - 0.5
     if coordinates == "half_pixel_symmetric":
         return given / 2 * (1 - extent / (scale * given)) + middle
@@ -73,6 +90,8 @@ def _places(given: int, extent: int, scale: float, coordinates: str) -> np.ndarr
 
 @lru_cache(maxsize=256)
 def _nearest(given: int, extent: int, scale: float, coordinates: str, rounding: str) -> np.ndarray:
+    if rounding == FLOOR_OR_CEIL:
+        rounding = "ceil" if scale < 1 else "floor"
     found = _ROUNDED[rounding](_places(given, extent, scale, coordinates))
     return np.clip(found, 0, given - 1).astype(np.int64)
 

@@ -1,14 +1,15 @@
 """From an ONNX file to a Graph, with the sizes of its inputs bound.
 
-Old versions of operators are lifted by onnx's converter. onnxscript's optimiser simplifies a model once; for every
+onnx_lifting lifts old versions of operators. onnxscript's optimiser simplifies a model once; for every
 signature of inputs it only infers shapes and folds the constants that depend on them.
 """
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +17,20 @@ import numpy as np
 
 from gensor_kernels import install
 from gensor_kernels.errors import ModelError, UnsupportedError
+from gensor_kernels.graph.failures import failing, first_line
 from gensor_kernels.graph.ir.graph import Graph, Node, Spec
-from gensor_kernels.shown import shown
+from gensor_kernels.shown import printable, shown
 
-from . import onnx_bounds, onnx_weights
+from . import onnx_bounds, onnx_operators, onnx_weights
+from .onnx_bounds import WEIGHT_BYTES
+from .onnx_lifting import lift
 
 #: Version of the standard's operators that nodes of a Graph have.
 OPSET = 24
 #: Elements up to which onnxscript folds constants; onnx_bounds limits their bytes.
-MOST_ELEMENTS = 2**31
-#: Operators that are never served, by name or its first word: graphs within graphs, and values that are no tensors.
-REFUSED = {
-    **dict.fromkeys(("If", "Loop", "Scan"), "control flow is not served; export the model without it"),
-    **dict.fromkeys(("Sequence", "SplitToSequence", "ConcatFromSequence"), "sequences of tensors are not served"),
-    "Optional": "optional values are not served",
-}
+LIMITS = dict.fromkeys(("input_size_limit", "output_size_limit"), 2**31)
+#: Names of sizes; exporters write others, such as "?" and "-1", for sizes of which each is its own.
+SIZE = re.compile(r"[^\W\d][\w.]*")
 #: dtypes of weights, whose arrays are made once.
 KEPT = ("float16", "bfloat16", "float32", "float64")
 #: Passes over the constants of a model for one signature; more than two change nothing in practice.
@@ -43,27 +43,42 @@ class Source:
     Parameters
     ----------
     model : onnx.ModelProto
-        A model that onnx's checker accepts; it is not changed.
+        It is not changed.
     folder : Path or None
         Folder of its external data.
     """
 
+    #: Constants that a call may override, as the file declares them.
+    defaults: Mapping[str, Spec] = {}
+
     def __init__(self, model: Any, folder: Path | None = None):
+        onnx_operators.refuse_early(model)
         onnx_bounds.check(model)
         #: Names of the files beside the model that hold its weights.
         self.weight_files = onnx_weights.external_files(model)
         operators, weights = onnx_weights.parted(model, folder)
+        _check(operators, weights)
+        _make_anonymous(operators.graph)
         lifted = _lifted(operators)
         constants = {each.name for each in lifted.graph.initializer}
-        given = [each for each in lifted.graph.input if each.name not in constants]
-        self.inputs = {each.name: _spec(each) for each in given}
-        self._results = {each.name: _spec(each).dtype for each in lifted.graph.output}
-        self.outputs = list(self._results)
+        declared = {each.name: _spec(each) for each in lifted.graph.input}
+        self.inputs = {name: spec for name, spec in declared.items() if name not in constants}
+        if model.ir_version >= 4:  # older files list every constant as an input
+            self.defaults = {name: spec for name, spec in declared.items() if name in constants}
+        self._results = {each.name: _spec(each).dtype for each in lifted.graph.output if each.HasField("type")}
+        self.outputs = [each.name for each in lifted.graph.output]
+        self._parts = (lifted, weights) if self.defaults else None
+        self._overridden: dict[frozenset[str], Any] = {}
         self._model = optimised(_with_weights(lifted, weights), self.inputs)
 
     def graph(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
-        """Return the graph for inputs of these shapes; without them, for the sizes that the file declares."""
+        """Return the graph for inputs of these shapes; without them, for the sizes that the file declares.
+
+        Defaults among the shapes are inputs of the graph.
+        """
         model = self._current()
+        if given := self.defaults.keys() & (shapes or {}):
+            model = self._with_inputs(frozenset(given))
         if shapes:
             model = _bound(model, shapes)
         graph = _graph(model, self.inputs if not shapes else None)
@@ -71,6 +86,19 @@ class Source:
             if name in graph.constants:  # an empty list that the optimiser has folded has lost its dtype
                 graph.constants[name] = graph.constants[name].astype(dtype, copy=False)
         return graph
+
+    def _with_inputs(self, names: frozenset[str]) -> Any:
+        """Return the model with some defaults as inputs."""
+        if names not in self._overridden and self._parts is not None:
+            lifted, weights = self._parts
+            constants = {name: value for name, value in weights.items() if name not in names}
+            model = _with_weights(lifted, constants)
+            for name in names:
+                model.graph.initializers.pop(name)
+            self._overridden[names] = optimised(
+                model, [*self.inputs, *(each for each in self.defaults if each in names)]
+            )
+        return self._overridden[names]
 
     def _current(self) -> Any:
         """Return the model of onnx-ir; ModelError where its weights have changed since it was read."""
@@ -87,16 +115,21 @@ def _with_weights(lifted: Any, weights: Mapping[str, Any]) -> Any:
     return model
 
 
-def optimised(model: Any, inputs: Mapping[str, Spec]) -> Any:
+def optimised(model: Any, inputs: Iterable[str]) -> Any:
     """Simplify a model of onnx-ir as far as that holds for all sizes, and return it."""
     import onnx_ir as ir
     from onnxscript.optimizer import optimize_ir
 
-    model.graph.inputs[:] = [each for each in model.graph.inputs if each.name in inputs]
+    by_name = {each.name: each for each in model.graph.inputs}
+    model.graph.inputs[:] = [by_name[name] for name in inputs]
     _forget_results(model)
-    with _inferring():
-        limit = MOST_ELEMENTS
-        optimize_ir(model, should_fold=onnx_bounds.foldable(), input_size_limit=limit, output_size_limit=limit)
+    with failing("shapes of the model cannot be inferred"):
+        model.meta[WEIGHT_BYTES] = onnx_bounds.weight_bytes(model)
+        if any(map(_is_misread, model.graph)):
+            _fold(model)
+        else:
+            optimize_ir(model, should_fold=onnx_bounds.foldable(model), **LIMITS)
+        model.graph.sort()  # a rule may put a node after its readers
     for name, value in model.graph.initializers.items():
         array = value.const_value.numpy()
         stable = array.dtype.name not in KEPT or value.const_value.numpy() is array
@@ -109,20 +142,15 @@ def _bound(optimised: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
     """Return a copy of a model for inputs of these shapes: shapes inferred, and constants folded that follow."""
     import onnx_ir as ir
     from onnx_ir.passes import common
-    from onnxscript.optimizer import fold_constants_ir
 
-    model = optimised.clone()  # weights are shared
-    for each in model.graph.inputs:
-        if each.name in shapes:
-            each.shape = ir.Shape(shapes[each.name])
-    _forget_results(model)
-    with _inferring():
-        limits = {"input_size_limit": MOST_ELEMENTS, "output_size_limit": MOST_ELEMENTS}
-        ask = onnx_bounds.foldable()
-        for _ in range(MOST_PASSES):
-            found: Any = fold_constants_ir(model, onnx_shape_inference=True, should_fold=ask, **limits)
-            if not found.modified:
-                break
+    with failing("shapes of the model cannot be inferred"):
+        model = optimised.clone()  # weights are shared
+        model.meta.update(optimised.meta)
+        for each in model.graph.inputs:
+            if each.name in shapes:
+                each.shape = ir.Shape(shapes[each.name])
+        _forget_results(model)
+        _fold(model)
         cleaning = (
             common.RemoveUnusedNodesPass(),
             common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
@@ -133,6 +161,23 @@ def _bound(optimised: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
     return model
 
 
+def _fold(model: Any) -> None:
+    """Infer shapes and fold constants until nothing changes."""
+    from onnxscript.optimizer import fold_constants_ir
+
+    ask = onnx_bounds.foldable(model)
+    for _ in range(MOST_PASSES):
+        found: Any = fold_constants_ir(model, onnx_shape_inference=True, should_fold=ask, **LIMITS)
+        if not found.modified:
+            break
+
+
+def _is_misread(node: Any) -> bool:
+    """Return whether a rule of the optimiser changes a node's results: it pads a convolution as without dilations."""
+    wide = max(node.attributes.get_ints("dilations", None) or (1,)) > 1
+    return node.op_type == "Conv" and wide and "SAME" in node.attributes.get_string("auto_pad", "")
+
+
 def _forget_results(model: Any) -> None:
     """Forget the shapes of results: declared ones could contradict bound sizes, and all are inferred again."""
     for each in model.graph.outputs:
@@ -140,35 +185,46 @@ def _forget_results(model: Any) -> None:
             each.shape = None
 
 
-@contextmanager
-def _inferring() -> Iterator[None]:
-    """Turn what a pass raises into a sentence."""
-    try:
-        yield
-    except Exception as error:  # of a pass, with the cause behind it
-        raise ModelError(f"shapes of the model cannot be inferred: {first_line(error.__cause__ or error)}") from None
+def read(model: Any) -> Source:
+    """Read an ONNX model: a file, whose external data are mapped into memory, its bytes, or an onnx.ModelProto.
 
-
-def read(path: str | os.PathLike[str]) -> Source:
-    """Read an ONNX file; its external data are mapped into memory.
-
-    Raises FileNotFoundError, ModelError for a file that is no valid model, and UnsupportedError for operators that are
-    not served.
+    Raises FileNotFoundError, ModelError for what is no valid model, and UnsupportedError for operators that are not
+    served.
     """
     onnx = library()
-    file = Path(path)
+    if isinstance(model, onnx.ModelProto):
+        return _source(model)
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        return _source(_parsed(bytes(model)))
+    if not isinstance(model, (str, os.PathLike)):
+        raise TypeError(f"load takes a path, bytes or an onnx.ModelProto, not {shown(model)}")
+    file = Path(model)
     if not file.is_file():
         raise FileNotFoundError(f"{file}: no ONNX file is there")
     try:
-        model = onnx.load(str(file), load_external_data=False)
-        for tensor in onnx_weights.external(model):
-            onnx_weights.check_external(tensor, file.parent)
-        onnx.checker.check_model(str(file))
+        return _source(_parsed(file.read_bytes()), file.parent)
     except ModelError as error:
         raise ModelError(f"{file}: {error}") from None
-    except Exception as error:  # of protobuf, of the checker
-        raise ModelError(f"{file}: no valid ONNX model: {first_line(error)}") from None
-    return Source(model, file.parent)
+
+
+def _source(model: Any, folder: Path | None = None) -> Source:
+    with failing("no valid ONNX model"):
+        return Source(model, folder)
+
+
+def _parsed(data: bytes) -> Any:
+    try:
+        return library().load_model_from_string(data)
+    except Exception as error:  # of protobuf
+        raise ModelError(f"no valid ONNX model: {first_line(error)}") from None
+
+
+def _make_anonymous(graph: Any) -> None:
+    """Take out what stands in place of a size's name."""
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        for each in value.type.tensor_type.shape.dim:
+            if each.dim_value < 0 or (each.dim_param and not SIZE.fullmatch(each.dim_param)):
+                each.Clear()
 
 
 def library() -> Any:
@@ -177,58 +233,65 @@ def library() -> Any:
         import onnx
         import onnx.checker
         import onnx.inliner
-        import onnx.version_converter
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise ModelError(f"ONNX models cannot be read: {install.about(error) or error}") from None
+    for package in ("onnxscript", "onnx_ir"):  # Python prints warnings that have no handler
+        if not logging.getLogger(package).handlers:
+            logging.getLogger(package).addHandler(logging.NullHandler())
     return onnx
 
 
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text."""
-    return (str(error).strip() or type(error).__name__).partition("\n")[0]
+def _check(operators: Any, weights: Mapping[str, Any]) -> None:
+    """Raise ModelError where onnx's checker refuses a model; shapes may be missing, and types of results."""
+    onnx = library()
+    checked = onnx.ModelProto()
+    checked.CopyFrom(operators)
+    graph, given = checked.graph, {each.name for each in checked.graph.input}
+    del graph.initializer[:]
+    for each in operators.graph.initializer:
+        if each.name not in weights:
+            graph.initializer.append(each)
+        elif each.name not in given:  # without data the checker knows it as an input
+            graph.input.append(onnx.helper.make_tensor_value_info(each.name, each.data_type, each.dims))
+    for each in graph.output:
+        if not each.HasField("type"):
+            each.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    for each in (*graph.input, *graph.output):
+        if each.type.HasField("tensor_type"):
+            each.type.tensor_type.shape.SetInParent()
+    newest = onnx.defs.onnx_opset_version()
+    for each in checked.opset_import:
+        if each.domain in ("", "ai.onnx") and each.version > newest:
+            raise UnsupportedError(
+                f"operators of version {each.version} of the standard are not served: onnx {onnx.__version__} knows "
+                f"{newest}; update it, or export the model with an older opset"
+            )
+    with failing("no valid ONNX model", "correct it, or export it again"):
+        onnx.checker.check_model(checked)
 
 
 def _lifted(model: Any) -> Any:
-    """Refuse what is never served, inline functions, and lift the rest to OPSET."""
+    """Inline functions, and lift operators to OPSET."""
     onnx = library()
     if model.functions:  # onnx's converter drops them
         model = onnx.inliner.inline_local_functions(model)
     for node in model.graph.node:
-        label = f"node {shown(node.name or node.output[0])}" if node.output else f"node {shown(node.name)}"
-        for word, reason in REFUSED.items():
-            if node.op_type == word or (word in ("Optional", "Sequence") and node.op_type.startswith(word)):
-                raise UnsupportedError(f"{label} ({node.op_type}): {reason}")
         if node.op_type == "CastLike" and any(each.name == "saturate" and not each.i for each in node.attribute):
             # The optimiser turns it into a Cast that saturates.
-            raise UnsupportedError(f"{label} (CastLike): casts like another tensor saturate; use Cast with saturate=0")
-        if node.domain not in ("", "ai.onnx") and not any(
-            (f.domain, f.name) == (node.domain, node.op_type) for f in model.functions
-        ):
-            raise UnsupportedError(f"{label}: operator {node.op_type} of domain {shown(node.domain)} is not served")
-    versions = [each.version for each in model.opset_import if each.domain in ("", "ai.onnx")]
-    if not versions or versions[0] >= OPSET:
-        return model
-    try:
-        return onnx.version_converter.convert_version(model, OPSET)
-    except Exception as error:  # of the converter, which is C++
-        raise ModelError(
-            f"the model's operators (version {versions[0]}) cannot be lifted to version {OPSET}: {first_line(error)}"
-        ) from None
+            label = f"node {shown(node.name or node.output[0])} (CastLike)"
+            raise UnsupportedError(f"{label}: casts like another tensor saturate; use Cast with saturate=0")
+    lift(model, OPSET)
+    return model
 
 
 def _graph(model: Any, declared: Mapping[str, Spec] | None) -> Graph:
-    """Return the Graph of a model of onnx-ir."""
+    """Return the Graph of a model of onnx-ir; with `declared` inputs, branches may be left to the sizes of a call."""
+    onnx_operators.refuse(model.graph, declared is not None)
     constants = {name: _constant(value) for name, value in model.graph.initializers.items()}
     specs: dict[str, Spec] = {}
     nodes = []
     for number, node in enumerate(model.graph):
-        if node.op_type in REFUSED:  # from a function of the model
-            raise UnsupportedError(f"node {shown(node.name)} ({node.op_type}): {REFUSED[node.op_type]}")
-        if node.domain not in ("", "ai.onnx"):
-            raise UnsupportedError(
-                f"node {shown(node.name)}: operator {node.op_type} of domain {shown(node.domain)} is not served"
-            )
         for value in node.outputs:
             if value.dtype is not None:
                 specs[value.name] = Spec(dtype_of(value.dtype), extents_of(value.shape))
@@ -237,11 +300,13 @@ def _graph(model: Any, declared: Mapping[str, Spec] | None) -> Graph:
             (value,) = attributes.values()
             constants[node.outputs[0].name] = np.asarray(value)
             continue
-        inputs = tuple("" if each is None else each.name for each in node.inputs)
+        inputs = ("" if each is None else each.name for each in (*node.inputs, *onnx_operators.captured(node)))
         outputs = tuple(each.name for each in node.outputs)
-        nodes.append(Node(node.op_type, inputs, outputs, attributes, node.name or f"{node.op_type}_{number}"))
+        name = printable(node.name or f"{node.op_type}_{number}")  # tables and errors show it
+        nodes.append(Node(node.op_type, tuple(inputs), outputs, attributes, name))
     inputs_of = {each.name: Spec(dtype_of(each.dtype), extents_of(each.shape)) for each in model.graph.inputs}
-    return Graph(nodes, dict(declared or inputs_of), [each.name for each in model.graph.outputs], constants, specs)
+    outputs_of, weights = [each.name for each in model.graph.outputs], model.meta[WEIGHT_BYTES]
+    return Graph(nodes, dict(declared or inputs_of), outputs_of, constants, specs, weight_bytes=weights)
 
 
 def _constant(value: Any) -> np.ndarray:
@@ -283,4 +348,7 @@ def _spec(value: Any) -> Spec:
         shape = tuple(
             each.dim_value if each.HasField("dim_value") else each.dim_param or None for each in tensor.shape.dim
         )
-    return Spec(np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type)), shape)
+    try:
+        return Spec(np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type)), shape)
+    except KeyError:
+        raise ModelError(f"{shown(value.name)} has the unknown type {tensor.elem_type}") from None

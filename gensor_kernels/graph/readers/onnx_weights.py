@@ -9,15 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from gensor_kernels.errors import ModelError
+from gensor_kernels.errors import ModelError, UnsupportedError
+from gensor_kernels.graph.failures import fail
 from gensor_kernels.shown import shown
 
-#: Elements up to which a constant stays among the operators, where converters may want its values.
+from .onnx_bounds import LARGEST_FOLDED, messages
+
+#: Elements up to which a constant stays among the operators, where the inference of shapes may want its values.
 SMALL = 1024
 
 
 def parted(model: Any, folder: Path | None) -> tuple[Any, dict[str, Any]]:
-    """Part a model into its operators and its weights.
+    """Part a model into its operators and its weights: neither names a file any more.
+
+    Constants of the graph that are in another file are mapped into memory. Tensors elsewhere (in other attributes, in
+    functions, in graphs within graphs, in sparse tensors) are read, so that no library looks for their files.
 
     Parameters
     ----------
@@ -37,6 +43,8 @@ def parted(model: Any, folder: Path | None) -> tuple[Any, dict[str, Any]]:
     ------
     ModelError
         If external data lie outside the folder, or a file is too short.
+    UnsupportedError
+        If more than LARGEST_FOLDED bytes would have to be read, or weights are sparse.
     """
     import onnx
 
@@ -60,23 +68,43 @@ def parted(model: Any, folder: Path | None) -> tuple[Any, dict[str, Any]]:
             _hollow(operators.graph.initializer.add(), tensor, tensor.name)
         else:
             operators.graph.initializer.add().CopyFrom(tensor)
+    _read(operators, folder)
+    if model.graph.sparse_initializer:
+        name = model.graph.sparse_initializer[0].values.name
+        raise UnsupportedError(f"weights {shown(name)} are sparse, which is not served; store them as a dense tensor")
     return operators, weights
 
 
 def external_files(model: Any) -> list[str]:
     """Return the names of the files that hold a model's external data, beside the model."""
-    return sorted({_places(tensor)["location"] for tensor in external(model)})
+    return sorted({_places(tensor).get("location", "") for tensor in external(model)})
 
 
 def external(model: Any) -> Iterator[Any]:
-    """Yield the tensors of a model whose data are in other files."""
+    """Yield the tensors of a model whose data are in other files, wherever in the model they are."""
     import onnx
 
-    attributes = (each for node in model.graph.node for each in node.attribute)
-    inner = (tensor for each in attributes for tensor in (each.t, *each.tensors))
-    for tensor in (*model.graph.initializer, *inner):
+    for tensor in messages(model, onnx.TensorProto):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             yield tensor
+
+
+def _read(operators: Any, folder: Path | None) -> None:
+    """Read the tensors that are in other files, within a bound."""
+    total = 0
+    for tensor in external(operators):
+        found = _external(tensor, tensor.name, folder)
+        total += found.length
+        if total > LARGEST_FOLDED:
+            raise UnsupportedError(
+                f"weights {shown(tensor.name)}: {total} bytes in other files that are no initializers of the graph are "
+                f"not served, {LARGEST_FOLDED} are; make them initializers"
+            )
+        with open(found.path, "rb") as file:
+            file.seek(found.offset)
+            tensor.raw_data = file.read(found.length)
+        tensor.ClearField("data_location")
+        tensor.ClearField("external_data")
 
 
 def _copied(target: Any, name: str, value: Any) -> None:
@@ -113,18 +141,16 @@ def _tensor(tensor: Any, name: str, folder: Path | None) -> Any:
 
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         return _external(tensor, name, folder)
-    return ir.Tensor(onnx.numpy_helper.to_array(tensor), name=name)
+    try:
+        return ir.Tensor(onnx.numpy_helper.to_array(tensor), name=name)
+    except Exception as error:
+        fail(f"weights {shown(name)} have no array", error, "export the model again")
 
 
 def _hollow(target: Any, tensor: Any, name: str) -> None:
     """Make an initializer with the type and shape of a tensor, and no data."""
     target.name, target.data_type, target.raw_data = name, tensor.data_type, b""
     target.dims.extend(tensor.dims)
-
-
-def check_external(tensor: Any, folder: Path) -> None:
-    """Raise ModelError for external data that are missing, outside of a folder or cut short."""
-    _external(tensor, tensor.name, folder)
 
 
 def _places(tensor: Any) -> dict[str, str]:
@@ -137,15 +163,20 @@ def _external(tensor: Any, name: str, folder: Path | None) -> Any:
 
     label, places = f"weights {shown(name)}", _places(tensor)
     location = places.get("location", "")
-    if folder is None or not location:
+    if folder is None:
+        raise ModelError(f"{label} are in another file: load the model by its path")
+    if not location:
         raise ModelError(f"{label} are in another file, which the model does not name")
     root, path = folder.resolve(), (folder / location).resolve()
     if os.path.isabs(location) or root not in path.parents:
         raise ModelError(f"{label} are outside of the model's folder: {shown(location)}")
     if not path.is_file():
         raise ModelError(f"{label} are in another file, which is missing: {shown(location)}")
-    dtype = ir.DataType(tensor.data_type)
-    size = int(np.ceil(np.prod(tensor.dims, dtype=float) * dtype.bitwidth / 8))
+    try:
+        dtype = ir.DataType(tensor.data_type)
+        size = int(np.ceil(np.prod(tensor.dims, dtype=float) * dtype.bitwidth / 8))
+    except (ValueError, TypeError):
+        raise ModelError(f"{label}: elements of type {tensor.data_type} cannot be in another file") from None
     try:
         offset, length = int(places.get("offset") or 0), int(places.get("length") or size)
     except ValueError:

@@ -15,11 +15,12 @@ from typing import Any
 
 from gensor_kernels import forking, install
 from gensor_kernels.errors import ModelError, UnsupportedError
+from gensor_kernels.graph.failures import first_line
 from gensor_kernels.graph.ir.graph import Spec
 from gensor_kernels.graph.ir.options import Options
 from gensor_kernels.shown import shown
 
-from .onnx_file import OPSET, Source, dtype_of, extents_of, first_line, library, optimised
+from .onnx_file import OPSET, Source, dtype_of, extents_of, library, optimised
 from .torch_memory import memory_of
 from .torch_operators import translations
 

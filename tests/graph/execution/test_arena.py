@@ -105,7 +105,7 @@ def test_the_second_run_is_bound_and_computes_the_same():
         memory = made.memory(inputs(0))
     assert memory.live <= memory.arena <= 1.05 * memory.live < memory.separate
     assert memory.weights == W[0].nbytes + W[1].nbytes
-    assert "has no graphs" in memory.runs and "of the largest live set" in str(memory)
+    assert "launch by launch: the emulator has no graphs" in memory.runs and "of the largest live set" in str(memory)
 
 
 def test_results_and_inputs_are_the_callers():

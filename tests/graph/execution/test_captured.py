@@ -209,7 +209,7 @@ def test_few_arenas_are_kept_and_the_one_unused_for_longest_goes(opened, monkeyp
     for rows in (8, 8, 16, 16, 8, 32, 32, 8):
         given, _ = drawn(rows, rows)
         made(given)
-    sizes = [shape[0] for (((shape, _),), *_), plan in made._plans.items() if plan.bound]
+    sizes = [shape[0] for (((_, shape, _),), *_), plan in made._plans.items() if plan.bound]
     assert sizes == [8, 32]
     machine.synchronize()
     in_use = machine.pool.in_use()

@@ -3,7 +3,6 @@
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
 
 import gensor_kernels
 from gensor_kernels.errors import ModelError, UnsupportedError
@@ -163,13 +162,10 @@ def test_cycles_are_refused(tmp_path):
 
 def test_operators_that_are_not_served_are_named():
     x = {"x": ("float32", (2, 2))}
-    with pytest.raises(UnsupportedError, match="node 'odd': operator Det is not served"):
+    with pytest.raises(UnsupportedError, match=r"operator Det \(node 'odd'\) is not served; onnx\.utils"):
         model([node("Det", ["x"], ["y"], name="odd")], x, ["y"])
-    with pytest.raises(UnsupportedError, match=r"node 'mine': operator Own of domain 'com\.own' is not served"):
+    with pytest.raises(UnsupportedError, match=r"operator Own of domain 'com\.own' \(node 'mine'\) is not served"):
         model([node("Own", ["x"], ["y"], name="mine", domain="com.own")], x, ["y"])
-    body = helper.make_graph([], "body", [], [])
-    with pytest.raises(UnsupportedError, match=r"node 'choice' \(If\): control flow"):
-        model([node("If", ["x"], ["y"], name="choice", then_branch=body, else_branch=body)], x, ["y"])
 
 
 @pytest.mark.parametrize("shape", [[2**62, 2], [-1, 3], [-(2**63), 1]])

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import textwrap
+import tracemalloc
 
 import numpy as np
 import onnx
@@ -11,7 +12,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import gensor_kernels
 from gensor_kernels.errors import ModelError, UnsupportedError
-from gensor_kernels.graph.execution.model import load
+from gensor_kernels.graph.execution.model import Model, load
+from gensor_kernels.graph.readers import onnx_bounds
+from gensor_kernels.graph.readers.onnx_file import Source
 
 from ..models import node, proto
 
@@ -75,16 +78,61 @@ def test_constants_that_a_file_computes_are_bounded(tmp_path, op, inputs, consta
     assert text.startswith("UnsupportedError node 'bomb'") and "bytes" in text, text
 
 
-def test_many_constants_are_bounded_together(tmp_path):
-    """A hundred constants of 256 MB each."""
-    nodes, names = [], []
-    for number in range(100):
-        nodes.append(node("ConstantOfShape", ["shape"], [f"c{number}"], name=f"c{number}"))
-        nodes.append(node("ReduceMax", [f"c{number}"], [f"m{number}"], keepdims=0))
-        names.append(f"m{number}")
-    nodes.append(node("Sum", ["x", *names], ["y"], name="all"))
-    text = told(saved(proto(nodes, X, {"y": (2, 2)}, {"shape": np.array([2**13, 2**13])}), tmp_path))
-    assert text == "" or text.startswith("UnsupportedError node"), text
+def computed_constants(op, count=40):
+    """A model that picks from many constants of 512 kB, no two alike."""
+    nodes, constants = [node("Cast", ["x"], ["i"], to=TensorProto.INT64)], {"shape": np.array([2**8, 2**9])}
+    for number in range(count):
+        more = {"value": numpy_helper.from_array(np.float32([number]))} if op == "ConstantOfShape" else {}
+        constants[f"one{number}"] = np.full((1, 1), number, np.float32)
+        inputs = ["shape"] if more else [f"one{number}", "shape"]
+        nodes += [node(op, inputs, [f"c{number}"], **more), node("Gather", [f"c{number}", "i"], [f"g{number}"])]
+    nodes.append(node("Sum", [f"g{number}" for number in range(count)], ["y"]))
+    return proto(nodes, X, ["y"], constants)
+
+
+def doubled_constant(op, count=40):
+    """A model that picks from a constant of 2^40 elements, each the half of the next."""
+    nodes = [node(op, [f"c{number}"] * 2, [f"c{number + 1}"], axis=0) for number in range(count)]
+    nodes += [node("Cast", ["x"], ["i"], to=TensorProto.INT64), node("Gather", [f"c{count}", "i"], ["y"])]
+    return proto(nodes, X, ["y"], {"c0": np.ones(1, np.float32)})
+
+
+def apart(op):
+    """A model whose optimiser does not know the size of a constant: it comes out of an operator with two results."""
+    nodes = [node("Split", ["sizes"], ["shape", "rest"], axis=0, num_outputs=2)]
+    nodes += [node(op, ["shape"], ["big"]), node("ReduceSum", ["big"], ["sum"]), node("Add", ["x", "sum"], ["y"])]
+    return proto(nodes, X, ["y"], {"sizes": np.array([2**15, 2**15, 1, 1])})
+
+
+@pytest.mark.parametrize(
+    ("op", "made"),
+    [(op, computed_constants) for op in ("ConstantOfShape", "Expand", "Tile")]
+    + [("Concat", doubled_constant), ("ConstantOfShape", apart)],
+)
+def test_many_constants_are_bounded_together(monkeypatch, op, made):
+    """They are refused while a few are in memory, also where the optimiser, the plan and a run compute some each."""
+    monkeypatch.setattr(onnx_bounds, "LARGEST_FOLDED", 4 << 20)
+    Model(Source(proto([node("Relu", ["x"], ["y"])], X, ["y"])), "model")  # what it imports takes memory, too
+    tracemalloc.start()
+    try:
+        with (
+            gensor_kernels.emulated("sm_87"),
+            pytest.raises(UnsupportedError, match=rf"\({op}\): a constant of .* with others: 4.\d+e\+06 are served"),
+        ):
+            Model(Source(made(op)), "model")(np.ones((2, 2), np.float32))
+        assert tracemalloc.get_traced_memory()[1] < 24 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_constants_that_nothing_reads_any_more_are_not_counted(monkeypatch):
+    monkeypatch.setattr(onnx_bounds, "LARGEST_FOLDED", 1 << 20)
+    nodes = [node("ConstantOfShape", ["shape"], ["c0"])]
+    nodes += [node("Cos", [f"c{number}"], [f"c{number + 1}"]) for number in range(20)]
+    nodes.append(node("Add", ["x", "c20"], ["y"]))
+    found = proto(nodes, {"x": ("float32", (2**8, 2**8))}, ["y"], {"shape": np.array([2**8, 2**8])})
+    with gensor_kernels.emulated("sm_87"):
+        assert Model(Source(found), "model")(np.ones((2**8, 2**8), np.float32)).shape == (2**8, 2**8)
 
 
 def doubling(depth):
@@ -113,6 +161,19 @@ def test_functions_that_call_others_are_bounded(tmp_path):
     text = told(saved(with_functions(doubling(40), "f39"), tmp_path))
     assert text.startswith("UnsupportedError the model has 1099511627776 nodes"), text
     assert told(saved(with_functions(doubling(3), "f2"), tmp_path)) == ""
+
+
+def test_functions_that_branches_call_are_bounded():
+    """Five kilobytes: each function calls the next one twice in each branch of an If."""
+    functions, opsets = [], [helper.make_opsetid("", 20), helper.make_opsetid("own", 1)]
+    for level in range(12):
+        inner, domain = (f"f{level - 1}", "own") if level else ("Relu", "")
+        pair = [node(inner, ["a"], ["t"], domain=domain), node(inner, ["t"], ["v"], domain=domain)]
+        turn = node("If", ["c"], ["b"], then_branch=_branch(pair), else_branch=_branch(pair))
+        nodes = [node("Constant", [], ["c"], value=numpy_helper.from_array(np.array(True))), turn]
+        functions.append(helper.make_function("own", f"f{level}", ["a"], ["b"], nodes, opsets))
+    with pytest.raises(UnsupportedError, match="the model has 27962026 nodes with its functions inlined"):
+        Source(with_functions(functions, "f11"))
 
 
 def test_functions_that_are_nested_deeply(tmp_path):
@@ -199,6 +260,93 @@ def test_weights_outside_of_the_folder(tmp_path):
             load(external(inner, location))
 
 
+def _function(body, attributes=()):
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("own", 1)]
+    return helper.make_function("own", "f", ["a"], ["b"], body, opsets, list(attributes))
+
+
+def _branch(nodes):
+    return helper.make_graph(nodes, "branch", [], [helper.make_tensor_value_info("v", TensorProto.FLOAT, [2])])
+
+
+def _in_a_list(tensor):
+    call = node("ConstantOfShape", ["shape"], ["v"])
+    call.attribute.add(name="value", type=onnx.AttributeProto.TENSORS).tensors.append(tensor)
+    return proto([call, node("Add", ["x", "v"], ["y"])], X, {"y": (2, 2)}, {"shape": np.array([2])})
+
+
+def _sparse(tensor):
+    made = proto([node("Add", ["x", "v"], ["y"])], X, {"y": (2, 2)})
+    indices = numpy_helper.from_array(np.arange(2), "indices")
+    tensor.name = "v"
+    made.graph.sparse_initializer.append(helper.make_sparse_tensor(tensor, indices, [2]))
+    return made
+
+
+def _turned(tensor):
+    branch = _branch([node("Constant", [], ["v"], value=tensor)])
+    turn = node("If", ["c"], ["v"], then_branch=branch, else_branch=branch)
+    return proto([turn, node("Add", ["x", "v"], ["y"])], X, {"y": (2, 2)}, {"c": np.array(True)})
+
+
+#: Models with a tensor of two numbers somewhere else than among the initializers.
+PLACES = {
+    "attribute": lambda tensor: proto(
+        [node("ConstantOfShape", ["shape"], ["v"], value=tensor), node("Add", ["x", "v"], ["y"])],
+        *(X, {"y": (2, 2)}, {"shape": np.array([2])}),
+    ),
+    "constant": lambda tensor: proto(
+        [node("Constant", [], ["v"], value=tensor), node("Add", ["x", "v"], ["y"])], X, {"y": (2, 2)}
+    ),
+    "function": lambda tensor: with_functions(
+        [_function([node("Constant", [], ["v"], value=tensor), node("Add", ["a", "v"], ["b"])])], "f"
+    ),
+    "branch": _turned,
+    "list": _in_a_list,
+    "sparse": _sparse,
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_tensors_anywhere_are_read_beside_the_model(tmp_path, monkeypatch, place):
+    """The working folder has a file of the same name: none of its numbers may come out."""
+    for folder, value in (("model", 3), ("home", 7)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "w.bin").write_bytes(np.full(2, value, np.float32).tobytes())
+    monkeypatch.chdir(tmp_path / "home")
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[2], data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="w.bin")
+    if place == "attribute":
+        tensor.dims[0] = 1
+    file = saved(PLACES[place](tensor), tmp_path / "model")
+    try:
+        loaded = load(file)
+        with gensor_kernels.emulated("sm_87"):
+            found = loaded(np.zeros((2, 2), np.float32))
+    except (ModelError, UnsupportedError) as error:
+        assert place in ("branch", "list", "sparse"), error
+    else:
+        assert loaded.weight_files == ("w.bin",)
+        np.testing.assert_array_equal(found, np.full((2, 2), 3, np.float32))
+    (tmp_path / "model" / "w.bin").unlink()
+    with pytest.raises(ModelError, match=r"in another file, which is missing: 'w.bin'"):
+        load(file)
+    (tmp_path / "model" / "w.bin").symlink_to(tmp_path / "home" / "w.bin")
+    with pytest.raises(ModelError, match="outside of the model's folder"):
+        load(file)
+
+
+def test_tensors_that_are_read_are_bounded_together(tmp_path):
+    """A hundred functions that name the same sparse file of 100 MB."""
+    with (tmp_path / "w.bin").open("wb") as file:
+        file.truncate(100 << 20)
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[25 << 20], data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="w.bin")
+    body = [node("Constant", [], [f"v{number}"], value=tensor) for number in range(100)]
+    text = told(saved(with_functions([_function([*body, node("Relu", ["a"], ["b"])])], "f"), tmp_path))
+    assert text.startswith("UnsupportedError weights 'w'") and "make them initializers" in text, text
+
+
 @pytest.mark.parametrize(
     ("places", "reason"),
     [
@@ -235,19 +383,6 @@ def test_three_gigabytes_of_weights_are_not_copied(tmp_path):
     tensor.external_data.add(key="location", value="w.bin")
     model.graph.initializer.append(tensor)
     assert told(saved(model, tmp_path)) == ""
-
-
-@pytest.mark.parametrize("op", ["If", "Loop", "Scan"])
-def test_control_flow_is_refused(tmp_path, op):
-    body = helper.make_graph([], "body", [], [])
-    names = {"If": ("then_branch", "else_branch")}.get(op, ("body",))
-    more = {"num_scan_inputs": 1} if op == "Scan" else {}
-    from gensor_kernels.graph.execution.model import Model
-    from gensor_kernels.graph.readers.onnx_file import Source
-
-    made = proto([node(op, ["x"], ["y"], name="turn", **dict.fromkeys(names, body), **more)], X, ["y"])
-    with pytest.raises(UnsupportedError, match=rf"node 'turn' \({op}\): control flow is not served"):
-        Model(Source(made), "model")
 
 
 def test_shapes_that_do_not_fit(tmp_path):

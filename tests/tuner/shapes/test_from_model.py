@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from gensor_kernels.errors import ModelError
 from gensor_tuner.shapes import from_model, model_cache
 from gensor_tuner.shapes.from_model import extents_of, loaded, signatures, write
 from gensor_tuner.shapes.reader import read_shapes
+from tests.graph.models import model as made
 from tests.graph.models import node, proto
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -59,9 +61,9 @@ def test_a_model_is_run(file, gensor_tune):
 
 def test_what_does_not_fit_is_a_sentence(file, tmp_path, gensor_tune):
     for given, reason in (
-        ((), "input x is float32 (n, 3, 8, 8): give its extents, as in --input x=1x128"),
+        ((), "input x is float32 (n, 3, 8, 8): give its extents, as in --input x=1x3x8x8"),
         (("--input", "z=1x2"), "the model's inputs are x"),
-        (("--input", "x=1;2"), "expected a name and extents"),
+        (("--input", "x=1;2"), "expected NAME=EXTENTS"),
         (("--input", "x=1,2"), "1 extents, but the input is float32 (n, 3, 8, 8)"),
     ):
         code, _, errors = gensor_tune("shapes", file, *given, "-o", "{}/shapes.csv")
@@ -108,6 +110,32 @@ def test_lists_of_sizes_are_combined(text_model):
     ):
         with pytest.raises(ModelError, match=reason):
             signatures(model, extents_of(asked))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "options"),
+    [
+        ({"x": ("n", 3, "h", "w")}, ["--input x=1x3x32x32"]),
+        (
+            {"x": (None, 3, None, None), "z": ("n", "odd name"), "fixed": (2,)},
+            ["--input x=1x3x32x32", "--input z=1x32"],
+        ),
+        ({"x": ("n", 3, "h", "w"), "my z": ("n", "w")}, ["--input x=1x3x32x32", "--input 'my z=1x32'"]),
+        ({"x": ("n", 4, "h", "w")}, []),  # no extents fit
+    ],
+)
+def test_the_hint_for_open_sizes_works(monkeypatch, shapes, options):
+    """A convolution takes three channels, and a reshape images of 32 x 32 alone."""
+    nodes = [node("Conv", ["x", "w"], ["c"]), node("Reshape", ["c", "to"], ["y"])]
+    constants = {"w": np.ones((2, 3, 1, 1), np.float32), "to": np.array([-1, 2, 4, 256])}
+    model = made(nodes, {name: ("float32", shape) for name, shape in shapes.items()}, ["y"], constants)
+    monkeypatch.setattr(from_model, "TRIED", (7, 32, 64))
+    with pytest.raises(ModelError) as told:
+        signatures(model, {})
+    found = str(told.value).partition("give its extents")[2]
+    assert found == (f", as in {' '.join(options)}" if options else "")
+    if options:
+        signatures(model, extents_of(shlex.split(found)[4::2]))
 
 
 def test_the_file_counts_every_run_and_is_the_same_for_all_archs(text_model, tmp_path, gensor_tune):

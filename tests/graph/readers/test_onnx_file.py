@@ -1,0 +1,214 @@
+"""Models as exporters write them: every one that onnxruntime runs is computed, or refused in one sentence."""
+
+import logging
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import gensor_kernels
+from gensor_kernels.errors import ModelError, UnsupportedError
+from gensor_kernels.graph.execution.model import load
+from gensor_kernels.graph.readers.onnx_file import library
+
+from ..models import model, node, proto
+
+X = np.random.default_rng(0).standard_normal((2, 8)).astype(np.float32)
+GIVEN = {"x": ("float32", ("n", 8))}
+
+
+def called(made, *args, **keywords):
+    with gensor_kernels.emulated("sm_87"):
+        return made(*args, **keywords)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (1, 2, 0, 3)])
+def test_a_sliced_gate_is_sorted(order):
+    """A rule of onnxscript joins both slices at the place of the later one, after readers of the other."""
+    nodes = [
+        node("Slice", ["x", "zero", "four", "one"], ["a"]),
+        node("Slice", ["x", "four", "eight", "one"], ["g"]),
+        node("Sigmoid", ["g"], ["s"]),
+        node("Mul", ["a", "s"], ["y"]),
+    ]
+    constants = {name: np.array([value]) for name, value in {"zero": 0, "one": 1, "four": 4, "eight": 8}.items()}
+    found = called(model([nodes[each] for each in order], GIVEN, ["y"], constants), X)
+    np.testing.assert_allclose(found, X[:, :4] / (1 + np.exp(-X[:, 4:])), rtol=1e-5, atol=1e-6)
+
+
+def test_errors_of_libraries_are_one_sentence(monkeypatch):
+    import onnx_ir
+
+    made = model([node("Relu", ["x"], ["y"])], GIVEN, ["y"])
+
+    def fail(self, *_, **__):
+        raise RuntimeError("a pass failed\n" + 20_000 * "its graph ")
+
+    monkeypatch.setattr(onnx_ir.Model, "clone", fail)
+    with pytest.raises(ModelError, match=r"a pass failed; export the model again$"):
+        called(made, X)
+
+
+@pytest.mark.parametrize("missing", ["shape", "type"])
+def test_results_without_a_shape_or_a_type(missing):
+    made = proto([node("Relu", ["x"], ["y"])], GIVEN, {"y": ("n", 8)})
+    made.graph.output[0].type.tensor_type.ClearField("shape")
+    if missing == "type":
+        made.graph.output[0].ClearField("type")
+    np.testing.assert_array_equal(called(load(made.SerializeToString()), X), np.maximum(X, 0))
+
+
+@pytest.mark.parametrize("names", [("?", "?"), ("-1", "-1"), (-1, -1), ("2 * n", "2 * n"), ("", "")])
+def test_sizes_without_names_are_their_own(names):
+    """Paddle's exporter names every open size alike; no rewrite may take them for one."""
+    nodes = [
+        node("Shape", ["x"], ["h"], start=2, end=3),
+        node("Shape", ["x"], ["w"], start=3, end=4),
+        node("Concat", ["batch", "w", "h"], ["turned"], axis=0),
+        node("Reshape", ["x", "turned"], ["y"]),
+    ]
+    made = proto(nodes, {"x": ("float32", (1, 1, 2, 2))}, {"y": (1, 2, 2)}, {"batch": np.array([1])})
+    for value, axis in ((made.graph.input[0], 2), (made.graph.output[0], 1)):
+        for extent, name in zip(value.type.tensor_type.shape.dim[axis:], names, strict=True):
+            extent.Clear()
+            setattr(extent, "dim_value" if isinstance(name, int) else "dim_param", name)
+    made = load(made)
+    assert made.inputs["x"].shape == (1, 1, None, None)
+    assert called(made, np.ones((1, 1, 6, 4), np.float32)).shape == (1, 4, 6)
+
+
+def branches(opset=20):
+    """Squeeze rows if there is one, as PyTorch's older exporter writes `squeeze(0)`."""
+    axes = {"axes": [0]} if opset < 13 else {}
+    then = [node("Squeeze", ["x"] if axes else ["x", "axes"], ["a"], "squeeze", **axes)]
+    other = [node("Identity", ["x"], ["b"], "same")]
+    graphs = [
+        helper.make_graph(nodes, name, [], [helper.make_tensor_value_info(result, TensorProto.FLOAT, None)])
+        for nodes, name, result in ((then, "then", "a"), (other, "other", "b"))
+    ]
+    return node("If", ["c"], ["z"], "turn", then_branch=graphs[0], else_branch=graphs[1])
+
+
+@pytest.mark.parametrize("opset", [11, 20])
+@pytest.mark.parametrize("rows", [1, 2, "n"])
+def test_branches_that_shapes_decide(opset, rows):
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Gather", ["s", "zero"], ["rows"]),
+        node("Equal", ["rows", "one"], ["c"]),
+        branches(opset),
+        node("Relu", ["z"], ["y"]),
+    ]
+    constants = {"zero": np.int64(0), "one": np.int64(1), "axes": np.array([0])}
+    made = model(nodes, {"x": ("float32", (rows, 8))}, ["y"], constants, opset)
+    assert "turn" in str(made) or rows != "n"
+    for count in (1, 2) if rows == "n" else (rows,):
+        x = X[:count]
+        np.testing.assert_array_equal(called(made, x), np.maximum(x[0] if count == 1 else x, 0))
+
+
+def test_branches_that_a_constant_decides():
+    made = model([branches()], GIVEN, ["z"], {"c": np.array(True), "axes": np.array([0])})
+    np.testing.assert_array_equal(called(made, X[:1]), X[0])
+
+
+def test_sequences_that_fold():
+    nodes = [node("SplitToSequence", ["x", "four"], ["s"], axis=1), node("SequenceAt", ["s", "one"], ["y"])]
+    made = model(nodes, {"x": ("float32", (2, 8))}, ["y"], {"four": np.array([4, 4]), "one": np.int64(1)})
+    np.testing.assert_array_equal(called(made, X), X[:, 4:])
+
+
+@pytest.mark.parametrize("op", ["If", "Loop", "Scan"])
+def test_control_flow_that_inputs_decide(op):
+    made = node(op, ["x"], ["y"], "turn", body=helper.make_graph([], "body", [], []), num_scan_inputs=1)
+    if op == "If":
+        made = branches()
+        made.input[0], made.output[0] = "given", "y"
+    given = GIVEN | {"given": ("bool", ())}
+    with pytest.raises(UnsupportedError, match=rf"^operator {op} \(node 'turn'\) is not served; control flow"):
+        model([made], given, ["y"], {"axes": np.array([0])})
+
+
+def test_operators_that_are_not_served_are_listed_together():
+    nodes = [
+        *[node("Det", ["m"], [f"d{each}"], f"det{each}") for each in range(3)],
+        node("DynamicQuantizeLinear", ["x"], ["q", "s", "p"], "quantised"),
+        node("BiasGelu", ["x", "x"], ["g"], "gelu", domain="com.microsoft"),
+        node("HannWindow", ["eight"], ["window"], "folded"),
+    ]
+    given = {"x": ("float32", (2, 8)), "m": ("float32", (2, 2))}
+    with pytest.raises(UnsupportedError) as told:
+        model(nodes, given, ["g"], {"eight": np.int64(8)})
+    text = str(told.value)
+    assert text.startswith("operators Det (3 nodes, the first is 'det0'), DynamicQuantizeLinear (node 'quantised'), ")
+    assert "BiasGelu of domain 'com.microsoft' (node 'gelu') are not served; " in text and "HannWindow" not in text
+    assert all(each in text for each in ("onnx.utils.extract_model", 'weights="int8"', "onnxruntime optimises it"))
+
+
+def test_trees_are_refused_for_what_they_are():
+    """Their attributes hold megabytes of texts."""
+    modes = ["BRANCH_LEQ", "LEAF"] * 100_000
+    made = proto(
+        [node("TreeEnsembleRegressor", ["x"], ["y"], "trees", None, "ai.onnx.ml", nodes_modes=modes)], GIVEN, ["y"]
+    )
+    with pytest.raises(UnsupportedError, match=r"TreeEnsembleRegressor .* is not served; trees .* onnxruntime$"):
+        load(made.SerializeToString())
+
+
+def test_bytes_and_protos():
+    made = proto([node("Relu", ["x"], ["y"])], GIVEN, ["y"])
+    before = made.SerializeToString()
+    for each in (made, before, bytearray(before), memoryview(before)):
+        np.testing.assert_array_equal(called(load(each), X), np.maximum(X, 0))
+    assert made.SerializeToString() == before
+    tensor = made.graph.initializer.add(name="w", data_type=1, dims=[4], data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="w.bin")
+    with pytest.raises(ModelError, match="weights 'w' are in another file: load the model by its path"):
+        load(made)
+    with pytest.raises(ModelError, match=r"^no valid ONNX model"):
+        load(before[:-4])
+    with pytest.raises(TypeError, match="load takes a path, bytes or an onnx"):
+        load(made.graph)
+
+
+@pytest.mark.parametrize("version", [3, 9])
+def test_constants_among_the_inputs(version):
+    """From version 4 of the format on they are defaults that a call may override; before, all constants are listed."""
+    w, u = (np.full((8, 200), value, np.float32) for value in (1, 2))
+    nodes = [node("MatMul", ["x", "w"], ["m"]), node("Add", ["m", "bias"], ["y"])]
+    given = GIVEN | {"w": ("float32", (8, 200)), "bias": ("float32", ("k",))}
+    made = proto(nodes, given, ["y"], {"w": w, "bias": np.float32([3])}, opset=7)
+    made.ir_version = version
+    made = load(made)
+    assert list(made.inputs) == ["x"] and list(made.defaults) == (["w", "bias"] if version > 3 else [])
+    np.testing.assert_allclose(called(made, X), X @ w + 3, rtol=1e-5, atol=1e-5)
+    if version == 3:
+        with pytest.raises(ValueError, match="input 'w' is none of x"):
+            called(made, X, w=u)
+        return
+    bias = np.ones(200, np.float32)
+    np.testing.assert_allclose(called(made, X, bias=bias, w=u), X @ u + 1, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(called(made, X, w=u), X @ u + 3, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(called(made, X), X @ w + 3, rtol=1e-5, atol=1e-5)
+    with pytest.raises(ValueError, match=r"input 'w' has shape \(8, 4\), the model takes float32 \(8, 200\)"):
+        called(made, X, w=u[:, :4])
+
+
+def test_keywords_in_any_order():
+    made = model([node("Sub", ["a", "b"], ["y"])], {name: ("float32", (2, 8)) for name in "ab"}, ["y"])
+    np.testing.assert_array_equal(called(made, b=X, a=2 * X), X)
+
+
+def test_log_lines_of_libraries_stay_out_of_stderr(monkeypatch, capsys):
+    library()
+    monkeypatch.setattr(logging.root, "handlers", [])
+    for name in ("onnxscript.optimizer", "onnx_ir.passes", "other"):
+        logging.getLogger(name).warning("a line of %s", name)
+    assert capsys.readouterr().err == "a line of other\n"
+
+
+def test_unknown_types_are_refused():
+    made = proto([node("Relu", ["x"], ["y"])], GIVEN, ["y"])
+    made.graph.input[0].type.tensor_type.elem_type = 999
+    with pytest.raises(ModelError):
+        load(made)
