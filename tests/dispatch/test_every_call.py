@@ -1,5 +1,7 @@
 """Every public function, precision, layout and dtype on rehearsed devices: a call is served, or refused in words."""
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 
@@ -132,3 +134,41 @@ def test_rms_norm_of_integers_is_that_of_float64():
     assert [_spacing(np.dtype(name)) for name in ("float16", "float32", "complex128", "int8")] == [
         *(float(np.finfo(name).eps) for name in ("float16", "float32", "float64", "float64"))
     ]
+
+
+IMAGE_OF_ONES, TAPS, HEADS = (
+    np.ones((1, 2, 5, 5), "f4"),
+    np.ones((2, 2, 3, 3), "f4"),
+    [np.ones((1, 1, 4, 16), "f2")] * 3,
+)
+
+
+@pytest.mark.parametrize("huge", [2**31, 2**40, 2**70])
+def test_huge_whole_numbers_are_served_or_refused_in_words(huge, no_databases):
+    with rehearsed("sm_87"):
+        for name in ("stride", "padding", "dilation"):
+            for call in (
+                lambda more: gk.conv2d(IMAGE_OF_ONES, TAPS, **more),
+                lambda more: gk.conv2d(IMAGE_OF_ONES, TAPS[:, :1], groups=2, **more),
+                lambda more: gk.conv_transpose2d(IMAGE_OF_ONES, TAPS, **more),
+                lambda more: gk.max_pool2d(IMAGE_OF_ONES, 2, **more),
+            ):
+                with suppress(gk.UnsupportedError, ValueError):
+                    call({name: huge})
+        assert gk.attention(*HEADS, window=(huge, huge)).shape == HEADS[0].shape
+        assert gk.var(IMAGE_OF_ONES, ddof=huge).shape == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("alpha", lambda huge: gk.matmul(TAPS[0, 0], TAPS[0, 0], alpha=huge)),
+        ("scale", lambda huge: gk.elementwise(TAPS, [("scale", huge)])),
+        ("scale", lambda huge: gk.attention(*HEADS, scale=huge)),
+        ("softcap", lambda huge: gk.attention(*HEADS, softcap=huge)),
+        ("eps", lambda huge: gk.rms_norm(TAPS, 3, eps=huge)),
+    ],
+)
+def test_numbers_beyond_floats(name, call, no_databases):
+    with rehearsed("sm_87"), pytest.raises(ValueError, match=f"{name} is beyond the range of float64"):
+        call(10**400)

@@ -17,6 +17,8 @@ from gensor_kernels.operators.types.dtypes import array_dtype
 from gensor_kernels.operators.types.epilogue import GATES, NORMS, OPERATIONS
 from gensor_kernels.shown import shown
 
+from .whole import real
+
 if TYPE_CHECKING:
     from .array import DeviceArray
 
@@ -119,7 +121,7 @@ def unfused(function: str, *given: Any) -> tuple[Operation, ...]:
 
 def _scale(alpha: Any) -> list[Operation]:
     if type(alpha) in (int, float):
-        return [] if alpha == 1 else [Operation("scale", None, float(alpha))]
+        return [] if alpha == 1 else [Operation("scale", None, real("alpha", alpha))]
     if getattr(alpha, "shape", None) == () and not isinstance(alpha, np.generic):
         return [Operation("mul", alpha)]  # a 0-d array stays on its device
     return [Operation("scale", None, _factor("alpha", alpha))]
@@ -135,7 +137,7 @@ def _factor(name: str, value: Any) -> complex:
 def _scalar(name: str, value: Any) -> float:
     if not isinstance(value, (numbers.Real, np.bool_)):
         raise TypeError(f"{name} must be a real number, not {type(value).__name__}")
-    return float(value)
+    return real(name, value)
 
 
 def _listed(item: Any) -> Operation:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 from gensor_kernels.shown import shown
@@ -13,12 +12,16 @@ Pairs = tuple[tuple[int, int], tuple[int, int]]
 
 
 def real(name: str, value: Any) -> float:
-    """A number as a float; TypeError in the argument's name."""
+    """A number as a float; TypeError and ValueError in the argument's name."""
     if type(value) is float:
         return value
     if not isinstance(value, str):
-        with suppress(TypeError, ValueError):
+        try:
             return float(value)
+        except OverflowError:
+            raise ValueError(f"{name} is beyond the range of float64") from None
+        except (TypeError, ValueError):
+            pass
     raise TypeError(f"{name} must be a number, not {shown(value)}")
 
 

@@ -118,9 +118,9 @@ class Rows(Function):
                 return _positions(xp, function, x, p)
             wide = {} if p.dtype is None else {"dtype": p.dtype}
             return function(x, axis=axis, keepdims=p.keepdims, **wide)
-        wide = np.promote_types(p.dtype or x.dtype, np.float32)
-        wide = np.promote_types(wide, x.dtype) if x.dtype.kind == "c" else wide
-        return _composed(xp, x.astype(wide, copy=False), axis, p)
+        dtype = np.promote_types(p.dtype or x.dtype, np.float32)
+        dtype = np.promote_types(dtype, x.dtype) if x.dtype.kind == "c" else dtype
+        return _composed(xp, x.astype(dtype, copy=False), axis, p)
 
 
 class Positions(Rows):

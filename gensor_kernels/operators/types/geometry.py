@@ -19,6 +19,14 @@ TAIL_BYTES = 128
 _WINDOW = struct.Struct("<7q 16i")
 
 
+def _packed(of: struct.Struct, *numbers: float) -> bytes:
+    """Return the bytes of a struct; UnsupportedError for numbers that do not fit into it."""
+    try:
+        return of.pack(*numbers)
+    except struct.error:
+        raise UnsupportedError(f"kernels count in 32 bits, got {max(numbers):.3g}: give smaller numbers") from None
+
+
 @dataclass(frozen=True)
 class Strides:
     """Strides of one operand in elements: of the batch axes, the rows and the columns.
@@ -67,7 +75,8 @@ class Window:
     def pack(self) -> bytes:
         """Return the bytes of a ``Window``."""
         pairs = (self.rows, self.ks, self.extent, self.step, self.dilation, self.pad, self.divisor)
-        return _WINDOW.pack(*self.row_strides, *self.k_strides, self.shift, *(x for pair in pairs for x in pair), 0, 0)
+        numbers = (x for pair in pairs for x in pair)
+        return _packed(_WINDOW, *self.row_strides, *self.k_strides, self.shift, *numbers, 0, 0)
 
     @staticmethod
     def unpack(packed: bytes | bytearray, offset: int = 0) -> Window:
@@ -100,7 +109,7 @@ class RowsTail:
 
     def pack(self) -> bytes:
         """Return the bytes of a ``RowsTail``."""
-        return _ROWS.pack(self.value, *self.k_strides, *self.k_extents)
+        return _packed(_ROWS, self.value, *self.k_strides, *self.k_extents)
 
 
 @dataclass(frozen=True)
