@@ -3,7 +3,9 @@
 import copy
 import inspect
 import pickle
+import re
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -99,9 +101,15 @@ def test_the_librarys_way_is_cupys_own(launched, monkeypatch):
     assert NAMES == originals.NAMES and not originals._kept
 
 
+def test_no_code_of_ours_calls_a_routed_name_of_the_module():
+    folder = Path(gensor_kernels.__file__).parent
+    named = re.compile(rf"\bcupy\.({'|'.join(NAMES)})\(")
+    assert not [path for path in folder.rglob("*.py") if named.search(path.read_text(encoding="utf-8"))]
+
+
 def test_a_races_library_call_is_cupys_own(launched, monkeypatch):
-    for name in ("GENSOR_TUNE", "GENSOR_DETERMINISTIC"):
-        monkeypatch.delenv(name)
+    """Also while a kernel serves the call that the library's would come back to."""
+    monkeypatch.delenv("GENSOR_DETERMINISTIC")
     made, asked, raced = cupy.empty((64, 64), np.float32), [], []
     monkeypatch.setattr(cupy, "matmul", lambda a, b, out=None: asked.append("cupy") or made)
 

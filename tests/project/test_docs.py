@@ -150,7 +150,7 @@ def test_comments_that_point_at_the_documentation_point_at_files():
 
 def test_the_keys_of_files_are_documented(tmp_path, gensor_tune):
     page = (ROOT / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
-    _, of_rows, of_records = page.split("\n## ")
+    _, of_rows, of_records, _ = page.split("\n## ")
     shapes = tmp_path / "shapes.csv"
     shapes.write_text("op,m,n,k\nmatmul,1,2,3\n", encoding="utf-8")
     (row,) = read_shapes(shapes)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gensor_database import canonical
+from gensor_database.writing import written
 from gensor_kernels import forking
 from gensor_kernels.errors import BuildError, PinError
 from gensor_kernels.operators.types.workload import Workload
@@ -93,10 +94,12 @@ class Pins:
             return
         with self._lock:
             self.required = True
-            rows = [{**json.loads(key), "served": [_written(pin) for pin in pins]} for key, pins in self._pins.items()]
+            rows = [{**json.loads(key), "served": [_entry(pin) for pin in pins]} for key, pins in self._pins.items()]
         text = json.dumps({"gensor_pins": FORMAT, "pins": sorted(rows, key=canonical)}, indent=1)
         try:
-            with self.path.open("x", encoding="ascii") as file:  # another process may have written one meanwhile
+            if self.path.exists():
+                raise FileExistsError("another process has written it meanwhile")
+            with written(self.path) as file:
                 file.write(f"{text}\n")
         except OSError as error:
             raise PinError(f"the pinned kernels cannot be written to {self.path}: {error}") from error
@@ -141,7 +144,7 @@ def _words(request: Request) -> str:
     return f"{workload.operator} of {'/'.join(dtype for _, dtype in workload.dtypes)} with {sizes}"
 
 
-def _written(pin: Pin) -> Any:
+def _entry(pin: Pin) -> Any:
     return {**pin._asdict(), "program": json.loads(pin.program)} if pin.kernel else LIBRARY
 
 
