@@ -35,7 +35,7 @@ def run(command: Sequence[str], text: str = "", pass_fds: Sequence[int] = ()) ->
         alive, own = os.pipe()
         try:
             return subprocess.run(
-                ["sh", "-c", _SHELL, f"/proc/self/fd/{alive}", *command],
+                ["/bin/sh", "-c", _SHELL, f"/proc/self/fd/{alive}", *command],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
