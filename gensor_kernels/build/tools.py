@@ -21,7 +21,7 @@ _SHELL = """
 (trap '' TERM; read -r _ <"$0"; kill -TERM 0; rm -rf "$TMPDIR"; kill -KILL 0) >/dev/null 2>&1 &
 "$@" <"$TMPDIR/input"
 code=$?
-kill -KILL $!
+{ kill -KILL $!; wait $!; } 2>/dev/null  # or process 1 would have to, which in a container may be this one
 exit $code
 """
 

@@ -79,6 +79,21 @@ for number in range(3, 12):
     assert {each.name for each in tmp_path.iterdir()} == set(map(str, range(3, 12)))
 
 
+def test_no_child_is_left_for_process_1():
+    """In a container it may be the program itself, and wait for none but its own children."""
+    code = """
+import ctypes, os
+from gensor_kernels.build import tools
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: orphans become children of this process
+done = tools.run(["sh", "-c", "exit 3"])
+try:
+    print(os.waitpid(-1, 0))
+except ChildProcessError:
+    print(done.returncode, repr(done.stderr))
+"""
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "3 ''\n"
+
+
 def test_a_tool_gets_text_and_answers_in_english(monkeypatch):
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
     done = tools.run(["sh", "-c", "cat; echo $LC_ALL >&2; kill -9 $$"], "text\n")
