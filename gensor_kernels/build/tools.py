@@ -21,7 +21,7 @@ _SHELL = """
 (trap '' TERM; read -r _ <"$0"; kill -TERM 0; rm -rf "$TMPDIR"; kill -KILL 0) >/dev/null 2>&1 &
 "$@" <"$TMPDIR/input"
 code=$?
-kill -KILL $!
+{ kill -KILL $!; wait $!; } 2>/dev/null  # or process 1 would have to, which in a container may be this one
 exit $code
 """
 
@@ -35,7 +35,7 @@ def run(command: Sequence[str], text: str = "", pass_fds: Sequence[int] = ()) ->
         alive, own = os.pipe()
         try:
             return subprocess.run(
-                ["sh", "-c", _SHELL, f"/proc/self/fd/{alive}", *command],
+                ["/bin/sh", "-c", _SHELL, f"/proc/self/fd/{alive}", *command],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,

@@ -189,7 +189,7 @@ def fresh_cache(monkeypatch, tmp_path):
     made = build_library(source(SMALL + EMPTY)).parent
     module = sys.modules[compiler.__module__]
     monkeypatch.setenv("GENSOR_CACHE_DIR", str(tmp_path))
-    shutil.copy(made / f"{module._emulator_digest()}.o", module._folder())
+    shutil.copy(made / f"{module._emulator_digest()}.o", module.usable_folder())
     return tmp_path
 
 
