@@ -236,6 +236,8 @@ def _check(operators: Any, weights: Mapping[str, Any]) -> None:
     onnx = library()
     checked = onnx.ModelProto()
     checked.CopyFrom(operators)
+    if checked.ir_version:  # older files list every constant as an input, or should
+        checked.ir_version = max(4, checked.ir_version)
     graph, given = checked.graph, {each.name for each in checked.graph.input}
     del graph.initializer[:]
     for each in operators.graph.initializer:

@@ -194,6 +194,13 @@ def test_constants_among_the_inputs(version):
         called(made, X, w=u[:, :4])
 
 
+def test_constants_of_old_files_that_are_no_inputs():
+    """onnx's checker refuses them, onnxruntime runs them."""
+    made = proto([node("Mul", ["x", "w"], ["y"])], GIVEN, ["y"], {"w": np.float32([2])}, opset=7)
+    made.ir_version = 3
+    np.testing.assert_array_equal(called(load(made), X), 2 * X)
+
+
 def test_keywords_in_any_order():
     made = model([node("Sub", ["a", "b"], ["y"])], {name: ("float32", (2, 8)) for name in "ab"}, ["y"])
     np.testing.assert_array_equal(called(made, b=X, a=2 * X), X)
