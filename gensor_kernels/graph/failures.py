@@ -8,6 +8,8 @@ from gensor_kernels.errors import GensorError, ModelError
 
 #: Packages whose errors are the GPU's, not the model's.
 OF_THE_GPU = ("cupy", "cupy_backends", "cuda")
+#: What to do about a node that cannot be computed.
+REMEDY = "correct its inputs or its attributes, or export the model again"
 
 
 def fail(what: str, error: BaseException, remedy: str = "") -> NoReturn:
@@ -32,4 +34,5 @@ def fail(what: str, error: BaseException, remedy: str = "") -> NoReturn:
 
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's text."""
-    return (str(error).strip() or type(error).__name__).partition("\n")[0]
+    text = str(error).strip().removeprefix("[ShapeInferenceError] ")  # of onnx
+    return (text or type(error).__name__).partition("\n")[0]

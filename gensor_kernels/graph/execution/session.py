@@ -206,7 +206,8 @@ def sized(specs: Mapping[str, Spec], names: Mapping[str, str], sizes: Mapping[st
     found = {}
     for name in names:
         extents = specs[name].shape
-        bound = [sizes.get(each, each) if isinstance(each, str) else each for each in extents or (None,)]
+        extents = (None,) if extents is None else extents
+        bound = [sizes.get(each, each) if isinstance(each, str) else each for each in extents]
         shape = tuple(each for each in bound if isinstance(each, int))
         if len(shape) < len(bound):
             unknown = ", ".join(str(each) for each in bound if not isinstance(each, int))

@@ -89,10 +89,7 @@ def _slice(run: Run, node: Node, x: Any, starts: Any, ends: Any, axes: Any = Non
         stop: int | None = end if end >= 0 else end + extent
         if step < 0 and stop is not None and stop < 0:
             stop = None
-        start = begin if begin >= 0 else max(begin + extent, 0 if step > 0 else -1)
-        if step < 0 and start < 0:
-            key[axis] = slice(0, 0)
-            continue
+        start = begin if begin >= 0 else max(begin + extent, 0)
         key[axis] = slice(start, None if stop is None else max(stop, 0), step)
     return x[tuple(key)]
 
@@ -108,8 +105,15 @@ def _gather(run: Run, node: Node, x: Any, indices: Any) -> Any:
 
 def _gather_elements(run: Run, node: Node, x: Any, indices: Any) -> Any:
     xp, x, indices = run.together(x, indices)
-    axis = attribute(node, "axis", 0)
-    return xp.take_along_axis(x, xp.where(indices < 0, indices + x.shape[axis], indices), axis=axis)
+    return x[_elements(xp, node, x, indices)]
+
+
+def _elements(xp: Any, node: Node, x: Any, indices: Any) -> tuple[Any, ...]:
+    """Return the places that an array of indices along one axis means: its own on all others."""
+    axis, rank = attribute(node, "axis", 0), indices.ndim
+    key = [xp.arange(extent).reshape(-1, *(1,) * (rank - place - 1)) for place, extent in enumerate(indices.shape)]
+    key[axis] = xp.where(indices < 0, indices + x.shape[axis], indices)
+    return tuple(key)
 
 
 def _gather_nd(run: Run, node: Node, x: Any, indices: Any) -> Any:
@@ -120,7 +124,7 @@ def _gather_nd(run: Run, node: Node, x: Any, indices: Any) -> Any:
     places = indices.reshape(math.prod(lead), -1, indices.shape[-1])
     rows = xp.arange(flat.shape[0])[:, None]
     found = flat[(rows, *(places[..., each] for each in range(places.shape[-1])))]
-    return found.reshape(*indices.shape[:-1], *x.shape[batch + indices.shape[-1] :])
+    return found.reshape((*indices.shape[:-1], *x.shape[batch + indices.shape[-1] :]))
 
 
 #: Functions of the array library whose method `at` applies updates one by one, by reduction.
@@ -145,11 +149,8 @@ def _scatter_nd(run: Run, node: Node, x: Any, indices: Any, updates: Any) -> Any
 
 
 def _scatter_elements(run: Run, node: Node, x: Any, indices: Any, updates: Any) -> Any:
-    axis = attribute(node, "axis", 0)
     xp, x, indices, updates = run.together(x, indices, updates)
-    key = list(xp.indices(indices.shape))
-    key[axis] = xp.where(indices < 0, indices + x.shape[axis], indices)
-    return _updated(xp, node, x, tuple(key), updates)
+    return _updated(xp, node, x, _elements(xp, node, x, indices), updates)
 
 
 def _expand(run: Run, node: Node, x: Any, shape: Any) -> Any:
@@ -272,6 +273,8 @@ def _cumsum(run: Run, node: Node, x: Any, axis: Any) -> Any:
 def _top_k(run: Run, node: Node, x: Any, k: Any) -> Any:
     xp, x = run.together(x)
     count, axis = int(run.host(k).item()), attribute(node, "axis", -1)
+    if not 0 <= count <= x.shape[axis]:
+        raise ValueError(f"{count} of {x.shape[axis]} elements are asked for")
     if attribute(node, "largest", 1):  # the first of equal elements comes first
         order = xp.flip(x.shape[axis] - 1 - xp.argsort(xp.flip(x, axis), axis=axis, kind="stable"), axis)
     else:
@@ -293,7 +296,7 @@ def _eye_like(run: Run, node: Node, x: Any) -> Any:
 def _non_zero(run: Run, node: Node, x: Any) -> Any:
     run.reads_back()  # for the number of places
     xp, x = run.together(x)
-    return xp.stack(xp.nonzero(x)).astype(np.int64)
+    return xp.stack(xp.nonzero(xp.atleast_1d(x))).astype(np.int64)[: x.ndim]
 
 
 def _compress(run: Run, node: Node, x: Any, condition: Any) -> Any:

@@ -48,9 +48,10 @@ def _attention(
     if mask is not None and mask.shape[-1] < k.shape[2]:
         pads = [(0, 0)] * (mask.ndim - 1) + [(0, k.shape[2] - mask.shape[-1])]
         mask = xp.pad(mask, pads, mode="constant", constant_values=False if mask.dtype == np.bool_ else -np.inf)
-    scale = attribute(node, "scale") or 1 / math.sqrt(q.shape[3])
+    scale = attribute(node, "scale")
+    scale = 1 / math.sqrt(q.shape[3]) if scale is None else scale
     whole = past == 0 or fresh == q.shape[2]
-    alike = name_of(q) in ("float16", "bfloat16") and len(node.outputs) < 4 and _alike(q, k, v)
+    alike = name_of(q) in ("float16", "bfloat16") and len(node.outputs) < 4 and _alike(q, k, v) and scale > 0
     pages = paged(k, v) if alike and valid is not None and mask is None and k.size and q.size else None
     scores = None
     if pages is not None:

@@ -160,7 +160,7 @@ def _matmul_integer(run: Run, node: Node, a: Any, b: Any, a_zero: Any = None, b_
     if a.dtype == b.dtype == np.int8:
         zeros = [run.host(each) for each in (a_zero, b_zero) if each is not None]
         if not any(each.any() for each in zeros):
-            return run.call(matmul, a, b)
+            return run.call(matmul, a, b, dtype="int32")
     _, a, b, a_zero, b_zero = run.together(a, b, a_zero, b_zero)
     xp, wide_a, wide_b = run.xp, a.astype(np.int32), b.astype(np.int32)
     if a_zero is not None:

@@ -58,7 +58,8 @@ def _resize(run: Run, node: Node, x: Any, roi: Any = None, scales: Any = None, s
         wanted = [(int(size), int(size) / x.shape[axis]) for axis, size in zip(along, run.host(sizes), strict=True)]
     else:
         factors = [float(each) for each in run.host(scales)]
-        wanted = [(math.floor(x.shape[axis] * each), each) for axis, each in zip(along, factors, strict=True)]
+        extents = [math.floor(x.shape[axis] * np.float32(each)) for axis, each in zip(along, factors, strict=True)]
+        wanted = list(zip(extents, factors, strict=True))
     for axis, (extent, scale) in zip(along, wanted, strict=True):
         if extent == x.shape[axis] and scale == 1:
             continue

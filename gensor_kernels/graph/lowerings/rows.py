@@ -36,7 +36,7 @@ def _layer_norm(run: Run, node: Node, x: Any, scale: Any, bias: Any = None) -> A
     axes = tuple(range(axis % x.ndim, x.ndim))
     centre = wide(xp, x).mean(axis=axes, keepdims=True)
     deviation = 1 / xp.sqrt(((wide(xp, x) - centre) ** 2).mean(axis=axes, keepdims=True) + eps)
-    return (y, centre, deviation)[: len(node.outputs)]
+    return (y, centre.astype(np.float32), deviation.astype(np.float32))[: len(node.outputs)]
 
 
 def _rms_norm(run: Run, node: Node, x: Any, scale: Any) -> Any:
@@ -133,7 +133,13 @@ _REDUCTIONS: dict[str, tuple[Callable[..., Any] | None, Callable[..., Any]]] = {
     "ReduceSum": (reductions.sum, lambda xp, x, **k: x.sum(**k)),
     "ReduceSumSquare": (None, lambda xp, x, **k: (x * x).sum(**k)),
 }
-_OF_NOTHING = {"ReduceMax": -math.inf, "ReduceMin": math.inf}
+
+
+def _of_nothing(op: str, dtype: np.dtype[Any]) -> Any:
+    """Return the least or the greatest number of a dtype: the maximum or minimum of no elements."""
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).min if op == "ReduceMax" else np.iinfo(dtype).max
+    return op == "ReduceMin" if dtype == np.bool_ else -math.inf if op == "ReduceMax" else math.inf
 
 
 def _reduced(op: str) -> Lowering:
@@ -151,8 +157,8 @@ def _reduced(op: str) -> Lowering:
             return run.call(ours, x, axis=chosen, keepdims=keep)
         xp, x = run.together(x)
         more: dict[str, Any] = {}
-        if op in _OF_NOTHING and x.size == 0:  # ONNX has a result where NumPy raises
-            more["initial"] = _OF_NOTHING[op] if x.dtype.kind == "f" else op == "ReduceMin"
+        if op in ("ReduceMax", "ReduceMin") and x.size == 0:  # ONNX has a result where NumPy raises
+            more["initial"] = _of_nothing(op, x.dtype)
         with np.errstate(all="ignore"):
             return xp.asarray(library(xp, x, axis=chosen, keepdims=keep, **more)).astype(x.dtype)
 

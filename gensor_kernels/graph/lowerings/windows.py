@@ -32,24 +32,31 @@ def _pooled(run: Run, node: Node, x: Any, average: bool) -> Any:
     reach = [(tap - 1) * dilation + 1 for tap, dilation in zip(taps, dilations, strict=True)]
     counts = bool(attribute(node, "count_include_pad", 0))
     x = run.device(x)
+    kept: tuple[slice, ...] = ()
+    ceil = bool(attribute(node, "ceil_mode", 0))
     if any(max(pair) > each // 2 for pair, each in zip(pads, reach, strict=True)):
         if average and not counts:
             raise refused(node, f"a padding of {pads} is more than half of the window")
         fill = 0 if average else -np.inf
+        if ceil:  # no window begins in the padding at the end
+            sizes = zip(x.shape[2:], pads, strides, strict=True)
+            kept = tuple(slice(-(-(extent + low) // stride)) for extent, (low, _), stride in sizes)
         x = run.xp.pad(x, [(0, 0), (0, 0), *pads], mode="constant", constant_values=fill)
         pads = [(0, 0)] * spatial
     first = (2 - spatial) * (1,)
     more: dict[str, Any] = {"stride": (*first, *strides), "padding": [(0, 0)] * (2 - spatial) + pads}
-    more["ceil_mode"] = bool(attribute(node, "ceil_mode", 0))
+    more["ceil_mode"] = ceil
     if average:
         more["count_include_pad"] = counts
     else:
         more["dilation"] = (*first, *dilations)
     function = pooling.avg_pool2d if average else pooling.max_pool2d
     if node.layout == "last":
-        return channels_first(run.call(function, channels_last(x), (*first, *taps), layout="NHWC", **more))
-    y = run.call(function, lifted(x, spatial), (*first, *taps), **more)
-    return y if spatial == 2 else y[:, :, 0]
+        y = channels_first(run.call(function, channels_last(x), (*first, *taps), layout="NHWC", **more))
+    else:
+        y = run.call(function, lifted(x, spatial), (*first, *taps), **more)
+        y = y if spatial == 2 else y[:, :, 0]
+    return y[(..., *kept)]
 
 
 def _max_pool(run: Run, node: Node, x: Any) -> Any:

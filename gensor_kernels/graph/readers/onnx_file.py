@@ -22,12 +22,13 @@ from gensor_kernels.graph.ir.graph import Graph, Node, Spec
 from gensor_kernels.shown import printable, shown
 
 from . import onnx_bounds, onnx_operators, onnx_weights
+from .onnx_bounds import WEIGHT_BYTES
 from .onnx_lifting import lift
 
 #: Version of the standard's operators that nodes of a Graph have.
 OPSET = 24
 #: Elements up to which onnxscript folds constants; onnx_bounds limits their bytes.
-MOST_ELEMENTS = 2**31
+LIMITS = dict.fromkeys(("input_size_limit", "output_size_limit"), 2**31)
 #: Names of sizes; exporters write others, such as "?" and "-1", for sizes of which each is its own.
 SIZE = re.compile(r"[^\W\d][\w.]*")
 #: dtypes of weights, whose arrays are made once.
@@ -124,8 +125,11 @@ def optimised(model: Any, inputs: Iterable[str]) -> Any:
     model.graph.inputs[:] = [by_name[name] for name in inputs]
     _forget_results(model)
     with _inferring():
-        limit = MOST_ELEMENTS
-        optimize_ir(model, should_fold=onnx_bounds.foldable(), input_size_limit=limit, output_size_limit=limit)
+        model.meta[WEIGHT_BYTES] = onnx_bounds.weight_bytes(model)
+        if any(map(_is_misread, model.graph)):
+            _fold(model)
+        else:
+            optimize_ir(model, should_fold=onnx_bounds.foldable(model), **LIMITS)
         model.graph.sort()  # a rule may put a node after its readers
     for name, value in model.graph.initializers.items():
         array = value.const_value.numpy()
@@ -139,20 +143,15 @@ def _bound(optimised: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
     """Return a copy of a model for inputs of these shapes: shapes inferred, and constants folded that follow."""
     import onnx_ir as ir
     from onnx_ir.passes import common
-    from onnxscript.optimizer import fold_constants_ir
 
     with _inferring():
         model = optimised.clone()  # weights are shared
+        model.meta.update(optimised.meta)
         for each in model.graph.inputs:
             if each.name in shapes:
                 each.shape = ir.Shape(shapes[each.name])
         _forget_results(model)
-        limits = {"input_size_limit": MOST_ELEMENTS, "output_size_limit": MOST_ELEMENTS}
-        ask = onnx_bounds.foldable()
-        for _ in range(MOST_PASSES):
-            found: Any = fold_constants_ir(model, onnx_shape_inference=True, should_fold=ask, **limits)
-            if not found.modified:
-                break
+        _fold(model)
         cleaning = (
             common.RemoveUnusedNodesPass(),
             common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
@@ -161,6 +160,23 @@ def _bound(optimised: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
         )
         ir.passes.Sequential(*cleaning)(model)
     return model
+
+
+def _fold(model: Any) -> None:
+    """Infer shapes and fold constants until nothing changes."""
+    from onnxscript.optimizer import fold_constants_ir
+
+    ask = onnx_bounds.foldable(model)
+    for _ in range(MOST_PASSES):
+        found: Any = fold_constants_ir(model, onnx_shape_inference=True, should_fold=ask, **LIMITS)
+        if not found.modified:
+            break
+
+
+def _is_misread(node: Any) -> bool:
+    """Return whether a rule of the optimiser changes a node's results: it pads a convolution as without dilations."""
+    wide = max(node.attributes.get_ints("dilations", None) or (1,)) > 1
+    return node.op_type == "Conv" and wide and "SAME" in node.attributes.get_string("auto_pad", "")
 
 
 def _forget_results(model: Any) -> None:
@@ -291,7 +307,8 @@ def _graph(model: Any, declared: Mapping[str, Spec] | None) -> Graph:
         name = printable(node.name or f"{node.op_type}_{number}")  # tables and errors show it
         nodes.append(Node(node.op_type, tuple(inputs), outputs, attributes, name))
     inputs_of = {each.name: Spec(dtype_of(each.dtype), extents_of(each.shape)) for each in model.graph.inputs}
-    return Graph(nodes, dict(declared or inputs_of), [each.name for each in model.graph.outputs], constants, specs)
+    outputs_of, weights = [each.name for each in model.graph.outputs], model.meta[WEIGHT_BYTES]
+    return Graph(nodes, dict(declared or inputs_of), outputs_of, constants, specs, weight_bytes=weights)
 
 
 def _constant(value: Any) -> np.ndarray:

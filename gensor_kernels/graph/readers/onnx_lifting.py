@@ -7,12 +7,12 @@ dimensions), so that every step is a function here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from itertools import count
 from typing import Any
 
 import numpy as np
 
+from gensor_database.lazy import cached_property
 from gensor_kernels.errors import ModelError, UnsupportedError
 from gensor_kernels.graph.lowerings.resize import FLOOR_OR_CEIL
 from gensor_kernels.shown import shown
@@ -269,15 +269,6 @@ def _clip(step: Step) -> None:
 @_below(4, "Concat")
 def _concat(step: Step) -> None:
     step.set("axis", step.pop("axis", 1))
-
-
-@_below(21, "GroupNormalization")
-def _group_norm(step: Step) -> None:
-    """Normalise groups as channels: scale and bias of this version belong to groups."""
-    image = step.node.input[0]
-    step.node.op_type = "InstanceNormalization"
-    step.input(0, step.add("Reshape", image, step.constant([0, step.pop("num_groups"), -1])))
-    step.then("Reshape", step.add("Shape", image))
 
 
 @_below(13, "Softmax", "LogSoftmax", "Hardmax")

@@ -1,0 +1,150 @@
+"""Drawn calls of ONNX operators beside onnxruntime, and calls that were wrong once."""
+
+import warnings
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import gensor_kernels
+from gensor_kernels.errors import ModelError, UnsupportedError
+from gensor_kernels.graph.execution.model import Model
+from gensor_kernels.graph.lowerings import LOWERINGS
+from gensor_kernels.graph.readers.onnx_file import Source
+from tests import campaign_size
+
+from .drawn_nodes import RIGHT, WRONG, drawn, model_of, ours, outcome, versions
+from .drawn_operators import DRAWS, Case
+
+PARTS = 6
+#: Operators of this package, that no file has.
+OWN = {"Elementwise", "GatedMatMul", "Layout", "MatMulAppend", "NewestRows", "QuantisedLinear", "Rotary"}
+
+
+@pytest.fixture(autouse=True)
+def emulator():
+    with warnings.catch_warnings(), gensor_kernels.emulated("sm_87"):
+        warnings.simplefilter("ignore")
+        yield
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_drawn_calls_are_right_or_refused(part):
+    """One call of each definition of an operator; python -m tests.graph.lowerings.drawn_nodes draws many."""
+    print(f"GENSOR_CAMPAIGN_SEED={campaign_size.SEED}")
+    cases = [drawn(*each, campaign_size.SEED % 1000, campaign_size.SEED) for each in versions()[part::PARTS]]
+    found = [(case, *outcome(case)) for case in cases]
+    assert not [f"{case}: {text}" for case, what, text in found if what == WRONG]
+    assert sum(what == RIGHT for _, what, _ in found) > 0.85 * len(found)
+
+
+def test_every_operator_is_drawn():
+    assert {operator for operator, _, _ in versions()} == DRAWS.keys()
+    assert LOWERINGS.keys() - OWN <= DRAWS.keys()
+
+
+def floats(*shape):
+    return np.random.default_rng(1).standard_normal(shape).astype("float32")
+
+
+def integers(*values):
+    return np.array(values, "int64")
+
+
+def scales(*values):
+    return np.array(values, "float32")
+
+
+IMAGE = floats(1, 2, 5, 4)
+SHRUNK = scales(1, 1, 0.6, 1.5)
+HEADS = [floats(1, 2, 3, 4), floats(1, 2, 5, 4), floats(1, 2, 5, 4)]
+DILATED = {"auto_pad": "SAME_LOWER", "dilations": [1, 2]}
+#: Calls that were wrong.
+FOUND = [
+    Case("Attention", 23, HEADS, {"scale": 0.0}),
+    Case("Attention", 24, [each.astype("float16") for each in HEADS], {"scale": 0.0}),
+    *(Case("Upsample", 7, [IMAGE], {"mode": mode, "scales": [1.0, 1.0, 1.5, 2.5]}) for mode in ("linear", "nearest")),
+    Case("Upsample", 9, [IMAGE, scales(1, 1, 1.5, 2)], {"mode": "linear"}, known={1}),
+    *(Case("Resize", 10, [IMAGE, SHRUNK], {"mode": mode}, known={1}) for mode in ("linear", "nearest")),
+    Case("Resize", 10, [IMAGE, scales(1, 1, 2.6, 1)], {"mode": "linear"}, known={1}),
+    Case(
+        "Resize",
+        11,
+        [IMAGE, scales(), SHRUNK],
+        {"coordinate_transformation_mode": "tf_half_pixel_for_nn"},
+        known={1, 2},
+    ),
+    *(Case(operator, 12, [IMAGE], {"axis": 1}) for operator in ("Hardmax", "Softmax", "LogSoftmax")),
+    *(Case("Hardmax", version, [IMAGE], free=True) for version in (7, 12)),
+    Case("Conv", 22, [IMAGE, floats(1, 2, 3, 2)], DILATED),
+    Case("MaxPool", 22, [IMAGE], {"kernel_shape": [1, 3], "strides": [1, 3], "pads": [0, 1, 0, 2], "ceil_mode": 1}),
+    Case("GatherElements", 13, [floats(3, 3), integers([0, -1])], {"axis": 1}),
+    Case("GatherND", 13, [floats(3, 3), integers(1, -1)]),
+    Case("MatMulInteger", 10, [np.full((2, 9), 100, "int8"), np.full((9, 2), 100, "int8")]),
+    Case("Slice", 13, [floats(1, 2), integers(-9), integers(-9), integers(0), integers(-1)], known={1, 2, 3, 4}),
+    *(Case(f"Reduce{each}", 20, [np.zeros((0, 2), "uint8"), integers(0)], known={1}) for each in ("Max", "Min")),
+    Case("LayerNormalization", 17, [floats(2, 3).astype("float64"), np.ones(3)], outputs=3),
+    Case("Add", 6, [floats(2, 3, 4), floats(3)], {"broadcast": 1, "axis": 1}),
+    Case("PRelu", 6, [floats(2, 3, 4), floats(3)]),
+]
+
+
+@pytest.mark.parametrize("case", FOUND, ids=lambda case: f"{case.operator}-{case.version}")
+def test_what_was_wrong_is_right(case):
+    assert outcome(case) == (RIGHT, "")
+
+
+def test_scores_are_scaled_by_a_negative_number():
+    """The standard takes a root of the scale, and the references give NaN."""
+    q, k, v = HEADS
+    shares = np.exp(-0.5 * q @ k.swapaxes(-1, -2))
+    wanted = shares / shares.sum(-1, keepdims=True) @ v
+    for dtype, most in (("float32", 1e-5), ("float16", 4e-3)):
+        (found,) = ours(Case("Attention", 23, [each.astype(dtype) for each in HEADS], {"scale": -0.5}))
+        assert np.abs(found - wanted).max() < most
+
+
+VECTOR = [floats(2, 3), *(np.ones(3, "float32") for _ in range(4))]
+
+
+@pytest.mark.parametrize(
+    "case, says",
+    [
+        (Case("BatchNormalization", 6, VECTOR), "evaluation mode"),
+        (Case("BatchNormalization", 7, VECTOR, {"spatial": 0}), "spatial=0"),
+        (Case("BatchNormalization", 9, VECTOR, outputs=5), "evaluation mode"),
+        (Case("Dropout", 6, [IMAGE]), "evaluation mode"),
+        (Case("Tile", 5, [IMAGE, integers(2), integers(1)]), "newer version"),
+        (Case("Resize", 13, [IMAGE, None, SHRUNK], {"nearest_mode": "round"}, known={2}), "'round' are unknown"),
+    ],
+)
+def test_what_is_not_served_is_refused(case, says):
+    with pytest.raises(UnsupportedError, match=says):
+        ours(case)
+
+
+def test_a_rank_that_is_needed_and_unknown_is_refused():
+    model = model_of(Case("Add", 6, [floats(2, 3, 4), floats(3)], {"broadcast": 1, "axis": 1}))
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+    with pytest.raises(ModelError, match="needs the rank of 'x0'"):
+        Source(model)
+
+
+def test_nodes_of_branches_are_lifted_under_free_names():
+    """A tensor has the first name that lifting would take."""
+    branch = helper.make_graph(
+        [helper.make_node("Hardmax", ["lifted_0"], ["inner"])],
+        "branch",
+        [],
+        [helper.make_tensor_value_info("inner", TensorProto.FLOAT, [2, 2, 2])],
+    )
+    nodes = [
+        helper.make_node("Constant", [], ["yes"], value=helper.make_tensor("v", TensorProto.BOOL, [], [1])),
+        helper.make_node("If", ["yes"], ["y"], then_branch=branch, else_branch=branch),
+    ]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 2, 2]) for name in ("lifted_0", "y"))
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", [x], [y]), opset_imports=[helper.make_opsetid("", 11)], ir_version=8
+    )
+    found = Model(Source(model), "branches")(floats(2, 2, 2))
+    assert (found.reshape(2, 4).sum(axis=1) == 1).all()
