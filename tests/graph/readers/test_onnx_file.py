@@ -89,6 +89,9 @@ def branches(opset=20):
     return node("If", ["c"], ["z"], "turn", then_branch=graphs[0], else_branch=graphs[1])
 
 
+BRANCHES = {"no": np.array(False), "axes": np.array([0])}
+
+
 @pytest.mark.parametrize("opset", [11, 20])
 @pytest.mark.parametrize("rows", [1, 2, "n"])
 def test_branches_that_shapes_decide(opset, rows):
@@ -105,6 +108,17 @@ def test_branches_that_shapes_decide(opset, rows):
     for count in (1, 2) if rows == "n" else (rows,):
         x = X[:count]
         np.testing.assert_array_equal(called(made, x), np.maximum(x[0] if count == 1 else x, 0))
+
+
+def test_nodes_in_any_order():
+    made = proto([node("Relu", ["z"], ["y"]), branches(), node("Not", ["no"], ["c"])], GIVEN, ["y"], BRANCHES)
+    np.testing.assert_array_equal(called(load(made), X[:1]), np.maximum(X[0], 0))
+
+
+def test_the_other_name_of_the_standards_domain():
+    made = proto([node("Relu", ["x"], ["y"], domain="ai.onnx")], GIVEN, ["y"])
+    made.opset_import[0].domain = "ai.onnx"
+    np.testing.assert_array_equal(called(load(made), X), np.maximum(X, 0))
 
 
 def test_branches_that_a_constant_decides():
