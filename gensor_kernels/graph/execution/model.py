@@ -63,6 +63,7 @@ class Model:
         self._source, self._name, self._options = source, name, options
         self.inputs, self.outputs = dict(source.inputs), list(source.outputs)
         self.defaults = dict(source.defaults)
+        self._specs = self.inputs | self.defaults
         #: Names of the files beside the model's that hold its weights.
         self.weight_files: tuple[str, ...] = tuple(source.weight_files)
         self._plans: dict[tuple[Signature, int, tuple[Any, ...]], Plan] = {}
@@ -278,7 +279,7 @@ class Model:
         if len(args) > len(self.inputs):
             raise ValueError(f"{self._name} has {len(self.inputs)} inputs, not {len(args)}")
         given = dict(zip(self.inputs, args, strict=False))
-        specs = self.inputs | self.defaults
+        specs = self._specs
         for name in keywords:
             if name not in specs or name in given:
                 reason = "is given twice" if name in given else f"is none of {', '.join(specs)}"
