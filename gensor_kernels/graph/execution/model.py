@@ -11,6 +11,7 @@ import numpy as np
 from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.api.interop import exchanged
 from gensor_kernels.errors import GensorError, UnsupportedError
+from gensor_kernels.graph.failures import failing
 from gensor_kernels.graph.ir.options import DEFAULT, Options
 from gensor_kernels.shown import printable, shown
 
@@ -70,7 +71,8 @@ class Model:
         #: Plans by Runtime and what arrays were given in order: the calls of these need no further check.
         self._known: dict[Any, Plan] = {}
         self._weights: dict[int, Weights] = {}
-        source.graph()  # UnsupportedError names operators that are not served
+        with failing("no valid ONNX model"):
+            source.graph()  # UnsupportedError names operators that are not served
         for each, spec in self.inputs.items():
             if spec.dtype == object:
                 raise UnsupportedError(f"input {shown(each)} is text or no tensor; a model takes tensors of numbers")
@@ -272,7 +274,8 @@ class Model:
         from .prepared import Prepared
         from .weights import Weights
 
-        return Prepared(self._source.graph(shapes), Weights(), self._options)
+        with failing(f"{self._name} cannot be prepared"):
+            return Prepared(self._source.graph(shapes), Weights(), self._options)
 
     def _bound(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
         """Return the inputs by name, checked against what the file declares."""
@@ -304,12 +307,14 @@ class Model:
         key = signature, id(device), state.key() if state else ()
         plan = self._plans.get(key)
         if plan is None:
-            graph = self._source.graph({name: tuple(array.shape) for name, array in inputs.items()})
+            weights = self._weights.setdefault(id(device), Weights())
+            with failing(f"{self._name} cannot be prepared for these inputs"):
+                graph = self._source.graph({name: tuple(array.shape) for name, array in inputs.items()})
+                plan = Plan(graph, weights, self._options, state)
             if len(self._plans) == MOST_PLANS:
                 del self._plans[next(iter(self._plans))]
                 self._known.clear()
-            weights = self._weights.setdefault(id(device), Weights())
-            plan = self._plans[key] = Plan(graph, weights, self._options, state)
+            self._plans[key] = plan
         return plan
 
 

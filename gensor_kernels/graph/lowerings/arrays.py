@@ -66,6 +66,8 @@ def _split(run: Run, node: Node, x: Any, sizes: Any = None) -> Any:
     axis, count = attribute(node, "axis", 0), len(node.outputs)
     if sizes is not None:
         extents = run.integers(sizes)
+        if len(extents) != count or sum(extents) != x.shape[axis] or min(extents) < 0:
+            raise ValueError(f"{x.shape[axis]} elements for {count} results are split into {extents}")
     else:
         step = -(-x.shape[axis] // count)
         extents = [min(step, x.shape[axis] - step * place) for place in range(count)]

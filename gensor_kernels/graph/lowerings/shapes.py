@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gensor_kernels.errors import ModelError
 from gensor_kernels.graph.failures import REMEDY, fail
 from gensor_kernels.graph.ir.graph import Spec
 from gensor_kernels.shown import shown
@@ -14,6 +15,15 @@ if TYPE_CHECKING:
     from gensor_kernels.graph.ir.graph import Graph, Node
 
 Shape = tuple[int, ...]
+#: Words that an attribute may be, by its name, where operators differ with the operator's in front.
+WORDS = {
+    "auto_pad": ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID", ""),
+    "reduction": ("none", "add", "mul", "max", "min"),
+    "approximate": ("none", "tanh"),
+    "direction": ("LEFT", "RIGHT"),
+    "DepthToSpace.mode": ("DCR", "CRD"),
+    "Pad.mode": ("constant", "reflect", "edge", "wrap"),
+}
 #: Elements up to which shapes depend on the elements of a constant.
 MOST_ELEMENTS = 1024
 #: Operators of scalars to which functions of the standard, and other runtimes, give tensors of one element.
@@ -48,6 +58,7 @@ def infer(graph: Graph, node: Node, version: int) -> None:
     import onnx
     from onnx import shape_inference
 
+    _check(graph, node)
     types = {name: _type(graph, name) for name in node.inputs if name}
     if not onnx.defs.has(node.op) or None in types.values():
         return
@@ -76,6 +87,21 @@ def infer(graph: Graph, node: Node, version: int) -> None:
             extents = tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in each.tensor_type.shape.dim)
             if graph.shape(name) is None or None not in extents:
                 graph.specs[name] = Spec(onnx.helper.tensor_dtype_to_np_dtype(each.tensor_type.elem_type), extents)
+
+
+def _check(graph: Graph, node: Node) -> None:
+    """Raise ModelError where a node breaks a rule of its operator that onnx does not check."""
+    wrong = None
+    for name, value in node.attributes.items():
+        words = WORDS.get(f"{node.op}.{name}", WORDS.get(name))
+        if words is not None and value not in words:
+            wrong = f"{name} is {shown(value)}, which is none of {', '.join(filter(None, words))}"
+    if node.op in ("Conv", "ConvTranspose"):
+        taps, weights = node.attributes.get("kernel_shape"), known(graph, node.inputs[1])
+        if taps is not None and weights is not None and tuple(taps) != weights[2:]:
+            wrong = f"kernel_shape is {tuple(taps)}, and the weights have the shape {weights}"
+    if wrong:
+        raise ModelError(f"node {shown(node.name)} ({node}): {wrong}; {REMEDY}")
 
 
 def _type(graph: Graph, name: str) -> Any:

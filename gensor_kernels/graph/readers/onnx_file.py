@@ -10,15 +10,15 @@ import graphlib
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gensor_kernels.errors import ModelError, UnsupportedError
-from gensor_kernels.graph.failures import fail, first_line
+from gensor_kernels.graph.failures import failing, first_line
 from gensor_kernels.graph.ir.graph import Graph, Node, Spec
 from gensor_kernels.shown import printable, shown
 
@@ -127,7 +127,7 @@ def optimised(model: Any, inputs: Iterable[str]) -> Any:
     by_name = {each.name: each for each in model.graph.inputs}
     model.graph.inputs[:] = [by_name[name] for name in inputs]
     _forget_results(model)
-    with _inferring():
+    with failing("shapes of the model cannot be inferred"):
         model.meta[WEIGHT_BYTES] = onnx_bounds.weight_bytes(model)
         if any(map(_is_misread, model.graph)):
             _fold(model)
@@ -147,7 +147,7 @@ def _bound(optimised: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
     import onnx_ir as ir
     from onnx_ir.passes import common
 
-    with _inferring():
+    with failing("shapes of the model cannot be inferred"):
         model = optimised.clone()  # weights are shared
         model.meta.update(optimised.meta)
         for each in model.graph.inputs:
@@ -189,15 +189,6 @@ def _forget_results(model: Any) -> None:
             each.shape = None
 
 
-@contextmanager
-def _inferring() -> Iterator[None]:
-    """Turn what a pass raises into a sentence."""
-    try:
-        yield
-    except Exception as error:  # of a pass, with the cause behind it
-        fail("shapes of the model cannot be inferred", error.__cause__ or error)
-
-
 def read(model: Any) -> Source:
     """Read an ONNX model: a file, whose external data are mapped into memory, its bytes, or an onnx.ModelProto.
 
@@ -206,18 +197,23 @@ def read(model: Any) -> Source:
     """
     onnx = library()
     if isinstance(model, onnx.ModelProto):
-        return Source(model)
+        return _source(model)
     if isinstance(model, (bytes, bytearray, memoryview)):
-        return Source(_parsed(bytes(model)))
+        return _source(_parsed(bytes(model)))
     if not isinstance(model, (str, os.PathLike)):
         raise TypeError(f"load takes a path, bytes or an onnx.ModelProto, not {shown(model)}")
     file = Path(model)
     if not file.is_file():
         raise FileNotFoundError(f"{file}: no ONNX file is there")
     try:
-        return Source(_parsed(file.read_bytes()), file.parent)
+        return _source(_parsed(file.read_bytes()), file.parent)
     except ModelError as error:
         raise ModelError(f"{file}: {error}") from None
+
+
+def _source(model: Any, folder: Path | None = None) -> Source:
+    with failing("no valid ONNX model"):
+        return Source(model, folder)
 
 
 def _parsed(data: bytes) -> Any:
@@ -285,10 +281,15 @@ def _check(operators: Any, weights: Mapping[str, Any]) -> None:
     for each in (*graph.input, *graph.output):
         if each.type.HasField("tensor_type"):
             each.type.tensor_type.shape.SetInParent()
-    try:
+    newest = onnx.defs.onnx_opset_version()
+    for each in checked.opset_import:
+        if each.domain in ("", "ai.onnx") and each.version > newest:
+            raise UnsupportedError(
+                f"operators of version {each.version} of the standard are not served: onnx {onnx.__version__} knows "
+                f"{newest}; update it, or export the model with an older opset"
+            )
+    with failing("no valid ONNX model", "correct it, or export it again"):
         onnx.checker.check_model(checked)
-    except Exception as error:  # of the checker, which is C++
-        fail("no valid ONNX model", error, "correct it, or export it again")
 
 
 def _lifted(model: Any) -> Any:

@@ -54,6 +54,9 @@ def test_a_shape_follows_from_those_of_the_inputs(op, inputs, attributes, shape)
         ("Softmax", "x", {"axis": 2}),
         ("Transpose", "x", {"perm": (0, 0)}),
         ("Conv", "image w4", {"kernel_shape": (3, 3), "pads": (1,)}),
+        ("Conv", "image w4", {"kernel_shape": (2, 3)}),
+        ("Conv", "image w4", {"auto_pad": "EVIL"}),
+        ("Pad", "x split", {"mode": "EVIL"}),
     ],
 )
 def test_a_node_that_breaks_a_rule_is_refused(op, inputs, attributes):

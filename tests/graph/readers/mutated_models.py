@@ -11,6 +11,7 @@ import sys
 import time
 import warnings
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,11 @@ class Mutator:
     def mutated(self, model: ModelProto) -> bytes:
         """Return a model, changed, as the bytes of a file."""
         for _ in range(self.random.choice((1, 1, 1, 2, 3))):
-            self.random.choice((self.attribute, self.attribute, self.edges, self.tensor, self.value, self.frame))(model)
+            change = self.random.choice(
+                (self.attribute, self.attribute, self.edges, self.tensor, self.value, self.frame)
+            )
+            with suppress(Exception):  # after an earlier change there may be nothing to change, or no array
+                change(model)
         data = bytearray(model.SerializeToString())
         if self.random.random() < 0.1:
             for _ in range(self.random.randint(1, 3)):
@@ -56,7 +61,7 @@ class Mutator:
 
     def attribute(self, model: ModelProto) -> None:
         """Remove, double, retype or change an attribute, or add one that the operator may have."""
-        (node,) = model.graph.node
+        node = self.random.choice(model.graph.node)
         if not node.attribute or self.random.random() < 0.15:
             name = self.random.choice(("axis", "auto_pad", "pads", "strides", "kernel_shape", "mode", "value", "group"))
             node.attribute.append(helper.make_attribute(name, self.random.choice((-7, 1.5, b"EVIL", [2**40] * 4))))
@@ -91,7 +96,7 @@ class Mutator:
 
     def edges(self, model: ModelProto) -> None:
         """Drop, double, rename or swap inputs and outputs of the node, or rename its operator."""
-        (node,) = model.graph.node
+        node = self.random.choice(model.graph.node)
         names = self.random.choice((node.input, node.input, node.output))
         what = self.random.randrange(6)
         if what == 0 and names:
@@ -207,7 +212,7 @@ def _inputs(model: Model) -> dict[str, np.ndarray] | None:
     """Return ones for all inputs; None where the file declares too many."""
     found, elements = {}, 0
     for name, spec in model.inputs.items():
-        shape = [each if isinstance(each, int) else 2 for each in spec.shape or (2, 2)]
+        shape = [each if isinstance(each, int) else 2 for each in ((2, 2) if spec.shape is None else spec.shape)]
         elements += int(np.prod(shape, dtype=float))
         if elements > MOST_ELEMENTS:
             return None
