@@ -42,11 +42,12 @@ def test_errors_of_libraries_are_one_sentence(monkeypatch):
     made = model([node("Relu", ["x"], ["y"])], GIVEN, ["y"])
 
     def fail(self, *_, **__):
-        raise RuntimeError("a pass failed\n" + 20_000 * "its graph ")
+        raise RuntimeError(f"a pass failed:{20_000 * ' its graph'}\n{20_000 * ' its graph'}")
 
     monkeypatch.setattr(onnx_ir.Model, "clone", fail)
-    with pytest.raises(ModelError, match=r"a pass failed; export the model again$"):
+    with pytest.raises(ModelError, match=r"a pass failed: its graph .*; export the model again$") as told:
         called(made, X)
+    assert len(str(told.value)) < 500
 
 
 @pytest.mark.parametrize("missing", ["shape", "type"])
