@@ -10,6 +10,8 @@ from gensor_kernels.errors import GensorError, ModelError
 
 #: Packages whose errors are the GPU's, not the model's.
 OF_THE_GPU = ("cupy", "cupy_backends", "cuda")
+#: Characters of another library's text; onnx-ir writes whole graphs.
+LONGEST = 300
 #: What to do about a node that cannot be computed.
 REMEDY = "correct its inputs or its attributes, or export the model again"
 
@@ -46,6 +48,6 @@ def failing(what: str, remedy: str = "export the model again") -> Iterator[None]
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text."""
+    """Return the first line of an error's text, as far as a reader takes it in."""
     text = str(error).strip().removeprefix("[ShapeInferenceError] ")  # of onnx
-    return (text or type(error).__name__).partition("\n")[0]
+    return (text or type(error).__name__).partition("\n")[0][:LONGEST]

@@ -178,7 +178,9 @@ def read_shapes(path: str | Path, tell: Callable[[str], None] = lambda line: Non
     except ShapesError as error:
         raise ShapesError(f"{path}:{place}: {error}") from None
     if not records:
-        raise NoRowsError(f"{path}: has a header and no rows: each row is one operator")
+        raise NoRowsError(
+            f"{path}: has a header and no rows: each row is one operator, such as matmul,128,768,768 under op,m,n,k"
+        )
     notes: dict[str, set[str]] = {}
     rows = [_row(path, number, header, line, notes) for number, line in records]
     unread = names.unread(notes, ops)

@@ -6,6 +6,7 @@ A stored kernel is derived from its Program: constants and source, on request al
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import warnings
 from collections import Counter
@@ -154,7 +155,7 @@ def verify(path: Path, arch: str | None, rebuild: bool, execute: bool, jobs: int
     rows = read.total()
     say(f"gensor-tune: {kernels} kernels of {path} checked, {rows} rows by their digests: {told}", file=sys.stderr)
     if counts["outdated"] or counts["incomplete"]:
-        say(f"gensor-tune: gensor-tune refresh --db {path} builds kernels again", file=sys.stderr)
+        say(f"gensor-tune: gensor-tune refresh --db {shlex.quote(str(path))} builds kernels again", file=sys.stderr)
     return 1 if bad else 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections import Counter
 from contextlib import ExitStack
@@ -44,8 +45,8 @@ def merge(sources: list[Path], into: Path, new: bool, binaries: bool, lines: Tex
     if added["kernel"] and not binaries:
         say(
             f"gensor-tune: {added['kernel']} kernels came without cubins and verdicts, so none is usable yet: run "
-            f"gensor-tune refresh --db {into}, or merge again with --binaries if you trust everybody who could write "
-            "those files",
+            f"gensor-tune refresh --db {shlex.quote(str(into))}, or merge again with --binaries if you trust everybody "
+            "who could write those files",
             file=sys.stderr,
         )
     return 0

@@ -26,6 +26,8 @@ WORDS = {
 }
 #: Elements up to which shapes depend on the elements of a constant.
 MOST_ELEMENTS = 1024
+#: Operators of scalars to which functions of the standard, and other runtimes, give tensors of one element.
+ONE_ELEMENT = ("Range",)
 
 
 def known(graph: Graph, name: str) -> Shape | None:
@@ -57,12 +59,13 @@ def infer(graph: Graph, node: Node, version: int) -> None:
     from onnx import shape_inference
 
     _check(graph, node)
-    types = {name: _type(graph, name) for name in node.inputs if name}
+    single = node.op == "Range"  # onnx's own expansions give it vectors of one number
+    types = {name: _type(graph.spec(name), single) for name in node.inputs if name}
     if not onnx.defs.has(node.op) or None in types.values():
         return
     constants = {name: graph.constants[name] for name in types if name in graph.constants}
     data = {
-        name: onnx.numpy_helper.from_array(value, name)
+        name: onnx.numpy_helper.from_array(value.reshape(()) if single and value.size == 1 else value, name)
         for name, value in constants.items()
         if value.size <= MOST_ELEMENTS and value.dtype != object
     }
@@ -75,6 +78,8 @@ def infer(graph: Graph, node: Node, version: int) -> None:
         opsets = [onnx.helper.make_opsetid("", version)]
         found = shape_inference.infer_node_outputs(schema, made, types, data, opset_imports=opsets)
     except shape_inference.InferenceError as error:
+        if node.op in ONE_ELEMENT:
+            return
         fail(f"node {shown(node.name)} ({node})", error, REMEDY)
     except Exception:  # the node itself says what is wrong with it
         return
@@ -100,14 +105,14 @@ def _check(graph: Graph, node: Node) -> None:
         raise ModelError(f"node {shown(node.name)} ({node}): {wrong}; {REMEDY}")
 
 
-def _type(graph: Graph, name: str) -> Any:
-    """Return the TypeProto of a tensor, None where its dtype is not known."""
+def _type(spec: Spec | None, single: bool) -> Any:
+    """Return the TypeProto of a tensor, None where its dtype is not known; `single` makes a scalar of one number."""
     from onnx import helper
 
-    spec = graph.spec(name)
     if spec is None or spec.dtype == object:
         return None
-    return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(spec.dtype), spec.shape)
+    shape = () if single and spec.shape == (1,) else spec.shape
+    return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(spec.dtype), shape)
 
 
 def _attribute(name: str, value: Any, kind: Any) -> Any:

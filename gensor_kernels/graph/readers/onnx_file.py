@@ -6,10 +6,12 @@ signature of inputs it only infers shapes and folds the constants that depend on
 
 from __future__ import annotations
 
+import graphlib
 import logging
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ from .onnx_lifting import lift
 #: Version of the standard's operators that nodes of a Graph have.
 OPSET = 24
 #: Elements up to which onnxscript folds constants; onnx_bounds limits their bytes.
-LIMITS = dict.fromkeys(("input_size_limit", "output_size_limit"), 2**31)
+LIMITS: dict[str, Any] = dict.fromkeys(("input_size_limit", "output_size_limit"), 2**31)
 #: Names of sizes; exporters write others, such as "?" and "-1", for sizes of which each is its own.
 SIZE = re.compile(r"[^\W\d][\w.]*")
 #: dtypes of weights, whose arrays are made once.
@@ -48,6 +50,8 @@ class Source:
         Folder of its external data.
     """
 
+    #: What to do about an operator that is not served.
+    remedy = onnx_operators.CUT
     #: Constants that a call may override, as the file declares them.
     defaults: Mapping[str, Spec] = {}
 
@@ -57,8 +61,8 @@ class Source:
         #: Names of the files beside the model that hold its weights.
         self.weight_files = onnx_weights.external_files(model)
         operators, weights = onnx_weights.parted(model, folder)
+        _tidy(operators)
         _check(operators, weights)
-        _make_anonymous(operators.graph)
         lifted = _lifted(operators)
         constants = {each.name for each in lifted.graph.initializer}
         declared = {each.name: _spec(each) for each in lifted.graph.input}
@@ -81,7 +85,7 @@ class Source:
             model = self._with_inputs(frozenset(given))
         if shapes:
             model = _bound(model, shapes)
-        graph = _graph(model, self.inputs if not shapes else None)
+        graph = _graph(model, self.inputs if not shapes else None, self.remedy)
         for name, dtype in self._results.items():
             if name in graph.constants:  # an empty list that the optimiser has folded has lost its dtype
                 graph.constants[name] = graph.constants[name].astype(dtype, copy=False)
@@ -219,12 +223,27 @@ def _parsed(data: bytes) -> Any:
         raise ModelError(f"no valid ONNX model: {first_line(error)}") from None
 
 
-def _make_anonymous(graph: Any) -> None:
-    """Take out what stands in place of a size's name."""
-    for value in (*graph.input, *graph.output, *graph.value_info):
+def _tidy(model: Any) -> None:
+    """Write a model as the standard wants it, where exporters do otherwise and other runtimes do not mind."""
+    onnx = library()
+    for each in onnx_weights.messages(model, (onnx.NodeProto, onnx.OperatorSetIdProto)):
+        if each.domain == "ai.onnx":
+            each.domain = ""
+    for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
         for each in value.type.tensor_type.shape.dim:
             if each.dim_value < 0 or (each.dim_param and not SIZE.fullmatch(each.dim_param)):
                 each.Clear()
+    nodes = [*model.graph.node]
+    makers = {name: place for place, node in enumerate(nodes) for name in node.output if name}
+    reads = [
+        {makers[name] for each in onnx_weights.messages(node, onnx.NodeProto) for name in each.input if name in makers}
+        for node in nodes
+    ]
+    if any(place <= max(each, default=-1) for place, each in enumerate(reads)):
+        with suppress(graphlib.CycleError):  # which the checker refuses
+            order = [*graphlib.TopologicalSorter(dict(enumerate(reads))).static_order()]
+            del model.graph.node[:]
+            model.graph.node.extend(nodes[place] for place in order)
 
 
 def library() -> Any:
@@ -247,6 +266,8 @@ def _check(operators: Any, weights: Mapping[str, Any]) -> None:
     onnx = library()
     checked = onnx.ModelProto()
     checked.CopyFrom(operators)
+    if checked.ir_version:  # older files list every constant as an input, or should
+        checked.ir_version = max(4, checked.ir_version)
     graph, given = checked.graph, {each.name for each in checked.graph.input}
     del graph.initializer[:]
     for each in operators.graph.initializer:
@@ -285,9 +306,9 @@ def _lifted(model: Any) -> Any:
     return model
 
 
-def _graph(model: Any, declared: Mapping[str, Spec] | None) -> Graph:
+def _graph(model: Any, declared: Mapping[str, Spec] | None, remedy: str) -> Graph:
     """Return the Graph of a model of onnx-ir; with `declared` inputs, branches may be left to the sizes of a call."""
-    onnx_operators.refuse(model.graph, declared is not None)
+    onnx_operators.refuse(model.graph, declared is not None, remedy)
     constants = {name: _constant(value) for name, value in model.graph.initializers.items()}
     specs: dict[str, Spec] = {}
     nodes = []

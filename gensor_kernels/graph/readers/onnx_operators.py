@@ -52,7 +52,7 @@ def refuse_early(model: Any) -> None:
         _refuse(found)
 
 
-def refuse(graph: Any, sizes_are_open: bool) -> None:
+def refuse(graph: Any, sizes_are_open: bool, remedy: str = CUT) -> None:
     """Raise UnsupportedError for a simplified model with operators that are not served.
 
     Parameters
@@ -60,8 +60,10 @@ def refuse(graph: Any, sizes_are_open: bool) -> None:
     graph : onnx_ir.Graph
     sizes_are_open : bool
         Whether shapes that a call gives may still decide the conditions of branches.
+    remedy : str
+        What to do about operators that have no remedy of their own.
     """
-    _refuse(_nodes(graph, sizes_are_open))
+    _refuse(_nodes(graph, sizes_are_open), remedy)
 
 
 def _nodes(graph: Any, sizes_are_open: bool) -> Iterator[Any]:
@@ -103,7 +105,7 @@ def _reads_inputs(value: Any) -> bool:
     return False
 
 
-def _refuse(nodes: Iterable[Any]) -> None:
+def _refuse(nodes: Iterable[Any], remedy: str = CUT) -> None:
     found: dict[tuple[str, str], list[str]] = {}
     for node in nodes:
         domain = "" if node.domain in STANDARD else node.domain
@@ -113,7 +115,7 @@ def _refuse(nodes: Iterable[Any]) -> None:
     if found:
         listed = [_listed(*key, names) for key, names in found.items()]
         more = f" and {len(listed) - MOST} more" if len(listed) > MOST else ""
-        remedies = dict.fromkeys(_remedy_of(*key) for key in found)
+        remedies = dict.fromkeys(_remedy_of(*key) or remedy for key in found)
         noun, verb = ("operators", "are") if len(listed) > 1 else ("operator", "is")
         raise UnsupportedError(f"{noun} {', '.join(listed[:MOST])}{more} {verb} not served; {'; '.join(remedies)}")
 
@@ -126,9 +128,8 @@ def _listed(domain: str, operator: str, names: list[str]) -> str:
 
 def _remedy_of(domain: str, operator: str) -> str:
     if domain:
-        return DOMAINS.get(domain, CUT)
-    quantised = FLOAT if any(word in operator for word in QUANTISED) else CUT
-    return _remedy(NEVER | FOLDED, operator) or quantised
+        return DOMAINS.get(domain, "")
+    return _remedy(NEVER | FOLDED, operator) or (FLOAT if any(word in operator for word in QUANTISED) else "")
 
 
 def _remedy(table: Mapping[str, str], operator: str) -> str:

@@ -31,8 +31,8 @@ from tests import campaign_size
 
 from .drawn_operators import Case, Draw
 
-#: Newest version of the standard that onnxruntime takes.
-NEWEST = 24
+#: Newest version of the standard that onnx has; onnxruntime is behind.
+NEWEST = defs.onnx_opset_version()
 #: The version in which calls of versions below 7 are written for the reference.
 MODERN = 13
 #: Attributes of old versions that are inputs in MODERN.

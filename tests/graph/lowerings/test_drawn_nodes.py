@@ -16,7 +16,7 @@ from tests import campaign_size
 from .drawn_nodes import RIGHT, WRONG, drawn, model_of, ours, outcome, versions
 from .drawn_operators import DRAWS, Case
 
-PARTS = 6
+PARTS = 4
 #: Operators of this package, that no file has.
 OWN = {"Elementwise", "GatedMatMul", "Layout", "MatMulAppend", "NewestRows", "QuantisedLinear", "Rotary"}
 
@@ -30,9 +30,9 @@ def emulator():
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_drawn_calls_are_right_or_refused(part):
-    """One call of each definition of an operator; python -m tests.graph.lowerings.drawn_nodes draws many."""
-    print(f"GENSOR_CAMPAIGN_SEED={campaign_size.SEED}")
-    cases = [drawn(*each, campaign_size.SEED % 1000, campaign_size.SEED) for each in versions()[part::PARTS]]
+    """One call of a share of the definitions; python -m tests.graph.lowerings.drawn_nodes draws many of all."""
+    definitions = campaign_size.sample(versions(), 240)[part::PARTS]
+    cases = [drawn(*each, campaign_size.SEED % 1000, campaign_size.SEED) for each in definitions]
     found = [(case, *outcome(case)) for case in cases]
     assert not [f"{case}: {text}" for case, what, text in found if what == WRONG]
     assert sum(what == RIGHT for _, what, _ in found) > 0.85 * len(found)
