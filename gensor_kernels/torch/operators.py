@@ -6,10 +6,13 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 import gensor_kernels.dispatch as functions
 from gensor_kernels import forking
 from gensor_kernels.dispatch.api.elementwise import elementwise as _elementwise
 from gensor_kernels.graph.readers.torch_operators import GATES, pair, steps
+from gensor_kernels.operators.types.dtypes import array_dtype
 
 from .tracing import torch_itself
 
@@ -91,10 +94,18 @@ def _matmul_fake(a: Any, b: Any, epilogue: Any = None, operands: Any = None, sca
     import torch
 
     _epilogue(epilogue, operands, scalars)
-    shape = list(torch.matmul(a, b).shape)
+    shape = list(torch.matmul(a, b.to(a.dtype)).shape)
     if any(name in GATES for name in epilogue or ()):
         shape[-1] //= 2
-    return a.new_empty(shape)
+    return a.new_empty(shape, dtype=_promoted(a, b))
+
+
+def _promoted(x: Any, w: Any) -> Any:
+    """Return the dtype of a product, which is NumPy's."""
+    import torch
+
+    x, w = (array_dtype(str(each.dtype).removeprefix("torch.")) for each in (x, w))
+    return getattr(torch, np.result_type(x, w).name)
 
 
 def _linear(x: Any, w: Any, bias: Any = None, activation: Any = None) -> Any:
@@ -104,10 +115,10 @@ def _linear(x: Any, w: Any, bias: Any = None, activation: Any = None) -> Any:
 def _linear_fake(x: Any, w: Any, bias: Any = None, activation: Any = None) -> Any:
     import torch
 
-    shape = list(torch.nn.functional.linear(x, w, bias).shape)
+    shape = list(torch.nn.functional.linear(x, w.to(x.dtype), None if bias is None else bias.to(x.dtype)).shape)
     if activation in GATES:
         shape[-1] //= 2
-    return x.new_empty(shape)
+    return x.new_empty(shape, dtype=_promoted(x, w))
 
 
 def _conv2d(
@@ -143,8 +154,10 @@ def _conv2d_fake(
 ) -> Any:
     import torch
 
-    y = torch.nn.functional.conv2d(x, w, bias, pair(stride), pair(padding), pair(dilation), groups)
-    return _like(x, x.new_empty(y.shape))
+    bias = None if bias is None else bias.to(x.dtype)
+    y = torch.nn.functional.conv2d(x, w.to(x.dtype), bias, pair(stride), pair(padding), pair(dilation), groups)
+    dtype = torch.int32 if x.dtype == w.dtype == torch.int8 else _promoted(x, w)
+    return _like(x, x.new_empty(y.shape, dtype=dtype))
 
 
 def _like(x: Any, y: Any) -> Any:

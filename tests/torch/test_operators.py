@@ -65,6 +65,18 @@ def test_operators_are_right_and_pass_opcheck(ops, name, args, expected):
     torch.testing.assert_close(found, expected, **tolerance)
 
 
+@pytest.mark.parametrize("dtypes", [("float16", "float32"), ("float32", "float16"), ("int8", "int8")], ids=str)
+@pytest.mark.parametrize("name", ["matmul", "linear", "conv2d"])
+def test_fakes_have_the_dtype_of_the_result(ops, name, dtypes):
+    x, w = (drawn(2, 4, 4, 4).to(getattr(torch, each)) for each in dtypes)
+    x, w = (x, w) if name == "conv2d" else (x[0, 0], w[0, 0])
+    with gensor_kernels.emulated("sm_87"), torch.no_grad():
+        found = getattr(ops, name)(x, w)
+    with torch._subclasses.FakeTensorMode() as mode:
+        fake = getattr(ops, name)(mode.from_tensor(x), mode.from_tensor(w))
+    assert (fake.dtype, fake.shape) == (found.dtype, found.shape)
+
+
 def test_gradients_are_refused(ops):
     grown = torch.ones(4, 4, requires_grad=True)
     with gensor_kernels.emulated("sm_87"), pytest.raises(RuntimeError, match="computes no gradients"):

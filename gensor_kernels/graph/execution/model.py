@@ -62,6 +62,8 @@ class Model:
     """
 
     def __init__(self, source: Any, name: str, options: Options = DEFAULT):
+        from .early import refuse_early
+
         self._source, self._name, self._options = source, name, options
         self.inputs, self.outputs = dict(source.inputs), list(source.outputs)
         self.defaults = dict(source.defaults)
@@ -73,7 +75,7 @@ class Model:
         self._known: dict[Any, Plan] = {}
         self._weights: dict[int, Weights] = {}
         with failing("no valid ONNX model"):
-            source.graph()  # UnsupportedError names operators that are not served
+            refuse_early(source.graph(), options)  # the graph names operators that are not served
         for each, spec in self.inputs.items():
             if spec.dtype == object:
                 raise UnsupportedError(f"input {shown(each)} is text or no tensor; a model takes tensors of numbers")
@@ -251,6 +253,10 @@ class Model:
         device = current.current_runtime().device
         return {name: array if device.emulated else device.xp.asarray(array) for name, array in inputs.items()}
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy what the model was made from; plans are made anew."""
+        return Model, (self._source, self._name, self._options)
+
     def __str__(self) -> str:
         """Return the nodes behind the rewrites, for the sizes that the file declares and the current device, if any."""
         from .layers import outline
@@ -296,6 +302,10 @@ class Model:
         given = {name: given[name] for name in specs if name in given}  # plans take them in this order
         for name, array in given.items():
             _check(name, array, specs[name], sizes)
+        for name, (least, most) in self._source.bounds.items():
+            if not least <= sizes.get(name, least) <= most:
+                allowed = f"at least {least:.0f}" if most == float("inf") else f"from {least:.0f} to {most:.0f}"
+                raise ValueError(f"size {name} is {sizes[name]}, the model takes {allowed}")
         return given
 
     def _plan(self, inputs: Mapping[str, Any], state: State | None = None) -> Plan:

@@ -26,6 +26,7 @@ from gensor_kernels.shown import printable, shown
 from . import onnx_bounds, onnx_operators, onnx_weights
 from .onnx_bounds import WEIGHT_BYTES
 from .onnx_lifting import lift
+from .pickled import packed, unpacked
 
 #: Version of the standard's operators that nodes of a Graph have.
 OPSET = 24
@@ -54,6 +55,8 @@ class Source:
     remedy = onnx_operators.CUT
     #: Constants that a call may override, as the file declares them.
     defaults: Mapping[str, Spec] = {}
+    #: Least and largest value of a size, by its name.
+    bounds: Mapping[str, tuple[float, float]] = {}
 
     def __init__(self, model: Any, folder: Path | None = None):
         onnx_operators.refuse_early(model)
@@ -104,6 +107,12 @@ class Source:
             )
         return self._overridden[names]
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_model": packed(self._model), "_overridden": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _model=unpacked(*state["_model"]))
+
     def _current(self) -> Any:
         """Return the model of onnx-ir; ModelError where its weights have changed since it was read."""
         return self._model
@@ -134,12 +143,26 @@ def optimised(model: Any, inputs: Iterable[str]) -> Any:
         else:
             optimize_ir(model, should_fold=onnx_bounds.foldable(model), **LIMITS)
         model.graph.sort()  # a rule may put a node after its readers
+    _keep_dtypes(model)
     for name, value in model.graph.initializers.items():
         array = value.const_value.numpy()
         stable = array.dtype.name not in KEPT or value.const_value.numpy() is array
         if not stable or not array.flags.c_contiguous:  # one array for every signature
             value.const_value = ir.Tensor(np.asarray(array, order="C"), name=name)
     return model
+
+
+def _keep_dtypes(model: Any) -> None:
+    """Give weights the dtype of their product: a rule of onnxscript makes bfloat16 weights float32."""
+    import onnx_ir as ir
+
+    for node in model.graph:
+        if node.op_type not in ("Conv", "ConvTranspose", "Gemm") or node.inputs[0].dtype is None:
+            continue
+        for each in filter(None, node.inputs[1:]):
+            if each.is_initializer() and each.const_value is not None and each.dtype != node.inputs[0].dtype:
+                array = each.const_value.numpy().astype(node.inputs[0].dtype.numpy())
+                each.const_value, each.dtype = ir.Tensor(array, name=each.name), node.inputs[0].dtype
 
 
 def _bound(optimised: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
