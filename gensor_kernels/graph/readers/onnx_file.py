@@ -26,7 +26,7 @@ from gensor_kernels.shown import printable, shown
 from . import onnx_bounds, onnx_operators, onnx_weights
 from .onnx_bounds import WEIGHT_BYTES
 from .onnx_lifting import lift
-from .pickled import packed, unpacked
+from .pickled import in_memory, packed, unpacked
 
 #: Version of the standard's operators that nodes of a Graph have.
 OPSET = 24
@@ -57,6 +57,7 @@ class Source:
     defaults: Mapping[str, Spec] = {}
     #: Least and largest value of a size, by its name.
     bounds: Mapping[str, tuple[float, float]] = {}
+    _parts: tuple[Any, dict[str, Any]] | None = None
 
     def __init__(self, model: Any, folder: Path | None = None):
         onnx_operators.refuse_early(model)
@@ -108,7 +109,8 @@ class Source:
         return self._overridden[names]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_model": packed(self._model), "_overridden": {}}
+        parts = self._parts and (self._parts[0], {name: in_memory(each) for name, each in self._parts[1].items()})
+        return {**self.__dict__, "_model": packed(self._model), "_parts": parts, "_overridden": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _model=unpacked(*state["_model"]))

@@ -30,3 +30,10 @@ def unpacked(operators: bytes, weights: dict[str, np.ndarray], notes: dict[str, 
         value.const_value = ir.Tensor(array, name=name)
         value.shape, value.dtype = ir.Shape(array.shape), value.const_value.dtype
     return model
+
+
+def in_memory(tensor: Any) -> Any:
+    """Return a tensor of onnx-ir whose elements are in no file."""
+    import onnx_ir as ir
+
+    return ir.Tensor(np.array(tensor.numpy()), name=tensor.name)

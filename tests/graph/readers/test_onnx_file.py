@@ -1,6 +1,8 @@
 """Models as exporters write them: every one that onnxruntime runs is computed, or refused in one sentence."""
 
+import copy
 import logging
+import pickle
 
 import numpy as np
 import pytest
@@ -204,7 +206,9 @@ def test_constants_among_the_inputs(version):
     bias = np.ones(200, np.float32)
     np.testing.assert_allclose(called(made, X, bias=bias, w=u), X @ u + 1, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(called(made, X, w=u), X @ u + 3, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(called(made, X), X @ w + 3, rtol=1e-5, atol=1e-5)
+    for again in (made, pickle.loads(pickle.dumps(made)), copy.deepcopy(made)):
+        np.testing.assert_allclose(called(again, X), X @ w + 3, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(called(again, X, bias=bias), X @ w + 1, rtol=1e-5, atol=1e-5)
     with pytest.raises(ValueError, match=r"input 'w' has shape \(8, 4\), the model takes float32 \(8, 200\)"):
         called(made, X, w=u[:, :4])
 
