@@ -130,7 +130,6 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
 }
 #: Functions without arrays, and names that are no functions of arrays.
 OTHERS = {"accelerate", "counters", "emulated", "explain", "from_torch", "load", "record", "refresh", "warmup"}
-INDICES = {"offsets", "sizes", "key_offsets", "key_sizes", "block_table"}
 #: Parameters without a name in a call.
 POSITIONAL = ("operands", "a", "b", "operands[0]")
 BIG = np.arange(1000, 3000, dtype="float32").reshape(40, 50)
@@ -147,6 +146,8 @@ WRONG: dict[str, Any] = {
     "scalar": np.float64(1.5),
     "none": None,
 }
+#: Parameters that are indices.
+INDICES = {"offsets", "sizes", "key_offsets", "key_sizes", "block_table"}
 
 
 def given(arguments: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
