@@ -150,6 +150,8 @@ WRONG: dict[str, Any] = {
     "scalar": np.float64(1.5),
     "none": None,
 }
+#: Parameters that are indices.
+INDICES = {"offsets", "sizes", "key_offsets", "key_sizes", "block_table"}
 
 
 def given(arguments: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
