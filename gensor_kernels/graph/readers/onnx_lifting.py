@@ -7,12 +7,12 @@ dimensions), so that every step is a function here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from itertools import count
 from typing import Any
 
 import numpy as np
 
+from gensor_database.lazy import cached_property
 from gensor_kernels.errors import ModelError, UnsupportedError
 from gensor_kernels.graph.lowerings.resize import FLOOR_OR_CEIL
 from gensor_kernels.shown import shown
