@@ -6,6 +6,14 @@ if __name__ != "gensor_database":
         "so that no class exists twice"
     )
 
+import os as _os
+
+if not _os.path.isfile(_os.path.join(_os.path.dirname(__file__), "schema.sql")):
+    raise ImportError(
+        f"gensor-kernels reads files next to its modules, and {_os.path.dirname(__file__)} has none: install it into a "
+        "folder, or unpack the zip file that it is imported from"
+    )
+
 from .catalog import Catalog
 from .entry import Entry, StoredKernel
 from .errors import (

@@ -261,7 +261,13 @@ def translated(path: Path) -> Iterator[None]:
             raise LockedStoreError(f"{path} is locked by another process") from error
         if "interrupted" in str(error):  # by the progress handler
             raise CorruptStoreError(f"{path} takes too long to read: its pages are damaged") from error
-        if "readonly" in str(error):
+        closed = "unable to open" in str(error) and path.exists() and not os.access(path.parent, os.W_OK)
+        if closed and has_log(path):
+            raise UnreadableStoreError(
+                f"{path} cannot be read in a read-only folder: its newest rows are in {path.name}-wal; copy both files "
+                "to a folder that can be written"
+            ) from error
+        if closed or "readonly" in str(error):
             raise UnreadableStoreError(f"{path} cannot be written: the file or its folder is read-only") from error
         if isinstance(error, sqlite3.OperationalError) and "malformed" not in str(error):
             raise UnreadableStoreError(f"{path}: {_one_line(error)}") from error
@@ -270,6 +276,17 @@ def translated(path: Path) -> Iterator[None]:
         raise CorruptStoreError(f"{path}: {_one_line(error)}") from error
     except OSError as error:
         raise UnreadableStoreError(f"{path} cannot be used: {error.strerror or error}") from error
+
+
+def has_log(path: Path) -> bool:
+    """Return whether committed rows may still be in a write-ahead log or a hot journal beside the file."""
+    for suffix in ("-wal", "-journal"):
+        try:
+            if os.stat(f"{path}{suffix}").st_size:
+                return True
+        except OSError:
+            continue
+    return False
 
 
 def _one_line(error: Exception) -> str:

@@ -96,11 +96,11 @@ def open_readonly(path: Path, timeout: float, immutable: bool = False) -> sql.Gu
     _refuse_what_is_no_file(path)
     if not path.is_file():
         raise UnreadableStoreError(f"{path} does not exist")
-    immutable = immutable and not has_log(path)
+    immutable = immutable and not sql.has_log(path)
     try:
         return _checked(path, "immutable" if immutable else "ro", timeout)
     except sqlite3.OperationalError:
-        if immutable or has_log(path) or os.access(path.parent, os.W_OK):
+        if immutable or sql.has_log(path) or os.access(path.parent, os.W_OK):
             raise
     return _checked(path, "immutable", timeout)
 
@@ -118,17 +118,6 @@ def _refuse_what_is_no_file(path: Path) -> None:
             continue
         if not stat.S_ISREG(mode):
             raise UnreadableStoreError(f"{path}{suffix} is no ordinary file: delete it")
-
-
-def has_log(path: Path) -> bool:
-    """Return whether committed rows may still be in a write-ahead log or a hot journal beside the file."""
-    for suffix in ("-wal", "-journal"):
-        try:
-            if os.stat(f"{path}{suffix}").st_size:
-                return True
-        except OSError:
-            continue
-    return False
 
 
 def _await_tables(path: Path, timeout: float) -> None:

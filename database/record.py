@@ -13,6 +13,7 @@ import math
 import os
 import struct
 import time
+import warnings
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
@@ -21,6 +22,7 @@ from itertools import product
 from operator import index
 from typing import Any, ClassVar, TypeVar
 
+from .errors import StoreWarning
 from .lazy import cached_property
 from .text import duration, table
 
@@ -29,6 +31,7 @@ Value = None | int | float | str | bytes
 OUTCOMES = ("ok", "not_compiled", "wrong", "failed", "timeout")
 METHODS = ("emulator", "device")
 LONGEST_DRAWN = 500  # characters of a text that a notebook shows
+LAST_SECOND = 253402300799  # of the year 9999, the last one that Python's calendar has
 LARGEST_BLOB = 8 * 2**20  # bytes; a cubin has kilobytes, so anything larger is damage or malice
 _XZ = b"\xfd7zXZ\0"  # start of every xz stream
 _MEMORY = 16 * 2**20  # bytes that reading may take, beside the data: far more than a window and tables
@@ -205,7 +208,10 @@ def _drawn(name: str, value: Value) -> str:
     if name.endswith("_us") and isinstance(value, (int, float)):
         return duration(value)
     if name == "created":
-        return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(float(str(value))))
+        seconds = int(str(value))
+        if not 0 <= seconds <= LAST_SECOND:  # of a foreign database
+            return str(value)
+        return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
     text = str(value)
     return text if len(text) <= LONGEST_DRAWN else f"{text[:LONGEST_DRAWN]}... ({len(text)} characters)"
 
@@ -252,7 +258,19 @@ def decompressed(blob: Any) -> bytes:
 
 def now() -> int:
     """Return seconds since 1970; SOURCE_DATE_EPOCH overrides the clock for reproducible builds."""
-    return int(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
+    fixed = _fixed(os.environ.get("SOURCE_DATE_EPOCH", ""))
+    return int(time.time()) if fixed is None else fixed
+
+
+@cache
+def _fixed(text: str) -> int | None:
+    """Return the seconds that SOURCE_DATE_EPOCH gives; None, with one warning, where no calendar has them."""
+    if text.isascii() and text.isdecimal() and len(text) < 18 and int(text) <= LAST_SECOND:
+        return int(text)
+    if text:
+        said = f"SOURCE_DATE_EPOCH={text[:40]!r} is no number of seconds since 1970 and is ignored"
+        warnings.warn(said, StoreWarning, stacklevel=4)
+    return None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,9 @@ HTML is escaped, self-contained, and in the colours of the page around it, light
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable
+from io import TextIOWrapper
 
 DAY_US = 24 * 3600 * 1e6
 #: Units of time in microseconds, and how many of each make the next one.
@@ -35,6 +37,13 @@ def duration(us: float | None, digits: int = 3) -> str:
         if abs(rounded) < most:
             return f"{rounded:.{digits}g} {name}"
     return f"{us / (365 * DAY_US):.{digits}g} years"
+
+
+def escape_streams() -> None:
+    """Let stdout and stderr escape the characters that their encoding lacks, such as µ under gbk, as Python does."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def escaped(text: object) -> str:

@@ -6,11 +6,13 @@ import argparse
 import os
 import sys
 
+from gensor_database.text import escape_streams
 from gensor_kernels.devices.doctor import report
 
 
 def main() -> None:
     """Print the report."""
+    escape_streams()
     text = "Print a report about this machine to paste into a bug report: versions, tools, GPU, databases."
     argparse.ArgumentParser(prog="python -m gensor_kernels", description=text).parse_args()
     try:

@@ -83,5 +83,9 @@ class BuildError(GensorError):
         self.log = log
 
 
-class ToolMissingError(GensorError):
+class MachineError(GensorError):
+    """This machine cannot build kernels now: no space, no memory, a broken compiler. No kernel is at fault."""
+
+
+class ToolMissingError(MachineError):
     """A compiler or library is missing; the text says what to install."""

@@ -22,7 +22,7 @@ from importlib import metadata
 from typing import Any
 
 from gensor_kernels import forking, install
-from gensor_kernels.errors import ToolMissingError
+from gensor_kernels.errors import MachineError, ToolMissingError
 
 from .compile_process import compile_text, version
 from .compilers import COMPILERS, Lost
@@ -32,6 +32,8 @@ from .resources import EntryResources, parse_ptxas
 _TARGET = re.compile(r"sm_[0-9]+[af]?\Z")
 _FLAGS = ("NVRTC_PREPEND_FLAGS", "NVRTC_APPEND_FLAGS")
 _WHEELS = ("nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvrtc")
+#: Errors that say nothing about a source: no memory, or a library missing next to NVRTC's.
+_MACHINE = tuple(f"NVRTC_ERROR_{name}" for name in ("OUT_OF_MEMORY", "BUILTIN_OPERATION_FAILURE"))
 _count = 0
 _lock = threading.Lock()
 
@@ -76,7 +78,8 @@ class Binary:
 def compile_cubin(source: str, target: str) -> Binary:
     """Compiles one source for one target such as "sm_87" or "sm_90a".
 
-    The bytes depend on source, target and toolchain alone. Raises ToolMissingError where NVRTC is not installed.
+    The bytes depend on source, target and toolchain alone. Raises ToolMissingError where NVRTC is not installed, and
+    MachineError where it fails whatever the source.
     """
     library = _nvrtc()
     text = source.encode("utf-8")
@@ -90,6 +93,9 @@ def compile_cubin(source: str, target: str) -> Binary:
     start = time.perf_counter()
     error, log, cubin = _compiled(library, text, target)
     seconds = time.perf_counter() - start
+    if error in _MACHINE:
+        told = " ".join([error, *log.splitlines()[:1]])
+        raise MachineError(f"NVRTC failed on this machine ({told}): it needs memory, and its wheel's other libraries")
     if error is not None:
         return Binary(target, log=log, toolchain=toolchain(), seconds=seconds, error=log or error)
     return Binary(target, cubin, parse_ptxas(log), log, toolchain(), seconds)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 
 from gensor_kernels.errors import GensorError, ModelError
 
 #: Packages whose errors are the GPU's, not the model's.
 OF_THE_GPU = ("cupy", "cupy_backends", "cuda")
+#: Characters of another library's text; onnx-ir writes whole graphs.
+LONGEST = 300
+#: What to do about a node that cannot be computed.
+REMEDY = "correct its inputs or its attributes, or export the model again"
 
 
 def fail(what: str, error: BaseException, remedy: str = "") -> NoReturn:
@@ -30,6 +36,18 @@ def fail(what: str, error: BaseException, remedy: str = "") -> NoReturn:
     raise ModelError("; ".join(filter(None, (f"{what}: {text.rstrip('.')}", remedy)))) from error
 
 
+@contextmanager
+def failing(what: str, remedy: str = "export the model again") -> Iterator[None]:
+    """Turn errors into a ModelError, as `fail` does; those of passes over a model have their cause inside."""
+    try:
+        yield
+    except GensorError:
+        raise
+    except Exception as error:
+        fail(what, error.__cause__ or error, remedy)
+
+
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text."""
-    return (str(error).strip() or type(error).__name__).partition("\n")[0]
+    """Return the first line of an error's text, as far as a reader takes it in."""
+    text = str(error).strip().removeprefix("[ShapeInferenceError] ")  # of onnx
+    return (text or type(error).__name__).partition("\n")[0][:LONGEST]

@@ -89,7 +89,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("GENSOR_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("GENSOR_DB", str(tmp_path / "own" / "k.db"))
     monkeypatch.setattr(Run, "rows", lambda self, rows: iter(()))
-    monkeypatch.setattr(commands, "check_compilers", lambda verify: None)
+    monkeypatch.setattr(commands, "check_compilers", lambda verify, jobs: None)
     return tmp_path
 
 

@@ -13,7 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from gensor_database import Catalog, Store, StoreWarning, Verification, export, layers, open_layers
+from gensor_database import (
+    Catalog,
+    Store,
+    StoreWarning,
+    UnreadableStoreError,
+    Verification,
+    export,
+    layers,
+    open_layers,
+)
 from tests.doubles.store_rows import ABI, ARCH, PART, altered, class_key, kernel_rows, key, rows, umask
 
 posix = pytest.mark.skipif(os.name != "posix", reason="file modes are POSIX")
@@ -280,6 +289,10 @@ def test_a_wal_database_in_a_readonly_folder(left_over):
                 opened = open_layers(ARCH, path)
             unreadable = left_over == ("-wal",)
             assert bool(caught) is unreadable is (opened.user is None)
+            words = "-wal; copy both files to a folder that can be written" if unreadable else "folder is read-only"
+            if len(left_over) < 2:  # an index that is there can be read
+                with pytest.raises(UnreadableStoreError, match=words):
+                    Store.open(path)
             for number in (1, 7) if left_over else (1,):
                 assert unreadable or opened.find(key(number), ARCH, PART) is not None
             with pytest.warns(StoreWarning, match="nothing was stored"):

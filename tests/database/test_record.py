@@ -5,13 +5,25 @@ import lzma
 import math
 import re
 import sqlite3
+import time
 import zlib
 from xml.etree import ElementTree
 
 import numpy
 import pytest
 
-from gensor_database import TABLES, Record, Row, Source, Timing, Verification, canonical, duration, row_digest
+from gensor_database import (
+    TABLES,
+    Record,
+    Row,
+    Source,
+    StoreWarning,
+    Timing,
+    Verification,
+    canonical,
+    duration,
+    row_digest,
+)
 from gensor_kernels.build import source as build_source
 from tests.doubles.store_rows import ARCH, PART, key, portfolio, residual, rows
 
@@ -121,6 +133,20 @@ def test_canonical_json_is_one_text():
 def test_reproducible_builds_can_fix_the_clock(monkeypatch):
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1234")
     assert Timing(key(1), ARCH, PART, None, "cublas", 1.0).created == 1234
+
+
+@pytest.mark.parametrize("value", ["abc", "-1", "1.5", "9" * 30, "253402300800", "\u0661"])
+def test_a_date_that_no_calendar_has_is_ignored(value, monkeypatch):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", value)
+    with pytest.warns(StoreWarning, match="is no number of seconds since 1970 and is ignored"):
+        row = Timing(key(1), ARCH, PART, None, "cublas", 1.0)
+    assert abs(row.created - time.time()) < 60
+
+
+@pytest.mark.parametrize("created", [-1, 2**62, 253402300799])
+def test_a_foreign_date_is_drawn(created):
+    row = Timing(key(1), ARCH, PART, None, "cublas", 1.0, created=created)
+    assert ("9999-12-31 23:59:59 UTC" if created == 253402300799 else str(created)) in row._repr_html_()
 
 
 @pytest.mark.parametrize("compress", [zlib.compress, lzma.compress])

@@ -1,5 +1,6 @@
 """Libraries of the emulator: loaded from folders that no other user can replace, and built again if damaged."""
 
+import errno
 import functools
 import importlib
 import os
@@ -7,6 +8,7 @@ import platform
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,10 +16,11 @@ import pytest
 import gensor_kernels
 from gensor_database import trust
 from gensor_kernels import config
+from gensor_kernels.build import tools
 from gensor_kernels.devices.emulator import run
-from gensor_kernels.devices.emulator.build import Kept, _emulator_digest, _folder, build, has_fma, library_digest
+from gensor_kernels.devices.emulator.build import Kept, _emulator_digest, build, has_fma, library_digest, usable_folder
 from gensor_kernels.devices.emulator.run import DamagedError
-from gensor_kernels.errors import ConfigError
+from gensor_kernels.errors import BuildError, ConfigError, MachineError, ToolMissingError
 from tests.doubles.emulated_kernels import SMALL, execute, source
 from tests.doubles.store_rows import umask
 
@@ -38,7 +41,7 @@ def fresh(monkeypatch, tmp_path):
     """A cache folder with nothing but the emulator's own object, which takes seconds to compile."""
     made = build(text("for the object")).parent
     monkeypatch.setenv("GENSOR_CACHE_DIR", str(tmp_path / "cache"))
-    shutil.copy(made / f"{_emulator_digest()}.o", _folder())
+    shutil.copy(made / f"{_emulator_digest()}.o", usable_folder())
     return tmp_path / "cache"
 
 
@@ -96,18 +99,18 @@ def test_a_damaged_library_is_never_loaded_and_is_built_again(fresh, damage):
 
 
 def test_a_damaged_object_is_built_again_and_never_linked(fresh, monkeypatch):
-    made, commands, begin = fresh / "emulator" / f"{_emulator_digest()}.o", [], subprocess.run
+    made, commands, begin = fresh / "emulator" / f"{_emulator_digest()}.o", [], tools.run
     whole = made.read_bytes()
     os.truncate(made, 100)
 
-    def compiled(command, **more):
+    def compiled(command, *more):
         commands.append(command)
         if "-c" in command:  # as the compiler makes it, in less time
             Path(command[-1]).write_bytes(whole[:-32])
             return subprocess.CompletedProcess(command, 0, "", "")
-        return begin(command, **more)
+        return begin(command, *more)
 
-    monkeypatch.setattr(subprocess, "run", compiled)
+    monkeypatch.setattr(tools, "run", compiled)
     build(text("an object"))
     assert made.read_bytes() == whole and ["-c" in command for command in commands] == [True, False]
 
@@ -117,7 +120,7 @@ def test_a_library_that_the_system_refuses_is_built_again(fresh):
     path = build(text("refused"))
     with Kept(path.parent) as folder:
         add(folder, b"not ELF", path.name)
-    with pytest.raises(DamagedError, match="could not be loaded, and was deleted"):
+    with pytest.raises(DamagedError, match=r"was not loaded .* and deleted: it has to be built again"):
         run(path, [], b"", [])
     assert run(build(text("refused")), [], b"", []) == {}
 
@@ -191,6 +194,87 @@ def test_the_name_of_the_cache_folder_is_no_option_of_the_compiler(fresh, monkey
     assert build(text(name)).parent == tmp_path / name / "emulator"
 
 
+# ---- the machine fails, and no kernel is at fault
+
+SENTENCES = {
+    "no space": (
+        "echo '<stdin>:1:1: fatal error: error writing to /tmp/x.s: No space left on device' >&2; exit 1",
+        "No sp",
+    ),
+    "no space for the linker": ("echo 'ld: final link failed: No space left on device' >&2; exit 1", "No space left"),
+    "no headers": ("echo 'emulator.h:9:10: fatal error: cstdint: No such file or directory' >&2; exit 1", "cstdint"),
+    "no front end": ("echo \"g++: fatal error: cannot execute 'cc1plus': execvp\" >&2; exit 1", "cc1plus"),
+    "no memory": ("echo 'cc1plus: out of memory allocating 65536 bytes' >&2; exit 1", "out of memory allocating"),
+    "killed": ("kill -9 $$", "killed by signal 9"),
+    "its child was killed": ("echo 'g++: fatal error: Killed signal terminated program cc1plus' >&2; exit 1", "Killed"),
+    "silent": ("exit 3", "exit code 3"),
+}
+
+
+@pytest.fixture
+def broken(monkeypatch, tmp_path):
+    """A function that puts another g++ first in PATH, which counts its compilations; returns their number."""
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setattr(build_module, "compiler", functools.cache(build_module.compiler.__wrapped__))
+    monkeypatch.setattr(build_module, "_emulator_digest", functools.cache(_emulator_digest.__wrapped__))
+
+    def put(script, version="echo 'g++ 99'"):
+        text = f"#!/bin/sh\n[ $1 = --version ] && {{ {version}; exit; }}\necho >>{tmp_path}/calls\n{script}\n"
+        (tmp_path / "bin" / "g++").write_text(text)
+        (tmp_path / "bin" / "g++").chmod(0o755)
+        return lambda: (tmp_path / "calls").read_text().count("\n")
+
+    return put
+
+
+@pytest.mark.parametrize("what", SENTENCES)
+def test_a_call_is_answered_by_the_first_failure_of_the_machine(what, broken, monkeypatch, tmp_path):
+    """Every kernel would fail alike: each took a compilation of the whole emulator."""
+    script, words = SENTENCES[what]
+    calls = broken(script)
+    monkeypatch.setenv("GENSOR_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("GENSOR_DB", str(tmp_path / "new.db"))  # nothing is loaded yet
+    with gensor_kernels.emulated("sm_87"), pytest.raises(MachineError, match=words) as caught:
+        gensor_kernels.matmul(np.ones((8, 64), np.float32), np.ones((64, 8), np.float32))
+    assert calls() == 1 and "\n" not in str(caught.value)
+    assert not list(usable_folder().iterdir())
+
+
+def test_an_error_at_a_line_of_a_kernel_is_the_kernels(fresh):
+    with pytest.raises(
+        BuildError, match=r"g\+\+ refused the kernel: .*error: static assertion failed: a reason"
+    ) as told:
+        build(text("wrong") + 'static_assert(sizeof(int) == 1, "a reason");')
+    assert not isinstance(told.value, MachineError)
+
+
+@pytest.mark.parametrize("version", ["exit 1", "true", "kill -9 $$"])
+def test_a_compiler_that_does_not_answer_is_no_compiler(broken, version):
+    broken("", version)
+    with pytest.raises(
+        ToolMissingError, match=r"the C\+\+ compiler .*/bin/g\+\+ does not work .*: install g\+\+ again"
+    ):
+        build_module.compiler()
+
+
+def test_a_folder_without_space_is_named_with_the_variable(fresh, monkeypatch):
+    def full(self):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Kept, "begin", full)
+    with pytest.raises(MachineError, match=r"cache folder .* \(No space left on device\): .* set GENSOR_CACHE_DIR"):
+        build(text("no space"))
+
+
+def test_a_folder_that_nothing_can_be_loaded_from_is_refused_before_anything_is_built(broken, monkeypatch, tmp_path):
+    broken("exit 3")
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=os.ST_NOEXEC))
+    with pytest.raises(ConfigError, match="mounted noexec: set GENSOR_CACHE_DIR to a folder of another file system"):
+        build(text("noexec"))
+    assert not (tmp_path / "calls").exists()
+
+
 # ---- fused multiply-adds
 
 #: (1 + e)^2 - 1 - 2 e = e^2, which is lost where the product is rounded
@@ -213,7 +297,9 @@ def lose_fma(fresh, monkeypatch):
         monkeypatch.setattr(build_module, "has_fma", lambda: False)
         monkeypatch.setattr(build_module, "_emulator_digest", functools.cache(_emulator_digest.__wrapped__))
         # the emulator itself is compiled alike
-        shutil.copy(_folder() / f"{_emulator_digest()}.o", _folder() / f"{build_module._emulator_digest()}.o")
+        shutil.copy(
+            usable_folder() / f"{_emulator_digest()}.o", usable_folder() / f"{build_module._emulator_digest()}.o"
+        )
 
     return lose
 

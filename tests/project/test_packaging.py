@@ -1,6 +1,7 @@
 """What pyproject.toml lists is what the folders hold."""
 
 import ast
+import os
 import re
 import shutil
 import subprocess
@@ -157,3 +158,18 @@ def test_the_tests_of_other_cupys_are_there():
     text = subprocess.run(["make", "-n", "test-cupy"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     named = re.findall(r"tests/\S+\.py", text)
     assert len(named) > 10 and not [path for path in named if not (ROOT / path).is_file()]
+
+
+@pytest.mark.parametrize("package", ["gensor_kernels", "gensor_database"])
+def test_packages_in_a_zip_file_are_refused_at_import(package, tmp_path):
+    """g++, SQLite and NVRTC's sources need files, which Python's importer of zip files does not give."""
+    with zipfile.ZipFile(tmp_path / "packages.zip", "w") as packed:
+        for name, folder in (("gensor_kernels", "gensor_kernels"), ("gensor_database", "database")):
+            for path in (ROOT / folder).rglob("*.py"):
+                packed.write(path, Path(name, path.relative_to(ROOT / folder)))
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "packages.zip")}
+    command = [sys.executable, "-c", f"import {package}"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    last = done.stderr.splitlines()[-1]
+    assert done.returncode == 1 and last.startswith("ImportError: gensor-kernels reads files"), last
+    assert "unpack the zip file" in last

@@ -106,9 +106,8 @@ class IncrementalRun(ClassRun):
 
     def _gains(self, now: np.ndarray) -> np.ndarray:
         """Return the seconds of the model that each candidate saves (candidates,); `now`: seconds (workloads,)."""
-        if len(self.usable) >= self._most:
-            return np.zeros(len(self.pool.candidates))
-        weights = self.calls * (now > WITHIN * self._best)
+        full = len(self.usable) >= self._most  # a further kernel is for rows that have none
+        weights = self.calls * (now >= UNSERVED * self._best if full else now > WITHIN * self._best)
         return weights @ np.maximum(now[:, None] - self._costs, 0.0)
 
     def _picks(self, able: np.ndarray, least: float = 0.0) -> list[int]:

@@ -107,10 +107,15 @@ def assign(seconds: np.ndarray, chosen: Sequence[int], names: Sequence[str]) -> 
 def limited(seconds: np.ndarray, names: Sequence[str], limit: int, issued: np.ndarray | None = None) -> list[int]:
     """Return the cover if it has at most `limit` columns; else `limit` columns chosen for the least mean regret.
 
-    A truncated cover would not do: a row left out of it may be far from its best.
+    A truncated cover would not do: a row left out of it may be far from its best. Where no `limit` columns serve every
+    row, further ones do.
     """
     found = cover(seconds, names, issued=issued)
-    return found if len(found) <= limit else _greedy(seconds, names, limit, ("mean", "worst"))
+    if len(found) <= limit:
+        return found
+    chosen = _greedy(seconds, names, limit, ("mean", "worst"))
+    left = seconds[~np.isfinite(seconds[:, chosen]).any(axis=1)]
+    return [*chosen, *cover(left, names, np.inf)]
 
 
 def portfolio(seconds: np.ndarray, names: Sequence[str], limit: int = 8) -> list[int]:

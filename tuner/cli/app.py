@@ -15,6 +15,7 @@ import typer
 
 import gensor_kernels
 from gensor_database.store import StoreError
+from gensor_database.text import duration
 from gensor_kernels import spelling
 from gensor_kernels.errors import GensorError
 from gensor_kernels.machine.arch import capability_name, lookup
@@ -65,7 +66,7 @@ UsageError: Any = typer.BadParameter.__base__
 
 def _version(asked: bool) -> None:
     if asked:
-        print(f"gensor-kernels {gensor_kernels.__version__}")
+        say(f"gensor-kernels {gensor_kernels.__version__}")
         raise typer.Exit
 
 
@@ -147,13 +148,14 @@ def tune(
     began, cores = time.monotonic(), commands.cores(jobs)
     options = Options(top=top, seed=seed, jobs=cores, graph=graph, verify=verify, strategy=strategy)
     with commands.shapes_of(model, arch[0], input or []) if model else nullcontext(shapes[0]) as rows:
-        spent = time.monotonic() - began if model else 0.0  # on reading it
-        left = None if budget is None else max(0.0, round(budget - spent, 1))
+        if model is not None and budget is not None:
+            took = duration((time.monotonic() - began) * 1e6)
+            say(f"gensor-tune: {model} was read in {took}, which --budget does not count", sys.stderr)
         named = "" if model is None else model.name
         code = commands.tune(
             *(arch, rows, db, options),
             measure=measure,
-            budget=left,
+            budget=budget,
             json_path=json,
             quiet=quiet,
             model=named,
@@ -264,7 +266,8 @@ def archs() -> None:
 def completion(shell: Annotated[str, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> None:
     """Print the completions for a shell: `eval "$(gensor-tune completion bash)"` in its start file."""
     one_of("SHELL", shell, SHELLS)
-    print(script(shell))
+    for line in script(shell).splitlines():
+        say(line)
 
 
 @app.command()
@@ -273,7 +276,7 @@ def doctor() -> None:
     from gensor_kernels.devices.doctor import report
 
     for line in report():
-        print(line)
+        say(line)
 
 
 @app.command()
@@ -424,7 +427,7 @@ def report(
     from gensor_tuner.report.page import write
 
     with commands.existing(db) as store:
-        print(write(store, commands.capability(arch), out), file=beside(out))
+        say(write(store, commands.capability(arch), out), file=beside(out))
 
 
 @app.command()
@@ -470,15 +473,15 @@ def main() -> None:
         sys.exit(2)
     except SystemExit as ended:
         if ended.code == 130:  # typer's exit code for Ctrl-C
-            print(STOPPED, file=sys.stderr)
+            say(STOPPED, file=sys.stderr)
         raise
     except BrokenPipeError:
         sys.exit(141)  # the reader of a pipe closed it, as in `gensor-tune show | head`
     except KeyboardInterrupt:
-        print(STOPPED, file=sys.stderr)
+        say(STOPPED, file=sys.stderr)
         sys.exit(130)
     except (OSError, MemoryError) as error:  # no space, no files, no memory: reported rows are already stored
-        print(f"gensor-tune: {str(error) or 'out of memory'}", file=sys.stderr)
+        say(f"gensor-tune: {str(error) or 'out of memory'}", file=sys.stderr)
         sys.exit(2)
 
 

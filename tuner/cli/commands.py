@@ -96,7 +96,7 @@ def timer_for(arch: Arch, measure: str) -> Timer | None:
         if measure == "require":
             raise GpuError(f"--measure require needs a GPU of {arch.name}: {error}") from None
         if error.worth_telling:
-            print(f"gensor-tune: not measuring: {error}", file=sys.stderr)
+            say(f"gensor-tune: not measuring: {error}", file=sys.stderr)
         return None
 
 
@@ -126,7 +126,7 @@ def tune(
     rows = read_shapes(shapes, lambda line: None if model else say(f"gensor-tune: {line}", sys.stderr))
     shares = [rows] * len(archs) if shard is None else shard.rows(rows, archs)
     every = sum(map(len, shares))
-    check_compilers(options.verify)
+    check_compilers(options.verify, options.jobs)
     path, label = database(db), model or name_of(shapes)
     began = time.perf_counter()
     results: list[tuple[int, Row, Result]] = []
@@ -157,7 +157,7 @@ def tune(
             progress = FleetShown(bars, fleet.cluster.at_work, quiet)
         stack.enter_context(closing(progress))
         table = Table(rows, arch_names)
-        print(table.header(), flush=True)
+        say(table.header(), flush=True)
 
         def conclude() -> None:
             """Print the rest of the table and the summary, whatever has ended the run."""
@@ -173,11 +173,11 @@ def tune(
                     say(f"{who}{f'{name}: ' if len(archs) > 1 else ''}{line}", sys.stderr)
             took = duration((time.perf_counter() - began) * 1e6)
             compiled = nvrtc.compile_count() + (0 if fleet is None else fleet.cluster.counts["compile"])
-            print(f"gensor-tune: {took}, {compiled} compilations", file=sys.stderr, flush=True)
+            say(f"gensor-tune: {took}, {compiled} compilations", file=sys.stderr, flush=True)
 
         ordered = InOrder(
             [(number, row) for number, own in enumerate(shares) for row in own],
-            lambda number, row, result: progress.row(printable(table.line(row, result, arch_names[number]), None)),
+            lambda number, row, result: progress.row(table.line(row, result, arch_names[number])),
         )
         searching = options.strategy == "walk" and options.graph == "full"  # others are compared on what they find
 
@@ -200,7 +200,7 @@ def tune(
         stack.callback(conclude)
         named_archs = ", ".join(f"{arch.name} ({arch.part})" for arch in archs)
         told = f"{len(rows)} rows" if shard is None else shard.told(shares, rows)
-        print(f"gensor-tune: {told} for {named_archs} into {path}", file=sys.stderr)
+        say(f"gensor-tune: {told} for {named_archs} into {path}", file=sys.stderr)
         for number, row, result in _tuned(runs, shares, budget is not None, fleet, options):
             results.append((number, row, result))
             progress.report(number)
@@ -209,7 +209,7 @@ def tune(
             write_line(lines, json_line(row, result, archs[number]))
             ordered.add(number, row, result)
     if any(result.status == "ok" for *_, result in results):
-        print(f"gensor-tune: {next_steps(path, path == _users())}", file=sys.stderr)
+        say(f"gensor-tune: {next_steps(path, path == _users())}", file=sys.stderr)
     return 1 if any(result.status in ("failed", "skipped") for *_, result in results) else 0
 
 
@@ -308,7 +308,7 @@ def run_model(
         if plot is not None:
             part = lookup(emulate).part if emulate else "this machine's GPU"
             drawing.plot(found, printable(f"{model.name} on {part}", 80), plot)
-            print(f"gensor-tune: the plot is in {plot}", file=sys.stderr)
+            say(f"gensor-tune: the plot is in {plot}", file=sys.stderr)
 
 
 def _users() -> Path | None:
@@ -359,10 +359,10 @@ def export(out: Path, db: Path | None, arch: str | None) -> int:
                 counts = export_store(store, out, only)
             except StoreError as error:  # its message names the unfinished temporary file
                 raise ConfigError(f"{out} cannot be written: {str(error).rpartition(': ')[2]}") from None
-            print(f"{out}: {counts_text(dict(sorted(counts.items())))} for {only}")
+            say(f"{out}: {counts_text(dict(sorted(counts.items())))} for {only}")
         else:
             count = write_records(store, out, only)
-            print(f"{count} {plural('record', count)} in {'stdout' if str(out) == '-' else out}", file=beside(out))
+            say(f"{count} {plural('record', count)} in {'stdout' if str(out) == '-' else out}", file=beside(out))
     return 0
 
 
@@ -397,24 +397,24 @@ def pretune(arch_name: str, shapes: Path, out: Path | None, options: Options, dr
     for leftover in scratch.parent.glob(f"{scratch.name}*"):
         leftover.unlink()
     size = target.stat().st_size
-    print(f"{target}: {size} bytes, {counts_text(dict(sorted(counts.items())))}")
+    say(f"{target}: {size} bytes, {counts_text(dict(sorted(counts.items())))}")
     return code
 
 
 def archs() -> int:
     """Print the architecture table."""
     head = f"{'arch':<8} {'part':<22} {'SMs':>4} {'GHz':>6} {'GB/s':>6}"
-    print(f"{head} {'fp32':>7} {'fp16':>7} {'int8':>7} {'fp16 kept':>9}  unsure")
+    say(f"{head} {'fp32':>7} {'fp16':>7} {'int8':>7} {'fp16 kept':>9}  unsure")
     for arch in all_archs():
         peaks = [arch.peak(dtype) / 1e12 for dtype in ("float32", "float16", "int8")]
         kept = f"{arch.sustained['f16']:.1f}" if "f16" in arch.sustained else ""
         figures = " ".join(f"{peak:>7.1f}" for peak in peaks) + f" {kept:>9}"
         unsure = ", ".join(sorted(arch.unsure))
-        print(
+        say(
             f"{arch.name:<8} {arch.part:<22} {arch.sms:>4} {arch.clock_ghz:>6.2f} {arch.dram_gb_s:>6.0f} "
             f"{figures}  {unsure}"
         )
-    print(
+    say(
         json.dumps(
             {
                 "unit": "fp32, fp16, int8 in TFLOP/s (TOP/s), dense, float32 or int32 accumulation",

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from tqdm import tqdm
 
-from gensor_tuner.output import plural, printable
+from gensor_tuner.output import plural, printable, say
 from gensor_tuner.run.progress import USUAL, Progress, left_text
 
 from .progress import INTERVAL, SHARE, TICK
@@ -104,7 +104,7 @@ class FleetShown:
             bar.set_description_str(printable(text))
         line = printable("; ".join(texts), None)
         if not self.bars and line != self._last:
-            print(f"gensor-tune: {line}", file=self.stream, flush=True)
+            say(f"gensor-tune: {line}", file=self.stream, flush=True)
         self._last, self._told = line, self.clock()
 
     def tell(self, line: str) -> None:
@@ -114,9 +114,9 @@ class FleetShown:
     def row(self, line: str) -> None:
         """Print a line of the table on stdout, above the bars."""
         if self.bars:
-            tqdm.write(line, file=sys.stdout)
+            tqdm.write(printable(line, None), file=sys.stdout)
         else:
-            print(line, flush=True)
+            say(line, flush=True)
 
     def report(self, number: int) -> None:
         """Count a row of a run that is reported."""

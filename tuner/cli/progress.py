@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from tqdm import tqdm
 
-from gensor_tuner.output import printable
+from gensor_tuner.output import printable, say
 from gensor_tuner.run.progress import Tracker
 
 #: Seconds between two states of the bar.
@@ -55,7 +55,7 @@ class Shown(Tracker):
             self.bar.n = self.share
             self.bar.set_description_str(text)
         elif text != self._last:
-            print(f"gensor-tune: {text}", file=self.stream, flush=True)
+            say(f"gensor-tune: {text}", file=self.stream, flush=True)
         self._last = text
 
     def tell(self, line: str) -> None:
@@ -65,9 +65,9 @@ class Shown(Tracker):
     def row(self, line: str) -> None:
         """Print a line of the table on stdout, above the bar."""
         if self.bar is not None:
-            tqdm.write(line, file=sys.stdout)
+            tqdm.write(printable(line, None), file=sys.stdout)
         else:
-            print(line, flush=True)
+            say(line, flush=True)
 
     def of(self, number: int) -> Shown:
         """Return the progress of a run: all runs share one bar."""

@@ -27,6 +27,9 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         keep_interrupts()
+        from gensor_database.text import escape_streams
+
+        escape_streams()
         from .app import main as run
 
         run()
@@ -54,7 +57,8 @@ def leave() -> NoReturn:
             stream.flush()
     for child in descendants(os.getpid()):
         with suppress(OSError):
-            os.kill(child, signal.SIGKILL)
+            if os.getsid(child) == os.getsid(0):  # compilers in sessions of their own end, and clean up, by themselves
+                os.kill(child, signal.SIGKILL)
     os._exit(INTERRUPTED)
 
 

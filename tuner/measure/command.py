@@ -185,9 +185,9 @@ def measure(
         worker = stack.enter_context(closing(start([str(memory or 0), *paths])))
         about = _about(worker)
         if str(source.path) in about["untrusted"]:
-            print(f"gensor-tune: cubins of {path} are not loaded: others can write to it", file=sys.stderr)
+            say(f"gensor-tune: cubins of {path} are not loaded: others can write to it", file=sys.stderr)
         run = Measurement(worker, target, [target] if target.path == source.path else [target, source], about)
-        print(f"gensor-tune: measuring on {run.part} {run.conditions} into {target.path}", file=sys.stderr)
+        say(f"gensor-tune: measuring on {run.part} {run.conditions} into {target.path}", file=sys.stderr)
         for found in _results(run, _asked_for(source, run.arch, shapes), budget, began):
             counts[found.status] += 1
             counts["won"] += found.measured_us is not None and found.winner is not None
@@ -196,7 +196,7 @@ def measure(
     statuses = ("ok", "known", "unsupported", "skipped", "failed")
     told = ", ".join(f"{counts[status]} {status}" for status in statuses if counts[status])
     timed = counts["ok"] + counts["known"]
-    print(f"gensor-tune: {told or 'nothing to measure'}; kernels win {counts['won']} of {timed}", file=sys.stderr)
+    say(f"gensor-tune: {told or 'nothing to measure'}; kernels win {counts['won']} of {timed}", file=sys.stderr)
     return 1 if counts["failed"] or counts["skipped"] else 0
 
 

@@ -45,7 +45,8 @@ def check(
     moved, failing = _moved(old, new), (SLOWER,) if allow_unclear else FAILING
     if junit is not None:
         write_junit(junit, verdicts, moved, failing)
-    print("\n".join(lines(verdicts)), file=beside(junit))
+    for line in lines(verdicts):
+        say(line, file=beside(junit))
     for machine, changes in sorted(moved.items()):
         for name, (before, after) in changes.items():
             say(f"gensor-tune: {machine}: {name} was {before}, is {after}", sys.stderr)

@@ -46,7 +46,8 @@ class Options:
     Parameters
     ----------
     top : int
-        Finalists compiled (and, with a GPU, timed) per class; also the most kernels of a class's cover.
+        Finalists compiled (and, with a GPU, timed) per class; also the most kernels of a class's cover,
+        unless a row would have none.
     seed : int
         Seed of the walks.
     jobs : int

@@ -1,6 +1,7 @@
 """Columns that many rows of a shapes file share: strict access to cells, element types, layouts, epilogues.
 
-Numbers are ASCII digits only, without underscores or signs: int() would accept full-width digits and "1_000".
+Numbers are ASCII digits only, without underscores or signs: int() would accept full-width digits and "1_000". A cell
+"16.0" is 16: pandas writes so every integer of a column that has empty cells.
 
 Recordings add the columns of memory layout. `layout_a`, `layout_b`, `layout_c`: the axis of the operand that has
 stride 1, `s` for none, followed by `*` where complex elements are conjugated. `align_a`, `align_b`, `align_c`: bytes
@@ -26,6 +27,7 @@ from gensor_kernels.operators.types.epilogue import MAX_STEPS, NORMS, PROLOGUES
 from gensor_kernels.operators.types.workload import CONJUGATED, Workload
 from gensor_tuner.output import printable
 
+_INTEGRAL = re.compile(r"\A\s*(-?[0-9]+)\.0+\s*\Z", re.ASCII)
 LARGEST = 2**31 - 1  # extents are 32-bit in the kernels' Params
 
 
@@ -37,7 +39,8 @@ class Line:
     """One CSV line with strict accessors that know file and line."""
 
     def __init__(self, path: Path, line: int, cells: dict[str, str]):
-        self.path, self.line, self.cells = path, line, cells
+        self.path, self.line = path, line
+        self.cells = {column: _INTEGRAL.sub(r"\1", value) for column, value in cells.items()}
 
     def fail(self, column: str, reason: str) -> RowError:
         """Return the error for a cell, with its place in the file."""

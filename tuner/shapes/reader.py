@@ -21,7 +21,7 @@ from gensor_kernels.errors import GensorError, UnsupportedError
 from gensor_kernels.operators import MODULES, shape_row
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.types.workload import Workload
-from gensor_tuner.output import printable
+from gensor_tuner.output import printable, say
 
 from . import names, readers
 from . import product_readers as products
@@ -178,7 +178,9 @@ def read_shapes(path: str | Path, tell: Callable[[str], None] = lambda line: Non
     except ShapesError as error:
         raise ShapesError(f"{path}:{place}: {error}") from None
     if not records:
-        raise NoRowsError(f"{path}: has a header and no rows: each row is one operator")
+        raise NoRowsError(
+            f"{path}: has a header and no rows: each row is one operator, such as matmul,128,768,768 under op,m,n,k"
+        )
     notes: dict[str, set[str]] = {}
     rows = [_row(path, number, header, line, notes) for number, line in records]
     unread = names.unread(notes, ops)
@@ -192,10 +194,9 @@ def _check_header(header: list[str], ops: Collection[str]) -> None:
     read = dict.fromkeys(column for op in ops or COLUMNS for column in columns(op))
     wrong = names.misspelt(header, read, every_column())
     if wrong:
-        first = [*wrong][:3]
-        shown = ", ".join(f"'{printable(column, spelling.LONGEST)}'" for column in first)
-        meant = spelling.did_you_mean(dict.fromkeys(name for column in first for name in wrong[column]))
-        subject = f"columns {shown} are" if len(first) > 1 else f"column {shown} is"
+        shown = spelling.listed(f"'{printable(column, spelling.LONGEST)}'" for column in wrong)
+        meant = spelling.did_you_mean(dict.fromkeys(name for each in wrong.values() for name in each))
+        subject = f"columns {shown} are" if len(wrong) > 1 else f"column {shown} is"
         raise ShapesError(f"{subject} unknown: {meant}")
     if "op" not in header:
         separated = len(header) == 1 and re.search(r"[;\t| ]", header[0])
@@ -222,6 +223,8 @@ def _lines(path: Path) -> list[str]:
             data = file.read(LARGEST_FILE + 1)
     except (OSError, ValueError) as error:  # ValueError: a path with a zero byte
         raise ShapesError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if path.suffix.lower() == ".onnx":
+        raise ShapesError(f"{path}: is a model: use --model in place of --shapes; gensor-tune shapes writes its shapes")
     if len(data) > LARGEST_FILE:
         raise ShapesError(f"{path}: is larger than {LARGEST_FILE >> 20} MB: split it")
     try:
@@ -268,7 +271,7 @@ def _row(path: Path, number: int, header: list[str], text: str, unread: dict[str
         known = columns(cells["op"])
         notes = {key: value for key, value in cells.items() if key not in known and value}
         for column, meant in names.ELSEWHERE.items():
-            if notes.get(column, "0").strip() not in ("", "0", "1") and meant in known and not cells.get(meant):
+            if line.text(column, "0") not in ("", "0", "1") and meant in known and not cells.get(meant):
                 raise line.fail(column, f"{cells['op']} does not read it: {spelling.did_you_mean([meant])}")
         for column in notes:
             unread.setdefault(column, set()).add(cells["op"])
@@ -291,7 +294,7 @@ def main() -> None:
         sys.exit(str(error))
     for row in rows:
         if row.workload is not None:
-            print(row.workload.key())
+            say(row.workload.key())
 
 
 if __name__ == "__main__":

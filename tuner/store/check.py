@@ -6,6 +6,7 @@ A stored kernel is derived from its Program: constants and source, on request al
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import warnings
 from collections import Counter
@@ -138,7 +139,7 @@ ORDER = ("ok", *BAD, "outdated", "incomplete", "orphan")
 def verify(path: Path, arch: str | None, rebuild: bool, execute: bool, jobs: int, lines: TextIO | None) -> int:
     """Check the database at `path`; return 1 where a row is damaged, differs from its derivation, or is wrong."""
     if rebuild or execute:
-        emulation.check_compilers("emulator" if execute else "none")
+        emulation.check_compilers("emulator" if execute else "none", jobs)
     counts: Counter[str] = Counter()
     read: Counter[str] = Counter()
     kernels = 0
@@ -152,9 +153,9 @@ def verify(path: Path, arch: str | None, rebuild: bool, execute: bool, jobs: int
     bad = sum(counts[status] for status in BAD)
     told = ", ".join(f"{counts[status]} {status}" for status in ORDER if counts[status]) or "nothing to report"
     rows = read.total()
-    print(f"gensor-tune: {kernels} kernels of {path} checked, {rows} rows by their digests: {told}", file=sys.stderr)
+    say(f"gensor-tune: {kernels} kernels of {path} checked, {rows} rows by their digests: {told}", file=sys.stderr)
     if counts["outdated"] or counts["incomplete"]:
-        print(f"gensor-tune: gensor-tune refresh --db {path} builds kernels again", file=sys.stderr)
+        say(f"gensor-tune: gensor-tune refresh --db {shlex.quote(str(path))} builds kernels again", file=sys.stderr)
     return 1 if bad else 0
 
 

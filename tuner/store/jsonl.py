@@ -32,7 +32,7 @@ def export_lines(store: Store, out: Path, arch: str | None, binaries: bool) -> i
         for row in _rows(store, arch, binaries):
             file.write(to_json(row) + "\n")
             counts[row.TABLE] += 1
-    print(_told(counts) or "no rows", file=beside(out))
+    say(_told(counts) or "no rows", file=beside(out))
     return 0
 
 
@@ -71,9 +71,9 @@ def import_lines(source: Path, target: Path, binaries: bool) -> int:
         for batch in batches(rows):
             scratch.add(*batch)
         added = merge(stack.enter_context(Store.open(target)), scratch, binaries)
-    print(_told(added) or "nothing new")
+    say(_told(added) or "nothing new")
     for sentence in _remarks(seen["refused"], seen["left"], added["kernel"], binaries):
-        print(f"gensor-tune: {sentence}", file=sys.stderr)
+        say(f"gensor-tune: {sentence}", file=sys.stderr)
     return 1 if seen["refused"] else 0
 
 

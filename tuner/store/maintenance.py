@@ -18,6 +18,7 @@ from gensor_database.trust import objection
 from gensor_kernels import config
 from gensor_kernels.errors import ConfigError
 from gensor_kernels.programs.registry import FAMILIES
+from gensor_tuner.output import say
 
 from .inspection import counts, counts_text, journal
 
@@ -108,12 +109,12 @@ def where(capability: str | None, as_json: bool) -> int:
     found = list(layers(capability))
     for layer in found:
         for line in [json.dumps(asdict(layer), separators=(",", ":"))] if as_json else layer.lines():
-            print(line)
+            say(line)
     if not as_json:
         try:
-            print(f"{'cache':<9} {config.cache_dir()}")
+            say(f"{'cache':<9} {config.cache_dir()}")
         except ConfigError as error:
-            print(f"{'cache':<9} unusable: {error}")
+            say(f"{'cache':<9} unusable: {error}")
     return 1 if any(layer.state == "ignored" for layer in found) else 0
 
 
@@ -124,12 +125,12 @@ def prune(path: Path, other_abi: bool, dry_run: bool) -> int:
         pruned = prune_store(store, abis, dry_run)
     rows = counts_text(dict(sorted(pruned.rows.items())))
     if dry_run:
-        print(f"{path}: would delete {rows}; about {size_text(pruned.bytes)}")
+        say(f"{path}: would delete {rows}; about {size_text(pruned.bytes)}")
     else:
         smaller = "smaller" if pruned.bytes >= 0 else "larger"
-        print(f"{path}: deleted {rows}; the file is {size_text(abs(pruned.bytes))} {smaller}")
+        say(f"{path}: deleted {rows}; the file is {size_text(abs(pruned.bytes))} {smaller}")
     if pruned.kept_size is not None:
-        print(f"gensor-tune: the file could not be made smaller now: {pruned.kept_size}", file=sys.stderr)
+        say(f"gensor-tune: the file could not be made smaller now: {pruned.kept_size}", file=sys.stderr)
     return 0
 
 
@@ -146,12 +147,12 @@ def clean(dry_run: bool) -> int:
                     file.unlink()
             except OSError as error:
                 failed += 1
-                print(f"gensor-tune: {file}: {error.strerror or error}", file=sys.stderr)
+                say(f"gensor-tune: {file}: {error.strerror or error}", file=sys.stderr)
             else:
                 done, count = done + size, count + 1
-        print(f"{folder / name}: {'would delete' if dry_run else 'deleted'} {count} files, {size_text(done)}")
+        say(f"{folder / name}: {'would delete' if dry_run else 'deleted'} {count} files, {size_text(done)}")
     for file in sorted(folder.glob("*.db")):
-        print(f"{file}: kept, {size_text(file.stat().st_size)}")
+        say(f"{file}: kept, {size_text(file.stat().st_size)}")
     return 1 if failed else 0
 
 

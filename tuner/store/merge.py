@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections import Counter
 from contextlib import ExitStack
@@ -37,15 +38,15 @@ def merge(sources: list[Path], into: Path, new: bool, binaries: bool, lines: Tex
             store = stack.enter_context(Store.open(into))
             found = conflicts([store, *(other for other in others if other.path != store.path)], binaries)
             added = sum((add_to(store, other, binaries) for other in others), Counter[str]())
-    print(counts_text(dict(sorted(added.items()))) if +added else "nothing new")
+    say(counts_text(dict(sorted(added.items()))) if +added else "nothing new")
     for conflict in found:
         say(f"gensor-tune: {_told(conflict)}", sys.stderr)
         write_line(lines, json.dumps(asdict(conflict), separators=(",", ":")))
     if added["kernel"] and not binaries:
-        print(
+        say(
             f"gensor-tune: {added['kernel']} kernels came without cubins and verdicts, so none is usable yet: run "
-            f"gensor-tune refresh --db {into}, or merge again with --binaries if you trust everybody who could write "
-            "those files",
+            f"gensor-tune refresh --db {shlex.quote(str(into))}, or merge again with --binaries if you trust everybody "
+            "who could write those files",
             file=sys.stderr,
         )
     return 0

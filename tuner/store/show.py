@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -193,9 +194,8 @@ def source_lines(store: Store, prefix: str) -> list[str]:
     binary = store.binary(kernel)
     source = store.get(Source, binary.source_digest) if binary is not None else None
     if binary is None or source is None:
-        raise GensorError(
-            f"{store.path} does not have the source of this kernel: gensor-tune refresh --db {store.path} adds it"
-        )
+        refresh = f"gensor-tune refresh --db {shlex.quote(str(store.path))}"
+        raise GensorError(f"{store.path} does not have the source of this kernel: {refresh} adds it")
     try:
         text = bind(source.text.decode("utf-8"), json.loads(binary.constants))
     except MALFORMED as error:

@@ -73,7 +73,7 @@ class Refreshed:
 
 def refresh(path: Path, arch: str | None, budget: float | None, jobs: int, lines: TextIO | None) -> int:
     """Refresh the database at `path`; return 1 where a rebuilt kernel failed or the budget ended early."""
-    check_compilers("emulator")
+    check_compilers("emulator", jobs)
     began, counts = time.monotonic(), Counter[str]()
     with Store.open(path) as store:
         for found in _refreshed(store, arch, jobs, lambda: budget is not None and time.monotonic() - began > budget):
@@ -84,7 +84,7 @@ def refresh(path: Path, arch: str | None, budget: float | None, jobs: int, lines
             write_line(lines, json.dumps(asdict(found), separators=(",", ":")))
         kept = store.counts()["timing"]
     told = ", ".join(f"{counts[each]} {each}" for each in ("current", "rebuilt", "left", "failed") if counts[each])
-    print(f"gensor-tune: {told or 'no kernels'}; all {kept} timings are kept", file=sys.stderr)
+    say(f"gensor-tune: {told or 'no kernels'}; all {kept} timings are kept", file=sys.stderr)
     return 1 if counts["failed"] else 0
 
 

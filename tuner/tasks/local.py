@@ -17,6 +17,7 @@ from typing import Any
 from gensor_kernels.build.compilers import COMPILERS
 from gensor_kernels.build.parallel import ordered_map
 from gensor_kernels.devices.emulator.build import prepare
+from gensor_tuner.output import say
 from gensor_tuner.parent_watch import follow
 
 from .task import Executor, Result, Task, ignore
@@ -73,7 +74,7 @@ class Local(Executor):
                 yield future.result()
                 count += 1
         except (OSError, ImportError, BrokenProcessPool) as error:
-            print(f"gensor-tune: walks go on in one process: {error}", file=sys.stderr)
+            say(f"gensor-tune: walks go on in one process: {error}", file=sys.stderr)
             self.jobs = 1
             self._ahead.clear()
             yield from (task.run() for task in tasks[count:])

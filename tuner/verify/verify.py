@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tempfile
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,9 +17,9 @@ from typing import Any, ClassVar
 
 from gensor_kernels.build import nvrtc
 from gensor_kernels.config import cache_dir
-from gensor_kernels.devices.emulator.build import build, compiler, library_digest
+from gensor_kernels.devices.emulator.build import build, compiler, library_digest, usable_folder, written
 from gensor_kernels.devices.emulator.run import Counters
-from gensor_kernels.errors import BuildError
+from gensor_kernels.errors import BuildError, MachineError
 from gensor_kernels.operators.types.epilogue import join
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.cases import Case, generic_epilogue
@@ -30,18 +31,38 @@ from gensor_tuner.tasks.task import Task
 from .problem import Failure, Problem
 
 VERSION = 6  # of cases and schedules: part of every verdict's identity
+#: Bytes of address space that this process and NVRTC reserve: 0.9 GB with 2 jobs, more than that with 8.
+ADDRESSES, ADDRESSES_PER_JOB = 1 << 30, 192 << 20
 OUTCOMES = ("ok", "not_compiled", "wrong", "failed", "timeout")
 
 
-def check_compilers(verify: str) -> None:
+def check_compilers(verify: str, jobs: int) -> None:
     """Raise ToolMissingError with installation advice where a compiler for this method of verification is missing.
 
-    Raises ConfigError where the cache folder cannot be used.
+    Raises ConfigError or MachineError where the cache folder cannot be used, or where `jobs` compilers would run out of
+    memory, at which NVRTC ends the process without a word.
     """
+    needed = ADDRESSES + jobs * ADDRESSES_PER_JOB
+    if 0 <= _allowed() < needed:
+        raise MachineError(
+            f"this process may use {_allowed() >> 20} MiB of memory (ulimit -v), and compilers need {needed >> 20} MiB "
+            f"with --jobs {jobs}: allow more, or fewer jobs"
+        )
     nvrtc.toolchain()
     if verify != "none":
         compiler()
-        cache_dir()
+        with written(), tempfile.TemporaryFile(dir=usable_folder()):
+            pass
+
+
+def _allowed() -> int:
+    """Return the bytes of address space that this process may use; -1 where nothing limits them."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return -1
+    limits = (resource.getrlimit(each)[0] for each in (resource.RLIMIT_AS, resource.RLIMIT_DATA))
+    return min((each for each in limits if each != resource.RLIM_INFINITY), default=-1)
 
 
 @dataclass(frozen=True)
@@ -148,10 +169,11 @@ def verify(candidate: Candidate, workload: Workload, *, use_cache: bool = True) 
     verdict = _execute(candidate, workload, library)
     verdict = Verdict(**{**asdict(verdict), "seconds": time.perf_counter() - began})
     if use_cache:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = path.with_name(f"{path.name}.{time.monotonic_ns()}")
-        scratch.write_text(verdict.to_json())
-        scratch.replace(path)
+        with written():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            scratch = path.with_name(f"{path.name}.{time.monotonic_ns()}")
+            scratch.write_text(verdict.to_json())
+            scratch.replace(path)
     return verdict
 
 

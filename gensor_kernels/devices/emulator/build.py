@@ -15,21 +15,24 @@ import functools
 import hashlib
 import os
 import platform
+import re
 import secrets
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import TracebackType
 
 from gensor_database import trust
 from gensor_kernels import forking
+from gensor_kernels.build import tools
 from gensor_kernels.build.parallel import ordered_map
 from gensor_kernels.config import cache_dir
-from gensor_kernels.errors import BuildError, ConfigError, GensorError, ToolMissingError
+from gensor_kernels.errors import BuildError, ConfigError, GensorError, MachineError, ToolMissingError
 
 #: The C++ side of the emulator: headers and emulator.cpp.
 FOLDER = Path(__file__).resolve().parent / "host"
@@ -43,6 +46,9 @@ KERNEL_FLAGS = (*COMMON_FLAGS, "-O1", "-fno-exceptions", "-fno-rtti", "-Werror=f
 # At -O1 its pass that contracts is among the "expensive" ones.
 FUSED_FLAGS = ("-ffp-contract=fast", "-fexpensive-optimizations")
 UNFUSED_FLAGS = ("-ffp-contract=off",)
+#: What g++ says of a kernel that is wrong, at a line of its source; and of no space, no memory, no headers.
+_REFUSED = re.compile(r"^[^:\s]+:\d+:(\d+:)? error: .*", re.MULTILINE)
+_FATAL = re.compile(r"fatal error: |Killed signal|out of memory|memory exhausted")
 _object_lock = threading.Lock()  # several threads may need the emulator's object at once; it is compiled once
 DIGEST_BYTES = hashlib.sha256().digest_size
 #: Prefix of the names of unfinished files.
@@ -136,8 +142,10 @@ def compiler() -> tuple[str, str]:
             "the emulator needs the C++ compiler g++: install it (Debian, Ubuntu: apt install g++; "
             "Fedora: dnf install gcc-c++)"
         )
-    version = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
-    return path, version.splitlines()[0]
+    done = tools.run([path, "--version"])
+    if done.returncode or not done.stdout:
+        raise ToolMissingError(f"the C++ compiler {path} does not work ({_told(done)}): install g++ again")
+    return path, done.stdout.splitlines()[0]
 
 
 @functools.cache
@@ -179,33 +187,53 @@ def library_digest(source: str) -> str:
     return hashlib.sha256(f"{_emulator_digest()}\0{source}".encode()).hexdigest()
 
 
-def _folder() -> Path:
+def usable_folder() -> Path:
+    """Return the folder of built libraries; ConfigError or MachineError where it cannot be written or loaded from."""
     folder = cache_dir() / "emulator"
-    trust.make_folder(folder)
+    with written():
+        trust.make_folder(folder)
+    if os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0):
+        raise ConfigError(
+            f"no library can be loaded from {folder}, which is mounted noexec: set GENSOR_CACHE_DIR to a folder of "
+            "another file system"
+        )
     return folder
+
+
+def written() -> AbstractContextManager[None]:
+    """Return a block that writes to the cache folder; see `tools.written`."""
+    return tools.written(f"the cache folder {cache_dir()}", "GENSOR_CACHE_DIR")
 
 
 def _compile(folder: Kept, arguments: list[str], name: str, source: str | None = None) -> None:
     """Run g++ with `source` on standard input and keep its output as `name`."""
-    unfinished = folder.begin()
+    with written():
+        unfinished = folder.begin()
     try:
-        done = subprocess.run(
-            [compiler()[0], *arguments, "-o", folder.where(unfinished)],
-            input=source or "",
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            pass_fds=(folder.descriptor,),
-            umask=0o077,
-        )
-        if done.returncode < 0 or "Killed signal" in done.stderr:  # not an error of the kernel
-            raise GensorError("the C++ compiler was killed: is there enough memory?")
+        command = [compiler()[0], *arguments, "-o", folder.where(unfinished)]
+        done = tools.run(command, source or "", (folder.descriptor,))
         if done.returncode:
-            errors = [line for line in done.stderr.splitlines() if "error" in line]
-            raise BuildError(f"g++ refused the kernel: {errors[0] if errors else done.returncode}", done.stderr)
-        folder.keep(unfinished, name)
+            refused = None if source is None or _FATAL.search(done.stderr) else _REFUSED.search(done.stderr)
+            if refused is not None:
+                raise BuildError(f"g++ refused the kernel: {refused[0]}", done.stderr)
+            raise MachineError(
+                f"the C++ compiler {command[0]} failed on this machine ({_told(done)}): it needs memory, "
+                f"space in {tempfile.gettempdir()} and {folder.path}, and its own headers and tools"
+            )
+        with written():
+            folder.keep(unfinished, name)
     finally:
         folder.remove(unfinished)
+
+
+def _told(done: subprocess.CompletedProcess[str]) -> str:
+    """Return why a run of g++ failed: its first line about an error, or its last one, or how it ended."""
+    if done.returncode > 128:
+        return f"it was killed by signal {done.returncode - 128}"
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    errors = [line for line in lines if re.search("error|no space|memory|cannot|denied|no such", line, re.IGNORECASE)]
+    told = [*errors, *lines, f"exit code {done.returncode}"][0][:200]
+    return "".join(c if c.isprintable() else " " for c in told)
 
 
 def _emulator_object(folder: Kept) -> str:
@@ -220,7 +248,12 @@ def _emulator_object(folder: Kept) -> str:
 @forking.in_child
 def _after_fork() -> None:
     global _object_lock
-    _object_lock = threading.Lock()
+    #: What g++ says of a kernel that is wrong, at a line of its source; and of no space, no memory, no headers.
+
+
+_REFUSED = re.compile(r"^[^:\s]+:\d+:(\d+:)? error: .*", re.MULTILINE)
+_FATAL = re.compile(r"fatal error: |Killed signal|out of memory|memory exhausted")
+_object_lock = threading.Lock()
 
 
 def prepare() -> None:
@@ -230,7 +263,7 @@ def prepare() -> None:
     """
 
     def compile_object() -> None:
-        with suppress(GensorError, OSError), Kept(_folder()) as folder:
+        with suppress(GensorError, OSError), Kept(usable_folder()) as folder:
             _emulator_object(folder)
 
     with suppress(RuntimeError):  # no thread can be started
@@ -239,7 +272,7 @@ def prepare() -> None:
 
 def is_built(source: str) -> bool:
     """Return whether the cache has the library of a source. Raises ToolMissingError without g++."""
-    with Kept(_folder()) as folder:
+    with Kept(usable_folder()) as folder:
         return folder.has(f"{library_digest(source)}.so")
 
 
@@ -249,7 +282,7 @@ def build(source: str) -> Path:
     Raises ToolMissingError without g++ and BuildError (with g++'s log) for a source that does not compile.
     """
     name = f"{library_digest(source)}.so"
-    with Kept(_folder()) as folder:
+    with Kept(usable_folder()) as folder:
         if not folder.has(name):
             kernel = [*kernel_flags(), "-shared", "-I", str(FOLDER), "-x", "c++", "-", "-x", "none"]
             _compile(folder, [*kernel, folder.where(_emulator_object(folder))], name, source)
@@ -272,6 +305,6 @@ def build_many(
         except BuildError as error:
             return error
 
-    with Kept(_folder()) as folder:
+    with Kept(usable_folder()) as folder:
         _emulator_object(folder)  # once, not by every job
     return ordered_map(one, list(sources), jobs, done)

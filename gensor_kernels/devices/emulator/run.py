@@ -237,7 +237,7 @@ def _load(path: Path) -> ctypes.CDLL:
             return ctypes.CDLL(folder.where(path.name))
         except OSError as error:
             folder.remove(path.name)
-            raise DamagedError(f"{path} could not be loaded, and was deleted: {error}") from error
+            raise DamagedError(f"{path} was not loaded ({error}) and deleted: it has to be built again") from error
 
 
 def _library(path: Path) -> _Library:

@@ -422,7 +422,7 @@ def _product(
         return array.reshape(*array.shape[:-2], array.shape[-2] * array.shape[-1])
 
     flatter = tuple(step._replace(operand=rows(step.operand)) for step in steps)
-    if any(s.operand is not None and s.operand.shape[-1] not in (1, h * width) for s in flatter):
+    if any(s.operand is not None and s.operand.shape[-1:] not in ((), (1,), (h * width,)) for s in flatter):
         return None
     found = current_runtime().call(flat, rows(x), rows(out), flatter, dtype, precision)
     return out if out is not None else found.reshape(n, w.shape[0], h, width)

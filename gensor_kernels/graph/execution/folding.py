@@ -6,6 +6,7 @@ The optimiser of onnxscript folds small constants; weights that a file computes 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from gensor_kernels.graph.ir.graph import Graph, Node
 from gensor_kernels.graph.lowerings import LOWERINGS
 from gensor_kernels.graph.lowerings.base import Run
 from gensor_kernels.graph.lowerings.shapes import infer, known
-from gensor_kernels.graph.readers.onnx_bounds import LARGEST_FOLDED, refuse_large
+from gensor_kernels.graph.readers.onnx_bounds import most_folded, refuse_large
+from gensor_kernels.graph.readers.onnx_file import OPSET
 
 from .nodes import computed
 
@@ -46,42 +48,61 @@ class Host(Run):
 def fold(graph: Graph) -> None:
     """Replace nodes whose inputs are all constants, and shapes that are known, by their results.
 
-    A node whose shape is not known beforehand is left to every run, and so are all nodes once the constants take
-    LARGEST_FOLDED bytes. UnsupportedError names a node whose result alone takes more.
+    Nodes that only the device computes are left to every run. UnsupportedError names the node whose result takes more
+    memory than is left for what a model computes from its constants; a result that nothing reads any more takes none.
     """
-    run, kept, folded = Host(), [], 0
+    run, kept = Host(), []
+    fixed, held = set(graph.constants), dict[str, int]()
+    total = max(0, sum(each.nbytes for each in graph.constants.values()) - graph.weight_bytes)
+    reads = Counter(name for node in graph.nodes for name in set(node.reads()))
+    reads.update(graph.outputs)
     for node in graph.nodes:
         run.values = graph.constants
-        infer(graph, node)
+        infer(graph, node, OPSET)
         if node.op in ("Shape", "Size") and (shape := known(graph, node.inputs[0])) is not None:
             stand_in = np.broadcast_to(np.zeros((), np.bool_), shape)  # nothing but its shape is read
             graph.constants[node.outputs[0]] = LOWERINGS[node.op](run, node, stand_in)
+            fixed.update(node.outputs)
             continue
-        constant = node.op in LOWERINGS and all(each in graph.constants for each in node.reads())
-        size = _bytes(graph, node) if constant else None
-        if size is None or folded + size > LARGEST_FOLDED:
+        if node.op not in LOWERINGS or not fixed.issuperset(node.reads()):
             kept.append(node)
             continue
-        try:
-            results = computed(run, node)
-        except UnsupportedError:
+        sizes = _sizes(graph, node)
+        total += sum(sizes.values())
+        refuse_large(node.name, node.op, sum(sizes.values()), total, most_folded(graph.weight_bytes))
+        held |= sizes
+        fixed.update(node.outputs)
+        if not graph.constants.keys() >= set(node.reads()) or not _folded(graph, run, node):
             kept.append(node)
             continue
-        folded += size
-        graph.constants.update(zip(node.outputs, results, strict=False))
+        for name in set(node.reads()):
+            reads[name] -= 1
+            if not reads[name] and name in held:
+                del graph.constants[name]
+                total -= held.pop(name)
     graph.nodes = kept
 
 
-def _bytes(graph: Graph, node: Node) -> int | None:
-    """Return the bytes of a node's results, None where a shape is unknown."""
-    total = 0
-    for name in filter(None, node.outputs):
-        spec = graph.spec(name)
-        if spec is None or spec.shape is None:
-            return None
-        extents = [each for each in spec.shape if isinstance(each, int)]
-        if len(extents) < len(spec.shape):
-            return None
-        refuse_large(node.name, node.op, extents, spec.dtype.itemsize)
-        total += math.prod(extents) * spec.dtype.itemsize
-    return total
+def _folded(graph: Graph, run: Host, node: Node) -> bool:
+    """Make a node's results constants; False where a kernel computes them, on the device."""
+    try:
+        results = computed(run, node)
+    except UnsupportedError:
+        return False
+    graph.constants.update(zip(node.outputs, results, strict=False))
+    return True
+
+
+def _sizes(graph: Graph, node: Node) -> dict[str, int]:
+    """Return the bytes of a node's results, by name."""
+    shapes = {name: known(graph, name) for name in node.outputs if name}
+    if None not in shapes.values():
+        return {name: math.prod(shape) * graph.specs[name].dtype.itemsize for name, shape in shapes.items()}
+    # Results whose sizes depend on elements are places in the inputs (NonZero), or some of their elements (Compress).
+    inputs = [graph.spec(name) for name in node.reads()]
+    most = sum(
+        math.prod(each for each in spec.shape or () if isinstance(each, int)) * max(len(spec.shape or ()), 1)
+        for spec in inputs
+        if spec is not None
+    )
+    return dict.fromkeys(shapes, 8 * most)

@@ -10,7 +10,8 @@ import numpy as np
 
 from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.api.interop import exchanged
-from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.errors import GensorError, UnsupportedError
+from gensor_kernels.graph.failures import failing
 from gensor_kernels.graph.ir.options import DEFAULT, Options
 from gensor_kernels.shown import printable, shown
 
@@ -63,13 +64,15 @@ class Model:
         self._source, self._name, self._options = source, name, options
         self.inputs, self.outputs = dict(source.inputs), list(source.outputs)
         self.defaults = dict(source.defaults)
+        self._specs = self.inputs | self.defaults
         #: Names of the files beside the model's that hold its weights.
         self.weight_files: tuple[str, ...] = tuple(source.weight_files)
         self._plans: dict[tuple[Signature, int, tuple[Any, ...]], Plan] = {}
         #: Plans by Runtime and what arrays were given in order: the calls of these need no further check.
         self._known: dict[Any, Plan] = {}
         self._weights: dict[int, Weights] = {}
-        source.graph()  # UnsupportedError names operators that are not served
+        with failing("no valid ONNX model"):
+            source.graph()  # UnsupportedError names operators that are not served
         for each, spec in self.inputs.items():
             if spec.dtype == object:
                 raise UnsupportedError(f"input {shown(each)} is text or no tensor; a model takes tensors of numbers")
@@ -257,19 +260,29 @@ class Model:
     def __repr__(self) -> str:
         return printable(f"<gensor_kernels model {self._name}: {', '.join(self.inputs)} -> {', '.join(self.outputs)}>")
 
-    def _declared(self) -> Prepared:
-        """Return the graph for the sizes that the file declares."""
+    def infers(self, shapes: Mapping[str, Sequence[int]]) -> bool:
+        """Return whether every node has results of known shapes, with elements, for inputs of these shapes."""
+        try:
+            graph = self._declared(shapes).graph
+        except GensorError:
+            return False
+        found = [graph.shape(name) for node in graph.nodes for name in node.outputs if name]
+        return all(shape is not None and all(isinstance(each, int) and each > 0 for each in shape) for shape in found)
+
+    def _declared(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Prepared:
+        """Return the graph for the sizes that the file declares, or for others."""
         from .prepared import Prepared
         from .weights import Weights
 
-        return Prepared(self._source.graph(), Weights(), self._options)
+        with failing(f"{self._name} cannot be prepared"):
+            return Prepared(self._source.graph(shapes), Weights(), self._options)
 
     def _bound(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
         """Return the inputs by name, checked against what the file declares."""
         if len(args) > len(self.inputs):
             raise ValueError(f"{self._name} has {len(self.inputs)} inputs, not {len(args)}")
         given = dict(zip(self.inputs, args, strict=False))
-        specs = self.inputs | self.defaults
+        specs = self._specs
         for name in keywords:
             if name not in specs or name in given:
                 reason = "is given twice" if name in given else f"is none of {', '.join(specs)}"
@@ -294,12 +307,14 @@ class Model:
         key = signature, id(device), state.key() if state else ()
         plan = self._plans.get(key)
         if plan is None:
-            graph = self._source.graph({name: tuple(array.shape) for name, array in inputs.items()})
+            weights = self._weights.setdefault(id(device), Weights())
+            with failing(f"{self._name} cannot be prepared for these inputs"):
+                graph = self._source.graph({name: tuple(array.shape) for name, array in inputs.items()})
+                plan = Plan(graph, weights, self._options, state)
             if len(self._plans) == MOST_PLANS:
                 del self._plans[next(iter(self._plans))]
                 self._known.clear()
-            weights = self._weights.setdefault(id(device), Weights())
-            plan = self._plans[key] = Plan(graph, weights, self._options, state)
+            self._plans[key] = plan
         return plan
 
 
@@ -335,8 +350,8 @@ def load(
     Parameters
     ----------
     path : path, bytes or onnx.ModelProto
-        An ONNX file, whose external data, if any, is in its folder; or what such a file holds,
-        as bytes or as onnx reads it, without external data.
+        An ONNX file, whose external data, if any, is in its folder; or what such a file
+        holds, as bytes or as onnx reads it, without external data.
     dtype : {None, "float16", "bfloat16"}, optional
         Compute float32 tensors in 16 bits; weights are cast once. Inputs and results keep
         the dtypes of the file.

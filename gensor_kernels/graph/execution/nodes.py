@@ -7,16 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
-from gensor_kernels.graph.failures import fail
+from gensor_kernels.graph.failures import REMEDY, fail
 from gensor_kernels.graph.lowerings import LOWERINGS
 from gensor_kernels.shown import shown
 
 if TYPE_CHECKING:
     from gensor_kernels.graph.ir.graph import Node
     from gensor_kernels.graph.lowerings.base import Run
-
-#: What to do about a node that cannot be computed.
-REMEDY = "correct its inputs or its attributes, or export the model again"
 
 
 def computed(run: Run, node: Node) -> tuple[Any, ...]:

@@ -127,6 +127,8 @@ class Graph:
         Rules that were applied, in order, and alternatives that were not taken.
     derived : Derived
         What was made of constants; graphs of one model share it.
+    weight_bytes : int
+        Bytes of the constants that the file has, among others that were computed.
     """
 
     nodes: list[Node]
@@ -136,6 +138,7 @@ class Graph:
     specs: dict[str, Spec]
     decisions: list[Decision] = field(default_factory=list)
     derived: Derived = field(default_factory=Derived)
+    weight_bytes: int = 0
 
     def reasons(self, name: str) -> list[Decision]:
         """Return the decisions that led to the node of this name, or that took it out."""

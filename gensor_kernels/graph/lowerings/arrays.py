@@ -66,6 +66,8 @@ def _split(run: Run, node: Node, x: Any, sizes: Any = None) -> Any:
     axis, count = attribute(node, "axis", 0), len(node.outputs)
     if sizes is not None:
         extents = run.integers(sizes)
+        if len(extents) != count or sum(extents) != x.shape[axis] or min(extents) < 0:
+            raise ValueError(f"{x.shape[axis]} elements for {count} results are split into {extents}")
     else:
         step = -(-x.shape[axis] // count)
         extents = [min(step, x.shape[axis] - step * place) for place in range(count)]
@@ -273,6 +275,8 @@ def _cumsum(run: Run, node: Node, x: Any, axis: Any) -> Any:
 def _top_k(run: Run, node: Node, x: Any, k: Any) -> Any:
     xp, x = run.together(x)
     count, axis = int(run.host(k).item()), attribute(node, "axis", -1)
+    if not 0 <= count <= x.shape[axis]:
+        raise ValueError(f"{count} of {x.shape[axis]} elements are asked for")
     if attribute(node, "largest", 1):  # the first of equal elements comes first
         order = xp.flip(x.shape[axis] - 1 - xp.argsort(xp.flip(x, axis), axis=axis, kind="stable"), axis)
     else:

@@ -1,32 +1,31 @@
-"""Shapes that the optimiser leaves unknown: behind views by constants, element-wise operators and products."""
+"""Shapes of tensors by the rules of the ONNX standard; a node that breaks them is refused."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gensor_kernels.errors import ModelError
+from gensor_kernels.graph.failures import REMEDY, fail
 from gensor_kernels.graph.ir.graph import Spec
+from gensor_kernels.shown import shown
 
 if TYPE_CHECKING:
     from gensor_kernels.graph.ir.graph import Graph, Node
 
 Shape = tuple[int, ...]
-
-#: Operators whose result has the shape of all inputs together, and those whose result has the first input's.
-TOGETHER = (
-    *("Add", "Sub", "Mul", "Div", "Pow", "Mod", "Max", "Min", "Sum", "Mean", "Where", "PRelu", "And", "Or", "Xor"),
-    *("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"),
-)
-ALIKE = (
-    *("Abs", "Cast", "Ceil", "Clip", "Cos", "CumSum", "Dropout", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid"),
-    *("HardSwish", "Identity", "IsInf", "IsNaN", "LayerNormalization", "LeakyRelu", "Log", "LogSoftmax", "Neg", "Not"),
-    *("RMSNormalization", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Sin", "Softmax", "Softplus", "Sqrt"),
-    *("Swish", "Tanh"),
-)
-BOOLEANS = ("And", "Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual", "Not", "Or", "Xor")
+#: Words that an attribute may be, by its name, where operators differ with the operator's in front.
+WORDS = {
+    "auto_pad": ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID", ""),
+    "reduction": ("none", "add", "mul", "max", "min"),
+    "approximate": ("none", "tanh"),
+    "direction": ("LEFT", "RIGHT"),
+    "DepthToSpace.mode": ("DCR", "CRD"),
+    "Pad.mode": ("constant", "reflect", "edge", "wrap"),
+}
+#: Elements up to which shapes depend on the elements of a constant.
+MOST_ELEMENTS = 1024
 
 
 def known(graph: Graph, name: str) -> Shape | None:
@@ -37,100 +36,84 @@ def known(graph: Graph, name: str) -> Shape | None:
     return tuple(each for each in shape if isinstance(each, int))
 
 
-def infer(graph: Graph, node: Node) -> None:
-    """Note the dtype and shape of a node's first result, where they follow from its inputs and were not known."""
-    if not node.outputs or known(graph, node.outputs[0]) is not None or node.op not in RULES:
+def infer(graph: Graph, node: Node, version: int) -> None:
+    """Note dtypes and shapes of a node's results where they follow from its inputs and were not known.
+
+    Parameters
+    ----------
+    graph : Graph
+        Its specs are changed.
+    node : Node
+        A node of the graph.
+    version : int
+        Version of the standard's operators.
+
+    Raises
+    ------
+    ModelError
+        If the node breaks a rule of its operator: an axis that is not there, sizes that do not add up.
+    """
+    import onnx
+    from onnx import shape_inference
+
+    _check(graph, node)
+    single = node.op == "Range"  # onnx's own expansions give it vectors of one number
+    types = {name: _type(graph.spec(name), single) for name in node.inputs if name}
+    if not onnx.defs.has(node.op) or None in types.values():
         return
-    shapes = [known(graph, each) if each else () for each in node.inputs]
-    dtype = _dtype(graph, node)
-    if dtype is None or not shapes or any(each is None for each in shapes):
-        return
+    constants = {name: graph.constants[name] for name in types if name in graph.constants}
+    data = {
+        name: onnx.numpy_helper.from_array(value.reshape(()) if single and value.size == 1 else value, name)
+        for name, value in constants.items()
+        if value.size <= MOST_ELEMENTS and value.dtype != object
+    }
     try:
-        found = RULES[node.op](graph, node, [each for each in shapes if each is not None])
+        schema = onnx.defs.get_schema(node.op, version)
+        made = onnx.helper.make_node(node.op, node.inputs, node.outputs, node.name)
+        for name, value in node.attributes.items():
+            if name in schema.attributes and value is not None:
+                made.attribute.append(_attribute(name, value, schema.attributes[name].type))
+        opsets = [onnx.helper.make_opsetid("", version)]
+        found = shape_inference.infer_node_outputs(schema, made, types, data, opset_imports=opsets)
+    except shape_inference.InferenceError as error:
+        fail(f"node {shown(node.name)} ({node})", error, REMEDY)
     except Exception:  # the node itself says what is wrong with it
         return
-    if found is not None:
-        graph.specs[node.outputs[0]] = Spec(dtype, found)
+    for name, each in found.items():
+        if each.HasField("tensor_type") and each.tensor_type.HasField("shape") and known(graph, name) is None:
+            extents = tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in each.tensor_type.shape.dim)
+            if graph.shape(name) is None or None not in extents:
+                graph.specs[name] = Spec(onnx.helper.tensor_dtype_to_np_dtype(each.tensor_type.elem_type), extents)
 
 
-def _dtype(graph: Graph, node: Node) -> np.dtype | None:
-    spec = graph.specs.get(node.outputs[0])
-    if spec is not None:
-        return spec.dtype
-    if node.op in BOOLEANS:
-        return np.dtype(bool)
-    if node.op == "Cast":
+def _check(graph: Graph, node: Node) -> None:
+    """Raise ModelError where a node breaks a rule of its operator that onnx does not check."""
+    wrong = None
+    for name, value in node.attributes.items():
+        words = WORDS.get(f"{node.op}.{name}", WORDS.get(name))
+        if words is not None and value not in words:
+            wrong = f"{name} is {shown(value)}, which is none of {', '.join(filter(None, words))}"
+    if node.op in ("Conv", "ConvTranspose"):
+        taps, weights = node.attributes.get("kernel_shape"), known(graph, node.inputs[1])
+        if taps is not None and weights is not None and tuple(taps) != weights[2:]:
+            wrong = f"kernel_shape is {tuple(taps)}, and the weights have the shape {weights}"
+    if wrong:
+        raise ModelError(f"node {shown(node.name)} ({node}): {wrong}; {REMEDY}")
+
+
+def _type(spec: Spec | None, single: bool) -> Any:
+    """Return the TypeProto of a tensor, None where its dtype is not known; `single` makes a scalar of one number."""
+    from onnx import helper
+
+    if spec is None or spec.dtype == object:
         return None
-    first = graph.spec(node.inputs[1 if node.op == "Where" else 0])
-    return None if first is None else first.dtype
+    shape = () if single and spec.shape == (1,) else spec.shape
+    return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(spec.dtype), shape)
 
 
-def _numbers(graph: Graph, node: Node, place: int) -> list[int]:
-    """Return the numbers of a constant input; ValueError if it is none."""
-    constant = graph.constants.get(node.inputs[place]) if len(node.inputs) > place else None
-    if constant is None:
-        raise ValueError
-    return [int(each) for each in constant.ravel()]
+def _attribute(name: str, value: Any, kind: Any) -> Any:
+    from onnx import helper, numpy_helper
 
-
-def _reshaped(graph: Graph, node: Node, shapes: list[Shape]) -> Shape | None:
-    (given, *_), wanted = shapes, _numbers(graph, node, 1)
-    if not node.attributes.get("allowzero", 0):
-        wanted = [given[place] if each == 0 else each for place, each in enumerate(wanted)]
-    rest = math.prod(each for each in wanted if each != -1)
-    found = tuple(math.prod(given) // max(rest, 1) if each == -1 else each for each in wanted)
-    return found if math.prod(found) == math.prod(given) else None
-
-
-def _transposed(graph: Graph, node: Node, shapes: list[Shape]) -> Shape:
-    order = node.attributes.get("perm", tuple(reversed(range(len(shapes[0])))))
-    return tuple(shapes[0][each] for each in order)
-
-
-def _unsqueezed(graph: Graph, node: Node, shapes: list[Shape]) -> Shape:
-    axes = _numbers(graph, node, 1)
-    rank = len(shapes[0]) + len(axes)
-    extents, places = iter(shapes[0]), {each % rank for each in axes}
-    return tuple(1 if place in places else next(extents) for place in range(rank))
-
-
-def _squeezed(graph: Graph, node: Node, shapes: list[Shape]) -> Shape:
-    axes = {each % len(shapes[0]) for each in _numbers(graph, node, 1)}
-    return tuple(extent for place, extent in enumerate(shapes[0]) if place not in axes)
-
-
-def _multiplied(graph: Graph, node: Node, shapes: list[Shape]) -> Shape | None:
-    a, b = shapes
-    if len(a) < 2 or len(b) < 2 or a[-1] != b[-2]:
-        return None
-    return (*np.broadcast_shapes(a[:-2], b[:-2]), a[-2], b[-1])
-
-
-def _gathered(graph: Graph, node: Node, shapes: list[Shape]) -> Shape:
-    x, indices = shapes
-    axis = node.attributes.get("axis", 0) % len(x)
-    return (*x[:axis], *indices, *x[axis + 1 :])
-
-
-def _concatenated(graph: Graph, node: Node, shapes: list[Shape]) -> Shape:
-    axis = node.attributes["axis"] % len(shapes[0])
-    return (*shapes[0][:axis], sum(each[axis] for each in shapes), *shapes[0][axis + 1 :])
-
-
-def _together(graph: Graph, node: Node, shapes: list[Shape]) -> Shape:
-    return np.broadcast_shapes(*shapes)
-
-
-#: (graph, node, shapes of the inputs) -> shape of the first result, by operator.
-RULES: dict[str, Callable[..., Shape | None]] = {
-    **dict.fromkeys(ALIKE, lambda graph, node, shapes: shapes[0]),
-    **dict.fromkeys(TOGETHER, _together),
-    "Concat": _concatenated,
-    "Expand": lambda graph, node, shapes: np.broadcast_shapes(shapes[0], tuple(_numbers(graph, node, 1))),
-    "Gather": _gathered,
-    "MatMul": _multiplied,
-    "Reshape": _reshaped,
-    "Squeeze": _squeezed,
-    "Transpose": _transposed,
-    "Unsqueeze": _unsqueezed,
-}
+    if isinstance(value, np.ndarray):
+        value = numpy_helper.from_array(value)
+    return helper.make_attribute(name, value, attr_type=kind.value)

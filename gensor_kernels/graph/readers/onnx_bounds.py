@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ MOST_NODES = 100_000
 LARGEST_TEXT = 1 << 20
 #: Bytes of the constants that a model computes from constants.
 LARGEST_FOLDED = 2 << 30
+#: Key of a model of onnx-ir for the bytes of constants that its file has.
+WEIGHT_BYTES = "weight_bytes"
 
 
 def check(model: Any) -> None:
@@ -26,7 +28,9 @@ def check(model: Any) -> None:
     model : onnx.ModelProto
         As the file has it.
     """
-    for node in (*model.graph.node, *(node for function in model.functions for node in function.node)):
+    import onnx
+
+    for node in messages(model, onnx.NodeProto):
         size = sum(len(each.s) + sum(map(len, each.strings)) for each in node.attribute)
         if size > LARGEST_TEXT:
             raise UnsupportedError(f"{_label(node)}: texts of {size} bytes are not served, {LARGEST_TEXT} are")
@@ -35,63 +39,100 @@ def check(model: Any) -> None:
         raise UnsupportedError(f"the model has {count} nodes with its functions inlined: {MOST_NODES} are served")
 
 
+def messages(message: Any, kind: Any) -> Iterator[Any]:
+    """Yield the messages of one kind within a message of protobuf, at any depth."""
+    waiting = [message]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, kind):
+            yield each
+        for field, value in each.ListFields():
+            if field.message_type is not None:
+                waiting += [value] if hasattr(value, "ListFields") else value
+
+
 def inlined(model: Any) -> int:
     """Return the number of nodes of a model once its functions are inlined.
 
     Raises UnsupportedError for functions that call themselves.
     """
     functions = {(each.domain, each.name): each for each in model.functions}
+    calls = {key: _called(function) for key, function in functions.items()}
     counts: dict[tuple[str, str], int] = {}
     open_ = [*functions]
     entered: set[tuple[str, str]] = set()
     while open_:  # not by recursion: functions may be nested deeper than Python's stack
         key = open_[-1]
-        called = [each for each in _called(functions[key].node) if each in functions]
+        called = [each for each in calls[key] if each in functions]
         missing = [each for each in called if each not in counts]
         if key in counts or not missing:
             open_.pop()
-            counts[key] = sum(counts.get(each, 1) for each in _called(functions[key].node))
+            counts[key] = sum(counts.get(each, 1) for each in calls[key])
         elif key in entered:
             raise UnsupportedError(f"function {shown(key[1])} calls itself; export the model without it")
         else:
             entered.add(key)
             open_ += missing
-    return sum(counts.get(each, 1) for each in _called(model.graph.node))
+    return sum(counts.get(each, 1) for each in _called(model.graph))
 
 
-def _called(nodes: Any) -> list[tuple[str, str]]:
-    return [(node.domain, node.op_type) for node in nodes]
+def _called(graph: Any) -> list[tuple[str, str]]:
+    """Return the operators that the nodes of a graph or a function call, those of graphs within it included."""
+    import onnx
+
+    return [(node.domain, node.op_type) for node in messages(graph, onnx.NodeProto)]
 
 
-def foldable() -> Callable[[Any], bool | None]:
+def weight_bytes(model: Any) -> int:
+    """Return the bytes of the constants of a model of onnx-ir: a region of a file counts once."""
+    import onnx_ir as ir
+
+    files, total = dict[str, int](), 0
+    for value in model.graph.initializers.values():
+        tensor = value.const_value
+        if tensor is None or tensor.dtype == ir.DataType.STRING:
+            continue
+        if hasattr(tensor, "path"):
+            files[str(tensor.path)] = max(files.get(str(tensor.path), 0), (tensor.offset or 0) + tensor.nbytes)
+        else:
+            total += tensor.nbytes
+    return total + sum(files.values())
+
+
+def most_folded(weights: int) -> int:
+    """Return how many bytes a model may compute from its constants; weights of 4 bits become eight times as many."""
+    return LARGEST_FOLDED + 8 * weights
+
+
+def foldable(model: Any) -> Callable[[Any], bool | None]:
     """Return the question whether onnxscript may fold a node: not where the constants would take too much memory.
 
-    The question remembers how much was folded.
+    The question remembers how much was folded. What the file has is in the model's `meta`, by WEIGHT_BYTES.
     """
-    folded = 0
+    weights = model.meta[WEIGHT_BYTES]
+    left = most_folded(weights) - max(0, weight_bytes(model) - weights)
 
     def ask(node: Any) -> bool | None:
-        nonlocal folded
+        nonlocal left
         size = 0.0
         for each in node.outputs:
             if each.shape is None or not all(isinstance(extent, int) for extent in each.shape):
                 return False
             size += np.prod([int(extent) for extent in each.shape], dtype=float) * 8
-        if folded + size > LARGEST_FOLDED:
+        if size > left:
             return False
-        folded += int(size)
+        left -= int(size)
         return None
 
     return ask
 
 
-def refuse_large(name: str, operator: str, shape: Any, itemsize: int) -> None:
-    """Raise UnsupportedError for a constant that would take too much memory."""
-    size = np.prod([float(extent) for extent in shape], dtype=float) * itemsize
-    if size > LARGEST_FOLDED:
+def refuse_large(name: str, operator: str, size: int, total: int, most: int) -> None:
+    """Raise UnsupportedError for a constant that would take too much memory, with all others that are computed."""
+    if total > most:
         raise UnsupportedError(
-            f"node {shown(name)} ({operator}): a constant of shape {tuple(shape)} takes {size:.3g} bytes, "
-            f"{LARGEST_FOLDED} are served"
+            f"node {shown(name)} ({operator}): a constant of {size:.3g} bytes would be computed, {total:.3g} with "
+            f"others: {most:.3g} are served; store it in the file"
         )
 
 

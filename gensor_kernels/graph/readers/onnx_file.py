@@ -6,28 +6,30 @@ signature of inputs it only infers shapes and folds the constants that depend on
 
 from __future__ import annotations
 
+import graphlib
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gensor_kernels.errors import ModelError, UnsupportedError
-from gensor_kernels.graph.failures import fail, first_line
+from gensor_kernels.graph.failures import failing, first_line
 from gensor_kernels.graph.ir.graph import Graph, Node, Spec
 from gensor_kernels.shown import printable, shown
 
 from . import onnx_bounds, onnx_operators, onnx_weights
+from .onnx_bounds import WEIGHT_BYTES
 from .onnx_lifting import lift
 
 #: Version of the standard's operators that nodes of a Graph have.
 OPSET = 24
 #: Elements up to which onnxscript folds constants; onnx_bounds limits their bytes.
-LIMITS = dict.fromkeys(("input_size_limit", "output_size_limit"), 2**31)
+LIMITS: dict[str, Any] = dict.fromkeys(("input_size_limit", "output_size_limit"), 2**31)
 #: Names of sizes; exporters write others, such as "?" and "-1", for sizes of which each is its own.
 SIZE = re.compile(r"[^\W\d][\w.]*")
 #: dtypes of weights, whose arrays are made once.
@@ -48,6 +50,8 @@ class Source:
         Folder of its external data.
     """
 
+    #: What to do about an operator that is not served.
+    remedy = onnx_operators.CUT
     #: Constants that a call may override, as the file declares them.
     defaults: Mapping[str, Spec] = {}
 
@@ -57,8 +61,8 @@ class Source:
         #: Names of the files beside the model that hold its weights.
         self.weight_files = onnx_weights.external_files(model)
         operators, weights = onnx_weights.parted(model, folder)
+        _tidy(operators)
         _check(operators, weights)
-        _make_anonymous(operators.graph)
         lifted = _lifted(operators)
         constants = {each.name for each in lifted.graph.initializer}
         declared = {each.name: _spec(each) for each in lifted.graph.input}
@@ -81,7 +85,7 @@ class Source:
             model = self._with_inputs(frozenset(given))
         if shapes:
             model = _bound(model, shapes)
-        graph = _graph(model, self.inputs if not shapes else None)
+        graph = _graph(model, self.inputs if not shapes else None, self.remedy)
         for name, dtype in self._results.items():
             if name in graph.constants:  # an empty list that the optimiser has folded has lost its dtype
                 graph.constants[name] = graph.constants[name].astype(dtype, copy=False)
@@ -123,11 +127,12 @@ def optimised(model: Any, inputs: Iterable[str]) -> Any:
     by_name = {each.name: each for each in model.graph.inputs}
     model.graph.inputs[:] = [by_name[name] for name in inputs]
     _forget_results(model)
-    with _inferring():
+    with failing("shapes of the model cannot be inferred"):
+        model.meta[WEIGHT_BYTES] = onnx_bounds.weight_bytes(model)
         if any(map(_is_misread, model.graph)):
             _fold(model)
         else:
-            optimize_ir(model, should_fold=onnx_bounds.foldable(), **LIMITS)
+            optimize_ir(model, should_fold=onnx_bounds.foldable(model), **LIMITS)
         model.graph.sort()  # a rule may put a node after its readers
     for name, value in model.graph.initializers.items():
         array = value.const_value.numpy()
@@ -142,8 +147,9 @@ def _bound(optimised: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
     import onnx_ir as ir
     from onnx_ir.passes import common
 
-    with _inferring():
+    with failing("shapes of the model cannot be inferred"):
         model = optimised.clone()  # weights are shared
+        model.meta.update(optimised.meta)
         for each in model.graph.inputs:
             if each.name in shapes:
                 each.shape = ir.Shape(shapes[each.name])
@@ -163,7 +169,7 @@ def _fold(model: Any) -> None:
     """Infer shapes and fold constants until nothing changes."""
     from onnxscript.optimizer import fold_constants_ir
 
-    ask = onnx_bounds.foldable()
+    ask = onnx_bounds.foldable(model)
     for _ in range(MOST_PASSES):
         found: Any = fold_constants_ir(model, onnx_shape_inference=True, should_fold=ask, **LIMITS)
         if not found.modified:
@@ -183,15 +189,6 @@ def _forget_results(model: Any) -> None:
             each.shape = None
 
 
-@contextmanager
-def _inferring() -> Iterator[None]:
-    """Turn what a pass raises into a sentence."""
-    try:
-        yield
-    except Exception as error:  # of a pass, with the cause behind it
-        fail("shapes of the model cannot be inferred", error.__cause__ or error)
-
-
 def read(model: Any) -> Source:
     """Read an ONNX model: a file, whose external data are mapped into memory, its bytes, or an onnx.ModelProto.
 
@@ -200,18 +197,23 @@ def read(model: Any) -> Source:
     """
     onnx = library()
     if isinstance(model, onnx.ModelProto):
-        return Source(model)
+        return _source(model)
     if isinstance(model, (bytes, bytearray, memoryview)):
-        return Source(_parsed(bytes(model)))
+        return _source(_parsed(bytes(model)))
     if not isinstance(model, (str, os.PathLike)):
         raise TypeError(f"load takes a path, bytes or an onnx.ModelProto, not {shown(model)}")
     file = Path(model)
     if not file.is_file():
         raise FileNotFoundError(f"{file}: no ONNX file is there")
     try:
-        return Source(_parsed(file.read_bytes()), file.parent)
+        return _source(_parsed(file.read_bytes()), file.parent)
     except ModelError as error:
         raise ModelError(f"{file}: {error}") from None
+
+
+def _source(model: Any, folder: Path | None = None) -> Source:
+    with failing("no valid ONNX model"):
+        return Source(model, folder)
 
 
 def _parsed(data: bytes) -> Any:
@@ -221,12 +223,27 @@ def _parsed(data: bytes) -> Any:
         raise ModelError(f"no valid ONNX model: {first_line(error)}") from None
 
 
-def _make_anonymous(graph: Any) -> None:
-    """Take out what stands in place of a size's name."""
-    for value in (*graph.input, *graph.output, *graph.value_info):
+def _tidy(model: Any) -> None:
+    """Write a model as the standard wants it, where exporters do otherwise and other runtimes do not mind."""
+    onnx = library()
+    for each in onnx_weights.messages(model, (onnx.NodeProto, onnx.OperatorSetIdProto)):
+        if each.domain == "ai.onnx":
+            each.domain = ""
+    for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
         for each in value.type.tensor_type.shape.dim:
             if each.dim_value < 0 or (each.dim_param and not SIZE.fullmatch(each.dim_param)):
                 each.Clear()
+    nodes = [*model.graph.node]
+    makers = {name: place for place, node in enumerate(nodes) for name in node.output if name}
+    reads = [
+        {makers[name] for each in onnx_weights.messages(node, onnx.NodeProto) for name in each.input if name in makers}
+        for node in nodes
+    ]
+    if any(place <= max(each, default=-1) for place, each in enumerate(reads)):
+        with suppress(graphlib.CycleError):  # which the checker refuses
+            order = [*graphlib.TopologicalSorter(dict(enumerate(reads))).static_order()]
+            del model.graph.node[:]
+            model.graph.node.extend(nodes[place] for place in order)
 
 
 def library() -> Any:
@@ -249,6 +266,8 @@ def _check(operators: Any, weights: Mapping[str, Any]) -> None:
     onnx = library()
     checked = onnx.ModelProto()
     checked.CopyFrom(operators)
+    if checked.ir_version:  # older files list every constant as an input, or should
+        checked.ir_version = max(4, checked.ir_version)
     graph, given = checked.graph, {each.name for each in checked.graph.input}
     del graph.initializer[:]
     for each in operators.graph.initializer:
@@ -262,10 +281,15 @@ def _check(operators: Any, weights: Mapping[str, Any]) -> None:
     for each in (*graph.input, *graph.output):
         if each.type.HasField("tensor_type"):
             each.type.tensor_type.shape.SetInParent()
-    try:
+    newest = onnx.defs.onnx_opset_version()
+    for each in checked.opset_import:
+        if each.domain in ("", "ai.onnx") and each.version > newest:
+            raise UnsupportedError(
+                f"operators of version {each.version} of the standard are not served: onnx {onnx.__version__} knows "
+                f"{newest}; update it, or export the model with an older opset"
+            )
+    with failing("no valid ONNX model", "correct it, or export it again"):
         onnx.checker.check_model(checked)
-    except Exception as error:  # of the checker, which is C++
-        fail("no valid ONNX model", error, "correct it, or export it again")
 
 
 def _lifted(model: Any) -> Any:
@@ -282,9 +306,9 @@ def _lifted(model: Any) -> Any:
     return model
 
 
-def _graph(model: Any, declared: Mapping[str, Spec] | None) -> Graph:
+def _graph(model: Any, declared: Mapping[str, Spec] | None, remedy: str) -> Graph:
     """Return the Graph of a model of onnx-ir; with `declared` inputs, branches may be left to the sizes of a call."""
-    onnx_operators.refuse(model.graph, declared is not None)
+    onnx_operators.refuse(model.graph, declared is not None, remedy)
     constants = {name: _constant(value) for name, value in model.graph.initializers.items()}
     specs: dict[str, Spec] = {}
     nodes = []
@@ -302,7 +326,8 @@ def _graph(model: Any, declared: Mapping[str, Spec] | None) -> Graph:
         name = printable(node.name or f"{node.op_type}_{number}")  # tables and errors show it
         nodes.append(Node(node.op_type, tuple(inputs), outputs, attributes, name))
     inputs_of = {each.name: Spec(dtype_of(each.dtype), extents_of(each.shape)) for each in model.graph.inputs}
-    return Graph(nodes, dict(declared or inputs_of), [each.name for each in model.graph.outputs], constants, specs)
+    outputs_of, weights = [each.name for each in model.graph.outputs], model.meta[WEIGHT_BYTES]
+    return Graph(nodes, dict(declared or inputs_of), outputs_of, constants, specs, weight_bytes=weights)
 
 
 def _constant(value: Any) -> np.ndarray:

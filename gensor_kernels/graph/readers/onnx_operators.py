@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -53,7 +52,7 @@ def refuse_early(model: Any) -> None:
         _refuse(found)
 
 
-def refuse(graph: Any, sizes_are_open: bool) -> None:
+def refuse(graph: Any, sizes_are_open: bool, remedy: str = CUT) -> None:
     """Raise UnsupportedError for a simplified model with operators that are not served.
 
     Parameters
@@ -61,12 +60,14 @@ def refuse(graph: Any, sizes_are_open: bool) -> None:
     graph : onnx_ir.Graph
     sizes_are_open : bool
         Whether shapes that a call gives may still decide the conditions of branches.
+    remedy : str
+        What to do about operators that have no remedy of their own.
     """
-    _refuse(_nodes(graph, sizes_are_open))
+    _refuse(_nodes(graph, sizes_are_open), remedy)
 
 
 def _nodes(graph: Any, sizes_are_open: bool) -> Iterator[Any]:
-    """Yield the nodes of a graph, and those of branches that nothing but the values of inputs may decide."""
+    """Yield the nodes of a graph, and those of branches that values of inputs decide."""
     for node in graph:
         if node.op_type == "If" and node.domain in STANDARD:
             if sizes_are_open and not _reads_inputs(node.inputs[0]):
@@ -83,8 +84,8 @@ def captured(node: Any) -> list[Any]:
     inner = [each for branch in branches for each in branch]
     own = {value for each in inner for value in each.outputs}
     own.update(value for branch in branches for value in (*branch.inputs, *branch.initializers.values()))
-    read = (value for each in inner for value in (*each.inputs, *captured(each)))
-    read = itertools.chain(read, (value for branch in branches for value in branch.outputs))
+    read = [value for each in inner for value in (*each.inputs, *captured(each))]
+    read += [value for branch in branches for value in branch.outputs]
     return [each for each in dict.fromkeys(read) if each is not None and each not in own]
 
 
@@ -104,7 +105,7 @@ def _reads_inputs(value: Any) -> bool:
     return False
 
 
-def _refuse(nodes: Iterable[Any]) -> None:
+def _refuse(nodes: Iterable[Any], remedy: str = CUT) -> None:
     found: dict[tuple[str, str], list[str]] = {}
     for node in nodes:
         domain = "" if node.domain in STANDARD else node.domain
@@ -114,7 +115,7 @@ def _refuse(nodes: Iterable[Any]) -> None:
     if found:
         listed = [_listed(*key, names) for key, names in found.items()]
         more = f" and {len(listed) - MOST} more" if len(listed) > MOST else ""
-        remedies = dict.fromkeys(_remedy_of(*key) for key in found)
+        remedies = dict.fromkeys(_remedy_of(*key) or remedy for key in found)
         noun, verb = ("operators", "are") if len(listed) > 1 else ("operator", "is")
         raise UnsupportedError(f"{noun} {', '.join(listed[:MOST])}{more} {verb} not served; {'; '.join(remedies)}")
 
@@ -127,9 +128,8 @@ def _listed(domain: str, operator: str, names: list[str]) -> str:
 
 def _remedy_of(domain: str, operator: str) -> str:
     if domain:
-        return DOMAINS.get(domain, CUT)
-    quantised = FLOAT if any(word in operator for word in QUANTISED) else CUT
-    return _remedy(NEVER | FOLDED, operator) or quantised
+        return DOMAINS.get(domain, "")
+    return _remedy(NEVER | FOLDED, operator) or (FLOAT if any(word in operator for word in QUANTISED) else "")
 
 
 def _remedy(table: Mapping[str, str], operator: str) -> str:

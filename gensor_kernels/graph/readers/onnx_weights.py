@@ -13,7 +13,7 @@ from gensor_kernels.errors import ModelError, UnsupportedError
 from gensor_kernels.graph.failures import fail
 from gensor_kernels.shown import shown
 
-from .onnx_bounds import LARGEST_FOLDED
+from .onnx_bounds import LARGEST_FOLDED, messages
 
 #: Elements up to which a constant stays among the operators, where the inference of shapes may want its values.
 SMALL = 1024
@@ -44,7 +44,7 @@ def parted(model: Any, folder: Path | None) -> tuple[Any, dict[str, Any]]:
     ModelError
         If external data lie outside the folder, or a file is too short.
     UnsupportedError
-        If more than LARGEST_FOLDED bytes would have to be read.
+        If more than LARGEST_FOLDED bytes would have to be read, or weights are sparse.
     """
     import onnx
 
@@ -69,6 +69,9 @@ def parted(model: Any, folder: Path | None) -> tuple[Any, dict[str, Any]]:
         else:
             operators.graph.initializer.add().CopyFrom(tensor)
     _read(operators, folder)
+    if model.graph.sparse_initializer:
+        name = model.graph.sparse_initializer[0].values.name
+        raise UnsupportedError(f"weights {shown(name)} are sparse, which is not served; store them as a dense tensor")
     return operators, weights
 
 
@@ -84,18 +87,6 @@ def external(model: Any) -> Iterator[Any]:
     for tensor in messages(model, onnx.TensorProto):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             yield tensor
-
-
-def messages(message: Any, kind: Any) -> Iterator[Any]:
-    """Yield the messages of one kind within a message of protobuf, at any depth."""
-    waiting = [message]
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, kind):
-            yield each
-        for field, value in each.ListFields():
-            if field.message_type is not None:
-                waiting += [value] if hasattr(value, "ListFields") else value
 
 
 def _read(operators: Any, folder: Path | None) -> None:

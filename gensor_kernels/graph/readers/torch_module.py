@@ -46,6 +46,8 @@ class TorchSource(Source):
         Parameters and buffers of the module.
     """
 
+    remedy = 'torch.compile(module, backend="gensor") computes them eagerly'
+
     def __init__(self, model: Any, weights: Sequence[Any] = ()):
         self._versions = [(each, version(each)) for each in weights]
         self.inputs = {each.name: Spec(dtype_of(each.dtype), extents_of(each.shape)) for each in model.graph.inputs}

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from gensor_kernels.errors import ModelError
 from gensor_kernels.graph.execution.folding import fold
 from gensor_kernels.graph.ir.graph import Graph, Node, Spec
 from gensor_kernels.graph.lowerings.shapes import infer
@@ -24,29 +25,53 @@ CONSTANTS = {
         ("Add", "x r", {}, (3, 4, 6)),
         ("Where", "k x r", {}, (3, 4, 6)),
         ("MatMul", "r w", {}, (3, 1, 2)),
-        ("MatMul", "x v", {}, None),
         ("Expand", "t four", {}, (4, 3, 5)),
         ("Reshape", "x split", {}, (4, 3, 2)),
         ("Reshape", "x flat", {}, (24,)),
-        ("Reshape", "x four", {}, None),
-        ("Reshape", "x unknown", {}, None),
         ("Transpose", "r", {"perm": (2, 0, 1)}, (6, 3, 1)),
         ("Transpose", "x", {}, (6, 4)),
         ("Unsqueeze", "x axis", {}, (4, 1, 6)),
         ("Squeeze", "r axis", {}, (3, 6)),
         ("Gather", "x zero", {"axis": 1}, (4,)),
         ("Concat", "x x", {"axis": 0}, (8, 6)),
-        ("Add", "x unknown", {}, None),
-        ("Resize", "x", {}, None),
+        ("Add", "x unknown", {}, (4, 6)),
     ],
 )
 def test_a_shape_follows_from_those_of_the_inputs(op, inputs, attributes, shape):
-    shapes = {"x": (4, 6), "r": (3, 1, 6), "w": (6, 2), "v": (5, 2), "t": (3, 1), "unknown": (None, 6)}
-    graph = Graph([], {}, ["y"], dict(CONSTANTS), {name: Spec(HALF, each) for name, each in shapes.items()})
-    graph.specs["k"] = Spec(np.dtype(bool), (4, 1))
-    infer(graph, Node(op, tuple(inputs.split()), ("y",), attributes))
+    graph = inferred(op, inputs, attributes)
     assert graph.shape("y") == shape
     assert shape is None or graph.spec("y").dtype == HALF
+
+
+@pytest.mark.parametrize(
+    "op, inputs, attributes",
+    [
+        ("MatMul", "x v", {}),
+        ("Concat", "x v", {"axis": 1}),
+        ("Reshape", "x r", {}),
+        ("Resize", "x", {}),
+        ("Split", "x split", {}),
+        ("Softmax", "x", {"axis": 2}),
+        ("Transpose", "x", {"perm": (0, 0)}),
+        ("Conv", "image w4", {"kernel_shape": (3, 3), "pads": (1,)}),
+        ("Conv", "image w4", {"kernel_shape": (2, 3)}),
+        ("Conv", "image w4", {"auto_pad": "EVIL"}),
+        ("Pad", "x split", {"mode": "EVIL"}),
+    ],
+)
+def test_a_node_that_breaks_a_rule_is_refused(op, inputs, attributes):
+    with pytest.raises(ModelError, match=rf"^node 'off' \({op}\).* or export the model again$"):
+        inferred(op, inputs, attributes)
+
+
+def inferred(op, inputs, attributes):
+    """Return a graph in which the shapes that follow from one node are known."""
+    shapes = {"x": (4, 6), "r": (3, 1, 6), "w": (6, 2), "v": (5, 2), "t": (3, 1), "unknown": (None, 6)}
+    shapes |= {"image": (1, 4, 5, 5), "w4": (2, 4, 3, 3)}
+    graph = Graph([], {}, ["y"], dict(CONSTANTS), {name: Spec(HALF, each) for name, each in shapes.items()})
+    graph.specs["k"] = Spec(np.dtype(bool), (4, 1))
+    infer(graph, Node(op, tuple(inputs.split()), ("y", "z")[: 1 + (op == "Split")], attributes, "off"), 24)
+    return graph
 
 
 def test_a_calculation_with_a_shape_is_a_constant():

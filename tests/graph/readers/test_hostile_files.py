@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import textwrap
+import tracemalloc
 
 import numpy as np
 import onnx
@@ -11,7 +12,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import gensor_kernels
 from gensor_kernels.errors import ModelError, UnsupportedError
-from gensor_kernels.graph.execution.model import load
+from gensor_kernels.graph.execution.model import Model, load
+from gensor_kernels.graph.readers import onnx_bounds
+from gensor_kernels.graph.readers.onnx_file import Source
 
 from ..models import node, proto
 
@@ -75,16 +78,61 @@ def test_constants_that_a_file_computes_are_bounded(tmp_path, op, inputs, consta
     assert text.startswith("UnsupportedError node 'bomb'") and "bytes" in text, text
 
 
-def test_many_constants_are_bounded_together(tmp_path):
-    """A hundred constants of 256 MB each."""
-    nodes, names = [], []
-    for number in range(100):
-        nodes.append(node("ConstantOfShape", ["shape"], [f"c{number}"], name=f"c{number}"))
-        nodes.append(node("ReduceMax", [f"c{number}"], [f"m{number}"], keepdims=0))
-        names.append(f"m{number}")
-    nodes.append(node("Sum", ["x", *names], ["y"], name="all"))
-    text = told(saved(proto(nodes, X, {"y": (2, 2)}, {"shape": np.array([2**13, 2**13])}), tmp_path))
-    assert text == "" or text.startswith("UnsupportedError node"), text
+def computed_constants(op, count=40):
+    """A model that picks from many constants of 512 kB, no two alike."""
+    nodes, constants = [node("Cast", ["x"], ["i"], to=TensorProto.INT64)], {"shape": np.array([2**8, 2**9])}
+    for number in range(count):
+        more = {"value": numpy_helper.from_array(np.float32([number]))} if op == "ConstantOfShape" else {}
+        constants[f"one{number}"] = np.full((1, 1), number, np.float32)
+        inputs = ["shape"] if more else [f"one{number}", "shape"]
+        nodes += [node(op, inputs, [f"c{number}"], **more), node("Gather", [f"c{number}", "i"], [f"g{number}"])]
+    nodes.append(node("Sum", [f"g{number}" for number in range(count)], ["y"]))
+    return proto(nodes, X, ["y"], constants)
+
+
+def doubled_constant(op, count=40):
+    """A model that picks from a constant of 2^40 elements, each the half of the next."""
+    nodes = [node(op, [f"c{number}"] * 2, [f"c{number + 1}"], axis=0) for number in range(count)]
+    nodes += [node("Cast", ["x"], ["i"], to=TensorProto.INT64), node("Gather", [f"c{count}", "i"], ["y"])]
+    return proto(nodes, X, ["y"], {"c0": np.ones(1, np.float32)})
+
+
+def apart(op):
+    """A model whose optimiser does not know the size of a constant: it comes out of an operator with two results."""
+    nodes = [node("Split", ["sizes"], ["shape", "rest"], axis=0, num_outputs=2)]
+    nodes += [node(op, ["shape"], ["big"]), node("ReduceSum", ["big"], ["sum"]), node("Add", ["x", "sum"], ["y"])]
+    return proto(nodes, X, ["y"], {"sizes": np.array([2**15, 2**15, 1, 1])})
+
+
+@pytest.mark.parametrize(
+    ("op", "made"),
+    [(op, computed_constants) for op in ("ConstantOfShape", "Expand", "Tile")]
+    + [("Concat", doubled_constant), ("ConstantOfShape", apart)],
+)
+def test_many_constants_are_bounded_together(monkeypatch, op, made):
+    """They are refused while a few are in memory, also where the optimiser, the plan and a run compute some each."""
+    monkeypatch.setattr(onnx_bounds, "LARGEST_FOLDED", 4 << 20)
+    Model(Source(proto([node("Relu", ["x"], ["y"])], X, ["y"])), "model")  # what it imports takes memory, too
+    tracemalloc.start()
+    try:
+        with (
+            gensor_kernels.emulated("sm_87"),
+            pytest.raises(UnsupportedError, match=rf"\({op}\): a constant of .* with others: 4.\d+e\+06 are served"),
+        ):
+            Model(Source(made(op)), "model")(np.ones((2, 2), np.float32))
+        assert tracemalloc.get_traced_memory()[1] < 24 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_constants_that_nothing_reads_any_more_are_not_counted(monkeypatch):
+    monkeypatch.setattr(onnx_bounds, "LARGEST_FOLDED", 1 << 20)
+    nodes = [node("ConstantOfShape", ["shape"], ["c0"])]
+    nodes += [node("Cos", [f"c{number}"], [f"c{number + 1}"]) for number in range(20)]
+    nodes.append(node("Add", ["x", "c20"], ["y"]))
+    found = proto(nodes, {"x": ("float32", (2**8, 2**8))}, ["y"], {"shape": np.array([2**8, 2**8])})
+    with gensor_kernels.emulated("sm_87"):
+        assert Model(Source(found), "model")(np.ones((2**8, 2**8), np.float32)).shape == (2**8, 2**8)
 
 
 def doubling(depth):
@@ -113,6 +161,19 @@ def test_functions_that_call_others_are_bounded(tmp_path):
     text = told(saved(with_functions(doubling(40), "f39"), tmp_path))
     assert text.startswith("UnsupportedError the model has 1099511627776 nodes"), text
     assert told(saved(with_functions(doubling(3), "f2"), tmp_path)) == ""
+
+
+def test_functions_that_branches_call_are_bounded():
+    """Five kilobytes: each function calls the next one twice in each branch of an If."""
+    functions, opsets = [], [helper.make_opsetid("", 20), helper.make_opsetid("own", 1)]
+    for level in range(12):
+        inner, domain = (f"f{level - 1}", "own") if level else ("Relu", "")
+        pair = [node(inner, ["a"], ["t"], domain=domain), node(inner, ["t"], ["v"], domain=domain)]
+        turn = node("If", ["c"], ["b"], then_branch=_branch(pair), else_branch=_branch(pair))
+        nodes = [node("Constant", [], ["c"], value=numpy_helper.from_array(np.array(True))), turn]
+        functions.append(helper.make_function("own", f"f{level}", ["a"], ["b"], nodes, opsets))
+    with pytest.raises(UnsupportedError, match="the model has 27962026 nodes with its functions inlined"):
+        Source(with_functions(functions, "f11"))
 
 
 def test_functions_that_are_nested_deeply(tmp_path):

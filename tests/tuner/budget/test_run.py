@@ -1,6 +1,7 @@
 """--budget is kept: what a run does under a clock that every slice and every kernel moves on."""
 
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,11 +13,13 @@ from gensor_kernels.build.nvrtc import Binary, toolchain
 from gensor_kernels.build.resources import EntryResources
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
+from gensor_kernels.operators.rows import views
 from gensor_tuner.budget.incremental import IncrementalRun
 from gensor_tuner.budget.run import BudgetedRun
 from gensor_tuner.budget.task_scheduler import SLICE
 from gensor_tuner.build.compile import Compile
 from gensor_tuner.run.class_run import Options
+from gensor_tuner.run.tune import Run
 from gensor_tuner.shapes.reader import Row
 from gensor_tuner.strategies.request import Request
 from gensor_tuner.tasks.local import Local
@@ -59,7 +62,7 @@ class Machine:
     def compile(self, tasks):
         self.now += KERNEL / 2 * len(tasks)
         self.compiled += tasks
-        names = ("contraction_mma", "contraction_simt", "contraction_sliced", "gemv", "reduce_split")
+        names = ("contraction_mma", "contraction_simt", "contraction_sliced", "gemv", "reduce_split", "rows")
         entries = {name: EntryResources(registers=96) for name in names}
         more = {"entries": entries, "toolchain": toolchain()}
         return [Binary("sm_87", f"{hash(each.source)}".encode(), **more) for each in tasks]
@@ -101,6 +104,14 @@ def test_a_budget_is_kept(machine, store, budget):
     assert seconds <= budget + KERNEL
     assert {result.status for result in results.values()} <= {"ok", "skipped"} and len(results) == len(SHAPES)
     assert [name for name, each in results.items() if each.status == "ok"] or budget < KERNEL
+
+
+@pytest.mark.parametrize("kind", [Run, partial(BudgetedRun, budget=20)])
+def test_a_row_that_no_kernel_of_the_limit_serves_gets_one_more(machine, store, kind):
+    """One Program keeps a short row in registers, and has no room for a long one."""
+    made = [Row(n, f"{n}", 1, views.workload("softmax", (4, n), (1,), "float32")) for n in (64, 100_000)]
+    results = [result for _, result in kind(ARCH, store, Options(top=1)).rows(made)]
+    assert [result.error for result in results] == [None, None] and len({each.kernel for each in results}) == 2
 
 
 def test_the_estimate_falls_as_search_and_then_kernels_go_on(machine, store):

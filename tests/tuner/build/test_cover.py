@@ -45,6 +45,12 @@ def test_a_cover_that_is_too_large_gives_way_to_the_least_regret():
     assert limited(holes, ["c", "b", "a"], 2) == portfolio(holes, ["c", "b", "a"], 2) == [0, 1]
 
 
+def test_a_limit_leaves_no_row_without_a_candidate():
+    seconds = np.array([[1.0, np.inf, np.inf, 2.0], [np.inf, 1.0, 3.0, np.inf], [np.inf, 3.0, 1.0, np.inf]])
+    assert limited(seconds, ["a", "b", "c", "d"], 1) == [1, 0]
+    assert limited(np.full((2, 2), np.inf), ["a", "b"], 1) == []
+
+
 def test_assign_takes_the_best_chosen_and_marks_what_nothing_serves():
     assert assign(SECONDS, [1, 2], NAMES).tolist() == [1, 2, 1, -1]
     assert assign(SECONDS, [], NAMES).tolist() == [-1] * 4

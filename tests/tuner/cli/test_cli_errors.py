@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from gensor_kernels.devices.emulator.build import compiler
 from gensor_kernels.operators.products import matmul
 from tests.database.test_layers import unprivileged
 
-pytest.importorskip("gensor_tuner.cli.app")
+cli = pytest.importorskip("gensor_tuner.cli.app")
 
 HEADER = "op,m,n,k,dtype\n"
 BAD = """matmul,12,x,3,fp16
@@ -109,6 +110,22 @@ def test_a_row_that_the_budget_does_not_reach_is_skipped(gensor_tune, tmp_path):
     assert found["large"]["status"] == "unsupported"
     assert found["large"]["error"] == "its operands (a 16 GiB, b 512 KiB, c 128 MiB) exceed the 8 GiB of orin-nano-8gb"
     assert found["large"]["error"] in out
+
+
+def test_a_budget_begins_once_the_model_is_read(gensor_tune, monkeypatch, tmp_path):
+    now, asked = [0.0], {}
+
+    @contextmanager
+    def reading(*_):
+        now[0] += 60.0
+        yield tmp_path / "empty.csv"
+
+    monkeypatch.setattr(cli.commands, "shapes_of", reading)
+    monkeypatch.setattr(cli.commands, "tune", lambda *_, **options: asked.update(options) or 0)
+    monkeypatch.setattr(cli.time, "monotonic", lambda: now[0])
+    code, _, err = gensor_tune("--arch", "sm_87", "--model", "net.onnx", "--budget", "60", "--db", "{}/ours.db")
+    assert code == 0 and asked["budget"] == 60
+    assert err == "gensor-tune: net.onnx was read in 1 min, which --budget does not count\n"
 
 
 def test_columns_that_are_not_read_are_told_once(gensor_tune, tmp_path):

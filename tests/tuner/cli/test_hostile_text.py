@@ -1,15 +1,21 @@
 """What a foreign database says reaches terminals, spreadsheets and programs as text, never as commands to them."""
 
+import ast
 import contextlib
 import csv
 import dataclasses
 import json
+import os
 import sqlite3
+import subprocess
+import sys
 import zlib
+from pathlib import Path
 
 import pytest
 
 from gensor_database import Record, Store, Timing
+from gensor_tuner import output
 from tests.doubles.kernels import ARCH, workload
 from tests.doubles.store_rows import add_rows
 from tests.doubles.store_rows import rows as toy_rows
@@ -52,16 +58,65 @@ COMMANDS = {
     "verify": ("verify",),
     "learn": ("learn",),
     "where": ("where",),
+    "report": ("report", "-o", "{}/page.html"),
+    "doctor": ("doctor",),
+    "measure": ("measure",),
+    "prune": ("prune", "--dry-run"),
+    "clean": ("clean", "--dry-run"),
+    "merge": ("merge", "{}/k.db", "-o", "{}/\u5c42.db"),
+    "csv": ("export", "{}/\u5c42.csv"),
+    "rows": ("export", "-", "--json"),
+    "tune": ("--arch", "sm_87", "--shapes", "{}/\u5c42.csv", "--measure", "never"),
+    "archs": ("archs",),
+    "completion": ("completion", "bash"),
+    "version": ("--version",),
 }
 
 
 @pytest.mark.parametrize("arguments", COMMANDS.values(), ids=COMMANDS)
 def test_terminals_get_no_character_that_they_obey(gensor_tune, kernel, monkeypatch, tmp_path, arguments):
     monkeypatch.setenv("GENSOR_DB", str(tmp_path / "k.db"))
+    (tmp_path / "\u5c42.csv").write_text("op,m,n,k\nmatmul,0,8,8\n")
     _, out, err = gensor_tune(*arguments)
     assert harmless(out) and harmless(err)
-    if arguments[0] in ("show", "verify"):
+    if arguments[0] in ("show", "verify", "report"):
         assert r"\x1b[2J" in out and r"\u202e" in out
+
+
+ONE_BY_ONE = """
+import json, sys
+from gensor_tuner.cli import start
+start.keep_interrupts = lambda: None
+for arguments in json.loads(sys.argv[1]):
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="strict")
+    sys.argv = ["gensor-tune", *arguments]
+    try:
+        start.main()
+    except SystemExit as ended:
+        print("ended", *arguments, ended.code)
+"""
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "gbk"])
+def test_characters_that_a_stream_lacks_are_escaped(kernel, encoding, tmp_path):
+    """Of every command that prints: a name of a row, of a file and of a part, and the unit \u00b5s."""
+    (tmp_path / "\u5c42.csv").write_text("name,op,m,n,k\n\u00b5 \u5c42,matmul,0,8,8\n", encoding="utf-8")
+    asked = [[each.replace("{}", str(tmp_path)) for each in arguments] for arguments in COMMANDS.values()]
+    environment = os.environ | {"PYTHONIOENCODING": encoding, "GENSOR_DB": str(tmp_path / "k.db"), "GENSOR_\u00b5": "1"}
+    command = [sys.executable, "-c", ONE_BY_ONE, json.dumps(asked)]
+    done = subprocess.run(command, env=environment, capture_output=True, encoding=encoding, check=False)
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+    assert done.stdout.count("ended ") == len(asked)
+    assert done.stdout.count(r"\xb5") >= 3 and ("\u5c42" in done.stdout) == (encoding == "gbk")
+
+
+def test_output_prints_what_the_tuner_prints():
+    """Only `say` escapes what a terminal obeys; start.py prints sentences of its own before modules are loaded."""
+    folder = Path(output.__file__).parent
+    files = {str(path.relative_to(folder)): ast.walk(ast.parse(path.read_text())) for path in folder.rglob("*.py")}
+    printing = {name for name, nodes in files.items() if any(getattr(node, "id", "") == "print" for node in nodes)}
+    assert printing == {"output.py", "cli/start.py"}
 
 
 def test_errors_and_conflicts_hold_none_either(gensor_tune, kernel, tmp_path):

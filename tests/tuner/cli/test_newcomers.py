@@ -32,13 +32,13 @@ FILES = {
     "a comment alone": ("# to be done\n\n", "is empty: a header row is needed"),
     "a header alone": ("op,m,n,k\n", "has a header and no rows"),
     "a column twice": ("op,m,m,k\nmatmul,1,2,3\n", "the header names a column twice: 'm'"),
-    "capitals": ("OP,M,N,K\nmatmul,1,2,3\n", "columns 'OP', 'M', 'N' are unknown: did you mean op, m, n?"),
+    "capitals": ("OP,M,N,K\nmatmul,1,2,3\n", "columns 'OP', 'M', 'N', 'K' are unknown: did you mean op, m, n, k?"),
     "a misspelt column": ("op,m,n,k,epilouge\nmatmul,1,2,3,relu\n", "'epilouge' is unknown: did you mean epilogue?"),
 }
 #: One row behind its header: words of the sentence. Exit code 1, and other rows go on.
 ROWS = {
     "negative": ("op,m,n,k", "matmul,-1,2,3", "'m': '-1' is not a whole number written in digits"),
-    "a decimal point": ("op,m,n,k", "matmul,128.0,2,3", "'m': '128.0' is not a whole number"),
+    "a decimal point": ("op,m,n,k", "matmul,128.5,2,3", "'m': '128.5' is not a whole number"),
     "an exponent": ("op,m,n,k", "matmul,1e3,2,3", "'m': '1e3' is not a whole number"),
     "thousands": ("op,m,n,k", 'matmul,"1,024",2,3', "'m': '1,024' is not a whole number"),
     "arithmetic": ("op,m,n,k", "matmul,64*2,2,3", "'m': '64*2' is not a whole number"),

@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import sys
 import threading
 from pathlib import Path
@@ -49,6 +50,7 @@ def test_unknown_columns_become_notes_and_count_is_kept(tmp_path):
         ("matmul,1_0,2,3,fp16", "m", "whole number"),
         ("matmul,\uff11,2,3,fp16", "m", "whole number"),
         ("matmul,-1,2,3,fp16", "m", "whole number"),
+        ("matmul,1.5,2,3,fp16", "m", "whole number"),
         ("matmul,,2,3,fp16", "m", "missing"),
         ("matmul,4294967296,2,3,fp16", "m", "larger"),
         ("matmul,1,2,3,fp61", "dtype", "did you mean fp64, fp16"),
@@ -125,6 +127,7 @@ MISSPELT = {
     "Op,m,n,k": "column 'Op' is unknown: did you mean op?",
     "operator,m,n,k": "column 'operator' is unknown: did you mean op?",
     "op,m,n,k,trans-a,Epilogue": "columns 'trans-a', 'Epilogue' are unknown: did you mean trans_a, epilogue?",
+    "op,M,N,K,Dtype,Batch": "columns 'M', 'N', 'K', 'Dtype', 'Batch' are unknown: did you mean m, n, k, dtype, batch?",
     "op,m,n,k,dtype_c": "column 'dtype_c' is unknown: did you mean out?",
     "op,m,n,k,activation": "column 'activation' is unknown: did you mean epilogue?",
     "op,m,n,k,batch_size": "column 'batch_size' is unknown: did you mean batch?",
@@ -151,6 +154,29 @@ def test_only_columns_that_the_operators_of_the_file_read_are_near(tmp_path):
         read(tmp_path, f"op,h,w,c,k_out,r,s,stride\n{conv}")
     (row,) = read(tmp_path, "op,m,n,k,padding\nmatmul,1,2,3,1")
     assert row.notes == {"padding": "1"}
+
+
+@pytest.mark.parametrize(
+    ("pandas", "plain"),
+    [
+        ("op,m,n,k,trans_b,any_size,count\nmatmul,16.0,8.0,4.00,1.0,0.0,2.0", None),
+        ("op,shape,axes\nsoftmax,4x5,1.0\nsoftmax,7.0,-1.0", "op,shape,axes\nsoftmax,4x5,1\nsoftmax,7,-1"),
+        ("op,n,h,w,c,k_out,r,s,batch\nconv2d,1.0,8.0,8,4,4,3,3,1.0", None),
+    ],
+)
+def test_an_integer_may_be_written_as_pandas_writes_it(tmp_path, pandas, plain):
+    """A column with empty cells has floats in pandas."""
+    written, meant = read(tmp_path, pandas), read(tmp_path, plain or re.sub(r"\.0+", "", pandas))
+    assert [(row.error, row.workload, row.count) for row in written] == [
+        (row.error, row.workload, row.count) for row in meant
+    ]
+    assert [row for row in written if not row.error]
+
+
+def test_a_model_in_place_of_a_shapes_file_is_named(tmp_path):
+    (tmp_path / "net.onnx").write_bytes(b"\x08\x07")
+    with pytest.raises(ShapesError, match=r"net\.onnx: is a model: use --model in place of --shapes"):
+        read_shapes(tmp_path / "net.onnx")
 
 
 def test_far_columns_are_told_once(tmp_path):

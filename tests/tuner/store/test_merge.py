@@ -79,9 +79,9 @@ def test_databases_that_agree_have_no_conflicts(merge, tmp_path):
 
 
 def test_without_binaries_refresh_is_named(merge, pair, tmp_path):
-    code, out, err = merge("a.db", "b.db", "-o", "c.db")
+    code, out, err = merge("a.db", "b.db", "-o", "two words.db")
     assert code == 0 and "binary" not in out and "verification" not in out
-    assert f"gensor-tune refresh --db {tmp_path / 'c.db'}" in err and "--binaries if you trust" in err
+    assert f"gensor-tune refresh --db '{tmp_path / 'two words.db'}'" in err and "--binaries if you trust" in err
 
 
 def test_a_key_of_another_version_is_merged_and_told_without_control_characters(merge, pair, tmp_path):

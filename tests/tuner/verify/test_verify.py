@@ -1,14 +1,18 @@
 """The verifier: right kernels pass every case, and each kind of wrong one is told by its outcome."""
 
+import errno
 import json
 import os
+import subprocess
 import sys
+import tempfile
 from functools import partial
 
 import pytest
 
 from gensor_database.record import Kernel, Record, Verification
 from gensor_database.store import Store
+from gensor_kernels.errors import MachineError
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.programs.contraction.cases import granularity
@@ -20,7 +24,7 @@ from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.tune import Run
 from gensor_tuner.shapes.reader import Row
 from gensor_tuner.verify.device_process import DeviceVerifier
-from gensor_tuner.verify.verify import verify
+from gensor_tuner.verify.verify import check_compilers, verify
 from tests.doubles import spoiled
 
 
@@ -245,3 +249,23 @@ def test_without_a_device_it_says_what_is_missing_before_any_work(command, tmp_p
     assert (code, out) == (2, "")
     assert err == "gensor-tune: --verify device needs a GPU of sm_87: CuPy is not installed: a command\n"
     assert not (tmp_path / "k.db").exists()
+
+
+def test_a_cache_folder_that_cannot_be_written_is_named_before_any_work(monkeypatch):
+    def refuse(**_):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    with pytest.raises(MachineError, match=r"cache folder .* \(Read-only file system\): .*set GENSOR_CACHE_DIR"):
+        check_compilers("emulator", 1)
+    check_compilers("none", 1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of memory are set as on Linux")
+def test_too_little_memory_is_named_before_nvrtc_ends_the_process(tmp_path):
+    (tmp_path / "shapes.csv").write_text("op,m,n,k\nmatmul,64,64,64\n")
+    command = "ulimit -v 450000; python=$0; exec $python -m gensor_tuner.cli.start --arch sm_87 --jobs 2 "
+    command += "--shapes shapes.csv --db k.db --measure never"
+    done = subprocess.run(["bash", "-c", command, sys.executable], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "") and not (tmp_path / "k.db").exists()
+    assert "may use 439 MiB of memory (ulimit -v), and compilers need 1408 MiB with --jobs 2" in done.stderr

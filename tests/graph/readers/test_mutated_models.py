@@ -1,0 +1,56 @@
+"""Models of every served operator, changed at random: a result or an error of the package, nothing else."""
+
+import warnings
+
+import numpy as np
+import pytest
+from onnx import helper
+
+import gensor_kernels
+from gensor_kernels.errors import ModelError, UnsupportedError
+from gensor_kernels.graph.execution.model import load
+from tests import campaign_size
+from tests.campaign_size import FULL, SEED
+
+from ..models import node, proto
+from .mutated_models import drawn_file, outcome
+
+#: Mutated models of a push, and of a whole campaign.
+FEW, MANY = 70, 20_000
+
+
+def test_mutated_models_end_in_a_result_or_an_error_of_the_package():
+    raw, computed = [], 0
+    with warnings.catch_warnings(), gensor_kernels.emulated("sm_87"):
+        warnings.simplefilter("ignore")
+        for number in range(MANY if FULL else FEW):
+            case, data = drawn_file(number, SEED)
+            what, text = outcome(data)
+            computed += what == "computed"
+            raw += [] if what else [f"{number}: {case}: {text}"]
+    campaign_size.tell("mutated models that are computed", computed)
+    assert not raw and computed > 5
+
+
+X = np.ones((2, 4), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "constants", "opset", "reason"),
+    [
+        ([node("TopK", ["x", "k"], ["y", "i"])], {"k": np.array([-1])}, 20, r"node 'node' \(TopK\)"),
+        ([node("Split", ["x", "k"], ["y", "z"], axis=1)], {"k": np.array([3, 3])}, 20, r"node 'node' \(Split\)"),
+        ([node("Relu", ["x"], ["y"])], {}, 9999, "operators of version 9999 of the standard"),
+        ([node("Constant", [], ["c"]), node("Add", ["x", "c"], ["y"])], {}, 20, "no valid ONNX model"),
+        (
+            [node("Constant", [], ["c"], value_int=1, value_float=1.0), node("Add", ["x", "c"], ["y"])],
+            *({}, 20, "no valid ONNX model"),
+        ),
+        ([node("Pad", ["x", "k"], ["y"])], {"k": np.array([0, 2**40, 0, 0])}, 20, r"node 'node' \(Pad\)"),
+    ],
+)
+def test_models_that_are_not_valid_are_refused(nodes, constants, opset, reason):
+    found = proto(nodes, {"x": ("float32", ("n", 4))}, ["y"], constants)
+    found.opset_import[0].CopyFrom(helper.make_opsetid("", opset))
+    with gensor_kernels.emulated("sm_87"), pytest.raises((ModelError, UnsupportedError), match=reason):
+        load(found)(X)
