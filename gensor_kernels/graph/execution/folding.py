@@ -49,7 +49,7 @@ def fold(graph: Graph) -> None:
     """Replace nodes whose inputs are all constants, and shapes that are known, by their results.
 
     Nodes that only the device computes are left to every run. UnsupportedError names the node whose result takes more
-    memory than is left for what a model computes from its constants; a result that nothing reads any more takes none.
+    memory than is left for what a model computes from its constants; a result takes none after its last reader.
     """
     run, kept = Host(), []
     fixed, held = set(graph.constants), dict[str, int]()
