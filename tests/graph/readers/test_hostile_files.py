@@ -344,7 +344,7 @@ def test_tensors_that_are_read_are_bounded_together(tmp_path, monkeypatch):
     tensor.external_data.add(key="location", value="w.bin")
     body = [node("Constant", [], [f"v{number}"], value=tensor) for number in range(100)]
     found = with_functions([_function([*body, node("Relu", ["a"], ["b"])])], "f")
-    with pytest.raises(UnsupportedError, match="^weights 'w': 1126400 bytes .*; make them initializers$"):
+    with pytest.raises(UnsupportedError, match=r"^weights 'w': 1126400 bytes .*; make them initializers$"):
         Source(found, tmp_path)
 
 
