@@ -350,8 +350,8 @@ def load(
     Parameters
     ----------
     path : path, bytes or onnx.ModelProto
-        An ONNX file, whose external data, if any, is in its folder; or what such a file holds,
-        as bytes or as onnx reads it, without external data.
+        An ONNX file, whose external data, if any, is in its folder; or what such a file
+        holds, as bytes or as onnx reads it, without external data.
     dtype : {None, "float16", "bfloat16"}, optional
         Compute float32 tensors in 16 bits; weights are cast once. Inputs and results keep
         the dtypes of the file.

@@ -72,7 +72,7 @@ def _resize(run: Run, node: Node, x: Any, roi: Any = None, scales: Any = None, s
 
 def _places(given: int, extent: int, scale: float, coordinates: str) -> np.ndarray:
     """Return for each element of the result its place among the given ones, in float32 as other libraries do."""
-    place, scale = np.arange(extent, dtype=np.float32), np.float32(scale)
+    place = np.arange(extent, dtype=np.float32)
     if coordinates == "asymmetric":
         return place / scale
     if coordinates == "align_corners":

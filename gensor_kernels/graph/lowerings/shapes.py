@@ -26,8 +26,6 @@ WORDS = {
 }
 #: Elements up to which shapes depend on the elements of a constant.
 MOST_ELEMENTS = 1024
-#: Operators of scalars to which functions of the standard, and other runtimes, give tensors of one element.
-ONE_ELEMENT = ("Range",)
 
 
 def known(graph: Graph, name: str) -> Shape | None:
@@ -78,8 +76,6 @@ def infer(graph: Graph, node: Node, version: int) -> None:
         opsets = [onnx.helper.make_opsetid("", version)]
         found = shape_inference.infer_node_outputs(schema, made, types, data, opset_imports=opsets)
     except shape_inference.InferenceError as error:
-        if node.op in ONE_ELEMENT:
-            return
         fail(f"node {shown(node.name)} ({node})", error, REMEDY)
     except Exception:  # the node itself says what is wrong with it
         return

@@ -29,7 +29,7 @@ from .onnx_lifting import lift
 #: Version of the standard's operators that nodes of a Graph have.
 OPSET = 24
 #: Elements up to which onnxscript folds constants; onnx_bounds limits their bytes.
-LIMITS = dict.fromkeys(("input_size_limit", "output_size_limit"), 2**31)
+LIMITS: dict[str, Any] = dict.fromkeys(("input_size_limit", "output_size_limit"), 2**31)
 #: Names of sizes; exporters write others, such as "?" and "-1", for sizes of which each is its own.
 SIZE = re.compile(r"[^\W\d][\w.]*")
 #: dtypes of weights, whose arrays are made once.

@@ -54,7 +54,7 @@ def _graphs(graph: Any) -> Iterator[Any]:
 
 
 class _Lifting:
-    """What the steps of one model share: its version, ranks of its tensors, and names that are free."""
+    """State that the steps of one model share: its version, ranks of its tensors, and names that are free."""
 
     def __init__(self, model: Any, version: int):
         self._model, self.version = _copy(model), version
@@ -273,7 +273,7 @@ def _concat(step: Step) -> None:
 
 @_below(13, "Softmax", "LogSoftmax", "Hardmax")
 def _two_dimensions(step: Step) -> None:
-    """Take the axis and all behind it as one."""
+    """Take the axis and all after it as one."""
     axis, x = step.pop("axis", 1), step.node.input[0]
     step.set("axis", -1)
     rank = step.lifting.rank(x)

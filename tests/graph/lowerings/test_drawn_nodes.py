@@ -1,4 +1,4 @@
-"""Drawn calls of ONNX operators beside onnxruntime, and calls that were wrong once."""
+"""Drawn calls of ONNX operators compared with onnxruntime, and calls that were wrong once."""
 
 import warnings
 
@@ -13,8 +13,8 @@ from gensor_kernels.graph.lowerings import LOWERINGS
 from gensor_kernels.graph.readers.onnx_file import Source
 from tests import campaign_size
 
+from .draw import DRAWS, Case
 from .drawn_nodes import RIGHT, WRONG, drawn, model_of, ours, outcome, versions
-from .drawn_operators import DRAWS, Case
 
 PARTS = 4
 #: Operators of this package, that no file has.
