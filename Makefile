@@ -82,6 +82,7 @@ nightly-models: $(VENV)/torch
 	$(BIN)/python -m tests.graph.networks.exported_models
 	$(BIN)/python -m tests.graph.networks.light_models
 	$(BIN)/python -m tests.graph.lowerings.drawn_nodes --cases 300
+	$(BIN)/python -m tests.graph.readers.mutated_models --seconds 1800
 	$(BIN)/python -m benchmarks.models --out .
 
 # PyTorch for CPUs, 1.6 GB; pushes do without.

@@ -133,7 +133,6 @@ OTHERS = {
     *("accelerate", "counters", "deterministic", "emulated", "explain", "from_torch", "load", "record", "refresh"),
     "warmup",
 }
-INDICES = {"offsets", "sizes", "key_offsets", "key_sizes", "block_table"}
 #: Parameters without a name in a call.
 POSITIONAL = ("operands", "a", "b", "operands[0]")
 BIG = np.arange(1000, 3000, dtype="float32").reshape(40, 50)

@@ -25,7 +25,7 @@ def fold(graph: Graph) -> None:
     """Replace nodes whose inputs are all constants, and shapes that are known, by their results.
 
     Nodes that only the device computes are left to every run. UnsupportedError names the node whose result takes more
-    memory than is left for what a model computes from its constants; a result that nothing reads any more takes none.
+    memory than is left for what a model computes from its constants; a result takes none after its last reader.
     """
     run, kept = Host(), []
     fixed, held = set(graph.constants), dict[str, int]()
@@ -71,9 +71,11 @@ def _folded(graph: Graph, run: Host, node: Node) -> bool:
 
 def _sizes(graph: Graph, node: Node) -> dict[str, int]:
     """Return the bytes of a node's results, by name."""
-    shapes = {name: known(graph, name) for name in node.outputs if name}
-    if None not in shapes.values():
-        return {name: math.prod(shape) * graph.specs[name].dtype.itemsize for name, shape in shapes.items()}
+    names = [name for name in node.outputs if name]
+    shapes = [shape for name in names if (shape := known(graph, name)) is not None]
+    if len(shapes) == len(names):
+        sizes = zip(names, map(math.prod, shapes), strict=True)
+        return {name: size * graph.specs[name].dtype.itemsize for name, size in sizes}
     # Results whose sizes depend on elements are places in the inputs (NonZero), or some of their elements (Compress).
     inputs = [graph.spec(name) for name in node.reads()]
     most = sum(
@@ -81,4 +83,4 @@ def _sizes(graph: Graph, node: Node) -> dict[str, int]:
         for spec in inputs
         if spec is not None
     )
-    return dict.fromkeys(shapes, 8 * most)
+    return dict.fromkeys(names, 8 * most)

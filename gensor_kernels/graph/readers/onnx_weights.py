@@ -20,7 +20,7 @@ SMALL = 1024
 
 
 def parted(model: Any, folder: Path | None) -> tuple[Any, dict[str, Any]]:
-    """Part a model into its operators and its weights: neither names a file any more.
+    """Part a model into its operators and its weights: neither names another file.
 
     Constants of the graph that are in another file are mapped into memory. Tensors elsewhere (in other attributes, in
     functions, in graphs within graphs, in sparse tensors) are read, so that no library looks for their files.

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 import gensor_kernels
 from gensor_kernels.errors import ModelError, UnsupportedError
 from gensor_kernels.graph.execution.model import Model, load
-from gensor_kernels.graph.readers import onnx_bounds
+from gensor_kernels.graph.readers import onnx_bounds, onnx_weights
 from gensor_kernels.graph.readers.onnx_file import Source
 
 from ..models import node, proto
@@ -79,7 +79,7 @@ def test_constants_that_a_file_computes_are_bounded(tmp_path, op, inputs, consta
 
 
 def computed_constants(op, count=40):
-    """A model that picks from many constants of 512 kB, no two alike."""
+    """A model that picks from many constants of 512 kB, all different."""
     nodes, constants = [node("Cast", ["x"], ["i"], to=TensorProto.INT64)], {"shape": np.array([2**8, 2**9])}
     for number in range(count):
         more = {"value": numpy_helper.from_array(np.float32([number]))} if op == "ConstantOfShape" else {}
@@ -125,7 +125,7 @@ def test_many_constants_are_bounded_together(monkeypatch, op, made):
         tracemalloc.stop()
 
 
-def test_constants_that_nothing_reads_any_more_are_not_counted(monkeypatch):
+def test_constants_without_further_readers_are_not_counted(monkeypatch):
     monkeypatch.setattr(onnx_bounds, "LARGEST_FOLDED", 1 << 20)
     nodes = [node("ConstantOfShape", ["shape"], ["c0"])]
     nodes += [node("Cos", [f"c{number}"], [f"c{number + 1}"]) for number in range(20)]
@@ -308,7 +308,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_tensors_anywhere_are_read_beside_the_model(tmp_path, monkeypatch, place):
+def test_tensors_anywhere_are_read_from_the_model_folder(tmp_path, monkeypatch, place):
     """The working folder has a file of the same name: none of its numbers may come out."""
     for folder, value in (("model", 3), ("home", 7)):
         (tmp_path / folder).mkdir()
@@ -336,15 +336,16 @@ def test_tensors_anywhere_are_read_beside_the_model(tmp_path, monkeypatch, place
         load(file)
 
 
-def test_tensors_that_are_read_are_bounded_together(tmp_path):
-    """A hundred functions that name the same sparse file of 100 MB."""
-    with (tmp_path / "w.bin").open("wb") as file:
-        file.truncate(100 << 20)
-    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[25 << 20], data_location=TensorProto.EXTERNAL)
+def test_tensors_that_are_read_are_bounded_together(tmp_path, monkeypatch):
+    """A hundred constants of a function that name the same file of 100 kB."""
+    monkeypatch.setattr(onnx_weights, "LARGEST_FOLDED", 1 << 20)
+    (tmp_path / "w.bin").write_bytes(bytes(100 << 10))
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[25 << 10], data_location=TensorProto.EXTERNAL)
     tensor.external_data.add(key="location", value="w.bin")
     body = [node("Constant", [], [f"v{number}"], value=tensor) for number in range(100)]
-    text = told(saved(with_functions([_function([*body, node("Relu", ["a"], ["b"])])], "f"), tmp_path))
-    assert text.startswith("UnsupportedError weights 'w'") and "make them initializers" in text, text
+    found = with_functions([_function([*body, node("Relu", ["a"], ["b"])])], "f")
+    with pytest.raises(UnsupportedError, match=r"^weights 'w': 1126400 bytes .*; make them initializers$"):
+        Source(found, tmp_path)
 
 
 @pytest.mark.parametrize(
