@@ -62,8 +62,8 @@ CAMPAIGNS := tests/campaigns tests/programs/contraction/wgmma/test_windows.py \
     tests/programs/contraction/wgmma/test_floats_windows.py tests/programs/contraction/test_sliced.py \
     tests/programs/contraction/test_float_accuracy.py tests/dispatch/test_accelerate_cases.py tests/database/test_pretuned.py
 TORCH_TESTS := tests/torch tests/graph/readers/test_from_torch.py tests/graph/readers/test_torch_checked.py
-.PHONY: nightly nightly-campaigns nightly-mutants nightly-ptx nightly-launches nightly-torch nightly-models
-nightly: nightly-campaigns nightly-mutants nightly-ptx nightly-launches nightly-torch nightly-models
+.PHONY: nightly nightly-campaigns nightly-mutants nightly-ptx nightly-launches nightly-calls nightly-torch nightly-models
+nightly: nightly-campaigns nightly-mutants nightly-ptx nightly-launches nightly-calls nightly-torch nightly-models
 nightly-campaigns: $(VENV)/installed
 	GENSOR_CAMPAIGN=full $(BIN)/python -m pytest -n 2 --dist worksteal -rP --durations=40 $(CAMPAIGNS)
 nightly-mutants: $(VENV)/installed
@@ -73,6 +73,8 @@ nightly-ptx: $(VENV)/installed
 	$(BIN)/python -m tests.ptx --planted
 nightly-launches: $(VENV)/installed
 	$(BIN)/python -m tests.driver_standin
+nightly-calls: $(VENV)/installed
+	$(BIN)/python -m tests.public_cases --calls 20000 --jobs 2
 nightly-torch: $(VENV)/torch
 	GENSOR_CAMPAIGN=full TORCH_NETWORKS=all $(BIN)/python -m pytest -q --durations=40 $(TORCH_TESTS)
 # The exporter's graphs of today, and the committed ones: both are compared with onnxruntime and float64.
@@ -85,9 +87,9 @@ nightly-models: $(VENV)/torch
 	$(BIN)/python -m tests.graph.readers.mutated_models --seconds 1800
 	$(BIN)/python -m benchmarks.models --out .
 
-# PyTorch for CPUs, 1.6 GB; pushes do without.
+# PyTorch, 1.6 GB as its build for CPUs (PIP_INDEX_URL names its index); pushes do without.
 $(VENV)/torch: $(VENV)/installed
-	$(BIN)/python -m pip install -q torch torchvision --index-url https://download.pytorch.org/whl/cpu
+	$(BIN)/python -m pip install -q torch torchvision
 	$(BIN)/python -m pip install -q transformers
 	touch $@
 

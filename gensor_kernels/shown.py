@@ -32,6 +32,11 @@ def is_array(value: Any) -> bool:
     return hasattr(value, "dtype") and bool(getattr(value, "shape", ())) and not isinstance(value, type)
 
 
+def holds_numbers(array: Any) -> bool:
+    """Whether an array is of numbers: not of objects, texts, dates or records."""
+    return array.dtype.kind not in "OSUmM" and array.dtype.type.__name__ != "void"
+
+
 def is_masked(value: Any) -> bool:
     """Whether a value is an array of `numpy.ma`, whose mask every computation would ignore."""
     return any(each.__module__.startswith("numpy.ma") for each in type(value).__mro__)
@@ -59,6 +64,8 @@ def no_array(name: str, value: Any, library: str) -> str:
     """Return the words of a TypeError for the argument ``name``, which is no array of the device's library."""
     if is_masked(value):
         return f"{name} must be a {library} array, not {kind(value)}, whose mask would be ignored: fill it first"
+    if is_array(value) and hasattr(value.dtype, "kind") and not holds_numbers(value):
+        return f"{name} must be an array of numbers, not {shown(value)}"
     given = kind(value).partition(".")[0]
     remedy = {
         ("numpy", "cupy"): f": cupy.asarray({name}) copies it to the GPU",

@@ -18,7 +18,7 @@ from gensor_kernels.devices.lending import POISON, Lender, Lent
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.programs.core.family import Launch
-from gensor_kernels.shown import no_array
+from gensor_kernels.shown import holds_numbers, no_array
 
 from .build import build, build_many, is_built
 from .run import Buffer, DamagedError, KernelFault, run
@@ -48,9 +48,11 @@ class EmulatorDevice(Device):
         self._libraries: dict[str, Path] = {}
 
     def is_array(self, value: object) -> bool:
-        """Return whether `value` is a NumPy array in native byte order, the only one that kernels read
+        """Return whether `value` is a NumPy array of numbers in native byte order, the only one that kernels read
         (api/interop.py), and without a mask."""
-        return isinstance(value, np.ndarray) and value.dtype.isnative and not isinstance(value, np.ma.MaskedArray)
+        if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray):
+            return False
+        return value.dtype.isnative and holds_numbers(value)
 
     def pointer(self, array: Any) -> int:
         """Return an array's address; TypeError for what is no array, of which a Plan for arrays like it knows

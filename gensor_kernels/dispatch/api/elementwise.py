@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gensor_kernels.dispatch.calls.arguments import operations
+from gensor_kernels.dispatch.calls.arguments import unfused
 
 from .current import current_runtime
 from .interop import adopting
@@ -41,6 +41,8 @@ def elementwise(x: ArrayLike, epilogue: Items, out: ArrayLike | None = None) -> 
         If shapes do not fit, or a name is unknown.
     TypeError
         If `x` is not an array of this device.
+    UnsupportedError
+        If the operations have a gate or a norm.
 
     Notes
     -----
@@ -56,5 +58,6 @@ def elementwise(x: ArrayLike, epilogue: Items, out: ArrayLike | None = None) -> 
     """
     runtime = current_runtime()
     runtime.require("x", x)
+    steps = unfused("elementwise", 1, None, None, None, epilogue)
     function, parameters = rows_parameters("elementwise", (), x.ndim)
-    return runtime.serve(function, (x,), parameters, out, operations(epilogue=epilogue))
+    return runtime.serve(function, (x,), parameters, out, steps)

@@ -38,8 +38,11 @@ def parsed(alpha: Any, bias: DeviceArray, add: DeviceArray, activation: str | No
         before = operations(alpha, bias, add)
     else:
         listed = list(epilogue)
-        place = next(place for place, item in enumerate(listed) if isinstance(item, str) and item in gated.GATES)
-        name, items = listed[place], listed[place + 1 :]
+        names = _names(listed)
+        place = next(place for place, name in enumerate(names) if name in gated.GATES)
+        name, items = names[place], listed[place + 1 :]
+        if not isinstance(listed[place], str) and len(listed[place]) > 1:
+            raise ValueError(f"epilogue operation {name!r} takes no values")
         before = operations(alpha, bias, add, activation, listed[:place])
     if len(before) > 1 or any(step.name != "bias" for step in before):
         named = ", ".join(step.name for step in before)
@@ -93,8 +96,8 @@ def fused(
 def _norm_in(epilogue: Any) -> tuple[list[Any], Norm, list[Any]] | None:
     """Split an epilogue into (operations before its norm, the norm, operations behind it); None without a norm."""
     items = [] if epilogue is None else list(epilogue)
-    names = [item[0] if isinstance(item, (tuple, list)) and item else item for item in items]
-    places = [place for place, name in enumerate(names) if isinstance(name, str) and name in NORMS]
+    names = _names(items)
+    places = [place for place, name in enumerate(names) if name in NORMS]
     if not places:
         return None
     place, name = places[0], names[places[0]]
@@ -102,6 +105,12 @@ def _norm_in(epilogue: Any) -> tuple[list[Any], Norm, list[Any]] | None:
     if len(given) > 1 or any(not isinstance(each, (int, float)) or not each > 0 for each in given):
         raise ValueError(f"{name} takes an eps above 0, as in ('{name}', 1e-5), not {shown(given)}")
     return items[:place], Norm(name, float(given[0]) if given else EPS[name], 0), items[place + 1 :]
+
+
+def _names(items: list[Any]) -> list[str]:
+    """Return the names of an epilogue's operations, "" for what has none."""
+    names = (item[0] if isinstance(item, (tuple, list)) and item else item for item in items)
+    return [name if isinstance(name, str) else "" for name in names]
 
 
 # ---- operands stored in 8 bits

@@ -110,5 +110,5 @@ def grouped_matmul(
     runtime = current_runtime()
     steps = unfused("grouped_matmul", 1, bias, None, activation, epilogue)
     runtime.check(x, w, out, steps, precision)
-    ends = ends_of(runtime.device, Grouped("group", "x"), offsets, sizes, x.shape[0])
+    ends = ends_of(runtime.device, Grouped("group", "x"), offsets, sizes, x.shape[0] if x.ndim else 0)
     return runtime.serve(RAGGED, (x, w, ends), None if dtype is None else named_dtype(dtype), out, steps, precision)

@@ -119,9 +119,9 @@ def linear(
         except FusedAsked:
             if scales is not None:
                 raise UnsupportedError(f"linear: {activation or 'a gate'} takes no quantised weights") from None
-            from .fused import gated_product, parsed
+            from .fused import fused
 
-            return gated_product(runtime, x, transposed(w), parsed(1, bias, None, activation, epilogue))
+            return fused(runtime, x, transposed(w), (1, bias, None, activation, epilogue), None, None, None)
         if scales is not None:
             return _quantised_linear(runtime, x, w, steps, (scales, zeros, group))
         if zeros is not None or group is not None:

@@ -43,8 +43,6 @@ def misfit(error: Exception, function: Callable[..., Any], args: Any, keywords: 
         if set(kinds) <= {"ArrayLike", "None"}:
             if not device.is_array(value) and not (value is None and "None" in kinds):
                 return TypeError(no_array(name, value, device.xp.__name__))
-            if value is not None and value.dtype.kind in "OSUmM":
-                return TypeError(f"{name} must be an array of numbers, not {shown(value)}")
             continue
         spoken_of = isinstance(error, ValueError) and not _holds_array(value)
         if not spoken_of and not any(_takes(kind, value, device) for kind in kinds):

@@ -42,7 +42,7 @@ def softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, out: ArrayLike 
     Returns
     -------
     array, shape of `x`
-        A new array with the dtype of `x`, or `out`.
+        A new array with the dtype of `x` (float64 for integers), or `out`.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def log_softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, out: ArrayL
     Returns
     -------
     array, shape of `x`
-        A new array with the dtype of `x`, or `out`.
+        A new array with the dtype of `x` (float64 for integers), or `out`.
 
     Raises
     ------
@@ -139,8 +139,8 @@ def layer_norm(
     Returns
     -------
     array, shape of `x`
-        A new array with the dtype of `x`, or `out`. The arithmetic of float16 and
-        bfloat16 is float32.
+        A new array with the dtype of `x` (float64 for integers), or `out`. The
+        arithmetic of float16 and bfloat16 is float32.
 
     Raises
     ------
@@ -196,8 +196,8 @@ def rms_norm(
     Returns
     -------
     array, shape of `x`
-        A new array with the dtype of `x`, or `out`. The arithmetic of float16 and
-        bfloat16 is float32.
+        A new array with the dtype of `x` (float64 for integers), or `out`. The
+        arithmetic of float16 and bfloat16 is float32.
 
     Raises
     ------

@@ -74,7 +74,7 @@ def max_pool2d(
     array([[[[ 5.,  7.],
              [13., 15.]]]], dtype=float32)
     """
-    return _pooled("max_pool2d", x, kernel_size, stride, padding, layout, out, dilation, ceil_mode=int(ceil_mode))
+    return _pooled("max_pool2d", x, kernel_size, stride, padding, layout, out, dilation, ceil_mode=int(bool(ceil_mode)))
 
 
 @adopting
@@ -131,7 +131,7 @@ def avg_pool2d(
     array([[[[ 2.5,  4.5],
              [10.5, 12.5]]]], dtype=float32)
     """
-    more = {"ceil_mode": int(ceil_mode), "count_include_pad": int(count_include_pad)}
+    more = {"ceil_mode": int(bool(ceil_mode)), "count_include_pad": int(bool(count_include_pad))}
     return _pooled("avg_pool2d", x, kernel_size, stride, padding, layout, out, None, **more)
 
 

@@ -2,7 +2,8 @@
 
 The epilogue runs in the accumulator's type, as in a kernel: int32 while every step so far is an integer one,
 else float32 (float64 for float64 and for integers wider than int8). The one difference: the product of float16
-or bfloat16 operands is rounded to their dtype before the epilogue, because the library's call returns it so.
+or bfloat16 operands is rounded to their dtype before the epilogue, because the library's call returns it so, unless the
+result has a wider dtype.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ def evaluate(
     inputs = product.inputs
     if inputs == np.int8 and (steps or product.dtype != np.int8):
         inputs = np.dtype(np.int32)  # products of int8 that wrap at 32 bits, as the kernels' do
+    elif inputs.name in ("float16", "bfloat16") and product.dtype != inputs:
+        inputs = product.dtype  # the sums are not rounded, as the kernels' are not
     elif inputs.name == "bfloat16" and product.batch:
         inputs = np.dtype(np.float32)  # CuPy has no batched bfloat16 product
     first, second = product.conjugated

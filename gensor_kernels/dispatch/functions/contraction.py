@@ -187,7 +187,9 @@ class Contraction(Function):
         """Call the library's function, with its own `out` where it has one."""
         if steps:
             return super().by_library(device, inputs, out, steps, parameters, result, math)
-        found = library_call(device.xp, parameters.form, inputs[0], inputs[1], out, parameters.dtype)
+        # CuPy's dot takes contiguous results of the right dtype alone.
+        fitting = out if out is not None and out.flags.c_contiguous and out.dtype == result.dtype else None
+        found = library_call(device.xp, parameters.form, inputs[0], inputs[1], fitting, parameters.dtype)
         found = found if found.shape == result.shape else found.reshape(result.shape)
         if out is None or found is out:
             return found

@@ -118,7 +118,8 @@ class Rows(Function):
                 return _positions(xp, function, x, p)
             wide = {} if p.dtype is None else {"dtype": p.dtype}
             return function(x, axis=axis, keepdims=p.keepdims, **wide)
-        dtype = np.promote_types(p.dtype or x.dtype, np.float32)
+        own = np.float64 if x.dtype.kind in "iub" else x.dtype
+        dtype = np.promote_types(p.dtype or own, np.float32)
         dtype = np.promote_types(dtype, x.dtype) if x.dtype.kind == "c" else dtype
         return _composed(xp, x.astype(dtype, copy=False), axis, p)
 
@@ -158,7 +159,7 @@ def _dtype(dtype: np.dtype[Any], p: Parameters) -> np.dtype[Any]:
         return np.empty(0, dtype).real.dtype
     if dtype.kind in "iub" and p.operator in ("reduce_sum", "reduce_prod"):
         return np.dtype(np.uint64 if dtype.kind == "u" else np.int64)
-    if dtype.kind in "iub" and p.operator not in ("reduce_max", "reduce_min"):
+    if dtype.kind in "iub" and p.operator not in ("reduce_max", "reduce_min", "elementwise"):
         return np.dtype(np.float64)
     return dtype
 
@@ -188,7 +189,7 @@ def _composed(xp: Any, x: DeviceArray, axis: Any, p: Parameters) -> Any:
     if p.operator == "reduce_var":
         return _squares(x - x.mean(**keep)).sum(axis=axis, keepdims=p.keepdims) / max(count - p.ddof, 0)
     if p.operator in ("logsumexp", "softmax", "log_softmax"):
-        top = x.max(**keep)
+        top = x.real.max(**keep) if x.dtype.kind == "c" else x.max(**keep)
         if p.operator == "logsumexp":  # the sum of nothing but -inf, or of inf and others, is that
             top = xp.where(xp.isfinite(top), top, 0)
         shifted = x - top

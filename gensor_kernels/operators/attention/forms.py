@@ -12,6 +12,8 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.shown import shown
 
@@ -81,8 +83,8 @@ FORMS = {
 
 def causal_code(causal: bool | str) -> int:
     """Return the size ``causal`` for the argument of a public function; ValueError for an unknown word."""
-    word = {False: "none", True: "lower_right"}.get(causal, causal) if isinstance(causal, bool) else causal
-    if word not in CAUSAL:
+    word = ("lower_right" if causal else "none") if isinstance(causal, (bool, np.bool_)) else causal
+    if not isinstance(word, str) or word not in CAUSAL:
         raise ValueError(f"causal is False, True or one of {', '.join(CAUSAL)}, not {shown(causal)}")
     return CAUSAL[word]
 
