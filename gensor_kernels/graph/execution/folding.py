@@ -6,39 +6,15 @@ The optimiser of onnxscript folds small constants; weights that a file computes 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.graph.ir.graph import Graph, Node
 from gensor_kernels.graph.lowerings import LOWERINGS
-from gensor_kernels.graph.lowerings.base import Run
+from gensor_kernels.graph.lowerings.base import Host
 from gensor_kernels.graph.lowerings.shapes import infer, known
 from gensor_kernels.graph.readers.onnx_bounds import LARGEST_FOLDED, refuse_large
-
-
-class Host(Run):
-    """A run on the host, by the array library alone."""
-
-    def __init__(self) -> None:
-        self.xp = np
-        self.explained, self.values, self.variable = None, {}, set()
-
-    def device(self, value: Any) -> Any:
-        """Return the array itself."""
-        return value
-
-    def host(self, value: Any) -> np.ndarray:
-        """Return the array itself."""
-        return value
-
-    def reads_back(self) -> None:
-        """Do nothing: everything is on the host."""
-
-    def call(self, function: Any, *args: Any, **keywords: Any) -> Any:
-        """Leave a node that a kernel computes to the device."""
-        raise UnsupportedError("kernels run on the device")
 
 
 def fold(graph: Graph) -> None:

@@ -57,6 +57,8 @@ class Model:
     def __init__(self, source: Any, name: str, options: Options = DEFAULT):
         from gensor_kernels.graph.lowerings import LOWERINGS
 
+        from .early import refuse_early
+
         self._source, self._name, self._options = source, name, options
         self.inputs, self.outputs = dict(source.inputs), list(source.outputs)
         #: Names of the files beside the model's that hold its weights.
@@ -68,6 +70,7 @@ class Model:
         for node in source.graph().nodes:
             if node.op not in LOWERINGS:
                 raise UnsupportedError(f"node {shown(node.name)}: operator {node.op} is not served")
+        refuse_early(source.graph(), options)
         for each, spec in self.inputs.items():
             if spec.dtype == object:
                 raise UnsupportedError(f"input {shown(each)} is text or no tensor; a model takes tensors of numbers")
@@ -246,6 +249,10 @@ class Model:
         device = current.current_runtime().device
         return {name: array if device.emulated else device.xp.asarray(array) for name, array in inputs.items()}
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy what the model was made from; plans are made anew."""
+        return Model, (self._source, self._name, self._options)
+
     def __str__(self) -> str:
         """Return the nodes behind the rewrites, for the sizes that the file declares and the current device, if any."""
         from .layers import outline
@@ -279,6 +286,10 @@ class Model:
         sizes: dict[str, int] = {}
         for name, spec in self.inputs.items():
             _check(name, given[name], spec, sizes)
+        for name, (least, most) in self._source.bounds.items():
+            if not least <= sizes.get(name, least) <= most:
+                allowed = f"at least {least:.0f}" if most == float("inf") else f"from {least:.0f} to {most:.0f}"
+                raise ValueError(f"size {name} is {sizes[name]}, the model takes {allowed}")
         return given
 
     def _plan(self, inputs: Mapping[str, Any], state: State | None = None) -> Plan:

@@ -188,6 +188,45 @@ def attribute(node: Node, name: str, default: Any = None) -> Any:
     return value.decode() if isinstance(value, bytes) else value
 
 
+class Host(Run):
+    """A run on the host, by the array library alone."""
+
+    def __init__(self) -> None:
+        self.xp = np
+        self.explained, self.values, self.variable = None, {}, set()
+
+    def device(self, value: Any) -> Any:
+        """Return the array itself."""
+        return value
+
+    def host(self, value: Any) -> np.ndarray:
+        """Return the array itself."""
+        return value
+
+    def reads_back(self) -> None:
+        """Do nothing: everything is on the host."""
+
+    def call(self, function: Any, *args: Any, **keywords: Any) -> Any:
+        """Leave a node that a kernel computes to the device."""
+        raise UnsupportedError("kernels run on the device")
+
+
+#: Operators of windows, as messages call them.
+WINDOWS = {
+    "AveragePool": "poolings",
+    "Conv": "convolutions",
+    "ConvTranspose": "transposed convolutions",
+    "MaxPool": "poolings",
+}
+
+
+def spatial_axes(node: Node, rank: int) -> int:
+    """Return the number of spatial axes of a tensor under a window; UnsupportedError for others than one or two."""
+    if rank not in (3, 4):
+        raise refused(node, f"{WINDOWS[node.op]} have one or two spatial axes, not {rank - 2}")
+    return rank - 2
+
+
 def refused(node: Node, reason: str) -> UnsupportedError:
     """Return the error of a node that is not served."""
     return UnsupportedError(f"node {node.name!r} ({node.op}): {reason}")

@@ -12,7 +12,7 @@ from gensor_kernels.dispatch.api.linalg import einsum
 from gensor_kernels.dispatch.api.linear import linear
 from gensor_kernels.dispatch.api.matmul import matmul
 
-from .base import FLOATS, Lowering, Run, attribute, channels_first, channels_last, name_of, refused
+from .base import FLOATS, Lowering, Run, attribute, channels_first, channels_last, name_of, refused, spatial_axes
 
 if TYPE_CHECKING:
     from gensor_kernels.graph.ir.graph import Node
@@ -63,9 +63,7 @@ def _einsum(run: Run, node: Node, *values: Any) -> Any:
 
 
 def _conv(run: Run, node: Node, x: Any, w: Any, bias: Any = None) -> Any:
-    spatial = x.ndim - 2
-    if spatial not in (1, 2):
-        raise refused(node, f"convolutions have one or two spatial axes, not {spatial}")
+    spatial = spatial_axes(node, x.ndim)
     strides = attribute(node, "strides", (1,) * spatial)
     dilations = attribute(node, "dilations", (1,) * spatial)
     pads = padding(node, x.shape[2:], w.shape[2:], strides, dilations)
@@ -90,9 +88,7 @@ def _conv(run: Run, node: Node, x: Any, w: Any, bias: Any = None) -> Any:
 
 
 def _conv_transpose(run: Run, node: Node, x: Any, w: Any, bias: Any = None) -> Any:
-    spatial = x.ndim - 2
-    if spatial not in (1, 2):
-        raise refused(node, f"transposed convolutions have one or two spatial axes, not {spatial}")
+    spatial = spatial_axes(node, x.ndim)
     strides = attribute(node, "strides", (1,) * spatial)
     dilations = attribute(node, "dilations", (1,) * spatial)
     extra = attribute(node, "output_padding", (0,) * spatial)

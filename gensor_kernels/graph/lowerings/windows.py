@@ -8,7 +8,7 @@ import numpy as np
 
 from gensor_kernels.dispatch.api import pooling, reductions
 
-from .base import FLOATS, Lowering, Run, attribute, channels_first, channels_last, name_of, refused
+from .base import FLOATS, Lowering, Run, attribute, channels_first, channels_last, name_of, refused, spatial_axes
 from .contractions import lifted, padding
 
 if TYPE_CHECKING:
@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 
 def _pooled(run: Run, node: Node, x: Any, average: bool) -> Any:
-    spatial = x.ndim - 2
-    if spatial not in (1, 2):
-        raise refused(node, f"poolings have one or two spatial axes, not {spatial}")
+    spatial = spatial_axes(node, x.ndim)
     if len(node.outputs) > 1 and node.outputs[1]:
         raise refused(node, "the positions of maxima are not served")
     if name_of(x) not in FLOATS:

@@ -19,6 +19,7 @@ from gensor_kernels.graph.ir.graph import Graph, Node, Spec
 from gensor_kernels.shown import shown
 
 from . import onnx_bounds, onnx_weights
+from .pickled import packed, unpacked
 
 #: Version of the standard's operators that nodes of a Graph have.
 OPSET = 24
@@ -48,6 +49,9 @@ class Source:
         Folder of its external data.
     """
 
+    #: Least and largest value of a size, by its name.
+    bounds: Mapping[str, tuple[float, float]] = {}
+
     def __init__(self, model: Any, folder: Path | None = None):
         onnx_bounds.check(model)
         #: Names of the files beside the model that hold its weights.
@@ -71,6 +75,12 @@ class Source:
             if name in graph.constants:  # an empty list that the optimiser has folded has lost its dtype
                 graph.constants[name] = graph.constants[name].astype(dtype, copy=False)
         return graph
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_model": packed(self._model)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _model=unpacked(*state["_model"]))
 
     def _current(self) -> Any:
         """Return the model of onnx-ir; ModelError where its weights have changed since it was read."""
@@ -97,12 +107,26 @@ def optimised(model: Any, inputs: Mapping[str, Spec]) -> Any:
     with _inferring():
         limit = MOST_ELEMENTS
         optimize_ir(model, should_fold=onnx_bounds.foldable(), input_size_limit=limit, output_size_limit=limit)
+    _keep_dtypes(model)
     for name, value in model.graph.initializers.items():
         array = value.const_value.numpy()
         stable = array.dtype.name not in KEPT or value.const_value.numpy() is array
         if not stable or not array.flags.c_contiguous:  # one array for every signature
             value.const_value = ir.Tensor(np.asarray(array, order="C"), name=name)
     return model
+
+
+def _keep_dtypes(model: Any) -> None:
+    """Give weights the dtype of their product: a rule of onnxscript makes bfloat16 weights float32."""
+    import onnx_ir as ir
+
+    for node in model.graph:
+        if node.op_type not in ("Conv", "ConvTranspose", "Gemm") or node.inputs[0].dtype is None:
+            continue
+        for each in filter(None, node.inputs[1:]):
+            if each.is_initializer() and each.const_value is not None and each.dtype != node.inputs[0].dtype:
+                array = each.const_value.numpy().astype(node.inputs[0].dtype.numpy())
+                each.const_value, each.dtype = ir.Tensor(array, name=each.name), node.inputs[0].dtype
 
 
 def _bound(optimised: Any, shapes: Mapping[str, Sequence[int]]) -> Any:

@@ -36,23 +36,29 @@ def quantised(graph: Graph, weights: str) -> None:
         matrix = _matrix(graph, node)
         if matrix is None:
             continue
-        spec = graph.spec(node.inputs[0])
-        if spec is None or spec.dtype.name not in ("float16", "bfloat16"):
-            name = "an unknown dtype" if spec is None else spec.dtype.name
-            reason = f"weights={weights!r} needs products of 16 bits, not of {name}; load it with dtype='float16', too"
-            raise UnsupportedError(f"node {shown(node.name)} ({node.op}): {reason}")
+        dtype = product_dtype(graph, node, weights)
         steps = _steps(graph, node)
         if steps is None or len(steps) > MAX_STEPS or not PLAIN.issuperset(step.name for step in steps):
             continue
         if weights == "int4" and matrix.shape[1] % GROUPS[-1]:
             continue
-        numbers, scales = _in_bits(graph, matrix, weights, spec.dtype)
+        numbers, scales = _in_bits(graph, matrix, weights, dtype)
         name = f"{node.inputs[1]}.{weights}"
         inputs = (node.inputs[0], graph.add(name, numbers), graph.add(f"{name}.scales", scales))
         joined = node.joined if node.op == "MatMul" else ("Add", *node.joined) if len(node.inputs) > 2 else node.joined
         graph.nodes[place] = replace(
             node, op="QuantisedLinear", inputs=inputs, epilogue=steps, joined=joined, attributes={"weights": weights}
         )
+
+
+def product_dtype(graph: Graph, node: Node, weights: str) -> np.dtype[np.generic]:
+    """Return the dtype of a product with quantised weights; UnsupportedError where that has not 16 bits."""
+    spec = graph.spec(node.inputs[0])
+    if spec is None or spec.dtype.name not in ("float16", "bfloat16"):
+        name = "an unknown dtype" if spec is None else spec.dtype.name
+        reason = f"weights={weights!r} needs products of 16 bits, not of {name}; load it with dtype='float16', too"
+        raise UnsupportedError(f"node {shown(node.name)} ({node.op}): {reason}")
+    return spec.dtype
 
 
 def _matrix(graph: Graph, node: Node) -> np.ndarray | None:

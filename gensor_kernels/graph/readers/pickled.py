@@ -1,0 +1,31 @@
+"""Models of onnx-ir as values that `pickle` takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def packed(model: Any) -> tuple[bytes, dict[str, np.ndarray]]:
+    """Return a model as a protobuf without weights, which may be larger than one can be, and its weights."""
+    import onnx_ir as ir
+
+    draft, weights = model.clone(), {}
+    for name, value in draft.graph.initializers.items():
+        weights[name] = np.array(value.const_value.numpy())
+        value.const_value = ir.Tensor(np.zeros(0, weights[name].dtype), name=name)
+    return ir.to_proto(draft).SerializeToString(), weights
+
+
+def unpacked(operators: bytes, weights: dict[str, np.ndarray]) -> Any:
+    """Return the model that `packed` was given."""
+    import onnx
+    import onnx_ir as ir
+
+    model = ir.from_proto(onnx.load_model_from_string(operators))
+    for name, array in weights.items():
+        value = model.graph.initializers[name]
+        value.const_value = ir.Tensor(array, name=name)
+        value.shape, value.dtype = ir.Shape(array.shape), value.const_value.dtype
+    return model
