@@ -13,6 +13,7 @@ from gensor_kernels.errors import GensorError
 from gensor_kernels.graph.execution.model import Model
 from gensor_kernels.graph.ir.options import DEFAULT, Options
 from gensor_kernels.graph.readers import torch_module
+from gensor_kernels.graph.readers.onnx_file import first_line
 from gensor_kernels.graph.readers.torch_memory import placeholders, value_of
 
 from .results import Layout, apart
@@ -51,14 +52,18 @@ class Served:
 
     def __call__(self, *args: Any) -> Any:
         """Compute the graph by kernels, or eagerly where they cannot."""
-        reason = self._reason or _elsewhere(args)
+        reason, failed = self._reason or _elsewhere(args), False
         if reason is None:
             try:
                 return self._current(args)(args)
-            except (GensorError, LookupError) as error:
-                reason = self._reason = str(error)
+            except Exception as error:  # whatever it is: PyTorch may compute it
+                named = isinstance(error, (GensorError, LookupError))
+                reason, failed = str(error) if named else f"{type(error).__name__}: {first_line(error)}", True
+        found = self.gm(*args)  # an exception of the module itself is raised here
+        if failed:
+            self._reason = reason
         say_eager(reason)
-        return self.gm(*args)
+        return found
 
     def _current(self, args: Sequence[Any]) -> Frozen:
         """Return the exported graph for the parameters as they are now."""

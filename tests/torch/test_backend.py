@@ -14,7 +14,7 @@ from torch._dynamo.exc import BackendCompilerFailed  # noqa: E402
 from gensor_kernels.torch import gensor  # noqa: E402
 from gensor_kernels.torch.served import Served  # noqa: E402
 
-nn = torch.nn
+nn, F = torch.nn, torch.nn.functional
 
 
 @pytest.fixture(autouse=True)
@@ -250,6 +250,47 @@ def test_training_mode_is_right():
         assert module[1].num_batches_tracked == 2
 
 
+@pytest.mark.parametrize("function", [False, True])
+def test_batch_norms_of_training_are_right(function):
+    """Alone: another operator that runs eagerly takes the whole graph with it."""
+
+    class Norm(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.BatchNorm1d(8).train(not function)
+
+        def forward(self, x):
+            if not function:
+                return self.norm(x)
+            return F.batch_norm(x, self.norm.running_mean, self.norm.running_var, training=True)
+
+    module, other = Norm(), Norm()
+    fast, x = compiled(module), 5 * torch.randn(6, 8)
+    with gensor_kernels.emulated("sm_87"), torch.no_grad():
+        for _ in range(2):
+            close(fast(x), other(x))
+            close(module.norm.running_mean, other.norm.running_mean)
+
+
+@pytest.mark.parametrize(
+    ("function", "x"),
+    [
+        (lambda x: x * x, torch.complex(torch.ones(4), torch.ones(4))),
+        (lambda x: F.avg_pool2d(x, 2, divisor_override=3), torch.ones(1, 1, 4, 4)),
+        (lambda x: (F.conv3d(x, x), x.shape[0], 7), torch.ones(2, 2, 3, 3, 3)),
+        (lambda x: x + 1, torch.ones(3, device="meta")),
+    ],
+    ids=["complex", "translation", "conv3d", "meta"],
+)
+def test_whatever_fails_runs_eagerly(function, x):
+    with gensor_kernels.emulated("sm_87"), torch.no_grad(), pytest.warns(UserWarning, match="runs eagerly"):
+        found = compiled(function)(x)
+    for mine, true in zip(*map(torch.utils._pytree.tree_leaves, (found, function(x))), strict=True):
+        assert type(mine) is type(true) and (not isinstance(mine, torch.Tensor) or mine.dtype == true.dtype)
+        if not isinstance(mine, torch.Tensor) or mine.device.type != "meta":
+            torch.testing.assert_close(mine, true)
+
+
 def test_outside_of_emulation_the_hosts_tensors_run_eagerly_with_one_warning():
     module = Small().eval()
     fast, x = compiled(module), torch.randn(3, 8)
@@ -292,7 +333,7 @@ def test_an_exception_of_the_module_is_its_own():
 def test_threads_share_a_graph(exports):
     module = Small().eval()
     fast, wrong = compiled(module), []
-    inputs = [torch.randn(3, 8) for _ in range(8)]
+    inputs = [torch.randn(3, 8) for _ in range(4)]
 
     def work(x):
         try:
@@ -309,7 +350,7 @@ def test_threads_share_a_graph(exports):
             each.join()
         assert not wrong
 
-    together()  # Dynamo compiles in several of them
+    together()  # Dynamo compiles in several of them, while others export what it has compiled
     count = len(exports)
     together()
     assert 1 <= count == len(exports)

@@ -6,10 +6,13 @@ are views of them, so no size of a file limits them.
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import math
 import re
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +23,8 @@ from gensor_kernels.graph.ir.options import Options
 from gensor_kernels.shown import shown
 
 from .onnx_file import OPSET, Source, dtype_of, extents_of, first_line, library, optimised
-from .torch_memory import memory_of
+from .torch_checked import check
+from .torch_memory import memory_of, placeholders, value_of
 from .torch_operators import translations
 
 INSTALL = "pip install 'gensor-kernels[torch]'"
@@ -43,20 +47,46 @@ class TorchSource(Source):
         What PyTorch's exporter has made, in version OPSET of the operators.
     weights : sequence of torch.Tensor
         Parameters and buffers of the module.
+    ranges : dict, optional
+        Least and largest values of open extents, by input and axis.
     """
 
-    def __init__(self, model: Any, weights: Sequence[Any] = ()):
+    def __init__(self, model: Any, weights: Sequence[Any] = (), ranges: Mapping[tuple[str, int], Any] | None = None):
         self._versions = [(each, version(each)) for each in weights]
         self.inputs = {each.name: Spec(dtype_of(each.dtype), extents_of(each.shape)) for each in model.graph.inputs}
+        self.bounds = {
+            str((self.inputs[name].shape or ())[axis]): bounds
+            for (name, axis), bounds in (ranges or {}).items()
+            if name in self.inputs
+        }
         self._results = {each.name: dtype_of(each.dtype) for each in model.graph.outputs}
         self.outputs = list(self._results)
         self.weight_files = []
         self._model = optimised(model, self.inputs)
+        _name_by_module(self._model)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_versions": []}  # a copy has its own weights
 
     def _current(self) -> Any:
         if any(version(each) != before for each, before in self._versions):
             raise ModelError("parameters of the module have changed: call from_torch again")
         return self._model
+
+
+def _name_by_module(model: Any) -> None:
+    """Name nodes by the path of their module and the operator, as far as the exporter says it: "layers.0/linear"."""
+    taken: Counter[str] = Counter()
+    for node in model.graph:
+        try:
+            path = ast.literal_eval(node.metadata_props["pkg.torch.onnx.name_scopes"])[:-1]
+            operator = ast.literal_eval(node.metadata_props["pkg.torch.onnx.class_hierarchy"])[-1]
+        except (KeyError, ValueError, SyntaxError):
+            continue
+        words = operator.split(".")  # "aten", "linear", "default"
+        name = "/".join(filter(None, (path[-1] if path else "", words[1] if len(words) == 3 else operator)))
+        taken[name] += 1
+        node.name = name if taken[name] == 1 else f"{name}.{taken[name]}"
 
 
 def version(tensor: Any) -> int:
@@ -134,27 +164,71 @@ def translated(program: Any, dynamic_shapes: Any = None) -> TorchSource:
     Open sizes have the names of `dynamic_shapes`, where these are given.
     """
     torch = torch_library()
+    refuse_numbers(program)
+    weights = [*program.state_dict.values(), *program.tensor_constants.values()]
+    absent = next((each.device for each in weights if each.device.type not in ("cpu", "cuda")), None)
+    if absent is not None:
+        raise ModelError(f"parameters of the module are on the device {absent}: move them to the host or a GPU before")
     with _alone(torch):
         try:
-            found = torch.onnx.export(
-                program,
-                dynamo=True,
-                opset_version=OPSET,
-                dynamic_shapes=dynamic_shapes,
-                optimize=False,  # shapes are bound first
-                verbose=False,
-                custom_translation_table=translations(torch),
-            )
+            found = _to_onnx(program, dynamic_shapes)
         except Exception as error:  # of the exporter, with the cause behind it
             raise _refused(error) from error
-    weights = [*program.state_dict.values(), *program.tensor_constants.values()]
-    return TorchSource(found.model, weights)
+        check(program, _to_onnx)
+    return TorchSource(found.model, weights, dict(_ranges(program)))
+
+
+def refuse_numbers(program: Any) -> None:
+    """Raise UnsupportedError where a program returns something else than tensors and None."""
+    for place, each in enumerate(program.graph.output_node().args[0]):
+        value = value_of(each) if hasattr(each, "meta") else each
+        if value is not None and not hasattr(value, "dtype"):
+            what = "a size" if hasattr(value, "node") else f"the number {shown(value)}"
+            raise UnsupportedError(
+                f"result {place} of the module is {what}; a model returns tensors alone: leave it out, "
+                "or return a tensor"
+            )
+
+
+def _ranges(program: Any) -> Iterator[tuple[tuple[str, int], tuple[float, float]]]:
+    """Yield the least and largest value of each extent of an input that the program limits, by input and axis.
+
+    A least value of 2 is not of the caller: the tracer notes it for every size that it was not given as 0 or 1.
+    """
+    for node in placeholders(program.graph_module):
+        for axis, extent in enumerate(getattr(value_of(node), "shape", ())):
+            found = program.range_constraints.get(getattr(getattr(extent, "node", None), "expr", None))
+            if found is not None:
+                least, most = (float(each) if each.is_finite else math.inf for each in (found.lower, found.upper))
+                if least > 2 or most < math.inf:
+                    yield (node.name, axis), (least if least > 2 else 0, most)
+
+
+def _to_onnx(program: Any, dynamic_shapes: Any = None) -> Any:
+    """Return what PyTorch's exporter makes of a program."""
+    torch = torch_library()
+    return torch.onnx.export(
+        program,
+        dynamo=True,
+        opset_version=OPSET,
+        dynamic_shapes=dynamic_shapes,
+        optimize=False,  # shapes are bound first
+        verbose=False,
+        custom_translation_table=translations(torch),
+    )
 
 
 @contextlib.contextmanager
 def _alone(torch: Any) -> Iterator[None]:
-    """Trace in one thread at a time, without gradients and the exporter's warnings."""
-    with _tracing, torch.inference_mode(False), torch.no_grad(), warnings.catch_warnings():
+    """Trace in one thread at a time, without gradients and the exporter's warnings.
+
+    Dynamo waits meanwhile: methods of `torch.nn.Module` are others while `torch.export` runs, and Dynamo would trace
+    them and guard on them.
+    """
+    from torch._dynamo import convert_frame
+
+    compiling = getattr(convert_frame, "compile_lock", contextlib.nullcontext())
+    with _tracing, compiling, torch.inference_mode(False), torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 

@@ -34,9 +34,13 @@ def steps(
 
 
 def translations(torch: Any) -> dict[Any, Callable[..., Any]]:
-    """Return a function of onnxscript for each of our operators; none where they are not registered."""
+    """Return a function of onnxscript for each of our operators, if they are registered, and for two of PyTorch's.
+
+    PyTorch's own translation of these computes in the input's dtype, and casts the result.
+    """
+    aten = {torch.ops.aten.softmax.int: _cast_first(softmax), torch.ops.aten.log_softmax.int: _cast_first(log_softmax)}
     if not hasattr(torch.ops.gensor, "matmul"):
-        return {}
+        return aten
     written: tuple[Callable[..., Any], ...] = (
         matmul,
         linear,
@@ -48,7 +52,19 @@ def translations(torch: Any) -> dict[Any, Callable[..., Any]]:
         rms_norm,
     )
     written += (max_pool2d, avg_pool2d, elementwise)
-    return {getattr(torch.ops.gensor, each.__name__).default: each for each in written}
+    return aten | {getattr(torch.ops.gensor, each.__name__).default: each for each in written}
+
+
+def _cast_first(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the translation of an operator of PyTorch that casts to `dtype` before it computes."""
+
+    def translate(x: Any, axis: int, dtype: int | None = None) -> Any:
+        scalar = len(x.shape) == 0  # whose one axis PyTorch makes up
+        x = x if dtype in (None, -1) else _op().Cast(x, to=dtype)
+        y = function(_op().Reshape(x, _op().Constant(value_ints=[1])) if scalar else x, axis)
+        return _op().Reshape(y, _op().Constant(value_ints=[])) if scalar else y
+
+    return translate
 
 
 def _op() -> Any:

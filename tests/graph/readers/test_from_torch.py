@@ -1,5 +1,8 @@
 """`from_torch`: modules as models, what is refused, and the memory of weights."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -146,3 +149,60 @@ def test_without_pytorch_the_extra_is_named(monkeypatch):
         gensor_kernels.from_torch(None)
     with pytest.raises(ModuleNotFoundError, match=r"needs PyTorch: pip install 'gensor-kernels\[torch\]'"):
         gensor_kernels.torch.register()
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))], ids=["copy", "pickle"]
+)
+def test_models_are_copied_and_pickled(copied):
+    module = nn.Sequential(Small(), nn.LayerNorm(4)).eval().bfloat16()
+    model = gensor_kernels.from_torch(module, torch.ones(3, 8).bfloat16(), dynamic_shapes=({0: "rows"},))
+    other, x = copied(model), torch.randn(2, 8).bfloat16()
+    assert str(other) == str(model)
+    with gensor_kernels.emulated("sm_87"), torch.no_grad():
+        expected = model(x)
+        module[0].linear.weight.zero_()
+        torch.testing.assert_close(other(x), expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("module", "x", "options", "text"),
+    [
+        (nn.Conv3d(1, 2, 3), torch.ones(1, 1, 4, 4, 4), {}, "node 'conv3d' .*one or two spatial axes, not 3"),
+        (nn.ReLU(), torch.ones(3, dtype=torch.complex64), {}, "complex64|relu"),
+        (nn.Linear(128, 128), torch.ones(3, 128), {"weights": "int8"}, "products of 16 bits, not of float32"),
+    ],
+    ids=["conv3d", "complex", "int8"],
+)
+def test_what_no_call_can_compute_is_refused_at_once(module, x, options, text):
+    with pytest.raises(UnsupportedError, match=text):
+        gensor_kernels.from_torch(module.eval(), x, **options)
+
+
+def test_sizes_are_within_their_dim():
+    rows = torch.export.Dim("rows", min=3, max=5)
+    model = gensor_kernels.from_torch(Small().eval(), torch.ones(4, 8), dynamic_shapes={"x": {0: rows}})
+    with gensor_kernels.emulated("sm_87"):
+        for count in (2, 6):
+            with pytest.raises(ValueError, match=f"size rows is {count}, the model takes from 3 to 5"):
+                model(torch.ones(count, 8))
+        assert model(torch.ones(5, 8)).shape == (5, 4)
+        with pytest.raises(TypeError, match="memory of meta"):
+            model(torch.ones(4, 8, device="meta"))
+
+
+def test_results_are_tensors():
+    class Counting(nn.Module):
+        def forward(self, x):
+            return x + 1, 7
+
+    with pytest.raises(UnsupportedError, match="result 1 of the module is the number 7; a model returns tensors alone"):
+        gensor_kernels.from_torch(Counting().eval(), torch.ones(3))
+    with pytest.raises(ModelError, match="parameters of the module are on the device meta"):
+        gensor_kernels.from_torch(nn.Linear(4, 4, device="meta").eval(), torch.ones(2, 4, device="meta"))
+
+
+def test_layers_have_the_path_of_their_module():
+    module = nn.Sequential(nn.Sequential(nn.Linear(8, 8), nn.Tanh()), nn.Linear(8, 4)).eval()
+    lines = str(gensor_kernels.from_torch(module, torch.ones(3, 8))).splitlines()
+    assert [line.split()[0] for line in lines[2:]] == ["0.0/linear", "1/linear"]
