@@ -57,6 +57,38 @@ ARCH ?= sm_87
 pretuned: $(VENV)/tuner
 	$(BIN)/gensor-tune pretune --arch $(ARCH) --shapes examples/common_shapes.csv
 
+# What runs at night, hours of it: the campaigns whole, the mutation sweep, all PTX and launches, and PyTorch's tests.
+CAMPAIGNS := tests/campaigns tests/programs/contraction/wgmma/test_windows.py \
+    tests/programs/contraction/wgmma/test_floats_windows.py tests/programs/contraction/test_sliced.py \
+    tests/programs/contraction/test_float_accuracy.py tests/dispatch/test_accelerate_cases.py tests/database/test_pretuned.py
+TORCH_TESTS := tests/torch tests/graph/readers/test_from_torch.py tests/graph/readers/test_torch_checked.py
+.PHONY: nightly nightly-campaigns nightly-mutants nightly-ptx nightly-launches nightly-torch nightly-models
+nightly: nightly-campaigns nightly-mutants nightly-ptx nightly-launches nightly-torch nightly-models
+nightly-campaigns: $(VENV)/installed
+	GENSOR_CAMPAIGN=full $(BIN)/python -m pytest -n 2 --dist worksteal -rP --durations=40 $(CAMPAIGNS)
+nightly-mutants: $(VENV)/installed
+	$(BIN)/python -m tests.mutator
+nightly-ptx: $(VENV)/installed
+	$(BIN)/python -m tests.ptx --small --json ptx.jsonl
+	$(BIN)/python -m tests.ptx --planted
+nightly-launches: $(VENV)/installed
+	$(BIN)/python -m tests.driver_standin
+nightly-torch: $(VENV)/torch
+	GENSOR_CAMPAIGN=full TORCH_NETWORKS=all $(BIN)/python -m pytest -q --durations=40 $(TORCH_TESTS)
+# The exporter's graphs of today, and the committed ones: both are compared with onnxruntime and float64.
+nightly-models: $(VENV)/torch
+	$(BIN)/python -m tests.graph.networks.exported_models
+	$(BIN)/python -m tests.graph.networks.exported_torch
+	$(BIN)/python -m tests.graph.networks.exported_models
+	$(BIN)/python -m tests.graph.networks.light_models
+	$(BIN)/python -m benchmarks.models --out .
+
+# PyTorch for CPUs, 1.6 GB; pushes do without.
+$(VENV)/torch: $(VENV)/installed
+	$(BIN)/python -m pip install -q torch torchvision --index-url https://download.pytorch.org/whl/cpu
+	$(BIN)/python -m pip install -q transformers
+	touch $@
+
 lint: $(VENV)/installed
 	$(BIN)/python -m pip install -q ruff mypy clang-format check-jsonschema zizmor
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 
 from gensor_database import trust
 
-from .campaign_size import SEED
+from .campaign_size import FULL, SEED, sample
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Settings of the tests themselves; those of the user would change what is tested.
@@ -53,7 +53,19 @@ def pytest_configure(config):
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def _drawn_torch_tests(config, items):
+    """A handful of the tests that need PyTorch, unless the command names them: all take minutes."""
+    if FULL or any("torch" in os.path.relpath(each.partition("::")[0], ROOT) for each in config.args):
+        return items
+    slow = [item for item in items if "torch" in str(item.path.relative_to(ROOT))]
+    kept = {*sample(slow, 6)}
+    dropped = [item for item in slow if item not in kept]
+    config.hook.pytest_deselected(items=dropped)
+    return [item for item in items if item not in {*dropped}]
+
+
 def pytest_collection_modifyitems(config, items):
+    items[:] = _drawn_torch_tests(config, items)
     for item in items:
         if item.get_closest_marker("fleet"):
             item.add_marker(pytest.mark.allow_hosts(["127.0.0.1"]))
