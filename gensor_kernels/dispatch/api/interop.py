@@ -205,7 +205,7 @@ def _check(tensor: Any, device: Any) -> None:
         )
     if str(tensor.layout) != "torch.strided":
         raise TypeError(f"a tensor of layout {tensor.layout} is no array: to_dense() makes it one")
-    if tensor.device.type != ("cpu" if device.emulated else "cuda"):
+    if not (tensor.is_cpu if device.emulated else tensor.is_cuda):
         needed = "inside emulated(...) tensors are the host's" if device.emulated else "tensor.cuda() moves it to a GPU"
         raise TypeError(f"a tensor in the memory of {tensor.device}: {needed}")
 
