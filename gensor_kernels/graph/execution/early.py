@@ -23,6 +23,6 @@ def refuse_early(graph: Graph, options: Options) -> None:
         if node.op in WINDOWS and shape is not None:
             spatial_axes(node, len(shape))
         if options.weights and options.dtype is None and node.op in ("Gemm", "MatMul"):
-            matrix, spec = graph.constants.get(node.inputs[1]), graph.spec(node.inputs[0])
-            if matrix is not None and matrix.ndim == 2 and matrix.size >= LEAST and spec is not None:
+            matrix, known = graph.constants.get(node.inputs[1]), graph.spec(node.inputs[0]) is not None
+            if matrix is not None and matrix.ndim == 2 and matrix.size >= LEAST and known:
                 product_dtype(graph, node, options.weights)
