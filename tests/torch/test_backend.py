@@ -356,6 +356,23 @@ def test_threads_share_a_graph(exports):
     assert 1 <= count == len(exports)
 
 
+def test_dynamo_waits_while_a_program_is_exported():
+    """It would trace methods of modules that torch.export replaces, and guard on them."""
+    from torch._dynamo.convert_frame import compile_lock
+
+    free = []
+
+    class Looking(nn.Module):
+        def forward(self, x):
+            other = threading.Thread(target=lambda: free.append(compile_lock.acquire(blocking=False)))
+            other.start()
+            other.join()
+            return x + 1
+
+    gensor_kernels.from_torch(Looking().eval(), torch.ones(3))
+    assert free and not any(free)
+
+
 def test_sixteen_bits_and_autocast():
     module = Small().eval()
     fast, x = compiled(module), torch.randn(3, 8)
