@@ -69,7 +69,7 @@ async def _started(count: int) -> tuple[Any, Any]:
     why = ""
     for _ in range(STARTS):
         with dask.config.set({"distributed.scheduler.allowed-failures": FAILURES}):
-            cluster = LocalCluster(
+            cluster: Any = LocalCluster(
                 n_workers=count,
                 threads_per_worker=1,
                 processes=True,

@@ -26,9 +26,10 @@ def checked(made: Made) -> Made:
         ...
     ValueError: EntryResources.registers cannot be -1
     """
-    for name, hint in _hints(type(made)).items():
+    kind: type[Any] = type(made)
+    for name, hint in _hints(kind).items():
         if not _admits(hint, value := getattr(made, name)):
-            raise ValueError(f"{type(made).__name__}.{name} cannot be {str(value)[:80]}")
+            raise ValueError(f"{kind.__name__}.{name} cannot be {str(value)[:80]}")
     return made
 
 

@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.graph.failures import first_line
 from gensor_kernels.graph.lowerings import LOWERINGS
 from gensor_kernels.graph.lowerings.base import Host
 from gensor_kernels.shown import shown
 
-from .onnx_file import Source, first_line
+from .onnx_file import Source
 
 #: Elements up to which a call is checked with its own extents, and the extent from which others are made smaller.
 FEW, SMALL = 1 << 14, 8
