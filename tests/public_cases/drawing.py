@@ -63,6 +63,7 @@ class Draw:
             array = np.copysign(np.exp2(self.rng.uniform(-1, 1, shape)), array)
         if kind.kind == "c":
             array = array + 1j * self.rng.standard_normal(shape)
+            array = array / np.abs(array) if self.near_one else array
         array = array.astype(kind)
         if special and self.special and array.size:
             odd = [np.nan] if self.special == "nan" else [np.inf, -np.inf]

@@ -30,6 +30,7 @@ ONCE = {
     ),
     "a norm of linear": (lambda: gk.linear(X, X, epilogue=[("rmsnorm", 1.0)]), _rms(X @ X.T)),
     "NumPy's False": (lambda: gk.attention(ROWS, ROWS, ROWS, causal=np.False_), ROWS),
+    "variances of nothing": (lambda: gk.var(X[:0], 0, ddof=-1), np.zeros(4, np.float32)),
     "a gate of elements": (lambda: gk.elementwise(X, ["swiglu"]), gk.UnsupportedError),
     "a gate with a value": (lambda: gk.matmul(X, X, epilogue=[("swiglu", 0.0)]), ValueError),
     "rows without axes": (lambda: gk.grouped_matmul(np.array(2.0), X[None], [0]), ValueError),
