@@ -188,7 +188,7 @@ def linear(draw: Draw, served: Served) -> None:
     x = draw.array((*draw.pick([(), (m,), (2, m)]), k), first)
     w = draw.array((n, k), other)
     if draw.often(0.1) and first == other and dtype in DTYPES:
-        w = gk.prepack(w, axis=-1, rows=m)
+        w = gk.prepack(w, axis=-1, rows=max(m, 1))
         draw.traits.add("prepacked")
     name, steps = activated(draw, dtype)
     bias = draw.array((n,), dtype, special=False) if dtype in FLOATS and draw.often(0.6) else None
@@ -218,7 +218,9 @@ def quantised(draw: Draw, served: Served) -> None:
     given = draw.pick([group, None]) if count > 1 else None
     if draw.often(0.06):
         draw.refused = "groups that do not fit"
-        wrong = draw.pick([{"group": group - 1}, {"group": -group}, {"zeros": np.zeros((n + 1, count), np.int8)}])
+        wrong = draw.pick(
+            [{"group": group - 1 if count > 1 else -1}, {"group": -group}, {"zeros": np.zeros((n + 1, count), np.int8)}]
+        )
         given, zeros = wrong.get("group", given), wrong.get("zeros", zeros)
     found = served.call(gk.linear, x, w, bias, name, scales=scales, zeros=zeros, group=given)
     centre = 8 if bits == 4 else 0
@@ -242,7 +244,7 @@ def tensordot(draw: Draw, served: Served) -> None:
     if order == sorted(order) and draw.often(0.5):
         axes = len(inner)
     if draw.extreme:
-        forms = [axes] if isinstance(axes, int) else [axes, tuple(map(tuple, axes)), np.array(axes, int).reshape(2, -1)]
+        forms = [axes] if isinstance(axes, int) else [axes, tuple(map(tuple, axes))]
         if not isinstance(axes, int) and a.ndim and b.ndim:
             forms.append(tuple([each - rank for each in one] for one, rank in zip(axes, (a.ndim, b.ndim), strict=True)))
         given = draw.pick(forms)

@@ -18,6 +18,7 @@ def _rms(x):
 
 X, HALF = np.linspace(-2, 2, 16).reshape(4, 4).astype(np.float32), np.full((1, 3), 1.375, np.float16)
 SMALL, DATES, ROWS = np.full((1, 3), 30001, np.int16), np.zeros((4, 4), "M8[s]"), np.ones((1, 1, 4, 16), np.float16)
+HALVES, EIGHTS = np.ones((2, 64), np.float16), np.ones((2, 64), np.int8)
 #: Calls whose ways differed once, with the right values or the error.
 ONCE = {
     "dot into an array with gaps": (lambda: gk.dot(X, X, np.zeros((4, 8), np.float32)[:, ::2]), X @ X),
@@ -31,6 +32,7 @@ ONCE = {
     "a norm of linear": (lambda: gk.linear(X, X, epilogue=[("rmsnorm", 1.0)]), _rms(X @ X.T)),
     "NumPy's False": (lambda: gk.attention(ROWS, ROWS, ROWS, causal=np.False_), ROWS),
     "variances of nothing": (lambda: gk.var(X[:0], 0, ddof=-1), np.zeros(4, np.float32)),
+    "NumPy's group": (lambda: gk.linear(HALVES, EIGHTS, scales=HALVES[:2, :2], group=np.int64(32)), HALVES[:, :2] * 64),
     "a gate of elements": (lambda: gk.elementwise(X, ["swiglu"]), gk.UnsupportedError),
     "a gate with a value": (lambda: gk.matmul(X, X, epilogue=[("swiglu", 0.0)]), ValueError),
     "rows without axes": (lambda: gk.grouped_matmul(np.array(2.0), X[None], [0]), ValueError),
