@@ -66,8 +66,10 @@ class Rows(Function):
 
     def nothing(self, inputs: Sequence[DeviceArray], parameters: Parameters) -> float | None:
         """NumPy's result over rows without elements."""
-        empty = any(inputs[0].shape[axis] == 0 for axis in parameters.axes)
-        return OF_NOTHING.get(parameters.operator) if empty else None
+        p = parameters
+        if all(inputs[0].shape[axis] for axis in p.axes):
+            return None
+        return 0.0 if p.operator == "reduce_var" and p.ddof < 0 else OF_NOTHING.get(p.operator)  # 0 / -ddof
 
     def understand(self, asked: Asked) -> Understood:
         """Axes merged as far as all arrays allow; x in a wider type where sums are asked for in one."""
