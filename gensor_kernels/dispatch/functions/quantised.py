@@ -117,7 +117,8 @@ def checked(x: DeviceArray, w: DeviceArray, scales: DeviceArray, zeros: DeviceAr
         if count > 1 and k % count:
             raise ValueError(f"linear: {k} weights in a row are not {count} equal groups: give their size as group=")
         group = 0 if count == 1 else k // max(count, 1)
-    if groups_of(k, whole("group", group, 0)) != count:
+    group = whole("group", group, 0)
+    if groups_of(k, group) != count:
         raise ValueError(f"linear: {count} scales in a row do not belong to groups of {group} in {k}")
     if zeros is not None:
         if tuple(zeros.shape) != tuple(scales.shape):
