@@ -28,13 +28,17 @@ def dtype_of(name: str) -> np.dtype[Any]:
 class Draw:
     """One case: random choices, each of one seed, and the names of the classes it turned out to belong to."""
 
-    def __init__(self, seed: int):
+    def __init__(self, seed: int, extreme: bool = False):
         self.seed, self.rng = seed, np.random.default_rng(seed)
+        #: whether arguments are drawn that few callers pass, and why every way has to refuse them
+        self.extreme, self.refused = extreme, ""
         self.traits: set[str] = set()
         #: values of the operands of this case, so that one class occurs in several of them
         self.special = self.pick(["", "", "", "nan", "inf"])
         #: real values from 1/2 to 2 and their negatives in place of normal ones
         self.near_one = False
+        #: what the result of the call is written to
+        self.result: np.ndarray | None = None
 
     def pick(self, choices: Sequence[T]) -> T:
         """One of `choices`, uniformly."""
@@ -52,13 +56,14 @@ class Draw:
     def values(self, shape: Sequence[int], dtype: str, special: bool = True) -> np.ndarray:
         """Normal numbers, all of int8 and some of int32; where the case is a special one, a few NaN or infinities."""
         kind = dtype_of(dtype)
-        if kind.kind in "iu":
-            return self.rng.integers(-128, 128, shape).astype(kind)
+        if kind.kind in "iub":
+            return self.rng.integers(0 if kind.kind == "b" else -128, 128, shape).astype(kind)
         array = self.rng.standard_normal(shape)
         if self.near_one:
             array = np.copysign(np.exp2(self.rng.uniform(-1, 1, shape)), array)
         if kind.kind == "c":
             array = array + 1j * self.rng.standard_normal(shape)
+            array = array / np.abs(array) if self.near_one else array
         array = array.astype(kind)
         if special and self.special and array.size:
             odd = [np.nan] if self.special == "nan" else [np.inf, -np.inf]
@@ -87,7 +92,7 @@ class Draw:
             return None
         self.traits.add("out")
         before, kept = set(self.traits), self.special
-        array = self.laid_out(np.zeros(shape, dtype_of(dtype)), form)
+        array = self.result = self.laid_out(np.zeros(shape, dtype_of(dtype)), form)
         self.traits, self.special = before, kept
         return array
 

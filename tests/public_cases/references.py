@@ -1,6 +1,7 @@
 """What a result should be and how far a kernel may be from it: values from elsewhere, bounds from tolerance/base.py."""
 
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,9 @@ from gensor_kernels.operators.types.dtypes import ACCUMULATORS, encode, facts, j
 from gensor_kernels.operators.types.epilogue import Step
 
 from . import onnx_ops
+
+#: Whether results are those of NumPy's functions: float16 and bfloat16 are rounded before an epilogue.
+by_library = ContextVar("by_library", default=False)
 
 Product = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
@@ -87,11 +91,17 @@ def product(
         first, second = (-each.imag if i in conjugate else each.imag for i, each in enumerate((x, y)))
         both = [f(x.real, y.real) - f(first, second), f(x.real, second) + f(first, y.real)]
         values, bound = (joined(np.stack(w, -1)) for w in (both, [bounded(v, 2 * terms) for v in both]))
+        if math == "3m":
+            bound = joined(8.0 * np.stack([bound.real, bound.imag], -1))
+        math = "3m" if by_library.get() else math  # infinities, as BLAS has them
     else:
         values = f(x, y)
         bound = bounded(values, terms) + (0.0 if away is None else f(away, np.abs(y)))
+        if by_library.get() and steps and dtype in ("float16", "bfloat16"):
+            bound = bound + facts(dtype).unit_roundoff * (np.abs(values) + bound)
         values, bound = stepped(values, bound, steps, dtype)
-    return tolerance_base.expect(values, bound, accumulator=accumulator, output=output or dtype)
+    more = steps if dtype.startswith("complex") else ()
+    return tolerance_base.expect(values, bound, more, accumulator=accumulator, output=output or dtype, math=math)
 
 
 def agree(found: np.ndarray, wanted: Expected) -> None:
@@ -104,7 +114,9 @@ def agree(found: np.ndarray, wanted: Expected) -> None:
 
 def product_agrees(found: np.ndarray, f: Product, a: np.ndarray, b: np.ndarray, terms: int, **more: Any) -> None:
     """As `product` says; integers are exact, and wrap around."""
-    if found.dtype.kind in "iu":
+    if found.dtype.kind == "b":
+        np.testing.assert_array_equal(found, f(a.astype(np.int64), b.astype(np.int64)) > 0)
+    elif found.dtype.kind in "iu":
         np.testing.assert_array_equal(found, f(a.astype(np.int64), b.astype(np.int64)).astype(found.dtype))
     else:
         agree(found, product(f, a, b, terms, output=found.dtype.name, **more))

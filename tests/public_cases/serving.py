@@ -85,6 +85,8 @@ def _any_strides(workload: Workload, layout: str) -> str:
 class Served:
     """The device and library of some tests: `call` runs a function and checks who served it."""
 
+    emulated = True
+
     def __init__(self, arch: str):
         self.device, self.library = FakeDevice(arch, emulate, emulated=True), OnePerClass(lookup(arch))
         self.runtime = Runtime(self.device, self.library)

@@ -6,7 +6,7 @@ import numpy as np
 
 import gensor_kernels as gk
 from gensor_kernels.operators.tolerance import base as tolerance_base
-from gensor_kernels.operators.types.dtypes import facts
+from gensor_kernels.operators.types.dtypes import ACCUMULATORS, facts
 
 from . import onnx_ops
 from .counts import CASES
@@ -18,7 +18,10 @@ U = facts("float32").unit_roundoff
 
 
 def attention(draw: Draw, served: Served) -> None:
+    if draw.extreme and draw.often(0.4):
+        return sequences(draw, served)
     dtype, head = draw.pick(["float16", "bfloat16"]), draw.pick([16, 32, 64, 20, 7])
+    dtype = draw.pick([dtype, dtype, "float32", "float64"]) if draw.extreme else dtype
     batch, kv_heads, group = draw.pick([1, 2, 3]), draw.pick([1, 2]), draw.pick([1, 2, 3])
     queries, keys = draw.pick([1, 1, 5, 17, 33]), draw.pick([1, 16, 17, 33, 70, 70])
     if draw.often(0.08):
@@ -33,6 +36,8 @@ def attention(draw: Draw, served: Served) -> None:
         kind = draw.pick(["bool", dtype])
         draw.traits.add("boolean mask" if kind == "bool" else "added mask")
         mask = draw.rng.integers(0, 3, cut) > 0 if kind == "bool" else draw.array(cut, kind, special=False)
+        if draw.extreme and kind != "bool" and "nan" not in draw.traits and mask.flags.writeable and draw.often(0.5):
+            mask[draw.rng.integers(0, 3, mask.shape) == 0] = -np.inf
     causal = draw.pick([False, False, True, "upper_left"])
     draw.traits.add(f"causal {causal}")
     window = draw.pick([None, None, (None, None), (3, 0), (20, -1), (None, 4), (0, 0), (40, 17)])
@@ -44,18 +49,112 @@ def attention(draw: Draw, served: Served) -> None:
         v[tuple(draw.pick(range(extent)) for extent in v.shape)] = draw.pick([np.inf, -np.inf])
         draw.traits.add("inf")
     scale = draw.pick([None, 0.25, 2.0]) if softcap else draw.pick([None, 0.25])
+    if draw.extreme:
+        scale = draw.pick([scale, *([] if "inf" in draw.traits else [0, 0.0, -0.25, 2.0, 1e-30])])
+    shown = k
+    if draw.extreme and mask is not None and mask.dtype == bool and mask.shape[-1] == keys and keys > 1:
+        hidden = int(draw.rng.integers(keys))  # a key that no query sees, whatever stands there
+        mask[..., hidden] = False
+        k, shown = np.array(k), np.array(k)
+        k[:, :, hidden], shown[:, :, hidden] = draw.pick([np.nan, np.inf, -np.inf]), 0
     out = draw.out(q.shape, dtype)
     more = {"window": window, "softcap": softcap}
+    if draw.extreme and draw.often(0.08):
+        draw.refused, mask, causal, more = _refused(draw, full, mask, causal, more)
     found = served.call(gk.attention, q, k, v, mask, causal, scale, **more, out=out, nothing=keys == 0)
     assert out is None or found is out
     added = _added(mask, causal, window or (None, None), full)
-    operands = [*map(wide, (q, k, v)), added]
+    values, bound = _reference(q, shown, v, added, scale, softcap, dtype)
+    agree(found, tolerance_base.expect(values, bound, accumulator=ACCUMULATORS[dtype], output=dtype))
+
+
+def _refused(draw: Draw, full: tuple[int, ...], mask: Any, causal: Any, more: dict[str, Any]) -> tuple[Any, ...]:
+    """Why, and arguments that every way refuses."""
+    return draw.pick(
+        [
+            ("an integer mask", np.ones(full, draw.pick([np.int32, np.uint8, np.int64])), causal, more),
+            ("a mask of another shape", np.ones((*full[:3], full[3] + 2), bool), causal, more),
+            ("a mask of five axes", np.ones((1, *full), bool), causal, more),
+            ("an unknown word", mask, "lower", more),
+            ("a window of three sides", mask, causal, more | {"window": (1, 2, 3)}),
+            ("a window before the first key", mask, causal, more | {"window": (-2, 0)}),
+            ("a negative soft cap", mask, causal, more | {"softcap": -1.0}),
+            ("an infinite soft cap", mask, causal, more | {"softcap": np.inf}),
+        ]
+    )
+
+
+def sequences(draw: Draw, served: Served) -> None:
+    """Sequences of different lengths one after the other, and keys in pages."""
+    dtype, head, softcap = (
+        draw.pick(["float16", "bfloat16", "float32"]),
+        draw.pick([16, 32, 20]),
+        draw.pick([None, 30.0]),
+    )
+    draw.special = "" if draw.special == "inf" else draw.special
+    kv_heads, group, count = draw.pick([1, 2]), draw.pick([1, 2]), draw.pick([1, 2, 3])
+    ragged, paged, page = draw.often(0.6), draw.often(0.5), draw.pick([16, 32, 8])
+    paged = paged or not ragged
+    lengths = [draw.pick([0, 1, 5, 17]) for _ in range(count)] if ragged else [draw.pick([1, 5, 17])] * count
+    many = [draw.pick([0, 1, 16, 17, 40]) for _ in range(count)]
+    rows = sum(lengths) + draw.pick([0, 0, 3]) if ragged else lengths[0]
+    q = draw.array((1 if ragged else count, kv_heads * group, rows, head), dtype)
+    width = -(-max(many) // page) + draw.pick([0, 1]) if paged else 0
+    pages = max(count * width, 1) + draw.pick([0, 2])
+    shape = (pages, kv_heads, page, head) if paged else (1, kv_heads, sum(many) + draw.pick([0, 2]), head)
+    k, v = (draw.array(shape, dtype, special=False) for _ in "kv")
+    integer = draw.pick([np.int32, np.int64, np.uint8])
+    keywords: dict[str, Any] = {"window": draw.pick([None, (3, 0), (None, 4)]), "softcap": softcap}
+    if ragged:
+        name, ends = draw.pick([("offsets", np.cumsum(lengths)), ("sizes", np.array(lengths))])
+        keywords[name] = ends.astype(integer) if draw.often(0.7) else [int(each) for each in ends]
+    table = draw.rng.permutation(pages)[: count * width].reshape(count, width)
+    if paged:
+        keywords |= {"block_table": table.astype(draw.pick([np.int32, np.int64])), "key_sizes": np.array(many, integer)}
+    else:
+        name, ends = draw.pick([("key_offsets", np.cumsum(many)), ("key_sizes", np.array(many))])
+        keywords[name] = ends.astype(integer)
+    if draw.often(0.12) and table.size:
+        wrong: list[Any] = [("key_sizes", np.array([-1] * count)), ("key_sizes", np.array([10**6] * count))]
+        wrong += [("key_sizes", np.array([0.5] * count)), ("key_sizes", np.array([2**32] * count))]
+        for bad in (pages, -1, 2**31, 2**32, 2**32 + 1, -(2**32)) if all(many) else ():
+            wrong.append(("block_table", np.where(np.arange(table.size).reshape(table.shape) == 0, bad, table)))
+        name, value = draw.pick(wrong)
+        if paged or name == "key_sizes":
+            draw.refused = f"{name} that cannot be"
+            keywords.pop("key_offsets", None)
+            keywords[name] = value if served.emulated else "x"  # arrays on a GPU are not checked
+    causal, scale = draw.pick([False, True, "upper_left"]), draw.pick([None, 0.25, 0.0])
+    out = draw.out(q.shape, dtype)
+    nothing = not any(a and b for a, b in zip(lengths, many, strict=True))
+    found = served.call(gk.attention, q, k, v, None, causal, scale, out=out, nothing=nothing, **keywords)
+    assert out is None or found is out
     values, bound = np.zeros(q.shape), np.zeros(q.shape)
-    if keys and q.size:
-        values = _capped(*operands, scale or head**-0.5, softcap) if softcap else _onnx(*operands, scale)
-        bound = _bound(*operands, scale or head**-0.5, softcap or 0.0, values, dtype)
-    bound = np.where(np.isfinite(values), bound, 0.0)
+    for number, (queries, keys) in enumerate(zip(lengths, many, strict=True)):
+        first, begin = sum(lengths[:number]) if ragged else 0, sum(many[:number])
+        place = (slice(0, 1) if ragged else slice(number, number + 1), slice(None), slice(first, first + queries))
+        if paged:
+            own = [np.concatenate(list(x[table[number]]), 1)[None, :, :keys] if width else x[:1, :, :0] for x in (k, v)]
+        else:
+            own = [x[:, :, begin : begin + keys] for x in (k, v)]
+        full = (1, q.shape[1], queries, keys)
+        added = _added(None, causal, keywords["window"] or (None, None), full)
+        values[place], bound[place] = _reference(q[place], *own, added, scale, softcap, dtype)
     agree(found, tolerance_base.expect(values, bound, accumulator="float32", output=dtype))
+
+
+def _reference(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, added: np.ndarray, scale: float | None, softcap: float | None,
+    dtype: str,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """Values in float64, and a kernel's error."""
+    operands = [*map(wide, (q, k, v)), added]
+    factor = float(q.shape[-1] ** -0.5 if scale is None else scale)
+    values, bound = np.zeros(q.shape), np.zeros(q.shape)
+    if k.shape[2] and q.size:
+        values = _capped(*operands, factor, softcap) if softcap else _onnx(*operands, factor)
+        bound = _bound(*operands, factor, softcap or 0.0, values, dtype)
+    return values, np.where(np.isfinite(values), bound, 0.0)
 
 
 def _added(mask: np.ndarray | None, causal: Any, window: tuple[Any, Any], full: tuple[int, ...]) -> np.ndarray:
@@ -83,8 +182,10 @@ def _capped(q: np.ndarray, k: np.ndarray, v: np.ndarray, added: np.ndarray, scal
 
 
 def _onnx(q: np.ndarray, k: np.ndarray, v: np.ndarray, added: np.ndarray, scale: float | None) -> np.ndarray:
-    """ONNX's operator; zeros for queries that see no key, which not all of its versions give."""
-    more = {} if scale is None else {"scale": scale}
+    """ONNX's operator, whose scale is a positive float32; zeros for queries that see no key, which not all of its
+    versions give."""
+    more = {"scale": 1.0} if scale is not None and scale <= 1e-20 else {} if scale is None else {"scale": scale}
+    q = q * scale if more == {"scale": 1.0} else q
     values = onnx_ops.run("Attention", q, k, v, added, softmax_precision=11, **more)
     return np.where(np.isneginf(added).all(-1, keepdims=True), 0.0, values)
 
@@ -105,7 +206,7 @@ def _bound(
     total = np.maximum(p.sum(-1, keepdims=True), 1e-300)
     w = p / total
     finite = np.where(w > 0, np.abs(scores), 0.0)
-    products = 2.5 * (head + 16) * U * scale * (np.abs(q) @ np.abs(k).swapaxes(-1, -2))
+    products = 2.5 * (head + 16) * U * abs(scale) * (np.abs(q) @ np.abs(k).swapaxes(-1, -2))
     error = w * (products + U * (2 * finite + 2 * np.abs(top) + 6 + 16 * softcap))
     spread = error @ v + error.sum(-1, keepdims=True) * np.abs(values)
     rounded = (r + 2.5 * (keys + 16) * U) * (w @ v) + (keys + 16) * U * np.abs(values)

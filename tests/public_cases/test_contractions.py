@@ -52,7 +52,30 @@ class Letters:
         return int(np.prod(self.shape([*self.groups["k"], *self.groups["a"], *self.groups["b"]])))
 
 
+def chain(draw: Draw, served: Served) -> None:
+    """Three and four operands, which are contracted two at a time."""
+    dtype, size = draw.pick(["float32", "float64", "complex64"]), {each: draw.pick([1, 2, 3, 5]) for each in "abcdef"}
+    draw.special = ""
+    if draw.often(0.05):
+        size[draw.pick("abc")] = 0
+    text = draw.pick(
+        ["ab,bc,cd->ad", "ab,bc,cd,de->ae", "ab,ab,ab->b", "abc,bd,cd->a", "ab,cd,ef->", "a,a,b", "ab,b,b->a"]
+    )
+    parts = text.partition("->")[0].split(",")
+    arrays = [draw.array([size[each] for each in part], dtype) for part in parts]
+    found = served.call(
+        gk.einsum, text, *arrays, optimize=draw.pick([False, True, "greedy", "optimal"]), nothing=0 in size.values()
+    )
+    wide_ones = [each.astype(np.complex128 if dtype == "complex64" else np.float64) for each in arrays]
+    values, total = np.einsum(text, *wide_ones), np.einsum(text, *map(np.abs, wide_ones))
+    assert found.dtype == dtype and found.shape == values.shape
+    terms = 16 * int(np.prod(list(size.values()))) + 64
+    assert (np.abs(found - values) <= terms * np.finfo(dtype).eps * total).all(), (found, values)
+
+
 def einsum(draw: Draw, served: Served) -> None:
+    if draw.extreme and draw.often(0.12):
+        return chain(draw, served)
     dtype, names = draw.pick(DTYPES), Letters(draw, alone=True)
     if "summed letter" in draw.traits and draw.special == "inf":
         draw.special = ""  # inf b1 + inf b2 is not inf (b1 + b2)
@@ -76,7 +99,25 @@ def einsum(draw: Draw, served: Served) -> None:
     before: list[Step] = []
     if first and not keywords:
         keywords["prologue"], before = prologue(draw, dtype, shape[-1], share=0.12, curves=False)
-    found = served.call(gk.einsum, text, a, b, nothing=names.terms == 0, **keywords)
+    given: tuple[Any, ...] = (text, a, b)
+    if draw.extreme:
+        keywords["optimize"] = draw.pick([False, True, "greedy", "optimal", ("greedy", 100)])
+        if draw.often(0.3):
+            lists = [[ord(each) - 97 for each in part] for part in (first, names.second, names.output)]
+            given = (a, lists[0], b, lists[1], lists[2])
+        if draw.often(0.06):
+            draw.refused = "subscripts that do not fit"
+            wrong = [
+                text + "ZZ",
+                text.replace("->", "x->"),
+                text.replace(",", ",,"),
+                text + "->",
+                "->",
+                "1,2->",
+                text[1:] + "Q",
+            ]
+            given = (draw.pick(wrong), a, b)
+    found = served.call(gk.einsum, *given, nothing=names.terms == 0, **keywords)
     conjugate = keywords.get("conjugate", ())
     product_agrees(found, lambda x, y: np.einsum(text, x, y), a, b, names.terms, conjugate=conjugate, prologue=before)
 

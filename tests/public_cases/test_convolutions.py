@@ -11,7 +11,7 @@ from gensor_kernels.operators.types.epilogue import Step
 
 from . import onnx_ops
 from .counts import CASES
-from .drawing import ARRAYS, FLOATS, Cases, Draw
+from .drawing import ARRAYS, FLOATS, Cases, Draw, dtype_of
 from .images import LAST, given
 from .prologues import prologue
 from .references import ACTIVATIONS, product_agrees
@@ -34,7 +34,16 @@ def convolution(name: str, draw: Draw, served: Served) -> None:
     # Infinities of weights would meet the zeros of padding, which a scattered sum does not have.
     x, image = given(draw, (n, c, *sides), dtype, last)
     shape = (c, k // groups, *taps) if transposed else (k, c // groups, *taps)
-    w, weights = given(draw, shape, dtype, last, special=False)
+    other = (
+        draw.pick(["float16", "float32", "float64"]) if draw.extreme and draw.often(0.2) and dtype != "int8" else dtype
+    )
+    other = dtype if "bfloat16" in (dtype, other) else other
+    w, weights = given(draw, shape, other, last, special=False)
+    own, dtype = dtype, np.promote_types(dtype_of(dtype), dtype_of(other)).name
+    if draw.extreme and draw.often(0.05):
+        draw.refused = "shapes that do not fit"
+        wrong = draw.pick([w[..., None], w[0], np.concatenate([w] * 3, rank - 1 if last else 1)])
+        served.call(getattr(gk, name), x, wrong, groups=groups + 7 * transposed)
     one = rank == 3
     keywords: dict[str, Any] = {
         "stride": steps[0] if one else tuple(steps), "dilation": holes[0] if one else tuple(holes), "groups": groups,
@@ -65,7 +74,9 @@ def convolution(name: str, draw: Draw, served: Served) -> None:
         epilogue.append(Step(keywords["activation"]))
         draw.traits.add("activation")
     share = 0.25 if name == "conv2d" else 0.08
-    keywords["prologue"], before = prologue(draw, dtype, c, behind=spatial, share=share)
+    keywords["prologue"], before = None, []
+    if own == other:
+        keywords["prologue"], before = prologue(draw, dtype, c, behind=spatial, share=share)
     out = keywords["out"] = draw.out(over, "int32" if dtype == "int8" else dtype)
     found = served.call(getattr(gk, name), x, w, **keywords)
     assert out is None or found is out
@@ -91,6 +102,7 @@ def _nothing(op: str, attributes: dict[str, Any], x: np.ndarray, w: np.ndarray) 
     return one[:0]
 
 
+NAMES = ("conv1d", "conv2d", "conv_transpose2d")
 GENERIC = convolution
 
 

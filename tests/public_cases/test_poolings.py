@@ -19,6 +19,8 @@ from .serving import Served
 
 def pooling(name: str, draw: Draw, served: Served) -> None:
     dtype = draw.pick((*FLOATS, "int8") if name == "max_pool2d" else FLOATS)
+    if draw.extreme and name == "max_pool2d":
+        dtype = draw.pick([dtype, dtype, "uint8", "int32", "int64"])
     last = draw.often(0.4)
     draw.traits |= {"channels last"} if last else set()
     shape = (draw.pick([1, 2, 3, 0]), draw.pick([1, 2, 8, 9, 17]), draw.pick([5, 8, 13]), draw.pick([4, 7, 16]))
@@ -41,11 +43,11 @@ def pooling(name: str, draw: Draw, served: Served) -> None:
     found = served.call(getattr(gk, name), x, *arguments, **keywords)
     assert out is None or found is out
     found = found.transpose(np.argsort(LAST[4])) if last else found
-    bound, accumulator = np.zeros(values.shape), ACCUMULATORS[dtype]
     if name == "max_pool2d":
         assert found.dtype == x.dtype
         np.testing.assert_array_equal(found.astype(np.float64), values)
         return
+    accumulator = ACCUMULATORS[dtype]
     u = facts(accumulator).unit_roundoff * (2 if dtype == "float64" else 1)
     bound = (terms + 16) * u * pool(np.abs(image))
     bound = np.where(np.isfinite(values) & np.isfinite(bound), bound, 0.0)
@@ -71,6 +73,7 @@ def _mean(image: np.ndarray) -> np.ndarray:
     return onnx_ops.run("GlobalAveragePool", image) if image.size else np.zeros((*image.shape[:2], 1, 1))
 
 
+NAMES = ("max_pool2d", "avg_pool2d", "global_avg_pool2d")
 GENERIC = pooling
 
 

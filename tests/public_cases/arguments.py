@@ -1,0 +1,196 @@
+"""Extreme arguments of any call: some that change nothing, and some that every way has to refuse."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .drawing import Draw
+
+
+@dataclass
+class Change:
+    """Arguments as they are passed on, and how the result is made what it would have been without a change."""
+
+    arguments: list[Any]
+    keywords: dict[str, Any]
+    function: str
+    out: np.ndarray | None = None
+    result: Callable[[Any], Any] = lambda found: found
+
+    def write_to(self, array: np.ndarray) -> None:
+        """Put another array into the place of `out`."""
+        self.arguments = [array if each is self.out else each for each in self.arguments]
+        self.keywords = {name: array if each is self.out else each for name, each in self.keywords.items()}
+
+    def convert(self, mine: np.ndarray) -> None:
+        """Put another array into the place of `out`, whose values are copied there after the call."""
+        out = self.out
+        self.write_to(mine)
+
+        def result(found: Any) -> Any:
+            assert found is mine, "the result is not out"
+            out[...] = mine
+            return out
+
+        self.result = result
+
+
+def changed(draw: Draw, function: str, arguments: tuple[Any, ...], keywords: dict[str, Any], emulated: bool) -> Change:
+    """The arguments, in half of all calls with a change; `draw.refused` says why all ways refuse it, if they do.
+
+    `emulated`: NumPy arrays of the other byte order are taken there alone.
+    """
+    change = Change(list(arguments), dict(keywords), function, draw.result)
+    if draw.extreme and not draw.refused and draw.often(0.5):
+        draw.pick(CHANGES)(draw, change, emulated)
+    return change
+
+
+def _arrays(change: Change) -> list[int]:
+    """Places of operands among the positional arguments."""
+    return [i for i, each in enumerate(change.arguments) if type(each) is np.ndarray and each is not change.out]
+
+
+def _swapped(draw: Draw, change: Change, emulated: bool) -> None:
+    places = [place for place in _arrays(change) if change.arguments[place].dtype.kind in "iufc"]
+    if places:
+        place = draw.pick(places)
+        if emulated and change.arguments[place].dtype.name not in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
+            change.arguments[place] = change.arguments[place].astype(change.arguments[place].dtype.newbyteorder())
+
+
+def _read_only(draw: Draw, change: Change, emulated: bool) -> None:
+    for place in _arrays(change):
+        change.arguments[place] = change.arguments[place].view()
+        change.arguments[place].flags.writeable = False
+
+
+def _numpy_numbers(draw: Draw, change: Change, emulated: bool) -> None:
+    kinds = {int: np.int64, float: np.float64, bool: np.bool_}
+    for values in (change.arguments, change.keywords):
+        for place in range(len(values)) if isinstance(values, list) else values:
+            kind = kinds.get(type(values[place]))
+            if kind is not None and place != "optimize":  # NumPy takes True and False alone
+                values[place] = kind(values[place])
+
+
+def _aliased(draw: Draw, change: Change, emulated: bool) -> None:
+    """The result is written over an operand, or over a part of it."""
+    out = change.out
+    if out is None or not out.size:
+        return
+    same = [place for place in _arrays(change) if change.arguments[place].dtype == out.dtype]
+    fitting = [place for place in same if change.arguments[place].size >= out.size]
+    if not fitting:
+        return
+    place = draw.pick(fitting)
+    memory = np.array(change.arguments[place], order="C", copy=True)
+    change.arguments[place] = memory
+    flat = memory.reshape(-1)
+    first = int(draw.rng.integers(flat.size - out.size + 1))
+    change.convert(flat[first : first + out.size].reshape(out.shape))
+
+
+def _wide_out(draw: Draw, change: Change, emulated: bool) -> None:
+    """A result that is converted to a wider dtype."""
+    out = change.out
+    wider = {"float32": np.float64, "complex64": np.complex128, "int32": np.int64}
+    if out is None or out.dtype.name not in wider:
+        return
+    change.convert(np.empty(out.shape, wider[out.dtype.name]))
+    if change.function in ("dot", "outer"):
+        draw.refused = "out of another dtype than the result"
+
+
+def _refused(why: str, make: Callable[[Draw, Change, bool], bool]) -> Callable[[Draw, Change, bool], None]:
+    def change(draw: Draw, given: Change, emulated: bool) -> None:
+        if make(draw, given, emulated):
+            draw.refused = why
+
+    return change
+
+
+def _out_shape(draw: Draw, change: Change, emulated: bool) -> bool:
+    out = change.out
+    if out is None:
+        return False
+    shape = [*out.shape, 1] if not out.ndim or draw.often(0.3) else list(out.shape)
+    if len(shape) == out.ndim:
+        shape[int(draw.rng.integers(len(shape)))] += 1
+    change.write_to(np.zeros(shape, out.dtype))
+    return True
+
+
+def _out_dtype(draw: Draw, change: Change, emulated: bool) -> bool:
+    out = change.out
+    if out is None or out.dtype.kind == "b":  # everything takes booleans
+        return False
+    kind = out.dtype.kind
+    narrower = np.bool_ if kind in "iu" else np.float32 if kind == "c" else draw.pick([np.int64, np.int32, np.bool_])
+    change.write_to(np.zeros(out.shape, narrower))
+    return True
+
+
+def _out_read_only(draw: Draw, change: Change, emulated: bool) -> bool:
+    out = change.out
+    if out is None or not out.size:
+        return False
+    sealed = out.view()
+    sealed.flags.writeable = False
+    change.write_to(sealed)
+    return True
+
+
+def _no_array(draw: Draw, change: Change, emulated: bool) -> bool:
+    places = _arrays(change)
+    if not places:
+        return False
+    place = draw.pick(places)
+    x = change.arguments[place]
+    other: list[Callable[[], Any]] = [
+        lambda: "text",
+        lambda: 1.5,
+        lambda: np.ma.masked_array(x, np.zeros(x.shape, bool)),
+        lambda: np.zeros(x.shape, draw.pick(["O", "M8[s]", "U3", "V4"])),
+        lambda: object(),
+    ]
+    change.arguments[place] = draw.pick(other)()
+    return True
+
+
+def _bad_word(draw: Draw, change: Change, emulated: bool) -> bool:
+    names = sorted(WRONG.keys() & change.keywords.keys())
+    if not names:
+        return False
+    name = draw.pick(names)
+    change.keywords[name] = draw.pick(WRONG[name])
+    return True
+
+
+#: Values of keywords that no function takes.
+WRONG: dict[str, list[Any]] = {
+    "activation": ["swish2", 3, ("relu",)], "precision": ["fast", 1], "layout": ["CHWN", 4], "dtype": ["float3", 7],
+    "stride": [0, -1, (1, 2, 3), 1.5, "x", (1, 0)], "padding": [-1, (1, 2, 3), 1.5, (0, -1)],
+    "dilation": [0, -2, (1, 2, 3), (0, 1), 0.5], "output_padding": [-1, 99, (1, 2, 3), 0.5], "groups": [0, -1, 7, 1.5],
+    "window": [3, (1,), "ab", (0.5, 1)], "softcap": ["x", -1, float("nan")], "ddof": ["x", None, 1j],
+    "alpha": ["x", [1, 2]], "epilogue": ["relu", 3, [("scale",)]], "scales": [3.0, "x"], "sizes": ["x", 3, [0.5]],
+    "block_table": ["x", [1, 2], 3], "conjugate": [7, (0, 5), "x"],
+}  # fmt: skip
+
+#: A change is drawn from these.
+CHANGES = (
+    _swapped,
+    _read_only,
+    _numpy_numbers,
+    _aliased,
+    _aliased,
+    _wide_out,
+    _refused("out of another shape", _out_shape),
+    _refused("out of another kind", _out_dtype),
+    _refused("out that cannot be written", _out_read_only),
+    _refused("no array", _no_array),
+    _refused("a keyword of another kind", _bad_word),
+    _refused("a keyword of another kind", _bad_word),
+)

@@ -1,0 +1,252 @@
+"""One drawn call, three ways: a kernel on the emulator, the library's way over NumPy arrays, and a reference of others.
+
+A case compares what a function returns with its reference; here it runs once per way, with the same seed. Extreme
+arguments are drawn here alone: those that a case draws where `draw.extreme`, and `arguments.changed` of any call.
+"""
+
+import os
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gensor_kernels
+from gensor_kernels.dispatch.api import current
+from gensor_kernels.dispatch.plans.runtime import Runtime
+from gensor_kernels.dispatch.selection import tiers
+from gensor_kernels.dispatch.selection.library import Library
+from gensor_kernels.errors import GensorError, UnsupportedError
+from tests.doubles.device import FakeDevice, Numpy
+
+from . import references, test_attention, test_contractions, test_convolutions, test_poolings, test_products, test_rows
+from .arguments import changed
+from .counts import CASES
+from .drawing import Draw
+from .serving import Served, serving
+
+#: Number, function and seed.
+Call = tuple[int, str, int]
+#: Errors that a caller expects for arguments that do not fit.
+EXPECTED = (TypeError, ValueError, GensorError)
+
+
+class Refused(Exception):
+    """Raised in place of an error that a caller expects."""
+
+
+class Accepted(Exception):
+    """Raised for a result of arguments that all ways have to refuse."""
+
+
+class NoKernel(Exception):
+    """Raised in place of the emulator's error for a call that only the array library serves."""
+
+
+def _cases() -> dict[str, Callable[[Draw, Any], None]]:
+    """Functions of (draw, served) by the public function's name."""
+    found: dict[str, Callable[[Draw, Any], None]] = {}
+    modules = (test_rows, test_products, test_contractions, test_convolutions, test_poolings, test_attention)
+    for name in CASES:
+        own = [getattr(module, name) for module in modules if callable(getattr(module, name, None))]
+        generic = [partial(module.GENERIC, name) for module in modules if name in getattr(module, "NAMES", ())]
+        (found[name],) = [*own, *generic]
+    return found
+
+
+@dataclass
+class Outcome:
+    """The outcome of one call: "ok", "refused", "no kernel" or "wrong" for each way, and a line if they disagree."""
+
+    name: str
+    seed: int
+    ways: dict[str, str] = field(default_factory=dict)
+    wrong: str = ""
+
+
+class Way:
+    """A stand-in for `Served`: `call` calls a public function by one way, and sorts its errors."""
+
+    def __init__(self, runtime: Runtime, served: Served | None = None):
+        self.runtime, self.served = runtime, served
+        self.draw, self.called, self.emulated = Draw(0), "", served is not None
+
+    def call(self, function: Callable[..., Any], *arguments: Any, nothing: bool = False, **keywords: Any) -> Any:
+        """Call with changed arguments; the result as if they were not."""
+        change = changed(self.draw, getattr(function, "__name__", ""), arguments, keywords, emulated=self.emulated)
+        self.called = described(function, change.arguments, change.keywords)
+        try:
+            if self.served is None or self.draw.refused:
+                found = function(*change.arguments, **change.keywords)
+            else:
+                found = self.served.call(function, *change.arguments, nothing=nothing, **change.keywords)
+        except EXPECTED as error:
+            kind = NoKernel if isinstance(error, UnsupportedError) and self.emulated else Refused
+            raise kind(f"{type(error).__name__}: {error}") from error
+        if self.draw.refused:
+            raise Accepted
+        return change.result(found)
+
+
+def described(function: Any, arguments: Any, keywords: Any) -> str:
+    """A call in one line."""
+
+    def text(value: Any) -> str:
+        if isinstance(value, np.ndarray) and value.ndim:
+            return f"{value.dtype}{list(value.shape)}" + ("" if value.flags.c_contiguous else f"/{value.strides}")
+        if isinstance(value, (list, tuple)):
+            return f"({', '.join(map(text, value))})"
+        return repr(value)
+
+    named = [f"{name}={text(value)}" for name, value in keywords.items() if value is not None]
+    name = getattr(function, "__name__", None) or function.expression
+    return f"{name}({', '.join([*map(text, arguments), *named])})"
+
+
+def _sums(name: str) -> Callable[..., Any]:
+    """NumPy's function, which sums float16 and bfloat16 in float32 as CuPy's does."""
+    function = getattr(np, name)
+
+    def call(x: Any, *more: Any, dtype: Any = None, **keywords: Any) -> Any:
+        if dtype is None and x.dtype.name in ("float16", "bfloat16"):
+            return function(x.astype(np.float32), *more, **keywords).astype(x.dtype)
+        return function(x, *more, **keywords, **({} if dtype is None else {"dtype": dtype}))
+
+    return call
+
+
+def _product(a: Any, b: Any, out: Any = None) -> Any:
+    """NumPy's matrix product, which sums float16 and bfloat16 in float32 as CuPy's does."""
+    narrow = np.promote_types(a.dtype, b.dtype)
+    if narrow.name in ("float16", "bfloat16"):
+        found = np.matmul(a.astype(np.float32), b.astype(np.float32)).astype(narrow)
+    else:
+        found = np.matmul(a, b)
+    if out is None:
+        return found
+    out[...] = found
+    return out
+
+
+def _contracted(name: str) -> Callable[..., Any]:
+    """NumPy's einsum or tensordot, which sums float16 and bfloat16 in float32 as CuPy's does."""
+    function = getattr(np, name)
+
+    def call(*operands: Any, out: Any = None, **keywords: Any) -> Any:
+        found = new(operands, keywords)
+        if out is None:
+            return found
+        out[...] = found
+        return out
+
+    def new(operands: Any, keywords: Any) -> Any:
+        narrow = np.result_type(*[each.dtype for each in operands if hasattr(each, "dtype")])
+        own = np.float32 if narrow.name in ("float16", "bfloat16") else None
+        # Copies: einsum adds what stands next to a stride of 0 before it multiplies, so that infinities cancel.
+        wide = [np.array(each, own or each.dtype) if hasattr(each, "dtype") else each for each in operands]
+        found = np.asarray(function(*wide, **keywords))
+        return found if own is None else found.astype(narrow)
+
+    return call
+
+
+class Ways:
+    """Runs calls by both ways of ours, with kernels of one architecture for all functions but those of Hopper's."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, stack: ExitStack):
+        self.patch, self.cases = patch, _cases()
+        self.kernels = {arch: stack.enter_context(serving(patch, arch)) for arch in ("sm_87", "sm_90")}
+        sums = {name: _sums(name) for name in ("sum", "prod", "mean")}
+        products = {name: _contracted(name) for name in ("einsum", "tensordot", "dot", "inner", "vdot", "outer")}
+        library = FakeDevice("sm_87", xp=Numpy(**sums, **products), multiply=_product)
+        self.library = Runtime(library, Library())
+
+    @contextmanager
+    def by(self, way: str, arch: str = "sm_87") -> Iterator[Way]:
+        """Within it, public functions are computed by a way."""
+        served = self.kernels[arch] if way == "kernel" else None
+        runtime = served.runtime if served else self.library
+        self.patch.setenv("GENSOR_DISABLE", str(int(way == "library")))
+        self.patch.setattr(current, "_emulator", lambda name: runtime)
+        if served:
+            self.patch.setattr(tiers, "generate", served.starter)
+        token = references.by_library.set(way == "library")
+        try:
+            with gensor_kernels.emulated(arch), np.errstate(all="ignore"):
+                yield Way(runtime, served)
+        finally:
+            references.by_library.reset(token)
+
+    def run(self, name: str, seed: int) -> Outcome:
+        """One call of the function `name`."""
+        found, words, refused, called = Outcome(name, seed), dict[str, str](), "", ""
+        for way in ("kernel", "library"):
+            with self.by(way, "sm_90" if name == "scaled_matmul" else "sm_87") as one:
+                one.draw = Draw(seed, extreme=True)
+                found.ways[way], words[way] = _outcome(self.cases[name], one)
+            refused, called = one.draw.refused, one.called
+        found.wrong = verdict(found.ways, words, refused)
+        if found.wrong:
+            found.wrong = f"{name}:{seed}: {found.wrong}: {called}"
+        return found
+
+
+def _outcome(case: Callable[[Draw, Any], None], way: Way) -> tuple[str, str]:
+    """The outcome of a case by one way, and words about it."""
+    try:
+        case(way.draw, way)
+    except Accepted:
+        return "ok", "not refused"
+    except Refused as error:
+        return "refused", str(error)
+    except NoKernel as error:
+        return "no kernel", str(error)
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        text = f"{type(error).__name__}: {error} ({os.path.basename(last.filename)}:{last.lineno})"
+        return "wrong", " ".join(text.split())
+    return "ok", ""
+
+
+def verdict(ways: dict[str, str], words: dict[str, str], refused: str) -> str:
+    """The disagreement of one call's outcomes in words, empty where all ways agree."""
+    kernel, library = ways["kernel"], ways["library"]
+    wrong = [f"{way}: {words[way]}" for way in ways if ways[way] == "wrong"]
+    if wrong:
+        return "; ".join(wrong)[:600]
+    if refused:
+        return "" if library == "refused" and kernel != "ok" else f"{refused}, and not refused: {ways}"
+    if library == "refused" or kernel == "refused":
+        return f"refused, not by all: {ways} {words}"[:600]
+    return ""
+
+
+@contextmanager
+def three_ways() -> Iterator[Ways]:
+    """Ways whose emulated kernels are built once per class."""
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+        yield Ways(patch, stack)
+
+
+def drawn(number: int, seed: int) -> tuple[str, int]:
+    """The function and the seed of call `number` of a run."""
+    names = list(CASES)
+    return names[number % len(names)], int(np.random.SeedSequence([seed, number]).generate_state(1, np.uint64)[0] >> 1)
+
+
+def outcomes_of(calls: Iterable[Call]) -> Iterator[tuple[int, Outcome]]:
+    """Each call's number and what became of it."""
+    with three_ways() as ways, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for number, name, seed in calls:
+            yield number, ways.run(name, seed)
+
+
+def listed(calls: Iterable[Call]) -> list[tuple[int, Outcome]]:
+    """The same as a list, from another process."""
+    return list(outcomes_of(calls))
