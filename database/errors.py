@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class GensorError(Exception):
-    """Base of the errors of gensor-kernels, those of databases included: catching it catches them all."""
+    """Base of all errors of gensor-kernels, those of databases included."""
 
 
 class StoreError(GensorError):

@@ -97,7 +97,7 @@ class BuildError(GensorError):
 
 
 class MachineError(GensorError):
-    """This machine cannot build kernels now: no space, no memory, a broken compiler. No kernel is at fault."""
+    """This machine cannot build kernels now: no space, no memory, or a broken compiler."""
 
 
 class ToolMissingError(MachineError):

@@ -8,8 +8,8 @@ from typing import NoReturn
 
 from gensor_kernels.errors import GensorError, ModelError
 
-#: Packages whose errors are the GPU's, not the model's.
-OF_THE_GPU = ("cupy", "cupy_backends", "cuda")
+#: How names of packages begin whose errors are the GPU's, not the model's.
+OF_THE_GPU = ("cupy", "cuda")
 #: Characters of another library's text; onnx-ir writes whole graphs.
 LONGEST = 300
 #: What to do about a node that cannot be computed.
@@ -29,7 +29,7 @@ def fail(what: str, error: BaseException, remedy: str = "") -> NoReturn:
     remedy : str, optional
         What to do.
     """
-    if isinstance(error, (GensorError, OSError)) or type(error).__module__.partition(".")[0] in OF_THE_GPU:
+    if isinstance(error, (GensorError, OSError)) or type(error).__module__.startswith(OF_THE_GPU):
         raise error
     bare = type(error) in (KeyError, AttributeError, AssertionError, StopIteration)
     text = f"{type(error).__name__}: {first_line(error)}" if bare else first_line(error)

@@ -16,7 +16,7 @@ from gensor_kernels import Explanation, explain
 from gensor_kernels.machine.arch import Arch
 
 #: Functions of gensor_kernels.dispatch that compute nothing on a device.
-OTHERS = {"emulated", "refresh"}
+OTHERS = {"deterministic", "emulated", "refresh"}
 HALVES, FLOATS, COMPLEX = ("fp16", "bf16"), ("fp16", "bf16", "fp32"), ("complex64", "complex128")
 SCIENTIFIC = ("fp64", *COMPLEX)
 DTYPES = {

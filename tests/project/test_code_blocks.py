@@ -120,7 +120,7 @@ def test_most_blocks_run():
 
 
 #: Commands of other packages that blocks may have.
-OTHERS = ("pip", "git", "cd", "scp", "pytest", "for", "export", "rattler-build", "docker", "datasette")
+OTHERS = ("pip", "git", "cd", "mkdir", "scp", "pytest", "for", "export", "rattler-build", "docker", "datasette")
 
 
 @pytest.mark.parametrize("block", [block for block in EVERY if block.why], ids=str)

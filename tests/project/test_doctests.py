@@ -18,7 +18,7 @@ FUNCTIONS = [name for name in NAMES if inspect.isfunction(getattr(gensor_kernels
 #: In NumPy's order.
 SECTIONS = ["Attributes", "Parameters", "Returns", "Raises", "Warns", "Notes", "References", "Examples"]
 #: Errors that no call on the emulator raises.
-WITHOUT_EXAMPLES = {"BuildError", "ConfigError", "GensorError", "ToolMissingError"}
+WITHOUT_EXAMPLES = {"BuildError", "ConfigError", "GensorError", "MachineError", "ToolMissingError"}
 ENTRY = re.compile(r"(?P<names>[\w*]+(?:, [\w*]+)*)(?: : (?P<type>.+))?")
 
 

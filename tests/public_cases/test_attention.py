@@ -38,11 +38,12 @@ def attention(draw: Draw, served: Served) -> None:
         mask = draw.rng.integers(0, 3, cut) > 0 if kind == "bool" else draw.array(cut, kind, special=False)
         if draw.extreme and kind != "bool" and "nan" not in draw.traits and mask.flags.writeable and draw.often(0.5):
             mask[draw.rng.integers(0, 3, mask.shape) == 0] = -np.inf
-    causal = draw.pick([False, False, True, "upper_left"])
+    causal = False if infinite else draw.pick([False, False, True, "upper_left"])
     draw.traits.add(f"causal {causal}")
     window = draw.pick([None, None, (None, None), (3, 0), (20, -1), (None, 4), (0, 0), (40, 17)])
+    window = None if infinite else window
     draw.traits.add("window" if window and window != (None, None) else "no window")
-    softcap = draw.pick([None, None, None, 0, 1.5, 30.0, 50.0])
+    softcap = None if infinite else draw.pick([None, None, None, 0, 1.5, 30.0, 50.0])
     if softcap:
         draw.traits.add("soft cap")
     if infinite and mask is None and not causal and not window and v.size and v.flags.writeable:
@@ -50,7 +51,8 @@ def attention(draw: Draw, served: Served) -> None:
         draw.traits.add("inf")
     scale = draw.pick([None, 0.25, 2.0]) if softcap else draw.pick([None, 0.25])
     if draw.extreme:
-        scale = draw.pick([scale, *([] if "inf" in draw.traits else [0, 0.0, -0.25, 2.0, 1e-30])])
+        scale = draw.pick([scale, 0, 0.0, -0.25, 2.0, 1e-30])
+    scale = None if infinite else scale  # a weight that underflows to 0 makes a NaN of inf
     shown = k
     if draw.extreme and mask is not None and mask.dtype == bool and mask.shape[-1] == keys and keys > 1:
         hidden = int(draw.rng.integers(keys))  # a key that no query sees, whatever stands there

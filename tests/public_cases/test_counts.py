@@ -15,6 +15,7 @@ from .serving import serving
 OTHERS = {
     "accelerate",
     "counters",
+    "deterministic",
     "emulated",
     "explain",
     "from_torch",

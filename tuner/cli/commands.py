@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
 import time
@@ -63,7 +64,7 @@ def database(path: Path | None) -> Path:
 def existing_file(path: Path | None) -> Path:
     """Return the database's path, or raise ConfigError with advice where there is no such file."""
     file = database(path)
-    if not file.exists():
+    if not os.path.exists(file):  # false also for a name that is too long
         raise ConfigError(f"{file} does not exist: tune into it first, or name another database with --db")
     return file
 

@@ -248,12 +248,7 @@ def _emulator_object(folder: Kept) -> str:
 @forking.in_child
 def _after_fork() -> None:
     global _object_lock
-    #: Diagnostics of g++: an error at a line of a kernel's source; no space, no memory or no headers on this machine.
-
-
-_REFUSED = re.compile(r"^[^:\s]+:\d+:(\d+:)? error: .*", re.MULTILINE)
-_FATAL = re.compile(r"fatal error: |Killed signal|out of memory|memory exhausted")
-_object_lock = threading.Lock()
+    _object_lock = threading.Lock()
 
 
 def prepare() -> None:

@@ -231,6 +231,8 @@ def _behind(
     if found.layout is None or found.is_staged or unworthy:
         return None
     labels = found.subscripts.operands[0]
+    if not set(labels).issuperset(found.layout.summed):  # axes of b alone are summed
+        return None
     if any(not _runs_along(x.shape, labels, found.layout.summed) for x in arrays):
         return None
     parameters = Prepared.of(before, found.given)

@@ -295,7 +295,7 @@ def _model(calls: Sequence[Call], export: Callable[[Any], Any]) -> Any:
             return tuple(found)
 
     operands = tuple(each for call in calls for each in call.operands)
-    return export(torch.export.export(Calls().eval(), operands, strict=False)).model_proto
+    return export(torch.export.export(Calls().train(False), operands, strict=False)).model_proto
 
 
 def _evaluated(model: Any, operands: Mapping[str, Any], wanted: list[str]) -> list[Any]:

@@ -14,6 +14,7 @@ OTHERS = {
     "accelerate",
     "counters",
     "define",
+    "deterministic",
     "emulated",
     "explain",
     "from_torch",

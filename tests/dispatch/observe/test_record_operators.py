@@ -118,7 +118,7 @@ def test_what_forms_no_workload_is_reported_with_its_reason(host, tmp_path):
     with record(tmp_path / "shapes.csv"):
         gk.sum(np.ones((2, 3)) > 0, axis=1)
         gk.conv2d(image(np.int64), image(np.int64, (4, 8, 3, 3)))
-        gk.einsum("i,j->ij", np.ones(3, object), np.ones(2, object))
+        gk.einsum("i,j->ij", np.ones(3, np.longdouble), np.ones(2, np.longdouble))
         gk.max(np.ones((0, 3)), axis=1)
         gk.define("ij,jk->ik")(np.ones((2, 3), np.uint8), np.ones((3, 2), np.uint8))
     rows = read_shapes(tmp_path / "shapes.csv")
