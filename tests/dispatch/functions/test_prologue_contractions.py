@@ -20,6 +20,7 @@ EINSUMS = [
     ("ik,jk->ij", (9, 16), (8, 16), [("bias", (9, 1)), ("silu", None)], False),
     ("ikl,jk->ij", (9, 16, 3), (8, 16), [("relu", None)], False),  # summed alone, behind the prologue
     ("bik,bkj->bij", (2, 9, 16), (2, 16, 8), [("mul", (2, 1, 16))], False),
+    ("je,jb->je", (3, 8), (3, 4), [("mul", (1,)), ("bias", (1,))], False),  # an axis of b alone is summed
 ]
 
 
