@@ -9,20 +9,22 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from functools import partial
 from typing import Any
+from weakref import WeakSet
 
-#: Functions of the `cupy` module that may be replaced.
-NAMES = ("matmul", "dot", "einsum", "tensordot", "inner", "vdot")
 _ABSENT: Any = object()
 #: (owner, name) -> what stood there, in the order of replacement.
 _kept: dict[tuple[Any, str], Any] = {}
 #: Whether this thread or task is within a call of an original.
 within: ContextVar[bool] = ContextVar("gensor_kernels_within_original", default=False)
+#: Every `Original`, of which a name is forgotten where another function takes its place.
+_views: WeakSet[Original] = WeakSet()
 
 
 def replace(owner: Any, name: str, value: Any) -> None:
     """Put `value` in the place of `owner.name` until `restore`."""
     _kept[owner, name] = vars(owner).get(name, _ABSENT)
     setattr(owner, name, value)
+    _forget(name)
 
 
 def restore() -> None:
@@ -34,22 +36,28 @@ def restore() -> None:
         elif name in vars(owner):
             delattr(owner, name)
         _kept.pop((owner, name))
+        _forget(name)
+
+
+def _forget(name: str) -> None:
+    for view in list(_views):
+        vars(view).pop(name, None)
 
 
 class Original:
-    """The `cupy` module with its own functions under `NAMES`."""
+    """The `cupy` module with its own functions. A second look-up of a name is as quick as a module's."""
 
     def __init__(self, cupy: Any):
         self._cupy = cupy
         self.__name__ = "cupy"
+        _views.add(self)
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._cupy, name)  # first: what is kept is kept until after it is back
-        if name not in NAMES:
-            setattr(self, name, found)  # the next look-up is as quick as a module's
-            return found
         original = _kept.get((self._cupy, name))
-        return found if original is None else partial(_called, original)
+        value = found if original is None else partial(_called, original)
+        setattr(self, name, value)
+        return value
 
 
 def _called(original: Callable[..., Any], *args: Any, **keywords: Any) -> Any:

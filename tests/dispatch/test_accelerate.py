@@ -98,7 +98,7 @@ def test_the_librarys_way_is_cupys_own(launched, monkeypatch):
         for name in NAMES:
             getattr(xp, name)(a, a)
     assert asked == ["matmul", *(each for name in NAMES[1:] for each in (name, "matmul"))] and not launched
-    assert NAMES == originals.NAMES and not originals._kept
+    assert not originals._kept
 
 
 def test_no_code_of_ours_calls_a_routed_name_of_the_module():
