@@ -61,7 +61,7 @@ pretuned: $(VENV)/tuner
 CAMPAIGNS := tests/campaigns tests/programs/contraction/wgmma/test_windows.py \
     tests/programs/contraction/wgmma/test_floats_windows.py tests/programs/contraction/test_sliced.py \
     tests/programs/contraction/test_float_accuracy.py tests/dispatch/test_accelerate_cases.py tests/database/test_pretuned.py
-TORCH_TESTS = tests/torch $(shell grep -rl --include="*.py" "importorskip(.torch" tests)
+TORCH_TESTS = tests/torch $(shell grep -rl --include="*.py" "importorskip..torch" tests)
 .PHONY: nightly nightly-campaigns nightly-mutants nightly-ptx nightly-launches nightly-calls nightly-torch nightly-models
 nightly: nightly-campaigns nightly-mutants nightly-ptx nightly-launches nightly-calls nightly-torch nightly-models
 nightly-campaigns: $(VENV)/installed
