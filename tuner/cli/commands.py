@@ -174,7 +174,7 @@ def tune(
                     say(f"{who}{f'{name}: ' if len(archs) > 1 else ''}{line}", sys.stderr)
             took = duration((time.perf_counter() - began) * 1e6)
             compiled = nvrtc.compile_count() + (0 if fleet is None else fleet.cluster.counts["compile"])
-            say(f"gensor-tune: {took}, {compiled} compilations", file=sys.stderr, flush=True)
+            say(f"gensor-tune: {took}, {compiled} {plural('compilation', compiled)}", file=sys.stderr, flush=True)
 
         ordered = InOrder(
             [(number, row) for number, own in enumerate(shares) for row in own],
@@ -200,7 +200,7 @@ def tune(
             runs.append(run)
         stack.callback(conclude)
         named_archs = ", ".join(f"{arch.name} ({arch.part})" for arch in archs)
-        told = f"{len(rows)} rows" if shard is None else shard.told(shares, rows)
+        told = f"{len(rows)} {plural('row', len(rows))}" if shard is None else shard.told(shares, rows)
         say(f"gensor-tune: {told} for {named_archs} into {path}", file=sys.stderr)
         for number, row, result in _tuned(runs, shares, budget is not None, fleet, options):
             results.append((number, row, result))

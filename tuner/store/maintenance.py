@@ -18,7 +18,7 @@ from gensor_database.trust import objection
 from gensor_kernels import config
 from gensor_kernels.errors import ConfigError
 from gensor_kernels.programs.registry import FAMILIES
-from gensor_tuner.output import say
+from gensor_tuner.output import plural, say
 
 from .inspection import counts, counts_text, journal
 
@@ -150,7 +150,8 @@ def clean(dry_run: bool) -> int:
                 say(f"gensor-tune: {file}: {error.strerror or error}", file=sys.stderr)
             else:
                 done, count = done + size, count + 1
-        say(f"{folder / name}: {'would delete' if dry_run else 'deleted'} {count} files, {size_text(done)}")
+        deleted = f"{'would delete' if dry_run else 'deleted'} {count} {plural('file', count)}"
+        say(f"{folder / name}: {deleted}, {size_text(done)}")
     for file in sorted(folder.glob("*.db")):
         say(f"{file}: kept, {size_text(file.stat().st_size)}")
     return 1 if failed else 0

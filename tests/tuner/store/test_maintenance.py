@@ -216,7 +216,7 @@ def test_clean_deletes_what_was_built_and_nothing_else(gensor_tune, monkeypatch,
 
     code, out, _ = gensor_tune("clean", "--dry-run")
     assert code == 0 and present() == kept | built
-    assert "emulator: would delete 3 files, 3.0 kB\n" in out and "verdicts: would delete 1 files, 1.0 kB\n" in out
+    assert "emulator: would delete 3 files, 3.0 kB\n" in out and "verdicts: would delete 1 file, 1.0 kB\n" in out
     code, out, _ = gensor_tune("clean")
     assert code == 0 and present() == kept and "deleted 3 files" in out and "kernels.db: kept" in out
     assert "deleted 0 files, 0 bytes" in gensor_tune("clean")[1]
