@@ -29,6 +29,10 @@ ONCE = {
         lambda: gk.matmul(HALF, HALF.T, dtype="float32"),
         np.full((1, 1), 5.671875, np.float32),
     ),
+    "sums after a prologue that are not rounded": (
+        lambda: gk.matmul(HALF, HALF.T, dtype="float32", prologue=["relu"]),
+        np.full((1, 1), 5.671875, np.float32),
+    ),
     "a norm of linear": (lambda: gk.linear(X, X, epilogue=[("rmsnorm", 1.0)]), _rms(X @ X.T)),
     "NumPy's False": (lambda: gk.attention(ROWS, ROWS, ROWS, causal=np.False_), ROWS),
     "variances of nothing": (lambda: gk.var(X[:0], 0, ddof=-1), np.zeros(4, np.float32)),

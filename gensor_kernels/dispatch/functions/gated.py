@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels.dispatch.calls.arguments import WIDER_RESULTS, Operation, resolve
-from gensor_kernels.dispatch.calls.fallback import apply_steps
+from gensor_kernels.dispatch.calls.fallback import apply_steps, multiplied
 from gensor_kernels.dispatch.calls.problem import Axes, broadcast, matrix, result_matrix
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.products import gated
@@ -93,7 +93,7 @@ class GatedProduct(Function):
         a, b, bias = inputs
         call = resolve(a, b, None, (), parameters)
         wide = np.promote_types(call.dtype, np.float32)
-        kind = np.dtype(np.float32) if call.dtype.name == "bfloat16" and call.batch else call.dtype
+        kind = multiplied(call.dtype, call.dtype, bool(call.batch))
         both = device.product(a.astype(kind, copy=False), b.astype(kind, copy=False), math).astype(wide, copy=False)
         if bias is not None:
             both = both + bias.astype(wide, copy=False)

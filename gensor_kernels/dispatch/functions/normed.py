@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gensor_kernels.dispatch.calls.arguments import Operation, resolve
-from gensor_kernels.dispatch.calls.fallback import apply_steps
+from gensor_kernels.dispatch.calls.fallback import apply_steps, multiplied
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.products import normed
@@ -92,7 +92,7 @@ class NormedProduct(Function):
         a, b = inputs
         call = resolve(a, b, None, (), parameters.dtype)
         wide = np.promote_types(call.dtype, np.float32)
-        kind = np.dtype(np.float32) if call.dtype.name == "bfloat16" and call.batch else call.dtype
+        kind = multiplied(call.dtype, call.dtype, bool(call.batch))
         return device.product(a.astype(kind, copy=False), b.astype(kind, copy=False), math).astype(wide, copy=False)
 
     def finished(

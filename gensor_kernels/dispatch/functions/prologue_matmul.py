@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gensor_kernels.dispatch.calls.arguments import Operation, named_dtype, resolve
-from gensor_kernels.dispatch.calls.fallback import apply_steps
+from gensor_kernels.dispatch.calls.fallback import apply_steps, multiplied
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.declaration import prologue
 from gensor_kernels.operators.products import matmul_prologue
@@ -108,7 +108,7 @@ class PreparedProduct(Function):
         a, b, *vectors = inputs
         call = resolve(a, b, None, (), parameters.dtype)
         a = apply_steps(device, a.astype(call.inputs, copy=False), parameters.steps(vectors), call.inputs, call.inputs)
-        kind = np.dtype(np.float32) if call.inputs.name == "bfloat16" and call.batch else call.inputs
+        kind = multiplied(call.inputs, call.dtype, bool(call.batch))
         return device.product(a.astype(kind, copy=False), b.astype(kind, copy=False), math)
 
 
