@@ -68,7 +68,7 @@ async def _started(count: int) -> tuple[Any, Any]:
 
     why = ""
     for _ in range(STARTS):
-        with dask.config.set({"distributed.scheduler.allowed-failures": FAILURES}):
+        with dask.config.set({"distributed.scheduler.allowed-failures": FAILURES}):  # read when the scheduler starts
             cluster: Any = LocalCluster(
                 n_workers=count,
                 threads_per_worker=1,
@@ -80,13 +80,13 @@ async def _started(count: int) -> tuple[Any, Any]:
                 config=WORKER_CONFIG,
                 silence_logs=50,
             )
-        try:
-            await cluster
-            return cluster, await Client(cluster, asynchronous=True)
-        except (RuntimeError, OSError, TimeoutError, asyncio.TimeoutError) as error:
-            why = reason(error)
-            with suppress(Exception):
-                await cluster.close(timeout=5)
+            try:
+                await cluster
+                return cluster, await Client(cluster, asynchronous=True)
+            except (RuntimeError, OSError, TimeoutError, asyncio.TimeoutError) as error:
+                why = reason(error)
+                with suppress(Exception):
+                    await cluster.close(timeout=5)
     raise FleetError(f"the processes of --cluster local:{count} end while they start: {why}")
 
 

@@ -16,6 +16,7 @@ import dask
 
 from gensor_kernels.config import cache_dir
 from gensor_tuner.fleet import cluster as clusters
+from gensor_tuner.fleet import connect
 from gensor_tuner.fleet.cluster import Cluster
 from gensor_tuner.fleet.executor import Fleet
 from gensor_tuner.tasks.local import Local
@@ -64,6 +65,7 @@ def test_workers_that_we_start_share_our_cache_folder_and_are_not_sampled(fleet)
         return [set((await fleet.cluster._client.run(*each)).values()) for each in settings]
 
     assert fleet.cluster._call(told()) == [{str(cache_dir())}, {False}]
+    assert fleet.cluster._cluster.scheduler.allowed_failures == connect.FAILURES
 
 
 @pytest.mark.parametrize("fault", ["raise", "corrupt", "lie"])
