@@ -62,8 +62,10 @@ CAMPAIGNS := tests/campaigns tests/programs/contraction/wgmma/test_windows.py \
     tests/programs/contraction/wgmma/test_floats_windows.py tests/programs/contraction/test_sliced.py \
     tests/programs/contraction/test_float_accuracy.py tests/dispatch/test_accelerate_cases.py tests/database/test_pretuned.py
 TORCH_TESTS = tests/torch $(shell grep -rl --include="*.py" "importorskip..torch" tests)
-.PHONY: nightly nightly-campaigns nightly-mutants nightly-ptx nightly-launches nightly-calls nightly-torch nightly-models
-nightly: nightly-campaigns nightly-mutants nightly-ptx nightly-launches nightly-calls nightly-torch nightly-models
+.PHONY: nightly nightly-campaigns nightly-mutants nightly-ptx nightly-launches nightly-calls nightly-torch nightly-models nightly-tests
+nightly: nightly-tests nightly-campaigns nightly-mutants nightly-ptx nightly-launches nightly-calls nightly-torch nightly-models
+nightly-tests: $(VENV)/installed
+	GENSOR_CAMPAIGN=full $(BIN)/python -m pytest -n 2 --dist worksteal -rP --durations=40 -m nightly
 nightly-campaigns: $(VENV)/installed
 	GENSOR_CAMPAIGN=full $(BIN)/python -m pytest -n 2 --dist worksteal -rP --durations=40 $(CAMPAIGNS)
 nightly-mutants: $(VENV)/installed

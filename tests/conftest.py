@@ -66,6 +66,9 @@ def _drawn_torch_tests(config, items):
 
 def pytest_collection_modifyitems(config, items):
     items[:] = _drawn_torch_tests(config, items)
+    if not FULL:
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("nightly")])
+        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
     for item in items:
         if item.get_closest_marker("fleet"):
             item.add_marker(pytest.mark.allow_hosts(["127.0.0.1"]))
