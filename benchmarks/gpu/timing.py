@@ -25,7 +25,7 @@ from gensor_tuner.build.pool import Candidate, Pool
 from gensor_tuner.measure.timer import CudaClock, HostClock, Timed, Timer, vendor_name
 from gensor_tuner.output import class_text
 
-from .. import ranking
+from ..spaces.correlation import kendall
 from .facts import Clocks, environment
 from .harness.session import Item, Session
 from .kernels.fitting import fitting
@@ -160,7 +160,7 @@ def kendall_tau(predicted: Sequence[float], measured: Sequence[float]) -> float 
     """Return Kendall's tau-b of two rankings; None below three candidates, or where one side is constant."""
     x, y = np.asarray(predicted), np.asarray(measured)
     finite = np.isfinite(x)
-    tau = ranking.kendall(x[finite], y[finite]) if finite.sum() > 2 else math.nan
+    tau = kendall(x[finite], y[finite]) if finite.sum() > 2 else math.nan
     return None if math.isnan(tau) else tau
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import ranking
-from benchmarks.spaces import clblast_terms, convolution_terms, measured_space, part_files
+from benchmarks.spaces import clblast_terms, convolution_terms, correlation, measured_space, part_files
 from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import archs, lookup
 
@@ -22,19 +22,19 @@ PARTS = {"RTX_3090": "rtx-3090", "RTX_2080_Ti": "rtx-2080-ti"}
 
 
 def test_ranks_put_ties_at_their_mean():
-    assert ranking.ranks(np.array([3.0, 1, 3, 2])).tolist() == [3.5, 1, 3.5, 2]
+    assert correlation.ranks(np.array([3.0, 1, 3, 2])).tolist() == [3.5, 1, 3.5, 2]
 
 
 def test_kendall_counts_pairs(monkeypatch):
-    monkeypatch.setattr(ranking, "CHUNK", 7)
+    monkeypatch.setattr(correlation, "CHUNK", 7)
     rng = np.random.default_rng(0)
     x, y = rng.integers(0, 12, (2, 40)).astype(float)
     pairs = list(itertools.combinations(range(40), 2))
     signs = [(np.sign(x[i] - x[j]), np.sign(y[i] - y[j])) for i, j in pairs]
     apart = [sum(s[k] != 0 for s in signs) for k in (0, 1)]
     expected = sum(a * b for a, b in signs) / np.sqrt(apart[0] * apart[1])
-    assert ranking.kendall(x, y) == pytest.approx(expected)
-    assert ranking.kendall(x, x) == pytest.approx(1) and ranking.spearman(x, -x) == pytest.approx(-1)
+    assert correlation.kendall(x, y) == pytest.approx(expected)
+    assert correlation.kendall(x, x) == pytest.approx(1) and correlation.spearman(x, -x) == pytest.approx(-1)
 
 
 @pytest.mark.parametrize("picks", [1, 3, 9, 20])
@@ -42,12 +42,12 @@ def test_random_regret_is_the_mean_over_all_choices(picks):
     times = np.random.default_rng(1).random(9) + 1
     chosen = list(itertools.combinations(times, min(picks, 9)))
     expected = np.mean([min(each) for each in chosen]) / times.min() - 1
-    assert ranking.random_regret(times, picks) == pytest.approx(expected)
+    assert correlation.random_regret(times, picks) == pytest.approx(expected)
 
 
 def test_regret_is_of_the_best_among_the_best_predicted():
     predicted, measured = np.array([1.0, 2, 3, 4]), np.array([4.0, 3, 8, 2])
-    assert [ranking.regret(predicted, measured, k) for k in (1, 2, 3, 4)] == [1, 0.5, 0.5, 0]
+    assert [correlation.regret(predicted, measured, k) for k in (1, 2, 3, 4)] == [1, 0.5, 0.5, 0]
 
 
 # ---- the command
@@ -83,7 +83,9 @@ def test_a_filled_space_is_compared(tmp_path, space, capsys):
     code, predicted, header = run(tmp_path, path, "--part", "rtx-3090")
     assert code == 0 and header == "time_ms" and len(predicted) == len(times)
     found = json.loads((tmp_path / "out.json").read_text())["ranking"]
-    assert found["spearman"] == pytest.approx(ranking.spearman(predicted, times), abs=1e-3) and found["spearman"] < 1
+    assert (
+        found["spearman"] == pytest.approx(correlation.spearman(predicted, times), abs=1e-3) and found["spearman"] < 1
+    )
     assert {f"{kind}_{k}" for kind in ("regret", "random_regret") for k in (1, 8, 16, 64)} < set(found)
     printed = capsys.readouterr()
     assert "Spearman" in printed.out
@@ -171,8 +173,8 @@ def measured():
 @pytest.mark.parametrize("gpu", PARTS)
 def test_the_potential_ranks_a_measured_space(measured, gpu):
     space = measured[gpu]
-    assert ranking.spearman(space.analytic_ms, space.time_ms) > 0.94
-    assert ranking.regret(space.analytic_ms, space.time_ms, 16) < 0.05
+    assert correlation.spearman(space.analytic_ms, space.time_ms) > 0.94
+    assert correlation.regret(space.analytic_ms, space.time_ms, 16) < 0.05
 
 
 def test_the_potential_ranks_the_measured_convolution():
@@ -180,8 +182,8 @@ def test_the_potential_ranks_the_measured_convolution():
     if not path.exists():
         pytest.skip("the measured space is not here")
     space = measured_space.load(str(path), "rtx-a4000", "convolution")
-    assert ranking.spearman(space.analytic_ms, space.time_ms) > 0.96
-    assert ranking.regret(space.analytic_ms, space.time_ms, 16) < 0.02
+    assert correlation.spearman(space.analytic_ms, space.time_ms) > 0.96
+    assert correlation.regret(space.analytic_ms, space.time_ms, 16) < 0.02
 
 
 # ---- Input of benchmarks.ranking: every part, and files that are no spaces or no parts
