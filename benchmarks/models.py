@@ -1,9 +1,8 @@
-"""Launches, memory and traffic of whole models: `python -m benchmarks.models [NAME ...] [--out FOLDER]`.
+"""Count launches, memory and traffic of whole models: `python -m benchmarks.models [NAME ...] [--json FILE]`.
 
-For exported networks of their full size (tests/graph/networks/exported), at batch 1 in float16 on an Orin Nano, beside
-torch.compile's Inductor and onnxruntime. `gpt2_session` is the file of examples/gpt2.py, whose caches have a fixed
-size: the session's step has them as its state. Kernels are chosen as ever, and counted in place of being launched: no
-figure depends on the machine, and none is a time. Writes `models.json` and `models.md` to `benchmarks/results`.
+The models are exported networks of their full size (tests/graph/networks/exported) at batch 1 in float16 on an Orin
+Nano. `gpt2_session` is the file of examples/gpt2.py, whose caches have a fixed size and are the session's state.
+Kernels are chosen as in any call and counted instead of launched: no figure depends on the machine, and none is a time.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import importlib
 import json
 import math
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,8 +30,7 @@ from gensor_kernels.graph.lowerings.base import IN_PLACE
 from gensor_kernels.graph.readers.onnx_file import Source
 from tests.graph.networks import comparison, exported_graphs
 
-RESULTS = Path(__file__).parent.parent / "results"
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[1] / "examples"
 #: Models, and the most fused operators per run that the project aims at.
 MODELS: dict[str, int | None] = {
     **{"resnet50": 56, "mobilenet_v2": 56, "bert_base": 12 * 7 + 5, "gpt2_step": 12 * 7 + 4},
@@ -71,7 +68,7 @@ def _always(device: EmulatorDevice, code: Any) -> bool:
 
 
 def ours(plan: Plan, inputs: Mapping[str, np.ndarray], call: Callable[[], Any]) -> dict[str, Any]:
-    """Return what a run of a plan launches, and its memory behind two calls."""
+    """Return what a run of a plan launches, and its memory after two calls."""
     with counting() as calls:
         kept: dict[str, np.ndarray] = {}
         launches: list[tuple[Node, int]] = []
@@ -144,50 +141,17 @@ def unfused(model: Model, inputs: Mapping[str, np.ndarray]) -> dict[str, int]:
     return {"nodes": sum(node.op not in VIEWS for node in graph.nodes), "unfused_bytes": traffic(graph)}
 
 
-def onnxruntime_nodes(name: str) -> int | None:
-    """Return the nodes of onnxruntime's optimised float32 graph on the CPU."""
-    try:
-        import onnx
-        import onnxruntime
-    except ImportError:
-        return None
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-    for axis, size in SIZES.items():
-        options.add_free_dimension_override_by_name(axis, size)
-    with tempfile.TemporaryDirectory() as folder:
-        options.optimized_model_filepath = f"{folder}/optimised.onnx"
-        onnxruntime.InferenceSession(exported_graphs.drawn(name).SerializeToString(), options)
-        return len(onnx.load(options.optimized_model_filepath).graph.node)
-
-
-def inductor(name: str) -> dict[str, int] | None:
-    """Return the launches of Inductor's generated code for CUDA; None without torch."""
-    try:
-        import torch  # noqa: F401
-
-        from tests.graph.networks import exported_torch
-    except ImportError:
-        return None
-    from . import inductor as generator
-
-    export = exported_torch.EXPORTS[name](False)
-    found = generator.launched(export.module, list(export.inputs.values()))
-    return found._asdict()
-
-
 def figures(name: str) -> dict[str, Any]:
     """Return all figures of a model."""
     found: dict[str, Any] = {"aim": MODELS.get(name)}
     if name.endswith("_session"):
-        return found | of_session(name.removesuffix("_session")) | {"onnxruntime_nodes": None, "inductor": None}
+        return found | of_session(name.removesuffix("_session"))
     proto = exported_graphs.drawn(name, "float16")
     inputs = exported_graphs.inputs(proto, SIZES)
     model = Model(Source(proto), name)
     with gensor_kernels.emulated("sm_87"):
         found |= ours(model._plan(inputs), inputs, lambda: model(**inputs)) | unfused(model, inputs)
-    return found | {"onnxruntime_nodes": onnxruntime_nodes(name), "inductor": inductor(name)}
+    return found
 
 
 def of_session(name: str) -> dict[str, Any]:
@@ -210,14 +174,12 @@ def of_session(name: str) -> dict[str, Any]:
 def table(rows: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the figures as a table in Markdown."""
     lines = [
-        "| model | fused operators (aim) | further launches: split or composed / copies | Inductor: Triton + library"
-        " | onnxruntime's nodes | nodes of the file | arena / lower bound, MB | fused / unfused traffic, MB |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| model | fused operators (aim) | further launches: split or composed / copies | nodes of the file"
+        " | arena / lower bound, MB | fused / unfused traffic, MB |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
     for name, row in rows.items():
         aim = f"{row['operators']} ({row['aim']})" if row["aim"] else str(row["operators"])
-        code = row["inductor"]
-        theirs = f"{code['triton']} + {code['library']}" if code else "-"
         memory = "-"
         if row["arena_bytes"] is not None:
             arena, live = row["arena_bytes"], row["live_bytes"]
@@ -225,31 +187,21 @@ def table(rows: Mapping[str, Mapping[str, Any]]) -> str:
         fused, whole = row["fused_bytes"], row["unfused_bytes"]
         moved = f"{fused / 1e6:.1f} / {whole / 1e6:.1f}" if fused else "-"
         further = f"{row['launches']} / {row['copies']}"
-        cells = [name, aim, further, theirs, str(row["onnxruntime_nodes"] or "-"), str(row["nodes"]), memory, moved]
+        cells = [name, aim, further, str(row["nodes"]), memory, moved]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
 def main() -> None:
-    """Compute the figures of the chosen models, and add them to those that the folder has."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Print the figures of the chosen models as a table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.models", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(MODELS)}")
-    parser.add_argument("--out", type=Path, default=RESULTS, metavar="FOLDER")
-    parser.add_argument("--without-inductor", action="store_true", help="keep the counts of Inductor that are there")
-    chosen = parser.parse_args()
-    path = chosen.out / "models.json"
-    rows: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    for name in chosen.names or MODELS:
-        before = rows.get(name, {}).get("inductor")
-        if chosen.without_inductor:
-            with mock.patch(f"{__name__}.inductor", lambda _, before=before: before):
-                rows[name] = figures(name)
-        else:
-            rows[name] = figures(name)
-        print(f"{name}: {json.dumps(rows[name])}", flush=True)
-        ordered = {each: rows[each] for each in MODELS if each in rows}
-        path.write_text(json.dumps(ordered, indent=1) + "\n")
-        (chosen.out / "models.md").write_text(table(ordered))
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
+    options = parser.parse_args()
+    rows = {name: figures(name) for name in options.names or MODELS}
+    print(table(rows), end="")
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

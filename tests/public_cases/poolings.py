@@ -1,18 +1,17 @@
 """Poolings, drawn: against NumPy's sliding windows in float64, and these against ONNX's reference evaluator."""
 
+import functools
 from typing import Any
 
 import numpy as np
-import pytest
 
 import gensor_kernels as gk
 from gensor_kernels.operators.tolerance import base as tolerance_base
 from gensor_kernels.operators.types.dtypes import ACCUMULATORS, facts
 
 from . import onnx_ops
-from .counts import CASES
-from .drawing import ARRAYS, FLOATS, Cases, Draw
-from .images import LAST, Pool, given
+from .drawing import FLOATS, Draw
+from .images import LAST, Pool, operand
 from .references import agree, wide
 from .serving import Served
 
@@ -24,7 +23,7 @@ def pooling(name: str, draw: Draw, served: Served) -> None:
     last = draw.often(0.4)
     draw.traits |= {"channels last"} if last else set()
     shape = (draw.pick([1, 2, 3, 0]), draw.pick([1, 2, 8, 9, 17]), draw.pick([5, 8, 13]), draw.pick([4, 7, 16]))
-    x, image = given(draw, shape, dtype, last)
+    x, image = operand(draw, shape, dtype, last)
     image = wide(image)
     keywords: dict[str, Any] = {"layout": "NHWC" if last else "NCHW"}
     if name == "global_avg_pool2d":
@@ -73,35 +72,4 @@ def _mean(image: np.ndarray) -> np.ndarray:
     return onnx_ops.run("GlobalAveragePool", image) if image.size else np.zeros((*image.shape[:2], 1, 1))
 
 
-NAMES = ("max_pool2d", "avg_pool2d", "global_avg_pool2d")
-GENERIC = pooling
-
-
-@pytest.mark.parametrize("name", ["max_pool2d", "avg_pool2d", "global_avg_pool2d"])
-def test_poolings(name, served):
-    cases = Cases(name, CASES[name])
-    cases.run(lambda draw: pooling(name, draw, served))
-    cases.require(*ARRAYS, *FLOATS, "nan", "inf", "out", "channels last")
-
-
-@pytest.mark.parametrize(
-    ("name", "keywords"),
-    [
-        ("max_pool2d", {"kernel_size": 3, "padding": 2}),
-        ("avg_pool2d", {"kernel_size": 3, "padding": 2}),
-        ("max_pool2d", {"kernel_size": (4, 2), "padding": (2, 2)}),
-        ("avg_pool2d", {"kernel_size": 4, "padding": ((2, 3), (0, 0))}),
-        ("max_pool2d", {"kernel_size": 2, "padding": 3, "dilation": 4}),
-    ],
-)
-def test_padding_beyond_half_of_the_window(name, keywords):
-    """As in PyTorch: a window could lie in the padding alone."""
-    with gk.emulated("sm_87"), pytest.raises(ValueError, match="at most half of the"):
-        getattr(gk, name)(np.zeros((1, 2, 8, 8), np.float32), **keywords)
-
-
-@pytest.mark.parametrize("keywords", [{"kernel_size": 4}, {"kernel_size": 2, "dilation": 4}])
-def test_padding_of_half_of_the_window(keywords):
-    """Dilation makes the window larger, as in PyTorch."""
-    with gk.emulated("sm_87"):
-        assert gk.explain(gk.max_pool2d, np.zeros((1, 2, 8, 8), np.float32), padding=2, **keywords).kernel
+CASES = {name: functools.partial(pooling, name) for name in ("max_pool2d", "avg_pool2d", "global_avg_pool2d")}

@@ -9,8 +9,7 @@ from gensor_kernels.operators.tolerance import base as tolerance_base
 from gensor_kernels.operators.types.dtypes import ACCUMULATORS, facts
 
 from . import onnx_ops
-from .counts import CASES
-from .drawing import ARRAYS, Cases, Draw
+from .drawing import Draw
 from .references import agree, wide
 from .serving import Served
 
@@ -62,15 +61,15 @@ def attention(draw: Draw, served: Served) -> None:
     out = draw.out(q.shape, dtype)
     more = {"window": window, "softcap": softcap}
     if draw.extreme and draw.often(0.08):
-        draw.refused, mask, causal, more = _refused(draw, full, mask, causal, more)
+        draw.refused, mask, causal, more = _refusal(draw, full, mask, causal, more)
     found = served.call(gk.attention, q, k, v, mask, causal, scale, **more, out=out, nothing=keys == 0)
     assert out is None or found is out
-    added = _added(mask, causal, window or (None, None), full)
+    added = _sum_of_masks(mask, causal, window or (None, None), full)
     values, bound = _reference(q, shown, v, added, scale, softcap, dtype)
     agree(found, tolerance_base.expect(values, bound, accumulator=ACCUMULATORS[dtype], output=dtype))
 
 
-def _refused(draw: Draw, full: tuple[int, ...], mask: Any, causal: Any, more: dict[str, Any]) -> tuple[Any, ...]:
+def _refusal(draw: Draw, full: tuple[int, ...], mask: Any, causal: Any, more: dict[str, Any]) -> tuple[Any, ...]:
     """Why, and arguments that every way refuses."""
     return draw.pick(
         [
@@ -90,14 +89,19 @@ def sequences(draw: Draw, served: Served) -> None:
     """Sequences of different lengths one after the other, and keys in pages."""
     dtype, head, softcap = (
         draw.pick(["float16", "bfloat16", "float32"]),
-        draw.pick([16, 32, 20]),
-        draw.pick([None, 30.0]),
+        draw.pick([16, 32, 64, 20]),
+        draw.pick([None, 2.0, 30.0]),
     )
     draw.special = "" if draw.special == "inf" else draw.special
     kv_heads, group, count = draw.pick([1, 2]), draw.pick([1, 2]), draw.pick([1, 2, 3])
-    ragged, paged, page = draw.often(0.6), draw.often(0.5), draw.pick([16, 32, 8])
+    ragged, paged, page = draw.often(0.6), draw.often(0.5), draw.pick([16, 32, 8, 64, 4, 1])
     paged = paged or not ragged
-    lengths = [draw.pick([0, 1, 5, 17]) for _ in range(count)] if ragged else [draw.pick([1, 5, 17])] * count
+    count += draw.pick([0, 0, 33]) if ragged else 0  # more sequences than a warp has lanes
+    lengths = (
+        [draw.pick([0, 1, 5, 17]) if at < 3 else 0 for at in range(count)]
+        if ragged
+        else [draw.pick([1, 5, 17])] * count
+    )
     many = [draw.pick([0, 1, 16, 17, 40]) for _ in range(count)]
     rows = sum(lengths) + draw.pick([0, 0, 3]) if ragged else lengths[0]
     q = draw.array((1 if ragged else count, kv_heads * group, rows, head), dtype)
@@ -107,6 +111,8 @@ def sequences(draw: Draw, served: Served) -> None:
     k, v = (draw.array(shape, dtype, special=False) for _ in "kv")
     integer = draw.pick([np.int32, np.int64, np.uint8])
     keywords: dict[str, Any] = {"window": draw.pick([None, (3, 0), (None, 4)]), "softcap": softcap}
+    if paged and draw.often(0.3):  # the order of FlashAttention's caches
+        k, v = (np.ascontiguousarray(each.swapaxes(1, 2)).swapaxes(1, 2) for each in (k, v))
     if ragged:
         name, ends = draw.pick([("offsets", np.cumsum(lengths)), ("sizes", np.array(lengths))])
         keywords[name] = ends.astype(integer) if draw.often(0.7) else [int(each) for each in ends]
@@ -140,7 +146,7 @@ def sequences(draw: Draw, served: Served) -> None:
         else:
             own = [x[:, :, begin : begin + keys] for x in (k, v)]
         full = (1, q.shape[1], queries, keys)
-        added = _added(None, causal, keywords["window"] or (None, None), full)
+        added = _sum_of_masks(None, causal, keywords["window"] or (None, None), full)
         values[place], bound[place] = _reference(q[place], *own, added, scale, softcap, dtype)
     agree(found, tolerance_base.expect(values, bound, accumulator="float32", output=dtype))
 
@@ -154,13 +160,13 @@ def _reference(
     factor = float(q.shape[-1] ** -0.5 if scale is None else scale)
     values, bound = np.zeros(q.shape), np.zeros(q.shape)
     if k.shape[2] and q.size:
-        values = _capped(*operands, factor, softcap) if softcap else _onnx(*operands, factor)
+        values = _numpy(*operands, factor, softcap) if softcap else _onnx(*operands, factor)
         bound = _bound(*operands, factor, softcap or 0.0, values, dtype)
     return values, np.where(np.isfinite(values), bound, 0.0)
 
 
-def _added(mask: np.ndarray | None, causal: Any, window: tuple[Any, Any], full: tuple[int, ...]) -> np.ndarray:
-    """What is added to the scores, -inf where a query does not see a key."""
+def _sum_of_masks(mask: np.ndarray | None, causal: Any, window: tuple[Any, Any], full: tuple[int, ...]) -> np.ndarray:
+    """The sum of all masks, which is added to the scores: -inf where a query does not see a key."""
     queries, keys = full[2:]
     added = np.zeros(full)
     if mask is not None:
@@ -171,7 +177,7 @@ def _added(mask: np.ndarray | None, causal: Any, window: tuple[Any, Any], full: 
     return np.where(outside, -np.inf, added)
 
 
-def _capped(q: np.ndarray, k: np.ndarray, v: np.ndarray, added: np.ndarray, scale: float, softcap: float) -> np.ndarray:
+def _numpy(q: np.ndarray, k: np.ndarray, v: np.ndarray, added: np.ndarray, scale: float, softcap: float) -> np.ndarray:
     """NumPy's: scores between -softcap and softcap, to which masks are added."""
     group = q.shape[1] // k.shape[1]
     k, v = np.repeat(k, group, 1), np.repeat(v, group, 1)
@@ -215,8 +221,4 @@ def _bound(
     return spread + rounded + facts(dtype).smallest_subnormal / 2 * v.sum(-2, keepdims=True) / np.maximum(total, 1.0)
 
 
-def test_attention(served):
-    cases = Cases("attention", CASES["attention"])
-    cases.run(lambda draw: attention(draw, served))
-    masks = ("boolean mask", "added mask", "causal True", "causal upper_left", "causal False", "window", "soft cap")
-    cases.require(*ARRAYS, "float16", "bfloat16", "nan", "inf", "out", *masks)
+CASES = {"attention": attention}

@@ -1,10 +1,10 @@
 """Products and contractions, drawn: against NumPy in float64 and complex128, activations against ONNX."""
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pytest
 
 import gensor_kernels as gk
 from gensor_kernels.operators.tolerance import base as tolerance_base
@@ -14,13 +14,10 @@ from gensor_kernels.operators.tolerance.normed import normalised
 from gensor_kernels.operators.types.dtypes import ACCUMULATORS, EIGHT_BIT_FLOATS, array_dtype, decode, encode, facts
 from gensor_kernels.operators.types.epilogue import GATES, NORMS, Step
 
-from .counts import CASES
-from .drawing import ARRAYS, FLOATS, FORMS, Cases, Draw, dtype_of
+from .drawing import FLOATS, FORMS, Draw, dtype_of
 from .prologues import prologue
-from .references import ACTIVATIONS, agree, product_agrees, scaled_agrees, stepped, wide
+from .references import ACTIVATIONS, agree, apply_steps, product_agrees, scaled_agrees, wide
 from .serving import Served
-
-pytestmark = pytest.mark.usefixtures("calls_recorded")
 
 DTYPES = (*FLOATS, "int8", "complex64", "complex128")
 
@@ -35,13 +32,7 @@ MIXED = {
 ALPHAS = (0, 0.0, -0.0, 3, 1e30, np.inf, -np.inf, np.nan, np.float32(3), True)
 
 
-def run(name: str, served: Served, case: Any, *more: str) -> None:
-    cases = Cases(name, CASES[name])
-    cases.run(lambda draw: case(draw, served))
-    cases.require(*ARRAYS, *DTYPES, "nan", "inf", *more)
-
-
-def activated(draw: Draw, dtype: str) -> tuple[str | None, list[Step]]:
+def activation(draw: Draw, dtype: str) -> tuple[str | None, list[Step]]:
     """An activation, where the dtype has them, and the steps it is."""
     name = draw.pick([None, None, *ACTIVATIONS]) if dtype in FLOATS else None
     draw.traits |= {"activation"} if name else set()
@@ -59,7 +50,21 @@ def second(draw: Draw, dtype: str) -> tuple[str, str, str]:
     return dtype, other, np.promote_types(dtype_of(dtype), dtype_of(other)).name
 
 
-def scaled(draw: Draw, dtype: str) -> Any:
+def operation(draw: Draw, name: str, shape: Sequence[int], dtype: str) -> tuple[Any, Step]:
+    """An operation of an epilogue's list, and the step that it is."""
+    if name in ACTIVATIONS:
+        return name, Step(name)
+    if name == "scale":
+        return (name, 0.5), Step(name, None, 0.5)
+    first = max(len(shape) - 1, 0) if name == "bias" else int(draw.rng.integers(len(shape) + 1))
+    x = draw.array(shape[first:], dtype, special=False)
+    if name == "mask":
+        x = np.asarray(x > 0)
+        return (name, x, -2.0), Step(name, x, -2.0)
+    return (name, x), Step(name, x)
+
+
+def factor(draw: Draw, dtype: str, empty: bool) -> Any:
     """A factor of the product."""
     if not draw.extreme:
         return draw.pick([0.5, -2.0])
@@ -67,11 +72,11 @@ def scaled(draw: Draw, dtype: str) -> Any:
         return draw.pick([1j, 0j, complex(2, -0.5)])
     if draw.often(0.03):
         draw.refused = "no factor"
-        return draw.pick(["2", None, [2], *([] if dtype.startswith("complex") else [1j])])
+        return draw.pick(["2", None, [2], *([] if empty or dtype.startswith("complex") else [1j])])
     return draw.pick(ALPHAS)
 
 
-def fused(draw: Draw, served: Served) -> None:
+def gate_or_norm(draw: Draw, served: Served) -> None:
     """A gate or a norm of the product."""
     dtype, name = draw.pick(["float16", "float32", "float64"]), draw.pick([*GATES, *NORMS])
     m, n, k = draw.extent(zero=0), draw.extent(zero=0), draw.extent(90, zero=0)
@@ -113,14 +118,14 @@ def fused(draw: Draw, served: Served) -> None:
     agree(found, tolerance_base.expect(values, bound, accumulator=own, output=dtype))
 
 
-def typed(draw: Draw, served: Served) -> None:
+def eight_bit_operand(draw: Draw, served: Served) -> None:
     """One operand stored in 8 bits."""
     m, n, k = draw.extent(zero=0), draw.extent(zero=0), draw.extent(90, zero=0)
     dtype, kind = draw.pick(["float16", "bfloat16", "float32"]), draw.pick([*EIGHT_BIT_FLOATS, "int8"])
     draw.special = ""
     a = draw.array((m, k), dtype)
     stored = draw.values((k, n), "int8") if kind == "int8" else encode(kind, draw.values((k, n), "float32"))
-    b = draw.laid_out(stored, draw.pick([*FORMS, "contiguous"]))
+    b = draw.lay_out(stored, draw.pick([*FORMS, "contiguous"]))
     out = draw.out((m, n), dtype)
     found = served.call(gk.matmul, a, b, out, dtype_b=kind, dtype=dtype)
     assert out is None or found is out
@@ -134,7 +139,7 @@ def typed(draw: Draw, served: Served) -> None:
 
 def matmul(draw: Draw, served: Served) -> None:
     if draw.extreme and draw.often(0.25):
-        return draw.pick([fused, fused, typed])(draw, served)
+        return draw.pick([gate_or_norm, gate_or_norm, eight_bit_operand])(draw, served)
     dtype, lead = draw.pick(DTYPES), draw.pick([(), (), (2,), (3, 1), (0,)])
     m, n, k = draw.extent(), draw.extent(), draw.extent(draw.pick([40, 300]))
     first, other, dtype = second(draw, dtype)
@@ -151,16 +156,23 @@ def matmul(draw: Draw, served: Served) -> None:
     result = dtype
     if first == other == "int8" and draw.often(0.6):
         result = keywords["dtype"] = "int32"
-    if dtype in FLOATS or (draw.extreme and dtype.startswith("complex")):
+    if dtype in FLOATS and draw.often(0.15):
+        keywords["epilogue"] = []
+        for name in draw.rng.permutation(["scale", "bias", "add", "mul", "mask", *ACTIVATIONS])[: draw.pick([1, 2, 4])]:
+            item, step = operation(draw, str(name), shape, dtype)
+            keywords["epilogue"].append(item)
+            steps.append(step)
+        draw.traits.add("epilogue")
+    elif dtype in FLOATS or (draw.extreme and dtype.startswith("complex")):
         if draw.often(0.3):
-            keywords["alpha"] = scaled(draw, dtype)
+            keywords["alpha"] = factor(draw, dtype, 0 in shape)
             steps.append(Step("scale", None, keywords["alpha"]))
         for name in ("bias", "add"):
             if draw.often(0.3):
                 over = shape[len(shape) - 1 if name == "bias" else int(draw.rng.integers(len(shape) + 1)) :]
                 keywords[name] = draw.array(over, dtype, special=False)
                 steps.append(Step(name, keywords[name]))
-        keywords["activation"], last = activated(draw, dtype)
+        keywords["activation"], last = activation(draw, dtype)
         steps += last
     if dtype == "float32" and draw.often(0.3):
         keywords["precision"] = "tf32"
@@ -183,14 +195,14 @@ def matmul(draw: Draw, served: Served) -> None:
 def linear(draw: Draw, served: Served) -> None:
     dtype, m, n, k = draw.pick(DTYPES), draw.extent(), draw.extent(), draw.extent(90)
     if draw.extreme and draw.often(0.4):
-        return quantised(draw, served)
+        return quantised_linear(draw, served)
     first, other, dtype = second(draw, dtype)
     x = draw.array((*draw.pick([(), (m,), (2, m)]), k), first)
     w = draw.array((n, k), other)
     if draw.often(0.1) and first == other and dtype in DTYPES:
         w = gk.prepack(w, axis=-1, rows=max(m, 1))
         draw.traits.add("prepacked")
-    name, steps = activated(draw, dtype)
+    name, steps = activation(draw, dtype)
     bias = draw.array((n,), dtype, special=False) if dtype in FLOATS and draw.often(0.6) else None
     if bias is not None:
         steps.insert(0, Step("bias", bias))
@@ -199,7 +211,7 @@ def linear(draw: Draw, served: Served) -> None:
     product_agrees(found, lambda a, b: a @ b.T, x, w, k, steps=steps, prologue=before)
 
 
-def quantised(draw: Draw, served: Served) -> None:
+def quantised_linear(draw: Draw, served: Served) -> None:
     """Weights of 4 and 8 bits, one scale for each group of a row."""
     dtype, n, group = draw.pick(["float16", "bfloat16", "float32"]), draw.extent(zero=0), draw.pick([32, 64, 128, 48])
     count, bits = draw.pick([1, 2, 3]), draw.pick([4, 8])
@@ -211,7 +223,7 @@ def quantised(draw: Draw, served: Served) -> None:
     scales = draw.array(shape, dtype, special=False)
     zeros = draw.rng.integers(*((0, 16) if bits == 4 else (-9, 9)), shape) if draw.often(0.5) else None
     zeros = None if zeros is None else zeros.astype(np.uint8 if bits == 4 and draw.often(0.5) else np.int8)
-    name, steps = activated(draw, dtype)
+    name, steps = activation(draw, dtype)
     bias = draw.array((n,), dtype, special=False) if draw.often(0.5) else None
     if bias is not None:
         steps.insert(0, Step("bias", bias))
@@ -231,7 +243,7 @@ def quantised(draw: Draw, served: Served) -> None:
     bound = tolerance_base.accumulation_bound(
         values, Magnitude(total, total), 2 * k + 4 * count, dtype=dtype, accumulator="float32", structured=True
     )
-    values, bound = stepped(values, bound, steps, dtype)
+    values, bound = apply_steps(values, bound, steps, dtype)
     agree(found, tolerance_base.expect(values, bound, accumulator="float32", output=dtype))
 
 
@@ -293,7 +305,7 @@ def pair(name: str, draw: Draw, served: Served) -> None:
 
 def grouped_matmul(draw: Draw, served: Served) -> None:
     dtype, n, k = draw.pick((*FLOATS, "int8")), draw.extent(zero=0), draw.extent(90, zero=0)
-    rows = [draw.pick([0, 1, 3, 17, 33]) for _ in range(draw.pick([1, 2, 4]))]
+    rows = [draw.pick([0, 1, 3, 17, 33]) for _ in range(draw.pick([1, 2, 4]))] + draw.pick([[], [], [0] * 33])
     ends = np.cumsum(rows).astype(draw.pick([np.int32, np.int64]))
     x, w = draw.array((sum(rows), k), dtype), draw.array((len(rows), k, n), dtype)
     given: dict[str, Any] = {"offsets": ends}
@@ -310,7 +322,7 @@ def grouped_matmul(draw: Draw, served: Served) -> None:
         ]
         given = {"sizes": draw.pick(wrong)}
     out = draw.out((sum(rows), n), dtype)
-    name, steps = activated(draw, dtype)
+    name, steps = activation(draw, dtype)
     found = served.call(gk.grouped_matmul, x, w, **given, activation=name, out=out)
     assert out is None or found is out
 
@@ -326,7 +338,7 @@ def eight_bits(draw: Draw, shape: tuple[int, ...]) -> tuple[np.ndarray, str, np.
     name = draw.pick(EIGHT_BIT_FLOATS)
     stored = encode(name, draw.values(shape, "float32"))
     stored = stored.view(array_dtype(name)) if draw.often(0.5) else stored
-    found = draw.laid_out(stored, draw.pick([*FORMS, "contiguous"]))
+    found = draw.lay_out(stored, draw.pick([*FORMS, "contiguous"]))
     sizes = {"zero-size": 0 in shape, "size one": 1 in shape}
     draw.traits |= {name, stored.dtype.name, *(trait for trait, there in sizes.items() if there)}
     return found, name, decode(name, found)
@@ -342,7 +354,7 @@ def scaled_matmul(draw: Draw, served: Served) -> None:
     kinds = ["float32", "float32", "float16", "bfloat16"]
     d = draw.array((*lead, blocks[0]), draw.pick(kinds), special=False)
     e = draw.array(blocks, draw.pick(kinds), special=False)
-    name, steps = activated(draw, "float32")
+    name, steps = activation(draw, "float32")
     types = {"dtype_a": first, "dtype_b": second}
     if draw.often(0.5):
         types["dtype"] = draw.pick(["bfloat16", "float16", "float32"])
@@ -352,34 +364,8 @@ def scaled_matmul(draw: Draw, served: Served) -> None:
     scaled_agrees(found, x * wide(d)[..., step], y * wide(e)[step][:, panel], 128, steps)
 
 
-NAMES = ("dot", "inner", "vdot", "outer")
-GENERIC = pair
-
-
-def test_matmul(served):
-    run("matmul", served, matmul, "out", "tf32", "activation", "prologue")
-
-
-def test_linear(served):
-    run("linear", served, linear, "activation", "prepacked", "prologue")
-
-
-def test_grouped_matmul(served):
-    cases = Cases("grouped_matmul", CASES["grouped_matmul"])
-    cases.run(lambda draw: grouped_matmul(draw, served))
-    cases.require(*ARRAYS, *FLOATS, "int8", "nan", "inf", "out", "activation")
-
-
-def test_scaled_matmul(served_on_hopper):
-    cases = Cases("scaled_matmul", CASES["scaled_matmul"])
-    cases.run(lambda draw: scaled_matmul(draw, served_on_hopper))
-    cases.require(*ARRAYS, *EIGHT_BIT_FLOATS, "uint8", "nan", "inf", "out", "activation")
-
-
-def test_tensordot(served):
-    run("tensordot", served, tensordot, "prologue")
-
-
-@pytest.mark.parametrize("name", ["dot", "inner", "vdot", "outer"])
-def test_pairs(name, served):
-    run(name, served, functools.partial(pair, name), *["out"] * (name in ("dot", "outer")))
+CASES = {
+    "matmul": matmul, "linear": linear, "tensordot": tensordot, "grouped_matmul": grouped_matmul,
+    "scaled_matmul": scaled_matmul,
+    **{name: functools.partial(pair, name) for name in ("dot", "inner", "vdot", "outer")},
+}  # fmt: skip
