@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.devices.emulator.run import encode
 from gensor_kernels.programs.core.tensor_maps import MAP_BYTES, Described, Pixels
-from tests.ptx import tensor_maps
 
-from . import elf
+from . import elf, tensor_maps
 from .launches import Function
 from .results import NAMES as RESULTS
 from .results import Status, UndefinedError
