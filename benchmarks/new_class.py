@@ -61,7 +61,6 @@ OPERATORS = (
     *("product_layernorm_fp16", "product_normed_bf16", "ragged_fp16", "skinny_fp16", "conv_fp16_nhwc"),
     *(
         "conv_fp32_nchw",
-        "conv_winograd_nhwc",
         "conv_fp16_stem",
         "depthwise_fp16_nhwc",
         "max_pool_fp16_nhwc",

@@ -25,7 +25,6 @@ from .core.program import Program
 from .gemv.family import Gemv
 from .rows.family import RowsFamily
 from .window.family import Window
-from .winograd.family import Winograd
 
 FAMILIES: dict[str, Family] = {
     family.name: family
@@ -50,7 +49,6 @@ FAMILIES: dict[str, Family] = {
         Window(),
         Attention(),
         AttentionWgmma(),
-        Winograd(),
     )
 }
 

@@ -60,7 +60,7 @@ def test_the_kernels_have_the_sites_the_mutator_knows():
     known = {
         **dict.fromkeys(("contraction_mma", "contraction_packed", "contraction_patch"), ALL | FLAGS),
         **dict.fromkeys(("contraction_phased_mma", "contraction_sliced", "attention"), ALL),
-        **dict.fromkeys(("contraction_strip", "winograd"), ALL - {"warp_barrier"}),
+        "contraction_strip": ALL - {"warp_barrier"},
         **dict.fromkeys((f"contraction_{name}" for name in WGMMA), hopper),
         **{name: {"barrier"} for name in ("contraction_phased", "gemv", "rows")},
         "contraction_simt": {"barrier", "warp_barrier"} | FLAGS,
@@ -113,7 +113,6 @@ def named(group: str, name: str) -> Configuration:
         ("attention registers", ("wide", "boolean mask", "window")),
         ("attention_wgmma", ("two warpgroups", "three warpgroups", "split", "boolean mask", "window", "ragged")),
         ("window", ("channels, shared", "planes, shared", "staged, idle copiers", "sliding")),
-        ("winograd", ("channels last", "filters last, split")),
     ],
 )
 def test_every_missing_barrier_and_wait_is_caught(group, names):

@@ -5,7 +5,6 @@ from tests.programs.workloads.contraction_packed import packed_configurations
 from tests.programs.workloads.contraction_patch import patch_configurations
 from tests.programs.workloads.contraction_phased import phased_configurations
 from tests.programs.workloads.contraction_strip import strip_configurations
-from tests.programs.workloads.winograd import MUTATED
 
 from .attention import attention_configurations, attention_wgmma_configurations
 from .contraction import convolution_configurations, mma_configurations, simt_configurations, sliced_configurations
@@ -51,5 +50,4 @@ def configurations() -> list[Configuration]:
         *attention_configurations("registers"),
         *attention_wgmma_configurations(),
         *window_configurations(),
-        *(Configuration(name, "winograd", "sm_87", each, values) for name, (each, values) in MUTATED.items()),
     ]
