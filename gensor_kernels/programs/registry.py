@@ -18,7 +18,6 @@ from .contraction.rewrite.split_float import FLOATS_WGMMA
 from .contraction.simt.family import ContractionSimt
 from .contraction.strip.family import ContractionStrip
 from .contraction.wgmma.family import ContractionWgmma
-from .contraction.wgmma.prepared import ContractionPrologueWgmma
 from .contraction.wgmma.weights import ContractionWeightsWgmma
 from .core.family import Family
 from .core.program import Program
@@ -38,7 +37,6 @@ FAMILIES: dict[str, Family] = {
         SLICED,
         ContractionStrip(),
         ContractionWgmma(),
-        ContractionPrologueWgmma(),
         ContractionWeightsWgmma(),
         ALIGNED,
         PACKED_WGMMA,

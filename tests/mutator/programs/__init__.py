@@ -15,7 +15,6 @@ from .wgmma import (
     floats_configurations,
     packed_wgmma_configurations,
     prepared_wgmma_configurations,
-    prologue_configurations,
     weights_configurations,
     wgmma_configurations,
 )
@@ -43,7 +42,6 @@ def configurations() -> list[Configuration]:
         *packed_wgmma_configurations(),
         *floats_configurations(),
         *weights_configurations(),
-        *prologue_configurations(),
         *prepared_wgmma_configurations(),
         *sliced_configurations(),
         *attention_configurations("cp.async"),
