@@ -25,6 +25,7 @@ from gensor_tuner.build.pool import Candidate, Pool
 from gensor_tuner.measure.timer import CudaClock, HostClock, Timed, Timer, vendor_name
 from gensor_tuner.output import class_text
 
+from ..spaces.correlation import kendall
 from .facts import Clocks, environment
 from .harness.session import Item, Session
 from .kernels.fitting import fitting
@@ -159,13 +160,8 @@ def kendall_tau(predicted: Sequence[float], measured: Sequence[float]) -> float 
     """Return Kendall's tau-b of two rankings; None below three candidates, or where one side is constant."""
     x, y = np.asarray(predicted), np.asarray(measured)
     finite = np.isfinite(x)
-    x, y = x[finite], y[finite]
-    if len(x) < 3:
-        return None
-    first, second = np.triu_indices(len(x), 1)
-    a, b = np.sign(x[first] - x[second]), np.sign(y[first] - y[second])
-    scale = math.sqrt(float((a != 0).sum()) * float((b != 0).sum()))
-    return float((a * b).sum()) / scale if scale else None
+    tau = kendall(x[finite], y[finite]) if finite.sum() > 2 else math.nan
+    return None if math.isnan(tau) else tau
 
 
 def regret(predicted: Sequence[float], measured: Sequence[float], at: int = REGRET_AT) -> float | None:

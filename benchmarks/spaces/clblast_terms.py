@@ -39,7 +39,6 @@ from gensor_kernels.machine.roofline import SUBCORES, Terms, residency
 
 from .accesses import BARRIER, EXPOSED, SHARED_LATENCY, WORD, Columns, least_clocks, lines, shared_clocks, tabulated
 
-OPERATOR = "matmul"
 #: Columns of a configuration, in the order of the measured spaces.
 NAMES = ("MWG", "NWG", "KWG", "MDIMC", "NDIMC", "MDIMA", "NDIMB", "KWI", "VWM", "VWN", "STRM", "STRN", "SA", "SB")
 #: M = N = K of the measured spaces.

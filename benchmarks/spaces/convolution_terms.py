@@ -39,7 +39,6 @@ from gensor_kernels.machine.roofline import SUBCORES, Terms, residency
 
 from .accesses import BANKS, BARRIER, EXPOSED, WORD, Columns, least_clocks, tabulated
 
-OPERATOR = "conv2d"
 #: Columns of a configuration, in the order of the measured spaces.
 NAMES = ("block_size_x", "block_size_y", "tile_size_x", "tile_size_y", "read_only", "use_padding")
 #: Rows and columns of the result, and of the filter.

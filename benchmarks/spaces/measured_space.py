@@ -13,16 +13,14 @@ from types import ModuleType
 
 import numpy as np
 
-from gensor_kernels.machine import residual, roofline
+from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import Arch
 
 from . import clblast_terms, convolution_terms
 from .part_files import part_named
 
-#: Kernels with terms, by name: modules with OPERATOR, NAMES (their columns), terms(columns, arch) and refused(columns).
+#: Kernels with terms, by name: modules with NAMES (their columns), terms(columns, arch) and refused(columns).
 KERNELS: Mapping[str, ModuleType] = {"clblast": clblast_terms, "convolution": convolution_terms}
-#: The dtype of every kernel here.
-DTYPE = "float32"
 
 
 @dataclass(frozen=True)
@@ -43,36 +41,6 @@ class Space:
         """The potential in milliseconds."""
         return roofline.seconds(self.terms, self.arch) * 1e3
 
-    @property
-    def operator(self) -> str:
-        """The operator that the kernel computes, in the words of the residual."""
-        name: str = kernel_of(self.columns).OPERATOR
-        return name
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of `features`."""
-        return residual.FEATURES + kernel_of(self.columns).NAMES
-
-    @cached_property
-    def features(self) -> np.ndarray:
-        """Features of the terms, then the coordinates: (features, n) float32."""
-        names = kernel_of(self.columns).NAMES
-        return residual.features(self.terms, self.arch, {name: self.columns[name] for name in names})
-
-    def rows(self, which: np.ndarray) -> Space:
-        """Return some of the configurations, by index or mask."""
-        return Space({name: values[which] for name, values in self.columns.items()}, self.time_ms[which], self.arch)
-
-    def on(self, other: Space) -> np.ndarray | None:
-        """Return the times of `other` for these configurations, NaN where it has none; None where nothing matches."""
-        names = kernel_of(self.columns).NAMES
-        keys = list(zip(*(other.columns[name].tolist() for name in names), strict=True))
-        known = dict(zip(keys, other.time_ms.tolist(), strict=True))
-        mine = zip(*(self.columns[name].tolist() for name in names), strict=True)
-        times = np.array([known.get(key, np.nan) for key in mine])
-        return None if np.isnan(times).all() else times
-
 
 def kernel_of(columns: Collection[str]) -> ModuleType:
     """Return the module that declares these columns; ValueError where there is none."""
@@ -82,18 +50,10 @@ def kernel_of(columns: Collection[str]) -> ModuleType:
     raise ValueError(f"no kernel here has the columns {', '.join(columns)}")
 
 
-def given(text: str, kernel: str | None = None) -> Space:
-    """Return the space that a command line calls DATA.csv.gz:PART; ValueError where the text has another form."""
-    path, colon, part = text.rpartition(":")
-    if not colon or not path or not part:
-        raise ValueError(f"{text}: DATA.csv.gz:PART is wanted")
-    return load(path, part, kernel)
-
-
 def load(path: str, part: str, name: str | None = None) -> Space:
     """Return the space of a .csv or .csv.gz file whose time_ms may be empty.
 
-    `name`: the kernel's, one of KERNELS; without it the file's columns tell. ValueError names an invalid line.
+    `name` is one of KERNELS, by default the one that has the file's columns. ValueError names an invalid line.
     """
     opener = gzip.open if path.endswith(".gz") else open
     try:

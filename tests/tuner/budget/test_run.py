@@ -6,7 +6,6 @@ from functools import partial
 import numpy as np
 import pytest
 
-from benchmarks.scheduling import Memory
 from gensor_database.record import Kernel, Verification
 from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import Binary, toolchain
@@ -25,6 +24,7 @@ from gensor_tuner.strategies.request import Request
 from gensor_tuner.tasks.local import Local
 from gensor_tuner.tasks.task import ignore
 from gensor_tuner.verify.verify import Execute, Verdict
+from tests.doubles.walks import remembered
 
 ARCH = lookup("sm_87")
 #: Seconds that a slice of search takes, and a kernel: half to compile it, half to verify it.
@@ -34,7 +34,6 @@ SHAPES = [("float32", 64, 1), ("float32", 512, 1), ("float16", 256, 2), ("float1
 
 
 #: Walks that other tests asked for, too.
-WALKED = Memory()
 
 
 class Machine:
@@ -57,7 +56,7 @@ class Machine:
     def walk(self, requests):
         self.now += WALK * len(requests)
         self.asked += requests
-        return [WALKED(each) for each in requests]
+        return [remembered(each) for each in requests]
 
     def compile(self, tasks):
         self.now += KERNEL / 2 * len(tasks)

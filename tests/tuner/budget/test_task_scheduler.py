@@ -2,7 +2,6 @@
 
 import pytest
 
-from benchmarks import scheduling
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.programs.space import Space
@@ -88,12 +87,3 @@ def test_what_slices_found_is_one_walk_with_trails(campaign):
     space = Space(campaign.workloads[1], ARCH)
     assert [replay(space, trail) for trail in whole.trails] == [program for program, _ in whole.best]
     assert merged([whole]).best == whole.best
-
-
-def test_the_simulator_counts_what_policies_spend(campaign):
-    calls = dict(zip((w.key() for w in campaign.workloads), ((w, 1.0) for w in campaign.workloads), strict=True))
-    found = scheduling.figures(scheduling.curves(calls, ARCH, slices=2, seed=0))
-    shares = found["share_of_budget"]
-    assert shares["round-robin"] <= 1 and shares["fixed"] <= 1
-    assert found["end_ms"]["fixed"] == pytest.approx(found["end_ms"]["round-robin"])
-    assert found["evaluations"] == 2 * 3 * SLICE

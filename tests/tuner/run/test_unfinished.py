@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from benchmarks.scheduling import Memory
 from gensor_database.record import Kernel, Record
 from gensor_database.store import Store
 from gensor_kernels.build import nvrtc
@@ -19,10 +18,10 @@ from gensor_tuner.run.unfinished import Unfinished
 from gensor_tuner.shapes.reader import Row
 from gensor_tuner.store.maintenance import BUILT
 from gensor_tuner.strategies import request as walks
+from tests.doubles.walks import remembered
 
 ARCH = lookup("sm_87")
 #: Walks are really taken once, whoever asks for them.
-WALKED = Memory()
 ROWS = [Row(2 + i, f"row {i}", workload=matmul.workload(m, 64, 64, dtype="float64")) for i, m in enumerate((16, 32))]
 
 
@@ -44,7 +43,7 @@ def tuned(path, progress=None):
 
     def search(request):
         taken.append(request)
-        return WALKED(request)
+        return remembered(request)
 
     real, walks.search = walks.search, search
     compiled = nvrtc.compile_count()

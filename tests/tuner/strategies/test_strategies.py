@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 
 import gensor_tuner.strategies as package
-from benchmarks.spaces.measured_space import Space as MeasuredSpace
-from benchmarks.spaces.replayed import Replayed, Timed
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
@@ -19,7 +17,6 @@ from gensor_tuner.strategies import STRATEGIES, Search, strategy
 from gensor_tuner.strategies.evolution import STRUCTURE, Evolution
 from gensor_tuner.strategies.landscape import Landscape
 from gensor_tuner.strategies.request import Request, search
-from tests.benchmarks.clblast_space import configurations
 from tests.tuner.search.synthetic import Spaces, ToySpace
 
 LEARNING = ("evolution", "annealing")
@@ -28,18 +25,6 @@ LEARNING = ("evolution", "annealing")
 def toys():
     """Two families, one of them much better."""
     return Spaces((ToySpace(name="near"), ToySpace(scale=3.0, name="far")))
-
-
-@pytest.fixture(scope="module")
-def measured():
-    """A replayed space: the roofline's times, but what it likes best is half as slow again."""
-    columns = configurations()
-    bare = MeasuredSpace(columns, np.ones(len(columns["MWG"])), lookup("rtx-3090"))
-    rng = np.random.default_rng(3)
-    top = int(bare.analytic_ms.argmin())
-    liked = (columns["VWM"] == columns["VWM"][top]) & (columns["MWG"] == columns["MWG"][top])
-    bent = np.where(liked, 1.5, 1.0) * np.exp(0.02 * rng.standard_normal(len(columns["MWG"])))
-    return MeasuredSpace(columns, bare.analytic_ms * bent, bare.arch)
 
 
 def test_every_name_is_one_file():
@@ -123,29 +108,6 @@ def test_sketches_are_drawn_evenly():
     structural = [i for i, axis in enumerate(landscape.families[0].coordinates) if axis.kind in STRUCTURE]
     _, counts = np.unique(points[:, structural], axis=0, return_counts=True)
     assert len(counts) == 15 and counts.min() > 0.6 * counts.max()
-
-
-def test_a_replayed_space_returns_its_times(measured):
-    space = Replayed(measured)
-    points = np.concatenate(list(space.enumerate()))
-    assert len(points) == len(measured.time_ms) and space.legal(points).all()
-    columns = space.columns(points)
-    rows = {key: i for i, key in enumerate(zip(*(measured.columns[n].tolist() for n in space.names[1:]), strict=True))}
-    order = [rows[key] for key in zip(*(columns[n].tolist() for n in space.names[1:]), strict=True)]
-    assert np.array_equal(space.potential(points), measured.time_ms[order] / 1e3)
-    assert np.array_equal(space.prior(points), measured.analytic_ms[order] / 1e3)
-    assert np.array_equal(space.features(points), measured.features[:, order])
-
-
-def test_the_walk_learns_from_what_it_measures(measured):
-    pytest.importorskip("lightgbm")
-    best = measured.time_ms.min() / 1e3
-    found = strategy("walk")(Search(Replayed(measured), evaluations=96))
-    told = strategy("walk")(Search(Replayed(measured), evaluations=1))
-    assert found.best[0][1] == best and found.evaluations == 96
-    assert told.best[0][1] > 1.05 * best  # what the roofline alone would choose
-    blind = strategy("random")(Search(Timed(measured), evaluations=96))
-    assert found.best[0][1] <= blind.best[0][1]
 
 
 def test_a_request_names_its_strategy_and_so_does_the_record(monkeypatch):
