@@ -1,9 +1,9 @@
-"""Processes that compile beside this one.
+"""Processes that compile in parallel with this one.
 
 NVRTC compiles one source at a time per process: on two idle cores, two threads need 5.2 s for ten kernels that one
-thread compiles in 5.4 s, two processes 2.7 s. So while a thread of this process compiles, others send their sources to
-processes (compile_process.py). A process that dies, or cannot be started, costs time but no result: its source is
-compiled here.
+thread compiles in 5.4 s, two processes 2.7 s. While a thread of this process compiles, others therefore
+send their sources to processes (compile_process.py). A process that dies, or cannot be started, costs time but no
+result: its source is compiled here.
 
 Processes are started only inside `Compilers.beside`, wait for requests until this process ends, and take about 140 MB.
 """
@@ -128,7 +128,7 @@ class Compilers:
 
     @contextmanager
     def beside(self, most: int) -> Iterator[None]:
-        """Let up to `most` processes compile beside this one within the block."""
+        """Let up to `most` processes compile in addition to this one within the block."""
         with self._lock:
             self._allowed.append(most)
         try:
@@ -173,7 +173,7 @@ class Compilers:
         return found
 
     def _started(self, version: str) -> CompileProcess | None:
-        """Return a new process, counted in `_starting` until now; None if it cannot be started."""
+        """Return a new process, counted in `_starting` until now, or None if it cannot be started."""
         process: CompileProcess | None = None
         with suppress(Lost):
             process = CompileProcess(version)

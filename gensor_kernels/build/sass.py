@@ -1,4 +1,4 @@
-"""Machine code: instructions with what is encoded beside them, and what one entry point has of them.
+"""Machine code: instructions with their control bits, and counts of the instructions of an entry point.
 
 A line of nvdisasm's listing is `/*0290*/ @!P0 BRA 0x140 ;`: address, predicate, opcode with modifiers, operands.
 Addresses start at 0 and count through all code of the stream. The listing has no control bits. From sm_70 on, bits 105

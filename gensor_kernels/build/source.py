@@ -1,7 +1,7 @@
 """From a family's `.cu` file to the one text a compiler gets.
 
-Two steps, both pure text: `flatten` inlines the project's own headers, `bind` puts the constants of a Program
-in front as `#define`s. Nothing else is ever assembled in Python. The flattened text is the same for every
+Two steps, both pure text: `flatten` inlines the project's own headers, `bind` prepends the constants of a Program
+as `#define`s. Nothing else is ever assembled in Python. The flattened text is the same for every
 Program of a family, so the store keeps it once; digest, emulator and NVRTC all work on the bound text, which
 therefore depends on no file and no folder.
 """
@@ -87,7 +87,7 @@ def parameters(text: str) -> frozenset[str]:
 
 
 def bind(text: str, constants: Mapping[str, int | str]) -> str:
-    """Return `text` behind one `#define` per constant, sorted by name.
+    """Return `text` after one `#define` per constant, sorted by name.
 
     Values are integers or single identifiers (type tokens such as `half_t`), so that constants read from a database
     cannot carry statements or directives.  Raises ValueError for any other value, and for a name that is no parameter

@@ -1,8 +1,8 @@
 """Whether two results of one call are the same but for rounding: what a race asks before its winner serves.
 
 Verification executes a kernel's source text; what ptxas makes of it runs on the GPU alone. A wrong kernel has tiles or
-terms missing, and many elements far off; a right one differs from the library by roundings, which are small beside the
-result's root mean square unless nearly all terms cancel.
+terms missing, and many elements far off; a correct one differs from the library by roundings, which are small compared
+with the result's root mean square unless nearly all terms cancel.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def make_current(number: int) -> None:
 
 
 def _mapped(pairs: Sequence[tuple[Any, Launch]], handle: Handle, sms: int) -> Launcher:
-    """Return a launcher for kernels with tensor maps behind Params, or with persistent blocks on ``sms``
+    """Return a launcher for kernels with tensor maps after Params, or with persistent blocks on ``sms``
     multiprocessors.
 
     `handle` makes a kernel argument from an address.
@@ -292,7 +292,7 @@ class CudaDevice(Device):
         return cuda.using_allocator(LendingAllocator(cuda, lender, base, self.number, self.capturing()))
 
     def captured(self, run: Callable[[], None]) -> Callable[[], None] | None:
-        """See Device.captured. The capture has a stream of its own: the legacy stream cannot be captured."""
+        """See Device.captured. The capture has its own stream: the legacy stream cannot be captured."""
         stream = self.cupy.cuda.Stream(non_blocking=True)
         with stream:
             stream.begin_capture(RELAXED)

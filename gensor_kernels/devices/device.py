@@ -136,9 +136,9 @@ class Device:
     emulated : bool
         Whether only kernels may serve a call: tier 4 raises.
     pointer : Callable[[Array], int]
-        Address of an array's first element.  `pointer` and `where` are on the path of every call, hence attributes.
+        Address of an array's first element.  `pointer` and `where` are attributes because every call uses them.
     where : Callable[[Array], int] or None
-        Device of an array's memory; None for a single device.
+        Device of an array's memory, unless there is only one device.
     dlpack_kinds : tuple[int, ...]
         Device types of DLPack for this device's memory.
     integrated : bool
@@ -290,7 +290,7 @@ class Device:
     def sampled(self, calls: Sequence[Callable[[], Any]], rounds: int | None = None) -> list[list[float]]:
         """Return microseconds per call: a list of samples for each of `calls`, interleaved on the current stream.
 
-        `rounds` is the number of samples of each, None for as many as suit calls so long.
+        `rounds` is the number of samples of each, None for a number that suits the duration of the calls.
         """
         raise NotImplementedError
 
@@ -300,5 +300,5 @@ class Device:
         return agree(self.xp, result, expected)
 
     def conditions(self) -> str:
-        """Return the conditions of measured times beside the part, as canonical JSON: driver, library, power mode."""
+        """Return the conditions of measured times, without the part, as canonical JSON: driver, library, power mode."""
         return "{}"

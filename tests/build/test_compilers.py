@@ -1,4 +1,4 @@
-"""Processes that compile beside this one: the same bytes, whatever happens to a process."""
+"""Processes that compile in parallel with this one: the same bytes, also after the death of a process."""
 
 import os
 import signal

@@ -13,7 +13,7 @@ MOV, EXIT = Instruction("", "MOV", "R0, R1"), Instruction("", "EXIT")
 
 
 def dmma(sums, *waits, adds=True, scoreboard=5, shape="16x8x16"):
-    """A product that is added to the registers from `sums` on, behind waits for scoreboards."""
+    """A product that is added to the registers from `sums` on, after waits for scoreboards."""
     operands = f"R{sums}, R64, R80, {f'R{sums}' if adds else 'RZ'}"
     return Instruction("", f"DMMA.{shape}", operands, 1, None, scoreboard, mask(waits))
 

@@ -96,7 +96,7 @@ def test_lanes_that_left_are_a_deadlock():
 def test_a_wrong_swizzle_is_right_but_slow():
     error, counters = gemm(128, 128, 32, "NO_SWIZZLE")
     # A: rows 64 bytes apart fall on 2 of 8 places, 4 to each. B: rows 256 bytes apart on 1, 8 to it. Copies to rows
-    # as they lie have no conflict.
+    # in their own order have no conflict.
     assert error < 1
     loads = counters["matrix_loads"] // 6
     assert counters["conflicts_matrix_load"] == loads * 4 * (4 * 3 + 2 * 7)

@@ -17,7 +17,7 @@ GROUP, MEMBER = LANES // 4, LANES % 4
 
 @dataclass(frozen=True)
 class Shape:
-    """An instruction; `row_a` and so on give, as the PTX ISA prints them, where element i of every lane lies."""
+    """An instruction; `a`, `b` and `c` give the place of element i of every lane, as the PTX ISA prints it."""
 
     name: str
     mode: int

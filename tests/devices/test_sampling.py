@@ -1,4 +1,4 @@
-"""The sampler on a device whose time is simulated: samples are the device's time, in turns, behind enough fill."""
+"""The sampler on a device whose time is simulated: samples are the device's time, in turns, after enough fill."""
 
 import json
 from types import SimpleNamespace
@@ -93,19 +93,19 @@ def no_driver(monkeypatch):
 
 
 def simulated(monkeypatch, cupy):
-    """The host's clock is the simulation's, too."""
+    """The host also has the simulation's clock."""
     monkeypatch.setattr(sampling.time, "perf_counter", lambda: cupy.host * 1e-6)
     return cupy
 
 
 def fills_before(log, name):
-    """Return the number of fills in front of each run of calls of this name that are timed in turns."""
+    """Return the number of fills before each run of calls of this name that are timed in turns."""
     counts, fills = [], 0
     for before, each in zip([None, *log], log, strict=False):
         if each == name and before != name:
             counts.append(fills)
         fills = fills + 1 if each == "fill" else 0
-    return counts[2:]  # behind the two runs that warm up
+    return counts[2:]  # after the two runs that warm up
 
 
 @pytest.mark.parametrize("timing", ["race", "tuner"])
@@ -122,7 +122,7 @@ def test_no_sample_waits_for_what_the_fill_wrote(monkeypatch, timing):
 
 @pytest.mark.parametrize("timing", ["race", "tuner"])
 def test_the_fill_does_not_grow_with_the_call(monkeypatch, timing):
-    """60 ms of the device behind 10 us of the host: there is little to hide."""
+    """60 ms of the device after 10 us of the host: there is little to hide."""
     cupy = simulated(monkeypatch, FakeCupy())
 
     def call():
@@ -177,7 +177,7 @@ def test_long_calls_are_sampled_few_times_and_short_ones_repeated():
 
 
 def test_the_fill_outlasts_the_host(monkeypatch):
-    """A host that takes 1 ms to enqueue a call is hidden behind ten fills of 100 us for each."""
+    """A host that takes 1 ms to enqueue a call is hidden by ten fills of 100 us for each."""
     clock = [0.0]
     monkeypatch.setattr(sampling.time, "perf_counter", lambda: clock[0])
     cupy = FakeCupy()

@@ -1,4 +1,4 @@
-"""What NVRTC makes of small Programs, executed at the verifier's cases: all right.
+"""Small Programs compiled by NVRTC and executed at the verifier's cases: all results are correct.
 
 All of them, and the kernels of the shipped databases, are executed by `python -m tests.ptx`.
 """
@@ -45,7 +45,7 @@ CAUSES = {
     "mma cp.async: scalar": (NOTHING, Replaced(plain=True, truncated=True)),
     "simt: prologue in front": (NOTHING, Replaced(plain=True)),
 }
-#: small Programs with a product and a sum behind it in their epilogue or prologue, complex or compiled in: no compiler
+#: small Programs with a product and then a sum in their epilogue or prologue, complex or compiled in: no compiler
 #: may fuse them
 APART = ("simt: complex, split", "rows: layernorm")
 

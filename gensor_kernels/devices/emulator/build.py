@@ -4,7 +4,7 @@ The emulator itself (host/) is compiled once into an object; each kernel is a sm
 cached under `cache_dir()/emulator`, named by a digest of the source, the emulator's files, the flags and the
 compiler's version, and put in place by renaming, so that processes can share the folder.
 
-These files are code that is loaded into this process.  They come from an open folder that no other user can have
+The files are code that is loaded into this process.  They come from an open folder that no other user can have
 replaced (database/trust.py), belong to root or to the user, are writable by no other user, and end in the SHA-256 of
 all preceding bytes (ELF files may be longer than they declare).  Other files count as missing, and are built again.
 """
@@ -153,7 +153,7 @@ def has_fma() -> bool:
     """Return whether this machine's CPUs have an instruction for a fused multiply-add.
 
     Without one, kernels' libraries are compiled under other names, and round a product before it is added where the
-    source does not ask for fma_.
+    source does not call fma_.
     """
     machine = platform.machine()
     if machine != "x86_64":
@@ -175,7 +175,7 @@ def kernel_flags() -> tuple[str, ...]:
 
 @functools.cache
 def _emulator_digest() -> str:
-    """Return the digest of all inputs of a library beside the kernel's own source: contents and names, not folders."""
+    """Return the digest of all inputs of a library except the kernel's source: contents and names, not folders."""
     state = hashlib.sha256(repr((compiler()[1], platform.machine(), EMULATOR_FLAGS, kernel_flags())).encode())
     for file in sorted([*FOLDER.glob("*.h"), *FOLDER.glob("*.cpp")]):
         state.update(file.name.encode() + b"\0" + file.read_bytes())

@@ -215,7 +215,7 @@ class Context:
         return event.operation is None or event.operation.done
 
     def drain(self, wanted: Operation | None) -> None:
-        """Run an operation and all before it, behind the ends of memory that other streams have come to."""
+        """Run an operation and all before it, after the ends of memory that other streams have come to."""
         for stream in list(self.streams.values()):
             run(stream.last_end, self._run)
         if wanted is not None:
@@ -331,7 +331,7 @@ class Context:
         graph.launched_on = stream
 
     def destroy(self, graph: Graph) -> None:
-        """Destroy a graph, and its user objects behind its last launch."""
+        """Destroy a graph, and its user objects after its last launch."""
         with self.lock:
             graph.destroyed = True
             if graph.launched_on is None or self.failed is not None:

@@ -19,7 +19,7 @@ Three = tuple[int, int, int]
 
 
 class Module:
-    """A loaded module. `executed` runs its launches, if the test has told how."""
+    """A loaded module. `executed` runs its launches, if the test has an executor for them."""
 
     def __init__(self, handle: int, image: Image, executed: Callable[..., None] | None):
         self.handle, self.image, self.executed, self.loaded = handle, image, executed, True

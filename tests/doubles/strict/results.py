@@ -42,7 +42,7 @@ class Status(Exception):
 
 
 class UndefinedError(AssertionError):
-    """What a caller may not do, and a driver does not notice: no code under test may catch it."""
+    """A mistake of a caller that a driver does not notice: no code under test may catch it."""
 
 
 def raising(api: type[Exception], name: str) -> type[Exception]:

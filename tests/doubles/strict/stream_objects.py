@@ -71,7 +71,7 @@ class Stream:
         return bool(status)
 
     def begin_capture(self, mode: int | None = None) -> None:
-        """See cupy.cuda.Stream.begin_capture: relaxed, if nothing else is asked for."""
+        """See cupy.cuda.Stream.begin_capture: relaxed by default."""
         if self.ptr == 0:
             raise RuntimeError("cannot capture on the default (legacy) stream")
         with OF_RUNTIME():

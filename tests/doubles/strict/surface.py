@@ -1,4 +1,4 @@
-"""CuPy's surface over a System: as much of `cupy` and `cupy.cuda` as the package asks for; the rest is CuPy's own.
+"""CuPy's surface over a System: the parts of `cupy` and `cupy.cuda` that the package uses; the rest is CuPy's own.
 
 Read in CuPy 13.3 to 14.2: cupy/cuda/{function,device}.pyx, cupy_backends/cuda/api/{driver,runtime}.pyx.
 """

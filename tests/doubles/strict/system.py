@@ -14,7 +14,7 @@ from .results import Status, UndefinedError
 
 
 class _Current(threading.local):
-    """What is current in a thread: the device's number, and the stream of each device."""
+    """The current state of a thread: the device's number, and the stream of each device."""
 
     def __init__(self) -> None:
         self.number = 0
