@@ -28,7 +28,7 @@ _DEPBAR = re.compile(r"SB(\d), 0x([0-9a-f]+)")
 Signals = tuple[int | None, ...]  # scoreboards of the DMMAs that were issued since a sum was, its own first
 
 
-def unguarded(code: Sequence[Instruction]) -> list[int]:
+def find_unguarded(code: Sequence[Instruction]) -> list[int]:
     """Return the indices of DMMAs that read sums which a DMMA fewer than `ENOUGH` DMMAs before may still be writing.
 
     On some path from that DMMA to the reader, backward branches included, no instruction waits for the sum.

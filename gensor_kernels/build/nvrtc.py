@@ -91,7 +91,7 @@ def compile_cubin(source: str, target: str) -> Binary:
     with _lock:
         _count += 1
     start = time.perf_counter()
-    error, log, cubin = _compiled(library, text, target)
+    error, log, cubin = _compile(library, text, target)
     seconds = time.perf_counter() - start
     if error in _MACHINE:
         reason = " ".join([error, *log.splitlines()[:1]])
@@ -111,7 +111,7 @@ def compile_many(
     Equal pairs are compiled once; `done(index, binary)` is called as in `parallel.ordered_map`.
     """
     _nvrtc()
-    with COMPILERS.beside((jobs or usable_cores()) - 1):
+    with COMPILERS.allow((jobs or usable_cores()) - 1):
         return ordered_map(lambda request: compile_cubin(*request), requests, jobs, done)
 
 
@@ -183,8 +183,8 @@ def _wheel_version(prefix: str) -> str | None:
     return None
 
 
-def _compiled(library: Any, text: bytes, target: str) -> tuple[str | None, str, bytes]:
+def _compile(library: Any, text: bytes, target: str) -> tuple[str | None, str, bytes]:
     """(error name or None, log, cubin) of one compilation, by this process or another one."""
-    with suppress(Lost), COMPILERS.taken(version(library)) as process:
+    with suppress(Lost), COMPILERS.lend(version(library)) as process:
         return compile_text(library, text, target) if process is None else process.compile(text, target)
     return compile_text(library, text, target)

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .hazards import unguarded
+from .hazards import find_unguarded
 from .instruction import INSTRUCTION_BYTES, Instruction, products
 from .loops import hot_loop, steady_path
 
@@ -143,7 +143,7 @@ def summary(code: Sequence[Instruction]) -> Sass:
     loop = hot_loop(code)
     hot = {} if loop is None else _by_name(code[slice(*loop)])
     regular = Steady() if loop is None else steady(steady_path(code, loop))
-    return Sass(_by_name(code), hot, _accesses(code), regular, len(unguarded(code)))
+    return Sass(_by_name(code), hot, _accesses(code), regular, len(find_unguarded(code)))
 
 
 def steady(path: Sequence[Instruction]) -> Steady:

@@ -35,7 +35,7 @@ def flatten(file_name: str, folder: Path = CUDA_FOLDER) -> str:
     where two files below `folder` have one base name.
     """
     if folder == CUDA_FOLDER:
-        return _installed(file_name)
+        return _flatten_installed(file_name)
     return "".join(_inline(file_name, files(folder), {}, conditional=False))
 
 
@@ -54,7 +54,7 @@ def _installed_files() -> dict[str, Path]:
 
 
 @cache
-def _installed(file_name: str) -> str:
+def _flatten_installed(file_name: str) -> str:
     return "".join(_inline(file_name, _installed_files(), {}, conditional=False))
 
 

@@ -67,7 +67,7 @@ class DependentLaunch:
             self._function(grid, block, given, shared_bytes)
 
 
-def started(function: Any, launch: Launch, arch: Arch | None, stream: Callable[[], int]) -> Any:
+def choose_launch(function: Any, launch: Launch, arch: Arch | None, stream: Callable[[], int]) -> Any:
     """Return the callable of a launch: a DependentLaunch where driver and part support it, else CuPy's `function`."""
     if arch is None or FEATURE not in arch.features or not launch.dependent or driver_version() < OLDEST_DRIVER:
         return function

@@ -179,7 +179,7 @@ class Device:
         """Return a new C-contiguous array, not initialised."""
         raise NotImplementedError
 
-    def borrowed(self, address: int, shape: Shape, strides: Shape, dtype: DTypeLike, owner: object, number: int) -> Any:
+    def borrow(self, address: int, shape: Shape, strides: Shape, dtype: DTypeLike, owner: object, number: int) -> Any:
         """Return an array on memory of another library, which `owner` keeps alive.
 
         `address` is that of the first element, strides are in bytes, `number` is the memory's device.
@@ -223,7 +223,7 @@ class Device:
         """Return the address of this thread's current stream."""
         return 0
 
-    def captured(self, run: Callable[[], None]) -> Callable[[], None] | None:
+    def capture_graph(self, run: Callable[[], None]) -> Callable[[], None] | None:
         """Return a function that launches on the current stream the graph of all that `run` enqueues.
 
         None where the device has no graphs. `run` only describes the work: nothing is executed.
@@ -287,7 +287,7 @@ class Device:
 
     # ---- measuring
 
-    def sampled(self, calls: Sequence[Callable[[], Any]], rounds: int | None = None) -> list[list[float]]:
+    def sample(self, calls: Sequence[Callable[[], Any]], rounds: int | None = None) -> list[list[float]]:
         """Return microseconds per call: a list of samples for each of `calls`, interleaved on the current stream.
 
         `rounds` is the number of samples of each, None for a number that suits the duration of the calls.

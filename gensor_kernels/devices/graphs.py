@@ -238,11 +238,11 @@ class Graphs:
 _all: WeakSet[Graphs] = WeakSet()
 
 
-def _collected(phase: str, info: dict[str, int]) -> None:
+def _on_collection(phase: str, info: dict[str, int]) -> None:
     """At every full garbage collection, which CuPy also makes before it reports a lack of memory."""
     if phase == "start" and info["generation"] == 2:
         for each in list(_all):
             each.tidy()
 
 
-gc.callbacks.append(_collected)
+gc.callbacks.append(_on_collection)

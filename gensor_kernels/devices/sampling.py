@@ -37,7 +37,7 @@ RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 Call = Callable[[], Any]
 
 
-def sampled(cupy: Any, l2_bytes: float, calls: Sequence[Call], rounds: int | None = None) -> list[list[float]]:
+def take_samples(cupy: Any, l2_bytes: float, calls: Sequence[Call], rounds: int | None = None) -> list[list[float]]:
     """Return microseconds per call, a list of samples for each of `calls`; each is called twice before.
 
     `rounds` is the number of samples of each, by default nine, or three for long calls.
@@ -70,7 +70,7 @@ class Fill:
         self.array = cupy.zeros((max(nbytes // (4 * ROW), 1), ROW), np.float32)
         self._fills(2)  # the first may load a kernel
         self.cuda.get_current_stream().synchronize()
-        us, host = self.timed(lambda: self._fills(4))
+        us, host = self.time_work(lambda: self._fills(4))
         #: microseconds by which a fill puts the host ahead of the device
         self.lead_us = max((us - host) / 4, us / 32, 1.0)
 
@@ -78,7 +78,7 @@ class Fill:
         for _ in range(times):
             self.array.sum(axis=1)
 
-    def timed(self, work: Call) -> tuple[float, float]:
+    def time_work(self, work: Call) -> tuple[float, float]:
         """Microseconds that the device takes for `work`, the host's delays included, and the host to enqueue it."""
         taken: list[float] = []
         start, end = self._between(lambda: taken.append(host_us(work)))
@@ -116,7 +116,7 @@ def _samples(fill: Fill, calls: Sequence[Call], rounds: int | None) -> list[list
     for call in calls:
         call()  # loads and allocations of a first call
         stream.synchronize()
-        device_us, enqueued_us = fill.timed(call)
+        device_us, enqueued_us = fill.time_work(call)
         once.append(device_us)
         host.append(enqueued_us)
     repeats = max(1, min(MOST_REPEATS, math.ceil(SAMPLE_US / max(min(once), 1.0))))

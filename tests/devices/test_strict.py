@@ -196,7 +196,7 @@ def test_the_compiled_kernel_computes_the_same_from_the_same_bytes(machine, monk
     product = product_of(machine, monkeypatch, executor=translated)
     a, b, exact = operands(machine)
     np.testing.assert_array_equal(product(a, b).get(), exact)
-    product(current.only.device.borrowed(a.data.ptr, (1024, 256), (512, 2), np.float16, a, 0), b)
+    product(current.only.device.borrow(a.data.ptr, (1024, 256), (512, 2), np.float16, a, 0), b)
     with raises("ILLEGAL_ADDRESS"):
         machine.synchronize()
 
@@ -228,7 +228,7 @@ def test_faults_of_kernels_come_late_and_stay(machine, product):
     product(a, b)
     machine.synchronize()
     device = current.only.device
-    beyond = device.borrowed(a.data.ptr, (1024, 256), (512, 2), np.float16, a, 0)  # of which 128 rows are there
+    beyond = device.borrow(a.data.ptr, (1024, 256), (512, 2), np.float16, a, 0)  # of which 128 rows are there
     result = product(beyond, b)
     assert machine.context.failed is None
     with pytest.raises(device.faults, match=r"ILLEGAL_ADDRESS: .*contraction_mma"):

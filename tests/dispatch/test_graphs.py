@@ -81,7 +81,7 @@ def test_a_replay_touches_what_was_captured(opened, stock, name):
     call = CALLS[name]()
     warm(machine, call)
     before = machine.pool.in_use()
-    result, graph = machine.captured(call)
+    result, graph = machine.capture(call)
     assert graph.graph.nodes or name == "prepack"
     taken_over(machine, graph)
     if stock == "library" and isinstance(result, Array):  # NumPy computes: the numbers are the call's
@@ -108,9 +108,9 @@ def own(machine, graph, before):
 def test_calls_of_one_capture_use_memory_again(opened):
     machine = opened()
     call, before = split(machine)
-    graph = machine.captured(call)[1]
+    graph = machine.capture(call)[1]
     once = machine.pool.in_use() - before
-    several = machine.captured(lambda: [call() for _ in range(10)] and None)[1]
+    several = machine.capture(lambda: [call() for _ in range(10)] and None)[1]
     assert once > 0 and machine.pool.in_use() == before + 2 * once
     taken_over(machine, graph)
     taken_over(machine, several)
@@ -132,7 +132,7 @@ def test_streams_of_one_capture_share_nothing(opened):
             call()
         machine.cupy.cuda.get_current_stream().wait_event(other.record())
 
-    graph = machine.captured(forked)[1]
+    graph = machine.capture(forked)[1]
     assert len(graph.graph.retained) == 1 and len(own(machine, graph, serial)) == 2
     taken_over(machine, graph)
 
@@ -150,7 +150,7 @@ def test_graphs_of_two_threads_share_nothing(opened):
                 barrier.wait()
                 call()
 
-        graphs.append(machine.captured(meeting)[1])
+        graphs.append(machine.capture(meeting)[1])
 
     in_threads(work, calls)
     parts = [own(machine, graph, serial) for graph in graphs]
@@ -163,7 +163,7 @@ def test_a_result_may_outlive_its_graph(opened):
     machine = opened()
     call = CALLS["matmul"]()
     warm(machine, call)
-    result, graph = machine.captured(call)
+    result, graph = machine.capture(call)
     use = machine.context.memory.whose(result.data.ptr)
     ended(machine, graph)
     gc.collect()
@@ -185,10 +185,10 @@ def test_where_nobody_says_when_a_graph_ends_memory_stays(opened, missing, how):
         machine.system.refuses[missing] = 801
     if (missing, how) == ("cuStreamGetCaptureInfo_v2", "refuses"):  # an invalid capture: there will be no graph
         with pytest.raises(RuntimeError, match="STREAM_CAPTURE_INVALIDATED"):
-            machine.captured(call)
+            machine.capture(call)
         assert machine.pool.in_use() == before
         return
-    graphs = [machine.captured(call)[1] for _ in range(2)]
+    graphs = [machine.capture(call)[1] for _ in range(2)]
     for graph in graphs:
         taken_over(machine, graph)
         ended(machine, graph)
@@ -209,7 +209,7 @@ def test_memory_that_is_allocated_in_stream_order_is_the_graphs_by_itself(opened
         return machine.pool(nbytes)
 
     with cupy.cuda.using_allocator(in_order):
-        graph = machine.captured(call)[1]
+        graph = machine.capture(call)[1]
     assert graph.graph.nodes[0].name == "an allocation" and machine.pool.in_use() == before
 
 
@@ -218,7 +218,7 @@ def test_the_callers_allocator_is_asked(opened):
     call, _ = split(machine)
     asked = []
     with cupy.cuda.using_allocator(lambda nbytes: asked.append(nbytes) or machine.pool(nbytes)):
-        machine.captured(call)
+        machine.capture(call)
         assert cupy.cuda.get_allocator()(512).mem.size >= 512 and asked[-1] == 512
     assert len(asked) == 2
 
@@ -230,7 +230,7 @@ def test_zeros_are_written_at_every_replay(opened):
         with machine.only.lasting():
             machine.only.workspace(1000, True)
 
-    graph = machine.captured(zeroed)[1]
+    graph = machine.capture(zeroed)[1]
     assert [node.name for node in graph.graph.nodes] == ["memset"]
     taken_over(machine, graph)
 
@@ -241,7 +241,7 @@ def test_what_allocates_nothing_asks_nothing(opened, monkeypatch):
     warm(machine, of(gk.matmul, a, b, out=out), runs=5)
     monkeypatch.setattr(graphs, "driver_function", lambda name: pytest.fail("asked"))
     monkeypatch.setattr(cuda.CudaDevice, "capturing", lambda self: pytest.fail("asked"))
-    graph = machine.captured(lambda: gk.matmul(a, b, out))[1]
+    graph = machine.capture(lambda: gk.matmul(a, b, out))[1]
     assert len(graph.graph.nodes) == 1 and not graph.graph.retained
 
 
@@ -261,7 +261,7 @@ def test_captured_functions_stay_loaded(opened, monkeypatch):
     monkeypatch.setattr(load, "library", lambda arch: Stock(arch, "split_k"))
     call = CALLS["matmul"]()
     warm(machine, call)
-    graph = machine.captured(call)[1]
+    graph = machine.capture(call)[1]
     gk.refresh()
     gc.collect()
     modules = machine.context.modules

@@ -190,7 +190,7 @@ def library_digest(source: str) -> str:
 def usable_folder() -> Path:
     """Return the folder of built libraries; ConfigError or MachineError where it cannot be written or loaded from."""
     folder = cache_dir() / "emulator"
-    with written():
+    with cache_errors():
         trust.make_folder(folder)
     if os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0):
         raise ConfigError(
@@ -200,14 +200,14 @@ def usable_folder() -> Path:
     return folder
 
 
-def written() -> AbstractContextManager[None]:
-    """Return a block that writes to the cache folder; see `tools.written`."""
-    return tools.written(f"the cache folder {cache_dir()}", "GENSOR_CACHE_DIR")
+def cache_errors() -> AbstractContextManager[None]:
+    """Return a block that writes to the cache folder; see `tools.folder_errors`."""
+    return tools.folder_errors(f"the cache folder {cache_dir()}", "GENSOR_CACHE_DIR")
 
 
 def _compile(folder: Kept, arguments: list[str], name: str, source: str | None = None) -> None:
     """Run g++ with `source` on standard input and keep its output as `name`."""
-    with written():
+    with cache_errors():
         unfinished = folder.begin()
     try:
         command = [compiler()[0], *arguments, "-o", folder.where(unfinished)]
@@ -220,7 +220,7 @@ def _compile(folder: Kept, arguments: list[str], name: str, source: str | None =
                 f"the C++ compiler {command[0]} failed on this machine ({_reason(done)}): it needs memory, "
                 f"space in {tempfile.gettempdir()} and {folder.path}, and its own headers and tools"
             )
-        with written():
+        with cache_errors():
             folder.keep(unfinished, name)
     finally:
         folder.remove(unfinished)

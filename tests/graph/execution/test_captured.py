@@ -86,12 +86,12 @@ def raced(monkeypatch, repeats=1):
     """Calls race, and every way takes a microsecond."""
     monkeypatch.delenv("GENSOR_DETERMINISTIC")
 
-    def sampled(self, calls, rounds=None):
+    def sample(self, calls, rounds=None):
         for call in calls * repeats:
             call()
         return [[1.0] * 9 for _ in calls]
 
-    monkeypatch.setattr("gensor_kernels.devices.cuda.CudaDevice.sampled", sampled)
+    monkeypatch.setattr("gensor_kernels.devices.cuda.CudaDevice.sample", sample)
 
 
 def test_nothing_is_captured_while_a_kernel_is_still_to_race(opened, monkeypatch):
@@ -243,7 +243,7 @@ def test_inside_the_callers_capture_nothing_is_bound_and_the_graph_owns_its_memo
         made(given)
     machine.synchronize()
     arena = bound_of(made).arena
-    result, graph = machine.captured(lambda: made(given))
+    result, graph = machine.capture(lambda: made(given))
     assert machine.context.captured == 2  # the model's, and the caller's
     lows = [each.uses for each in graph.graph.nodes]
     assert not any(arena.base <= low < arena.base + arena.layout.nbytes for uses in lows for low, _ in uses)
@@ -289,7 +289,7 @@ def test_a_model_that_reads_data_back_stays_eager_and_says_so(opened):
 
 def test_what_cannot_be_captured_runs_in_a_loop(opened, monkeypatch):
     machine, made = opened(), layers()
-    monkeypatch.setattr("gensor_kernels.devices.cuda.CudaDevice.captured", refuse)
+    monkeypatch.setattr("gensor_kernels.devices.cuda.CudaDevice.capture_graph", refuse)
     for seed in range(4):
         given, x = drawn(seed)
         np.testing.assert_allclose(made(given).get(), expected(x), rtol=2e-4, atol=2e-4)
