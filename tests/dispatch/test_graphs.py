@@ -21,7 +21,6 @@ from tests.doubles.strict.machine import installed  # noqa: E402
 from tests.doubles.strict.pool import enqueue  # noqa: E402
 from tests.threads import in_threads  # noqa: E402
 
-
 #: Calls that show the differences of Programs with streams and of the smallest Programs.
 PRODUCTS = ["matmul", "float32", "out", "overlap", "wider out", "bias and gelu", "einsum", "einsum of three", "conv2d"]
 
