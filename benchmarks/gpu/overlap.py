@@ -26,7 +26,6 @@ IMAGE = {"n": 1, "h": 14, "w": 14, "c": 256, "k_out": 256, "r": 3, "s": 3, "pad_
 IMAGE |= {"pad_bottom": 1, "pad_right": 1}
 SMALL = (
     ("contraction_packed", conv.workload(**IMAGE, layout="nchw", dtype="float16")),  # type: ignore[arg-type]
-    ("winograd", conv.workload(**IMAGE, layout="nchw", math="winograd")),  # type: ignore[arg-type]
     ("contraction_mma", matmul.workload(64, 512, 8192, dtype="float16", trans_b=True)),
     ("contraction_wgmma", matmul.workload(64, 512, 8192, dtype="float16", trans_b=True)),
 )

@@ -152,8 +152,8 @@ class Frozen:
 
     def _exported(self, tensors: Sequence[Any]) -> Model:
         """Return a new model for these sizes, and others as far as they are symbols."""
-        program = torch_module.exported(self.module, tensors, {}, tuple(self._open))
-        model = Model(torch_module.translated(program), "graph of torch.compile", self._options)
+        program = torch_module.export(self.module, tensors, {}, tuple(self._open))
+        model = Model(torch_module.translate(program), "graph of torch.compile", self._options)
         if len(model.inputs) != len(tensors):
             raise LookupError("the exporter has dropped an input")
         return model

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
+import onnx.parser
 from onnx import helper, numpy_helper
 
 from gensor_kernels.graph.execution.model import Model
@@ -14,8 +15,13 @@ from gensor_kernels.graph.readers.onnx_file import Source
 OPSET = 20
 
 
+def nodes_of(text: str) -> list[onnx.NodeProto]:
+    """Return the nodes of a text in onnx's syntax: "a = MatMul(x, w); y = Softmax<axis=1>(a)"."""
+    return [onnx.parser.parse_node(each) for each in text.split(";")]
+
+
 def proto(
-    nodes: Sequence[onnx.NodeProto],
+    nodes: str | Sequence[onnx.NodeProto],
     inputs: Mapping[str, tuple[str, Sequence[int | str]]],
     outputs: Sequence[str] | Mapping[str, Sequence[int | str]],
     constants: Mapping[str, np.ndarray] = {},
@@ -23,15 +29,16 @@ def proto(
 ) -> onnx.ModelProto:
     """Return a model; inputs are (dtype, shape) by name, and results have the dtype of the first.
 
-    onnx's checker, which `load` asks, wants the shapes of results, too.
+    `load` runs onnx's checker, which also needs the shapes of results.
     """
+    nodes = nodes_of(nodes) if isinstance(nodes, str) else list(nodes)
     kinds = {name: helper.np_dtype_to_tensor_dtype(np.dtype(dtype)) for name, (dtype, _) in inputs.items()}
     given = [helper.make_tensor_value_info(name, kinds[name], shape) for name, (_, shape) in inputs.items()]
     first = next(iter(kinds.values()))
     shapes = outputs if isinstance(outputs, Mapping) else dict.fromkeys(outputs)
     results = [helper.make_tensor_value_info(name, first, shape) for name, shape in shapes.items()]
     initializers = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
-    graph = helper.make_graph(list(nodes), "model", given, results, initializers)
+    graph = helper.make_graph(nodes, "model", given, results, initializers)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
 
 

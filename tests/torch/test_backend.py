@@ -31,8 +31,8 @@ def exports(monkeypatch):
     """The programs that were exported, in order."""
     from gensor_kernels.graph.readers import torch_module
 
-    found, real = [], torch_module.exported
-    monkeypatch.setattr(torch_module, "exported", lambda *args: found.append(real(*args)) or found[-1])
+    found, real = [], torch_module.export
+    monkeypatch.setattr(torch_module, "export", lambda *args: found.append(real(*args)) or found[-1])
     return found
 
 

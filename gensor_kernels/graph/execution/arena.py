@@ -1,7 +1,7 @@
 """One arena for the activations of a run: which requests for memory lie where, by when each is in use.
 
 The order of requests and returns of a run is the same whenever the same nodes run on the same signature. A Ledger notes
-it, `laid_out` gives each request its place in one piece of memory, and the Ledger of the next run hands these places
+it, `make_layout` gives each request its place in one piece of memory, and the Ledger of the next run hands these places
 out. It trusts no plan: a place that something else still uses is not handed out, and the run counts as another one.
 """
 
@@ -63,7 +63,7 @@ class Layout(NamedTuple):
     asked: int
 
 
-def rounded(nbytes: int) -> int:
+def round_up(nbytes: int) -> int:
     """Return the bytes that a request takes."""
     return -(-nbytes // UNIT) * UNIT
 
@@ -86,8 +86,8 @@ def offsets(uses: Sequence[Use]) -> list[int]:
     bound = max(load, default=0)
     for order in orders:
         ranks = [order(use) for use in uses]
-        found = _placed(uses, sorted(range(len(uses)), key=ranks.__getitem__))
-        top = max((low + rounded(use.nbytes) for low, use in zip(found, uses, strict=True)), default=0)
+        found = _assign(uses, sorted(range(len(uses)), key=ranks.__getitem__))
+        top = max((low + round_up(use.nbytes) for low, use in zip(found, uses, strict=True)), default=0)
         if height < 0 or top < height:
             best, height = found, top
         if height <= bound:
@@ -99,8 +99,8 @@ def _load(uses: Sequence[Use]) -> list[int]:
     """Return the rounded bytes in use at each time."""
     changes = [0] * (max((use.last for use in uses), default=0) + 1)
     for use in uses:
-        changes[use.first] += rounded(use.nbytes)
-        changes[use.last] -= rounded(use.nbytes)
+        changes[use.first] += round_up(use.nbytes)
+        changes[use.last] -= round_up(use.nbytes)
     total, found = 0, []
     for change in changes:
         total += change
@@ -108,7 +108,7 @@ def _load(uses: Sequence[Use]) -> list[int]:
     return found
 
 
-def _placed(uses: Sequence[Use], order: Sequence[int]) -> list[int]:
+def _assign(uses: Sequence[Use], order: Sequence[int]) -> list[int]:
     """Return the offsets of requests that are placed in this order.
 
     A model whose nodes all run by the array library makes thousands of requests, so each step is a few array
@@ -118,7 +118,7 @@ def _placed(uses: Sequence[Use], order: Sequence[int]) -> list[int]:
     done = np.empty((4, len(uses)), np.int64)  # low, high, first, last of the places so far, by low
     for count, number in enumerate(order):
         use, (low, high, first, last) = uses[number], done[:, :count]
-        size, meets = rounded(use.nbytes), (first < use.last) & (last > use.first)
+        size, meets = round_up(use.nbytes), (first < use.last) & (last > use.first)
         ends = np.maximum.accumulate(np.concatenate(([0], high[meets])))
         gaps = low[meets] - ends[:-1]
         fits = np.flatnonzero(gaps >= size)
@@ -129,12 +129,12 @@ def _placed(uses: Sequence[Use], order: Sequence[int]) -> list[int]:
     return found
 
 
-def laid_out(uses: Sequence[Use], ends: dict[Key, int | None]) -> Layout:
+def make_layout(uses: Sequence[Use], ends: dict[Key, int | None]) -> Layout:
     """Return the places of requests; `ends` names the node in which each was returned."""
     places = {
         use.key: Place(offset, use.nbytes, ends[use.key]) for use, offset in zip(uses, offsets(uses), strict=True)
     }
-    nbytes = max((place.offset + rounded(place.nbytes) for place in places.values()), default=0)
+    nbytes = max((place.offset + round_up(place.nbytes) for place in places.values()), default=0)
     return Layout(places, nbytes, _largest(uses), sum(use.nbytes for use in uses))
 
 
@@ -212,7 +212,7 @@ class Ledger:
         self._settle()
         return bool(self._used)
 
-    def laid_out(self) -> Layout:
+    def make_layout(self) -> Layout:
         """Return the Layout that this run asks for; what was not returned is in use to the end."""
         self._settle()
         first: dict[int, int] = {}
@@ -224,4 +224,4 @@ class Ledger:
             Use(key, nbytes, first[number], last.get(number, count))
             for number, (key, nbytes, _) in enumerate(self._keys)
         ]
-        return laid_out(uses, {use.key: self._ends.get(use.key) for use in uses})
+        return make_layout(uses, {use.key: self._ends.get(use.key) for use in uses})

@@ -19,7 +19,7 @@ from gensor_kernels.devices.lending import POISON
 from gensor_kernels.dispatch.plans.trial import HOT_RUN
 
 from .arena import UNIT, Layout, Ledger
-from .nodes import computed
+from .nodes import compute
 
 if TYPE_CHECKING:
     from gensor_kernels.devices.device import Device
@@ -42,7 +42,7 @@ class Arena:
         self.owner = device.empty((layout.nbytes + UNIT,), np.dtype(np.uint8))
         self.base = -(-device.pointer(self.owner) // UNIT) * UNIT
 
-    def fixed(self, array: Any) -> Any:
+    def pin(self, array: Any) -> Any:
         """Return an array in the arena as one that keeps the whole arena alive, any other array as it is."""
         at = self.device.pointer(array)
         if not self.base <= at < self.base + self.layout.nbytes:
@@ -80,7 +80,7 @@ class Recompute:
             return found
 
         with device.lending(lease):
-            results = computed(self.run, self.node)
+            results = compute(self.run, self.node)
             for place, target in self.targets:
                 if device.pointer(results[place]) != device.pointer(target):
                     device.copy(target, results[place])
@@ -232,7 +232,7 @@ class _Poison:
         ctypes.memset(self.address, POISON, self.nbytes)
 
 
-def poisoned(arena: Arena, node: int) -> list[Repeat]:
+def poison_steps(arena: Arena, node: int) -> list[Repeat]:
     """Return the functions that spoil, on the emulator, what nothing reads any more behind a node."""
     places = arena.layout.places
     alive = [place for key, place in places.items() if key[0] <= node and (place.dies is None or place.dies > node)]

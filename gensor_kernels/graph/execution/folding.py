@@ -14,11 +14,11 @@ from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.graph.ir.graph import Graph, Node
 from gensor_kernels.graph.lowerings import LOWERINGS
 from gensor_kernels.graph.lowerings.base import Host
-from gensor_kernels.graph.lowerings.shapes import infer, known
+from gensor_kernels.graph.lowerings.shapes import infer
 from gensor_kernels.graph.readers.onnx_bounds import most_folded, refuse_large
 from gensor_kernels.graph.readers.onnx_file import OPSET
 
-from .nodes import computed
+from .nodes import compute
 
 
 def fold(graph: Graph) -> None:
@@ -35,7 +35,7 @@ def fold(graph: Graph) -> None:
     for node in graph.nodes:
         run.values = graph.constants
         infer(graph, node, OPSET)
-        if node.op in ("Shape", "Size") and (shape := known(graph, node.inputs[0])) is not None:
+        if node.op in ("Shape", "Size") and (shape := graph.static(node.inputs[0])) is not None:
             stand_in = np.broadcast_to(np.zeros((), np.bool_), shape)  # nothing but its shape is read
             graph.constants[node.outputs[0]] = LOWERINGS[node.op](run, node, stand_in)
             fixed.update(node.outputs)
@@ -48,7 +48,7 @@ def fold(graph: Graph) -> None:
         refuse_large(node.name, node.op, sum(sizes.values()), total, most_folded(graph.weight_bytes))
         held |= sizes
         fixed.update(node.outputs)
-        if not graph.constants.keys() >= set(node.reads()) or not _folded(graph, run, node):
+        if not graph.constants.keys() >= set(node.reads()) or not _fold_node(graph, run, node):
             kept.append(node)
             continue
         for name in set(node.reads()):
@@ -59,10 +59,10 @@ def fold(graph: Graph) -> None:
     graph.nodes = kept
 
 
-def _folded(graph: Graph, run: Host, node: Node) -> bool:
+def _fold_node(graph: Graph, run: Host, node: Node) -> bool:
     """Make a node's results constants; False where a kernel computes them, on the device."""
     try:
-        results = computed(run, node)
+        results = compute(run, node)
     except UnsupportedError:
         return False
     graph.constants.update(zip(node.outputs, results, strict=False))
@@ -72,7 +72,7 @@ def _folded(graph: Graph, run: Host, node: Node) -> bool:
 def _sizes(graph: Graph, node: Node) -> dict[str, int]:
     """Return the bytes of a node's results, by name."""
     names = [name for name in node.outputs if name]
-    shapes = [shape for name in names if (shape := known(graph, name)) is not None]
+    shapes = [shape for name in names if (shape := graph.static(name)) is not None]
     if len(shapes) == len(names):
         sizes = zip(names, map(math.prod, shapes), strict=True)
         return {name: size * graph.specs[name].dtype.itemsize for name, size in sizes}

@@ -199,7 +199,7 @@ def outline(prepared: Prepared) -> str:
     return "\n".join(lines if prepared.layouts is None else [*lines, str(prepared.layouts)])
 
 
-def _described(graph: Graph, node: Node) -> tuple[str, str, Spec | None, str, tuple[Decision, ...]]:
+def _describe(graph: Graph, node: Node) -> tuple[str, str, Spec | None, str, tuple[Decision, ...]]:
     decisions = tuple(graph.reasons(node.name))
     return node.name, str(node), graph.spec(node.outputs[0]), _remarks(node), decisions
 
@@ -226,20 +226,20 @@ def reasons(graph: Graph, name: str) -> Reasons:
     while waiting:
         each = waiting.pop()
         if each in nodes:
-            return Reasons(*_described(graph, nodes[each]))
+            return Reasons(*_describe(graph, nodes[each]))
         seen.add(each)
         after = [found for decision in graph.decisions if each in decision.before for found in decision.after]
         waiting += [found for found in dict.fromkeys(after) if found not in seen]
     return Reasons(name, "", None, "", tuple(decisions))
 
 
-def explained(plan: Plan, inputs: Mapping[str, Any], stream: int, timed: bool = False) -> Layers:
+def explain_plan(plan: Plan, inputs: Mapping[str, Any], stream: int, timed: bool = False) -> Layers:
     """Run a plan and explain every call of its nodes; `timed`: time each node by itself on the GPU."""
     found: list[Layer] = []
 
     def watch(node: Node, served: tuple[Explanation, ...], again: Callable[[], Any], device: Device) -> None:
         us = median(device.sampled([again])[0]) if timed and not device.emulated else None
-        found.append(Layer(*_described(plan.graph, node), served, us))
+        found.append(Layer(*_describe(plan.graph, node), served, us))
 
     plan.run(inputs, watch)
     layers = Layers(found)

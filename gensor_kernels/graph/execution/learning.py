@@ -17,8 +17,8 @@ from gensor_kernels.dispatch.plans.bound import Binder, Repeat, repeat
 from gensor_kernels.graph.lowerings.base import IN_PLACE
 
 from .arena import Layout, Ledger
-from .bound import Arena, Bound, Recompute, poisoned
-from .nodes import computed
+from .bound import Arena, Bound, Recompute, poison_steps
+from .nodes import compute
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.plans.runtime import Runtime
@@ -72,7 +72,7 @@ class Learning:
 
     def layout(self) -> Layout:
         """Return the places that the run asked for."""
-        return self.arena.layout if self.arena is not None and self.ledger.follows else self.ledger.laid_out()
+        return self.arena.layout if self.arena is not None and self.ledger.follows else self.ledger.make_layout()
 
     def bound(self) -> Bound | None:
         """Return the plan on the run's memory; None if the run asked for other memory, or a kernel may change."""
@@ -95,7 +95,7 @@ class Learning:
                 self.run.values[name] = place
                 self.run.variable.add(name)
                 if self.arena is not None:
-                    self.fixed.values[name] = self.arena.fixed(place)
+                    self.fixed.values[name] = self.arena.pin(place)
                     self.inputs.append((number, self.fixed.values[name]))
 
     def _compute(self, number: int, node: Node) -> None:
@@ -103,21 +103,21 @@ class Learning:
         self.ledger.begin(number)
         if node.op in OF_SHAPES or run.variable.isdisjoint(node.reads()):
             with self.device.lending(None):  # the same in every run
-                results = computed(run, node)
+                results = compute(run, node)
             self.fixed.values.update(zip(node.outputs, results, strict=False))
             run.values.update(zip(node.outputs, results, strict=False))
             return
         run.variable.update(node.outputs)
         given = [run.values[name] for name in node.reads()]
         self.binder.begin([array for array in given if self.device.is_array(array)])
-        results = computed(run, node)
+        results = compute(run, node)
         if self.device.emulated:
-            results = self._adopted(results)
+            results = self._adopt(results)
         if self.arena is not None:
             self._bind(self.arena, number, node, results)
         run.values.update(zip(node.outputs, results, strict=False))
 
-    def _adopted(self, results: Sequence[Any]) -> tuple[Any, ...]:
+    def _adopt(self, results: Sequence[Any]) -> tuple[Any, ...]:
         """Give results that NumPy has allocated places of their own, as if they had asked for memory."""
         owners: dict[int, tuple[np.ndarray, int, Any]] = {}
         found = []
@@ -144,15 +144,15 @@ class Learning:
         return tuple(found)
 
     def _bind(self, arena: Arena, number: int, node: Node, results: Sequence[Any]) -> None:
-        binder, places = self.binder, [arena.fixed(array) for array in results]
+        binder, places = self.binder, [arena.pin(array) for array in results]
         if binder.is_launches(results) and not node.attributes.get(IN_PLACE):
             for launched in binder.launches:
-                self.steps += repeat(self.device, launched, arena.fixed)
+                self.steps += repeat(self.device, launched, arena.pin)
         else:
             fresh = [(place, array) for place, array in enumerate(places) if not binder.is_given(results[place])]
             self.steps.append(Recompute(arena, self.fixed, node, number, fresh))
         if self.device.emulated:
-            self.steps += poisoned(arena, number)
+            self.steps += poison_steps(arena, number)
         self.fixed.values.update(zip(node.outputs, places, strict=False))
         binder.begin(())
 
@@ -162,7 +162,7 @@ class Learning:
         for name in self.plan.graph.outputs:
             array = run.device(run.values[name])
             if self.arena is not None:
-                self.outputs.append(self.arena.fixed(array))
+                self.outputs.append(self.arena.pin(array))
             if self.arena is not None or name not in run.variable:
                 new = self.device.empty(tuple(array.shape), array.dtype)
                 self.device.copy(new, array)

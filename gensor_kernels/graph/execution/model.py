@@ -150,17 +150,17 @@ class Model:
         KeyError
             If no node has the name.
         """
-        from .layers import explained, reasons
+        from .layers import explain_plan, reasons
 
         if len(args) == 1 and not keywords and isinstance(args[0], str):
-            prepared = next(reversed(self._plans.values())) if self._plans else self._declared()
+            prepared = next(reversed(self._plans.values())) if self._plans else self._prepare()
             return reasons(prepared.graph, args[0])
         exchange = exchanged(args, keywords)
         if exchange is not None:
             layers: Layers = exchange.call(self.explain, args, keywords)
             return layers
         inputs = self._bound(args, keywords)
-        return explained(self._plan(inputs), inputs, current.current_runtime().device.stream())
+        return explain_plan(self._plan(inputs), inputs, current.current_runtime().device.stream())
 
     def memory(self, *args: Any, **keywords: Any) -> Memory:
         """Tell the memory that the model needs for such inputs, and how its calls run; it runs once if it has not yet.
@@ -197,10 +197,10 @@ class Model:
             As from `explain`; with `measured_us` on a GPU, and predicted times alone inside
             `emulated`.
         """
-        from .layers import explained
+        from .layers import explain_plan
 
         inputs = self._bound(args, keywords)
-        return explained(self._plan(inputs), inputs, current.current_runtime().device.stream(), timed=True)
+        return explain_plan(self._plan(inputs), inputs, current.current_runtime().device.stream(), timed=True)
 
     def session(self, state: Mapping[str, str] | None = None, **sizes: int) -> Session:
         """Return the model with state that stays on the device: caches of keys and values, and the like.
@@ -237,16 +237,16 @@ class Model:
         ...     [float(session(np.ones((1, 1, 2), "float32"), np.array([place])).item()) for place in range(4)]
         [2.0, 4.0, 6.0, 8.0]
         """
-        from .session import Session, kept, sized
+        from .session import Session, state_of, state_shapes
 
-        found = kept(self._source.graph(), state)
-        shapes = sized(self.inputs, found.results, sizes)
+        found = state_of(self._source.graph(), state)
+        shapes = state_shapes(self.inputs, found.results, sizes)
 
-        def planned(given: dict[str, Any]) -> tuple[dict[str, Any], Plan]:
+        def plan_for(given: dict[str, Any]) -> tuple[dict[str, Any], Plan]:
             inputs = self._bound((), given)
             return inputs, self._plan(inputs, found)
 
-        return Session(self.inputs, self.outputs, found, shapes, planned)
+        return Session(self.inputs, self.outputs, found, shapes, plan_for)
 
     def placed(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Return NumPy arrays as arrays of the current device: CuPy's, or NumPy's own inside `emulated`."""
@@ -262,7 +262,7 @@ class Model:
         from .layers import outline
 
         given = ", ".join(f"{name}: {spec}" for name, spec in self.inputs.items())
-        return f"{printable(f'{self._name} ({given})')}\n{outline(self._declared())}"
+        return f"{printable(f'{self._name} ({given})')}\n{outline(self._prepare())}"
 
     def __repr__(self) -> str:
         return printable(f"<gensor_kernels model {self._name}: {', '.join(self.inputs)} -> {', '.join(self.outputs)}>")
@@ -270,13 +270,13 @@ class Model:
     def infers(self, shapes: Mapping[str, Sequence[int]]) -> bool:
         """Return whether every node has results of known shapes, with elements, for inputs of these shapes."""
         try:
-            graph = self._declared(shapes).graph
+            graph = self._prepare(shapes).graph
         except GensorError:
             return False
         found = [graph.shape(name) for node in graph.nodes for name in node.outputs if name]
         return all(shape is not None and all(isinstance(each, int) and each > 0 for each in shape) for shape in found)
 
-    def _declared(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Prepared:
+    def _prepare(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Prepared:
         """Return the graph for the sizes that the file declares, or for others."""
         from .prepared import Prepared
         from .weights import Weights
@@ -402,6 +402,6 @@ def load(
     """
     from gensor_kernels.graph.readers.onnx_file import read
 
-    options = Options(dtype, weights).checked()
+    options = Options(dtype, weights).validate()
     name = os.path.basename(os.fspath(path)) if isinstance(path, (str, os.PathLike)) else "model"
     return Model(read(path), name, options)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gensor_kernels.graph.lowerings.base import Run
 
 
-def computed(run: Run, node: Node) -> tuple[Any, ...]:
+def compute(run: Run, node: Node) -> tuple[Any, ...]:
     """Return the results of a node; ModelError or UnsupportedError, which name the node, if there are none."""
     run.node = node
     try:

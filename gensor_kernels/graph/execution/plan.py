@@ -75,14 +75,14 @@ class Plan(Prepared):
         if not self._turn.acquire(blocking=False):  # another thread is at it
             return self._by_nodes(inputs)
         try:
-            return self._watched(runtime, stream, inputs)
+            return self._learn(runtime, stream, inputs)
         finally:
             self._turn.release()
 
     def _by_nodes(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         return self.run(dict(zip(self.graph.inputs, inputs, strict=True)))
 
-    def _watched(self, runtime: Runtime, stream: int, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    def _learn(self, runtime: Runtime, stream: int, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """Compute the graph, and bind it where the run shows that it may be."""
         try:
             learning = Learning(self, runtime, self.layout)

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from gensor_kernels.dispatch.api.current import current_runtime
 from gensor_kernels.errors import GensorError
 from gensor_kernels.graph.ir.options import DEFAULT, Options
-from gensor_kernels.graph.layouts.laid_out import Layouts, laid_out
-from gensor_kernels.graph.layouts.prepacked import prepacked
+from gensor_kernels.graph.layouts.laid_out import Layouts, choose_layouts
+from gensor_kernels.graph.layouts.prepacked import prepack_weights
 from gensor_kernels.graph.lowerings.base import Constants, Run
-from gensor_kernels.graph.rewrites import rewritten
-from gensor_kernels.graph.rewrites.state import State, stored
+from gensor_kernels.graph.rewrites import rewrite
+from gensor_kernels.graph.rewrites.state import State, keep_state
 
 from .folding import fold
-from .nodes import computed
+from .nodes import compute
 
 if TYPE_CHECKING:
     from gensor_kernels.graph.ir.graph import Graph
@@ -50,16 +50,16 @@ class Prepared:
         graph.derived = weights.derived
         graph.derived.note(graph.constants.values())
         fold(graph)
-        self.graph = rewritten(graph, options=options)
+        self.graph = rewrite(graph, options=options)
         #: Layouts that were chosen by the times predicted for the current device; None where there is none.
         self.layouts: Layouts | None = None
         if _has_device():
-            self.layouts = laid_out(self.graph)
-            prepacked(self.graph)
+            self.layouts = choose_layouts(self.graph)
+            prepack_weights(self.graph)
         #: Arrays that nodes write in place, by name.
         self.state: dict[str, Any] = {}
         if state is not None:
-            stored(self.graph, *state)
+            keep_state(self.graph, *state)
             self.graph.specs |= {name: self.graph.inputs.pop(name) for name in state.results}
         self.graph.constants = {name: weights.shared(value) for name, value in self.graph.constants.items()}
         self.ends = list(self.graph.last_reads())
@@ -82,11 +82,11 @@ class Prepared:
         values = run.values
         values.update(inputs)
         for node, last in zip(self.graph.nodes, self.ends, strict=True):
-            results = computed(run, node)
+            results = compute(run, node)
             values.update(zip(node.outputs, results, strict=False))
             if watch is not None:
                 served, run.explained = tuple(run.explained or ()), None
-                watch(node, served, partial(computed, run, node), run.runtime.device)
+                watch(node, served, partial(compute, run, node), run.runtime.device)
                 run.explained = []
             for name in last:
                 values.pop(name, None)

@@ -42,9 +42,9 @@ class Session:
         results: Sequence[str],
         kept: State,
         shapes: Mapping[str, tuple[int, ...]],
-        planned: Callable[[dict[str, Any]], tuple[dict[str, Any], Plan]],
+        plan_for: Callable[[dict[str, Any]], tuple[dict[str, Any], Plan]],
     ):
-        self._kept, self._shared = kept, planned
+        self._kept, self._shared = kept, plan_for
         #: Plans of its own, and the limits of places, by the model's plans.
         self._plans: dict[Plan, tuple[Plan, dict[str, tuple[int, int]]]] = {}
         self.inputs = [name for name in specs if name not in kept.results]
@@ -75,7 +75,7 @@ class Session:
         ValueError, TypeError, UnsupportedError
             As a call of the model.
         """
-        plan, inputs = self._planned(args, keywords)
+        plan, inputs = self._plan_for(args, keywords)
         results = plan(current_runtime(), tuple(inputs.values()))
         found = dict(zip(plan.graph.outputs, results, strict=True))
         for name, result in self._kept.results.items():
@@ -91,16 +91,16 @@ class Session:
 
     def explain(self, *args: Any, **keywords: Any) -> Layers:
         """Run the model once, and tell what serves each node; as `Model.explain`."""
-        from .layers import explained
+        from .layers import explain_plan
 
-        return explained(*self._planned(args, keywords), current_runtime().device.stream())
+        return explain_plan(*self._plan_for(args, keywords), current_runtime().device.stream())
 
     def reset(self) -> None:
         """Set the state to zero."""
         for array in self.state.values():
             array[...] = 0
 
-    def _planned(self, args: Any, keywords: Mapping[str, Any]) -> tuple[Plan, dict[str, Any]]:
+    def _plan_for(self, args: Any, keywords: Mapping[str, Any]) -> tuple[Plan, dict[str, Any]]:
         """Return the session's plan for inputs of this signature, and the inputs."""
         if len(args) > len(self.inputs):
             raise ValueError(f"the session takes the inputs {', '.join(self.inputs)}, not {len(args)}")
@@ -124,7 +124,7 @@ class Session:
         return plan, {name: inputs[name] for name in plan.graph.inputs}
 
 
-def kept(graph: Graph, results: Mapping[str, str] | None) -> State:
+def state_of(graph: Graph, results: Mapping[str, str] | None) -> State:
     """Return what a session of this graph keeps.
 
     Without `results`, these are the inputs that a TensorScatter appends to, where the appended tensor is a result.
@@ -201,7 +201,9 @@ def _rows(
     return found
 
 
-def sized(specs: Mapping[str, Spec], names: Mapping[str, str], sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+def state_shapes(
+    specs: Mapping[str, Spec], names: Mapping[str, str], sizes: Mapping[str, int]
+) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the state; ModelError for a size that neither the file nor `sizes` gives."""
     found = {}
     for name in names:

@@ -161,6 +161,13 @@ class Graph:
         found = self.spec(name)
         return found.shape if found else None
 
+    def static(self, name: str) -> tuple[int, ...] | None:
+        """Return the shape of a tensor whose extents are all known."""
+        shape = self.shape(name)
+        if shape is None or not all(isinstance(each, int) for each in shape):
+            return None
+        return tuple(each for each in shape if isinstance(each, int))
+
     def add(self, wanted: str, value: np.ndarray) -> str:
         """Store a constant and return its name, which begins with `wanted`."""
         name, number = wanted, 0
@@ -169,7 +176,7 @@ class Graph:
         self.constants[name] = np.asarray(value)  # NumPy makes scalars of arrays without axes
         return name
 
-    def replaced(self, position: int, **changes: Any) -> None:
+    def change(self, position: int, **changes: Any) -> None:
         """Change fields of one node."""
         self.nodes[position] = replace(self.nodes[position], **changes)
 

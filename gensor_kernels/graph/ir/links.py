@@ -152,7 +152,7 @@ class Links:
 
     # ---- bookkeeping
 
-    def watched(self, rule: str, apply: Callable[[Node], bool], node: Node) -> bool:
+    def apply_rule(self, rule: str, apply: Callable[[Node], bool], node: Node) -> bool:
         """Apply a rule to a node; note the decision on the graph, and return whether anything changed."""
         self.removed, self.added, self.why, self.predicted = [], [], "", (None, None)
         changed = apply(node)

@@ -26,7 +26,7 @@ class Options(NamedTuple):
     dtype: str | None = None
     weights: str | None = None
 
-    def checked(self) -> Options:
+    def validate(self) -> Options:
         """Return the options themselves; ValueError where there are none such."""
         for name, value, known in (("dtype", self.dtype, DTYPES), ("weights", self.weights, WEIGHTS)):
             if value is not None and value not in known:

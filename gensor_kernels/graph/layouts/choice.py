@@ -55,7 +55,7 @@ def total(times: Sequence[tuple[float, float]], tensors: Sequence[Tensor], last:
     return own + sum(each.crossing(last)[0] for each in tensors)
 
 
-def chosen(times: Sequence[tuple[float, float]], tensors: Sequence[Tensor]) -> list[bool]:
+def choose(times: Sequence[tuple[float, float]], tensors: Sequence[Tensor]) -> list[bool]:
     """Return for each node whether it has channels last, so that `total` is least; channels first where equal.
 
     Parameters

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from gensor_kernels.graph.ir.graph import Graph, Node
 
-from .choice import Tensor, chosen, total
+from .choice import Tensor, choose, total
 from .times import Times, in_order, weight_orders
 
 #: Operators whose kernels take both layouts, at times of their own.
@@ -57,7 +57,7 @@ class Layouts:
         )
 
 
-def laid_out(graph: Graph) -> Layouts | None:
+def choose_layouts(graph: Graph) -> Layouts | None:
     """Choose the layout of every node over images by predicted time on the current device, and change the graph.
 
     Shapes stay (n, c, h, w): a layout is an order in memory. Inputs, results and operators that are not known to take
@@ -146,7 +146,7 @@ class _Choice:
             tensors = {
                 name: Tensor(*self.names[name], self.times.conversion(name), direct[name]) for name in self.names
             }
-            last = chosen(self.own, list(tensors.values()))
+            last = choose(self.own, list(tensors.values()))
             unknown = {
                 (name, reader, last[reader])
                 for name, (writer, readers) in self.names.items()
@@ -161,7 +161,7 @@ class _Choice:
                 direct[name][reader, side] = max(more, 0.0)
             asked |= unknown
         nothing = [False] * len(last)
-        return self._written(tensors, last, total(self.own, list(tensors.values()), nothing))
+        return self._write(tensors, last, total(self.own, list(tensors.values()), nothing))
 
     def _may_cross(self, name: str, node: Node) -> bool:
         others = (*node.inputs[1:], *(step.operand for step in node.epilogue))
@@ -169,7 +169,7 @@ class _Choice:
             return False
         return node.op in EITHER and node.inputs[0] == name and name not in others
 
-    def _written(self, tensors: dict[str, Tensor], last: list[bool], first_us: float) -> Layouts:
+    def _write(self, tensors: dict[str, Tensor], last: list[bool], first_us: float) -> Layouts:
         """Write layouts into nodes, and conversions between them."""
         predicted = total(self.own, list(tensors.values()), last)
         if predicted * WORTHWHILE > first_us:
@@ -183,14 +183,14 @@ class _Choice:
         copies: dict[int, list[Node]] = {}
         for name, tensor in tensors.items():
             if tensor.conversion and tensor.crossing(last)[1]:
-                place, node = self._converted(name, tensor, last, numbers)
+                place, node = self._convert(name, tensor, last, numbers)
                 copies.setdefault(place, []).append(node)
         for place in sorted(copies, reverse=True):
             graph.nodes[place:place] = copies[place]
         graph.tidy()
         return Layouts(sum(last), sum(map(len, copies.values())), predicted, first_us)
 
-    def _converted(self, name: str, tensor: Tensor, last: list[bool], numbers: list[int]) -> tuple[int, Node]:
+    def _convert(self, name: str, tensor: Tensor, last: list[bool], numbers: list[int]) -> tuple[int, Node]:
         """Let readers of the other layout read a copy; return the place and the node that makes it."""
         graph, side = self.graph, not last[tensor.made]
         copy = f"{name}.{'last' if side else 'first'}"
@@ -203,7 +203,7 @@ class _Choice:
         if name in graph.outputs and not side:  # a result keeps its name
             place = numbers.index(tensor.made) + 1
             outputs = tuple(copy if each == name else each for each in graph.nodes[place - 1].outputs)
-            graph.replaced(place - 1, outputs=outputs)
+            graph.change(place - 1, outputs=outputs)
             there = [each for each in readers if each not in there]
             node = replace(node, inputs=(copy,), outputs=(name,))
         else:
@@ -221,10 +221,10 @@ class _Choice:
                 continue
             order = orders[1] if orders is not None and place == 1 else (0, 2, 3, 1)
             if math.prod(constant.shape) > max(constant.shape):  # of one axis it is the same in any order
-                node = _reading(node, name, self._laid(name, order))
+                node = _reading(node, name, self._constant_in(name, order))
         return node
 
-    def _laid(self, name: str, order: tuple[int, ...]) -> str:
+    def _constant_in(self, name: str, order: tuple[int, ...]) -> str:
         """Return the name of a constant with its axes in this order in memory."""
         if (name, order) not in self.laid:
             self.laid[name, order] = self.graph.add(f"{name}.last", in_order(self.graph, name, order))

@@ -17,7 +17,7 @@ from .times import in_order, weight_orders
 MOST_ROWS = 64
 
 
-def prepacked(graph: Graph) -> None:
+def prepack_weights(graph: Graph) -> None:
     """Lay out constant weights once, so that no call copies them and products with few rows read them fastest.
 
     Shapes stay: what changes is the order in memory.

@@ -79,7 +79,7 @@ def in_order(graph: Graph, name: str, order: tuple[int, ...]) -> np.ndarray:
     """Return a copy of a constant with its axes in this order in memory, from the outermost to the innermost."""
     constant = graph.constants[name]
 
-    def made() -> np.ndarray:
+    def make() -> np.ndarray:
         return np.ascontiguousarray(constant.transpose(order)).transpose(np.argsort(order).tolist())
 
-    return graph.derived.array(("order", order), [constant], made)
+    return graph.derived.array(("order", order), [constant], make)

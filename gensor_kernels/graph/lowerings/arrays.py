@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .base import Lowering, Run, attribute, channels_first, channels_last, refused
+from .base import Lowering, Run, attribute, channels_first, channels_last, refusal
 from .elementwise import wide
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def _reshape(run: Run, node: Node, x: Any, shape: Any) -> Any:
             raise ValueError
         return x.reshape(extents)
     except (ValueError, OverflowError):
-        raise refused(node, f"a tensor of shape {tuple(x.shape)} cannot have the shape {tuple(extents)}") from None
+        raise refusal(node, f"a tensor of shape {tuple(x.shape)} cannot have the shape {tuple(extents)}") from None
 
 
 def _transpose(run: Run, node: Node, x: Any) -> Any:
@@ -133,7 +133,7 @@ def _gather_nd(run: Run, node: Node, x: Any, indices: Any) -> Any:
 _UPDATES = {"add": "add", "mul": "multiply", "max": "maximum", "min": "minimum"}
 
 
-def _updated(xp: Any, node: Node, x: Any, key: tuple[Any, ...], updates: Any) -> Any:
+def _update(xp: Any, node: Node, x: Any, key: tuple[Any, ...], updates: Any) -> Any:
     found, reduction = x.copy(), attribute(node, "reduction", "none")
     if reduction == "none":
         found[key] = updates
@@ -141,18 +141,18 @@ def _updated(xp: Any, node: Node, x: Any, key: tuple[Any, ...], updates: Any) ->
     try:
         getattr(xp, _UPDATES[reduction]).at(found, key, updates)
     except (AttributeError, TypeError):  # a function without atomics in this array library
-        raise refused(node, f"reduction {reduction!r} is not served by {xp.__name__}") from None
+        raise refusal(node, f"reduction {reduction!r} is not served by {xp.__name__}") from None
     return found
 
 
 def _scatter_nd(run: Run, node: Node, x: Any, indices: Any, updates: Any) -> Any:
     xp, x, indices, updates = run.together(x, indices, updates)
-    return _updated(xp, node, x, tuple(indices[..., each] for each in range(indices.shape[-1])), updates)
+    return _update(xp, node, x, tuple(indices[..., each] for each in range(indices.shape[-1])), updates)
 
 
 def _scatter_elements(run: Run, node: Node, x: Any, indices: Any, updates: Any) -> Any:
     xp, x, indices, updates = run.together(x, indices, updates)
-    return _updated(xp, node, x, _elements(xp, node, x, indices), updates)
+    return _update(xp, node, x, _elements(xp, node, x, indices), updates)
 
 
 def _expand(run: Run, node: Node, x: Any, shape: Any) -> Any:
@@ -181,9 +181,9 @@ def _cast(run: Run, node: Node, x: Any, like: Any = None) -> Any:
 
         dtype = np.dtype(helper.tensor_dtype_to_np_dtype(attribute(node, "to")))
     if dtype.kind in "OSU" or x.dtype.kind in "OSU":
-        raise refused(node, "tensors of text are not served")
+        raise refusal(node, "tensors of text are not served")
     if dtype.name == "float8_e8m0fnu":
-        raise refused(node, "casts to float8_e8m0fnu are not served")
+        raise refusal(node, "casts to float8_e8m0fnu are not served")
     if dtype.name.startswith("float8") and attribute(node, "saturate", 1):
         xp, x = run.together(x)
         most = _largest(dtype)

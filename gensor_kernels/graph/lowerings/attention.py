@@ -12,8 +12,8 @@ from gensor_kernels.dispatch.api.elementwise import elementwise
 from gensor_kernels.dispatch.api.matmul import matmul
 from gensor_kernels.dispatch.api.norms import softmax
 
-from .base import Lowering, Run, attribute, is_served, name_of, refused
-from .caches import Pages, paged
+from .base import Lowering, Run, attribute, is_served, name_of, refusal
+from .caches import Pages, pages_of
 from .elementwise import wide
 
 if TYPE_CHECKING:
@@ -54,17 +54,17 @@ def _attention(
     scale = 1 / math.sqrt(q.shape[3]) if scale is None else scale
     whole = past == 0 or fresh == q.shape[2]
     alike = name_of(q) in ("float16", "bfloat16") and len(node.outputs) < 4 and _alike(q, k, v) and scale > 0
-    pages = paged(k, v) if alike and valid is not None and mask is None and k.size and q.size else None
+    pages = pages_of(k, v) if alike and valid is not None and mask is None and k.size and q.size else None
     scores = None
     if pages is not None:
-        y = _cached(run, node, q, pages, valid, scale)
+        y = _attend_cache(run, node, q, pages, valid, scale)
     elif alike and valid is None and whole:
-        y = _fused(run, node, q, k, v, mask, scale, "lower_right" if past else "upper_left")
+        y = _attend(run, node, q, k, v, mask, scale, "lower_right" if past else "upper_left")
     elif valid is None and len(node.outputs) < 4 and not attribute(node, "softcap", 0.0) and _is_step(q, mask):
         y = _in_steps(run, node, q, k, v, mask, scale, past)
     else:
         offset = past if valid is None else valid.reshape(-1, 1, 1, 1) - q.shape[2]
-        y, scores = _composed(run, node, q, k, v, mask, scale, offset, valid)
+        y, scores = _compose(run, node, q, k, v, mask, scale, offset, valid)
     if merged or attribute(node, "heads_last", 0):
         y = y.transpose(0, 2, 1, 3)  # a view of memory in this order, where one kernel computes
     if merged:
@@ -93,12 +93,12 @@ def _heads_last(run: Run, node: Node, q: Any) -> tuple[Any, ...]:
     return (run.xp.empty((batch, queries, heads, size), q.dtype).transpose(0, 2, 1, 3),)
 
 
-def _fused(run: Run, node: Node, q: Any, k: Any, v: Any, mask: Any, scale: float, corner: str) -> Any:
+def _attend(run: Run, node: Node, q: Any, k: Any, v: Any, mask: Any, scale: float, corner: str) -> Any:
     left, right = _windows(node)
     more: dict[str, Any] = {"causal": corner if attribute(node, "is_causal", 0) else False}
     if max(left, right) >= 0:
         if corner == "upper_left" and not more["causal"] and q.shape[2] != k.shape[2]:
-            raise refused(node, "a window over keys of another number than the queries needs is_causal or past keys")
+            raise refusal(node, "a window over keys of another number than the queries needs is_causal or past keys")
         more["window"] = (left, right)
     if cap := attribute(node, "softcap", 0.0):
         more["softcap"] = cap
@@ -107,7 +107,7 @@ def _fused(run: Run, node: Node, q: Any, k: Any, v: Any, mask: Any, scale: float
     return run.call(attention, q, k, v, mask, scale=scale, **more)
 
 
-def _cached(run: Run, node: Node, q: Any, pages: Pages, valid: Any, scale: float) -> Any:
+def _attend_cache(run: Run, node: Node, q: Any, pages: Pages, valid: Any, scale: float) -> Any:
     """Attend to the keys of a cache that count, in one kernel; rows of a merged result lie in front of its heads."""
     more: dict[str, Any] = {}
     if max(_windows(node)) >= 0:
@@ -138,7 +138,7 @@ def _in_steps(run: Run, node: Node, q: Any, k: Any, v: Any, mask: Any, scale: fl
     kv_heads, keys = k.shape[1:3]
     grouped = (batch, kv_heads, heads // kv_heads)
     steps: list[Any] = [("scale", float(scale))]
-    hidden = _hidden(np, node, queries, keys, past, None)
+    hidden = _key_mask(np, node, queries, keys, past, None)
     visible = None if hidden is None else ~hidden
     if visible is not None:
         steps.append(("mask", run.device(visible), -np.inf))
@@ -159,7 +159,7 @@ def _in_steps(run: Run, node: Node, q: Any, k: Any, v: Any, mask: Any, scale: fl
     return found.reshape(batch, heads, queries, -1)
 
 
-def _composed(
+def _compose(
     run: Run, node: Node, q: Any, k: Any, v: Any, mask: Any, scale: float, offset: Any, valid: Any
 ) -> tuple[Any, Any]:
     """Return the result, and the scores that the node is asked for."""
@@ -174,7 +174,7 @@ def _composed(
     ).reshape(batch, heads, queries, keys)
     cap = attribute(node, "softcap", 0.0)
     capped = (cap * xp.tanh(wide(xp, raw) / cap)).astype(raw.dtype) if cap else raw
-    hidden = _hidden(run.together(valid)[0], node, queries, keys, offset, valid)
+    hidden = _key_mask(run.together(valid)[0], node, queries, keys, offset, valid)
     biased = capped
     if mask is not None:
         biased = xp.where(mask, biased, -np.inf) if mask.dtype == np.bool_ else biased + mask
@@ -189,7 +189,7 @@ def _composed(
     return y.reshape(batch, heads, queries, -1), steps[attribute(node, "qk_matmul_output_mode", 0)]
 
 
-def _hidden(xp: Any, node: Node, queries: int, keys: int, offset: Any, valid: Any) -> Any:
+def _key_mask(xp: Any, node: Node, queries: int, keys: int, offset: Any, valid: Any) -> Any:
     """Return where a key does not count, as booleans that broadcast to the scores; None if all do.
 
     They lie where `valid` lies: `xp` is the array library there.
@@ -232,7 +232,7 @@ def _rotary(run: Run, node: Node, x: Any, cosine: Any, sine: Any, positions: Any
         sine = sine.reshape(*sine.shape[:2], 2, size // 2)
     cosine, sine = xp.expand_dims(cosine[:, :, None, : size // 2], axis), sine[:, :, None]
     result = xp.empty(heads.shape, x.dtype)
-    pairs, found = (_paired(each[..., :size], axis) for each in (heads, result))
+    pairs, found = (_pairs_of(each[..., :size], axis) for each in (heads, result))
     exchanged = xp.flip(pairs, axis)
     if is_served(x):
         turned = run.call(elementwise, exchanged, [("mul", run.device(sine))])
@@ -244,13 +244,13 @@ def _rotary(run: Run, node: Node, x: Any, cosine: Any, sine: Any, positions: Any
     return result.reshape(x.shape) if merged else result.transpose(0, 2, 1, 3)
 
 
-def _paired(heads: Any, axis: int) -> Any:
+def _pairs_of(heads: Any, axis: int) -> Any:
     """Return a view of heads whose pairs are an axis of their own."""
     half = heads.shape[3] // 2
     return heads.reshape(*heads.shape[:3], *((2, half) if axis == 3 else (half, 2)))
 
 
-def _turned(run: Run, node: Node, x: Any, ratio: Any, sine: Any) -> Any:
+def _rotate_pairs(run: Run, node: Node, x: Any, ratio: Any, sine: Any) -> Any:
     """Rotate pairs of elements of each head: (x * ratio + swapped x) * sine, in one kernel (rewrites/rotations.py)."""
     merged = x.ndim == 3
     x = run.device(x)
@@ -264,4 +264,4 @@ def _turned(run: Run, node: Node, x: Any, ratio: Any, sine: Any) -> Any:
     return found.reshape(x.shape) if merged else found.reshape(heads.shape).transpose(0, 2, 1, 3)
 
 
-LOWERINGS: dict[str, Lowering] = {"Attention": _attention, "Rotary": _turned, "RotaryEmbedding": _rotary}
+LOWERINGS: dict[str, Lowering] = {"Attention": _attention, "Rotary": _rotate_pairs, "RotaryEmbedding": _rotary}

@@ -66,7 +66,7 @@ class Run:
         found = self.constants.on(self.runtime.device, value)
         if found is None:
             if id(value) not in self.uploaded:
-                self.uploaded[id(value)] = value, uploaded(self.runtime.device, value)
+                self.uploaded[id(value)] = value, upload(self.runtime.device, value)
             found = self.uploaded[id(value)][1]
         if self.noted is not None:
             self.noted(found)
@@ -148,7 +148,7 @@ class Constants:
         """Return a constant, or a view of one, on the device; None for any other array."""
         if id(value) in self._all:
             if id(value) not in self.placed:
-                self.placed[id(value)] = value, uploaded(device, value)
+                self.placed[id(value)] = value, upload(device, value)
             return self.placed[id(value)][1]
         at, (before, size) = value.ctypes.data, reach(value.shape, value.strides, value.itemsize)
         for whole in self._by_owner.get(id(owner_of(value)), ()):
@@ -164,7 +164,7 @@ class Constants:
         return None
 
 
-def uploaded(device: Any, value: np.ndarray) -> Any:
+def upload(device: Any, value: np.ndarray) -> Any:
     """Return a copy of a NumPy array on the device, in memory of its own; its axes lie in the same order."""
     order = sorted(range(value.ndim), key=lambda axis: -value.strides[axis])
     with device.lending(None):
@@ -223,10 +223,10 @@ WINDOWS = {
 def spatial_axes(node: Node, rank: int) -> int:
     """Return the number of spatial axes of a tensor under a window; UnsupportedError for others than one or two."""
     if rank not in (3, 4):
-        raise refused(node, f"{WINDOWS[node.op]} have one or two spatial axes, not {rank - 2}")
+        raise refusal(node, f"{WINDOWS[node.op]} have one or two spatial axes, not {rank - 2}")
     return rank - 2
 
 
-def refused(node: Node, reason: str) -> UnsupportedError:
+def refusal(node: Node, reason: str) -> UnsupportedError:
     """Return the error of a node that is not served."""
     return UnsupportedError(f"node {node.name!r} ({node.op}): {reason}")

@@ -9,7 +9,7 @@ import numpy as np
 
 from gensor_kernels.dispatch.api.matmul import matmul
 
-from .base import IN_PLACE, Lowering, Run, attribute, refused
+from .base import IN_PLACE, Lowering, Run, attribute, refusal
 
 if TYPE_CHECKING:
     from gensor_kernels.graph.ir.graph import Node
@@ -23,7 +23,7 @@ class Pages(NamedTuple):
     table: np.ndarray
 
 
-def paged(k: Any, v: Any) -> Pages | None:
+def pages_of(k: Any, v: Any) -> Pages | None:
     """Return a contiguous cache (batch, kv_heads, capacity, head) as pages of a power of two, without a copy.
 
     A batch entry of 1,024 keys is one page; one of 96 keys is three pages of 32. Return None where the strides of a
@@ -45,13 +45,13 @@ def paged(k: Any, v: Any) -> Pages | None:
         return Pages(k, v, table)
     count += (batch - 1) * steps[0]
     keys, values = (
-        strided(each, (count, each.shape[1], page, each.shape[3]), (unit, *each.strides[1:]))
+        memory_view(each, (count, each.shape[1], page, each.shape[3]), (unit, *each.strides[1:]))
         for each, unit in zip((k, v), units, strict=True)
     )
     return Pages(keys, values, table)
 
 
-def strided(array: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+def memory_view(array: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
     """Return a view of the memory behind an array, which may be larger; strides are in bytes."""
     if isinstance(array, np.ndarray):
         return np.lib.stride_tricks.as_strided(array, shape, strides)
@@ -92,18 +92,18 @@ def append(run: Run, cache: Any, update: Any, places: Any, known: bool, circular
     if not known:
         step = apart // row if batch > 1 else 0
         if (apart % row and batch > 1) or step < 0:
-            raise refused(node, "the rows of a batch entry lie no number of rows behind those of the one before")
+            raise refusal(node, "the rows of a batch entry lie no number of rows behind those of the one before")
         rows = places
         if circular:
             rows = (places[:, None] + run.device(_offsets(1, new, 0))) % capacity + run.device(_offsets(batch, 1, step))
         elif batch > 1 or new > 1:
             rows = places[:, None] + run.device(_offsets(batch, new, step))
-        flat = strided(cache, ((batch - 1) * step + capacity, *cache.shape[2:]), cache.strides[1:])
+        flat = memory_view(cache, ((batch - 1) * step + capacity, *cache.shape[2:]), cache.strides[1:])
         flat[rows.reshape(-1)] = update.reshape(batch * new, *update.shape[2:])
         return
     starts = [0] * batch if places is None else [int(each) for each in places]
     if not circular and not all(0 <= each <= capacity - new for each in starts):
-        raise refused(node, f"the cache has room for {capacity} rows: {new} do not fit behind row {max(starts)}")
+        raise refusal(node, f"the cache has room for {capacity} rows: {new} do not fit behind row {max(starts)}")
     for entry, start in [(slice(None), starts[0])] if len(set(starts)) == 1 else enumerate(starts):
         if circular and start % capacity + new > capacity:
             cache[entry, (start + np.arange(new)) % capacity] = update[entry]
@@ -112,7 +112,7 @@ def append(run: Run, cache: Any, update: Any, places: Any, known: bool, circular
         cache[entry, begin : begin + new] = update[entry]
 
 
-def _appended(run: Run, node: Node, x: Any, w: Any, keys: Any, values: Any, places: Any = None) -> Any:
+def _matmul_append(run: Run, node: Node, x: Any, w: Any, keys: Any, values: Any, places: Any = None) -> Any:
     """Compute queries, keys and values side by side, and append the latter to caches (batch, capacity, columns).
 
     A single token goes to the row in front of the caches, where the product stores it (see Session); the result then
@@ -123,14 +123,14 @@ def _appended(run: Run, node: Node, x: Any, w: Any, keys: Any, values: Any, plac
     queries, (apart, pitch, unit) = w.shape[1] - keys.shape[2] - values.shape[2], keys.strides
     if x.shape[1] > 1:
         found = run.call(matmul, x, w, **steps)
-        rows = strided(keys, (*keys.shape[:2], w.shape[1] - queries), keys.strides)
+        rows = memory_view(keys, (*keys.shape[:2], w.shape[1] - queries), keys.strides)
         known = places is None or run.is_known(node.inputs[4], places)
         append(run, rows, found[..., queries:], places, known, False, node)
         return found[..., :queries], keys, values
     shape = (keys.shape[0], 1, w.shape[1])
-    out = _moved(run, keys, -pitch - queries * unit, shape, (apart, pitch, unit))
+    out = _view_at(run, keys, -pitch - queries * unit, shape, (apart, pitch, unit))
     run.call(matmul, x, w, out=out, **steps)
-    return out[..., :queries], *(_moved(run, each, -pitch, each.shape, each.strides) for each in (keys, values))
+    return out[..., :queries], *(_view_at(run, each, -pitch, each.shape, each.strides) for each in (keys, values))
 
 
 def _newest(run: Run, node: Node, places: Any, *caches: Any) -> Any:
@@ -143,20 +143,20 @@ def _newest(run: Run, node: Node, places: Any, *caches: Any) -> Any:
     gap = int(gaps[0]) if len(groups) == 1 and gaps.size else 0
     for group in groups:
         shape, steps = (len(group), attribute(node, "columns")), (gap, strides[2])
-        rows = strided(group[0], (batch, capacity, *shape), (*strides[:2], *steps))
-        newest = _moved(run, group[0], -strides[1], (batch, 1, *shape), (*strides[:2], *steps))
+        rows = memory_view(group[0], (batch, capacity, *shape), (*strides[:2], *steps))
+        newest = _view_at(run, group[0], -strides[1], (batch, 1, *shape), (*strides[:2], *steps))
         append(run, rows, newest, places, known, False, node)
     return caches[0]
 
 
-def _moved(run: Run, array: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+def _view_at(run: Run, array: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
     """Return a view of the memory around an array, `offset` bytes behind its first element."""
     device = run.runtime.device
     return device.borrowed(device.pointer(array) + offset, shape, strides, array.dtype, array, device.number)
 
 
 LOWERINGS: dict[str, Lowering] = {
-    "MatMulAppend": _appended,
+    "MatMulAppend": _matmul_append,
     "NewestRows": _newest,
     "TensorScatter": _tensor_scatter,
 }

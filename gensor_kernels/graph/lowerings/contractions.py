@@ -12,7 +12,7 @@ from gensor_kernels.dispatch.api.linalg import einsum
 from gensor_kernels.dispatch.api.linear import linear
 from gensor_kernels.dispatch.api.matmul import matmul
 
-from .base import FLOATS, Lowering, Run, attribute, channels_first, channels_last, name_of, refused, spatial_axes
+from .base import FLOATS, Lowering, Run, attribute, channels_first, channels_last, name_of, refusal, spatial_axes
 
 if TYPE_CHECKING:
     from gensor_kernels.graph.ir.graph import Node
@@ -43,11 +43,11 @@ def _gemm(run: Run, node: Node, a: Any, b: Any, c: Any = None) -> Any:
     return run.call(matmul, a, b, **_epilogue(items + run.epilogue(node)))
 
 
-def _quantised_linear(run: Run, node: Node, x: Any, numbers: Any, scales: Any) -> Any:
+def _linear(run: Run, node: Node, x: Any, numbers: Any, scales: Any) -> Any:
     return run.call(linear, x, numbers, scales=scales, **_epilogue(run.epilogue(node)))
 
 
-def _gated(run: Run, node: Node, a: Any, b: Any, bias: Any = None) -> Any:
+def _matmul_gate(run: Run, node: Node, a: Any, b: Any, bias: Any = None) -> Any:
     before = [] if bias is None else [("bias", run.device(bias))]
     return run.call(matmul, a, b, epilogue=[*before, attribute(node, "gate"), *run.epilogue(node)])
 
@@ -74,8 +74,8 @@ def _conv(run: Run, node: Node, x: Any, w: Any, bias: Any = None) -> Any:
         if isinstance(item, str):
             more["activation"] = item
         else:
-            more["add"] = lifted(item[1], spatial)
-    x, w = lifted(run.device(x), spatial), lifted(run.device(w), spatial)
+            more["add"] = two_axes(item[1], spatial)
+    x, w = two_axes(run.device(x), spatial), two_axes(run.device(w), spatial)
     more |= {"stride": _two(strides, 1), "padding": _two(pads, (0, 0)), "dilation": _two(dilations, 1)}
     more["groups"] = attribute(node, "group", 1)
     if node.layout == "last":
@@ -110,8 +110,8 @@ def _conv_transpose(run: Run, node: Node, x: Any, w: Any, bias: Any = None) -> A
         pads = [(each // 2, each - each // 2) for each in total]
         pads = pads if mode == "SAME_UPPER" else [(high, low) for low, high in pads]
     if any(min(pair) < 0 for pair in pads):
-        raise refused(node, f"an output of {tuple(wanted or ())} is larger than the convolution's, {tuple(full)}")
-    x, w = lifted(run.device(x), spatial), lifted(run.device(w), spatial)
+        raise refusal(node, f"an output of {tuple(wanted or ())} is larger than the convolution's, {tuple(full)}")
+    x, w = two_axes(run.device(x), spatial), two_axes(run.device(w), spatial)
     more: dict[str, Any] = {"stride": _two(strides, 1), "padding": _two(pads, (0, 0)), "dilation": _two(dilations, 1)}
     more |= {"output_padding": _two(extra, 0), "groups": attribute(node, "group", 1)}
     if node.layout == "last":
@@ -143,7 +143,7 @@ def padding(
     return found
 
 
-def lifted(array: Any, spatial: int) -> Any:
+def two_axes(array: Any, spatial: int) -> Any:
     """Return a tensor with two spatial axes."""
     return array if spatial == 2 or array.ndim < 3 else array[:, :, None]
 
@@ -170,9 +170,9 @@ LOWERINGS: dict[str, Lowering] = {
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
     "Einsum": _einsum,
-    "GatedMatMul": _gated,
+    "GatedMatMul": _matmul_gate,
     "Gemm": _gemm,
     "MatMul": _matmul,
     "MatMulInteger": _matmul_integer,
-    "QuantisedLinear": _quantised_linear,
+    "QuantisedLinear": _linear,
 }

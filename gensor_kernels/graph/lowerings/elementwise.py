@@ -95,7 +95,7 @@ _FOLDS = {"Max": "maximum", "Min": "minimum", "Sum": "add", "Mean": "add"}
 STEPS = {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh"}
 
 
-def _mapped(op: str) -> Lowering:
+def _map(op: str) -> Lowering:
     function, defaults = _MAPS[op]
 
     def lowering(run: Run, node: Node, x: Any) -> Any:
@@ -128,7 +128,7 @@ def _binary(op: str) -> Lowering:
     return lowering
 
 
-def _folded(op: str) -> Lowering:
+def _fold(op: str) -> Lowering:
     def lowering(run: Run, node: Node, *values: Any) -> Any:
         xp, *values = run.together(*values)  # type: ignore[assignment]
         found = values[0]
@@ -142,11 +142,11 @@ def _folded(op: str) -> Lowering:
 def _chain(run: Run, node: Node, x: Any) -> Any:
     steps = run.epilogue(node)
     if node.layout == "last":
-        return channels_first(run.call(elementwise, channels_last(x), [_turned(each) for each in steps]))
+        return channels_first(run.call(elementwise, channels_last(x), [_channels_last_step(each) for each in steps]))
     return run.call(elementwise, x, steps)
 
 
-def _turned(step: Any) -> Any:
+def _channels_last_step(step: Any) -> Any:
     """Return an operation with its array as a view with the axes (n, h, w, c); a bias along w is a term."""
     if isinstance(step, str) or not hasattr(step[1], "ndim"):
         return step
@@ -230,17 +230,17 @@ def _same(run: Run, node: Node, x: Any, *_: Any) -> Any:
 
 def _dropout(run: Run, node: Node, x: Any, ratio: Any = None, training: Any = None) -> Any:
     if training is not None and bool(run.host(training)):
-        from .base import refused
+        from .base import refusal
 
-        raise refused(node, "models are run for inference; export the model in evaluation mode")
+        raise refusal(node, "models are run for inference; export the model in evaluation mode")
     return _same(run, node, x)
 
 
 LOWERINGS: dict[str, Lowering] = {
-    **{op: _mapped(op) for op in _MAPS},
+    **{op: _map(op) for op in _MAPS},
     **{op: _unary(op) for op in _UNARY},
     **{op: _binary(op) for op in _BINARY},
-    **{op: _folded(op) for op in _FOLDS},
+    **{op: _fold(op) for op in _FOLDS},
     "BitShift": _bit_shift,
     "Clip": _clip,
     "Div": _div,

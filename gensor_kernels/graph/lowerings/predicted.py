@@ -63,7 +63,7 @@ class Dry(Run):
 _known: WeakKeyDictionary[Runtime, tuple[Any, dict[Any, Served]]] = WeakKeyDictionary()
 
 
-def predicted(graph: Graph, nodes: Sequence[Node]) -> float | None:
+def predict(graph: Graph, nodes: Sequence[Node]) -> float | None:
     """Return the predicted microseconds of the kernels of some nodes that read each other or the graph's tensors.
 
     None without a device, and where a shape or a time is not known.
@@ -87,7 +87,7 @@ def answer(runtime: Runtime, graph: Graph, nodes: Sequence[Node], orders: Orders
     made = {name: (place, number) for place, node in enumerate(nodes) for number, name in enumerate(node.outputs)}
     key = tuple(_about(graph, node, made, orders) for node in nodes)
     if key not in answers:
-        answers[key] = _asked(runtime, graph, nodes, made, orders)
+        answers[key] = _dry_run(runtime, graph, nodes, made, orders)
     return answers[key]
 
 
@@ -108,7 +108,7 @@ def _is_index(graph: Graph, name: str) -> bool:
     return name in graph.constants and graph.constants[name].dtype.kind in "iub" and graph.constants[name].size <= 64
 
 
-def _asked(runtime: Runtime, graph: Graph, nodes: Sequence[Node], made: Mapping[str, Any], orders: Orders) -> Served:
+def _dry_run(runtime: Runtime, graph: Graph, nodes: Sequence[Node], made: Mapping[str, Any], orders: Orders) -> Served:
     from . import LOWERINGS
 
     run = Dry(runtime)

@@ -12,12 +12,12 @@ import numpy as np
 from gensor_kernels.dispatch.api.matmul import matmul
 from gensor_kernels.shown import shown
 
-from .base import FLOATS, Lowering, Run, attribute, name_of, refused
+from .base import FLOATS, Lowering, Run, attribute, name_of, refusal
 
 if TYPE_CHECKING:
     from gensor_kernels.graph.ir.graph import Node
 
-_ROUNDED: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+_ROUNDINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "round_prefer_floor": lambda place: np.ceil(place - 0.5),
     "round_prefer_ceil": lambda place: np.floor(place + 0.5),
     "floor": np.floor,
@@ -42,17 +42,17 @@ def _resize(run: Run, node: Node, x: Any, roi: Any = None, scales: Any = None, s
         )
     )
     if mode not in ("nearest", "linear"):
-        raise refused(node, f"mode {mode!r} is not served, only nearest and linear")
+        raise refusal(node, f"mode {mode!r} is not served, only nearest and linear")
     if attribute(node, "antialias", 0):
-        raise refused(node, "filters against aliasing are not served")
+        raise refusal(node, "filters against aliasing are not served")
     if coordinates == "tf_crop_and_resize":
-        raise refused(node, "a region of interest is not served; crop by Slice")
-    if coordinates not in _COORDINATES or rounding not in (*_ROUNDED, FLOOR_OR_CEIL):
-        raise refused(node, f"coordinates {shown(coordinates)} with rounding {shown(rounding)} are unknown")
+        raise refusal(node, "a region of interest is not served; crop by Slice")
+    if coordinates not in _COORDINATES or rounding not in (*_ROUNDINGS, FLOOR_OR_CEIL):
+        raise refusal(node, f"coordinates {shown(coordinates)} with rounding {shown(rounding)} are unknown")
     if attribute(node, "keep_aspect_ratio_policy", "stretch") != "stretch":
-        raise refused(node, "sizes that keep the aspect ratio are not served; give the sizes of the result")
+        raise refusal(node, "sizes that keep the aspect ratio are not served; give the sizes of the result")
     if mode == "linear" and name_of(x) not in FLOATS:
-        raise refused(node, f"linear interpolation of {name_of(x)} is not served, only of floating-point numbers")
+        raise refusal(node, f"linear interpolation of {name_of(x)} is not served, only of floating-point numbers")
     along = [each % x.ndim for each in attribute(node, "axes", tuple(range(x.ndim)))]
     if sizes is not None:
         wanted = [(int(size), int(size) / x.shape[axis]) for axis, size in zip(along, run.host(sizes), strict=True)]
@@ -64,9 +64,9 @@ def _resize(run: Run, node: Node, x: Any, roi: Any = None, scales: Any = None, s
         if extent == x.shape[axis] and scale == 1:
             continue
         if mode == "nearest":
-            x = _selected(run, x, axis, _nearest(x.shape[axis], extent, scale, coordinates, rounding))
+            x = _select(run, x, axis, _nearest(x.shape[axis], extent, scale, coordinates, rounding))
         else:
-            x = _interpolated(run, x, axis, _weights(x.shape[axis], extent, scale, coordinates, name_of(x)))
+            x = _interpolate(run, x, axis, _weights(x.shape[axis], extent, scale, coordinates, name_of(x)))
     return x
 
 
@@ -92,7 +92,7 @@ def _places(given: int, extent: int, scale: float, coordinates: str) -> np.ndarr
 def _nearest(given: int, extent: int, scale: float, coordinates: str, rounding: str) -> np.ndarray:
     if rounding == FLOOR_OR_CEIL:
         rounding = "ceil" if scale < 1 else "floor"
-    found = _ROUNDED[rounding](_places(given, extent, scale, coordinates))
+    found = _ROUNDINGS[rounding](_places(given, extent, scale, coordinates))
     return np.clip(found, 0, given - 1).astype(np.int64)
 
 
@@ -108,7 +108,7 @@ def _weights(given: int, extent: int, scale: float, coordinates: str, dtype: str
     return found.astype(np.float32).astype(dtype)
 
 
-def _selected(run: Run, x: Any, axis: int, places: np.ndarray) -> Any:
+def _select(run: Run, x: Any, axis: int, places: np.ndarray) -> Any:
     """Select elements along an axis; each one some times is a view that is copied once, behind the last axis."""
     xp, x = run.together(x)
     times, rest = divmod(len(places), x.shape[axis])
@@ -119,7 +119,7 @@ def _selected(run: Run, x: Any, axis: int, places: np.ndarray) -> Any:
     return xp.take(x, xp.asarray(places), axis=axis)
 
 
-def _interpolated(run: Run, x: Any, axis: int, weights: np.ndarray) -> Any:
+def _interpolate(run: Run, x: Any, axis: int, weights: np.ndarray) -> Any:
     shape = (*x.shape[:axis], len(weights), *x.shape[axis + 1 :])
     if axis == x.ndim - 1:
         return run.call(matmul, x.reshape(-1, x.shape[axis]), run.device(weights).T).reshape(shape)

@@ -11,14 +11,14 @@ import numpy as np
 from gensor_kernels.dispatch.api import norms, reductions
 from gensor_kernels.dispatch.api.elementwise import elementwise
 
-from .base import Lowering, Run, attribute, is_served, refused
+from .base import Lowering, Run, attribute, is_served, refusal
 from .elementwise import wide
 
 if TYPE_CHECKING:
     from gensor_kernels.graph.ir.graph import Node
 
 
-def _mapped(function: Callable[..., Any]) -> Lowering:
+def _along(function: Callable[..., Any]) -> Lowering:
     def lowering(run: Run, node: Node, x: Any) -> Any:
         return run.call(function, x, attribute(node, "axis", -1))
 
@@ -51,7 +51,7 @@ def _spread(run: Run, array: Any, shape: tuple[int, ...]) -> Any:
     return xp.ascontiguousarray(xp.broadcast_to(array, shape))
 
 
-def _scaled(run: Run, x: Any, factor: Any, shift: Any) -> Any:
+def _scale_channels(run: Run, x: Any, factor: Any, shift: Any) -> Any:
     """Return x * factor + shift, of vectors along the channels (axis 1)."""
     shape = (-1, *(1,) * (x.ndim - 2))
     factor, shift = (run.device(each).reshape(shape) for each in (factor, shift))
@@ -60,25 +60,27 @@ def _scaled(run: Run, x: Any, factor: Any, shift: Any) -> Any:
 
 def _batch_norm(run: Run, node: Node, x: Any, scale: Any, bias: Any, mean: Any, variance: Any) -> Any:
     if attribute(node, "training_mode", 0):
-        raise refused(node, "models are run for inference; export the model in evaluation mode")
+        raise refusal(node, "models are run for inference; export the model in evaluation mode")
     xp, scale, bias, mean, variance = run.together(scale, bias, mean, variance)
     factor = wide(xp, scale) / xp.sqrt(wide(xp, variance) + attribute(node, "epsilon", 1e-5))
     shift = wide(xp, bias) - wide(xp, mean) * factor
-    return _scaled(run, x, factor.astype(x.dtype), shift.astype(x.dtype))
+    return _scale_channels(run, x, factor.astype(x.dtype), shift.astype(x.dtype))
 
 
 def _group_norm(run: Run, node: Node, x: Any, scale: Any, bias: Any) -> Any:
     groups, eps = attribute(node, "num_groups"), attribute(node, "epsilon", 1e-5)
     count = math.prod(x.shape[1:]) // groups
     rows = run.device(x).reshape(x.shape[0], groups, count)
-    return _scaled(run, run.call(norms.layer_norm, rows, (count,), None, None, eps).reshape(x.shape), scale, bias)
+    return _scale_channels(
+        run, run.call(norms.layer_norm, rows, (count,), None, None, eps).reshape(x.shape), scale, bias
+    )
 
 
 def _instance_norm(run: Run, node: Node, x: Any, scale: Any, bias: Any) -> Any:
     count = math.prod(x.shape[2:])
     rows = run.device(x).reshape(*x.shape[:2], count)
     normed = run.call(norms.layer_norm, rows, (count,), None, None, attribute(node, "epsilon", 1e-5))
-    return _scaled(run, normed.reshape(x.shape), scale, bias)
+    return _scale_channels(run, normed.reshape(x.shape), scale, bias)
 
 
 def _mean_variance(run: Run, node: Node, x: Any) -> Any:
@@ -142,7 +144,7 @@ def _of_nothing(op: str, dtype: np.dtype[Any]) -> Any:
     return op == "ReduceMin" if dtype == np.bool_ else -math.inf if op == "ReduceMax" else math.inf
 
 
-def _reduced(op: str) -> Lowering:
+def _reduction(op: str) -> Lowering:
     ours, library = _REDUCTIONS[op]
 
     def lowering(run: Run, node: Node, x: Any, axes: Any = None) -> Any:
@@ -181,7 +183,7 @@ def _position(function: Callable[..., Any]) -> Lowering:
 
 
 LOWERINGS: dict[str, Lowering] = {
-    **{op: _reduced(op) for op in _REDUCTIONS},
+    **{op: _reduction(op) for op in _REDUCTIONS},
     "ArgMax": _position(reductions.argmax),
     "ArgMin": _position(reductions.argmin),
     "BatchNormalization": _batch_norm,
@@ -190,9 +192,9 @@ LOWERINGS: dict[str, Lowering] = {
     "InstanceNormalization": _instance_norm,
     "LRN": _lrn,
     "LayerNormalization": _layer_norm,
-    "LogSoftmax": _mapped(norms.log_softmax),
+    "LogSoftmax": _along(norms.log_softmax),
     "LpNormalization": _lp_normalization,
     "MeanVarianceNormalization": _mean_variance,
     "RMSNormalization": _rms_norm,
-    "Softmax": _mapped(norms.softmax),
+    "Softmax": _along(norms.softmax),
 }

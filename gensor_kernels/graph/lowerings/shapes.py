@@ -14,7 +14,6 @@ from gensor_kernels.shown import shown
 if TYPE_CHECKING:
     from gensor_kernels.graph.ir.graph import Graph, Node
 
-Shape = tuple[int, ...]
 #: Words that an attribute may be, by its name, where operators differ with the operator's in front.
 WORDS = {
     "auto_pad": ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID", ""),
@@ -26,14 +25,6 @@ WORDS = {
 }
 #: Elements up to which shapes depend on the elements of a constant.
 MOST_ELEMENTS = 1024
-
-
-def known(graph: Graph, name: str) -> Shape | None:
-    """Return the shape of a tensor whose extents are all known."""
-    shape = graph.shape(name)
-    if shape is None or not all(isinstance(each, int) for each in shape):
-        return None
-    return tuple(each for each in shape if isinstance(each, int))
 
 
 def infer(graph: Graph, node: Node, version: int) -> None:
@@ -80,7 +71,7 @@ def infer(graph: Graph, node: Node, version: int) -> None:
     except Exception:  # the node itself says what is wrong with it
         return
     for name, each in found.items():
-        if each.HasField("tensor_type") and each.tensor_type.HasField("shape") and known(graph, name) is None:
+        if each.HasField("tensor_type") and each.tensor_type.HasField("shape") and graph.static(name) is None:
             extents = tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in each.tensor_type.shape.dim)
             if graph.shape(name) is None or None not in extents:
                 graph.specs[name] = Spec(onnx.helper.tensor_dtype_to_np_dtype(each.tensor_type.elem_type), extents)
@@ -94,7 +85,7 @@ def _check(graph: Graph, node: Node) -> None:
         if words is not None and value not in words:
             wrong = f"{name} is {shown(value)}, which is none of {', '.join(filter(None, words))}"
     if node.op in ("Conv", "ConvTranspose"):
-        taps, weights = node.attributes.get("kernel_shape"), known(graph, node.inputs[1])
+        taps, weights = node.attributes.get("kernel_shape"), graph.static(node.inputs[1])
         if taps is not None and weights is not None and tuple(taps) != weights[2:]:
             wrong = f"kernel_shape is {tuple(taps)}, and the weights have the shape {weights}"
     if wrong:

@@ -8,25 +8,25 @@ import numpy as np
 
 from gensor_kernels.dispatch.api import pooling, reductions
 
-from .base import FLOATS, Lowering, Run, attribute, channels_first, channels_last, name_of, refused, spatial_axes
-from .contractions import lifted, padding
+from .base import FLOATS, Lowering, Run, attribute, channels_first, channels_last, name_of, refusal, spatial_axes
+from .contractions import padding, two_axes
 
 if TYPE_CHECKING:
     from gensor_kernels.graph.ir.graph import Node
 
 
-def _pooled(run: Run, node: Node, x: Any, average: bool) -> Any:
+def _pool(run: Run, node: Node, x: Any, average: bool) -> Any:
     spatial = spatial_axes(node, x.ndim)
     if len(node.outputs) > 1 and node.outputs[1]:
-        raise refused(node, "the positions of maxima are not served")
+        raise refusal(node, "the positions of maxima are not served")
     if name_of(x) not in FLOATS:
-        raise refused(node, f"poolings of {name_of(x)} are not served, only of floating-point numbers")
+        raise refusal(node, f"poolings of {name_of(x)} are not served, only of floating-point numbers")
     taps = attribute(node, "kernel_shape")
     strides = attribute(node, "strides", (1,) * spatial)
     dilations = attribute(node, "dilations", (1,) * spatial)
     pads = padding(node, x.shape[2:], taps, strides, dilations)
     if average and max(dilations) > 1:
-        raise refused(node, "average poolings with dilation are not served")
+        raise refusal(node, "average poolings with dilation are not served")
     reach = [(tap - 1) * dilation + 1 for tap, dilation in zip(taps, dilations, strict=True)]
     counts = bool(attribute(node, "count_include_pad", 0))
     x = run.device(x)
@@ -34,7 +34,7 @@ def _pooled(run: Run, node: Node, x: Any, average: bool) -> Any:
     ceil = bool(attribute(node, "ceil_mode", 0))
     if any(max(pair) > each // 2 for pair, each in zip(pads, reach, strict=True)):
         if average and not counts:
-            raise refused(node, f"a padding of {pads} is more than half of the window")
+            raise refusal(node, f"a padding of {pads} is more than half of the window")
         fill = 0 if average else -np.inf
         if ceil:  # no window begins in the padding at the end
             sizes = zip(x.shape[2:], pads, strides, strict=True)
@@ -52,17 +52,17 @@ def _pooled(run: Run, node: Node, x: Any, average: bool) -> Any:
     if node.layout == "last":
         y = channels_first(run.call(function, channels_last(x), (*first, *taps), layout="NHWC", **more))
     else:
-        y = run.call(function, lifted(x, spatial), (*first, *taps), **more)
+        y = run.call(function, two_axes(x, spatial), (*first, *taps), **more)
         y = y if spatial == 2 else y[:, :, 0]
     return y[(..., *kept)]
 
 
 def _max_pool(run: Run, node: Node, x: Any) -> Any:
-    return _pooled(run, node, x, False)
+    return _pool(run, node, x, False)
 
 
 def _average_pool(run: Run, node: Node, x: Any) -> Any:
-    return _pooled(run, node, x, True)
+    return _pool(run, node, x, True)
 
 
 def _global_average(run: Run, node: Node, x: Any) -> Any:

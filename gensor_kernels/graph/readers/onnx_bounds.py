@@ -34,7 +34,7 @@ def check(model: Any) -> None:
         size = sum(len(each.s) + sum(map(len, each.strings)) for each in node.attribute)
         if size > LARGEST_TEXT:
             raise UnsupportedError(f"{_label(node)}: texts of {size} bytes are not served, {LARGEST_TEXT} are")
-    count = inlined(model)
+    count = node_count(model)
     if count > MOST_NODES:
         raise UnsupportedError(f"the model has {count} nodes with its functions inlined: {MOST_NODES} are served")
 
@@ -51,13 +51,13 @@ def messages(message: Any, kind: Any) -> Iterator[Any]:
                 waiting += [value] if hasattr(value, "ListFields") else value
 
 
-def inlined(model: Any) -> int:
+def node_count(model: Any) -> int:
     """Return the number of nodes of a model once its functions are inlined.
 
     Raises UnsupportedError for functions that call themselves.
     """
     functions = {(each.domain, each.name): each for each in model.functions}
-    calls = {key: _called(function) for key, function in functions.items()}
+    calls = {key: _calls(function) for key, function in functions.items()}
     counts: dict[tuple[str, str], int] = {}
     open_ = [*functions]
     entered: set[tuple[str, str]] = set()
@@ -73,10 +73,10 @@ def inlined(model: Any) -> int:
         else:
             entered.add(key)
             open_ += missing
-    return sum(counts.get(each, 1) for each in _called(model.graph))
+    return sum(counts.get(each, 1) for each in _calls(model.graph))
 
 
-def _called(graph: Any) -> list[tuple[str, str]]:
+def _calls(graph: Any) -> list[tuple[str, str]]:
     """Return the operators that the nodes of a graph or a function call, those of graphs within it included."""
     import onnx
 

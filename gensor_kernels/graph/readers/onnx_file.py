@@ -26,7 +26,7 @@ from gensor_kernels.shown import printable, shown
 from . import onnx_bounds, onnx_operators, onnx_weights
 from .onnx_bounds import WEIGHT_BYTES
 from .onnx_lifting import lift
-from .pickled import in_memory, packed, unpacked
+from .pickled import in_memory, pack, unpack
 
 #: Version of the standard's operators that nodes of a Graph have.
 OPSET = 24
@@ -64,10 +64,10 @@ class Source:
         onnx_bounds.check(model)
         #: Names of the files beside the model that hold its weights.
         self.weight_files = onnx_weights.external_files(model)
-        operators, weights = onnx_weights.parted(model, folder)
+        operators, weights = onnx_weights.split(model, folder)
         _tidy(operators)
         _check(operators, weights)
-        lifted = _lifted(operators)
+        lifted = _lift(operators)
         constants = {each.name for each in lifted.graph.initializer}
         declared = {each.name: _spec(each) for each in lifted.graph.input}
         self.inputs = {name: spec for name, spec in declared.items() if name not in constants}
@@ -77,7 +77,7 @@ class Source:
         self.outputs = [each.name for each in lifted.graph.output]
         self._parts = (lifted, weights) if self.defaults else None
         self._overridden: dict[frozenset[str], Any] = {}
-        self._model = optimised(_with_weights(lifted, weights), self.inputs)
+        self._model = optimise(_with_weights(lifted, weights), self.inputs)
 
     def graph(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
         """Return the graph for inputs of these shapes; without them, for the sizes that the file declares.
@@ -103,17 +103,17 @@ class Source:
             model = _with_weights(lifted, constants)
             for name in names:
                 model.graph.initializers.pop(name)
-            self._overridden[names] = optimised(
+            self._overridden[names] = optimise(
                 model, [*self.inputs, *(each for each in self.defaults if each in names)]
             )
         return self._overridden[names]
 
     def __getstate__(self) -> dict[str, Any]:
         parts = self._parts and (self._parts[0], {name: in_memory(each) for name, each in self._parts[1].items()})
-        return {**self.__dict__, "_model": packed(self._model), "_parts": parts, "_overridden": {}}
+        return {**self.__dict__, "_model": pack(self._model), "_parts": parts, "_overridden": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _model=unpacked(*state["_model"]))
+        self.__dict__.update(state, _model=unpack(*state["_model"]))
 
     def _current(self) -> Any:
         """Return the model of onnx-ir; ModelError where its weights have changed since it was read."""
@@ -130,7 +130,7 @@ def _with_weights(lifted: Any, weights: Mapping[str, Any]) -> Any:
     return model
 
 
-def optimised(model: Any, inputs: Iterable[str]) -> Any:
+def optimise(model: Any, inputs: Iterable[str]) -> Any:
     """Simplify a model of onnx-ir as far as that holds for all sizes, and return it."""
     import onnx_ir as ir
     from onnxscript.optimizer import optimize_ir
@@ -224,14 +224,14 @@ def read(model: Any) -> Source:
     if isinstance(model, onnx.ModelProto):
         return _source(model)
     if isinstance(model, (bytes, bytearray, memoryview)):
-        return _source(_parsed(bytes(model)))
+        return _source(_parse(bytes(model)))
     if not isinstance(model, (str, os.PathLike)):
         raise TypeError(f"load takes a path, bytes or an onnx.ModelProto, not {shown(model)}")
     file = Path(model)
     if not file.is_file():
         raise FileNotFoundError(f"{file}: no ONNX file is there")
     try:
-        return _source(_parsed(file.read_bytes()), file.parent)
+        return _source(_parse(file.read_bytes()), file.parent)
     except ModelError as error:
         raise ModelError(f"{file}: {error}") from None
 
@@ -241,7 +241,7 @@ def _source(model: Any, folder: Path | None = None) -> Source:
         return Source(model, folder)
 
 
-def _parsed(data: bytes) -> Any:
+def _parse(data: bytes) -> Any:
     try:
         return library().load_model_from_string(data)
     except Exception as error:  # of protobuf
@@ -317,7 +317,7 @@ def _check(operators: Any, weights: Mapping[str, Any]) -> None:
         onnx.checker.check_model(checked)
 
 
-def _lifted(model: Any) -> Any:
+def _lift(model: Any) -> Any:
     """Inline functions, and lift operators to OPSET."""
     onnx = library()
     if model.functions:  # onnx's converter drops them
@@ -346,7 +346,7 @@ def _graph(model: Any, declared: Mapping[str, Spec] | None, remedy: str) -> Grap
             (value,) = attributes.values()
             constants[node.outputs[0].name] = np.asarray(value)
             continue
-        inputs = ("" if each is None else each.name for each in (*node.inputs, *onnx_operators.captured(node)))
+        inputs = ("" if each is None else each.name for each in (*node.inputs, *onnx_operators.outer_values(node)))
         outputs = tuple(each.name for each in node.outputs)
         name = printable(node.name or f"{node.op_type}_{number}")  # tables and errors show it
         nodes.append(Node(node.op_type, tuple(inputs), outputs, attributes, name))

@@ -189,7 +189,7 @@ class Step:
         """The node as messages name it."""
         return f"node {shown(self.node.name or ''.join(self.node.output[:1]))} ({self.node.op_type})"
 
-    def refused(self, reason: str) -> UnsupportedError:
+    def refusal(self, reason: str) -> UnsupportedError:
         """Return the error of a meaning that is not served."""
         return UnsupportedError(f"{self.label}: {reason}")
 
@@ -199,12 +199,12 @@ STEPS: dict[str, list[tuple[int, Callable[[Step], None]]]] = {}
 
 
 def _below(version: int, *operators: str) -> Callable[[Callable[[Step], None]], Callable[[Step], None]]:
-    def noted(function: Callable[[Step], None]) -> Callable[[Step], None]:
+    def register(function: Callable[[Step], None]) -> Callable[[Step], None]:
         for each in operators:
             STEPS.setdefault(each, []).append((version, function))
         return function
 
-    return noted
+    return register
 
 
 @_below(7, *["Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Greater", "Less"])
@@ -236,9 +236,9 @@ def _gemm(step: Step) -> None:
 def _batch_norm(step: Step) -> None:
     training = any(step.node.output[1:]) or (step.lifting.version < 7 and not step.pop("is_test", 0))
     if training:
-        raise step.refused("models are run for inference; export the model in evaluation mode")
+        raise step.refusal("models are run for inference; export the model in evaluation mode")
     if not step.pop("spatial", 1):
-        raise step.refused("statistics of every element (spatial=0) are not served, only of channels")
+        raise step.refusal("statistics of every element (spatial=0) are not served, only of channels")
     del step.node.output[1:]
 
 
@@ -246,7 +246,7 @@ def _batch_norm(step: Step) -> None:
 def _dropout(step: Step) -> None:
     step.pop("ratio")
     if step.lifting.version < 7 and not step.pop("is_test", 0):
-        raise step.refused("models are run for inference; export the model in evaluation mode")
+        raise step.refusal("models are run for inference; export the model in evaluation mode")
     if step.lifting.version < 10 and any(step.node.output[1:]):  # its mask has the dtype of the data
         step.then("CastLike", step.node.input[0], output=1)
 
@@ -309,15 +309,15 @@ def _upsample(step: Step) -> None:
     else:
         scales = step.pop("scales")
     name = step.constant(scales, np.float32) if step.lifting.version < 9 else step.node.input[1]
-    _resized(step, name, "floor")
+    _to_resize(step, name, "floor")
 
 
 @_below(11, "Resize")
 def _resize(step: Step) -> None:
-    _resized(step, step.node.input[1], FLOOR_OR_CEIL)
+    _to_resize(step, step.node.input[1], FLOOR_OR_CEIL)
 
 
-def _resized(step: Step, scales: str, rounding: str) -> None:
+def _to_resize(step: Step, scales: str, rounding: str) -> None:
     step.node.op_type = "Resize"
     step.set("mode", "nearest" if step.pop("mode", "nearest") == "nearest" else "linear")
     step.set("coordinate_transformation_mode", "asymmetric")
@@ -353,7 +353,7 @@ def _split(step: Step) -> None:
 
 @_below(6, "Tile")
 def _tile(step: Step) -> None:
-    raise step.refused("Tile of version 1 is not served; export the model with a newer version of the operators")
+    raise step.refusal("Tile of version 1 is not served; export the model with a newer version of the operators")
 
 
 @_below(10, "TopK")

@@ -78,13 +78,13 @@ def _nodes(graph: Any, sizes_are_open: bool) -> Iterator[Any]:
             yield node
 
 
-def captured(node: Any) -> list[Any]:
+def outer_values(node: Any) -> list[Any]:
     """Return the values of outer graphs that the branches of a node read."""
     branches = [each.as_graph() for each in node.attributes.values() if each.type.name == "GRAPH"]
     inner = [each for branch in branches for each in branch]
     own = {value for each in inner for value in each.outputs}
     own.update(value for branch in branches for value in (*branch.inputs, *branch.initializers.values()))
-    read = [value for each in inner for value in (*each.inputs, *captured(each))]
+    read = [value for each in inner for value in (*each.inputs, *outer_values(each))]
     read += [value for branch in branches for value in branch.outputs]
     return [each for each in dict.fromkeys(read) if each is not None and each not in own]
 
@@ -113,14 +113,14 @@ def _refuse(nodes: Iterable[Any], remedy: str = CUT) -> None:
             outputs = [getattr(each, "name", each) for each in getattr(node, "output", None) or node.outputs]
             found.setdefault((domain, node.op_type), []).append(node.name or next(iter(outputs), ""))
     if found:
-        listed = [_listed(*key, names) for key, names in found.items()]
+        listed = [_describe(*key, names) for key, names in found.items()]
         more = f" and {len(listed) - MOST} more" if len(listed) > MOST else ""
         remedies = dict.fromkeys(_remedy_of(*key) or remedy for key in found)
         noun, verb = ("operators", "are") if len(listed) > 1 else ("operator", "is")
         raise UnsupportedError(f"{noun} {', '.join(listed[:MOST])}{more} {verb} not served; {'; '.join(remedies)}")
 
 
-def _listed(domain: str, operator: str, names: list[str]) -> str:
+def _describe(domain: str, operator: str, names: list[str]) -> str:
     label = f"{operator} of domain {shown(domain)}" if domain else operator
     count = f"{len(names)} nodes, the first is " if len(names) > 1 else "node "
     return f"{label} ({count}{shown(names[0])})"

@@ -19,7 +19,7 @@ from .onnx_bounds import LARGEST_FOLDED, messages
 SMALL = 1024
 
 
-def parted(model: Any, folder: Path | None) -> tuple[Any, dict[str, Any]]:
+def split(model: Any, folder: Path | None) -> tuple[Any, dict[str, Any]]:
     """Part a model into its operators and its weights: neither names another file.
 
     Constants of the graph that are in another file are mapped into memory. Tensors elsewhere (in other attributes, in
@@ -51,10 +51,10 @@ def parted(model: Any, folder: Path | None) -> tuple[Any, dict[str, Any]]:
     operators, weights = onnx.ModelProto(), dict[str, Any]()
     for field, value in model.ListFields():
         if field.name != "graph":
-            _copied(operators, field.name, value)
+            _copy_field(operators, field.name, value)
     for field, value in model.graph.ListFields():
         if field.name not in ("initializer", "node"):
-            _copied(operators.graph, field.name, value)
+            _copy_field(operators.graph, field.name, value)
     for node in model.graph.node:
         tensor = _constant(node)
         if tensor is None:
@@ -107,7 +107,7 @@ def _read(operators: Any, folder: Path | None) -> None:
         tensor.ClearField("external_data")
 
 
-def _copied(target: Any, name: str, value: Any) -> None:
+def _copy_field(target: Any, name: str, value: Any) -> None:
     """Copy one field of a message."""
     if hasattr(value, "ListFields"):
         getattr(target, name).CopyFrom(value)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 
-def packed(model: Any) -> tuple[bytes, dict[str, np.ndarray], dict[str, Any]]:
+def pack(model: Any) -> tuple[bytes, dict[str, np.ndarray], dict[str, Any]]:
     """Return a model as a protobuf without weights, which may be larger than one can be, its weights, and its notes."""
     import onnx_ir as ir
 
@@ -18,8 +18,8 @@ def packed(model: Any) -> tuple[bytes, dict[str, np.ndarray], dict[str, Any]]:
     return ir.to_proto(draft).SerializeToString(), weights, dict(model.meta)
 
 
-def unpacked(operators: bytes, weights: dict[str, np.ndarray], notes: dict[str, Any]) -> Any:
-    """Return the model that `packed` was given."""
+def unpack(operators: bytes, weights: dict[str, np.ndarray], notes: dict[str, Any]) -> Any:
+    """Return the model that `pack` was given."""
     import onnx
     import onnx_ir as ir
 

@@ -150,7 +150,7 @@ def check(program: Any, export: Callable[[Any], Any]) -> None:
                 _drawn_keys[given] = call.key
             call.key = _drawn_keys[given]
         for group in _groups(list(new.values())):
-            _verdicts.update({call.key: verdict for call, verdict in _judged(group, export)})
+            _verdicts.update({call.key: verdict for call, verdict in _judge(group, export)})
     for call in calls:
         if (wrong := _verdicts[call.key]) is not None:
             raise UnsupportedError(f"operator {call.target} of PyTorch{call.where}: its translation to ONNX {wrong}")
@@ -210,10 +210,10 @@ def _draws(dtypes: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -> Iterator
     extents = sorted({extent for shape in shapes for extent in shape if extent > 0} | {1, 2}, reverse=True)
     for below in (None, 0, *extents) if whole else (None,):
         generator = torch.Generator().manual_seed(0)
-        yield [_drawn(dtype, shape, below, generator) for dtype, shape in zip(dtypes, shapes, strict=True)]
+        yield [_draw(dtype, shape, below, generator) for dtype, shape in zip(dtypes, shapes, strict=True)]
 
 
-def _drawn(dtype: Any, shape: tuple[int, ...], below: int | None, generator: Any) -> Any:
+def _draw(dtype: Any, shape: tuple[int, ...], below: int | None, generator: Any) -> Any:
     """Return a tensor: floats of two magnitudes; integers at random, or indices that differ along every axis."""
     import torch
 
@@ -257,7 +257,7 @@ def _groups(calls: Sequence[Call]) -> Iterator[list[Call]]:
         yield group
 
 
-def _judged(calls: list[Call], export: Callable[[Any], Any]) -> Iterator[tuple[Call, str | None]]:
+def _judge(calls: list[Call], export: Callable[[Any], Any]) -> Iterator[tuple[Call, str | None]]:
     """Yield each call with what is wrong with its translation."""
     try:
         model = _model(calls, export)
@@ -268,14 +268,14 @@ def _judged(calls: list[Call], export: Callable[[Any], Any]) -> Iterator[tuple[C
         if len(calls) == 1:
             yield calls[0], f"cannot be checked: {first_line(error)}"
             return
-        yield from _judged(calls[: len(calls) // 2], export)
-        yield from _judged(calls[len(calls) // 2 :], export)
+        yield from _judge(calls[: len(calls) // 2], export)
+        yield from _judge(calls[len(calls) // 2 :], export)
         return
     for call in calls:
         given, inputs = inputs[: len(call.operands)], inputs[len(call.operands) :]
         wanted, outputs = outputs[: len(call.results)], outputs[len(call.results) :]
         try:
-            found = _evaluated(model, dict(zip(given, call.operands, strict=True)), wanted)
+            found = _evaluate(model, dict(zip(given, call.operands, strict=True)), wanted)
         except Exception as error:
             yield call, f"cannot be evaluated: {first_line(error)}"
             continue
@@ -298,7 +298,7 @@ def _model(calls: Sequence[Call], export: Callable[[Any], Any]) -> Any:
     return export(torch.export.export(Calls().train(False), operands, strict=False)).model_proto
 
 
-def _evaluated(model: Any, operands: Mapping[str, Any], wanted: list[str]) -> list[Any]:
+def _evaluate(model: Any, operands: Mapping[str, Any], wanted: list[str]) -> list[Any]:
     """Return results of a part of a model by onnx's reference evaluator."""
     from onnx.reference import ReferenceEvaluator
     from onnx.utils import Extractor
@@ -308,11 +308,11 @@ def _evaluated(model: Any, operands: Mapping[str, Any], wanted: list[str]) -> li
     try:
         found: Any = ReferenceEvaluator(part).run(None, arrays)
     except Exception:  # it lacks negative pads, and indices of some shapes
-        found = _evaluated_here(part, arrays)
+        found = _evaluate_on_host(part, arrays)
     return list(found)
 
 
-def _evaluated_here(model: Any, arrays: Mapping[str, Any]) -> list[Any]:
+def _evaluate_on_host(model: Any, arrays: Mapping[str, Any]) -> list[Any]:
     """Return results of a model by our own lowerings on the host."""
     graph = Source(model).graph({name: each.shape for name, each in arrays.items()})
     run = Host()

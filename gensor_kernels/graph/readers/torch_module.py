@@ -23,7 +23,7 @@ from gensor_kernels.graph.ir.graph import Spec
 from gensor_kernels.graph.ir.options import Options
 from gensor_kernels.shown import shown
 
-from .onnx_file import OPSET, Source, dtype_of, extents_of, library, optimised
+from .onnx_file import OPSET, Source, dtype_of, extents_of, library, optimise
 from .torch_checked import check
 from .torch_memory import memory_of, placeholders, value_of
 from .torch_operators import translations
@@ -64,7 +64,7 @@ class TorchSource(Source):
         self._results = {each.name: dtype_of(each.dtype) for each in model.graph.outputs}
         self.outputs = list(self._results)
         self.weight_files = []
-        self._model = optimised(model, self.inputs)
+        self._model = optimise(model, self.inputs)
         _name_by_module(self._model)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -105,19 +105,19 @@ def read(module: Any, args: Sequence[Any], keywords: Mapping[str, Any], dynamic_
     if isinstance(module, torch.export.ExportedProgram):
         program = module
     else:
-        dynamic_shapes = _named(torch, dynamic_shapes)
-        program = exported(module, args, keywords, dynamic_shapes)
+        dynamic_shapes = _with_dims(torch, dynamic_shapes)
+        program = export(module, args, keywords, dynamic_shapes)
     refuse_changes(program)
-    return translated(program, dynamic_shapes)
+    return translate(program, dynamic_shapes)
 
 
-def _named(torch: Any, shapes: Any) -> Any:
+def _with_dims(torch: Any, shapes: Any) -> Any:
     """Return dynamic shapes with a `torch.export.Dim` in place of each name."""
     if isinstance(shapes, str):
         return torch.export.Dim(shapes)
     if isinstance(shapes, Mapping):
-        return {key: _named(torch, value) for key, value in shapes.items()}
-    return type(shapes)(_named(torch, each) for each in shapes) if isinstance(shapes, (list, tuple)) else shapes
+        return {key: _with_dims(torch, value) for key, value in shapes.items()}
+    return type(shapes)(_with_dims(torch, each) for each in shapes) if isinstance(shapes, (list, tuple)) else shapes
 
 
 def torch_library() -> Any:
@@ -134,10 +134,10 @@ def torch_library() -> Any:
 def torch_options(dtype: Any = None, weights: str | None = None) -> Options:
     """Return the options of a model, for a dtype by name or of torch; ValueError where there are none such."""
     name = str(dtype).removeprefix("torch.") if isinstance(dtype, torch_library().dtype) else dtype
-    return Options(name, weights).checked()
+    return Options(name, weights).validate()
 
 
-def exported(module: Any, args: Sequence[Any], keywords: Mapping[str, Any], dynamic_shapes: Any) -> Any:
+def export(module: Any, args: Sequence[Any], keywords: Mapping[str, Any], dynamic_shapes: Any) -> Any:
     """Return the `torch.export.ExportedProgram` of a module; ModelError where there is none."""
     torch = torch_library()
     with _alone(torch):
@@ -160,7 +160,7 @@ def refuse_changes(program: Any) -> None:
         )
 
 
-def translated(program: Any, dynamic_shapes: Any = None) -> TorchSource:
+def translate(program: Any, dynamic_shapes: Any = None) -> TorchSource:
     """Return the Source of an exported program; UnsupportedError where an operator has no translation.
 
     Open sizes have the names of `dynamic_shapes`, where these are given.
@@ -175,7 +175,7 @@ def translated(program: Any, dynamic_shapes: Any = None) -> TorchSource:
         try:
             found = _to_onnx(program, dynamic_shapes)
         except Exception as error:  # of the exporter, with the cause behind it
-            raise _refused(error) from error
+            raise _refusal(error) from error
         check(program, _to_onnx)
     return TorchSource(found.model, weights, dict(_ranges(program)))
 
@@ -235,7 +235,7 @@ def _alone(torch: Any) -> Iterator[None]:
         yield
 
 
-def _refused(error: BaseException) -> Exception:
+def _refusal(error: BaseException) -> Exception:
     """Return our error for one of the exporter, with the operator's name where that is what it lacks."""
     deepest = error
     while deepest.__cause__ is not None:

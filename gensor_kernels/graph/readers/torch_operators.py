@@ -78,7 +78,7 @@ def _first(results: Any) -> Any:
     return results[0] if isinstance(results, (list, tuple)) else results
 
 
-def _applied(y: Any, chain: Any) -> Any:
+def _apply(y: Any, chain: Any) -> Any:
     """Append the operations of an epilogue to a tensor."""
     op = _op()
     for name, *more in chain:
@@ -107,8 +107,8 @@ def _applied(y: Any, chain: Any) -> Any:
     return y
 
 
-def _activated(y: Any, activation: str | None) -> Any:
-    return y if activation is None else _applied(y, [(activation,)])
+def _activate(y: Any, activation: str | None) -> Any:
+    return y if activation is None else _apply(y, [(activation,)])
 
 
 def matmul(
@@ -119,14 +119,14 @@ def matmul(
     scalars: Sequence[float] = (),
 ) -> Any:
     """Translate gensor::matmul."""
-    return _applied(_op().MatMul(a, b), steps(epilogue, operands, scalars))
+    return _apply(_op().MatMul(a, b), steps(epilogue, operands, scalars))
 
 
 def linear(x: Any, w: Any, bias: Any = None, activation: str | None = None) -> Any:
     """Translate gensor::linear."""
     op = _op()
     y = op.MatMul(x, op.Transpose(w, perm=[1, 0]))
-    return _activated(y if bias is None else op.Add(y, bias), activation)
+    return _activate(y if bias is None else op.Add(y, bias), activation)
 
 
 def conv2d(
@@ -144,7 +144,7 @@ def conv2d(
     op = _op()
     more = {"strides": pair(stride), "dilations": pair(dilation), "pads": pair(padding) * 2, "group": groups}
     y = op.Conv(x, w, bias, **more)
-    return _activated(y if add is None else op.Add(y, add), activation)
+    return _activate(y if add is None else op.Add(y, add), activation)
 
 
 def attention(q: Any, k: Any, v: Any, mask: Any = None, causal: str | None = None, scale: float | None = None) -> Any:
@@ -226,4 +226,4 @@ def elementwise(
     x: Any, epilogue: Sequence[str], operands: Sequence[Any] | None = None, scalars: Sequence[float] = ()
 ) -> Any:
     """Translate gensor::elementwise."""
-    return _applied(x, steps(epilogue, operands, scalars))
+    return _apply(x, steps(epilogue, operands, scalars))

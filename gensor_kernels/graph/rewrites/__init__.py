@@ -3,7 +3,7 @@
 from gensor_kernels.graph.ir.graph import Graph
 from gensor_kernels.graph.ir.links import Links
 from gensor_kernels.graph.ir.options import DEFAULT, Options
-from gensor_kernels.graph.lowerings.predicted import predicted
+from gensor_kernels.graph.lowerings.predicted import predict
 
 from .activations import Activations
 from .aliases import Aliases, Constants
@@ -18,8 +18,8 @@ from .linears import Linears
 from .normed import NormedProducts
 from .norms import LayerNorms, RMSNorms
 from .padding import Paddings
-from .precision import narrowed
-from .quantised import quantised
+from .precision import narrow_floats
+from .quantised import quantise
 from .rotary import RotaryEmbeddings
 from .rotations import Rotations
 from .scales import Scales
@@ -41,7 +41,7 @@ KERNELS: tuple[Rewrite, ...] = (
 RULES = (*PATTERNS, *KERNELS)
 
 
-def rewritten(graph: Graph, potential: Potential | None = None, options: Options = DEFAULT) -> Graph:
+def rewrite(graph: Graph, potential: Potential | None = None, options: Options = DEFAULT) -> Graph:
     """Apply every rule to a graph, and return it; `potential` predicts times, by default those of the device.
 
     In 16 bits, and with quantised weights, where `options` say so: constants are cast behind the rules that read them
@@ -50,18 +50,18 @@ def rewritten(graph: Graph, potential: Potential | None = None, options: Options
     dtype = options.narrow()
     if dtype is not None:
         apply(graph, (*PATTERNS, Constants(), BatchNorms(), ChannelScales(), Paddings()), potential)
-        narrowed(graph, dtype)
+        narrow_floats(graph, dtype)
     # Quantised products take no norms.
     apply(graph, RULES if options.weights is None else RULES[:-1], potential)
     if options.weights is not None:
-        quantised(graph, options.weights)
+        quantise(graph, options.weights)
         graph.tidy()
     return graph
 
 
 def apply(graph: Graph, rules: tuple[Rewrite, ...], potential: Potential | None = None) -> Graph:
     """Apply rules, in order, to a graph, and return it."""
-    links, potential = Links(graph), potential or predicted
+    links, potential = Links(graph), potential or predict
     for rule in rules:
         apply_everywhere(rule, links, potential)
     links.store().tidy()

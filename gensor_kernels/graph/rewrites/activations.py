@@ -7,7 +7,7 @@ import numpy as np
 from gensor_kernels.graph.ir.graph import Graph, Node, Step
 from gensor_kernels.graph.ir.links import Links
 
-from .base import Potential, Rewrite, broadcasts, floats, number, static
+from .base import Potential, Rewrite, broadcasts, floats, number
 
 #: Operations of an epilogue, by operator without further arguments.
 PLAIN = {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh"}
@@ -72,7 +72,7 @@ def _where(graph: Graph, node: Node) -> Found | None:
     result = graph.spec(node.outputs[0])
     if value is None or result is None or shape is None or result.shape is None:
         return None
-    if (other := number(graph, x)) is not None and (extents := static(graph, node.outputs[0])):
+    if (other := number(graph, x)) is not None and (extents := graph.static(node.outputs[0])):
         x = graph.add(node.outputs[0] + ".other", np.broadcast_to(np.array(other, result.dtype), extents))
     if graph.spec(x) != result:
         return None

@@ -7,7 +7,7 @@ import numpy as np
 from gensor_kernels.graph.ir.graph import Node
 from gensor_kernels.graph.ir.links import Links
 
-from .base import Potential, Rewrite, floats, static
+from .base import Potential, Rewrite, floats
 
 
 class Aliases(Rewrite):
@@ -35,8 +35,8 @@ def _changes_nothing(links: Links, node: Node) -> bool:
     given, found = links.graph.spec(node.inputs[0]), links.graph.spec(node.outputs[0])
     if node.op == "Cast":
         return given is not None and found is not None and given.dtype == found.dtype
-    first = static(links.graph, node.inputs[0])
-    return first is not None and first == static(links.graph, node.outputs[0])
+    first = links.graph.static(node.inputs[0])
+    return first is not None and first == links.graph.static(node.outputs[0])
 
 
 class Constants(Rewrite):

@@ -10,8 +10,8 @@ import numpy as np
 from gensor_kernels.graph.ir.graph import Node, Spec
 from gensor_kernels.graph.ir.links import Links
 
-from .base import Potential, Rewrite, number, static
-from .views import turned
+from .base import Potential, Rewrite, number
+from .views import swap_last_axes
 
 #: Largest number that, added to scores, surely hides a key: its exponential is zero beside that of any other score.
 HIDES = -1e9
@@ -27,7 +27,7 @@ class Guards(Rewrite):
 
     def apply(self, links: Links, node: Node, potential: Potential) -> bool:
         """Remove a guard that has nothing to do."""
-        shares = _guarded(links, node)
+        shares = _guard_input(links, node)
         softmax = None if shares is None else links.maker(shares, "Softmax")
         if shares is None or softmax is None or links.is_result(node.outputs[0]):
             return False
@@ -39,7 +39,7 @@ class Guards(Rewrite):
         return True
 
 
-def _guarded(links: Links, node: Node) -> str | None:
+def _guard_input(links: Links, node: Node) -> str | None:
     """Return p of Where(IsNaN(p), 0, p)."""
     condition = links.maker(node.inputs[0], "IsNaN")
     if condition is None or condition.inputs[0] != node.inputs[2] or number(links.graph, node.inputs[1]) != 0:
@@ -95,7 +95,7 @@ class Attentions(Rewrite):
             q, keys, v = found.product.inputs[0], found.product.inputs[1], last.inputs[1]
             if not self._fits(links, (q, keys, v), found.mask, last.outputs[0]):
                 continue
-            turn = turned(links, found.product, keys)
+            turn = swap_last_axes(links, found.product, keys)
             inputs = (q, turn.outputs[0], v, *((found.mask,) if found.mask else ()))
             new = Node("Attention", inputs, last.outputs, {"scale": found.scale}, node.name)
             links.replace(last, turn, new)
@@ -110,7 +110,7 @@ class Attentions(Rewrite):
             if (last := links.reader(name, "MatMul")) is not None:
                 return last if last.inputs[0] == name else None
             readers = links.readers(name)
-            guards = [each for each in readers if each.op == "Where" and _guarded(links, each) == name]
+            guards = [each for each in readers if each.op == "Where" and _guard_input(links, each) == name]
             if len(readers) == 2 and guards and not links.is_result(name):
                 name = guards[0].outputs[0]
             elif (cast := links.reader(name, "Cast")) is not None:
@@ -149,14 +149,14 @@ class Attentions(Rewrite):
     def _fits(self, links: Links, heads: tuple[str, str, str], mask: str, result: str) -> bool:
         """Return whether the tensors are those of an attention that a kernel computes."""
         specs = [links.graph.spec(name) for name in (*heads, result)]
-        shapes = [static(links.graph, name) for name in heads]
+        shapes = [links.graph.static(name) for name in heads]
         dtypes = {spec.dtype.name for spec in specs if spec is not None}
         if any(shape is None or len(shape) != 4 for shape in shapes) or dtypes not in ({"float16"}, {"bfloat16"}):
             return False
         q, keys, v = (shape or () for shape in shapes)
         if not (q[3] == keys[2] == v[3] and q[:2] == keys[:2] == v[:2] and keys[3] == v[2]):
             return False
-        spec, shape = links.graph.spec(mask), static(links.graph, mask)
+        spec, shape = links.graph.spec(mask), links.graph.static(mask)
         if not mask:
             return True
         full = (*q[:3], v[2])
@@ -175,7 +175,7 @@ class Masks(Rewrite):
     def apply(self, links: Links, node: Node, potential: Potential) -> bool:
         """Remove a constant mask."""
         mask = links.graph.constants.get(node.inputs[3]) if len(node.inputs) > 3 else None
-        shape = static(links.graph, node.inputs[0])
+        shape = links.graph.static(node.inputs[0])
         if mask is None or shape is None or node.attributes.get("is_causal") or len(node.outputs) > 1:
             return False
         visible = mask if mask.dtype == bool else mask == 0
@@ -207,7 +207,7 @@ class GroupedHeads(Rewrite):
 
     def apply(self, links: Links, node: Node, potential: Potential) -> bool:
         """Read keys and values in front of the expansion."""
-        keys, values = (_repeated(links, each) for each in node.inputs[1:3])
+        keys, values = (_repeat_source(links, each) for each in node.inputs[1:3])
         if keys is None or values is None or keys[1] != values[1] or len(node.inputs) > 4:
             return False
         views = []
@@ -223,13 +223,13 @@ class GroupedHeads(Rewrite):
         return True
 
 
-def _repeated(links: Links, name: str) -> tuple[str, tuple[int, ...]] | None:
+def _repeat_source(links: Links, name: str) -> tuple[str, tuple[int, ...]] | None:
     """Return (x, shape) where `name` repeats each head of x, seen with this shape, as neighbours."""
     view = links.maker(name, "Reshape")
     expand = None if view is None else links.maker(view.inputs[0], "Expand")
     if expand is None:
         return None
-    small, large, whole = (static(links.graph, each) for each in (expand.inputs[0], expand.outputs[0], name))
+    small, large, whole = (links.graph.static(each) for each in (expand.inputs[0], expand.outputs[0], name))
     if small is None or large is None or whole is None or len(small) != 5 or small[2] != 1 or len(whole) != 4:
         return None
     if large != (*small[:2], large[2], *small[3:]) or whole != (small[0], small[1] * large[2], *small[3:]):
@@ -248,7 +248,7 @@ class HeadsLast(Rewrite):
     def apply(self, links: Links, node: Node, potential: Potential) -> bool:
         """Take the transposition behind an attention in."""
         turn = links.reader(node.outputs[0], "Transpose")
-        shape = static(links.graph, node.inputs[0])
+        shape = links.graph.static(node.inputs[0])
         if turn is None or shape is None or len(shape) != 4 or len(node.outputs) > 1:
             return False
         if turn.attributes.get("perm") != (0, 2, 1, 3):

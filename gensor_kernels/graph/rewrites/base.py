@@ -42,7 +42,7 @@ def apply_everywhere(rule: Rewrite, links: Links, potential: Potential) -> None:
         node = links.maker(key, *rule.roots)
         if node is None or key_of(node) != key:
             continue
-        if links.watched(type(rule).__name__, lambda each: rule.apply(links, each, potential), node):
+        if links.apply_rule(type(rule).__name__, lambda each: rule.apply(links, each, potential), node):
             made = [key_of(each) for each in links.added if each.op in rule.roots]
             waiting.extend(each for each in made if each not in queued)
             queued.update(made)
@@ -83,14 +83,6 @@ def beside(node: Node, name: str) -> str:
     return second if first == name else first
 
 
-def static(graph: Graph, name: str) -> tuple[int, ...] | None:
-    """Return the shape of a tensor whose extents are all known."""
-    shape = graph.shape(name)
-    if shape is None or not all(isinstance(each, int) for each in shape):
-        return None
-    return tuple(each for each in shape if isinstance(each, int))
-
-
 def axes_of(graph: Graph, node: Node) -> tuple[int, ...] | None:
     """Return the constant axes of a reduction, counted from 0."""
     shape = graph.shape(node.inputs[0])
@@ -126,6 +118,6 @@ def broadcasts(graph: Graph, operand: str, result: str) -> bool:
     return all(a == 1 or (a == b and a is not None) for a, b in zip(small.shape, tail, strict=True))
 
 
-def joined(first: Node, second: Node) -> tuple[str, ...]:
+def operators_of(first: Node, second: Node) -> tuple[str, ...]:
     """Return the operators that a node computes which takes another in."""
     return (*first.joined, second.op, *second.joined) if second.op != "Elementwise" else (*first.joined, *second.joined)

@@ -28,11 +28,11 @@ class BatchNorms(Rewrite):
             return False
         if not all(each in links.graph.constants for each in node.inputs[1:]):
             return False
-        links.put(node, *_scaled(links, node, spec))
+        links.put(node, *_scale_and_shift(links, node, spec))
         return True
 
 
-def _scaled(links: Links, node: Node, spec: Spec) -> list[Node]:
+def _scale_and_shift(links: Links, node: Node, spec: Spec) -> list[Node]:
     graph = links.graph
     scale, bias, mean, variance = (graph.constants[each].astype(np.float64) for each in node.inputs[1:])
     factor = scale / np.sqrt(variance + node.attributes.get("epsilon", 1e-5))

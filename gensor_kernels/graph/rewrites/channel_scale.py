@@ -7,7 +7,7 @@ import numpy as np
 from gensor_kernels.graph.ir.graph import Node
 from gensor_kernels.graph.ir.links import Links
 
-from .base import Potential, Rewrite, channels, joined
+from .base import Potential, Rewrite, channels, operators_of
 
 
 class ChannelScales(Rewrite):
@@ -22,12 +22,12 @@ class ChannelScales(Rewrite):
         """Fold a node into the convolution in front of it."""
         for value, constant in (node.inputs, node.inputs[::-1]):
             conv = links.plain(value, "Conv")
-            if conv is not None and constant in links.graph.constants and _folded(links, conv, node, constant):
+            if conv is not None and constant in links.graph.constants and _fold(links, conv, node, constant):
                 return True
         return False
 
 
-def _folded(links: Links, conv: Node, node: Node, constant: str) -> bool:
+def _fold(links: Links, conv: Node, node: Node, constant: str) -> bool:
     graph = links.graph
     shape = graph.shape(conv.outputs[0])
     if shape is None or conv.inputs[1] not in graph.constants:
@@ -51,5 +51,5 @@ def _folded(links: Links, conv: Node, node: Node, constant: str) -> bool:
     # A factor alone adds no bias.
     names = (graph.add(node.outputs[0] + ".bias", bias.astype(weights.dtype)),) if has_bias or node.op == "Add" else ()
     inputs = (conv.inputs[0], first, *names)
-    links.take_in(conv, node, inputs=inputs, joined=joined(conv, node))
+    links.take_in(conv, node, inputs=inputs, joined=operators_of(conv, node))
     return True

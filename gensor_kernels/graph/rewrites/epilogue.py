@@ -8,7 +8,7 @@ from gensor_kernels.graph.ir.graph import Graph, Node, Step
 from gensor_kernels.graph.ir.links import Links
 from gensor_kernels.operators.types.epilogue import MAX_STEPS
 
-from .base import Potential, Rewrite, floats, joined
+from .base import Potential, Rewrite, floats, operators_of
 
 
 class Epilogues(Rewrite):
@@ -27,7 +27,7 @@ class Epilogues(Rewrite):
         steps = (*first.epilogue, *node.epilogue)
         if not _fits(links.graph, first, steps):
             return False
-        links.take_in(first, node, epilogue=steps, joined=joined(first, node))
+        links.take_in(first, node, epilogue=steps, joined=operators_of(first, node))
         return True
 
 

@@ -24,7 +24,7 @@ class Gelus(Rewrite):
         added = links.reader(node.outputs[0], "Add")
         if x is None or added is None or other(links.graph, added, 1.0) != node.outputs[0]:
             return False
-        last = _halved(links, added.outputs[0], x)
+        last = _last_product(links, added.outputs[0], x)
         if last is None:
             return False
         attributes = {"approximate": "tanh"} if node.op == "Tanh" else {}
@@ -64,7 +64,7 @@ def _is_cube(links: Links, name: str, x: str) -> bool:
     return square is not None and square.inputs == (x, x)
 
 
-def _halved(links: Links, name: str, x: str) -> Node | None:
+def _last_product(links: Links, name: str, x: str) -> Node | None:
     """Return the last node of `name * x * 0.5`, whose results in between nothing else reads."""
     graph, product = links.graph, links.reader(name, "Mul")
     if product is None:

@@ -7,8 +7,8 @@ import numpy as np
 from gensor_kernels.graph.ir.graph import Node, Spec
 from gensor_kernels.graph.ir.links import Links
 
-from .base import Potential, Rewrite, beside, static
-from .views import VIEWS, Axes, Part, chain_of, followed, steps_to, view_nodes
+from .base import Potential, Rewrite, beside
+from .views import VIEWS, Axes, Part, chain_of, follow, steps_to, view_nodes
 
 
 class Linears(Rewrite):
@@ -27,17 +27,17 @@ class Linears(Rewrite):
         matrix = _matrix(links, node)
         if given is None or matrix is None or node.epilogue:
             return False
-        last, bias = _biased(links, node)
+        last, bias = _with_bias(links, node)
         readers = links.readers(last.outputs[0])
         if links.is_result(last.outputs[0]) or not readers or any(each.op not in VIEWS for each in readers):
             return False
         chain = chain_of(links, given)
         source = chain[0].inputs[0]
-        shape, result = static(links.graph, source), links.graph.spec(last.outputs[0])
-        axes = None if shape is None or 0 in shape else followed(links.graph, chain, shape)
+        shape, result = links.graph.static(source), links.graph.spec(last.outputs[0])
+        axes = None if shape is None or 0 in shape else follow(links.graph, chain, shape)
         if axes is None or shape is None or result is None:
             return False
-        kept = _grouped(sorted(part for axis in axes[:-1] for part in axis), shape)
+        kept = _group(sorted(part for axis in axes[:-1] for part in axis), shape)
         if not kept or kept == axes[:-1]:
             return False
         self._replace(links, node, last, source, (kept, axes), matrix, bias)
@@ -47,7 +47,7 @@ class Linears(Rewrite):
         self, links: Links, node: Node, last: Node, source: str, ways: tuple[Axes, Axes], matrix: str, bias: str
     ) -> None:
         graph, (kept, axes) = links.graph, ways
-        shape, result = static(graph, source), graph.spec(last.outputs[0])
+        shape, result = graph.static(source), graph.spec(last.outputs[0])
         assert shape is not None and result is not None and result.shape is not None
         spec = graph.spec(source)
         assert spec is not None
@@ -73,7 +73,7 @@ class Linears(Rewrite):
         links.replace(last, *new)
 
 
-def _grouped(rows: list[Part], shape: tuple[int, ...]) -> Axes:
+def _group(rows: list[Part], shape: tuple[int, ...]) -> Axes:
     """Return parts as axes: those of one axis of the source together, and its axes of one element."""
     found = []
     for place, extent in enumerate(shape):
@@ -108,7 +108,7 @@ def _is_vector(links: Links, name: str, node: Node) -> bool:
     return constant is not None and bool(shape) and constant.shape == (shape or ())[-1:]
 
 
-def _biased(links: Links, node: Node) -> tuple[Node, str]:
+def _with_bias(links: Links, node: Node) -> tuple[Node, str]:
     """Return the last node of a product with a bias, and the bias ("" for none)."""
     if node.op == "Gemm":
         return node, node.inputs[2] if len(node.inputs) > 2 else ""

@@ -6,7 +6,7 @@ from gensor_kernels.graph.ir.graph import Node, Step
 from gensor_kernels.graph.ir.links import Links
 from gensor_kernels.operators.types.epilogue import MAX_STEPS
 
-from .base import Potential, Rewrite, joined, static
+from .base import Potential, Rewrite, operators_of
 
 #: Norms of an epilogue, and the default of their epsilon, by operator.
 NORMS = {"LayerNormalization": "layernorm", "RMSNormalization": "rmsnorm"}
@@ -23,7 +23,7 @@ class NormedProducts(Rewrite):
     def apply(self, links: Links, node: Node, potential: Potential) -> bool:
         """Take a norm of the last axis into the product in front of it."""
         graph, product = links.graph, links.maker(node.inputs[0], "MatMul")
-        shape = static(graph, node.inputs[0])
+        shape = graph.static(node.inputs[0])
         if product is None or shape is None or not links.alone(node.inputs[0]) or len(node.outputs) > 1:
             return False
         if node.attributes.get("axis", -1) not in (-1, len(shape) - 1):
@@ -37,7 +37,7 @@ class NormedProducts(Rewrite):
         steps = (*product.epilogue, norm, *map(Step, ("mul", "add"), operands))
         if len(steps) - 1 > MAX_STEPS or any(step.name in NORMS.values() for step in product.epilogue):
             return False
-        taken = Node("MatMul", product.inputs, node.outputs, {}, product.name, steps, joined(product, node))
+        taken = Node("MatMul", product.inputs, node.outputs, {}, product.name, steps, operators_of(product, node))
         before, after = potential(graph, [product, node]), potential(graph, [taken])
         links.predicted = before, after
         if before is None or after is None or after >= before:

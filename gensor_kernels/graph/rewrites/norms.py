@@ -7,7 +7,7 @@ import numpy as np
 from gensor_kernels.graph.ir.graph import Node
 from gensor_kernels.graph.ir.links import Links
 
-from .base import Potential, Rewrite, beside, floats, last_axis, number, static
+from .base import Potential, Rewrite, beside, floats, last_axis, number
 
 
 class LayerNorms(Rewrite):
@@ -26,11 +26,11 @@ class LayerNorms(Rewrite):
         inner = None if difference is None else links.maker(difference.inputs[1], "ReduceMean")
         if divided[0] != centred or difference is None or inner is None or inner.inputs[0] != difference.inputs[0]:
             return False
-        shape = static(links.graph, difference.inputs[0])
+        shape = links.graph.static(difference.inputs[0])
         if not shape or not last_axis(links.graph, inner):
             return False
         x, last = _uncast(links, difference.inputs[0], last)
-        return _scaled(links, node, ("LayerNormalization", ("Mul", "Add")), x, last, shape[-1], eps)
+        return _put_norm(links, node, ("LayerNormalization", ("Mul", "Add")), x, last, shape[-1], eps)
 
 
 class RMSNorms(Rewrite):
@@ -48,11 +48,11 @@ class RMSNorms(Rewrite):
         divided = _quotient(links, node)
         if found is None or divided is None or divided[0] != found[0]:
             return False
-        shape = static(links.graph, found[0])
+        shape = links.graph.static(found[0])
         if not shape:
             return False
         x, last = _uncast(links, found[0], divided[1])
-        return _scaled(links, node, ("RMSNormalization", ("Mul",)), x, last, shape[-1], found[1])
+        return _put_norm(links, node, ("RMSNormalization", ("Mul",)), x, last, shape[-1], found[1])
 
 
 def _mean_square(links: Links, root: Node) -> tuple[str, float] | None:
@@ -114,7 +114,7 @@ def _uncast(links: Links, x: str, last: Node) -> tuple[str, Node]:
     return x, last
 
 
-def _scaled(
+def _put_norm(
     links: Links, root: Node, kind: tuple[str, tuple[str, ...]], x: str, last: Node, extent: int, eps: float
 ) -> bool:
     """Put the norm in place of its last node, with the weight and the bias behind it where they are constants."""

@@ -24,7 +24,7 @@ KEPT = ("DequantizeLinear",)
 BOUNDLESS = 1e9
 
 
-def narrowed(graph: Graph, dtype: np.dtype[np.generic]) -> None:
+def narrow_floats(graph: Graph, dtype: np.dtype[np.generic]) -> None:
     """Compute the float32 tensors of a graph in 16 bits, its constants cast once.
 
     Inputs and results keep their dtypes: a Cast stands behind an input, and in front of a result. Tensors that follow
@@ -39,10 +39,10 @@ def narrowed(graph: Graph, dtype: np.dtype[np.generic]) -> None:
     dtype : numpy.dtype
         float16 or bfloat16.
     """
-    _Narrowed(graph, dtype).apply()
+    _Narrowing(graph, dtype).apply()
 
 
-class _Narrowed:
+class _Narrowing:
     def __init__(self, graph: Graph, dtype: np.dtype[np.generic]):
         self.graph, self.dtype = graph, dtype
         self.most = float(_finfo(dtype).max)
@@ -56,7 +56,7 @@ class _Narrowed:
         graph = self.graph
         results = [name for name in dict.fromkeys(graph.outputs) if self._is_float(name)]
         self.data |= {name for name, spec in graph.inputs.items() if spec.dtype == FLOAT32}
-        changed = [self._changed(node) for node in graph.nodes]
+        changed = [self._change(node) for node in graph.nodes]
         # A cast right behind its tensor is computed before every kernel that could take a reader of it in.
         graph.nodes = [cast for name in graph.inputs for cast in self.casts.get(name, ())]
         for node in changed:
@@ -76,7 +76,7 @@ class _Narrowed:
         found = self.graph.spec(name) if name else None
         return found is not None and found.dtype == FLOAT32
 
-    def _changed(self, node: Node) -> Node:
+    def _change(self, node: Node) -> Node:
         """Return a node with its inputs in the dtype that it is computed in, and note what its results are."""
         reads = [each for each in node.reads() if self._is_float(each) or each in self.narrow]
         data = [each for each in reads if each in self.data]
@@ -131,16 +131,16 @@ class _Narrowed:
         if (name in self.narrow) == is_narrow:
             return name
         if (name, is_narrow) not in self.copies:
-            self.copies[name, is_narrow] = self._copied(name, is_narrow)
+            self.copies[name, is_narrow] = self._copy(name, is_narrow)
         return self.copies[name, is_narrow]
 
-    def _copied(self, name: str, is_narrow: bool) -> str:
+    def _copy(self, name: str, is_narrow: bool) -> str:
         graph = self.graph
         copy = f"{name}.{self.dtype.name if is_narrow else 'float32'}"
         if name in graph.constants:
             wide = graph.constants[name]
             how = "cast", self.dtype.name
-            found = graph.add(copy, graph.derived.array(how, [wide], lambda: self._saturated(wide)))
+            found = graph.add(copy, graph.derived.array(how, [wide], lambda: self._saturate(wide)))
             self.narrow.add(found)
             return found
         spec = graph.spec(name)
@@ -159,7 +159,7 @@ class _Narrowed:
         saturates = dtype != FLOAT32 and name not in self.graph.inputs
         return Node("Cast", (name,), (result,), {"to": _number(dtype), "finite": int(saturates)}, result)
 
-    def _saturated(self, constant: np.ndarray) -> np.ndarray:
+    def _saturate(self, constant: np.ndarray) -> np.ndarray:
         if self._fits(constant):
             return constant.astype(self.dtype)
         finite = np.clip(constant, -self.most, self.most)

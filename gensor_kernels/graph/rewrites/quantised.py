@@ -20,7 +20,7 @@ PLAIN = {"add", "bias", "gelu", "gelu_tanh", "mul", "relu", "relu6", "scale", "s
 GROUPS = (128, 64, 32)
 
 
-def quantised(graph: Graph, weights: str) -> None:
+def quantise(graph: Graph, weights: str) -> None:
     """MatMul(x, w) and Gemm(x, w, c) -> QuantisedLinear(x, numbers, scales), where w is a large constant.
 
     Numbers are int8 (n, k), or uint8 (n, k / 2) with two of 4 bits in a byte. A scale is the largest magnitude of a row
@@ -79,11 +79,11 @@ def _in_bits(
     """Return the numbers and the scales of a matrix (n, k)."""
 
     @cache
-    def made() -> tuple[np.ndarray, np.ndarray]:
+    def make() -> tuple[np.ndarray, np.ndarray]:
         return (eight_bits if weights == "int8" else four_bits)(matrix.astype(np.float32), dtype)
 
-    numbers = graph.derived.array((weights, "numbers", dtype.name), [matrix], lambda: made()[0])
-    return numbers, graph.derived.array((weights, "scales", dtype.name), [matrix], lambda: made()[1])
+    numbers = graph.derived.array((weights, "numbers", dtype.name), [matrix], lambda: make()[0])
+    return numbers, graph.derived.array((weights, "scales", dtype.name), [matrix], lambda: make()[1])
 
 
 def _steps(graph: Graph, node: Node) -> tuple[Step, ...] | None:

@@ -7,7 +7,7 @@ import numpy as np
 from gensor_kernels.graph.ir.graph import Node
 from gensor_kernels.graph.ir.links import Links
 
-from .base import Potential, Rewrite, beside, floats, number, static
+from .base import Potential, Rewrite, beside, floats, number
 
 
 class RotaryEmbeddings(Rewrite):
@@ -22,9 +22,9 @@ class RotaryEmbeddings(Rewrite):
     def apply(self, links: Links, node: Node, potential: Potential) -> bool:
         """Replace the pattern around a concatenation of the halves."""
         graph, turned = links.graph, node.outputs[0]
-        x = _turned(links, node)
+        x = _rotation_source(links, node)
         scaled = links.reader(turned, "Mul")
-        shape = None if x is None else static(graph, x)
+        shape = None if x is None else graph.static(x)
         if x is None or scaled is None or shape is None or len(shape) != 4 or not floats(graph, x):
             return False
         last = links.reader(scaled.outputs[0], "Add")
@@ -43,9 +43,9 @@ class RotaryEmbeddings(Rewrite):
         return True
 
 
-def _turned(links: Links, node: Node) -> str | None:
+def _rotation_source(links: Links, node: Node) -> str | None:
     """Return x of Concat(-x2, x1) along the last axis."""
-    shape = static(links.graph, node.outputs[0])
+    shape = links.graph.static(node.outputs[0])
     if len(node.inputs) != 2 or not shape or node.attributes.get("axis") not in (-1, len(shape) - 1) or shape[-1] % 2:
         return None
     negated = links.maker(node.inputs[0], "Neg")
@@ -53,7 +53,7 @@ def _turned(links: Links, node: Node) -> str | None:
     if halves[0] is None or halves[1] is None or halves[0][0] != halves[1][0]:
         return None
     half = shape[-1] // 2
-    fits = static(links.graph, halves[0][0]) == shape and (halves[0][1:], halves[1][1:]) == (
+    fits = links.graph.static(halves[0][0]) == shape and (halves[0][1:], halves[1][1:]) == (
         (half, half * 2),
         (0, half),
     )
@@ -63,11 +63,11 @@ def _turned(links: Links, node: Node) -> str | None:
 def _cut(links: Links, name: str) -> tuple[str, int, int] | None:
     """Return (x, begin, end) of a part of x along its last axis."""
     node = links.maker(name, "Slice", "Split")
-    shape = None if node is None else static(links.graph, node.inputs[0])
+    shape = None if node is None else links.graph.static(node.inputs[0])
     if node is None or not shape:
         return None
     if node.op == "Split":
-        parts = [static(links.graph, each) for each in node.outputs]
+        parts = [links.graph.static(each) for each in node.outputs]
         if node.attributes.get("axis", 0) not in (-1, len(shape) - 1) or any(part is None for part in parts):
             return None
         extents = [part[-1] for part in parts if part]

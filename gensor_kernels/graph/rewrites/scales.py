@@ -25,7 +25,7 @@ class Scales(Rewrite):
         spec = graph.spec(node.outputs[0])
         if node.epilogue or spec is None or not spec.shape or not floats(graph, node.outputs[0]):
             return False
-        (a, s), (b, t) = (_unscaled(links, each) for each in node.inputs)
+        (a, s), (b, t) = (_factor_of(links, each) for each in node.inputs)
         if (a, b) == node.inputs:
             return False
         scaled = links.fresh(node.outputs[0] + ".product", spec)
@@ -35,7 +35,7 @@ class Scales(Rewrite):
         return True
 
 
-def _unscaled(links: Links, name: str) -> tuple[str, float]:
+def _factor_of(links: Links, name: str) -> tuple[str, float]:
     """Return a tensor and the number that it is multiplied with; others may read the result, too."""
     node = links.maker(name, "Mul", "Div")
     if node is None or node.epilogue:

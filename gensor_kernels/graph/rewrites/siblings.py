@@ -9,7 +9,7 @@ import numpy as np
 from gensor_kernels.graph.ir.graph import Node, Spec
 from gensor_kernels.graph.ir.links import Links
 
-from .base import Potential, Rewrite, beside, floats, static
+from .base import Potential, Rewrite, beside, floats
 
 
 class Linear(NamedTuple):
@@ -60,12 +60,12 @@ class Siblings(Rewrite):
         weights = [graph.constants[each.weight] for each in joins]
         if len({(each.dtype, each.shape[0]) for each in weights}) > 1:
             return False
-        rows = static(graph, x)
+        rows = graph.static(x)
         spec = graph.spec(node.outputs[0])
         if rows is None or spec is None or spec.dtype != weights[0].dtype:
             return False
         widths = [each.shape[1] for each in weights]
-        new = self._joined(links, joins, weights, (*rows[:-1], sum(widths)), spec)
+        new = self._join(links, joins, weights, (*rows[:-1], sum(widths)), spec)
         before, after = potential(graph, [each for join in joins for each in join.nodes]), potential(graph, new)
         links.predicted = before, after
         if before is not None and after is not None and after > before:
@@ -82,7 +82,7 @@ class Siblings(Rewrite):
         links.put(node, *new, split)
         return True
 
-    def _joined(
+    def _join(
         self, links: Links, joins: list[Linear], weights: list[np.ndarray], shape: tuple[int, ...], spec: Spec
     ) -> list[Node]:
         graph, first = links.graph, joins[0].product

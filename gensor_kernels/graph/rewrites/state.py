@@ -12,7 +12,7 @@ from gensor_kernels.graph.ir.graph import Extents, Graph, Node, Spec
 from gensor_kernels.graph.ir.links import Links
 from gensor_kernels.graph.lowerings.base import IN_PLACE
 
-from .base import Potential, Rewrite, apply_everywhere, static
+from .base import Potential, Rewrite, apply_everywhere
 
 #: The standard's number of int32.
 TENSOR_INT32 = 6
@@ -85,7 +85,7 @@ class Appends(Rewrite):
         places = (*keys.inputs, "")[2]
         if node.attributes.get("axis", 0) not in (-1, 2) or places != (*values.inputs, "")[2]:
             return False
-        columns = [(static(graph, name) or (0,))[-1] for name in (q, k, v)]
+        columns = [(graph.static(name) or (0,))[-1] for name in (q, k, v)]
         # The queries of a token must fit into the row in front of its keys and values.
         fits = 0 < columns[0] <= sum(columns[1:]) and (graph.shape(product.inputs[1]) or ())[1:] == (sum(columns),)
         if not fits or links.when(places) > links.order(product):
@@ -156,7 +156,7 @@ class Lengths(Rewrite):
         return True
 
 
-def stored(graph: Graph, state: Mapping[str, str], pairs: Mapping[str, str]) -> None:
+def keep_state(graph: Graph, state: Mapping[str, str], pairs: Mapping[str, str]) -> None:
     """Apply the rules of state to a graph; results that are written in place are no results of it any more."""
     links = Links(graph)
     for rule in (InPlace(state), Appends(pairs), Lengths()):

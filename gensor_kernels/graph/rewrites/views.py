@@ -12,7 +12,7 @@ import numpy as np
 from gensor_kernels.graph.ir.graph import Graph, Node, Spec
 from gensor_kernels.graph.ir.links import Links
 
-from .base import Potential, Rewrite, static
+from .base import Potential, Rewrite
 
 VIEWS = ("Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten")
 
@@ -41,10 +41,10 @@ class Views(Rewrite):
         """Shorten the chain that ends at a node."""
         chain = chain_of(links, node)
         source = chain[0].inputs[0]
-        shape, last = static(links.graph, source), static(links.graph, node.outputs[0])
+        shape, last = links.graph.static(source), links.graph.static(node.outputs[0])
         if shape is None or last is None or 0 in shape:
             return False
-        axes = followed(links.graph, chain, shape)
+        axes = follow(links.graph, chain, shape)
         steps = None if axes is None else steps_to(axes, shape)
         if steps is None or len(steps) >= len(chain):
             return False
@@ -75,8 +75,8 @@ class Selects(Rewrite):
             return False
         chain = chain_of(links, given)
         source = chain[0].inputs[0]
-        shape, spec = static(graph, source), graph.spec(source)
-        axes = None if shape is None or 0 in shape else followed(graph, chain, shape)
+        shape, spec = graph.static(source), graph.spec(source)
+        axes = None if shape is None or 0 in shape else follow(graph, chain, shape)
         if axes is None or shape is None or spec is None:
             return False
         along = node.attributes.get("axis", 0) % len(axes)
@@ -93,7 +93,7 @@ class Selects(Rewrite):
         numbers = [np.array([each], np.int64) for each in (place * extent, (place + 1) * extent, axis)]
         names = [graph.add(cut + ".slice", each) for each in numbers]
         rest = (*axes[:along], *axes[along + 1 :])
-        views = steps_to(rest, left) or [("Reshape", static(graph, node.outputs[0]) or ())]
+        views = steps_to(rest, left) or [("Reshape", graph.static(node.outputs[0]) or ())]
         made = view_nodes(links, node, cut, views, node.outputs[0])
         links.replace(node, Node("Slice", (source, *names), (cut,), {}, node.name), *made)
         return True
@@ -113,7 +113,7 @@ def chain_of(links: Links, node: Node) -> list[Node]:
     return chain
 
 
-def followed(graph: Graph, chain: Sequence[Node], shape: Sequence[int]) -> Axes | None:
+def follow(graph: Graph, chain: Sequence[Node], shape: Sequence[int]) -> Axes | None:
     """Return the axes behind a chain of views, None where axes are split across each other."""
     axes: Axes = tuple((Part((place,), extent),) if extent > 1 else () for place, extent in enumerate(shape))
     for node in chain:
@@ -121,15 +121,15 @@ def followed(graph: Graph, chain: Sequence[Node], shape: Sequence[int]) -> Axes 
             order = node.attributes.get("perm", tuple(reversed(range(len(axes)))))
             axes = tuple(axes[place] for place in order)
             continue
-        wanted = static(graph, node.outputs[0])
-        found = None if wanted is None else _reshaped([part for axis in axes for part in axis], wanted)
+        wanted = graph.static(node.outputs[0])
+        found = None if wanted is None else _reshape([part for axis in axes for part in axis], wanted)
         if found is None:
             return None
         axes = found
     return axes
 
 
-def _reshaped(parts: list[Part], shape: Sequence[int]) -> Axes | None:
+def _reshape(parts: list[Part], shape: Sequence[int]) -> Axes | None:
     found: list[tuple[Part, ...]] = []
     for extent in shape:
         taken: list[Part] = []
@@ -171,7 +171,7 @@ def steps_to(axes: Axes, shape: tuple[int, ...]) -> list[View]:
         order = tuple(by_memory.index(number) for number in range(len(axes)))
         return [("Reshape", tuple(last[number] for number in by_memory)), ("Transpose", order)]
     runs = _runs(flat, place)
-    moved = _moved(whole, flat)
+    moved = _transposition(whole, flat)
     if moved is not None:
         return [("Transpose", moved), ("Reshape", last)]
     by_memory = sorted(range(len(runs)), key=lambda number: place[runs[number][0]])
@@ -199,7 +199,7 @@ def _permutation(whole: list[tuple[Part, ...]], axes: Axes, shape: Sequence[int]
     return tuple(order)
 
 
-def _moved(whole: list[tuple[Part, ...]], flat: list[Part]) -> tuple[int, ...] | None:
+def _transposition(whole: list[tuple[Part, ...]], flat: list[Part]) -> tuple[int, ...] | None:
     """Return the order of the source's axes in which their parts are those of the result, one behind the other."""
     order, rest = [place for place, axis in enumerate(whole) if not axis], list(flat)
     while rest:
@@ -229,7 +229,7 @@ def _runs(flat: Sequence[Part], place: dict[Part, int]) -> list[list[Part]]:
 def view_nodes(links: Links, node: Node, source: str, steps: Sequence[View], last: str) -> list[Node]:
     """Return the nodes of views from the tensor `source` to `last`; `node` gives their name."""
     graph, found, name = links.graph, [], source
-    shape = static(graph, source)
+    shape = graph.static(source)
     spec = graph.spec(source)
     assert shape is not None and spec is not None
     for number, (op, numbers) in enumerate(steps):
@@ -245,7 +245,7 @@ def view_nodes(links: Links, node: Node, source: str, steps: Sequence[View], las
     return found
 
 
-def turned(links: Links, node: Node, name: str) -> Node:
+def swap_last_axes(links: Links, node: Node, name: str) -> Node:
     """Return a node that exchanges the last two axes of a tensor; `node` gives its name."""
     spec = links.graph.spec(name)
     assert spec is not None and spec.shape is not None

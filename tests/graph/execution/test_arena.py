@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import gensor_kernels
 from gensor_kernels.graph.execution import learning
-from gensor_kernels.graph.execution.arena import UNIT, Ledger, Place, Use, laid_out, offsets, rounded
+from gensor_kernels.graph.execution.arena import UNIT, Ledger, Place, Use, make_layout, offsets, round_up
 
 from ..models import model, node
 
@@ -35,15 +35,15 @@ def test_requests_in_use_at_a_time_do_not_overlap(found):
         for b, other in places[:place]:
             apart = a.last <= b.first or b.last <= a.first
             assert apart or low + a.nbytes <= other or other + b.nbytes <= low
-    layout = laid_out(found, {use.key: None for use in found})
-    assert layout.live <= layout.nbytes <= sum(rounded(use.nbytes) for use in found)
+    layout = make_layout(found, {use.key: None for use in found})
+    assert layout.live <= layout.nbytes <= sum(round_up(use.nbytes) for use in found)
     times = range(max(use.last for use in found))
     assert layout.live == max(sum(use.nbytes for use in found if use.first <= t < use.last) for t in times)
 
 
 def test_a_chain_needs_two_places():
     chain = [Use((n, 0), 1024, 2 * n, 2 * n + 3) for n in range(20)]
-    assert laid_out(chain, {use.key: None for use in chain}).nbytes == 2048
+    assert make_layout(chain, {use.key: None for use in chain}).nbytes == 2048
 
 
 def test_a_ledger_hands_out_no_place_that_is_in_use():
@@ -51,7 +51,7 @@ def test_a_ledger_hands_out_no_place_that_is_in_use():
     first = Ledger()
     first.begin(0)
     kept = [first.lease(512), first.lease(512)]
-    layout = first.laid_out()
+    layout = first.make_layout()
     assert layout.nbytes == 1024 and not first.follows
     wrong = layout._replace(places={key: place._replace(offset=0) for key, place in layout.places.items()})
     second = Ledger(wrong, 4096)

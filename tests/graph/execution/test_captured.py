@@ -110,8 +110,8 @@ def test_memory_of_races_is_not_the_models(opened, monkeypatch):
     """A race makes thousands of requests: to give each a place in the arena would take minutes."""
     opened("")
     raced(monkeypatch, repeats=100)
-    counts, laid_out = [], arena.laid_out
-    monkeypatch.setattr(arena, "laid_out", lambda uses, ends: counts.append(len(uses)) or laid_out(uses, ends))
+    counts, make_layout = [], arena.make_layout
+    monkeypatch.setattr(arena, "make_layout", lambda uses, ends: counts.append(len(uses)) or make_layout(uses, ends))
     made, (given, _) = layers(), drawn(0)
     for _ in range(5):
         made(given)

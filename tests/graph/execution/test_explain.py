@@ -6,7 +6,7 @@ import pytest
 import gensor_kernels
 from gensor_kernels.graph.execution.layers import reasons
 from gensor_kernels.graph.ir.graph import Graph, Node, Spec
-from gensor_kernels.graph.rewrites import rewritten
+from gensor_kernels.graph.rewrites import rewrite
 
 from ..models import model, node
 
@@ -56,7 +56,7 @@ def test_a_name_is_explained_without_a_run(name):
 def test_names_of_removed_and_of_unknown_nodes():
     spec = Spec(np.dtype(np.float32), (4,))
     nodes = [Node("Dropout", ("x",), ("d",), {}, "drop"), Node("Relu", ("d",), ("y",), {}, "relu")]
-    graph = rewritten(Graph(nodes, {"x": spec}, ["y"], {}, {"d": spec, "y": spec}), lambda graph, nodes: None)
+    graph = rewrite(Graph(nodes, {"x": spec}, ["y"], {}, {"d": spec, "y": spec}), lambda graph, nodes: None)
     assert str(reasons(graph, "drop")) == "drop: removed\n  Aliases: drop removed"
     with pytest.raises(KeyError, match="no node is named 'absent'"):
         reasons(graph, "absent")

@@ -7,7 +7,7 @@ import pytest
 
 from gensor_kernels.graph.ir.graph import Graph, Node, Spec, Step
 from gensor_kernels.graph.ir.links import Links
-from gensor_kernels.graph.rewrites import rewritten
+from gensor_kernels.graph.rewrites import rewrite
 
 SPEC = Spec(np.dtype(np.float32), (4, 4))
 
@@ -89,7 +89,7 @@ def test_planning_makes_calls_in_proportion_to_the_nodes():
 
         sys.setprofile(counting)
         try:
-            found = rewritten(made, lambda graph, nodes: None)
+            found = rewrite(made, lambda graph, nodes: None)
         finally:
             sys.setprofile(None)
         assert len(found.nodes) == 2 * count
@@ -104,5 +104,5 @@ def test_reasons_of_a_node(name, count):
     nodes = [Node("MatMul", ("x", "w"), ("a",), {}, "a"), Node("Relu", ("a",), ("y",), {}, "y")]
     made = graph(*nodes)
     made.constants["w"] = np.zeros((4, 4), np.float32)
-    found = rewritten(made, lambda graph, nodes: None).reasons(name)
+    found = rewrite(made, lambda graph, nodes: None).reasons(name)
     assert len(found) == count and all(str(each) for each in found)

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from gensor_kernels.graph.layouts.choice import Tensor, chosen, total
+from gensor_kernels.graph.layouts.choice import Tensor, choose, total
 from gensor_kernels.graph.layouts.minimum_cut import Network
 
 
@@ -36,24 +36,24 @@ def test_no_assignment_is_faster(seed):
     rng = np.random.default_rng(seed)
     times, tensors = drawn(rng, int(rng.integers(2, 8)))
     best = min(total(times, tensors, last) for last in itertools.product((False, True), repeat=len(times)))
-    assert total(times, tensors, chosen(times, tensors)) == pytest.approx(best, abs=1e-9)
+    assert total(times, tensors, choose(times, tensors)) == pytest.approx(best, abs=1e-9)
 
 
 def test_channels_stay_first_where_nothing_is_gained():
     times, tensors = [(0.0, math.inf), (5.0, 5.0), (5.0, 5.0)], [Tensor(0, (1,), 0.0), Tensor(1, (2,), 1.0)]
-    assert chosen(times, tensors) == [False, False, False]
+    assert choose(times, tensors) == [False, False, False]
 
 
 def test_one_conversion_serves_all_readers():
     """Three readers gain 4 each: one conversion of 10 pays, three would not."""
     times = [(0.0, math.inf), *[(4.0, 0.0)] * 3]
-    assert chosen(times, [Tensor(0, (1, 2, 3), 10.0)]) == [False, True, True, True]
-    assert chosen(times, [Tensor(0, (1,), 10.0), Tensor(0, (2,), 10.0), Tensor(0, (3,), 10.0)]) == [False] * 4
+    assert choose(times, [Tensor(0, (1, 2, 3), 10.0)]) == [False, True, True, True]
+    assert choose(times, [Tensor(0, (1,), 10.0), Tensor(0, (2,), 10.0), Tensor(0, (3,), 10.0)]) == [False] * 4
 
 
 def test_a_reader_that_takes_either_layout_needs_no_conversion():
     times, tensor = [(0.0, math.inf), (9.0, 3.0)], Tensor(0, (1,), 10.0, {(1, True): 2.0})
-    assert chosen(times, [tensor]) == [False, True]
+    assert choose(times, [tensor]) == [False, True]
     assert tensor.crossing([False, True]) == (2.0, False)
 
 
@@ -61,7 +61,7 @@ def test_long_chains_are_cut_at_once():
     count = 2000
     times = [(0.0, math.inf), *[(2.0, 1.0)] * count, (0.0, math.inf)]
     tensors = [Tensor(each, (each + 1,), 500.0) for each in range(count + 1)]
-    assert sum(chosen(times, tensors)) == count
+    assert sum(choose(times, tensors)) == count
 
 
 def test_a_maximum_flow():

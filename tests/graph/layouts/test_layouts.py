@@ -11,7 +11,7 @@ from gensor_kernels.graph.execution.prepared import Prepared
 from gensor_kernels.graph.execution.weights import Weights
 from gensor_kernels.graph.ir.options import Options
 from gensor_kernels.graph.layouts import laid_out as module
-from gensor_kernels.graph.layouts.laid_out import laid_out
+from gensor_kernels.graph.layouts.laid_out import choose_layouts
 from gensor_kernels.graph.readers.onnx_file import Source
 
 from ..models import node, proto
@@ -175,7 +175,7 @@ def test_a_graph_without_images_is_left_alone():
     with gensor_kernels.emulated("sm_87"):
         graph = Source(made).graph()
         before = [replace(each) for each in graph.nodes]
-        assert laid_out(graph) is None and graph.nodes == before
+        assert choose_layouts(graph) is None and graph.nodes == before
 
 
 def served(made, *inputs, dtype=None):

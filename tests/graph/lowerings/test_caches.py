@@ -6,7 +6,7 @@ import pytest
 import gensor_kernels
 from gensor_kernels.errors import ModelError, UnsupportedError
 from gensor_kernels.graph.lowerings.base import Constants, Run
-from gensor_kernels.graph.lowerings.caches import append, paged
+from gensor_kernels.graph.lowerings.caches import append, pages_of
 
 from ..models import model, node
 
@@ -60,15 +60,15 @@ def test_a_cache_whose_rows_lie_in_front_of_its_heads_is_paged_without_a_copy():
     rows = np.arange(3 * 24 * 2 * 16, dtype=np.float32).reshape(3, 24, 2, 16)
     for k in (rows.transpose(0, 2, 1, 3), np.ascontiguousarray(rows.transpose(0, 2, 1, 3)), rows[:1, :24]):
         k = k if k.shape[1] == 2 else k.transpose(0, 2, 1, 3)
-        pages = paged(k, k)
+        pages = pages_of(k, k)
         assert pages.keys.shape[2] == 8 and np.shares_memory(pages.keys, k)
         for entry in range(len(k)):
             found = pages.keys[pages.table[entry]].transpose(1, 0, 2, 3).reshape(2, 24, 16)
             np.testing.assert_array_equal(found, k[entry])
     odd = np.zeros((2, 25, 2, 16), np.float32)[:, :24].transpose(0, 2, 1, 3)
-    assert paged(odd, odd) is None  # 25 rows are no multiple of a page of 8
+    assert pages_of(odd, odd) is None  # 25 rows are no multiple of a page of 8
     whole = np.zeros((2, 33, 2, 16), np.float32)[:, :32].transpose(0, 2, 1, 3)
-    assert paged(whole, whole).keys is whole
+    assert pages_of(whole, whole).keys is whole
 
 
 @pytest.mark.parametrize("circular", [False, True])

@@ -1,190 +1,271 @@
-"""Products that are joined, gated and scaled, and chains of element-wise operations."""
+"""Products that are joined, gated and scaled, element-wise chains, and views around products."""
 
 import numpy as np
 import pytest
 
 from gensor_kernels.graph.ir.graph import Graph, Node, Spec
-from gensor_kernels.graph.rewrites import rewritten
+from gensor_kernels.graph.rewrites import rewrite
 
-from ..models import node
-from .checked import checked, drawn, operators, rules
+from .checked import checked, drawn, operators, steps
 
 pytest.importorskip("onnxruntime")
 X = drawn(3, 5, 16)
+SINGLE = np.dtype(np.float32)
 
 
-def siblings(biases):
-    """Three products that read x, with biases by name."""
-    nodes = []
-    for name in "qkv":
-        nodes.append(node("MatMul", ["x", f"w{name}"], [f"m{name}"]))
-        if name in biases:
-            nodes.append(node("Add", [f"m{name}", f"b{name}"], [f"r{name}"]))
-    last = [f"r{name}" if name in biases else f"m{name}" for name in "qkv"]
-    nodes += [node("Relu", last[:1], ["y"]), node("Tanh", last[1:2], ["z"]), node("Sigmoid", last[2:], ["u"])]
-    constants = {"wq": drawn(16, 8), "wk": drawn(16, 4), "wv": drawn(16, 4)}
-    return nodes, constants | {"bq": drawn(8), "bk": drawn(4), "bv": drawn(4)}
+def rules(graph):
+    return {each.rule for each in graph.decisions if each.applied}
+
+
+# ---- siblings and gates
 
 
 @pytest.mark.parametrize("biases", ["", "qkv", "qv"])
 def test_siblings_are_one_product(biases):
-    nodes, constants = siblings(biases)
-    graph = checked(nodes, {"x": X}, constants, ["y", "z", "u"])
-    assert operators(graph) == ["MatMul"] + ["Elementwise"] * 3
-    assert [each.op for each in graph.nodes][:2] == ["MatMul", "Split"]
+    parts = [f"m{name} = MatMul(x, w{name})" for name in "qkv"]
+    parts += [f"r{name} = Add(m{name}, b{name})" for name in biases]
+    parts += [f"y{name} = {op}({'r' if name in biases else 'm'}{name})" for name, op in zip("qkv", OPS, strict=True)]
+    constants = {"wq": drawn(16, 8), "wk": drawn(16, 4), "wv": drawn(16, 4)}
+    constants |= {"bq": drawn(8), "bk": drawn(4), "bv": drawn(4)}
+    graph = checked("; ".join(parts), {"x": X}, constants)
+    assert [each.op for each in graph.nodes] == ["MatMul", "Split", *["Elementwise"] * 3]
     (decision,) = [each for each in graph.decisions if each.rule == "Siblings"]
-    assert decision.before_us is not None and decision.after_us is not None
     assert decision.after_us <= decision.before_us and "3 products read x" in str(decision)
 
 
-def made(*shapes):
+OPS = ("Relu", "Tanh", "Sigmoid")
+
+
+def two_products(*shapes):
     """A graph of two products of one tensor, without a model around it."""
-    single = np.dtype(np.float32)
-    specs = {name: Spec(single, (3, 5, shape[1])) for name, shape in zip("yz", shapes, strict=True)}
+    pairs = dict(zip("yz", shapes, strict=True))
+    specs = {name: Spec(SINGLE, (3, 5, shape[1])) for name, shape in pairs.items()}
     nodes = [Node("MatMul", ("x", f"w{name}"), (name,), {}, name) for name in "yz"]
-    constants = {f"w{name}": np.zeros(shape, single) for name, shape in zip("yz", shapes, strict=True)}
-    return Graph(nodes, {"x": Spec(single, (3, 5, 16))}, ["y", "z"], constants, specs)
+    constants = {f"w{name}": np.zeros(shape, SINGLE) for name, shape in pairs.items()}
+    return Graph(nodes, {"x": Spec(SINGLE, (3, 5, 16))}, ["y", "z"], constants, specs)
 
 
-def test_the_potential_decides_whether_siblings_join():
-    def slow(graph, nodes):
-        return 3.0 if len(nodes) == 1 else 2.0
-
-    graph = rewritten(made((16, 8), (16, 4)), slow)
+def test_predicted_times_decide_whether_siblings_join():
+    graph = rewrite(two_products((16, 8), (16, 4)), lambda graph, nodes: 3.0 if len(nodes) == 1 else 2.0)
     assert [each.op for each in graph.nodes] == ["MatMul", "MatMul"]
     (decision,) = graph.decisions
     assert str(decision) == (
         "Siblings: y left as they are (joined, it is predicted to be slower): 2.0 µs before, 3.0 µs after (predicted)"
     )
     assert graph.reasons("y") == [decision] and graph.reasons("other") == []
-
-
-def test_siblings_join_where_nothing_is_predicted():
-    graph = rewritten(made((16, 8), (16, 4)), lambda graph, nodes: None)
+    graph = rewrite(two_products((16, 8), (16, 4)), lambda graph, nodes: None)
     assert [each.op for each in graph.nodes] == ["MatMul", "Split"]
 
 
 def test_products_of_two_inputs_are_no_siblings():
-    nodes = [node("MatMul", ["x", "a"], ["y"]), node("MatMul", ["x", "b"], ["z"])]
     given = {"x": X, "a": drawn(16, 4), "b": drawn(16, 4)}
-    assert operators(checked(nodes, given, {}, ["y", "z"])) == ["MatMul", "MatMul"]
+    assert operators(checked("y = MatMul(x, a); z = MatMul(x, b)", given, {})) == "MatMul, MatMul"
+
+
+GATES = {
+    "silu": "s = Sigmoid(a); f = Mul(a, s)",
+    "Swish": "s = Sigmoid(a); f = Mul(s, a)",
+    "Gelu": "f = Gelu(a)",
+    "tanh": 'f = Gelu<approximate = "tanh">(a)',
+    "Relu": "f = Relu(a)",
+}
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("biased", [False, True])
-@pytest.mark.parametrize("gate", ["silu", "Swish", "Gelu", "tanh", "Relu"])
+@pytest.mark.parametrize("gate", GATES)
 def test_a_gate_is_in_the_product(gate, biased, dtype):
-    nodes = [node("MatMul", ["x", "g"], ["a"]), node("MatMul", ["x", "u"], ["b"])]
-    nodes += [node("Add", ["a", "c"], ["a2"]), node("Add", ["d", "b"], ["b2"])] if biased else []
-    a, b = ("a2", "b2") if biased else ("a", "b")
-    if gate == "silu":
-        nodes += [node("Sigmoid", [a], ["s"]), node("Mul", [a, "s"], ["f"])]
-    elif gate == "tanh":
-        nodes += [node("Gelu", [a], ["f"], approximate="tanh")]
-    elif gate == "Swish":
-        nodes += [node("Sigmoid", [a], ["s"]), node("Mul", ["s", a], ["f"])]
-    else:
-        nodes += [node(gate, [a], ["f"])]
-    nodes += [node("Mul", ["f", b], ["p"]), node("Add", ["p", "r"], ["y"])]
+    products = "a = MatMul(x, g); b = MatMul(x, u)"
+    if biased:
+        products = "p = MatMul(x, g); q = MatMul(x, u); a = Add(p, c); b = Add(d, q)"
     constants = {"g": drawn(16, 8), "u": drawn(16, 8), "c": drawn(8), "d": drawn(8)}
     constants = {name: (each / 4).astype(dtype) for name, each in constants.items()}
     given = {"x": X.astype(dtype), "r": drawn(3, 5, 8, dtype=dtype)}
-    graph = checked(nodes, given, constants)
-    assert operators(graph) == ["GatedMatMul"] and [step.name for step in graph.nodes[0].epilogue] == ["add"]
+    graph = checked(f"{products}; {GATES[gate]}; h = Mul(f, b); y = Add(h, r)", given, constants)
+    assert [each.op for each in graph.nodes] == ["GatedMatMul"] and steps(graph) == ["add"]
     assert [each.rule for each in graph.decisions].count("Gates") == 1
 
 
-def test_the_potential_decides_whether_a_gate_joins():
-    def slow(graph, nodes):
-        return 1.0 + any(each.op == "GatedMatMul" for each in nodes)
-
-    single = np.dtype(np.float32)
-    graph = made((16, 8), (16, 8))
+def test_predicted_times_decide_whether_a_gate_joins():
+    graph = two_products((16, 8), (16, 8))
     graph.nodes += [Node("Swish", ("y",), ("f",), {}, "f"), Node("Mul", ("f", "z"), ("p",), {}, "p")]
-    graph.specs |= dict.fromkeys("fp", Spec(single, (3, 5, 8)))
+    graph.specs |= dict.fromkeys("fp", Spec(SINGLE, (3, 5, 8)))
     graph.outputs = ["p"]
-    found = rewritten(graph, slow)
+    found = rewrite(graph, lambda graph, nodes: 1.0 + any(each.op == "GatedMatMul" for each in nodes))
     assert "GatedMatMul" not in [each.op for each in found.nodes]
     assert any("gate in the product" in each.why for each in found.reasons("f"))
 
 
-@pytest.mark.parametrize("other", ["v", "read"])
-def test_no_gate_of_other_tensors_or_of_products_read_elsewhere(other):
-    x = "v" if other == "v" else "x"
-    nodes = [node("MatMul", ["x", "g"], ["a"]), node("MatMul", [x, "u"], ["b"]), node("Relu", ["a"], ["f"])]
-    nodes += [node("Mul", ["f", "b"], ["y"])] + ([node("Tanh", ["b"], ["z"])] if other == "read" else [])
-    given = {"x": X, "v": drawn(3, 5, 16)} if other == "v" else {"x": X}
-    graph = checked(nodes, given, {"g": drawn(16, 8), "u": drawn(16, 8)}, ["y", "z"] if other == "read" else ["y"])
+@pytest.mark.parametrize("text", ["b = MatMul(v, u)", "b = MatMul(x, u); z = Tanh(b)"])
+def test_no_gate_of_other_tensors_or_of_products_read_elsewhere(text):
+    text = f"a = MatMul(x, g); {text}; f = Relu(a); y = Mul(f, b)"
+    graph = checked(text, {"x": X, "v": drawn(3, 5, 16)}, {"g": drawn(16, 8), "u": drawn(16, 8)})
     assert "GatedMatMul" not in operators(graph)
 
 
-@pytest.mark.parametrize("op", ["Mul", "Div"])
-def test_factors_of_operands_are_behind_the_product(op):
-    nodes = [
-        node(op, ["a", "s"], ["c"]),
-        node("Mul", ["t", "b"], ["d"]),
-        node("MatMul", ["c", "d"], ["y"]),
-    ]
-    given = {"a": drawn(4, 8, 16, dtype="float16"), "b": drawn(4, 16, 8, dtype="float16")}
-    graph = checked(nodes, given, {"s": np.float16(2), "t": np.float16(0.25)})
-    (only,) = graph.nodes
+# ---- scales and element-wise chains
+
+A, B = drawn(4, 8, 16, dtype="float16"), drawn(4, 16, 8, dtype="float16")
+
+
+@pytest.mark.parametrize(("op", "scale"), [("Mul", 0.5), ("Div", 0.125)])
+def test_factors_of_operands_scale_the_product(op, scale):
+    text = f"c = {op}(a, s); d = Mul(t, b); y = MatMul(c, d)"
+    (only,) = checked(text, {"a": A, "b": B}, {"s": np.float16(2), "t": np.float16(0.25)}).nodes
     (step,) = only.epilogue
-    assert only.op == "MatMul" and step.name == "scale" and step.scalar == (0.5 if op == "Mul" else 0.125)
+    assert only.op == "MatMul" and step.name == "scale" and step.scalar == scale
 
 
-def test_a_factor_per_column_stays_in_front():
-    nodes = [node("Mul", ["a", "s"], ["c"]), node("MatMul", ["c", "b"], ["y"])]
-    graph = checked(nodes, {"a": drawn(8, 16), "b": drawn(16, 8)}, {"s": drawn(16)})
-    assert operators(graph) == ["Elementwise", "MatMul"] and "Scales" not in rules(graph)
+def test_a_factor_per_column_stays_before_the_product():
+    graph = checked("c = Mul(a, s); y = MatMul(c, b)", {"a": drawn(8, 16), "b": drawn(16, 8)}, {"s": drawn(16)})
+    assert [each.op for each in graph.nodes] == ["Elementwise", "MatMul"] and "Scales" not in rules(graph)
+
+
+ELEMENTWISE = {
+    **{"x": X * 3, "v": drawn(3, 5, 16), "scalar": np.array(0.5, np.float32)},
+    **{"c": drawn(16), "powers": np.float32(2) ** np.arange(16, dtype=np.float32), "seven": np.float32(7)},
+    **{"zero": np.float32(0), "six": np.float32(6), "same": np.array([3, 5, 16]), "w": drawn(16, 8)},
+    **{"image": drawn(1, 3, 4, 4), "taps": drawn(2, 3, 1, 1), "axes": np.array([-1]), "square": drawn(16, 16)},
+    **{"node": drawn(3, 5, 8), "half": np.float32(0.5)},
+}
+GIVEN = ("x", "v", "scalar", "image", "node")
+#: What becomes of element-wise operators; a product takes in what follows it, at the place of the last operand.
+CHAINS = {
+    "y = Sub(x, c)": "Add",
+    "y = Sub(c, x)": "Sub",
+    "y = Sub(x, v)": "Sub",
+    "y = Div(x, seven)": "Div",
+    "y = Div(x, powers)": "Mul",
+    "t = Neg(x); y = Mul(t, v)": "Mul + Mul",
+    "y = HardSwish(x)": "HardSwish",
+    "y = HardSigmoid<alpha = 0.3, beta = 0.4>(x)": "HardSigmoid",
+    "t = HardSigmoid<alpha = 0.16666667, beta = 0.5>(x); y = Mul(t, v)": "HardSigmoid + Mul",
+    "y = Clip(x, zero, six)": "Clip",
+    "t = Sigmoid(x); y = Mul(t, x)": "Swish",
+    "k = Greater(v, zero); y = Where(k, x, seven)": "Greater, Where",
+    "t = Expand(x, same); u = Cast<to = 1>(t); y = Relu(u)": "Relu",
+    "y = Sum(x, v)": "Add",
+    "m = MatMul(x, w); y = Add(m, node)": "MatMul + Add",
+    "m = MatMul(x, w); y = Add(m, scalar)": "MatMul + Add",
+    "m = MatMul(x, w); y = Add(m, half)": "MatMul + Add",
+    "m = Conv(image, taps); y = Add(m, scalar)": "Conv + Add",
+    "m = Conv(image, taps); y = Add(m, half)": "Conv + Add",
+    "m = MatMul(v, square); r = Relu(m); e = Exp(v); l = ReduceMax(e, axes); y = Mul(r, l)": (
+        "Exp, ReduceMax, MatMul + Relu + Mul"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", CHAINS)
+def test_element_wise_operators_are_steps(text):
+    given = {name: ELEMENTWISE[name] for name in GIVEN}
+    constants = {name: each for name, each in ELEMENTWISE.items() if name not in GIVEN}
+    graph = checked(text, given, constants)
+    assert operators(graph) == CHAINS[text]
+    assert {each.op for each in graph.nodes} <= {"Elementwise", "MatMul", "Conv", "Exp", "ReduceMax", "Greater"}
+
+
+@pytest.mark.parametrize(("approximate", "name"), [("none", "gelu"), ("tanh", "gelu_tanh")])
+def test_a_product_takes_bias_activation_and_residual(approximate, name):
+    text = f'm = MatMul(x, b); t = Add(bias, m); g = Gelu<approximate = "{approximate}">(t); y = Add(g, r)'
+    graph = checked(text, {"x": drawn(6, 16), "r": drawn(6, 8)}, {"b": drawn(16, 8), "bias": drawn(8)})
+    assert operators(graph) == "MatMul + Add + Gelu + Add" and steps(graph) == ["add", name, "add"]
+
+
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("attributes", ["<beta = 0.5, alpha = 2.0>", ""])
+def test_a_term_of_gemm_without_axes(attributes, constant):
+    """NumPy makes scalars of arrays without axes."""
+    given, s = {"x": drawn(2, 8)}, {"s": np.array(0.5, np.float32)}
+    graph = checked(f"y = Gemm{attributes}(x, w, s)", given if constant else given | s, {"w": drawn(8, 4), **s})
+    assert operators(graph) == "Gemm"
+
+
+def test_what_a_kernel_lacks_and_rounded_reciprocals_stay():
+    given, constants = {"x": X, "v": drawn(3, 5, 16) + np.float32(9)}, {"low": np.float32(0), "high": np.float32(3)}
+    graph = checked("t = Clip(x, low, high); y = Div(t, v)", given, constants)
+    assert [each.op for each in graph.nodes] == ["Clip", "Div"]
+    constants = {"c": (np.arange(16) + 3).astype("float16")}
+    assert [each.op for each in checked("y = Div(x, c)", {"x": X.astype("float16")}, constants).nodes] == ["Div"]
+
+
+# ---- views
+
+
+def views(steps):
+    """Text and constants of a chain x -> z: tuples of axes are transposes, lists of extents reshapes."""
+    parts, constants, name = [], {}, "x"
+    for number, step in enumerate(steps):
+        if isinstance(step, tuple):
+            parts.append(f"t{number} = Transpose<perm = {list(step)}>({name})")
+        else:
+            constants[f"s{number}"] = np.array(step)
+            parts.append(f"t{number} = Reshape({name}, s{number})")
+        name = f"t{number}"
+    return "; ".join([*parts, f"z = Relu({name})"]), constants
 
 
 @pytest.mark.parametrize(
-    "nodes, count",
+    "shape, steps, left",
     [
-        ([node("Sub", ["x", "c"], ["y"])], 1),
-        ([node("Sub", ["c", "x"], ["y"])], 1),
-        ([node("Sub", ["x", "v"], ["y"])], 1),
-        ([node("Div", ["x", "seven"], ["y"])], 1),
-        ([node("Div", ["x", "powers"], ["y"])], 1),
-        ([node("Neg", ["x"], ["t"]), node("Mul", ["t", "v"], ["y"])], 1),
-        ([node("HardSwish", ["x"], ["y"])], 1),
-        ([node("HardSigmoid", ["x"], ["y"], alpha=0.3, beta=0.4)], 1),
-        ([node("HardSigmoid", ["x"], ["t"], alpha=1 / 6, beta=0.5), node("Mul", ["t", "v"], ["y"])], 1),
-        ([node("Clip", ["x", "zero", "six"], ["y"])], 1),
-        ([node("Sigmoid", ["x"], ["t"]), node("Mul", ["t", "x"], ["y"])], 1),
-        ([node("Greater", ["v", "zero"], ["k"]), node("Where", ["k", "x", "seven"], ["y"])], 1),
-        ([node("Expand", ["x", "same"], ["t"]), node("Cast", ["t"], ["u"], to=1), node("Relu", ["u"], ["y"])], 1),
-        ([node("Sum", ["x", "v"], ["y"])], 1),
+        ((2, 4, 3, 5), ([8, 3, 5], (0, 2, 1), [2, 4, 5, 3]), ["Transpose"]),
+        ((2, 3, 20), ([2, 3, 4, 5], (0, 2, 1, 3), [8, 3, 5], (0, 2, 1), [2, 4, 5, 3]), ["Reshape", "Transpose"]),
+        ((2, 3, 4), ([6, 4], [2, 3, 4], [3, 2, 4]), ["Reshape"]),
+        ((2, 3, 4), ((1, 0, 2), [3, 2, 4, 1], (1, 0, 2, 3), [6, 4]), ["Reshape"]),
+        ((2, 3, 4), ((1, 2, 0), (2, 0, 1), [6, 4]), ["Reshape"]),
+        ((2, 3, 4), ((0, 2, 1), [2, 12], [24], [4, 6]), ["Transpose", "Reshape"]),
+        ((6, 1, 4), ([2, 3, 4], (1, 0, 2), [3, 1, 8], [24]), ["Reshape", "Transpose", "Reshape"]),
+        ((4, 6), ((1, 0), [8, 3]), ["Transpose", "Reshape"]),  # axes across each other: left as it is
+        ((2, 3, 4), ([2, 12], [2, 3, 4]), []),
     ],
 )
-def test_element_wise_operators_are_steps(nodes, count):
-    constants = {"c": drawn(16), "powers": np.float32(2) ** np.arange(16, dtype=np.float32), "seven": np.float32(7)}
-    constants |= {"zero": np.float32(0), "six": np.float32(6), "same": np.array([3, 5, 16])}
-    graph = checked(nodes, {"x": X * 3, "v": drawn(3, 5, 16)}, constants)
-    assert operators(graph).count("Elementwise") == count
-    assert set(operators(graph)) <= {"Elementwise", "Greater"}
+def test_a_chain_of_views_becomes_the_shortest(shape, steps, left):
+    text, constants = views(steps)
+    graph = checked(text, {"x": drawn(*shape)}, constants)
+    assert [each.op for each in graph.nodes if each.op != "Elementwise"] == left
 
 
-def test_what_a_kernel_lacks_stays():
-    nodes = [node("Clip", ["x", "zero", "c"], ["t"]), node("Div", ["t", "v"], ["y"])]
-    graph = checked(nodes, {"x": X, "v": drawn(3, 5, 16) + 9}, {"zero": np.float32(0), "c": np.float32(3)})
-    assert operators(graph) == ["Clip", "Div"]
+def test_a_copy_that_others_read_is_made_once():
+    text, constants = views(([2, 3, 4], (0, 2, 1), [2, 12], (1, 0)))
+    graph = checked(text.replace("z = Relu(t3)", "z = Relu(t2)"), {"x": drawn(6, 4)}, constants)
+    assert [each.op for each in graph.nodes].count("Reshape") == 2
 
 
-def test_rounded_reciprocals_are_not_taken():
-    nodes = [node("Div", ["x", "c"], ["y"])]
-    graph = checked(nodes, {"x": X.astype("float16")}, {"c": (np.arange(16) + 3).astype("float16")})
-    assert operators(graph) == ["Div"]
+def test_one_of_three_stacked_products_is_a_slice():
+    """As torch's MultiheadAttention takes queries, keys and values apart."""
+    text = "m = MatMul(x, w); r = Reshape(m, shape); t = Transpose<perm = [2, 0, 1, 3]>(r); " + "; ".join(
+        f"g{place} = Gather<axis = 0>(t, i{place}); y{place} = {op}(g{place})" for place, op in enumerate(OPS)
+    )
+    constants = {"w": drawn(8, 12), "shape": np.array([2, 5, 3, 4])} | {f"i{each}": np.array(each) for each in range(3)}
+    found = [each.op for each in checked(text, {"x": drawn(2, 5, 8)}, constants).nodes]
+    assert "Gather" not in found and found.count("Slice") == 3 and "Transpose" not in found
 
 
-def test_a_residual_of_a_later_product_joins():
-    """The sum is in the place of its last operand, which may be made behind the product that takes it in."""
-    nodes = [
-        node("MatMul", ["x", "w"], ["m"]),
-        node("Relu", ["m"], ["r"]),
-        node("Exp", ["x"], ["e"]),
-        node("ReduceMax", ["e", "axes"], ["late"], keepdims=1),
-        node("Mul", ["r", "late"], ["y"]),
-    ]
-    graph = checked(nodes, {"x": X}, {"w": drawn(16, 16), "axes": np.array([-1])})
-    assert operators(graph) == ["Exp", "ReduceMax", "MatMul"]
+def test_an_inner_part_of_an_axis_is_no_slice():
+    text = "r = Reshape(x, shape); g = Gather<axis = 2>(r, i); y = Relu(g)"
+    constants = {"shape": np.array([2, 4, 3]), "i": np.array(1)}
+    assert "Gather" in operators(checked(text, {"x": drawn(2, 12)}, constants))
+
+
+ROWS = {"x": drawn(2, 5, 16), "r": drawn(2, 5, 8)}
+PRODUCT = {"flat": np.array([-1, 16]), "whole": np.array([2, -1, 8]), "w": drawn(16, 8), "c": drawn(8)}
+PRODUCT |= {"wt": PRODUCT["w"].T.copy(), "tall": drawn(10, 8)}
+#: Linears of several axes, as exporters write them, and the nodes that are left; other products stay.
+LINEARS = {
+    "f = Reshape(x, flat); g = Gemm(f, w, c); h = Reshape(g, whole); y = Add(h, r)": ["MatMul"],
+    "f = Reshape(x, flat); g = Gemm<transB = 1>(f, wt, c); h = Reshape(g, whole); y = Add(h, r)": ["MatMul"],
+    "t = Transpose<perm = [1, 0, 2]>(x); m = MatMul(t, w); b = Add(m, c); u = Transpose<perm = [1, 0, 2]>(b); "
+    "y = Add(u, r)": ["MatMul"],
+    "f = Reshape(x, flat); g = Gemm(f, w); y = Relu(g)": ["Reshape", "Gemm"],
+    "f = Reshape(x, flat); g = Gemm<alpha = 2.0>(f, w); y = Reshape(g, whole)": ["Reshape", "Gemm", "Reshape"],
+    "f = Reshape(x, flat); g = Gemm<transA = 1>(f, tall); y = Reshape(g, whole)": ["Reshape", "Gemm", "Reshape"],
+}
+
+
+@pytest.mark.parametrize("text", LINEARS)
+def test_views_around_a_product(text):
+    graph = checked(text, ROWS, PRODUCT)
+    assert [each.op for each in graph.nodes] == LINEARS[text]
+    assert ("Linears" in rules(graph)) == (LINEARS[text] == ["MatMul"])
+    if LINEARS[text] == ["MatMul"]:
+        assert steps(graph) == ["add", "add"]

@@ -1,245 +1,228 @@
-"""Every rule: what a graph looks like behind it, and that its results stay."""
+"""Rules of convolutions, norms, GELU and rotary embeddings: what a graph becomes, with onnxruntime's results."""
 
 import numpy as np
 import pytest
 
-import gensor_kernels
 from gensor_kernels.graph.execution.prepared import Prepared
 from gensor_kernels.graph.execution.weights import Weights
 
-from ..models import model, node
+from ..models import model
+from .checked import checked, drawn, operators, steps
 
-RNG = np.random.default_rng(0)
+pytest.importorskip("onnxruntime")
 
-
-def drawn(*shape):
-    return RNG.standard_normal(shape).astype(np.float32)
-
-
-def run(made, *inputs):
-    """Return the result on the emulator, and the text of each node behind the rewrites."""
-    with gensor_kernels.emulated("sm_87"):
-        found = made(*inputs)
-        (plan,) = made._plans.values()
-    return found, [str(each) for each in plan.graph.nodes if each.op != "Layout"]  # those are no rewrites
-
-
-def convolved(x, w, padding=0):
-    """A convolution of float64, by its definition."""
-    x = np.pad(x.astype(np.float64), [(0, 0), (0, 0), (padding, padding), (padding, padding)])
-    windows = np.lib.stride_tricks.sliding_window_view(x, w.shape[2:], (2, 3))
-    return np.einsum("nchwrs,kcrs->nkhw", windows, w.astype(np.float64))
-
-
-X, W = drawn(2, 3, 8, 8), drawn(5, 3, 3, 3)
-SCALE, BIAS, MEAN, VAR = drawn(5), drawn(5), drawn(5), np.abs(drawn(5)) + 0.5
-NORM = {"w": W, "scale": SCALE, "bias": BIAS, "mean": MEAN, "var": VAR}
-INPUT = {"x": ("float32", X.shape)}
-
-
-def normed(y):
-    wide = [each.astype(np.float64).reshape(-1, 1, 1) for each in (SCALE, BIAS, MEAN, VAR)]
-    return (y - wide[2]) / np.sqrt(wide[3] + 1e-5) * wide[0] + wide[1]
-
-
-def test_a_batch_norm_is_folded_into_the_convolution_in_front():
-    nodes = [
-        node("Conv", ["x", "w"], ["c"]),
-        node("BatchNormalization", ["c", "scale", "bias", "mean", "var"], ["b"]),
-        node("Relu", ["b"], ["y"]),
-    ]
-    found, names = run(model(nodes, INPUT, ["y"], NORM), X)
-    assert len(names) == 1 and names[0].startswith("Conv") and names[0].endswith("Relu")
-    np.testing.assert_allclose(found, np.maximum(normed(convolved(X, W)), 0), rtol=1e-4, atol=1e-4)
+INPUTS = {"image": drawn(2, 3, 8, 8), "x": drawn(6, 16), "x3": drawn(2, 5, 24), "whole": np.arange(3)}
+CONSTANTS = {
+    **{"w": drawn(5, 3, 3, 3), "v": drawn(5, 3, 3, 3), "factor": drawn(5, 1, 1), "term": drawn(1, 5, 1, 1)},
+    **{"scale": drawn(5), "bias": drawn(5), "mean": drawn(5), "var": np.abs(drawn(5)) + np.float32(0.5)},
+    **{"scale3": drawn(3), "bias3": drawn(3), "mean3": drawn(3), "var3": np.abs(drawn(3)) + np.float32(0.5)},
+    **{"pads": np.array([0, 0, 1, 1, 0, 0, 1, 1]), "one": np.float32(1), "two": np.int64(2)},
+}
+CASES = {
+    "a batch norm is folded into the convolution before it": (
+        "c = Conv(image, w); b = BatchNormalization(c, scale, bias, mean, var); y = Relu(b)",
+        "Conv + Relu",
+    ),
+    "a batch norm alone is one element-wise kernel": (
+        "b = BatchNormalization(image, scale3, bias3, mean3, var3); y = Relu(b)",
+        "Mul + Add + Relu",
+    ),
+    "a convolution that is read twice keeps its weights": (
+        "c = Conv(image, w); b = BatchNormalization(c, scale, bias, mean, var); y = Add(b, c)",
+        "Conv, Mul + Add + Add",
+    ),
+    "padding and factors are folded": (
+        "p = Pad(image, pads); c = Conv(p, w); m = Mul(c, factor); y = Add(m, term)",
+        "Conv + Mul + Add",
+    ),
+    "padding with other numbers stays": ("p = Pad(image, pads, one); y = Conv(p, w)", "Pad, Conv"),
+    "the convolution computed last adds a residual": (
+        "a = Conv(image, w); b = Conv(image, v); s = Add(a, b); y = Relu(s)",
+        "Conv, Conv + Add + Relu",
+    ),
+    "integers are left alone": ("s = Add(whole, whole); y = Mul(s, two)", "Add, Mul"),
+    "dropout and identity disappear": ("d = Dropout(image); i = Identity(d); y = Relu(i)", "Relu"),
+}
 
 
-def test_a_batch_norm_without_a_convolution_is_one_element_wise_kernel():
-    nodes = [node("BatchNormalization", ["x", "s", "b", "m", "v"], ["n"]), node("Relu", ["n"], ["y"])]
-    constants = {"s": SCALE[:3], "b": BIAS[:3], "m": MEAN[:3], "v": VAR[:3]}
-    found, names = run(model(nodes, INPUT, ["y"], constants), X)
-    assert names == ["Mul + Add + Relu"]
-    scale, bias, mean, var = (each[:3].astype(np.float64).reshape(-1, 1, 1) for each in (SCALE, BIAS, MEAN, VAR))
-    np.testing.assert_allclose(found, np.maximum((X - mean) / np.sqrt(var + 1e-5) * scale + bias, 0), 1e-4, 1e-4)
-
-
-def test_a_convolution_that_is_read_twice_keeps_its_weights():
-    nodes = [
-        node("Conv", ["x", "w"], ["c"]),
-        node("BatchNormalization", ["c", "scale", "bias", "mean", "var"], ["b"]),
-        node("Add", ["b", "c"], ["y"]),
-    ]
-    found, names = run(model(nodes, INPUT, ["y"], NORM), X)
-    assert names[0] == "Conv"
-    np.testing.assert_allclose(found, normed(convolved(X, W)) + convolved(X, W), rtol=1e-4, atol=1e-4)
-
-
-def test_padding_and_factors_are_folded():
-    nodes = [
-        node("Pad", ["x", "pads"], ["p"]),
-        node("Conv", ["p", "w"], ["c"]),
-        node("Mul", ["c", "factor"], ["m"]),
-        node("Add", ["m", "term"], ["y"]),
-    ]
-    constants = {"w": W, "pads": np.array([0, 0, 1, 1, 0, 0, 1, 1]), "factor": drawn(5, 1, 1)}
-    constants["term"] = drawn(1, 5, 1, 1)
-    found, names = run(model(nodes, INPUT, ["y"], constants), X)
-    assert names == ["Conv + Mul + Add"]
-    wanted = convolved(X, W, 1) * constants["factor"] + constants["term"]
-    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
-
-
-def test_padding_with_other_numbers_stays():
-    nodes = [node("Pad", ["x", "pads", "one"], ["p"]), node("Conv", ["p", "w"], ["y"])]
-    constants = {"w": W, "pads": np.array([0, 0, 1, 1, 0, 0, 1, 1]), "one": np.float32(1)}
-    found, names = run(model(nodes, INPUT, ["y"], constants), X)
-    assert names == ["Pad", "Conv"]
-    padded = np.pad(X, [(0, 0), (0, 0), (1, 1), (1, 1)], constant_values=1)
-    np.testing.assert_allclose(found, convolved(padded, W), rtol=1e-4, atol=1e-4)
-
-
-def test_a_residual_is_added_by_the_convolution_computed_last():
-    nodes = [
-        node("Conv", ["x", "w"], ["a"]),
-        node("Conv", ["x", "v"], ["b"]),
-        node("Add", ["a", "b"], ["s"]),
-        node("Relu", ["s"], ["y"]),
-    ]
-    v = drawn(5, 3, 3, 3)
-    found, names = run(model(nodes, INPUT, ["y"], {"w": W, "v": v}), X)
-    assert names == ["Conv", "Conv + Add + Relu"]
-    np.testing.assert_allclose(found, np.maximum(convolved(X, W) + convolved(X, v), 0), rtol=1e-4, atol=1e-4)
+@pytest.mark.parametrize("case", CASES)
+def test_graphs_become(case):
+    text, expected = CASES[case]
+    assert operators(checked(text, INPUTS, CONSTANTS)) == expected
 
 
 def test_a_result_of_the_graph_is_not_fused_away():
-    nodes = [node("Conv", ["x", "w"], ["c"]), node("Relu", ["c"], ["y"])]
-    (raw, found), names = run(model(nodes, INPUT, ["c", "y"], {"w": W}), X)
-    assert names == ["Conv", "Relu"]
-    np.testing.assert_allclose(found, np.maximum(raw, 0))
-
-
-@pytest.mark.parametrize("approximate, name", [("none", "gelu"), ("tanh", "gelu_tanh")])
-def test_a_product_takes_bias_activation_and_residual(approximate, name):
-    a, b, bias, r = drawn(6, 16), drawn(16, 8), drawn(8), drawn(6, 8)
-    nodes = [
-        node("MatMul", ["x", "b"], ["m"]),
-        node("Add", ["bias", "m"], ["t"]),
-        node("Gelu", ["t"], ["g"], approximate=approximate),
-        node("Add", ["g", "r"], ["y"]),
-    ]
-    inputs = {"x": ("float32", a.shape), "r": ("float32", r.shape)}
-    made = model(nodes, inputs, ["y"], {"b": b, "bias": bias})
-    found, names = run(made, a, r)
-    assert names == ["MatMul + Add + Gelu + Add"]
-    (plan,) = made._plans.values()
-    assert [step.name for step in plan.graph.nodes[0].epilogue] == ["add", name, "add"]
-    with gensor_kernels.emulated("sm_87"):
-        wanted = gensor_kernels.matmul(a, b, epilogue=[("bias", bias), name, ("add", r)])
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
-
-
-def test_a_tensor_named_like_an_argument_is_no_argument():
-    """Epilogues read tensors by name, whatever the name."""
-    nodes = [node("MatMul", ["a", "b"], ["m"]), node("Add", ["m", "node"], ["y"])]
-    inputs = {"a": ("float32", (4, 4)), "node": ("float32", (4, 4))}
-    a, other, b = drawn(4, 4), drawn(4, 4), drawn(4, 4)
-    found, names = run(model(nodes, inputs, ["y"], {"b": b}), a, other)
-    assert names == ["MatMul + Add"]
-    np.testing.assert_allclose(found, a @ b + other, rtol=1e-5, atol=1e-5)
-
-
-def test_integers_and_unknown_shapes_are_left_alone():
-    nodes = [node("Add", ["x", "x"], ["s"]), node("Mul", ["s", "two"], ["y"])]
-    found, names = run(model(nodes, {"x": ("int64", (3,))}, ["y"], {"two": np.int64(2)}), np.arange(3))
-    assert names == ["Add", "Mul"] and found.tolist() == [0, 4, 8]
-
-
-def test_dropout_and_identity_disappear():
-    nodes = [node("Dropout", ["x"], ["d"]), node("Identity", ["d"], ["i"]), node("Relu", ["i"], ["y"])]
-    found, names = run(model(nodes, INPUT, ["y"]), X)
-    assert names == ["Relu"]
-    np.testing.assert_array_equal(found, np.maximum(X, 0))
+    assert operators(checked("c = Conv(image, w); y = Relu(c)", INPUTS, CONSTANTS, ["c"])) == "Conv, Relu"
 
 
 def test_weights_that_a_file_computes_are_constants():
-    nodes = [node("ConstantOfShape", ["shape"], ["w"]), node("MatMul", ["x", "w"], ["y"])]
-    made = model(nodes, {"x": ("float32", (2, 600))}, ["y"], {"shape": np.array([600, 700])})
+    text = "w = ConstantOfShape(shape); y = MatMul(x, w)"
+    made = model(text, {"x": ("float32", (2, 600))}, ["y"], {"shape": np.array([600, 700])})
     plan = Prepared(made._source.graph(), Weights())
     assert [each.op for each in plan.graph.nodes] == ["MatMul"]
     assert plan.graph.constants["w"].shape == (600, 700)
 
 
-def gelu_nodes(form):
-    """GELU as exporters write it: x * (1 + erf) * 0.5, (x * 0.5) * (1 + erf), ((1 + erf) * 0.5) * x."""
-    scaled = node("Mul", ["x", "low"], ["t"]) if form == 1 else node("Div", ["x", "root"], ["t"])
-    nodes = [scaled, node("Erf", ["t"], ["e"]), node("Add", ["e", "one"], ["a"])]
-    if form == 0:
-        return [*nodes, node("Mul", ["x", "a"], ["p"]), node("Mul", ["p", "half"], ["y"])]
-    if form == 1:
-        return [*nodes, node("Mul", ["x", "half"], ["h"]), node("Mul", ["h", "a"], ["y"])]
-    return [*nodes, node("Mul", ["a", "half"], ["h"]), node("Mul", ["h", "x"], ["y"])]
+# ---- GELU
+
+ERF = "e = Erf(t); a = Add(e, one)"
+TANH = (
+    "d = Mul(c, small); e = Add(x, d); f = Mul(e, root); t = Tanh(f); a = Add(t, one); h = Mul(x, half); y = Mul(h, a)"
+)
+GELUS = {
+    "x * (1 + erf) * 0.5": f"t = Div(x, root2); {ERF}; p = Mul(x, a); y = Mul(p, half)",
+    "(x * 0.5) * (1 + erf)": f"t = Mul(x, low); {ERF}; h = Mul(x, half); y = Mul(h, a)",
+    "((1 + erf) * 0.5) * x": f"t = Div(x, root2); {ERF}; h = Mul(a, half); y = Mul(h, x)",
+    "tanh, with a power": f"c = Pow(x, three); {TANH}",
+    "tanh, with products": f"q = Mul(x, x); c = Mul(q, x); {TANH}",
+}
+NUMBERS = {"root2": 2**0.5, "low": 0.5**0.5, "one": 1, "half": 0.5, "three": 3, "small": 0.044715, "root": 0.7978845608}
 
 
-@pytest.mark.parametrize("form", [0, 1, 2])
+def numbers(**changed):
+    return {name: np.float32(value) for name, value in (NUMBERS | changed).items()}
+
+
+@pytest.mark.parametrize("form", GELUS)
 def test_a_gelu_in_parts_is_one_kernel(form):
-    constants = {"root": np.float32(2**0.5), "low": np.float32(0.5**0.5), "one": np.float32(1), "half": np.float32(0.5)}
-    x = drawn(6, 16)
-    found, names = run(model(gelu_nodes(form), {"x": ("float32", x.shape)}, ["y"], constants), x)
-    assert names == ["Gelu"]
-    with gensor_kernels.emulated("sm_87"):
-        np.testing.assert_allclose(found, gensor_kernels.elementwise(x, ["gelu"]), rtol=1e-6, atol=1e-6)
+    graph = checked(GELUS[form], INPUTS, numbers())
+    assert len(graph.nodes) == 1 and steps(graph) == ["gelu_tanh" if "tanh" in form else "gelu"]
 
 
-def test_what_is_almost_a_gelu_is_none():
-    constants = {"root": np.float32(1.5), "one": np.float32(1), "half": np.float32(0.5)}
-    x = drawn(6, 16)
-    found, names = run(model(gelu_nodes(0), {"x": ("float32", x.shape)}, ["y"], constants), x)
-    assert "Erf" in names
-    from math import erf
-
-    wanted = x * 0.5 * (1 + np.vectorize(erf)(x / 1.5))
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+@pytest.mark.parametrize("changed", [{"root2": 1.5}, {"root": 0.9}])
+def test_another_factor_is_no_gelu(changed):
+    form = "tanh, with a power" if "root" in changed else "x * (1 + erf) * 0.5"
+    graph = checked(GELUS[form], INPUTS, numbers(**changed))
+    assert not {"gelu", "gelu_tanh"} & {*steps(graph)}
 
 
-@pytest.mark.parametrize("bias", [True, False])
-def test_a_layer_norm_in_parts_is_one_kernel(bias):
-    nodes = [
-        node("ReduceMean", ["x", "axes"], ["m"]),
-        node("Sub", ["x", "m"], ["d"]),
-        node("Pow", ["d", "two"], ["p"]),
-        node("ReduceMean", ["p", "axes"], ["v"]),
-        node("Add", ["v", "eps"], ["s"]),
-        node("Sqrt", ["s"], ["r"]),
-        node("Div", ["d", "r"], ["n"]),
-        node("Mul", ["n", "w"], ["k" if bias else "y"]),
-    ]
-    nodes += [node("Add", ["k", "b"], ["y"])] if bias else []
-    w, b, x = drawn(24), drawn(24), drawn(5, 24)
-    constants = {"axes": np.array([-1]), "two": np.float32(2), "eps": np.float32(1e-3), "w": w, "b": b}
-    found, names = run(model(nodes, {"x": ("float32", x.shape)}, ["y"], constants), x)
-    assert names == ["LayerNormalization"]
-    centred = x - x.mean(-1, keepdims=True)
-    wanted = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-3) * w + (b if bias else 0)
-    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+# ---- norms
+
+LAYER = (
+    "m = ReduceMean(x3, axes); d = Sub(x3, m); p = Pow(d, two); v = ReduceMean(p, axes); a = Add(v, eps); s = Sqrt(a)"
+)
+ROOTS = {
+    "Reciprocal": "p = Pow(w, two); {mean}; s = Sqrt(a); r = Reciprocal(s); n = Mul(w, r)",
+    "One": "p = Pow(w, two); {mean}; s = Sqrt(a); r = Div(one, s); n = Mul(r, w)",
+    "Div": "p = Mul(w, w); {mean}; s = Sqrt(a); n = Div(w, s)",
+}
+WEIGHTS = {
+    "after the cast": "c = Cast<to = {to}>(n); y = Mul(weight, c)",
+    "before the cast": "f = Mul(n, wide); y = Cast<to = {to}>(f)",
+    "none": "y = Cast<to = {to}>(n)",
+}
+
+
+def rms(root, dtype, weight="after the cast", x="x"):
+    """An RMS norm in float32, as transformers writes it."""
+    first = f"w = Cast<to = 1>({x})" if dtype == "float16" else f"w = Identity({x})"
+    text = f"{first}; {ROOTS[root]}; {WEIGHTS[weight]}"
+    return text.format(mean="m = ReduceMean(p, axes); a = Add(m, eps)", to=10 if dtype == "float16" else 1)
+
+
+def norm_constants(dtype="float32", extent=24):
+    weight = drawn(extent, dtype=dtype)
+    found = {"axes": np.array([-1]), "eps": np.float32(1e-3), "two": np.float32(2), "one": np.float32(1)}
+    return found | {"weight": weight, "wide": weight.astype(np.float32), "bias": drawn(extent, dtype=dtype)}
+
+
+@pytest.mark.parametrize(
+    ("root", "dtype", "weight"),
+    [
+        *((root, dtype, "after the cast") for root in ROOTS for dtype in ("float16", "float32")),
+        *(("Reciprocal", "float16", weight) for weight in ("before the cast", "none")),
+    ],
+)
+def test_an_rms_norm_in_parts_is_one_kernel(root, dtype, weight):
+    graph = checked(rms(root, dtype, weight), {"x": drawn(2, 5, 24, dtype=dtype)}, norm_constants(dtype))
+    assert operators(graph) == "RMSNormalization"
+    assert graph.nodes[0].attributes["epsilon"] == pytest.approx(1e-3)
+
+
+def test_a_weight_that_16_bits_round_stays_in_float32():
+    constants = norm_constants("float16") | {"wide": np.full(24, 1 / 3, np.float32)}
+    graph = checked(rms("Div", "float16", "before the cast"), {"x": drawn(4, 24, dtype="float16")}, constants)
+    assert operators(graph) == "Cast, RMSNormalization, Cast"
+
+
+@pytest.mark.parametrize(("axis", "dividend"), [(0, "w"), (-1, "v")], ids=["another axis", "a root of another tensor"])
+def test_what_is_almost_an_rms_norm_stays(axis, dividend):
+    text = rms("Div", "float32").replace("Div(w, s)", f"Div({dividend}, s)")
+    graph = checked(text, {"x": drawn(4, 24), "v": drawn(4, 24)}, norm_constants() | {"axes": np.array([axis])})
+    assert "RMSNormalization" not in operators(graph)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "text"),
+    [
+        ("float32", f"{LAYER}; n = Div(d, s); y = Mul(n, weight)"),
+        ("float32", f"{LAYER}; n = Div(d, s); k = Mul(n, weight); y = Add(k, bias)"),
+        (
+            "float16",
+            f"w = Cast<to = 1>(x3); {LAYER.replace('x3', 'w').replace('Pow(d, two)', 'Mul(d, d)')}; n = Div(d, s); "
+            "c = Cast<to = 10>(n); k = Mul(c, weight); y = Add(k, bias)",
+        ),
+    ],
+    ids=["without a bias", "with a bias", "float16"],
+)
+def test_a_layer_norm_in_parts_is_one_kernel(dtype, text):
+    graph = checked(text, {"x3": INPUTS["x3"].astype(dtype)}, norm_constants(dtype))
+    assert operators(graph) == "LayerNormalization"
+
+
+@pytest.mark.parametrize("op", ["LayerNormalization", "RMSNormalization"])
+@pytest.mark.parametrize("faster", [True, False])
+def test_a_norm_joins_the_product_where_that_is_predicted_faster(op, faster, monkeypatch):
+    """BERT's, after a bias and a residual."""
+
+    def potential(graph, nodes):
+        return 1.0 if (len(nodes) == 1) == faster else 2.0
+
+    monkeypatch.setattr("gensor_kernels.graph.rewrites.predict", potential)
+    norm = rms("Div", "float32", x="h")
+    if op == "LayerNormalization":
+        norm = "y = LayerNormalization<axis = -1, epsilon = 1e-3>(h, weight, bias)"
+    given = {"given": drawn(2, 5, 16), "r": drawn(2, 5, 24)}
+    constants = norm_constants() | {"k": drawn(16, 24), "term": drawn(24)}
+    graph = checked(f"product = MatMul(given, k); sum = Add(product, term); h = Add(sum, r); {norm}", given, constants)
+    assert [each.op for each in graph.nodes] == (["MatMul"] if faster else ["MatMul", op])
+    if faster:
+        assert steps(graph) == ["add", "add", *(["layernorm", "mul", "add"] if op[0] == "L" else ["rmsnorm", "mul"])]
+    else:
+        assert any("no faster" in each.why for each in graph.reasons(graph.nodes[1].name))
+
+
+def test_a_sum_that_is_read_also_without_its_norm_keeps_the_norm_apart(monkeypatch):
+    monkeypatch.setattr("gensor_kernels.graph.rewrites.predict", lambda graph, nodes: float(len(nodes)))
+    text = "p = MatMul(x, m); n = LayerNormalization(p, w); y = Add(n, p)"
+    graph = checked(text, {"x": drawn(5, 16)}, {"m": drawn(16, 24), "w": drawn(24)})
+    assert "LayerNormalization" in operators(graph)
+
+
+# ---- rotary embeddings
+
+ROTARY = "c = Neg(b); r = Concat<axis = -1>(c, a); s = Mul(r, sin); d = Mul(x, cos); y = Add(d, s)"
+HALVES = {
+    "Slice": "a = Slice(x, none, half, axis); b = Slice(x, half, many, axis, step)",
+    "Split": "a, b = Split<axis = -1>(x, parts)",
+}
+
+
+def rotary_constants(dtype="float32", sign=1):
+    angles = drawn(1, 1, 6, 8)
+    both = np.concatenate([angles, sign * angles], axis=-1)
+    found = {"none": 0, "half": 8, "axis": 3, "step": 1, "many": 2**63 - 1}
+    found = {name: np.array([value]) for name, value in found.items()} | {"parts": np.array([8, 8])}
+    return found | {"sin": np.sin(both).astype(dtype), "cos": np.cos(both).astype(dtype)}
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
-@pytest.mark.parametrize("masked", [True, False])
-def test_an_attention_in_parts_is_one_kernel_of_16_bits(dtype, masked):
-    nodes = [
-        node("Transpose", ["k"], ["t"], perm=[0, 1, 3, 2]),
-        node("MatMul", ["q", "t"], ["s"]),
-        node("Div", ["s", "root"], ["f"]),
-    ]
-    nodes += [node("Add", ["f", "mask"], ["a"])] if masked else []
-    nodes += [node("Softmax", ["a" if masked else "f"], ["p"]), node("MatMul", ["p", "v"], ["y"])]
-    q, k, v = (drawn(1, 2, 8, 16).astype(dtype) for _ in range(3))
-    mask = np.where(np.tri(8, dtype=bool), 0, -1e4).astype(dtype)
-    inputs = {"q": (dtype, q.shape), "k": (dtype, k.shape), "v": (dtype, v.shape)}
-    found, names = run(model(nodes, inputs, ["y"], {"root": np.array(4, dtype), "mask": mask}), q, k, v)
-    assert ("Attention" in names) == (dtype == "float16") and ("Softmax" in names) == (dtype == "float32")
-    wide = [each.astype(np.float64) for each in (q, k, v)]
-    scores = wide[0] @ wide[1].swapaxes(-1, -2) / 4 + (mask.astype(np.float64) if masked else 0)
-    shares = np.exp(scores - scores.max(-1, keepdims=True))
-    wanted = shares / shares.sum(-1, keepdims=True) @ wide[2]
-    tolerance = 1e-5 if dtype == "float32" else 4e-3
-    np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
+@pytest.mark.parametrize("halves", HALVES)
+def test_a_rotary_embedding_in_parts_is_one_node(halves, dtype):
+    graph = checked(f"{HALVES[halves]}; {ROTARY}", {"x": drawn(2, 3, 6, 16, dtype=dtype)}, rotary_constants(dtype))
+    assert operators(graph) == "Rotary"
+
+
+def test_halves_with_different_angles_are_no_rotary_embedding():
+    graph = checked(f"{HALVES['Slice']}; {ROTARY}", {"x": drawn(2, 3, 6, 16)}, rotary_constants(sign=-1))
+    assert "Concat" in operators(graph)

@@ -1,11 +1,9 @@
 """The walk: determinism, budget, replay, restarts from elites, both graphs, and its quality against brute force."""
 
-import json
 import os
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -216,11 +214,3 @@ def test_walk_finds_the_optimum_of_enumerable_spaces():
     assert all(row.programs >= 20_000 and row.evaluations <= SHARE * row.programs for row in rows)
     assert figures["walk within 2 %"] == 1
     assert figures["walk mean regret"] < figures["random mean regret"] < figures["start mean regret"]
-
-
-def test_the_benchmark_lists_its_results():
-    stored = Path(__file__).resolve().parents[3] / "benchmarks/results/walk_vs_brute_force.json"
-    figures = json.loads(stored.read_text())["summary"]
-    assert figures["spaces"] >= 100 and figures["evaluated"] <= SHARE
-    assert figures["walk within 2 %"] >= 0.95
-    assert figures["walk mean regret"] < figures["random mean regret"]
