@@ -31,16 +31,11 @@ def binary(number, source="ab" * 32):
     return Binary(source, json.dumps({"N": number}), ARCH, bytes(MB), 1, 0, 0, 0, "{}", "nvrtc")
 
 
-def bomb(path, version=sql.SCHEMA_VERSION):
+def bomb(path):
     """A database with COUNT cubins of 1 MB each, and kernels that name them."""
-    schema = (
-        sql.schema_text()
-        if version == sql.SCHEMA_VERSION
-        else sql.SCHEMA.with_name(f"schema_{version}.sql").read_text()
-    )
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("BEGIN")
-        sql.execute_schema(connection, schema, version)
+        sql.create_tables(connection)
         for number in range(COUNT):
             made = binary(number)
             insert(connection, made)
@@ -100,17 +95,6 @@ def test_an_export_holds_a_few_at_a_time(tmp_path, small_batches):
     assert peak(lambda: exported(path, tmp_path)) < MOST
     with Store.open(tmp_path / "into.db", readonly=True) as copy:
         assert copy.counts()["binary"] == COUNT
-
-
-def test_converting_an_older_file_holds_a_few_at_a_time(tmp_path, small_batches):
-    path = bomb(tmp_path / "bomb.db", version=1)
-    found = {}
-
-    def opened():
-        with Store.open(path, readonly=True) as store:
-            found.update(store.counts())
-
-    assert peak(opened) < MOST and found["binary"] == found["kernel"] == COUNT
 
 
 def test_the_residual_that_counts_is_found_without_holding_all(tmp_path, small_batches):

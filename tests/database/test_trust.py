@@ -252,15 +252,15 @@ def test_the_shipped_databases_are_whole_files():
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n",
     ],
 )
-def test_statements_that_are_none_of_ours_are_not_prepared(statement):
-    connection = sql.connect_memory()
+def test_statements_that_are_none_of_ours_are_not_prepared(statement, tmp_path):
+    connection = sql.connect(tmp_path / "k.db", "rwc", 1)
     connection.execute("CREATE TABLE kernel (abi)")
     with pytest.raises(sql.sqlite3.DatabaseError, match=r"prohibited|not authorized"):
         connection.execute(statement)
 
 
-def test_a_statement_that_computes_without_end_is_interrupted(monkeypatch):
-    connection = sql.connect_memory(Path("/nowhere"))
+def test_a_statement_that_computes_without_end_is_interrupted(tmp_path):
+    connection = sql.connect(tmp_path / "k.db", "rwc", 1)
     connection.execute("CREATE TABLE kernel (a)")
     connection.executemany("INSERT INTO kernel VALUES (?)", [(1,)] * 400)
     with pytest.raises(sql.sqlite3.OperationalError, match="interrupted"):

@@ -1,4 +1,4 @@
-"""`gensor-tune refresh`: after an upgrade, rebuild and verify recorded kernels from their Programs.
+"""`gensor-tune refresh`: rebuild and verify recorded kernels from their Programs.
 
 Rows never change: a rebuilt kernel gets new rows, and newer records refer to it. The replaced kernel stays with all its
 timings, and goes on serving if its ABI version is current. A Program that another version stored is adapted to this

@@ -169,11 +169,11 @@ def test_what_was_refuted_or_cannot_be_read_is_left(refresh, tmp_path):
 
 
 def test_a_kernel_that_is_wrong_when_built_again_fails_the_run_and_is_not_named(refresh, tmp_path, monkeypatch):
-    from gensor_tuner.store import upgrade
+    from gensor_tuner.store import refresh as refreshing
     from gensor_tuner.verify.verify import Verdict
 
     outdated(tmp_path / "k.db", {})
-    monkeypatch.setattr(upgrade, "verify", lambda *_: Verdict("wrong", "element 3 is 9", 4.0))
+    monkeypatch.setattr(refreshing, "verify", lambda *_: Verdict("wrong", "element 3 is 9", 4.0))
     before = everything(tmp_path / "k.db")
     code, (found,), _ = refresh()
     assert code == 1 and found["status"] == "failed" and found["reason"] == "wrong: element 3 is 9"
@@ -190,10 +190,10 @@ def test_a_budget_leaves_the_rest_to_the_next_run(refresh, tmp_path):
 
 
 def test_an_interrupted_run_keeps_what_it_has_built_and_the_next_goes_on(refresh, tmp_path, monkeypatch):
-    from gensor_tuner.store import upgrade
+    from gensor_tuner.store import refresh as refreshing
 
     outdated(tmp_path / "k.db", {}, {})
-    seen, verify = [], upgrade.verify
+    seen, verify = [], refreshing.verify
 
     def interrupted(*arguments):
         seen.append(arguments)
@@ -201,8 +201,8 @@ def test_an_interrupted_run_keeps_what_it_has_built_and_the_next_goes_on(refresh
             raise KeyboardInterrupt
         return verify(*arguments)
 
-    monkeypatch.setattr(upgrade, "BATCH", 1)
-    monkeypatch.setattr(upgrade, "verify", interrupted)
+    monkeypatch.setattr(refreshing, "BATCH", 1)
+    monkeypatch.setattr(refreshing, "verify", interrupted)
     code, found, _ = refresh("--jobs", "1")
     assert code == 130 and [each["status"] for each in found] == ["rebuilt"]
     code, found, _ = refresh("--jobs", "1")
