@@ -69,8 +69,6 @@ SAMPLE: dict[str, Workload] = {
     ),
     "conv2d fp16 stem": conv.workload(**_STEM, k_out=64, dtype="float16"),
     "conv2d fp32 nchw": conv.workload(**_WINDOW, k_out=64, dtype="float32", layout="nchw"),
-    "conv2d fp32 nchw, winograd": conv.workload(**_WINDOW, k_out=64, layout="nchw", math="winograd"),
-    "conv2d fp32 nhwc, winograd": conv.workload(**_WINDOW, k_out=64, math="winograd"),
     "conv2d_transpose fp16 nhwc": conv.workload(**_WINDOW | _DOUBLED, k_out=64, dtype="float16", transposed=True),
     "conv2d_transpose fp32 nhwc": conv.workload(**_WINDOW | _DOUBLED, k_out=64, dtype="float32", transposed=True),
     "depthwise fp16 nhwc": depthwise.workload(**_WINDOW, dtype="float16"),

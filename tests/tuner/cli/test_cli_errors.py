@@ -237,7 +237,7 @@ def test_bad_rows_are_named_and_the_others_go_on(gensor_tune):
         "3: has 3 fields where the header has 5\n",
         "5: column 'op': 'matmull' is unknown: did you mean matmul",
         "6: column 'op': is required here and is missing or empty\n",
-        "7: column 'dtype': 'string' is not one of fp64, fp64_ozaki, fp32, tf32, fp32_winograd, fp16, bf16, int8",
+        "7: column 'dtype': 'string' is not one of fp64, fp64_ozaki, fp32, tf32, fp16, bf16, int8",
         "8: is not a CSV row: unexpected end of data (is a quote not closed?)\n",
     ):
         assert f"bad.csv:{words}" in err
