@@ -1,8 +1,9 @@
 """The driver's encoders of tensor maps at their ABI: its documented rules, and 128 bytes in a layout of our own.
 
-`cuTensorMapEncodeTiled` and `cuTensorMapEncodeIm2col` stand here as functions of C with the argument types of cuda.h.
-What breaks a rule of the CUDA driver API ("Tensor Map Object Management") is refused as the driver refuses it, with
-CUDA_ERROR_INVALID_VALUE; `refusals` has the reasons. What they write is decoded by machine/tensor.h.
+`cuTensorMapEncodeTiled` and `cuTensorMapEncodeIm2col` are functions of C with the argument types of cuda.h. Arguments
+that break a rule of the CUDA driver API ("Tensor Map Object Management") are refused as by the driver, with
+CUDA_ERROR_INVALID_VALUE; `refusals` has the reasons. tests/ptx/machine/tensor.h decodes the maps, and so does
+library.py, by `fields`.
 """
 
 import ctypes
@@ -34,17 +35,17 @@ refusals: list[str] = []
 _U32, _U64, _INT = (ctypes.POINTER(each) for each in (ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int))
 _HEAD = (ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p, _U64, _U64)
 _TAIL = (ctypes.c_int,) * 4
-TILED = ctypes.CFUNCTYPE(ctypes.c_int, *_HEAD, _U32, _U32, *_TAIL)
-IM2COL = ctypes.CFUNCTYPE(ctypes.c_int, *_HEAD, _INT, _INT, ctypes.c_uint32, ctypes.c_uint32, _U32, *_TAIL)
+TILED_TYPES = (*_HEAD, _U32, _U32, *_TAIL)
+IM2COL_TYPES = (*_HEAD, _INT, _INT, ctypes.c_uint32, ctypes.c_uint32, _U32, *_TAIL)
 
 
-class _Refused(Exception):
+class RefusedError(Exception):
     """A rule that the arguments break."""
 
 
 def _need(holds: bool, rule: str) -> None:
     if not holds:
-        raise _Refused(rule)
+        raise RefusedError(rule)
 
 
 def _tensor(
@@ -83,9 +84,10 @@ def _steps(steps: Any, rank: int, interleave: int) -> list[int]:
     return [found[0] if interleave else 1, *found[1:]]
 
 
-def _tiled(
+def tiled(
     target: int, kind: int, rank: int, address: int, extents: Any, strides: Any, box: Any, steps: Any, *tail: int
 ) -> bytes:
+    """Return the map of cuTensorMapEncodeTiled; raises RefusedError."""
     found = _tensor(target, kind, rank, address, extents, strides, tail, 1)
     sizes = [box[i] for i in range(rank)]
     _need(all(1 <= each <= 256 for each in sizes), "box extents are 1 to 256")
@@ -93,7 +95,7 @@ def _tiled(
     return _packed(address, kind, *found, sizes, _steps(steps, rank, tail[0]), tail)
 
 
-def _im2col(
+def im2col(
     target: int,
     kind: int,
     rank: int,
@@ -107,6 +109,7 @@ def _im2col(
     steps: Any,
     *tail: int,
 ) -> bytes:
+    """Return the map of cuTensorMapEncodeIm2col; raises RefusedError."""
     found = _tensor(target, kind, rank, address, extents, strides, tail, 3)
     corners = [[each[i] for i in range(rank - 2)] for each in (lower, upper)]
     least, most = CORNERS[rank]
@@ -141,11 +144,28 @@ def _packed(
     return LAYOUT.pack(*numbers, 0, MAGIC, 0)
 
 
+def fields(text: bytes) -> dict[str, Any]:
+    """Return the arguments that made a map."""
+    address, *numbers, _, _, _ = LAYOUT.unpack(text)
+    rank = numbers[19]
+    return {
+        "address": address,
+        "extents": tuple(numbers[:rank]),
+        "strides": tuple(numbers[5 : 4 + rank]),
+        "box": tuple(numbers[9 : 9 + rank]),
+        "steps": tuple(numbers[14 : 14 + rank]),
+        "corners": (tuple(numbers[20 : 18 + rank]), tuple(numbers[23 : 21 + rank])) if numbers[31] else None,
+        "kind": numbers[26],
+        "element": numbers[27],
+        "modes": tuple(numbers[28:31]),
+    }
+
+
 def _guarded(made: Callable[..., bytes]) -> Callable[..., int]:
     def encoder(target: int, *arguments: Any) -> int:
         try:
             text = made(target or 0, arguments[0], arguments[1], arguments[2] or 0, *arguments[3:])
-        except _Refused as refused:
+        except RefusedError as refused:
             refusals.append(str(refused))
             return INVALID_VALUE
         ctypes.memmove(target, text, len(text))
@@ -156,8 +176,8 @@ def _guarded(made: Callable[..., bytes]) -> Callable[..., int]:
 
 #: the driver's functions by name
 FUNCTIONS = {
-    "cuTensorMapEncodeTiled": TILED(_guarded(_tiled)),
-    "cuTensorMapEncodeIm2col": IM2COL(_guarded(_im2col)),
+    "cuTensorMapEncodeTiled": ctypes.CFUNCTYPE(ctypes.c_int, *TILED_TYPES)(_guarded(tiled)),
+    "cuTensorMapEncodeIm2col": ctypes.CFUNCTYPE(ctypes.c_int, *IM2COL_TYPES)(_guarded(im2col)),
 }
 
 
