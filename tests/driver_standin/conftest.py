@@ -1,32 +1,18 @@
-"""`child` runs a module over the stand-in, with this environment's CuPy or that of STANDIN_PYTHON, an interpreter."""
+"""`child` runs a module with this environment's CuPy, or that of the interpreter STANDIN_PYTHON."""
 
-import importlib.util
 import os
 import sys
 from functools import partial
 
 import pytest
 
-from .library import child as run_child
+from .runtime import run_child
 
 
 @pytest.fixture(scope="session")
-def standin():
-    """Return the path of the stand-in; skip where there is no g++."""
-    from gensor_kernels.errors import ToolMissingError
-
-    from .library import built
-
-    try:
-        return built()
-    except ToolMissingError as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture(scope="session")
-def child(standin, tmp_path_factory):
-    """child("launched", ...) -> what the module prints."""
+def child():
+    """child("launched", ...) -> the JSON that the module prints."""
     python = os.environ.get("STANDIN_PYTHON", sys.executable)
-    if python == sys.executable and importlib.util.find_spec("cupy") is None:
-        pytest.skip("CuPy is not installed")
-    return partial(run_child, tmp_path_factory.mktemp("standin"), python=python)
+    if python == sys.executable:
+        pytest.importorskip("cupy")
+    return partial(run_child, python=python)

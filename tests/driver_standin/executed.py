@@ -9,9 +9,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from tests.driver_standin.runtime import Runtime
+from tests.driver_standin.runtime import installed
 
-Runtime().install()
+runtime = installed()
 
 import cupy  # noqa: E402
 
@@ -21,15 +21,12 @@ from gensor_tuner.build.pool import candidate  # noqa: E402
 from gensor_tuner.verify.on_device import verify_on  # noqa: E402
 from tests.driver_standin.forms import Form  # noqa: E402
 from tests.driver_standin.host_device import HostDevice, PassedError  # noqa: E402
-from tests.driver_standin.library import Calls  # noqa: E402
 from tests.driver_standin.planted import BUGS  # noqa: E402
 
-calls = Calls()
 
-
-def executed(form: Form) -> dict[str, object]:
+def execute(form: Form) -> dict[str, object]:
     """Verify one Form at its verification cases; `calls` counts functions of the driver."""
-    device = HostDevice(form.part, calls)
+    device = HostDevice(form.part, runtime)
     code = library.generate(form.program, form.workload, device.arch).code
     try:
         chosen = candidate(FAMILIES[form.family], form.program, form.workload)
@@ -38,24 +35,20 @@ def executed(form: Form) -> dict[str, object]:
     except PassedError as error:
         outcome, detail, cases, worst = "other bytes", str(error), 0, 0.0
     found = {"name": form.name, "family": form.family, "form": form.words, "part": form.part, "outcome": outcome}
-    return {**found, "detail": detail, "cases": cases, "worst": round(worst, 3), "calls": device.taken}
+    return {**found, "detail": detail, "cases": cases, "worst": round(worst, 3), "calls": device.calls()}
 
 
-def caught(form: Form) -> dict[str, str]:
-    """Return what becomes of a Form with each planted bug."""
+def execute_with_bugs(form: Form) -> dict[str, str]:
+    """Return the outcome of a Form with each planted bug."""
     found = {}
     for name, bug in BUGS.items():
         with bug():
-            line = executed(form)
+            line = execute(form)
         found[name] = f"{line['outcome']}: {line['detail']}"
     return found
 
 
-def main() -> None:
-    forms = pickle.loads(Path(sys.argv[1]).read_bytes())
-    planted = {form.name: caught(form) for form in forms if form.name in sys.argv[2:]}
-    print(json.dumps({"cupy": cupy.__version__, "forms": [executed(form) for form in forms], "planted": planted}))
-
-
 if __name__ == "__main__":
-    main()
+    forms = pickle.loads(Path(sys.argv[1]).read_bytes())
+    planted = {form.name: execute_with_bugs(form) for form in forms if form.name in sys.argv[2:]}
+    print(json.dumps({"cupy": cupy.__version__, "forms": [execute(form) for form in forms], "planted": planted}))

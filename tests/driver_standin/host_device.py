@@ -1,8 +1,12 @@
-"""A CudaDevice whose memory is the host's: CuPy loads and launches, and the emulator executes what the driver got."""
+"""A CudaDevice whose memory is the double's: CuPy loads and launches, and the emulator executes what the driver got."""
 
-import struct
+from __future__ import annotations
+
+import ctypes
 import weakref
+from collections import Counter
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -10,76 +14,72 @@ import numpy as np
 
 from gensor_kernels.devices import cuda
 from gensor_kernels.devices.cuda import import_cupy
-from gensor_kernels.devices.emulator.build import build
-from gensor_kernels.devices.emulator.run import SMS, Buffer, KernelFault, encode, run
+from gensor_kernels.devices.emulator.run import SMS, encode
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.programs.core.params import SIZE
-from gensor_kernels.programs.core.tensor_maps import MAP_BYTES, MAPS_OFFSET, Described, Pixels, described
+from gensor_kernels.programs.core.tensor_maps import MAP_BYTES, MAPS_OFFSET, described
+from tests.doubles.strict import memory
+from tests.doubles.strict.execution import emulated
+from tests.doubles.strict.results import Status
 
-from .library import Calls, become
-
-#: EncodedMap of tensor_maps.h
-_MAP = struct.Struct("<I6B5Bx3h3h4xQ5Q4Q5H6x")
-_IM2COL = 0x4F434D49
-#: by CUtensorMapDataType: bytes of an element, and whether copies round it to TF32
-_ELEMENTS = {0: (1, False), 1: (2, False), 2: (4, False), 11: (4, True)}
-#: no interleaving, a swizzle of 128 bytes, fetches of 256 bytes into the L2, zeros outside
-_MODES = [0, 3, 3, 0]
-ALIGNMENT = 512  # of CuPy's allocator
+from .runtime import Runtime
 
 
 class PassedError(AssertionError):
-    """What the driver was passed is not what the package packed."""
+    """The driver was passed other bytes than the package packed."""
 
 
 class Memory:
-    """The part of an array library that the verifier needs, over host memory."""
+    """The part of an array library that the verifier needs, over the double's memory."""
 
     uint8 = np.uint8
     asarray = staticmethod(np.asarray)
 
-    def __init__(self) -> None:
-        self._arrays: list[weakref.ref[np.ndarray]] = []
+    def __init__(self, of: memory.Memory) -> None:
+        self._memory = of
 
     def full(self, size: int, value: int, dtype: Any) -> np.ndarray:
-        """Return a new array, aligned as CuPy's allocator aligns."""
-        raw = np.full(size * np.dtype(dtype).itemsize + ALIGNMENT, 0, np.uint8)
-        array = raw[-raw.ctypes.data % ALIGNMENT :][: size * np.dtype(dtype).itemsize].view(dtype)
+        """Return a new array."""
+        block = self._memory.allocate(size * np.dtype(dtype).itemsize)
+        array = np.frombuffer((ctypes.c_char * block.size).from_address(block.first), dtype)[:size]
         array[...] = value
-        self._arrays.append(weakref.ref(array))
+        weakref.finalize(array, self._free, block)
         return array
 
-    def buffers(self) -> list[Buffer]:
-        """Return all memory that is alive."""
-        alive = [array for each in self._arrays if (array := each()) is not None]
-        return [Buffer(each.ctypes.data, each.nbytes, True, each.ctypes.data) for each in alive if each.nbytes]
+    def _free(self, block: memory.Block) -> None:
+        self._memory.by_host.pop(block.first)
+        self._memory.disown(block)
+        self._memory.give_back(block.first, block.size)
 
 
 class HostDevice(cuda.CudaDevice):
-    """`synchronize` executes the launches that reached the driver since it was called last.
+    """A part with as many multiprocessors as the emulator, so that blocks walk tiles.
 
-    `taken` counts the calls of each function of the driver. The part has as many multiprocessors as the
-    emulator, so that blocks walk tiles.
+    `synchronize` compares the launches since its last call, and executes them.
     """
 
-    def __init__(self, part: str, calls: Calls):
-        self.cupy, self.xp = import_cupy(), Memory()
-        self.arch, self.unsupported, self.number = replace(lookup(part), sms=SMS), "", 0
-        become(self.arch)
+    def __init__(self, name: str, runtime: Runtime):
+        runtime.become(name, MultiProcessorCount=SMS)
+        self._runtime, self._packed = runtime, b""
+        self.cupy, self.xp = import_cupy(), Memory(runtime.context.memory)
+        self.arch, self.unsupported, self.number = replace(lookup(name), sms=SMS), "", 0
         self._prepare(several=False)
         self.pointer = attrgetter("ctypes.data")
-        self.faults = (*self.faults, KernelFault)
-        self.taken: dict[str, int] = {}
-        self._calls, self._packed = calls, b""
-        calls.take()  # of earlier devices, and their modules, which are unloaded late
+        self.faults = (*self.faults, Status)
+        runtime.calls()  # of earlier devices, whose modules are unloaded late
+
+    def calls(self) -> Counter[str]:
+        """Return how often each function of the driver was called."""
+        return Counter(self._runtime.calls())
 
     def host(self, array: np.ndarray) -> np.ndarray:
         """Return a copy."""
         return array.copy()
 
     def load(self, code, launches):
-        """Return a launcher that also keeps what it was called with, for `synchronize` to compare."""
-        self._library, self._launches = build(code.source), launches
+        """Return a launcher that also keeps its Params, for `synchronize` to compare."""
+        self._launches = launches
+        self._runtime.context.executor = partial(emulated, code.source, code.target)
         launch = super().load(code, launches)
 
         def kept(arguments, arrays, steps, workspace):
@@ -89,69 +89,29 @@ class HostDevice(cuda.CudaDevice):
         return kept
 
     def synchronize(self) -> None:
-        """Compare and execute; PassedError where a byte differs."""
-        made = self._calls.take()
-        for each in made:
-            self.taken[each["call"]] = self.taken.get(each["call"], 0) + 1
-        made = [each for each in made if "grid" in each and not each["result"]]
-        if not made and not self._packed:
-            return
-        if [each["entry"] for each in made] != [each.entry for each in self._launches]:
-            raise PassedError(f"launched: {[each['entry'] for each in made]}")
-        for asked, launch in zip(made, self._launches, strict=True):
-            passed = bytes.fromhex(asked["passed"])
-            self._compare(asked, launch, passed)
-            grid = asked["grid"][0]
-            # Blocks, threads, bytes and attributes are as they reached the driver.
-            as_passed = replace(
-                launch, grid=grid, block=asked["block"][0], shared_bytes=asked["shared"], maps=(), per_sm=0,
-                together=False, dependent=asked.get("attributes") == [6, 1],
-            )  # fmt: skip
-            resident = grid if launch.together else 1
-            run(self._library, [as_passed], translated(passed), self.xp.buffers(), resident=resident)
-        self._packed = b""
+        """Raise PassedError where a byte differs, and the faults of the launches."""
+        made, context = self._runtime.launches(), self._runtime.context
+        if made or self._packed:
+            if [each.function.name for each in made] != [each.entry for each in self._launches]:
+                raise PassedError(f"launched: {[each.function.name for each in made]}")
+            for launch, wanted in zip(made, self._launches, strict=True):
+                self._compare(launch, wanted)
+            self._packed = b""
+        context.synchronize(context.stream(0))
 
-    def _compare(self, asked, launch, passed):
-        dependent = "dependent_launch" in self.arch.features and launch.dependent
-        wanted = ([launch.blocks(self.arch.sms), 1, 1], [launch.block, 1, 1], launch.shared_bytes, dependent)
-        found = (asked["grid"], asked["block"], asked["shared"], asked.get("attributes") == [6, 1])
-        if found != wanted:
-            raise PassedError(f"{launch.entry} was launched as {found}, not {wanted}")
-        size = MAPS_OFFSET + MAP_BYTES * len(launch.maps) if launch.maps else SIZE
-        if len(passed) != size or passed[:SIZE] != self._packed:
-            raise PassedError(f"{launch.entry} got other bytes than Params")
-        maps = [_whole(described(self._packed, each)) for each in launch.maps]
-        if launch.maps and maps_of(passed) != maps:
-            raise PassedError(f"{launch.entry} got other tensor maps than {maps}")
+    def _compare(self, launch, wanted):
+        dependent = "dependent_launch" in self.arch.features and wanted.dependent
+        expected = (wanted.blocks(self.arch.sms), 1, 1), (wanted.block, 1, 1), wanted.shared_bytes, dependent
+        found = launch.grid, launch.block, launch.shared_bytes, launch.dependent
+        if found != expected:
+            raise PassedError(f"{wanted.entry} was launched as {found}, not {expected}")
+        passed = launch.parameters
+        if len(passed) != size_of(wanted) or passed[:SIZE] != self._packed:
+            raise PassedError(f"{wanted.entry} was passed other bytes than Params")
+        if passed[MAPS_OFFSET:] != b"".join(encode(described(self._packed, each)) for each in wanted.maps):
+            raise PassedError(f"{wanted.entry} was passed other tensor maps than {wanted.maps}")
 
 
-def maps_of(passed: bytes) -> list[Described]:
-    """Return the tensor maps behind Params, read from the stand-in's format."""
-    return [_described(passed[at : at + MAP_BYTES]) for at in range(MAPS_OFFSET, len(passed), MAP_BYTES)]
-
-
-def _whole(wanted: Described) -> Described:
-    """Return a map with its box along all axes, as the driver is passed it; an image's box is channels and pixels."""
-    missing = 0 if wanted.pixels else len(wanted.extents) - len(wanted.box)
-    return replace(wanted, box=(*wanted.box, *(1 for _ in range(missing))))
-
-
-def translated(passed: bytes) -> bytes:
-    """Return a block of parameters with its tensor maps in the emulator's format."""
-    if len(passed) == SIZE:
-        return passed
-    return passed[:MAPS_OFFSET] + b"".join(encode(each) for each in maps_of(passed))
-
-
-def _described(encoded: bytes) -> Described:
-    mark, kind, rank, *numbers = _MAP.unpack(encoded)
-    modes, steps, lower, upper = numbers[:4], numbers[4 : 4 + rank], numbers[9:12], numbers[12:15]
-    address, extents, strides = numbers[15], numbers[16 : 16 + rank], numbers[21 : 20 + rank]
-    box, pixels = numbers[25 : 25 + rank], None
-    if mark == _IM2COL:
-        spatial = rank - 2
-        pixels = Pixels(tuple(lower[:spatial]), tuple(upper[:spatial]), tuple(steps[1:-1]))
-        steps, box = [steps[0], steps[-1]], box[:2]  # of channels and pixels
-    if modes != _MODES or kind not in _ELEMENTS or any(each != 1 for each in steps):
-        raise PassedError(f"a tensor map of type {kind} with modes {modes}, steps {steps}, box {box}")
-    return Described(address, tuple(extents), tuple(strides), tuple(box), *_ELEMENTS[kind], pixels)
+def size_of(launch) -> int:
+    """Return the bytes of a launch's parameters."""
+    return MAPS_OFFSET + MAP_BYTES * len(launch.maps) if launch.maps else SIZE

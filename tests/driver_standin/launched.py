@@ -9,22 +9,22 @@ from contextlib import suppress
 from dataclasses import replace
 from unittest.mock import patch
 
-from tests.driver_standin.runtime import Runtime, allocator
+from tests.driver_standin.runtime import allocator, installed
 
-runtime = Runtime()
-runtime.install()
+runtime = installed()
 
 import cupy  # noqa: E402
 import numpy as np  # noqa: E402
 
 import gensor_kernels  # noqa: E402
 from gensor_kernels.devices import cuda, cupy_internals  # noqa: E402
+from gensor_kernels.devices.emulator.run import encode  # noqa: E402
 from gensor_kernels.errors import BuildError  # noqa: E402
 from gensor_kernels.operators.types.geometry import Geometry, Strides  # noqa: E402
 from gensor_kernels.programs.core import params  # noqa: E402
 from gensor_kernels.programs.core.params import Tiling  # noqa: E402
-from tests.driver_standin.host_device import maps_of  # noqa: E402
-from tests.driver_standin.library import Calls, become, refuse  # noqa: E402
+from gensor_kernels.programs.core.tensor_maps import MAPS_OFFSET, described  # noqa: E402
+from tests.doubles.strict.streams import Stream  # noqa: E402
 from tests.driver_standin.planted import ARGUMENTS, BUGS  # noqa: E402
 from tests.driver_standin.stored import Stored, stored  # noqa: E402
 from tests.threads import in_threads  # noqa: E402
@@ -39,19 +39,16 @@ ATTRIBUTES = (
     "MultiProcessorCount",
 )
 
-KERNELS = list(stored("sm_90"))
-calls = Calls()
-
 
 def kernel(family: str, launches: int = 1, maps: int = 0, cluster: bool = False) -> Stored:
     """Return a stored kernel of a family, and of a form of launch."""
-    for each in KERNELS:
+    for each in stored("sm_90", family):
         found = (
             len(each.launches),
             max(len(one.maps) for one in each.launches),
             any(one.cluster > 1 for one in each.launches),
         )
-        if each.family == family and found == (launches, maps, cluster):
+        if found == (launches, maps, cluster):
             return each
     raise LookupError(family)
 
@@ -64,43 +61,50 @@ def several(device):
     launch = device.load(SEVERAL.code, SEVERAL.launches)
     buffer, _ = device.local.arguments
     buffer[:] = bytes(index % 251 for index in range(params.SIZE))
+    runtime.calls()
     launch(device.local.arguments, (), (), None)
     words, given = device.ready(bytes(params.SIZE))
     words[1] = 0x1234567890ABCDEF
     launch((words, given), (), (), None)
-    asked = [
-        [each.entry, [each.grid, 1, 1], [each.block, 1, 1], each.shared_bytes, [6, 1] if each.dependent else None]
+    wanted = [
+        [each.entry, [each.grid, 1, 1], [each.block, 1, 1], each.shared_bytes, each.dependent]
         for each in SEVERAL.launches
     ]
-    return {"asked": asked, "params": [bytes(buffer).hex(), words.tobytes().hex()], "launches": calls.launches()}
+    found = [
+        [each.function.name, each.grid, each.block, each.shared_bytes, each.dependent, each.parameters.hex()]
+        for each in runtime.launches()
+    ]
+    passed = [bytes(buffer).hex(), words.tobytes().hex()]
+    return {"wanted": [[*each, given] for given in passed for each in wanted], "found": found, "calls": runtime.calls()}
 
 
 def mapped(device):
-    """A launch with two tensor maps behind Params, on a grid that is walked, with more shared memory than is plain."""
+    """A launch with two tensor maps after Params, on a grid that is walked, with more shared memory than is plain."""
     chosen = kernel("contraction_wgmma", maps=2, cluster=True)
-    launch = device.load(chosen.code, chosen.launches)
+    launch, (wanted,) = device.load(chosen.code, chosen.launches), chosen.launches
     buffer, _ = device.local.arguments
-    lines = Strides((0, 0, 0), 64, 64)  # a map is of lines, whichever they are, whose elements are adjacent
+    lines = Strides((0, 0, 0), 64, 64)  # a map is of rows or columns, whose elements are adjacent
     buffer[:] = params.pack(Geometry((64, 64, 64), a=lines, b=lines), Tiling(1, 1, 1, 64, 1), pointers=(256, 512, 768))
     launch(device.local.arguments, (), (), None)
-    made = calls.take()
-    (asked,) = (each for each in made if each["call"] == "cuLaunchKernel")
-    found = {"params": bytes(buffer).hex(), "launch": asked, "grid": chosen.launches[0].blocks(device.arch.sms)}
-    found["elements"] = [each.element for each in chosen.launches[0].maps]
-    found["maps"] = [[each.address, *each.box] for each in maps_of(bytes.fromhex(asked["passed"]))]
-    found["encoded"] = [each["map"] for each in made if each["call"] == "cuTensorMapEncodeTiled"]
-    found["allowed"] = [[each["attribute"], each["value"]] for each in made if each["call"] == "cuFuncSetAttribute"]
-    return found
+    (made,) = runtime.launches()
+    maps = b"".join(encode(described(buffer, each)) for each in wanted.maps)
+    return {
+        "wanted": [[wanted.blocks(device.arch.sms), 1, 1], wanted.shared_bytes, wanted.shared_bytes],
+        "found": [made.grid, made.shared_bytes, made.function.dynamic_bytes],
+        "params": (bytes(buffer).ljust(MAPS_OFFSET, b"\0") + maps).hex(),
+        "passed": made.parameters.hex(),
+    }
 
 
 def streams(device):
     """Launches on the default stream, the thread's own, and one of another library's."""
+    runtime.context.streams[0x5000] = Stream(0x5000)
     launch = device.load(SEVERAL.code, SEVERAL.launches[:2])
     for address in (0, 1, 2, 0x5000):
         with cupy_internals.stream(cupy, address):
             launch(device.local.arguments, (), (), None)
     launch(device.local.arguments, (), (), None)
-    return [each["stream"] for each in calls.launches()]
+    return [each.stream for each in runtime.launches()]
 
 
 def threads(device):
@@ -115,7 +119,7 @@ def threads(device):
             launch(arguments, (), (), None)
 
     in_threads(work, range(8))
-    return sorted([*bytes.fromhex(each["passed"])[:2]] for each in calls.launches())
+    return sorted([*each.parameters[:2]] for each in runtime.launches())
 
 
 def warm(device):
@@ -128,23 +132,22 @@ def warm(device):
         launch(device.local.arguments, (), (), None)
         launch(ready, (), (), None)
     cupy_internals._Struct = struct
-    return {"first": first, "all": len(made), "launches": len(calls.launches())}
+    return {"first": first, "all": len(made), "launches": len(runtime.launches())}
 
 
 def refused(device):
     """What a launch raises that the driver refuses, with attributes and without, and what reached the driver."""
-    found = []
+    found, refuses = [], runtime.system.refuses
     for index in (0, 1):
         launch = device.load(SEVERAL.code, SEVERAL.launches[index : index + 1])
-        calls.take()
-        refuse("launch", 701)
+        runtime.calls()
+        refuses |= {"cuLaunchKernel": 701, "cuLaunchKernelEx": 701}
         try:
             launch(device.local.arguments, (), (), None)
         except device.refusals as error:
-            tried = [each["call"] for each in calls.take()]
+            tried = [name for name in runtime.calls() if name.startswith("cuLaunch")]
             found.append([str(error), cupy_internals.raised_by_cupy(error), tried])
-        finally:
-            refuse("launch", 0)
+        refuses.clear()
     return found
 
 
@@ -175,7 +178,10 @@ def public(device):
     a, b, out = (cupy.empty((64, 64), np.float32) for _ in range(3))
     for _ in range(3):
         assert gensor_kernels.matmul(a, b, out=out) is out
-    return {"pointers": [each.data.ptr for each in (a, b, out)], "launches": calls.launches()}
+    return {
+        "pointers": [each.data.ptr for each in (a, b, out)],
+        "passed": [each.parameters[:24].hex() for each in runtime.launches()],
+    }
 
 
 def state(device):
@@ -201,27 +207,26 @@ def planted(device):
         launch = other.load(ONE.code, ONE.launches)
         other.local.arguments[0][:] = passed
         launch(other.local.arguments, (), (), None)
-        found[name] = calls.launches()[0]["passed"] == passed.hex()
+        found[name] = runtime.launches()[0].parameters == passed
     return found
 
 
 def looked_up():
     """Functions that CuPy looks up in the driver library at its first call, by whether the stand-in has them."""
-    told = []
-    with patch.object(cupy._environment, "_log", told.append), suppress(cupy.cuda.driver.CUDADriverError):
+    lines = []
+    with patch.object(cupy._environment, "_log", lines.append), suppress(cupy.cuda.driver.CUDADriverError):
         cupy.cuda.driver.moduleLoadData(bytes(64))
-    names = [(re.search(r"\((cu\w+)\)", line), line.endswith("function loaded")) for line in told]
+    names = [(re.search(r"\((cu\w+)\)", line), line.endswith("function loaded")) for line in lines]
     return {"found": [name[1] for name, found in names if found], "missing": [n[1] for n, f in names if n and not f]}
 
 
 def main():
     names = looked_up()
     device = cuda.CudaDevice(0)
-    become(device.arch)
     found = {"cupy": cupy.__version__, "numpy": np.__version__, "python": platform.python_version(), "looked_up": names}
     scenarios = (several, mapped, streams, threads, warm, refused, refusals, planted, state, public)
     for scenario in [each for each in scenarios if each.__name__ in sys.argv[1:] or not sys.argv[1:]]:
-        calls.take()
+        runtime.launches()
         found[scenario.__name__] = scenario(device)
     print(json.dumps(found))
 

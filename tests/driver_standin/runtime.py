@@ -1,56 +1,125 @@
-"""CuPy's questions of the CUDA runtime, answered as by one H200: the runtime itself is never entered.
+"""An unchanged CuPy over the strict double of the driver: `installed` comes before the first import of CuPy.
 
-The runtime inside CuPy refuses a driver that is not NVIDIA's, so that arrays, events and captures need a GPU. Launches
-need no more of it than the number of the current device. CuPy's modules call each other by C functions that they look
-up in `__pyx_capi__` when they are imported: `install` replaces some of them, and comes before the first import of CuPy.
-It changes the process for good, so that the process cannot be shared with other tests.
+CuPy's driver calls go to the double's library, which its loader finds by `ctypes`. The CUDA runtime inside CuPy accepts
+NVIDIA's driver only, so that arrays, events and captures need a GPU. Launches need little of the runtime: the number of
+the current device, for example. CuPy's modules call each other by C functions that they look up in `__pyx_capi__` when
+they are imported, some of which are replaced here. That changes the process until it ends: tests run it as a child.
 """
+
+from __future__ import annotations
 
 import ctypes
 import importlib
 import itertools
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
-#: By cudaDeviceAttr (driver_types.h); every other attribute is 0: clock rate in kHz, multiprocessors, memory's clock
-#: rate and bus width, L2 cache, compute capability.
-ATTRIBUTES = {13: 1_980_000, 16: 132, 36: 3_201_000, 37: 6144, 38: 60 << 20, 75: 9, 76: 0}
-NAME = b"NVIDIA H200"
+from tests.doubles.strict.context import Context
+from tests.doubles.strict.launches import Launch
+from tests.doubles.strict.library import NAMES, library
+from tests.doubles.strict.part import part
+from tests.doubles.strict.system import System
+
+ROOT = Path(__file__).resolve().parents[2]
+#: CuPy 14 deprecates the class for streams of other libraries, the only one that CuPy 13 has.
+WARNINGS = ("-W", "error:ExternalStream is deprecated:DeprecationWarning")
+VERSION = 12080  # of CUDA: dependent launches need 12.3
+#: Names in `Part.attributes` by cudaDeviceAttr (driver_types.h); all other attributes are 0.
+ATTRIBUTES = {
+    13: "ClockRate", 16: "MultiProcessorCount", 36: "MemoryClockRate", 37: "GlobalMemoryBusWidth", 38: "L2CacheSize",
+}  # fmt: skip
+MAJOR, MINOR = 75, 76
 INT, WORD, POINTER, OBJECT = ctypes.c_int, ctypes.c_ssize_t, ctypes.c_void_p, ctypes.py_object
-#: what CuPy's modules have the addresses of
+#: C functions and names to which CuPy's modules have pointers
 _KEPT: list[object] = []
 
 
+def run_child(module: str, *arguments: str, python: str = sys.executable, **settings: str) -> Any:
+    """Return the JSON that a module of this folder prints, run by an interpreter with these environment variables."""
+    command = [python, *WARNINGS, "-m", f"tests.driver_standin.{module}", *arguments]
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **settings}, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{module} ended with {done.returncode}: {done.stderr[-2000:]}")
+    return json.loads(done.stdout)
+
+
 class Runtime:
-    """The answers; `capturing`: whether streams capture."""
+    """The double under CuPy, and the answers of the CUDA runtime; `capturing`: whether streams capture."""
 
     def __init__(self) -> None:
-        self.capturing = False
+        self.system, self.capturing = System(["h200"], VERSION), False
+        self._launches = self._calls = 0
+
+    @property
+    def context(self) -> Context:
+        """The device's context."""
+        return self.system.contexts[0]
+
+    def become(self, name: str, **attributes: int) -> None:
+        """Replace the GPU by a new one of this part, with other attributes where given."""
+        listed = part(name)
+        self.system.contexts = [Context(replace(listed, attributes={**listed.attributes, **attributes}))]
+        self._launches = 0
+
+    def launches(self) -> list[Launch]:
+        """Return the launches that the driver has accepted since the last call."""
+        found = self.context.launches[self._launches :]
+        self._launches += len(found)
+        return found
+
+    def calls(self) -> list[str]:
+        """Return the functions of the driver that were called since the last call."""
+        found = self.system.called[self._calls :]
+        self._calls += len(found)
+        return [name for name, _ in found]
 
     def install(self) -> None:
-        """Give CuPy's modules the answers in place of their calls of the runtime."""
+        """Give CuPy the double's library, and its modules these answers instead of the runtime's."""
+        double, load = library(self.system), ctypes.CDLL
+        ctypes.CDLL = lambda name, *rest, **more: double if name in NAMES else load(name, *rest, **more)
         runtime = importlib.import_module("cupy_backends.cuda.api.runtime")  # which does not import CuPy
         for name, function, result, *types in (
             ("_ensure_context", lambda: None, OBJECT),
             ("getDevice", lambda skip: 0, INT, INT),
             ("setDevice", lambda number, skip: None, OBJECT, INT, INT),
             ("getDeviceCount", lambda skip: 1, INT, INT),
-            ("deviceGetAttribute", lambda which, number, skip: ATTRIBUTES.get(which, 0), INT, INT, INT, INT),
+            ("deviceGetAttribute", lambda which, number, skip: self._attribute(which), INT, INT, INT, INT),
             ("streamIsCapturing", lambda stream, skip: self.capturing, INT, WORD, INT),
         ):
-            self._replace(runtime, name, ctypes.PYFUNCTYPE(result, *types)(function))
+            _replace(runtime, name, ctypes.PYFUNCTYPE(result, *types)(function))
         public = importlib.import_module("cupy").cuda.runtime
         public.getDevice = lambda: 0
         public.getDeviceCount = lambda: 1
-        public.getDeviceProperties = lambda number: {"name": NAME}
+        public.getDeviceProperties = lambda number: {"name": self.context.part.name.encode()}
 
-    def _replace(self, module, name, function):
-        """Put a C function of the same signature in the place of a function that other modules import."""
-        api, table = ctypes.pythonapi, module.__pyx_capi__
-        api.PyCapsule_GetName.restype, api.PyCapsule_GetName.argtypes = ctypes.c_char_p, [OBJECT]
-        api.PyCapsule_New.restype, api.PyCapsule_New.argtypes = OBJECT, [POINTER, ctypes.c_char_p, POINTER]
-        signature = api.PyCapsule_GetName(table[name])
-        _KEPT.extend((function, signature))
-        table[name] = api.PyCapsule_New(ctypes.cast(function, POINTER).value, signature, None)
+    def _attribute(self, which: int) -> int:
+        own = self.context.part
+        if which in (MAJOR, MINOR):
+            return own.capability[which - MAJOR]
+        return own.attributes[ATTRIBUTES[which]] if which in ATTRIBUTES else 0
+
+
+def _replace(module: Any, name: str, function: Any) -> None:
+    """Replace a function that other modules import by a C function of the same signature."""
+    api, table = ctypes.pythonapi, module.__pyx_capi__
+    api.PyCapsule_GetName.restype, api.PyCapsule_GetName.argtypes = ctypes.c_char_p, [OBJECT]
+    api.PyCapsule_New.restype, api.PyCapsule_New.argtypes = OBJECT, [POINTER, ctypes.c_char_p, POINTER]
+    signature = api.PyCapsule_GetName(table[name])
+    _KEPT.extend((function, signature))
+    table[name] = api.PyCapsule_New(ctypes.cast(function, POINTER).value, signature, None)
+
+
+def installed() -> Runtime:
+    """Return the Runtime of this process, from now on."""
+    runtime = Runtime()
+    runtime.install()
+    return runtime
 
 
 def allocator() -> Callable[[int], object]:

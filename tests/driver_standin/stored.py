@@ -24,10 +24,11 @@ class Stored:
     launches: tuple[Launch, ...]
 
 
-def stored(arch: str) -> Iterator[Stored]:
-    """Yield the kernels of a shipped database, by their digest."""
+def stored(arch: str, family: str = "") -> Iterator[Stored]:
+    """Yield the kernels of a shipped database, or those of one family, in the order of their digests."""
     with Store.open(DATABASES / f"{arch}.db", readonly=True, immutable=True) as store:
-        for kernel in sorted(store.rows(Kernel), key=lambda each: each.digest):
+        chosen = (each for each in store.rows(Kernel) if family in ("", each.family))
+        for kernel in sorted(chosen, key=lambda each: each.digest):
             binary = store.binary(kernel)
             candidate, workload = derive(FAMILIES[kernel.family], kernel, binary)
             code = library.code(binary.source_digest, {"constants": binary.constants}, binary.target, binary.cubin)

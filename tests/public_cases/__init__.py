@@ -1,6 +1,6 @@
-"""Calls of every public function, drawn at random, served by kernels on the emulator, against independent references.
+"""Calls of every public function, drawn at random: kernels on the emulator, the library, and outside references.
 
-`drawing` draws arrays and counts what they are instances of, `serving` runs calls and counts launches, `references`
-and `onnx_ops` say what is right: NumPy, SciPy and ONNX's reference evaluator, none of them ours. `ways` runs the same
-calls by the library also, with the extreme arguments of `arguments`; `python -m tests.public_cases` draws many.
+`drawing` draws arrays and notes their classes, `arguments` draws extreme arguments, `references` and `onnx_ops` give
+the right result by NumPy, SciPy and ONNX's reference evaluator. `serving` runs calls on the emulator and counts
+launches, `ways` runs each call by kernels and by the library. `python -m tests.public_cases` draws many.
 """

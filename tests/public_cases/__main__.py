@@ -18,8 +18,7 @@ from pathlib import Path
 from tests import conftest
 from tests.campaign_size import SEED
 
-from .counts import CASES
-from .ways import Call, Outcome, drawn, listed, outcomes_of
+from .ways import CASES, Call, Outcome, list_outcomes, nth_call, outcomes_of
 
 CHUNK = 170
 
@@ -40,7 +39,7 @@ def main() -> int:
     done = [json.loads(line) for line in file.read_text().splitlines()] if file and file.is_file() else []
     done = [each for each in done if each["run"] == options.seed]
     numbers = set(range(options.calls)) - {each["number"] for each in done}
-    calls = [(n, *drawn(n, options.seed)) for n in sorted(numbers) if drawn(n, 0)[0] in named]
+    calls = [(n, *nth_call(n, options.seed)) for n in sorted(numbers) if nth_call(n, 0)[0] in named]
     calls += [(-1, name, int(seed)) for name, _, seed in single]
     began, outcomes = time.perf_counter(), [Outcome(e["name"], e["seed"], e["ways"], e["wrong"]) for e in done]
     for number, outcome in _run(calls, options.jobs):
@@ -61,7 +60,7 @@ def _run(calls: Sequence[Call], jobs: int) -> Iterator[tuple[int, Outcome]]:
         return
     chunks = [calls[first : first + CHUNK] for first in range(0, len(calls), CHUNK)]
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        for found in pool.map(listed, chunks):
+        for found in pool.map(list_outcomes, chunks):
             yield from found
 
 

@@ -37,7 +37,9 @@ class Change:
         self.result = result
 
 
-def changed(draw: Draw, function: str, arguments: tuple[Any, ...], keywords: dict[str, Any], emulated: bool) -> Change:
+def draw_change(
+    draw: Draw, function: str, arguments: tuple[Any, ...], keywords: dict[str, Any], emulated: bool
+) -> Change:
     """The arguments, in half of all calls with a change; `draw.refused` says why all ways refuse it, if they do.
 
     `emulated`: NumPy arrays of the other byte order are taken there alone.
@@ -53,7 +55,7 @@ def _arrays(change: Change) -> list[int]:
     return [i for i, each in enumerate(change.arguments) if type(each) is np.ndarray and each is not change.out]
 
 
-def _swapped(draw: Draw, change: Change, emulated: bool) -> None:
+def _swap_bytes(draw: Draw, change: Change, emulated: bool) -> None:
     places = [place for place in _arrays(change) if change.arguments[place].dtype.kind in "iufc"]
     if places:
         place = draw.pick(places)
@@ -76,7 +78,7 @@ def _numpy_numbers(draw: Draw, change: Change, emulated: bool) -> None:
                 values[place] = kind(values[place])
 
 
-def _aliased(draw: Draw, change: Change, emulated: bool) -> None:
+def _alias_out(draw: Draw, change: Change, emulated: bool) -> None:
     """The result is written over an operand, or over a part of it."""
     out = change.out
     if out is None or not out.size:
@@ -104,7 +106,7 @@ def _wide_out(draw: Draw, change: Change, emulated: bool) -> None:
         draw.refused = "out of another dtype than the result"
 
 
-def _refused(why: str, make: Callable[[Draw, Change, bool], bool]) -> Callable[[Draw, Change, bool], None]:
+def _refuse(why: str, make: Callable[[Draw, Change, bool], bool]) -> Callable[[Draw, Change, bool], None]:
     def change(draw: Draw, given: Change, emulated: bool) -> None:
         if make(draw, given, emulated):
             draw.refused = why
@@ -181,16 +183,16 @@ WRONG: dict[str, list[Any]] = {
 
 #: A change is drawn from these.
 CHANGES = (
-    _swapped,
+    _swap_bytes,
     _read_only,
     _numpy_numbers,
-    _aliased,
-    _aliased,
+    _alias_out,
+    _alias_out,
     _wide_out,
-    _refused("out of another shape", _out_shape),
-    _refused("out of another kind", _out_dtype),
-    _refused("out that cannot be written", _out_read_only),
-    _refused("no array", _no_array),
-    _refused("a keyword of another kind", _bad_word),
-    _refused("a keyword of another kind", _bad_word),
+    _refuse("out of another shape", _out_shape),
+    _refuse("out of another kind", _out_dtype),
+    _refuse("out that cannot be written", _out_read_only),
+    _refuse("no array", _no_array),
+    _refuse("a keyword of another kind", _bad_word),
+    _refuse("a keyword of another kind", _bad_word),
 )

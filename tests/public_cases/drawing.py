@@ -1,22 +1,19 @@
-"""Arrays of every kind a call may be given, drawn from one random number, and what each is an instance of."""
+"""Arrays of every kind that a call takes, drawn from one random number, and their classes."""
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import ml_dtypes
 import numpy as np
-from hypothesis import Phase, given, settings
-from hypothesis import strategies as st
 
 T = TypeVar("T")
 
-#: How an array lies in memory.
+#: Layouts of an array in memory.
 FORMS = ("contiguous", "non-contiguous", "odd strides", "negative strides", "unaligned", "broadcast")
-#: What at least one array of some call of every function must be.
+#: Classes of arrays, each drawn for every function.
 ARRAYS = (*FORMS, "zero-size", "size one")
-#: What results are written to.
+#: Forms of `out`.
 OUTS = ("new", "contiguous", "non-contiguous", "odd strides", "negative strides")
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 
@@ -26,18 +23,18 @@ def dtype_of(name: str) -> np.dtype[Any]:
 
 
 class Draw:
-    """One case: random choices, each of one seed, and the names of the classes it turned out to belong to."""
+    """One case: random choices of one seed, and the classes it belongs to."""
 
     def __init__(self, seed: int, extreme: bool = False):
         self.seed, self.rng = seed, np.random.default_rng(seed)
-        #: whether arguments are drawn that few callers pass, and why every way has to refuse them
+        #: whether to draw arguments that few callers pass, and the reason why every way has to refuse the call
         self.extreme, self.refused = extreme, ""
         self.traits: set[str] = set()
         #: values of the operands of this case, so that one class occurs in several of them
         self.special = self.pick(["", "", "", "nan", "inf"])
         #: real values from 1/2 to 2 and their negatives in place of normal ones
         self.near_one = False
-        #: what the result of the call is written to
+        #: the `out` of the call
         self.result: np.ndarray | None = None
 
     def pick(self, choices: Sequence[T]) -> T:
@@ -77,7 +74,7 @@ class Draw:
         self, shape: Sequence[int], dtype: str, *, special: bool = True, forms: Sequence[str] = FORMS
     ) -> np.ndarray:
         """An array of this shape in any form, some of its values NaN or infinite in special cases."""
-        array = self.laid_out(self.values(shape, dtype, special), self.pick([*forms, "contiguous"]))
+        array = self.lay_out(self.values(shape, dtype, special), self.pick([*forms, "contiguous"]))
         self.traits.add(dtype)
         if 0 in array.shape:
             self.traits.add("zero-size")
@@ -86,26 +83,26 @@ class Draw:
         return array
 
     def out(self, shape: Sequence[int], dtype: str) -> np.ndarray | None:
-        """What a result is written to: None for a new array."""
+        """An array for the result, or None for a new array."""
         form = self.pick(["new", *OUTS])
         if form == "new":
             return None
         self.traits.add("out")
         before, kept = set(self.traits), self.special
-        array = self.result = self.laid_out(np.zeros(shape, dtype_of(dtype)), form)
+        array = self.result = self.lay_out(np.zeros(shape, dtype_of(dtype)), form)
         self.traits, self.special = before, kept
         return array
 
-    def laid_out(self, values: np.ndarray, form: str) -> np.ndarray:
+    def lay_out(self, values: np.ndarray, form: str) -> np.ndarray:
         """`values` (but where a broadcast array repeats itself) in memory as `form` says."""
         self.traits.add(form)
         if not values.ndim or not values.size or form == "contiguous":
-            return aligned(values)
+            return align(values)
         if form == "broadcast":
             axis = int(self.rng.integers(values.ndim))
             return np.broadcast_to(np.take(values, [0], axis), values.shape)
         if form == "unaligned":
-            return moved(values)
+            return misalign(values)
         if form == "non-contiguous":
             order = self.rng.permutation(values.ndim) if values.ndim > 1 else [0]
             wide = np.zeros([values.shape[axis] + 1 for axis in order], values.dtype)
@@ -120,48 +117,20 @@ class Draw:
         return cut
 
 
-def aligned(values: np.ndarray) -> np.ndarray:
+def align(values: np.ndarray) -> np.ndarray:
     """A contiguous copy at an address that is a multiple of 16."""
-    return _placed(values, 0)
+    return _place(values, 0)
 
 
-def moved(values: np.ndarray) -> np.ndarray:
+def misalign(values: np.ndarray) -> np.ndarray:
     """A contiguous copy one element past such an address."""
-    return _placed(values, values.dtype.itemsize)
+    return _place(values, values.dtype.itemsize)
 
 
-def _placed(values: np.ndarray, offset: int) -> np.ndarray:
+def _place(values: np.ndarray, offset: int) -> np.ndarray:
     size = math.prod(values.shape) * values.dtype.itemsize
     raw = np.zeros(size + 48, np.uint8)
     start = -raw.ctypes.data % 16 + offset
     array = raw[start : start + size].view(values.dtype).reshape(values.shape)
     array[...] = values
     return array
-
-
-class Cases:
-    """Draws cases of one function by hypothesis, and counts their classes."""
-
-    def __init__(self, name: str, examples: int):
-        self.name, self.seen = name, Counter[str]()
-        self.examples = max(examples, settings.default.max_examples if settings.default.max_examples > 100 else 0)
-
-    def run(self, case: Any) -> None:
-        """Calls `case` with a Draw as often as asked for."""
-
-        # Derandomised: which classes occur is then no matter of luck, whichever machine counts them. A seed has no
-        # simpler one.
-        @settings(max_examples=self.examples, derandomize=True, database=None, phases=[Phase.generate])
-        @given(st.integers(0, 2**63))
-        def drawn(seed: int) -> None:
-            draw = Draw(seed)
-            with np.errstate(all="ignore"):
-                case(draw)
-            self.seen.update(["cases", *draw.traits])
-
-        drawn()
-
-    def require(self, *classes: str, least: int = 2) -> None:
-        """Every class occurred."""
-        rare = {name: self.seen[name] for name in classes if self.seen[name] < least}
-        assert not rare and self.seen["cases"] >= self.examples, (self.name, rare, dict(self.seen))

@@ -12,8 +12,8 @@ from .drawing import Draw
 LAST = {3: (0, 2, 1), 4: (0, 2, 3, 1)}  # channels last
 
 
-def given(draw: Draw, shape: tuple[int, ...], dtype: str, last: bool, **more: Any) -> tuple[np.ndarray, np.ndarray]:
-    """An operand as the function gets it, and the same with channels behind the first axis."""
+def operand(draw: Draw, shape: tuple[int, ...], dtype: str, last: bool, **more: Any) -> tuple[np.ndarray, np.ndarray]:
+    """An operand as the function gets it, and the same with channels as the second axis."""
     order = LAST[len(shape)]
     if not last:
         x = draw.array(shape, dtype, **more)
@@ -42,11 +42,11 @@ class Pool:
             for side, pad, count, step, reach in zip(x.shape[2:], self.pads, sizes, self.steps, self.reach, strict=True)
         ]
         if self.name == "max_pool2d":
-            return self._windows(self._padded(x, ends, -np.inf), sizes).max(-1)
-        inner = self._padded(np.ones((1, 1, *x.shape[2:])), self.pads, float(self.counted))
+            return self._windows(self._pad(x, ends, -np.inf), sizes).max(-1)
+        inner = self._pad(np.ones((1, 1, *x.shape[2:])), self.pads, float(self.counted))
         behind = [(0, end - pad) for end, pad in zip(ends, self.pads, strict=True)]
         counts = self._windows(np.pad(inner, [(0, 0), (0, 0), *behind]), sizes).sum(-1)
-        return self._windows(self._padded(x, ends, 0.0), sizes).sum(-1) / counts
+        return self._windows(self._pad(x, ends, 0.0), sizes).sum(-1) / counts
 
     @property
     def reach(self) -> list[int]:
@@ -60,7 +60,7 @@ class Pool:
         count = -(-room // step) + 1
         return count - 1 if (count - 1) * step >= side + pad else count
 
-    def _padded(self, x: np.ndarray, ends: Sequence[int], value: float) -> np.ndarray:
+    def _pad(self, x: np.ndarray, ends: Sequence[int], value: float) -> np.ndarray:
         return np.pad(x, [(0, 0), (0, 0), *zip(self.pads, ends, strict=True)], constant_values=value)
 
     def _windows(self, padded: np.ndarray, sizes: Sequence[int]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""One operator of ONNX's reference evaluator at a time, in float64: what images, norms and attention are checked by."""
+"""One operator of ONNX's reference evaluator at a time, in float64: the reference of images, norms and attention."""
 
 from functools import lru_cache
 from typing import Any
@@ -12,7 +12,7 @@ TYPES = {"f": TensorProto.DOUBLE, "i": TensorProto.INT64, "b": TensorProto.BOOL}
 
 
 def run(op: str, *inputs: np.ndarray | None, **attributes: Any) -> np.ndarray:
-    """The first output of `op` on these inputs; None stands for one that is left out."""
+    """The first output of `op` on these inputs; an input of None is omitted."""
     arrays = {f"x{i}": np.asarray(x, order="C") for i, x in enumerate(inputs) if x is not None}
     kinds = "".join("." if x is None else x.dtype.kind for x in inputs)
     frozen = tuple((name, tuple(v) if isinstance(v, list) else v) for name, v in sorted(attributes.items()))

@@ -1,4 +1,4 @@
-"""What a result should be and how far a kernel may be from it: values from elsewhere, bounds from tolerance/base.py."""
+"""The right results by NumPy, SciPy and ONNX, and the bounds of tolerance/base.py for a kernel's error."""
 
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
@@ -43,8 +43,8 @@ def wide(array: np.ndarray) -> np.ndarray:
     return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
-def stepped(values: np.ndarray, bound: np.ndarray, steps: Sequence[Step], dtype: str) -> tuple[np.ndarray, Any]:
-    """Values behind epilogue operations, and their bound: arithmetic of float32, or float64 for float64."""
+def apply_steps(values: np.ndarray, bound: np.ndarray, steps: Sequence[Step], dtype: str) -> tuple[np.ndarray, Any]:
+    """Values after epilogue operations, and their bound: arithmetic of float32, or float64 for float64."""
     u = facts("float64" if dtype == "float64" else "float32").unit_roundoff
     for step in steps:
         if step.operand is not None:
@@ -57,9 +57,9 @@ def stepped(values: np.ndarray, bound: np.ndarray, steps: Sequence[Step], dtype:
     return values, bound
 
 
-def prepared(x: np.ndarray, prologue: Sequence[Step], own: np.dtype[Any]) -> tuple[np.ndarray, np.ndarray]:
-    """`x` behind a prologue, rounded to its dtype once, and how far what a kernel multiplies may lie from that."""
-    values, bound = stepped(x, np.zeros_like(x), prologue, own.name)
+def apply_prologue(x: np.ndarray, prologue: Sequence[Step], own: np.dtype[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """`x` after a prologue, rounded to its dtype once, and the bound of a kernel's difference from it."""
+    values, bound = apply_steps(x, np.zeros_like(x), prologue, own.name)
     low, middle, high = (wide(each.astype(own)) for each in (values - bound, values, values + bound))
     away = np.maximum(np.abs(low - middle), np.abs(high - middle))
     return middle, np.where(np.isfinite(middle), away, 0.0)
@@ -69,19 +69,19 @@ def product(
     f: Product, a: np.ndarray, b: np.ndarray, terms: int, steps: Sequence[Step] = (), math: str = "ieee",
     output: str = "", conjugate: Sequence[int] = (), prologue: Sequence[Step] = (),
 ) -> Expected:  # fmt: skip
-    """What a bilinear `f` of `a` and `b`, each element a sum of `terms` products, should be as an array of `output`.
+    """The right values of a bilinear `f` of `a` and `b`, sums of `terms` products each, as an array of `output`.
 
     Operands of a prologue's steps broadcast to `a`.
 
-    Complex products are four real ones, as IEEE's infinities ask for: those of BLAS are multiplied by 1 + 0i as well.
+    Complex products are four real ones, as IEEE's infinities require; BLAS multiplies them by 1 + 0i as well.
     """
     dtype = np.promote_types(a.dtype, b.dtype).name
     accumulator, part = ACCUMULATORS[dtype], facts(dtype).part or dtype
     x, y = wide(a), wide(b)
-    x, away = prepared(x, prologue, a.dtype) if prologue else (x, None)
+    x, away = apply_prologue(x, prologue, a.dtype) if prologue else (x, None)
     total = f(np.abs(x), np.abs(y))
 
-    def bounded(values: np.ndarray, several: int) -> np.ndarray:
+    def bound_of(values: np.ndarray, several: int) -> np.ndarray:
         return tolerance_base.accumulation_bound(
             values, Magnitude(total, total), several, dtype=part, accumulator=facts(accumulator).part or accumulator,
             math=math, structured=True,
@@ -90,22 +90,22 @@ def product(
     if dtype.startswith("complex"):
         first, second = (-each.imag if i in conjugate else each.imag for i, each in enumerate((x, y)))
         both = [f(x.real, y.real) - f(first, second), f(x.real, second) + f(first, y.real)]
-        values, bound = (joined(np.stack(w, -1)) for w in (both, [bounded(v, 2 * terms) for v in both]))
+        values, bound = (joined(np.stack(w, -1)) for w in (both, [bound_of(v, 2 * terms) for v in both]))
         if math == "3m":
             bound = joined(8.0 * np.stack([bound.real, bound.imag], -1))
         math = "3m" if by_library.get() else math  # infinities, as BLAS has them
     else:
         values = f(x, y)
-        bound = bounded(values, terms) + (0.0 if away is None else f(away, np.abs(y)))
+        bound = bound_of(values, terms) + (0.0 if away is None else f(away, np.abs(y)))
         if by_library.get() and steps and dtype in ("float16", "bfloat16"):
             bound = bound + facts(dtype).unit_roundoff * (np.abs(values) + bound)
-        values, bound = stepped(values, bound, steps, dtype)
+        values, bound = apply_steps(values, bound, steps, dtype)
     more = steps if dtype.startswith("complex") else ()
     return tolerance_base.expect(values, bound, more, accumulator=accumulator, output=output or dtype, math=math)
 
 
 def agree(found: np.ndarray, wanted: Expected) -> None:
-    """The result lies where it should, NaN and infinities included."""
+    """The result is within its bound, NaN and infinities included."""
     assert found.shape == wanted.values.shape and found.dtype.name == wanted.dtype, (found, wanted)
     stored = encode("bfloat16", found.astype(np.float64)) if found.dtype.name == "bfloat16" else found
     verdict = tolerance_base.check(np.asarray(stored), wanted)
@@ -133,5 +133,5 @@ def scaled_agrees(found: np.ndarray, x: np.ndarray, y: np.ndarray, block: int, s
         values, Magnitude(total, total), k + 3 * -(-k // block), dtype="float8_e4m3fn", accumulator="float22",
         structured=True,
     )  # fmt: skip
-    values, bound = stepped(values, bound, steps, "float32")
+    values, bound = apply_steps(values, bound, steps, "float32")
     agree(found, tolerance_base.expect(values, bound, accumulator="float32", output=found.dtype.name))

@@ -1,16 +1,13 @@
 """Runs public functions on the emulator with one kernel per class, and counts what ran."""
 
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import gensor_kernels
 from gensor_kernels.dispatch.api import current
-from gensor_kernels.dispatch.observe import record_file
 from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import tiers
 from gensor_kernels.dispatch.selection.library import Contents, Kernel, Library, Shelf, fits_class, generate
@@ -28,7 +25,7 @@ from tests.doubles.device import FakeDevice, emulate
 
 
 class OnePerClass(Library):
-    """A library that has one generated kernel of every class it is asked about, whatever the sizes: few builds.
+    """A library with one generated kernel of every class, made at first use, for any sizes: few builds.
 
     Classes are coarse: see `_coarse`. Which of the families' default
     Programs serves a class is drawn by its name, so that classes differ in family, tile, split and copies.
@@ -45,11 +42,11 @@ class OnePerClass(Library):
         made = self.made.setdefault(coarse.class_key(), [])
         fitting = [kernel for kernel in made if predict([kernel], workload, self.arch) != [float("inf")]]
         if not fitting:
-            fitting = [generate(self._drawn(coarse, workload), coarse, self.arch)]
+            fitting = [generate(self._pick_program(coarse, workload), coarse, self.arch)]
             made += fitting
         return [Shelf(coarse, fitting[:1])]
 
-    def _drawn(self, coarse: Workload, workload: Workload) -> Program:
+    def _pick_program(self, coarse: Workload, workload: Workload) -> Program:
         programs = [p for f in Space(coarse, self.arch).families for p in f.family.starters(coarse, self.arch)]
         kernels = [generate(p, coarse, self.arch) for p in programs if not dict(p.values).get("epilogue_fixed")]
         legal = [k for k, s in zip(kernels, predict(kernels, workload, self.arch), strict=True) if s != float("inf")]
@@ -90,7 +87,6 @@ class Served:
     def __init__(self, arch: str):
         self.device, self.library = FakeDevice(arch, emulate, emulated=True), OnePerClass(lookup(arch))
         self.runtime = Runtime(self.device, self.library)
-        self.families = Counter[str]()
         #: families by digest of default Programs, which serve operands that the class's kernel cannot read
         self.starters: dict[str, str] = {}
 
@@ -116,7 +112,6 @@ class Served:
         made = {kernel.code.digest: kernel.program.family for each in self.library.made.values() for kernel in each}
         made |= self.starters
         assert set(self.device.ran) <= set(made)
-        self.families.update(made[digest] for digest in set(self.device.ran))
 
 
 @contextmanager
@@ -128,13 +123,3 @@ def serving(patch: Any, arch: str = "sm_87") -> Iterator[Served]:
     with gensor_kernels.emulated(arch):
         yield served
     served.check()
-
-
-@contextmanager
-def recorded(path: Path) -> Iterator[None]:
-    """Within it, calls are recorded (dispatch/plans/recorded.py); none of them went to a library."""
-    with gensor_kernels.record(path):
-        yield
-    rows = [dict(cells) for cells in record_file.read(path)]
-    others = [row for row in rows if row["tier"] not in ("0", "3") or row.get("unsupported")]
-    assert rows and not others, others[:3]

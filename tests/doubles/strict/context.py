@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -21,6 +22,9 @@ from .streams import Event, Operation, Stream, run
 LEGACY, PER_THREAD = 0, 2
 #: Device time of an operation, in microseconds.
 OPERATION_US = 4.0
+#: CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+DYNAMIC_SHARED_BYTES = 8
+_handles = itertools.count(0x1010, 16)
 
 
 def _call(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -40,17 +44,17 @@ def _call(method: Callable[..., Any]) -> Callable[..., Any]:
 class Context:
     """The state of one device.
 
-    `executors` run the launches of cubins, by `digest`. Other launches only have to own the memory that their
-    parameters point to. `launches` are all that the device was given, `fault`
-    is why the context has failed.
+    `executors` run the launches of cubins, by `digest`, `executor` those of all other cubins. Without either a launch
+    only has to own the memory that its parameters point to. `launches` are all that the device accepted, `failed` is
+    the fault that has ended the context.
     """
 
     def __init__(self, part: Part):
         self.part, self.lock = part, threading.RLock()
         self.executors: dict[str, Callable[..., None]] = {}
+        self.executor: Callable[..., None] | None = None
         self.ended: deque[tuple[Arena, Block]] = deque()
         self.modes = threading.local()
-        self._handles = 0x1000
         self.reset()
 
     def reset(self) -> None:
@@ -67,9 +71,8 @@ class Context:
             self.microseconds = 0.0
 
     def handle(self) -> int:
-        """Return a new handle of something."""
-        self._handles += 16
-        return self._handles
+        """Return a new handle, of no other context either."""
+        return next(_handles)
 
     # ---- modules
 
@@ -85,18 +88,35 @@ class Context:
             raise Status(200, str(error)) from error
         if not self.part.runs(found.capability, found.specific):
             raise Status(209, f"code for {found.capability} on {self.part.capability}")
-        module = Module(found, self.executors.get(digest(image)))
+        module = Module(self.handle(), found, self.executors.get(digest(image), self.executor))
         self.modules.append(module)
         return module
 
+    def module(self, handle: int) -> Module:
+        """Return the loaded module of a handle."""
+        for each in self.modules:
+            if each.handle == handle and each.loaded:
+                return each
+        raise Status(400, f"{handle:#x} is no module of this context")
+
     @_call
     def function(self, module: Module, name: str) -> Function:
-        """Find a kernel (cuModuleGetFunction)."""
+        """Find a kernel (cuModuleGetFunction), which has one handle."""
         if name not in module.image.entries:
             raise Status(500, f"{name} is none of {', '.join(module.image.entries)}")
+        for each in self.functions.values():
+            if each.module is module and each.name == name:
+                return each
         function = Function(self.handle(), module, name)
         self.functions[function.handle] = function
         return function
+
+    def allow(self, handle: int, attribute: int, value: int) -> None:
+        """Allow a kernel dynamic shared memory (cuFuncSetAttribute)."""
+        function = self.found(handle)
+        if attribute != DYNAMIC_SHARED_BYTES:
+            raise Status(1, f"attribute {attribute} of a kernel")
+        function.allow(self.part, value)
 
     @_call
     def found(self, handle: int) -> Function:

@@ -7,8 +7,9 @@ own report, for every generation of GPUs.
 
 from __future__ import annotations
 
+import ctypes
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 MAGIC, MACHINE = b"\x7fELF", 190  # EM_CUDA
 #: OS/ABI of the two layouts of e_flags: up to sm_90, and from sm_100 on.
@@ -48,6 +49,19 @@ class Image:
     capability: tuple[int, int]
     specific: bool
     entries: dict[str, Entry]
+
+
+def image_at(place: int) -> bytes:
+    """Return the cubin at an address, whose length its headers give; nothing where there is none."""
+    if ctypes.string_at(place, len(MAGIC)) != MAGIC:
+        return b""
+    head, ends = ctypes.string_at(place, 64), []
+    (programs, table), sizes = struct.unpack_from("<2Q", head, 32), struct.unpack_from("<4H", head, 54)
+    for _, kind, _, _, start, length, *_ in struct.iter_unpack(
+        "<IIQQQQIIQQ", ctypes.string_at(place + table, 64 * sizes[3])
+    ):
+        ends.append(start + length if kind != NOBITS else start)
+    return ctypes.string_at(place, max(table + sizes[2] * sizes[3], programs + sizes[0] * sizes[1], *ends))
 
 
 def parse(image: bytes) -> Image:
@@ -236,8 +250,3 @@ def _file(sections: list[tuple[str, int, bytes, int]], capability: tuple[int, in
     head = MAGIC + bytes([2, 1, 1, abi, 7]) + bytes(7)
     head += struct.pack("<HHIQQQIHHHHHH", 2, MACHINE, 1, 0, 0, at, flags, 64, 0, 0, 64, count, count - 1)
     return head + body + headers
-
-
-def without(image: Image, entry: str) -> Image:
-    """Return the image without one of its kernels."""
-    return replace(image, entries={name: each for name, each in image.entries.items() if name != entry})

@@ -21,8 +21,8 @@ Three = tuple[int, int, int]
 class Module:
     """A loaded module. `executed` runs its launches, if the test has told how."""
 
-    def __init__(self, image: Image, executed: Callable[..., None] | None):
-        self.image, self.executed, self.loaded = image, executed, True
+    def __init__(self, handle: int, image: Image, executed: Callable[..., None] | None):
+        self.handle, self.image, self.executed, self.loaded = handle, image, executed, True
 
 
 class Function:

@@ -12,6 +12,7 @@ from typing import Any
 
 import cupy
 
+from .context import DYNAMIC_SHARED_BYTES
 from .pool import Pool, pointer_type
 from .raised import OF_DRIVER, OF_RUNTIME
 from .results import Status
@@ -76,14 +77,11 @@ class Cuda:
 def _driver(system: System) -> SimpleNamespace:
     def set_attribute(handle: int, attribute: int, value: int) -> None:
         with OF_DRIVER():
-            context = system.context()
-            if attribute != 8:
-                raise Status(1, f"attribute {attribute} of a kernel")
-            context.found(handle).allow(context.part, value)
+            system.context().allow(handle, attribute, value)
 
     return SimpleNamespace(
         CUDADriverError=cupy.cuda.driver.CUDADriverError,
-        CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=8,
+        CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=DYNAMIC_SHARED_BYTES,
         funcSetAttribute=set_attribute,
     )
 

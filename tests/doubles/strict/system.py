@@ -24,14 +24,15 @@ class _Current(threading.local):
 class System:
     """The driver's state. `version` is the newest CUDA it supports, 1000 * major + 10 * minor.
 
-    `refuses` has functions of the driver library that give a status, whatever they are asked; `undefined` lists what
-    callers did that a driver does not notice.
+    `refuses` has the status of functions of the driver library that fail at any call, `called` the (function, status)
+    of each call of that library, and `undefined` the mistakes of callers that a driver does not notice.
     """
 
     def __init__(self, parts: Sequence[str] = ("h200",), version: int = 13000):
         self.contexts = [Context(part(name)) for name in parts]
         self.current, self.version = _Current(), version
         self.refuses: dict[str, int] = {}
+        self.called: list[tuple[str, int]] = []
         self.undefined: list[str] = []
 
     def context(self, number: int | None = None) -> Context:

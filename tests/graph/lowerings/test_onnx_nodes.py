@@ -13,7 +13,7 @@ PARTS = 32
 #: The lists and the table are those of one release of onnx.
 of_this_release = pytest.mark.skipif(
     f"of onnx {'.'.join(onnx.__version__.split('.')[:2])}:" not in DOCS.read_text(),
-    reason="docs/models.md counts the node tests of another release of onnx",
+    reason="docs/reference/onnx.md counts the node tests of another release of onnx",
 )
 
 

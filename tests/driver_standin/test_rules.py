@@ -1,0 +1,138 @@
+"""Rules of the driver library for arguments that CuPy and the package never pass: each broken once, and kept once."""
+
+import ctypes
+import struct
+from types import SimpleNamespace
+
+import pytest
+
+from gensor_kernels.machine.arch import lookup
+from tests.doubles.strict import elf
+from tests.doubles.strict.library import library
+from tests.doubles.strict.system import System
+
+from .stored import stored
+
+OK, INVALID_VALUE, INVALID_IMAGE, NO_BINARY, INVALID_PTX, INVALID_HANDLE, NOT_FOUND = 0, 1, 200, 209, 218, 400, 500
+OUT_OF_RESOURCES, NOT_SUPPORTED, INVALID_CLUSTER = 701, 801, 912
+IMAGE = elf.written((9, 0), {"kernel": elf.Entry(parameters=(64, 4), cluster=2, most_threads=256)})
+
+
+class Driver:
+    """The library, each of whose functions returns its status."""
+
+    def __init__(self, part="h200"):
+        self.system = System([part])
+        self.functions = library(self.system)
+
+    def __getattr__(self, name):
+        return getattr(self.functions, name)
+
+    def module(self, image):
+        made = ctypes.c_void_p()
+        return self.cuModuleLoadData(ctypes.addressof(made), image and ctypes.cast(image, ctypes.c_void_p)), made.value
+
+    def function(self, module, name):
+        made, text = ctypes.c_void_p(), ctypes.create_string_buffer(name.encode())
+        return self.cuModuleGetFunction(ctypes.addressof(made), module, ctypes.addressof(text)), made.value
+
+    def launch(self, function, given, grid=(8, 1, 1), block=(128, 1, 1), shared=0, extra=None):
+        pointers = given if given is None else (ctypes.c_void_p * len(given))(*given)
+        return self.cuLaunchKernel(function, *grid, *block, shared, None, pointers, extra)
+
+
+@pytest.fixture
+def loaded():
+    """A driver, a module, its kernel, and the addresses of that kernel's parameters."""
+    driver, body = Driver(), ctypes.create_string_buffer(bytes(range(128)))
+    _, module = driver.module(IMAGE)
+    _, function = driver.function(module, "kernel")
+    places = [ctypes.addressof(body), ctypes.addressof(body) + 64]
+    return SimpleNamespace(driver=driver, module=module, function=function, places=places, body=body)
+
+
+def test_images():
+    driver = Driver()
+    assert driver.module(IMAGE)[0] == OK and driver.module(b"\0" * 64)[0] == INVALID_PTX
+    assert driver.module(IMAGE[:18] + struct.pack("<H", 62) + IMAGE[20:])[0] == INVALID_IMAGE  # x86-64
+    assert driver.module(None)[0] == driver.cuModuleLoadData(None, IMAGE) == INVALID_VALUE
+    for arch, part, result in (
+        ("sm_80", "sm_80", OK), ("sm_80", "sm_87", NO_BINARY), ("sm_87", "sm_80", NO_BINARY),
+        ("sm_80", "sm_86", OK), ("sm_80", "sm_90", NO_BINARY), ("sm_90", "sm_80", NO_BINARY),
+        ("sm_100", "sm_100", OK), ("sm_90", "sm_100", NO_BINARY),
+    ):  # fmt: skip
+        assert Driver(lookup(part).part).module(next(stored(arch)).code.cubin)[0] == result, (arch, part)
+
+
+def test_handles(loaded):
+    driver, module, function = loaded.driver, loaded.module, loaded.function
+    assert driver.function(module, "missing")[0] == NOT_FOUND
+    assert driver.function(function, "kernel")[0] == INVALID_HANDLE
+    assert driver.function(module, "kernel") == (OK, function)
+    assert driver.launch(module, loaded.places) == INVALID_HANDLE
+    assert driver.cuFuncSetAttribute(None, 8, 1024) == INVALID_HANDLE
+    assert driver.cuFuncSetAttribute(function, 7, 1024) == INVALID_VALUE
+    assert driver.cuModuleUnload(function) == INVALID_HANDLE
+    assert driver.cuModuleUnload(module) == OK and driver.cuModuleUnload(module) == INVALID_HANDLE
+    assert driver.launch(function, loaded.places) == INVALID_HANDLE  # it went with its module
+
+
+@pytest.mark.parametrize(
+    ("changed", "result"),
+    [
+        ({}, OK),
+        ({"grid": (7, 1, 1)}, INVALID_CLUSTER),
+        ({"grid": (0, 1, 1)}, INVALID_VALUE),
+        ({"grid": (2, 1 << 16, 1)}, INVALID_VALUE),
+        ({"block": (0, 1, 1)}, INVALID_VALUE),
+        ({"block": (1, 1, 65)}, INVALID_VALUE),
+        ({"block": (288, 1, 1)}, INVALID_VALUE),
+        ({"given": None}, INVALID_VALUE),
+        ({"given": [None, None]}, INVALID_VALUE),
+        ({"extra": ctypes.addressof(ctypes.c_void_p())}, INVALID_VALUE),
+        ({"shared": 48 << 10}, OK),
+        ({"shared": (48 << 10) + 1}, INVALID_VALUE),
+    ],
+    ids=str,
+)
+def test_launches(loaded, changed, result):
+    assert loaded.driver.launch(loaded.function, **{"given": loaded.places, **changed}) == result
+    passed = [each.parameters for each in loaded.driver.system.context().launches]
+    assert passed == ([bytes(range(68))] if result == OK else [])
+
+
+@pytest.mark.parametrize(
+    ("attribute", "changed", "result"),
+    [
+        ((6, 1), {}, OK),
+        ((6, 1), {"count": 0}, OK),
+        ((5, 1), {}, INVALID_VALUE),
+        ((6, 2), {}, INVALID_VALUE),
+        (None, {}, INVALID_VALUE),  # one attribute, at no address
+        ((6, 1), {"grid": 7}, INVALID_CLUSTER),
+        ((6, 1), {"part": "orin-nano-8gb"}, NOT_SUPPORTED),
+    ],
+    ids=str,
+)
+def test_launches_with_attributes(loaded, attribute, changed, result):
+    driver, function = loaded.driver, loaded.function
+    if "part" in changed:
+        driver = Driver(changed["part"])
+        _, module = driver.module(elf.written((8, 7), {"kernel": elf.Entry(parameters=(64, 4))}))
+        _, function = driver.function(module, "kernel")
+    attributes = ctypes.create_string_buffer(struct.pack("<i4xi60x", *(attribute or (0, 0))))
+    place, count = (ctypes.addressof(attributes) if attribute else 0), changed.get("count", 1)
+    words = struct.pack("<7I4xQQI4x", changed.get("grid", 8), 1, 1, 128, 1, 1, 0, 2, place, count)
+    config, pointers = ctypes.create_string_buffer(words), (ctypes.c_void_p * 2)(*loaded.places)
+    assert driver.cuLaunchKernelEx(ctypes.addressof(config), function, pointers, None) == result
+    found = [(each.dependent, each.stream, each.grid) for each in driver.system.context().launches]
+    assert found == ([(count == 1, 2, (8, 1, 1))] if result == OK else [])
+
+
+def test_statuses_have_names(loaded):
+    loaded.driver.system.refuses["cuLaunchKernel"] = OUT_OF_RESOURCES
+    assert loaded.driver.launch(loaded.function, loaded.places) == OUT_OF_RESOURCES
+    name = ctypes.c_char_p()
+    assert loaded.driver.cuGetErrorName(OUT_OF_RESOURCES, ctypes.addressof(name)) == OK
+    assert name.value == b"CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"
+    assert loaded.driver.cuGetErrorName(12345, ctypes.addressof(name)) == INVALID_VALUE
