@@ -1,7 +1,7 @@
 """Figures about gensor-tune's results for shapes files: `python -m benchmarks.rows ARCH SHAPES.csv [...]`.
 
 Runs the whole pipeline (walk, compile, feed back, cover, verify on the emulator) over the rows of all files in one run,
-with cold caches and an empty database, and writes benchmarks/results/rows-<arch>-<name>.json: rows by status; predicted
+with cold caches and an empty database, and writes rows-<arch>-<name>.json: rows by status; predicted
 time over the bound, by operator and by file, with the limiting terms of every row above twice the bound; kernels per
 class; the predicted regret of one kernel per class; and the cost of the run.
 """
@@ -41,8 +41,6 @@ from gensor_tuner.run.tune import Run
 from gensor_tuner.shapes.reader import Row, read_shapes
 from gensor_tuner.strategies.request import Facts, space_for
 
-RESULTS = Path(__file__).resolve().parent / "results"
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; 1 where a row failed."""
@@ -54,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     made.add_argument("--top", type=int, default=16, help="finalists per class (default %(default)s)")
     made.add_argument("--verify", choices=["emulator", "none"], default="emulator")
     made.add_argument("--warm", action="store_true", help="use the existing caches instead of empty ones")
-    made.add_argument("--out", type=Path, default=RESULTS, help="folder for the JSON (default %(default)s)")
+    made.add_argument("--out", type=Path, default=Path(), help="folder for the JSON (default: the current one)")
     options = made.parse_args(arguments)
     name = options.name or (options.shapes[0].stem if len(options.shapes) == 1 else "all")
     with tempfile.TemporaryDirectory() as folder:

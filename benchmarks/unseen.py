@@ -30,7 +30,6 @@ from gensor_tuner.strategies.request import Request, search
 
 #: Ways to choose among stored kernels, and drawn Workloads that are listed.
 WAYS, WORST = ("portfolio", "stored", "as_tuned"), 12
-RESULTS = Path(__file__).resolve().parent / "results"
 
 
 #: Draws by name.
@@ -91,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     made.add_argument("--kind", nargs="+", choices=DRAWS, default=list(DRAWS), help="what to draw (default all)")
     made.add_argument("--shapes", type=int, default=200, help="drawn Workloads of each kind (default %(default)s)")
     made.add_argument("--seed", type=int, default=1, help="seed of the draw (default %(default)s)")
-    made.add_argument("--json", type=Path, default=RESULTS / "unseen.json", help="file for the results")
+    made.add_argument("--json", type=Path, default=Path("unseen.json"), help="file for the results")
     options = made.parse_args(arguments)
     results: dict[str, dict[str, Any]] = {}
     for name, kind in itertools.product(options.arch, options.kind):

@@ -1,6 +1,6 @@
 """Regret of the walk against the true optimum of spaces that are small enough to enumerate.
 
-    python -m benchmarks.walk_vs_brute_force --spaces 100 --json benchmarks/results/walk_vs_brute_force.json
+    python -m benchmarks.walk_vs_brute_force --spaces 100 [--json FILE]
 
 Each space is a family's lattice on a seeded random choice of its coordinate values, with at least 20,000 Programs. The
 walk starts from random legal Programs and may evaluate 5 % of them. Random search with the same number of evaluations

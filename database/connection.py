@@ -223,11 +223,6 @@ def connect(path: Path, mode: str, timeout: float) -> Guarded:
     return _hardened(f"file://{'' if name.startswith('/') else '/'}{quote(name)}?{query}", name, timeout)
 
 
-def connect_memory(copied: Path | None = None) -> Guarded:
-    """Return a hardened connection to a database in memory, for a copy of the file at `copied`."""
-    return _hardened("file::memory:", None if copied is None else str(copied), 0.0)
-
-
 def _hardened(uri: str, path: str | None, timeout: float) -> Guarded:
     connection = sqlite3.connect(
         uri, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False, factory=Guarded
@@ -322,31 +317,26 @@ def schema_rows(connection: sqlite3.Connection) -> SchemaRows:
 
 
 @cache
-def pinned_rows(schema: str) -> tuple[tuple[str, str, str, str | None], ...]:
-    """Return `schema_rows` of a new database with this schema text."""
+def _expected_rows() -> SchemaRows:
+    """Return `schema_rows` of a new database."""
     memory = sqlite3.connect(":memory:")
     try:
-        memory.executescript(schema)
-        return tuple(schema_rows(memory))
+        memory.executescript(SCHEMA.read_text(encoding="utf-8"))
+        return schema_rows(memory)
     finally:
         memory.close()
 
 
-def schema_text() -> str:
-    """Return the current schema."""
-    return SCHEMA.read_text(encoding="utf-8")
-
-
-def execute_schema(connection: sqlite3.Connection, schema: str, version: int) -> None:
+def create_tables(connection: sqlite3.Connection) -> None:
     """Create the tables and stamp the header, inside the caller's transaction."""
     statement = ""
-    for line in schema.splitlines(keepends=True):
+    for line in SCHEMA.read_text(encoding="utf-8").splitlines(keepends=True):
         statement += line
         if sqlite3.complete_statement(statement):
             connection.execute(statement)  # not executescript, which would commit
             statement = ""
     connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version={version}")
+    connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
 
 
 def is_empty(connection: sqlite3.Connection) -> bool:
@@ -355,26 +345,22 @@ def is_empty(connection: sqlite3.Connection) -> bool:
     return unmarked and not schema_rows(connection)
 
 
-def check_version(connection: sqlite3.Connection, path: Path, newest: int) -> int:
-    """Return the file's schema version, at most `newest`; only the header is read.
+def check_schema(connection: Guarded, path: Path) -> None:
+    """Raise ForeignStoreError or NewerStoreError unless header and tables equal those of schema.sql, letter by letter.
 
-    Raises ForeignStoreError or NewerStoreError.
+    This rejects views in place of tables, triggers and altered columns before any of them is queried.
     """
     if header(connection, "application_id") != APPLICATION_ID:
         raise ForeignStoreError(f"{path} is not a database of gensor-kernels")
     version = header(connection, "user_version")
-    if version > newest:
+    if version > SCHEMA_VERSION:
         raise NewerStoreError(
-            f"{path} was written by a newer gensor-kernels (schema {version}, this one knows {newest})"
+            f"{path} was written by a newer gensor-kernels (schema {version}, this one reads {SCHEMA_VERSION})"
         )
-    return version
-
-
-def check_schema(connection: Guarded, path: Path, schema: str) -> None:
-    """Raise ForeignStoreError unless the tables equal those of `schema`, letter by letter.
-
-    This rejects views in place of tables, triggers and altered columns before any of them is queried.
-    """
-    if tuple(schema_rows(connection)) != pinned_rows(schema):
+    if version < SCHEMA_VERSION:
+        raise ForeignStoreError(
+            f"{path} was written by an older gensor-kernels (schema {version}, this one reads {SCHEMA_VERSION})"
+        )
+    if schema_rows(connection) != _expected_rows():
         raise ForeignStoreError(f"{path} has other tables than gensor-kernels makes")
     connection.pinned = True

@@ -1,4 +1,4 @@
-"""Opening of a database file: create, check, convert, set the journal mode, or raise the reason."""
+"""Opening of a database file: create, check, set the journal mode, or raise the reason."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import os
 import sqlite3
 import stat
 import time
-import warnings
 from pathlib import Path
 
 from . import connection as sql
-from .errors import StoreWarning, UnreadableStoreError
-from .migrations import migrate
+from .errors import UnreadableStoreError
 from .trust import make_folder
 from .write_queue import turn
 
@@ -44,39 +42,23 @@ def open_writable(path: Path, timeout: float) -> sql.Guarded:
 
 
 def _prepare(connection: sql.Guarded, path: Path, timeout: float) -> None:
-    """Check the file, and create or convert its tables if necessary.
+    """Check the file, and create its tables if it is empty.
 
-    A current file is only read, so that many processes can open it at once; otherwise all checks are repeated under the
-    write lock.
+    A file with tables is only read, so that many processes can open it at once; otherwise all checks are repeated under
+    the write lock.
     """
-    current = sql.SCHEMA_VERSION
-    if not sql.is_empty(connection) and sql.check_version(connection, path, current) == current:
-        return sql.check_schema(connection, path, sql.schema_text())
+    if not sql.is_empty(connection):
+        return sql.check_schema(connection, path)
     with turn(path, timeout):
-        _make_current(connection, path)
-
-
-def _make_current(connection: sql.Guarded, path: Path) -> None:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        if sql.is_empty(connection):
-            sql.execute_schema(connection, sql.schema_text(), sql.SCHEMA_VERSION)
-            connection.pinned = True
-        else:
-            _convert(connection, path)
-        connection.execute("COMMIT")
-    except BaseException:
-        rollback(connection)
-        raise
-
-
-def _convert(connection: sql.Guarded, path: Path) -> None:
-    version = sql.check_version(connection, path, sql.SCHEMA_VERSION)
-    if version < sql.SCHEMA_VERSION:
-        dropped = migrate(connection, path, version)
-        if dropped:
-            warnings.warn(f"{path}: {dropped} damaged rows were left behind", StoreWarning, stacklevel=2)
-    sql.check_schema(connection, path, sql.schema_text())
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            if sql.is_empty(connection):
+                sql.create_tables(connection)
+            sql.check_schema(connection, path)
+            connection.execute("COMMIT")
+        except BaseException:
+            rollback(connection)
+            raise
 
 
 def rollback(connection: sqlite3.Connection) -> None:
@@ -88,7 +70,7 @@ def rollback(connection: sqlite3.Connection) -> None:
 def open_readonly(path: Path, timeout: float, immutable: bool = False) -> sql.Guarded:
     """Return a connection that never writes to the file; `immutable` promises that no other process writes either.
 
-    A file of an older version is converted in memory.  An empty file that is seconds old is waited for.  A database in
+    An empty file that is seconds old is waited for.  A database in
     WAL mode cannot be read in a folder where its index cannot be created, unless it is opened as immutable, which
     ignores the log: that is done only if the log is absent or empty.  Raises UnreadableStoreError and the other
     StoreErrors.
@@ -133,24 +115,11 @@ def _checked(path: Path, mode: str, timeout: float) -> sql.Guarded:
     _await_tables(path, timeout)
     connection = sql.connect(path, mode, timeout)
     try:
-        version = sql.retry(lambda: sql.check_version(connection, path, sql.SCHEMA_VERSION), timeout)
-        if version == sql.SCHEMA_VERSION:
-            sql.retry(lambda: sql.check_schema(connection, path, sql.schema_text()), timeout)
-            return connection
-        return _converted_copy(connection, path)
+        sql.retry(lambda: sql.check_schema(connection, path), timeout)
+        return connection
     except BaseException:
         connection.close()
         raise
-
-
-def _converted_copy(connection: sql.Guarded, path: Path) -> sql.Guarded:
-    memory = sql.connect_memory(path)
-    connection.backup(memory)
-    connection.close()
-    memory.execute("BEGIN")
-    _convert(memory, path)
-    memory.execute("COMMIT")
-    return memory
 
 
 def set_journal(connection: sqlite3.Connection, path: Path, timeout: float) -> str:

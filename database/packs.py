@@ -10,7 +10,6 @@ import hashlib
 import lzma
 import re
 import sqlite3
-import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -87,7 +86,7 @@ def _read(connection: sqlite3.Connection, digest: str) -> bytes:
     except sqlite3.OperationalError as error:
         if "no such table" not in str(error):  # a file of an older version has none
             raise
-    except (TypeError, ValueError, EOFError, lzma.LZMAError, zlib.error):
+    except (TypeError, ValueError, EOFError, lzma.LZMAError):
         pass
     return b""
 

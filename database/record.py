@@ -14,7 +14,6 @@ import os
 import struct
 import time
 import warnings
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -33,7 +32,6 @@ METHODS = ("emulator", "device")
 LONGEST_DRAWN = 500  # characters of a text that a notebook shows
 LAST_SECOND = 253402300799  # of the year 9999, the last one that Python's calendar has
 LARGEST_BLOB = 8 * 2**20  # bytes; a cubin has kilobytes, so anything larger is damage or malice
-_XZ = b"\xfd7zXZ\0"  # start of every xz stream
 _MEMORY = 16 * 2**20  # bytes that reading may take, beside the data: far more than a window and tables
 
 RowType = TypeVar("RowType", bound="Row")
@@ -178,7 +176,7 @@ class Row:
             known = _kinds(cls)  # type: ignore[arg-type]  # as in columns
             if tuple(map(type, values)) not in known or cls.digest_of(values) != stored[0]:
                 return None
-        except (TypeError, ValueError, EOFError, lzma.LZMAError, zlib.error, struct.error):
+        except (TypeError, ValueError, EOFError, lzma.LZMAError, struct.error):
             return None
         # The digest covers all other checks of __init__; an attacker could compute a digest, too.
         row = object.__new__(cls)
@@ -242,15 +240,11 @@ def compressed(data: bytes | str, window: int = 2**18) -> bytes:
 
 
 def decompressed(blob: Any) -> bytes:
-    """Return what `compressed` made; files of schema 1 and 2 hold zlib data."""
-    unpacker: Any
+    """Return the plain data of what `compressed` made."""
     if isinstance(blob, Plain):
         return bytes(blob)
-    if bytes(blob[: len(_XZ)]) == _XZ:
-        unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MEMORY)
-    else:
-        unpacker = zlib.decompressobj()
-    data: bytes = unpacker.decompress(blob, LARGEST_BLOB)
+    unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MEMORY)
+    data = unpacker.decompress(blob, LARGEST_BLOB)
     if not unpacker.eof or unpacker.unused_data:
         raise ValueError("the compressed data is cut short or too long")
     return data

@@ -1,4 +1,4 @@
-"""A compiled kernel to compare, and the folder in which compiled kernels are kept for the next run."""
+"""A compiled kernel to compare, and the folder that keeps compiled kernels for the next run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 import os
 import resource
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -28,7 +28,7 @@ class Build:
     Attributes
     ----------
     maker, configuration : str
-        "ours", "triton" or "cutlass", and its choices in words, such as "128x256x32 s3 w8".
+        "ours", and its choices in words, such as "128x256x32 s3 w8".
     cubin, target, entry : bytes, str, str
         The file, its compile target and the function that computes.
     threads, consumers : int
@@ -112,31 +112,17 @@ class Cache:
         unfinished.replace(file)
         return made
 
-    def codes(self, builds: Sequence[Build]) -> list[tuple[Instruction, ...] | None]:
-        """Return the instructions of each kernel's entry; None where nvdisasm does not read them.
-
-        `builds` are of one target; all new ones go through one process.
-        """
-        new = [build for build in builds if not self._file(_code_key(build)).is_file()]
-        listed = instructions([build.cubin for build in new], new[0].target) if new else []
-        read = {_code_key(build): (found or {}).get(build.entry) for build, found in zip(new, listed, strict=True)}
-        texts = [self.text(_code_key(build), partial(_listed, build, read)) for build in builds]
-        return [
-            None if each is None else tuple(Instruction(*one[:-1], tuple(one[-1])) for one in each)
-            for each in map(json.loads, texts)
-        ]
+    def code(self, build: Build) -> tuple[Instruction, ...] | None:
+        """Return the instructions of a kernel's entry; None where nvdisasm does not read them."""
+        digest = hashlib.sha256(build.cubin).hexdigest()
+        key = f"code\0{build.target}\0{build.entry}\0{digest}\0{INSTRUCTION_FIELDS}"
+        listed = json.loads(self.text(key, partial(_listed, build)))
+        return None if listed is None else tuple(Instruction(*each[:-1], tuple(each[-1])) for each in listed)
 
 
-def _listed(build: Build, read: Mapping[str, tuple[Instruction, ...] | None]) -> str:
-    """Return the instructions of a kernel as JSON; a kernel that is not among those read had a damaged file."""
-    key = _code_key(build)
-    found = read[key] if key in read else (instructions([build.cubin], build.target)[0] or {}).get(build.entry)
-    return json.dumps(found)
-
-
-def _code_key(build: Build) -> str:
-    digest = hashlib.sha256(build.cubin).hexdigest()
-    return f"code\0{build.target}\0{build.entry}\0{digest}\0{INSTRUCTION_FIELDS}"
+def _listed(build: Build) -> str:
+    """Return the instructions of a kernel's entry as JSON."""
+    return json.dumps((instructions([build.cubin], build.target)[0] or {}).get(build.entry))
 
 
 def cpu_seconds() -> float:

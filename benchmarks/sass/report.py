@@ -1,7 +1,8 @@
-"""The comparison as a table, as JSON and as a plot."""
+"""The comparison as a table and as JSON."""
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -9,7 +10,6 @@ from typing import Any
 
 from benchmarks.sass.acceptance import counterpart, per_result, verdict
 from benchmarks.sass.workloads import ARCHS, cases
-from gensor_kernels.install import command
 from gensor_kernels.machine.arch import lookup
 
 Rows = Sequence[Mapping[str, Any]]
@@ -19,7 +19,6 @@ HEAD = (
     "warps/scheduler", "instructions", "stalls/unit", "chain", "shared B/clk", "L2 B/clk", "ceiling", "rate",
     "epilogue instructions", "stalls", "stalls/result", "share at k 1024", "4096", "compile s",
 )  # fmt: skip
-MAKERS = ("ours", "triton", "cutlass")
 
 
 def merged(old: Rows, new: Rows) -> list[Mapping[str, Any]]:
@@ -60,9 +59,9 @@ def _cells(line: Mapping[str, Any], rows: int | None) -> Iterator[str]:
     yield from (f"{line[name]:.3g}" for name in ("stalls_per_unit", "chain"))
     yield from (f"{line[name]:.0f}" for name in ("shared_bytes_per_clock", "l2_bytes_per_clock"))
     yield from (f"{line[name]:.4g}" for name in ("ceiling", "rate"))
-    told = [line["epilogue_instructions"], line["epilogue_stalls"], per_result(line, rows)]
-    told += [shares.get("1024"), shares.get("4096")]
-    yield from ("" if value is None else f"{value:g}" for value in told)
+    columns = [line["epilogue_instructions"], line["epilogue_stalls"], per_result(line, rows)]
+    columns += [shares.get("1024"), shares.get("4096")]
+    yield from ("" if value is None else f"{value:g}" for value in columns)
     yield f"{line['seconds']:.1f}"
 
 
@@ -88,89 +87,17 @@ def notes(rows: Rows) -> Iterator[str]:
     yield from (f"- {reason} ({', '.join(names)})" for reason, names in reasons.items())
 
 
-def markdown(rows: Rows, versions: Mapping[str, str]) -> str:
-    """Return the page of results."""
-    told = ", ".join(f"{name} {text}" for name, text in versions.items())
-    return "\n".join(
-        [
-            "# Machine code beside Triton's and CUTLASS's",
-            "",
-            "Written by `python -m benchmarks.sass`; [machine-code.md](../../docs/machine-code.md) defines the",
-            "columns.",
-            f"Figures are read from machine code, none is measured on a GPU. Made with {told}.",
-            "",
-            "## Rows that fail",
-            "",
-            *failing(rows),
-            "",
-            "## Every row",
-            "",
-            *table(rows),
-            "",
-            "## Parts, and rows without a kernel",
-            "",
-            *notes(rows),
-            "",
-        ]
-    )
-
-
-def plot(path: Path, rows: Rows) -> str | None:
-    """Draw stalls per clock of the unit for every arch and workload; return a message where matplotlib is missing."""
-    try:
-        import matplotlib
-
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
-        from matplotlib.ticker import NullFormatter, ScalarFormatter
-    except ImportError:
-        return f"no plot: {command('plot')}"
-    archs = list(dict.fromkeys(row["arch"] for row in rows))
-    seen = {row["workload"]: None for row in rows}
-    names = list(dict.fromkeys([*(case.name for case in cases() if case.name in seen), *seen]))
-    columns = min(len(archs), 3)
-    height = -(-len(archs) // columns)
-    size = (4.2 * columns, 4.6 * height)
-    figure, axes = pyplot.subplots(
-        height, columns, figsize=size, layout="constrained", squeeze=False, sharey=True, sharex=True
-    )
-    for axis in axes.flat[len(archs) :]:
-        axis.set_visible(False)
-    for axis, arch in zip(axes.flat, archs, strict=False):
-        for maker, marker in zip(MAKERS, "osx", strict=True):
-            points = [
-                (line["stalls_per_unit"], names.index(row["workload"]))
-                for row in rows
-                if row["arch"] == arch
-                for line in chosen(row)
-                if line["maker"] == maker
-            ]
-            axis.plot([x for x, _ in points], [y for _, y in points], marker, label=maker, markersize=5, alpha=0.8)
-        axis.axvline(1, color="grey", linewidth=0.7)
-        axis.set_yticks(range(len(names)), names, fontsize=7)
-        axis.xaxis.set_major_formatter(ScalarFormatter())
-        axis.xaxis.set_minor_formatter(NullFormatter())
-        axis.set(title=arch, xlabel="stalls of a warp / clocks of its unit", xscale="log")
-        axis.invert_yaxis() if axis is axes.flat[0] else None
-    axes.flat[0].legend(fontsize=7)
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
-    return None
-
-
 def load(path: Path) -> dict[str, Any]:
-    """Return an earlier run's JSON; {} where there is none."""
+    """Return an earlier run's results; {} where there are none."""
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        found: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
+    except (OSError, ValueError, EOFError):
         return {}
     return found
 
 
-def save(folder: Path, rows: Rows, versions: Mapping[str, str]) -> None:
-    """Write sass.json and sass.md."""
-    folder.mkdir(parents=True, exist_ok=True)
-    body = ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
-    text = f'{{"versions": {json.dumps(dict(versions))}, "rows": [\n{body}\n]}}\n'
-    (folder / "sass.json").write_text(text, encoding="utf-8")
-    (folder / "sass.md").write_text(markdown(rows, versions), encoding="utf-8")
+def save(path: Path, rows: Rows, versions: Mapping[str, str]) -> None:
+    """Write the results; equal results give equal bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"versions": dict(versions), "rows": rows}, separators=(",", ":"))
+    path.write_bytes(gzip.compress(text.encode(), mtime=0))

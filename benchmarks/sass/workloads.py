@@ -1,4 +1,4 @@
-"""The workloads of the comparison, as its makers of kernels need them."""
+"""The workloads of the comparison."""
 
 from __future__ import annotations
 
@@ -6,18 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gensor_kernels.machine.arch import Arch
-from gensor_kernels.operators.types.dtypes import element_bytes
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.shapes.reader import Row, read_shapes
-
-__all__ = ["FILE", "Case", "cases", "element_bytes", "kind_of"]
 
 FILE = Path(__file__).resolve().parent / "workloads.csv"
 ARCHS = ("sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_120")
 #: Rows whose product's m or queries are at most so many are limited by DRAM.
 FEW = 16
-_KINDS = {"float16": "f16", "bfloat16": "f16", "float32": "f32", "float64": "f64", "int8": "s8"}
 
 
 @dataclass(frozen=True)
@@ -38,28 +33,6 @@ class Case:
     def sizes(self) -> Mapping[str, int]:
         """Extents by axis."""
         return self.workload.size
-
-    @property
-    def dtypes(self) -> dict[str, str]:
-        """Types of the first input ("a") and of the result ("c")."""
-        names = [name for _, name in self.workload.dtypes]
-        types = dict(self.workload.dtypes)
-        return {"a": names[0], "b": types.get("b", names[0]), "c": types.get("c", names[-1])}
-
-    @property
-    def math(self) -> str:
-        """ "ieee", or "tf32" where float32 may be rounded to it."""
-        return self.workload.math
-
-    @property
-    def transposed(self) -> bool:
-        """Whether the second operand of a product is stored as (n, k)."""
-        return self.workload.layouts.get("b") == "k"
-
-    @property
-    def causal(self) -> bool:
-        """Whether keys behind a query are masked."""
-        return "causal" in self.name
 
     @property
     def stream(self) -> str:
@@ -83,22 +56,6 @@ class Case:
         if self.operator == "conv2d":
             return size["r"] * size["s"] * size["c"]
         return size.get("k", size.get("keys", 0))
-
-    def refusal(self, arch: Arch) -> str:
-        """Return why no compiler has instructions for it on an arch; "" where some may."""
-        if kind_of(self.dtypes["a"]) == "f8" and not arch.rate("peak_f8"):
-            return f"{arch.name} multiplies no 8-bit floats"
-        return ""
-
-    @property
-    def columns(self) -> int:
-        """Elements of a row."""
-        return self.workload.sizes[-1][1]
-
-
-def kind_of(dtype: str) -> str:
-    """Return a type as `archs.toml` names its rate."""
-    return "f8" if dtype.startswith("float8") else _KINDS[dtype]
 
 
 def cases(names: Sequence[str] = (), file: Path = FILE) -> list[Case]:

@@ -9,7 +9,6 @@ from contextlib import closing
 import pytest
 
 from gensor_database import Binary, Source, Store, StoreWarning, packs
-from gensor_database.connection import SCHEMA, execute_schema
 from gensor_database.exchange import export, merge
 from gensor_database.pruning import prune
 from gensor_database.record import TABLES, Record, compressed
@@ -116,16 +115,3 @@ def test_a_connection_holds_few_packs(packed, monkeypatch):
     monkeypatch.setattr(packs, "HELD_BYTES", 1)
     with Store.open(out, readonly=True) as copy:
         assert len(list(copy.rows(Binary))) == COUNT + 1 and len(copy.connection.packs) == 1
-
-
-def test_a_text_in_an_older_file_is_a_damaged_row(tmp_path):
-    path, older = tmp_path / "k.db", tmp_path / "3.db"
-    add_rows(path, *all_rows())
-    with closing(sqlite3.connect(older, isolation_level=None)) as old:
-        execute_schema(old, SCHEMA.with_name("schema_3.sql").read_text(), 3)
-        old.execute("ATTACH ? AS new", (str(path),))
-        for kind in TABLES:
-            old.execute(f"INSERT INTO main.{kind.TABLE} SELECT * FROM new.{kind.TABLE}")
-        old.execute("UPDATE binary SET cubin = ? WHERE constants = '{}'", (f"{'0' * 64}:0:4",))
-    with pytest.warns(StoreWarning, match="1 damaged rows were left behind"), Store.open(older) as store:
-        assert len(list(store.rows(Binary))) == COUNT

@@ -76,12 +76,6 @@ def test_every_bit_of_a_compressed_value_counts_or_changes_nothing():
     assert accepted < 16  # xz has a few bits, such as the size of its dictionary, that mean little
 
 
-def test_zlib_data_of_older_files_is_read():
-    row = SAMPLES[Source]
-    digest, _ = through_sqlite(row)
-    assert Source.from_sql([digest, zlib.compress(row.text)]) == row
-
-
 def test_digests_tell_types_tables_columns_and_boundaries_apart():
     values = [("a",), (b"a",), (1,), (1.0,), (None,), ("1",), ("",), (b"",)]
     digests = [row_digest("t", ("x",), value) for value in values]

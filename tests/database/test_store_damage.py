@@ -13,6 +13,7 @@ from gensor_database import (
     CorruptStoreError,
     ForeignStoreError,
     Kernel,
+    NewerStoreError,
     Record,
     Store,
     StoreError,
@@ -21,7 +22,7 @@ from gensor_database import (
 )
 from gensor_database import connection as sql
 from gensor_database.record import TABLES
-from tests.doubles.store_rows import ARCH, PART, altered, class_key, kernel_rows, key, residual, rows
+from tests.doubles.store_rows import ARCH, PART, add_rows, altered, class_key, kernel_rows, key, residual, rows
 
 NUMBERS = range(3)
 FLIPS = 1_000
@@ -204,6 +205,25 @@ def test_a_database_of_another_application_is_left_alone(tmp_path):
         pass
     with pytest.raises(ForeignStoreError):
         Store.open(altered(tmp_path / "ours.db", "PRAGMA application_id=0"))
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("readonly", [False, True])
+@pytest.mark.parametrize(
+    ("version", "error", "word"),
+    [
+        (-1, ForeignStoreError, "older"),
+        (0, ForeignStoreError, "older"),
+        (3, ForeignStoreError, "older"),
+        (sql.SCHEMA_VERSION + 1, NewerStoreError, "newer"),
+    ],
+)
+def test_a_file_of_another_schema_version_is_refused_unchanged(tmp_path, readonly, version, error, word):
+    path = tmp_path / "k.db"
+    add_rows(path, *rows(1))
+    before = altered(path, "CREATE TABLE novelty (x)", f"PRAGMA user_version={version}").read_bytes()
+    with pytest.raises(error, match=rf"k\.db was written by an? {word} gensor-kernels \(schema {version}, this one"):
+        Store.open(path, readonly)
     assert path.read_bytes() == before
 
 

@@ -25,6 +25,7 @@ from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import Space
 from gensor_kernels.programs.validation import program_of
 from gensor_tuner.shapes.reader import read_shapes
+from tests.campaign_size import sample
 from tests.doubles.store_rows import ARCH, PART, add_rows, kernel_rows, key, rows, umask
 
 posix = pytest.mark.skipif(os.name != "posix", reason="file modes are POSIX")
@@ -217,10 +218,10 @@ def test_a_site_database_that_others_can_write_to_gives_no_code_and_says_why(tmp
             assert found.load(ARCH).find(key(1), PART).binary() == kernel_rows(1)[0]
 
 
-@pytest.mark.parametrize("path", sorted(PRETUNED.glob("*.db")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sample(sorted(PRETUNED.glob("*.db")), 1), ids=lambda path: path.stem)
 def test_rows_that_this_version_writes_pass_as_foreign_ones(path):
     with Store.open(path, readonly=True, immutable=True, trusted=True) as store:
-        checked = [row for kind in TABLES for row in store.rows(kind)]
+        checked = [row for kind in TABLES for row in sample(list(store.rows(kind)), 500)]
     assert len(checked) > 100 and all(map(untrusted.well_formed, checked))
 
 
@@ -252,15 +253,15 @@ def test_the_shipped_databases_are_whole_files():
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n",
     ],
 )
-def test_statements_that_are_none_of_ours_are_not_prepared(statement):
-    connection = sql.connect_memory()
+def test_statements_that_are_none_of_ours_are_not_prepared(statement, tmp_path):
+    connection = sql.connect(tmp_path / "k.db", "rwc", 1)
     connection.execute("CREATE TABLE kernel (abi)")
     with pytest.raises(sql.sqlite3.DatabaseError, match=r"prohibited|not authorized"):
         connection.execute(statement)
 
 
-def test_a_statement_that_computes_without_end_is_interrupted(monkeypatch):
-    connection = sql.connect_memory(Path("/nowhere"))
+def test_a_statement_that_computes_without_end_is_interrupted(tmp_path):
+    connection = sql.connect(tmp_path / "k.db", "rwc", 1)
     connection.execute("CREATE TABLE kernel (a)")
     connection.executemany("INSERT INTO kernel VALUES (?)", [(1,)] * 400)
     with pytest.raises(sql.sqlite3.OperationalError, match="interrupted"):

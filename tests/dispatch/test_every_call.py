@@ -14,7 +14,7 @@ DTYPES = (*CALLED, "uint8", "int16", "uint32", "bool")
 LAYOUTS = ("C", "F", "stepped", "negative", "zero")
 EXTENTS = (1, 2, 8, 33)
 PRODUCT = (None, "ieee", "tf32", "3m", "ozaki")
-IMAGE = (None, "ieee", "tf32", "winograd")
+IMAGE = (None, "ieee", "tf32")
 
 
 class Drawn:

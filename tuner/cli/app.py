@@ -397,7 +397,7 @@ def refresh(
     json: JsonOption = None,
 ) -> None:
     """After an upgrade: rebuild and verify the recorded kernels from their Programs. Every timing stays."""
-    from gensor_tuner.store.upgrade import refresh as run
+    from gensor_tuner.store.refresh import refresh as run
 
     with json_lines(json) as lines:
         only = commands.capability(arch)

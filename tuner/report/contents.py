@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gensor_database.entry import verdict
@@ -212,8 +211,3 @@ def terms_of(workload: Workload, kernel: Kernel, binary: Binary | None, arch: Ar
     facts = json.loads(binary.facts).get(kernel.family, {}) if binary is not None else {}
     space = compiled_space(workload, arch, program, facts)
     return space.terms(space.point(program)[None])
-
-
-def count_by(lines: Iterable[Line], name: str) -> Counter[str]:
-    """Count lines by the value of a property."""
-    return Counter(getattr(line, name) for line in lines)

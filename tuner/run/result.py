@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Container, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
 from typing import Any
@@ -57,10 +57,6 @@ class Result:
     def told_us(self) -> float | None:
         """The predicted time as displayed: never below `sustained_us`."""
         return None if self.predicted_us is None else max(self.predicted_us, self.sustained_us)
-
-    def with_error(self, status: str, error: str) -> Result:
-        """Return a copy with another status and the reason for it."""
-        return replace(self, status=status, error=error)
 
 
 def json_line(row: Row, result: Result, arch: Arch) -> str:

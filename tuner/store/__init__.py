@@ -1,1 +1,1 @@
-"""Commands on databases: check, export, import, merge, upgrade, maintain and print their rows."""
+"""Commands on databases: check, export, import, merge, refresh, maintain and print their rows."""

@@ -1,7 +1,7 @@
 """Search strategies behind one interface: a function from a Search to a Walk, one file each.
 
 A strategy sees a space (the families' lattices, legality, and a vectorised potential) and a number of evaluations to
-spend, but nothing of operators. The same strategies search predicted and measured times.
+spend, but nothing of operators.
 """
 
 from __future__ import annotations

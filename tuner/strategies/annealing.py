@@ -59,9 +59,9 @@ class Annealer:
         return np.array(list(best), np.int64)
 
 
-def search(asked: Search) -> Walk:
+def search(task: Search) -> Walk:
     """Anneal until the evaluations are spent; raise ToolMissingError without LightGBM."""
-    rng = np.random.Generator(np.random.PCG64(asked.seed))
-    landscape = Landscape(asked, USUAL)
+    rng = np.random.Generator(np.random.PCG64(task.seed))
+    landscape = Landscape(task, USUAL)
     rounds(landscape, TREES, Annealer(landscape, rng).propose, rng)
     return landscape.found()

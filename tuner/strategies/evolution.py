@@ -79,9 +79,9 @@ class Evolution:
         return mothers
 
 
-def search(asked: Search) -> Walk:
+def search(task: Search) -> Walk:
     """Evolve until the evaluations are spent; raise ToolMissingError without LightGBM."""
-    rng = np.random.Generator(np.random.PCG64(asked.seed))
-    landscape = Landscape(asked, USUAL)
+    rng = np.random.Generator(np.random.PCG64(task.seed))
+    landscape = Landscape(task, USUAL)
     rounds(landscape, TREES, Evolution(landscape, rng).propose, rng)
     return landscape.found()

@@ -22,13 +22,13 @@ def admit(space: SearchSpace) -> int:
     return looked
 
 
-def search(asked: Search) -> Walk:
+def search(task: Search) -> Walk:
     """Evaluate every legal complete point in the order of codes, up to the number of evaluations (None: all).
 
     Raises UnsupportedError where the lattices have more than MOST complete points.
     """
-    looked = admit(asked.space)
-    landscape = Landscape(asked, looked)
+    looked = admit(task.space)
+    landscape = Landscape(task, looked)
     for number, family in enumerate(landscape.families):
         for points in family.enumerate():
             landscape.evaluate(landscape.codes(number, points))

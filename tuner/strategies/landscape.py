@@ -26,8 +26,7 @@ Codes = Numbers
 class Search:
     """The task of a strategy.
 
-    `space` has `families`, lattices with a `potential` in seconds. If the potential is measured time, each family also
-    has `prior(points)`, predicted seconds, and `features(points)`, float32 (features, n), both free of charge.
+    `space` has `families`, lattices with a `potential` in seconds.
     `evaluations`: the most distinct complete points to evaluate; None is the strategy's own number.
     `start`, `keep`, `traced`, `alike`: as for `walk`. Only the walk uses `chains` and `steps`.
     """
@@ -174,21 +173,14 @@ class Landscape:
     def features(self, codes: Codes) -> NDArray[np.float32]:
         """Return the features of points for a learned model, float32 (n, features).
 
-        The family's number, every coordinate's value (-1 for coordinates of other families), and the family's own
-        features.
+        They are the family's number and every coordinate's value: -1 for coordinates of other families.
         """
-        rows: list[tuple[Numbers, NDArray[np.float32]]] = []
+        result = np.full((codes.size, 1 + len(self.axes)), -1, np.float32)
         for number, where in self._by_family(codes):
             family, points = self.families[number], self.points(number, codes[where])
-            table = np.full((where.size, 1 + len(self.axes)), -1, np.float32)
-            table[:, 0] = number
+            result[where, 0] = number
             for axis, column in zip(family.coordinates[1:], points.T[1:], strict=True):
-                table[:, 1 + self.axes.index(axis.name)] = np.array(axis.values)[column]
-            more = getattr(family, "features", None)
-            rows.append((where, table if more is None else np.concatenate([table, more(points).T], axis=1)))
-        result = np.empty((codes.size, rows[0][1].shape[1] if rows else 0), np.float32)
-        for where, table in rows:
-            result[where] = table
+                result[where, 1 + self.axes.index(axis.name)] = np.array(axis.values)[column]
         return result
 
     def found(self) -> Walk:

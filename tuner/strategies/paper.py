@@ -5,9 +5,9 @@ from __future__ import annotations
 from gensor_tuner.search.walk import Walk
 
 from .landscape import Search
-from .walk import walked
+from .walk import search as walk
 
 
-def search(asked: Search) -> Walk:
+def search(task: Search) -> Walk:
     """Walk the paper's graph from the minimal Programs; in the end the potential chooses among visited Programs."""
-    return walked(asked, "paper")
+    return walk(task, "paper")

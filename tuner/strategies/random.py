@@ -12,10 +12,10 @@ from .landscape import Landscape, Search
 USUAL = 20_000
 
 
-def search(asked: Search) -> Walk:
+def search(task: Search) -> Walk:
     """Evaluate random legal points until the evaluations are spent, or draws find no new point."""
-    rng = np.random.Generator(np.random.PCG64(asked.seed))
-    landscape = Landscape(asked, USUAL)
+    rng = np.random.Generator(np.random.PCG64(task.seed))
+    landscape = Landscape(task, USUAL)
     landscape.evaluate(landscape.starts())
     before = -1
     while landscape.left and len(landscape.seconds) > before:

@@ -3,8 +3,8 @@
 Half of them have other tables than ours. The other half have exactly ours, and what is in them is hostile.
 """
 
+import lzma
 import sqlite3
-import zlib
 
 from gensor_database import Binary, Kernel, Portfolio, Record, Source, Timing, Verification
 from gensor_database import connection as sql
@@ -63,7 +63,7 @@ def a_million_rows(connection):
 
 def zip_bombs(connection):
     """Compressed values that are a thousand times larger outside than inside."""
-    bomb = zlib.compress(bytes(2**28), 9)
+    bomb = lzma.compress(bytes(2**28), check=lzma.CHECK_NONE, preset=0)
     for number in range(40):
         connection.execute("INSERT INTO source VALUES (?, ?)", (f"{number:064x}", bomb))
         values = (f"{number:064x}", "s", "{}", ARCH, bomb, 0, 0, 0, 0, "{}", "t")
@@ -200,7 +200,7 @@ OPENED = {
 def made(path, make):
     """A database of ours, changed by `make`."""
     connection = sqlite3.connect(path, isolation_level=None)
-    sql.execute_schema(connection, sql.schema_text(), sql.SCHEMA_VERSION)
+    sql.create_tables(connection)
     connection.execute("PRAGMA synchronous=OFF")
     make(connection)
     connection.close()

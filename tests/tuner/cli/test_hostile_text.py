@@ -9,12 +9,12 @@ import os
 import sqlite3
 import subprocess
 import sys
-import zlib
 from pathlib import Path
 
 import pytest
 
 from gensor_database import Record, Store, Timing
+from gensor_database.record import compressed
 from gensor_tuner import output
 from tests.doubles.kernels import ARCH, workload
 from tests.doubles.store_rows import add_rows
@@ -181,7 +181,7 @@ def test_values_of_other_types_under_their_own_digests_are_no_rows(gensor_tune, 
                         continue
                     named = zip(kind.columns(), values, strict=True)
                     packed = [
-                        zlib.compress(value) if each in kind.COMPRESSED and isinstance(value, bytes) else value
+                        compressed(value) if each in kind.COMPRESSED and isinstance(value, bytes) else value
                         for each, value in named
                     ]
                     with contextlib.suppress(sqlite3.IntegrityError):

@@ -1,1 +1,0 @@
-"""Whole models: launches, memory and traffic, counted."""
