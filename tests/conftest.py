@@ -164,18 +164,3 @@ def orin(monkeypatch):
     monkeypatch.setenv("GENSOR_DETERMINISTIC", "1")
     with installed(["orin-nano-8gb"]) as machine:
         yield machine
-
-
-@pytest.fixture
-def golden(request):
-    """golden(name, text): text equals tests/golden/<name>, or rewrites it under --update-golden."""
-
-    def compare(name: str, text: str) -> None:
-        path = ROOT / "tests" / "golden" / name
-        if request.config.getoption("--update-golden"):
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(text)
-        assert path.is_file(), f"{path} is missing: run pytest --update-golden and read the difference"
-        assert text == path.read_text(), f"{name} changed: if it should, run pytest --update-golden"
-
-    return compare

@@ -54,7 +54,6 @@ REHEARSED = (
     ("contraction_simt", "float32>float32 kn 16/16/16"),
     ("contraction_floats_wgmma", "matmul float32 k n "),
     ("gemv", "matmul bfloat16 k k "),
-    ("winograd", "conv2d float32 winograd nchw "),
     ("rows", "softmax float16 k "),
     ("window", "max_pool2d float16 "),
     ("attention", "attention float16 "),

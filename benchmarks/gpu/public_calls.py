@@ -62,12 +62,6 @@ def calls(tiny: bool) -> dict[str, Shown]:
         "conv2d NCHW": Shown(
             {"x": image, "w": (c, c, 3, 3)}, lambda a: gk.conv2d(a.x, a.w, padding=1), gk.conv2d, "float32"
         ),
-        "conv2d winograd": Shown(
-            {"x": image, "w": (c, c, 3, 3)},
-            lambda a: gk.conv2d(a.x, a.w, padding=1, precision="winograd"),
-            gk.conv2d,
-            "float32",
-        ),
         "conv_transpose2d": Shown(
             {"x": image, "w": (c, c, 2, 2)}, lambda a: gk.conv_transpose2d(a.x, a.w, stride=2), gk.conv_transpose2d
         ),

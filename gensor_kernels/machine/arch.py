@@ -42,7 +42,7 @@ _PEAK = {
 _CAPABILITY = re.compile(r"(?:(?:sm|cc|compute)[ _-]?)?([1-9][0-9]?)[._]?([0-9])[af]?", re.ASCII)
 _MODE = re.compile(r"(.+)-([1-9]\d?)sm-([1-9]\d{1,3})mhz", re.ASCII)
 #: FLOPs of the plain sum over the FLOPs of a math mode.
-_SAVED = {"3m": 4 / 3, "winograd": 9 / 4}
+_SAVED = {"3m": 4 / 3}
 #: Products of bfloat16 parts in place of one of float32.
 BFLOAT16_PRODUCTS = 6
 #: Shorter sums of float32 products use multiply-adds: a tensor core truncates products that are small beside their
@@ -134,8 +134,8 @@ class Arch:
         dtype : str
             Input type; "float8" stands for any 8-bit float.
         math : str
-            Math mode of the Workload.  float32 uses TF32 tensor cores only with "tf32".  FLOPs of "3m" and "winograd"
-            are those of the direct sum: three real products do 3/4 of them, Winograd's algorithm 4/9.
+            Math mode of the Workload.  float32 uses TF32 tensor cores only with "tf32".  FLOPs of "3m" are
+            those of four real products, of which three do 3/4.
         sustained : bool
             Whether the result is at most the best published rate of large products, if the table has it.
 

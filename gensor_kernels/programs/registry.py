@@ -18,14 +18,12 @@ from .contraction.rewrite.split_float import FLOATS_WGMMA
 from .contraction.simt.family import ContractionSimt
 from .contraction.strip.family import ContractionStrip
 from .contraction.wgmma.family import ContractionWgmma
-from .contraction.wgmma.prepared import ContractionPrologueWgmma
 from .contraction.wgmma.weights import ContractionWeightsWgmma
 from .core.family import Family
 from .core.program import Program
 from .gemv.family import Gemv
 from .rows.family import RowsFamily
 from .window.family import Window
-from .winograd.family import Winograd
 
 FAMILIES: dict[str, Family] = {
     family.name: family
@@ -39,7 +37,6 @@ FAMILIES: dict[str, Family] = {
         SLICED,
         ContractionStrip(),
         ContractionWgmma(),
-        ContractionPrologueWgmma(),
         ContractionWeightsWgmma(),
         ALIGNED,
         PACKED_WGMMA,
@@ -50,7 +47,6 @@ FAMILIES: dict[str, Family] = {
         Window(),
         Attention(),
         AttentionWgmma(),
-        Winograd(),
     )
 }
 

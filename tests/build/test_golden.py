@@ -1,38 +1,49 @@
 """Golden sources: the code of a stored Program must not change by accident.
 
-The Programs are written out in tests/golden/programs.json, so that nothing here depends on a potential or on a walk.
-Each golden file holds the constants in front of the source and the launches; the sources themselves are pinned by their
-digests, whose change shows beside the diff of the .cu files.
+tests/golden/cases.jsonl has the digest of each case's text (golden.py), sources.txt those of the families' sources,
+whose change shows beside the diff of the .cu files. `--update-golden` rewrites both.
 """
 
+import hashlib
 import json
-from pathlib import Path
 
 import pytest
 
-from gensor_kernels.build.source import bind, digest, flatten
-from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.registry import FAMILIES, program_from_json
+from gensor_kernels.build.source import digest, flatten
+from gensor_kernels.programs.registry import FAMILIES
 
-GOLDEN = Path(__file__).resolve().parents[1] / "golden"
-CASES = json.loads((GOLDEN / "programs.json").read_text())
+from .golden import CASES, FOLDER, text
+
+ROOT = FOLDER.parents[1]
+#: Shows what changed: the text that the last commit generates against the one of the working tree.
+SHOW = """\
+if it should have changed, run pytest --update-golden; to see the difference, run
+git worktree add --detach build/golden/head HEAD
+(cd build/golden/head && python -m tests.build.golden {name}) | diff - {path}
+git worktree remove --force build/golden/head"""
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
-def test_a_program_binds_the_same_source_and_launches(name, golden):
-    workload = Workload.from_json(json.dumps(CASES[name]["workload"]))
-    program = program_from_json(json.dumps(CASES[name]["program"]))
-    family = FAMILIES[program.family]
-    bound = bind(flatten(family.source), family.constants(program, workload))
-    prelude = [line for line in bound.split("#line", 1)[0].splitlines() if line]
-    launches = [f"// {each}" for launch in family.launches(program, workload) for each in (launch, *launch.maps)]
-    notes = [f"// workspace {family.workspace(program, workload)}", f"// tile {sorted(family.tile(program).items())}"]
-    golden(f"{name}.cuh", "\n".join([*launches, *notes, *prelude]) + "\n")
+def test_a_program_binds_the_same_source_and_launches(name, request):
+    found = text(CASES[name])
+    changed = hashlib.sha256(found.encode()).hexdigest()
+    if request.config.getoption("--update-golden"):
+        CASES[name]["digest"] = changed
+        lines = (json.dumps(case, separators=(",", ":")) for case in CASES.values())
+        (FOLDER / "cases.jsonl").write_text("\n".join(lines) + "\n")
+    if changed != CASES[name]["digest"]:
+        path = ROOT / "build" / "golden" / f"{name}.cuh"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(found)
+        pytest.fail(f"{name} changed: {SHOW.format(name=name, path=path.relative_to(ROOT))}")
 
 
-def test_sources_are_the_pinned_ones(golden):
+def test_sources_are_the_pinned_ones(request):
     lines = [f"{name} abi {family.abi} {digest(flatten(family.source))}" for name, family in sorted(FAMILIES.items())]
-    golden("sources.txt", "\n".join(lines) + "\n")
+    path = FOLDER / "sources.txt"
+    if request.config.getoption("--update-golden"):
+        path.write_text("\n".join(lines) + "\n")
+    assert path.read_text().splitlines() == lines
 
 
 def test_every_family_and_generation_has_a_case():

@@ -242,7 +242,6 @@ def _conv2d() -> Asked:
             for side in (56, 7):
                 yield f"{dtype} {layout} depthwise {side}", conv(dtype, layout, 96, 96, side, 3, 96)
     yield "tf32 NHWC", conv("fp32", "NHWC", 256, 256, 14, 3, precision="tf32")
-    yield "winograd NCHW", conv("fp32", "NCHW", 64, 64, 56, 3, precision="winograd")
     yield "fp64 NCHW", conv("fp64", "NCHW", 64, 64, 56, 3)
     norm = [("mul", new("fp16", 128)), ("bias", new("fp16", 128)), "relu"]
     yield "fp16 NHWC behind a batch norm", conv("fp16", "NHWC", 128, 32, 28, 3, prologue=norm)

@@ -71,6 +71,7 @@ def test_handles(loaded):
     assert driver.function(module, "kernel") == (OK, function)
     assert driver.launch(module, loaded.places) == INVALID_HANDLE
     assert driver.cuFuncSetAttribute(None, 8, 1024) == INVALID_HANDLE
+    assert driver.cuFuncSetAttribute(function, 7, 1024) == INVALID_VALUE
     assert driver.cuModuleUnload(function) == INVALID_HANDLE
     assert driver.cuModuleUnload(module) == OK and driver.cuModuleUnload(module) == INVALID_HANDLE
     assert driver.launch(function, loaded.places) == INVALID_HANDLE  # it went with its module
@@ -100,24 +101,6 @@ def test_launches(loaded, changed, result):
     assert passed == ([bytes(range(68))] if result == OK else [])
 
 
-def test_registers():
-    """A cubin with 255 registers for each of 1024 threads, as its section says."""
-    driver = Driver()
-    _, module = driver.module(elf.written((9, 0), {"kernel": elf.Entry(registers=255)}))
-    _, function = driver.function(module, "kernel")
-    assert driver.launch(function, [], block=(1024, 1, 1)) == OUT_OF_RESOURCES
-    assert driver.launch(function, [], block=(256, 1, 1)) == OK
-
-
-def test_shared_memory(loaded):
-    driver, wanted, most = loaded.driver, (48 << 10) + 1, lookup("h200").smem_per_block
-    assert driver.cuFuncSetAttribute(loaded.function, 8, most + 1) == INVALID_VALUE
-    assert driver.cuFuncSetAttribute(loaded.function, 7, wanted) == INVALID_VALUE
-    assert driver.cuFuncSetAttribute(loaded.function, 8, wanted) == OK
-    assert driver.launch(loaded.function, loaded.places, shared=wanted) == OK
-    assert driver.launch(loaded.function, loaded.places, shared=wanted + 1) == INVALID_VALUE
-
-
 @pytest.mark.parametrize(
     ("attribute", "changed", "result"),
     [
@@ -144,59 +127,6 @@ def test_launches_with_attributes(loaded, attribute, changed, result):
     assert driver.cuLaunchKernelEx(ctypes.addressof(config), function, pointers, None) == result
     found = [(each.dependent, each.stream, each.grid) for each in driver.system.context().launches]
     assert found == ([(count == 1, 2, (8, 1, 1))] if result == OK else [])
-
-
-TILED = {
-    "place": 64, "type": 1, "rank": 3, "address": 4096, "extents": (64, 8, 2), "strides": (128, 1024),
-    "box": (64, 8, 1), "steps": (1, 1, 1), "modes": (0, 3, 3, 0),
-}  # fmt: skip
-PIXELS = {
-    "place": 64, "type": 1, "rank": 4, "address": 4096, "extents": (64, 8, 8, 2), "strides": (128, 1024, 8192),
-    "lower": (-1, -128), "upper": (127, -1), "channels": 64, "pixels": 128, "steps": (1, 2, 2, 1),
-    "modes": (0, 3, 3, 0),
-}  # fmt: skip
-
-
-def encoded(driver, given):
-    """Return the CUresult of encoding a map: of an image if it has pixels."""
-    buffer = ctypes.create_string_buffer(256)
-    place = -(-ctypes.addressof(buffer) // 64) * 64 + given["place"] % 64
-    longs = [(ctypes.c_uint64 * len(given[name]))(*given[name]) for name in ("extents", "strides")]
-    words = {name: (ctypes.c_uint32 * len(given[name]))(*given[name]) for name in ("box", "steps") if name in given}
-    head = (place, given["type"], given["rank"], given["address"], *longs)
-    if "box" in given:
-        return driver.cuTensorMapEncodeTiled(*head, words["box"], words["steps"], *given["modes"])
-    corners = [(ctypes.c_int * len(given[name]))(*given[name]) for name in ("lower", "upper")]
-    sizes = given["channels"], given["pixels"]
-    return driver.cuTensorMapEncodeIm2col(*head, *corners, *sizes, words["steps"], *given["modes"])
-
-
-def test_tensor_maps():
-    driver = Driver()
-    assert encoded(driver, TILED) == encoded(driver, PIXELS) == encoded(driver, {**TILED, "address": 0}) == OK
-    assert encoded(Driver("orin-nano-8gb"), TILED) == NOT_SUPPORTED
-
-
-BROKEN = [
-    (TILED, {
-        "place": [32], "type": [13], "rank": [0, 6], "address": [4104], "extents": [(64, 0, 2), (64, 2**32 + 1, 2)],
-        "strides": [(136, 1024), (0, 1024), (128, 2**40)], "steps": [(1, 9, 1), (1, 0, 1)],
-        "box": [(64, 257, 1), (64, 0, 1), (4, 8, 1), (72, 8, 1)],
-        "modes": [(1, 3, 3, 0), (0, 4, 3, 0), (0, 3, 4, 0), (0, 3, 3, 2)],
-    }),
-    (PIXELS, {
-        "rank": [2], "lower": [(-129, 0), (128, 0)], "upper": [(0, 128), (0, -129)], "channels": [0, 257, 72, 4],
-        "pixels": [0, 1025], "steps": [(1, 2, 9, 1)],
-    }),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("correct", "broken"), BROKEN, ids=["tiled", "pixels"])
-def test_rules_of_tensor_maps(correct, broken):
-    driver = Driver()
-    for name, values in broken.items():
-        for value in values:
-            assert encoded(driver, {**correct, name: value}) == INVALID_VALUE, (name, value)
 
 
 def test_statuses_have_names(loaded):

@@ -23,7 +23,7 @@ void barrier();
 """
 
 
-WGMMA = ("wgmma", "aligned", "packed_wgmma", "floats_wgmma", "prologue_wgmma", "prepared_wgmma")
+WGMMA = ("wgmma", "aligned", "packed_wgmma", "floats_wgmma", "prepared_wgmma")
 #: Calls of kernels for Hopper that attention has no need for: clusters, images, stores by copies.
 OTHERS = {"mbarrier_arrive_at", "cluster_barrier", "cluster_begin", "copy_pixels", "store_matrix"}
 OTHERS |= {"store_tensor", "store_tensor_commit", "store_tensor_wait"}
@@ -60,7 +60,7 @@ def test_the_kernels_have_the_sites_the_mutator_knows():
     known = {
         **dict.fromkeys(("contraction_mma", "contraction_packed", "contraction_patch"), ALL | FLAGS),
         **dict.fromkeys(("contraction_phased_mma", "contraction_sliced", "attention"), ALL),
-        **dict.fromkeys(("contraction_strip", "winograd"), ALL - {"warp_barrier"}),
+        "contraction_strip": ALL - {"warp_barrier"},
         **dict.fromkeys((f"contraction_{name}" for name in WGMMA), hopper),
         **{name: {"barrier"} for name in ("contraction_phased", "gemv", "rows")},
         "contraction_simt": {"barrier", "warp_barrier"} | FLAGS,
@@ -108,12 +108,10 @@ def named(group: str, name: str) -> Configuration:
             ),
         ),
         ("weights_wgmma", ("a scale per column", "two warpgroups", "groups, split")),
-        ("prologue_wgmma", ("two vectors", "two warpgroups, along m", "split, two tiles")),
         ("attention cp.async", ("narrow", "split", "boolean mask", "window, soft cap")),
         ("attention registers", ("wide", "boolean mask", "window")),
         ("attention_wgmma", ("two warpgroups", "three warpgroups", "split", "boolean mask", "window", "ragged")),
         ("window", ("channels, shared", "planes, shared", "staged, idle copiers", "sliding")),
-        ("winograd", ("channels last", "filters last, split")),
     ],
 )
 def test_every_missing_barrier_and_wait_is_caught(group, names):
@@ -123,8 +121,8 @@ def test_every_missing_barrier_and_wait_is_caught(group, names):
     # Outputs are converted in front of the slab in contraction_mma, contraction_packed and products of warpgroups, the
     # latter one row of fragments at a time: phases store sums, and the others stage sums.
     converted = [site for site in missed if (site.file, site.function) == ("warp_outputs.cuh", "warp_barrier")]
-    staging, one_row = ("phased_mma", "patch", "weights_wgmma"), ("wgmma", "prologue_wgmma")
-    assert len(converted) == (2 if group in staging else 1 if group in one_row else 0)
+    staging = ("phased_mma", "patch", "weights_wgmma")
+    assert len(converted) == (2 if group in staging else 1 if group == "wgmma" else 0)
     # A barrier that paces the loads of a stream's sums orders nothing; few sums of a thread have none.
     paced = [site for site in missed if (site.file, site.function) == ("stream_k.cuh", "warp_barrier")]
     unreached = [(site.function, site.code) for site in missed if site not in [*converted, *paced]]
@@ -136,8 +134,6 @@ def test_every_missing_barrier_and_wait_is_caught(group, names):
         assert unreached == [("barrier", "barrier()")]
     elif group == "wgmma":  # streams of whole blocks: warps pass their own sums on
         assert {function for function, _ in unreached} == {"barrier", *mutations.FLAGS} and len(unreached) == 4
-    elif group == "prologue_wgmma":  # the other loops and stores of the shared headers are reached in group wgmma
-        assert not [site.name for site in missed if "prologue" in site.file]
     else:
         assert unreached == []
     orderings = [each for each in work if not each[1].site.is_guard]

@@ -206,8 +206,8 @@ def test_bad_workloads_are_named():
         Workload.from_json("{}")
     with pytest.raises(ValueError, match="do not fit"):
         matmul.workload_from_operands(*[contiguous((8, 9), "float32")] * 3)
-    with pytest.raises(UnsupportedError, match="winograd"):
-        operator("winograd")
+    with pytest.raises(UnsupportedError, match="fourier"):
+        operator("fourier")
 
 
 @given(st.floats(width=64), st.sampled_from(["float16", "float32"]))

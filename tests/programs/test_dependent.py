@@ -29,7 +29,7 @@ from tests.mutator.programs import Configuration, configurations
 
 #: What waits where a launch is in front: the products behind a launch that prepares operands, and what finishes.
 PRODUCTS = (
-    *("winograd", "contraction_simt", "contraction_mma", "contraction_sliced", "contraction_packed"),
+    *("contraction_simt", "contraction_mma", "contraction_sliced", "contraction_packed"),
     *("contraction_aligned", "contraction_floats_wgmma", "contraction_packed_wgmma"),
     "contraction_prepared_wgmma",
 )

@@ -7,9 +7,9 @@ from functools import cached_property
 from gensor_kernels.errors import BuildError
 from gensor_kernels.programs.core.family import Launch
 from gensor_kernels.programs.core.tensor_maps import ALIGNMENT
+from tests.doubles.strict.tensor_maps import refusals, with_maps
 from tests.ptx.compile import library, machine, ptx_of
 from tests.ptx.limits import refusal
-from tests.ptx.tensor_maps import refusals, with_maps
 from tests.ptx.translation.fusion import fused as fuse
 from tests.ptx.translation.parse import Instruction, parse
 from tests.ptx.translation.translate import translate

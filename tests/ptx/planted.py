@@ -350,16 +350,6 @@ def _held() -> Iterator[Bug]:
     yield Bug("(lane & 3) * PAIR_BYTES", "(lane & 3) * 4", column)
     yield Bug("(row & 3) * 2 + (row >> 2 & 1)", "(row & 7)", two)
     yield Bug("b_at[0] += 128;", "b_at[0] += 64;", groups)
-    prepared, along, split = (
-        f"prologue_wgmma: {name}" for name in ("two vectors", "two warpgroups, along m", "split, two tiles")
-    )
-    yield Bug("        warp_barrier();\n        release(slot);", "        release(slot);", prepared)
-    yield Bug("wgmma_wait<1>(); // the chunk before", "wgmma_wait<2>(); // the chunk before", split)
-    yield Bug("            mbarrier_wait(full(turn.slot), turn.parity);\n            prepare(turn.slot, 0);",
-              "            prepare(turn.slot, 0);", along)  # fmt: skip
-    yield Bug("const int run = 2 * p + (r >> 1);", "const int run = 2 * p + (r & 1);", prepared)
-    yield Bug("(lane >> 3 & 1) * 16;", "(lane >> 4 & 1) * 16;", along)
-    yield Bug("k += CHUNK;", "k += K_STEP;", split)
 
 
 _HOPPER = (_warpgroups, _leaders, _mbarriers, _tensor_copies, _clusters, _registers_and_launches, _attention, _held)

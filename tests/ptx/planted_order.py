@@ -36,8 +36,6 @@ BARRIERS = [
     ("copy_async_wait<0>();\n    barrier();", "attention cp.async: wide"),
     ("store_shared(words + (i * THREADS + thread_index()), word);\n    }\n    barrier();", "window: channels, shared"),
     ("    });\n    barrier();", "window: sliding"),
-    ("filters.store_step(current + FILTERS_AT);\n    barrier();", "winograd: channels first"),
-    ("filters.store_step(next + FILTERS_AT);\n        barrier();", "winograd: channels first"),
     ("half /= 2) {\n            barrier();", "rows: sum, digits"),
     ("if constexpr (MAPS || TWO_PASSES) {\n            barrier();", "rows: columns, two passes"),
     ("barrier(); // x, or the round before, has been read", "gemv: rows"),

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from gensor_kernels.programs.core.family import Launch
+from tests.doubles.strict.tensor_maps import FUNCTIONS
 from tests.ptx.execute import Kernel, Memory
-from tests.ptx.tensor_maps import FUNCTIONS
 
 HEAD = ".version 8.8\n.target sm_90a\n.address_size 64\n.extern .shared .align 1024 .b8 shared[];\n"
 #: where maps begin in the parameters, behind the addresses of output and input; bytes of parameters

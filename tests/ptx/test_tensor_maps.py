@@ -14,10 +14,10 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types.geometry import Window
 from gensor_kernels.programs.core import tensor_maps as core
 from gensor_kernels.programs.core.tensor_maps import Described, Pixels
+from tests.doubles.strict import tensor_maps
+from tests.doubles.strict.tensor_maps import CORNERS, FUNCTIONS, INVALID_VALUE, LAYOUT, MAGIC, encoders, refusals
 from tests.mutator.programs import configurations
-from tests.ptx import tensor_maps
 from tests.ptx.agreement import agree
-from tests.ptx.tensor_maps import CORNERS, FUNCTIONS, INVALID_VALUE, LAYOUT, MAGIC, encoders, refusals
 from tests.ptx.tensor_toys import encoded
 
 TILED = dict(address=1 << 41, kind=1, extents=(64, 10, 3), strides=(128, 1280), box=(64, 8, 1))

@@ -140,7 +140,6 @@ DTYPES = {
     "fp64_ozaki": ("float64", "ozaki"),
     "fp32": ("float32", "ieee"),
     "tf32": ("float32", "tf32"),
-    "fp32_winograd": ("float32", "winograd"),
     "fp16": ("float16", "ieee"),
     "bf16": ("bfloat16", "ieee"),
     "int8": ("int8", "ieee"),

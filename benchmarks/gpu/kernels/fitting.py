@@ -5,7 +5,6 @@ from __future__ import annotations
 from benchmarks.gpu.harness.session import Session
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.operators.windows import winograd
 from gensor_kernels.programs.core.family import Family
 
 from .output_blocks import cuts_of
@@ -19,8 +18,7 @@ def shrunk(workload: Workload, limit: int) -> Workload:
     """Return the class at small sizes: the operator's sizes for verification where they depend on each other, else
     `smaller`."""
     declared = operator(workload.operator)
-    # Sizes for verification have strides and dilation, which Winograd's algorithm does not allow.
-    if declared.parameters and workload.math != winograd.MATH:
+    if declared.parameters:
         try:
             return declared.sized(workload, REHEARSED)
         except NotImplementedError:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from gensor_kernels.arrays import ArrayLike
     from gensor_kernels.dispatch.calls.array import Activation, ConvolutionPrecision, DeviceArray, Items
 
-#: What convolutions may be asked for; "winograd" changes nothing where a convolution is a matrix product.
-PRECISIONS = (None, "ieee", "tf32", "winograd")
+#: Values of `precision`.
+PRECISIONS = (None, "ieee", "tf32")
 
 
 @adopting
@@ -71,8 +71,8 @@ def conv2d(
         Order of axes.
     out : array, optional
         Array that receives the result.
-    precision : {None, "ieee", "tf32", "winograd"}, optional
-        Arithmetic of float32; None follows CuPy's TF32 switch. See Notes.
+    precision : {None, "ieee", "tf32"}, optional
+        Arithmetic of float32; None follows CuPy's TF32 switch.
     prologue : list, optional
         Operations on `x` as kernels read it, as in `matmul`. Arrays of shape (c,) have
         one element per channel; arrays of more axes broadcast to `x`.
@@ -99,11 +99,6 @@ def conv2d(
     convolution: where no kernel serves, products of shifted images are summed. The zeros
     around the image are operands: their products with NaN and infinities in `w` are NaN.
 
-    "winograd" allows Winograd's F(2 x 2, 3 x 3) [2]_ for float32 filters of 3 x 3 with
-    stride 1, without dilation and groups; anywhere else it means "ieee". Errors are
-    some times larger than with "ieee", and where an infinity is read, the result may be
-    NaN.
-
     `prologue=[("mul", gamma), ("bias", beta), "relu"]` is a folded batch norm and its
     activation. Padding is 0 after the prologue.
 
@@ -113,8 +108,6 @@ def conv2d(
     ----------
     .. [1] S. Chetlur et al., "cuDNN: Efficient Primitives for Deep Learning",
        arXiv:1410.0759.
-    .. [2] A. Lavin and S. Gray, "Fast Algorithms for Convolutional Neural Networks",
-       arXiv:1509.09308.
 
     Examples
     --------
@@ -180,7 +173,7 @@ def conv1d(
         Order of axes.
     out : array, optional
         Array that receives the result.
-    precision : {None, "ieee", "tf32", "winograd"}, optional
+    precision : {None, "ieee", "tf32"}, optional
         Arithmetic of float32 as in `conv2d`.
     prologue : list, optional
         Operations on `x` as kernels read it, as in `conv2d`.
@@ -279,7 +272,7 @@ def conv_transpose2d(
         Order of axes.
     out : array, optional
         Array that receives the result.
-    precision : {None, "ieee", "tf32", "winograd"}, optional
+    precision : {None, "ieee", "tf32"}, optional
         Arithmetic of float32 as in `conv2d`.
     prologue : list, optional
         Operations on `x` as kernels read it, as in `conv2d`.
@@ -359,7 +352,7 @@ def _convolution(
             return runtime.serve(behind, (x, w, *vectors), prepared, out, steps, precision)
     kind = _kind(tuple(x.shape), tuple(w.shape), p)
     if kind.product:
-        found = _product(x, w, steps, out, "ieee" if precision == "winograd" else precision, p)
+        found = _product(x, w, steps, out, precision, p)
         if found is not None:
             return found
     function = DEPTHWISE if kind.depthwise else CONVOLUTION

@@ -21,7 +21,7 @@ Activation = Literal[
 ]
 Precision = Literal["ieee", "tf32", "3m", "ozaki"]
 #: What a convolution is allowed to use.
-ConvolutionPrecision = Literal["ieee", "tf32", "winograd"]
+ConvolutionPrecision = Literal["ieee", "tf32"]
 
 
 #: An array of the device's own library: CuPy, whose arrays have no types, or NumPy inside `emulated`.

@@ -12,7 +12,7 @@ from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.dtypes import ACCUMULATORS, facts
 from gensor_kernels.operators.types.workload import View, Workload
-from gensor_kernels.operators.windows import conv, conv_folded, winograd
+from gensor_kernels.operators.windows import conv, conv_folded
 from gensor_kernels.operators.windows.conv_product import output_size
 
 from .base import Asked, Called, Copy, Function, Result, Staged, Understood
@@ -109,7 +109,6 @@ class Convolution(Function):
     def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Parameters, math: str | None) -> Any:
         """One product per tap of the filter."""
         x, w = inputs
-        math = "ieee" if math == winograd.MATH else math
         return convolve(device, x, w, full_sizes(x.shape, w.shape, parameters), parameters, math)
 
 

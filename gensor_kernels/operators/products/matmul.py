@@ -206,8 +206,6 @@ def workload_from_operands(
     multiplied = product_type(a.dtype, b.dtype)
     if math == "tf32" and {a.dtype, b.dtype} != {"float32"}:
         raise UnsupportedError(f"math 'tf32' needs float32 operands, not {a.dtype} and {b.dtype}")
-    if math == "winograd":
-        raise UnsupportedError("math 'winograd' is for convolutions")
     if math == "ozaki" and {view.dtype for view in (a, b, c)} != {"float64"}:
         raise UnsupportedError(f"math 'ozaki' is for products of float64, not {a.dtype}, {b.dtype} into {c.dtype}")
     views = {"a": a, "b": b, "c": c}

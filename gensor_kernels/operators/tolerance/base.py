@@ -86,8 +86,8 @@ class Expected(NamedTuple):
     dtype : str
         The output's type.
     lost : bool
-        Whether NaN and infinities may stand for each other, as behind three-product or Winograd arithmetic, in which
-        infinities of different sign meet earlier.
+        Whether NaN and infinities may stand for each other, as after three-product arithmetic, in which infinities of
+        different sign meet earlier.
     """
 
     values: np.ndarray
@@ -281,7 +281,7 @@ def expect(
         else:
             own = u * np.abs(values) if exact else 0.0
             bound = bound + own + kind.unit_roundoff * (np.abs(spread(values)) + bound) + kind.smallest_subnormal
-    return Expected(values, joined(bound) if kind.is_complex else bound, output, math in ("3m", "winograd"))
+    return Expected(values, joined(bound) if kind.is_complex else bound, output, math == "3m")
 
 
 def check(actual: np.ndarray, expected: Expected) -> Check:

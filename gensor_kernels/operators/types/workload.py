@@ -20,9 +20,9 @@ from .epilogue import MAX_STEPS, OPERATIONS, PROLOGUES
 CUSTOMARY = ("batch", "m", "n", "k")
 
 #: Arithmetic of products: that of the operands' type ("ieee"), TF32 allowed for float32, three real products ("3m",
-#: BLAS's name of Gauss's formula) allowed for complex types, Winograd's algorithm allowed for convolutions of float32,
-#: exact products of 8-bit slices (Ozaki's scheme) for matrix products of float64.
-MATHS = ("ieee", "tf32", "3m", "winograd", "ozaki")
+#: BLAS's name of Gauss's formula) allowed for complex types, exact products of 8-bit slices (Ozaki's scheme) for matrix
+#: products of float64.
+MATHS = ("ieee", "tf32", "3m", "ozaki")
 #: Suffix of an operand's layout whose elements are conjugated as they are read ("k*").
 CONJUGATED = "*"
 

@@ -21,7 +21,7 @@ from gensor_kernels.operators.types import epilogue as epilogues
 from gensor_kernels.operators.types.dtypes import ACCUMULATORS, facts
 from gensor_kernels.operators.types.workload import Workload
 
-from . import conv_folded, winograd
+from . import conv_folded
 from .conv_product import PARAMETERS, WEIGHTS, Convolution, output_size
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def workload(
     dtype, out : str
         Type of x and w, type of y.
     math : str
-        As in Workload; "winograd" becomes "ieee" for sizes that Winograd's algorithm does not fit (winograd.py).
+        As in Workload.
     epilogue : str or Iterable[str]
         Operation names, or text as in shapes.csv.
     transposed : bool
@@ -145,7 +145,7 @@ def workload(
     weights = weights or ("krsc" if layout == "nhwc" else "kcrs")
     out = out or default_output(dtype)
     if not transposed and is_product(sizes):
-        return _product(sizes, layout, weights, dtype, out, winograd.allowed(sizes, math), epilogue)
+        return _product(sizes, layout, weights, dtype, out, math, epilogue)
     layouts = {"x": layout, "w": weights, "y": "nhwk" if layout == "nhwc" else "nkhw"}
     by = conv_folded.fold(sizes, dtype) if fold and not transposed and conv_folded.foldable(sizes, layouts) else 1
     if by > 1:
@@ -182,7 +182,7 @@ def from_layouts(
     if dtype != dtypes["w"] or dtype not in ACCUMULATORS:
         both = f"{dtype} and {dtypes['w']}"
         raise UnsupportedError(f"a convolution takes one dtype of {', '.join(ACCUMULATORS)}, got {both}: cast")
-    if math in ("tf32", winograd.MATH) and dtype != "float32":
+    if math == "tf32" and dtype != "float32":
         raise UnsupportedError(f"math {math!r} needs float32 operands, not {dtype}")
     name = "conv2d_transpose" if transposed else "conv2d"
     inner = inner_extents(sizes, layouts, transposed)
@@ -196,7 +196,7 @@ def from_layouts(
         sizes=tuple(sizes.items()),
         dtypes=tuple(dtypes.items()),
         accumulator=ACCUMULATORS[dtype],
-        math=winograd.allowed(sizes, math, transposed),
+        math=math,
         layout=tuple(layouts.items()),
         alignment=tuple(classes.items()),
         epilogue=epilogues.parse(epilogue) if isinstance(epilogue, str) else tuple(epilogue),

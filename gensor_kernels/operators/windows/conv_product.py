@@ -20,8 +20,6 @@ from gensor_kernels.operators.types.dtypes import decode, facts
 from gensor_kernels.operators.types.geometry import Geometry, Strides, Window, flattened
 from gensor_kernels.operators.types.workload import Workload
 
-from . import winograd
-
 PARAMETERS = (
     *("stride_h", "stride_w", "pad_top", "pad_bottom", "pad_left", "pad_right"),
     *("dilation_h", "dilation_w", "groups"),
@@ -201,7 +199,6 @@ class Convolution(Operator):
     def bounded(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
         """Return the product of gathered patches and the filters in float64; see Operator."""
         from gensor_kernels.operators.tolerance.prologue import spread
-        from gensor_kernels.operators.tolerance.winograd import bound as winograd_bound
 
         x, w = (decode(workload.dtype[name], arrays[name]) for name in "xw")
         z = workload.size
@@ -216,10 +213,6 @@ class Convolution(Operator):
         product, bound = (
             np.moveaxis(np.broadcast_to(each, (*a.shape[:2], k)).reshape(flat), 0, 3) for each in (product, bound)
         )
-        if winograd.allowed(z, workload.math, self.transposed) == winograd.MATH:
-            pad, out = (z["pad_top"], z["pad_left"]), (shape[1], shape[2])
-            apart = winograd_bound(x[:, :, :, 0], w[0], pad, out, conditions.structured)[:, :, :, None]
-            bound = np.where(np.isfinite(product), np.maximum(bound, apart), 0.0)
         return product, bound
 
 

@@ -61,14 +61,10 @@ def workload(names: Iterable[str], convolution: Workload, dtype: str | None = No
 
 
 def from_views(names: Sequence[str], convolution: Workload, vectors: Sequence[View]) -> Workload:
-    """Return the Workload of a convolution behind a prologue with these vectors, (channels,) each.
-
-    Math mode "winograd" becomes "ieee": Winograd's algorithm has no prologue.
-    """
+    """Return the Workload of a convolution behind a prologue with these vectors, (channels,) each."""
     groups = convolution.size["groups"]
     vectors = [_grouped(view, groups) for view in vectors]
-    math = "ieee" if convolution.math == "winograd" else convolution.math
-    return prologue.with_prologue(replace(convolution, math=math), names, vectors)
+    return prologue.with_prologue(convolution, names, vectors)
 
 
 def _grouped(view: View, groups: int) -> View:

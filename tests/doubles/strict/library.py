@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gensor_kernels.devices.emulator.run import encode
 from gensor_kernels.programs.core.tensor_maps import MAP_BYTES, Described, Pixels
 
-from . import elf
+from . import elf, tensor_maps
 from .launches import Function
 from .results import NAMES as RESULTS
 from .results import Status, UndefinedError
@@ -26,8 +26,8 @@ NAMES = ("libcuda.so.1", "nvcuda.dll")
 INT, UINT, POINTER, SIZE = ctypes.c_int, ctypes.c_uint, ctypes.c_void_p, ctypes.c_size_t
 #: Attributes of a launch (CUlaunchAttributeID): cooperative, programmatic stream serialization.
 COOPERATIVE, SERIALIZATION = 2, 6
-#: Bytes of an element by CUtensorMapDataType; 11 rounds float32 to TF32.
-ELEMENTS, ROUNDED = {0: 1, 1: 2, 2: 4, 6: 2, 7: 4, 9: 2, 11: 4}, 11
+#: The CUtensorMapDataType that is rounded to TF32, and the modes of the emulator: interleaving, swizzle, filling.
+TFLOAT32, SWIZZLE_128 = 11, (0, 3, 0)
 HOPPER = (9, 0)
 
 
@@ -49,8 +49,8 @@ def library(system: System, lacks: tuple[str, ...] = ()) -> SimpleNamespace:
         ("cuUserObjectCreate", own.create, *[POINTER] * 3, UINT, UINT),
         ("cuGraphRetainUserObject", own.retain, POINTER, POINTER, UINT, UINT),
         ("cuThreadExchangeStreamCaptureMode", own.exchange, POINTER),
-        ("cuTensorMapEncodeTiled", own.tiled, POINTER, INT, UINT, *[POINTER] * 5, *[INT] * 4),
-        ("cuTensorMapEncodeIm2col", own.image, POINTER, INT, UINT, *[POINTER] * 5, UINT, UINT, POINTER, *[INT] * 4),
+        ("cuTensorMapEncodeTiled", own.tiled, *tensor_maps.TILED_TYPES),
+        ("cuTensorMapEncodeIm2col", own.image, *tensor_maps.IM2COL_TYPES),
     ):
         if name not in lacks:
             made[name] = ctypes.CFUNCTYPE(INT, *types)(_status(system, name, function))
@@ -203,49 +203,32 @@ class Library:
             raise Status(1, f"capture mode {wanted.value}")
         wanted.value, modes.mode = getattr(modes, "mode", 0), wanted.value
 
-    # ---- tensor maps: the driver does not document their 128 bytes, which are in the emulator's format here
+    # ---- tensor maps
 
-    def tiled(self, place, kind, rank, address, extents, strides, box, steps, *modes) -> None:
+    def tiled(self, place: int | None, *arguments: Any) -> None:
         """cuTensorMapEncodeTiled."""
-        box, steps = (list((UINT * min(rank, 5)).from_address(at)) for at in (box, steps))
-        if any(not 1 <= each <= 256 for each in box) or any(each != 1 for each in steps):
-            raise Status(1, f"a box of {box} by steps of {steps}")
-        self._encode(place, kind, rank, address, extents, strides, tuple(box), None, modes)
+        self._encode(tensor_maps.tiled, place, arguments)
 
-    def image(
-        self, place, kind, rank, address, extents, strides, lower, upper, channels, pixels, steps, *modes
-    ) -> None:
-        """cuTensorMapEncodeIm2col: of an image of three to five axes."""
-        if not 3 <= rank <= 5 or not 1 <= channels <= 256 or not 1 <= pixels <= 1024:
-            raise Status(1, f"{channels} channels of {pixels} pixels in {rank} axes")
-        corners = [tuple((INT * (rank - 2)).from_address(at)) for at in (lower, upper)]
-        steps = list((UINT * rank).from_address(steps))
-        if steps[0] != 1 or steps[-1] != 1 or any(not 1 <= each <= 8 for each in steps):
-            raise Status(1, f"steps of {steps}")
-        least = -(1 << 16 // (rank - 2) - 1)
-        if any(not least <= each < -least for corner in corners for each in corner):
-            raise Status(1, f"corners {corners}")
-        window = Pixels(*corners, tuple(steps[1:-1]))
-        self._encode(place, kind, rank, address, extents, strides, (channels, pixels), window, modes)
+    def image(self, place: int | None, *arguments: Any) -> None:
+        """cuTensorMapEncodeIm2col."""
+        self._encode(tensor_maps.im2col, place, arguments)
 
-    def _encode(self, place, kind, rank, address, extents, strides, box, pixels, modes) -> None:
+    def _encode(self, encoder: Callable[..., bytes], place: int | None, arguments: tuple[Any, ...]) -> None:
+        """Write a map in the emulator's format, which lacks some modes: the driver does not document its 128 bytes."""
         if self.context.part.capability < HOPPER:
             raise Status(801, "tensor maps begin with Hopper")
-        interleave, swizzle, promotion, fill = modes
-        if not place or place % 64 or kind not in ELEMENTS or not 1 <= rank <= 5:
-            raise Status(1, f"kind {kind}, rank {rank}, at {place}")
-        if (interleave, swizzle, fill) != (0, 3, 0) or promotion not in range(4):  # the driver has more modes
-            raise Status(1, f"modes {modes}")
-        extents = tuple((ctypes.c_uint64 * rank).from_address(extents))
-        strides = tuple((ctypes.c_uint64 * (rank - 1)).from_address(strides))
-        rows_fit = (box[0] * ELEMENTS[kind]) % 16 == 0 and box[0] * ELEMENTS[kind] <= 128
-        address = address or 0  # CUTLASS makes maps of null pointers, which no kernel reads through
-        if address % 16 or any(not 1 <= each <= 1 << 32 for each in extents) or not rows_fit:
-            raise Status(1, f"address {address:#x}, extents {extents}, rows of {box[0]}")
-        if any(each % 16 or not 0 < each < 1 << 40 for each in strides):
-            raise Status(1, f"strides {strides}")
-        wanted = Described(address, extents, strides, box, ELEMENTS[kind], kind == ROUNDED, pixels)
-        ctypes.memmove(place, encode(wanted), MAP_BYTES)
+        kind, rank, address, *others = arguments
+        try:  # CUTLASS makes maps of null pointers, which no kernel reads through
+            found = tensor_maps.fields(encoder(place or 0, kind, rank, address or 0, *others))
+        except tensor_maps.RefusedError as rule:
+            raise Status(1, str(rule)) from rule
+        steps, corners, box, pixels = found["steps"], found["corners"], found["box"], None
+        if corners:
+            pixels, box, steps = Pixels(*corners, steps[1:-1]), box[:2], (steps[0], steps[-1])
+        if found["modes"] != SWIZZLE_128 or {*steps} != {1}:
+            raise Status(1, f"modes {found['modes']}, steps {steps}")
+        sizes = found["address"], found["extents"], found["strides"], box
+        ctypes.memmove(place, encode(Described(*sizes, found["element"], kind == TFLOAT32, pixels)), MAP_BYTES)
 
 
 def _pointers(function: Function, arguments: int | None, extra: int | None) -> list[int]:

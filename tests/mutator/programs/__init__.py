@@ -5,7 +5,6 @@ from tests.programs.workloads.contraction_packed import packed_configurations
 from tests.programs.workloads.contraction_patch import patch_configurations
 from tests.programs.workloads.contraction_phased import phased_configurations
 from tests.programs.workloads.contraction_strip import strip_configurations
-from tests.programs.workloads.winograd import MUTATED
 
 from .attention import attention_configurations, attention_wgmma_configurations
 from .contraction import convolution_configurations, mma_configurations, simt_configurations, sliced_configurations
@@ -16,7 +15,6 @@ from .wgmma import (
     floats_configurations,
     packed_wgmma_configurations,
     prepared_wgmma_configurations,
-    prologue_configurations,
     weights_configurations,
     wgmma_configurations,
 )
@@ -44,12 +42,10 @@ def configurations() -> list[Configuration]:
         *packed_wgmma_configurations(),
         *floats_configurations(),
         *weights_configurations(),
-        *prologue_configurations(),
         *prepared_wgmma_configurations(),
         *sliced_configurations(),
         *attention_configurations("cp.async"),
         *attention_configurations("registers"),
         *attention_wgmma_configurations(),
         *window_configurations(),
-        *(Configuration(name, "winograd", "sm_87", each, values) for name, (each, values) in MUTATED.items()),
     ]

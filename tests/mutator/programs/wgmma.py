@@ -133,27 +133,6 @@ def weights_configurations() -> list[Configuration]:
     ]
 
 
-def prologue_configurations() -> list[Configuration]:
-    """Operations with two vectors, with one and with none, of A along k and along m, one warpgroup and two, steps of
-    one row of a box and of two, a split, blocks that walk tiles, a cluster, all store routes."""
-    norm, last = ("mul", "bias"), matmul(256, 256, 256, trans_b=True)
-    turned, odd = (
-        matmul(256, 256, 256, trans_a=True, dtype="bfloat16", out="float32"),
-        matmul(255, 255, 256, trans_b=True),
-    )
-    plain = {"stages": 2, "group": "prologue_wgmma"}
-    return [
-        _wgmma("two vectors", prepared(norm, last), **plain, raster=2, persistent=1,
-               epilogue_staged=3),
-        _wgmma("two warpgroups, along m", prepared(("relu",), turned), **plain, block_m=128, block_n=128, consumers=2,
-               cluster=2, persistent=1),
-        _wgmma("split, two tiles", prepared(("silu", "mul"), odd, "float32"), **plain, block_m=128, split_k=2,
-               vector_c=2),
-        _wgmma("single columns", prepared(("scale", "bias"), odd), **plain, block_k=128, epilogue_staged=0,
-               epilogue_fixed=0, vector_c=2),
-    ]  # fmt: skip
-
-
 def prepared_wgmma_configurations() -> list[Configuration]:
     """Operations in a launch in front: on A along k and along m, with wide accesses and single elements, a split,
     batches, blocks that walk tiles."""

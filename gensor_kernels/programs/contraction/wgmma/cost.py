@@ -18,7 +18,6 @@ from gensor_kernels.programs.core.family import Part, Values
 from gensor_kernels.programs.core.tensor_maps import ROW_BYTES
 
 from . import column as wgmma
-from . import prepared_cost as prepared
 from .cluster import cluster_parts
 from .implicit_gemm import taps
 from .store import copies, store_parts
@@ -188,9 +187,6 @@ def _products(kind: Kind, e: Extents, arch: Arch) -> Part:
         if e.in_blocks:
             scaling = scaling + (scales_of_b(columns, e.group) > 1) * CHOOSING * added
         waits = kind.promoted * np.maximum(added + scaling + waited * TURN - math * (1 - 1 / v["consumers"]), 0)
-        if e.prologue:  # each warp reads its rows of A once; the tensor cores do not
-            read = count * at_once * columns * PRODUCT_BYTES + v["block_m"] * v["block_k"] * kind.element
-            added, waits = prepared.step_issue(v["block_k"], tiles, e), prepared.waits(math, v["consumers"])
         return {
             column.WARPS: 4 * groups,
             column.MATH: math / groups,
@@ -248,16 +244,11 @@ def _registers(kind: Kind, e: Extents, arch: Arch) -> Part:
         if e.in_blocks:
             scales = scales_of_b(columns, e.group)
             wanted = wanted + SCALE_REGISTERS + 2 * scales + 2 * (1 + scales) * tiles
-        if e.prologue:
-            wanted = wanted + prepared.registers(v["block_k"], tiles, e)
         wanted = wanted + np.where((v["persistent"] > 0) | copies(v), WALKING_REGISTERS, OTHER_REGISTERS)
         most = multiplying_registers(consumers, blocks, arch)
         entry = np.minimum(entry_registers(consumers, blocks, arch), arch.regs_per_thread)
-        product = columns // 2 + PRODUCT_REGISTERS
-        if e.prologue:
-            product = product + prepared.PRODUCT_REGISTERS + (tiles * v["block_k"] > prepared.MOST_K) * entry
-        fits = (wanted <= most) & (product <= entry)
+        fits = (wanted <= most) & (columns // 2 + PRODUCT_REGISTERS <= entry)
         return {wgmma.ENTRY: entry + np.maximum(wanted - most, 0), column.FITS_SUMS: fits}
 
     names = ("block_m", "block_n", "consumers", "min_blocks", "persistent", "epilogue_staged")
-    return Part((*names, "block_k") if e.prologue else names, function)
+    return Part(names, function)

@@ -1,0 +1,36 @@
+"""Stored Programs and the text each of them has: what it binds in front of its source, and its launches.
+
+`python -m tests.build.golden NAME ...` prints the text of cases of tests/golden/cases.jsonl. The Programs are written
+out there, so that nothing depends on a potential or on a walk.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from gensor_kernels.build.source import bind, flatten
+from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.programs.registry import FAMILIES, program_from_json
+
+FOLDER = Path(__file__).resolve().parents[1] / "golden"
+CASES: dict[str, dict[str, Any]] = {
+    case["name"]: case for case in map(json.loads, (FOLDER / "cases.jsonl").read_text().splitlines())
+}
+
+
+def text(case: dict[str, Any]) -> str:
+    """Return the launches, the workspace, the tile and the bound constants of a case."""
+    workload = Workload.from_json(json.dumps(case["workload"]))
+    program = program_from_json(case["program"])
+    family = FAMILIES[program.family]
+    bound = bind(flatten(family.source), family.constants(program, workload))
+    prelude = [line for line in bound.split("#line", 1)[0].splitlines() if line]
+    launches = [f"// {each}" for launch in family.launches(program, workload) for each in (launch, *launch.maps)]
+    notes = [f"// workspace {family.workspace(program, workload)}", f"// tile {sorted(family.tile(program).items())}"]
+    return "\n".join([*launches, *notes, *prelude]) + "\n"
+
+
+if __name__ == "__main__":
+    for each in sys.argv[1:]:
+        sys.stdout.write(text(CASES[each]))
