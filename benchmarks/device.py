@@ -4,7 +4,7 @@
     python -m benchmarks.device --plan --out results-h200 --db kernels.db   # the same as five commands
     python -m benchmarks.device --emulate --out rehearsal
 
-Steps, most valuable first: facts, claims, families, shipped, timing, graphs, models, compiled, public, suite,
+Steps, most valuable first: facts, claims, families, shipped, timing, graphs, compiled, public, suite,
 fault_injection, sanitizer (see benchmarks/gpu). The output folder gets results.jsonl (one line per event, flushed),
 device.db (kernels, verifications and timings, ready to be merged), summary.json, arch.toml and speedups.png. The same
 command again resumes where it stopped.
@@ -30,7 +30,7 @@ from gensor_kernels.build.source import flatten
 from gensor_kernels.errors import ToolMissingError, UnknownArchError
 from gensor_kernels.programs.registry import FAMILIES
 
-from .gpu import claims, models, sanitizer, summary
+from .gpu import claims, sanitizer, summary
 from .gpu.families import OPERATORS
 from .gpu.harness.journal import Journal
 from .gpu.harness.parts import PARTS, planned
@@ -47,7 +47,6 @@ STEPS = (
     Step("shipped", 0.25),
     Step("timing", 0.35),
     Step("graphs", 0.3),
-    Step("models", 0.25),
     Step("compiled", 0.12),
     Step("public", 0.08),
     Step("suite", 0.15),
@@ -105,7 +104,6 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--budget", type=float, default=BUDGET, help="seconds in all (default %(default)s)")
     made.add_argument("--out", type=Path, default=Path("device-results"), help="folder for results")
     made.add_argument("--db", type=Path, help="database of kernels (default: the package's)")
-    made.add_argument("--workloads", type=Path, help="folder of shapes files: the models in its e2e_*.csv are timed")
     made.add_argument("--vendors", default=VENDORS, help="vendors to compare with (default %(default)s)")
     made.add_argument("--cupy-tests", type=Path, help="checkout of CuPy: its tests run inside accelerate")
     made.add_argument("--arch", help="the GPU's part, where several are listed for its name")
@@ -134,7 +132,7 @@ def worker_command(options: argparse.Namespace, step: str, seconds: float) -> li
 def given(options: argparse.Namespace) -> list[str]:
     """Return the options that every worker and every part of a run has, as they were given."""
     words = ["--out", str(options.out)]
-    for name in ("db", "arch", "workloads", "vendors", "cupy_tests", "only"):
+    for name in ("db", "arch", "vendors", "cupy_tests", "only"):
         if getattr(options, name) not in (None, parser().get_default(name)):
             words += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
     return words + (["--emulate"] if options.emulate else [])
@@ -147,8 +145,7 @@ def inputs(options: argparse.Namespace) -> str:
     )
     for family in FAMILIES.values():
         digest.update(flatten(family.source).encode())
-    shapes = sorted(options.workloads.glob(models.PATTERN)) if options.workloads else []
-    for path in [*([options.db] if options.db else sorted(PRETUNED.glob("*.db"))), OPERATORS, claims.FILE, *shapes]:
+    for path in [*([options.db] if options.db else sorted(PRETUNED.glob("*.db"))), OPERATORS, claims.FILE]:
         digest.update(path.read_bytes() if path.exists() else b"")
     return digest.hexdigest()
 
@@ -165,7 +162,6 @@ def work(options: argparse.Namespace, journal: Journal) -> int:
         options.since,
         options.only,
         options.sanitized,
-        options.workloads,
         tuple(options.vendors.split(",")),
         options.cupy_tests,
         options.worker in VENDOR_STEPS,

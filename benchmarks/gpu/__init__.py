@@ -1,12 +1,11 @@
 """The steps of `python -m benchmarks.device`, most valuable first: each module has `items(session)`.
 
-facts            the machine and its ceilings (probes, overlap)
+facts            the machine and its ceilings (probes)
 claims           workloads that machine code cannot settle (claims.csv), beside the vendors' best
 families         every kernel family at the verifier's own cases
 shipped          every kernel of the database at the sizes of its records
 timing           the same kernels beside the vendors' calls
 graphs           whole models from ONNX files, captured, beside the array library
-models           layers of whole models beside the vendors' calls
 compiled         one workload of each operator beside torch.compile
 public           the public functions (public_calls)
 suite            CuPy's own tests inside `accelerate` (accelerated)

@@ -17,7 +17,7 @@ from gensor_kernels.build import nvrtc
 from gensor_kernels.devices import cupy_internals
 from gensor_kernels.errors import ToolMissingError
 
-from . import overlap, probes
+from . import probes
 from .harness.session import Item, Session
 
 STEP = "facts"
@@ -37,7 +37,6 @@ def items(session: Session) -> Iterator[Item]:
         yield Item(f"matmul {dtype}", lambda dtype=dtype: product(session, dtype))  # type: ignore[misc]
     for name, probe in probes.named(session, _median_seconds):
         yield Item(name, partial(with_clock, session, probe))
-    yield from overlap.items(session)
 
 
 def with_clock(session: Session, probe: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from . import probes
 from .harness.journal import Journal
 
 #: The steps that time kernels beside vendors.
-TIMED = ("timing", "models", "compiled")
+TIMED = ("timing", "compiled")
 CLAIMS = "claims"
 VENDORS, WORST = ("cupy", "cublas", "padded", "torch", "flash", "cudnn", "compiled"), 5
 #: The name for the faster of CuPy's call and cuBLASLt's best proposal, where both were timed.
@@ -45,7 +45,6 @@ def collect(journal: Journal, steps: Sequence[str]) -> dict[str, Any]:
         "timing": timing(e for (s, _), e in ends.items() if s in TIMED and "best_us" in e),
         "claims": [claim(e) for (step, _), e in ends.items() if step == CLAIMS and "best_us" in e],
         "graphs": {item: e for (s, item), e in sorted(ends.items()) if s == "graphs" and "us" in e},
-        "models": models(ends),
         "public": {item: e["us"] for (s, item), e in sorted(ends.items()) if s == "public" and "us" in e},
         "overhead": {
             name: value for name, value in ends.get(("public", "overhead"), {}).items() if name.endswith("_us")
@@ -152,36 +151,6 @@ def speedups(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def models(ends: Ends) -> dict[str, Any]:
-    """Return the milliseconds of whole models, layers times their counts. A vendor's figures cover the layers that both
-    sides were timed on (`layers` of `of`), beside our time for the same layers."""
-    made = ends.get(("models", "layers"), {}).get("models", {})
-    timed = {e["asked"]: e for (s, _), e in ends.items() if s in (*TIMED, CLAIMS) and "best_us" in e}
-    found: dict[str, Any] = {}
-    for name, layers in sorted(made.items()):
-        seen = [(timed[key], count) for key, count in layers if key in timed]
-        if not seen:
-            continue
-        found[name] = {
-            "of": len(layers),
-            "layers": len(seen),
-            "ours_ms": sum(count * e["best_us"] for e, count in seen) / 1e3,
-            "vendors": {
-                vendor: _model_beside(vendor, seen) for vendor in sorted({v for e, _ in seen for v in e["vendors_us"]})
-            },
-        }
-    return found
-
-
-def _model_beside(vendor: str, seen: Sequence[tuple[dict[str, Any], int]]) -> dict[str, Any]:
-    both = [(e, count) for e, count in seen if vendor in e["vendors_us"]]
-    theirs, ours = (
-        sum(count * value(e) for e, count in both) / 1e3
-        for value in (lambda e: e["vendors_us"][vendor], lambda e: e["best_us"])
-    )
-    return {"layers": len(both), "ms": theirs, "ours_ms": ours, "ratio": theirs / ours}
-
-
 def geometric_mean(values: Iterable[float]) -> float | None:
     """Return the geometric mean; None of nothing."""
     logs = [math.log(value) for value in values]
@@ -201,7 +170,6 @@ def lines(found: dict[str, Any]) -> list[str]:
     text += _claim_lines(found["claims"])
     text += _timing_lines(found["timing"])
     text += _graph_lines(found["graphs"])
-    text += _model_lines(found["models"])
     if found["public"]:
         text.append("host time per call: " + ", ".join(f"{k} {v:.1f} us" for k, v in found["public"].items()))
     if found["overhead"]:
@@ -278,18 +246,6 @@ def _graph_lines(graphs: dict[str, Any]) -> list[str]:
         ratio = each["library_us"] / each["us"]
         times = f"{each['us']:>9.1f} {each['library_us']:>9.1f} {ratio:>6.2f} {each['bound_us']:>9.1f}"
         text.append(f"{name:<24} {times} {each['host_us']:>8.1f}  {each['runs']}")
-    return text
-
-
-def _model_lines(models: dict[str, Any]) -> list[str]:
-    if not models:
-        return []
-    text = [f"{'model':<32} {'layers':>9} {'ours ms':>9}  vendors' ms over ours, on the layers both were timed on"]
-    for name, found in models.items():
-        beside = ", ".join(
-            f"{vendor} {each['ratio']:.2f} ({each['layers']})" for vendor, each in found["vendors"].items()
-        )
-        text.append(f"{name:<32} {found['layers']:>4}/{found['of']:<4} {found['ours_ms']:>9.3f}  {beside}")
     return text
 
 

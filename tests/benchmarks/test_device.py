@@ -25,7 +25,7 @@ from .stored_kernel import ARCH, stored_kernel
 ROOT = Path(__file__).resolve().parents[2]
 #: PyTorch's calls are tested in this process: importing it in every worker takes longer than all other steps.
 COMMAND = (sys.executable, "-m", "benchmarks.device", "--emulate", "--vendors", "cupy,padded,cublaslt")
-STEPS = {"facts", "claims", "families", "shipped", "timing", "graphs", "models", "compiled", "public"}
+STEPS = {"facts", "claims", "families", "shipped", "timing", "graphs", "compiled", "public"}
 STEPS |= {"suite", "fault_injection", "sanitizer"}
 
 
@@ -51,14 +51,11 @@ def rehearsal(tmp_path_factory):
         store.add(*rows(good, good))
         store.add(*rows(matmul.workload(**sizes, epilogue="relu"), matmul.workload(**sizes, epilogue="tanh")))
         store.add(*rows(matmul.workload(**single), matmul.workload(**single, trans_b=True)))
-    (folder / "e2e_net.csv").write_text(
-        "set,name,op,dtype,m,n,k,epilogue,count\nnet_b1,fc,matmul,fp16,88,48,64,bias_relu,5\nnet_b1,odd,matmul,fp64,8,8,8,,1\n"
-    )
-    options = ("--workloads", folder, "--budget", 300)
-    done = device(folder / "out", "--db", folder / "kernels.db", *options, check=1)
+    done = device(folder / "out", "--db", folder / "kernels.db", "--budget", 300, check=1)
     return folder, done, Journal(folder / "out" / "results.jsonl").results()
 
 
+@pytest.mark.nightly
 def test_every_step_ran_and_says_that_it_is_a_rehearsal(rehearsal):
     folder, done, ends = rehearsal
     made = {path.name for path in (folder / "out").iterdir()} - {"speedups.png"}  # if matplotlib is installed
@@ -72,6 +69,7 @@ def test_every_step_ran_and_says_that_it_is_a_rehearsal(rehearsal):
     assert broken == [("shipped", "failed"), ("shipped", "wrong")]
 
 
+@pytest.mark.nightly
 def test_planted_kernels_are_rejected_and_the_other_one_timed(rehearsal):
     folder, _, ends = rehearsal
     outcomes = {item: end["outcome"] for (step, item), end in ends.items() if step == "shipped"}
@@ -91,18 +89,16 @@ def test_planted_kernels_are_rejected_and_the_other_one_timed(rehearsal):
         assert claimed and len({row.digest for row in store.rows(Kernel)} - claimed) == 6
 
 
-def test_every_family_is_timed_beside_the_library_and_layers_become_models(rehearsal):
-    folder, done, ends = rehearsal
+@pytest.mark.nightly
+def test_every_family_is_timed_next_to_the_library(rehearsal):
+    _, done, ends = rehearsal
     timed = {end["group"]: end for (step, _), end in ends.items() if step == "timing"}
     assert {"contraction_mma matmul", "rows softmax", "window max_pool2d", "attention attention"} <= timed.keys()
     assert all(end["vendors_us"]["cupy"] > 0 for end in timed.values())
-    layers = {item: end["outcome"] for (step, item), end in ends.items() if step == "models" and item != "layers"}
-    assert sorted(layers.values()) == ["ok", "skipped"]
-    model = json.loads((folder / "out" / "summary.json").read_text())["models"]["net_b1"]
-    assert (model["layers"], model["of"]) == (1, 2) and model["vendors"]["cupy"]["layers"] == 1
-    assert "net_b1" in done.stdout and "rows softmax" in done.stdout
+    assert "rows softmax" in done.stdout
 
 
+@pytest.mark.nightly
 def test_a_whole_model_is_bound_and_right(rehearsal):
     _, _, ends = rehearsal
     ((name, end),) = [(item, end) for (step, item), end in ends.items() if step == "graphs"]
@@ -119,6 +115,7 @@ def test_models_that_differ_are_wrong():
     assert not graphs._differences([np.array([1.0, np.nan])], exact)[0] <= graphs.most("float16")
 
 
+@pytest.mark.nightly
 def test_claims_are_verified_and_then_timed_together(rehearsal):
     folder, done, ends = rehearsal
     own = {item: end for (step, item), end in ends.items() if step == "claims"}
@@ -133,6 +130,7 @@ def test_claims_are_verified_and_then_timed_together(rehearsal):
     assert found["softmax_4096"]["family"] == "rows" and found["softmax_4096"]["vendors"]["cupy"] > 0
 
 
+@pytest.mark.nightly
 def test_planted_faults_are_noticed_and_cost_processes_not_results(rehearsal):
     _, done, ends = rehearsal
     plants = {item: end for (step, item), end in ends.items() if step == "fault_injection"}
@@ -142,18 +140,19 @@ def test_planted_faults_are_noticed_and_cost_processes_not_results(rehearsal):
     assert done.stderr.count("benchmarks.device: fault_injection") == 3  # two faults, each ending its process
 
 
+@pytest.mark.nightly
 def test_a_second_run_does_nothing_again_and_an_interrupted_one_goes_on(rehearsal):
     folder, _, ends = rehearsal
     journal = Journal(folder / "out" / "results.jsonl")
     before = journal.path.read_text()
-    device(folder / "out", "--db", folder / "kernels.db", "--workloads", folder, "--budget", 300, check=1)
+    device(folder / "out", "--db", folder / "kernels.db", "--budget", 300, check=1)
     assert journal.path.read_text() == before
     # As if the power had failed: a torn line at the end, one family item and the step's end missing.
     name = next(item for step, item in ends if step == "families")
     lost = [json.dumps(name), '"complete"']
     kept = [line for line in before.splitlines() if '"families"' not in line or not any(each in line for each in lost)]
     journal.path.write_text("\n".join(kept) + '\n{"event": "be\n')
-    device(folder / "out", "--db", folder / "kernels.db", "--workloads", folder, "--budget", 300, check=1)
+    device(folder / "out", "--db", folder / "kernels.db", "--budget", 300, check=1)
     added = journal.path.read_text().splitlines()[len(kept) + 1 :]
     assert [json.loads(line)["item"] for line in added if '"end"' in line] == [name]
     assert journal.results().keys() == ends.keys()
@@ -165,11 +164,19 @@ def test_a_second_run_does_nothing_again_and_an_interrupted_one_goes_on(rehearsa
     assert journal.results()["families", name]["outcome"] == "ok"
 
 
+def test_two_steps_run_and_planted_faults_are_noticed(tmp_path):
+    done = device(tmp_path, "--steps", "facts,fault_injection", check=0)
+    ends = Journal(tmp_path / "results.jsonl").results()
+    assert {step for step, _ in ends} == {"facts", "fault_injection"} and "EMULATED" in done.stdout
+    assert {end["outcome"] for end in ends.values()} == {"ok"}
+
+
 def test_a_spent_budget_ends_the_run_with_what_there_is(tmp_path):
     done = device(tmp_path, "--budget", 1, check=0)
     assert "not reached" in done.stdout and not (tmp_path / "results.jsonl").exists()
 
 
+@pytest.mark.nightly
 def test_a_folder_of_another_part_is_refused(rehearsal):
     done = device(rehearsal[0] / "out", "--arch", "sm_80", "--steps", "facts", check=2)
     assert "holds results of" in done.stderr
@@ -186,9 +193,9 @@ def test_vendors_are_timed_in_tf32_and_users_calls_are_not(tmp_path, monkeypatch
     made = []
     monkeypatch.setattr(command.Session, "work", lambda self, step, items: made.append((step, self.timed)) or 0)
     monkeypatch.setattr(command.Session, "part", "orin-nano-8gb-emulated")
-    for step in ("claims", "timing", "models", "compiled", "public", "graphs", "families"):
+    for step in ("claims", "timing", "compiled", "public", "graphs", "families"):
         command.main(["--out", str(tmp_path), "--emulate", "--worker", step])
-    assert [step for step, timed in made if timed] == ["claims", "timing", "models", "compiled"]
+    assert [step for step, timed in made if timed] == ["claims", "timing", "compiled"]
 
 
 def test_a_whole_run_is_five_commands_that_resume(tmp_path, capsys, monkeypatch):
@@ -287,19 +294,3 @@ def test_summary_figures():
     assert found["all"]["vendors"]["torch"]["of"] == 1 and found["refused"] == {"torch: why": 2}
     assert found["measured_over_predicted"] == pytest.approx(2.0)
     assert np.isclose(found["classes"]["x"]["of_bound"], 2.0)
-
-
-def test_models_are_summed_over_the_layers_that_both_were_timed_on():
-    timed = {"best_us": 10.0, "outcome": "ok"}
-    ends = {
-        ("models", "layers"): {"models": {"net_b1": [["a", 3], ["b", 2], ["c", 1]], "other": [["d", 1]]}},
-        ("timing", "1"): {**timed, "asked": "a", "vendors_us": {"cupy": 20.0, "torch": 5.0}},
-        ("models", "2"): {**timed, "asked": "b", "vendors_us": {"cupy": 10.0}},
-    }
-    found = summary.models(ends)
-    assert found.keys() == {"net_b1"} and (found["net_b1"]["layers"], found["net_b1"]["of"]) == (2, 3)
-    assert found["net_b1"]["ours_ms"] == pytest.approx(0.05)
-    assert found["net_b1"]["vendors"]["cupy"]["ratio"] == pytest.approx(80 / 50)
-    assert found["net_b1"]["vendors"]["torch"] == {
-        "layers": 1, "ms": pytest.approx(0.015), "ours_ms": pytest.approx(0.03), "ratio": pytest.approx(0.5),
-    }  # fmt: skip

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks.gpu import facts, families, overlap, probes, shipped, timing
+from benchmarks.gpu import facts, families, probes, shipped, timing
 from benchmarks.gpu.harness import session
 from benchmarks.gpu.harness.journal import Journal
 from benchmarks.gpu.kernels import output_blocks as parts
@@ -86,25 +86,6 @@ def test_facts(gpu, monkeypatch):
     assert {end["outcome"] for end in found.values()} == {"ok"}
     assert found["environment"]["gpu"] == "Orin" and found["environment"]["part"] == ARCH.part
     assert found["copy"]["gb_s"] > 0 and found["matmul float32"]["tflops"] > 0
-
-
-def test_dependent_launches_are_timed_beside_ordinary_ones(gpu, monkeypatch):
-    short_rounds(monkeypatch, overlap)
-    monkeypatch.setattr(overlap, "SMALL", [(name, overlap.tiny(workload)) for name, workload in overlap.SMALL])
-    assert list(overlap.items(gpu)) == []  # not on this part
-    loaded = []
-
-    def execute(device, code, launches):
-        loaded.append(launches)
-        return emulate(device, code, launches)
-
-    gpu.__dict__["device"] = device("h200", execute)
-    assert gpu.work("facts", overlap.items(gpu)) == 0
-    found = ends(gpu, "facts")
-    assert len(found) == len(overlap.SMALL) and {end["outcome"] for end in found.values()} == {"ok"}
-    assert all(end["dependent_us"] > 0 and end["ordinary_us"] > 0 for end in found.values())
-    ways = [tuple(each.dependent for each in launches[:2]) for launches in loaded]
-    assert set(ways) == {(False, True), (False, False)} and 2 * ways.count((False, True)) == len(ways)
 
 
 def test_families_are_compiled_ahead_for_the_device(gpu):

@@ -1,18 +1,16 @@
 """benchmarks.device with operators of every kind: the library's call, PyTorch's, parts, public functions."""
 
-import math
 from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
 import pytest
 
-from benchmarks.gpu import public_calls, summary
+from benchmarks.gpu import public_calls
 from benchmarks.gpu.families import OPERATORS
 from benchmarks.gpu.harness.rehearsal import RehearsedDevice
 from benchmarks.gpu.kernels import output_blocks, real_size
 from benchmarks.gpu.kernels.fitting import fitting, shrunk
-from benchmarks.gpu.models import read_models
 from benchmarks.gpu.vendors.registry import Vendors
 from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.functions import vendor_call
@@ -238,14 +236,3 @@ def test_memory_bounds_the_sizes_of_any_operator():
         assert found.class_key() == row.workload.class_key()
         cuttable = [extent for axis, extent in output_blocks.cuts_of(found).extents.items() if axis != "rows"]
         assert found.bytes_moved() <= 10 << 20 or max(cuttable, default=1) == 1
-
-
-def test_models_are_the_sets_of_the_e2e_files(tmp_path):
-    text = "set,name,op,m,n,k,count\nnet_b1,a,matmul,8,8,8,2\nnet_b8,a,matmul,64,8,8,2\n"
-    (tmp_path / "e2e_one.csv").write_text(text)
-    (tmp_path / "e2e_two.csv").write_text("set,name,op,shape,count\nnet_b1,b,softmax,4x8,12\n")
-    (tmp_path / "e2e_merged.csv").write_text(text)
-    (tmp_path / "other.csv").write_text(text)
-    models = read_models(tmp_path)
-    assert {name: [row.count for row in rows] for name, rows in models.items()} == {"net_b1": [2, 12], "net_b8": [2]}
-    assert math.isclose(summary.geometric_mean([2, 8]), 4)

@@ -1,6 +1,6 @@
 """A whole run as a few commands of at most ten minutes each, for machines that are lent for so long.
 
-Every part goes on where it stopped, and any of them may run again; together they are all steps.
+Every part continues where it stopped, and any of them may run again; together they are all steps.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from .supervise import Step
 
 
 class Part(NamedTuple):
-    """Steps that share one command, and what it tells."""
+    """Steps that share one command, and their content."""
 
     steps: tuple[str, ...]
     what: str
 
 
 PARTS = (
-    Part(("facts", "claims"), "the machine; workloads that machine code cannot settle, beside the vendors' best"),
+    Part(("facts", "claims"), "the machine; workloads that machine code cannot settle, next to the vendors' best"),
     Part(("families", "public", "fault_injection"), "every family, type and launch form; the public functions"),
     Part(("shipped",), "every stored kernel at the sizes of its records"),
-    Part(("timing",), "every stored kernel beside the vendors' calls"),
+    Part(("timing",), "every stored kernel next to the vendors' calls"),
     Part(
-        ("graphs", "models", "compiled", "suite", "sanitizer"),
-        "whole models captured, their layers, torch.compile, CuPy's tests, the sanitizer",
+        ("graphs", "compiled", "suite", "sanitizer"),
+        "whole models captured, torch.compile, CuPy's tests, the sanitizer",
     ),
 )
 
@@ -61,5 +61,5 @@ def planned(steps: Sequence[Step], journal: Journal, inputs: str, budget: float,
             done = f"{count} {plural('item', count)} done" if count else "not begun"
             state = "complete" if journal.is_complete(step.name, inputs) else done
             lines.append(f"  {step.name:<15} {seconds:>4.0f} s  {state}")
-    lines.append("one command each, in this order; the same command again goes on where it stopped:")
+    lines.append("one command each, in this order; the same command again continues where it stopped:")
     return lines + [f"  {command} --part {number}" for number in range(1, len(PARTS) + 1)]

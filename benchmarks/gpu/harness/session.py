@@ -53,7 +53,6 @@ class Session:
     since: float = 0.0  # items that broke before this time run again, seconds since 1970
     only: str = ""  # items whose name matches this expression
     sanitized: bool = False  # under compute-sanitizer
-    workloads: Path | None = None  # a folder of shapes files
     #: vendors to compare with
     vendors: tuple[str, ...] = ("cupy", "cublaslt", "padded", "torch", "flash", "cudnn", "compiled")
     cupy_tests: Path | None = None  # a checkout of CuPy
