@@ -152,16 +152,6 @@ def test_more_shared_memory_has_to_be_allowed_first(machine, monkeypatch):
         loaded(device, written(), Launch("kernel", 1, 32, 60_000))(device.local.arguments, (), (), None)
 
 
-def test_a_cooperative_grid_is_resident_at_once(machine):
-    module = machine.cupy.cuda.function.Module()
-    module.load(written(elf.Entry(registers=128)))
-    function = module.get_function("kernel")
-    most = 82 * (65536 // (128 * 512))
-    function((most,), (512,), (), 0, None, True)
-    with raises("COOPERATIVE_LAUNCH_TOO_LARGE"):
-        function((most + 1,), (512,), (), 0, None, True)
-
-
 def test_kernels_take_the_arguments_that_they_declare(machine):
     device = machine.device()
     with pytest.raises(AssertionError, match="takes 2 arguments, not 1"):

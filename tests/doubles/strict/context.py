@@ -264,11 +264,11 @@ class Context:
     # ---- launches
 
     @_call
-    def launch(self, launch: Launch, stream: Stream, cooperative: bool = False) -> None:
+    def launch(self, launch: Launch, stream: Stream) -> None:
         """Launch a kernel (cuLaunchKernel, cuLaunchKernelEx)."""
         if self.found(launch.function.handle) is not launch.function:
             raise Status(400, "a kernel of another context")
-        check(self.part, launch, cooperative)
+        check(self.part, launch)
         self.enqueue(stream, launch.function.name, lambda: execute(self.part, self.memory, launch), launch.uses)
         self.launches.append(launch)
 

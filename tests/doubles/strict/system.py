@@ -51,7 +51,6 @@ class System:
         stream: int,
         pointers: Sequence[int],
         dependent: bool = False,
-        cooperative: bool = False,
     ) -> None:
         """Launch a kernel of the current device, with a copy of its parameters."""
         sizes, context = function.entry.parameters, self.context()
@@ -64,4 +63,4 @@ class System:
             launch = Launch(
                 function, grid, block, shared_bytes, passed, dependent, uses, stream, next(iter(pointers), 0)
             )
-            context.launch(launch, context.stream(stream), cooperative)
+            context.launch(launch, context.stream(stream))
