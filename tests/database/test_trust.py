@@ -44,25 +44,21 @@ def folder(tmp_path, mode=0o700, name="own"):
 
 
 @posix
-@pytest.mark.parametrize("mode", [0o700, 0o750, 0o755])
-def test_a_folder_of_ones_own_is_taken(tmp_path, mode):
-    made = folder(tmp_path, mode)
-    assert trust.folder_objection(made, SETTING) is None
-    assert trust.file_objection(made / "kernels.db", SETTING) is None
-    assert trust.file_objection(made / "not" / "yet" / "kernels.db", SETTING) is None
-
-
-@posix
-@pytest.mark.parametrize(
-    ("mode", "words"), [(0o775, "its group: run chmod go-w"), (0o757, "everybody: run chmod go-w"), (0o1777, "shares")]
-)
-def test_a_folder_that_others_can_write_to_is_not_and_the_command_is_named(tmp_path, mode, words):
-    made = folder(tmp_path, mode)
-    said = trust.folder_objection(made, SETTING)
-    assert words in said and str(made) in said and SETTING in said
-    if "chmod" in words:  # the message's advice helps
-        os.system(said.partition("run ")[2].partition(",")[0])
+def test_a_folder_that_others_can_write_to_is_refused_and_the_command_is_named(tmp_path):
+    made = folder(tmp_path)
+    for mode in (0o700, 0o750, 0o755):
+        made.chmod(mode)
         assert trust.folder_objection(made, SETTING) is None
+        assert trust.file_objection(made / "kernels.db", SETTING) is None
+        assert trust.file_objection(made / "not" / "yet" / "kernels.db", SETTING) is None
+    group, everybody = "its group: run chmod go-w", "everybody: run chmod go-w"
+    for mode, words in ((0o775, group), (0o757, everybody), (0o1777, "shares")):
+        made.chmod(mode)
+        said = trust.folder_objection(made, SETTING)
+        assert words in said and str(made) in said and SETTING in said
+        if "chmod" in words:  # the message's advice helps
+            os.system(said.partition("run ")[2].partition(",")[0])
+            assert trust.folder_objection(made, SETTING) is None
 
 
 @posix
@@ -238,31 +234,26 @@ def test_the_shipped_databases_are_whole_files():
 # ---- statements
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "ATTACH '/tmp/elsewhere.db' AS other",
-        "CREATE TRIGGER t AFTER INSERT ON kernel BEGIN DELETE FROM kernel; END",
-        "CREATE VIEW v AS SELECT 1",
-        "CREATE TEMP TABLE t (a)",
-        "ALTER TABLE kernel ADD COLUMN more",
-        "UPDATE kernel SET abi = 1",
-        "PRAGMA writable_schema=ON",
-        "SELECT load_extension('x')",
-        "SELECT randomblob(1000000000)",
-        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n",
-    ],
+STATEMENTS = (
+    "ATTACH '/tmp/elsewhere.db' AS other",
+    "CREATE TRIGGER t AFTER INSERT ON kernel BEGIN DELETE FROM kernel; END",
+    "CREATE VIEW v AS SELECT 1",
+    "CREATE TEMP TABLE t (a)",
+    "ALTER TABLE kernel ADD COLUMN more",
+    "UPDATE kernel SET abi = 1",
+    "PRAGMA writable_schema=ON",
+    "SELECT load_extension('x')",
+    "SELECT randomblob(1000000000)",
+    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n",
 )
-def test_statements_that_are_none_of_ours_are_not_prepared(statement, tmp_path):
+
+
+def test_foreign_statements_are_refused_and_endless_ones_interrupted(tmp_path):
     connection = sql.connect(tmp_path / "k.db", "rwc", 1)
     connection.execute("CREATE TABLE kernel (abi)")
-    with pytest.raises(sql.sqlite3.DatabaseError, match=r"prohibited|not authorized"):
-        connection.execute(statement)
-
-
-def test_a_statement_that_computes_without_end_is_interrupted(tmp_path):
-    connection = sql.connect(tmp_path / "k.db", "rwc", 1)
-    connection.execute("CREATE TABLE kernel (a)")
+    for statement in STATEMENTS:
+        with pytest.raises(sql.sqlite3.DatabaseError, match=r"prohibited|not authorized"):
+            connection.execute(statement)
     connection.executemany("INSERT INTO kernel VALUES (?)", [(1,)] * 400)
     with pytest.raises(sql.sqlite3.OperationalError, match="interrupted"):
         connection.execute("SELECT count(*) FROM kernel a, kernel b, kernel c, kernel d")
@@ -290,7 +281,7 @@ def test_ctrl_c_while_a_statement_is_prepared_is_no_refusal(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("name", ["interrupted", "not authorized", "x is prohibited"])
-def test_no_name_in_a_file_passes_for_ctrl_c(name, tmp_path):
+def test_no_name_in_a_file_looks_like_ctrl_c(name, tmp_path):
     """sqlite3 quotes the names of a damaged schema."""
     path = tmp_path / "hostile.db"
     with closing(sqlite3.connect(path)) as made:
