@@ -27,7 +27,7 @@ def open_any_gpu(number: int | None = None) -> CudaDevice:
     Parameters
     ----------
     number : int or None
-        Device number as CUDA counts; None is the current device.
+        Device number as CUDA counts, by default the current device.
 
     Returns
     -------
@@ -60,7 +60,7 @@ def open_gpu(arch: Arch, number: int | None = None) -> CudaDevice:
 
 
 def limit_memory(device: CudaDevice, limit: int | None) -> None:
-    """Limit the array library to `limit` bytes of device memory; None is no limit."""
+    """Limit the array library to `limit` bytes of device memory, by default not at all."""
     if limit is not None:
         device.cupy.get_default_memory_pool().set_limit(size=limit)
 

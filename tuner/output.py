@@ -53,7 +53,7 @@ def output(path: Path, option: str = "") -> Iterator[TextIO]:
 
 @contextmanager
 def json_lines(path: Path | None) -> Iterator[TextIO | None]:
-    """Open the file behind `--json`; each line is complete on disk as soon as it is flushed.
+    """Open the file of `--json`; each line is complete on disk as soon as it is flushed.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def json_lines(path: Path | None) -> Iterator[TextIO | None]:
     Yields
     ------
     TextIO or None
-        The open file; None without a `path`.
+        The open file, or None without a `path`.
 
     Raises
     ------

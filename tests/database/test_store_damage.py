@@ -38,7 +38,8 @@ def image(tmp_path_factory):
 
 def test_every_column_of_every_table_is_covered(image, tmp_path):
     path = tmp_path / "changed.db"
-    for table, column in [(table, column) for table in TABLES for column in ("digest", *table.columns())]:
+    columns = [(kind, name) for kind in TABLES for name in ("digest", *kind.columns())]
+    for table, column in columns:
         path.write_bytes(image)
         altered(path, f"UPDATE {table.TABLE} SET {column} = 'changed' || rowid")
         with Store.open(path, readonly=True) as store, pytest.warns(StoreWarning, match="digest"):

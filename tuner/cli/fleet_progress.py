@@ -21,7 +21,7 @@ MOST_HOSTS = 3
 
 
 class ArchProgress(Progress):
-    """What is left of one arch, and how long that will take at the rate so far.
+    """The remaining work of one arch, and its time at the rate so far.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ class FleetShown:
             say(f"gensor-tune: {line}", file=self.stream, flush=True)
         self._last, self._told = line, self.clock()
 
-    def tell(self, line: str) -> None:
+    def notify(self, line: str) -> None:
         """Print a line on stderr, above the bars."""
         tqdm.write(printable(f"gensor-tune: {line}", None), file=self.stream)
 

@@ -1,4 +1,4 @@
-"""The layers of a model beside their bounds: JSON lines, and a plot."""
+"""The layers of a model and their bounds: JSON lines, and a plot."""
 
 from __future__ import annotations
 

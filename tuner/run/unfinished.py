@@ -77,7 +77,7 @@ class Keeping(Executor):
     executor : Executor
         Where tasks run.
     unfinished : Unfinished or None
-        What an interrupted run has left, and where results are kept; None keeps nothing.
+        Results of an interrupted run, and the file for new ones; without it nothing is kept.
     """
 
     def __init__(self, executor: Executor, unfinished: Unfinished | None):

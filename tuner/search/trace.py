@@ -115,7 +115,7 @@ def visited(space: Space, trail: Trail | str) -> Iterator[tuple[FamilySpace, str
     for leg, where in zip(trail.legs, spaces, strict=False):
         family = _family(where, trail.family)
         graph = Graph(family, trail.graph)
-        for token in expanded(leg.path):
+        for token in expand(leg.path):
             point = graph.follow(point, token)
             yield family, token, point
 
@@ -148,7 +148,7 @@ class Trails:
         return self._known[program]
 
     def end(self, program: Program) -> Workload | None:
-        """Return the Workload in whose space a known Program's trail ends; None where the trail has no legs."""
+        """Return the Workload in whose space a known Program's trail ends, or None if the trail has no legs."""
         legs = self._known[program].legs
         return legs[-1].workload if legs else None
 
@@ -187,7 +187,7 @@ def route(graph: Graph, source: Program, target: Program) -> str:
 
 
 def _nearer(point: Numbers, to: Numbers, end: Numbers) -> bool:
-    """Whether every coordinate that `to` changes lies between its old value and the wanted value."""
+    """Whether every coordinate that `to` changes is between its old value and the wanted value."""
     return bool((np.abs(end - to) + np.abs(to - point) == np.abs(end - point)).all())
 
 
@@ -204,7 +204,7 @@ def _runs(tokens: list[str]) -> Iterator[tuple[str, int]]:
             begin = end
 
 
-def expanded(text: str) -> list[str]:
+def expand(text: str) -> list[str]:
     """Return the tokens of a compact path."""
     words = [word.partition("*") for word in text.split()]
     return [token for token, _, count in words for _ in range(int(count or 1))]

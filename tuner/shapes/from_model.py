@@ -1,4 +1,4 @@
-"""The shapes that a model calls, behind its rewrites, as a shapes file."""
+"""The shapes that a model calls, after its rewrites, as a shapes file."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from gensor_kernels.shown import shown
 from .reader import read_shapes
 
 Shape = tuple[int, ...]
-#: Columns of a recording that tell who served a call: they depend on the arch, and the tuner does not read them.
+#: Columns of a recording that say what served a call: they depend on the arch, and the tuner does not read them.
 SERVED = ("tier", "part")
 #: Extents that an example tries for sizes that a file leaves open, but for the first of each input, which is 1.
 TRIED = (128, 224, 48, 32, 8, 1)
-#: Calls of different sizes that one command may ask for.
+#: Calls of different sizes that one command may request.
 MOST_SIZES = 1000
 
 
 def extents_of(texts: Sequence[str]) -> dict[str, list[Shape]]:
-    """Return the shapes asked for by name; ModelError names a text of another form.
+    """Return the requested shapes by name; ModelError names a text of another form.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def extents_of(texts: Sequence[str]) -> dict[str, list[Shape]]:
 
 
 def signatures(model: Any, asked: Mapping[str, Sequence[Shape]]) -> list[dict[str, Shape]]:
-    """Return the shapes of all inputs for every combination of what was asked for, without combinations that the
+    """Return the shapes of all inputs for every combination of the requested ones, without combinations that the
     model refuses: a size with one name has one value.
 
     Parameters
@@ -65,7 +65,7 @@ def signatures(model: Any, asked: Mapping[str, Sequence[Shape]]) -> list[dict[st
     Returns
     -------
     list of dict
-        Shapes by the input's name. Sizes that nothing sets are an error (ModelError).
+        Shapes by the input's name. Sizes without a value are an error (ModelError).
     """
     sizes = {each for spec in model.inputs.values() for each in spec.shape or () if isinstance(each, str)}
     for name, shapes in asked.items():
@@ -184,7 +184,7 @@ def layers(path: Path, emulate: str | None, asked: Mapping[str, Sequence[Shape]]
 def write(path: Path, out: Path, arch: str, asked: Mapping[str, Sequence[Shape]]) -> list[str]:
     """Write the calls of a model as a shapes file: one run of every combination of sizes, computing nothing.
 
-    Returns the names of the files beside the model that hold its weights.
+    Returns the names of the files next to the model that hold its weights.
 
     Parameters
     ----------

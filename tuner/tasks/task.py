@@ -31,12 +31,12 @@ class Task(ABC, Generic[Result]):
 
     @property
     def key(self) -> Hashable | None:
-        """A key that equal tasks share, whose results are equal; None where no two tasks are equal."""
+        """A key that equal tasks share, whose results are equal, or None if no two tasks are equal."""
         return None
 
     @property
     def part(self) -> str | None:
-        """The part that the task needs, such as "orin-nano-8gb"; None where any machine will do."""
+        """The part that the task needs, such as "orin-nano-8gb", or None if any machine can run it."""
         return None
 
     @abstractmethod
@@ -97,13 +97,13 @@ class Executor(ABC):
         """
 
     def expect(self, tasks: Sequence[Task[Any]]) -> None:  # noqa: B027 - a hint, which an executor may ignore
-        """Take a hint: these tasks are asked for next, and may begin where nothing else runs."""
+        """Take a hint: these tasks come next, and may begin where nothing else runs."""
 
     def prepare(self) -> None:  # noqa: B027 - nothing needs preparation everywhere
         """Prepare for executions of kernels, which come later."""
 
     def own(self) -> Executor:
-        """Return a view of this executor with a list `lost` of its own."""
+        """Return a view of this executor with its own list `lost`."""
         return self
 
     def __enter__(self) -> Executor:

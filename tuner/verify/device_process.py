@@ -78,10 +78,10 @@ class DeviceProcess:
     def __exit__(self, *reason: object) -> None:
         self.stop(5.0)
 
-    def ask(self, question: Any, told: Say = lambda note: None) -> Any:
+    def ask(self, question: Any, on_note: Say = lambda note: None) -> Any:
         """Return the answer to a question; EndedError where the child dies or hangs, GpuError where it cannot start.
 
-        `told` is called with each note that comes before the answer.
+        `on_note` is called with each note that comes before the answer.
         """
         pipe = self._pipe or self._start()
         try:
@@ -95,7 +95,7 @@ class DeviceProcess:
                     if last:
                         self.stop(5.0)
                     return found
-                told(found)
+                on_note(found)
         except (EOFError, OSError):
             code = self.stop(5.0)
             raise EndedError(f"the process that ran it ended with {code}", code in KILLED) from None
@@ -122,7 +122,7 @@ class DeviceProcess:
         process, pipe = self._process, self._pipe
         self._process = self._pipe = None
         if pipe is not None:
-            pipe.close()  # tells the process to end
+            pipe.close()  # ends the process
         if process is None:
             return None
         process.join(patience)

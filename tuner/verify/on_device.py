@@ -2,7 +2,7 @@
 
 The host makes operands and reference (`problem`). Buffers are copied to the device at the same offset modulo 64 bytes,
 between guard zones, and copied back after the launch. Besides wrong numbers this detects writes between the elements
-of C, behind any buffer, or into an operand. Branches are not counted: the emulator has done that, and the purpose here
+of C, after any buffer, or into an operand. Branches are not counted: the emulator has done that, and the purpose here
 is to check the results of the hardware's own instructions.
 """
 
@@ -19,7 +19,7 @@ from gensor_tuner.build.pool import Candidate
 
 from .problem import Failure, Problem
 from .problem import Placed as Operand
-from .verify import Verdict, told, verified_epilogue
+from .verify import Verdict, describe_case, verified_epilogue
 
 GUARD = 4096  # poisoned bytes on both sides of each buffer
 POISON = 0xFF  # a NaN in every floating-point type
@@ -50,7 +50,7 @@ def verify_on(device: Device, candidate: Candidate, code: Code, workload: Worklo
     cases = candidate.family.cases(candidate.program, workload, verified_epilogue(candidate, workload))
     try:
         for seed, case in enumerate(cases):
-            sizes.append(told(case))
+            sizes.append(describe_case(case))
             worst = max(worst, DeviceProblem(case, seed).check_on(device, candidate, code))
     except BuildError as error:
         detail = f"{error}: {error.log[:2000]}" if error.log else str(error)

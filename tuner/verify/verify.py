@@ -100,7 +100,7 @@ class Verdict:
 class Execute(Task[Verdict]):
     """A candidate to execute on the emulator, for the class and epilogue of a workload.
 
-    `anew`: verdicts in the cache folder do not count.
+    With `anew`, verdicts in the cache folder do not count.
     """
 
     kind: ClassVar[str] = "verify"
@@ -143,7 +143,12 @@ class Execute(Task[Verdict]):
             taken = {name for name, count in found.branches.items() if count}
             missing = self.candidate.family.branches(self.candidate.program, self.workload) - taken
             runs = sum(len(case.schedule) for case in cases)
-            if found.sizes != [told(case) for case in cases] or missing or found.worst > 1 or found.runs != runs:
+            if (
+                found.sizes != [describe_case(case) for case in cases]
+                or missing
+                or found.worst > 1
+                or found.runs != runs
+            ):
                 raise ValueError("a good verdict without all cases and branches")
         return found
 
@@ -206,7 +211,7 @@ def _execute(candidate: Candidate, workload: Workload, library: Path) -> Verdict
     try:
         for case in candidate.family.cases(candidate.program, workload, epilogue):
             problem = Problem(case, seed=runs)
-            sizes.append(told(case))
+            sizes.append(describe_case(case))
             for copies, order in case.schedule:
                 found = problem.run(candidate, library, copies=copies, order=order)
                 worst = max(worst, problem.check())
@@ -235,7 +240,7 @@ def _expected(case: Case, found: Counters) -> None:
         raise Failure("failed", f"branches taken without cause: {', '.join(taken)}")
 
 
-def told(case: Case) -> dict[str, int | str]:
+def describe_case(case: Case) -> dict[str, int | str]:
     """Return a case as a verdict records it."""
     return {"name": case.name, **case.workload.size, "epilogue": join(case.workload.epilogue)}
 

@@ -89,7 +89,7 @@ def rows():
 def run(machine, store, budget):
     """(results by row, what was told, seconds taken)."""
     told: list[str] = []
-    made = BudgetedRun(ARCH, store, Options(), budget=budget, tell=told.append, clock=lambda: machine.now)
+    made = BudgetedRun(ARCH, store, Options(), budget=budget, notify=told.append, clock=lambda: machine.now)
     began = machine.now
     results = {row.name: result for row, result in made.rows(rows())}
     return results, told, machine.now - began
@@ -149,11 +149,11 @@ def test_kernels_that_would_be_made_otherwise_today_are_made_again(machine, stor
     run(machine, store, 9)
     (kernel,) = store.rows(Kernel)
     again = BudgetedRun(ARCH, store, Options(), budget=9, clock=lambda: machine.now)
-    (held,) = again._held(kernel.class_key)
+    (held,) = again._stored_kernels(kernel.class_key)
     assert held.program.to_json() == kernel.program and held.verdicts
     changed = {"toolchain": lambda: "another", "flatten": lambda name: "// another", "is_current": lambda row: False}
     monkeypatch.setattr(f"gensor_tuner.budget.run.{stale}", changed[stale])
-    assert list(again._held(kernel.class_key)) == []
+    assert list(again._stored_kernels(kernel.class_key)) == []
 
 
 def test_one_kernel_serves_a_class_until_others_are_worth_it(machine, store):
