@@ -1,6 +1,6 @@
 """The node tests in the wheel of onnx: what computes each, and why some are refused.
 
-`python -m tests.graph.lowerings.onnx_nodes` runs them all and writes their table into docs/models.md.
+`python -m tests.graph.lowerings.onnx_nodes` runs them all and writes their table into docs/reference/onnx.md.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gensor_kernels.graph.execution.model import Model
 from gensor_kernels.graph.lowerings.base import Run
 from gensor_kernels.graph.readers.onnx_file import Source
 
-DOCS = Path(__file__).parents[3] / "docs" / "models.md"
+DOCS = Path(__file__).parents[3] / "docs" / "reference" / "onnx.md"
 #: Beginning and end of the table in DOCS.
 BEGIN, END = "<!-- written by python -m tests.graph.lowerings.onnx_nodes -->\n", "<!-- end -->"
 KERNELS, LIBRARY, REFUSAL = "kernels", "the array library", "refused: "
@@ -197,8 +197,8 @@ def table(count: Counter[tuple[str, str]]) -> str:
     text = (
         f"The emulator passes {passing:,} of the {count.total():,} node tests of onnx {release}: {totals[KERNELS]:,} "
         f"by kernels, wholly or in part, and {totals[LIBRARY]:,} by the array library alone. The other "
-        f"{count.total() - passing:,} are refused with a sentence. The number behind an operator counts its "
-        "tests, which may stand in several rows; onnx has some twice, with the operator expanded into others."
+        f"{count.total() - passing:,} are refused with a sentence. The number after an operator counts its "
+        "tests, which may appear in several rows."
     )
     lines = [
         fill(text, 120),

@@ -11,7 +11,7 @@ PARTS = 16
 #: The lists and the table are those of one release of onnx.
 of_this_release = pytest.mark.skipif(
     f"of onnx {'.'.join(onnx.__version__.split('.')[:2])}:" not in DOCS.read_text(),
-    reason="docs/models.md counts the node tests of another release of onnx",
+    reason="docs/reference/onnx.md counts the node tests of another release of onnx",
 )
 
 
@@ -22,7 +22,7 @@ def test_cases_are_right_or_refused_as_the_documentation_says(part):
     count, wrong = counted(operators)
     assert not wrong, "\n".join(wrong)
     assert count == {key: number for key, number in documented()[1].items() if key[1] in operators}, (
-        "python -m tests.graph.lowerings.onnx_nodes writes the table anew"
+        "python -m tests.graph.lowerings.onnx_nodes writes the table again"
     )
 
 
