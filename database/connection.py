@@ -153,12 +153,12 @@ class Guarded(sqlite3.Connection):
                 self.setconfig(getattr(sqlite3, f"SQLITE_DBCONFIG_{name}"), switch)
 
     def execute(self, *arguments: Any) -> Cursor:
-        """Execute a statement; its time limit starts anew."""
+        """Execute a statement with a new time limit."""
         self.renew()
         return self.cursor(Cursor).execute(*arguments)
 
     def executemany(self, *arguments: Any) -> Cursor:
-        """Execute a statement for each row; its time limit starts anew."""
+        """Execute a statement for each row with a new time limit."""
         self.renew()
         return self.cursor(Cursor).executemany(*arguments)
 
@@ -187,7 +187,7 @@ class Guarded(sqlite3.Connection):
         return sqlite3.SQLITE_DENY
 
     def bytes(self) -> float:
-        """Return the bytes of the file and of the log beside it; infinite for a new database in memory."""
+        """Return the bytes of the file and its log."""
         if self._path is None:
             return float("inf")
         total = 0

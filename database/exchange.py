@@ -22,26 +22,12 @@ if TYPE_CHECKING:
 
 
 def merge(store: Store, other: Store, binaries: bool | None = None) -> Counter[str]:
-    """Add every row of `other` that `store` lacks.
+    """Add every row of `other` that `store` lacks, and return the number of new rows by table.
 
-    Parameters
-    ----------
-    store, other : Store
-        Target and source.
-    binaries : bool, optional
-        Whether binaries, verifications and residuals are taken too; by default only if `other` is trusted.  Without
-        them, its kernels have to be compiled and verified again, and its residual learned again from its timings.
-
-    Returns
-    -------
-    Counter[str]
-        Number of new rows by table.  A portfolio's kernel keeps the better of its two ranks, so that the order of
-        merges does not matter.
-
-    Raises
-    ------
-    StoreError
-        If a database cannot be written.
+    Binaries, verifications and residuals are taken with `binaries`, by default only if `other` is trusted. Without
+    them, its kernels have to be compiled and verified again, and its residual learned again from its timings. A
+    portfolio's kernel keeps the better of its two ranks, so that the order of merges does not matter. Raises StoreError
+    if a database cannot be written.
     """
     added: Counter[str] = Counter()
     for kind in tables(other, binaries):
@@ -101,7 +87,7 @@ def export(store: Store, path: str | os.PathLike[str], arch: str) -> Counter[str
 
 
 def _packed(connection: Guarded) -> None:
-    """Put sources, cubins and texts of a finished file into packs, cubins of alike kernels beside each other."""
+    """Put sources, cubins and texts of a finished file into packs, with cubins of similar kernels together."""
     for kind, order in ((Binary, "source_digest, constants"), (Source, "digest"), (Verification, "kernel_digest")):
         digests = connection.execute(f'SELECT digest FROM "{kind.TABLE}" ORDER BY {order}').fetchall()
         found = (row for (digest,) in digests for row in list(select(connection, kind, {"digest": digest})))

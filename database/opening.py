@@ -136,7 +136,7 @@ def set_journal(connection: sqlite3.Connection, path: Path, timeout: float) -> s
 
 
 def is_remote(path: Path, mounts: Path = Path("/proc/self/mounts")) -> bool:
-    """Return whether `path` lies on a file system that several machines can write to; False if unknown."""
+    """Return whether `path` is on a file system that several machines can write to; False if unknown."""
     real = os.path.realpath(path)
     if os.name == "nt":
         return real.startswith("\\\\")

@@ -38,26 +38,14 @@ class Pruned:
 
 
 def prune(store: Store, abis: Mapping[str, int] | None = None, dry_run: bool = False) -> Pruned:
-    """Delete unreferenced rows in one transaction, and make the file smaller.
+    """Delete unreferenced rows in one transaction, and make the file smaller; with `dry_run`, only count them.
 
     Superseded records are deleted: of each Workload and part, the newest record stays, and the newest with a usable
-    kernel of each ABI version.  Then kernels without record, portfolio and timing, their verifications except
-    rejections, binaries without kernel and sources without binary, and superseded residuals.  Rows that do not match
-    their digests are neither used nor deleted, unless they are binaries and sources.
-
-    Parameters
-    ----------
-    store : Store
-        A writable database.
-    abis : Mapping[str, int], optional
-        Current ABI version by family; records and portfolios of other versions are deleted too.
-    dry_run : bool
-        Whether rows are only counted.
-
-    Raises
-    ------
-    StoreError
-        Then nothing was deleted.
+    kernel of each ABI version. Then kernels without record, portfolio and timing, their verifications except
+    rejections, binaries without kernel and sources without binary, and superseded residuals. Rows that do not match
+    their digests are neither used nor deleted, unless they are binaries and sources. With `abis`, the current ABI
+    version by family, records and portfolios of other versions are also deleted. After a StoreError nothing was
+    deleted.
     """
     before = _file_bytes(store)
     if dry_run:
@@ -145,7 +133,7 @@ def _superseded(records: Iterable[Record], kernels: Mapping[str, Kernel], usable
 
 
 def _outdated(residuals: Iterable[Residual]) -> set[str]:
-    """Return digests of residuals behind a newer one of the same timings."""
+    """Return digests of residuals that a newer one of the same timings replaces."""
     ordered = sorted((-row.created, row.digest, row.arch) for row in residuals)  # without their models
     newest = {arch: digest for _, digest, arch in reversed(ordered)}
     return {digest for _, digest, _ in ordered} - set(newest.values())

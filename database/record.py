@@ -32,7 +32,7 @@ METHODS = ("emulator", "device")
 LONGEST_DRAWN = 500  # characters of a text that a notebook shows
 LAST_SECOND = 253402300799  # of the year 9999, the last one that Python's calendar has
 LARGEST_BLOB = 8 * 2**20  # bytes; a cubin has kilobytes, so anything larger is damage or malice
-_MEMORY = 16 * 2**20  # bytes that reading may take, beside the data: far more than a window and tables
+_MEMORY = 16 * 2**20  # bytes that reading may take in addition to the data: far more than a window and tables
 
 RowType = TypeVar("RowType", bound="Row")
 
@@ -87,7 +87,7 @@ def text_digest(text: str) -> str:
 
 @cache
 def _names(table: str, columns: tuple[str, ...]) -> tuple[bytes, tuple[tuple[bytes, ...], ...]]:
-    """Return the constant bytes in front of a table's items.
+    """Return the constant bytes before a table's items.
 
     That is the table's name, then each column's name, bare and with the tags of a text, a float, an integer and NULL.
     """
@@ -129,7 +129,7 @@ class Row:
 
     @classmethod
     def columns(cls) -> tuple[str, ...]:
-        """Return the column names behind `digest`, in the order of the table."""
+        """Return the names of the columns that `digest` covers, in the order of the table."""
         return _columns(cls)  # type: ignore[arg-type]  # mypy takes the __hash__ of rows for that of their class
 
     @classmethod
@@ -178,7 +178,7 @@ class Row:
                 return None
         except (TypeError, ValueError, EOFError, lzma.LZMAError, struct.error):
             return None
-        # The digest covers all other checks of __init__; an attacker could compute a digest, too.
+        # The digest covers all other checks of __init__; an attacker could also compute a digest.
         row = object.__new__(cls)
         row.__dict__.update(zip(columns, values, strict=True))
         row.__dict__["digest"] = stored[0]
@@ -232,7 +232,7 @@ def _typed(value: Any, declared: str, name: str) -> Value:
 
 
 def compressed(data: bytes | str, window: int = 2**18) -> bytes:
-    """Return data, or the UTF-8 bytes of a text, as xz; `window`: bytes in which it looks for what is alike."""
+    """Return data, or the UTF-8 bytes of a text, as xz; `window`: bytes in which it looks for repetitions."""
     plain = data.encode("utf-8") if isinstance(data, str) else data
     # Instructions have 16 bytes: bytes are predicted by their places in 2**pb = 16 bytes.
     filters = ({"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": window, "pb": 4},)

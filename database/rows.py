@@ -22,7 +22,7 @@ BATCH, BATCH_BYTES = 200, 2**24
 _CHUNK = 64  # rows fetched at once
 _LITTLE = 2**14  # bytes of a result below which the file's size is not checked
 _WIDEST_GAP = 2**20  # rows; a page has hundreds at most
-_LAST = 2**63 - 2**22  # larger row numbers, and gaps behind them, are not made by SQLite
+_LAST = 2**63 - 2**22  # larger row numbers, and gaps after them, are not made by SQLite
 
 
 def insert(connection: sqlite3.Connection, row: Row) -> bool:
@@ -53,7 +53,7 @@ def batches(rows: Iterable[RowType]) -> Iterator[list[RowType]]:
 
 
 def select(connection: Guarded, kind: type[RowType], where: Mapping[str, Any]) -> Iterator[RowType | None]:
-    """Return rows whose columns equal `where`, in the order of their digests; None for each row that cannot be trusted.
+    """Return rows whose columns equal `where`, in the order of digests, with None for each damaged row.
 
     A row must match its own digest and the requested columns: a damaged index leads to good rows of other keys.  If
     pages are damaged, the rows of all other pages follow in the order of the table; then sqlite3's error is raised.
@@ -181,7 +181,7 @@ def _salvaged(connection: Guarded, query: str, values: list[Any]) -> Iterator[tu
 
 
 def _gap(readable: Callable[[int], bool]) -> int | None:
-    """Return the smallest distance found at which reading continues; None if there is none."""
+    """Return the smallest distance found at which reading continues, or None."""
     low, high = 0, 1
     while not readable(high):
         low, high = high, 2 * high

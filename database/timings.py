@@ -86,7 +86,7 @@ def launched(timing: Timing) -> tuple[str | None, str | None]:
 
 
 def _noted(timing: Timing, name: str) -> object:
-    """Return what the samples of a timing hold under a name; None where they hold nothing, or are not ours."""
+    """Return what the samples of a timing hold under a name, or None where they hold nothing, or are not ours."""
     if f'"{name}"' not in timing.samples:
         return None
     try:
@@ -97,7 +97,7 @@ def _noted(timing: Timing, name: str) -> object:
 
 
 def winner(timings: Iterable[Timing], band: float = TIE_BAND) -> Winner | None:
-    """Return the fastest kernel or vendor call for one Workload on one part; None without `quiet` timings.
+    """Return the fastest kernel or vendor call for one Workload on one part, or None without `quiet` timings.
 
     Times within `band` of the fastest are a tie.  A tie goes to the vendor's call, which needs no kernel, then to the
     smaller digest, so that noise changes neither results nor files.

@@ -2,7 +2,7 @@
 
 SQLite pauses for up to 0.1 s between two attempts at a lock, and the last writer often gets it again: of 64 processes
 in an endless loop of writes some had no turn within 30 s.  Here they wait in the kernel's queue for a lock on the
-database's folder, which costs nothing, leaves no file behind and ends with its holder.  It is a courtesy: without it,
+database's folder, which costs nothing, leaves no file and ends with its holder.  It is a courtesy: without it,
 and after its timeout, SQLite's own lock still separates writers.  Any process that can open the folder can hold the
 lock without writing: that is waited for once, and reported.
 """
@@ -99,7 +99,7 @@ def _comes(locked: threading.Event, path: Path, timeout: float) -> bool:
 
 
 def _queued(descriptor: int, path: Path, timeout: float) -> int | None:
-    """Return the descriptor once it has the lock; None if it does not come in time, for which a thread waits."""
+    """Return the descriptor once it has the lock, for which a thread waits, or None if it does not come in time."""
     decided, locked, given_up = threading.Lock(), threading.Event(), threading.Event()
 
     def wait() -> None:

@@ -17,7 +17,7 @@ REMOTE += ("fuse.sshfs", "fuse.rclone", "fuse.s3fs", "fuse.glusterfs", "fuse", "
 
 @pytest.fixture
 def mounted(monkeypatch, tmp_path):
-    """mounted(kind): the test's folder lies on a file system of this kind."""
+    """mounted(kind): the test's folder is on a file system of this kind."""
     ask = opening.is_remote
 
     def mount(kind):
@@ -81,7 +81,7 @@ def test_a_database_that_is_read_stays_in_its_mode(mounted, tmp_path):
 
 
 def test_the_packaged_database_is_opened_as_one_that_never_changes(monkeypatch, tmp_path):
-    """No lock, no log, no index: it may lie on read-only media, and processes do not meet at it."""
+    """No lock, no log, no index: it may be on read-only media, and processes do not meet at it."""
     monkeypatch.setattr(layers, "PRETUNED", tmp_path / "pretuned")
     with Store.open(tmp_path / "draft.db") as draft:
         draft.add(*rows(1))

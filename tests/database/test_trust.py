@@ -154,7 +154,7 @@ def test_folders_are_made_private_all_the_way_under_any_umask(tmp_path):
 @posix
 def test_links_are_refused_but_not_above(tmp_path):
     made = folder(tmp_path, name="data")
-    (tmp_path / "home").symlink_to(tmp_path)  # a home folder that lies elsewhere
+    (tmp_path / "home").symlink_to(tmp_path)  # a home folder on another disk
     assert trust.folder_objection(tmp_path / "home" / "data", SETTING) is None
     (tmp_path / "link").symlink_to(made)
     said = trust.folder_objection(tmp_path / "link", SETTING)
@@ -317,7 +317,7 @@ def names(tree):
 
 
 def test_nothing_is_unpickled():
-    """Two modules pass objects to child processes of their own, over pipes that no other process can reach.
+    """Two modules pass objects to their own child processes, over pipes that no other process can reach.
 
     A third one ends the processes that Dask has started.
     """

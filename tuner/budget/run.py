@@ -42,16 +42,10 @@ FALL = 1e-3  # relative drop of the model's predicted time that is worth a progr
 class BudgetedRun(Run):
     """A run that ends after `budget` seconds, with everything that is verified by then.
 
-    Parameters
-    ----------
-    budget : float
-        Seconds.
-    packaged : Store or None
-        A database whose verified kernels count as made by an earlier run: layers are served from the first second on,
-        and the budget goes to kernels that are predicted to be faster.
-    fell : callable
-        Told of every fall of the model's predicted time: seconds since the run began, microseconds of all calls,
-        how many of how many workloads have a verified kernel.
+    The verified kernels of `packaged`, a database, count as made by an earlier run: layers are served from the first
+    second on, and the budget goes to kernels that are predicted to be faster. `fell` is called with each fall of the
+    model's predicted time: seconds since the run began, microseconds of all calls, and how many of how many workloads
+    have a verified kernel.
     """
 
     budget: float = field(kw_only=True)

@@ -39,12 +39,8 @@ DIGITS = 12
 class Abilities:
     """The abilities of a machine.
 
-    Attributes
-    ----------
-    facts : dict
-        Versions by name: package, python, numpy, cpu, nvrtc, nvdisasm, g++.
-    missing : dict
-        Why a fact is missing, by its name.
+    `facts` are versions by name (package, python, numpy, cpu, nvrtc, nvdisasm, g++), `missing` the reasons for missing
+    ones.
     """
 
     facts: dict[str, str]

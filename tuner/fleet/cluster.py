@@ -68,18 +68,9 @@ class Running:
 class Cluster:
     """The workers of a scheduler; a context manager.
 
-    Parameters
-    ----------
-    address : str
-        "tcp://HOST:PORT", "tls://HOST:PORT", "local", "local:N" for N processes here, or "dask" for the address in
-        Dask's own configuration.
-    notify : callable
-        Called with lines for people.
-
-    Raises
-    ------
-    FleetError
-        On entering, within half a minute, where no cluster is reached or none of its workers is of use.
+    `address` is "tcp://HOST:PORT", "tls://HOST:PORT", "local", "local:N" for N processes here, or "dask" for the
+    address in Dask's own configuration. `notify` is called with lines for people. Entering raises FleetError within
+    half a minute where no cluster is reached or none of its workers is of use.
     """
 
     def __init__(self, address: str, notify: Callable[[str], None] = lambda line: None, clock=time.monotonic):

@@ -15,16 +15,8 @@ from .errors import LostTaskError
 class Fleet(Executor):
     """Runs tasks on the workers of a cluster; tasks for which no worker is equivalent run here.
 
-    Parameters
-    ----------
-    cluster : Cluster
-        An open cluster.
-    here : Local
-        This machine, for kinds of tasks whose results would differ on the workers.
-    kinds_here : sequence of str
-        These kinds.
-    distrust : bool
-        Whether this machine repeats what is about to be stored.
+    Tasks of `kinds_here` run on `here`, because their results would differ on the workers. With `distrust`, this
+    machine repeats every task whose result is about to be stored.
     """
 
     def __init__(self, cluster: Cluster, here: Local, kinds_here: Sequence[str] = (), distrust: bool = False):

@@ -45,21 +45,8 @@ class Offer:
 def serve(scheduler: str, jobs: int, scratch: Path | None, notify: Notify) -> None:
     """Offer this machine to a scheduler until Ctrl-C; come back where the scheduler comes back.
 
-    Parameters
-    ----------
-    scheduler : str
-        "tcp://HOST:PORT" or "tls://HOST:PORT".
-    jobs : int
-        Processes that walk, compile and verify.
-    scratch : Path or None
-        The folder that tasks write to, by default a folder in the cache folder.
-    notify : callable
-        Called with lines for people.
-
-    Raises
-    ------
-    FleetError
-        Where Dask or a certificate is missing, or the machine can run no task, or no longer.
+    `jobs` processes walk, compile and verify. Tasks write to `scratch`, by default a folder in the cache folder. Raises
+    FleetError where Dask or a certificate is missing, or the machine can run no task, or no longer.
     """
     try:
         import dask

@@ -161,20 +161,9 @@ def measure(
 ) -> int:
     """Time the kernels of the database at `path`; return 1 where a Workload failed or was not reached.
 
-    Parameters
-    ----------
-    path, out : Path
-        Database to read, and database for the times (None: the same).
-    shapes : Path or None
-        Only the rows of this shapes file, by default all records of the device's arch.
-    budget : float or None
-        Seconds after which no further Workload is started.
-    memory : int or None
-        Bytes of device memory that may be used.
-    lines : file or None
-        Receives one JSON object per Workload.
-    start : callable
-        Starts the worker; replaced in tests.
+    Times go to the database `out`, by default the same. Only the rows of the file `shapes` are timed, by default all
+    records of the device's arch; none is started after `budget` seconds. At most `memory` bytes of device memory are
+    used. `lines` receives one JSON object per Workload. Tests replace `start`, which starts the worker.
     """
     counts: Counter[str] = Counter()
     began = time.monotonic()

@@ -171,15 +171,7 @@ class RemoteVerifier:
 
 
 class RemoteTimer:
-    """Times kernels on a worker that has a part, as Timer does on this machine.
-
-    Parameters
-    ----------
-    part : str
-        The part.
-    executor : Executor
-        Runs the tasks.
-    """
+    """Times kernels on a worker that has a part, as Timer does on this machine."""
 
     emulated = False
 

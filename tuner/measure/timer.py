@@ -71,21 +71,10 @@ class Timed:
 class Times:
     """Measurements of kernels that were timed together.
 
-    Attributes
-    ----------
-    timed : tuple of (Timed or None)
-        One per kernel, None if it has no time.
-    vendor : Timed or None
-        The vendor's call, if it was requested and exists.
-    conditions : str
-        `Device.conditions` while the kernels ran.
-    why : tuple of str
-        Why a kernel has no time; "" for the others.
-    failed : tuple of int
-        The numbers of kernels that were loaded, and failed when they ran.
-    lost : str
-        Why nothing was timed, where that says nothing about the kernels: their operands exceed the device's memory, or
-        no machine could finish the task. Else "".
+    `timed` has one entry per kernel, None if it has no time, and `why` the reason, else "". `vendor` is the vendor's
+    call, if it was requested and exists. `conditions` are those of the device while the kernels ran. `failed` are the
+    numbers of kernels that were loaded, and failed when they ran. `lost` is the reason why nothing was timed, if it
+    says nothing about the kernels: their operands exceed the device's memory, or no machine could finish the task.
     """
 
     timed: tuple[Timed | None, ...]
@@ -214,23 +203,9 @@ class Timer:
         vendor: bool = True,
         before: Callable[[int], None] = lambda index: None,
     ) -> tuple[list[Timed], Timed | None]:
-        """Time kernels and the vendor's call.
+        """Time kernels and, with `vendor`, the vendor's call; return one Timed per kernel, and the vendor's.
 
-        Parameters
-        ----------
-        workload : Workload
-            Sizes, types and epilogue of the operands.
-        kernels : sequence of (Candidate, Code)
-            Kernels to time.
-        vendor : bool
-            Whether to time the vendor's call.
-        before : callable
-            See `beside`.
-
-        Returns
-        -------
-        (list of Timed, Timed or None)
-            One per kernel, and the vendor's, in microseconds.
+        See `beside` for `before`.
         """
         vendors = {"vendor": Operands.vendor} if vendor and not self.device.emulated else {}
         times, theirs = self.beside(workload, kernels, vendors, before)

@@ -20,25 +20,10 @@ def check(
 ) -> int:
     """Compare results with a baseline; return 1 where a benchmark of ours is slower, or may be, else 0.
 
-    Parameters
-    ----------
-    baseline : Path
-        A file or folder of earlier runs.
-    results : sequence of Path
-        New runs; empty: the newest runs of the baseline, compared with its older runs.
-    junit : Path or None
-        The JUnit XML file to write.
-    tolerance : float
-        Relative slowdown that is accepted.
-    allow_unclear : bool
-        Whether benchmarks pass whose runs are inconclusive.
-
-    Raises
-    ------
-    UnusableError
-        Where the runs cannot be read or are too few.
-    ConfigError
-        Where `junit` cannot be written.
+    Without `results`, the newest runs of the baseline are compared with its older ones. A slowdown up to the relative
+    `tolerance` is accepted; with `allow_unclear`, benchmarks pass whose runs are inconclusive. `junit` is a JUnit XML
+    file to write. Raises UnusableError where the runs cannot be read or are too few, ConfigError where `junit` cannot
+    be written.
     """
     old, new = _sides(baseline, results)
     verdicts = compare(old, new, tolerance)

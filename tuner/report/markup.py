@@ -45,7 +45,7 @@ def lines(told: Iterable[object]) -> Markup:
 
 
 def tag(name: str, /, *children: object, **attributes: object) -> Markup:
-    """Return an element. `class_` is class, `data_x` data-x; None or False omits an attribute, True its value."""
+    """Return an element. `class_` is class, `data_x` data-x. False or None omits an attribute, True its value."""
     written = "".join(_attribute(key, value) for key, value in attributes.items() if value not in (None, False))
     if name in VOID:
         return Markup(f"<{name}{written}>")

@@ -43,23 +43,11 @@ ROUNDS = 4  # of compiling and choosing, before the cover is limited to compiled
 class Options:
     """Options of a run, with the defaults of the command line.
 
-    Parameters
-    ----------
-    top : int
-        Finalists compiled (and, with a GPU, timed) per class; also the most kernels of a class's cover,
-        unless a row would have none.
-    seed : int
-        Seed of the walks.
-    jobs : int
-        Parallel processes and threads, at least 1.
-    graph : {"full", "paper"}
-        All actions, or only those of the Gensor paper.
-    verify : {"emulator", "device", "none"}
-        Where kernels are executed before use; "device" runs the emulator first.
-    strategy : str
-        A name in `gensor_tuner.strategies.STRATEGIES`.
-    background : bool
-        Another program uses the same GPU meanwhile, so times must not decide between kernels.
+    `top` finalists are compiled (and, with a GPU, timed) per class; a class's cover has at most as many kernels, unless
+    a row would have none. `graph` is "full", or "paper" for the actions of the Gensor paper. `verify` says where
+    kernels are executed before use: "emulator", "device" (on the emulator first) or "none". `strategy` is a name in
+    `gensor_tuner.strategies.STRATEGIES`. With `background`, another program uses the same GPU meanwhile, so times must
+    not decide between kernels.
     """
 
     top: int = 16

@@ -131,23 +131,9 @@ def mending(count: int = DRAW * len(MENDING)) -> Iterator[Workload]:
 
 
 def find_missed(drawn: Sequence[Workload], arch: Arch, library: Library, executor: Executor) -> list[Workload]:
-    """Return the Workloads for which a fresh walk promises a much faster kernel than the stored pick.
+    """Return the Workloads whose stored pick is predicted to take MISSED times as long as a fresh walk's best.
 
-    Parameters
-    ----------
-    drawn : sequence of Workload
-        Workloads that the arch has Programs for.
-    arch : Arch
-        The part that kernels are predicted for.
-    library : Library
-        What is stored.
-    executor : Executor
-        Where walks run.
-
-    Returns
-    -------
-    list of Workload
-        Workloads whose pick is predicted to take more than MISSED times as long, in their order.
+    They keep their order. The arch must have Programs for all of `drawn`; walks run on `executor`.
     """
     found = executor.map([Request(each, arch, 0, "full") for each in drawn])
     return [

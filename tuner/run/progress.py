@@ -36,14 +36,7 @@ class Progress:
 class Tracker(Progress):
     """The state of a run, and the seconds that it will still take.
 
-    Parameters
-    ----------
-    jobs, top : int
-        As in Options.
-    budget : float or None
-        The seconds after which the run ends in any case.
-    clock : callable
-        Returns seconds.
+    `jobs` and `top` are those of Options; the run ends after `budget` seconds in any case.
     """
 
     jobs: int = 1

@@ -110,19 +110,10 @@ class Run:
         return self.clock() - self.began
 
     def rows(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Result]]:
-        """Yield every row with its result; rows with the same workload are tuned once.
+        """Yield every row with its result, whose rows are committed by then; equal workloads are tuned once.
 
-        Rows that need no tuning come first: bad ones, and the results of an earlier run. The others come by class.
-
-        Parameters
-        ----------
-        rows : sequence of Row
-            As `read_shapes` returns them; rows with an error or without a workload get a result too.
-
-        Yields
-        ------
-        (Row, Result)
-            The result's rows are committed to the database before it is yielded.
+        Rows that need no tuning come first: bad ones, and the results of an earlier run. The others come by class. Rows
+        with an error or without a workload get a result too.
         """
         todo = yield from self.known(rows)
         if todo:
@@ -238,15 +229,7 @@ class Run:
         return found
 
     def stock(self, workloads: Iterable[Workload], executor: Executor) -> None:
-        """Tune workloads for the kernels alone: store those that are verified and serve any epilogue, without records.
-
-        Parameters
-        ----------
-        workloads : iterable of Workload
-            Workloads that the arch has Programs for.
-        executor : Executor
-            Where tasks run.
-        """
+        """Tune workloads, and store verified kernels that serve any epilogue, but no records."""
         classes: dict[str, list[Workload]] = {}
         for each in workloads:
             classes.setdefault(each.class_key(), []).append(each)

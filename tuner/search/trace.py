@@ -76,23 +76,9 @@ class Trail:
 
 
 def replay(space: Space, trail: Trail | str) -> Program:
-    """Return the Program that a trail leads to.
+    """Return the Program that a trail, or its JSON in a record, leads to in the space of the record's Workload.
 
-    Parameters
-    ----------
-    space : Space
-        The space of the record's Workload.
-    trail : Trail or str
-        A Trail, or a record's JSON.
-
-    Returns
-    -------
-    Program
-
-    Raises
-    ------
-    ValueError
-        If the family, the start or an action does not exist in the space of its leg.
+    Raises ValueError if the family, the start or an action does not exist in the space of its leg.
     """
     *_, (family, _, point) = visited(space, trail)
     return family.program(point)

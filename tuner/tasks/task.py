@@ -15,14 +15,9 @@ Result = TypeVar("Result")
 class Task(ABC, Generic[Result]):
     """A function with its arguments, which travels as JSON and returns bytes.
 
-    Attributes
-    ----------
-    kind : str
-        What a machine must be able to do: walk, compile, verify, time or execute.
-    in_python : bool
-        Whether the task holds Python's lock, so that processes run it in parallel and threads do not.
-    seconds : float
-        A task that takes longer hangs.
+    `kind` is the ability that it needs: walk, compile, verify, time or execute. Tasks that are `in_python` hold
+    Python's lock, so that processes run them in parallel and threads do not. A task that takes longer than `seconds`
+    hangs.
     """
 
     kind: ClassVar[str]
@@ -75,14 +70,8 @@ def ignore(index: int, result: object) -> None:
 class Executor(ABC):
     """Runs tasks; a context manager that owns processes or connections.
 
-    Attributes
-    ----------
-    jobs : int
-        How many tasks run at once.
-    lost : list of str
-        Why tasks could not be finished; empty in a process that fails with its tasks.
-    again : Executor or None
-        Repeats what is about to be stored, where this executor's machines are not trusted.
+    `jobs` tasks run at once. `lost` has the reasons why tasks could not be finished. `again` repeats tasks before their
+    results are stored, where this executor's machines are not trusted.
     """
 
     def __init__(self, jobs: int, again: Executor | None = None):

@@ -48,16 +48,10 @@ class EndedError(Exception):
 class DeviceProcess:
     """A child process with a device, which answers questions; a context manager.
 
-    Parameters
-    ----------
-    open_device : callable
-        Called in the child, so it must be picklable: a module's function, or a partial of one. Its GensorError becomes
-        the parent's GpuError.
-    answer : callable
-        Likewise a module's function: ``answer(device, question, say)`` returns the answer, and whether the device's
-        context may be lost, so that the child ends.
-    seconds : float
-        The longest time between two messages of the child.
+    `open_device` and `answer` are called in the child, so they must be picklable: functions of a module, or partials. A
+    GensorError of the first becomes the parent's GpuError. ``answer(device, question, say)`` returns the answer, and
+    whether the device's context may be lost, so that the child ends. `seconds` is the longest time between two messages
+    of the child.
     """
 
     def __init__(

@@ -26,24 +26,10 @@ POISON = 0xFF  # a NaN in every floating-point type
 
 
 def verify_on(device: Device, candidate: Candidate, code: Code, workload: Workload) -> Verdict:
-    """Execute a kernel on `device` and return the verdict.
+    """Execute a compiled candidate on an open device, at the sizes of the verification cases, and return the verdict.
 
-    Parameters
-    ----------
-    device : Device
-        An open device; its context is lost after the outcome "failed".
-    candidate : Candidate
-        The Program and its constants.
-    code : Code
-        The compiled candidate.
-    workload : Workload
-        Gives class and epilogue; the sizes are those of the verification cases.
-
-    Returns
-    -------
-    Verdict
-        "not_compiled" where the device refuses to load the code, "failed" where it faults. Other errors of device or
-        host, such as too little memory, are raised.
+    It is "not_compiled" where the device refuses to load the code, "failed" where it faults; the device's context is
+    lost then. Other errors of device or host, such as too little memory, are raised.
     """
     worst, sizes = 0.0, []
     part = device.arch.part if device.arch is not None else ""

@@ -154,22 +154,10 @@ class Execute(Task[Verdict]):
 
 
 def verify(candidate: Candidate, workload: Workload, *, use_cache: bool = True) -> Verdict:
-    """Execute a candidate on the emulator and return the verdict.
+    """Execute a candidate on the emulator, at the sizes of the verification cases, and return the verdict.
 
-    Parameters
-    ----------
-    candidate : Candidate
-        The Program and its constants.
-    workload : Workload
-        Gives class and epilogue; the sizes are those of the verification cases.
-    use_cache : bool
-        Reuse and store verdicts in the cache folder. Their key is the host source, the emulator and the Program, so
-        archs with equal sources share them.
-
-    Returns
-    -------
-    Verdict
-        ``outcome`` is "ok", "not_compiled", "wrong", "failed" or "timeout".
+    With `use_cache`, verdicts are kept in the cache folder by host source, emulator and Program: archs with equal
+    sources share them.
     """
     began = time.perf_counter()
     path = _verdict_path(candidate, workload)

@@ -31,9 +31,6 @@ WALK, KERNEL = 0.2, 4.0
 SHAPES = [("float32", 64, 1), ("float32", 512, 1), ("float16", 256, 2), ("float16", 640, 2), ("int8", 4096, 50)]
 
 
-#: Walks that other tests asked for, too.
-
-
 class Machine:
     """A clock, and what moves it: no kernel is really compiled or executed."""
 
@@ -87,7 +84,7 @@ def rows():
 
 
 def run(machine, store, budget):
-    """(results by row, what was told, seconds taken)."""
+    """(results by row, lines for people, seconds taken)."""
     told: list[str] = []
     made = BudgetedRun(ARCH, store, Options(), budget=budget, notify=told.append, clock=lambda: machine.now)
     began = machine.now
@@ -118,7 +115,7 @@ def test_the_estimate_falls_as_search_and_then_kernels_go_on(machine, store):
         falling = [float(number) * {"µs": 1, "ms": 1e3, "s": 1e6}[unit] for each in found for number, unit in each]
         assert falling and falling == sorted(set(falling), reverse=True)
     assert {result.status for result in results.values()} == {"ok"}
-    # Whatever time there is, walks behind the compiler's feedback are as long as slices.
+    # With any budget, walks after the compiler's feedback are as long as slices.
     assert any(each.feedback for each in machine.asked) and {each.evaluations for each in machine.asked} == {SLICE}
 
 

@@ -1,4 +1,4 @@
-"""Workers that die, hang, swell, lie or lose the network: no task is lost, no result is wrong, no process is left."""
+"""Workers that die, hang, swell, answer wrongly or lose the network: no task is lost, no result wrong, no process left."""
 
 import concurrent.futures
 import contextlib

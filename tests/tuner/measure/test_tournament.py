@@ -56,7 +56,7 @@ def test_equal_candidates_are_no_trouble():
 
 
 def flat(count):
-    """Candidates of which nothing is known: (predicted, features, deviation, able)."""
+    """Candidates without any facts: (predicted, features, deviation, able)."""
     return np.full(count, 1e-3), np.ones((2, count), np.float32), np.full(count, 0.15), np.ones(count, bool)
 
 

@@ -1,4 +1,4 @@
-"""Drawn Workloads, whose kernels a shipped database may have beside those of its rows."""
+"""Drawn Workloads, whose kernels a shipped database may have in addition to those of its rows."""
 
 import json
 import shutil

@@ -60,7 +60,7 @@ def test_memory_beyond_the_limit_ends_the_process():
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_kernels_are_timed_on_the_device_that_asks(tmp_path, monkeypatch, number):
-    """Two devices, both the emulator's: what is asked for the second runs there, and not on the first."""
+    """Two devices, both the emulator's: a request for the second runs there, and not on the first."""
     from gensor_kernels.devices import cuda
     from gensor_tuner.measure import timer
     from gensor_tuner.run import worker
@@ -81,7 +81,7 @@ def test_kernels_are_timed_on_the_device_that_asks(tmp_path, monkeypatch, number
     assert found["status"] == "ok" and set(launched) == {(number, number)}
     with Store.open(tmp_path / "user.db", readonly=True) as store:
         rows = list(store.rows(Timing))
-        assert len(quiet(rows)) == (0 if number else len(rows)) and rows  # times taken beside a program say so
+        assert len(quiet(rows)) == (0 if number else len(rows)) and rows  # times taken while a program runs say so
 
 
 @pytest.mark.parametrize("number", [-1, "1", True, 1.0, [0]])

@@ -1,4 +1,4 @@
-"""Verification on a device, in this process and in one of its own: each way a kernel goes wrong has its outcome."""
+"""Verification on a device, in this process and in another: each fault of a kernel has its outcome."""
 
 from functools import partial
 
@@ -74,7 +74,7 @@ def test_what_is_no_kernels_fault_is_raised():
         judged(after=spoiled.no_memory)
 
 
-# ---- from a process of its own
+# ---- from another process
 
 
 def asked(after, seconds=60.0):
