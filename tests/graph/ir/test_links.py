@@ -61,7 +61,7 @@ def test_a_tensor_by_another_name():
     assert [each.op for each in links.nodes()] == ["Relu", "Elementwise"]
 
 
-def test_what_nobody_reads_is_dropped_in_turn():
+def test_unread_nodes_are_dropped_in_turn():
     links = chain()
     links.replace(links.maker("y"), Node("Neg", ("x",), ("y",)))
     assert [each.op for each in links.nodes()] == ["Neg"]

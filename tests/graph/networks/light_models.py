@@ -1,4 +1,4 @@
-"""The light models in the wheel of onnx, with weights drawn by a seed, beside onnxruntime.
+"""The light models in the wheel of onnx, with weights drawn by a seed, compared with onnxruntime.
 
 `python -m tests.graph.networks.light_models [NAME ...]` compares every fused node of whole models on the emulator.
 """
@@ -16,7 +16,7 @@ import onnx.backend.test
 from onnx import numpy_helper
 
 import gensor_kernels
-from gensor_kernels.graph.execution.model import Model, load
+from gensor_kernels.graph.execution.model import load
 
 from . import comparison
 
@@ -61,7 +61,7 @@ def drawn(name: str, folder: Path, seed: int = 0) -> Path:
 
 
 def errors(path: Path, seed: int = 1) -> dict[str, float]:
-    """Return the error of every fused node beside onnxruntime without its optimisations.
+    """Return the error of every fused node compared with onnxruntime without its optimisations.
 
     Errors are relative to the largest element. Fused nodes keep the name of the last tensor that they compute.
     """
@@ -78,20 +78,21 @@ def errors(path: Path, seed: int = 1) -> dict[str, float]:
     return found
 
 
-def ones(model: Model) -> list[np.ndarray]:
-    """Return inputs of ones."""
-    return [np.ones(tuple(int(each or 1) for each in spec.shape or ()), spec.dtype) for spec in model.inputs.values()]
+def distance(name: str) -> float:
+    """Return the largest difference from the result that the wheel has for constant weights and an input of ones."""
+    model = load(path_of(name))
+    given = [np.ones(tuple(int(each or 1) for each in spec.shape or ()), spec.dtype) for spec in model.inputs.values()]
+    return float(np.abs(model(*given) - expected(name)).max())
 
 
 def main(names: list[str]) -> None:
-    """Print the largest error of each model, and the operators of its nodes that the array library computes."""
+    """Print the largest error of each model."""
     for name in names or NAMES:
         start = time.perf_counter()
         with gensor_kernels.emulated("sm_87"), tempfile.TemporaryDirectory() as folder:
             found = errors(drawn(name, Path(folder)))
             worst = max(found, key=found.__getitem__)
-            model = load(path_of(name))
-            constant = float(np.abs(model(*ones(model)) - expected(name)).max())
+            constant = distance(name)
         seconds = time.perf_counter() - start
         print(f"{name}: {len(found)} nodes, worst error {found[worst]:.1e} at {worst};", end=" ")
         print(f"constant weights {constant:.1e}; {seconds:.0f} s", flush=True)
