@@ -78,15 +78,15 @@ def export(store: Store, path: str | os.PathLike[str], arch: str) -> Counter[str
     """
     added: Counter[str] = Counter()
     with compact(path) as copy:
-        for rows in _selected(store, arch):
+        for rows in _selection(store, arch):
             for batch in batches(rows):
                 added[batch[0].TABLE] += len(batch)
                 copy.add(*batch)
-        copy._write(_packed)
+        copy._write(_pack)
     return added
 
 
-def _packed(connection: Guarded) -> None:
+def _pack(connection: Guarded) -> None:
     """Put sources, cubins and texts of a finished file into packs, with cubins of similar kernels together."""
     for kind, order in ((Binary, "source_digest, constants"), (Source, "digest"), (Verification, "kernel_digest")):
         digests = connection.execute(f'SELECT digest FROM "{kind.TABLE}" ORDER BY {order}').fetchall()
@@ -111,7 +111,7 @@ def compact(path: str | os.PathLike[str]) -> Iterator[Store]:
             copy.connection.execute("VACUUM")
 
 
-def _selected(store: Store, arch: str) -> Iterator[Iterable[Row]]:
+def _selection(store: Store, arch: str) -> Iterator[Iterable[Row]]:
     """Return rows to export, table by table, each in the order of digests; code is read on demand."""
     newest: dict[tuple[str, str], Record] = {}
     for record in store.rows(Record, arch=arch):

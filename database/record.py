@@ -119,7 +119,7 @@ class Row:
 
     def __post_init__(self) -> None:
         for item in fields(self):
-            value = _typed(getattr(self, item.name), str(item.type), f"{type(self).__name__}.{item.name}")
+            value = _convert(getattr(self, item.name), str(item.type), f"{type(self).__name__}.{item.name}")
             if isinstance(value, bytes) and len(value) > LARGEST_BLOB:
                 raise ValueError(f"{type(self).__name__}.{item.name} has more than {LARGEST_BLOB >> 20} MB")
             object.__setattr__(self, item.name, value)
@@ -152,7 +152,7 @@ class Row:
         """Draw the row in a notebook: names and values, times in their units, data by its size."""
         named = ((name, getattr(self, name)) for name in self.columns())
         rows = [
-            (name.removesuffix("_us"), _drawn(name, value)) for name, value in named if value not in (None, "{}", "[]")
+            (name.removesuffix("_us"), _draw(name, value)) for name, value in named if value not in (None, "{}", "[]")
         ]
         return table([(type(self).__name__.lower(), self.digest[:12]), *rows])
 
@@ -199,7 +199,7 @@ def _kinds(kind: type[Row]) -> frozenset[tuple[type, ...]]:
     return frozenset(product(*([known[name] for name in str(item.type).split(" | ")] for item in fields(kind))))
 
 
-def _drawn(name: str, value: Value) -> str:
+def _draw(name: str, value: Value) -> str:
     """Return a value as a notebook shows it."""
     if isinstance(value, bytes):
         return f"{len(value)} bytes"
@@ -214,7 +214,7 @@ def _drawn(name: str, value: Value) -> str:
     return text if len(text) <= LONGEST_DRAWN else f"{text[:LONGEST_DRAWN]}... ({len(text)} characters)"
 
 
-def _typed(value: Any, declared: str, name: str) -> Value:
+def _convert(value: Any, declared: str, name: str) -> Value:
     """Return `value` as the SQLite type of its field, so that digests are equal before and after storage."""
     wanted, _, optional = declared.partition(" | ")
     if value is None and optional == "None":
@@ -252,12 +252,12 @@ def decompressed(blob: Any) -> bytes:
 
 def now() -> int:
     """Return seconds since 1970; SOURCE_DATE_EPOCH overrides the clock for reproducible builds."""
-    fixed = _fixed(os.environ.get("SOURCE_DATE_EPOCH", ""))
+    fixed = _parse_epoch(os.environ.get("SOURCE_DATE_EPOCH", ""))
     return int(time.time()) if fixed is None else fixed
 
 
 @cache
-def _fixed(text: str) -> int | None:
+def _parse_epoch(text: str) -> int | None:
     """Return the seconds that SOURCE_DATE_EPOCH gives; None, with one warning, where no calendar has them."""
     if text.isascii() and text.isdecimal() and len(text) < 18 and int(text) <= LAST_SECOND:
         return int(text)

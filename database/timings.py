@@ -32,7 +32,7 @@ def quiet(timings: Iterable[Timing]) -> list[Timing]:
 
     Background tuning marks its rows (`samples`).  They are kept, but no kernel is chosen by them.
     """
-    return [timing for timing in timings if not _noted(timing, "background")]
+    return [timing for timing in timings if not _note(timing, "background")]
 
 
 #: Conditions that times of the array library's call depend on, and times of kernels do not.
@@ -79,13 +79,13 @@ def _conditions(text: str) -> dict[str, object]:
 def launched(timing: Timing) -> tuple[str | None, str | None]:
     """Return the digest of the stored kernel that was timed; and its Program, where its launch had other arguments than
     it is stored with, else None."""
-    found = _noted(timing, "launched")
+    found = _note(timing, "launched")
     if isinstance(found, dict) and isinstance(found.get("kernel"), str) and isinstance(found.get("program"), str):
         return found["kernel"], found["program"]
     return timing.kernel_digest, None
 
 
-def _noted(timing: Timing, name: str) -> object:
+def _note(timing: Timing, name: str) -> object:
     """Return what the samples of a timing hold under a name, or None where they hold nothing, or are not ours."""
     if f'"{name}"' not in timing.samples:
         return None

@@ -114,8 +114,8 @@ def test_who_holds_the_queue_and_writes_nothing_is_waited_for_once(tmp_path, hel
     """Any process that can open a folder can hold its lock; each transaction would wait for ten minutes."""
     monkeypatch.setattr(write_queue, "PATIENT", 0.2)
     monkeypatch.setattr(write_queue, "QUEUE", 1.0)
-    waits, queued = [], write_queue._queued
-    monkeypatch.setattr(write_queue, "_queued", lambda *arguments: waits.append(1) or queued(*arguments))
+    waits, queued = [], write_queue._queue
+    monkeypatch.setattr(write_queue, "_queue", lambda *arguments: waits.append(1) or queued(*arguments))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with Store.open(tmp_path / "kernels.db", timeout=0.2) as store:
@@ -142,7 +142,7 @@ def test_a_queue_that_moves_is_waited_for(tmp_path, held, monkeypatch):
             held()
         return len(looks)  # another state at each look: another process writes
 
-    monkeypatch.setattr(write_queue, "_written", written)
+    monkeypatch.setattr(write_queue, "_file_facts", written)
     with turn(tmp_path / "kernels.db", 0.05):
         assert len(looks) >= 5 and not write_queue._stalled
         fcntl = pytest.importorskip("fcntl")
