@@ -98,12 +98,10 @@ def test_a_new_record_takes_over_the_rows_of_other_files():
     assert without(second) == '{"seed":1}' == with_uses(with_uses(second, second, "net", []), "{}", "other", [])
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [1, [], {"net": 1}, {"net": [1]}, {"net": [{"line": 1}]}, {"net": [{"name": "\x1b[31m", "line": "x"}]}],
-)
-def test_what_a_foreign_file_says_is_left_out(rows):
-    assert read(canonical({"rows": rows})) == [] == read('{"rows":' * 100_000)
+def test_malformed_rows_of_a_foreign_file_are_left_out():
+    named = ({"line": 1}, {"name": "\x1b[31m", "line": "x"})
+    for rows in (1, [], {"net": 1}, {"net": [1]}, *({"net": [each]} for each in named)):
+        assert read(canonical({"rows": rows})) == [] == read('{"rows":' * 100_000)
 
 
 def test_a_shipped_database_names_no_rows(monkeypatch, tmp_path):
