@@ -2,7 +2,7 @@
 
     pytest benchmarks/bench_dispatch.py --benchmark-columns=min,median,ops
 
-Each round makes 50 calls with 50 keys. Arrays are sliced anew for each call, outside the timed part; `out=` is given,
+Each round makes 50 calls with 50 keys. Arrays are sliced again for each call, outside the timed part; `out=` is given,
 and building the key counts. The figures are for 50 calls; `per_call_us` in the extra information is for one call of the
 fastest round, because other processes only add time. Queries of the device and the stream need a driver: on a GPU
 `test_queries` times them.

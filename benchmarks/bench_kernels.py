@@ -1,4 +1,4 @@
-"""Kernels: on a GPU their times beside CuPy's calls, anywhere their exact counters on the emulator.
+"""Kernels: on a GPU their times next to CuPy's calls, anywhere their exact counters on the emulator.
 
     pytest benchmarks/bench_kernels.py --benchmark-json=run.json             # all of it
     pytest benchmarks/bench_kernels.py -m gpu --benchmark-json=run.json      # the times alone
@@ -30,7 +30,7 @@ from .gpu.vendors.registry import CUPY
 from .spaces.counted_space import clocks
 
 SECONDS = 3600.0  # for kernels that have to be made here, because no database has them for this GPU
-#: Facts that accompany a time, beside CuPy's time.
+#: Facts that accompany a time, in addition to CuPy's time.
 TOLD = ("class", "group", "kernels", "predicted_us", "bound_us", "refused")
 
 

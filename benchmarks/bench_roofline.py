@@ -3,7 +3,7 @@
     pytest benchmarks/bench_roofline.py --benchmark-columns=min,median
 
 Batches have the sizes of a walk's; `programs_per_s` in the extra information is for the median. Setting up a lattice
-(once per workload) and `legal` are timed, too.
+(once per workload) and `legal` are also timed.
 """
 
 import numpy as np

@@ -56,7 +56,7 @@ STEPS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; 0 where all results are right, 1 where one is not, 2 where nothing can run."""
+    """Run the command; 0 where every result is correct, 1 where one is wrong, 2 where nothing can run."""
     options = parser().parse_args(arguments)
     options.out.mkdir(0o700, parents=True, exist_ok=True)
     journal = Journal(options.out / "results.jsonl")
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _tidy(path: Path) -> None:
-    """Leave one file without a journal beside it, ready to be copied or committed."""
+    """Leave one file without a journal, ready to be copied or committed."""
     if path.exists():
         with Store.open(path) as store:
             store.connection.execute("PRAGMA journal_mode=DELETE")

@@ -42,7 +42,7 @@ SIZES = {"batch": 1, "tokens": 128, "past": 127, "source": 128}
 VIEWS = frozenset(["Expand", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"])
 
 
-#: Launches of every call since `counting` began: kernels that one model has loaded serve the next model, too.
+#: Launches of every call since `counting` began: kernels that one model has loaded also serve the next model.
 _calls: list[int] = []
 
 

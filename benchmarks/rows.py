@@ -118,7 +118,7 @@ class Tuned:
 
 
 def facts_of(store: Store) -> dict[str, list[Facts]]:
-    """Return the compiler's facts about every stored kernel, by class: the feedback behind its predictions."""
+    """Return the compiler's facts about every stored kernel, by class: the feedback that its predictions use."""
     found: dict[str, list[Facts]] = {}
     for kernel in store.rows(Kernel):
         binary = store.binary(kernel)

@@ -34,7 +34,7 @@ class Timed(NamedTuple):
 
     @property
     def tau(self) -> float | None:
-        """Kendall's tau-b of both orders; None below three kernels."""
+        """Kendall's tau-b of both orders, or None below three kernels."""
         return kendall_tau(self.predicted.tolist(), self.measured.tolist())
 
     @property

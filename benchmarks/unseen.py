@@ -1,4 +1,4 @@
-"""Predicted time of the stored pick for sizes that nobody tuned: `python -m benchmarks.unseen --arch sm_87`.
+"""Predicted time of the stored pick for untuned sizes: `python -m benchmarks.unseen --arch sm_87`.
 
 Products, rows (softmax, norms, reductions) and attentions with drawn sizes, types and layouts are served by tier 3 of
 dispatch from the databases that the runtime reads (`GENSOR_DB` names the user's own). Its pick is compared with the

@@ -1,5 +1,5 @@
 """The workloads of claims.csv, whose predictions only a GPU can settle: each kernel verified, then all of them timed
-together beside the vendors' calls.
+together with the vendors' calls.
 
 The kernels of a workload are the best stored ones of its class, a default Program of each family that serves it and
 has none, and the best one with other values of the coordinates that the row varies: a stream of blocks or whole waves,
@@ -38,15 +38,15 @@ from .vendors.registry import CUPY, EAGER
 
 STEP = "claims"
 FILE = Path(__file__).with_name("claims.csv")
-TUNE_SHARE = 0.25  # of this step's remaining time, for rows that nobody tuned before
+TUNE_SHARE = 0.25  # of this step's remaining time, for untuned rows
 SECONDS = 180.0  # after which compiling or timing the kernels of a row counts as hanging
 COMPARING = 0.4  # seconds of comparison per kernel: a row has up to a dozen
 STORED = 3  # kernels of a row that the database has
 VALUES = 2  # other values of a coordinate
-FAR = 3.0  # a family predicted to take so many times the best one's time is not timed
+FAR = 3.0  # a family is not timed above this multiple of the best predicted time
 REHEARSED = ("attention_causal", "fp8_4096", "softmax_4096")
 REHEARSED_KERNELS = 2
-#: What Programs need to have, too, where a coordinate has another value than 0.
+#: What Programs also need where a coordinate has another value than 0.
 TOGETHER = {"stream": {"split_k": 1, "persistent": 1, "cluster": 0}}
 #: Coordinates that follow from others: the family's default where they are not stated.
 FOLLOWING = ("min_blocks",)
@@ -66,7 +66,7 @@ class Claim:
 
     @property
     def vary(self) -> tuple[str, ...]:
-        """Coordinates whose other values are timed beside the best kernel's."""
+        """Coordinates whose other values are timed next to the best kernel's."""
         return tuple(self.row.notes.get("vary", "").split())
 
     @property
@@ -87,7 +87,7 @@ def claims(file: Path = FILE) -> list[Claim]:
 
 def items(session: Session) -> Iterator[Item]:
     """Yield an item that fills the database; then for every row one that makes its kernels, one for each of these, and
-    one that times those that are right."""
+    one that times the correct ones."""
     bench, chosen = Bench(session), [each for each in claims() if not session.emulate or each.name in REHEARSED]
     wanted = partial(lacking, chosen)
     limit = max(60.0, session.left())
@@ -221,7 +221,7 @@ def checked(bench: Bench, claim: Claim, digest: str) -> dict[str, Any]:
 
 
 def times(bench: Bench, claim: Claim, kernels: Mapping[str, str], names: Mapping[str, str]) -> dict[str, Any]:
-    """Time the kernels that were right together, beside the vendors."""
+    """Time the kernels that verified, together with the vendors' calls."""
     session, ends = bench.session, _ends(bench.session)
     verdicts = {digest: ends.get(name, {}) for digest, name in names.items()}
     right = _loaded(session, claim, [digest for digest in kernels if verdicts[digest].get("outcome") == "ok"])

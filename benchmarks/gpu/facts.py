@@ -99,7 +99,7 @@ def smi() -> dict[str, str]:
 
 
 def power_mode() -> str:
-    """Return a Jetson's power mode in the words of its own tool; empty elsewhere."""
+    """Return a Jetson's power mode as nvpmodel prints it; empty elsewhere."""
     tool = shutil.which("nvpmodel")
     if tool is None:
         return ""
@@ -144,7 +144,7 @@ def product(session: Session, dtype: str) -> dict[str, Any]:
     c = xp.empty((side, side), dtype)
 
     def work() -> None:
-        if session.emulate:  # the emulator has no product of its own; NumPy's stands in
+        if session.emulate:  # the emulator has no product; NumPy's stands in
             xp.matmul(a, b, out=c)
         else:
             session.device.product(a, b, "ieee", out=c)

@@ -217,7 +217,7 @@ def _overwrite(cupy: Any, pool: Any, stream: Any) -> None:
 
 
 def streams(session: Session) -> dict[str, Any]:
-    """Make the same call on several streams at once, each with operands of its own, several times over."""
+    """Make the same call on several streams at once, each with other operands, several times over."""
     cupy: Any = session.device.xp
     cases = [Case(session, "float16", (512, 512, 512), seed) for seed in range(STREAMS)]
     outs, lanes = [case.out() for case in cases], [cupy.cuda.Stream(non_blocking=True) for _ in cases]

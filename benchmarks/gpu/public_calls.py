@@ -132,7 +132,7 @@ def expected(shown: Shown, arrays: Arrays) -> np.ndarray:
 
 
 def error(result: np.ndarray, wanted: np.ndarray) -> float:
-    """Return the largest error over its tolerance: up to 1 is right."""
+    """Return the largest error over its tolerance: at most 1 is correct."""
     near = NEAR[result.dtype.name]
     if result.dtype.kind == "i":
         return float((result != wanted).any()) * 2

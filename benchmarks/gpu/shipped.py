@@ -2,7 +2,7 @@
 
 Where no database has kernels for this capability, they are made first, without the emulator: from the Programs in
 another capability's database, or by tuning the common shapes. The same is done for operators without any record. Such
-kernels, too, are verified only by this step.
+kernels are also verified only by this step.
 """
 
 from __future__ import annotations
@@ -223,8 +223,8 @@ def ordered(found: list[Stored]) -> list[Stored]:
 
 
 def verify(session: Session, noise: Noise, each: Stored, seconds: float | None = None) -> dict[str, Any]:
-    """Execute one kernel on one workload, and compare its result for so many seconds (real_size.SECONDS by default);
-    store the verdict beside the kernel."""
+    """Execute one kernel on one workload, and compare its result for `seconds` at most (real_size.SECONDS by default);
+    store the verdict with the kernel."""
     workload = fitting(session, each.workload, each.candidate.family)
     try:
         found = check(session, noise, each.candidate, each.code, workload, seconds=seconds)

@@ -35,7 +35,7 @@ def items(session: Session) -> Iterator[Item]:
 
 
 def folder(given: Path | None) -> Path | None:
-    """Return the folder of CuPy's tests: inside `given`, else of an installed package; None without one."""
+    """Return the folder of CuPy's tests: inside `given`, else of an installed package, or None without one."""
     if given is not None:
         inside = (given, given / "cupy_tests", given / "tests" / "cupy_tests")
         return next((each for each in inside if (each / FILES[0]).is_file()), None)

@@ -1,4 +1,4 @@
-"""Every stored kernel on its records' sizes beside CuPy's, cuBLASLt's and PyTorch's calls, and the potential's ranking.
+"""Every stored kernel on its records' sizes, CuPy's, cuBLASLt's and PyTorch's calls, and the potential's ranking.
 
 Protocol: `gensor_tuner.measure.timer` (rotating operand sets, full queue, interleaved rounds, medians). A vendor's call
 is the one that its users would write for the same workload, epilogue included; its result is compared with ours first.
@@ -55,7 +55,7 @@ class Bench:
     def timed(
         self, workload: Workload, kernels: Sequence[Stored], predicted: Sequence[float], names: Sequence[str] = EAGER
     ) -> dict[str, Any]:
-        """Time kernels, predicted to take so many microseconds, and the vendors' calls; vendors' results are compared
+        """Time kernels with their predicted microseconds, and the vendors' calls; vendors' results are compared
         with the first kernel's."""
         pairs = [(kernel.candidate, kernel.code) for kernel in kernels]
         calls, refused = self.vendors.agreeing(
@@ -157,7 +157,7 @@ def predictions(session: Session, workload: Workload, candidates: Sequence[Candi
 
 
 def kendall_tau(predicted: Sequence[float], measured: Sequence[float]) -> float | None:
-    """Return Kendall's tau-b of two rankings; None below three candidates, or where one side is constant."""
+    """Return Kendall's tau-b of two rankings, or None below three candidates, or where one side is constant."""
     x, y = np.asarray(predicted), np.asarray(measured)
     finite = np.isfinite(x)
     tau = kendall(x[finite], y[finite]) if finite.sum() > 2 else math.nan
@@ -165,7 +165,7 @@ def kendall_tau(predicted: Sequence[float], measured: Sequence[float]) -> float 
 
 
 def regret(predicted: Sequence[float], measured: Sequence[float], at: int = REGRET_AT) -> float | None:
-    """Return the best time among the `at` best predicted over the best of all; None where all are among them."""
+    """Return the best time among the `at` best predicted over the best of all, or None where all are among them."""
     if len(measured) <= at:
         return None
     order = np.argsort(np.asarray(predicted), kind="stable")[:at]

@@ -113,7 +113,7 @@ class Cache:
         return made
 
     def code(self, build: Build) -> tuple[Instruction, ...] | None:
-        """Return the instructions of a kernel's entry; None where nvdisasm does not read them."""
+        """Return the instructions of a kernel's entry, or None where nvdisasm does not read them."""
         digest = hashlib.sha256(build.cubin).hexdigest()
         key = f"code\0{build.target}\0{build.entry}\0{digest}\0{INSTRUCTION_FIELDS}"
         listed = json.loads(self.text(key, partial(_listed, build)))

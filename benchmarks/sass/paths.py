@@ -9,7 +9,7 @@ from benchmarks.sass.units import COPIED_STORES, SHARED_READS, STAGED, STORES
 from gensor_kernels.build.instruction import MATRIX, Instruction, products
 from gensor_kernels.build.loops import Span, best_path, hot_loop, loops, steady_path, successors
 
-#: A path may store so many times the bytes that are asked for, and no more.
+#: A path may store at most this multiple of the requested bytes.
 _TOO_MUCH = 1.5
 #: Bytes of one store by all lanes, some of which may have nothing to store.
 _ONE_STORE = 16 * LANES
@@ -21,7 +21,7 @@ _Key = tuple[int, bool]
 
 
 def common_loop(code: Sequence[Instruction]) -> Span | None:
-    """Return the loop over whole tiles; None where no loop computes.
+    """Return the loop over whole tiles, or None where no loop computes.
 
     Of the loops with as many products as the hot loop, it has the fewest stalls: attention passes the tiles that its
     mask cuts in another loop.
@@ -36,9 +36,9 @@ def common_loop(code: Sequence[Instruction]) -> Span | None:
 
 
 def behind_products(code: Sequence[Instruction]) -> int:
-    """Return the index behind the last innermost loop of products.
+    """Return the index after the last innermost loop of products.
 
-    A loop belongs to an epilogue if it has few multiply-adds beside those of the hot loop, or reads no operands from
+    A loop belongs to an epilogue if it has few multiply-adds compared with the hot loop, or reads no operands from
     shared memory where the hot loop does: an activation in float64 is a polynomial, whose coefficients are constants.
     """
     hot = hot_loop(code)
@@ -62,7 +62,7 @@ def epilogue(code: Sequence[Instruction], results: float, sums: float) -> Cost |
     Of the paths to the end of the kernel, or back to its next tile, it is the cheapest that stores one warp's `results`
     bytes, neither fewer nor partial sums besides. Where tensor copies store, the same bytes go to shared memory and
     count there. A loop is passed as often as the results need its stores, or the accumulators' `sums` bytes its stores
-    to shared memory. None where no path stores the results.
+    to shared memory. The result is None where no path stores the results.
     """
     behind = behind_products(code)
     copied = any(each.name in COPIED_STORES for each in code[behind:])

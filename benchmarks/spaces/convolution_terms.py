@@ -3,7 +3,7 @@
 The kernel (AutoTuningAssociation's benchmark hub, `convolution`, with its input in shared memory): a block of
 block_size_x x block_size_y threads copies its part of a row-major float32 image, with a border of 7 on each side, into
 shared memory, one float per thread and access, synchronises once, and computes tile_size_x x tile_size_y outputs per
-thread over 15 x 15 taps that are fully unrolled. A thread's outputs lie block_size_x (block_size_y) apart. Taps are
+thread over 15 x 15 taps that are fully unrolled. A thread's outputs are block_size_x (block_size_y) apart. Taps are
 operands in constant memory. read_only loads the image by `ld.global.nc`. use_padding pads rows in shared memory until
 thread rows begin on consecutive banks.
 
@@ -11,7 +11,7 @@ Basis of each term:
 
 - One iteration is a whole block: its copy, its barrier and its multiply-adds.
 - `math`, `multiplies`: one FFMA per tap and output; a tap from constant memory costs no instruction. Threads past the
-  edge of the image compute, too.
+  edge of the image also compute.
 - `issue`, `wavefronts`: the compiler reads a value once per thread where several of its outputs need it: columns never
   coincide, since block_size_x is at least the filter's width, and rows do if block_size_y is below the filter's height.
   SASS of NVRTC 12.9 has exactly this number of reads in all 80 shapes of a thread's tile. A shared access takes the
@@ -48,7 +48,7 @@ BORDER, TAPS = FILTER - 1, FILTER * FILTER
 UNROLLED = 4
 #: Instructions of the copy per float and per row: addresses, guards, loop (SASS of NVRTC 12.9).
 COPY_ISSUE, ROW_ISSUE = 6.0, 10.0
-#: Clocks of a wait beside the memory's: the address, the guard, and the store to shared memory depend on each other.
+#: Clocks of a wait in addition to the memory's: address, guard and store to shared memory depend on each other.
 COPY_LATENCY = 30.0
 #: Registers of threads with one output, with up to 12, and with more.
 REGISTERS = (28.0, 40.0, 56.0)

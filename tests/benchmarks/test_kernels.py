@@ -1,4 +1,4 @@
-"""benchmarks/bench_kernels.py: counters against the baseline, and times beside CuPy's call in the JSON of a run."""
+"""benchmarks/bench_kernels.py: counters against the baseline, and times next to CuPy's call in the JSON of a run."""
 
 from __future__ import annotations
 

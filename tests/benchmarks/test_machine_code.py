@@ -61,7 +61,7 @@ def test_bytes_read_from_shared_memory():
 EPILOGUE = (
     "head: HMMA.16816.F32 | 4",
     "@P0 BRA head | 5",
-    "HMMA.16816.F32 | 9",  # the last step, behind the loop
+    "HMMA.16816.F32 | 9",  # the last step, after the loop
     "@P1 BRA partial | 5",
     "group: STS.64 | 2",
     "rows: LDS.128 | 3",

@@ -183,7 +183,7 @@ def _attention(workload: Workload) -> Cuts:
             )
         return Part(found, slices)
 
-    # A window around a diagonal that does not end at the last key cannot be told of some queries alone.
+    # A window around a diagonal that does not end at the last key cannot be stated for some queries alone.
     cut_axes = ("batch", "kv_heads", *(("queries",) if not windowed or z["causal"] == 1 else ()))
     return Cuts({axis: z[axis] for axis in cut_axes}, part)
 
@@ -206,7 +206,7 @@ def _sequences(workload: Workload) -> Cuts:
 def _seen(z: Mapping[str, int], first: int, end: int) -> tuple[int, slice, int]:
     """Return (end, keys, causal) of some queries alone: the last query sees the last of the keys that any of them sees.
 
-    If some queries see all keys and others do not, the former are left out. Keys in front of all windows are left out.
+    If some queries see all keys and others do not, the former are left out. Keys before all windows are left out.
     """
     keys = z["keys"]
     if z["causal"] == 1:

@@ -131,7 +131,7 @@ def whole(session: Session, operands: Operands) -> dict[str, Any]:
 
 
 def wide_reference(session: Session, operands: Operands) -> Any:
-    """Return the array library's float64 result of the same numbers; None where it has no such call."""
+    """Return the array library's float64 result of the same numbers, or None where it has no such call."""
     xp, out = session.device.xp, operands.out
     kind = np.complex128 if facts(out.dtype).is_complex else np.float64
     arrays = {name: _wide(xp, block) for name, block in operands.blocks.items() if block is not out}

@@ -1,4 +1,4 @@
-"""Matrix products by cuBLASLt, by the fastest of its own eight proposals: the best that NVIDIA's library offers.
+"""Matrix products by cuBLASLt, by the fastest of eight proposals: the best that NVIDIA's library offers.
 
 The library is the one that CuPy has loaded. cuBLASLt stores columns; a product of rows is the product of the transposed
 operands in the other order. Products of 8-bit floats have scales of 1, and are summed as accurately as it can: without
@@ -89,7 +89,7 @@ class CublasLt:
         self._chosen: dict[str, int] = {}  # the fastest proposal by workload
 
     def call(self, operands: Operands) -> Callable[[], Any] | None:
-        """Return the fastest proposal for these operands; None where there is none."""
+        """Return the fastest proposal for these operands, or None where there is none."""
         try:
             calls = self._calls(operands)
         except NoCallError:

@@ -16,11 +16,11 @@ Function = Callable[..., Any]
 
 
 class NoCallError(Exception):
-    """PyTorch has no call of its own for a Workload."""
+    """PyTorch has no call for a Workload."""
 
 
 def _pads(size: Mapping[str, int]) -> tuple[tuple[int, int], tuple[int, int, int, int] | None]:
-    """Return (the padding argument of a call, the padding for F.pad in front of it)."""
+    """Return (the padding argument of a call, the padding for F.pad before it)."""
     top, bottom, left, right = (size[f"pad_{side}"] for side in ("top", "bottom", "left", "right"))
     if (top, left) == (bottom, right):
         return (top, left), None

@@ -71,7 +71,7 @@ def test_products_of_8_bit_floats_lie_along_k(opponent):
     opponent.call(made)()
     a, b = (decode("float8_e4m3fn", made.blocks[name].view(np)) for name in "ab")
     assert np.allclose(made.typed(made.out), a @ b, rtol=1e-5, atol=1e-4) and np.abs(a @ b).max() > 1
-    assert opponent.call(operands(matmul.workload(9, 32, 48, **asked))) is None  # B lies along n
+    assert opponent.call(operands(matmul.workload(9, 32, 48, **asked))) is None  # B is contiguous along n
 
 
 def test_the_library_of_a_wheel_is_found(monkeypatch, library):
