@@ -35,7 +35,7 @@ def items(session: Session) -> Iterator[Item]:
     yield Item("copy", lambda: copy(session))
     for dtype in ("float16", "float32"):
         yield Item(f"matmul {dtype}", lambda dtype=dtype: product(session, dtype))  # type: ignore[misc]
-    for name, probe in probes.named(session, _median_seconds):
+    for name, probe in probes.probes(session, _median_seconds):
         yield Item(name, partial(with_clock, session, probe))
 
 

@@ -60,7 +60,7 @@ def items(session: Session) -> Iterator[Item]:
 def measure(session: Session, name: str, dtype: str) -> dict[str, Any]:
     """Compare and time one model; "wrong" where its result is not the array library's."""
     with context(session):
-        model, inputs = loaded(name, dtype)
+        model, inputs = load_model(name, dtype)
         given = model.placed(inputs)
         call = partial(model, **given)
         expected, library_us = by_library(session, call)
@@ -81,7 +81,7 @@ def measure(session: Session, name: str, dtype: str) -> dict[str, Any]:
         return found if session.emulate else found | times(session, model, given, call)
 
 
-def loaded(name: str, dtype: str) -> tuple[Model, dict[str, np.ndarray]]:
+def load_model(name: str, dtype: str) -> tuple[Model, dict[str, np.ndarray]]:
     """Return a network with drawn weights, computed in `dtype`, and inputs."""
     import onnx
 

@@ -131,7 +131,7 @@ class Probes:
         return {"us": spent / (CLOCKED if self.tiny else MADE) * 1e6}
 
 
-def named(session: Session, seconds: Callable[[Session, Callable[[], None]], float]) -> Iterator[tuple[str, Any]]:
+def probes(session: Session, seconds: Callable[[Session, Callable[[], None]], float]) -> Iterator[tuple[str, Any]]:
     """Yield (item, function) of every probe."""
     probes = Probes(session, seconds)
     depth = dict(probes.code.constants)["MMA_K"]

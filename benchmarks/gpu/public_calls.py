@@ -123,7 +123,7 @@ def draw(shown: Shown, seed: int = 0) -> Arrays:
     return Arrays(made | {name: each.copy() for name, each in shown.whole.items()})
 
 
-def expected(shown: Shown, arrays: Arrays) -> np.ndarray:
+def reference(shown: Shown, arrays: Arrays) -> np.ndarray:
     """Return the result on the host, by NumPy's compositions in float64 or complex128."""
     kind = np.complex128 if shown.dtype.startswith("complex") else np.float64
     wide = {name: each if each.dtype.kind == "i" else each.astype(kind) for name, each in arrays.items()}

@@ -76,9 +76,9 @@ def timing(ends: Iterable[dict[str, Any]]) -> dict[str, Any]:
     regrets = [row["regret_at_8"] for row in rows if row["regret_at_8"] is not None]
     return {
         "all": speedups(rows),
-        "families": _grouped(rows, lambda row: row["group"].partition(" ")[0]),
-        "groups": _grouped(rows, lambda row: row["group"]),
-        "classes": _grouped(rows, lambda row: row["class"]),
+        "families": _group(rows, lambda row: row["group"].partition(" ")[0]),
+        "groups": _group(rows, lambda row: row["group"]),
+        "classes": _group(rows, lambda row: row["class"]),
         "kernels_timed": sum(len(row["kernels"]) for row in rows),
         "refused": dict(Counter(f"{vendor}: {why}" for row in rows for vendor, why in row["refused"].items())),
         "tau_median": float(np.median(taus)) if taus else None,
@@ -122,7 +122,7 @@ def with_cublas(end: dict[str, Any]) -> dict[str, Any]:
     return {**end, "vendors_us": {**times, CUBLAS: min(times[name] for name in OF_CUBLAS)}}
 
 
-def _grouped(rows: Iterable[dict[str, Any]], name: Callable[[dict[str, Any]], str]) -> dict[str, Any]:
+def _group(rows: Iterable[dict[str, Any]], name: Callable[[dict[str, Any]], str]) -> dict[str, Any]:
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault(name(row), []).append(row)

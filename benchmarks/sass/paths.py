@@ -80,7 +80,7 @@ def whole(code: Sequence[Instruction], loaded: float, results: float) -> Cost | 
     """
     needs = [(STORES, results), (_LOADS, loaded)]
     spans, kinds = loops(code), STORES | _LOADS
-    passing = [span for span in spans if _moved(code, span, _inside(span, spans), kinds)]
+    passing = [span for span in spans if _bytes_moved(code, span, _inside(span, spans), kinds)]
     kept = [span for span in passing if not any(span in _inside(other, passing) for other in passing)]
     times = often(code, 0, needs, first_only=True)
     path = stored_path(code, 0, results, STORES, times, False, kept)
@@ -103,7 +103,7 @@ def often(
         inside = _inside((first, end), spans)
         passes = []
         for kinds, wanted in needs:
-            width = _moved(code, (first, end), inside, kinds) * LANES
+            width = _bytes_moved(code, (first, end), inside, kinds) * LANES
             passes += [wanted / width] if width else []
         if passes:
             times[first:end] = [max(1.0, passes[0] if first_only else max(passes))] * (end - first)
@@ -116,7 +116,7 @@ def _inside(loop: Span, spans: Sequence[Span]) -> list[Span]:
     return [span for span in spans if loop[0] <= span[0] and span[1] <= loop[1] and span != loop]
 
 
-def _moved(code: Sequence[Instruction], loop: Span, inside: Sequence[Span], kinds: frozenset[str]) -> int:
+def _bytes_moved(code: Sequence[Instruction], loop: Span, inside: Sequence[Span], kinds: frozenset[str]) -> int:
     """Return the most bytes that a thread moves on a path through a loop, its inner loops left out."""
     worth = [
         each.width if each.name in kinds and not any(a <= at < b for a, b in inside) else 0

@@ -37,7 +37,7 @@ import numpy as np
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import SUBCORES, Terms, residency
 
-from .accesses import BARRIER, EXPOSED, SHARED_LATENCY, WORD, Columns, least_clocks, lines, shared_clocks, tabulated
+from .accesses import BARRIER, EXPOSED, SHARED_LATENCY, WORD, Columns, least_clocks, lines, shared_clocks, tabulate
 
 #: Columns of a configuration, in the order of the measured spaces.
 NAMES = ("MWG", "NWG", "KWG", "MDIMC", "NDIMC", "MDIMA", "NDIMB", "KWI", "VWM", "VWN", "STRM", "STRN", "SA", "SB")
@@ -113,10 +113,10 @@ def _operand(c: Columns, name: str) -> Operand:
     store_words = np.where(joined, np.minimum(per_copier & -per_copier, 4), global_words)
     apart = np.where(strided == 1, width, outputs)
     lanes = c["MDIMC"] if m else -c["MDIMC"]
-    read_clocks, read_lines = tabulated(read_costs, lanes, apart, read_words)
+    read_clocks, read_lines = tabulate(read_costs, lanes, apart, read_words)
     between = np.where(strided == 1, width, per_copier)
-    copy_lines = tabulated(copy_costs, copiers, between, rows * SIZE, global_words)[1]
-    store_clocks = tabulated(copy_costs, copiers, between, rows * block, store_words)[0]
+    copy_lines = tabulate(copy_costs, copiers, between, rows * SIZE, global_words)[1]
+    store_clocks = tabulate(copy_costs, copiers, between, rows * block, store_words)[0]
     words = per_copier * rows * staged
     return Operand(
         staged=staged.astype(np.float64),

@@ -37,7 +37,7 @@ import numpy as np
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import SUBCORES, Terms, residency
 
-from .accesses import BANKS, BARRIER, EXPOSED, WORD, Columns, least_clocks, tabulated
+from .accesses import BANKS, BARRIER, EXPOSED, WORD, Columns, least_clocks, tabulate
 
 #: Columns of a configuration, in the order of the measured spaces.
 NAMES = ("block_size_x", "block_size_y", "tile_size_x", "tile_size_y", "read_only", "use_padding")
@@ -166,7 +166,7 @@ def terms(columns: Columns, arch: Arch) -> Terms:
     residents = np.maximum(residency(warps, registers, shared_bytes, arch), 1.0)
 
     lanes = np.full(len(threads), 32 // least_clocks(arch))
-    access = tabulated(access_clocks, c["block_size_x"], _pitch(c), threads, lanes)[0]
+    access = tabulate(access_clocks, c["block_size_x"], _pitch(c), threads, lanes)[0]
     rows = np.ceil((down + BORDER) / c["block_size_y"])  # copied by a thread
     loads = rows * (c["tile_size_x"] + 1.0)
     accesses = reads(c) + 2 * loads + 2 * spilled

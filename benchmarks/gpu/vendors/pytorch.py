@@ -285,7 +285,7 @@ MAIN: dict[str, Callable[[Any, Workload, list[str]], Main]] = {
     "rows.softmax": _softmax,
     "rows.norms": _norm,
     "rows.elementwise": _elementwise,
-    "attention.attention": pytorch_attention.chosen,
+    "attention.attention": pytorch_attention.choose,
     "products.gated": gated,
     "products.normed": normed,
     "products.matmul_prologue": prepared(_matmul),

@@ -99,9 +99,9 @@ def pooling(torch: ModuleType, workload: Workload, steps: list[str]) -> tuple[Fu
         return lambda x: _last(functional.avg_pool2d(_first(x), window, stride, padding, ceil, counted)), 0
     (dilation,) = _over(size, "dilation")
 
-    def pooled(x: Tensor) -> Tensor:
+    def pool(x: Tensor) -> Tensor:
         x = _first(x)
         x = x if before is None else functional.pad(x, before, value=float("-inf"))
         return _last(functional.max_pool2d(x, window, stride, padding, dilation, ceil))
 
-    return pooled, 0
+    return pool, 0

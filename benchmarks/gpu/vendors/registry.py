@@ -18,7 +18,7 @@ from gensor_tuner.measure.operands import Noise, Operands
 from gensor_tuner.measure.timer import CudaClock, HostClock, Vendor
 
 from .cublaslt import CublasLt, NoCallError
-from .padded import padded
+from .padded import pad
 from .pytorch import Torch
 
 CUPY, CUBLASLT, PADDED, TORCH, COMPILED = "cupy", "cublaslt", "padded", "torch", "compiled"
@@ -61,7 +61,7 @@ class Vendors:
 
     def calls(self, compiled: bool = False) -> dict[str, Vendor]:
         """Return the calls of the requested vendors by name."""
-        found: dict[str, Vendor] = {CUPY: Operands.vendor, PADDED: padded}
+        found: dict[str, Vendor] = {CUPY: Operands.vendor, PADDED: pad}
         if self.cublaslt is not None:
             found[CUBLASLT] = self.cublaslt.call
         if self.torch is not None:
