@@ -25,6 +25,7 @@ from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import Space
 from gensor_kernels.programs.validation import program_of
 from gensor_tuner.shapes.reader import read_shapes
+from tests.campaign_size import sample
 from tests.doubles.store_rows import ARCH, PART, add_rows, kernel_rows, key, rows, umask
 
 posix = pytest.mark.skipif(os.name != "posix", reason="file modes are POSIX")
@@ -217,10 +218,10 @@ def test_a_site_database_that_others_can_write_to_gives_no_code_and_says_why(tmp
             assert found.load(ARCH).find(key(1), PART).binary() == kernel_rows(1)[0]
 
 
-@pytest.mark.parametrize("path", sorted(PRETUNED.glob("*.db")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sample(sorted(PRETUNED.glob("*.db")), 1), ids=lambda path: path.stem)
 def test_rows_that_this_version_writes_pass_as_foreign_ones(path):
     with Store.open(path, readonly=True, immutable=True, trusted=True) as store:
-        checked = [row for kind in TABLES for row in store.rows(kind)]
+        checked = [row for kind in TABLES for row in sample(list(store.rows(kind)), 500)]
     assert len(checked) > 100 and all(map(untrusted.well_formed, checked))
 
 

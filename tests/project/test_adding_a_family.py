@@ -1,4 +1,4 @@
-"""The kernel family that CONTRIBUTING.md adds: its text, as files, walked, built, verified, stored and served."""
+"""The kernel family of examples/plain, which CONTRIBUTING.md adds: walked, built, verified, stored and served."""
 
 import re
 import types
@@ -21,22 +21,18 @@ from gensor_tuner.shapes.reader import read_shapes
 from tests.doubles.stored import isolate
 from tests.programs.lattices import random_legal
 
-CONTRIBUTING = Path(__file__).resolve().parents[2] / "CONTRIBUTING.md"
+ROOT = Path(__file__).resolve().parents[2]
+CONTRIBUTING, EXAMPLE = ROOT / "CONTRIBUTING.md", ROOT / "examples" / "plain"
 ARCH = "sm_87"
 
 
 @pytest.fixture
 def added(monkeypatch, tmp_path):
-    """Do what the text says: one `.cu`, one module, one line in the registry; no other family serves beside it."""
-    text = CONTRIBUTING.read_text(encoding="utf-8")
-    kernel = re.search(r"the file\n`(\w+\.cu)` in a folder `plain` .*?\n\n```cuda\n(.*?)```", text, re.DOTALL)
-    module = re.search(r"the file `(family)` in a folder `(plain)` .*?\n\n```python\n(.*?)```", text, re.DOTALL)
-    name = re.search(r"behind `from \.plain\.family import (\w+)`:\n\n```\n        \1,\n```", text)[1]
-    path = tmp_path / kernel[1]
-    path.write_text(kernel[2], encoding="utf-8")
-    monkeypatch.setitem(source._installed_files(), kernel[1], path)
-    made = types.ModuleType(f"{registry.__package__}.{module[2]}.{module[1]}")
-    exec(compile(module[3], f"{module[1]}.py", "exec"), made.__dict__)
+    """Add the family of examples/plain to the registry, in which no other family serves."""
+    monkeypatch.setitem(source._installed_files(), "contraction_plain.cu", EXAMPLE / "contraction_plain.cu")
+    made = types.ModuleType(f"{registry.__package__}.plain.family")
+    exec(compile((EXAMPLE / "family.py").read_text(encoding="utf-8"), "family.py", "exec"), made.__dict__)
+    (name,) = re.findall(r"^        (\w+),$", CONTRIBUTING.read_text(encoding="utf-8"), re.MULTILINE)
     family = vars(made)[name]
     for other in list(registry.FAMILIES):
         monkeypatch.delitem(registry.FAMILIES, other)

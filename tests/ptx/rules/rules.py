@@ -26,7 +26,7 @@ MAPS = tuple(TensorMap(operand, operand == "b", 2, EXTENT) for operand in "abc")
 #: Deliveries of asynchronous copies and products, and orders of threads; a broken rule must show in one of them.
 SCHEDULE = (("late", "forward"), ("early", "reverse"), ("late", 3))
 
-#: What a rule is caught as, beside the kinds of faults: by its results only, or not at all (docs/verification.md: why).
+#: Outcomes that are not faults: different results, or nothing visible (docs/internals/verification.md says why).
 VALUES, UNSEEN = "results", "unseen"
 
 

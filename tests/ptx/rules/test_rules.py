@@ -2,18 +2,10 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from gensor_kernels.build.source import CUDA_FOLDER
 from tests.ptx.rules.rules import HERE, RULES, UNSEEN, VALUES, Rule, found
-
-INTRINSICS = (
-    *("intrinsics_ptx.cuh", "intrinsics_arithmetic.cuh", "dependent.cuh", "vote.cuh"),
-    *("hopper.cuh", "hopper_products.cuh"),
-)
-TABLE = Path(__file__).resolve().parents[3] / "docs" / "verification.md"
 
 
 def caught_as(rule: Rule, by: str) -> str:
@@ -53,21 +45,7 @@ def test_blocks_that_wait_for_one_another_are_resident_together(by):
     assert found(replace(rule, together=False), "right", by)[0].split(":")[0] in ("deadlock", "race")
 
 
-def section() -> str:
-    """Return the rules of docs/verification.md."""
-    return TABLE.read_text().partition("## Rules of the ISA\n")[2].partition("\n## ")[0]
-
-
-def test_the_table_names_every_kernel():
+def test_every_kernel_has_a_rule():
     text = "".join(path.read_text() for path in HERE.glob("*.cu"))
     kernels = set(re.findall(r"^(?:PAIR_)?RULE\((\w+),", text, flags=re.MULTILINE))
     assert kernels == {rule.name for rule in RULES}
-    assert not [name for name in sorted(kernels) if f"`{name}`" not in section()]
-
-
-def test_the_table_names_every_intrinsic():
-    named = re.findall(r"`(\w+)`", section().partition("| rule |")[0])
-    text = "".join((CUDA_FOLDER / "core" / each).read_text() for each in INTRINSICS)
-    intrinsics = set(re.findall(r"^ *DEVICE [\w<> ]+ (\w+)\(", text, flags=re.MULTILINE))
-    assert len(intrinsics) > 60 and "wgmma" in intrinsics
-    assert not {name for name in intrinsics if not name.startswith("mma_")} - set(named)

@@ -3,7 +3,6 @@
 import re
 from functools import partial
 
-import numpy as np
 import pytest
 
 from gensor_database.record import Kernel, Verification
@@ -13,7 +12,6 @@ from gensor_kernels.build.resources import EntryResources
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.rows import views
-from gensor_tuner.budget.incremental import IncrementalRun
 from gensor_tuner.budget.run import BudgetedRun
 from gensor_tuner.budget.task_scheduler import SLICE
 from gensor_tuner.build.compile import Compile
@@ -191,12 +189,3 @@ def test_what_is_verified_is_stored_whatever_stops_the_run(machine, store, monke
     machine.kinds[Execute] = real
     results, _, _ = run(machine, store, 0)
     assert [name for name, each in results.items() if each.status == "ok"] == ["int8-4096"]
-
-
-def test_a_row_that_search_has_not_reached_is_no_failure():
-    """Kernels at hand may all be illegal for it: that is known of rows that were searched alone."""
-    run = IncrementalRun.__new__(IncrementalRun)
-    run.workloads, run.founds, run.pool = ["searched", "left out"], {0: None}, None
-    run._seconds = np.full((2, 1), np.inf)
-    run._serving, run._chosen = dict, lambda row, *_: row
-    assert list(run.chosen()) == [0]

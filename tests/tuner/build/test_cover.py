@@ -51,11 +51,6 @@ def test_a_limit_leaves_no_row_without_a_candidate():
     assert limited(np.full((2, 2), np.inf), ["a", "b"], 1) == []
 
 
-def test_assign_takes_the_best_chosen_and_marks_what_nothing_serves():
-    assert assign(SECONDS, [1, 2], NAMES).tolist() == [1, 2, 1, -1]
-    assert assign(SECONDS, [], NAMES).tolist() == [-1] * 4
-
-
 def test_portfolio_lowers_the_mean_regret_first_and_stops():
     seconds = np.array([[1.0, 10.0, 2.0], [10.0, 1.0, 2.0]])
     assert portfolio(seconds, ["x", "y", "z"], limit=1) == [2]

@@ -47,11 +47,6 @@ def test_rows_and_seconds_are_told_at_once(stream, monkeypatch):
         made.close()
 
 
-def test_quiet_says_nothing(stream, monkeypatch):
-    shown(stream, monkeypatch, quiet=True).close()
-    assert stream.getvalue() == ""
-
-
 def test_hostile_names_reach_no_terminal(stream, monkeypatch):
     made = shown(stream, monkeypatch)
     made.begin(["\x1b]0;title\x07"])

@@ -379,6 +379,7 @@ def test_times_arrive_and_dispatch_serves_them(tmp_path, monkeypatch, no_databas
     assert told.tier == 1 and told.kernel in {row.kernel_digest for row in times}, told
 
 
+@pytest.mark.nightly
 def test_a_part_that_nobody_has_is_one_sentence(tmp_path):
     port = free_port()
     with (
@@ -411,6 +412,7 @@ def test_a_part_is_given_up_in_one_sentence_however_long_its_tasks_take_to_end()
     assert cancelled == [clusters.NOBODY_SECONDS + 1]
 
 
+@pytest.mark.nightly
 def test_a_worker_waits_for_its_scheduler(tmp_path):
     port = free_port()
     with serving(port, tmp_path / "scratch"):
@@ -431,6 +433,7 @@ def test_certificates_that_are_missing_are_a_sentence(gensor_tune):
     assert code == 2 and "tls://127.0.0.1:9 needs certificates: set distributed.comm.tls.ca-file" in err
 
 
+@pytest.mark.nightly
 def test_a_kernel_that_faults_on_a_board_is_refused_and_the_run_goes_on(tmp_path):
     port = free_port()
     with scheduler(port), serving(port, tmp_path / "scratch", BOARD_FAULT="fault", BOARD_BLAMED="('ITEMS', 1)"):
@@ -445,6 +448,7 @@ def test_a_kernel_that_faults_on_a_board_is_refused_and_the_run_goes_on(tmp_path
         assert not {row.kernel_digest for row in times} & {row.kernel_digest for row in refused}
 
 
+@pytest.mark.nightly
 def test_a_worker_whose_gpu_has_gone_says_so_and_does_not_come_back(tmp_path, monkeypatch):
     port, log, said = free_port(), tmp_path / "log", []
     task = Time(PART, WORKLOAD, kernels(1), False)
@@ -474,6 +478,7 @@ def test_a_worker_whose_gpu_has_gone_says_so_and_does_not_come_back(tmp_path, mo
         until(lambda: not [pid for pid in below if alive(pid)])
 
 
+@pytest.mark.nightly
 def test_a_command_that_is_killed_leaves_no_process(tmp_path):
     port = free_port()
     once = tmp_path / "once"

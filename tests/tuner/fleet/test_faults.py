@@ -107,6 +107,7 @@ def test_a_worker_that_hangs_is_restarted(opened, fleet, tmp_path):
     assert any("is restarted: a task did not end within 3 s" in line for line in opened[1])
 
 
+@pytest.mark.nightly
 def test_results_are_whole_whatever_is_killed(opened, fleet, tmp_path):
     """Twenty kills at random moments; every task has its result, and nobody else's."""
     cluster, _ = opened

@@ -221,12 +221,6 @@ def test_a_device_that_always_fails_is_given_up_and_no_kernel_is_blamed(measure,
         assert not list(store.rows(Verification, method="device"))
 
 
-def test_no_gpu_is_one_sentence(measure, tmp_path, monkeypatch):
-    stock(tmp_path / "k.db")
-    code, found, told = measure(start=measuring.start_worker)
-    assert code == 2 and not found and told.err.startswith("gensor-tune: ") and len(told.err.splitlines()) == 1
-
-
 def test_times_elsewhere_are_what_merge_takes_home(measure, tmp_path):
     made = stock(tmp_path / "k.db")
     before = (tmp_path / "k.db").read_bytes()

@@ -6,6 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from gensor_kernels.devices import cuda
+from gensor_kernels.errors import ToolMissingError
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.attention import sequences
 from gensor_kernels.operators.products import matmul
@@ -13,7 +15,7 @@ from gensor_kernels.operators.tolerance import base as tolerance_base
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.epilogue import Step
 from gensor_kernels.operators.types.workload import View
-from gensor_tuner.gpu import GpuError, open_gpu
+from gensor_tuner.gpu import GpuError
 from gensor_tuner.measure import timer
 from gensor_tuner.measure.operands import POISON, Noise, Operands
 from tests.doubles.device import FakeDevice, emulate, wide_product
@@ -39,9 +41,13 @@ def values(block, device):
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16", "int8"])
-@pytest.mark.parametrize("epilogue", ["none", "bias_relu", "scale_mask", "bias_add_gelu", "mul_scale_silu"])
-@pytest.mark.parametrize("batch", [1, 3])
-def test_the_vendor_computes_the_kernels_problem(device, noise, dtype, epilogue, batch):
+def test_the_vendor_computes_the_kernels_problem(device, noise, dtype):
+    for epilogue in ("none", "bias_relu", "scale_mask", "bias_add_gelu", "mul_scale_silu"):
+        for batch in (1, 3):
+            check_vendor(device, noise, dtype, epilogue, batch)
+
+
+def check_vendor(device, noise, dtype, epilogue, batch):
     workload = matmul.workload(24, 40, 32, batch=batch, dtype=dtype, trans_b=True, epilogue=epilogue)
     operands = Operands(device, workload, noise)
     found = operands.vendor()()
@@ -53,11 +59,6 @@ def test_the_vendor_computes_the_kernels_problem(device, noise, dtype, epilogue,
     slack = 8 * max(facts(dtype).unit_roundoff, 2.0**-24) * product if steps else 0.0
     result = operands.blocks["c"].view(np) if found is None else np.asarray(found).reshape(expected.values.shape)
     assert tolerance_base.check(result, expected._replace(bound=expected.bound + slack)).ok
-
-
-def test_plain_products_are_written_in_place(device, noise):
-    operands = Operands(device, matmul.workload(24, 40, 32, dtype="float32"), noise)
-    assert np.shares_memory(operands.vendor()(), operands.blocks["c"].memory)
 
 
 def test_arrays_are_laid_out_as_their_class_says(device, noise):
@@ -126,49 +127,32 @@ def test_sets_exceed_twice_the_cache_and_rounds_are_interleaved(device, monkeypa
     assert times[0].median_us == pytest.approx(1.0)
 
 
-def test_no_gpu_is_a_sentence(monkeypatch):
+def absent():
+    raise ToolMissingError("no GPU: a sentence")
+
+
+def taken(number):
+    raise RuntimeError("cudaErrorDevicesUnavailable: CUDA-capable device(s) is/are busy or unavailable")
+
+
+def of_part(name):
+    return lambda number: SimpleNamespace(arch=lookup(name), unsupported="")
+
+
+@pytest.mark.parametrize(
+    ("current", "device", "part", "words"),
+    [
+        (absent, None, "sm_87", "a sentence"),
+        (lambda: lambda: 0, of_part("sm_90"), "sm_87", "sm_90, not sm_87"),
+        (lambda: lambda: 0, of_part("h200"), "h100-sxm", r"the GPU here is h200, times of h100-sxm .* --arch h200"),
+        (lambda: lambda: 0, taken, "sm_87", "busy or unavailable"),
+    ],
+    ids=["no GPU", "another architecture", "another part", "a GPU that cannot be used"],
+)
+def test_a_gpu_that_cannot_time_is_a_sentence(monkeypatch, current, device, part, words):
     monkeypatch.setenv("CUPY_TF32", "0")  # else open_timer sets it for the whole process
-    from gensor_kernels.devices import cuda
-    from gensor_kernels.errors import ToolMissingError
-
-    def absent():
-        raise ToolMissingError("no GPU: a sentence")
-
-    monkeypatch.setattr(cuda, "current_device", absent)
-    with pytest.raises(GpuError, match="a sentence") as caught:
-        timer.open_timer(ARCH)
-    assert not caught.value.worth_telling
-
-
-def test_a_gpu_of_another_architecture_is_named(monkeypatch):
-    monkeypatch.setenv("CUPY_TF32", "0")
-    from gensor_kernels.devices import cuda
-
-    monkeypatch.setattr(cuda, "current_device", lambda: lambda: 0)
-    monkeypatch.setattr(cuda, "CudaDevice", lambda number: SimpleNamespace(arch=lookup("sm_90"), unsupported=""))
-    with pytest.raises(GpuError, match="sm_90, not sm_87") as caught:
-        timer.open_timer(ARCH)
-    assert caught.value.worth_telling
-
-
-def test_times_of_another_part_are_not_taken(monkeypatch):
-    from gensor_kernels.devices import cuda
-
-    monkeypatch.setattr(cuda, "current_device", lambda: lambda: 0)
-    monkeypatch.setattr(cuda, "CudaDevice", lambda number: SimpleNamespace(arch=lookup("h200"), unsupported=""))
-    with pytest.raises(GpuError, match=r"the GPU here is h200, times of h100-sxm .* --arch h200") as caught:
-        timer.open_timer(lookup("h100-sxm"))
-    assert caught.value.worth_telling
-
-
-def test_a_gpu_that_cannot_be_used_is_a_sentence(monkeypatch):
-    from gensor_kernels.devices import cuda
-
-    def taken(number):
-        raise RuntimeError("cudaErrorDevicesUnavailable: CUDA-capable device(s) is/are busy or unavailable")
-
-    monkeypatch.setattr(cuda, "current_device", lambda: lambda: 0)
-    monkeypatch.setattr(cuda, "CudaDevice", taken)
-    with pytest.raises(GpuError, match="busy or unavailable") as caught:
-        open_gpu(ARCH)
-    assert caught.value.worth_telling
+    monkeypatch.setattr(cuda, "current_device", current)
+    monkeypatch.setattr(cuda, "CudaDevice", device)
+    with pytest.raises(GpuError, match=words) as caught:
+        timer.open_timer(lookup(part))
+    assert caught.value.worth_telling == (current is not absent)

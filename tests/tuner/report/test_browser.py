@@ -6,6 +6,7 @@ pytest.importorskip("typer")
 
 from gensor_database import Store
 from gensor_tuner.report.page import write
+from tests.campaign_size import sample
 from tests.doubles import browser
 from tests.doubles.reported import SHIPPED, hostile, timed
 
@@ -35,9 +36,12 @@ def chromium(tmp_path_factory):
     made.close()
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [1920, 1280, 390], ids=["wide", "desk", "phone"])
-@pytest.mark.parametrize("name", ["shipped", "timed"])
+WINDOWS = [
+    (name, width, dark) for name in ("shipped", "timed") for width in (1920, 1280, 390) for dark in (False, True)
+]
+
+
+@pytest.mark.parametrize(("name", "width", "dark"), sample(WINDOWS, 2))
 def test_it_draws_everything_inside_the_window(chromium, pages, name, width, dark):
     chromium.look(width, 900, dark)
     chromium.open(pages[name])

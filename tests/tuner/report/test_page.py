@@ -9,14 +9,12 @@ import pytest
 
 pytest.importorskip("typer")
 
-from gensor_database import PRETUNED, Record, Store, duration
+from gensor_database import PRETUNED, Record, Store
 from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.report.contents import Part, parts, terms_of
-from gensor_tuner.report.drawing import LogScale, si
-from gensor_tuner.report.markup import Markup, tag
 from gensor_tuner.report.split import LAUNCH, RESOURCES, shares
 from gensor_tuner.report.walked import followed
 from tests.doubles.reported import HOSTILE, SHIPPED, hostile, timed
@@ -106,22 +104,6 @@ def test_nothing_to_show_is_a_sentence(gensor_tune, tmp_path):
     add_rows(tmp_path / "one.db", *rows(1))
     code, _, said = gensor_tune("report", "--db", tmp_path / "one.db", "-o", tmp_path / "no" / "report.html")
     assert code == 2 and "cannot be written: No such file" in said
-
-
-def test_markup_escapes_everything_else():
-    assert tag("p", "<b>&\"'") == "<p>&lt;b&gt;&amp;&quot;&#x27;</p>"
-    assert tag("a", Markup("<b></b>"), data_x='"><i>', hidden=True, id=None) == (
-        '<a data-x="&quot;&gt;&lt;i&gt;" hidden><b></b></a>'
-    )
-    assert isinstance(tag("p") + "<", str) and tag("p", str(tag("p")) + "<") == "<p>&lt;p&gt;&lt;/p&gt;&lt;</p>"
-
-
-def test_numbers_as_a_person_reads_them():
-    assert (si(1.84e12, "FLOP/s"), si(999e3), si(0.05, "s"), si(0.0)) == ("1.84 TFLOP/s", "999 k", "50 ms", "0")
-    assert (duration(1840.2), duration(3.5), duration(None)) == ("1.84 ms", "3.5 µs", "")
-    scale = LogScale.around([1.0, 1000.0], 0.0, 300.0, 1.0)
-    assert scale(10.0) == pytest.approx(100.0) and scale.ticks() == pytest.approx([1, 10, 100, 1000])
-    assert LogScale.around([5.0], 0, 1).high / LogScale.around([5.0], 0, 1).low == pytest.approx(10)
 
 
 def recorded_terms(record):

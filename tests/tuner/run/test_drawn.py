@@ -11,7 +11,7 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_tuner.cli import commands
 from gensor_tuner.run.class_run import Options
-from gensor_tuner.run.drawn import DRAW, MENDING, SMALL, attentions, mending, missed, products, rows
+from gensor_tuner.run.drawn import DRAW, MENDING, attentions, mending, missed, products, rows
 from gensor_tuner.run.tune import Run
 from gensor_tuner.tasks.local import Local
 
@@ -25,11 +25,6 @@ def test_a_database_is_mended_by_other_workloads_than_it_is_judged_by():
         judging = {each.key() for each in draw(DRAW, 1)}
         assert len(judging & set(drawn)) <= 1  # of small products, one is drawn twice by chance
         assert {json.loads(key)["operator"] for key in judging} <= {json.loads(key)["operator"] for key in drawn}
-
-
-def test_some_products_are_small():
-    small = [draw for draw in MENDING if draw.keywords.get("below") == SMALL]
-    assert small and all(max(each.size["m"], each.size["n"]) <= 64 for draw in small for each in draw(DRAW))
 
 
 def test_what_nothing_serves_is_missed_and_what_is_tuned_is_not():

@@ -51,17 +51,6 @@ def test_slow_steps_raise_the_estimate_and_time_lowers_it():
     assert seen.seconds_left < 300.0
 
 
-def test_later_classes_are_expected_to_take_what_earlier_ones_took():
-    clock = Clock()
-    seen = tracker(clock, ["a"], ["b"])
-    seen.begin(["a"])
-    seen.stage("compile", 10)
-    clock.now = 1000.0
-    seen.begin(["b"])
-    assert seen.seconds_left > 500.0
-    assert tracker(clock, ["b"]).seconds_left < 50.0
-
-
 def test_a_budget_is_the_time_that_is_left():
     clock = Clock()
     seen = tracker(clock, ["a"], budget=60.0)

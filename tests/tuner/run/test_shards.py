@@ -15,6 +15,7 @@ from gensor_kernels.operators.products import matmul
 from gensor_tuner.run.shards import Shard
 from gensor_tuner.run.tune import Run
 from gensor_tuner.shapes.reader import Row
+from tests.campaign_size import FULL
 
 #: dtype and columns of classes
 CLASSES = [("float32", 64), ("float64", 64), ("float16", 64), ("int8", 64), ("float32", 63)]
@@ -91,7 +92,7 @@ def test_shards_are_merged_to_the_rows_of_one_run(tuned, gensor_tune, tmp_path):
     assert tuned("whole")[0] == 1  # a row is bad
     whole = digests(tmp_path / "whole.db")
     assert len(whole["record"]) == 8 and whole["portfolio"]
-    for count in (1, 3, 7):
+    for count in (1, 3, 7) if FULL else (3,):
         names = []
         for number in range(1, count + 1):
             names.append(f"{count}-{number}")
@@ -101,16 +102,12 @@ def test_shards_are_merged_to_the_rows_of_one_run(tuned, gensor_tune, tmp_path):
         files = [f"{{}}/{name}.db" for name in names]
         assert gensor_tune("merge", *files, "-o", f"{{}}/{count}.db", "--binaries")[0] == 0
         assert digests(tmp_path / f"{count}.db") == whole
-    before = digests(tmp_path / "7-1.db")
-    assert tuned("7-1", "--shard", "1/7")[0] == 1 and digests(tmp_path / "7-1.db") == before
-
-
-def test_shards_of_one_database_leave_each_other_alone(tuned, tmp_path):
-    """Records name the rows of the whole file, whichever share was tuned last."""
-    tuned("whole")
+    before = digests(tmp_path / "3-1.db")
+    assert tuned("3-1", "--shard", "1/3")[0] == 1 and digests(tmp_path / "3-1.db") == before
+    # Shards of one database leave each other alone: records name the rows of the whole file, in any order of shards.
     for shard in ("2/2", "1/2", "2/2"):
         tuned("both", "--shard", shard)
-    assert digests(tmp_path / "both.db") == digests(tmp_path / "whole.db")
+    assert digests(tmp_path / "both.db") == whole
 
 
 @pytest.mark.parametrize("number", [1, 2])

@@ -78,17 +78,6 @@ def test_rows_keep_their_authors_words(rows):
     assert "4.5 µs   2.25 µs   2.00" in line
 
 
-def test_every_row_of_the_examples_has_words():
-    for row in read_shapes("examples/every_operator.csv"):
-        op, sizes = words(row)
-        assert op and sizes and op == row.cells["op"]
-
-
-def test_a_reason_is_told_once():
-    bad = Row(2, "bad", error="s.csv:2: column 'm': 'x' is no number")
-    assert bad.error not in Table([bad]).line(bad, Result(None, "failed", error=bad.error))
-
-
 def test_lines_come_in_the_order_of_the_file():
     told: list[str] = []
     rows = [Row(line, f"row {line}") for line in range(2, 7)]
@@ -117,12 +106,6 @@ def test_totals_count_calls_by_model(rows):
     ]
     many = [(replace(rows[2], notes={"set": f"m{i}"}), ok) for i in range(20)]
     assert totals(many, "net") == ["20 models: 240 calls take 24 ms (predicted), the bound is 12 ms"]
-
-
-def test_the_summary_counts_by_status():
-    ok, skipped = Result(PRODUCT, "ok", "d", "f", {}, 100.0, 80.0), Result(PRODUCT, "skipped")
-    assert summary([ok, skipped, skipped])[0] == "1 ok, 2 skipped; kernels: 1, classes: 1"
-    assert summary([]) == ["the shapes file has no rows"]
 
 
 @pytest.mark.parametrize("out, named", [("int32", True), ("int8", False)])

@@ -12,7 +12,6 @@ from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.search import actions
 from gensor_tuner.search.graph import Graph
-from gensor_tuner.search.trace import compact, expanded
 
 from .synthetic import COORDINATES, ToySpace
 
@@ -38,10 +37,6 @@ def test_moves_come_in_inverse_pairs():
     for move in found.values():
         back = found[move.inverse]
         assert back.inverse == move.token and (back.axis, back.step) == (move.axis, -move.step)
-
-
-def test_paper_graph_has_only_the_papers_actions():
-    assert {move.action for move in actions.moves(COORDINATES, "paper")} == {"Tile", "Untile", "Cache", "VThread"}
 
 
 def test_a_coordinate_that_no_action_moves_is_an_error():
@@ -180,19 +175,6 @@ def test_following_a_missing_edge_is_an_error(graph):
         graph.token(start, start)
 
 
-def test_compact_paths_round_trip():
-    tokens = ["a+", "a+", "b-", "a+", "a+", "a+", "c+"]
-    assert compact(tokens) == "a+*2 b- a+*3 c+"
-    assert expanded(compact(tokens)) == tokens
-    assert expanded(compact([])) == []
-
-
-CORE = {
-    "contraction_mma": {"block_m", "block_n", "warp_m", "warp_n", "stages", "copy"},
-    "contraction_simt": {"block_m", "block_n", "thread_m", "thread_n", "vthread_m", "vthread_n", "lanes_m"},
-}
-
-
 def _real(name: str, arch: str, dtype: str, whole: set[str], single: set[str] | None = None) -> Graph:
     """A family's graph with all values up to 128 of the coordinates in `whole`, one value of those in `single`
     (None: of all others) and two of the rest."""
@@ -215,21 +197,6 @@ def _legal_codes(graph: Graph) -> np.ndarray:
         points = graph.decode(np.arange(begin, min(begin + (1 << 17), graph.size)))
         found.append(graph.encode(points[graph.space.legal(points)]))
     return np.sort(np.concatenate(found))
-
-
-@pytest.mark.parametrize(
-    ("name", "arch", "dtype"),
-    [
-        ("contraction_mma", "sm_87", "float16"),
-        ("contraction_mma", "sm_75", "float16"),
-        ("contraction_simt", "sm_90", "float32"),
-    ],
-)
-def test_every_tile_of_a_family_is_reachable(name, arch, dtype):
-    graph = _real(name, arch, dtype, CORE[name])
-    everything = _legal_codes(graph)
-    assert everything.size > 500
-    assert np.array_equal(graph.reachable(graph.decode(everything[-1:])), everything)
 
 
 @pytest.mark.parametrize(

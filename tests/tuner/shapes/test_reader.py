@@ -25,45 +25,10 @@ def read(tmp_path, text):
     return read_shapes(path)
 
 
-def test_op_and_sizes_are_enough(tmp_path):
-    (row,) = read(tmp_path, "op,m,n,k\nmatmul,64,128,256\n")
-    assert row.error is None and row.unsupported is None
-    assert dict(row.workload.size) == {"batch": 1, "m": 64, "n": 128, "k": 256}
-    assert row.workload.dtype["a"] == "float32"
-
-
 def test_a_column_major_problem_is_the_transposed_row_major_one(tmp_path):
     (row,) = read(tmp_path, "op,m,n,k,trans_a,trans_b,order\nmatmul,64,128,256,1,0,col\n")
     assert (row.workload.size["m"], row.workload.size["n"]) == (128, 64)
     assert row.workload.layouts["a"] == "k" and row.workload.layouts["b"] == "k"
-
-
-def test_unknown_columns_become_notes_and_count_is_kept(tmp_path):
-    (row,) = read(tmp_path, "name,op,m,n,k,count,source\nqkv,matmul,1,2,3,12,somewhere\n")
-    assert (row.name, row.count, row.notes["source"]) == ("qkv", 12, "somewhere")
-
-
-@pytest.mark.parametrize(
-    ("cells", "column", "reason"),
-    [
-        ("matmul,x,2,3,fp16", "m", "whole number"),
-        ("matmul,1_0,2,3,fp16", "m", "whole number"),
-        ("matmul,\uff11,2,3,fp16", "m", "whole number"),
-        ("matmul,-1,2,3,fp16", "m", "whole number"),
-        ("matmul,1.5,2,3,fp16", "m", "whole number"),
-        ("matmul,,2,3,fp16", "m", "missing"),
-        ("matmul,4294967296,2,3,fp16", "m", "larger"),
-        ("matmul,1,2,3,fp61", "dtype", "did you mean fp64, fp16"),
-        ("matmul,1,2,3,string", "dtype", "not one of fp64, fp64_ozaki, fp32"),
-        ("matmull,1,2,3,fp16", "op", "did you mean matmul"),
-        ("fft,1,2,3,fp16", "op", "not one of matmul, batched_matmul"),
-        ("gemv,2,2,3,fp16", "op", "m = 1 or n = 1"),
-    ],
-)
-def test_a_bad_cell_names_file_line_column_and_reason(tmp_path, cells, column, reason):
-    rows = read(tmp_path, f"op,m,n,k,dtype\nmatmul,1,1,1,fp16\n{cells}\nmatmul,2,2,2,fp16\n")
-    assert [row.error is None for row in rows] == [True, False, True]
-    assert f"shapes.csv:3: column '{column}'" in rows[1].error and reason in rows[1].error
 
 
 @pytest.mark.parametrize(
@@ -84,16 +49,6 @@ def test_element_types_have_their_usual_names(tmp_path, words, dtype, math):
     rows = read(tmp_path, "op,m,n,k,dtype\n" + "".join(f"matmul,64,64,64,{word}\n" for word in words))
     assert [row.error for row in rows] == [None] * len(words)
     assert {(row.workload.dtype["a"], row.workload.math) for row in rows} == {(dtype, math)}
-
-
-def test_the_other_columns_of_element_types_take_these_names_too(tmp_path):
-    header = "op,m,n,k,dtype,acc,out,dtype_b"
-    plain, spelt, weights = read(
-        tmp_path,
-        f"{header}\nmatmul,8,64,32,fp16,fp32,fp32,int8\nmatmul,8,64,32,half,single,float32,INT8\n"
-        "matmul,8,64,32,float16,,half,Int4\n",
-    )
-    assert plain.workload == spelt.workload and weights.workload.operator == "matmul_int4"
 
 
 def test_products_with_scales_per_block(tmp_path):
@@ -240,12 +195,6 @@ def test_operators_have_their_usual_names(tmp_path):
     assert row.workload.operator == "layernorm"
 
 
-@pytest.mark.parametrize("text", ["op,m,n,k\n", "op,m,n,k", "op,m,n,k\n\n# nothing yet\n  \n"])
-def test_a_header_without_rows_is_refused(tmp_path, text):
-    with pytest.raises(ShapesError, match=r"shapes\.csv: has a header and no rows"):
-        read(tmp_path, text)
-
-
 def test_a_recording_without_calls_has_nothing_to_load(tmp_path, monkeypatch, capsys):
     """`warmup` reads recordings by this command: a program that recorded no call starts as before."""
     path = tmp_path / "calls.csv"
@@ -269,30 +218,6 @@ def test_a_gate_halves_the_columns_and_may_have_operations_behind_it(tmp_path):
     workload = rows[0].workload
     assert (workload.operator, workload.size["n"], workload.epilogue) == ("bias_swiglu", 32, ("add",))
     assert workload.layouts["b"] == "k" and "even number of columns" in rows[1].error
-
-
-def test_what_no_family_serves_is_unsupported_not_an_error(tmp_path):
-    rows = read(tmp_path, "op,m,n,k,dtype,acc\nmatmul,1,2,3,fp4_e2m1,fp32\nmatmul,1,2,3,fp16,fp64\n")
-    assert all(row.error is None and row.unsupported for row in rows)
-
-
-def test_an_unclosed_quote_spoils_one_row_only(tmp_path):
-    rows = read(tmp_path, 'op,m,n,k,note\nmatmul,1,2,3,"open\nmatmul,1,2,3,x\n')
-    assert [row.error is None for row in rows] == [False, True]
-
-
-@pytest.mark.parametrize("text", ["", "m,n,k\n1,2,3\n", "op,m,m\nmatmul,1,1\n"])
-def test_a_file_without_a_usable_header_is_refused(tmp_path, text):
-    with pytest.raises(ShapesError, match=r"shapes\.csv"):
-        read(tmp_path, text)
-
-
-def test_a_missing_or_binary_file_is_refused_with_its_name(tmp_path):
-    with pytest.raises(ShapesError, match="cannot be read"):
-        read_shapes(tmp_path / "absent.csv")
-    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00op")
-    with pytest.raises(ShapesError, match="not UTF-8"):
-        read_shapes(tmp_path / "binary.csv")
 
 
 @given(st.text(max_size=200))
@@ -365,13 +290,6 @@ def test_a_pipe_and_stdin_are_read_as_files_are(tmp_path, monkeypatch):
     writer.join()
     assert [[row.workload.size["k"] for row in rows] for rows in found] == [[3], [3]]
     assert not any(each.name == "-" for each in tmp_path.iterdir())
-
-
-def test_a_row_that_is_never_called_is_an_error(tmp_path):
-    path = tmp_path / "shapes.csv"
-    path.write_text("op,m,n,k,count\nmatmul,8,8,8,0\nmatmul,8,8,8,2\n")
-    never, twice = read_shapes(path)
-    assert "count" in never.error and twice.count == 2
 
 
 ATTENTION = """op,dtype,batch,heads,kv_heads,queries,keys,head,causal,window_left,window_right,softcap,page_size,table,pages

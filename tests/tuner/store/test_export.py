@@ -57,14 +57,6 @@ def test_other_endings_are_refused(gensor_tune, exported, tmp_path, name):
     assert "export knows the endings .csv, .json, .jsonl, .parquet and .db, not '." in err and err.count("\n") == 1
 
 
-def test_a_name_without_an_ending_is_refused_and_stdout_gets_lines(gensor_tune, exported, tmp_path):
-    code, out, err = gensor_tune("export", "{}/x", "--db", "{}/k.db")
-    assert (code, out) == (2, "") and not (tmp_path / "x").exists()
-    assert err.endswith("export knows the endings .csv, .json, .jsonl, .parquet and .db, and - for stdout\n")
-    code, out, err = gensor_tune("export", "-", "--db", "{}/k.db")
-    assert code == 0 and len([json.loads(line) for line in out.splitlines()]) == 2 and err == "2 records in stdout\n"
-
-
 def test_a_capability_without_records_is_told(gensor_tune, exported):
     code, out, _ = gensor_tune("show", "--db", "{}/k.db", "--arch", "sm_90")
     assert code == 0 and "no record is of sm_90: the database has records of sm_8" in out

@@ -12,7 +12,7 @@ pytest.importorskip("typer")
 
 from gensor_database import PRETUNED, Kernel, Record, Store
 from gensor_tuner.shapes.reader import read_shapes
-from gensor_tuner.store.inspection import beginning, counts, counts_text, journal
+from gensor_tuner.store.inspection import beginning, counts, journal
 from gensor_tuner.store.uses import name_records, uses_of
 from tests.doubles.reported import timed
 from tests.doubles.stored import ARCH, stock
@@ -27,13 +27,6 @@ def test_rows_are_counted_and_found_by_their_first_digits():
         kernels = sorted(store.rows(Kernel), key=lambda kernel: kernel.digest)
         for prefix in ("", kernels[0].digest, kernels[0].digest[:2], "f", "g", "'", "\x00"):
             assert list(beginning(store, Kernel, prefix)) == [k for k in kernels if k.digest.startswith(prefix)]
-
-
-def test_numbers_of_rows_as_text():
-    assert counts_text({"record": 2, "timing": 0}) == "2 records"
-    assert counts_text({"record": 2, "timing": 0}, empty=True) == "2 records, 0 timings"
-    assert counts_text({"record": 0}) == "no rows"
-    assert counts_text({"binary": 2, "kernel": 1}) == "2 binaries, 1 kernel"
 
 
 def test_a_source_of_merge_without_rows_is_named(gensor_tune, tmp_path):
@@ -92,8 +85,3 @@ def test_datasette_has_views_of_every_database(served, name):
     assert records and kernels and {row["kernel"] for row in records} <= {row["kernel"] for row in kernels}
     timings = served(f"/{name}/timings")
     assert bool(timings) == (name == "sm_90") and all(row["ours_us"] and row["library_us"] for row in timings)
-
-
-def test_every_shipped_database_has_a_name_there():
-    text = METADATA.read_text()
-    assert all(f"\n  {path.stem}: *kernels\n" in text for path in PRETUNED.glob("*.db"))

@@ -185,21 +185,3 @@ def test_no_mutation_of_a_line_escapes_as_another_exception_or_enters_as_another
 def test_kernels_of_another_version_are_kept_as_data(shipped):
     kernel = dataclasses.replace(shipped[Kernel][0], abi=shipped[Kernel][0].abi + 1)
     assert grammar.row_of(grammar.to_json(kernel).encode()) == kernel
-
-
-WRONG = {
-    "binaries": (("export", "{}/x.csv", "--binaries", "--db", str(SHIPPED)), "--binaries goes with --json"),
-    "absent": (("export", "{}/x.jsonl", "--json", "--db", "{}/none.db"), "tune into it first"),
-    "no folder": (("export", "{}/no/x.jsonl", "--json", "--db", str(SHIPPED)), "x.jsonl cannot be written: No such"),
-    "no file": (("import", "{}/none.jsonl", "--db", "{}/copy.db"), "none.jsonl cannot be read: No such file"),
-    "no name": (("import", "--db", "{}/copy.db"), "Missing argument 'FILE'"),
-    "not a database": (("import", "{}/rows.jsonl", "--db", "{}/rows.jsonl"), "another database: --db FILE"),
-}
-
-
-@pytest.mark.parametrize(("arguments", "words"), WRONG.values(), ids=WRONG)
-def test_a_wrong_command_says_what_to_do(gensor_tune, arguments, words, tmp_path):
-    (tmp_path / "rows.jsonl").write_text("this is text, and more of it than a database has in its header\n" * 9)
-    code, out, err = gensor_tune(*arguments)
-    assert code == 2 and words in err and "Traceback" not in err and not out
-    assert not (tmp_path / "copy.db").exists()

@@ -1,7 +1,6 @@
 """gensor-tune merge: into a database, and of databases into a new one; what it says of conflicts."""
 
 import dataclasses
-import json
 import os
 
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from gensor_database import Store, StoreWarning, Timing, write_queue
 from tests.doubles.kernels import ARCH, workload
 from tests.doubles.store_rows import add_rows, everything
-from tests.doubles.stored import kernel_rows, lines, record_of, stock
+from tests.doubles.stored import kernel_rows, record_of
 
 pytest.importorskip("gensor_tuner.cli.app")
 
@@ -62,20 +61,6 @@ def test_conflicts_say_who_won_and_why(merge, pair, target):
     (told,) = [line for line in err.splitlines() if "conflict: " in line]
     assert code == 0 and f"a.db says {first[:12]}, b.db says {second[:12]}" in told
     assert "conflict: matmul 64x64x64" in told and f"{second[:12]} counts: the fastest" in told
-
-
-def test_conflicts_as_json_lines(merge, pair, tmp_path):
-    wanted, (_, second) = pair
-    merge("b.db", "a.db", "-o", "c.db", "--json", "conflicts.jsonl")
-    (found,) = lines(tmp_path / "conflicts.jsonl")
-    assert found["winner"] == second and json.loads(found["subject"]) == json.loads(wanted.key())
-    assert found["part"] == ARCH.part and "6 µs" in found["reason"] and len(found["choices"]) == 2
-
-
-def test_databases_that_agree_have_no_conflicts(merge, tmp_path):
-    stock(tmp_path / "a.db")
-    code, out, err = merge("a.db", "a.db", "-o", "c.db", "--binaries")
-    assert code == 0 and "conflict" not in err and "3 record" in out
 
 
 def test_without_binaries_refresh_is_named(merge, pair, tmp_path):

@@ -1,7 +1,7 @@
 """float32 on bfloat16 tensor cores: products that INSTRUCTION 5 of contraction_mma serves, and their cost
 (mma_floats.cuh).
 
-Six products of bfloat16 parts stand for one of float32.  docs/verification.md has the errors measured beside the errors
+Six products of bfloat16 parts stand for one of float32.  docs/float32.md has the errors measured beside the errors
 of ordinary multiply-adds, which they must not exceed, and the parts on which six products are faster.
 """
 
