@@ -1,6 +1,6 @@
 """Count phrases that an English-speaking engineer would not write, in comments, docstrings and Markdown.
 
-`python -m tests.project.plain_english [--list] [PATH ...]` prints the count of each pattern, and with --list every place.
+`python -m tests.project.plain_english [--list] [PATH ...]` prints the count of each pattern, with --list every place.
 Code, code blocks and CHANGELOG.md do not count.
 """
 

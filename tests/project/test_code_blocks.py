@@ -1,8 +1,8 @@
 """Every code block of README and docs/ runs, in the order of its page, in a folder like a clone.
 
-Python runs on the emulator, with NumPy where a page has CuPy; `gensor-tune` runs in this process, with one finalist and one job; other
-shell lines run in bash; a CSV with a title becomes a file of that name. A block that cannot run has the reason in the line above it,
-`<!-- not run: needs a GPU -->`, and its commands are parsed.
+Python runs on the emulator, with NumPy where a page has CuPy; `gensor-tune` runs in this process, with one finalist and
+one job; other shell lines run in bash; a CSV with a title becomes a file. A block that cannot run has the reason in the
+line above it, `<!-- not run: needs a GPU -->`, and its commands are parsed.
 """
 
 import contextlib
