@@ -1,4 +1,4 @@
-"""Kernels: on a GPU their times beside CuPy's calls, anywhere their exact counters on the emulator.
+"""Kernels: on a GPU their times next to CuPy's calls, anywhere their exact counters on the emulator.
 
     pytest benchmarks/bench_kernels.py --benchmark-json=run.json             # all of it
     pytest benchmarks/bench_kernels.py -m gpu --benchmark-json=run.json      # the times alone
@@ -30,7 +30,7 @@ from .gpu.vendors.registry import CUPY
 from .spaces.counted_space import clocks
 
 SECONDS = 3600.0  # for kernels that have to be made here, because no database has them for this GPU
-#: Facts that accompany a time, beside CuPy's time.
+#: Facts that accompany a time, in addition to CuPy's time.
 TOLD = ("class", "group", "kernels", "predicted_us", "bound_us", "refused")
 
 
@@ -55,7 +55,7 @@ class Kernels:
         with session.store() as store:
             shipped.given(session, store)
         self.bench = Bench(session)
-        self.by_key = {each.workload.key(): each for each in reversed(shipped.stored(session))}
+        self.by_key = {each.workload.key(): each for each in reversed(shipped.stored_kernels(session))}
 
     def measure(self, benchmark: Any, workload: Workload) -> None:
         """Time the kernel of a workload and CuPy's call in turn, as one round of a benchmark with `DEVICE_TIME`."""
@@ -100,9 +100,9 @@ def test_kernel(benchmark, kernels, name):
 
 
 @cache
-def counted() -> dict[str, kernel_counters.Counted]:
+def count() -> dict[str, kernel_counters.Counted]:
     """Return the kernels that are counted."""
-    return kernel_counters.shipped()
+    return kernel_counters.shipped_kernels()
 
 
 @pytest.mark.benchmark(timer=DEVICE_TIME)
@@ -111,7 +111,7 @@ def test_counters(benchmark, name):
     """The time is that of the counted accesses at 1 GHz, exact like the counters themselves."""
 
     def run():
-        found = counted()[name].counters()
+        found = count()[name].counters()
         DEVICE_TIME.now += clocks(Counters(found)) * 1e-9
         return found
 

@@ -217,7 +217,7 @@ def test_public_calls_are_right_on_the_host_itself(name):
     shown = public_calls.calls(True)[name]
     arrays = public_calls.draw(shown)
     with mock.patch.object(current, "only", object()):  # the Runtime of the one GPU of a machine
-        wanted = public_calls.expected(shown, arrays)
+        wanted = public_calls.reference(shown, arrays)
     assert wanted.dtype.kind in "fci" and np.isfinite(wanted).all()
     kind = np.int64 if wanted.dtype.kind == "i" else np.complex64 if wanted.dtype.kind == "c" else shown.dtype
     assert public_calls.error(wanted.astype(kind), wanted) <= 1
