@@ -27,7 +27,7 @@ from .gpu.harness.journal import Journal
 from .gpu.harness.session import Session
 from .gpu.timing import Bench
 from .gpu.vendors.registry import CUPY
-from .spaces.counted_space import clocks
+from .spaces.accesses import BARRIER
 
 SECONDS = 3600.0  # for kernels that have to be made here, because no database has them for this GPU
 #: Facts that accompany a time, in addition to CuPy's time.
