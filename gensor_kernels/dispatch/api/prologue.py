@@ -30,6 +30,7 @@ from gensor_kernels.dispatch.functions.prologue_convolution import PreparedImage
 from gensor_kernels.dispatch.functions.prologue_matmul import PREPARED, Prepared
 from gensor_kernels.dispatch.observe import dry_run
 from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS
 from gensor_kernels.operators.types.epilogue import PROLOGUES
 
 if TYPE_CHECKING:
@@ -225,6 +226,8 @@ def _behind(
 ) -> Behind | None:
     arrays = [step.operand for step in before if step.operand is not None]
     if not before or "c" in (a.dtype.kind, b.dtype.kind):
+        return None
+    if {a.dtype.name, b.dtype.name} & set(EIGHT_BIT_FLOATS):  # no kernel takes them, and NumPy cannot stride them
         return None
     found = lower(form, laid(a), laid(b), None if dtype is None else named_dtype(dtype), turning=False)
     unworthy = "" if runtime.device.emulated else found.unworthy

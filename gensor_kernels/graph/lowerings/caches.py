@@ -103,7 +103,7 @@ def append(run: Run, cache: Any, update: Any, places: Any, known: bool, circular
         return
     starts = [0] * batch if places is None else [int(each) for each in places]
     if not circular and not all(0 <= each <= capacity - new for each in starts):
-        raise refusal(node, f"the cache has room for {capacity} rows: {new} do not fit behind row {max(starts)}")
+        raise refusal(node, f"the cache has room for {capacity} rows: {new} do not fit after row {max(starts)}")
     for entry, start in [(slice(None), starts[0])] if len(set(starts)) == 1 else enumerate(starts):
         if circular and start % capacity + new > capacity:
             cache[entry, (start + np.arange(new)) % capacity] = update[entry]

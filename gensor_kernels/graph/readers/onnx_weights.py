@@ -182,7 +182,7 @@ def _external(tensor: Any, name: str, folder: Path | None) -> Any:
     except ValueError:
         raise ModelError(f"{label}: {shown(location)} is read from {shown(places)}, which are no numbers") from None
     if min(offset, size) < 0 or length != size or offset + length > path.stat().st_size:
-        raise ModelError(f"{label}: {size} bytes do not lie at byte {offset} of {shown(location)}: the file was cut")
+        raise ModelError(f"{label}: {size} bytes are not at byte {offset} of {shown(location)}: the file was cut")
     return ir.ExternalTensor(
         location, offset, length, dtype, shape=ir.Shape(tensor.dims), name=name, base_dir=str(root)
     )
