@@ -191,7 +191,7 @@ def _alone(path: Path) -> Iterator[None]:
             held = lock.exists() and os.path.samestat(os.fstat(handle), os.stat(lock))
         except BlockingIOError:
             if time.monotonic() >= deadline:
-                text = f"another process has held {lock} for {PATIENCE:.0f} s: it is not waited for any more"
+                text = f"another process has held {lock} for {PATIENCE:.0f} s: this process no longer waits for it"
                 warnings.warn(text, RuntimeWarning, stacklevel=5)
                 break
             time.sleep(LOOK_SECONDS)
