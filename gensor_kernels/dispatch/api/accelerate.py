@@ -36,7 +36,7 @@ def accelerate() -> Iterator[None]:
     Notes
     -----
     The meaning of a call does not change. CuPy serves, as before, operands that are not
-    CuPy arrays, keyword arguments beside `out`, an `out` of another dtype than the
+    CuPy arrays, keyword arguments other than `out`, an `out` of another dtype than the
     result, and any call that no kernel serves faster. Names imported before (`from cupy
     import matmul`) stay CuPy's.
 

@@ -74,7 +74,7 @@ def written_as(runtime: Runtime, arguments: Sequence[Any]) -> tuple[str, list[An
         text, operands = from_sublists(arguments)
     device = runtime.device
     if any(is_foreign(each, device) for each in operands if not device.is_array(each)):
-        raise TypeError("arrays of other libraries are exchanged first")  # by whoever catches this
+        raise TypeError("arrays of other libraries are exchanged first")  # by the caller, who catches this
     for each in filter(is_masked, operands):
         raise TypeError(no_array("an operand", each, device.xp.__name__))
     return text, [each if device.is_array(each) else device.xp.asarray(each) for each in operands]

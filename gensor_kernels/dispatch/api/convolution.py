@@ -72,7 +72,7 @@ def conv2d(
     out : array, optional
         Array that receives the result.
     precision : {None, "ieee", "tf32"}, optional
-        Arithmetic of float32; None follows CuPy's TF32 switch.
+        Arithmetic of float32. The default, None, follows CuPy's TF32 switch.
     prologue : list, optional
         Operations on `x` as kernels read it, as in `matmul`. Arrays of shape (c,) have
         one element per channel; arrays of more axes broadcast to `x`.
@@ -281,7 +281,7 @@ def conv_transpose2d(
     -------
     array, shape (n, k, oh, ow) or (n, oh, ow, k)
         A new array, or `out`, with oh = (h - 1) stride - 2 padding + dilation (r - 1) +
-        output_padding + 1, and ow likewise.
+        output_padding + 1, and ow by the same formula.
 
     Raises
     ------
@@ -412,7 +412,7 @@ def _kind(x: tuple[int, ...], w: tuple[int, ...], p: Parameters) -> _Kind:
 def _product(
     x: DeviceArray, w: DeviceArray, steps: tuple[Operation, ...], out: DeviceArray, precision: str | None, p: Parameters
 ) -> Any:
-    """A convolution of 1 x 1 as a matrix product of the arrays as they lie; None where they lie otherwise."""
+    """A convolution of 1 x 1 as a matrix product without copies, or None if the layouts do not allow that."""
     flat, dtype = w.reshape(w.shape[0], x.shape[IMAGES[p.layout][3]]), "int32" if x.dtype == w.dtype == "int8" else None
     if p.layout == "NHWC":
         return current_runtime().call(x, flat.T, out, steps, dtype, precision)
@@ -493,7 +493,7 @@ def _lift(array: DeviceArray, axis: int, ndim: int) -> Any:
 
 
 def _lift_step(item: Any, behind: int) -> Any:
-    """An operation as it is written, whose array has another axis of extent 1 before the last `behind`."""
+    """An operation whose array gets an axis of extent 1 before its last `behind` ones."""
     if isinstance(item, str) or len(item) < 2 or getattr(item[1], "ndim", 0) <= behind:
         return item
     name, array, *rest = item

@@ -74,8 +74,8 @@ def _after_fork() -> None:
 
 
 lookup: Callable[[], Runtime] = _cuda
-#: The one Runtime there can be, so that nobody need ask which device is current: where there is one GPU, and no block
-#: of `emulated` or `deterministic` was ever open.
+#: The Runtime of every call, if there is one GPU and no block of `emulated` or `deterministic` was ever open: calls
+#: then do not look up the current device.
 only: Runtime | None = None
 _has_blocks = False
 _forget_devices: list[Callable[[], None]] = []

@@ -30,8 +30,8 @@ class Defined:
     expression : str
         The expression given to `define`.
     operands : int
-        Number of arrays behind the two operands: the arrays of the prologue, then the
-        arrays of the epilogue.
+        Number of arrays after the two operands: those of the prologue, then those of
+        the epilogue.
     """
 
     def __init__(self, expression: str, epilogue: Sequence[Any], prologue: Sequence[Any] = ()):

@@ -67,8 +67,9 @@ def stays(device: Device, given: Any) -> bool:
 
 
 def integers(device: Device, name: str, given: Any, axes: int, expected: str) -> Any:
-    """Return integers of so many axes as an array of the host, or as the array on a GPU that they are; ValueError in
-    the argument's name for others, TypeError for an array whose mask would be lost."""
+    """Return integers with `axes` axes as an array of the host, or unchanged where they are an array on a GPU.
+
+    Raises ValueError with the argument's name for others, TypeError for an array whose mask would be lost."""
     import numpy as np
 
     if stays(device, given):

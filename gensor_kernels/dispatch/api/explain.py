@@ -40,8 +40,8 @@ def explain(function: Callable[..., Any], *args: Any, **keywords: Any) -> Explan
     Returns
     -------
     Explanation
-        Tier, reason, kernel and times. `print` says in words who serves, its time
-        beside the bound and the time of CuPy, and a way to make it faster;
+        Tier, reason, kernel and times. `print` shows what serves the call, its time,
+        the bound, the time of CuPy, and a way to make it faster;
         `print(found.details)` shows everything as a table.
 
     Raises
@@ -82,7 +82,7 @@ def explain(function: Callable[..., Any], *args: Any, **keywords: Any) -> Explan
 
 
 def asked(runtime: Runtime, function: Callable[..., Any], *args: Any, **keywords: Any) -> Question | None:
-    """Return the call of a kernel that a function makes, without running it; None where there is nothing to compute."""
+    """Return the call of a kernel that a function makes, without running it, or None if there is nothing to compute."""
     with runtime.questioned():
         try:
             function(*args, **keywords)
@@ -132,7 +132,7 @@ def _chosen(runtime: Runtime, question: Question) -> tuple[Choice, Lowered | Non
 
 
 def _of_library(question: Question) -> float | None:
-    """Return the predicted microseconds of the array library's calls; None where they are no substitute."""
+    """Return the predicted microseconds of the array library's calls, or None if they are no substitute."""
     from gensor_kernels.dispatch.plans.unfused import microseconds
 
     return microseconds(question.call, question.inputs, question.out, question.epilogue)

@@ -24,7 +24,7 @@ EPS = {"layernorm": 1e-5, "rmsnorm": 1e-6}
 
 
 class Gate(NamedTuple):
-    """A gate by name, the bias added in front of it, and the operations behind it."""
+    """A gate by name, the bias added before it, and the operations after it."""
 
     name: str
     bias: Any
@@ -94,7 +94,7 @@ def fused(
 
 
 def _norm_in(epilogue: Any) -> tuple[list[Any], Norm, list[Any]] | None:
-    """Split an epilogue into (operations before its norm, the norm, operations behind it); None without a norm."""
+    """Split an epilogue into (operations before its norm, the norm, operations after it), or None without a norm."""
     items = [] if epilogue is None else list(epilogue)
     names = _names(items)
     places = [place for place, name in enumerate(names) if name in NORMS]

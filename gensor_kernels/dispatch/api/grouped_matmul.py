@@ -66,7 +66,7 @@ def grouped_matmul(
     Returns
     -------
     array, shape (m, n)
-        A new array, or `out`. The product of rows behind the last offset is 0.
+        A new array, or `out`. The product of rows after the last offset is 0.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def grouped_matmul(
     they may change from call to call. int32 spares a conversion. A sequence or, on a
     GPU, a NumPy array is checked and copied to the device.
 
-    On a GPU, offsets and sizes that lie there are not checked. An offset, as an int32,
+    Offsets and sizes in arrays of a GPU are not checked. An offset, as an int32,
     is clamped to 0..m, so kernels read and write nothing outside of the arrays. Where
     offsets descend or sizes are negative, a row of the result may hold its product with
     any of the matrices, 0, or what was in that memory before. Inside `emulated`, all

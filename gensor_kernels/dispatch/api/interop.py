@@ -1,9 +1,9 @@
 """Arrays of other libraries in calls: PyTorch's tensors, and what has `__cuda_array_interface__` or `__dlpack__`.
 Inside `emulated` also NumPy's arrays of the other byte order, which are copied into the machine's own.
 
-A call that fails is looked at again: where arguments are such arrays, it is made once more with this device's arrays on
-the same memory. So calls with the device's own arrays pay a Python call for it, and plain products (matmul.py) not even
-that. PyTorch is never imported: who passes a tensor has done that.
+If a call with such arrays fails, it is made once more with this device's arrays on the same memory. Calls with the
+device's own arrays therefore cost one more Python call, and plain products (matmul.py) not even that. PyTorch is never
+imported: a caller who passes a tensor has done that.
 
 Every public function comes through here, so this is also where a call inside graph capture gets memory that lasts as
 long as its graph: whatever the call allocates, by our hand or by the array library's.
@@ -63,7 +63,7 @@ def _recorded(function: Callable[..., Any], args: Any, keywords: Any) -> Any:
     """The call; inside graph capture with memory that lasts."""
     try:
         device = current.current_runtime().device
-    except ToolMissingError:  # arguments that do not fit are told first
+    except ToolMissingError:  # errors of arguments come first
         return function(*args, **keywords)
     if not device.capturing():
         return function(*args, **keywords)
@@ -72,7 +72,7 @@ def _recorded(function: Callable[..., Any], args: Any, keywords: Any) -> Any:
 
 
 def _exchange(args: Any, keywords: Any) -> Exchange | None:
-    """What is to be exchanged; None where no argument is of another library."""
+    """The arrays to exchange, or None if no argument is of another library."""
     named = [keywords[name] for name in keywords if name != "out"]
     arrays = list(_arrays((*args, *named, keywords.get("out"))))
     if all(_library(each) in ("numpy", "cupy") and not _is_swapped(each) for each in arrays):
@@ -82,7 +82,7 @@ def _exchange(args: Any, keywords: Any) -> Exchange | None:
 
 
 def exchanged(args: Any, keywords: Any) -> Exchange | None:
-    """Return the exchange that a call with PyTorch's tensors needs; None without a tensor among its arguments."""
+    """Return the exchange that a call with PyTorch's tensors needs, or None without a tensor among its arguments."""
     kind = tensor_type()
     if not any(isinstance(each, kind) for each in (*args, *keywords.values())):
         return None
@@ -99,7 +99,7 @@ def _arrays(value: Any) -> Iterator[Any]:
 
 
 def _has(value: Any, name: str) -> bool:
-    """Whether a value has an attribute, without asking for it: that may raise, or wait for a device."""
+    """Whether a value has an attribute, without reading it, which may raise or wait for a device."""
     return hasattr(type(value), name) or name in getattr(value, "__dict__", ())
 
 
@@ -268,7 +268,7 @@ class _Interface:
 
 
 def _tensor(array: Any, like: Any) -> Any:
-    """A tensor on a result's memory, beside `like`."""
+    """A tensor on a result's memory, on the device of `like`."""
     torch, name = sys.modules["torch"], array.dtype.name
     if 0 in array.shape:
         return torch.empty(array.shape, dtype=getattr(torch, name), device=like.device)

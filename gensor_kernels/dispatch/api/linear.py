@@ -73,7 +73,7 @@ def linear(
     TypeError
         If an operand is not an array of this device.
     UnsupportedError
-        If a gate is asked for with quantised weights.
+        If a gate is combined with quantised weights.
 
     Notes
     -----
@@ -161,7 +161,7 @@ def _prepared_linear(
     prologue: Items,
     quantised: tuple[Any, Any, int | None],
 ) -> Any:
-    """A linear layer with a prologue; `behind` are bias, activation and epilogue, `quantised` scales, zeros, group."""
+    """A linear layer with a prologue; `behind` are bias, activation and epilogue, `quantised` are scales, zeros and group."""
     from .prologue import in_front, product
 
     (scales, zeros, group), (bias, activation, epilogue) = quantised, behind

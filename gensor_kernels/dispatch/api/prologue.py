@@ -1,8 +1,8 @@
 """Prologues: operations on the first operand as kernels read it, from what a caller wrote to a Function's call.
 
-Kernels take vectors along the axes that are summed, or along the channels of an image. What is more than they take is
-computed by the array library in front of a call without a prologue. The first operand of a contraction stays the
-product's a, whatever the order of the result's axes: what kernels write is seen through a transposition where need be.
+Kernels take vectors along the axes that are summed, or along the channels of an image. The array library computes
+other prologues before a call without one. The first operand of a contraction stays the product's a, whatever the order
+of the result's axes: the result is a transposed view where necessary.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _of_prologue(error: Exception) -> str:
 def vectors_of(steps: Sequence[Operation], channels: int, axes: int) -> list[Any] | None:
     """Return the arrays of a prologue as vectors over the channels, or None if an array is no such vector.
 
-    Channels are the last axis of the operand but for `axes` behind it.
+    Channels are the last axis of the operand except for `axes` after it.
     """
     arrays = [step.operand for step in steps if step.operand is not None]
     ones = (1,) * axes
@@ -129,7 +129,7 @@ def product(
 
 
 def wider(a: DeviceArray, b: DeviceArray, out: DeviceArray) -> Any:
-    """Return the dtype of `out` if it asks for a wider result that kernels write, as in matmul; else None."""
+    """Return the dtype of `out` if it is a wider one that kernels write, as in matmul, else None."""
     found = resolve(a, b, out, ()).dtype
     return None if found == np.promote_types(a.dtype, b.dtype) else found
 
@@ -209,7 +209,7 @@ def behind(
     before: Sequence[Operation],
     dtype: DTypeLike | None = None,
 ) -> Behind | None:
-    """Return the contraction behind these operations as kernels compute it; None if they do not."""
+    """Return the contraction with this prologue as kernels compute it, or None if they do not."""
     laid = tuple((x.shape, x.strides, x.dtype) for x in (a, b))
     shapes = tuple(None if step.operand is None else step.operand.shape for step in before)
     key = ("behind", form, laid, dtype, tuple((step.name, step.scalar) for step in before), shapes)
@@ -262,7 +262,7 @@ def _vector(xp: Any, array: DeviceArray, labels: Labels, shape: Sequence[int], s
 def contraction(
     runtime: Runtime, form: Any, a: DeviceArray, b: DeviceArray, asked: Any, dtype: DTypeLike | None = None
 ) -> Any:
-    """Compute the contraction of `a` behind `prologue=` and `b` that `form` names (contractions/spec.py)."""
+    """Compute the contraction of `a`, after `prologue=`, and `b` that `form` names (contractions/spec.py)."""
     before = listed(asked)
     checked(runtime, a, before)
     runtime.check(a, b, None, (), None)
@@ -283,7 +283,7 @@ def convolution(
 ) -> tuple[Any, tuple[Any, ...], PreparedImage | None]:
     """Return (image, vectors, parameters) of a convolution with `prologue=`.
 
-    Where no kernel takes the prologue, the image is returned behind it, without vectors and parameters.
+    If no kernel takes the prologue, it is applied to the image, and vectors and parameters are empty.
     """
     axes = len(ones(p))
     before = tuple(_per_channel(step, axes) for step in listed(asked))

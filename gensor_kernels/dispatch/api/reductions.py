@@ -519,7 +519,7 @@ def rows_parameters(
     value: float | None = None,
     ddof: float = 0,
 ) -> tuple[Rows, Parameters]:
-    """Return the Function of an operator on rows, and what it is asked for; kept, because each call asks.
+    """Return the Function of an operator on rows, and its parameters; cached, because every call needs them.
 
     Raises AxisError, a ValueError, as NumPy does.
     """

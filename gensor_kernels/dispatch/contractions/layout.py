@@ -1,4 +1,4 @@
-"""Where the arrays of a contraction go: as they lie, behind a copy, or summed first (the choices of `grouping`)."""
+"""Which arrays of a contraction are used in place, copied, or summed first (the choices of `grouping`)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Source(NamedTuple):
 class _Product:
     """The operands in the product's order, and the result: its labels, extents, bytes of an element and strides.
 
-    `out` is None for a result that is ours to lay out.
+    `out` is None for a result whose layout is free.
     """
 
     groups: Groups
@@ -40,7 +40,7 @@ class _Product:
     out: Strides | None
 
     def place(self, a: Strides, b: Strides) -> Layout | None:
-        """The Layout with operands of these strides; None where kernels have too few axes for it."""
+        """The Layout with operands of these strides, or None if kernels have too few axes for it."""
         if self.out is not None:
             found = fit(self.groups, a, b, self.out, self.extents, self.units)
             return (
@@ -105,7 +105,7 @@ def arrange(
 ) -> Layout | None:
     """The Layout of a contraction whose result has elements of `itemsize` bytes; no operand is empty.
 
-    `out` gives the strides of a result that exists already; None is returned where it cannot be written directly.
+    `out` gives the strides of a result that exists already; it is None if it cannot be written directly.
     Without `turning` the first operand is the product's a whatever the result's last axis.
     """
     a, b = (strides_of(source.labels, source.shape, source.strides) for source in sources)

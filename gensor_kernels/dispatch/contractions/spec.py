@@ -1,4 +1,4 @@
-"""What each product function means as a contraction of two arrays, and as a call of the array library.
+"""Each product function as a contraction of two arrays, and as a call of the array library.
 
 A form is the hashable part of a call that is no array: the subscripts of einsum as text, or the function's name with
 what else it was given. Shapes that do not fit raise ValueError, with NumPy's sentences.

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameters:
-    """What attention is asked for beside its arrays.
+    """Parameters of attention.
 
-    `scale` None is 1 / sqrt(head). `window` are the keys that a query sees to the (left, right) of its own, None for
+    `scale` None is 1 / sqrt(head). `window` are the numbers of keys that a query sees on its (left, right), None for
     all. `softcap` None is none. `ragged` and `paged` are those of attention_sequences.py.
     """
 

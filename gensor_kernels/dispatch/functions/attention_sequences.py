@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Sequences(Function):
-    """Attention of sequences that lie one after the other, or whose keys lie in pages; `parameters` is a Parameters.
+    """Attention of packed sequences, or of sequences with paged keys; `parameters` is a Parameters.
 
     Inputs are q, k, v, the ends of queries (`ragged`), the ends of keys or their numbers, and the table (`paged`).
     """

@@ -30,7 +30,7 @@ class ScaledProduct(Function):
     name = "scaled_matmul"
 
     def result(self, inputs: Sequence[DeviceArray], parameters: Stored) -> Result:
-        """Return (..., n) of the dtype asked for, else of float32; ValueError and TypeError for what does not fit."""
+        """Return (..., n) of `dtype`, by default float32; ValueError or TypeError if operands do not fit."""
         a, b, *scales = inputs
         if a.ndim == 0 or b.ndim != 2 or a.shape[-1] != b.shape[0]:
             raise ValueError(f"scaled_matmul takes a (..., k) and b (k, n), not {tuple(a.shape)} and {tuple(b.shape)}")

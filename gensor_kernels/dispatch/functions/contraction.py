@@ -226,7 +226,7 @@ def _inputs(found: Lowered) -> np.dtype[Any]:
 
 
 def laid(array: ArrayLike | Laid) -> Laid:
-    """Return how an array lies in memory."""
+    """Return shape, strides and dtype of an array."""
     return Laid(tuple(array.shape), tuple(array.strides), np.dtype(array.dtype))  # type: ignore[union-attr]
 
 
@@ -247,7 +247,7 @@ def _window(view: View, window: Window) -> View:
 
 
 def _gathered(found: Lowered, number: int) -> Copying | None:
-    """Return the copy or the sum that takes the place of an operand; None for one that is taken as it lies."""
+    """Return the copy or the sum that replaces an operand, or None for one that is used in place."""
     layout, operand = found.layout, found.operands[number]
     assert layout is not None
     kept, sums = layout.staged[number], layout.sums[number]
@@ -261,7 +261,7 @@ def _gathered(found: Lowered, number: int) -> Copying | None:
 
 
 def _staged(found: Lowered, number: int) -> Laid:
-    """Return how an operand lies once it is staged."""
+    """Return the layout of an operand after it was staged."""
     assert found.layout is not None
     labels = found.layout.staged[number]
     if labels is None:

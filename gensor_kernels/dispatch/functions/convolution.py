@@ -32,7 +32,7 @@ class Convolution(Function):
     folds = True
 
     def result(self, inputs: Sequence[DeviceArray], parameters: Parameters) -> Result:
-        """(n, k, oh, ow) or (n, oh, ow, k), in memory as the image lies where kernels take it so."""
+        """(n, k, oh, ow) or (n, oh, ow, k), in the order of the image in memory where kernels take that."""
         x, w = inputs
         sizes = full_sizes(x.shape, w.shape, parameters)
         dtype = np.promote_types(x.dtype, w.dtype)
@@ -136,13 +136,13 @@ Named = tuple[View, Mapping[str, tuple[int, int]]]
 
 
 def _grouped(strides: Sequence[int], channels: int) -> tuple[int, ...]:
-    """The strides of (image, row, column, group, channel), where groups have so many channels."""
+    """The strides of (image, row, column, group, channel), for groups of `channels` channels."""
     n, h, w, channel = strides
     return n, h, w, channel * channels, channel
 
 
 def _strides(sizes: Mapping[str, int], named: Mapping[str, Named], transposed: bool) -> dict[str, tuple[int, ...]]:
-    """Those of image and weights along the axes that the operator declares."""
+    """Strides of image and weights along the axes that the operator declares."""
     k, c = sizes["k_out"] // sizes["groups"], sizes["c"] // sizes["groups"]
     s = {axis: stride for axis, (_, stride) in named["w"][1].items()}
     group = s["c"] * c if transposed else s["k"] * k
@@ -219,7 +219,7 @@ def _stored_last(out: View, images: Sequence[int]) -> bool:
 
 
 def _weight_layout(w: View, p: Parameters, sizes: Mapping[str, int], last: bool) -> str | None:
-    """How the weights lie, None where no kernel takes them so."""
+    """The layout of the weights, None where no kernel takes it."""
     axes = _named(w, p.weights, "krsc")[1]
     c = sizes["c"] // sizes["groups"]
     digits = {"r": axes["r"], "s": axes["s"], "c": (c, axes["c"][1])}
@@ -293,7 +293,7 @@ def _padded(xp: Any, image: DeviceArray, z: Mapping[str, int], transposed: bool)
 
 
 def _tap(z: Mapping[str, int], side: str, tap: int, out: int, transposed: bool) -> tuple[slice, slice] | None:
-    """(rows of the image, rows of the result) that one row of the filter joins; None where there are none."""
+    """(rows of the image, rows of the result) that one row of the filter joins, or None if there are none."""
     stride, shift = z[f"stride_{side}"], tap * z[f"dilation_{side}"] - z["pad_top" if side == "h" else "pad_left"]
     # The result's row o reads the image's o stride + shift; a transposed one's row i stride + shift is fed by i.
     longer, shorter = (out, z[side]) if transposed else (z[side], out)

@@ -114,7 +114,7 @@ WRAPS = 'sums of int8 wrap around in an int8 result, as in CuPy: dtype="int32" g
 
 
 def exact(workload: Workload) -> Workload | None:
-    """Return the product of int8 with int32 results in place of int8 ones that wrap around; None of other Workloads."""
+    """Return the product with int32 results of one with int8 results, which wrap around, or None of other Workloads."""
     types, align = workload.dtype, workload.align
     if [types.get(name) for name in "abc"] != ["int8"] * 3:
         return None
@@ -129,7 +129,7 @@ def check_int8_sum(inputs: np.dtype[Any], result: np.dtype[Any], k: int) -> None
 
 
 def _compact(view: View, batch: tuple[int, ...]) -> Copy | None:
-    """Return a copy whose batch axes can be merged; None of an operand for which it would change nothing."""
+    """Return a copy whose batch axes can be merged, or None of an operand for which it would change nothing."""
     shape = (*(batch if len(view.shape) > 1 else ()), *view.shape[-2:])
     if view.strides == contiguous(shape, view.dtype).strides:
         return None

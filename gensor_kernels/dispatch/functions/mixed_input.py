@@ -35,7 +35,7 @@ class StoredProduct(Function):
     name = "matmul"
 
     def result(self, inputs: Sequence[DeviceArray], parameters: Stored) -> Result:
-        """As matmul's; the dtype is the one asked for, else that of the wider operand, or the accumulator's."""
+        """As matmul's; by default the dtype is that of the wider operand, or of the accumulator."""
         a, b = inputs
         _, _, shape = product_shapes(tuple(a.shape), tuple(b.shape))
         first, second = names(inputs, parameters)
@@ -61,7 +61,7 @@ class StoredProduct(Function):
         return Understood(found.workload, found.geometry, operands=found.operands)
 
     def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Stored, math: str | None) -> Any:
-        """The operands widened to float32 (float64 beside such an operand), or int32, and multiplied."""
+        """The operands widened to float32 (or float64, or int32), and multiplied."""
         types = names(inputs, parameters)
         wide = np.result_type(np.float32, *(x.dtype for x, n in zip(inputs, types, strict=True) if n not in WIDENED))
         dtype = np.dtype(np.int32) if set(types) == {"int8"} else wide

@@ -35,7 +35,7 @@ class Norm(NamedTuple):
 
 @dataclass(frozen=True)
 class NormedProduct(Function):
-    """behind(norm(before(a b))) over the rows of the product of a (..., m, k) or (k,) and b (..., k, n)."""
+    """after(norm(before(a b))) over the rows of the product of a (..., m, k) or (k,) and b (..., k, n)."""
 
     name: str = "matmul with a norm"
 

@@ -1,7 +1,7 @@
-"""Products of CuPy arrays behind a prologue: what a call means to kernels, and the same from the array library.
+"""Products with a prologue: by kernels, and by the array library.
 
-Kernels take vectors along the axis that is summed. What is more than they take is computed by the array library in
-front of a product without a prologue.
+Kernels take vectors along the axis that is summed. The array library computes other
+prologues before a product without one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Prepared(NamedTuple):
 
     @staticmethod
     def of(steps: Sequence[Operation], dtype: Any = None) -> Prepared | None:
-        """Of these operations; None where they are more than kernels take."""
+        """Return the parameters for these operations, or None if kernels take no such prologue."""
         vectors, scales = (sum(step.operand is not None for step in steps), [s for s in steps if s.name == "scale"])
         if vectors > MAX_VECTORS or len(scales) > MAX_SCALES or len(steps) > MAX_STEPS:
             return None
@@ -116,7 +116,7 @@ PREPARED = PreparedProduct()
 
 
 def vector_copy(view: View | None, dtype: str) -> Copy | None:
-    """How a vector beside operands of a dtype is copied, if it must be."""
+    """The copy of a vector for operands of a dtype, or None if it is used in place."""
     if view is None:
         return None
     types = prologue.vector_types(dtype)

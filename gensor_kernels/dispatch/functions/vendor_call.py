@@ -50,7 +50,7 @@ def library_call(
 
     `arrays` are inputs and output by operand name, in the axes the operator declares; `steps` are the epilogue, its
     operands broadcastable to the output's axes. The result has these axes, and is the output itself where the library
-    can write to it. None where the library has no such call.
+    can write to it. It is None where the library has no such call.
     """
     declared = operator(workload.operator)
     output = arrays[declared.names[-1]]

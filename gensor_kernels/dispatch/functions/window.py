@@ -26,7 +26,7 @@ MEMORY = {"NCHW": {"nchw": (0, 1, 2, 3), "nhwc": (0, 2, 3, 1)}, "NHWC": {"nchw":
 
 @dataclass(frozen=True)
 class PoolParameters:
-    """What a pooling is asked for beside its array: its operator, the order of axes, and sizes of its window."""
+    """The operator of a pooling, the order of axes, and sizes of its window."""
 
     operator: str
     layout: str
@@ -53,7 +53,7 @@ class Pooling(Function):
         return Result((n, c, oh, ow), x.dtype, MEMORY["NCHW"]["nhwc"] if _last(x.strides, x.shape, images) else None)
 
     def understand(self, asked: Asked) -> Understood:
-        """The image in the result's order in memory; copied where it lies otherwise."""
+        """The image in the result's order of axes in memory, copied where it has another one."""
         x, p = asked.inputs[0], asked.parameters
         assert x is not None
         images = IMAGES[p.layout]
@@ -91,7 +91,7 @@ class Depthwise(Convolution):
     name = "depthwise_conv2d"
 
     def understand(self, asked: Asked) -> Understood:
-        """Image and filter in the result's order in memory; copied where they lie otherwise."""
+        """Image and filter in the result's order of axes in memory, copied where they have another one."""
         (x, w), p = asked.inputs, asked.parameters
         assert x is not None and w is not None
         images, taps = IMAGES[p.layout], (p.weights[1], p.weights[2], p.weights[0])
@@ -184,7 +184,7 @@ def pool(xp: Any, x: DeviceArray, p: PoolParameters) -> Any:
 
 
 def _reached(side: Any, tap: int) -> tuple[slice, slice] | None:
-    """(rows of the image, rows of the result) that one position of the window joins; None where there are none."""
+    """(rows of the image, rows of the result) that one position of the window joins, or None if there are none."""
     shift = tap * side.dilation - side.pad
     first = max(0, -(shift // side.stride)) if shift < 0 else 0
     end = min(side.output, (side.extent - 1 - shift) // side.stride + 1)

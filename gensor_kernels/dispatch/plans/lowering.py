@@ -1,4 +1,4 @@
-"""What a call is to kernels, and what is copied first where arrays lie as no kernel takes them."""
+"""Lower a call to a problem of kernels, with copies of arrays whose layouts no kernel takes."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ class Lowered:
 
     @property
     def staged(self) -> str | None:
-        """What happens to the arrays first, in words; None for nothing."""
+        """A description of the copies before the launch, or None without copies."""
         copied = self.words or ("operands are copied",) * self.copied
         return "; ".join((*copied, *("the result goes through a temporary",) * self.temporary)) or None
 
 
 def lower(call: Call, inputs: Inputs, out: DeviceArray, steps: Steps) -> Lowered:
-    """Lower a call to the problem it is to kernels; for an `out` that no kernel writes as it lies, into a new array."""
+    """Lower a call to a problem of kernels, with a new result where no kernel writes the layout of `out`."""
     pointer = call.runtime.pointer
     if out is not None and out.dtype == call.result.dtype and not (is_odd(out, pointer(out)) or repeats_itself(out)):
         try:
@@ -69,7 +69,7 @@ def lower(call: Call, inputs: Inputs, out: DeviceArray, steps: Steps) -> Lowered
 
 
 def _lowered(call: Call, inputs: Inputs, target: View, steps: Steps, fresh: bool) -> Lowered:
-    """Lower with the epilogue's operands as they lie, else with copies of the axes they have, else of all axes."""
+    """Lower with the epilogue's operands in place, else with copies of the axes they have, else of all axes."""
     views, odd = _inputs(call, inputs)
     asked = Asked(
         *(views, target, call.parameters, steps, (), call.result, call.math, fresh),
@@ -91,7 +91,7 @@ def _lowered(call: Call, inputs: Inputs, target: View, steps: Steps, fresh: bool
 
 
 def _inputs(call: Call, inputs: Inputs) -> tuple[tuple[View | None, ...], tuple[Copy | None, ...]]:
-    """Return the Views of inputs, and the copies of inputs whose elements lie off their natural alignment."""
+    """Return the Views of inputs, and the copies of inputs whose elements are not naturally aligned."""
     views: list[View | None] = []
     odd: list[Copy | None] = []
     for array in inputs:

@@ -117,13 +117,13 @@ def _chosen(
 
 
 def _launching(call: Call, kernel: Kernel, lowered: Lowered, tier: int, arrays: tuple[Inputs, Any, Steps]) -> Plan:
-    """Return the Plan that launches a kernel, loaded here: on copies where arrays lie as no kernel takes them."""
+    """Load a kernel and return the Plan that launches it, on copies where no kernel takes the arrays' layouts."""
     bound = load(call, kernel, lowered.problem)
     return _staged(call, lowered, tier) or launching(call, tier, bound, *arrays)
 
 
 def _staged(call: Call, lowered: Lowered, tier: int) -> Plan | None:
-    """Return the Plan of a call that copies; None of one that does not."""
+    """Return the Plan of a call that copies, or None of one that does not."""
     if lowered.copied:
         return CopyPlan(call, tier, lowered.copies, lowered.spread, lowered.parameters, lowered.rounded)
     return TemporaryPlan(call, tier) if lowered.temporary else None

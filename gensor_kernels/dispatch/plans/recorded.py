@@ -26,8 +26,8 @@ _rows: WeakKeyDictionary[Any, dict[int, Cells | None]] = WeakKeyDictionary()
 def serve(plan: Plan, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
     """Run a Plan; while calls are recorded, count the call.
 
-    Not so where the Plan passed it on (converted, say): the call it made is counted instead. So what a file has is
-    what kernels, or CuPy, were asked for, and the tier that served it. A call that raises is not counted.
+    If the Plan made another call (with converted arrays, say), that one is counted instead: a file has the calls that
+    kernels or CuPy served, and their tiers. A call that raises is not counted.
     """
     if not record.active:
         return plan.serve(inputs, out, steps)
@@ -39,7 +39,7 @@ def serve(plan: Plan, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
 
 
 def count(plan: Any, row: Callable[[], Cells | None]) -> None:
-    """Count a call that a Plan has served, by the row that `row` returns the first time; None is not counted."""
+    """Count a call that a Plan has served, by the row that `row` returns the first time, if it is not None."""
     try:
         rows, tier = _rows.setdefault(plan, {}), getattr(plan, "tier", 0)
         if tier not in rows:

@@ -2,7 +2,7 @@
 
 A key is what two calls must share for one Plan to serve both: a flat tuple of numbers where time matters, because each
 entry costs time to build, to hash and to compare. CuPy's `_shape` and `_strides` are the lists that its properties make
-tuples of at every read, at twice the price; behind each array's (of equal lengths) stands None, so that no two
+tuples of at every read, at twice the price. Each array's lists, of equal lengths, are followed by None, so that no two
 different calls have equal keys. `call` is the path of matrix products, whose key matmul's short way (api/matmul.py)
 shares, `contract` that of contractions, `serve` that of all other Functions. Everything else happens once per kind of
 call.
@@ -97,7 +97,7 @@ class Runtime:
         return Runtime(self.device, self.library.timeless(), pins)
 
     def bypass(self) -> None:
-        """Let every call take the way of a first one while calls or hits are counted, or asked about."""
+        """Serve every call like a first one while calls or hits are counted, or in a dry run."""
         slow = record.active or self._questions or config.counts_hits()
         self.find = unseen if slow else self.plans.get
 
@@ -289,7 +289,7 @@ class Runtime:
         steps: Steps,
         precision: str | None,
     ) -> Any:
-        """Serve the first call of its kind, or any while calls are recorded; ask about it in a dry run."""
+        """Serve the first call of its kind, or any while calls are recorded; raise a Question in a dry run."""
         if asking.get():
             self._check(function, inputs, out, steps, precision)
             call = self._kind(function, inputs, parameters, out, precision)
@@ -335,7 +335,7 @@ class Runtime:
         return self._kind(function, inputs, parameters, None, None)
 
     def precision(self, asked: str | None) -> str:
-        """Return the math mode of float32 products: what was asked for, else the library's own switch."""
+        """Return the math mode of float32 products, by default that of the library's switch."""
         return asked or ("tf32" if self.device.tf32() else "ieee")
 
     def check(
@@ -408,7 +408,7 @@ class Runtime:
         self.background.consider(trial.request.problem.workload)
 
     def renew(self, workload: Workload) -> None:
-        """Plan calls anew after a Workload was tuned; its kinds may race again."""
+        """Plan calls again after a Workload was tuned; its kinds may race again."""
         self.library.reload()
         with self.lock:
             self.epoch += 1
@@ -425,7 +425,7 @@ class Runtime:
                 known.clear()
 
     def adapt(self, conditions: str) -> None:
-        """Plan calls anew under other conditions (see Device.conditions); all kinds may race again."""
+        """Plan calls again under other conditions (see Device.conditions); all kinds may race again."""
         self.library.adapt(conditions)
         with self.lock:
             self.epoch += 1

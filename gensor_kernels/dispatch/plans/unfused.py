@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 #: reach less, so that the assumption errs on the side of the library, which is what callers had before.
 VENDOR_SHARE = 0.8
 
-#: Functions of NumPy that are one pass over their arrays in the library, too.
+#: Functions of NumPy that are also one pass over their arrays in the library.
 _PASSES = frozenset({"abs", "exp", "isfinite", "log", "maximum", "minimum", "sqrt", "tanh", "trunc", "where"})
 
 
 def microseconds(
     call: Call, inputs: Sequence[DeviceArray], out: DeviceArray, steps: Sequence[Operation]
 ) -> float | None:
-    """Return the predicted microseconds of tier 4 for a call; None where the library's calls are no substitute."""
+    """Return the predicted microseconds of tier 4 for a call, or None if the library's calls are no substitute."""
     arch, function = call.device.arch, call.function
     if arch is None or not function.is_substitute(call.result):
         return None
@@ -58,7 +58,7 @@ class _NoSubstituteError(Exception):
 
 
 class _Library:
-    """Stands for a device in what the library's way asks of one."""
+    """Takes the place of a device in the library's implementations."""
 
     emulated = False
 
@@ -71,7 +71,7 @@ class _Library:
         return None if given is None else _Counted(self, tuple(given.shape), np.dtype(given.dtype))
 
     def steps(self, given: Sequence[Operation]) -> tuple[Operation, ...]:
-        """Operations of a call, likewise."""
+        """Stand-ins for the operations of a call."""
         return tuple(step._replace(operand=self.array(step.operand)) for step in given)
 
     def moved(self, *arrays: Any) -> None:
@@ -90,7 +90,7 @@ class _Library:
     def product(self, a: _Counted, b: _Counted, precision: str | None = None, out: DeviceArray = None) -> _Counted:
         """A matrix product."""
         dtype = np.promote_types(a.dtype, b.dtype)
-        if dtype.kind in "iub":  # cuBLAS is not asked: the library has a plain kernel of its own, far from any bound
+        if dtype.kind in "iub":  # not by cuBLAS, but by a plain kernel of the library, far from any bound
             raise _NoSubstituteError
         a, b = a.astype(dtype, copy=False), b.astype(dtype, copy=False)
         if dtype == np.float16 and max(a.ndim, b.ndim) > 2:  # CuPy multiplies these in float32
@@ -151,7 +151,7 @@ class _Namespace:
 class _Counted:
     """An array without memory, whose operations are counted."""
 
-    __array_ufunc__ = None  # a NumPy number in front of an operator leaves it to us
+    __array_ufunc__ = None  # a NumPy number before an operator leaves it to us
 
     def __init__(self, library: _Library, shape: tuple[int, ...], dtype: np.dtype[Any]):
         self.library, self.shape, self.dtype = library, shape, dtype

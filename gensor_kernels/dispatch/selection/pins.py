@@ -105,7 +105,7 @@ class Pins:
             raise PinError(f"the pinned kernels cannot be written to {self.path}: {error}") from error
 
     def _served(self, pin: Pin, request: Request, choice: Choice, library: Library) -> Choice | None:
-        """Return the choice of a pin; None where it cannot serve the request."""
+        """Return the choice of a pin, or None if it cannot serve the request."""
         if not pin.kernel:
             able = not request.emulated and not request.captured
             return Choice(4, f"{self.path} pins the library", standby=True) if able else None

@@ -33,9 +33,9 @@ from gensor_kernels.programs.space import Space
 from .library import Kernel, Library, generate
 from .predict import few_seconds, predict, predicted_us, residual
 
-#: Seconds by which kernels are ranked, less for what asks for more, digest; the kernel, and its predicted seconds.
+#: Seconds by which kernels are ranked, minus the demands of a kernel, digest, kernel, and its predicted seconds.
 Ranked = tuple[float, int, str, Kernel, float]
-#: So many measured kernels outweigh the belief that predictions of others are right.
+#: Weight of the prior that predictions are correct, in measured kernels.
 BELIEVED = 2
 #: A kernel as it is stored and as it would be launched, and its predicted seconds.
 Served = tuple[Kernel, Kernel, float]
@@ -43,10 +43,10 @@ Served = tuple[Kernel, Kernel, float]
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be served.
+    """A call to serve.
 
-    `one_call`: the array library would need only one call of its own. `captured`: for a graph, in which that call
-    cannot be recorded. `loaded`: digests of the kernels on the device, where no others can be had now. `refused`:
+    `one_call`: the array library would need a single call. `captured`: for a graph, in which that call cannot be
+    recorded. `loaded`: digests of the kernels on the device, where no others can be loaded now. `refused`:
     digests of kernels that could not be loaded for this call. `unfused` predicts the microseconds of the library's
     calls where it needs several, None where they are no substitute.
     """
@@ -61,18 +61,18 @@ class Request:
     unfused: Callable[[], float | None] = lambda: None
 
     def allows(self, kernel: Kernel) -> bool:
-        """Whether a kernel can be had now, and can read operands that lie so."""
+        """Whether a kernel is available now, and can read the layouts of the operands."""
         here = kernel.stored not in self.refused and (self.loaded is None or kernel.stored in self.loaded)
         return here and self.readable(FAMILIES[kernel.program.family])
 
     def readable(self, family: Family) -> bool:
-        """Whether kernels of a family can read operands that lie so."""
+        """Whether kernels of a family can read the layouts of the operands."""
         return family.reads(self.problem.workload, self.problem.geometry)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The outcome; times in microseconds. `standby`: inside graph capture a kernel would be asked for after all."""
+    """The outcome; times in microseconds. `standby`: inside graph capture a kernel is needed after all."""
 
     tier: int
     reason: str
@@ -120,7 +120,7 @@ def _never_slower(request: Request, choice: Choice, how: str, us: float | None) 
 
 
 def _measured(request: Request, library: Library) -> Choice | None:
-    """Tier 1; a Choice without a kernel where the library's call won; None where nothing says who did."""
+    """Tier 1; a Choice without a kernel where the library's call won, or None if nothing says who did."""
     workload, part = request.problem.workload, request.arch.part
     rows = library.timings(workload)
     if not rows:
@@ -183,7 +183,7 @@ def candidates(request: Request, library: Library) -> list[Ranked]:
 
 
 def _by_class(request: Request, library: Library) -> tuple[list[Ranked], list[Ranked]]:
-    """Those of the portfolios that fit, and those of classes of which no portfolio's does."""
+    """Kernels of the portfolios that fit, and kernels of classes of which no portfolio's does."""
     chosen: list[Served] = []
     others: list[Served] = []
     for shelf in library.shelves(request.problem.workload):

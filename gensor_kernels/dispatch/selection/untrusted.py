@@ -1,7 +1,7 @@
-"""What is taken from a database that others can write to: Programs and times, never code.
+"""Rows of a database that others can write to: Programs and times are taken, never code.
 
-Each row is checked against the grammar of what this version writes, and kernels are made anew from the installed
-sources. So what such a file decides is which of the Programs that this version would build itself serves a call.
+Each row is checked against the grammar of what this version writes, and kernels are generated from the installed
+sources. All that a file decides is which of the Programs that this version would build itself serves a call.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Tuning of calls: at once where `GENSOR_TUNE=now` asks for it, in the background where a kind of call is hot.
+"""Tuning of calls: at once with `GENSOR_TUNE=now`, else in the background for hot kinds of calls.
 
-Either way the walk, the compiler and the timing run in a process of their own (worker.py), and what comes of it goes
-through the user's database. Nothing is tuned inside graph capture, nor where `GENSOR_TUNE=off` or
-`GENSOR_DETERMINISTIC=1` forbid it.
+The walk, the compiler and the timing run in another process (worker.py), and results go through the user's database.
+Nothing is tuned inside graph capture, nor where `GENSOR_TUNE=off` or `GENSOR_DETERMINISTIC=1` forbid it.
 
 A call that waits is served by the first verified kernel; the rest of its tuning follows in the background, unless
 `GENSOR_BACKGROUND=0`.
@@ -39,7 +38,7 @@ from .writeback import Notes
 
 WORKER = Worker()
 BACKGROUND_WORKER = Worker()  # a call that waits must not wait for the tuning of earlier ones
-ATTEMPTS = 3  # processes that may die or hang over one Workload, each over a kernel of its own
+ATTEMPTS = 3  # processes that may die or hang on one Workload, each on another kernel
 MOST_FAILURES = 3  # in a row: then something is missing here, the tune extra say, and no more is tried
 #: A kernel within this factor of the roofline bound is not worth a walk.
 NEAR_BOUND = 1.15
@@ -101,7 +100,7 @@ def tune(
 ) -> bool:
     """Tunes one Workload into the user's database, or waits while another process does; False where there is no kernel.
 
-    It is measured on the GPU of number `device`. In the `background` this program goes on using that GPU, so its times
+    It is measured on the GPU of number `device`. In the `background` this program keeps using that GPU, so its times
     are stored as such, and a race decides whether the kernel serves. Why there is none is a warning of the process that
     tuned.  With `first` it ends with the first verified kernel; with `again` a stored kernel does not end it.
     """
@@ -125,7 +124,7 @@ def _can_store(database: Path) -> bool:
     try:
         with Store.open(database) as store:
             store.add()
-    except LockedStoreError:  # by the time there is something to store it may not be any more
+    except LockedStoreError:  # it may be unlocked by the time a result is stored
         return True
     except StoreError as error:
         say = config.logger().warning if first_told(database) else config.logger().info
@@ -170,7 +169,7 @@ def _tuned(request: dict[str, Any], worker: Worker, notes: Notes | None) -> bool
 
 
 class Background:
-    """Hot kinds of calls of one Runtime, tuned one after the other while the program goes on."""
+    """Hot kinds of calls of one Runtime, tuned one after the other while the program runs."""
 
     def __init__(self, runtime: Tuned):
         self.runtime = runtime
@@ -259,7 +258,7 @@ class Background:
                 workload, again = self._waiting.popleft()
             try:
                 self._tune(workload, again)
-            except Exception as error:  # the program goes on with what it has
+            except Exception as error:  # the program keeps the kernels it has
                 config.logger().warning("tuning in the background failed: %s", error, exc_info=True)
         BACKGROUND_WORKER.close()  # with it the memory of its CUDA context
 

@@ -1,7 +1,7 @@
 """Calls whose arrays are copied before a kernel takes them: with the copies, they must beat the library's call.
 
-What a kernel takes on copies that lie well is known from races (race.py). It says nothing of a call that has to make
-the copies first: those are timed as a whole, once per kind of call and process, against the library's call on the
+Races (race.py) give the times of kernels on copies, without the time to make these copies. Calls that copy are
+timed as a whole, once per kind of call and process, against the library's call on the
 caller's arrays. Until then the library serves what it does in one call.
 """
 
@@ -30,7 +30,7 @@ Run = Callable[[], Any]
 
 
 def kind(runtime: Tuned, problem: Problem, arrays: Sequence[DeviceArray]) -> Kind:
-    """Return what two calls that copy must share for one timing to hold for both; None among `arrays` is skipped."""
+    """Return the key by which calls that copy share a timing. Entries of `arrays` may be None."""
     pointer = runtime.pointer
     lie = tuple((x.shape, x.strides, x.dtype, pointer(x) & 15) for x in arrays if x is not None)
     return problem.workload.key(), lie
@@ -39,7 +39,7 @@ def kind(runtime: Tuned, problem: Problem, arrays: Sequence[DeviceArray]) -> Kin
 def against(runtime: Tuned, kind: Kind, one_call: bool) -> str:
     """Return why the library serves a call that copies; empty if a kernel on the copies serves it.
 
-    `one_call`: the library needs one call of its own.
+    `one_call`: the library needs a single call.
     """
     if runtime.device.emulated:
         return ""

@@ -1,7 +1,7 @@
 """At most one process at a time tunes a Workload into a database; the others wait for it and read what it has stored.
 
-A claim is a lock on a file beside the database. The system lets go of it when its holder ends, in whatever way, so
-nobody waits for the dead. A holder that is done deletes the file, by which those that waited know.
+A claim is a lock on a file in the folder of the database. The system releases it when its holder ends in any way. A
+holder that has finished deletes the file, by which waiting processes recognise it.
 """
 
 from __future__ import annotations

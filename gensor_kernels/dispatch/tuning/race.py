@@ -144,7 +144,7 @@ def _told(rows: Sequence[Timing]) -> str:
 def sampled(
     runtime: Tuned, vendor: Callable[[], Any], entrants: list[Entrant], rounds: int | None = None
 ) -> list[list[float]]:
-    """Return samples of the library's call and of each of `entrants`, of so many rounds.
+    """Return samples of the library's call and of each of `entrants`.
 
     Kernels that are refused, or for which there is no memory, are taken from `entrants`, and the others race again; the
     list is empty if no kernel is left. Raises what the library's call raises, and any error after which the device
@@ -199,7 +199,7 @@ def _is_lost(runtime: Tuned) -> bool:
 
 
 def _refute(runtime: Tuned, request: Request, wrong: Sequence[Kernel]) -> None:
-    """Store kernels as wrong, and plan all calls anew without them: the others race again."""
+    """Store kernels as wrong, and plan all calls again without them: the others race again."""
     digests, workload = list(dict.fromkeys(kernel.stored for kernel in wrong)), request.problem.workload
     config.logger().warning(
         "results of %s are not those of %s, and nothing uses it any more; please report this with the output of "
