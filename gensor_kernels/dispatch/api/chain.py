@@ -18,7 +18,7 @@ from gensor_kernels.operators.expression.subscripts import from_sublists
 from gensor_kernels.shown import is_masked, no_array
 
 from .interop import is_foreign
-from .prologue import contraction, in_front
+from .prologue import apply_prologue, contraction
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -44,7 +44,7 @@ def chained(
         a, b = operands
         return contraction(runtime, einsum_form(text, (flags[0], flags[1])), a, b, prologue, dtype)
     if prologue is not None and operands:
-        operands[0] = in_front(runtime, operands[0], prologue)
+        operands[0] = apply_prologue(runtime, operands[0], prologue)
     if len(operands) == 1:
         return _single(runtime, text, operands[0].conj() if flags[0] else operands[0], dtype)
     if len(operands) == 2:

@@ -348,8 +348,10 @@ def _convolution(
 
         x, vectors, prepared = convolution(runtime, x, w, prologue, p)
         if prepared is not None:
-            behind = PREPARED_DEPTHWISE if _kind(tuple(x.shape), tuple(w.shape), p).depthwise else PREPARED_CONVOLUTION
-            return runtime.serve(behind, (x, w, *vectors), prepared, out, steps, precision)
+            function = (
+                PREPARED_DEPTHWISE if _kind(tuple(x.shape), tuple(w.shape), p).depthwise else PREPARED_CONVOLUTION
+            )
+            return runtime.serve(function, (x, w, *vectors), prepared, out, steps, precision)
     kind = _kind(tuple(x.shape), tuple(w.shape), p)
     if kind.product:
         found = _product(x, w, steps, out, precision, p)
@@ -492,9 +494,9 @@ def _lift(array: DeviceArray, axis: int, ndim: int) -> Any:
     return array.reshape(*array.shape[:axis], 1, *array.shape[axis:])
 
 
-def _lift_step(item: Any, behind: int) -> Any:
-    """An operation whose array gets an axis of extent 1 before its last `behind` ones."""
-    if isinstance(item, str) or len(item) < 2 or getattr(item[1], "ndim", 0) <= behind:
+def _lift_step(item: Any, trailing: int) -> Any:
+    """An operation whose array gets an axis of extent 1 before its last `trailing` ones."""
+    if isinstance(item, str) or len(item) < 2 or getattr(item[1], "ndim", 0) <= trailing:
         return item
     name, array, *rest = item
-    return (name, array.reshape(*array.shape[:-behind], 1, *array.shape[-behind:]), *rest)
+    return (name, array.reshape(*array.shape[:-trailing], 1, *array.shape[-trailing:]), *rest)

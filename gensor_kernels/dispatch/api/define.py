@@ -13,7 +13,7 @@ from gensor_kernels.shown import shown
 
 from .current import current_runtime
 from .interop import adopting
-from .prologue import behind, checked, computed
+from .prologue import checked, computed, fuse
 
 if TYPE_CHECKING:
     from gensor_kernels.arrays import ArrayLike
@@ -89,7 +89,7 @@ class Defined:
             Operation(name, None if labels is None else _spread(next(rest), labels, output), scalar)
             for name, scalar, labels in self.steps
         )
-        found = behind(runtime, self.form, a, b, before) if before else None
+        found = fuse(runtime, self.form, a, b, before) if before else None
         if found is not None:
             return found.run(runtime, a, b, before, steps)
         first: Any = a

@@ -46,12 +46,12 @@ def parsed(alpha: Any, bias: DeviceArray, add: DeviceArray, activation: str | No
         before = operations(alpha, bias, add, activation, listed[:place])
     if len(before) > 1 or any(step.name != "bias" for step in before):
         named = ", ".join(step.name for step in before)
-        raise ValueError(f"in front of {name} only one bias is computed, not {named}")
+        raise ValueError(f"only one bias may come before {name}, not {named}")
     try:
-        behind = operations(epilogue=items)
+        after = operations(epilogue=items)
     except FusedAsked:
         raise ValueError("an epilogue has one gate at most") from None
-    return Gate(name, before[0].operand if before else None, behind)
+    return Gate(name, before[0].operand if before else None, after)
 
 
 def gated_product(
@@ -86,11 +86,11 @@ def fused(
         raise ValueError("epilogue= gives the whole order: put bias, add and activation into it")
     first, norm, last = found
     try:
-        before, behind = operations(alpha, epilogue=first), operations(epilogue=last)
+        before, after = operations(alpha, epilogue=first), operations(epilogue=last)
     except FusedAsked:
         raise ValueError("an epilogue has one gate or norm at most") from None
     norm = norm._replace(before=len(before), dtype=None if dtype is None else named_dtype(dtype))
-    return runtime.serve(NORMED, (a, b), norm, out, (*before, *behind), precision)
+    return runtime.serve(NORMED, (a, b), norm, out, (*before, *after), precision)
 
 
 def _norm_in(epilogue: Any) -> tuple[list[Any], Norm, list[Any]] | None:

@@ -157,14 +157,14 @@ def _prepared_linear(
     runtime: Runtime,
     x: DeviceArray,
     w: DeviceArray,
-    behind: tuple[DeviceArray, Activation | None, Items | None],
+    after: tuple[DeviceArray, Activation | None, Items | None],
     prologue: Items,
     quantised: tuple[Any, Any, int | None],
 ) -> Any:
-    """A linear layer with a prologue; `behind` are bias, activation and epilogue, `quantised` are scales, zeros and group."""
-    from .prologue import in_front, product
+    """A linear layer with a prologue; `after`: bias, activation, epilogue; `quantised`: scales, zeros, group."""
+    from .prologue import apply_prologue, product
 
-    (scales, zeros, group), (bias, activation, epilogue) = quantised, behind
+    (scales, zeros, group), (bias, activation, epilogue) = quantised, after
     if scales is None and zeros is None and group is None:
         runtime.check(x, w, None, (), None)
         try:
@@ -172,7 +172,7 @@ def _prepared_linear(
             return product(runtime, x, transposed(w), prologue, None, steps, None, None)
         except FusedAsked:
             pass
-    x = in_front(runtime, x, prologue)
+    x = apply_prologue(runtime, x, prologue)
     return linear(x, w, bias, activation, scales=scales, zeros=zeros, group=group, epilogue=epilogue)
 
 

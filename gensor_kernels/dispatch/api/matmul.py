@@ -190,13 +190,13 @@ def matmul(
     """
     runtime = current.only or current.inside.get() or current.lookup()
     if prologue is not None:
-        from .prologue import in_front, product
+        from .prologue import apply_prologue, product
 
         if dtype_a is None and dtype_b is None:
             with suppress(FusedAsked):
                 steps = operations(alpha, bias, add, activation, epilogue)
                 return product(runtime, a, b, prologue, out, steps, dtype, precision)
-        a = in_front(runtime, a, prologue)
+        a = apply_prologue(runtime, a, prologue)
     if dtype_a is not None or dtype_b is not None:
         from .fused import typed_product
 

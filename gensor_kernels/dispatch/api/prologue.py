@@ -95,7 +95,7 @@ def computed(runtime: Runtime, x: DeviceArray, steps: Sequence[Operation]) -> An
     return apply_steps(runtime.device, x, tuple(steps), x.dtype, x.dtype)
 
 
-def in_front(runtime: Runtime, x: DeviceArray, asked: Any) -> Any:
+def apply_prologue(runtime: Runtime, x: DeviceArray, asked: Any) -> Any:
     """Apply `prologue=` to `x`, for calls that no kernel with a prologue serves."""
     steps = listed(asked)
     checked(runtime, x, steps)
@@ -152,7 +152,7 @@ def window(xp: Any, array: DeviceArray, found: Window) -> Any:
 
 
 @dataclass(frozen=True)
-class Behind:
+class FusedContraction:
     """A contraction that kernels compute with its prologue, whose arrays become vectors along the summed axes."""
 
     lowered: Lowered
@@ -201,29 +201,29 @@ def _arranged(xp: Any, found: Lowered, array: DeviceArray) -> Any:
     return window(xp, full, Window(layout.c.shape, steps))
 
 
-def behind(
+def fuse(
     runtime: Runtime,
     form: Any,
     a: DeviceArray,
     b: DeviceArray,
     before: Sequence[Operation],
     dtype: DTypeLike | None = None,
-) -> Behind | None:
+) -> FusedContraction | None:
     """Return the contraction with this prologue as kernels compute it, or None if they do not."""
     laid = tuple((x.shape, x.strides, x.dtype) for x in (a, b))
     shapes = tuple(None if step.operand is None else step.operand.shape for step in before)
-    key = ("behind", form, laid, dtype, tuple((step.name, step.scalar) for step in before), shapes)
+    key = ("prologue", form, laid, dtype, tuple((step.name, step.scalar) for step in before), shapes)
     found: Any = runtime.plans.get(key)
     if found is None:
-        found = (_behind(runtime, form, a, b, before, dtype),)
+        found = (_fuse(runtime, form, a, b, before, dtype),)
         if not runtime.device.capturing():
             runtime.plans[key] = found
     return found[0]
 
 
-def _behind(
+def _fuse(
     runtime: Runtime, form: Any, a: DeviceArray, b: DeviceArray, before: Sequence[Operation], dtype: DTypeLike | None
-) -> Behind | None:
+) -> FusedContraction | None:
     arrays = [step.operand for step in before if step.operand is not None]
     if not before or "c" in (a.dtype.kind, b.dtype.kind):
         return None
@@ -239,7 +239,7 @@ def _behind(
     if any(not _runs_along(x.shape, labels, found.layout.summed) for x in arrays):
         return None
     parameters = Prepared.of(before, found.given)
-    return None if parameters is None else Behind(found, parameters)
+    return None if parameters is None else FusedContraction(found, parameters)
 
 
 def _runs_along(shape: Sequence[int], labels: Labels, summed: Labels) -> bool:
@@ -266,7 +266,7 @@ def contraction(
     before = listed(asked)
     checked(runtime, a, before)
     runtime.check(a, b, None, (), None)
-    found = behind(runtime, form, a, b, before, dtype)
+    found = fuse(runtime, form, a, b, before, dtype)
     if found is not None:
         return found.run(runtime, a, b, before, ())
     if "c" not in (a.dtype.kind, b.dtype.kind):

@@ -142,7 +142,7 @@ class Contraction(Function):
         if reason or found.layout is None:
             raise UnsupportedError(reason or SUMS_OF_NOTHING)
         if not asked.fresh and found.dtype.name != asked.out.dtype:
-            raise UnsupportedError("a result that is rounded behind the product")
+            raise UnsupportedError("a result that is rounded after the product")
         if found.is_staged:
             copies = [_gathered(found, number) for number in (0, 1)]
             raise Staged(

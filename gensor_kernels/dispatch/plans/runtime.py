@@ -184,7 +184,7 @@ class Runtime:
     ) -> Any:
         """Compute the contraction of `a` and `b` that `form` names (contractions/spec.py), into `out` or a new array.
 
-        The key has `form` in front, so that it meets no other function's.
+        The key begins with `form`, so that it equals no other function's.
         """
         pointer, pc = self.pointer, 0
         try:
