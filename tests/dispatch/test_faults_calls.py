@@ -93,7 +93,7 @@ def test_without_memory_for_copies_the_library_gets_the_callers_arrays(scarce, m
     def refuse(*_):
         raise MemoryError("no memory for a copy")
 
-    monkeypatch.setattr(CopyPlan, "_copied", refuse)
+    monkeypatch.setattr(CopyPlan, "_copy", refuse)
     np.testing.assert_array_equal(call(), (a @ b).astype(np.float32))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gensor_kernels.dispatch.calls.arguments import Operation, unfused
+from gensor_kernels.dispatch.calls.arguments import Operation, plain_operations
 from gensor_kernels.dispatch.calls.conv_parameters import IMAGES, Parameters
 from gensor_kernels.dispatch.calls.whole import padding_pairs, pair, whole
 from gensor_kernels.shown import shown
@@ -339,7 +339,7 @@ def _convolution(
         raise ValueError(f"precision must be one of {', '.join(map(repr, PRECISIONS))}, not {shown(precision)}")
     if bias is not None:
         bias = _bias(bias, w, p)
-    steps = unfused("a convolution", 1, bias, add, activation)
+    steps = plain_operations("a convolution", 1, bias, add, activation)
     runtime = current_runtime()
     if prologue is not None:
         from gensor_kernels.dispatch.functions.prologue_convolution import PREPARED_CONVOLUTION, PREPARED_DEPTHWISE
@@ -348,10 +348,9 @@ def _convolution(
 
         x, vectors, prepared = convolution(runtime, x, w, prologue, p)
         if prepared is not None:
-            function = (
-                PREPARED_DEPTHWISE if _kind(tuple(x.shape), tuple(w.shape), p).depthwise else PREPARED_CONVOLUTION
-            )
-            return runtime.serve(function, (x, w, *vectors), prepared, out, steps, precision)
+            is_depthwise = _kind(tuple(x.shape), tuple(w.shape), p).depthwise
+            with_prologue = PREPARED_DEPTHWISE if is_depthwise else PREPARED_CONVOLUTION
+            return runtime.serve(with_prologue, (x, w, *vectors), prepared, out, steps, precision)
     kind = _kind(tuple(x.shape), tuple(w.shape), p)
     if kind.product:
         found = _product(x, w, steps, out, precision, p)

@@ -31,7 +31,7 @@ class Gate(NamedTuple):
     steps: tuple[Operation, ...]
 
 
-def parsed(alpha: Any, bias: DeviceArray, add: DeviceArray, activation: str | None, epilogue: Any) -> Gate:
+def parse_gate(alpha: Any, bias: DeviceArray, add: DeviceArray, activation: str | None, epilogue: Any) -> Gate:
     """Return the gate in the arguments of `operations`; ValueError if anything but one bias comes before it."""
     if epilogue is None:
         name, items = str(activation), []
@@ -81,7 +81,7 @@ def fused(
     alpha, bias, add, activation, epilogue = asked
     found = _norm_in(epilogue)
     if found is None:
-        return gated_product(runtime, a, b, parsed(*asked), out, dtype, precision)
+        return gated_product(runtime, a, b, parse_gate(*asked), out, dtype, precision)
     if bias is not None or add is not None or activation is not None:
         raise ValueError("epilogue= gives the whole order: put bias, add and activation into it")
     first, norm, last = found

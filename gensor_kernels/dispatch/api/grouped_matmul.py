@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gensor_kernels.dispatch.calls.arguments import named_dtype, unfused
+from gensor_kernels.dispatch.calls.arguments import named_dtype, plain_operations
 
 from .current import current_runtime
 from .ends import Grouped, ends_of
@@ -108,7 +108,7 @@ def grouped_matmul(
     from gensor_kernels.dispatch.functions.grouped import RAGGED
 
     runtime = current_runtime()
-    steps = unfused("grouped_matmul", 1, bias, None, activation, epilogue)
+    steps = plain_operations("grouped_matmul", 1, bias, None, activation, epilogue)
     runtime.check(x, w, out, steps, precision)
     ends = ends_of(runtime.device, Grouped("group", "x"), offsets, sizes, x.shape[0] if x.ndim else 0)
     return runtime.serve(RAGGED, (x, w, ends), None if dtype is None else named_dtype(dtype), out, steps, precision)

@@ -108,9 +108,9 @@ def einsum(
         is_array = runtime.device.is_array
         if is_array(a) and is_array(b):
             return runtime.contract(text, a, b, None, dtype)
-    from .chain import chained
+    from .chain import contract_chain
 
-    return chained(current_runtime(), operands, dtype, optimize, conjugate, prologue)
+    return contract_chain(current_runtime(), operands, dtype, optimize, conjugate, prologue)
 
 
 @adopting

@@ -25,7 +25,7 @@ from gensor_kernels.dispatch.calls.conv_parameters import IMAGES, Parameters
 from gensor_kernels.dispatch.calls.fallback import apply_steps
 from gensor_kernels.dispatch.contractions.axes import Window
 from gensor_kernels.dispatch.contractions.lowering import Lowered, lower
-from gensor_kernels.dispatch.functions.contraction import laid, steps_along
+from gensor_kernels.dispatch.functions.contraction import layout_of, steps_along
 from gensor_kernels.dispatch.functions.prologue_convolution import PreparedImage, ones
 from gensor_kernels.dispatch.functions.prologue_matmul import PREPARED, Prepared
 from gensor_kernels.dispatch.observe import dry_run
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from gensor_kernels.operators.expression.subscripts import Labels
 
 
-def listed(asked: Any) -> tuple[Operation, ...]:
+def parse(asked: Any) -> tuple[Operation, ...]:
     """Return the operations of `prologue=`, written as in an epilogue; ValueError for an operation it cannot have."""
     try:
         steps = operations(epilogue=asked)
@@ -74,7 +74,7 @@ def vectors_of(steps: Sequence[Operation], channels: int, axes: int) -> list[Any
     return [x.reshape(-1) for x in arrays]
 
 
-def checked(runtime: Runtime, x: DeviceArray, steps: Sequence[Operation]) -> None:
+def check(runtime: Runtime, x: DeviceArray, steps: Sequence[Operation]) -> None:
     """Raise TypeError or ValueError for operands that are no arrays or do not broadcast to `x`, and for integer `x`."""
     runtime.check(x, x, None, tuple(steps), None)
     if x.dtype.kind in "iub":
@@ -86,7 +86,7 @@ def checked(runtime: Runtime, x: DeviceArray, steps: Sequence[Operation]) -> Non
             raise ValueError(f"{step.name} of shape {shape} does not broadcast to the operand's shape {tuple(x.shape)}")
 
 
-def computed(runtime: Runtime, x: DeviceArray, steps: Sequence[Operation]) -> Any:
+def compute(runtime: Runtime, x: DeviceArray, steps: Sequence[Operation]) -> Any:
     """Compute the prologue by the array library, in the dtype of `x`; in a dry run return an array like the result."""
     if not steps:
         return x
@@ -97,9 +97,9 @@ def computed(runtime: Runtime, x: DeviceArray, steps: Sequence[Operation]) -> An
 
 def apply_prologue(runtime: Runtime, x: DeviceArray, asked: Any) -> Any:
     """Apply `prologue=` to `x`, for calls that no kernel with a prologue serves."""
-    steps = listed(asked)
-    checked(runtime, x, steps)
-    return computed(runtime, x, steps)
+    steps = parse(asked)
+    check(runtime, x, steps)
+    return compute(runtime, x, steps)
 
 
 def product(
@@ -113,8 +113,8 @@ def product(
     precision: str | None,
 ) -> Any:
     """Compute a matmul or linear with a prologue; `steps` are its epilogue."""
-    before = listed(asked)
-    checked(runtime, a, before)
+    before = parse(asked)
+    check(runtime, a, before)
     runtime.check(a, b, out, steps, precision)
     is_complex = "c" in (a.dtype.kind, b.dtype.kind)
     vectors = None if is_complex or b.ndim < 2 or not before else vectors_of(before, a.shape[-1], 0)
@@ -124,7 +124,7 @@ def product(
     if vectors is None or parameters is None:
         if not is_complex:
             a = a.astype(np.promote_types(a.dtype, b.dtype), copy=False)
-        return runtime.call(computed(runtime, a, before), b, out, steps, dtype, precision)
+        return runtime.call(compute(runtime, a, before), b, out, steps, dtype, precision)
     return runtime.serve(PREPARED, (a, b, *vectors), parameters, out, steps, precision)
 
 
@@ -174,19 +174,19 @@ class FusedContraction:
         vectors = [_vector(runtime.device.xp, x, labels, shape, layout.summed) for x in arrays]
         result = runtime.device.empty(layout.allocated, self.lowered.dtype)
         x, y, z = windows(runtime.device.xp, self.lowered, a, b, result)
-        runtime.serve(PREPARED, (x, y, *vectors), self.parameters, z, self._arranged(runtime, steps))
+        runtime.serve(PREPARED, (x, y, *vectors), self.parameters, z, self._align(runtime, steps))
         return result if layout.order is None else result.transpose(layout.order)
 
-    def _arranged(self, runtime: Runtime, steps: tuple[Operation, ...]) -> tuple[Operation, ...]:
+    def _align(self, runtime: Runtime, steps: tuple[Operation, ...]) -> tuple[Operation, ...]:
         """Return the epilogue with its arrays as windows with the axes of the product's result."""
         xp, found = runtime.device.xp, self.lowered
         return tuple(
-            step if step.operand is None else step._replace(operand=_arranged(xp, found, step.operand))
+            step if step.operand is None else step._replace(operand=_align_operand(xp, found, step.operand))
             for step in steps
         )
 
 
-def _arranged(xp: Any, found: Lowered, array: DeviceArray) -> Any:
+def _align_operand(xp: Any, found: Lowered, array: DeviceArray) -> Any:
     """Return an epilogue's array as such a window; copied where it has gaps there."""
     layout = found.layout
     assert layout is not None and layout.c is not None
@@ -229,7 +229,7 @@ def _fuse(
         return None
     if {a.dtype.name, b.dtype.name} & set(EIGHT_BIT_FLOATS):  # no kernel takes them, and NumPy cannot stride them
         return None
-    found = lower(form, laid(a), laid(b), None if dtype is None else named_dtype(dtype), turning=False)
+    found = lower(form, layout_of(a), layout_of(b), None if dtype is None else named_dtype(dtype), turning=False)
     unworthy = "" if runtime.device.emulated else found.unworthy
     if found.layout is None or found.is_staged or unworthy:
         return None
@@ -263,15 +263,15 @@ def contraction(
     runtime: Runtime, form: Any, a: DeviceArray, b: DeviceArray, asked: Any, dtype: DTypeLike | None = None
 ) -> Any:
     """Compute the contraction of `a`, after `prologue=`, and `b` that `form` names (contractions/spec.py)."""
-    before = listed(asked)
-    checked(runtime, a, before)
+    before = parse(asked)
+    check(runtime, a, before)
     runtime.check(a, b, None, (), None)
     found = fuse(runtime, form, a, b, before, dtype)
     if found is not None:
         return found.run(runtime, a, b, before, ())
     if "c" not in (a.dtype.kind, b.dtype.kind):
         a = a.astype(np.promote_types(a.dtype, b.dtype), copy=False)
-    a = computed(runtime, a, before)
+    a = compute(runtime, a, before)
     return runtime.contract(form, a, b, None, dtype)
 
 
@@ -286,15 +286,15 @@ def convolution(
     If no kernel takes the prologue, it is applied to the image, and vectors and parameters are empty.
     """
     axes = len(ones(p))
-    before = tuple(_per_channel(step, axes) for step in listed(asked))
-    checked(runtime, x, before)
+    before = tuple(_per_channel(step, axes) for step in parse(asked))
+    check(runtime, x, before)
     runtime.check(x, w, None, (), None)
     channels = x.shape[IMAGES[p.layout][3]] if x.ndim == 4 else 0
     taken = before and "c" not in (x.dtype.kind, w.dtype.kind)
     vectors = vectors_of(before, channels, axes) if taken else None
     found = Prepared.of(before)
     if vectors is None or found is None:
-        return computed(runtime, x, before), (), None
+        return compute(runtime, x, before), (), None
     return x, tuple(vectors), PreparedImage(found, p)
 
 

@@ -80,7 +80,7 @@ def warmup(source: str | os.PathLike[str] | None = None) -> int:
         return 0
     placed: dict[str, list[Placed]] = {}
     for workload in _workloads(runtime, None if source is None else Path(source)):
-        found = _placed(runtime, workload)
+        found = _bind(runtime, workload)
         if found is not None:
             placed.setdefault(found.kernel.stored, []).append(found)
     builds = device.emulated and source is not None
@@ -139,7 +139,7 @@ def _workloads(runtime: Runtime, path: Path | None) -> Iterable[Workload]:
     return [Workload.from_json(line) for line in done.stdout.splitlines()]
 
 
-def _placed(runtime: Runtime, workload: Workload) -> Placed | None:
+def _bind(runtime: Runtime, workload: Workload) -> Placed | None:
     """The kernel that would serve, in a graph or outside of one, with its sizes, or None if there is none."""
     from gensor_kernels.dispatch.calls.problem import Problem
     from gensor_kernels.dispatch.selection import tiers
@@ -156,7 +156,7 @@ def _placed(runtime: Runtime, workload: Workload) -> Placed | None:
         request = tiers.Request(problem, arch, runtime.device.emulated, one_call=True, captured=True)
         choice = tiers.choose(request, runtime.library)
         if runtime.pins is not None:
-            choice = runtime.pins.held(request, choice, False, runtime.library)
+            choice = runtime.pins.choose(request, choice, False, runtime.library)
         kernel = choice.kernel
         if kernel is None:
             return None

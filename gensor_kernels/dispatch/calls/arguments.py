@@ -96,7 +96,7 @@ def operations(
             raise ValueError("epilogue= gives the whole order: put bias, add and activation into it")
         if isinstance(epilogue, str) or not isinstance(epilogue, Iterable):
             raise TypeError(f"epilogue must be a list such as [('bias', x), 'relu'], not {shown(epilogue)}")
-        return (*steps, *(_listed(item) for item in epilogue))
+        return (*steps, *(_parse_item(item) for item in epilogue))
     if bias is not None:
         steps.append(_new(Operation, ("bias", bias, 0.0)))
     if add is not None:
@@ -111,7 +111,7 @@ def operations(
     return tuple(steps)
 
 
-def unfused(function: str, *given: Any) -> tuple[Operation, ...]:
+def plain_operations(function: str, *given: Any) -> tuple[Operation, ...]:
     """`operations` of a function whose kernels have neither gates nor norms: UnsupportedError for these."""
     try:
         return operations(*given)
@@ -140,7 +140,7 @@ def _scalar(name: str, value: Any) -> float:
     return real(name, value)
 
 
-def _listed(item: Any) -> Operation:
+def _parse_item(item: Any) -> Operation:
     """One entry of `epilogue=`: "relu", ("scale", 2.0), ("bias", array) or ("mask", array, fill)."""
     name, *values = item if isinstance(item, (tuple, list)) and item else (item,)
     if not isinstance(name, str):
@@ -278,11 +278,11 @@ def product_shapes(
     except ValueError:
         raise ValueError(
             "operands could not be broadcast together with remapped shapes [original->remapped]: "
-            f"{_remapped(a)} {_remapped(b)}"
+            f"{_signature_of(a)} {_signature_of(b)}"
         ) from None
     rows, columns = a[-2:-1] if len(a) > 1 else (), b[-1:] if len(b) > 1 else ()
     return batch, (rows[0] if rows else 1, columns[0] if columns else 1, k), (*batch, *rows, *columns)
 
 
-def _remapped(shape: tuple[int, ...]) -> str:
+def _signature_of(shape: tuple[int, ...]) -> str:
     return f"({','.join(map(str, shape))})->({','.join((*map(str, shape[:-2]), 'newaxis', 'newaxis'))})"

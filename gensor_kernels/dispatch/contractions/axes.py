@@ -96,7 +96,7 @@ def strides_of(labels: Labels, shape: Sequence[int], strides: Sequence[int]) -> 
     return found
 
 
-def packed(labels: Sequence[int], extents: Mapping[int, int], itemsize: int) -> Strides:
+def packed_strides(labels: Sequence[int], extents: Mapping[int, int], itemsize: int) -> Strides:
     """Strides of a new array with axes `labels`."""
     found, step = {}, itemsize
     for label in reversed(labels):

@@ -108,7 +108,7 @@ class Lowered:
             return "one element per product: a block of a kernel would compute a whole tile for it"
         return ""
 
-    def described(self) -> str:
+    def describe(self) -> str:
         """A description of the operations on the operands before the launch."""
         assert self.layout is not None
         parts = []

@@ -104,7 +104,7 @@ class Copying(Protocol):
     def view(self, view: View) -> View:
         """Return the View of the copy of an input with this View."""
 
-    def made(self, device: Device, array: DeviceArray) -> Any:
+    def make(self, device: Device, array: DeviceArray) -> Any:
         """Make the copy."""
 
 
@@ -120,14 +120,14 @@ class Copy:
         """Return the View of the copy."""
         return Result(view.shape if self.shape is None else self.shape, array_dtype(self.dtype), self.order).view()
 
-    def made(self, device: Device, array: DeviceArray) -> Any:
+    def make(self, device: Device, array: DeviceArray) -> Any:
         """Make the copy."""
         whole = array if self.shape is None else device.xp.broadcast_to(array, self.shape)
         copied = device.xp.array(whole.transpose(self.order), dtype=array_dtype(self.dtype), order="C", copy=True)
         return copied.transpose(inverse(self.order))
 
 
-def converted(view: View, dtype: str) -> Copy | None:
+def convert(view: View, dtype: str) -> Copy | None:
     """Return the Copy that converts an input and keeps the order of its axes in memory, or None for the same dtype."""
     return None if view.dtype == dtype else Copy(dtype, memory_order(view.strides))
 
@@ -157,7 +157,7 @@ class Spread:
         strides = tuple(stride if own else 0 for stride, own in zip(copy.strides, self.own, strict=True))
         return View(shape, strides, copy.dtype, copy.alignment)
 
-    def made(self, device: Device, operand: DeviceArray, shape: tuple[int, ...]) -> Any:
+    def make(self, device: Device, operand: DeviceArray, shape: tuple[int, ...]) -> Any:
         """Make the copy of an operand that broadcasts to `shape`."""
         copy = self.result(shape).new(device)
         cut = tuple(slice(None) if own else slice(1) for own in self.own)
@@ -224,7 +224,7 @@ class Function:
         """Return whether the library's calls may serve where a kernel is predicted to take longer."""
         return self.stands_in
 
-    def timed_as(self, library: str) -> str:
+    def timing_name(self, library: str) -> str:
         """Return the name under which times of the array library's way are stored."""
         return f"{library}: {self.name}"
 
@@ -248,7 +248,7 @@ class Function:
         """
         return None
 
-    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
+    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """Return the call that computes a Workload of arrays in their declared axes: the inverse of `understand`."""
         raise NotImplementedError
 
@@ -256,7 +256,7 @@ class Function:
         """Compute the result without an epilogue by the array library, in the dtype an epilogue is applied in."""
         raise NotImplementedError
 
-    def finished(self, device: Backend, value: Any, steps: Steps, parameters: Any, dtype: np.dtype[Any]) -> Any:
+    def finish(self, device: Backend, value: Any, steps: Steps, parameters: Any, dtype: np.dtype[Any]) -> Any:
         """Apply the epilogue to what `library` returned, and convert to the result's dtype."""
         return apply_steps(device, value, steps, dtype, value.dtype)
 
@@ -272,13 +272,13 @@ class Function:
     ) -> Any:
         """Compute a whole call by the array library, into `out` where there is one."""
         value = self.library(device, inputs, parameters, math)
-        value = self.finished(device, value, steps, parameters, result.dtype)
+        value = self.finish(device, value, steps, parameters, result.dtype)
         if out is None:
             return value
         out[...] = value
         return out
 
-    def counted(
+    def count_passes(
         self,
         device: Backend,
         inputs: Sequence[DeviceArray],

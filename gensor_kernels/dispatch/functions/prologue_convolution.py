@@ -71,9 +71,9 @@ class PreparedConvolution(Convolution):
         )
         return replace(found, workload=workload, geometry=self.declared.told(found.geometry, workload, before.scale))
 
-    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
+    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """The scale is that of verification."""
-        plain = super().called(workload, arrays)
+        plain = super().vendor_call(workload, arrays)
         vectors = [arrays[name].reshape(-1) for name in prologue.VECTORS if name in arrays]
         before = Prepared(workload.prologue, prologue.VERIFIED_SCALE)
         return Called((*plain.inputs, *vectors), PreparedImage(before, plain.parameters), plain.declared)

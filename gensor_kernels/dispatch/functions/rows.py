@@ -101,7 +101,7 @@ class Rows(Function):
         laid = tuple(None if view is None else next(places) for view in asked.operands)
         return Understood(found.workload, found.geometry, operands=laid)
 
-    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
+    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """Over the last axes; eps is the one kernels are verified with."""
         given: Any = operator(workload.operator)
         x, size = arrays["a"], workload.size
@@ -123,7 +123,7 @@ class Rows(Function):
         own = np.float64 if x.dtype.kind in "iub" else x.dtype
         dtype = np.promote_types(p.dtype or own, np.float32)
         dtype = np.promote_types(dtype, x.dtype) if x.dtype.kind == "c" else dtype
-        return _composed(xp, x.astype(dtype, copy=False), axis, p)
+        return _compute(xp, x.astype(dtype, copy=False), axis, p)
 
 
 class Positions(Rows):
@@ -183,7 +183,7 @@ def _positions(xp: Any, function: Any, x: DeviceArray, p: Parameters) -> Any:
     return found.reshape(_shape(x.shape, p)) if p.keepdims else found
 
 
-def _composed(xp: Any, x: DeviceArray, axis: Any, p: Parameters) -> Any:
+def _compute(xp: Any, x: DeviceArray, axis: Any, p: Parameters) -> Any:
     keep = {"axis": axis, "keepdims": True}
     count = math.prod(x.shape[each] for each in p.axes)
     if p.operator == "l2_norm":

@@ -125,7 +125,7 @@ class Explanation:
 
     def _sentences(self) -> list[str]:
         """Who serves, the steps before the kernel, the times of kernel, bound and library, and a faster way."""
-        found = [self._served()]
+        found = [self._server()]
         if self.staged:
             found.append(f"Before it, {self.staged}.")
         time = self._time()
@@ -137,7 +137,7 @@ class Explanation:
             found.append(f"{self.note[0].upper()}{self.note[1:]}.")
         return found
 
-    def _served(self) -> str:
+    def _server(self) -> str:
         if self.tier == 0:
             return f"Nothing is launched on {self.arch}: {self.reason}."
         if self.tier == 4:

@@ -69,7 +69,7 @@ class Recording:
 
 
 class _Thread(threading.local):
-    counted = 0
+    count_calls = 0
 
 
 #: Warning of a block without counted calls.
@@ -99,7 +99,7 @@ def attach(runtime: Watched) -> None:
         runtime.bypass()
 
 
-def counted() -> int:
+def count_calls() -> int:
     """How many calls of this thread have been counted."""
     return _thread.counted
 

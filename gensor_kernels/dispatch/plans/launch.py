@@ -207,12 +207,12 @@ def _template(bound: Bound, inputs: Inputs, steps: Steps) -> bytes:
     return params.pack(
         geometry,
         family.tiling(bound.kernel.program, geometry),
-        steps=[_packed(step, where) for step, where in zip(steps, bound.problem.operands, strict=True)],
+        steps=[_pack(step, where) for step, where in zip(steps, bound.problem.operands, strict=True)],
         integer_steps=whole_steps(np.dtype(inputs[0].dtype), steps) if steps else 0,
     )
 
 
-def _packed(step: Operation, where: Strides | None) -> params.Step:
+def _pack(step: Operation, where: Strides | None) -> params.Step:
     dtype = "float32" if step.operand is None else step.operand.dtype.name
     return params.Step(OPERATIONS[step.name].code, step.scalar, dtype, where or Strides())
 

@@ -237,9 +237,9 @@ class CopyPlan(Plan):
         """Copy, call, and round."""
         call, device = self.call, self.call.device
         copies = self.copies or (None,) * len(inputs)
-        arrays = [self._copied(array, copy) for array, copy in zip(inputs, copies, strict=True)]
+        arrays = [self._copy(array, copy) for array, copy in zip(inputs, copies, strict=True)]
         steps = tuple(
-            step if spread is None else step._replace(operand=spread.made(device, step.operand, call.result.shape))
+            step if spread is None else step._replace(operand=spread.make(device, step.operand, call.result.shape))
             for step, spread in zip(steps, self.spread, strict=True)
         )
         if not self.rounded:
@@ -250,8 +250,8 @@ class CopyPlan(Plan):
         out[...] = found
         return out
 
-    def _copied(self, array: DeviceArray, copy: Copying | None) -> Any:
-        return array if array is None or copy is None else copy.made(self.call.device, array)
+    def _copy(self, array: DeviceArray, copy: Copying | None) -> Any:
+        return array if array is None or copy is None else copy.make(self.call.device, array)
 
 
 class TemporaryPlan(Plan):

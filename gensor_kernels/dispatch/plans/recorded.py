@@ -31,9 +31,9 @@ def serve(plan: Plan, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
     """
     if not record.active:
         return plan.serve(inputs, out, steps)
-    before = record.counted()
+    before = record.count_calls()
     result = plan.serve(inputs, out, steps)
-    if record.counted() == before:
+    if record.count_calls() == before:
         count(plan, lambda: describe(plan.call, plan.tier, inputs, out, steps))
     return result
 
@@ -64,10 +64,10 @@ def describe(call: Call, tier: int, inputs: Inputs, out: DeviceArray, steps: Ste
         reason = getattr(error, "reason", str(error))
         if tier == 0 and reason == SUMS_OF_NOTHING:
             return None
-        return served.row(_unserved(call, inputs, steps, reason))
+        return served.row(_cells_of(call, inputs, steps, reason))
 
 
-def _unserved(call: Call, inputs: Inputs, steps: Steps, reason: str) -> dict[str, object]:
+def _cells_of(call: Call, inputs: Inputs, steps: Steps, reason: str) -> dict[str, object]:
     """Return the cells of a call that forms no Workload."""
     arrays = [array for array in inputs if array is not None]
     sizes = call.function.cells(call.result)

@@ -54,7 +54,7 @@ def unseen(key: Any) -> None:
     """Stand for the look-up of Plans: no call has been seen before."""
 
 
-def _served(plan: Plan, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
+def _serve(plan: Plan, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
     """Run a Plan; while calls are recorded, count the call, and while they are bound, keep its launch."""
     binder = binding.get()
     if binder is not None:
@@ -92,7 +92,7 @@ class Runtime:
         self.epoch = getattr(self, "epoch", -1) + 1
         self.bypass()
 
-    def fixed(self, pins: Pins | None) -> Runtime:
+    def with_pins(self, pins: Pins | None) -> Runtime:
         """Return a Runtime for deterministic calls on the same device."""
         return Runtime(self.device, self.library.timeless(), pins)
 
@@ -101,7 +101,7 @@ class Runtime:
         slow = record.active or self._questions or config.counts_hits()
         self.find = unseen if slow else self.plans.get
 
-    def questioned(self) -> AbstractContextManager[None]:
+    def dry_run(self) -> AbstractContextManager[None]:
         """Within it, calls of this thread raise a Question in place of being computed."""
         return self._the_slow_way(asking, True)
 
@@ -160,7 +160,7 @@ class Runtime:
         except (AttributeError, TypeError):  # arrays that are not CuPy's
             self.check(a, b, out, steps, precision)
             pa, pb, pc = (0 if array is None else self.pointer(array) for array in (a, b, out))
-            key = ("matmul", self._laid((a, b, out)), dtype, precision, *self._about(steps))
+            key = ("matmul", self._key_of((a, b, out)), dtype, precision, *self._about(steps))
             if self.where is not None:
                 key += self._places((a, b, out), steps)
             plan = self.find(key)
@@ -238,7 +238,7 @@ class Runtime:
                 if steps or precision is not None:
                     key += (None, precision, *self._about(steps))
             else:
-                key = (function.name, parameters, precision, self._laid((*inputs, out)), *self._about(steps))
+                key = (function.name, parameters, precision, self._key_of((*inputs, out)), *self._about(steps))
             if self.where is not None:
                 key += self._places((*inputs, out), steps)
             plan = self.find(key)
@@ -265,7 +265,7 @@ class Runtime:
                 parts += (is_whole(scalar), type(scalar) is complex)
         return tuple(parts)
 
-    def _laid(self, arrays: Inputs) -> tuple[Any, ...]:
+    def _key_of(self, arrays: Inputs) -> tuple[Any, ...]:
         """Return the part of a key for arrays of any library."""
         pointer = self.pointer
         return tuple(None if x is None else (x.shape, x.strides, x.dtype, pointer(x) & 15) for x in arrays)
@@ -297,7 +297,7 @@ class Runtime:
             raise Question(call, inputs, out, steps)
         plan = self.plans.get(key)
         if plan is not None:
-            counters.seen(plan)
+            counters.note_hit(plan)
         else:
             self._check(function, inputs, out, steps, precision)
             with self.lock:  # several threads may arrive together
@@ -309,10 +309,10 @@ class Runtime:
                     if keep:
                         self.keep(key, plan)
         try:
-            return _served(plan, inputs, out, steps)
+            return _serve(plan, inputs, out, steps)
         except self.troubles as error:
             plan = self.instead(key, plan, error)
-        return _served(plan, inputs, out, steps)
+        return _serve(plan, inputs, out, steps)
 
     def _kind(
         self,

@@ -106,7 +106,7 @@ class Trial(Plan):
             plan = self._launch(kernel, inputs, target, steps)
             return lambda: plan.serve(inputs, target, steps)
 
-        return race(runtime, self.request, bind, theirs, call.function.timed_as(call.device.xp.__name__))
+        return race(runtime, self.request, bind, theirs, call.function.timing_name(call.device.xp.__name__))
 
     def _take(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> None:
         """Switch to the Plan that won the race; the present one stays if that cannot be made."""

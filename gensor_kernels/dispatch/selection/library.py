@@ -124,10 +124,10 @@ def code(text: str, bound: Mapping[str, int | str], target: str, cubin: bytes = 
 def resplit(kernel: Kernel, arch: Arch) -> list[Kernel]:
     """Return a kernel under all arguments that divide k among blocks and that its verification covers, itself first."""
     programs = FAMILIES[kernel.program.family].resplit(kernel.program, kernel.serves, arch)
-    return [kernel, *(_relaunched(kernel, each) for each in programs[1:])]
+    return [kernel, *(_relaunch(kernel, each) for each in programs[1:])]
 
 
-def _relaunched(kernel: Kernel, program: Program) -> Kernel:
+def _relaunch(kernel: Kernel, program: Program) -> Kernel:
     name = digest(repr((kernel.digest, program.to_json())))
     return replace(kernel, digest=name, program=program, read=lambda: kernel.code, base=kernel.digest)
 

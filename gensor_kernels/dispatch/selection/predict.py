@@ -49,17 +49,17 @@ def predict(kernels: Sequence[Kernel], workload: Workload, arch: Arch, library: 
 
 def _groups(kernels: Sequence[Kernel], library: Library | None) -> list[Group]:
     if library is None:
-        return _grouped(kernels)
+        return _group(kernels)
     key = tuple(map(_DIGEST, kernels))
     found: list[Group] | None = library.groups.get(key)
     if found is None:
         if len(library.groups) >= MOST_LISTS:
             library.groups.clear()
-        found = library.groups[key] = _grouped(kernels)
+        found = library.groups[key] = _group(kernels)
     return found
 
 
-def _grouped(kernels: Sequence[Kernel]) -> list[Group]:
+def _group(kernels: Sequence[Kernel]) -> list[Group]:
     forms: dict[str, list[int]] = {}
     for place, kernel in enumerate(kernels):
         forms.setdefault(kernel.form, []).append(place)

@@ -116,7 +116,7 @@ def tune(
         return True
     with claim(database, f"{arch.part} {workload.key()}", ATTEMPTS * PATIENCE) as mine:
         stored = not (again and mine) and _is_stored(database, workload, arch)
-        return stored if stored or not mine else _tuned(request, BACKGROUND_WORKER if background else WORKER, notes)
+        return stored if stored or not mine else _request(request, BACKGROUND_WORKER if background else WORKER, notes)
 
 
 def _can_store(database: Path) -> bool:
@@ -144,7 +144,7 @@ def _is_stored(database: Path, workload: Workload, arch: Arch) -> bool:
     return entry is not None and entry.usable
 
 
-def _tuned(request: dict[str, Any], worker: Worker, notes: Notes | None) -> bool:
+def _request(request: dict[str, Any], worker: Worker, notes: Notes | None) -> bool:
     """Whether the tuning process finds a kernel.
 
     One during which it died or hung is stored as failed, and the rest is tried again without it.
@@ -188,9 +188,9 @@ class Background:
     def consider(self, workload: Workload) -> None:
         """Tunes a hot Workload, unless that was done or cannot gain anything. Raises nothing: a call waits."""
         try:
-            if self._allowed() and not self._is_good(workload):
+            if self._may_tune() and not self._is_good(workload):
                 self._start(workload)
-            elif self._allowed() and workload.key() in self.runtime.library.contents.unsettled:
+            elif self._may_tune() and workload.key() in self.runtime.library.contents.unsettled:
                 self.refine(workload)
         except Exception as error:
             config.logger().warning("tuning in the background failed: %s", error, exc_info=True)
@@ -218,7 +218,7 @@ class Background:
         with self._lock:
             self._waiting.clear()
 
-    def _allowed(self) -> bool:
+    def _may_tune(self) -> bool:
         device, asked = self.runtime.device, config.background()
         wanted = (not device.integrated if asked is None else asked) and self._failed < MOST_FAILURES
         return wanted and not device.emulated and config.tune_mode() != "off" and not config.deterministic()

@@ -17,7 +17,7 @@ from gensor_kernels.dispatch.calls.problem import Problem
 from gensor_kernels.dispatch.observe import counters
 from gensor_kernels.dispatch.selection.tiers import Choice
 
-from .duel import settled
+from .duel import settle
 from .runtime import Kind, Tuned
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def against(runtime: Tuned, kind: Kind, one_call: bool) -> str:
     return f"timed with its copies: {duration(ours, 4)}, the library {duration(theirs, 4)}"
 
 
-def weighed(runtime: Tuned, kind: Kind, one_call: bool, choice: Choice) -> Choice:
+def choose(runtime: Tuned, kind: Kind, one_call: bool, choice: Choice) -> Choice:
     """Return the choice among kernels for the copies, after `against`."""
     if choice.kernel is None:
         return choice
@@ -78,7 +78,7 @@ def weigh(runtime: Tuned, kind: Kind, ours: Run, theirs: Run) -> bool:
             ours()
         calls = [theirs, ours]
         first = runtime.device.sampled(calls)
-        samples = settled(first, ["copies"], lambda _, rounds: runtime.device.sampled(calls, rounds))
+        samples = settle(first, ["copies"], lambda _, rounds: runtime.device.sampled(calls, rounds))
         library, whole = (median(times) for times in samples)
     except Exception as error:  # out of memory, say: the call itself is served as before
         config.logger().info("a call with its copies could not be timed: %s", error, exc_info=True)

@@ -151,8 +151,8 @@ class Worker:
         for _ in range(MOST_CHATTER):
             line = self._line(deadline)
             if not line:
-                raise self._gone()
-            message = _parsed(line)
+                raise self._end_error()
+            message = _parse(line)
             if message is not None:
                 return message
         raise WorkerError(f"the tuning process talks nonsense: {line[:60]!r}")
@@ -174,7 +174,7 @@ class Worker:
         line, end, self._read = self._read.partition(b"\n")
         return line + end
 
-    def _gone(self) -> WorkerError:
+    def _end_error(self) -> WorkerError:
         """The error of a process that has closed its output."""
         assert self._process is not None
         if self.stopped:
@@ -210,7 +210,7 @@ def _close(process: subprocess.Popen[bytes]) -> None:
             pipe.close()
 
 
-def _parsed(line: bytes) -> dict[str, Any] | None:
+def _parse(line: bytes) -> dict[str, Any] | None:
     """A line as a message, or None if it is not one."""
     try:
         message = json.loads(line)

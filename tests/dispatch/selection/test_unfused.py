@@ -44,7 +44,7 @@ def on(monkeypatch, tmp_path):
 
 def asked(function, *arguments, **keywords):
     """What a public function asks of the tiers: a kind of call, inputs, out and epilogue."""
-    with current_runtime().questioned():
+    with current_runtime().dry_run():
         try:
             function(*arguments, **keywords)
         except Question as question:
@@ -126,10 +126,10 @@ def test_functions_are_counted_as_they_are_computed(name, on, caplog):
     base, inputs, out, steps = asked(FUNCTIONS[name])
     function, real = base.function, FakeDevice()
     value = function.library(real, inputs, base.parameters, base.math)
-    expected = function.finished(real, value, steps, base.parameters, base.result.dtype)
+    expected = function.finish(real, value, steps, base.parameters, base.result.dtype)
     counting = unfused._Library(runtime.device.arch)
     value = function.library(counting, [counting.array(x) for x in inputs], base.parameters, base.math)
-    found = function.finished(counting, value, counting.steps(steps), base.parameters, base.result.dtype)
+    found = function.finish(counting, value, counting.steps(steps), base.parameters, base.result.dtype)
     assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
     assert unfused.microseconds(base, inputs, out, steps) == pytest.approx(counting.us) and not caplog.records
 
