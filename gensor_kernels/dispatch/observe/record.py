@@ -69,7 +69,7 @@ class Recording:
 
 
 class _Thread(threading.local):
-    count_calls = 0
+    counted = 0
 
 
 #: Warning of a block without counted calls.
