@@ -75,7 +75,7 @@ def test_calls_with_another_meaning_stay_cupys(launched, monkeypatch):
 
 
 def test_calls_that_cupy_serves_reach_its_own_functions(launched, monkeypatch):
-    """Of every name that is routed, also where one of CuPy's functions calls another."""
+    """Every name that is routed, also where one of CuPy's functions calls another."""
     asked = []
     for name in NAMES:
         nested = (lambda: None) if name == "matmul" else (lambda: cupy.matmul(a, a))

@@ -128,7 +128,7 @@ def test_a_warm_launch_that_the_driver_refuses_goes_to_the_library_from_then_on(
 
 
 def culprit(failure, at):
-    """What runs launches: the first kernel that is bound fails so at its start number `at`; a Fault is for ever."""
+    """A function that runs launches; the first kernel that is bound fails at start number `at`, forever with a Fault."""
     bound, starts = [], count(1)
 
     def execute(device, code, launches):

@@ -79,7 +79,7 @@ def test_hidden_keys_of_one_sequence(name, value, no_databases):
 
 
 def results(arch, keywords, function, parameters, arrays):
-    """Of kernels on an architecture, or of the library where it is None."""
+    """The result of kernels on an architecture, or of the library where it is None."""
     if arch is None:
         return library(function, arrays, attention.Parameters(*parameters[0], **parameters[1]))
     with gk.emulated(arch):

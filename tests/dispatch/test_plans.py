@@ -263,7 +263,7 @@ def test_a_chain_that_the_library_serves_is_one_call(beside, monkeypatch):
 
 @pytest.mark.parametrize("captured", [False, True])
 def test_threads_make_one_kernel_stand_by(beside, captured):
-    """Of two threads that come to a second run together; inside a capture both need the kernel."""
+    """Two threads reach the second run together; inside a capture both need the kernel."""
     made, meeting, served = [], threading.Barrier(2), []
 
     class Standing(Plan):

@@ -192,7 +192,7 @@ def test_nested_blocks_and_blocks_with_errors(tmp_path, recwarn):
     assert counts(outer) == [(2, 3, 4)] and counts(inner) == [(2, 1, 4)] and not observe_record.active
     with pytest.raises(KeyError), record(tmp_path / "none.csv"):
         raise KeyError
-    assert not recwarn.list and (tmp_path / "none.csv").exists()  # no warning that nothing was recorded
+    assert not recwarn.list and (tmp_path / "none.csv").exists()  # without a warning
 
 
 def test_threads_lose_no_count(tmp_path):
