@@ -128,7 +128,7 @@ def test_a_warm_launch_that_the_driver_refuses_goes_to_the_library_from_then_on(
 
 
 def culprit(failure, at):
-    """A function that runs launches; the first kernel that is bound fails at start number `at`, forever with a Fault."""
+    """A function that runs launches; the first kernel fails at start number `at`, with a Fault from then on."""
     bound, starts = [], count(1)
 
     def execute(device, code, launches):

@@ -50,7 +50,7 @@ SOFTWARE = frozenset({"driver", "CUDA driver", "cuBLAS", "CuPy", "PyTorch", "Num
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict on one benchmark on one machine. Changes are ratios minus 1; None without data to compare."""
+    """The verdict on one benchmark on one machine. Changes are ratios minus 1, or None without data to compare."""
 
     name: str
     machine: str
@@ -162,7 +162,7 @@ def _alone(ours: Sides, moved: Mapping[str, tuple[str, str]], tolerance: float) 
     """Decide without a control, which is possible only on an unchanged machine."""
     if is_slower(ours, tolerance):
         if moved:
-            return UNCLEAR, f"slower, but so may the machine be ({_told(moved)}), and the runs have no control"
+            return UNCLEAR, f"slower, but so may the machine be ({_explain(moved)}), and the runs have no control"
         return SLOWER, "slower, on a machine that says it is the same; the runs have no control"
     if not excludes(ours, max(LIMIT, tolerance)):
         return UNCLEAR, TOO_NOISY
@@ -173,7 +173,7 @@ def _beside(
     ours: Sides, theirs: Sides, clocks: Sides | None, moved: Mapping[str, tuple[str, str]], tolerance: float
 ) -> tuple[str, str]:
     """Decide with a control: first what rose, then whether the rest excludes that ours did."""
-    ratios, changed = _less(ours, theirs), f"; changed: {_told(moved)}" if moved else ""
+    ratios, changed = _less(ours, theirs), f"; changed: {_explain(moved)}" if moved else ""
     rose, steady = is_slower(ours, tolerance), is_control(ours[0], theirs[0])
     if is_slower(ratios, tolerance) and (rose or steady):
         if SOFTWARE & moved.keys() and _control_moved(ours, theirs, clocks, tolerance):
@@ -211,5 +211,5 @@ def _control_moved(ours: Sides, theirs: Sides, clocks: Sides | None, tolerance: 
     return change(ours) <= math.log1p(tolerance) and is_faster(theirs, tolerance)
 
 
-def _told(moved: Mapping[str, tuple[str, str]]) -> str:
+def _explain(moved: Mapping[str, tuple[str, str]]) -> str:
     return ", ".join(f"{name} {old} -> {new}" for name, (old, new) in moved.items())

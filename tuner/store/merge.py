@@ -40,7 +40,7 @@ def merge(sources: list[Path], into: Path, new: bool, binaries: bool, lines: Tex
             added = sum((add_to(store, other, binaries) for other in others), Counter[str]())
     say(counts_text(dict(sorted(added.items()))) if +added else "nothing new")
     for conflict in found:
-        say(f"gensor-tune: {_told(conflict)}", sys.stderr)
+        say(f"gensor-tune: {_describe(conflict)}", sys.stderr)
         write_line(lines, json.dumps(asdict(conflict), separators=(",", ":")))
     if added["kernel"] and not binaries:
         say(
@@ -63,7 +63,7 @@ def _source(path: Path) -> Store:
         raise GensorError(f"cannot merge: {error}") from None
 
 
-def _told(conflict: Conflict) -> str:
+def _describe(conflict: Conflict) -> str:
     said = ", ".join(f"{Path(path).name} says {choice[:12]}" for path, choice in conflict.choices)
     if conflict.part is None:
         return f"conflict: kernel {conflict.subject[:12]}: {said}; {conflict.winner}: {conflict.reason}"

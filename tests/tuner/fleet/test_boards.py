@@ -467,7 +467,7 @@ def test_a_worker_whose_gpu_has_gone_says_so_and_does_not_come_back(tmp_path, mo
                 fleet = Fleet(cluster, here)
                 (times,) = fleet.map([task])
                 assert times.lost and fleet.lost
-                ((each, code),) = kernels(1)  # the machine's other process goes on
+                ((each, code),) = kernels(1)  # the machine's other process continues
                 (binary,) = fleet.map([Compile(each.source(), code.target)])
             assert binary.cubin == code.cubin
         assert said.count(f"tasks for {PART} are given up until a worker has it") == 1

@@ -64,7 +64,7 @@ def rows(folder):
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory):
-    """What a run on one machine stores."""
+    """The rows that a run on one machine stores."""
     found = tuned(tmp_path_factory.mktemp("here"), "--jobs", "1")
     assert len(found["record"]) == 8 and found["verification"] and found["portfolio"]
     return found

@@ -1,4 +1,4 @@
-"""Workers that die, hang, swell, lie or lose the network: no task is lost, no result is wrong, no process is left."""
+"""Workers that die, hang, swell, forge answers or lose the network: no task is lost, and no result is wrong."""
 
 import concurrent.futures
 import contextlib

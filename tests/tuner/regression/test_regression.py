@@ -30,7 +30,7 @@ def check(gensor_tune):
 
 
 def pytest_run(path, number, times, gpu=GPU, **more):
-    """What pytest-benchmark writes, as far as it is read: `times` are name -> (seconds, extra_info)."""
+    """A file of pytest-benchmark, as far as it is read: `times` are name -> (seconds, extra_info)."""
     entries = [
         {"name": name, "fullname": f"bench.py::{name}", "stats": {"median": seconds}, "extra_info": info}
         for name, (seconds, info) in times.items()
@@ -122,7 +122,7 @@ def test_without_a_control_a_changed_machine_leaves_it_open(check, tmp_path):
 
 
 def noisy_control_runs(path, slower, control, noise, seed):
-    """12 runs and 5 of a kernel that became slower, with noise of 0.4 %, beside a control with much noise, whose change
+    """12 runs and 5 of a kernel that became slower, with noise of 0.4 %, with a noisy control, whose change
     is given: runs of the same numbers differ in nothing else."""
     rng = np.random.default_rng(seed)
     ours, theirs = rng.normal(0, 0.004, 17), rng.normal(0, noise, 17)
@@ -290,7 +290,7 @@ def test_names_reach_terminal_and_junit_harmless(check, tmp_path):
 
 
 def test_what_pytest_benchmark_writes_is_read(tmp_path):
-    """The real thing, in a process of its own."""
+    """A real run, in another process."""
     (tmp_path / "bench_it.py").write_text(
         "def test_ours(benchmark):\n    benchmark.extra_info['vendor_us'] = {'numpy': 3.5}\n    benchmark(sum, [1])\n"
     )

@@ -13,7 +13,7 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.programs.space import Space
 from gensor_tuner.search.graph import Graph
-from gensor_tuner.search.trace import Leg, Trail, expanded, replay, route, start_of
+from gensor_tuner.search.trace import Leg, Trail, expand, replay, route, start_of
 from gensor_tuner.search.walk import walk
 
 from .synthetic import Spaces, ToySpace
@@ -61,7 +61,7 @@ def visited(space, trail):
     point = np.array([c.values.index(v) for c, v in zip(family.coordinates, trail.start, strict=True)])
     codes = [int(family.encode(point))]
     lattice = Graph(family, trail.graph)
-    for token in expanded(trail.legs[0].path):
+    for token in expand(trail.legs[0].path):
         point = lattice.follow(point, token)
         codes.append(int(family.encode(point)))
     return codes
@@ -103,7 +103,7 @@ def test_a_route_changes_one_coordinate_after_the_other(real):
         source = program.replace(vector_b=4, vector_c=4, min_blocks=0)
         if family.legal(family.point(source)[None])[0]:
             path = route(Graph(family), source, program)
-            assert len(expanded(path)) < 16
+            assert len(expand(path)) < 16
             assert replay(real, start_of(source, "full").then(Leg(0, path))) == program
     with pytest.raises(ValueError, match="no straight way"):
         route(Graph(family, "paper"), source, source.replace(vector_c=8))
@@ -161,7 +161,7 @@ def test_chains_walk_in_every_family_that_is_near():
 
 def test_paper_graph_starts_at_the_minimal_program_and_uses_only_its_actions(real):
     (trail,) = walk(real, graph="paper", chains=16, steps=100).trails
-    family, tokens = real.family(trail.family), expanded(trail.legs[0].path)
+    family, tokens = real.family(trail.family), expand(trail.legs[0].path)
     assert trail.start == tuple(c.values[i] for c, i in zip(family.coordinates, family.start(), strict=True))
     kinds = {c.name: c.kind for c in family.coordinates}
     used = {token.rstrip("+-") for token in tokens}

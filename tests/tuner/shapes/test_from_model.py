@@ -212,7 +212,7 @@ def test_every_layer_of_a_tuned_model_is_served_by_its_record(tmp_path, gensor_t
     assert code in (0, None), errors
     site.chmod(0o444)
     (tmp_path / "file").touch()
-    nowhere = tmp_path / "file" / "nowhere"  # below a file nothing can be made, whoever asks
+    nowhere = tmp_path / "file" / "nowhere"  # below a file nothing can be made, even by root
     done = subprocess.run(
         [sys.executable, "-m", "tests.doubles.model_board", file, json.dumps({"x": [4, 8, 5, 5]})],
         capture_output=True,

@@ -76,7 +76,7 @@ def test_datasette_speaks_of_models_and_rows(served):
     ]
     (model,) = served("/kernels/models")
     assert (model["model"], model["rows"], model["calls"]) == ("net", 2, 6)
-    assert len(served("/kernels/record")) == 4  # tables are there, too: superseded records are not views
+    assert len(served("/kernels/record")) == 4  # tables are also there: superseded records are not views
 
 
 @pytest.mark.parametrize("name", ["kernels", "sm_87", "sm_90"])
