@@ -27,11 +27,11 @@ from .gpu.harness.journal import Journal
 from .gpu.harness.session import Session
 from .gpu.timing import Bench
 from .gpu.vendors.registry import CUPY
-from .spaces.counted_space import clocks
+from .spaces.accesses import BARRIER
 
 SECONDS = 3600.0  # for kernels that have to be made here, because no database has them for this GPU
 #: Facts that accompany a time, in addition to CuPy's time.
-TOLD = ("class", "group", "kernels", "predicted_us", "bound_us", "refused")
+EXTRA = ("class", "group", "kernels", "predicted_us", "bound_us", "refused")
 
 
 class DeviceTime:
@@ -46,6 +46,15 @@ class DeviceTime:
 
 
 DEVICE_TIME = DeviceTime()
+
+
+def clocks(counted: Counters) -> float:
+    """Return the clocks in which one SM serves the counted accesses: one per pass of shared memory, one per 128 bytes
+    of a warp's global access, and barriers."""
+    shared = sum(counted[name] for name in ("shared_loads", "shared_stores", "shared_copies"))
+    widths = counted.global_widths()
+    moved, accesses = sum(width * count for width, count in widths.items()), sum(widths.values()) / 32
+    return shared + counted.bank_conflicts + max(moved / 128, accesses) + BARRIER * counted["barriers"]
 
 
 class Kernels:
@@ -69,7 +78,7 @@ class Kernels:
             return found
 
         found = benchmark.pedantic(run, rounds=1)
-        benchmark.extra_info |= {name: found[name] for name in TOLD} | {"vendor_us": found["vendors_us"]}
+        benchmark.extra_info |= {name: found[name] for name in EXTRA} | {"vendor_us": found["vendors_us"]}
         assert "differ from ours" not in found["refused"].get(CUPY, "")
 
 

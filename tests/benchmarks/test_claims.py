@@ -157,7 +157,7 @@ def test_integers_are_not_timed_beside_cupy(gpu, monkeypatch):
     row = next(each for each in ROWS if each.name == "int8_4096")
     named = []
     serving = SimpleNamespace(
-        timed=lambda workload, kernels, predicted, names: named.extend(names) or {"best_us": 1.0},
+        time_together=lambda workload, kernels, predicted, names: named.extend(names) or {"best_us": 1.0},
         session=gpu,
     )
     program = SimpleNamespace(to_json=str)

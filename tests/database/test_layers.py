@@ -182,15 +182,6 @@ def abandon_log(path):
     assert os.stat(f"{path}-wal").st_size > 0
 
 
-@posix
-def test_rows_in_a_left_over_log_are_not_ignored(paths):
-    packaged = paths[2]
-    fill(packaged, 1)
-    abandon_log(packaged)
-    with open_layers(ARCH) as opened:
-        assert opened.find(key(7), ARCH, PART) is not None and opened.find(key(1), ARCH, PART) is not None
-
-
 def obey_modes():
     """From now on modes hold for root too. As another user it might not be able to enter the tests' own folder."""
     if sys.platform != "linux":

@@ -1,7 +1,6 @@
 """The store in daily use: add, find, portfolios, timings, merge, export."""
 
 import dataclasses
-import sqlite3
 
 import pytest
 
@@ -21,7 +20,6 @@ from gensor_database import (
 )
 from gensor_database.record import TABLES
 from tests.doubles.store_rows import ABI, ARCH, PART, SOURCE, class_key, kernel_rows, key, rows
-from tests.threads import in_threads
 
 
 @pytest.fixture
@@ -104,27 +102,6 @@ def test_rows_are_filtered_by_column_and_unknown_columns_are_an_error(store):
         next(store.rows(Record, **{'key" OR 1 --': ""}))
 
 
-def test_a_transaction_is_whole_or_absent(store):
-    broken = rows(1)[4]
-    object.__setattr__(broken, "error", object())  # SQLite cannot store it
-    broken.__dict__["digest"] = "0" * 64
-    with pytest.raises((StoreError, sqlite3.Error)):
-        store.add(*rows(2), broken)
-    assert sum(store.counts().values()) == 0 and store.add(*rows(2)) == 7
-
-
-def test_a_full_disk_is_an_error_and_loses_nothing(store):
-    store.add(*rows(1))
-    pages = store.connection.execute("PRAGMA page_count").fetchone()[0]
-    store.connection.execute(f"PRAGMA max_page_count={pages}")  # SQLite's own way to say that a disk is full
-    big = Source.of("".join(map(str, range(100_000))))
-    with pytest.raises(UnreadableStoreError, match="full"):
-        store.add(*rows(2), big)
-    assert store.find(key(1), ARCH, PART).usable and store.find(key(2), ARCH) is None
-    store.connection.execute("PRAGMA max_page_count=1073741823")
-    assert store.add(*rows(2), big) == 7
-
-
 def test_merge_is_a_union_by_digest(store, tmp_path):
     store.add(*rows(1), *rows(2))
     store.replace_portfolio(ARCH, PART, class_key(), [kernel_rows(1)[1].digest])
@@ -173,21 +150,6 @@ def test_export_takes_what_serves_one_arch(store, tmp_path):
         assert shipped.get(Source, SOURCE.digest) == SOURCE
         with pytest.raises(UnreadableStoreError, match="reading only"):
             shipped.add(*rows(2))
-
-
-def test_threads_share_one_store(store):
-    errors = []
-
-    def work(start):
-        try:
-            for number in range(start, start + 15):
-                store.add(*rows(number))
-                assert store.find(key(number), ARCH, PART) is not None
-        except Exception as error:
-            errors.append(error)
-
-    in_threads(work, (15 * index for index in range(4)))
-    assert errors == [] and store.counts()["record"] == 60
 
 
 def test_a_file_that_was_replaced_is_opened_again(store):

@@ -61,7 +61,6 @@ class Verdict:
     ours: float | None = None
     control: float | None = None
     net: float | None = None
-    control_name: str = ""
 
 
 def compare(baseline: Sequence[Run], results: Sequence[Run], tolerance: float = TOLERANCE) -> list[Verdict]:
@@ -125,7 +124,7 @@ def _of_one(name: str, machine: str, old: Sequence[Run], new: Sequence[Run], tol
     theirs = _logs(old, name, control), _logs(new, name, control)
     verdict, why = _beside(ours, theirs, _clocks(old, new), moved, tolerance)
     own, other, net = (math.expm1(change(each)) for each in (ours, theirs, _less(ours, theirs)))
-    return Verdict(name, machine, verdict, why, *counts, own, other, net, control)
+    return Verdict(name, machine, verdict, why, *counts, own, other, net)
 
 
 def _newest(runs: Sequence[Run]) -> list[Run]:

@@ -20,7 +20,7 @@ from gensor_kernels.errors import ConfigError
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.output import plural, say
 
-from .inspection import counts, counts_text, journal
+from .inspection import counts_text
 
 #: Folders of the cache folder that can be rebuilt, and the endings of files that belong there.
 BUILT = {"emulator": (".so", ".o"), "verdicts": (".json",), "unfinished": (".json",), "models": (".json",)}
@@ -95,9 +95,9 @@ def _inspect(
     try:
         with Store.open(path, readonly=True, immutable=immutable, trusted=trusted) as store:
             layer.bytes = sum(each.stat().st_size for each in (path, Path(f"{path}-wal")) if each.exists())
-            layer.rows = counts(store)
+            layer.rows = dict(store.counts())
             layer.schema = header(store.connection, "user_version")
-            layer.journal = journal(store)
+            (layer.journal,) = store.connection.execute("PRAGMA journal_mode").fetchone()
             layer.cubins = store.trusted
     except StoreError as error:
         layer.state, layer.reason = "ignored", str(error)

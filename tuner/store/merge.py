@@ -18,7 +18,7 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.validation import MALFORMED
 from gensor_tuner.output import say, sizes_text, write_line
 
-from .inspection import counts, counts_text
+from .inspection import counts_text
 
 #: Seconds to wait for locks of a source, per table; commits take milliseconds.
 SOURCE_TIMEOUT = 5.0
@@ -56,7 +56,7 @@ def _source(path: Path) -> Store:
     """Open a source; raise GensorError, because a StoreError would add advice about `--db`, which is another file."""
     try:
         store = Store.open(path, readonly=True, timeout=SOURCE_TIMEOUT)
-        if not any(counts(store).values()):
+        if not any(store.counts().values()):
             say(f"gensor-tune: {path} has no rows", sys.stderr)
         return store
     except StoreError as error:

@@ -21,7 +21,7 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.validation import MALFORMED
 from gensor_tuner.output import printable, sizes_text
 
-from .inspection import beginning, counts, counts_text
+from .inspection import beginning, counts_text
 from .uses import Call, Use, newest, read, totals
 
 WORDS = ("operator", "sizes", "dtype", "epilogue", "part", "outcome")
@@ -136,7 +136,7 @@ def record_lines(store: Store, arch: str | None, as_json: bool) -> Iterator[str]
     if arch is not None and not found:
         others = sorted({each["arch"] for each in records(store, None)})
         yield f"no record is of {arch}" + (f": the database has records of {', '.join(others)}" if others else "")
-    yield f"{store.path.name} has {counts_text(counts(store), empty=True)}"
+    yield f"{store.path.name} has {counts_text(store.counts(), empty=True)}"
 
 
 def _cell(value: object) -> str:

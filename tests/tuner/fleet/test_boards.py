@@ -37,9 +37,8 @@ from gensor_tuner.run.class_run import ClassRun, Options
 from gensor_tuner.tasks.local import Local
 from gensor_tuner.tasks.task import ignore
 from gensor_tuner.verify.verify import Execute, Verdict
-from tests.doubles.schedulers import ROOT, free_port, process, scheduler, until
+from tests.doubles.schedulers import ROOT, alive, children, free_port, process, scheduler, until
 from tests.doubles.strict.machine import installed
-from tests.tuner.fleet.test_command import alive, children
 
 pytestmark = [pytest.mark.fleet, pytest.mark.usefixtures("needs_emulator")]
 PART = "orin-nano-8gb"
