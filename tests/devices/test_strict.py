@@ -25,9 +25,9 @@ cupy = pytest.importorskip("cupy")
 from tests.devices.strict_machine import (  # noqa: E402
     PART,
     loaded,
+    make_product,
     opened,
     operands,
-    product_of,
     raises,
     written,
 )
@@ -47,7 +47,7 @@ def machine(monkeypatch):
 
 @pytest.fixture
 def product(machine, monkeypatch, needs_emulator):
-    return product_of(machine, monkeypatch)
+    return make_product(machine, monkeypatch)
 
 
 # ---- identification
@@ -182,7 +182,7 @@ def test_a_product_is_there_when_its_stream_has_come_so_far(machine, product):
 
 def test_the_compiled_kernel_computes_the_same_from_the_same_bytes(machine, monkeypatch, needs_emulator):
     """By its PTX: what NVRTC made of the source reads the parameters and writes the memory that the emulator does."""
-    product = product_of(machine, monkeypatch, executor=translated)
+    product = make_product(machine, monkeypatch, executor=translated)
     a, b, exact = operands(machine)
     np.testing.assert_array_equal(product(a, b).get(), exact)
     product(current.only.device.borrow(a.data.ptr, (1024, 256), (512, 2), np.float16, a, 0), b)
@@ -193,7 +193,7 @@ def test_the_compiled_kernel_computes_the_same_from_the_same_bytes(machine, monk
 @pytest.mark.parametrize(("index", "launched"), [(2, "split"), (3, "clusters")])
 def test_a_product_of_hoppers_reads_by_the_drivers_tensor_maps(monkeypatch, needs_emulator, index, launched):
     with opened(monkeypatch, "h200") as hopper:
-        product = product_of(hopper, monkeypatch, "h200", "contraction_wgmma", index)
+        product = make_product(hopper, monkeypatch, "h200", "contraction_wgmma", index)
         a, b, exact = operands(hopper)
         np.testing.assert_array_equal(product(a, b).get(), exact)
         first, *others = hopper.context.launches
