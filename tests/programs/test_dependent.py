@@ -21,6 +21,7 @@ from gensor_kernels.programs.contraction.wgmma.family import ContractionWgmma
 from gensor_kernels.programs.core.family import Launch
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.verify.verify import verify
+from tests.campaign_size import sample
 from tests.doubles.emulated_kernels import execute
 from tests.mutator.engine import mutations
 from tests.mutator.engine.configuration import Changed
@@ -77,13 +78,13 @@ def test_waiting_kernels_do_so_before_they_touch_global_memory():
 
 TARGETS = ("sm_87", "sm_90a", "sm_100", "sm_120")
 COMPILED = [
-    (each, target)
+    pytest.param(each, target, id=f"{each.family} {target}")
     for each in dict.fromkeys(FEW.values())
     for target in (("sm_90a",) if each.arch == "sm_90" else TARGETS)
 ]
 
 
-@pytest.mark.parametrize(("each", "target"), COMPILED, ids=[f"{each.family} {target}" for each, target in COMPILED])
+@pytest.mark.parametrize(("each", "target"), sample(COMPILED, 6))
 def test_the_machine_code_waits_before_it_touches_global_memory(each, target, tmp_path):
     if resources.find_nvdisasm() is None:
         pytest.skip("nvdisasm is not installed")
@@ -110,7 +111,7 @@ def test_the_machine_code_waits_before_it_touches_global_memory(each, target, tm
             assert "ACQBULK" not in names
 
 
-@pytest.mark.parametrize(("entry", "each"), BEHIND)
+@pytest.mark.parametrize(("entry", "each"), sample(BEHIND, 3))
 def test_a_missing_wait_is_caught(entry, each):
     assert each.verify(lambda text: text + "\n").outcome == "ok"
     text = flatten(each.candidate.family.source)

@@ -6,7 +6,6 @@ import pytest
 import gensor_kernels
 from gensor_kernels.build.source import bind, flatten
 from gensor_kernels.machine.arch import lookup
-from gensor_kernels.operators.products.matmul import workload as matmul
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import Space
 from gensor_kernels.programs.window.shape import call_of
@@ -14,7 +13,6 @@ from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.verify import verify
 from tests.doubles.stored import store_kernels
 from tests.mutator.programs.window import window_configurations
-from tests.programs.verified import is_right
 
 from .lattices import random_legal
 from .workloads import space
@@ -54,19 +52,6 @@ def test_windows_that_are_not_compiled_in():
     assert call_of(convolution(30, 8, 3, dilation_w=2)).code == 0
     assert call_of(average(14, 8)).code == 0
     assert call_of(average(9, 8)).code == 9911
-
-
-def test_the_family_says_why_it_does_not_serve():
-    assert "matmul" in str(WINDOW.serves(matmul(8, 8, 8), lookup("sm_80")))
-    for arch, workload in SERVED:
-        assert [each.family.name for each in Space(workload, lookup(arch)).families] == ["window"]
-
-
-def test_a_compile_time_epilogue_is_right():
-    workload = convolution(14, 64, 3, dtype="float16", epilogue="bias_relu6")
-    program = WINDOW.starters(workload, lookup("sm_87"))[0].replace(epilogue_fixed=1)
-    verdict = is_right(WINDOW, program, workload)
-    assert verdict.branches["epilogue_step"] > 0
 
 
 def test_a_wrong_window_is_refused():
