@@ -261,7 +261,7 @@ def _multiply(workload: Workload, arch: Arch):
         weigh = scores * (5.0 + 3.0 * masked + CAP_ISSUE * capped) + sums + 24 * fragments
         queries = np.where(v["q_registers"] == 1, sums / 2, 8 * fragments)
         return {
-            # Exponentials and products use pipes of their own, and of one warp follow each other.
+            # Exponentials and products use different pipes, and follow each other in a warp.
             column.MATH: np.maximum(math, powers),
             column.CHAIN: np.minimum(math, powers) + weigh + 2 * (BARRIER + READ_LATENCY + MMA_LATENCY) + REDUCE,
             column.MULTIPLIES: products / 2048 * count,

@@ -43,7 +43,7 @@ EPILOGUE_NAMES = ("epilogue_staged", "epilogue_fixed", "vector_c", "min_blocks")
 REDUCE_THREADS = 256
 #: Rows of a block of contraction_normalise: one per warp.
 NORM_ROWS = REDUCE_THREADS // 32
-#: Partial sums of a split lie in rows of whole groups of four (contraction.cuh).
+#: Partial sums of a split are stored in rows of whole groups of four (contraction.cuh).
 WORKSPACE_GROUP = 4
 
 
@@ -119,7 +119,7 @@ class ContractionFamily(Family):
         return contraction_cases(workload, self.tile(program), epilogue)
 
     def with_own_cases(self, found: list[Case], program: Program) -> list[Case]:
-        """Add the problems that this main loop needs beside every contraction's."""
+        """Add the problems that this main loop needs in addition to every contraction's."""
         return found
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:

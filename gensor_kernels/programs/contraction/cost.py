@@ -22,9 +22,9 @@ from .problem import Extents
 
 #: EPILOGUE_STAGED of a block that has its rows whole and normalises them (norm.py).
 WHOLE_ROWS = 2
-#: Share of the L2 that keeps a working set alive beside streams.
+#: Share of the L2 that keeps a working set alive while streams pass.
 L2_USABLE = 0.75
-#: Clocks in which a block counts the tiles of 32 groups: two loads and twenty-five shuffles, one behind the other.
+#: Clocks in which a block counts the tiles of 32 groups: two loads and twenty-five shuffles, one after the other.
 SEARCH = 1200.0
 #: Clocks from the launch of a block to its first request.
 BLOCK_START = 150.0
@@ -38,7 +38,7 @@ def shared_parts(e: Extents, arch: Arch, taps: int = 1) -> tuple[Part, ...]:
 
     def steps(v: Values) -> dict[Column, np.ndarray]:
         count = taps * -(-max(1, e.k // taps) // v["block_k"])
-        moved = v["block_k"] if taps == 1 else e.k / count  # zeros behind a tap come from nowhere
+        moved = v["block_k"] if taps == 1 else e.k / count  # zeros after a tap are not read
         return {
             column.ITERATIONS: -(-count // v["split_k"]),
             column.FITS_SPLIT: v["split_k"] - 1 < count,
@@ -151,9 +151,9 @@ class Loop:
 def window_issue(
     entries: np.ndarray, ks: np.ndarray, masked: np.ndarray | float = 0.0, saved: float = 8.0
 ) -> np.ndarray:
-    """Instructions of a thread's step beside its loads where the operand is read through a window: the digits of each
+    """Instructions of a thread's step without its loads where the operand is read through a window: the digits of each
     k, and address and predicates of each piece. Fitted to the SASS of 56 Programs; ``masked``: of MASKED ones, which
-    look up a bit where others compare a row and a column, and save so many instructions of a piece."""
+    look up a bit where others compare a row and a column, and save these instructions of a piece."""
     return ks * (26.0 + 4.0 * masked + (9.0 - saved * masked) * entries)
 
 

@@ -187,8 +187,8 @@ def masked_coordinate(workload: Workload) -> tuple[Coordinate, ...]:
 def copy_lines(c: Columns, workload: Workload, operand: str, lanes: np.ndarray) -> np.ndarray:
     """Lines of 128 bytes that a warp's accesses of one operand are scattered over, ``lanes`` side by side in a row.
 
-    Rows of a matrix lie far apart: a line each at least. Under a window with channels last they are neighbouring
-    pixels of one image row, a step's channels apart, so that several lie in one line (wherever it begins), in each of
+    Rows of a matrix are far apart: a line each at least. Under a window with channels last they are neighbouring
+    pixels of one image row, a step's channels apart, so that several share a line (wherever it begins), in each of
     the filter's rows that the lanes reach into.
     """
     rows = 32.0 / lanes
@@ -246,7 +246,7 @@ def by_fragment(workload: Workload) -> bool:
 
 
 def word_costs(workload: Workload, operand: str, arch: Arch) -> tuple[float, float] | None:
-    """(Instructions, clocks of their pipe) of widening four bytes of an operand; None where it is not."""
+    """(Instructions, clocks of their pipe) of widening four bytes of an operand, or None."""
     e = extents(workload)
     types = e.dtype[operand], e.multiplied
     if stored(e, operand) == e.element:

@@ -1,7 +1,7 @@
 """Stream-K: a fixed number of blocks shares the steps of k of all tiles evenly (stream_k.cuh).
 
 After Osama, Merrill, Cecka, Garland and Owens, arXiv:2301.03598: whole waves of tiles are computed as usual, but for
-the last one; the tiles of the last wave and of the partial wave behind it are cut into equal shares ("two-tile"
+the last one; the tiles of the last wave and of the partial wave after it are cut into equal shares ("two-tile"
 stream-K).
 """
 
@@ -45,7 +45,7 @@ APART = 0.1
 #: Value of a flag that is set, in two halves (stream_mark): drawn by each process, because a new workspace must not
 #: hold it by chance.
 MARK = (secrets.randbits(31), secrets.randbits(31))
-#: Registers of a thread beside its tiles' registers: position and progress of the block. SASS of 40 Programs has 0 to
+#: Registers of a thread without its tiles' registers: position and progress of the block. SASS of 40 Programs has 0 to
 #: 30.
 STREAM_REGISTERS = 14.0
 #: STREAM_REGISTERS where sums are doubles: 12 to 36 in the SASS of 32 Programs.
@@ -136,13 +136,13 @@ def legal(c: Columns, arch: Arch) -> Any:
 
 
 def place_bytes(c: Mapping[Any, Any]) -> Any:
-    """Return the bytes of shared memory behind a ring in which a stream keeps a tile's place (PLACE_BYTES)."""
+    """Return the bytes of shared memory after a ring in which a stream keeps a tile's place (PLACE_BYTES)."""
     blocks = c.get(NAME)
     return 0 if blocks is None else (blocks > 0) * PLACE_BYTES
 
 
 def registers(c: Columns, each: float = STREAM_REGISTERS) -> Any:
-    """Return the registers a stream needs beside its tiles' registers: ``each`` per thread."""
+    """Return the registers a stream needs in addition to its tiles' registers: ``each`` per thread."""
     blocks = c.get(NAME)
     return 0.0 if blocks is None else (blocks > 0) * np.float32(each)
 

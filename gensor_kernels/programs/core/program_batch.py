@@ -117,7 +117,7 @@ class Roster:
         self._known: dict[tuple[object, ...], _Known] = {}
 
     def terms(self, workload: Workload, arch: Arch) -> tuple[np.ndarray, Terms | None]:
-        """Return the places of the legal Programs of a Workload, and their terms; None where no Program is legal."""
+        """Return the places of the legal Programs of a Workload, and their terms, or None without legal Programs."""
         parts = self.family.parts(workload, arch)
         known = self._class(workload, arch, parts)
         if not len(known.places):

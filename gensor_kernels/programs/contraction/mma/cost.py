@@ -69,7 +69,7 @@ def ring_bytes(v: Mapping[str, Any], workload: Workload) -> Any:
 
 
 def words(e: Extents) -> int:
-    """Registers of an accumulator; sums of slices have one of integers beside it (rewrite/ozaki.py)."""
+    """Registers of an accumulator; sums of slices have a second one of integers (rewrite/ozaki.py)."""
     return e.bytes_acc // 4 + (e.multiplied == "int8" and e.bytes_acc == 8)
 
 
@@ -245,7 +245,7 @@ def _copies(workload: Workload, operand: str, arch: Arch) -> Part:
             mma.PIECE_LINES[operand]: width * 32 / 128,
         }
         if cost:
-            # Widened elements are stored in 16-byte chunks; chunks of every other lane lie in the same banks.
+            # Widened elements are stored in 16-byte chunks; chunks of every other lane are in the same banks.
             words = held(e, operand, v["copy"]) / element * width / 4
             outputs[mma.PIECE_CLOCKS[operand]] = np.maximum(words * np.where(words > 4, 2, 1), 1) + 1
             own = (v["copy"] == 0) * np.maximum(width / 4, 1)

@@ -250,7 +250,7 @@ class ContractionMma(ContractionFamily):
         return [replace(case, workload=self.summed_by(program, case.workload)) for case in found]
 
     def summed_by(self, program: Program, workload: Workload) -> Workload:
-        """8-bit floats that are not widened have sums of their own (operators/tolerance/base.py)."""
+        """8-bit floats that are not widened have another type of sums (operators/tolerance/base.py)."""
         return replace(workload, accumulator=SHORT_SUM) if program["instruction"] == EIGHT_BIT else workload
 
     def with_own_cases(self, found: list[Case], program: Program) -> list[Case]:

@@ -1,4 +1,4 @@
-"""contraction_patch: a convolution with channels first on tensor cores, as it lies
+"""contraction_patch: a convolution with channels first on tensor cores, without copies
 (contraction_patch.cu).
 
 Legality and shared bytes mirror the header of the .cu file; a test compiles random legal Programs to keep it so.
@@ -170,7 +170,7 @@ class ContractionPatch(Family):
             issue=c[patch.TAP_ISSUE],
             wavefronts=c[patch.TAP_CLOCKS] * warps
             + (c[patch.COPY_CLOCKS] + c[patch.FOURS] * c[patch.ARRANGE_CLOCKS] / 32) * own,
-            # Filters are arranged between barriers; pieces that come late are waited for, one behind the other.
+            # Filters are arranged between barriers; pieces that come late are waited for, one after the other.
             chain=c[column.CHAIN] + (np.ceil(late) * arch.l2_latency + np.ceil(warps / 4) * arranging) * own,
             in_flight=float(call.taps),
             slot=float(call.taps),

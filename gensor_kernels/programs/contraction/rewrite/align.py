@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from gensor_kernels.operators.types.geometry import Geometry
     from gensor_kernels.operators.types.workload import Workload
 
-#: Instructions of a thread per store beside its loads, and for widening, from the SASS.
+#: Instructions of a thread per store without its loads, and for widening, from the SASS.
 ITEM_ISSUE, WIDENING_ISSUE = 75.0, 25.0
 
 
 @lru_cache(maxsize=4096)
 def copies(workload: Workload) -> tuple[Copy, ...]:
-    """The operands of a product that tensor copies cannot read as they lie, or that are stored in a narrower type than
+    """The operands of a product that tensor copies cannot read in place, or that are stored in a narrower type than
     they are multiplied in; () where that type has no such products."""
     e = extents(workload)
     own = KINDS.get(e.multiplied) if widens(workload) else kind(workload)
@@ -73,7 +73,7 @@ def aligned(workload: Workload) -> Workload:
 
 
 class Align(CopyOperands):
-    """Copies in front of warpgroup products."""
+    """Copies before warpgroup products."""
 
     needs = (PRODUCTS, WARPGROUPS)
 
@@ -93,7 +93,7 @@ class Align(CopyOperands):
         return main.serves(aligned(workload), arch) or copy_launch.too_large(copies(workload), workload)
 
     def reads(self, workload: Workload, geometry: Geometry) -> bool:
-        """Read operands that are copied wherever they lie, and others as contraction_wgmma reads them."""
+        """Read operands that are copied in any layout, and others as contraction_wgmma reads them."""
         copied = {copy.operand for copy in copies(workload)}
         return store.writes(workload, geometry) and tma.reads(aligned(workload), geometry, copied)
 

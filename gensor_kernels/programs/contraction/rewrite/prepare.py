@@ -1,4 +1,4 @@
-"""Apply a prologue in front of a product: contraction_prepared_wgmma, warpgroup products of what it leaves.
+"""Apply a prologue before a product: contraction_prepared_wgmma, warpgroup products of what it leaves.
 
 A launch in front (prepared.cuh) applies the operations to A, and writes aligned lines along A's own contiguous axis.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 ENTRY = "contraction_prepare"
 #: Bytes of which lines of the prepared operand are multiples.
 CHUNK = prologue.PITCH_BYTES
-#: Instructions of a thread beside those of its elements: of the SASS.
+#: Instructions of a thread without those of its elements, from the SASS.
 ITEM_ISSUE = 60.0
 #: The operands of a product.
 OPERANDS = ("a", "b", "c")
@@ -51,7 +51,7 @@ def prepared(workload: Workload) -> Workload:
 
 
 class Prepare(Rewrite):
-    """A prologue in front of warpgroup products."""
+    """A prologue before warpgroup products."""
 
     needs = (PRODUCTS, WARPGROUPS)
 
@@ -60,7 +60,7 @@ class Prepare(Rewrite):
         return prepared(workload)
 
     def refusal(self, workload: Workload, arch: Arch, main: ContractionFamily) -> str | None:
-        """Serve matrix products behind a prologue."""
+        """Serve matrix products after a prologue."""
         e = extents(workload)
         if not e.prologue or e.window:
             return f"no operations are applied to a matrix of {workload.operator}"
@@ -75,7 +75,7 @@ class Prepare(Rewrite):
         return cost_of_front(e.whole_a * e.batch, elements * e.element, issue, arch)
 
     def reads(self, workload: Workload, geometry: Geometry) -> bool:
-        """Read A wherever it lies, unless entries of an outer batch axis are repeated along an inner one."""
+        """Read A in any layout, unless entries of an outer batch axis are repeated along an inner one."""
         axes = [stride for stride, extent in zip(geometry.a.batch, geometry.batch, strict=True) if extent > 1]
         distinct = [stride != 0 for stride in axes]
         return (
@@ -91,7 +91,7 @@ class Prepare(Rewrite):
         return found | own | prologue.macros(e.prologue, materialised=True)
 
     def launches(self, found: Sequence[Launch], program: Program, workload: Workload) -> tuple[Launch, ...]:
-        """Put the launch in front; its operand lies behind the sums of a split."""
+        """Put the launch first; its operand follows the sums of a split."""
         e, (main, *rest) = extents(workload), found
         lines, run = (e.k, e.m) if e.unit["a"] == "m" else (e.m, e.k)
         items = e.batch * lines * -(-run // _width(e))

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
 
 #: Terms of the shortest sums. At 512 the largest of 4,096 errors is above that of multiply-adds for one of twelve kinds
-#: of inputs (8.6 beside 8.1; typical, 1.28 beside 1.67); from 1,000 on none is, on the coarsest tensor core known.
+#: of inputs (8.6 against 8.1; typical, 1.28 against 1.67); from 1,000 on none is, on the coarsest tensor core known.
 LEAST_SUM = 1000
 #: Macros that have one value here.
 FIXED = ("IN_TYPE", "OUT_TYPE", "A_LAYOUT", "B_LAYOUT")
-#: Instructions of a thread per chunk of all parts beside its loads: of the SASS.
+#: Instructions of a thread per chunk of all parts without its loads, from the SASS.
 ITEM_ISSUE = 125.0
 #: Further instructions where a line is a pixel, or a filter tap.
 WINDOW_ISSUE = 55.0
@@ -83,7 +83,7 @@ def divided(workload: Workload) -> Workload:
 
 
 class SplitFloat(CopyOperands):
-    """Splitting in front of warpgroup products."""
+    """Splitting before warpgroup products."""
 
     needs = (PRODUCTS, WARPGROUPS)
 
@@ -111,7 +111,7 @@ class SplitFloat(CopyOperands):
         )
 
     def reads(self, workload: Workload, geometry: Geometry) -> bool:
-        """Read operands wherever they lie; refuse results that tensor copies cannot store."""
+        """Read operands in any layout; refuse results that tensor copies cannot store."""
         return store.writes(workload, geometry)
 
     def constants(self, found: Constants, workload: Workload) -> Constants:

@@ -152,7 +152,7 @@ def _stores(workload: Workload) -> Part:
 
 
 def transposed(workload: Workload, operand: str) -> bool:
-    """Whether an operand lies contiguous along k (or without a unit stride): transposed on its way in."""
+    """Whether an operand is contiguous along k (or without a unit stride): transposed on its way in."""
     return extents(workload).unit[operand] in ("k", "s")
 
 
@@ -196,7 +196,7 @@ def _fragment(workload: Workload, operand: str) -> Part:
 def transposing_clocks(lanes: int, elements: int, row_bytes: int, span: int, word: int) -> int:
     """Wavefronts to store one element per thread of an operand that is transposed on its way in.
 
-    ``lanes`` threads lie side by side along k, ``elements`` apart; ``row_bytes`` is a row's length modulo the
+    ``lanes`` threads are adjacent along k, ``elements`` apart; ``row_bytes`` is a row's length modulo the
     banks' 128; flipping columns below ``span`` is the swizzle (1: none).  TileShape in simt_tile.cuh.
     """
     thread = np.arange(32)

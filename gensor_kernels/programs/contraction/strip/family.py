@@ -1,4 +1,4 @@
-"""contraction_strip: a convolution of few channels on tensor cores, as it lies
+"""contraction_strip: a convolution of few channels on tensor cores, without copies
 (contraction_strip.cu).
 
 Legality and shared bytes mirror the header of the .cu file; a test compiles random legal Programs to keep it so.

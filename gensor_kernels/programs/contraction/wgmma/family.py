@@ -82,7 +82,7 @@ class ContractionWgmma(ContractionFamily):
         return implicit_gemm.unreadable(workload, self.images) if e.window else None
 
     def computes(self, e: Extents) -> bool:
-        """Whether the kernel computes what a Workload has beside a product."""
+        """Whether the kernel computes what a Workload has in addition to a product."""
         refused = self.only_products and (e.gate or e.rows or e.norm or e.in_blocks)
         return not (refused or (e.scaled and not e.in_blocks) or (e.prologue and not e.window))
 
@@ -220,7 +220,7 @@ class ContractionWgmma(ContractionFamily):
         return [replace(case, workload=self.summed(case.workload)) for case in found]
 
     def summed(self, workload: Workload) -> Workload:
-        """8-bit floats have sums of their own (operators/tolerance/base.py)."""
+        """8-bit floats have another type of sums (operators/tolerance/base.py)."""
         own = cost.kind(workload)
         return replace(workload, accumulator=own.summed) if own and own.summed else workload
 
@@ -259,7 +259,7 @@ def _streams(c: Columns, arch: Arch) -> np.ndarray | bool:
 
 
 def _empty_turns(case: Case, ragged: bool) -> Case:
-    """Many tiles without a step, in an order that lets lanes of a warp fall behind by turns."""
+    """Many tiles without a step, in an order that lets lanes of a warp be late by turns."""
     own = case.workload
     along = {"batch": 12} if "batch" in own.size and not ragged else {"m": 12 * own.size["m"]}
     return replace(case, name="empty turns", workload=own.with_sizes(**along), schedule=(("late", 5),))
