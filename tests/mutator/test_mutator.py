@@ -148,7 +148,7 @@ def test_every_missing_barrier_and_wait_is_caught(group, names):
     dead, work = sweep.plan([named(group, name) for name in names])
     # Programs without a split have waits that wait for nothing: test_dependent has a mutant of every wait.
     missed = [site for site in dead[group] if not site.is_guard and site.function not in DEPENDENT]
-    # Outputs are converted in front of the slab in contraction_mma, contraction_packed and products of warpgroups, the
+    # Outputs are converted before the slab in contraction_mma, contraction_packed and products of warpgroups, the
     # latter one row of fragments at a time: phases store sums, and the others stage sums.
     converted = [site for site in missed if (site.file, site.function) == ("warp_outputs.cuh", "warp_barrier")]
     staging = ("phased_mma", "patch", "weights_wgmma")

@@ -1,4 +1,4 @@
-"""The attention family beside its contract (test_contract.py): what it serves, splits, shares and skips."""
+"""The attention family in addition to its contract (test_contract.py): what it serves, splits, shares and skips."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,5 @@
-"""attention_wgmma beside its contract (test_contract.py): what it serves, how it reads operands, its machine code."""
+"""attention_wgmma in addition to its contract (test_contract.py): what it serves, how it reads operands, its machine
+code."""
 
 from dataclasses import replace
 
@@ -52,7 +53,7 @@ def test_products_of_usual_heads_are_asynchronous(head, causal):
 
 @pytest.mark.parametrize("head", [64, 128])
 def test_the_softmax_runs_between_the_waits_of_a_step(head):
-    """Exponentials stand behind the wait for scores, and in front of the wait for the product with values."""
+    """Exponentials come after the wait for scores, and before the wait for the product with values."""
     problem = workload(4096, heads=16, head=head)
     program = FAMILY.starters(problem, ARCH)[0]
     binary = compile_cubin(candidate(FAMILY, program, problem).source(), ARCH.target)

@@ -28,7 +28,7 @@ from tests.mutator.engine.configuration import Changed
 from tests.mutator.engine.mutations import DEPENDENT
 from tests.mutator.programs import Configuration, configurations
 
-#: What waits where a launch is in front: the products behind a launch that prepares operands, and what finishes.
+#: Kernels that wait for the launch before: products after a launch that prepares operands, and last launches.
 PRODUCTS = (
     *("contraction_simt", "contraction_mma", "contraction_sliced", "contraction_packed"),
     *("contraction_aligned", "contraction_floats_wgmma", "contraction_packed_wgmma"),
@@ -45,7 +45,7 @@ def launches_of(each: Configuration) -> tuple[Launch, ...]:
     return made.family.launches(made.program, each.workload)
 
 
-#: For each of them a Program that has it behind another.
+#: A Program for each of them in which it is not the first launch.
 FEW = {launch.entry: each for each in reversed(configurations()) for launch in launches_of(each)[1:]}
 BEHIND = [pytest.param(entry, each, id=entry) for entry, each in FEW.items()]
 
@@ -178,7 +178,7 @@ def test_an_ordinary_launch_need_not_wait(mode):
 
 
 class EarlyWgmma(ContractionWgmma):
-    """As if a launch stood in front of its one."""
+    """With a launch before its own."""
 
     def launches(self, program, workload):
         return tuple(replace(each, dependent=True) for each in super().launches(program, workload))

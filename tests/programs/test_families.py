@@ -1,4 +1,4 @@
-"""What contraction_mma and contraction_simt say of one Program, and their potential where they compete."""
+"""Bank conflicts of contraction_mma and contraction_simt: the model's, and the emulator's."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The gemv family beside its contract (test_contract.py): its lattice, its potential, skinny public calls."""
+"""The gemv family in addition to its contract (test_contract.py): its lattice, its potential, skinny public calls."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The rows family beside its contract (test_contract.py): its lattice, its potential, what it compiles to."""
+"""The rows family in addition to its contract (test_contract.py): its lattice, its potential, what it compiles to."""
 
 import numpy as np
 import pytest

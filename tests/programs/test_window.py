@@ -1,4 +1,5 @@
-"""The window family beside its contract (test_contract.py): its potential, windows that are compiled in, epilogues."""
+"""The window family in addition to its contract (test_contract.py): its potential, windows that are compiled in,
+epilogues."""
 
 import numpy as np
 import pytest
@@ -55,7 +56,7 @@ def test_windows_that_are_not_compiled_in():
 
 
 def test_a_wrong_window_is_refused():
-    """The verifier's cases tell windows apart: a kernel of another one fails."""
+    """The verifier's cases distinguish windows: a kernel of another one fails."""
     workload = pool("max_pool2d", 30, 16, 3, stride_h=2, stride_w=2, **padded())
     program = next(p for p in WINDOW.starters(workload, lookup("sm_87")) if p["window"])
     constants = WINDOW.constants(program, workload)
@@ -67,7 +68,8 @@ def test_a_wrong_window_is_refused():
     assert verdict.outcome == "wrong"
 
 
-# ---- Infinite elements beside a window that slides: its taps are padded to whole reads, and zero times infinity is NaN
+# ---- Infinite elements next to a window that slides: its taps are padded to whole reads, and zero times infinity is
+# NaN
 
 
 def test_only_outputs_that_see_an_infinity_have_one(no_databases):

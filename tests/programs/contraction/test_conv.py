@@ -1,4 +1,4 @@
-"""Convolutions: the declaration, what kernels are told of it, and the kernels executed."""
+"""Convolutions: the declaration, the product that kernels compute, and the kernels executed."""
 
 import numpy as np
 import pytest

@@ -16,7 +16,7 @@ from tests.programs.lattices import MMA, SIMT, fastest
 
 @dataclass(frozen=True)
 class Shape:
-    """An instruction; where element i of every lane lies is as the PTX ISA prints it (mma with .f64)."""
+    """An instruction; the place of element i of every lane is that of the PTX ISA (mma with .f64)."""
 
     mode: int
     m: int

@@ -2,7 +2,7 @@
 multiply-adds.
 
 All kernels run on the emulator, whose tensor cores cut as the coarsest one published does, over hostile inputs; a
-BLAS, which sums in an order of its own, stands beside them. An error is measured in 2^-24 of the sum of the terms'
+BLAS, which sums in another order, is printed with them. An error is measured in 2^-24 of the sum of the terms'
 magnitudes: what rounding every term once costs. `GENSOR_CAMPAIGN=full pytest -s
 tests/programs/contraction/test_float_accuracy.py` runs all lengths of k and prints the figures. The operands are the
 same for every commit: largest errors are compared, whose order may differ for other operands.

@@ -19,7 +19,7 @@ WIDE = {"block_m": 128, "block_n": 256, "consumers": 2, "stages": 4}
 IMAGE = {"n": 8, "h": 28, "w": 28, "c": 128, "k_out": 128, "r": 3, "s": 3, "dtype": "float16"}
 
 
-# Instructions of the hot loop per matrix instruction: a loop that is not unrolled, a spill or an address computed anew
+# Instructions of the hot loop per matrix instruction: a loop that is not unrolled, a spill or an address computed again
 # doubles them.
 @pytest.mark.parametrize(
     ("tile", "most"),
@@ -111,7 +111,7 @@ def test_a_box_takes_few_stores(out, counts):
 
 
 def test_operations_of_params_are_stored_by_copies_too():
-    """In the loop of batches, beside the way without operations."""
+    """In the loop of batches, next to the branch without operations."""
     values = GROUPS | WIDE | {"stages": 3, "persistent": 1, "cluster": 1, "epilogue_staged": 3, "epilogue_fixed": 0}
     _, entry = machine_code(WGMMA, matmul(*LARGE, **NT), "sm_90", **values)
     assert entry.opcodes["UTMASTG"] == 4 + 1 and entry.opcodes["STSM"] == 16 + 2

@@ -16,7 +16,7 @@ from tests.programs.verified import is_right
 ml_dtypes = pytest.importorskip("ml_dtypes")
 
 MMA = "contraction_mma"
-#: dtypes of a and b, whether each lies along k, and the routes there are
+#: dtypes of a and b, whether each is contiguous along k, and the routes there are
 CLASSES = [
     ("float8_e4m3fn", "float8_e4m3fn", True, True, (0, 1)),
     ("float16", "float8_e5m2", True, True, (0, 1)),

@@ -1,4 +1,4 @@
-"""The packed family beside its contract (test_contract.py): what is packed, and where that pays."""
+"""The packed family in addition to its contract (test_contract.py): what is packed, and where that pays."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ SERVED = contract(PACKED.name).served
 
 
 def test_blocks_share_the_steps_of_a_packed_product():
-    """Behind the packed operands lie a flag and the sums of a tile per block; nothing spills."""
+    """The packed operands are followed by a flag and the sums of a tile per block; nothing spills."""
     [each] = [each for each in packed_configurations() if each.name == "packed stream"]
     verdict = each.verify(str)
     assert verdict.outcome == "ok" and verdict.branches["stream_join"] and verdict.branches["packed_filters"]

@@ -1,4 +1,5 @@
-"""The patch family beside its contract (test_contract.py): shapes of patches, streams, taps that are compiled in."""
+"""The patch family in addition to its contract (test_contract.py): shapes of patches, streams, taps that are compiled
+in."""
 
 from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.machine.arch import lookup
@@ -16,7 +17,7 @@ SERVED = contract(PATCH.name).served
 
 
 def test_blocks_share_the_channels_of_all_tiles():
-    """Steps have all taps; what is left for others and how it is told is of stream_k.cuh. Nothing spills."""
+    """Steps have all taps; stream_k.cuh passes on the rest. Nothing spills."""
     [each] = [each for each in patch_configurations() if each.name == "patch stream"]
     verdict = each.verify(str)
     assert verdict.outcome == "ok" and verdict.branches["stream_join"] and verdict.branches["whole_tile"]

@@ -19,7 +19,7 @@ SIMT, MMA = FAMILIES["contraction_phased"], FAMILIES["contraction_phased_mma"]
 
 @pytest.mark.parametrize("family", [SIMT, MMA])
 def test_starters_of_usual_types_do_not_spill(family):
-    """What a phase is told is a copy of the arguments: it lies in registers, and in no memory of the thread."""
+    """The arguments of a phase are copied to registers, not to memory of the thread."""
     problem = transposed(dtype="float16" if family is MMA else "float32", c=128, k_out=128)
     for program in family.starters(problem, lookup("sm_87"))[:4]:
         if program["block_m"] * program["block_n"] > 64 * 64:

@@ -70,7 +70,7 @@ TENSOR_CORES = {
         {"instruction": 4, "block_k": 64} | REGISTERS,
     ),
 }
-#: What an extent has to do with banks is the number of 16-byte chunks in a shared row: odd, 2, 4 and 8 times odd.
+#: Conflicts depend on the number of 16-byte chunks in a shared row: odd, 2, 4 and 8 times odd.
 for warp_n, block_n in ((8, 8), (24, 72), (16, 48), (48, 48), (56, 112), (32, 96), (64, 64)):
     tile = {"block_n": block_n, "warp_n": warp_n, "stages": 2, "instruction": 0}
     TENSOR_CORES |= {

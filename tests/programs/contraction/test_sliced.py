@@ -2,7 +2,7 @@
 
 The bound is (k + 1) u of the sum of the terms' magnitudes, output by output. Where slices cannot promise it, a block
 sums by multiply-adds, which is asserted too. `GENSOR_CAMPAIGN=full pytest -s tests/programs/contraction/test_sliced.py`
-runs longer sums and prints the errors beside those of multiply-adds. The operands change with the commit.
+runs longer sums and prints the errors and those of multiply-adds. The operands change with the commit.
 """
 
 from collections.abc import Callable
@@ -95,7 +95,7 @@ def kernel(name: str) -> tuple[Any, Any]:
 
 
 def product(name: str, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, Counters]:
-    """What a family stores for two matrices of an even number of columns, and what it counted."""
+    """The result of a family for two matrices of an even number of columns, and what it counted."""
     (m, k), n = a.shape, b.shape[1]
     family, (program, library) = FAMILIES[name], kernel(name)
     wanted = workload(m, n, k, dtype="float64", math="ozaki")

@@ -77,7 +77,7 @@ def test_any_number_of_blocks_computes_every_tile_once(blocks):
     ],
 )  # fmt: skip
 def test_doubles_are_streamed_too(arch_name, dtype, math):
-    """Of doubles a block keeps twice as many words, of complex ones four times as many."""
+    """A block keeps twice as many words of doubles, four times as many of complex numbers."""
     arch, problem = lookup(arch_name), matmul(256, 256, 256, dtype=dtype, math=math)
     own = {"block_k": 16, "stages": 2, "instruction": 8, "stream": 8}
     each = candidate(FAMILY, FAMILY.starters(problem, arch)[0].replace(**TILE | own), problem)
@@ -90,7 +90,7 @@ def test_doubles_are_streamed_too(arch_name, dtype, math):
 
 
 def test_no_more_blocks_are_launched_than_run_at_once():
-    """What is known of the device is read when the kernel is loaded: a slice of one has fewer multiprocessors."""
+    """Properties of the device are read when the kernel is loaded: a slice of one has fewer multiprocessors."""
     [launch] = FAMILY.launches(streamed(16, min_blocks=2).program, HALF)
     assert launch.together and [launch.blocks(sms) for sms in (1, 2, 8, 108)] == [2, 4, 16, 16]
     space = FamilySpace(FAMILY, HALF, ARCH)

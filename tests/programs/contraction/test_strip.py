@@ -1,4 +1,5 @@
-"""The strip family beside its contract (test_contract.py): bank conflicts, public calls, masks, what it serves."""
+"""The strip family in addition to its contract (test_contract.py): bank conflicts, public calls, masks, what it
+serves."""
 
 import numpy as np
 import pytest
@@ -56,7 +57,7 @@ def direct(x, w, stride, pads):
 
 
 def laid_out(x, gap, front):
-    """The same elements, `gap` of them behind each line of the innermost two (one) axes and `front` before the first:
+    """The same elements, `gap` of them after each line of the innermost two (one) axes and `front` before the first:
     rows of the image stay without gaps."""
     lines, row = x.shape[:2], int(np.prod(x.shape[2:]))
     raw = np.full(front + lines[0] * lines[1] * (row + gap), np.nan, x.dtype)

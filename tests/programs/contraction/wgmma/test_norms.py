@@ -1,4 +1,4 @@
-"""Rows normalised behind contraction_wgmma: their sums in the workspace, a second launch that finishes them."""
+"""Rows normalised after contraction_wgmma: their sums in the workspace, a second launch that finishes them."""
 
 from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.operators.products import matmul

@@ -22,7 +22,7 @@ made = partial(small, FAMILY, vector_c=2)
 
 
 def test_it_reads_what_copies_can_walk_and_store():
-    """Operands lie as they like, for they are packed; steps are those of tensor maps."""
+    """Operands have any layout, because they are packed; steps are those of tensor maps."""
     problem = workload()
     assert FAMILY.reads(problem, _geometry(problem, flipped=True))
     far = problem.with_sizes(stride_w=9)

@@ -57,7 +57,7 @@ def test_random_legal_programs_compile_and_share_no_tile_of_a_matrix():
 
 
 def changed(before, after):
-    """What the verifier says of a Program whose source has one text for another."""
+    """The verdict on a Program with one text in place of another in its source."""
     problem = ragged.workload(8, 512, 512, 512)
     return verdict_without(before, after, made(problem, persistent=1), problem)
 
@@ -87,7 +87,7 @@ def test_calls_reach_a_stored_kernel(no_databases, monkeypatch):
         assert why.family == WGMMA.name
         found = gensor_kernels.grouped_matmul(x, w, sizes=sizes)
         np.testing.assert_allclose(found.astype(float), wanted, rtol=1e-2, atol=1e-2)
-        # Inside `emulated` such ends are refused; those that lie on a GPU reach the kernel as they are.
+        # Inside `emulated` such ends are refused; those on a GPU reach the kernel unchanged.
         monkeypatch.setattr("gensor_kernels.dispatch.api.ends._checked", lambda words, ends, are_sizes, rows: ends)
         for ends in ([-5, 400, 3], [30, 10, 20]):
             given = gensor_kernels.grouped_matmul(x, w[:3], offsets=np.array(ends, np.int32))

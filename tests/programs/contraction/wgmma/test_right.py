@@ -206,7 +206,7 @@ IMAGES = {
     "filters last, split": (conv.workload(**SIZES, dtype="bfloat16", weights="rsck"), {"split_k": 2}),
     "in turns": (conv.workload(**SIZES, dtype="int8"), TURNS | {"block_k": 128}),
 }
-#: What is computed -> its family, the values of all its Programs, and Programs.
+#: Kind of product -> its family, the values of all its Programs, and Programs.
 KINDS = {
     "product": (WGMMA, {"vector_c": 16}, PRODUCTS),
     "aligned": (ALIGNED, {"vector_c": 2}, ALIGNED_PRODUCTS),

@@ -1,4 +1,4 @@
-"""contraction_wgmma whose results leave by tensor copies: right in every order of events, wherever c lies."""
+"""contraction_wgmma whose results leave by tensor copies: maps of C, and results that copies cannot store."""
 
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul

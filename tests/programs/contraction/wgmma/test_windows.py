@@ -72,7 +72,7 @@ def drawn(rng):
 
 
 def match_float64(kernel, count, draw, serves):
-    """Assert that a kernel is right for `count` drawn Workloads that it serves, in as many orders of events."""
+    """Assert that a kernel is correct for `count` drawn Workloads that it serves, in as many orders of events."""
     rng, library, served = np.random.default_rng(SEED), build(kernel.source()), 0
     while served < count:
         wanted = draw(rng)
