@@ -20,7 +20,7 @@ from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.programs.core import params
 from gensor_kernels.programs.core.family import Launch
 from gensor_kernels.programs.core.params import Tiling
-from gensor_kernels.programs.core.tensor_maps import MAPS_OFFSET, TensorMap, described
+from gensor_kernels.programs.core.tensor_maps import MAPS_OFFSET, TensorMap, description
 from tests.conftest import why_no_gpu
 from tests.doubles.kernels import kernels, runtime_of, workload
 
@@ -68,7 +68,7 @@ def test_maps_arrive_behind_the_struct_of_the_launches_that_have_them(monkeypatc
         launch(device.local.arguments, (), (), None)
         assert [(call[0], call[-1]) for call in hopper.calls] == [("mapped", packed), ("plain", packed)]
         assert [call[1] for call in hopper.calls] == [(1,), (264,)]
-        expected = b"".join(encode(described(packed, each)) for each in maps)
+        expected = b"".join(encode(description(packed, each)) for each in maps)
         assert hopper.context.launches[0].parameters[MAPS_OFFSET:] == expected
         # A call that no map describes is refused before anything is launched: the library serves it.
         buffer[:] = params.pack(Geometry((64, 64, 64), a=Strides((0, 0, 0), -64, 1)), Tiling(1, 1, 1, 64, 1))

@@ -14,7 +14,7 @@ from gensor_kernels.operators import operator
 from gensor_kernels.operators.windows import conv
 from gensor_kernels.programs.core import params
 from gensor_kernels.programs.core.params import Tiling
-from gensor_kernels.programs.core.tensor_maps import Pixels, TensorMap, described
+from gensor_kernels.programs.core.tensor_maps import Pixels, TensorMap, description
 from tests.doubles.emulated_kernels import Launch, toy
 from tests.doubles.kernels import aligned
 from tests.programs.lattices import WGMMA
@@ -121,7 +121,7 @@ def test_the_driver_is_told_the_pixel_box(monkeypatch):
 
     monkeypatch.setattr(tensor_maps, "_driver_function", {"cuTensorMapEncodeIm2col": function}.get)
     of = workload(stride_h=2, stride_w=3, pad_top=2, pad_left=1, pad_right=1, dilation_h=2)
-    assert tensor_maps.encode(described(packed(of, x=1 << 20), IMAGE)) == b"\11" * 128
+    assert tensor_maps.encode(description(packed(of, x=1 << 20), IMAGE)) == b"\11" * 128
     numbers, extents, strides, lower, upper, steps = asked[0]
     # Of 16 bits, four axes, 64 channels of 64 pixels; no interleaving, 128-byte swizzle, 256 bytes into the L2, zeros.
     assert numbers == [1, 4, 1 << 20, 64, 64, 0, 3, 3, 0]
@@ -132,9 +132,9 @@ def test_the_driver_is_told_the_pixel_box(monkeypatch):
 
 def test_filters_are_taps_of_channels():
     of = workload()
-    b = described(packed(of), TensorMap("b", True, 2, 64, window=True))
+    b = description(packed(of), TensorMap("b", True, 2, 64, window=True))
     assert (b.extents, b.strides) == ((72, 64, 6, 1, 1), (864, 144, 16, 16)) and b.pixels is None
-    last = described(packed(workload(weights="rsck")), TensorMap("b", False, 2, 64, window=True))
+    last = description(packed(workload(weights="rsck")), TensorMap("b", False, 2, 64, window=True))
     assert (last.extents, last.strides) == ((64, 72, 6, 1, 1), (128, 9216, 16, 16))
 
 
@@ -181,4 +181,4 @@ def test_images_that_lie_backwards_have_no_map():
     geometry = operator("conv2d").geometry(of, strides)
     assert not WGMMA.reads(of, geometry)
     with pytest.raises(BuildError, match="no tensor copy reads a"):
-        described(params.pack(geometry, Tiling(1, 1, 1, UNIT, 1)), IMAGE)
+        description(params.pack(geometry, Tiling(1, 1, 1, UNIT, 1)), IMAGE)

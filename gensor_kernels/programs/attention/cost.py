@@ -10,7 +10,7 @@ import numpy as np
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms, residency
 from gensor_kernels.programs.contraction import column
-from gensor_kernels.programs.contraction.cost import BLOCK_START, L2_USABLE, Loop, granted, reduction, stalled
+from gensor_kernels.programs.contraction.cost import BLOCK_START, L2_USABLE, Loop, grants, reduction, stalls
 from gensor_kernels.programs.contraction.mma.cost import unswizzled_degree
 from gensor_kernels.programs.contraction.mma.instructions import (
     BARRIER,
@@ -74,7 +74,7 @@ def dram_bytes(c: Columns, e: Sizes, blocks: np.ndarray, residents: np.ndarray, 
 def assemble(c: Columns, e: Sizes, arch: Arch, facts: Facts | None, loop: Loop, cut: np.ndarray | float = 0.0) -> Terms:
     """The complete terms; ``cut`` are instructions of the compiled main loop that most steps skip."""
     blocks = c[own.TILES] * c[column.SLABS]
-    registers, spilling, issue = granted(loop, c, facts, arch)
+    registers, spilling, issue = grants(loop, c, facts, arch)
     if facts is not None:
         issue = np.where(np.isnan(facts.issue), issue, np.maximum(issue - cut, 0.0))
     residents = np.maximum(residency(loop.warps, registers, loop.memory, arch), 1.0)
@@ -105,7 +105,7 @@ def assemble(c: Columns, e: Sizes, arch: Arch, facts: Facts | None, loop: Loop, 
         after=c[column.AFTER],
         registers=registers,
         shared_bytes=loop.memory,
-        stalls=stalled(loop, facts),
+        stalls=stalls(loop, facts),
     )
 
 

@@ -191,7 +191,7 @@ def register_limit(c: Columns, warps: np.ndarray, arch: Arch) -> np.ndarray:
     return promised_registers(warps * c[column.PROMISED], arch)
 
 
-def granted(loop: Loop, c: Columns, facts: Facts | None, arch: Arch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def grants(loop: Loop, c: Columns, facts: Facts | None, arch: Arch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(registers per thread, spill accesses and other instructions of a warp's iteration).
 
     Estimates under the launch bounds, or compiler facts where they are known.  Spill bytes are the bytes of loads and
@@ -210,7 +210,7 @@ def granted(loop: Loop, c: Columns, facts: Facts | None, arch: Arch) -> tuple[np
     return used, spilling, np.where(np.isnan(facts.issue), loop.issue + spilling, counted)
 
 
-def stalled(loop: Loop, facts: Facts | None) -> np.ndarray | float:
+def stalls(loop: Loop, facts: Facts | None) -> np.ndarray | float:
     """Clocks in which the busiest warp issues a block's iteration: a family's estimate, and the compiler's stalls."""
     if facts is None:
         return loop.stalls
@@ -219,9 +219,9 @@ def stalled(loop: Loop, facts: Facts | None) -> np.ndarray | float:
     return np.maximum(loop.stalls, clocks * loop.taking)
 
 
-def settled(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop) -> dict[str, Any]:
+def fixed_terms(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop) -> dict[str, Any]:
     """The terms of a contraction that a family's loop decides, whatever the sizes."""
-    registers, spilling, issue = granted(loop, c, facts, arch)
+    registers, spilling, issue = grants(loop, c, facts, arch)
     stores = loop.outputs * c[column.STORES]
     storing = loop.warps if loop.storing is None else loop.storing
     finish = stores * 6.0 + loop.outputs * ((2 + 2 * e.steps) / 32)
@@ -243,11 +243,11 @@ def settled(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop)
         "behind": loop.behind,
         "request": loop.request,
         "slot": loop.slot,
-        "stalls": stalled(loop, facts),
+        "stalls": stalls(loop, facts),
     }
 
 
-def sized(c: Columns, e: Extents, arch: Arch, known: dict[str, Any]) -> Terms:
+def complete_terms(c: Columns, e: Extents, arch: Arch, known: dict[str, Any]) -> Terms:
     """Return the complete terms from the `settled` terms."""
     tiles, residents = c[column.TILES["m"]] * c[column.TILES["n"]], known["residents"]
     blocks = tiles * c[column.SLABS]
@@ -275,4 +275,4 @@ def searching(e: Extents) -> float:
 
 def assemble(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop) -> Terms:
     """The complete terms of a contraction from a family's loop."""
-    return sized(c, e, arch, settled(c, e, arch, facts, loop))
+    return complete_terms(c, e, arch, fixed_terms(c, e, arch, facts, loop))

@@ -223,7 +223,7 @@ SPREAD_ISSUE = 5
 ELEMENT_ISSUE = {"float8_e4m3fn": 8, "float8_e5m2": 3, "int8": 2}
 
 
-def stored(e: Extents, operand: str) -> float:
+def bytes_in_memory(e: Extents, operand: str) -> float:
     """Bytes of an element of operand "a" or "b" in global memory."""
     return e.bytes_a if operand == "a" else e.bytes_b
 
@@ -233,9 +233,9 @@ def other(operand: str) -> str:
     return "b" if operand == "a" else "a"
 
 
-def held(e: Extents, operand: str, copy: Any) -> Any:
+def bytes_in_shared(e: Extents, operand: str, copy: Any) -> Any:
     """Bytes of an element in shared memory, by how it gets there."""
-    own = stored(e, operand)
+    own = bytes_in_memory(e, operand)
     return own if own == e.element else np.where(copy == 1, own, e.element)
 
 
@@ -249,14 +249,14 @@ def word_costs(workload: Workload, operand: str, arch: Arch) -> tuple[float, flo
     """(Instructions, clocks of their pipe) of widening four bytes of an operand, or None."""
     e = extents(workload)
     types = e.dtype[operand], e.multiplied
-    if stored(e, operand) == e.element:
+    if bytes_in_memory(e, operand) == e.element:
         return None
     return (CONVERTED_COSTS if arch.capability >= (8, 9) else WORD_COSTS).get(types, WORD_COSTS[types])
 
 
 def spread(e: Extents, operand: str, copy: Any) -> Any:
     """1 where an operand is read in the order of k of one that is widened from fragments (SPREAD), else 0."""
-    wide = e.is_widened and stored(e, operand) == e.element
+    wide = e.is_widened and bytes_in_memory(e, operand) == e.element
     return np.where(copy == 1, 1, 0) if wide else 0
 
 

@@ -111,11 +111,11 @@ def launch(main: Launch, program: Program) -> Launch:
     return replace(main, grid=blocks, per_sm=program["min_blocks"], together=True) if blocks else main
 
 
-def _counted(blocks: np.ndarray, c: Columns) -> Any:
+def _steps_fit(blocks: np.ndarray, c: Columns) -> Any:
     return 2.0 * blocks * c[column.ITERATIONS] < MOST_STEPS
 
 
-def promised(columns: Columns, arch: Arch) -> Any:
+def least_blocks(columns: Columns, arch: Arch) -> Any:
     """Blocks per multiprocessor that a stream needs; 0 where none is."""
     blocks = columns.get(NAME)
     return 0 if blocks is None else -(-blocks // arch.sms)
@@ -123,7 +123,7 @@ def promised(columns: Columns, arch: Arch) -> Any:
 
 def default(columns: Columns, arch: Arch) -> dict[str, Any]:
     """Return the blocks that a stream needs as a default of ``min_blocks``, where a family has streams."""
-    return {"min_blocks": promised(columns, arch)} if NAME in columns else {}
+    return {"min_blocks": least_blocks(columns, arch)} if NAME in columns else {}
 
 
 def legal(c: Columns, arch: Arch) -> Any:
@@ -132,7 +132,7 @@ def legal(c: Columns, arch: Arch) -> Any:
     blocks = c.get(NAME)
     if blocks is None:
         return True
-    return (blocks == 0) | ((c["split_k"] == 1) & (blocks <= c["min_blocks"] * arch.sms) & _counted(blocks, c))
+    return (blocks == 0) | ((c["split_k"] == 1) & (blocks <= c["min_blocks"] * arch.sms) & _steps_fit(blocks, c))
 
 
 def place_bytes(c: Mapping[Any, Any]) -> Any:
@@ -147,7 +147,9 @@ def registers(c: Columns, each: float = STREAM_REGISTERS) -> Any:
     return 0.0 if blocks is None else (blocks > 0) * np.float32(each)
 
 
-def streamed(terms: Terms, c: Columns, e: Extents, arch: Arch, outputs: np.ndarray, iterations: float = 1.0) -> Terms:
+def with_streams(
+    terms: Terms, c: Columns, e: Extents, arch: Arch, outputs: np.ndarray, iterations: float = 1.0
+) -> Terms:
     """The terms of Programs, some of which are streams; ``outputs`` of a block, ``iterations`` of a step.
 
     A stream's block has all its steps in one round.  What it does between them is added to its epilogue: the start and

@@ -77,7 +77,7 @@ class Tiling:
     k_per_split: int
     raster: int
     advance: tuple[int, int, int] = (0, 0, 0)
-    merged: int = 0
+    merge_groups: int = 0
 
 
 def ragged_tiles(rows: int, groups: int, tile: int) -> int:
@@ -86,7 +86,7 @@ def ragged_tiles(rows: int, groups: int, tile: int) -> int:
     return (rows - parts) // tile + parts
 
 
-def merged(geometry: Geometry, count: int) -> Geometry:
+def merge_groups(geometry: Geometry, count: int) -> Geometry:
     """The product of ``count`` neighbouring groups of a convolution as one group, whose filters are a block-diagonal
     matrix: rows and k of all of them. A group's filters and channels follow those of the group before, because both
     are digits of one axis, so that only the strides from group to group change."""
@@ -138,7 +138,7 @@ def pack(
     """
     if len(steps) > MAX_STEPS:
         raise ValueError(f"an epilogue has at most {MAX_STEPS} steps, not {len(steps)}")
-    g = merged(geometry, tiles.merged)
+    g = merge_groups(geometry, tiles.merged)
     if tiles.merged > 1:
         steps = [
             replace(step, strides=replace(step.strides, batch=_apart(step.strides, tiles.merged))) for step in steps

@@ -86,20 +86,20 @@ class Described:
     pixels: Pixels | None = None
 
 
-def described(packed: bytes | bytearray, wanted: TensorMap) -> Described:
+def description(packed: bytes | bytearray, wanted: TensorMap) -> Described:
     """The numbers of a map for a call's packed Params.
 
     An axis of one element, and a batch axis that is broadcast, count as one entry with any stride. Raises BuildError
     for strides that no map can have.
     """
     if wanted.heads:
-        return _checked(_of_heads(packed, wanted), wanted)
+        return _check(_of_heads(packed, wanted), wanted)
     if wanted.window and wanted.parts > 1:
-        return _checked(_divided(packed, wanted), wanted)
+        return _check(_map_of_parts(packed, wanted), wanted)
     if wanted.window == "image":
-        return _checked((_image if wanted.copied_at is None else _packed_image)(packed, wanted), wanted)
+        return _check((_image if wanted.copied_at is None else _packed_image)(packed, wanted), wanted)
     if wanted.window and wanted.copied_at is not None:
-        return _checked(_packed_filters(packed, wanted), wanted)
+        return _check(_packed_filters(packed, wanted), wanted)
     number = "abc".index(wanted.operand)
     own = _STRIDES.unpack_from(packed, _STRIDES_OFFSET)[5 * number :][:5]
     m, n, k, batch, *inner = _SIZES.unpack_from(packed, _SIZES_OFFSET)
@@ -112,16 +112,16 @@ def described(packed: bytes | bytearray, wanted: TensorMap) -> Described:
     unit //= wanted.together
     apart = [entries[i] if own[i] else 1 for i in reversed(range(BATCH_AXES))]
     if wanted.copied_at is not None:
-        return _checked(_copied(packed, wanted, unit, [across, *apart]), wanted)
+        return _check(_map_of_copy(packed, wanted, unit, [across, *apart]), wanted)
     address = _POINTERS.unpack_from(packed)[number]
     if wanted.other:
         address += _OTHER.unpack_from(packed, TAIL_OFFSET)[0] * wanted.element
     step = own[4] if wanted.along_rows else own[3]
     axes = [(across, step), *zip(apart, reversed(own[:BATCH_AXES]), strict=True)]
-    return _checked(_map(address, unit, axes, wanted), wanted)
+    return _check(_map(address, unit, axes, wanted), wanted)
 
 
-def _copied(packed: bytes | bytearray, wanted: TensorMap, unit: int, extents: Sequence[int]) -> Described:
+def _map_of_copy(packed: bytes | bytearray, wanted: TensorMap, unit: int, extents: Sequence[int]) -> Described:
     """The map of a copy in the workspace, whose axes follow each other."""
     whole, extents = STEP // wanted.element, [max(1, extent) for extent in extents]
     if wanted.parts > 1:
@@ -147,7 +147,7 @@ def _of_heads(packed: bytes | bytearray, wanted: TensorMap) -> Described:
     return _map(address, elements, axes, wanted)
 
 
-def _divided(packed: bytes | bytearray, wanted: TensorMap) -> Described:
+def _map_of_parts(packed: bytes | bytearray, wanted: TensorMap) -> Described:
     """The map of an image, or of filters, in parts: a line of all parts to a pixel, to a tap and filter."""
     window, (m, n, k, batch, *_) = Window.unpack(packed, TAIL_OFFSET), _SIZES.unpack_from(packed, _SIZES_OFFSET)
     first = wanted.operand == ("b" if wanted.window == "image" else "a")  # channels are, and images batch entries
@@ -223,7 +223,7 @@ def _box(wanted: TensorMap, *rows: int) -> tuple[int, ...]:
     return (ROW_BYTES // wanted.element, *rows)
 
 
-def _checked(found: Described, wanted: TensorMap) -> Described:
+def _check(found: Described, wanted: TensorMap) -> Described:
     if not _possible(found):
         raise BuildError(f"no tensor copy reads {wanted.operand} with strides of {found.strides} bytes")
     return found

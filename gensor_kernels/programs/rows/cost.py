@@ -255,7 +255,7 @@ def _wavefronts(c: Columns, e: View, s: Shape, work: Work) -> np.ndarray:
     return (c["items"] * _lines_touched(c, e, s) + kept) * (s.threads / 32)
 
 
-def _written(c: Columns, e: View, s: Shape, running: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _stored_bytes(c: Columns, e: View, s: Shape, running: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Bytes stored while other blocks load, and bytes stored after all loads; ``running`` blocks at once.
 
     Elements of a map are stored while blocks that started earlier or later load theirs; a lone round has none such.
@@ -286,7 +286,7 @@ def terms(c: Columns, e: View, arch: Arch, facts: Facts | None) -> Terms:
     iterations = s.steps * work.passes
     whole = float(e.lines) * e.columns * e.k * e.bytes_a
     each = whole / blocks / s.steps
-    among, behind = _written(c, e, s, residents * arch.sms)
+    among, behind = _stored_bytes(c, e, s, residents * arch.sms)
     lost = np.clip(1.0 - arch.l2_mb * 2**20 * L2_USABLE / (residents * arch.sms * each * s.steps), 0.0, 1.0)
     # Sums of 64-bit integers are three instructions.
     multiplies = work.multiplies / iterations * (3.0 if e.bytes_acc == 8 and not e.real else 1.0)

@@ -57,7 +57,7 @@ def pitch(k: int) -> int:
 
 
 @lru_cache(maxsize=4096)
-def sliced(workload: Workload) -> Workload:
+def product_of_slices(workload: Workload) -> Workload:
     """The product of slices as one of int8: K-contiguous, k once per pair of slices, sums and results float64."""
     from gensor_kernels.operators.types.workload import Workload
 
@@ -106,7 +106,7 @@ class Slice(Rewrite):
 
     def rewritten(self, workload: Workload) -> Workload:
         """Return the product of slices."""
-        return sliced(workload)
+        return product_of_slices(workload)
 
     def refusal(self, workload: Workload, arch: Arch, main: ContractionFamily) -> str | None:
         """Serve float64 products that may be computed in slices, on parts where that is faster."""

@@ -93,12 +93,12 @@ def packing(workload: Workload) -> Packing:
         line=z["c"] // groups * size,
         source=own["c"] // groups * size,
         size=size,
-        fetched=_fetched(workload, size),
+        fetched=_fetched_bytes(workload, size),
         stay=filters_aligned(workload) and taps == 1 and z["c"] == own["c"],
     )
 
 
-def _fetched(workload: Workload, size: int) -> int:
+def _fetched_bytes(workload: Workload, size: int) -> int:
     """Bytes of the image that packing reads: rows and columns of the padding are nowhere, and of columns that outputs
     skip, columns that share a sector with others come along."""
     z, dense = workload.size, workload.layouts["x"] == "nhwc"
@@ -159,14 +159,14 @@ def packed_cases(cases: Sequence[Case], workload: Workload, vector: int) -> list
     """Return the cases of a packed product as cases of ``workload``'s class, a channel short of whole accesses in every
     other one; for accesses of ``vector`` bytes, if narrow, as few channels as they are for (one short, where these
     still take such an access); and filters of one tap along an axis, which stay where they are if they can."""
-    made = [_unpacked(case, workload, short=place % 2 == 0) for place, case in enumerate(cases)]
+    made = [_before_packing(case, workload, short=place % 2 == 0) for place, case in enumerate(cases)]
     small = next(case for case in made if case.name == SMALL)
     if vector < WIDE:
         size = facts(workload.dtype["x"]).itemsize
         whole = max(vector, NARROWEST) // size
         few = next(c for c in range(max(whole - 1, 1), whole + 1) if padded_channels(c, size) == whole)
         made.append(replace(small, name="few channels", workload=_with_channels(small.workload, few)))
-    if not _transposed(workload):
+    if not _is_transposed(workload):
         made += one_tap(made)
     if filters_aligned(workload):
         made.append(replace(small, name="filters stay", workload=_one_tap(small.workload)))
@@ -175,16 +175,16 @@ def packed_cases(cases: Sequence[Case], workload: Workload, vector: int) -> list
 
 def packed_branches(workload: Workload, *, stays: bool = True) -> frozenset[str]:
     """Coverage names of the first launch; ``stays``: filters of one tap can stay where they are."""
-    thin = () if _transposed(workload) else THIN
+    thin = () if _is_transposed(workload) else THIN
     stay = ("filters_stay",) if stays and filters_aligned(workload) else ()
     return frozenset({"packed_image", "packed_filters", "no_channels", *thin, *stay})
 
 
-def _transposed(workload: Workload) -> bool:
+def _is_transposed(workload: Workload) -> bool:
     return "output_padding_h" in workload.size
 
 
-def _unpacked(case: Case, workload: Workload, *, short: bool) -> Case:
+def _before_packing(case: Case, workload: Workload, *, short: bool) -> Case:
     z = case.workload.size
     own = workload.with_sizes(**z).with_epilogue(case.workload.epilogue)
     return replace(case, workload=_with_channels(own, max(z["c"] // z["groups"] - short, 0)))
@@ -198,7 +198,7 @@ def _one_tap(workload: Workload) -> Workload:
     """Return a Workload of the same outputs and about the same depth: one tap, and channels of whole accesses."""
     z, whole = workload.size, WIDE // facts(workload.dtype["x"]).itemsize
     depth = -(-(z["c"] // z["groups"] * z["r"] * z["s"]) // whole) * whole
-    sizes = {side: output_size(z, side, _transposed(workload)) for side in ("h", "w")}
+    sizes = {side: output_size(z, side, _is_transposed(workload)) for side in ("h", "w")}
     sizes |= dict.fromkeys(("r", "s", "stride_h", "stride_w", "dilation_h", "dilation_w"), 1)
     others = ("pad_top", "pad_bottom", "pad_left", "pad_right", "output_padding_h", "output_padding_w")
     sizes |= {name: 0 for name in others if name in z}

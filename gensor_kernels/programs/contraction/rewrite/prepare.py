@@ -37,7 +37,7 @@ OPERANDS = ("a", "b", "c")
 
 
 @lru_cache(maxsize=4096)
-def prepared(workload: Workload) -> Workload:
+def product_of_prepared(workload: Workload) -> Workload:
     """Return the product of the prepared operand."""
     unit = "k" if extents(workload).unit["a"] == "s" else extents(workload).unit["a"]
     return replace(
@@ -57,14 +57,14 @@ class Prepare(Rewrite):
 
     def rewritten(self, workload: Workload) -> Workload:
         """Return the product of the prepared operand."""
-        return prepared(workload)
+        return product_of_prepared(workload)
 
     def refusal(self, workload: Workload, arch: Arch, main: ContractionFamily) -> str | None:
         """Serve matrix products after a prologue."""
         e = extents(workload)
         if not e.prologue or e.window:
             return f"no operations are applied to a matrix of {workload.operator}"
-        return main.serves(prepared(workload), arch)
+        return main.serves(product_of_prepared(workload), arch)
 
     def cost(self, workload: Workload, arch: Arch) -> tuple[float, float]:
         """Return the cost of the launch in front: A read and written once, and the operations on its elements."""
@@ -81,7 +81,7 @@ class Prepare(Rewrite):
         return (
             distinct == sorted(distinct)
             and store.writes(workload, geometry)
-            and tma.reads(prepared(workload), geometry, {"a"})
+            and tma.reads(product_of_prepared(workload), geometry, {"a"})
         )
 
     def constants(self, found: Constants, workload: Workload) -> Constants:
@@ -95,7 +95,7 @@ class Prepare(Rewrite):
         e, (main, *rest) = extents(workload), found
         lines, run = (e.k, e.m) if e.unit["a"] == "m" else (e.m, e.k)
         items = e.batch * lines * -(-run // _width(e))
-        place = workspace_bytes(program, prepared(workload))
+        place = workspace_bytes(program, product_of_prepared(workload))
         maps = tuple(replace(each, copied_at=place) if each.operand == "a" else each for each in main.maps)
         front = Launch(ENTRY, -(-items // prologue.PREPARE_THREADS), prologue.PREPARE_THREADS, 0)
         return (front, replace(main, maps=maps, dependent=True), *rest)
@@ -108,7 +108,7 @@ class Prepare(Rewrite):
 
     def branches(self, program: Program, workload: Workload, main: ContractionFamily) -> frozenset[str]:
         """Return the coverage names of product and prologue."""
-        return main.branches(program, prepared(workload)) | {"prologue", "materialise"}
+        return main.branches(program, product_of_prepared(workload)) | {"prologue", "materialise"}
 
 
 def _width(e: Extents) -> int:

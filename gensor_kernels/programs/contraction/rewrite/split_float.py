@@ -65,14 +65,14 @@ def _shapes(workload: Workload, e: Extents) -> dict[str, tuple[int, int]]:
     """(elements of a line, lines) of a convolution's image and filters."""
     if not e.window:
         return {}
-    z = divided(workload).size
+    z = product_of_parts(workload).size
     channels, pixels, filters = max(1, z["c"]), max(1, z["n"]) * z["h"] * z["w"], max(1, z["k_out"])
     lines = {"image": (channels, pixels), "filters": (channels, z["r"] * z["s"] * filters)}
     return {operand: lines["image" if operand == e.window else "filters"] for operand in "ab"}
 
 
 @lru_cache(maxsize=4096)
-def divided(workload: Workload) -> Workload:
+def product_of_parts(workload: Workload) -> Workload:
     """Return the product of the parts; for convolutions, only of the pixels that outputs read."""
     return replace(
         workload.with_sizes(**thin_sizes(workload)) if extents(workload).window else workload,
@@ -92,7 +92,7 @@ class SplitFloat(CopyOperands):
 
     def rewritten(self, workload: Workload) -> Workload:
         """Return the product of the parts."""
-        return divided(workload)
+        return product_of_parts(workload)
 
     def refusal(self, workload: Workload, arch: Arch, main: ContractionFamily) -> str | None:
         """Serve long float32 products and convolutions where the caller does not allow coarser arithmetic."""
@@ -106,7 +106,7 @@ class SplitFloat(CopyOperands):
             return f"no warpgroup sums of {terms} float32 terms: no less exact than multiply-adds from {LEAST_SUM} on"
         return (
             mma_split_float.refusal(e)
-            or main.serves(divided(workload), arch)
+            or main.serves(product_of_parts(workload), arch)
             or copy_launch.too_large(copies(workload), workload)
         )
 

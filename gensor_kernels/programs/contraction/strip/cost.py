@@ -141,14 +141,14 @@ def _lines(workload: Workload) -> Part:
             strip.FILTERS: filter_bytes(call.steps, filters),
             strip.ARRANGE: filters * -(-call.lines * call.octets * EIGHT // 32),
             strip.CHUNKS: filter_bytes(call.steps, filters) / 16,
-            strip.VERIFIED: np.array([verified(standing, *window, m, n) for m, n in pairs]),
+            strip.VERIFIED: np.array([verification_bytes(standing, *window, m, n) for m, n in pairs]),
         }
 
     return Part(("block_m", "block_n"), function)
 
 
 @lru_cache(maxsize=4096)
-def verified(standing: Workload, lines: int, octets: int, planes: int, block_m: int, block_n: int) -> int:
+def verification_bytes(standing: Workload, lines: int, octets: int, planes: int, block_m: int, block_n: int) -> int:
     """Shared bytes of the problems that blocks of this tile are verified on; ``standing`` for all sizes."""
     own = {"block_m": block_m, "block_n": block_n, "lines": lines, "octets": octets, "planes": planes}
     return verified_bytes(standing, Program("", tuple(own.items())))

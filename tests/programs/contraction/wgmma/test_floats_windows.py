@@ -11,7 +11,7 @@ import pytest
 
 import gensor_kernels
 from gensor_kernels import conv2d, explain
-from gensor_kernels.programs.contraction.rewrite.split_float import divided
+from gensor_kernels.programs.contraction.rewrite.split_float import product_of_parts
 from gensor_kernels.programs.contraction.wgmma.implicit_gemm import least_terms, unreadable
 from gensor_kernels.programs.registry import FAMILIES
 from tests.campaign_size import FULL
@@ -82,4 +82,4 @@ def test_random_windows_match_float64(layout):
     def draw(rng):
         return problem.with_sizes(**drawn(rng) | {"c": int(rng.integers(1, 150)), "k_out": int(rng.integers(1, 90))})
 
-    match_float64(kernel, WINDOWS // 2, draw, lambda wanted: unreadable(divided(wanted), "ab") is None)
+    match_float64(kernel, WINDOWS // 2, draw, lambda wanted: unreadable(product_of_parts(wanted), "ab") is None)

@@ -4,7 +4,7 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.programs.core import params
-from gensor_kernels.programs.core.tensor_maps import TensorMap, call_key, described, key
+from gensor_kernels.programs.core.tensor_maps import TensorMap, call_key, description, key
 from gensor_kernels.programs.space import FamilySpace
 from tests.programs.lattices import WGMMA
 
@@ -19,7 +19,7 @@ def pack(address=1 << 22, row=1024):
 
 
 def test_a_map_of_c_is_that_of_its_call():
-    found = described(pack(), C_MAP)
+    found = description(pack(), C_MAP)
     assert (found.address, found.extents, found.box) == (1 << 22, (1000, 100, 1, 1, 3), (64, 16))
     assert found.strides == (2048, 16, 16, 64 * 2048)
     first, moved, wider = pack(), pack(1 << 23), pack(row=2048)
