@@ -10,8 +10,8 @@ from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.verify.problem import Failure, Problem
 from tests.campaign_size import sample
 from tests.mutator.engine.configuration import Changed
-from tests.programs.contraction.wgmma.small import small
 from tests.programs.lattices import WGMMA
+from tests.programs.warpgroups import small
 
 from .verified import verdict_without
 from .workloads.contraction_floats_wgmma import FIRST, image

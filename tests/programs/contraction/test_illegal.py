@@ -13,8 +13,8 @@ from gensor_tuner.build.pool import candidate
 from tests.mutator.programs.contraction import COPIES
 from tests.mutator.programs.contraction import MMA as SMALL_MMA
 from tests.mutator.programs.contraction import SIMT as SMALL_SIMT
-from tests.programs.contraction.wgmma.small import PLAIN
 from tests.programs.lattices import MMA, SIMT, WGMMA
+from tests.programs.warpgroups import PLAIN
 
 HALF = {"instruction": 0, "block_k": 32}
 #: Family, part, Workload and values of a legal Program.

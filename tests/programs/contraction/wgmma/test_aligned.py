@@ -12,8 +12,7 @@ from gensor_kernels.programs.contraction.rewrite import align
 from gensor_tuner.verify.verify import verify
 from tests.doubles.stored import store_kernels
 from tests.programs.lattices import ALIGNED
-
-from .small import ARCH, small
+from tests.programs.warpgroups import ARCH, small
 
 made = partial(small, ALIGNED, vector_c=2)
 

@@ -9,8 +9,7 @@ from gensor_kernels.operators.products import block_scaled
 from gensor_kernels.operators.types.dtypes import decode, encode
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import Space
-
-from .small import ARCH
+from tests.programs.warpgroups import ARCH
 
 E4M3, E5M2 = "float8_e4m3fn", "float8_e5m2"
 WORKLOAD = block_scaled.workload(512, 512, 1024)

@@ -16,9 +16,9 @@ from gensor_kernels.programs.contraction.wgmma.implicit_gemm import least_terms,
 from gensor_kernels.programs.registry import FAMILIES
 from tests.campaign_size import FULL
 from tests.doubles.stored import store_kernels
+from tests.programs.warpgroups import ARCH, small
 from tests.programs.workloads.contraction_floats_wgmma import FIRST, ONE_TAP, image
 
-from .small import ARCH, small
 from .test_windows import drawn, match_float64
 
 FAMILY = FAMILIES["contraction_floats_wgmma"]

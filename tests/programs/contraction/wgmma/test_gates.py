@@ -3,8 +3,7 @@
 from gensor_kernels.operators.products import gated
 from gensor_kernels.programs.space import FamilySpace
 from tests.programs.lattices import WGMMA, random_legal
-
-from .small import ARCH
+from tests.programs.warpgroups import ARCH
 
 
 def test_what_is_legal_fits_and_agrees_with_the_terms():

@@ -6,8 +6,7 @@ from gensor_kernels.operators.products.normed import normed
 from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.build.pool import candidate
 from tests.programs.lattices import WGMMA, random_legal
-
-from .small import ARCH
+from tests.programs.warpgroups import ARCH
 
 
 def workload(norm, m=512, n=768, k=768, **more):

@@ -11,9 +11,8 @@ from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.operators.windows.conv_product import output_size
 from gensor_kernels.programs.registry import FAMILIES
 from tests.doubles.stored import store_kernels
+from tests.programs.warpgroups import ARCH, small
 from tests.programs.workloads.contraction_packed_wgmma import workload
-
-from .small import ARCH, small
 
 FAMILY = FAMILIES["contraction_packed_wgmma"]
 

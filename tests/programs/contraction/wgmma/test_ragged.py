@@ -16,8 +16,7 @@ from gensor_tuner.verify.verify import verify
 from tests.doubles.stored import store_kernels
 from tests.programs.lattices import WGMMA, random_legal
 from tests.programs.verified import verdict_without
-
-from .small import ARCH, small
+from tests.programs.warpgroups import ARCH, small
 
 made = partial(small, WGMMA, vector_c=16)
 

@@ -7,11 +7,10 @@ from gensor_kernels.operators.windows import conv
 from gensor_kernels.programs.registry import FAMILIES
 from tests.campaign_size import sample
 from tests.programs.lattices import ALIGNED, WGMMA
+from tests.programs.warpgroups import is_right, small
 from tests.programs.workloads import contraction_packed_wgmma as packed
 from tests.programs.workloads.contraction_floats_wgmma import FIRST, ONE_TAP, image
 from tests.programs.workloads.window import padded
-
-from .small import is_right, small
 
 PACKED, FLOATS = FAMILIES["contraction_packed_wgmma"], FAMILIES["contraction_floats_wgmma"]
 TF32 = {"dtype": "float32", "math": "tf32"}

@@ -19,8 +19,7 @@ from gensor_tuner.verify.problem import Problem
 from tests.campaign_size import FULL, SEED
 from tests.doubles.stored import store_kernels
 from tests.programs.lattices import WGMMA
-
-from .small import small
+from tests.programs.warpgroups import small
 
 SIZES = {"n": 8, "h": 28, "w": 28, "c": 128, "k_out": 128, "r": 3, "s": 3}
 
