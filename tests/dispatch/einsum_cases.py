@@ -2,13 +2,14 @@
 
 import math
 
+import ml_dtypes
 import numpy as np
 from hypothesis import strategies as st
 
 from gensor_kernels.operators.tolerance import base as tolerance_base
 from gensor_kernels.operators.types.dtypes import ACCUMULATORS, encode
 
-from .emulated_calls import BFLOAT16, pick
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 #: Two operands: subscripts that share their shapes, and these.
 _SHARED = [
@@ -84,29 +85,6 @@ _SHARED = [
 #: (subscripts, shapes).
 PAIRS = [("..., ...", (), (2, 3)), *((text, *shapes) for texts, *shapes in _SHARED for text in texts.split())]
 
-#: Any number of operands.
-OTHERS = [
-    ("ii", (5, 5)),
-    ("ii->i", (5, 5)),
-    ("ij->i", (5, 5)),
-    ("...j->...", (5, 5)),
-    ("ji", (2, 3)),
-    ("ij->ji", (2, 3)),
-    ("ij->", (4, 5)),
-    ("iij->j", (3, 3, 4)),
-    ("ij,jk,kl->il", (3, 4), (4, 5), (5, 6)),
-    ("ij,jk,kl", (3, 4), (4, 5), (5, 6)),
-    ("i,ij,j->", (4,), (4, 5), (5,)),
-    ("i,i,i->i", (4,), (1,), (4,)),
-    ("ia,ja,ka->ijk", (3, 2), (4, 2), (5, 2)),
-    ("ijk,ilm,njm,nlk,abc->", *[(2, 3, 2), (2, 3, 4), (2, 3, 4), (2, 3, 2), (1, 2, 3)]),
-    ("...ij,jk,...k->...i", (2, 3, 4), (4, 5), (2, 5)),
-    ("ab,bc,cd,de->ea", (2, 3), (3, 4), (4, 5), (5, 6)),
-    ("ab,cd,ef->", (2, 3), (4, 5), (2, 2)),
-    ("ii,jj,ij->ij", (3, 3), (4, 4), (3, 4)),
-    ("ij,jk,kl->il", (3, 4), (4, 0), (0, 6)),
-]
-
 LAYOUTS = ("C", "F", "swapped", "stepped", "negative", "broadcast")
 
 
@@ -128,7 +106,7 @@ def laid_out(array, form):
 
 
 def expected(text, operands, result, product=None):
-    """What a contraction should give, with the project's bound for sums of that many terms."""
+    """The result of a contraction, with the project's bound for sums of that many terms."""
     exact = [each.astype(np.float64) for each in operands]
     if product is None:
         product = np.einsum(text, *exact)
@@ -150,9 +128,14 @@ def agrees(found, text, operands, result=None):
     return tolerance_base.check(stored, expected(text, operands, result or found.dtype.name))
 
 
+def pick(rng, choices):
+    """One of `choices`, uniformly."""
+    return choices[int(rng.integers(len(choices)))]
+
+
 @st.composite
 def written_calls(draw):
-    """(subscripts, operands) as somebody might write them: ellipses, axes of one element, mistakes."""
+    """(subscripts, operands) with ellipses, axes of one element and mistakes."""
     rng = np.random.default_rng([draw(st.integers(0, 2**64 - 1)), 9])
     sizes = {letter: int(rng.integers(1, 5)) for letter in "abcXY"}
 

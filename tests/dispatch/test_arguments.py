@@ -1,6 +1,7 @@
-"""What callers may write, by NumPy's rules, and what they get told when it means nothing."""
+"""Shapes, dtypes and epilogues of a product by NumPy's rules, and the errors of arguments that do not fit."""
 
 import sys
+from itertools import product
 
 import numpy as np
 import pytest
@@ -11,30 +12,29 @@ from gensor_kernels.dispatch.calls.arguments import Operation, named_dtype
 from gensor_kernels.errors import ToolMissingError
 
 
-@pytest.mark.parametrize(
-    ("a", "b"),
-    [((3, 4), (5, 6)), ((), (3,)), ((3,), ()), ((2, 3, 4), (3, 4, 5)), ((3,), (4,)), ((2, 0), (1, 2)), ((4, 3), (4,))],
-)
-def test_operands_that_do_not_fit_raise_what_numpy_raises(a, b):
-    a, b = np.zeros(a), np.zeros(b)
-    with pytest.raises(ValueError) as numpys:
-        np.matmul(a, b)
-    with pytest.raises(ValueError) as ours:
-        arguments.resolve(a, b, None, ())
-    # NumPy also names the shape it was aiming for where a broadcast fails.
-    assert str(numpys.value).startswith(str(ours.value).rstrip())
+def test_operands_that_do_not_fit_raise_what_numpy_raises():
+    for first, second in (
+        *(((3, 4), (5, 6)), ((), (3,)), ((3,), ()), ((2, 3, 4), (3, 4, 5)), ((3,), (4,)), ((2, 0), (1, 2))),
+        ((4, 3), (4,)),
+    ):
+        a, b = np.zeros(first), np.zeros(second)
+        with pytest.raises(ValueError) as numpys:
+            np.matmul(a, b)
+        with pytest.raises(ValueError) as ours:
+            arguments.resolve(a, b, None, ())
+        # NumPy also names the shape it was aiming for where a broadcast fails.
+        assert str(numpys.value).startswith(str(ours.value).rstrip())
 
 
 SHAPES = [((3, 4), (4, 5)), ((4,), (4, 5)), ((3, 4), (4,)), ((4,), (4,)), ((2, 1, 3, 4), (7, 4, 5)), ((2, 3, 4), (4,))]
+TYPES = [("f4", "f4"), ("f2", "f4"), ("i1", "i1"), ("i1", "f2"), ("i4", "f4"), ("f8", "c8")]
 
 
-@pytest.mark.parametrize(("a", "b"), SHAPES)
-@pytest.mark.parametrize("types", [("f4", "f4"), ("f2", "f4"), ("i1", "i1"), ("i1", "f2"), ("i4", "f4"), ("f8", "c8")])
-def test_shapes_and_dtypes_are_numpys(a, b, types):
-    a, b = np.zeros(a, types[0]), np.zeros(b, types[1])
-    call = arguments.resolve(a, b, None, ())
-    expected = np.matmul(a, b)
-    assert (call.shape, call.dtype) == (expected.shape, expected.dtype)
+def test_shapes_and_dtypes_are_numpys():
+    for (first, second), types in product(SHAPES, TYPES):
+        a, b = np.zeros(first, types[0]), np.zeros(second, types[1])
+        call, expected = arguments.resolve(a, b, None, ()), np.matmul(a, b)
+        assert (call.shape, call.dtype) == (expected.shape, expected.dtype)
 
 
 def test_wider_results_come_from_the_accumulator():
@@ -59,16 +59,13 @@ def test_casts_follow_same_kind():
         arguments.resolve(a, a, np.zeros((2, 3)), ())
 
 
-@pytest.mark.parametrize(
-    ("named", "name"),
-    [
+def test_names_and_codes_of_dtypes():
+    for named, name in (
         *(("half", "float16"), ("f16", "float16"), ("FP32", "float32"), ("double", "float64"), (">f4", "float32")),
         *(("f8", "float64"), ("i4", "int32"), ("uint8", "uint8"), (float, "float64"), ("bf16", "bfloat16")),
         *(("e5m2", "float8_e5m2"), ("fp8_e4m3", "float8_e4m3fn"), ("BFloat16", "bfloat16")),
-    ],
-)
-def test_a_dtype_has_its_usual_names_and_numpys_codes(named, name):
-    assert named_dtype(named).name == name and named_dtype(named).isnative
+    ):
+        assert named_dtype(named).name == name and named_dtype(named).isnative
 
 
 @pytest.mark.parametrize(
@@ -81,10 +78,10 @@ def test_a_dtype_has_its_usual_names_and_numpys_codes(named, name):
         ("x" * 10_000, "is not one of"),
     ],
 )
-def test_an_unknown_dtype_is_answered_by_similar_ones(named, words):
-    with pytest.raises(TypeError) as told:
+def test_an_unknown_dtype_names_similar_ones(named, words):
+    with pytest.raises(TypeError) as raised:
         named_dtype(named)
-    assert words in str(told.value) and len(str(told.value)) < 300
+    assert words in str(raised.value) and len(str(raised.value)) < 300
 
 
 def test_a_dtype_of_ml_dtypes_without_it_says_how_to_install_it(monkeypatch):
@@ -142,7 +139,7 @@ def test_epilogue_in_order():
         ({"epilogue": [("mask", np.zeros(3), 1j)]}, TypeError, "mask must be a real number"),
     ],
 )
-def test_epilogues_that_mean_nothing(keywords, error, words):
+def test_wrong_epilogues(keywords, error, words):
     with pytest.raises(error, match=words):
         arguments.operations(**keywords)
 
@@ -169,7 +166,7 @@ IMAGE, TAPS = np.ones((1, 8, 8, 16), np.float16), np.ones((16, 3, 3, 16), np.flo
         (gk.matmul, (HALF, HALF.astype(np.int8)), {"dtype_b": "int8", "activation": "swiglu"}),
     ],
 )
-def test_functions_without_gates_and_norms_say_so(function, arguments, asked, no_databases):
+def test_functions_without_gates_and_norms_refuse_them(function, arguments, asked, no_databases):
     with gk.emulated("sm_87"):
         for call in (function, lambda *args, **more: gk.explain(function, *args, **more)):
             with pytest.raises(gk.UnsupportedError, match=r"takes no gates and no norms$"):

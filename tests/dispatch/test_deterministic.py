@@ -1,4 +1,4 @@
-"""`deterministic`: one kernel for a kind of call whatever was timed, and lists of kernels that processes share."""
+"""`deterministic`: one kernel per kind of call, independent of timings, and lists of kernels shared by processes."""
 
 import asyncio
 import contextvars
@@ -31,7 +31,7 @@ RELU = (Operation("relu"),)
 
 
 def runtime(times=(), **more):
-    """A Runtime of a GPU whose database has kernels, with these microseconds each, and the library's 50."""
+    """A Runtime whose database has kernels with these times in microseconds, and 50 of the library."""
     stored = kernels(WANTED, **more)
     timings = {}
     for wanted in (WANTED, WANTED.with_epilogue(["relu"])) if times else ():
@@ -42,7 +42,7 @@ def runtime(times=(), **more):
 
 
 def served(made, steps=RELU, runs=3):
-    """The digests of the codes that products launch, "library" without."""
+    """The digest of the code that each product launches, or "library"."""
     found, a = [], aligned((64, 64))
     for _ in range(runs):
         before = len(made.device.ran)
@@ -53,7 +53,7 @@ def served(made, steps=RELU, runs=3):
 
 @pytest.fixture(params=["block", "variable"])
 def fixed(request, monkeypatch):
-    """Return the Runtime that serves in deterministic mode in the place of another."""
+    """A function from a Runtime to the one that serves in deterministic mode."""
     if request.param == "block":
         block = Block()
         with blocks.deterministic.within(block):
@@ -73,12 +73,8 @@ def test_databases_with_other_timings_have_the_same_kernel(fixed, steps, mode, m
     assert set(rest) == {first} and (first == "library") is (not steps and mode == "auto")
 
 
-def test_without_it_they_differ():
-    found = {tuple(served(runtime(times))) for times in ([1.0, 2.0, 3.0, 4.0], [4.0, 3.0, 2.0, 1.0])}
-    assert len(found) == 2
-
-
 def test_a_block_ends_and_leaves_nothing():
+    assert served(runtime([1.0, 2.0, 3.0, 4.0])) != served(runtime([4.0, 3.0, 2.0, 1.0]))  # timings decide outside
     made = runtime([1.0])
     _, *before = served(made, ())
     races = len(made.device.races)
@@ -112,55 +108,45 @@ def pinned(path, made, **more):
 def test_a_list_is_written_once_and_then_decides(pin, mode, monkeypatch):
     made = runtime()
     first = pinned(pin, made)
-    text = pin.read_text()
-    (row,) = json.loads(text)["pins"]
+    (row,) = json.loads(pin.read_text())["pins"]
     assert (row["part"], row["workload"]) == (made.device.arch.part, json.loads(WANTED.with_epilogue(["relu"]).key()))
     slowest = sorted(set(kernels(WANTED)) - {row["served"][0]["kernel"]})[0]
-    row["served"] = [{"kernel": slowest, "stored": slowest, "program": {}}]
-    pin.write_text(json.dumps({"gensor_pins": 1, "pins": [row]}))
     monkeypatch.setenv("GENSOR_TUNE", mode)
-    assert pinned(pin, made) == [kernels(WANTED)[slowest].code.digest] * 3 != first
-    row["served"] = ["library"]
-    pin.write_text(json.dumps({"gensor_pins": 1, "pins": [row]}))
-    assert pinned(pin, made) == ["library"] * 3
-
-
-def test_the_library_is_pinned_too(pin, monkeypatch):
+    for entry, expected in (
+        ({"kernel": slowest, "stored": slowest, "program": {}}, kernels(WANTED)[slowest].code.digest),
+        ("library", "library"),
+    ):
+        pin.write_text(json.dumps({"gensor_pins": 1, "pins": [{**row, "served": [entry]}]}))
+        assert pinned(pin, made) == [expected] * 3 != first
+    pin.unlink()
+    monkeypatch.setenv("GENSOR_TUNE", "auto")
     assert pinned(pin, runtime(), steps=()) == ["library"] * 3
-    monkeypatch.setenv("GENSOR_TUNE", "predicted")  # would have a kernel serve
+    monkeypatch.setenv("GENSOR_TUNE", "predicted")  # without the list a kernel would serve
     assert pinned(pin, runtime(), steps=()) == ["library"] * 3
 
 
-def test_what_the_list_lacks_is_refused(pin):
+def test_calls_that_the_list_cannot_serve_are_refused(pin):
     pinned(pin, runtime())
     with pytest.raises(PinError, match=r"pins nothing for matmul of float32/float32/float32 with .*m = 64"):
         pinned(pin, runtime(), steps=())
     with pytest.raises(PinError, match=r"no kernel that .*kernels.json pins for .* use the databases"):
         pinned(pin, runtime_of(FakeDevice()))
-    made = runtime()
-    made.device.fails = {"load": BuildError("refused")}
-    with pytest.raises(PinError, match=r"cannot be loaded here"):
-        pinned(pin, made)
+    for fails, error, words in (
+        ({"load": BuildError("refused")}, PinError, r"cannot be loaded here"),
+        (("empty",), MemoryError, None),  # of a launch: the library does not take the call over
+    ):
+        made = runtime()
+        made.device.fails = fails
+        with pytest.raises(error, match=words):
+            pinned(pin, made)
 
 
-def test_a_launch_that_fails_is_not_the_librarys(pin):
-    pinned(pin, runtime())
-    made = runtime()
-    made.device.fails = ("empty",)
-    with pytest.raises(MemoryError):
-        pinned(pin, made)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"gensor_pins": 2}', '{"gensor_pins": 1, "pins": [{"served": [1]}]}']
-)
-def test_files_that_pin_nothing(text, pin):
-    pin.write_text(text)
-    with pytest.raises(PinError, match=r"kernels.json is no list of pinned kernels"), gensor_kernels.deterministic(pin):
-        pass
-
-
-def test_lists_that_cannot_be_written(pin):
+def test_lists_that_cannot_be_read_or_written(pin):
+    for text in ("", "[]", "{}", '{"gensor_pins": 2}', '{"gensor_pins": 1, "pins": [{"served": [1]}]}'):
+        pin.write_text(text)
+        with pytest.raises(PinError, match=r"is no list of pinned kernels"), gensor_kernels.deterministic(pin):
+            pass
+    pin.unlink()
     with pytest.raises(TypeError, match="pin must be a path"), gensor_kernels.deterministic(pin=3):
         pass
     with pytest.raises(PinError, match="no such folder"), gensor_kernels.deterministic(pin / "more"):
@@ -213,7 +199,7 @@ def test_two_processes_with_other_databases_compute_the_same_bits(pin, tmp_path)
 def test_threads_take_part_in_the_block_that_is_open(pin, monkeypatch):
     made = put(monkeypatch, runtime())
     monkeypatch.setattr(current, "inside", contextvars.ContextVar("none", default=None))
-    monkeypatch.setattr(current, "lookup", lambda: current.fixed(made))
+    monkeypatch.setattr(current, "lookup", lambda: current.deterministic_runtime(made))
     monkeypatch.setattr(current, "only", None)
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(current.current_runtime).result() is made
@@ -240,7 +226,7 @@ def test_threads_take_part_in_the_block_that_is_open(pin, monkeypatch):
         assert pool.submit(current.current_runtime).result() is made and not blocks.deterministic.open
 
 
-def test_tasks_have_blocks_of_their_own(pin):
+def test_tasks_have_their_own_blocks(pin):
     async def task(path):
         with gensor_kernels.deterministic(path):
             await asyncio.sleep(0)
@@ -252,7 +238,7 @@ def test_tasks_have_blocks_of_their_own(pin):
     assert [path.name for path in asyncio.run(both())] == ["a", "b"]
 
 
-def test_a_thread_outside_of_an_emulated_block_is_told_the_remedy(no_databases, monkeypatch):
+def test_a_thread_outside_of_an_emulated_block_gets_the_remedy(no_databases, monkeypatch):
     def fails():
         raise ToolMissingError("CuPy is not installed")
 

@@ -7,6 +7,7 @@ import textwrap
 import time
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -33,7 +34,7 @@ os.write({fd}, repr(found).encode())
 
 
 def child(code=CALLS, fd=1, environment=None, closed=(), **keywords):
-    """A finished child with another environment: names that are None are absent from it."""
+    """The result of a child process; variables that are None are absent from its environment."""
     variables = {**os.environ, "GENSOR_TUNE": "auto", **(environment or {})}
     variables = {name: value for name, value in variables.items() if value is not None}
     shut = "".join(f" {number}>&-" for number in closed)
@@ -56,7 +57,7 @@ NONSENSE = {
 }
 
 
-def test_nonsense_in_every_variable_at_once():
+def test_nonsense_in_every_variable():
     done = child(environment=NONSENSE)
     assert (done.stdout, done.returncode) == (RIGHT, 0), done.stderr
     for name in ("GENSOR_TUNE=", "GENSOR_DISABLE=", "GENSOR_LOG=", "file.csv: "):
@@ -64,17 +65,17 @@ def test_nonsense_in_every_variable_at_once():
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("name", NONSENSE)
-def test_nonsense_in_one_variable(name, monkeypatch):
-    monkeypatch.setenv(name, NONSENSE[name])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        made = raced()
-        made.library = library.Library(read=lambda: load.read(ARCH))
-        assert set(products(made, 3)) <= {0.0, 55.0}
+def test_nonsense_in_one_variable(monkeypatch):
+    for name, value in NONSENSE.items():
+        with monkeypatch.context() as only, warnings.catch_warnings():
+            only.setenv(name, value)
+            warnings.simplefilter("ignore", RuntimeWarning)
+            made = raced()
+            made.library = library.Library(read=lambda: load.read(ARCH))
+            assert set(products(made, 3)) <= {0.0, 55.0}, name
 
 
-def test_flags_say_what_they_do_not_understand(monkeypatch):
+def test_flags_name_unknown_values(monkeypatch):
     monkeypatch.setattr(config, "_warned", set())
     for value, on in [("1", True), (" YES", True), ("off", False), ("0", False), ("", False)]:
         monkeypatch.setenv("GENSOR_DETERMINISTIC", value)
@@ -84,13 +85,8 @@ def test_flags_say_what_they_do_not_understand(monkeypatch):
         assert config.deterministic() is False
 
 
-def test_no_home_at_all():
-    done = child(environment={"HOME": None, "XDG_CACHE_HOME": None, "GENSOR_DB": None, "GENSOR_CACHE_DIR": None})
-    assert (done.stdout, done.returncode) == (RIGHT, 0), done.stderr
-
-
 @pytest.mark.parametrize("name", ["GENSOR_DB", "GENSOR_SITE_DB"])
-def test_a_home_that_nobody_has_is_a_config_error(name, monkeypatch, caplog):
+def test_a_home_that_does_not_exist_is_a_config_error(name, monkeypatch, caplog):
     monkeypatch.setenv(name, "~nobody-of-this-name/x.db")
     with pytest.raises(ConfigError, match=rf"^{name}=~nobody-of-this-name/x\.db cannot be used: "):
         config.user_database() if name == "GENSOR_DB" else config.site_database()
@@ -102,7 +98,7 @@ def test_a_home_that_nobody_has_is_a_config_error(name, monkeypatch, caplog):
     assert ("kept for this process only" if name == "GENSOR_DB" else "a database is left out") in said
 
 
-def test_a_working_folder_that_is_gone(tmp_path):
+def test_a_deleted_working_folder(tmp_path):
     (tmp_path / "here").mkdir()
     code = f"import os, sys; os.chdir({str(tmp_path / 'here')!r}); os.rmdir(os.getcwd())" + CALLS
     path = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(ROOT)])
@@ -114,7 +110,7 @@ def test_a_working_folder_that_is_gone(tmp_path):
 def test_a_read_only_home(monkeypatch):
     for name in ("GENSOR_DB", "GENSOR_CACHE_DIR", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
-    folder = Path("/proc/self")  # nobody writes there, root neither
+    folder = Path("/proc/self")  # not writable, even by root
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.setattr(config, "_warned", set())
     made = raced()
@@ -128,33 +124,37 @@ def test_a_read_only_home(monkeypatch):
 # ---- streams
 
 
-@pytest.mark.parametrize("closed", [(1,), (2,), (1, 2), (0, 1, 2)])
-def test_closed_streams(closed, tmp_path):
-    """Python has None for them; what is printed or logged goes nowhere, and not into files that took their numbers."""
+NO_HOME = dict.fromkeys(("HOME", "XDG_CACHE_HOME", "GENSOR_DB", "GENSOR_CACHE_DIR"))
+LOGGING = {"GENSOR_LOG": "debug", "GENSOR_TUNE": "maybe"}
+
+
+@pytest.mark.parametrize(
+    ("closed", "environment", "first"),
+    [
+        ((), NO_HOME, ""),
+        ((1,), LOGGING, ""),
+        ((2,), LOGGING, ""),
+        ((0, 1, 2), LOGGING, ""),
+        ((), LOGGING | {"GENSOR_RECORD": "/proc/x"}, "import sys; sys.stderr.close()\n"),
+    ],
+    ids=["no home", "no stdout", "no stderr", "no streams", "stderr closed by the program"],
+)
+def test_missing_homes_and_streams(closed, environment, first, tmp_path):
+    """Output for a closed stream is dropped, and does not go to files that were given its number."""
     target = tmp_path / "found"
     code = CALLS.replace("os.write({fd}, repr(found).encode())", f"open({str(target)!r}, 'w').write(repr(found))")
-    done = child(code, closed=closed, environment={"GENSOR_LOG": "debug", "GENSOR_TUNE": "maybe"})
+    done = child(first + code, closed=closed, environment=environment)
     assert done.returncode == 0 and target.read_text() == RIGHT, done.stderr
 
 
-def test_a_stderr_that_was_closed_by_the_program():
-    code = "import sys; sys.stderr.close()\n" + CALLS
-    done = child(code, environment={"GENSOR_LOG": "debug", "GENSOR_TUNE": "maybe", "GENSOR_RECORD": "/proc/x"})
-    assert (done.stdout, done.returncode) == (RIGHT, 0)
-
-
-def test_progress_goes_nowhere_without_a_stderr(monkeypatch):
+def test_progress_without_a_stderr(monkeypatch):
     tried = []
 
-    class Gone:
-        def isatty(self):
-            return True
+    def write(text):
+        tried.append(text)
+        raise OSError(5, "Input/output error")
 
-        def write(self, text):
-            tried.append(text)
-            raise OSError(5, "Input/output error")
-
-    for stream in (None, Gone()):
+    for stream in (None, SimpleNamespace(isatty=lambda: True, write=write)):
         monkeypatch.setattr(sys, "stderr", stream)
         background._say("tuning")
     assert len(tried) == 1 and "tuning" in tried[0]
@@ -163,24 +163,22 @@ def test_progress_goes_nowhere_without_a_stderr(monkeypatch):
 # ---- clocks
 
 
-def test_a_clock_that_jumps_loses_no_row_and_serves_the_newest(tmp_path, monkeypatch):
-    """A board without a battery starts in 1970: what it stores is older than everything, and is there."""
+def test_a_clock_that_jumps_loses_no_row(tmp_path, monkeypatch):
+    """A board without a battery starts in 1970; the newest row is served."""
     monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
-    now = time.time()
-    rows = []
+    now, rows = time.time(), []
     with Store.open(tmp_path / "user.db") as store:
         for index, at in enumerate([now, now + 10**9, 0, now - 10**8, 1, now + 5]):
             with monkeypatch.context() as only:
                 only.setattr(time, "time", lambda at=at: at)
-                row = Record("{}", "sm_87", "orin-nano-8gb", 1, None, float(index + 1), 1.0, "failed")
-            store.add(row)
-            rows.append(row)
+                rows.append(Record("{}", "sm_87", "orin-nano-8gb", 1, None, float(index + 1), 1.0, "failed"))
+            store.add(rows[-1])
         found = store.records("{}", "sm_87")
     assert {row.digest for row in found} == {row.digest for row in rows} and len(found) == 6
     assert [row.created for row in found] == sorted((row.created for row in rows), reverse=True)
 
 
-def test_damaged_databases_and_errors_nobody_foresaw_leave_what_is_known(monkeypatch, caplog):
+def test_unexpected_errors_of_databases_keep_the_known_kernels(monkeypatch, caplog):
     made = raced()
     known = made.library.contents
     made.library._read = lambda: 1 // 0
@@ -188,19 +186,16 @@ def test_damaged_databases_and_errors_nobody_foresaw_leave_what_is_known(monkeyp
     assert made.library.contents.kernels == known.kernels and "the databases cannot be read" in caplog.text
     assert products(made, 3) == [0, 55, 55]
     assert library.Library(read=lambda: 1 // 0).contents == library.Contents()
-
-
-def test_warnings_as_errors_are_the_callers_wish(monkeypatch):
     monkeypatch.setattr(config, "_warned", set())
     monkeypatch.setenv("GENSOR_TUNE", "sideways")
     with warnings.catch_warnings():
-        warnings.simplefilter("error", StoreWarning)
+        warnings.simplefilter("error", StoreWarning)  # does not make an error of the setting
         with pytest.warns(RuntimeWarning, match="sideways"):
             assert products(raced(), 1) == [0]
 
 
-def test_a_database_that_stays_locked_is_left_out_after_a_while(monkeypatch, tmp_path):
-    """By a rollback journal's exclusive lock: in WAL mode readers wait for nobody."""
+def test_a_locked_database_is_left_out_after_a_while(monkeypatch, tmp_path):
+    """By a rollback journal's exclusive lock: in WAL mode readers do not wait."""
     monkeypatch.setattr(load, "PATIENCE", 0.1)
     path = tmp_path / "kernels.db"
     monkeypatch.setenv("GENSOR_DB", str(path))

@@ -1,7 +1,7 @@
-"""Arrays of other libraries: PyTorch's on the host under `emulated`; stand-ins for those on a GPU without one."""
+"""Arrays of other libraries: PyTorch's on the host under `emulated`, and stand-ins for tensors of a GPU."""
 
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +9,7 @@ import pytest
 import gensor_kernels
 from gensor_kernels.devices import borrowed
 from gensor_kernels.devices.device import reach
+from gensor_kernels.dispatch.api import interop
 from tests.doubles.kernels import kernels, put, runtime_of, workload
 
 cupy = pytest.importorskip("cupy")
@@ -23,90 +24,63 @@ def torch():
 
 def test_host_tensors_under_emulation(torch):
     a, b, bias = torch.randn(33, 40), torch.randn(40, 24), torch.randn(24)
-    out = torch.empty(33, 24)
+    h, z = torch.randn(16, 16).bfloat16(), torch.randn(8, 8, dtype=torch.complex64)
+    out, ours = torch.empty(33, 24), np.empty((33, 24), np.float32)
     with gensor_kernels.emulated("sm_87"), torch.no_grad():
-        assert gensor_kernels.matmul(a, b, out=out) is out
-        fused = gensor_kernels.matmul(a, b, epilogue=[("bias", bias), "relu"])
-        turned = gensor_kernels.einsum("ij,jk->ki", a, b)
-        half = gensor_kernels.matmul(a.bfloat16(), b.bfloat16(), dtype=torch.float32)
-        rows = gensor_kernels.softmax(a)
-        scaled = gensor_kernels.define("i j, j k -> i k", epilogue=[("bias", "k")])(a, b, bias)
+        assert gensor_kernels.matmul(a, b, out=out) is out and gensor_kernels.matmul(a, b, out=ours) is ours
+        pairs = [
+            (out, a @ b),
+            (gensor_kernels.matmul(a, b, epilogue=[("bias", bias), "relu"]), torch.relu(a @ b + bias)),
+            (gensor_kernels.einsum("ij,jk->ki", a, b), (a @ b).T),
+            (gensor_kernels.matmul(h, h.T, dtype=torch.float32), h.float() @ h.T.float()),
+            (gensor_kernels.softmax(a), a.softmax(-1)),
+            (gensor_kernels.define("i j, j k -> i k", epilogue=[("bias", "k")])(a, b, bias), a @ b + bias),
+            (gensor_kernels.matmul(z.conj(), z), z.conj() @ z),
+            (gensor_kernels.matmul(a, b.numpy()), a @ b),
+        ]
+        assert gensor_kernels.matmul(h, h.T).dtype == torch.bfloat16
         assert gensor_kernels.explain(gensor_kernels.matmul, a, b).kernel
         assert gensor_kernels.matmul(torch.empty(0, 4), torch.empty(4, 3)).shape == (0, 3)
-    for found, expected in (
-        (out, a @ b),
-        (fused, torch.relu(a @ b + bias)),
-        (turned, (a @ b).T),
-        (half, a.bfloat16().float() @ b.bfloat16().float()),
-        (rows, a.softmax(-1)),
-        (scaled, a @ b + bias),
-    ):
+        assert isinstance(gensor_kernels.matmul(a.numpy(), b), np.ndarray)  # the first array's kind
+    for found, expected in pairs:
         assert isinstance(found, torch.Tensor)
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_lazy_conjugates_and_bfloat16_results(torch):
-    z = torch.randn(8, 8, dtype=torch.complex64)
-    h = torch.randn(16, 16).bfloat16()
-    with gensor_kernels.emulated("sm_87"):
-        product, half = gensor_kernels.matmul(z.conj(), z), gensor_kernels.matmul(h, h.T)
-    torch.testing.assert_close(product, z.conj() @ z, rtol=1e-4, atol=1e-4)
-    assert half.dtype == torch.bfloat16
-    torch.testing.assert_close(half.float(), h.float() @ h.T.float(), rtol=2e-2, atol=2e-2)
-
-
-def test_the_first_array_gives_the_kind(torch):
-    a, x = torch.ones(8, 8), np.ones((8, 8), np.float32)
-    out = np.empty((8, 8), np.float32)
-    with gensor_kernels.emulated("sm_87"):
-        assert isinstance(gensor_kernels.matmul(a, x), torch.Tensor)
-        assert isinstance(gensor_kernels.matmul(x, a), np.ndarray)
-        assert gensor_kernels.matmul(a, a, out=out) is out and out[0, 0] == 8
-
-
-def test_what_no_kernel_can_see_to_is_said(torch):
+def test_refused_tensors(torch):
     a = torch.ones(8, 8)
     grown = torch.ones(8, 8, requires_grad=True)
     with gensor_kernels.emulated("sm_87"):
-        with pytest.raises(RuntimeError, match=r"no gradients: call it under torch\.no_grad\(\), or detach"):
-            gensor_kernels.matmul(grown, a)
         assert isinstance(gensor_kernels.matmul(grown.detach(), a), torch.Tensor)
-        with pytest.raises(TypeError, match=r"layout torch\.sparse_coo is no array"):
-            gensor_kernels.matmul(a.to_sparse(), a)
-        with pytest.raises(ValueError, match="mismatch in its core dimension"):
-            gensor_kernels.matmul(a, torch.ones(7, 8))
-        with pytest.raises(TypeError, match="a must be a numpy array, not list"):
-            gensor_kernels.matmul([1.0], a)
-
-
-class Dlpack:
-    """An array of a library that speaks DLPack only."""
-
-    def __init__(self, array):
-        self.array = array
-
-    def __dlpack__(self, **keywords):
-        return self.array.__dlpack__(**keywords)
-
-    def __dlpack_device__(self):
-        return self.array.__dlpack_device__()
+        for call, error, words in (
+            (lambda: gensor_kernels.matmul(grown, a), RuntimeError, r"call it under torch\.no_grad\(\), or detach"),
+            (lambda: gensor_kernels.matmul(a.to_sparse(), a), TypeError, r"layout torch\.sparse_coo is no array"),
+            (lambda: gensor_kernels.matmul(a, torch.ones(7, 8)), ValueError, "mismatch in its core dimension"),
+            (lambda: gensor_kernels.matmul([1.0], a), TypeError, "a must be a numpy array, not list"),
+        ):
+            with pytest.raises(error, match=words):
+                call()
 
 
 def test_dlpack_objects_give_the_devices_arrays():
     x = np.arange(64, dtype=np.float32).reshape(8, 8)
+
+    def dlpack(array):
+        return SimpleNamespace(__dlpack__=array.__dlpack__, __dlpack_device__=array.__dlpack_device__)
+
     with gensor_kernels.emulated("sm_87"):
-        found = gensor_kernels.matmul(Dlpack(x), Dlpack(x.T.copy()))
+        found = gensor_kernels.matmul(dlpack(x), dlpack(x.T.copy()))
     assert type(found) is np.ndarray
     np.testing.assert_allclose(found, x @ x.T)
 
 
-# ---- a GPU's tensors, without one
+# ---- tensors of a GPU, without a GPU
 
 
 class Tensor:
-    """As much of a CUDA tensor as is asked for; `made` of an interface where `as_tensor` gave it.
+    """The attributes of a CUDA tensor that are used; `made` is the interface that `as_tensor` was given.
 
-    `allocate` gives device memory, which is never CuPy's to give to others.
+    `allocate` gives device memory that CuPy's pool does not reuse.
     """
 
     is_cuda, layout, requires_grad, allocate = True, "torch.strided", False, None
@@ -120,7 +94,7 @@ class Tensor:
 
     @property
     def __cuda_array_interface__(self):
-        raise TypeError("not asked for")
+        raise TypeError("unexpected")
 
     def stride(self):
         return self.steps
@@ -148,7 +122,7 @@ def theirs(orin):
 
 @pytest.fixture
 def mixed(monkeypatch):
-    """Of each call on PyTorch's stream, whether CuPy's own arrays take part."""
+    """A list with an entry per call on PyTorch's stream: whether arrays of CuPy take part."""
     seen, running_on = [], borrowed.running_on
 
     def spied(cupy, address, number, mixed):
@@ -182,11 +156,11 @@ def gpu(orin, theirs, monkeypatch):
 
 
 def addresses(orin):
-    """Those of a, b and the result of the launch just made."""
+    """The addresses of a, b and the result of the last launch."""
     return [int.from_bytes(orin.calls[-1][-1][at : at + 8], "little") for at in (0, 8, 16)]
 
 
-def test_a_gpus_tensors_are_read_where_they_lie_on_their_stream(gpu, orin, theirs, mixed):
+def test_tensors_are_read_in_place_on_their_stream(gpu, orin, theirs, mixed):
     a, b = Tensor((64, 64)), Tensor((64, 64))
     found = gensor_kernels.matmul(a, b)
     assert isinstance(found, Tensor) and found.shape == (64, 64) and found.dtype == "torch.float32"
@@ -196,7 +170,7 @@ def test_a_gpus_tensors_are_read_where_they_lie_on_their_stream(gpu, orin, their
     assert a.recorded == b.recorded == [theirs.ptr]
 
 
-def test_a_call_on_a_stream_of_pytorchs_that_records_has_memory_of_its_graph(gpu, orin, theirs):
+def test_a_call_in_a_capture_of_pytorch_keeps_its_memory_with_the_graph(gpu, orin, theirs):
     a = Tensor((64, 64))
     gensor_kernels.matmul(a, a)  # before the capture
     theirs.begin_capture(GLOBAL)  # on PyTorch's stream, not on CuPy's, in PyTorch's mode
@@ -223,65 +197,52 @@ def test_out_of_the_same_kind_and_mixed_calls(gpu, orin, theirs, mixed):
     assert mixed == [False, True, True, True]
 
 
-def test_strides_and_types_without_a_word_for_them(gpu):
-    a = Tensor((64, 64), "bfloat16", strides=(128, 1))
-    found = gensor_kernels.matmul(a, Tensor((64, 64), "bfloat16"))
-    assert found.dtype == "torch.bfloat16" and found.made.array.dtype == np.int16  # as it travelled
-    with pytest.raises(TypeError, match=r"a tensor of torch\.quint4x2 is no array"):
-        gensor_kernels.matmul(Tensor((64, 64), "quint4x2"), a)
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
-def test_tensors_whose_types_need_a_package_name_it(gpu, monkeypatch, dtype):
-    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
-    with pytest.raises(gensor_kernels.ToolMissingError) as raised:
-        gensor_kernels.matmul(Tensor((64, 64), dtype), Tensor((64, 64), dtype))
-    assert str(raised.value) == f"arrays of {dtype} need ml_dtypes: pip install ml-dtypes"
-
-
-def test_gradients_and_host_tensors_are_refused(gpu, orin, monkeypatch):
-    a, host = Tensor((64, 64)), Tensor((64, 64))
+def test_types_without_a_cupy_dtype_and_refused_tensors(gpu, orin, monkeypatch):
+    a, half, host = Tensor((64, 64)), Tensor((64, 64), "bfloat16", strides=(128, 1)), Tensor((64, 64))
+    found = gensor_kernels.matmul(half, Tensor((64, 64), "bfloat16"))
+    assert found.dtype == "torch.bfloat16" and found.made.array.dtype == np.int16  # the type that is exchanged
     host.is_cuda, host.device = False, "cpu"
-    with pytest.raises(TypeError, match=r"a tensor in the memory of cpu: tensor\.cuda\(\) moves it to a GPU"):
-        gensor_kernels.matmul(host, a)
-    a.requires_grad = True
-    with pytest.raises(RuntimeError, match="no gradients"):
-        gensor_kernels.matmul(a, a)
+    grown = Tensor((64, 64))
+    grown.requires_grad = True
+    masked = SimpleNamespace(__cuda_array_interface__={**interface(a.memory.ptr), "mask": object()})
+    for first, error, words in (
+        (Tensor((64, 64), "quint4x2"), TypeError, r"a tensor of torch\.quint4x2 is no array"),
+        (host, TypeError, r"a tensor in the memory of cpu: tensor\.cuda\(\) moves it to a GPU"),
+        (grown, RuntimeError, "no gradients"),
+        (masked, TypeError, "a masked SimpleNamespace is no array"),
+    ):
+        with pytest.raises(error, match=words):
+            gensor_kernels.matmul(first, a)
     monkeypatch.setattr(sys.modules["torch"], "is_grad_enabled", lambda: False)
-    assert isinstance(gensor_kernels.matmul(a, a), Tensor)
-    assert len(orin.calls) == 1
+    assert isinstance(gensor_kernels.matmul(grown, a), Tensor) and len(orin.calls) == 2
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    for dtype in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
+        with pytest.raises(gensor_kernels.ToolMissingError) as raised:
+            gensor_kernels.matmul(Tensor((64, 64), dtype), a)
+        assert str(raised.value) == f"arrays of {dtype} need ml_dtypes: pip install ml-dtypes"
 
 
-class Interface:
-    """An array of a library that speaks `__cuda_array_interface__`."""
-
-    def __init__(self, stream=None, **more):
-        self.memory = Tensor.allocate(1 << 16)
-        self.__cuda_array_interface__ = {
-            "shape": (64, 64),
-            "typestr": "<f4",
-            "data": (self.memory.ptr, False),
-            "version": 3,
-            "stream": stream,
-            **more,
-        }
+def interface(address, **more):
+    facts = {"shape": (64, 64), "typestr": "<f4", "data": (address, False), "version": 3, "stream": None}
+    return {**facts, **more}
 
 
 def test_the_interface_of_cuda_arrays(gpu, orin, theirs, mixed):
     with theirs:
         written = orin.cupy.full((4,), 1, np.float32)
-    a, wide = Interface(stream=theirs.ptr), Interface(strides=(512, 4))
-    found = gensor_kernels.matmul(a, wide)
-    assert isinstance(found, cupy.ndarray) and addresses(orin)[:2] == [each.memory.ptr for each in (a, wide)]
+    memory = [orin.pool(1 << 16) for _ in range(2)]
+    options = {"stream": theirs.ptr}, {"strides": (512, 4)}
+    arrays = [
+        SimpleNamespace(__cuda_array_interface__=interface(each.ptr, **more))
+        for each, more in zip(memory, options, strict=True)
+    ]
+    found = gensor_kernels.matmul(*arrays)
+    assert isinstance(found, cupy.ndarray) and addresses(orin)[:2] == [each.ptr for each in memory]
     orin.cupy.cuda.get_current_stream().synchronize()
     assert (host(written) == 1).all() and not mixed  # this stream has waited for theirs
-    with pytest.raises(TypeError, match="a masked Interface is no array"):
-        gensor_kernels.matmul(a, Interface(mask=object()))
 
 
-def test_calls_of_cupys_arrays_do_not_come_here(gpu, monkeypatch):
-    from gensor_kernels.dispatch.api import interop
-
+def test_calls_with_cupys_arrays_skip_the_exchange(gpu, monkeypatch):
     monkeypatch.setattr(interop, "_exchange", lambda *arguments: pytest.fail("looked for foreign arrays"))
     mine = cupy.empty((64, 64), np.float32)
     for _ in range(2):
@@ -296,40 +257,36 @@ def test_memory_with_negative_strides_is_borrowed_whole():
     assert reach((0, 8), (64, 4), 4) == (0, 0)
 
 
-class FakeStream:
-    """Writes down what is recorded and waited for."""
-
-    def __init__(self, ptr, told):
-        self.ptr, self.told = ptr, told
-
-    def record(self):
-        self.told.append(("record", self.ptr))
-        return self.ptr
-
-    def wait_event(self, event):
-        self.told.append(("wait", self.ptr, event))
-
-    def __enter__(self):
-        self.told.append(("enter", self.ptr))
-
-    def __exit__(self, *error):
-        self.told.append(("leave", self.ptr))
-
-
 @pytest.mark.parametrize("mixed", [True, False])
 def test_streams_wait_for_each_other_where_arrays_are_mixed(monkeypatch, mixed):
-    told = []
-    fake = ModuleType("cupy")
-    fake.cuda = ModuleType("cupy.cuda")
-    fake.cuda.Device = lambda number: FakeStream(f"device {number}", told)
-    fake.cuda.get_current_stream = lambda: FakeStream(1, told)
-    monkeypatch.setattr(borrowed, "stream", lambda cupy, address: FakeStream(address, told))
+    events = []
+
+    class Stream:
+        def __init__(self, ptr):
+            self.ptr = ptr
+
+        def record(self):
+            events.append(("record", self.ptr))
+            return self.ptr
+
+        def wait_event(self, event):
+            events.append(("wait", self.ptr, event))
+
+        def __enter__(self):
+            events.append(("enter", self.ptr))
+
+        def __exit__(self, *error):
+            events.append(("leave", self.ptr))
+
+    cuda = SimpleNamespace(Device=lambda number: Stream(f"device {number}"), get_current_stream=lambda: Stream(1))
+    fake = SimpleNamespace(cuda=cuda)
+    monkeypatch.setattr(borrowed, "stream", lambda cupy, address: Stream(address))
     with borrowed.running_on(fake, 9, 2, mixed):
-        told.append("called")
+        events.append("called")
     within = [("enter", 9), "called", ("leave", 9)]
     if mixed:
         within = [("record", 1), ("wait", 9, 1), *within, ("record", 9), ("wait", 1, 9)]
-    assert told == [("enter", "device 2"), *within, ("leave", "device 2")]
-    told.clear()
+    assert events == [("enter", "device 2"), *within, ("leave", "device 2")]
+    events.clear()
     borrowed.wait_for(fake, 9)
-    assert told == [("record", 9), ("wait", 1, 9)]
+    assert events == [("record", 9), ("wait", 1, 9)]

@@ -1,4 +1,4 @@
-"""What public functions say of arguments of the wrong kind: they name the parameter, and print no array."""
+"""Arguments of public functions: wrong kinds, dtypes, layouts, indices and huge numbers, and the messages they give."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ import pytest
 
 import gensor_kernels as gk
 from gensor_kernels.dispatch.api.current import rehearsed
+from gensor_kernels.operators.types.dtypes import CALLED, array_dtype
 from gensor_kernels.shown import MOST, shown
+from tests.campaign_size import FULL, SEED
+
+pytestmark = pytest.mark.usefixtures("no_databases")
 
 HALF = "float16"
 LONGEST = 300
@@ -128,13 +132,15 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "rms_norm": (gk.rms_norm, NORMED),
     **{name: (getattr(gk, name), reduced(name)) for name in REDUCTIONS},
 }
-#: Functions without arrays, and names that are no functions of arrays.
+#: Public functions that take no arrays.
 OTHERS = {
     *("accelerate", "counters", "deterministic", "emulated", "explain", "from_torch", "load", "record", "refresh"),
     "warmup",
 }
 #: Parameters without a name in a call.
 POSITIONAL = ("operands", "a", "b", "operands[0]")
+#: Parameters that are indices.
+INDICES = {"offsets", "sizes", "key_offsets", "key_sizes", "block_table"}
 BIG = np.arange(1000, 3000, dtype="float32").reshape(40, 50)
 WRONG: dict[str, Any] = {
     "array": BIG,
@@ -149,78 +155,113 @@ WRONG: dict[str, Any] = {
     "scalar": np.float64(1.5),
     "none": None,
 }
-#: Parameters that are indices.
-INDICES = {"offsets", "sizes", "key_offsets", "key_sizes", "block_table"}
 
 
-def given(arguments: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Arguments by place, and by name."""
+def split(arguments: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Positional and keyword arguments."""
     places = [arguments[name] for name in POSITIONAL if name in arguments]
     return places, {name: value for name, value in arguments.items() if name not in POSITIONAL}
 
 
 def refusal(function: Callable[..., Any], arguments: dict[str, Any]) -> str:
-    """What a call is refused with; nothing where it is not."""
-    places, named = given(arguments)
-    asked = function is not scores
+    """The message of the error that a call raises, "" without one."""
+    places, named = split(arguments)
     with gk.emulated("sm_87"):
         try:
-            gk.explain(function, *places, **named) if asked else function(*places, **named)
+            function(*places, **named) if function is scores else gk.explain(function, *places, **named)
         except (TypeError, ValueError, gk.GensorError) as error:
             return str(error)
     return ""
 
 
-def test_every_public_function_has_a_call_that_is_not_refused():
+def fitting(name: str) -> dict[str, Any]:
+    """Arguments that are accepted."""
+    return {**CALLS[name][1], "dtype_a": None} if name == "matmul, listed" else CALLS[name][1]
+
+
+def test_every_public_function_has_a_call():
     functions = {name for name in gk.__all__ if inspect.isroutine(getattr(gk, name))}
     assert functions - OTHERS == {name.partition(",")[0] for name in CALLS}
-    for name, (function, arguments) in CALLS.items():
-        if name != "define":
-            fitting = {**arguments, "dtype_a": None} if name == "matmul, listed" else arguments
-            assert refusal(function, fitting) == ""
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_no_message_prints_an_array(name):
-    """Every argument replaced by every wrong value: a call is served, or refused in a short sentence."""
+def test_wrong_arguments_give_a_short_message(name):
+    """Every argument is replaced by every wrong value; arrays also by a list, and by a masked array."""
     function, arguments = CALLS[name]
+    assert name == "define" or refusal(function, fitting(name)) == ""
     refused = 0
     for parameter in arguments:
         for wrong in WRONG.values():
-            said = refusal(function, {**arguments, parameter: wrong})
-            assert len(said) < LONGEST and "\n" not in said, said
-            assert not re.search(r"array\(|\[\[|1003|1\.00e|has no attribute", said), said
-            refused += bool(said)
+            message = refusal(function, {**arguments, parameter: wrong})
+            assert len(message) < LONGEST and "\n" not in message, message
+            assert not re.search(r"array\(|\[\[|1003|1\.00e|has no attribute", message), message
+            refused += bool(message)
     assert refused > len(arguments)
-
-
-@pytest.mark.parametrize("name", CALLS)
-def test_messages_name_the_parameter(name):
-    """A list in the place of every array."""
-    function, arguments = CALLS[name]
-    arrays = [name for name, value in arguments.items() if isinstance(value, np.ndarray)]
-    assert arrays
-    if function is gk.einsum:  # its operands have numbers, and may be lists
-        return
-    for parameter in arrays:
-        said = refusal(function, {**arguments, parameter: [[1.0]]})
-        assert said == f"{parameter} must be a numpy array, not list"
-
-
-@pytest.mark.parametrize("name", CALLS)
-def test_no_mask_is_ignored(name):
-    """An array of numpy.ma in the place of every array and of every list of indices, after a call without it."""
-    function, arguments = CALLS[name]
-    fitting = {**arguments, "dtype_a": None} if name == "matmul, listed" else arguments
-    places, named = given(fitting)
+    for parameter in [name for name, value in arguments.items() if isinstance(value, np.ndarray)]:
+        message = refusal(function, {**arguments, parameter: [[1.0]]})
+        # einsum numbers its operands, and takes lists
+        assert function is gk.einsum or message == f"{parameter} must be a numpy array, not list"
     with rehearsed("sm_87"):
         with suppress(gk.UnsupportedError):
+            places, named = split(fitting(name))
             function(*places, **named)
-        for parameter, value in fitting.items():
+        for parameter, value in fitting(name).items():
             if isinstance(value, np.ndarray) or parameter in INDICES:
-                places, named = given({**fitting, parameter: np.ma.masked_array(value)})
+                places, named = split({**fitting(name), parameter: np.ma.masked_array(value)})
                 with pytest.raises(TypeError, match="whose mask would be ignored: fill it first"):
                     function(*places, **named)
+
+
+DTYPES = (*CALLED, "uint8", "int16", "uint32", "bool")
+LAYOUTS: tuple[Callable[[np.ndarray], np.ndarray], ...] = (
+    lambda x: x,
+    lambda x: x.T.copy().T,
+    lambda x: np.repeat(x, 2, -1)[..., ::2],
+    lambda x: x[::-1],
+    lambda x: np.broadcast_to(x[:1], x.shape),
+)
+PRECISIONS = {"conv": (None, "ieee", "tf32"), "attention": (None, "ieee", "tf32")}
+PRODUCTS = (None, "ieee", "tf32", "3m", "ozaki")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", CALLS)
+def test_any_dtype_layout_and_precision_is_served_or_refused(name):
+    """Most arrays of a call get one drawn dtype. Errors other than the package's own name the dtype they refuse."""
+    rng = np.random.default_rng(SEED)
+    function, arguments = CALLS[name]
+
+    def pick(choices):
+        return choices[rng.integers(len(choices))]
+
+    for _ in range(300 if FULL else 8):
+        common, call = pick(DTYPES), {name: value for name, value in fitting(name).items() if name != "out"}
+        for parameter, value in call.items():
+            if isinstance(value, np.ndarray) and value.ndim:
+                dtype = array_dtype(pick(DTYPES) if rng.random() < 0.2 else common)
+                call[parameter] = pick(LAYOUTS)(value.astype(dtype))
+        if "precision" in arguments:
+            choices = [each for prefix, each in PRECISIONS.items() if name.startswith(prefix)]
+            call["precision"] = pick(choices[0] if choices else PRODUCTS)
+        if "alpha" in arguments:
+            call["alpha"] = pick((1, 2.5, 1j))
+        places, named = split(call)
+        with rehearsed(pick(["sm_87", "h200", "sm_120"])):
+            try:
+                function(*places, **named)
+            except gk.GensorError:
+                pass
+            except (TypeError, ValueError) as error:
+                assert any(word in str(error) for word in (*DTYPES, "complex")), error
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_3m_is_served_without_starters(dtype):
+    a = np.ones((8, 8), dtype)
+    for arch in ("sm_87", "h200", "sm_120"):
+        with rehearsed(arch):
+            for x, y in ((a, a), (a, a.T), (a.T, a), (a.T, a.T)):
+                assert gk.matmul(x, y, precision="3m").shape == (8, 8)
 
 
 @pytest.mark.parametrize(
@@ -241,13 +282,40 @@ def test_no_mask_is_ignored(name):
         (lambda: gk.explain(BIG), r"not numpy.ndarray of shape \(40, 50\) and dtype float32"),
         (lambda: gk.emulated(BIG).__enter__(), "arch must be a name such as 'sm_87', not numpy.ndarray of shape"),
         (lambda: gk.define(BIG), "define takes a string such as 'ij,jk->ik', not numpy.ndarray of shape"),
+        *(
+            (lambda call=call: call(10**400), f"{name} is beyond the range of float64")
+            for name, call in (
+                ("alpha", lambda huge: gk.matmul(BIG[:4, :4], BIG[:4, :4], alpha=huge)),
+                ("scale", lambda huge: gk.elementwise(BIG, [("scale", huge)])),
+                ("scale", lambda huge: gk.attention(**HEADS, scale=huge)),
+                ("softcap", lambda huge: gk.attention(**HEADS, softcap=huge)),
+                ("eps", lambda huge: gk.rms_norm(BIG, 50, eps=huge)),
+            )
+        ),
     ],
 )
-def test_in_the_callers_words(call, words):
+def test_messages_use_the_callers_names(call, words):
     with gk.emulated("sm_87"), pytest.raises((TypeError, ValueError), match=words) as raised:
         call()
     assert len(str(raised.value)) < LONGEST
     assert raised.value.__context__ is None or raised.value.__suppress_context__  # one error is printed, not two
+
+
+@pytest.mark.parametrize("huge", [2**31, 2**40, 2**70])
+def test_huge_integers_are_served_or_refused(huge):
+    x, w = ones(1, 2, 5, 5), ones(2, 2, 3, 3)
+    with rehearsed("sm_87"):
+        for name in ("stride", "padding", "dilation"):
+            for call in (
+                lambda more: gk.conv2d(x, w, **more),
+                lambda more: gk.conv2d(x, w[:, :1], groups=2, **more),
+                lambda more: gk.conv_transpose2d(x, w, **more),
+                lambda more: gk.max_pool2d(x, 2, **more),
+            ):
+                with suppress(gk.UnsupportedError, ValueError):
+                    call({name: huge})
+        assert gk.attention(**HEADS, window=(huge, huge)).shape == HEADS["q"].shape
+        assert gk.var(x, ddof=huge).shape == ()
 
 
 HEAD, IMAGE = (1, 2, 4, 8), (1, 2, 4, 4)
@@ -277,8 +345,8 @@ HEAD, IMAGE = (1, 2, 4, 8), (1, 2, 4, 4)
 def test_refusals_are_one_reason_and_one_remedy(call, reason, remedy):
     with gk.emulated("sm_90"), pytest.raises(gk.UnsupportedError, match=f"{reason}.*: .*{remedy}") as refused:
         call(ones)
-    said = str(refused.value)
-    assert len(said) < 200 and said.startswith("no kernel serves this call: ") and ";" not in said
+    message = str(refused.value)
+    assert len(message) < 200 and message.startswith("no kernel serves this call: ") and ";" not in message
 
 
 def test_shown_values_are_short():
@@ -287,3 +355,61 @@ def test_shown_values_are_short():
     assert shown(BIG[0]) == "numpy.ndarray of shape (50,) and dtype float32"
     assert shown([BIG]) == shown(list(range(1000))) == "list"
     assert max(len(shown(each)) for each in ("x" * 1000, np.ones((1,) * 30), 10**100, np.zeros(2, "f4,f4"))) < 3 * MOST
+
+
+# ---- indices
+
+
+X, W = ones(6, 8, dtype=HALF), ones(2, 8, 8, dtype=HALF)
+Q, K, PAGES = (ones(*shape, dtype=HALF) for shape in ((1, 2, 6, 16), (1, 1, 9, 16), (4, 1, 8, 16)))
+#: argument: (a call with it, a value that fits)
+INDEXED: dict[str, tuple[Callable[[Any], Any], list[int]]] = {
+    "offsets": (lambda given: gk.grouped_matmul(X, W, given), [2, 6]),
+    "sizes": (lambda given: gk.grouped_matmul(X, W, sizes=given), [2, 4]),
+    "offsets of queries": (lambda given: gk.attention(Q, K, K, offsets=given, key_sizes=[4, 5]), [2, 6]),
+    "sizes of queries": (lambda given: gk.attention(Q, K, K, sizes=given, key_sizes=[4, 5]), [2, 4]),
+    "key_offsets": (lambda given: gk.attention(Q, K, K, sizes=[2, 4], key_offsets=given), [4, 9]),
+    "key_sizes": (lambda given: gk.attention(Q, K, K, sizes=[2, 4], key_sizes=given), [4, 5]),
+    "key_sizes of pages": (lambda given: paged([[0, 1], [2, 3]], given), [9, 3]),
+}
+
+
+def paged(table: Any, sizes: Any) -> Any:
+    return gk.attention(Q, PAGES, PAGES, sizes=[2, 4], key_sizes=sizes, block_table=table)
+
+
+def with_index(values: Any, place: Any, wrong: int) -> list[Any]:
+    """Indices with a wrong one, as an array and, where a list can hold it, as a list."""
+    array = np.array(values, np.int64 if wrong < 2**63 else np.uint64)
+    array[place] = wrong
+    return [array, *([array.tolist()] if wrong < 2**63 else [])]
+
+
+@pytest.mark.parametrize("name", INDEXED)
+def test_wrong_indices_are_refused_before_they_are_narrowed_to_32_bits(name, emulated):
+    call, fits = INDEXED[name]
+    for wrong in (-1, 10_000, 2**31, 2**32 + 2, 2**63 - 1, 2**64 - 1, -(2**63)):
+        for given in with_index(fits, 0, wrong) + with_index(fits, 1, wrong):
+            with pytest.raises(ValueError, match=r"expected to ascend|from 0 to 16"):
+                call(given)
+    for given in ([1.0, 2.0], [True, False], "ab", [[1], [2, 3]], [2**70, 1], [fits]):
+        with pytest.raises(ValueError, match=r"one integer per|numbers of keys"):
+            call(given)
+    with pytest.raises(TypeError, match=r"not numpy\.ma"):
+        call(np.ma.masked_array(fits, [False, True]))
+
+
+def test_block_tables_hold_numbers_of_pages(emulated):
+    table = [[0, 1], [2, 3]]
+    for wrong in (4, -1, 2**31, 2**32 + 1, 2**64 - 1, -(2**63)):
+        for sizes, place in (([9, 3], (0, 1)), ([9, 3], (1, 0)), ([16, 16], (1, 1))):
+            for given in with_index(table, place, wrong):
+                with pytest.raises(ValueError, match=rf"block_table\[{place[0]}, {place[1]}\] is page {wrong}, of 4"):
+                    paged(given, sizes)
+        unread = with_index(table, (1, 1), wrong)[0]  # after the last page of 3 keys
+        assert np.array_equal(paged(unread, [9, 3]), paged(table, [9, 3]))
+    for given in ([0, 1], [[0.0, 1.0], [2.0, 3.0]], [[0], [1, 2]], "ab"):
+        with pytest.raises(ValueError, match="block_table are numbers of pages, a row per sequence"):
+            paged(given, [9, 3])
+    with pytest.raises(TypeError, match=r"not numpy\.ma"):
+        paged(np.ma.masked_array(table), [9, 3])

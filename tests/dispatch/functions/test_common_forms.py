@@ -9,6 +9,7 @@ import gensor_kernels
 from gensor_kernels import dispatch
 from gensor_kernels.dispatch.selection import load, tiers
 from gensor_kernels.machine.arch import lookup
+from tests.campaign_size import sample
 from tests.database.test_pretuned import SHIPPED
 from tests.dispatch import common_forms
 
@@ -18,15 +19,15 @@ ARCHS = [path.stem for path in SHIPPED]
 
 
 @pytest.fixture(autouse=True)
-def packaged_alone(monkeypatch, tmp_path):
+def only_packaged(monkeypatch, tmp_path):
     """No kernels but the packaged ones."""
     monkeypatch.setenv("GENSOR_DB", str(tmp_path / "none.db"))
     monkeypatch.delenv("GENSOR_SITE_DB", raising=False)
 
 
 @pytest.fixture(scope="module")
-def asked():
-    """What every form asks the tiers, and what `explain` says of it, where FIRST is emulated."""
+def requests_of_forms():
+    """Every form with its requests to the tiers and its explanation, where FIRST is emulated."""
     found, requests = {}, []
     with pytest.MonkeyPatch.context() as patch:
         choose = tiers.choose
@@ -46,29 +47,29 @@ def test_every_public_function_has_forms():
     assert len({form.label for form in FORMS}) == len(FORMS)
 
 
-def test_calls_are_served_by_shipped_kernels(asked):
+def test_calls_are_served_by_shipped_kernels(requests_of_forms):
     shipped = load.library(lookup(FIRST)).contents.kernels
     without = [
         f"{label}: tier {explained.tier}, {explained.reason}"
-        for label, (form, explained, _) in asked.items()
+        for label, (form, explained, _) in requests_of_forms.items()
         if form.served_on(lookup(FIRST)) and not (explained.tier in (2, 3) and explained.kernel in shipped)
     ]
     assert not without, without
 
 
-@pytest.mark.parametrize("name", ARCHS)
-def test_every_capability_has_kernels_of_every_form(name, asked):
+@pytest.mark.parametrize("name", sample(ARCHS, 2))
+def test_every_capability_has_kernels_of_every_form(name, requests_of_forms):
     arch = lookup(name)
     library = load.library(arch)
     without = [
         label
-        for label, (form, _, requests) in asked.items()
-        if form.served_on(arch) and not all(served(replace(each, arch=arch), library) for each in requests)
+        for label, (form, _, requests) in requests_of_forms.items()
+        if form.served_on(arch) and not all(is_served(replace(each, arch=arch), library) for each in requests)
     ]
     assert not without, without
 
 
-def served(request, library):
+def is_served(request, library):
     """Whether the tiers find a stored kernel."""
     recorded = library.record(request.problem.workload)
     return (recorded is not None and request.allows(recorded)) or bool(tiers.candidates(request, library))

@@ -1,4 +1,4 @@
-"""Convolutions: epilogues, and what does not fit; test_library.py and tests/public_cases draw calls."""
+"""Convolutions and pooling: epilogues, routes and refusals; tests/public_cases draws calls."""
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from gensor_kernels.programs import space
 from gensor_kernels.programs.core import params
 from gensor_kernels.programs.registry import FAMILIES
 from tests.doubles.device import FakeDevice
+from tests.public_cases.images import Pool
 
 
 def reference(x, w, p: Parameters):
@@ -33,66 +34,92 @@ def reference(x, w, p: Parameters):
     return found.reshape(g, n, oh, ow, -1).transpose(1, 0, 4, 2, 3).reshape(n, -1, oh, ow)
 
 
-def test_epilogue_out_and_same_padding():
+def test_same_padding_and_an_overlap_with_out():
     rng = np.random.default_rng(0)
     x, w, bias = rng.standard_normal((2, 5, 8, 8)), rng.standard_normal((4, 5, 3, 3)), rng.standard_normal(4)
     more = rng.standard_normal((2, 4, 8, 8))
-    ones = dict.fromkeys(("stride_h", "stride_w", "dilation_h", "dilation_w", "groups"), 1)
-    ones |= dict.fromkeys(("pad_top", "pad_bottom", "pad_left", "pad_right"), 1)
-    p = Parameters("NCHW", tuple(ones.items()))
-    wanted = np.maximum(reference(x, w, p) + bias[:, None, None] + more, 0)
     with gensor_kernels.emulated("sm_87"):
-        out = np.empty_like(wanted)
-        assert gensor_kernels.conv2d(x, w, bias, padding="same", add=more, activation="relu", out=out) is out
-        np.testing.assert_allclose(out, wanted, atol=1e-12)
-        overlapping = more.copy()
-        gensor_kernels.conv2d(x, w, bias, padding=1, add=overlapping, activation="relu", out=overlapping)
-        np.testing.assert_allclose(overlapping, wanted, atol=1e-12)
-        point = rng.standard_normal((4, 5, 1, 1))
-        found = gensor_kernels.conv2d(x, point, bias, activation="relu")
-        np.testing.assert_allclose(
-            found, np.maximum(np.einsum("nchw,kc->nkhw", x, point[..., 0, 0]) + bias[:, None, None], 0)
-        )
-        row, taps = x[:, :, 0], w[:, :, 0]
-        lifted = gensor_kernels.conv2d(row[:, :, None], taps[:, :, None], bias, padding=((0, 0), (1, 1)))[:, :, 0]
-        np.testing.assert_allclose(gensor_kernels.conv1d(row, taps, bias, padding=1), lifted, atol=1e-12)
-        assert gensor_kernels.conv2d(x[:0], w).shape == (0, 4, 6, 6)
+        wanted = gensor_kernels.conv2d(x, w, bias, padding=1, add=more, activation="relu")
+        same = gensor_kernels.conv2d(x, w, bias, padding="same", add=more, activation="relu")
+        gensor_kernels.conv2d(x, w, bias, padding=1, add=more, activation="relu", out=more)
+    np.testing.assert_array_equal(same, wanted)
+    np.testing.assert_array_equal(more, wanted)
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "words"),
-    [
-        (dict(stride=0), ValueError, "stride must be 1 or more"),
-        (dict(padding="reflect"), ValueError, "'same' or 'valid'"),
-        (dict(padding="same", stride=2), ValueError, "needs stride 1"),
-        (dict(layout="CHWN"), ValueError, "'NCHW', 'NHWC'"),
-        (dict(groups=2), ValueError, "x has 5 channels"),
-        (dict(dilation=1.5), TypeError, "dilation must be an integer"),
-        (dict(stride=(1, 2, 3)), ValueError, "an integer or a pair"),
-        (dict(activation="swish"), ValueError, "activation must be one of"),
-        (dict(out=np.empty((2, 4, 5, 5))), ValueError, r"^out has shape \(2, 4, 5, 5\)"),
-    ],
-)
-def test_what_does_not_fit(change, error, words):
+REFUSED = [
+    (dict(stride=0), ValueError, "stride must be 1 or more"),
+    (dict(padding="reflect"), ValueError, "'same' or 'valid'"),
+    (dict(padding="same", stride=2), ValueError, "needs stride 1"),
+    (dict(layout="CHWN"), ValueError, "'NCHW', 'NHWC'"),
+    (dict(groups=2), ValueError, "x has 5 channels"),
+    (dict(dilation=1.5), TypeError, "dilation must be an integer"),
+    (dict(stride=(1, 2, 3)), ValueError, "an integer or a pair"),
+    (dict(activation="swish"), ValueError, "activation must be one of"),
+    (dict(out=np.empty((2, 4, 5, 5))), ValueError, r"^out has shape \(2, 4, 5, 5\)"),
+]
+
+
+def test_arguments_that_do_not_fit():
     x, w = np.zeros((2, 5, 8, 8)), np.zeros((4, 5, 3, 3))
-    with gensor_kernels.emulated("sm_87"), pytest.raises(error, match=words):
-        gensor_kernels.conv2d(x, w, **change)
+    with gensor_kernels.emulated("sm_87"):
+        for keywords, error, words in REFUSED:
+            with pytest.raises(error, match=words):
+                gensor_kernels.conv2d(x, w, **keywords)
+        for arguments, words in (
+            ((0,), "kernel_size must be 1 or more"),
+            ((20,), "does not fit|no output|window"),
+            ((3, 0), "stride must be 1"),
+        ):
+            with pytest.raises(ValueError, match=words):
+                gensor_kernels.max_pool2d(x, *arguments)
 
 
-@pytest.mark.parametrize("stride", [1.0, (1, 1.0), [1, 1.0]])
-def test_numbers_are_read_anew_where_they_equal_whole_ones(stride):
-    """Arguments are read once per set of them: 1.0 is equal to 1, and refused all the same."""
+#: (pooling, arguments): a window could be in the padding alone, which PyTorch refuses too.
+WIDE_PADDING = [
+    ("max_pool2d", {"kernel_size": 3, "padding": 2}),
+    ("avg_pool2d", {"kernel_size": 3, "padding": 2}),
+    ("max_pool2d", {"kernel_size": (4, 2), "padding": (2, 2)}),
+    ("avg_pool2d", {"kernel_size": 4, "padding": ((2, 3), (0, 0))}),
+    ("max_pool2d", {"kernel_size": 2, "padding": 3, "dilation": 4}),
+]
+
+
+def test_padding_is_at_most_half_of_the_window():
+    x = np.zeros((1, 2, 8, 8), np.float32)
+    with gensor_kernels.emulated("sm_87"):
+        for name, keywords in WIDE_PADDING:
+            with pytest.raises(ValueError, match="at most half of the"):
+                getattr(gensor_kernels, name)(x, **keywords)
+        for keywords in ({"kernel_size": 4}, {"kernel_size": 2, "dilation": 4}):
+            assert gensor_kernels.explain(gensor_kernels.max_pool2d, x, padding=2, **keywords).kernel
+
+
+@pytest.mark.parametrize("ceil", [False, True])
+def test_the_reference_of_drawn_poolings_is_pytorchs(ceil):
+    torch = pytest.importorskip("torch")
+    x = np.random.default_rng(0).standard_normal((2, 3, 9, 11))
+    for window, stride, padding in (((3, 2), (2, 3), (1, 0)), ((1, 3), (1, 1), (0, 1)), ((2, 2), (3, 2), (1, 1))):
+        for name, more in (("max_pool2d", {}), ("avg_pool2d", {"count_include_pad": ceil})):
+            function = getattr(torch.nn.functional, name)
+            wanted = function(torch.from_numpy(x), window, stride, padding, ceil_mode=ceil, **more).numpy()
+            result = Pool(name, window, stride, padding, (1, 1), ceil, ceil)(x)
+            np.testing.assert_allclose(result, wanted, rtol=1e-12, atol=1e-14)
+
+
+def test_a_float_that_equals_an_integer_is_refused():
+    """Although parsed arguments are cached, and 1.0 is equal to 1."""
     x, w = np.ones((1, 3, 5, 5), np.float32), np.ones((2, 3, 3, 3), np.float32)
     with gensor_kernels.emulated("sm_87"):
         for whole in (1, (1, 1), [1, 1], np.int64(1)):
             assert gensor_kernels.conv2d(x, w, stride=whole).shape == (1, 2, 3, 3)
-        with pytest.raises(TypeError, match="stride must be an integer"):
-            gensor_kernels.conv2d(x, w, stride=stride)
+        for stride in (1.0, (1, 1.0), [1, 1.0]):
+            with pytest.raises(TypeError, match="stride must be an integer"):
+                gensor_kernels.conv2d(x, w, stride=stride)
 
 
 def test_merged_groups_of_arrays_with_gaps(monkeypatch: pytest.MonkeyPatch):
-    """Groups lie as far apart as their channels and filters do, in images, outputs and operands of the epilogue."""
-    for tier in ("_recorded", "_predicted"):  # an empty database: the family's own Programs
+    """Groups have the strides of their channels and filters, in images, outputs and operands of the epilogue."""
+    for tier in ("_from_records", "_from_predictions"):  # an empty database: the family's own Programs
         monkeypatch.setattr(tiers, tier, lambda *_: None)
     patch = FAMILIES["contraction_patch"]
     starters = patch.starters
@@ -101,11 +128,11 @@ def test_merged_groups_of_arrays_with_gaps(monkeypatch: pytest.MonkeyPatch):
     rng, merged = np.random.default_rng(0), []
     pack = params.pack
 
-    def packed(geometry, tiling, **more):
+    def pack_and_note(geometry, tiling, **more):
         merged.append(tiling.merged)
         return pack(geometry, tiling, **more)
 
-    monkeypatch.setattr(params, "pack", packed)
+    monkeypatch.setattr(params, "pack", pack_and_note)
     x, w = (rng.standard_normal(shape).astype(np.float16) for shape in ((2, 128, 10, 8), (64, 8, 3, 3)))
     bias, more = (rng.standard_normal(shape).astype(np.float16) for shape in ((128,), (2, 64, 10, 8)))
     x, bias, out = x[:, ::2], bias[::2], np.zeros((2, 128, 10, 8), np.float16)
@@ -119,26 +146,25 @@ def test_merged_groups_of_arrays_with_gaps(monkeypatch: pytest.MonkeyPatch):
     assert not out[:, 1::2].any()
 
 
-@pytest.mark.parametrize("shape", [(1,), (), (3,), (1, 4), (4, 1), (4, 1, 1)])
-@pytest.mark.parametrize("prologue", [None, ["relu"]])
-def test_a_bias_has_one_element_per_filter(shape, prologue):
-    gk, bias, half = gensor_kernels, np.ones(shape, np.float16), lambda *shape: np.ones(shape, np.float16)
+def test_a_bias_has_one_element_per_filter():
+    gk, half = gensor_kernels, lambda *shape: np.ones(shape, np.float16)
     calls = [
-        lambda: gk.conv2d(half(1, 2, 5, 5), half(4, 2, 3, 3), bias, prologue=prologue),
-        lambda: gk.conv2d(half(1, 5, 5, 2), half(4, 1, 1, 2), bias, layout="NHWC", prologue=prologue),
-        lambda: gk.conv2d(half(1, 4, 5, 5), half(4, 1, 3, 3), bias, groups=4, prologue=prologue),
-        lambda: gk.conv1d(half(1, 2, 5), half(4, 2, 3), bias, prologue=prologue),
-        lambda: gk.conv_transpose2d(half(1, 2, 5, 5), half(2, 2, 2, 2), bias, groups=2, prologue=prologue),
+        lambda bias, **more: gk.conv2d(half(1, 2, 5, 5), half(4, 2, 3, 3), bias, **more),
+        lambda bias, **more: gk.conv2d(half(1, 5, 5, 2), half(4, 1, 1, 2), bias, layout="NHWC", **more),
+        lambda bias, **more: gk.conv2d(half(1, 4, 5, 5), half(4, 1, 3, 3), bias, groups=4, **more),
+        lambda bias, **more: gk.conv1d(half(1, 2, 5), half(4, 2, 3), bias, **more),
+        lambda bias, **more: gk.conv_transpose2d(half(1, 2, 5, 5), half(2, 2, 2, 2), bias, groups=2, **more),
     ]
     with gk.emulated("sm_87"):
-        for call in calls:
-            with pytest.raises(ValueError, match=r"bias has shape .*, w has 4 filters"):
-                call()
+        for shape in ((1,), (), (3,), (1, 4), (4, 1), (4, 1, 1)):
+            for prologue in (None, ["relu"]):
+                for call in calls:
+                    with pytest.raises(ValueError, match=r"bias has shape .*, w has 4 filters"):
+                        call(half(*shape), prologue=prologue)
         assert gk.conv2d(half(1, 2, 1, 1), half(1, 2, 1, 1), half(1)).item() == 3
 
 
-@pytest.mark.parametrize("groups", [1, 8])
-@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize(("groups", "value"), [(1, np.nan), (8, np.inf)])
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_zeros_of_the_padding_are_operands(groups, value, no_databases):
     rng = np.random.default_rng(0)
@@ -152,7 +178,7 @@ def test_zeros_of_the_padding_are_operands(groups, value, no_databases):
     assert np.isnan(found[0, :, 0]).all()
 
 
-def test_explain_tells_what_would_serve():
+def test_explain_names_the_route():
     x, w = np.zeros((2, 16, 8, 8), np.float16), np.zeros((32, 16, 3, 3), np.float16)
     with gensor_kernels.emulated("sm_87"):
         found = gensor_kernels.explain(gensor_kernels.conv2d, x, w, padding=1, activation="relu")
@@ -162,5 +188,7 @@ def test_explain_tells_what_would_serve():
         scores = gensor_kernels.define("i k, j k -> i j")
         assert gensor_kernels.explain(scores, x[0, :, 0], w[:16, 0, 0, :1]).tier == 3
         assert gensor_kernels.explain(gensor_kernels.conv2d, x[:0], w).tier == 0
+        depthwise = gensor_kernels.explain(gensor_kernels.conv2d, x, w[:16, :1], padding=1, groups=16)
+        assert depthwise.family == "window"
         with pytest.raises(ValueError, match="16 channels"):
             gensor_kernels.explain(gensor_kernels.conv2d, x, w[:, :5])

@@ -1,61 +1,33 @@
-"""einsum inside `emulated(...)`: kernels on a CPU, against NumPy in float64."""
+"""einsum, tensordot, dot, inner, vdot, outer, linear and define on the emulator: copies, paths, dtypes, refusals.
+
+tests/public_cases draws calls of all of them.
+"""
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 
-from gensor_kernels import UnsupportedError, einsum, explain
+from gensor_kernels import UnsupportedError, define, dot, einsum, explain, inner, linear, matmul, outer, tensordot, vdot
 from gensor_kernels.dispatch.functions.base import Copy
 from gensor_kernels.dispatch.functions.contraction import Gathered
-from tests.dispatch.einsum_cases import OTHERS, PAIRS, agrees, expected, laid_out
-from tests.dispatch.emulated_calls import BFLOAT16
+from gensor_kernels.operators.expression.subscripts import parse
+from tests.campaign_size import FULL
+from tests.dispatch.einsum_cases import agrees, expected, written_calls
 from tests.doubles.stored import SIMT
 
 pytestmark = pytest.mark.usefixtures("kernels", "emulated")
-
-EXAMPLES = max(200, settings.default.max_examples)
-#: Few classes, so that a run builds few libraries: one for any strides, and one with vectors.
-CLASSES = {
-    "sm_87": {
-        (inputs, result, "ieee"): [("sss", False, SIMT, False), ("knn", True, SIMT, False)]
-        for inputs, result in [
-            ("float64", "float64"),
-            ("float32", "float32"),
-            ("float16", "float16"),
-            ("float16", "float32"),
-            ("bfloat16", "bfloat16"),
-            ("int8", "int8"),
-            ("int8", "int32"),
-        ]
-    }
-}
+#: Few classes, so that a run builds few libraries.
+CLASSES = {"sm_87": {(each, each, "ieee"): [("sss", False, SIMT, False)] for each in ("float16", "float32", "float64")}}
 
 
-def operands(shapes, dtype=np.float32, seed=3):
-    rng = np.random.default_rng(seed)
+def operands(shapes, dtype=np.float32):
+    rng = np.random.default_rng(3)
     return [np.asarray(rng.standard_normal(shape), dtype) for shape in shapes]
 
 
-@pytest.mark.parametrize(("text", "shapes"), [(text, shapes) for text, *shapes in PAIRS])
-def test_two_operands(text, shapes, kernels):
-    for forms in [("C", "C"), ("F", "negative"), ("stepped", "F")]:
-        a, b = (laid_out(each, form) for each, form in zip(operands(shapes), forms, strict=True))
-        found, why = einsum(text, a, b), explain(einsum, text, a, b)
-        assert found.dtype == np.float32
-        verdict = agrees(found, text, (a, b))
-        assert verdict.ok, f"{forms}: {verdict.message}\n{why}"
-        assert why.tier == 0 if 0 in (*a.shape, *b.shape) else why.kernel in kernels
+# ---- copies
 
-
-@pytest.mark.parametrize(("text", "shapes"), [(text, shapes) for text, *shapes in OTHERS])
-def test_other_numbers_of_operands(text, shapes):
-    arrays = operands(shapes, np.float64)
-    for optimize in (False, True, "greedy", "optimal", ("optimal", 1000)):
-        verdict = agrees(einsum(text, *arrays, optimize=optimize), text, arrays)
-        assert verdict.ok, f"{optimize}: {verdict.message}"
-
-
-#: Contractions that must be served as they lie: (subscripts, shapes).
+#: Contractions that kernels compute without a copy: (subscripts, shapes).
 WITHOUT_COPIES = [
     ("ij,jk->ik", (20, 30), (30, 40)),
     ("ji,kj->ki", (30, 20), (40, 30)),
@@ -74,27 +46,24 @@ WITHOUT_COPIES = [
 ]
 
 
-@pytest.mark.parametrize(("text", "shapes"), [(text, shapes) for text, *shapes in WITHOUT_COPIES])
-def test_served_without_a_copy(text, shapes, monkeypatch):
-    a, b = operands(shapes)
-
-    def staging(*_):
+def test_contractions_without_a_copy(monkeypatch):
+    def copy(*_):
         raise AssertionError("an operand was copied")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Gathered, "made", staging)
-        patch.setattr(Copy, "made", staging)
-        found = einsum(text, a, b)
-        with pytest.raises(AssertionError, match="was copied"):  # the two ways there are to copy
-            einsum("ikl,kjl->ij", *operands([(4, 5, 3), (5, 6, 3)]))
-    why = explain(einsum, text, a, b)
-    assert why.staged is None and why.tier == 3 and "of strides" in why.views
-    assert agrees(found, text, (a, b)).ok
-    # Where n is one axis in b but not in the order asked for, the product keeps it whole.
-    assert found.flags.c_contiguous == (text != "btm,mhd->bhtd")
+    monkeypatch.setattr(Gathered, "make", copy)
+    monkeypatch.setattr(Copy, "make", copy)
+    for text, *shapes in WITHOUT_COPIES:
+        a, b = operands(shapes)
+        result, why = einsum(text, a, b), explain(einsum, text, a, b)
+        assert why.staged is None and why.tier == 3 and "of strides" in why.views, text
+        assert agrees(result, text, (a, b)).ok, text
+        # The n axes of this one are one axis of b, but not of the result, so the product keeps their order.
+        assert result.flags.c_contiguous == (text != "btm,mhd->bhtd"), text
+    with pytest.raises(AssertionError, match="was copied"):
+        einsum("ikl,kjl->ij", *operands([(4, 5, 3), (5, 6, 3)]))
 
 
-def test_what_needs_a_copy_says_so():
+def test_copies_are_explained():
     a, b = operands([(4, 5, 3), (5, 6, 3)])
     why = explain(einsum, "ikl,kjl->ij", a, b)
     assert why.staged == "the second operand is copied" and "(5, 6, 3)" not in why.views
@@ -103,57 +72,169 @@ def test_what_needs_a_copy_says_so():
     why = explain(einsum, "ij,k->ik", a[0], b[0, :, 0])
     assert why.staged == "the first operand is summed over j"
     assert "before" in why.details and "views" in why.details and "\nBefore it, " in str(why)
+    assert explain(tensordot, a, b, ([1, 2], [0, 2])).staged == "the second operand is copied"
+    assert explain(vdot, a, a.copy()).tier == explain(outer, a, b).tier == 3
 
 
-def test_dtypes():
-    rng = np.random.default_rng(6)
-    small = [rng.integers(-128, 128, shape, np.int8) for shape in [(7, 90), (90, 6)]]
-    for text, *shapes in [("ij,jk", (7, 90), (90, 6)), ("ij,ij->i", (7, 90), (7, 90)), ("ij,k->ik", (7, 90), (6,))]:
-        whole = [rng.integers(-128, 128, shape, np.int8) for shape in shapes]
-        np.testing.assert_array_equal(einsum(text, *whole), np.einsum(text, *whole))
-    np.testing.assert_array_equal(einsum("ij,jk", *small, dtype=np.int32), np.einsum("ij,jk", *small, dtype=np.int32))
-    whole = [each.astype(np.int8) for each in (small[0], small[1], small[0])]
-    np.testing.assert_array_equal(einsum("ij,jk,lj", *whole), np.einsum("ij,jk,lj", *whole))
-    for dtype in (np.float16, BFLOAT16):
-        arrays = operands([(7, 90), (90, 6)], dtype)
-        found = einsum("ij,jk->ki", *arrays)
-        assert found.dtype == dtype and agrees(found, "ij,jk->ki", arrays).ok
-        found = einsum("ij,kl->ik", *arrays)  # sums of one operand stay in float32
-        assert found.dtype == dtype and agrees(found, "ij,kl->ik", arrays).ok
-    half = operands([(7, 90), (90, 6)], np.float16)
-    wide = einsum("ij,jk", *half, dtype=np.float32)
-    assert wide.dtype == np.float32 and agrees(wide, "ij,jk", half, "float32").ok
-    brain = operands([(7, 90)], BFLOAT16)
-    assert einsum("ij->i", *brain).dtype == BFLOAT16 and agrees(einsum("ij->i", *brain), "ij->i", brain).ok
-    single = [half[0], half[1].astype(np.float32)]
-    assert einsum("ij,jk", *single).dtype == np.float32
-    big = [np.full((2, 100), 60000, np.float16), np.full((3, 2), 2**-20, np.float16)]
-    assert agrees(einsum("ij,kl->ik", *big), "ij,kl->ik", big).ok  # the sum alone would be infinite
-
-
-def test_nan_and_infinity_stay_where_they_belong():
-    a, b = operands([(6, 7), (7, 5)])
-    a[2, 3], b[4, 1], b[0, 0] = np.nan, np.inf, -np.inf
-    assert agrees(einsum("ij,jk->ki", a, b), "ij,jk->ki", (a, b)).ok
-    with np.errstate(invalid="ignore"):
-        assert agrees(einsum("ij,i->i", a, a[:, 0]), "ij,i->i", (a, a[:, 0])).ok
-
-
-def test_what_no_kernel_serves_raises():
-    a = np.zeros((3, 3), np.uint16)
-    with pytest.raises(UnsupportedError, match="uint16"):
-        einsum("ij,jk", a, a)
-    with pytest.raises(UnsupportedError, match="int64"):
-        einsum("ij,kl->ik", a.astype(np.int64), a.astype(np.int64))
-    with pytest.raises(UnsupportedError, match="operands of float32"):
-        einsum("ij,jk", a.astype(np.float32), a.astype(np.float32), dtype=np.int8)
-    assert explain(einsum, "ij,jk", a, a).tier == 4
-    assert explain(einsum, "ij->ji", a).reason.startswith("one operand")
+def test_conjugation_needs_no_copy():
+    a, b = operands([(40, 24), (40, 32)], np.complex64)
+    why = explain(einsum, "ki,kj->ij", a, b, conjugate=0)
+    assert why.staged is None and '"a":"m*"' in why.workload and explain(vdot, a, a).staged is None
+    # The result's last axis is one of the first operand: the operands are exchanged, with their flags.
+    assert '"b":"n*"' in explain(einsum, "ki,kj->ji", a, b, conjugate=0).workload
+    three = einsum("ki,kj,jl->il", a, b, b.T.copy(), conjugate=(0, 2), optimize="greedy")
+    np.testing.assert_allclose(three, a.conj().T @ b @ b.T.conj(), rtol=1e-4, atol=1e-3)
+    with pytest.raises(ValueError, match="conjugate names operands 0 to 1"):
+        einsum("ki,kj->ij", a, b, conjugate=2)
 
 
 def test_one_operand_is_a_view():
     a = np.arange(12.0).reshape(3, 4)
     assert np.shares_memory(einsum("ij->ji", a), a) and np.shares_memory(einsum("...", a), a)
+    assert explain(einsum, "ij->ji", a).reason.startswith("one operand")
+
+
+def test_results_overlap_operands():
+    memory = np.zeros(40)
+    memory[:20] = operands([(20,)], np.float64)[0]
+    x, y = memory[:20].reshape(4, 5), operands([(5, 6)], np.float64)[0]
+    before = x.copy()
+    dot(x, y, memory[8:32].reshape(4, 6))
+    assert agrees(memory[8:32].reshape(4, 6), "ab,bc->ac", (before, y)).ok
+    for wrong in (np.zeros((4, 4)), np.zeros((4, 6), np.float32)):
+        with pytest.raises(ValueError, match="out is"):
+            dot(before, y, wrong)
+
+
+# ---- paths, forms and dtypes
+
+
+def test_paths():
+    arrays = operands([(3, 4), (4, 5), (5, 6), (6, 2)], np.float64)
+    text = "ij,jk,kl,lm->mi"
+    path = np.einsum_path(text, *arrays, optimize="optimal")[0]
+    explicit = ([(0, 1), (0, 1), (0, 1)], [(1, 2, 3), (0, 1)], [(0, 3)], [(0,), (1, 2)])
+    for optimize in (False, True, "greedy", ("optimal", 1000), path, *(["einsum_path", *each] for each in explicit)):
+        assert agrees(einsum(text, *arrays, optimize=optimize), text, arrays).ok
+    why = explain(einsum, text, *arrays, optimize=path)
+    assert len(why.steps) == 3 and all(step.tier == 3 for step in why.steps) and "step 3" in why.details
+    for optimize in ("best", ["greedy", "x"], 1, None, []):
+        for call in (("ij,jk,kl", *arrays[:3]), ("ij,jk", *arrays[:2])):
+            with pytest.raises(TypeError, match="Did not understand the path"):
+                einsum(*call, optimize=optimize)
+    with pytest.raises(ValueError, match="the path takes operands"):
+        einsum("ij,jk,kl", *arrays[:3], optimize=["einsum_path", (0, 7)])
+
+
+def test_sublists_and_lists():
+    a, b = operands([(2, 3, 4), (4, 3, 5)], np.float64)
+    for arguments in [(a, [0, 1, 2], b, [2, 1, 3]), (a, [0, 1, 2], b, [2, 1, 3], [3, 0])]:
+        np.testing.assert_allclose(einsum(*arguments), np.einsum(*arguments), rtol=1e-12)
+    assert agrees(einsum(a, [..., 0], b, [0, 1, 2], [..., 2, 1]), "abc,cde->abed", (a, b)).ok
+    np.testing.assert_array_equal(einsum("ij,j", [[1.0, 2.0]], [1.0, 3.0]), [7.0])
+    np.testing.assert_array_equal(einsum(np.eye(3), [0, 0]), 3.0)
+
+
+def test_parsing_is_cached_by_text_and_axes():
+    assert parse("...i,i", (3, 1)) is parse("...i,i", (3, 1))
+    assert parse("...i,i", (3, 1)).operands[0] == (-2, -1, ord("i"))
+
+
+def test_dtypes():
+    half = operands([(7, 90), (90, 6)], np.float16)
+    assert einsum("ij,jk", *half, dtype=np.float32).dtype == np.float32
+    assert einsum("ij,jk", half[0], half[1].astype(np.float32)).dtype == np.float32
+    assert einsum("ij,jk,lj", *(each.astype(np.int8) for each in (half[0], half[1], half[0]))).dtype == np.int8
+    # A sum of one operand stays in float32: in float16 it would be infinite.
+    big = [np.full((2, 100), 60000, np.float16), np.full((3, 2), 2**-20, np.float16)]
+    assert agrees(einsum("ij,kl->ik", *big), "ij,kl->ik", big).ok
+    a = np.zeros((3, 3), np.uint16)
+    for text, x, dtype, words in (
+        ("ij,jk", a, None, "uint16"),
+        ("ij,kl->ik", a.astype(np.int64), None, "int64"),
+        ("ij,jk", a.astype(np.float32), np.int8, "operands of float32"),
+    ):
+        with pytest.raises(UnsupportedError, match=words):
+            einsum(text, x, x, dtype=dtype)
+    assert explain(einsum, "ij,jk", a, a).tier == 4
+
+
+def test_dtypes_of_complex_products():
+    a, real = np.ones((4, 4), np.complex64), np.ones((4, 4), np.float32)
+    for name in ("relu", "relu6", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"):
+        with pytest.raises(UnsupportedError, match=f"'{name}' is not defined for complex"):
+            matmul(a, a, activation=name)
+    for words, keywords in (
+        ("bias takes no complex number where the result is float32", {"bias": a}),
+        ("scale takes no complex number", {"alpha": 1j}),
+    ):
+        with pytest.raises(TypeError, match=words):
+            matmul(real, real, **keywords)
+    with pytest.raises(TypeError, match="Cannot cast"):
+        matmul(a, a, dtype=np.float32)
+    for alpha in (0.5, 2.0, 0.5 + 1j, np.complex64(1j), 1.5):  # repeated calls take a new scalar each
+        np.testing.assert_allclose(matmul(a, a, alpha=alpha), alpha * (a @ a))
+
+
+# ---- subscripts and arguments that do not fit
+
+WRONG = {
+    "fewer operands": ("ij,jk", [(2, 3)], "fewer operands"),
+    "more operands": ("ij", [(2, 3), (3, 4)], "more operands"),
+    "too few letters": ("i,i", [(2, 3), (3,)], "has more dimensions than subscripts"),
+    "too many letters": ("ijk,i", [(2, 3), (3,)], "too many subscripts for operand 0"),
+    "extents": ("ij,jk", [(2, 3), (4, 5)], "could not be broadcast together"),
+    "a diagonal": ("ii,i", [(2, 3), (2,)], "collapsing index 'i'"),
+    "a diagonal of one element": ("ii,i", [(1, 3), (3,)], "collapsing index 'i'"),
+    "an unknown output": ("ij,jk->z", [(2, 3), (3, 4)], "never appeared in an input"),
+    "an output twice": ("ij,jk->ii", [(2, 3), (3, 4)], "multiple times"),
+    "a digit": ("i1,jk", [(2, 3), (3, 4)], "invalid subscript '1'"),
+    "a dot": ("i.j,jk", [(2, 3), (3, 4)], "not part of an ellipsis"),
+    "two ellipses": ("......,jk", [(2, 3), (3, 4)], "not part of an ellipsis"),
+    "half an arrow": ("ij,jk-ik", [(2, 3), (3, 4)], "does not contain proper '->'"),
+    "two arrows": ("ij,jk->i->k", [(2, 3), (3, 4)], "does not contain proper '->'"),
+    "an ellipsis the output lacks": ("...ij,jk->ik", [(2, 2, 3), (3, 4)], "output has more dimensions"),
+    "three operands": ("ij,jk,kl", [(2, 3), (3, 4), (5, 6)], "could not be broadcast together"),
+    "one operand": ("ij->k", [(2, 3)], "never appeared in an input"),
+}
+
+
+def test_wrong_subscripts_raise_as_in_numpy():
+    for text, shapes, words in WRONG.values():
+        arrays = operands(shapes)
+        with pytest.raises(ValueError, match=r"."):
+            np.einsum(text, *arrays)
+        for call in (einsum, lambda *each: explain(einsum, *each)):
+            with pytest.raises(ValueError, match=words):
+                call(text, *arrays)
+    a = np.eye(3)
+    for error, words, arguments, keywords in (
+        (ValueError, "must specify the einstein sum", (), {}),
+        (ValueError, "valid range", (a, [0, 52]), {}),
+        (TypeError, "either an integer or an ellipsis", (a, [0, "j"]), {}),
+        (TypeError, "out", ("ij,jk", a, a), {"out": a}),
+    ):
+        with pytest.raises(error, match=words):
+            einsum(*arguments, **keywords)
+
+
+@settings(max_examples=300 if FULL else 20)
+@given(written_calls())
+def test_any_subscripts_mean_what_they_mean_to_numpy(call):
+    """NumPy's result for any number of operands, or a ValueError where NumPy raises one."""
+    text, arrays = call
+    try:
+        shape = np.einsum(text, *arrays).shape
+    except ValueError:
+        for function in (einsum, lambda *each: explain(einsum, *each)):
+            with pytest.raises(ValueError, match=r"einstein sum|could not be broadcast|collapsing index"):
+                function(text, *arrays)
+        return
+    for optimize in (False, "greedy"):
+        result = np.asarray(einsum(text, *arrays, optimize=optimize))
+        assert result.shape == shape
+        verdict = agrees(result, text, arrays)
+        assert verdict.ok, f"{text}: {verdict.message}"
 
 
 def test_the_bound_is_tight_enough_to_notice():
@@ -164,3 +245,69 @@ def test_the_bound_is_tight_enough_to_notice():
     assert not agrees(off, "ij,jk", (a, b)).ok
     assert not agrees((a.astype(np.float16) @ b.astype(np.float16)).astype(np.float32), "ij,jk", (a, b)).ok
     assert expected("ij,jk", (a, b), "float32").values.shape == (5, 6)
+
+
+REFUSED = [
+    (tensordot, [(2, 3), (4, 5)], (1,), ValueError, "shape-mismatch for sum"),
+    (tensordot, [(2, 3), (3, 5)], (([1], [0, 1]),), ValueError, "shape-mismatch for sum"),
+    (tensordot, [(3, 3), (3, 3)], (([1, 1], [0, 1]),), ValueError, "summed over twice"),
+    (tensordot, [(2, 3), (3, 5)], (([5], [0]),), np.exceptions.AxisError, "axis 5 is out of bounds"),
+    (tensordot, [(2, 3), (3, 5)], ((1, 0, 0),), ValueError, "a pair of axes"),
+    (dot, [(2, 3), (4, 5)], (), ValueError, r"shapes \(2, 3\) and \(4, 5\) not aligned: 3 \(dim 1\) != 4 \(dim 0\)"),
+    (dot, [(2, 3), (1, 5)], (), ValueError, "not aligned"),
+    (inner, [(2, 3), (4, 5)], (), ValueError, "not aligned"),
+    (vdot, [(2, 3), (4, 5)], (), ValueError, "vectors of sizes 6 and 20"),
+    (linear, [(2, 8), (5, 7)], (), ValueError, r"x is \(..., in\) and w \(out, in\)"),
+    (linear, [(2, 3, 8), (2, 3, 8)], (), ValueError, "linear: w has the shape"),
+    (linear, [(2, 8), (5, 8)], (None, "swish"), ValueError, "activation must be one of"),
+    (linear, [(2, 8), (5, 8)], (1.0,), TypeError, "bias must be a numpy array"),
+]
+
+
+def test_operands_that_do_not_fit():
+    for function, shapes, more, error, words in REFUSED:
+        for call in (function, lambda *each, f=function: explain(f, *each)):
+            with pytest.raises(error, match=words):
+                call(*operands(shapes), *more)
+    for function in (tensordot, dot, inner, vdot, outer, linear):
+        for call in (function, lambda *each, f=function: explain(f, *each)):
+            with pytest.raises(TypeError, match="must be a numpy array, not list"):
+                call(np.eye(3), [[1.0]])
+
+
+def test_linear_is_a_product_with_transposed_weights():
+    x, w, bias = operands([(2, 3, 8), (5, 8), (5,)])
+    found, plain = linear(x, w, bias, activation="relu"), matmul(x, w.T, bias=bias, activation="relu")
+    np.testing.assert_array_equal(found, plain)
+    why = explain(matmul, x, w.T, bias=bias, activation="relu")
+    assert explain(linear, x, w, bias, "relu").workload == why.workload
+    assert linear(x[0, 0], w).shape == (5,) and linear(x, w[0]).shape == (2, 3)
+
+
+# ---- operators of the user's
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("ij,jk",), "axes of the result"),
+        (("ij,jk->il",), "the result's axes"),
+        (("ij,jk->ik", ["swish"]), "'swish' is not one of"),
+        (("ij,jk->ik", ["bias"]), "needs the axes"),
+        (("ij,jk->ik", [("bias", "j")]), "some of the result's"),
+        (("ij,jk->ik", ["scale"]), "takes a number"),
+        (("ij,jk->ik", ["relu"] * 7), "at most 6"),
+    ],
+)
+def test_definitions_that_are_refused(arguments, words):
+    with pytest.raises(ValueError, match=words):
+        define(*arguments)
+
+
+def test_arrays_that_do_not_fit_a_definition():
+    function, a, b = define("ij,jk->ik", epilogue=[("bias", "k")]), np.zeros((2, 3)), np.zeros((3, 4))
+    with pytest.raises(TypeError, match="takes 2 \\+ 1 arrays, 2 are given"):
+        function(a, b)
+    with pytest.raises(ValueError):
+        function(a, b, np.zeros(5))
+    assert function(a[:0], b, np.zeros(4)).shape == (0, 4)

@@ -1,4 +1,4 @@
-"""Every public function with every extent of its arrays set to zero in turn: what NumPy and PyTorch give, or raise."""
+"""Each extent of the arrays of every public function set to zero: the results of NumPy and PyTorch, or their errors."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ import gensor_kernels as gk
 from tests.doubles.device import FakeDevice
 from tests.doubles.kernels import put, runtime_of
 
-#: What a call gives in place of a result, by a word of its error.
+#: Words of the errors for calls without a result.
 REFUSED = {
     "does not fit": "an image smaller than the filter",
     "expected 1 or more": "a filter without taps",
@@ -26,167 +26,119 @@ def twos(*shape, dtype="float32"):
     return np.full(shape, BIAS, dtype)
 
 
-def convolved(layout, r=3, pad=0, groups=1, transposed=False, dtype="float32", biased=True, **more):
-    """(call, sizes, result's shape) of a convolution of n, c, h, w by k filters of r x s."""
+def convolution(layout, r=3, pad=0, groups=1, transposed=False, dtype="float32", biased=True, **more):
+    """(call, sizes, value of empty sums) of a convolution of n, c, h, w by k filters of r x s."""
 
     def image(n, channels, h, w):
         return ones(*((n, channels, h, w) if layout == "NCHW" else (n, h, w, channels)), dtype=dtype)
 
-    def filters(k, c, r, s):
-        first, second = (c, k) if transposed else (k, c)
-        return ones(*((first, second, r, s) if layout == "NCHW" else (first, r, s, second)), dtype=dtype)
-
     def call(n, c, h, w, k, r, s):
         function = gk.conv_transpose2d if transposed else gk.conv2d
         bias = twos(k * groups, dtype=dtype) if biased else None
-        weights = filters(k * groups, c // groups, r, s)
-        return function(image(n, c, h, w), weights, bias, padding=pad, groups=groups, layout=layout, **more)
-
-    def shape(n, c, h, w, k, r, s):
+        filters = image(*((c, k) if transposed else (k * groups, c // groups)), r, s)
+        result = function(image(n, c, h, w), filters, bias, padding=pad, groups=groups, layout=layout, **more)
         oh, ow = (h + r - 1, w + s - 1) if transposed else (h + 2 * pad - r + 1, w + 2 * pad - s + 1)
-        return (n, k * groups, oh, ow) if layout == "NCHW" else (n, oh, ow, k * groups)
+        assert result.shape == ((n, k * groups, oh, ow) if layout == "NCHW" else (n, oh, ow, k * groups))
+        return result
 
-    return call, dict(n=2, c=4, h=5, w=6, k=3, r=r, s=r), shape
-
-
-def products():
-    """name -> (call, sizes, shape of the result) of what sums over k, of ones, and adds twos."""
-    mkn = dict(m=2, k=3, n=4)
-
-    def whole(m, k, n):
-        return m, n
-
-    def int4(m, k, n):
-        w, scales = ones(n, k, dtype="uint8"), ones(n, dtype=HALF)
-        return gk.linear(
-            ones(m, 2 * k, dtype=HALF), w, twos(n, dtype=HALF), scales=scales, zeros=ones(n, dtype="uint8")
-        )
-
-    def scaled(m, k, n):
-        types = {"dtype_a": "float8_e4m3fn", "dtype_b": "float8_e4m3fn"}
-        a, b = np.full((m, k), 0x38, "uint8"), np.full((n, k), 0x38, "uint8").T
-        scales = ones(m, -(-k // 128)), ones(-(-k // 128), -(-n // 128))
-        return gk.scaled_matmul(a, b, *scales, bias=twos(n), **types)
-
-    def grouped(g, m, k, n):
-        ends = np.linspace(0, m, g + 1)[1:].astype("int32")
-        return gk.grouped_matmul(ones(m, k), ones(g, k, n), ends, bias=twos(n))
-
-    yield "matmul", lambda m, k, n: gk.matmul(ones(m, k), ones(k, n), bias=twos(n)), mkn, whole
-    yield "batched", lambda b, m, k, n: gk.matmul(ones(b, m, k), ones(b, k, n), bias=twos(n)), mkn | {"b": 2}, None
-    yield "vector", lambda k, n: gk.matmul(ones(k), ones(k, n), bias=twos(n)), dict(k=3, n=4), lambda k, n: (n,)
-    yield "prologue", lambda m, k, n: gk.matmul(ones(m, k), ones(k, n), bias=twos(n), prologue=["relu"]), mkn, whole
-    yield "linear", lambda m, k, n: gk.linear(ones(m, k), ones(n, k), twos(n)), mkn, whole
-    quantised = dict(m=2, k=16, n=8)
-    yield "int4", int4, quantised, whole
-    yield (
-        "int8",
-        lambda m, k, n: gk.linear(
-            *(ones(m, k, dtype=HALF), ones(n, k, dtype="int8"), twos(n, dtype=HALF)), scales=ones(n, dtype=HALF)
-        ),
-        quantised,
-        whole,
-    )
-    yield "scaled_matmul", scaled, dict(m=2, k=16, n=8), whole
-    yield "grouped_matmul", grouped, dict(g=2, m=4, k=3, n=4), lambda g, m, k, n: (m, n)
-    defined = gk.define("i j, j k -> i k", epilogue=[("bias", "k")])
-    yield "define", lambda m, k, n: defined(ones(m, k), ones(k, n), twos(n)), mkn, whole
-    for layout in ("NCHW", "NHWC"):
-        yield f"conv2d {layout}", *convolved(layout)
-        yield f"conv2d, padding, {layout}", *convolved(layout, pad=3)
-        yield f"conv2d 1x1 {layout}", *convolved(layout, r=1)
-        yield f"conv2d 1x1, padding, {layout}", *convolved(layout, r=1, pad=1)
-        yield f"conv2d, groups, {layout}", *convolved(layout, groups=2)
-        yield f"conv2d of int8 {layout}", *convolved(layout, dtype="int8")
-        yield f"conv2d of float16 {layout}", *convolved(layout, dtype=HALF, activation="relu")
-        yield f"conv2d, prologue, {layout}", *convolved(layout, prologue=["relu"])
-        yield f"conv_transpose2d {layout}", *convolved(layout, transposed=True)
+    return call, dict(n=2, c=4, h=5, w=6, k=3, r=r, s=r), BIAS if biased else 0
 
 
-def others():
-    """name -> (call, sizes, shape of the result, value where nothing is summed)."""
-    rows = dict(i=2, j=3, k=4)
-    for name, value in dict(sum=0, mean=np.nan, prod=1, var=np.nan, norm=0, max=None, min=None).items():
-        yield name, lambda i, j, k, f=name: getattr(gk, f)(ones(i, j, k), 1), rows, lambda i, j, k: (i, k), value
-    for name in ("argmax", "argmin", "logsumexp"):
-        yield name, lambda i, j, k, f=name: getattr(gk, f)(ones(i, j, k), 1), rows, lambda i, j, k: (i, k), None
-    for name in ("softmax", "log_softmax"):
-        yield name, lambda i, j, k, f=name: getattr(gk, f)(ones(i, j, k), 1), rows, lambda i, j, k: (i, j, k), None
+def int4(m, k, n):
+    w, scales, bias = ones(n, k, dtype="uint8"), ones(n, dtype=HALF), twos(n, dtype=HALF)
+    return gk.linear(ones(m, 2 * k, dtype=HALF), w, bias, scales=scales, zeros=ones(n, dtype="uint8"))
+
+
+def int8(m, k, n):
+    w, scales, bias = ones(n, k, dtype="int8"), ones(n, dtype=HALF), twos(n, dtype=HALF)
+    return gk.linear(ones(m, k, dtype=HALF), w, bias, scales=scales)
+
+
+def scaled_product(m, k, n):
+    types = {"dtype_a": "float8_e4m3fn", "dtype_b": "float8_e4m3fn"}
+    a, b = np.full((m, k), 0x38, "uint8"), np.full((n, k), 0x38, "uint8").T
+    scales = ones(m, -(-k // 128)), ones(-(-k // 128), -(-n // 128))
+    return gk.scaled_matmul(a, b, *scales, bias=twos(n), **types)
+
+
+def grouped_product(g, m, k, n):
+    ends = np.linspace(0, m, g + 1)[1:].astype("int32")
+    return gk.grouped_matmul(ones(m, k), ones(g, k, n), ends, bias=twos(n))
+
+
+def attention(b, h, q, k, d):
+    return gk.attention(*(ones(b, h, rows, d, dtype=HALF) for rows in (q, k, k)))
+
+
+DEFINED = gk.define("i j, j k -> i k", epilogue=[("bias", "k")])
+MKN, IJK, IMAGE = dict(m=2, k=3, n=4), dict(i=2, j=3, k=4), dict(n=2, c=4, h=5, w=7)
+#: name -> (call, sizes, value where nothing is summed; None: there is none)
+CASES = {
+    "matmul": (lambda m, k, n: gk.matmul(ones(m, k), ones(k, n), bias=twos(n)), MKN, BIAS),
+    "batched": (lambda b, m, k, n: gk.matmul(ones(b, m, k), ones(b, k, n), bias=twos(n)), MKN | {"b": 2}, BIAS),
+    "vector": (lambda k, n: gk.matmul(ones(k), ones(k, n), bias=twos(n)), dict(k=3, n=4), BIAS),
+    "prologue": (lambda m, k, n: gk.matmul(ones(m, k), ones(k, n), bias=twos(n), prologue=["relu"]), MKN, BIAS),
+    "linear": (lambda m, k, n: gk.linear(ones(m, k), ones(n, k), twos(n)), MKN, BIAS),
+    "int4": (int4, dict(m=2, k=16, n=8), BIAS),
+    "int8": (int8, dict(m=2, k=16, n=8), BIAS),
+    "scaled_matmul": (scaled_product, dict(m=2, k=16, n=8), BIAS),
+    "grouped_matmul": (grouped_product, dict(g=2, m=4, k=3, n=4), BIAS),
+    "define": (lambda m, k, n: DEFINED(ones(m, k), ones(k, n), twos(n)), MKN, BIAS),
+    "attention": (attention, dict(b=2, h=2, q=3, k=4, d=16), 0),
+    "einsum": (lambda i, j, k: gk.einsum("ij,jk->ki", ones(i, j), ones(j, k)), IJK, 0),
+    "einsum of three": (lambda i, j, k: gk.einsum("ij,jk,ki->i", ones(i, j), ones(j, k), ones(k, i)), IJK, 0),
+    "tensordot": (lambda i, j, k: gk.tensordot(ones(i, j), ones(j, k), 1), IJK, 0),
+    "inner": (lambda i, j, k: gk.inner(ones(i, j), ones(k, j)), IJK, 0),
+    "dot": (lambda i, j, k: gk.dot(ones(i, j), ones(j, k)), IJK, 0),
+    "vdot": (lambda i: gk.vdot(ones(i), ones(i)), dict(i=2), 0),
+    "outer": (lambda i, j: gk.outer(ones(i), ones(j)), dict(i=2, j=3), None),
+    "layer_norm": (lambda i, j: gk.layer_norm(ones(i, j), j, ones(j), ones(j)), dict(i=2, j=3), None),
+    "rms_norm": (lambda i, j: gk.rms_norm(ones(i, j), j, ones(j)), dict(i=2, j=3), None),
+    "global_avg_pool2d": (lambda n, c, h, w: gk.global_avg_pool2d(ones(n, c, h, w)), IMAGE, None),
+}
+for name, value in dict(
+    sum=0, mean=np.nan, prod=1, var=np.nan, norm=0, max=None, min=None, argmax=None, argmin=None, logsumexp=None,
+    softmax=None, log_softmax=None,
+).items():  # fmt: skip
+    CASES[name] = (lambda i, j, k, f=name: getattr(gk, f)(ones(i, j, k), 1)), IJK, value
+for layout in ("NCHW", "NHWC"):
+    for name, more in {
+        "plain": {}, "padding": {"pad": 3}, "1x1": {"r": 1}, "1x1, padding": {"r": 1, "pad": 1},
+        "groups": {"groups": 2}, "int8": {"dtype": "int8"}, "float16": {"dtype": HALF, "activation": "relu"},
+        "prologue": {"prologue": ["relu"]}, "transposed": {"transposed": True}, "no bias": {"biased": False},
+        "transposed, no bias": {"transposed": True, "biased": False},
+    }.items():  # fmt: skip
+        CASES[f"convolution, {name}, {layout}"] = convolution(layout, **more)
     for name in ("max_pool2d", "avg_pool2d"):
-        image = dict(n=2, c=4, h=5, w=7)
-        yield name, lambda n, c, h, w, f=name: getattr(gk, f)(ones(n, c, h, w), 2, padding=1), image, None, None
-        yield (
-            f"{name} NHWC",
-            lambda n, c, h, w, f=name: getattr(gk, f)(ones(n, h, w, c), 2, padding=1, layout="NHWC"),
-            image,
-            None,
-            None,
-        )
-    pixels = dict(n=2, c=4, h=5, w=7)
-    yield (
-        "global_avg_pool2d",
-        lambda n, c, h, w: gk.global_avg_pool2d(ones(n, c, h, w)),
-        pixels,
-        lambda n, c, h, w: (n, c, 1, 1),
-        None,
-    )
-    yield "layer_norm", lambda i, j: gk.layer_norm(ones(i, j), j, ones(j), ones(j)), dict(i=2, j=3), None, None
-    yield "rms_norm", lambda i, j: gk.rms_norm(ones(i, j), j, ones(j)), dict(i=2, j=3), None, None
-    yield (
-        "attention",
-        lambda b, h, q, k, d: gk.attention(*(ones(b, h, rows, d, dtype=HALF) for rows in (q, k, k))),
-        dict(b=2, h=2, q=3, k=4, d=16),
-        lambda b, h, q, k, d: (b, h, q, d),
-        0,
-    )
-    ijk = dict(i=2, j=3, k=4)
-    yield "einsum", lambda i, j, k: gk.einsum("ij,jk->ki", ones(i, j), ones(j, k)), ijk, lambda i, j, k: (k, i), 0
-    yield (
-        "einsum of three",
-        lambda i, j, k: gk.einsum("ij,jk,ki->i", ones(i, j), ones(j, k), ones(k, i)),
-        ijk,
-        lambda i, j, k: (i,),
-        0,
-    )
-    yield "tensordot", lambda i, j, k: gk.tensordot(ones(i, j), ones(j, k), 1), ijk, lambda i, j, k: (i, k), 0
-    yield "inner", lambda i, j, k: gk.inner(ones(i, j), ones(k, j)), ijk, lambda i, j, k: (i, k), 0
-    yield "vdot", lambda i: gk.vdot(ones(i), ones(i)), dict(i=2), lambda i: (), 0
-    yield "outer", lambda i, j: gk.outer(ones(i), ones(j)), dict(i=2, j=3), lambda i, j: (i, j), None
-    yield "dot", lambda i, j, k: gk.dot(ones(i, j), ones(j, k)), ijk, lambda i, j, k: (i, k), 0
-    for layout in ("NCHW", "NHWC"):
-        yield f"conv2d without a bias {layout}", *convolved(layout, biased=False), 0
-        yield f"conv_transpose2d without a bias {layout}", *convolved(layout, transposed=True, biased=False), 0
-
-
-CASES = [(*case, BIAS) for case in products()] + list(others())
-
-
-@pytest.fixture(params=["emulator", "library"])
-def anywhere(request, monkeypatch):
-    """A device without kernels; the emulator has no library to step in, the other one nothing but that."""
-    arch = "sm_90" if "scaled_matmul" in request.node.name else "sm_87"  # the parts that serve it
-    return put(monkeypatch, runtime_of(FakeDevice(arch, emulated=request.param == "emulator"))).device
+        CASES[f"{name}, {layout}"] = (
+            lambda n, c, h, w, f=name, layout=layout: getattr(gk, f)(
+                ones(*((n, c, h, w) if layout == "NCHW" else (n, h, w, c))), 2, padding=1, layout=layout),
+            IMAGE, None,
+        )  # fmt: skip
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize(("name", "call", "sizes", "shape", "value"), CASES, ids=[case[0] for case in CASES])
-def test_every_extent_of_zero(anywhere, name, call, sizes, shape, value):
-    expected = call(**sizes).shape
-    assert shape is None or expected == shape(**sizes)
-    for extent in sizes:
-        empty = sizes | {extent: 0}
-        try:
-            found = call(**empty)
-        except ValueError as error:
-            assert any(word in str(error) for word in REFUSED), f"{extent}: {error}"
-            continue
-        assert shape is None or found.shape == shape(**empty), extent
-        if found.size and not anywhere.emulated:
-            np.testing.assert_array_equal(found, value)
+@pytest.mark.parametrize("emulated", [True, False], ids=["emulator", "library"])
+def test_each_extent_of_zero(monkeypatch, emulated):
+    """On devices without kernels; an emulated device has no library either."""
+    for name, (call, sizes, value) in CASES.items():
+        arch = "sm_90" if name == "scaled_matmul" else "sm_87"
+        put(monkeypatch, runtime_of(FakeDevice(arch, emulated=emulated)))
+        shape = call(**sizes).shape
+        for extent in sizes:
+            empty = sizes | {extent: 0}
+            try:
+                result = call(**empty)
+            except ValueError as error:
+                assert any(words in str(error) for words in REFUSED), f"{name}, {extent}: {error}"
+                continue
+            assert len(result.shape) == len(shape), (name, extent)
+            if result.size and not emulated:
+                np.testing.assert_array_equal(result, value, err_msg=f"{name}, {extent}")
 
 
-def test_what_is_refused():
-    """Nothing that has a result: filters and images of convolutions, extrema, poolings, as PyTorch refuses them."""
+def test_refused_calls():
+    """Without a result: filters and images of convolutions, extrema, poolings, as PyTorch refuses them."""
     with gk.emulated("sm_87"):
         for call in (
             lambda: gk.conv2d(ones(2, 3, 0, 4), ones(4, 3, 1, 1)),

@@ -1,26 +1,19 @@
-"""prepack: weights in another order in memory where that is predicted to pay, the same array to everything else."""
+"""prepack: weights transposed in memory where that is predicted to be faster, the same array otherwise."""
 
 import numpy as np
 import pytest
 
-import gensor_kernels
 from gensor_kernels import dot, einsum, explain, linear, matmul, prepack
 
 rng = np.random.default_rng(5)
-
-
-@pytest.fixture(params=["sm_87"])
-def emulated(request, no_databases):
-    with gensor_kernels.emulated(request.param):
-        yield
 
 
 def weights(k, n, dtype="float16"):
     return rng.integers(-9, 9, (k, n)).astype(dtype)
 
 
-@pytest.mark.parametrize(("dtype", "axis", "rows"), [("float16", -2, 1), ("float16", -2, 8), ("int8", 0, 1)])
-def test_misaligned_rows_are_laid_along_the_other_axis(dtype, axis, rows, emulated):
+@pytest.mark.parametrize(("dtype", "axis", "rows"), [("float16", -2, 8), ("int8", 0, 1)])
+def test_misaligned_rows_are_transposed_in_memory(dtype, axis, rows, emulated):
     w = weights(4096, 4097, dtype)
     packed = prepack(w, axis=axis, rows=rows)
     assert packed is not w and packed.shape == w.shape and packed.dtype == w.dtype
@@ -31,7 +24,7 @@ def test_misaligned_rows_are_laid_along_the_other_axis(dtype, axis, rows, emulat
     assert after.predicted_us * 1.05 < before.predicted_us
 
 
-def test_the_axis_that_is_summed_over_decides(emulated):
+def test_the_axis_of_the_sum_decides(emulated):
     w = weights(4097, 4096, "int8")
     assert prepack(w) is w
     turned = np.ascontiguousarray(w.T)
@@ -40,20 +33,11 @@ def test_the_axis_that_is_summed_over_decides(emulated):
     assert np.array_equal(packed, turned)
 
 
-@pytest.mark.parametrize(
-    "w",
-    [
-        weights(4096, 4096),
-        weights(4096, 4097, "float64"),
-        weights(2048, 2048, "complex64"),
-        weights(4096, 1),
-        weights(0, 4097),
-        weights(64, 33).astype("int64"),
-    ],
-    ids=lambda w: f"{w.dtype}-{w.shape[0]}x{w.shape[1]}",
-)
-def test_where_nothing_is_gained_it_is_the_array_itself(w, emulated):
-    assert prepack(w) is w
+def test_the_array_itself_if_nothing_is_gained(emulated):
+    shapes = {"float16": (4096, 4096), "float64": (4096, 4097), "complex64": (2048, 2048), "int64": (64, 33)}
+    arrays = [weights(*shape, dtype) for dtype, shape in shapes.items()]
+    for w in (*arrays, weights(4096, 1), weights(0, 4097)):
+        assert prepack(w) is w
 
 
 def test_packed_weights_are_arrays_like_any_other(emulated):
@@ -71,14 +55,14 @@ def test_packed_weights_are_arrays_like_any_other(emulated):
     assert np.array_equal(packed + 1, w + 1) and np.array_equal(packed[5:9, ::2], w[5:9, ::2])
 
 
-def test_wrong_arguments_say_so(emulated):
-    with pytest.raises(TypeError, match="numpy array"):
-        prepack([[1.0]])
-    with pytest.raises(ValueError, match="last two"):
-        prepack(np.ones(3, "float32"))
-    with pytest.raises(ValueError, match="last two"):
-        prepack(np.ones((2, 3, 4), "float32"), axis=0)
-    with pytest.raises(ValueError, match="rows"):
-        prepack(np.ones((3, 4), "float32"), rows=0)
-    with pytest.raises(TypeError, match="rows"):
-        prepack(np.ones((3, 4), "float32"), rows=1.5)
+def test_arguments_that_do_not_fit(emulated):
+    square = np.ones((3, 4), "float32")
+    for error, words, call in (
+        (TypeError, "numpy array", lambda: prepack([[1.0]])),
+        (ValueError, "last two", lambda: prepack(np.ones(3, "float32"))),
+        (ValueError, "last two", lambda: prepack(np.ones((2, 3, 4), "float32"), axis=0)),
+        (ValueError, "rows", lambda: prepack(square, rows=0)),
+        (TypeError, "rows", lambda: prepack(square, rows=1.5)),
+    ):
+        with pytest.raises(error, match=words):
+            call()

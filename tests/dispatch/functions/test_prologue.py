@@ -1,13 +1,13 @@
-"""Operations on an operand as kernels read it: declaration, tolerance, both ways in the space, public calls."""
+"""Prologues, operations on an operand as kernels read it: declaration, tolerance, the space, refusals.
 
-import math
+tests/public_cases draws calls.
+"""
+
 from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import gensor_kernels as gk
 from gensor_kernels.errors import UnsupportedError
@@ -23,14 +23,10 @@ from gensor_kernels.programs.registry import program_from_json
 from gensor_kernels.programs.space import Space
 from gensor_tuner.search.actions import moves
 from gensor_tuner.shapes.reader import read_shapes
+from tests.campaign_size import sample
 from tests.programs.verified import SMALL, small_is_right
+from tests.public_cases.references import ACTIVATIONS
 
-torch = pytest.importorskip("torch")
-F = torch.nn.functional
-CURVES = {
-    "relu": F.relu, "relu6": F.relu6, "gelu": F.gelu, "silu": F.silu, "tanh": torch.tanh, "sigmoid": torch.sigmoid,
-    "gelu_tanh": lambda v: F.gelu(v, approximate="tanh"),
-}  # fmt: skip
 NORM = ("mul", "bias", "relu")
 
 
@@ -42,20 +38,22 @@ def image(names, vectors=None, **more):
     return conv_prologue.workload(names, conv.workload(n=2, h=9, w=8, c=16, k_out=16, r=3, s=3, **more), vectors)
 
 
-def theirs(x, steps, dtype):
-    """A prologue by PyTorch in float64, rounded once to `dtype`; `steps` are (name, value or None)."""
-    v = torch.from_numpy(np.asarray(x, np.float64))
+def prepare(x, steps, dtype="float64"):
+    """`x` after a prologue in float64, rounded once to `dtype`; `steps` are (name, value or None)."""
+    v = np.asarray(x, np.float64)
     for name, value in steps:
-        value = None if value is None else torch.as_tensor(np.asarray(value, np.float64))
-        v = CURVES[name](v) if value is None else v + value if name == "bias" else v * value
-    return round_to(np.dtype(dtype).name, v.numpy())
+        if value is None:
+            v = ACTIVATIONS[name](v)
+        else:
+            v = v + value if name == "bias" else v * np.asarray(value, np.float64)
+    return round_to(np.dtype(dtype).name, v)
 
 
 # ---- what it means
 
 
 @pytest.mark.parametrize("names", [("gelu",), NORM, ("scale", "bias", "silu", "mul"), ("relu6", "tanh", "sigmoid")])
-def test_the_reference_agrees_with_pytorch(names):
+def test_the_declaration(names):
     w = product(names, 5, 6, 7, batch=2, dtype="float64")
     rng, declared = np.random.default_rng(0), operator(w.operator)
     arrays = {each.name: rng.standard_normal(each.shape) for each in declared.operands(w)[:-1]}
@@ -63,7 +61,7 @@ def test_the_reference_agrees_with_pytorch(names):
     steps = [(x, next(vectors) if x in ("mul", "bias") else prologue.VERIFIED_SCALE if x == "scale" else None)
              for x in names]  # fmt: skip
     expected = declared.expect(w, arrays)
-    np.testing.assert_allclose(expected.values, theirs(arrays["a"], steps, "float64") @ arrays["b"], rtol=1e-12)
+    np.testing.assert_allclose(expected.values, prepare(arrays["a"], steps) @ arrays["b"], rtol=1e-12)
     assert (expected.bound > 0).all() and expected.bound.max() < 1e-12
     assert declared.bytes_moved(w) == 8 * (2 * (5 * 7 + 7 * 6 + 5 * 6) + 7 * (len(arrays) - 2))
 
@@ -75,18 +73,21 @@ def test_the_tolerance_refuses_another_rounding_and_a_narrow_sum():
     expected = declared.expect(w, arrays)
     a, b, d = (np.float32(decode("float16", arrays[name])) for name in "abd")
     right = np.tanh(a * d).astype(np.float16).astype(np.float32)
+    narrow = np.zeros((64, 96), np.float16)
+    for k in range(512):  # one product after the other, as a kernel sums
+        narrow += right[0, :, k, None].astype(np.float16) * b[0, k].astype(np.float16)
     found = {
         "rounded once": right @ b,
         "not rounded": np.tanh(a * d) @ b,
         "rounded twice": np.tanh((a * d).astype(np.float16).astype(np.float32)).astype(np.float16) @ b,
         "without the vector": np.tanh(a).astype(np.float16).astype(np.float32) @ b,
-        "summed in float16": (torch.from_numpy(right).half() @ torch.from_numpy(b).half()).float().numpy(),
+        "summed in float16": narrow[None].astype(np.float32),
     }
     verdicts = {name: tolerance_base.check(np.float32(value), expected).ok for name, value in found.items()}
     assert verdicts == {name: name == "rounded once" for name in found}
 
 
-def test_keys_have_it_and_older_keys_stay_as_they_are():
+def test_keys():
     w = product(NORM, epilogue=("bias",))
     assert Workload.from_json(w.key()) == w and '"prologue":["mul","bias","relu"]' in w.class_key()
     plain = matmul.workload(8, 8, 8)
@@ -104,21 +105,21 @@ def test_keys_have_it_and_older_keys_stay_as_they_are():
 
 # ---- the space
 
-INLINE, IN_FRONT = {"materialised": 0}, {"materialised": 1}
+INLINE, BEFORE = {"materialised": 0}, {"materialised": 1}
 REGISTERS = {"copy": 0, "stages": 2}
 # (workload, family, coordinates)
 KERNELS = [
     (product(NORM, dtype="float32"), "contraction_simt", INLINE),
-    (product(("bias", "gelu"), dtype="float64", trans_a=True), "contraction_simt", IN_FRONT | {"split_k": 2}),
+    (product(("bias", "gelu"), dtype="float64", trans_a=True), "contraction_simt", BEFORE | {"split_k": 2}),
     (product(("mul", "scale", "silu"), vectors="float32"), "contraction_mma", INLINE | REGISTERS),
-    (product(("bias", "mul", "tanh"), dtype="bfloat16", trans_a=True), "contraction_mma", IN_FRONT | {"split_k": 2}),
+    (product(("bias", "mul", "tanh"), dtype="bfloat16", trans_a=True), "contraction_mma", BEFORE | {"split_k": 2}),
     (image(("bias", "sigmoid"), dtype="float32", layout="nchw"), "contraction_simt", INLINE),
     (image((*NORM, "gelu_tanh"), groups=2, dtype="float16", vectors="float32"), "contraction_mma", INLINE | REGISTERS),
     (product(("mul", "silu"), 3, trans_b=True, vectors="float32"), "gemv", {"split_k": 2}),
 ]
 
 
-@pytest.mark.parametrize(("w", "family", "values"), KERNELS)
+@pytest.mark.parametrize(("w", "family", "values"), sample(KERNELS, 3))
 def test_kernels_pass_the_verifier(w, family, values):
     verdict = small_is_right(w, family, {"split_k": 1} | values)
     assert verdict.branches["prologue"]
@@ -146,7 +147,7 @@ def test_inline_or_materialised_is_a_choice(family):
     assert program_from_json(front.to_json()) == front
 
 
-def test_gemv_streams_the_weights_of_few_rows_behind_a_prologue():
+def test_gemv_streams_the_weights_of_few_rows_after_a_prologue():
     arch = lookup("sm_87")
     few, many = Space(product(("gelu",), 4, 4096, 4096, trans_b=True), arch), product(("gelu",), 4096, 4, 4096)
     assert "gemv" in few.names and "gemv" not in Space(many, arch).names
@@ -189,106 +190,107 @@ def test_files_of_shapes_have_the_column(tmp_path):
 # ---- public calls
 
 
-@st.composite
-def calls(draw):
-    """(x, b, prologue as written, the same as (name, value))."""
-    rng = np.random.default_rng(draw(st.integers(0, 999)))
-    dtype = np.dtype(draw(st.sampled_from(["float16", "float32"])))
-    k, lead = draw(st.sampled_from([33, 40])), draw(st.sampled_from([(), (3,)]))
-    x = rng.standard_normal((*lead, draw(st.integers(1, 20)), k)).astype(dtype)
-    b = rng.standard_normal((k, draw(st.sampled_from([24, 40])))).astype(dtype)
-    named = draw(st.sampled_from([("gelu",), NORM]))
-    wide = np.float32 if draw(st.booleans()) else dtype
-    steps = [(name, rng.standard_normal(k).astype(wide) if name in ("mul", "bias") else None) for name in named]
-    return x, b, [name if value is None else (name, value) for name, value in steps], steps
-
-
-@settings(max_examples=16, deadline=None)
-@given(calls(), st.booleans())
-def test_any_product_agrees_with_pytorch(call, transposed):
-    x, b, written, steps = call
-    with gk.emulated("sm_87"):
-        if transposed:
-            found = gk.linear(x, np.ascontiguousarray(b.T), activation="relu", prologue=written)
-            why = gk.explain(gk.linear, x, np.ascontiguousarray(b.T), activation="relu", prologue=written)
-        else:
-            found = gk.matmul(x, b, activation="relu", prologue=written)
-            why = gk.explain(gk.matmul, x, b, activation="relu", prologue=written)
-    assert found.dtype == x.dtype and why.family is not None and '"prologue"' in why.workload
-    wanted = np.maximum(theirs(x, steps, x.dtype) @ b.astype(np.float64), 0)
-    error = 1e-2 if x.dtype == np.float16 else 1e-5
-    np.testing.assert_allclose(found, wanted, rtol=error, atol=error * math.sqrt(b.shape[0]))
-
-
-@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-@pytest.mark.parametrize(("dtype", "groups"), [("float32", 1), ("float16", 2)])
-def test_padding_of_a_convolution_is_zero_behind_the_prologue(layout, dtype, groups):
-    rng = np.random.default_rng(3)
-    x, w = rng.standard_normal((2, 8, 6, 7)).astype(dtype), rng.standard_normal((4, 8 // groups, 3, 3)).astype(dtype)
-    gamma, beta = rng.standard_normal((2, 8)).astype(np.float32)
-    steps = [("mul", gamma[:, None, None]), ("bias", 3.0 + beta[:, None, None]), ("sigmoid", None)]
-    prepared = torch.from_numpy(theirs(x, steps, dtype))
-    wanted = F.conv2d(prepared, torch.from_numpy(w.astype(np.float64)), padding=(1, 2), groups=groups).numpy()
-    asked = [("mul", gamma), ("bias", 3.0 + beta), "sigmoid"]
-    with gk.emulated("sm_87"):
-        if layout == "NHWC":
-            last, filters = (np.ascontiguousarray(v.transpose(0, 2, 3, 1)) for v in (x, w))
-            found = gk.conv2d(last, filters, padding=(1, 2), groups=groups, layout=layout, prologue=asked)
-            found = found.transpose(0, 3, 1, 2)
-        else:
-            found = gk.conv2d(x, w, padding=(1, 2), groups=groups, prologue=asked)
-    error = 2e-3 if dtype == "float16" else 1e-5
-    np.testing.assert_allclose(found, wanted, rtol=error, atol=10 * error)
-
-
-def test_what_kernels_do_not_take_is_computed_in_front():
+def test_prologues_that_kernels_do_not_take_are_computed_before_them():
     rng = np.random.default_rng(4)
     x, b = rng.standard_normal((12, 32)).astype(np.float32), rng.standard_normal((32, 16)).astype(np.float32)
     rows, shift = rng.standard_normal((12, 1)).astype(np.float32), rng.standard_normal(32).astype(np.float32)
-    normed = rng.standard_normal((12, 32)).astype(np.float32)
+    positive, single = np.maximum(x, 0), x.astype(np.complex64)
+    both = positive @ b
     with gk.emulated("sm_87"):
-        by_row = gk.matmul(x, b, prologue=[("mul", rows)])
-        full = gk.matmul(x, b, prologue=[("mul", normed), "silu"])
-        three = gk.matmul(x, b, prologue=[("mul", shift), ("bias", shift), ("mul", shift)])
-        gated = gk.matmul(x, b, activation="swiglu", prologue=["relu"])
-        vector = gk.matmul(x, b[:, 0], prologue=["relu"])
-        nothing = gk.matmul(x, b, prologue=[])
-        scaled = gk.matmul(x, b, prologue=[("scale", 0.5), ("bias", shift)], out=np.empty((12, 16), np.float32))
-        complexes = gk.matmul(x.astype(np.complex64), b, prologue=[("scale", 1j)])
-    close = dict(rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(by_row, (x * rows) @ b, **close)
-    np.testing.assert_allclose(full, theirs(x, [("mul", normed), ("silu", None)], "float32") @ b, **close)
-    np.testing.assert_allclose(three, ((x * shift + shift) * shift) @ b, **close)
-    both = np.maximum(x, 0) @ b
-    np.testing.assert_allclose(gated, both[:, :8] / (1 + np.exp(-both[:, :8])) * both[:, 8:], **close)
-    np.testing.assert_allclose(vector, np.maximum(x, 0) @ b[:, 0], **close)
-    np.testing.assert_allclose(nothing, x @ b, **close)
-    np.testing.assert_allclose(scaled, (0.5 * x + shift) @ b, **close)
-    np.testing.assert_allclose(complexes, (1j * x) @ b, **close)
+        for result, wanted in (
+            (gk.matmul(x, b, prologue=[("mul", rows)]), (x * rows) @ b),
+            (gk.matmul(x, b, prologue=[("mul", x), "silu"]), prepare(x, [("mul", x), ("silu", None)]) @ b),
+            (
+                gk.matmul(x, b, prologue=[("mul", shift), ("bias", shift), ("mul", shift)]),
+                (x * shift + shift) * shift @ b,
+            ),
+            (gk.matmul(x, b, activation="swiglu", prologue=["relu"]), ACTIVATIONS["silu"](both[:, :8]) * both[:, 8:]),
+            (gk.matmul(x, b[:, 0], prologue=["relu"]), positive @ b[:, 0]),
+            (gk.matmul(x, b, prologue=[]), x @ b),
+            (gk.matmul(single, b, prologue=[("scale", 1j)]), (1j * x) @ b),
+            (gk.einsum("ik,kj->ij", single, b, prologue=[("scale", 1j)]), (1j * x) @ b),
+            (gk.einsum("ik,kl,jl->ij", x, b, b, prologue=["relu"]), both @ b.T),
+            (gk.einsum("ij->ji", x, prologue=["relu"]), positive.T),
+            (gk.einsum(x, [0, 1], b, [1, 2], [0, 2], prologue=["relu"]), both),
+            (gk.einsum("ik,kj->ij", x[:0], b, prologue=["relu"]), both[:0]),
+        ):
+            np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=1e-4)
+        assert "2 contractions" in gk.explain(gk.einsum, "ik,kl,jl->ij", x, b, b, prologue=["relu"]).reason
 
 
-@pytest.mark.parametrize(
-    ("prologue_", "error", "words"),
-    [
-        ([("add", np.ones(4))], ValueError, "prologue operation 'add'"),
-        (["swish"], ValueError, "prologue operation 'swish'"),
-        (["swiglu"], ValueError, "prologue operation"),
-        ("relu", TypeError, "prologue must be a list"),
-        ([("mul", np.ones(5))], ValueError, r"mul of shape \(5,\) does not broadcast"),
-        ([("mul", [1.0])], TypeError, "mul must be a numpy array"),
-        ([("bias",)], ValueError, "takes 1 value"),
-    ],
-)
-def test_what_does_not_fit_says_so(prologue_, error, words):
-    with gk.emulated("sm_87"), pytest.raises(error, match=words):
-        gk.matmul(np.ones((3, 4)), np.ones((4, 2)), prologue=prologue_)
+#: (subscripts, shapes of a and b, prologue with shapes of its arrays, whether kernels take it)
+EINSUMS = [
+    ("bshd,hde->bse", (2, 9, 4, 8), (4, 8, 24), [("mul", (4, 8)), ("bias", (8,)), ("gelu", None)], True),
+    ("mk,kn->nm", (17, 16), (16, 24), [("mul", (16,)), ("relu", None)], True),
+    ("bik,bkj->bji", (2, 9, 16), (2, 16, 8), [("mul", (16,)), ("relu", None)], True),
+    ("iik,kj->ij", (5, 5, 16), (16, 8), [("mul", (16,)), ("relu", None)], True),
+    ("kl,lkn->n", (6, 8), (8, 6, 16), [("bias", (6, 1)), ("tanh", None)], False),  # k in two orders: copied
+    ("ik,jk->ij", (9, 16), (8, 16), [("bias", (9, 1)), ("silu", None)], False),
+    ("ikl,jk->ij", (9, 16, 3), (8, 16), [("relu", None)], False),  # summed alone, after the prologue
+    ("bik,bkj->bij", (2, 9, 16), (2, 16, 8), [("mul", (2, 1, 16))], False),
+    ("je,jb->je", (3, 8), (3, 4), [("mul", (1,)), ("bias", (1,))], False),  # an axis of b alone is summed
+]
 
 
-def test_types_without_such_functions():
+@pytest.mark.parametrize(("text", "first", "second", "listed", "is_kernels"), sample(EINSUMS, 4))
+def test_prologues_of_einsum(text, first, second, listed, is_kernels):
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in (first, second))
+    steps = [(n, None if shape is None else rng.standard_normal(shape).astype(np.float32)) for n, shape in listed]
+    items = [n if value is None else (n, value) for n, value in steps]
     with gk.emulated("sm_87"):
+        result, why = gk.einsum(text, a, b, prologue=items), gk.explain(gk.einsum, text, a, b, prologue=items)
+    assert ('"prologue"' in (why.workload or "")) == is_kernels
+    np.testing.assert_allclose(result, np.einsum(text, prepare(a, steps), b), rtol=1e-5, atol=1e-4)
+
+
+def test_prologues_of_the_users_operators():
+    rng = np.random.default_rng(4)
+    shapes = ((2, 9, 4, 8), (6, 4, 8), (8,), (4, 8), (6,))
+    a, b, gamma, beta, bias = (rng.standard_normal(shape).astype(np.float32) for shape in shapes)
+    steps = [("mul", "d"), "relu", ("bias", "h d")]
+    projected = gk.define("b s h d, e h d -> b e s", prologue=steps, epilogue=[("bias", "e"), "tanh"])
+    diagonal = gk.define("i i, i j -> j", prologue=[("mul", "i"), "relu"])
+    square, other = rng.standard_normal((2, 9, 9)).astype(np.float32)
+    with gk.emulated("sm_87"):
+        result, single = projected(a, b, gamma, beta, bias), diagonal(square, other, other[0])
+        assert '"prologue"' in gk.explain(projected, a, b, gamma, beta, bias).workload
+        with pytest.raises(TypeError, match="takes 2 \\+ 3 arrays"):
+            projected(a, b, gamma)
+        with pytest.raises(ValueError, match="where 1 axes are named"):
+            projected(a, b, beta, beta, bias)
+    wanted = np.einsum("bshd,ehd->bes", np.maximum(a * gamma, 0) + beta, b) + bias[:, None]
+    np.testing.assert_allclose(result, np.tanh(wanted), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(single, np.maximum(np.diag(square) * other[0], 0) @ other, rtol=1e-5, atol=1e-5)
+    for wrong, words in ((("mask", "k", 0.0), "is not one of scale"), (("mul", "j"), "some of the first operand's")):
+        with pytest.raises(ValueError, match=words):
+            gk.define("i k, k j -> i j", prologue=[wrong])
+
+
+REFUSED = [
+    ([("add", np.ones(4))], ValueError, "prologue operation 'add'"),
+    (["swish"], ValueError, "prologue operation 'swish'"),
+    (["swiglu"], ValueError, "prologue operation"),
+    ("relu", TypeError, "prologue must be a list"),
+    ([("mul", np.ones(5))], ValueError, r"mul of shape \(5,\) does not broadcast"),
+    ([("mul", [1.0])], TypeError, "mul must be a numpy array"),
+    ([("bias",)], ValueError, "takes 1 value"),
+]
+
+
+def test_arguments_that_do_not_fit():
+    a, b = np.ones((3, 4)), np.ones((4, 2))
+    with gk.emulated("sm_87"):
+        for items, error, words in REFUSED:
+            with pytest.raises(error, match=words):
+                gk.matmul(a, b, prologue=items)
+        with pytest.raises(ValueError, match="prologue operation 'swish'"):
+            gk.explain(gk.einsum, "ik,kl,lj->ij", a, b, b.T, prologue=["swish"])
+        with pytest.raises(ValueError, match="does not broadcast"):
+            gk.einsum("ik,kj->ij", a, b, prologue=[("mul", np.ones((8, 5)))])
         with pytest.raises(TypeError, match="floating-point"):
-            gk.matmul(np.ones((3, 4), np.int8), np.ones((4, 2), np.int8), prologue=["relu"])
+            gk.matmul(a.astype(np.int8), b.astype(np.int8), prologue=["relu"])
         with pytest.raises(UnsupportedError, match="complex"):
-            gk.matmul(np.ones((3, 4), np.complex64), np.ones((4, 2), np.complex64), prologue=["relu"])
-        brain = np.ones((3, 4), ml_dtypes.bfloat16)
+            gk.matmul(a.astype(np.complex64), b.astype(np.complex64), prologue=["relu"])
+        brain = a.astype(ml_dtypes.bfloat16)
         assert (gk.matmul(brain, brain.T, prologue=["relu"]) == 4).all()

@@ -1,14 +1,12 @@
-"""linear with quantised weights: the declaration, the kernels on the emulator, the public function, against NumPy."""
+"""linear with quantised weights: declaration, kernels, groups, shapes files; tests/public_cases draws calls."""
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import gensor_kernels
 from gensor_kernels.build.nvrtc import compile_many
 from gensor_kernels.build.source import bind, flatten
-from gensor_kernels.dispatch.functions.quantised import QUANTISED_LINEAR, checked
+from gensor_kernels.dispatch.functions.quantised import QUANTISED_LINEAR, check
 from gensor_kernels.dispatch.selection.load import class_workload
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.machine.roofline import bound_us, seconds
@@ -18,6 +16,7 @@ from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.shapes.reader import read_shapes
+from tests.campaign_size import sample
 from tests.doubles.device import FakeDevice
 from tests.programs.verified import is_right
 
@@ -41,7 +40,7 @@ def arrays(rng, bits, group, zeros, out, k, dtype=np.float16):
     return (w if bits == 4 else w.view(np.int8)), scales, zero if zeros else None
 
 
-def dequantised(w, scales, zeros, group):
+def dequantise(w, scales, zeros, group):
     """The weights in float64, written out element by element of a row."""
     out = np.empty((w.shape[0], w.shape[1] * (2 if w.dtype == np.uint8 else 1)))
     for j in range(out.shape[1]):
@@ -52,17 +51,17 @@ def dequantised(w, scales, zeros, group):
     return out
 
 
-@pytest.mark.parametrize("group", quantised.GROUPS)
-def test_a_class_knows_the_group_that_its_kernels_are_compiled_for(group):
+def test_a_class_has_the_group_of_its_kernels():
     """A kernel whose rows cannot be read is built again from its Program and its class."""
-    w = quantised.workload(16, 64, 256, bits=4, group=group)
-    program = FAMILY.starters(w, lookup("sm_87"))[0]
-    constants = candidate(FAMILY, program, class_workload(w.class_key())).constants
-    assert constants == candidate(FAMILY, program, w).constants
+    for group in quantised.GROUPS:
+        w = quantised.workload(16, 64, 256, bits=4, group=group)
+        program = FAMILY.starters(w, lookup("sm_87"))[0]
+        constants = candidate(FAMILY, program, class_workload(w.class_key())).constants
+        assert constants == candidate(FAMILY, program, w).constants
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_the_declaration_means_that(kind):
+def test_the_declaration(kind):
     bits, group, zeros, _ = kind
     rng = np.random.default_rng(0)
     w, scales, zero = arrays(rng, bits, group, zeros, 5, 160)
@@ -71,7 +70,7 @@ def test_the_declaration_means_that(kind):
     two = {"d": scales.reshape(5, -1)} | ({"e": zero.reshape(5, -1)} if zeros else {})
     sizes = {"m": 3, "n": 5, "k": 160, "group": group}
     found = declared.reference({"a": a, "b": w, **two}, sizes)
-    np.testing.assert_allclose(found, a @ dequantised(w, scales, zero, group).T, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(found, a @ dequantise(w, scales, zero, group).T, rtol=1e-12, atol=1e-12)
     assert declared.names == ("a", "b", "d", *("e" * zeros), "c")
 
 
@@ -82,7 +81,7 @@ def small(wanted, copy):
 
 
 @pytest.mark.parametrize(
-    ("kind", "copy"), [(KINDS[0], 1), (KINDS[1], 1), (KINDS[1], 0), (KINDS[2], 1), (KINDS[3], 0)], ids=str
+    ("kind", "copy"), sample([(KINDS[0], 1), (KINDS[1], 1), (KINDS[1], 0), (KINDS[2], 1), (KINDS[3], 0)], 2), ids=str
 )
 def test_programs_are_verified(kind, copy):
     bits, group, zeros, dtype = kind
@@ -91,40 +90,13 @@ def test_programs_are_verified(kind, copy):
     assert verdict.counters["bank_conflicts"] == 0 or (bits, copy) == (4, 0)
 
 
-@pytest.mark.parametrize("arch", ["sm_87", "sm_90"])
+@pytest.mark.parametrize("arch", sample(["sm_87", "sm_90"], 1))
 def test_a_usual_program_does_not_spill(arch):
     wanted, target = quantised.workload(16, 4096, 4096), lookup(arch)
     program = FAMILY.starters(wanted, target)[1]
     text = bind(flatten(FAMILY.source), FAMILY.constants(program, wanted))
     (binary,) = compile_many([(text, target.target)], 1)
     assert binary.error is None and binary.spill_bytes == 0, binary.error
-
-
-@st.composite
-def layers(draw):
-    bits, group, zeros, _ = draw(st.sampled_from([*KINDS, (8, 32, False, "float16")]))
-    k, out = draw(st.sampled_from([64, 256])), draw(st.sampled_from([8, 40]))
-    rows = draw(st.sampled_from([(1,), (5,), (2, 3)]))
-    rng = np.random.default_rng(draw(st.integers(0, 9)))
-    x = rng.standard_normal((*rows, k)).astype(np.float16)
-    if draw(st.booleans()):
-        x = np.concatenate([x, x], axis=-1)[..., :k]  # rows with a gap behind them
-    bias = rng.standard_normal(out).astype(np.float16) if draw(st.booleans()) else None
-    return x, *arrays(rng, bits, group, zeros, out, k, np.dtype(draw(st.sampled_from(["f2", "f4"])))), group, bias
-
-
-@settings(max_examples=20)
-@given(layers())
-def test_any_layer_agrees_with_float64(layer):
-    x, w, scales, zeros, group, bias = layer
-    weights = dequantised(w, scales.astype(np.float16), zeros, group)
-    wanted = x.astype(np.float64) @ weights.T + (0.0 if bias is None else bias.astype(np.float64))
-    with gensor_kernels.emulated("sm_87"):
-        found = gensor_kernels.linear(x, w, bias, "relu", scales=scales, zeros=zeros, group=group or None)
-        why = gensor_kernels.explain(gensor_kernels.linear, x, w, scales=scales, zeros=zeros)
-    assert found.dtype == np.float16 and why.family == "contraction_mma"
-    size = np.abs(x).astype(np.float64) @ np.abs(weights).T + 16.0
-    assert (np.abs(found - np.maximum(wanted, 0)) <= 2.0**-10 * np.abs(wanted) + 1e-5 * size).all()
 
 
 @pytest.mark.parametrize(
@@ -135,7 +107,7 @@ def test_the_size_of_a_group_follows_by_exact_division_or_is_given(k, count, gro
     x, w = np.ones((1, k), np.float16), np.ones((1, k), np.int8)
     scales = np.array([[1, 10, 3, 5][:count]], np.float16)
     wanted = sum(int(scales[0, place // size]) for place in range(k))
-    parameters = checked(x, w, scales, None, group)
+    parameters = check(x, w, scales, None, group)
     assert QUANTISED_LINEAR.library(FakeDevice(), (x, w, scales, None), parameters, None) == wanted
     with gensor_kernels.emulated("sm_87"):
         if size in quantised.GROUPS:
@@ -145,7 +117,7 @@ def test_the_size_of_a_group_follows_by_exact_division_or_is_given(k, count, gro
                 gensor_kernels.linear(x, w, scales=scales, group=group)
 
 
-def test_what_does_not_fit():
+def test_arguments_that_do_not_fit():
     x, w, s = np.zeros((4, 64), np.float16), np.zeros((8, 64), np.int8), np.ones((8, 2), np.float16)
     linear = gensor_kernels.linear
     with gensor_kernels.emulated("sm_87"):
@@ -166,7 +138,7 @@ def test_what_does_not_fit():
             linear(x.astype(np.float32), w, scales=s)
 
 
-def predicted(wanted):
+def predict_us(wanted):
     """Microseconds of the best default Program."""
     arch = lookup("sm_87")
     found = []
@@ -177,17 +149,16 @@ def predicted(wanted):
     return min(found)
 
 
-@pytest.mark.parametrize("m", [1, 16])
-def test_narrow_weights_are_predicted_to_be_faster(m):
+def test_narrow_weights_are_predicted_to_be_faster(m=16):
     full = matmul.workload(m, 8192, 8192, trans_b=True)
     four = quantised.workload(m, 8192, 8192, bits=4, group=128)
     eight = quantised.workload(m, 8192, 8192, bits=8, group=0)
     arch = lookup("sm_87")
     assert bound_us(four, arch) < 0.27 * bound_us(full, arch) and bound_us(eight, arch) < 0.51 * bound_us(full, arch)
-    assert predicted(four) < predicted(eight) < predicted(full)
+    assert predict_us(four) < predict_us(eight) < predict_us(full)
 
 
-def test_shapes_files_name_them(tmp_path):
+def test_shapes_files(tmp_path):
     path = tmp_path / "shapes.csv"
     path.write_text(
         "op,m,n,k,dtype,dtype_b,group,zeros,trans_b\n"
@@ -201,7 +172,7 @@ def test_shapes_files_name_them(tmp_path):
     assert "column 'trans_b'" in str(turned.error) and "float32" in wide.unsupported
 
 
-def test_recorded_calls_come_back(tmp_path):
+def test_recorded_calls_are_read_by_the_tuner(tmp_path):
     path = tmp_path / "calls.csv"
     rng = np.random.default_rng(0)
     x = rng.standard_normal((4, 128)).astype(np.float16)
@@ -217,12 +188,12 @@ def test_recorded_calls_come_back(tmp_path):
 
 
 def test_an_epilogue_in_order():
-    """Operations apply in the order of the list, also behind a prologue; a list beside `bias` is nobody's order."""
+    """Operations apply in the order of the list, after a prologue as well; a list and `bias` together have no order."""
     rng = np.random.default_rng(0)
     w, scales, _ = arrays(rng, 8, 0, False, 32, 64)
     x, term, factor = (rng.standard_normal(shape).astype(np.float16) for shape in ((4, 64), (4, 32), (32,)))
     steps = [("scale", 0.5), ("mul", factor), ("add", term), "relu"]
-    wide = x.astype(np.float64) @ dequantised(w, scales, None, 0).T
+    wide = x.astype(np.float64) @ dequantise(w, scales, None, 0).T
     expected = np.maximum(wide * 0.5 * factor.astype(np.float64) + term, 0)
     with gensor_kernels.emulated("sm_87"):
         found = gensor_kernels.linear(x, w, scales=scales, epilogue=steps)

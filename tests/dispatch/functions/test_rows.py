@@ -1,93 +1,189 @@
-"""Reductions, softmax and norms: dtypes, weights, and what does not fit; test_library.py draws calls, too."""
+"""Reductions, softmax, norms and elementwise: dtypes, special values, splits, and what is refused.
+
+tests/public_cases draws calls of all of them.
+"""
 
 import numpy as np
 import pytest
 
-import gensor_kernels
+import gensor_kernels as gk
 from gensor_kernels.dispatch.api.reductions import rows_parameters
 from gensor_kernels.dispatch.functions.rows import COMPOSED, ONE_CALL, Parameters
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.rows.views import workload
+from gensor_kernels.operators.types.dtypes import decode, encode, round_to
+from tests.campaign_size import sample
+from tests.dispatch.rows_harness import ROWS, Call
 from tests.doubles.device import FakeDevice
 
+NAN, INF = float("nan"), float("inf")
 
-def test_the_library_sums_in_the_type_that_is_asked_for():
+
+def by_library(name, x, axes, **keywords):
+    """The result of the array library, here NumPy."""
+    function, parameters = rows_parameters(name, axes, x.ndim, **keywords)
+    return function.by_library(FakeDevice(), (x,), None, (), parameters, function.result((x,), parameters), None)
+
+
+def test_the_library_sums_in_the_type_of_the_result():
     x = np.full((2, 3000), 60, np.float16)
-    found = ONE_CALL.library(FakeDevice(), (x,), Parameters("reduce_sum", (1,), False, "float32"), None)
-    assert found.dtype == np.float32 and (found == 180000).all()
+    total = ONE_CALL.library(FakeDevice(), (x,), Parameters("reduce_sum", (1,), False, "float32"), None)
+    assert total.dtype == np.float32 and (total == 180000).all()
     spread = COMPOSED.library(FakeDevice(), (x,), Parameters("reduce_var", (1,), False, "float64"), None)
     assert spread.dtype == np.float64 and (spread == 0).all()
 
 
-def by_library(name, x, axes, **asked):
-    """The library's way of a whole call, on NumPy's arrays."""
-    function, parameters = rows_parameters(name, axes, x.ndim, **asked)
-    return function.by_library(FakeDevice(), (x,), None, (), parameters, function.result((x,), parameters), None)
+# ---- special values
+
+FUNCTIONS = {f"reduce_{name}": getattr(gk, name) for name in ("sum", "mean", "max", "min", "prod", "var")}
+FUNCTIONS |= {name: getattr(gk, name) for name in ("argmax", "argmin", "logsumexp", "softmax", "log_softmax")}
+FUNCTIONS |= {"l2_norm": gk.norm}
 
 
-@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
-@pytest.mark.parametrize("axes", [None, 0, (0, 2)])
-def test_norms_and_variances_of_complex_numbers_are_real(dtype, axes):
-    rng = np.random.default_rng(1)
-    x = (rng.standard_normal((3, 4, 5)) + 1j * rng.standard_normal((3, 4, 5))).astype(dtype)
-    for name, want in (("reduce_var", np.var(x, axes)), ("l2_norm", np.sqrt((abs(x) ** 2).sum(axes)))):
-        found = by_library(name, x, axes)
-        assert found.dtype == want.dtype and np.allclose(found, want, rtol=1e-5)
-    assert np.allclose(by_library("layernorm", x, -1, value=0.0).var(-1), 1, rtol=1e-5)
-
-
-@pytest.mark.parametrize("ddof", [0.5, -1, 5, 7, 7.5, float("inf"), -float("inf"), np.float32(1.5), True])
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_a_variance_takes_any_ddof(ddof):
-    x = np.random.default_rng(2).standard_normal((3, 5)).astype(np.float32)
-    x[1] = 2
-    want = np.var(x.astype(np.float64), axis=1, ddof=ddof)
-    with gensor_kernels.emulated("sm_87"):
-        found = gensor_kernels.var(x, axis=1, ddof=ddof)
-    for each in (found, by_library("reduce_var", x, 1, ddof=ddof)):
-        assert np.allclose(each, want, rtol=1e-5, equal_nan=True)
-
-
-NAN, INF = float("nan"), float("inf")
-FUNCTIONS = {f"reduce_{name}": getattr(gensor_kernels, name) for name in ("sum", "mean", "max", "min", "prod", "var")}
-FUNCTIONS |= {
-    name: getattr(gensor_kernels, name) for name in ("argmax", "argmin", "logsumexp", "softmax", "log_softmax")
-}
-FUNCTIONS |= {"l2_norm": gensor_kernels.norm}
-
-
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("dtype", sample(["float16", "float32", "float64"], 1))
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_kernels_and_the_library_agree_on_nan_and_infinities(dtype):
     values = (1.0, -0.0, NAN, INF, -INF)
     x = np.array([[a, b, c] for a in values for b in values for c in values], dtype)
-    with gensor_kernels.emulated("sm_87"):
+    with gk.emulated("sm_87"):
         for name, function in FUNCTIONS.items():
             np.testing.assert_allclose(function(x, axis=1), by_library(name, x, 1), rtol=1e-3, err_msg=name)
-        for name, function in (("layernorm", gensor_kernels.layer_norm), ("rmsnorm", gensor_kernels.rms_norm)):
+        for name, function in (("layernorm", gk.layer_norm), ("rmsnorm", gk.rms_norm)):
             for eps in (0.0, 1e-5, -2.0, INF, NAN):
                 wanted = by_library(name, x, 1, value=eps)
                 np.testing.assert_allclose(function(x, 3, eps=eps), wanted, rtol=1e-3, atol=1e-7, err_msg=name)
+        for ddof in (INF, -INF, np.float32(1.5), True):
+            wanted = by_library("reduce_var", x, 1, ddof=ddof)
+            np.testing.assert_allclose(gk.var(x, axis=1, ddof=ddof), wanted, rtol=1e-3)
 
 
-@pytest.mark.parametrize(("ddof", "error"), [(float("nan"), ValueError), ("1", TypeError), (1j, TypeError)])
-def test_a_ddof_is_a_number(ddof, error):
-    with gensor_kernels.emulated("sm_87"), pytest.raises(error, match="ddof must be a number, not"):
-        gensor_kernels.var(np.ones((2, 3), np.float32), axis=1, ddof=ddof)
+SPECIAL = np.array(
+    [
+        [1.0, 2.0, NAN, 4.0, NAN, 0.0, -1.0, 2.0],
+        [INF, 1.0, 2.0, INF, -INF, 0.0, 1.0, 1.0],
+        [-INF] * 8,
+        [-INF, 1.0, 1.0, 3.0, 3.0, -INF, 0.0, 2.0],
+        [5.0] * 8,
+        [0.0, -0.0, 0.0, -0.0, 0.0, -0.0, 0.0, -0.0],
+    ]
+)
+NUMPY = {
+    "reduce_max": np.max, "reduce_min": np.min, "argmax": np.argmax, "argmin": np.argmin, "reduce_sum": np.sum,
+    "l2_norm": lambda v, axis: np.sqrt((v * v).sum(axis=axis)),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", ["float32", "uint64", "bool", "complex64"])
-def test_positions_are_integers(dtype):
-    x, out = np.ones((2, 3), np.float32), np.zeros(2, dtype)
-    with gensor_kernels.emulated("sm_87"):
-        for function in (gensor_kernels.argmax, gensor_kernels.argmin):
-            with pytest.raises(TypeError, match=f"out has dtype {dtype}"):
-                function(x, axis=1, out=out)
+POINTS = [(name, dtype) for name in NUMPY for dtype in ("float16", "float32", "float64")]
+
+
+@pytest.mark.parametrize(("name", "dtype"), sample(POINTS, 4))
+def test_nan_infinity_and_ties_as_in_numpy(name, dtype):
+    """By several Programs, along rows and columns."""
+    out = "int64" if name.startswith("arg") else dtype
+    for axis, values in ((1, SPECIAL), (0, SPECIAL.T.copy())):
+        x = encode(dtype, values)
+        with np.errstate(all="ignore"):
+            wanted = NUMPY[name](decode(dtype, x), axis=axis)
+        wanted = wanted if out == "int64" else round_to(dtype, wanted)
+        for which in (0, 3, 4):
+            result, _ = Call(name, x, (axis,), dtype, out).run(which=which)
+            assert np.array_equal(result, wanted, equal_nan=True), (axis, which)
+
+
+# ---- sums
+
+
+def test_a_million_ones_and_a_little_more_do_not_lose():
+    x = np.full((1, 1_000_000), 1.0009765625, np.float32)
+    call = Call("reduce_sum", x, (1,), "float32", "float32")
+    for which in (0, 3):
+        assert abs(call.run(which=which)[0][0] / 1_000_976.5625 - 1) < 2e-6
+
+
+def test_a_split_is_deterministic_and_takes_every_part():
+    x = np.random.default_rng(8).standard_normal((3, 5000)).astype(np.float32)
+    call = Call("reduce_var", x, (1,), "float32", "float32", ddof=1)
+    splits = [p for p in ROWS.starters(call.plan().workload, lookup("sm_87")) if p["split_k"] > 1]
+    assert splits
+    first, counters = call.run(splits[0])
+    assert counters.branches["split_reduce"] and np.allclose(first, x.astype(np.float64).var(axis=1, ddof=1))
+    assert np.array_equal(first, call.run(splits[0], which=7)[0])
+
+
+def test_integers_are_exact():
+    x = np.random.default_rng(9).integers(-(2**31), 2**31, (4, 1000)).astype(np.int32)
+    assert np.array_equal(Call("reduce_sum", x, (1,), "int32", "int64").run()[0], x.astype(np.int64).sum(axis=1))
+    assert np.array_equal(Call("reduce_min", x, (0,), "int32", "int32").run()[0], x.min(axis=0))
+
+
+def test_an_epilogue_operand_splits_merged_axes():
+    rng = np.random.default_rng(6)
+    x, row = (rng.standard_normal(shape).astype(np.float32) for shape in ((6, 7, 40), (7,)))
+    call = Call("reduce_sum", x, (2,), "float32", "float32", [("bias", row, 1.0), ("relu", None, 1.0)])
+    plan = call.plan()
+    assert (plan.workload.size["batch"], plan.workload.size["m"]) == (6, 7)
+    wanted = np.maximum(x.astype(np.float64).sum(axis=2) + row, 0.0)
+    np.testing.assert_allclose(call.run()[0], wanted, rtol=2e-5, atol=2e-4)
+
+
+def test_axes_that_are_not_merged_have_no_kernel():
+    x = np.ones((4,) * 6, np.float16)[(slice(None, None, 2),) * 6]
+    for name, axes in (("reduce_sum", range(6)), ("softmax", (0, 2))):
+        with pytest.raises(UnsupportedError):
+            Call(name, x, tuple(axes), "float16", "float16").plan()
+
+
+# ---- elementwise
+
+
+def test_operations_on_every_element_are_one_kernel():
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((2, 3, 4, 5)).astype(np.float32)
+    column = rng.standard_normal((3, 1, 1)).astype(np.float32)
+    with gk.emulated("sm_87"):
+        for y in (x, x.transpose(3, 1, 0, 2), x[:, :, ::2]):
+            steps = [("mul", column), ("add", y), ("scale", 0.5), "relu"]
+            result = gk.elementwise(y, steps)
+            np.testing.assert_allclose(result, np.maximum((y * column + y) * 0.5, 0), rtol=1e-6, atol=1e-6)
+            assert gk.explain(gk.elementwise, y, steps).family == "rows"
+        with pytest.raises(ValueError, match="square"):
+            gk.elementwise(x, ["square"])
+    with pytest.raises(ValueError, match=r"elementwise reduces no axes, not \(1,\)"):
+        workload("elementwise", (2, 3), (1,), "float32")
+
+
+# ---- arguments that do not fit
+
+
+def test_arguments_that_do_not_fit():
+    x = np.ones((4, 5), np.float16)
+    refused = [
+        (ValueError, "ddof must be a number, not", lambda: gk.var(x, axis=1, ddof=NAN)),
+        (TypeError, "ddof must be a number, not", lambda: gk.var(x, axis=1, ddof="1")),
+        (TypeError, "ddof must be a number, not", lambda: gk.var(x, axis=1, ddof=1j)),
+        (ValueError, "without elements", lambda: gk.max(x[:, :0], 1)),
+        (ValueError, "normalized_shape", lambda: gk.layer_norm(x, 4)),
+        (ValueError, "weight has shape", lambda: gk.layer_norm(x, 5, x[0, :4])),
+        (TypeError, "must be a numpy array", lambda: gk.mean([1.0, 2.0])),
+        (ValueError, "shape-mismatch", lambda: gk.tensordot(x, x, 2**40)),
+        (ValueError, "axis is one of its last two", lambda: gk.prepack(x, axis=2**40)),
+    ]
+    for dtype in ("float32", "uint64", "bool", "complex64"):
+        out = np.zeros(4, dtype)
+        for function in (gk.argmax, gk.argmin):
+            refused.append((TypeError, f"out has dtype {dtype}", lambda f=function, out=out: f(x, axis=1, out=out)))
+    with gk.emulated("sm_87"):
+        for error, words, call in refused:
+            with pytest.raises(error, match=words):
+                call()
+        out = np.empty(4, np.float32)
+        assert gk.sum(x, 1, "float32", out) is out and (out == 5).all()
 
 
 @pytest.mark.parametrize("axis", [2**40, -(2**70), (0, 2**40), 2, -3])
 def test_an_axis_that_does_not_exist(axis):
     x = np.ones((2, 3), np.float32)
-    gk = gensor_kernels
     along = (gk.sum, gk.mean, gk.prod, gk.max, gk.min, gk.argmax, gk.argmin, gk.var, gk.norm, gk.logsumexp)
     calls = [lambda f=f: f(x, axis=axis) for f in (*along, gk.softmax, gk.log_softmax)]
     pair = axis if isinstance(axis, tuple) else (axis,)
@@ -96,66 +192,3 @@ def test_an_axis_that_does_not_exist(axis):
         for call in calls:
             with pytest.raises(np.exceptions.AxisError, match="out of bounds"):
                 call()
-        with pytest.raises(ValueError, match="shape-mismatch"):
-            gk.tensordot(x, x, 2**40)
-        with pytest.raises(ValueError, match="axis is one of its last two"):
-            gk.prepack(x, axis=2**40)
-
-
-def test_norms_with_weights_agree_with_pytorch():
-    functional = pytest.importorskip("torch.nn.functional")
-    from torch import from_numpy
-
-    rng = np.random.default_rng(0)
-    x, w, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((4, 6, 40), (6, 40), (6, 40)))
-    with gensor_kernels.emulated("sm_87"):
-        for rank, (weight, bias) in ((2, (w, b)), (1, (w[0], b[0])), (1, (None, None))):
-            shape = x.shape[-rank:]
-            tensors = [None if each is None else from_numpy(each) for each in (weight, bias)]
-            wanted = functional.layer_norm(from_numpy(x), shape, *tensors, eps=1e-3).numpy()
-            found = gensor_kernels.layer_norm(x, shape, weight, bias, 1e-3)
-            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
-            wanted = functional.rms_norm(from_numpy(x), shape, tensors[0]).numpy()
-            np.testing.assert_allclose(gensor_kernels.rms_norm(x, shape, weight), wanted, rtol=1e-5, atol=1e-5)
-
-
-def test_out_dtype_and_what_does_not_fit():
-    x = np.ones((4, 5), np.float16)
-    with gensor_kernels.emulated("sm_87"):
-        out = np.empty(4, np.float32)
-        assert gensor_kernels.sum(x, 1, "float32", out) is out and (out == 5).all()
-        assert gensor_kernels.sum(np.full((3, 200), 100, np.int8), 1).tolist() == [20000] * 3
-        assert gensor_kernels.softmax(x[:0]).shape == (0, 5)
-        with pytest.raises(ValueError, match="without elements"):
-            gensor_kernels.max(x[:, :0], 1)
-        with pytest.raises(ValueError, match="axis 2 is out of bounds"):
-            gensor_kernels.sum(x, 2)
-        with pytest.raises(ValueError, match="normalized_shape"):
-            gensor_kernels.layer_norm(x, 4)
-        with pytest.raises(ValueError, match="weight has shape"):
-            gensor_kernels.layer_norm(x, 5, x[0, :4])
-        with pytest.raises(TypeError, match="must be a numpy array"):
-            gensor_kernels.mean([1.0, 2.0])
-        assert gensor_kernels.explain(gensor_kernels.softmax, x).family == "rows"
-
-
-def test_operations_on_every_element_are_one_kernel():
-    rng = np.random.default_rng(1)
-    x = rng.standard_normal((2, 3, 4, 5)).astype(np.float32)
-    column, row = rng.standard_normal((3, 1, 1)).astype(np.float32), rng.standard_normal(5).astype(np.float32)
-    with gensor_kernels.emulated("sm_87"):
-        for given in (x, x.transpose(3, 1, 0, 2), x[:, :, ::2]):
-            factor = column if given.shape[1] == 3 and given.ndim == 4 else np.float32([2])
-            steps = [("mul", factor), ("add", given), ("scale", 0.5), "relu"]
-            found = gensor_kernels.elementwise(given, steps)
-            np.testing.assert_allclose(found, np.maximum((given * factor + given) * 0.5, 0), rtol=1e-6, atol=1e-6)
-            assert gensor_kernels.explain(gensor_kernels.elementwise, given, steps).family == "rows"
-        np.testing.assert_allclose(gensor_kernels.elementwise(x, [("bias", row)]), x + row, rtol=1e-6)
-        out = np.empty_like(x)
-        assert gensor_kernels.elementwise(x, ["tanh"], out) is out
-        np.testing.assert_allclose(out, np.tanh(x), rtol=1e-5, atol=1e-6)
-        assert gensor_kernels.elementwise(x[:0], ["relu"]).shape == (0, 3, 4, 5)
-        with pytest.raises(ValueError, match="square"):
-            gensor_kernels.elementwise(x, ["square"])
-    with pytest.raises(ValueError, match=r"elementwise reduces no axes, not \(1,\)"):
-        workload("elementwise", (2, 3), (1,), "float32")

@@ -1,6 +1,4 @@
-"""Places in an arena: none that are in use at a time overlap, and few bytes are lost."""
-
-import ctypes
+"""Places in an arena: none that are in use at a time overlap, few bytes are lost, and wrong places are caught."""
 
 import numpy as np
 import pytest
@@ -8,20 +6,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gensor_kernels
-from gensor_kernels.graph.execution import learning
 from gensor_kernels.graph.execution.arena import UNIT, Ledger, Place, Use, make_layout, offsets, round_up
 
-from ..models import model, node
+from ..models import model
 
 RNG = np.random.default_rng(0)
-W = [(RNG.standard_normal((64, 64)) / 8).astype(np.float32) for _ in range(4)]
+W = [(RNG.standard_normal((64, 64)) / 8).astype(np.float32) for _ in range(2)]
 
 
 @st.composite
 def uses(draw):
-    count = draw(st.integers(1, 12))
     found = []
-    for number in range(count):
+    for number in range(draw(st.integers(1, 12))):
         first = draw(st.integers(0, 20))
         found.append(Use((number, 0), draw(st.integers(1, 5000)), first, first + draw(st.integers(1, 10))))
     return found
@@ -46,6 +42,11 @@ def test_a_chain_needs_two_places():
     assert make_layout(chain, {use.key: None for use in chain}).nbytes == 2048
 
 
+def test_places_that_overlap():
+    a, b, c = Place(0, 256, None), Place(128, 256, None), Place(256, 256, None)
+    assert a.meets(b) and b.meets(a) and b.meets(c) and not a.meets(c)
+
+
 def test_a_ledger_hands_out_no_place_that_is_in_use():
     """A layout that puts two requests, both in use, into one place: a wrong liveness, planted."""
     first = Ledger()
@@ -61,19 +62,14 @@ def test_a_ledger_hands_out_no_place_that_is_in_use():
     del kept
 
 
+CHAIN = (
+    "a = MatMul(x, w0); b = Relu(a); c = Softmax(b); d = Sub(c, b); e = MatMul(d, w1); f = Add(e, b); "
+    "g, h = Split<axis = 1, num_outputs = 2>(f); i = Mul(g, h); y = Transpose<perm = [1, 0]>(i)"
+)
+
+
 def chain():
-    nodes = [
-        node("MatMul", ["x", "w0"], ["a"]),
-        node("Relu", ["a"], ["b"]),
-        node("Softmax", ["b"], ["c"]),
-        node("Sub", ["c", "b"], ["d"]),
-        node("MatMul", ["d", "w1"], ["e"]),
-        node("Add", ["e", "b"], ["f"]),
-        node("Split", ["f"], ["g", "h"], axis=1, num_outputs=2),
-        node("Mul", ["g", "h"], ["i"]),
-        node("Transpose", ["i"], ["y"], perm=[1, 0]),
-    ]
-    return model(nodes, {"x": ("float32", ("n", 64))}, ["y"], {"w0": W[0], "w1": W[1]})
+    return model(CHAIN, {"x": ("float32", ("n", 64))}, ["y"], {"w0": W[0], "w1": W[1]})
 
 
 def expected(x):
@@ -87,21 +83,24 @@ def inputs(seed, rows=16):
     return np.random.default_rng(seed).standard_normal((rows, 64)).astype(np.float32)
 
 
+def assert_close(found, wanted):
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
 def bound_of(made):
     (plan,) = made._plans.values()
     return plan.bound.get(0)
 
 
 def test_the_second_run_is_bound_and_computes_the_same():
-    made = chain()
+    made, results = chain(), []
     with gensor_kernels.emulated("sm_87"):
-        results = []
         for seed in range(4):
             x = inputs(seed)
             results.append((made(x), x))
             assert (bound_of(made) is not None) == (seed > 0)
         for y, x in results:  # no later run has written over a result
-            np.testing.assert_allclose(y, expected(x), rtol=1e-4, atol=1e-4)
+            assert_close(y, expected(x))
         memory = made.memory(inputs(0))
     assert memory.live <= memory.arena <= 1.05 * memory.live < memory.separate
     assert memory.weights == W[0].nbytes + W[1].nbytes
@@ -119,69 +118,60 @@ def test_results_and_inputs_are_the_callers():
             y[...] = 0
             x[...] = np.nan
             assert not np.shares_memory(y, x)
-        np.testing.assert_allclose(made(before), expected(before), rtol=1e-4, atol=1e-4)
+        assert_close(made(before), expected(before))
 
 
 @pytest.mark.parametrize("planted", ["dies early", "overlaps"])
-def test_a_wrong_liveness_is_caught(monkeypatch, planted):
-    """One tensor, b, is read four nodes later: its place is given away early, behind the back of the Ledger."""
+def test_a_wrong_liveness_is_caught(planted):
+    """One tensor, b, is read four nodes later: its place is given away early, which the Ledger does not see."""
     made, x = chain(), inputs(0)
-    (plan, bind) = [], learning.Learning._bind
     with gensor_kernels.emulated("sm_87"):
         made(x)
         (plan,) = made._plans.values()
-        key, place = max(plan.layout.places.items(), key=lambda each: _life(each[0], each[1]))
-        assert _life(key, place) >= 2
+        key, place = max(plan.layout.places.items(), key=lambda each: life(*each))
+        assert life(key, place) >= 2
         if planted == "dies early":
             wrong = place._replace(dies=key[0])
         else:
             later = next(each for number, each in plan.layout.places.items() if key[0] < number[0] <= key[0] + 1)
             wrong = place._replace(offset=later.offset)
         plan.layout = plan.layout._replace(places=plan.layout.places | {key: wrong})
-        right = made(x)
-        np.testing.assert_allclose(right, expected(x), rtol=1e-4, atol=1e-4)
+        assert_close(made(x), expected(x))
         if planted == "overlaps":  # the Ledger refuses the place, and the run is not bound
             assert bound_of(made) is None
-        else:  # the replay reads what was poisoned
+        else:  # the replay reads poisoned memory, which is NaN
             assert bound_of(made) is not None and not np.isfinite(made(x)).all()
-    assert bind is learning.Learning._bind
 
 
-def _life(key, place):
+def life(key, place):
     return -1 if place.dies is None else place.dies - key[0]
 
 
 def test_values_that_no_input_changes_are_computed_once():
-    nodes = [
-        node("Shape", ["x"], ["s"]),
-        node("ConstantOfShape", ["s"], ["z"]),
-        node("MatMul", ["w", "w"], ["v"]),
-        node("MatMul", ["x", "v"], ["a"]),
-        node("Add", ["a", "z"], ["y"]),
-    ]
-    made = model(nodes, {"x": ("float32", ("n", 64))}, {"y": ("n", 64)}, {"w": W[0]})
+    text = "s = Shape(x); z = ConstantOfShape(s); v = MatMul(w, w); a = MatMul(x, v); y = Add(a, z)"
+    made = model(text, {"x": ("float32", ("n", 64))}, {"y": ("n", 64)}, {"w": W[0]})
     with gensor_kernels.emulated("sm_87"):
         for seed in range(4):
             x = inputs(seed)
-            np.testing.assert_allclose(made(x), x @ (W[0] @ W[0]), rtol=1e-4, atol=1e-4)
+            assert_close(made(x), x @ (W[0] @ W[0]))
 
 
 def test_results_that_are_inputs_or_constants_are_copies():
-    nodes = [node("Identity", ["x"], ["y"]), node("Identity", ["w"], ["z"]), node("Reshape", ["x", "to"], ["r"])]
-    made = model(nodes, {"x": ("float32", (2, 64))}, ["y", "z", "r"], {"w": W[0], "to": np.array([128])})
+    constants = {"w": W[0], "to": np.array([128])}
+    text = "y = Identity(x); z = Identity(w); r = Reshape(x, to)"
+    made = model(text, {"x": ("float32", (2, 64))}, ["y", "z", "r"], constants)
     with gensor_kernels.emulated("sm_87"):
         for seed in range(4):
             x = inputs(seed, 2)
             y, z, r = made(x)
-            np.testing.assert_array_equal(y, x)
-            np.testing.assert_array_equal(z, W[0])
-            np.testing.assert_array_equal(r, x.reshape(128))
+            for found, wanted in ((y, x), (z, W[0]), (r, x.reshape(128))):
+                np.testing.assert_array_equal(found, wanted)
             assert not any(np.shares_memory(each, other) for each in (y, r) for other in (x, W[0]))
             z[...] = 0
 
 
 def test_data_dependent_shapes_stay_eager():
-    made = model([node("NonZero", ["x"], ["y"], name="places")], {"x": ("float32", (2, 3))}, {"y": (2, "n")})
+    made = model("[places] y = NonZero(x)", {"x": ("float32", (2, 3))}, {"y": (2, "n")})
     with gensor_kernels.emulated("sm_87"):
         for count in range(5):
             x = np.zeros((2, 3), np.float32)
@@ -189,14 +179,3 @@ def test_data_dependent_shapes_stay_eager():
             np.testing.assert_array_equal(made(x), np.stack(np.nonzero(x)))
         assert "node 'places' (NonZero) reads data back" in str(made.memory(x))
     assert bound_of(made) is None
-
-
-def test_places_tell_whether_they_meet():
-    a, b, c = Place(0, 256, None), Place(128, 256, None), Place(256, 256, None)
-    assert a.meets(b) and b.meets(a) and b.meets(c) and not a.meets(c)
-
-
-def test_poison_is_no_number():
-    values = np.zeros(4, np.float32)
-    ctypes.memset(values.ctypes.data, 0xFF, values.nbytes)
-    assert np.isnan(values).all()

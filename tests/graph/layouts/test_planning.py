@@ -1,4 +1,4 @@
-"""Planning: times that are asked once, equal to those of `explain`, and constants that signatures share."""
+"""Planning: predicted times are those of `explain`, looked up once, and signatures share constants."""
 
 import gc
 
@@ -7,21 +7,16 @@ import pytest
 
 import gensor_kernels
 from gensor_kernels.dispatch.api.current import current_runtime
-from gensor_kernels.dispatch.api.explain import asked, explain, served
-from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.dispatch.api.explain import explain, find_call, find_time
 from gensor_kernels.graph.execution.model import Model
 from gensor_kernels.graph.execution.plan import Plan
 from gensor_kernels.graph.execution.weights import Weights
 from gensor_kernels.graph.ir.derived import Derived
 from gensor_kernels.graph.ir.options import Options
-from gensor_kernels.graph.layouts import laid_out as module
-from gensor_kernels.graph.layouts.times import LAST, Times, weight_orders
-from gensor_kernels.graph.lowerings import LOWERINGS, predicted
-from gensor_kernels.graph.lowerings.base import Constants, Run
+from gensor_kernels.graph.lowerings import predicted
 from gensor_kernels.graph.readers.onnx_file import Source
 
-from ..models import node, proto
-from .test_layouts import body, bottleneck
+from ..models import proto
 
 RNG = np.random.default_rng(0)
 
@@ -30,25 +25,10 @@ def drawn(*shape, dtype="float32"):
     return RNG.standard_normal(shape).astype(dtype)
 
 
-@pytest.fixture
-def questions(monkeypatch):
-    """The calls whose times were asked for."""
-    found = []
-    monkeypatch.setattr(predicted, "served", lambda *given: found.append(given) or served(*given))
-    monkeypatch.setattr(predicted, "_known", type(predicted._known)())
-    return found
-
-
-def planned(made, *shape, dtype=None, weights=None):
-    source = Source(made)
-    return Plan(source.graph({"x": shape} if shape else None), weights or Weights(), Options(dtype))
-
-
 # ---- times
 
 
-@pytest.mark.parametrize("part", ["sm_87", "sm_90"])
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize(("part", "dtype"), [("sm_87", "float16"), ("sm_90", "float32")])
 def test_a_short_answer_has_the_time_of_explain(part, dtype):
     image, matrix = drawn(2, 16, 14, 14, dtype=dtype), drawn(64, 64, dtype=dtype)
     calls = [
@@ -62,114 +42,47 @@ def test_a_short_answer_has_the_time_of_explain(part, dtype):
     with gensor_kernels.emulated(part):
         for function, args, keywords in calls:
             found = explain(function, *args, **keywords)
-            question = asked(current_runtime(), function, *args, **keywords)
-            short = served(current_runtime(), question)
+            short = find_time(current_runtime(), find_call(current_runtime(), function, *args, **keywords))
             steps = found.steps or (found,)
             assert short.us == pytest.approx(sum(each.measured_us or each.predicted_us for each in steps))
             assert short.us > 0
             assert short.staged == any(bool(each.staged) for each in steps)
 
 
-class _Answered(Exception):
-    pass
-
-
-class Explained(Times):
-    """Times of nodes by `explain` at each node's call, on arrays in the layouts in question."""
-
-    def of(self, node, read_last):
-        last, graph = node.layout == "last", self.graph
-        orders = weight_orders(graph, node)
-        arguments = []
-        for place, name in enumerate(node.inputs):
-            if place == 1 and orders is not None:
-                arguments.append(self.array(name, orders[last and name in graph.constants]))
-            elif name in graph.constants and graph.constants[name].dtype.kind in "iub":
-                arguments.append(graph.constants[name])
-            else:
-                arguments.append(self.image(name, read_last if place == 0 else last) if name else None)
-        run = Run(Constants((), {}))
-        run.values = {each.operand: self.image(each.operand, last) for each in node.epilogue if each.operand}
-        run.call = self.answered
-        try:
-            LOWERINGS[node.op](run, node, *arguments)
-        except _Answered as answer:
-            (found,) = answer.args
-        except UnsupportedError:
-            return np.inf
-        time = found.measured_us or found.predicted_us or found.vendor_us or found.library_us
-        if time is None or (found.staged and read_last != last):
-            return np.inf
-        return time + (self.conversion(node.inputs[0]) if found.staged else 0.0)
-
-    @staticmethod
-    def answered(function, *args, **keywords):
-        raise _Answered(explain(function, *args, **keywords))
-
-    def image(self, name, last):
-        return self.array(name, LAST if last and len(self.graph.shape(name)) == 4 else None)
-
-    def array(self, name, order):
-        spec = self.graph.spec(name)
-        order = range(len(spec.shape)) if order is None else order
-        stored = np.empty([spec.shape[axis] for axis in order], spec.dtype)
-        return stored.transpose(np.argsort(list(order)).tolist())
-
-
-@pytest.mark.parametrize("part", ["sm_87", "sm_90"])
-@pytest.mark.parametrize("dtype", [None, "float16"])
-@pytest.mark.parametrize("made", [body, bottleneck])
-def test_layouts_are_those_that_explain_would_choose(part, dtype, made, monkeypatch):
-    file, found = made(), []
-    with gensor_kernels.emulated(part):
-        for times in (Times, Explained):
-            monkeypatch.setattr(module, "Times", times)
-            plan = planned(file, dtype=dtype)
-            found.append(([(each.name, each.layout, each.inputs) for each in plan.graph.nodes], plan.layouts))
-    assert found[0] == found[1]
-
-
-def chain(count):
-    """Equal convolutions, each of its own weights."""
+def repeated(text, count, x, weight):
+    """A model of `count` equal nodes one after another, each with other weights."""
     names = ["x", *(f"t{place}" for place in range(count))]
-    nodes = [node("Conv", [names[at], f"w{at}"], [names[at + 1]], pads=[1, 1, 1, 1]) for at in range(count)]
-    constants = {f"w{at}": drawn(16, 16, 3, 3) for at in range(count)}
-    return proto(nodes, {"x": ("float32", ("n", 16, 14, 14))}, [names[-1]], constants)
+    nodes = "; ".join(f"{names[at + 1]} = {text}({names[at]}, w{at})" for at in range(count))
+    constants = {f"w{at}": drawn(*weight) / 16 for at in range(count)}
+    return proto(nodes, {"x": ("float32", ("n", *x))}, [names[-1]], constants)
 
 
-def test_equal_nodes_are_asked_about_once(questions):
+def test_times_are_looked_up_once_unless_the_library_changes(monkeypatch):
+    lookups = []
+    monkeypatch.setattr(predicted, "find_time", lambda *given: lookups.append(given) or find_time(*given))
+    monkeypatch.setattr(predicted, "_known", type(predicted._known)())
+
+    def plan(count, batch=1):
+        lookups.clear()
+        made = repeated("Conv<pads = [1, 1, 1, 1]>", count, (16, 14, 14), (16, 16, 3, 3))
+        Plan(Source(made).graph({"x": (batch, 16, 14, 14)}), Weights(), Options())
+        return len(lookups)
+
     with gensor_kernels.emulated("sm_87"):
-        planned(chain(2), 1, 16, 14, 14)
-        few = len(questions)
-        planned(chain(6), 1, 16, 14, 14)  # another graph with the same nodes
-        assert 0 < few == len(questions)
-        planned(chain(2), 2, 16, 14, 14)
-        assert len(questions) > few
-
-
-def test_times_are_asked_again_where_the_library_changes(questions):
-    with gensor_kernels.emulated("sm_87"):
-        planned(chain(2), 1, 16, 14, 14)
-        few = len(questions)
+        few = plan(2)
+        assert few > 0 and plan(6) == 0  # another graph with the same nodes
+        assert plan(2, batch=2) > 0
         current_runtime().library.reload()
-        planned(chain(2), 1, 16, 14, 14)
-    assert len(questions) == 2 * few
+        assert plan(2) == few
 
 
 # ---- constants
 
 
-def products(count=3, width=256):
-    names = ["x", *(f"t{place}" for place in range(count))]
-    nodes = [node("MatMul", [names[at], f"w{at}"], [names[at + 1]]) for at in range(count)]
-    constants = {f"w{at}": drawn(width, width) / 16 for at in range(count)}
-    return proto(nodes, {"x": ("float32", ("n", width))}, [names[-1]], constants)
-
-
 @pytest.mark.parametrize("weights", [None, "int8", "int4"])
-def test_signatures_share_narrow_weights(weights, monkeypatch):
+def test_signatures_share_narrow_weights(weights):
     """The very arrays: nothing is cast or quantised a second time, and nothing is kept twice."""
-    model = Model(Source(products()), "model", Options("float16", weights))
+    model = Model(Source(repeated("MatMul", 3, (256,), (256, 256))), "model", Options("float16", weights))
     with gensor_kernels.emulated("sm_87"):
         results = [model(drawn(rows, 256)) for rows in (200, 300)]
     first, second = model._plans.values()
@@ -201,9 +114,9 @@ def test_arrays_are_known_by_their_constants():
     assert of(constant[1:]).shape == (3, 6)
     assert derived.array("halved", [constant], lambda: constant / 2) is not first
     other = constant.copy()
-    assert of(other) is not of(other)  # of an array that nobody keeps nothing is kept
+    assert of(other) is not of(other)  # results of arrays that were not noted are not kept
     second = of(first)
-    assert of(first) is second  # of results, too
+    assert of(first) is second  # results count as constants
     assert derived.fact("most", constant, lambda: 1) == derived.fact("most", constant, lambda: 2) == 1
     assert derived.fact("most", other, lambda: 2) == 2
     made.clear()
@@ -215,8 +128,7 @@ def test_arrays_are_known_by_their_constants():
 
 def test_changed_options_make_other_arrays():
     """float16 and bfloat16 of the same constants, from one store."""
-    weights, made = Weights(), products(1)
-    source = Source(made)
+    weights, source = Weights(), Source(repeated("MatMul", 1, (256,), (256, 256)))
     with gensor_kernels.emulated("sm_87"):
         found = [Plan(source.graph({"x": (4, 256)}), weights, Options(dtype)) for dtype in ("float16", "bfloat16")]
     dtypes = [{each.dtype.name for each in plan.graph.constants.values()} for plan in found]

@@ -5,10 +5,11 @@ import pytest
 
 import gensor_kernels
 from gensor_kernels.errors import ModelError, UnsupportedError
+from gensor_kernels.graph.ir.graph import Node
 from gensor_kernels.graph.lowerings.base import Constants, Run
 from gensor_kernels.graph.lowerings.caches import append, pages_of
 
-from ..models import model, node
+from ..models import model
 
 
 def softmax(x):
@@ -33,19 +34,14 @@ def attended(q, k, v, sizes, causal):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
-@pytest.mark.parametrize(("batch", "capacity"), [(1, 32), (3, 32), (1, 24), (2, 24), (2, 7)])
-@pytest.mark.parametrize("causal", [0, 1])
+@pytest.mark.parametrize(("batch", "capacity", "causal"), [(1, 32, 0), (3, 32, 1), (1, 24, 1), (2, 24, 0), (2, 7, 1)])
 def test_attention_over_the_filled_part_of_a_cache(dtype, batch, capacity, causal):
     rng = np.random.default_rng(capacity + batch)
     q = rng.standard_normal((batch, 4, 2, 16)).astype(dtype)
     k, v = (rng.standard_normal((batch, 2, capacity, 16)).astype(dtype) for _ in "kv")
     sizes = rng.integers(2, capacity + 1, batch)
-    made = model(
-        [node("Attention", ["q", "k", "v", "", "", "", "n"], ["y"], is_causal=causal)],
-        {name: (dtype, each.shape) for name, each in {"q": q, "k": k, "v": v}.items()} | {"n": ("int64", (batch,))},
-        ["y"],
-        opset=24,
-    )
+    inputs = {name: (dtype, each.shape) for name, each in {"q": q, "k": k, "v": v}.items()} | {"n": ("int64", (batch,))}
+    made = model(f'y = Attention<is_causal = {causal}>(q, k, v, "", "", "", n)', inputs, ["y"], opset=24)
     with gensor_kernels.emulated("sm_87"):
         found = made(q, k, v, sizes)
         (layer,) = made.explain(q, k, v, sizes)
@@ -56,7 +52,7 @@ def test_attention_over_the_filled_part_of_a_cache(dtype, batch, capacity, causa
     assert families == ["attention"] if dtype == "float16" else len(families) == 3
 
 
-def test_a_cache_whose_rows_lie_in_front_of_its_heads_is_paged_without_a_copy():
+def test_a_cache_with_rows_before_heads_is_paged_without_a_copy():
     rows = np.arange(3 * 24 * 2 * 16, dtype=np.float32).reshape(3, 24, 2, 16)
     for k in (rows.transpose(0, 2, 1, 3), np.ascontiguousarray(rows.transpose(0, 2, 1, 3)), rows[:1, :24]):
         k = k if k.shape[1] == 2 else k.transpose(0, 2, 1, 3)
@@ -74,34 +70,26 @@ def test_a_cache_whose_rows_lie_in_front_of_its_heads_is_paged_without_a_copy():
 @pytest.mark.parametrize("circular", [False, True])
 @pytest.mark.parametrize("places", [[2, 2], [0, 5], [7, 3]])
 def test_rows_are_appended_by_places_on_the_host_and_on_the_device(places, circular):
+    node = Node("TensorScatter", ("p", "u", "i"), ("c",), {}, "a")
+    with gensor_kernels.emulated("sm_87"):
+        run = Run(Constants((), {}))
     update = np.random.default_rng(0).standard_normal((2, 3, 4))
     wanted = np.zeros((2, 8, 4))
     if not circular and max(places) > 5:
-        with pytest.raises(UnsupportedError, match=r"node 'a'.* has room for 8 rows: 3 do not fit behind row 7"):
-            append(run(), wanted, update, np.array(places), True, False, made("a"))
+        with pytest.raises(UnsupportedError, match=r"node 'a'.* has room for 8 rows: 3 do not fit after row 7"):
+            append(run, wanted, update, np.array(places), True, False, node)
         return
     for entry, place in enumerate(places):
         wanted[entry, (place + np.arange(3)) % 8] = update[entry]
     for known in (True, False):
         cache = np.zeros((2, 8, 4))
-        append(run(), cache, update, np.array(places), known, circular, made("a"))
+        append(run, cache, update, np.array(places), known, circular, node)
         np.testing.assert_array_equal(cache, wanted)
-
-
-def run():
-    with gensor_kernels.emulated("sm_87"):
-        return Run(Constants((), {}))
-
-
-def made(name):
-    from gensor_kernels.graph.ir.graph import Node
-
-    return Node("TensorScatter", ("p", "u", "i"), ("c",), {}, name)
 
 
 def test_a_full_cache_names_the_node():
     inputs = {"p": ("float32", (1, 1, 4, 8)), "u": ("float32", (1, 1, 2, 8)), "i": ("int64", (1,))}
-    scatter = model([node("TensorScatter", ["p", "u", "i"], ["c"], name="store")], inputs, ["c"], opset=24)
+    scatter = model("[store] c = TensorScatter(p, u, i)", inputs, ["c"], opset=24)
     p, u = (np.ones(inputs[name][1], np.float32) for name in "pu")
     with gensor_kernels.emulated("sm_87"):
         before = p.copy()
@@ -117,42 +105,33 @@ def test_a_full_cache_names_the_node():
 WIDTH, CAPACITY = 32, 12
 
 
+LAYER = (
+    "m = MatMul(x, w); {bias}; q, k, v = Split<axis = 2, num_outputs = 3>(qkv); "
+    "new_keys = TensorScatter<axis = 1>(keys, k, place); new_values = TensorScatter<axis = 1>(values, v, place); "
+    "seen = Add(place, one); y = Attention<is_causal = 1, q_num_heads = 2, kv_num_heads = 2>"
+    '(q, new_keys, new_values, "", "", "", seen)'
+)
+
+
 def cached_layer(dtype, rows, batch="n", capacity=CAPACITY, bias=True):
     """A product for queries, keys and values, caches of the latter, and attention."""
     rng = np.random.default_rng(7)
-    constants = {
-        "w": (rng.standard_normal((WIDTH, 3 * WIDTH)) * 0.2).astype(dtype),
-        "b": (rng.standard_normal(3 * WIDTH) * 0.1).astype(dtype),
-        "one": np.array([rows]),
-    }
-    nodes = [
-        node("MatMul", ["x", "w"], ["m"]),
-        node("Add", ["m", "b"], ["qkv"]) if bias else node("Identity", ["m"], ["qkv"]),
-        node("Split", ["qkv"], ["q", "k", "v"], axis=2, num_outputs=3),
-        node("TensorScatter", ["keys", "k", "place"], ["keys'"], axis=1),
-        node("TensorScatter", ["values", "v", "place"], ["values'"], axis=1),
-        node("Add", ["place", "one"], ["seen"]),
-        node(
-            "Attention",
-            ["q", "keys'", "values'", "", "", "", "seen"],
-            ["y"],
-            is_causal=1,
-            q_num_heads=2,
-            kv_num_heads=2,
-        ),
-    ]
+    constants = {"w": (rng.standard_normal((WIDTH, 3 * WIDTH)) * 0.2).astype(dtype), "one": np.array([rows])}
+    if bias:
+        constants["b"] = (rng.standard_normal(3 * WIDTH) * 0.1).astype(dtype)
     cache = (batch, capacity, WIDTH)
     inputs = {"x": (dtype, (batch, rows, WIDTH)), "place": ("int64", (batch,))}
     inputs |= {"keys": (dtype, cache), "values": (dtype, cache)}
-    outputs = {"y": (batch, rows, WIDTH), "keys'": cache, "values'": cache}
-    return model(nodes, inputs, outputs, constants if bias else {**constants, "b": constants["one"]}, opset=24)
+    outputs = {"y": (batch, rows, WIDTH), "new_keys": cache, "new_values": cache}
+    text = LAYER.format(bias="qkv = Add(m, b)" if bias else "qkv = Identity(m)")
+    return model(text, inputs, outputs, constants, opset=24)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
-@pytest.mark.parametrize("capacity", [12, 16])
-@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize(
+    ("dtype", "capacity", "batch"), [("float16", 12, 1), ("float16", 16, 2), ("float32", 16, 1), ("float32", 12, 2)]
+)
 def test_a_session_equals_calls_that_carry_the_caches(dtype, capacity, batch):
-    """To the last row of its caches; the products of single tokens store in front of them."""
+    """To the last row of its caches; the products of single tokens store in a row before them."""
     made = cached_layer(dtype, 1, capacity=capacity)
     rng = np.random.default_rng(0)
     with gensor_kernels.emulated("sm_87"):
@@ -176,7 +155,7 @@ def test_a_session_equals_calls_that_carry_the_caches(dtype, capacity, batch):
         assert [len(layer.served) for layer in layers if layer.served] == [1, 1]
 
 
-def test_entries_at_places_of_their_own_and_prompts_are_appended_behind_the_product():
+def test_entries_at_different_places_and_prompts_are_appended_after_the_product():
     one, three = cached_layer("float16", 1), cached_layer("float16", 3)
     rng = np.random.default_rng(1)
     with gensor_kernels.emulated("sm_87"):
@@ -189,7 +168,7 @@ def test_entries_at_places_of_their_own_and_prompts_are_appended_behind_the_prod
             np.testing.assert_allclose(session.state["keys"], caches[0], rtol=1e-3, atol=1e-3)
 
 
-def test_sessions_have_a_state_of_their_own_and_share_plans():
+def test_sessions_have_their_own_state_and_share_plans():
     made = cached_layer("float16", 1, bias=False)
     x = np.random.default_rng(2).standard_normal((1, 1, WIDTH)).astype(np.float16)
     with gensor_kernels.emulated("sm_87"):
@@ -208,7 +187,7 @@ def test_sessions_have_a_state_of_their_own_and_share_plans():
 
 
 def test_state_without_a_scatter_is_copied_from_its_result():
-    made = model([node("Add", ["h", "x"], ["next"])], {"h": ("float32", (2, 4)), "x": ("float32", (2, 4))}, ["next"])
+    made = model("next = Add(h, x)", dict.fromkeys("hx", ("float32", (2, 4))), ["next"])
     with gensor_kernels.emulated("sm_87"):
         with pytest.raises(ModelError, match="name its state, input by result"):
             made.session()
@@ -224,7 +203,7 @@ def test_state_without_a_scatter_is_copied_from_its_result():
 
 def test_caches_that_grow_are_refused():
     inputs = {"past": ("float32", (1, "seen", 4)), "x": ("float32", (1, 1, 4))}
-    grows = model([node("Concat", ["past", "x"], ["all"], axis=1)], inputs, ["all"])
+    grows = model("all = Concat<axis = 1>(past, x)", inputs, ["all"])
     with gensor_kernels.emulated("sm_87"):
         session = grows.session({"past": "all"}, seen=3)
         with pytest.raises(ModelError, match=r"state 'past' has the shape \(1, 3, 4\), its result 'all' \(1, 4, 4\)"):

@@ -1,0 +1,209 @@
+"""Products with a gate (swiglu and its like) or a norm of their rows: declaration, tolerance, the space, refusals.
+
+tests/public_cases draws calls of both.
+"""
+
+import numpy as np
+import pytest
+
+import gensor_kernels as gk
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators import operator
+from gensor_kernels.operators.products import gated, matmul, normed
+from gensor_kernels.operators.rows.norms import VERIFIED_EPS
+from gensor_kernels.operators.tolerance import base as tolerance_base
+from gensor_kernels.operators.types.dtypes import decode, encode
+from gensor_kernels.operators.types.epilogue import Step
+from gensor_kernels.programs.space import Space
+from tests.campaign_size import sample
+from tests.programs.verified import small_is_right
+from tests.public_cases.references import ACTIVATIONS
+
+NORMS = ("layernorm", "rmsnorm")
+
+
+def gate(name, x, w, bias=0.0):
+    """f(x g + ..) * (x u + ..); w (k, 2 n) is the gate next to the other matrix."""
+    first, second = np.split(x @ w + bias, 2, -1)
+    return ACTIVATIONS[gated.GATES[name]](first) * second
+
+
+def norm(name, x, eps):
+    mean = x.mean(-1, keepdims=True) if name == "layernorm" else 0.0
+    return (x - mean) / np.sqrt(((x - mean) ** 2).mean(-1, keepdims=True) + eps)
+
+
+def normed_product(name, m, n, k, before=2, **more):
+    more.setdefault("epilogue", ("bias", "add", "mul", "bias"))
+    return normed.normed(name, matmul.workload(m, n, k, **more), before)
+
+
+def draw_inputs(w, seed, dtype=None):
+    rng = np.random.default_rng(seed)
+    arrays = {each.name: rng.standard_normal(each.shape) for each in operator(w.operator).operands(w)[:-1]}
+    return arrays if dtype is None else {name: encode(dtype, x) for name, x in arrays.items()}
+
+
+# ---- declarations
+
+
+@pytest.mark.parametrize("prefix", ["", gated.BIASED])
+@pytest.mark.parametrize("name", gated.GATES)
+def test_the_declaration_of_gates(name, prefix):
+    w = gated.workload(prefix + name, 5, 6, 7, batch=2, dtype="float64")
+    declared, arrays = operator(w.operator), draw_inputs(w, 0)
+    wanted = gate(name, arrays["a"], arrays["b"].reshape(2, 7, 12), arrays["d"].ravel() if prefix else 0.0)
+    expected = declared.expect(w, arrays)
+    for values in (declared.reference(arrays, w.size), expected.values):
+        np.testing.assert_allclose(values, wanted, rtol=1e-12, atol=1e-13)
+    assert (expected.bound > 0).all() and expected.bound.max() < 1e-12
+    assert w.flops() >= 2 * 2 * 2 * 5 * 6 * 7
+    assert w.bytes_moved() == 8 * (2 * 5 * 7 + 2 * 7 * 12 + 2 * 5 * 6 + (12 if prefix else 0))
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_the_declaration_of_norms(name):
+    w = normed_product(name, 5, 6, 7, batch=2, dtype="float64", epilogue=("bias", "add", "mul"))
+    rng, declared, arrays = np.random.default_rng(1), operator(w.operator), draw_inputs(w, 0)
+    bias, residual, weight = rng.standard_normal(6), rng.standard_normal((2, 5, 6)), rng.standard_normal(6)
+    expected = declared.expect(w, arrays, [Step("bias", bias), Step("add", residual), Step("mul", weight)])
+    product = arrays["a"] @ arrays["b"]
+    wanted = norm(name, product + bias + residual, VERIFIED_EPS) * weight
+    np.testing.assert_allclose(expected.values, wanted, rtol=1e-12, atol=1e-13)
+    assert (expected.bound > 0).all() and expected.bound.max() < 1e-12
+    plain = declared.reference(arrays, w.size)
+    np.testing.assert_allclose(plain, norm(name, product, VERIFIED_EPS), rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", ["swiglu", *NORMS])
+def test_the_tolerance_admits_float32_sums_and_refuses_float16_ones(name):
+    if name == "swiglu":
+        w = gated.workload(name, 64, 64, 512, dtype="float16", out="float32")
+    else:
+        w = normed_product(name, 64, 96, 512, dtype="float16", out="float32", epilogue=(), before=0)
+    arrays = draw_inputs(w, 1, "float16")
+    expected = operator(w.operator).expect(w, arrays)
+    a, b = (decode("float16", arrays[x]) for x in "ab")
+    for dtype, right in ((np.float32, True), (np.float16, False)):
+        columns = b.reshape(512, -1)
+        total = np.zeros((64, columns.shape[1]), dtype)
+        for k in range(512):  # one product after the other, as a kernel sums
+            total += a.reshape(64, 512)[:, k, None].astype(dtype) * columns[None, k].astype(dtype)
+        total = total.astype(np.float64)
+        if name == "swiglu":
+            first, second = np.split(total, 2, -1)
+            values = ACTIVATIONS["silu"](first) * second
+        else:
+            values = norm(name, total, VERIFIED_EPS)
+        assert tolerance_base.check(values.astype(np.float32).reshape(expected.values.shape), expected).ok == right
+
+
+# ---- the space
+
+#: (operation, arguments of the Workload, family, coordinates): every copy path, epilogue and layout of B.
+KERNELS = [
+    ("swiglu", {"dtype": "bfloat16", "trans_b": True}, "contraction_mma", {"warp_n": 24, "block_n": 48, "stages": 2}),
+    ("bias_geglu", {"dtype": "float16", "epilogue": "add"}, "contraction_mma",
+     {"epilogue_staged": 0, "copy": 0, "stages": 2, "epilogue_fixed": 1}),
+    ("bias_reglu", {"dtype": "float16", "trans_a": True}, "contraction_mma", {"split_k": 3}),
+    ("geglu_tanh", {"dtype": "float32", "math": "tf32"}, "contraction_mma", {}),
+    ("bias_swiglu", {"dtype": "float64", "trans_b": True}, "contraction_simt", {"stages": 1}),
+    ("reglu", {"dtype": "float32"}, "contraction_simt", {"epilogue_staged": 1, "raster": 2}),
+    ("bias_geglu_tanh", {"dtype": "float16", "trans_b": True}, "contraction_simt", {"split_k": 2}),
+    ("layernorm", {"dtype": "bfloat16", "trans_b": True}, "contraction_mma", {"epilogue_staged": 2, "split_k": 1}),
+    ("rmsnorm", {"dtype": "float16"}, "contraction_mma", {"epilogue_staged": 1, "split_k": 2}),
+    ("rmsnorm", {"dtype": "float32", "math": "tf32"}, "contraction_mma", {"epilogue_staged": 0, "split_k": 1}),
+    ("rmsnorm", {"dtype": "float64"}, "contraction_simt", {"epilogue_staged": 2, "split_k": 1}),
+    ("layernorm", {"dtype": "float32"}, "contraction_simt", {"epilogue_staged": 1, "split_k": 1}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "more", "family", "values"), sample(KERNELS, 4))
+def test_kernels_pass_the_verifier(name, more, family, values):
+    normed = name in NORMS
+    w = normed_product(name, 64, 24, 256, **more) if normed else gated.workload(name, 64, 96, 256, **more)
+    assert small_is_right(w, family, values).branches["norm" if normed else "gate"]
+
+
+def test_a_gate_counts_as_two_products():
+    one, arch = gated.workload("swiglu", 512, 2048, 1024, trans_b=True), lookup("sm_87")
+    space = Space(one, arch).family("contraction_mma")
+    point = space.point(space.family.starters(one, arch)[1])
+    terms, program = space.explain(point), space.program(point)
+    launch = space.family.launches(program, one)[0]
+    both = program["stages"] * program["block_k"] * (program["block_m"] + 2 * program["block_n"]) * 2
+    assert launch.shared_bytes == terms["shared_bytes"] == max(both, terms["warps"] * program["warp_n"] * 64)
+    assert space.family.constants(program, one)["GATE"] == 9
+
+
+@pytest.mark.parametrize("family", ["contraction_mma", "contraction_simt"])
+def test_rows_are_normalised_in_the_kernel_or_after_it(family):
+    arch = lookup("sm_87")
+    small = normed_product("layernorm", 512, 96, 256)
+    for w, whole in ((small, True), (normed_product("layernorm", 512, 304, 256), False)):
+        space = Space(w, arch).family(family)
+        ways = next(c for c in space.coordinates if c.name == "epilogue_staged").values
+        assert ways == (0, 1, 2)
+        program = space.family.starters(small, arch)[0].replace(split_k=1)
+        legal = {way: space.legal(space.point(program.replace(epilogue_staged=way))[None])[0] for way in ways}
+        assert legal[2] == whole and legal[1]
+        entries = [x.entry for x in space.family.launches(program.replace(epilogue_staged=1), w)]
+        assert entries == [family, "contraction_normalise"]
+        main = space.family.launches(program.replace(epilogue_staged=2), w)
+        assert [x.entry for x in main] == [family]
+        terms = space.explain(space.point(program.replace(epilogue_staged=2)))
+        assert terms["shared_bytes"] == main[0].shared_bytes and terms["after"] == 0
+
+
+# ---- calls
+
+
+def test_operations_after_a_gate_in_a_batch():
+    rng = np.random.default_rng(3)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((3, 9, 20), (3, 20, 16)))
+    bias, residual = rng.standard_normal(16).astype(np.float32), rng.standard_normal((9, 8)).astype(np.float32)
+    out = np.empty((3, 9, 8), np.float32)
+    with gk.emulated("sm_87"):
+        gk.matmul(a, b, out, epilogue=[("bias", bias), "geglu", ("add", residual), ("scale", 0.5)])
+        special = gk.linear(
+            np.array([[np.nan, 1.0], [np.inf, 1.0]], np.float32), b[0, :2, :2] * 0 + 1, activation="reglu"
+        )
+    np.testing.assert_allclose(out, (gate("geglu", a, b, bias) + residual) * 0.5, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(special, [[np.nan], [np.inf]])
+
+
+def test_operations_after_a_norm_in_a_batch():
+    rng = np.random.default_rng(4)
+    a, b = rng.standard_normal((3, 9, 40)).astype(np.float32), rng.standard_normal((40, 24)).astype(np.float32)
+    bias, weight = rng.standard_normal((2, 24)).astype(np.float32)
+    residual = rng.standard_normal((3, 9, 24)).astype(np.float32)
+    epilogue = [("bias", bias), ("add", residual), ("rmsnorm", 0.01), ("mul", weight)]
+    with gk.emulated("sm_87"):
+        result = gk.matmul(a, b, epilogue=epilogue)
+        assert gk.explain(gk.matmul, a, b, epilogue=epilogue).family.startswith("contraction")
+    np.testing.assert_allclose(result, norm("rmsnorm", a @ b + bias + residual, 0.01) * weight, rtol=1e-4, atol=1e-4)
+
+
+REFUSED = [
+    ({"activation": "swiglu", "alpha": 2.0}, "only one bias"),
+    ({"epilogue": ["relu", "swiglu"]}, "only one bias"),
+    ({"epilogue": ["swiglu", "reglu"]}, "one gate"),
+    ({"activation": "swiglu", "bias": np.zeros(3, np.float32)}, "a bias has the shape"),
+    ({"epilogue": ["layernorm", "rmsnorm"]}, "one gate or norm"),
+    ({"epilogue": ["layernorm", "swiglu"]}, "one gate or norm"),
+    ({"epilogue": [("layernorm", 0.0)]}, "eps above 0"),
+    ({"epilogue": ["layernorm"], "activation": "relu"}, "whole order"),
+    ({"activation": "layernorm"}, "activation must be"),
+]
+
+
+def test_arguments_that_do_not_fit():
+    a, b = np.zeros((2, 4), np.float32), np.zeros((4, 6), np.float32)
+    with gk.emulated("sm_87"):
+        for keywords, words in REFUSED:
+            with pytest.raises(ValueError, match=words):
+                gk.matmul(a, b, **keywords)
+        with pytest.raises(ValueError, match="side by side"):
+            gk.matmul(a, np.zeros((4, 5), np.float32), activation="swiglu")
+        with pytest.raises(TypeError, match="real floating-point"):
+            gk.linear(a.astype(np.int8), np.zeros((6, 4), np.int8), activation="swiglu")
