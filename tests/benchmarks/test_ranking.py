@@ -229,14 +229,14 @@ def test_a_file_that_is_no_part_is_refused(tmp_path, capsys, changes, message):
         ({"MWG": ""}, "line 5: MWG is '', not an integer"),
         ({"MDIMC": 0}, "line 5: no such kernel can be"),
         ({"NDIMC": 4096}, "line 5: no such kernel can be"),
-        (b"MWG\n1\n", "space.csv"),
+        (b"\x1f\x8b damaged", "space.csv.gz"),
         (b"\xff\xfe\x80", "space.csv"),
         (b"MWG\n", "space.csv"),
         (b"BLOCK,time_ms\n1,2\n", "no kernel here has the columns BLOCK"),
     ],
 )
 def test_a_file_that_is_no_space_is_refused(tmp_path, capsys, change, message):
-    path = tmp_path / "space.csv"
+    path = tmp_path / ("space.csv.gz" if message.endswith(".gz") else "space.csv")
     if isinstance(change, bytes):
         path.write_bytes(change)
     else:
