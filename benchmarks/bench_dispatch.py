@@ -2,7 +2,7 @@
 
     pytest benchmarks/bench_dispatch.py --benchmark-columns=min,median,ops
 
-Each round makes 50 calls with 50 keys. Arrays are sliced anew for each call, outside the timed part; `out=` is given,
+Each round makes 50 calls with 50 keys. Arrays are sliced again for each call, outside the timed part; `out=` is given,
 and building the key counts. The figures are for 50 calls; `per_call_us` in the extra information is for one call of the
 fastest round, because other processes only add time. Queries of the device and the stream need a driver: on a GPU
 `test_queries` times them.
@@ -60,7 +60,7 @@ def calls(dtype, within=None):
         yield a[16 * i : 16 * i + m, :k], b[:k, 16 : 16 + n], c[:m, :n], x[16 * i : 16 * i + n]
 
 
-def timed(benchmark, run, prepare):
+def measure(benchmark, run, prepare):
     """Time `run` over all keys, warm."""
     run(prepare())
 
@@ -86,7 +86,7 @@ def test_warm_call(benchmark, runtime, dtype, reused):
             matmul(a, b, out=out)
 
     run(list(calls(dtype, within)))
-    timed(benchmark, run, lambda: list(calls(dtype, within)))
+    measure(benchmark, run, lambda: list(calls(dtype, within)))
     assert len(runtime.plans) == KEYS
     assert all((plan.placed is not NOWHERE) == reused for plan in runtime.plans.values())
 
@@ -98,7 +98,7 @@ def test_warm_call_with_epilogue(benchmark, runtime):
         for a, b, out, bias in arguments:
             matmul(a, b, out, bias=bias, activation="relu")
 
-    timed(benchmark, run, lambda: list(calls("float16")))
+    measure(benchmark, run, lambda: list(calls("float16")))
     assert len(runtime.plans) == KEYS
 
 
@@ -111,7 +111,7 @@ def test_warm_call_with_workspace(benchmark, allocator):
             matmul(a, b, out)
 
     with stub_runtime(kernels(split_k=2)):
-        timed(benchmark, run, lambda: list(calls("float16")))
+        measure(benchmark, run, lambda: list(calls("float16")))
 
 
 def test_warm_call_that_allocates(benchmark, runtime):
@@ -121,7 +121,7 @@ def test_warm_call_that_allocates(benchmark, runtime):
         for a, b, _, _ in arguments:
             matmul(a, b)
 
-    timed(benchmark, run, lambda: list(calls("float16")))
+    measure(benchmark, run, lambda: list(calls("float16")))
 
 
 @pytest.mark.parametrize("text", ["ij,jk->ik", "ij,jk"])
@@ -133,7 +133,7 @@ def test_warm_einsum(benchmark, runtime, text):
         for a, b, _, _ in arguments:
             einsum(text, a, b)
 
-    timed(benchmark, run, lambda: list(calls("float16")))
+    measure(benchmark, run, lambda: list(calls("float16")))
     assert len(runtime.plans) == KEYS
 
 
@@ -149,7 +149,7 @@ def test_warm_einsum_of_four_axes(benchmark, runtime):
     def prepare():
         return [(q[:, : 64 + 16 * i], k[..., : 64 + 8 * i]) for i in range(KEYS)]
 
-    timed(benchmark, run, prepare)
+    measure(benchmark, run, prepare)
     assert all(plan.tier == 3 for plan in runtime.plans.values())
 
 
@@ -165,7 +165,7 @@ def test_warm_linear(benchmark, runtime):
     def prepare():
         return [a[:, :128] for a, *_ in calls("float16")]
 
-    timed(benchmark, run, prepare)
+    measure(benchmark, run, prepare)
 
 
 ROWS = {
@@ -192,7 +192,7 @@ def test_warm_rows(benchmark, allocator, name):
         return [(a, within[3][: a.shape[1]]) for a, *_ in calls("float32", within)]
 
     with stub_runtime(kernels) as runtime:
-        timed(benchmark, run, prepare)
+        measure(benchmark, run, prepare)
         assert {plan.tier for plan in runtime.plans.values()} == {3}
 
 
@@ -203,7 +203,7 @@ def test_slicing(benchmark, allocator):
         for a, *_ in calls("float16"):
             a.data.ptr  # noqa: B018
 
-    timed(benchmark, run, lambda: None)
+    measure(benchmark, run, lambda: None)
 
 
 def test_first_call_of_a_shape(benchmark, runtime):
@@ -220,7 +220,7 @@ def test_first_call_of_a_shape(benchmark, runtime):
     print(f"\nfirst call of a shape: {benchmark.extra_info['per_call_us']} us")
 
 
-def stored_class(count):
+def store_class(count):
     """Return `count` kernels of a class (defaults with one coordinate changed) and the digests of their portfolio."""
     wanted = operator.workload(512, 512, 512, dtype="float16")
     near = {}
@@ -241,7 +241,7 @@ def stored_class(count):
 @pytest.mark.parametrize("covered", [True, False], ids=["portfolio", "without"])
 def test_first_call_of_an_unseen_shape(benchmark, allocator, covered):
     """The first call of a shape among 200 stored kernels of its class, with and without a portfolio of at most 8."""
-    found, portfolio = stored_class(200)
+    found, portfolio = store_class(200)
     arguments = list(calls("float16"))
 
     with stub_runtime(found, portfolio if covered else ()) as runtime:

@@ -1,4 +1,4 @@
-"""Kernels: on a GPU their times beside CuPy's calls, anywhere their exact counters on the emulator.
+"""Kernels: on a GPU their times next to CuPy's calls, anywhere their exact counters on the emulator.
 
     pytest benchmarks/bench_kernels.py --benchmark-json=run.json             # all of it
     pytest benchmarks/bench_kernels.py -m gpu --benchmark-json=run.json      # the times alone
@@ -27,11 +27,11 @@ from .gpu.harness.journal import Journal
 from .gpu.harness.session import Session
 from .gpu.timing import Bench
 from .gpu.vendors.registry import CUPY
-from .spaces.counted_space import clocks
+from .spaces.accesses import BARRIER
 
 SECONDS = 3600.0  # for kernels that have to be made here, because no database has them for this GPU
-#: Facts that accompany a time, beside CuPy's time.
-TOLD = ("class", "group", "kernels", "predicted_us", "bound_us", "refused")
+#: Facts that accompany a time, in addition to CuPy's time.
+EXTRA = ("class", "group", "kernels", "predicted_us", "bound_us", "refused")
 
 
 class DeviceTime:
@@ -48,6 +48,15 @@ class DeviceTime:
 DEVICE_TIME = DeviceTime()
 
 
+def clocks(counted: Counters) -> float:
+    """Return the clocks in which one SM serves the counted accesses: one per pass of shared memory, one per 128 bytes
+    of a warp's global access, and barriers."""
+    shared = sum(counted[name] for name in ("shared_loads", "shared_stores", "shared_copies"))
+    widths = counted.global_widths()
+    moved, accesses = sum(width * count for width, count in widths.items()), sum(widths.values()) / 32
+    return shared + counted.bank_conflicts + max(moved / 128, accesses) + BARRIER * counted["barriers"]
+
+
 class Kernels:
     """The shipped kernels on this machine's GPU."""
 
@@ -55,7 +64,7 @@ class Kernels:
         with session.store() as store:
             shipped.given(session, store)
         self.bench = Bench(session)
-        self.by_key = {each.workload.key(): each for each in reversed(shipped.stored(session))}
+        self.by_key = {each.workload.key(): each for each in reversed(shipped.stored_kernels(session))}
 
     def measure(self, benchmark: Any, workload: Workload) -> None:
         """Time the kernel of a workload and CuPy's call in turn, as one round of a benchmark with `DEVICE_TIME`."""
@@ -69,7 +78,7 @@ class Kernels:
             return found
 
         found = benchmark.pedantic(run, rounds=1)
-        benchmark.extra_info |= {name: found[name] for name in TOLD} | {"vendor_us": found["vendors_us"]}
+        benchmark.extra_info |= {name: found[name] for name in EXTRA} | {"vendor_us": found["vendors_us"]}
         assert "differ from ours" not in found["refused"].get(CUPY, "")
 
 
@@ -100,9 +109,9 @@ def test_kernel(benchmark, kernels, name):
 
 
 @cache
-def counted() -> dict[str, kernel_counters.Counted]:
+def count() -> dict[str, kernel_counters.Counted]:
     """Return the kernels that are counted."""
-    return kernel_counters.shipped()
+    return kernel_counters.shipped_kernels()
 
 
 @pytest.mark.benchmark(timer=DEVICE_TIME)
@@ -111,7 +120,7 @@ def test_counters(benchmark, name):
     """The time is that of the counted accesses at 1 GHz, exact like the counters themselves."""
 
     def run():
-        found = counted()[name].counters()
+        found = count()[name].counters()
         DEVICE_TIME.now += clocks(Counters(found)) * 1e-9
         return found
 

@@ -3,7 +3,7 @@
     pytest benchmarks/bench_roofline.py --benchmark-columns=min,median
 
 Batches have the sizes of a walk's; `programs_per_s` in the extra information is for the median. Setting up a lattice
-(once per workload) and `legal` are timed, too.
+(once per workload) and `legal` are also timed.
 """
 
 import numpy as np
@@ -36,7 +36,7 @@ def distinct(space: FamilySpace, count: int) -> np.ndarray:
     return rng.permutation(found)[:count]
 
 
-def timed(benchmark, function, points):
+def measure(benchmark, function, points):
     benchmark.pedantic(function, args=(points,), rounds=200, warmup_rounds=20)
     if benchmark.stats is not None:
         benchmark.extra_info["programs_per_s"] = round(len(points) / benchmark.stats.stats.median)
@@ -46,13 +46,13 @@ def timed(benchmark, function, points):
 @pytest.mark.parametrize("case", CASES)
 def test_potential(benchmark, case, batch):
     space = lattice(case)
-    timed(benchmark, space.potential, distinct(space, batch))
+    measure(benchmark, space.potential, distinct(space, batch))
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_legal(benchmark, case):
     space = lattice(case)
-    timed(benchmark, space.legal, distinct(space, 2_000))
+    measure(benchmark, space.legal, distinct(space, 2_000))
 
 
 @pytest.mark.parametrize("case", CASES)

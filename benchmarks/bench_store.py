@@ -61,7 +61,7 @@ def test_one_arch_of_many_records(benchmark, large):
 
 
 def test_memory_of_one_arch(large):
-    """At most 100 MB more than Python and the package, measured in a process of its own."""
+    """At most 100 MB more than Python and the package, measured in a separate process."""
     import subprocess
 
     program = (

@@ -85,7 +85,7 @@ class Trace:
         return self._name(above) if above is not None else None
 
     def _name(self, frame: FrameType) -> str | None:
-        """Return the path of the function's file in the project; None for other code."""
+        """Return the path of the function's file in the project, or None for other code."""
         name = frame.f_code.co_filename
         if name not in self._names:
             path = Path(name).resolve()

@@ -33,7 +33,7 @@ from gensor_kernels.programs.registry import FAMILIES
 from .gpu import claims, sanitizer, summary
 from .gpu.families import OPERATORS
 from .gpu.harness.journal import Journal
-from .gpu.harness.parts import PARTS, planned
+from .gpu.harness.parts import PARTS, plan
 from .gpu.harness.session import Session
 from .gpu.harness.supervise import UNUSABLE, Step, Supervisor
 
@@ -56,7 +56,7 @@ STEPS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; 0 where all results are right, 1 where one is not, 2 where nothing can run."""
+    """Run the command; 0 where every result is correct, 1 where one is wrong, 2 where nothing can run."""
     options = parser().parse_args(arguments)
     options.out.mkdir(0o700, parents=True, exist_ok=True)
     journal = Journal(options.out / "results.jsonl")
@@ -65,8 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.retry:
         options.since = time.time()
     if options.plan:
-        command = shlex.join(["python", "-m", "benchmarks.device", *given(options)])
-        print("\n".join(planned(STEPS, journal, inputs(options), options.budget, command)))
+        command = shlex.join(["python", "-m", "benchmarks.device", *options_of(options)])
+        print("\n".join(plan(STEPS, journal, inputs(options), options.budget, command)))
         return 0
     wanted = options.steps.split(",") if options.steps else PARTS[options.part - 1].steps if options.part else ()
     steps = [step for step in STEPS if not wanted or step.name in wanted]
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _tidy(path: Path) -> None:
-    """Leave one file without a journal beside it, ready to be copied or committed."""
+    """Leave one file without a journal, ready to be copied or committed."""
     if path.exists():
         with Store.open(path) as store:
             store.connection.execute("PRAGMA journal_mode=DELETE")
@@ -126,10 +126,10 @@ def parser() -> argparse.ArgumentParser:
 def worker_command(options: argparse.Namespace, step: str, seconds: float) -> list[str]:
     """Return the command line of a worker."""
     command = [sys.executable, "-m", "benchmarks.device", "--worker", step, "--seconds", f"{seconds:.1f}"]
-    return [*command, "--since", str(options.since), *given(options)]
+    return [*command, "--since", str(options.since), *options_of(options)]
 
 
-def given(options: argparse.Namespace) -> list[str]:
+def options_of(options: argparse.Namespace) -> list[str]:
     """Return the options that every worker and every part of a run has, as they were given."""
     words = ["--out", str(options.out)]
     for name in ("db", "arch", "vendors", "cupy_tests", "only"):

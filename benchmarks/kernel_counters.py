@@ -53,7 +53,7 @@ class Counted:
         return {name: count for name, count in sorted(found.items()) if count and name not in UNCOUNTED}
 
 
-def shipped() -> dict[str, Counted]:
+def shipped_kernels() -> dict[str, Counted]:
     """Return one kernel of each family by name: arch, family, row of the common shapes."""
     found: dict[str, Counted] = {}
     for arch in ARCHS:
@@ -105,7 +105,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kernel_counters", description=__doc__.splitlines()[0])
     parser.add_argument("--accept", action="store_true", help="write today's counters as the baseline")
     options = parser.parse_args()
-    kernels = shipped()
+    kernels = shipped_kernels()
     found = dict(zip(kernels, ordered_map(Counted.counters, list(kernels.values())), strict=True))
     told = list(differences(baseline() if BASELINE.exists() else {}, found))
     print("\n".join(told) or f"{len(found)} kernels: every counter is as accepted")

@@ -42,7 +42,7 @@ SIZES = {"batch": 1, "tokens": 128, "past": 127, "source": 128}
 VIEWS = frozenset(["Expand", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"])
 
 
-#: Launches of every call since `counting` began: kernels that one model has loaded serve the next model, too.
+#: Launches of every call since `counting` began: kernels that one model has loaded also serve the next model.
 _calls: list[int] = []
 
 
@@ -90,7 +90,7 @@ def ours(plan: Plan, inputs: Mapping[str, np.ndarray], call: Callable[[], Any]) 
         "operators": len(operators),
         "launches": sum(count for _, count in operators) - len(operators),
         "copies": len(copies),
-        "copied_by": _counted(copies),
+        "copied_by": _count(copies),
         "arena_bytes": layout.nbytes if layout else None,
         "live_bytes": layout.live if layout else None,
         "fused_bytes": traffic(plan.graph),
@@ -106,7 +106,7 @@ def _copies(node: Node, values: Mapping[str, np.ndarray]) -> bool:
     return any(each.size and not any(np.may_share_memory(each, other) for other in given) for each in results)
 
 
-def _counted(nodes: Sequence[Node]) -> dict[str, int]:
+def _count(nodes: Sequence[Node]) -> dict[str, int]:
     found: dict[str, int] = {}
     for node in nodes:
         found[str(node)] = found.get(str(node), 0) + 1
@@ -133,7 +133,7 @@ def traffic(graph: Graph) -> int:
     return total
 
 
-def unfused(model: Model, inputs: Mapping[str, np.ndarray]) -> dict[str, int]:
+def file_figures(model: Model, inputs: Mapping[str, np.ndarray]) -> dict[str, int]:
     """Return the nodes of a file, views apart, and the bytes that they move one by one."""
     graph = model._source.graph({name: each.shape for name, each in inputs.items()})
     fold(graph)
@@ -150,7 +150,7 @@ def figures(name: str) -> dict[str, Any]:
     inputs = exported_graphs.inputs(proto, SIZES)
     model = Model(Source(proto), name)
     with gensor_kernels.emulated("sm_87"):
-        found |= ours(model._plan(inputs), inputs, lambda: model(**inputs)) | unfused(model, inputs)
+        found |= ours(model._plan(inputs), inputs, lambda: model(**inputs)) | file_figures(model, inputs)
     return found
 
 
@@ -167,7 +167,7 @@ def of_session(name: str) -> dict[str, Any]:
     with gensor_kernels.emulated("sm_87"):
         session = model.session(batch=1)
         plan, inputs = session._planned(step, {})
-        found = ours(plan, inputs, lambda: session(*step)) | unfused(model, {**inputs, **session.state})
+        found = ours(plan, inputs, lambda: session(*step)) | file_figures(model, {**inputs, **session.state})
     return found | {"fused_bytes": None, "unfused_bytes": None}
 
 

@@ -118,7 +118,7 @@ class Tuned:
 
 
 def facts_of(store: Store) -> dict[str, list[Facts]]:
-    """Return the compiler's facts about every stored kernel, by class: the feedback behind its predictions."""
+    """Return the compiler's facts about every stored kernel, by class: the feedback that its predictions use."""
     found: dict[str, list[Facts]] = {}
     for kernel in store.rows(Kernel):
         binary = store.binary(kernel)
@@ -164,15 +164,15 @@ def half_figures(store: Store) -> dict[str, Any]:
 
 def by_class(served: Sequence[Tuned]) -> dict[str, list[Tuned]]:
     """Return served rows by the classes of their workloads."""
-    return _grouped(served, lambda each: each.row.workload.class_key() if each.row.workload else "")
+    return _group(served, lambda each: each.row.workload.class_key() if each.row.workload else "")
 
 
 def near_by(served: Sequence[Tuned], group: Callable[[Tuned], str]) -> dict[str, dict[str, Any]]:
     """Return how many rows of each group are within twice their bound."""
-    return {name: _near([ratio(each.result) for each in rows]) for name, rows in _grouped(served, group).items()}
+    return {name: _near([ratio(each.result) for each in rows]) for name, rows in _group(served, group).items()}
 
 
-def _grouped(served: Sequence[Tuned], group: Callable[[Tuned], str]) -> dict[str, list[Tuned]]:
+def _group(served: Sequence[Tuned], group: Callable[[Tuned], str]) -> dict[str, list[Tuned]]:
     groups: dict[str, list[Tuned]] = {}
     for each in served:
         groups.setdefault(group(each), []).append(each)
@@ -195,7 +195,7 @@ def bound_figures(arch: Arch, served: Sequence[Tuned], feedback: dict[str, list[
     ratios = [ratio(each.result) for each in served]
     far = [each for each, value in zip(served, ratios, strict=True) if value > NEAR_BOUND]
     return _near(ratios) | {
-        "far": [explained(arch, each, feedback) for each in sorted(far, key=lambda each: -ratio(each.result))]
+        "far": [explain(arch, each, feedback) for each in sorted(far, key=lambda each: -ratio(each.result))]
     }
 
 
@@ -205,7 +205,7 @@ def ratio(result: Result) -> float:
     return result.predicted_us / result.bound_us
 
 
-def explained(arch: Arch, each: Tuned, feedback: dict[str, list[Facts]]) -> dict[str, Any]:
+def explain(arch: Arch, each: Tuned, feedback: dict[str, list[Facts]]) -> dict[str, Any]:
     """Return a row with the terms that limit it."""
     workload, result = each.result.workload, each.result
     assert workload is not None and result.family is not None

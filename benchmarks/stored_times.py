@@ -34,7 +34,7 @@ class Timed(NamedTuple):
 
     @property
     def tau(self) -> float | None:
-        """Kendall's tau-b of both orders; None below three kernels."""
+        """Kendall's tau-b of both orders, or None below three kernels."""
         return kendall_tau(self.predicted.tolist(), self.measured.tolist())
 
     @property
@@ -43,7 +43,7 @@ class Timed(NamedTuple):
         return float(self.measured[np.argmin(self.predicted)] / self.measured.min())
 
 
-def timed(store: Store, arch: Arch) -> Iterator[Timed]:
+def timed_workloads(store: Store, arch: Arch) -> Iterator[Timed]:
     """Yield the workloads of a database that have times of kernels on a part, by key."""
     kernels = {kernel.digest: kernel for kernel in store.rows(Kernel, arch=arch.name)}
     times: dict[str, dict[str, list[float]]] = {}
@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     made.add_argument("--part", required=True, help="the part that was timed, such as h100-sxm")
     options = made.parse_args(arguments)
     with Store.open(options.db, readonly=True) as store:
-        found = list(timed(store, lookup(options.part)))
+        found = list(timed_workloads(store, lookup(options.part)))
     if not found:
         print(f"benchmarks.stored_times: {options.db} has no times of kernels on {options.part}", file=sys.stderr)
         return 1

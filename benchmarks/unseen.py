@@ -1,4 +1,4 @@
-"""Predicted time of the stored pick for sizes that nobody tuned: `python -m benchmarks.unseen --arch sm_87`.
+"""Predicted time of the stored pick for untuned sizes: `python -m benchmarks.unseen --arch sm_87`.
 
 Products, rows (softmax, norms, reductions) and attentions with drawn sizes, types and layouts are served by tier 3 of
 dispatch from the databases that the runtime reads (`GENSOR_DB` names the user's own). Its pick is compared with the
@@ -52,7 +52,7 @@ def picks(wanted: Workload, arch: Arch, library: Library) -> dict[str, float]:
     return {way: min(seconds, default=math.inf) for way, seconds in found.items()}
 
 
-def measured(arch: Arch, library: Library, drawn: Iterable[Workload]) -> Iterator[dict[str, Any]]:
+def measure(arch: Arch, library: Library, drawn: Iterable[Workload]) -> Iterator[dict[str, Any]]:
     """Yield a line per Workload that an arch has Programs for: predicted microseconds of each way to choose."""
     for wanted in drawn:
         try:
@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results: dict[str, dict[str, Any]] = {}
     for name, kind in itertools.product(options.arch, options.kind):
         arch = lookup(name)
-        lines = list(measured(arch, load.library(arch), DRAWS[kind](options.shapes, options.seed)))
+        lines = list(measure(arch, load.library(arch), DRAWS[kind](options.shapes, options.seed)))
         lines.sort(key=lambda line: -(line["portfolio"] or math.inf))
         found = {"seed": options.seed, "shapes": len(lines), **summary(lines), "worst": lines[:WORST]}
         results.setdefault(name, {})[kind] = found

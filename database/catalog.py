@@ -16,18 +16,9 @@ from .store import Store
 class Catalog:
     """Records, kernels, portfolios and timings of one architecture from several stores.
 
-    Verifications count from every store: the user's device may have verified, or refuted, a shipped kernel.
-
-    Parameters
-    ----------
-    stores : Iterable[Store]
-        Stores in the order of precedence, the user's first.
-    arch : str
-        Compute capability.
-    abis : Mapping[str, int], optional
-        Current ABI version by family; kernels of other versions are left out.
-    well_formed : Callable[[Row], bool]
-        Filter for rows of stores that other users can write to.
+    `stores` are in the order of precedence, the user's first; verifications count from every store, because the user's
+    device may have verified, or refuted, a shipped kernel. Kernels whose ABI version differs from `abis`, by family,
+    are left out, and so are rows that `well_formed` refuses, in stores that other users can write to.
     """
 
     def __init__(

@@ -95,28 +95,28 @@ class Cursor(sqlite3.Cursor):
 
     def execute(self, *arguments: Any) -> Cursor:
         """See sqlite3.Cursor.execute."""
-        return self._tried(super().execute, *arguments)
+        return self._attempt(super().execute, *arguments)
 
     def executemany(self, *arguments: Any) -> Cursor:
         """See sqlite3.Cursor.executemany."""
-        return self._tried(super().executemany, *arguments)
+        return self._attempt(super().executemany, *arguments)
 
     def fetchone(self) -> Any:
         """See sqlite3.Cursor.fetchone."""
-        return self._tried(super().fetchone)
+        return self._attempt(super().fetchone)
 
     def fetchmany(self, *arguments: Any) -> list[Any]:
         """See sqlite3.Cursor.fetchmany."""
-        return self._tried(super().fetchmany, *arguments)
+        return self._attempt(super().fetchmany, *arguments)
 
     def fetchall(self) -> list[Any]:
         """See sqlite3.Cursor.fetchall."""
-        return self._tried(super().fetchall)
+        return self._attempt(super().fetchall)
 
     def __next__(self) -> Any:
-        return self._tried(super().__next__)
+        return self._attempt(super().__next__)
 
-    def _tried(self, action: Callable[..., Any], *arguments: Any) -> Any:
+    def _attempt(self, action: Callable[..., Any], *arguments: Any) -> Any:
         verdicts = self.connection.verdicts
         verdicts.clear()
         try:
@@ -143,7 +143,7 @@ class Guarded(sqlite3.Connection):
     def guard(self, path: str | None) -> None:
         """Set authorizer, limits and progress handler; `path` is the file, None for a new database in memory."""
         self._path, self.verdicts, self.packs = path, set(), {}
-        self.set_authorizer(self._authorized)
+        self.set_authorizer(self._authorize)
         self.set_progress_handler(self._overdue, _INSTRUCTIONS)
         if sys.version_info >= (3, 11):
             for name, limit in _LIMITS.items():
@@ -153,12 +153,12 @@ class Guarded(sqlite3.Connection):
                 self.setconfig(getattr(sqlite3, f"SQLITE_DBCONFIG_{name}"), switch)
 
     def execute(self, *arguments: Any) -> Cursor:
-        """Execute a statement; its time limit starts anew."""
+        """Execute a statement with a new time limit."""
         self.renew()
         return self.cursor(Cursor).execute(*arguments)
 
     def executemany(self, *arguments: Any) -> Cursor:
-        """Execute a statement for each row; its time limit starts anew."""
+        """Execute a statement for each row with a new time limit."""
         self.renew()
         return self.cursor(Cursor).executemany(*arguments)
 
@@ -180,14 +180,14 @@ class Guarded(sqlite3.Connection):
             self.verdicts.add("overdue")
         return over
 
-    def _authorized(self, *request: Any) -> int:
+    def _authorize(self, *request: Any) -> int:
         if _is_ours(*request):
             return sqlite3.SQLITE_OK
         self.verdicts.add("denied")
         return sqlite3.SQLITE_DENY
 
     def bytes(self) -> float:
-        """Return the bytes of the file and of the log beside it; infinite for a new database in memory."""
+        """Return the bytes of the file and its log."""
         if self._path is None:
             return float("inf")
         total = 0
@@ -220,10 +220,10 @@ def connect(path: Path, mode: str, timeout: float) -> Guarded:
     query = "mode=ro&immutable=1" if mode == "immutable" else f"mode={mode}"
     name = path.absolute().as_posix()
     # Path.as_uri would turn a Windows share's server into the authority, which SQLite refuses.
-    return _hardened(f"file://{'' if name.startswith('/') else '/'}{quote(name)}?{query}", name, timeout)
+    return _harden(f"file://{'' if name.startswith('/') else '/'}{quote(name)}?{query}", name, timeout)
 
 
-def _hardened(uri: str, path: str | None, timeout: float) -> Guarded:
+def _harden(uri: str, path: str | None, timeout: float) -> Guarded:
     connection = sqlite3.connect(
         uri, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False, factory=Guarded
     )

@@ -21,26 +21,11 @@ if TYPE_CHECKING:
 
 
 def merge(store: Store, other: Store, binaries: bool | None = None) -> Counter[str]:
-    """Add every row of `other` that `store` lacks.
+    """Add every row of `other` that `store` lacks, and return the number of new rows by table.
 
-    Parameters
-    ----------
-    store, other : Store
-        Target and source.
-    binaries : bool, optional
-        Whether binaries and verifications are taken too; by default only if `other` is trusted.  Without them, its
-        kernels have to be compiled and verified again.
-
-    Returns
-    -------
-    Counter[str]
-        Number of new rows by table.  A portfolio's kernel keeps the better of its two ranks, so that the order of
-        merges does not matter.
-
-    Raises
-    ------
-    StoreError
-        If a database cannot be written.
+    Binaries and verifications are taken with `binaries`, by default only if `other` is trusted. Without them, its
+    kernels have to be compiled and verified again. A portfolio's kernel keeps the better of its two ranks, so that the
+    order of merges does not matter. Raises StoreError if a database cannot be written.
     """
     added: Counter[str] = Counter()
     for kind in tables(other, binaries):
@@ -89,16 +74,16 @@ def export(store: Store, path: str | os.PathLike[str], arch: str) -> Counter[str
     """
     added: Counter[str] = Counter()
     with compact(path) as copy:
-        for rows in _selected(store, arch):
+        for rows in _selection(store, arch):
             for batch in batches(rows):
                 added[batch[0].TABLE] += len(batch)
                 copy.add(*batch)
-        copy._write(_packed)
+        copy._write(_pack)
     return added
 
 
-def _packed(connection: Guarded) -> None:
-    """Put sources, cubins and texts of a finished file into packs, cubins of alike kernels beside each other."""
+def _pack(connection: Guarded) -> None:
+    """Put sources, cubins and texts of a finished file into packs, with cubins of similar kernels together."""
     for kind, order in ((Binary, "source_digest, constants"), (Source, "digest"), (Verification, "kernel_digest")):
         digests = connection.execute(f'SELECT digest FROM "{kind.TABLE}" ORDER BY {order}').fetchall()
         found = (row for (digest,) in digests for row in list(select(connection, kind, {"digest": digest})))
@@ -122,7 +107,7 @@ def compact(path: str | os.PathLike[str]) -> Iterator[Store]:
             copy.connection.execute("VACUUM")
 
 
-def _selected(store: Store, arch: str) -> Iterator[Iterable[Row]]:
+def _selection(store: Store, arch: str) -> Iterator[Iterable[Row]]:
     """Return rows to export, table by table, each in the order of digests; code is read on demand."""
     newest: dict[tuple[str, str], Record] = {}
     for record in store.rows(Record, arch=arch):

@@ -76,24 +76,12 @@ class Layers:
 def open_layers(
     arch: str, user: PathLike | None = None, site: PathLike | None = None, timeout: float = TIMEOUT
 ) -> Layers:
-    """Open the packaged database of an architecture, and the site's and the user's where they exist.
+    """Open the packaged database of an architecture, and those of the site and the user where they exist.
 
-    Parameters
-    ----------
-    arch : str
-        Compute capability.
-    user, site : path, optional
-        Databases of the user and the site.
-    timeout : float
-        Seconds to wait for locks.
-
-    Returns
-    -------
-    Layers
-        A database that cannot be used is left out with a StoreWarning that names the reason.  The user's file is not
-        created here, and opened for writing only where that is possible; if other users could write to it, it is
-        neither read nor written.  A site database that other users can write to is data, without machine code: a
-        StoreWarning says how to change that.
+    A database that cannot be used within `timeout` seconds is left out with a StoreWarning that names the reason. The
+    user's file is not created here, and opened for writing only where that is possible; if other users could write to
+    it, it is neither read nor written. A site database that other users can write to is data, without machine code: a
+    StoreWarning says how to change that.
     """
     packaged = PRETUNED / f"{arch}.db"
     user_path = Path(user).expanduser().absolute() if user is not None else None

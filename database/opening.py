@@ -80,11 +80,11 @@ def open_readonly(path: Path, timeout: float, immutable: bool = False) -> sql.Gu
         raise UnreadableStoreError(f"{path} does not exist")
     immutable = immutable and not sql.has_log(path)
     try:
-        return _checked(path, "immutable" if immutable else "ro", timeout)
+        return _open_checked(path, "immutable" if immutable else "ro", timeout)
     except sqlite3.OperationalError:
         if immutable or sql.has_log(path) or os.access(path.parent, os.W_OK):
             raise
-    return _checked(path, "immutable", timeout)
+    return _open_checked(path, "immutable", timeout)
 
 
 def _refuse_what_is_no_file(path: Path) -> None:
@@ -111,7 +111,7 @@ def _await_tables(path: Path, timeout: float) -> None:
         time.sleep(0.01)
 
 
-def _checked(path: Path, mode: str, timeout: float) -> sql.Guarded:
+def _open_checked(path: Path, mode: str, timeout: float) -> sql.Guarded:
     _await_tables(path, timeout)
     connection = sql.connect(path, mode, timeout)
     try:
@@ -136,7 +136,7 @@ def set_journal(connection: sqlite3.Connection, path: Path, timeout: float) -> s
 
 
 def is_remote(path: Path, mounts: Path = Path("/proc/self/mounts")) -> bool:
-    """Return whether `path` lies on a file system that several machines can write to; False if unknown."""
+    """Return whether `path` is on a file system that several machines can write to; False if unknown."""
     real = os.path.realpath(path)
     if os.name == "nt":
         return real.startswith("\\\\")

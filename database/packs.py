@@ -1,4 +1,4 @@
-"""Packs: data of many rows behind each other in one xz stream, because alike data is smaller together.
+"""Packs: data of many rows in one xz stream, because similar data is smaller together.
 
 An export has packs, and no other file.  The column of a row whose data is in a pack holds its place there, the text
 "digest:start:stop".  Digests of rows are over their data: a damaged pack damages the rows that need it.
@@ -16,15 +16,15 @@ from typing import Any
 from .connection import Guarded
 from .record import TABLES, Plain, Row, compressed, decompressed
 
-#: Most rows of a pack, with cubins and without, and their bytes: whoever reads a row reads all of its pack.
+#: Most rows of a pack, with cubins and without, and their bytes: reading a row reads all of its pack.
 MOST, MOST_TEXTS, MOST_BYTES = 64, 256, 2**21
-#: Bytes in which a pack's compression looks for what is alike, and bytes of packs that a connection holds.
+#: Bytes in which a pack's compression looks for repetitions, and bytes of packs that a connection holds.
 WINDOW, HELD_BYTES = 2**21, 2**25
 _PLACE = re.compile(r"([0-9a-f]{64}):(\d{1,8}):(\d{1,8})")
 
 
 def pack(connection: Guarded, kind: type[Row], rows: Iterable[Row]) -> None:
-    """Move the packed columns of a table's rows into packs; neighbours should be alike."""
+    """Move the packed columns of a table's rows into packs; neighbours should be similar."""
     group: list[Row] = []
     most, size = MOST if kind.COMPRESSED else MOST_TEXTS, 0
     for row in rows:

@@ -38,35 +38,23 @@ class Pruned:
 
 
 def prune(store: Store, abis: Mapping[str, int] | None = None, dry_run: bool = False) -> Pruned:
-    """Delete unreferenced rows in one transaction, and make the file smaller.
+    """Delete unreferenced rows in one transaction, and make the file smaller; with `dry_run`, only count them.
 
     Superseded records are deleted: of each Workload and part, the newest record stays, and the newest with a usable
-    kernel of each ABI version.  Then kernels without record, portfolio and timing, their verifications except
-    rejections, binaries without kernel and sources without binary.  Rows that do not match
-    their digests are neither used nor deleted, unless they are binaries and sources.
-
-    Parameters
-    ----------
-    store : Store
-        A writable database.
-    abis : Mapping[str, int], optional
-        Current ABI version by family; records and portfolios of other versions are deleted too.
-    dry_run : bool
-        Whether rows are only counted.
-
-    Raises
-    ------
-    StoreError
-        Then nothing was deleted.
+    kernel of each ABI version. Then kernels without record, portfolio and timing, their verifications except
+    rejections, binaries without kernel and sources without binary. Rows that do not match
+    their digests are neither used nor deleted, unless they are binaries and sources. With `abis`, the current ABI
+    version by family, records and portfolios of other versions are also deleted. After a StoreError nothing was
+    deleted.
     """
     before = _file_bytes(store)
     if dry_run:
         with sql.translated(store.path):
-            return _counted(store.connection, _found(store.connection, abis))
+            return _count(store.connection, _unused_rows(store.connection, abis))
 
     def delete(connection: Guarded) -> Pruned:
-        found = _found(connection, abis)
-        pruned = _counted(connection, found)
+        found = _unused_rows(connection, abis)
+        pruned = _count(connection, found)
         for kind, digests in found.items():
             query = f'DELETE FROM "{kind.TABLE}" WHERE digest = ?'
             connection.executemany(query, ((digest,) for digest in sorted(digests)))
@@ -96,7 +84,7 @@ def _intact(connection: Guarded, kind: type[RowType]) -> Iterator[RowType]:
     return (row for row in select(connection, kind, {}) if row is not None)
 
 
-def _found(connection: Guarded, abis: Mapping[str, int] | None) -> Dropped:
+def _unused_rows(connection: Guarded, abis: Mapping[str, int] | None) -> Dropped:
     """Digests of the rows to drop, by table."""
     kernels = {row.digest: row for row in _intact(connection, Kernel)}
     verdicts: dict[str, list[Verification]] = {}
@@ -108,7 +96,7 @@ def _found(connection: Guarded, abis: Mapping[str, int] | None) -> Dropped:
     portfolio = list(_intact(connection, Portfolio))
     drop_records = {row.digest for row in records if row.kernel_digest in outdated}
     kept = [row for row in records if row.digest not in drop_records]
-    drop_records |= _superseded(kept, kernels, usable)
+    drop_records |= _superseded_records(kept, kernels, usable)
     drop_portfolio = {row.digest for row in portfolio if row.kernel_digest in outdated}
     named = {row.kernel_digest for row in records if row.digest not in drop_records}
     named |= {row.kernel_digest for row in portfolio if row.digest not in drop_portfolio}
@@ -125,7 +113,7 @@ def _found(connection: Guarded, abis: Mapping[str, int] | None) -> Dropped:
     return dropped | _code(connection, drop_kernels)
 
 
-def _superseded(records: Iterable[Record], kernels: Mapping[str, Kernel], usable: set[str]) -> set[str]:
+def _superseded_records(records: Iterable[Record], kernels: Mapping[str, Kernel], usable: set[str]) -> set[str]:
     """Return digests of records that are superseded by a newer record of the same Workload and part for every
     reader."""
     found: set[str] = set()
@@ -155,7 +143,7 @@ def _code(connection: Guarded, drop_kernels: Iterable[str]) -> Dropped:
     return {Binary: sources.keys() - wanted, Source: every - texts}
 
 
-def _counted(connection: Guarded, found: Dropped) -> Pruned:
+def _count(connection: Guarded, found: Dropped) -> Pruned:
     """Return the number of rows, and the bytes of their values."""
     pruned = Pruned()
     for kind in TABLES:

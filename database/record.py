@@ -32,7 +32,7 @@ METHODS = ("emulator", "device")
 LONGEST_DRAWN = 500  # characters of a text that a notebook shows
 LAST_SECOND = 253402300799  # of the year 9999, the last one that Python's calendar has
 LARGEST_BLOB = 8 * 2**20  # bytes; a cubin has kilobytes, so anything larger is damage or malice
-_MEMORY = 16 * 2**20  # bytes that reading may take, beside the data: far more than a window and tables
+_MEMORY = 16 * 2**20  # bytes that reading may take in addition to the data: far more than a window and tables
 
 RowType = TypeVar("RowType", bound="Row")
 
@@ -87,7 +87,7 @@ def text_digest(text: str) -> str:
 
 @cache
 def _names(table: str, columns: tuple[str, ...]) -> tuple[bytes, tuple[tuple[bytes, ...], ...]]:
-    """Return the constant bytes in front of a table's items.
+    """Return the constant bytes before a table's items.
 
     That is the table's name, then each column's name, bare and with the tags of a text, a float, an integer and NULL.
     """
@@ -119,7 +119,7 @@ class Row:
 
     def __post_init__(self) -> None:
         for item in fields(self):
-            value = _typed(getattr(self, item.name), str(item.type), f"{type(self).__name__}.{item.name}")
+            value = _convert(getattr(self, item.name), str(item.type), f"{type(self).__name__}.{item.name}")
             if isinstance(value, bytes) and len(value) > LARGEST_BLOB:
                 raise ValueError(f"{type(self).__name__}.{item.name} has more than {LARGEST_BLOB >> 20} MB")
             object.__setattr__(self, item.name, value)
@@ -129,7 +129,7 @@ class Row:
 
     @classmethod
     def columns(cls) -> tuple[str, ...]:
-        """Return the column names behind `digest`, in the order of the table."""
+        """Return the names of the columns that `digest` covers, in the order of the table."""
         return _columns(cls)  # type: ignore[arg-type]  # mypy takes the __hash__ of rows for that of their class
 
     @classmethod
@@ -152,7 +152,7 @@ class Row:
         """Draw the row in a notebook: names and values, times in their units, data by its size."""
         named = ((name, getattr(self, name)) for name in self.columns())
         rows = [
-            (name.removesuffix("_us"), _drawn(name, value)) for name, value in named if value not in (None, "{}", "[]")
+            (name.removesuffix("_us"), _draw(name, value)) for name, value in named if value not in (None, "{}", "[]")
         ]
         return table([(type(self).__name__.lower(), self.digest[:12]), *rows])
 
@@ -178,7 +178,7 @@ class Row:
                 return None
         except (TypeError, ValueError, EOFError, lzma.LZMAError, struct.error):
             return None
-        # The digest covers all other checks of __init__; an attacker could compute a digest, too.
+        # The digest covers all other checks of __init__; an attacker could also compute a digest.
         row = object.__new__(cls)
         row.__dict__.update(zip(columns, values, strict=True))
         row.__dict__["digest"] = stored[0]
@@ -199,7 +199,7 @@ def _kinds(kind: type[Row]) -> frozenset[tuple[type, ...]]:
     return frozenset(product(*([known[name] for name in str(item.type).split(" | ")] for item in fields(kind))))
 
 
-def _drawn(name: str, value: Value) -> str:
+def _draw(name: str, value: Value) -> str:
     """Return a value as a notebook shows it."""
     if isinstance(value, bytes):
         return f"{len(value)} bytes"
@@ -214,7 +214,7 @@ def _drawn(name: str, value: Value) -> str:
     return text if len(text) <= LONGEST_DRAWN else f"{text[:LONGEST_DRAWN]}... ({len(text)} characters)"
 
 
-def _typed(value: Any, declared: str, name: str) -> Value:
+def _convert(value: Any, declared: str, name: str) -> Value:
     """Return `value` as the SQLite type of its field, so that digests are equal before and after storage."""
     wanted, _, optional = declared.partition(" | ")
     if value is None and optional == "None":
@@ -232,7 +232,7 @@ def _typed(value: Any, declared: str, name: str) -> Value:
 
 
 def compressed(data: bytes | str, window: int = 2**18) -> bytes:
-    """Return data, or the UTF-8 bytes of a text, as xz; `window`: bytes in which it looks for what is alike."""
+    """Return data, or the UTF-8 bytes of a text, as xz; `window`: bytes in which it looks for repetitions."""
     plain = data.encode("utf-8") if isinstance(data, str) else data
     # Instructions have 16 bytes: bytes are predicted by their places in 2**pb = 16 bytes.
     filters = ({"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": window, "pb": 4},)
@@ -252,12 +252,12 @@ def decompressed(blob: Any) -> bytes:
 
 def now() -> int:
     """Return seconds since 1970; SOURCE_DATE_EPOCH overrides the clock for reproducible builds."""
-    fixed = _fixed(os.environ.get("SOURCE_DATE_EPOCH", ""))
+    fixed = _parse_epoch(os.environ.get("SOURCE_DATE_EPOCH", ""))
     return int(time.time()) if fixed is None else fixed
 
 
 @cache
-def _fixed(text: str) -> int | None:
+def _parse_epoch(text: str) -> int | None:
     """Return the seconds that SOURCE_DATE_EPOCH gives; None, with one warning, where no calendar has them."""
     if text.isascii() and text.isdecimal() and len(text) < 18 and int(text) <= LAST_SECOND:
         return int(text)

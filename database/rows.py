@@ -22,7 +22,7 @@ BATCH, BATCH_BYTES = 200, 2**24
 _CHUNK = 64  # rows fetched at once
 _LITTLE = 2**14  # bytes of a result below which the file's size is not checked
 _WIDEST_GAP = 2**20  # rows; a page has hundreds at most
-_LAST = 2**63 - 2**22  # larger row numbers, and gaps behind them, are not made by SQLite
+_LAST = 2**63 - 2**22  # larger row numbers, and gaps after them, are not made by SQLite
 
 
 def insert(connection: sqlite3.Connection, row: Row) -> bool:
@@ -53,7 +53,7 @@ def batches(rows: Iterable[RowType]) -> Iterator[list[RowType]]:
 
 
 def select(connection: Guarded, kind: type[RowType], where: Mapping[str, Any]) -> Iterator[RowType | None]:
-    """Return rows whose columns equal `where`, in the order of their digests; None for each row that cannot be trusted.
+    """Return rows whose columns equal `where`, in the order of digests, with None for each damaged row.
 
     A row must match its own digest and the requested columns: a damaged index leads to good rows of other keys.  If
     pages are damaged, the rows of all other pages follow in the order of the table; then sqlite3's error is raised.
@@ -83,10 +83,10 @@ def named(
     damage: sqlite3.DatabaseError | None = None
     waiting: list[tuple[Sequence[Any], RowType]] = []
     try:
-        for stored in _fetched(connection, connection.execute(query, values), count):
+        for stored in _fetch(connection, connection.execute(query, values), count):
             seen.add(stored[0])
             values_of_row = whole(connection, kind, stored)
-            row = tally.counted(stored, _believed(kind, values_of_row, where))
+            row = tally.counted(stored, _verify(kind, values_of_row, where))
             if row is None or order or not ordered:
                 yield values_of_row, row
             else:
@@ -98,11 +98,11 @@ def named(
         raise damage
     if damage is not None:
         query = f'SELECT rowid, {names} FROM "{kind.TABLE}" NOT INDEXED WHERE {condition} AND rowid > ? ORDER BY rowid'
-        for stored in _salvaged(connection, query, values):
+        for stored in _salvage(connection, query, values):
             if stored[0] not in seen:
                 seen.add(stored[0])
                 values_of_row = whole(connection, kind, stored)
-                yield values_of_row, tally.counted(stored, _believed(kind, values_of_row, where))
+                yield values_of_row, tally.counted(stored, _verify(kind, values_of_row, where))
         raise damage
 
 
@@ -134,7 +134,7 @@ class Tally:
         return row
 
 
-def _fetched(connection: Guarded, cursor: sqlite3.Cursor, count: int) -> Iterator[tuple[Any, ...]]:
+def _fetch(connection: Guarded, cursor: sqlite3.Cursor, count: int) -> Iterator[tuple[Any, ...]]:
     """Return the rows of a result, fetched `count` at a time; an error loses the rows of its fetch."""
     while True:
         connection.renew()
@@ -144,7 +144,7 @@ def _fetched(connection: Guarded, cursor: sqlite3.Cursor, count: int) -> Iterato
         yield from chunk
 
 
-def _believed(kind: type[RowType], stored: Sequence[Any], where: Mapping[str, Any]) -> RowType | None:
+def _verify(kind: type[RowType], stored: Sequence[Any], where: Mapping[str, Any]) -> RowType | None:
     row = kind.from_sql(stored)
     if row is not None:
         for name, value in where.items():
@@ -153,7 +153,7 @@ def _believed(kind: type[RowType], stored: Sequence[Any], where: Mapping[str, An
     return row
 
 
-def _salvaged(connection: Guarded, query: str, values: list[Any]) -> Iterator[tuple[Any, ...]]:
+def _salvage(connection: Guarded, query: str, values: list[Any]) -> Iterator[tuple[Any, ...]]:
     """Return the readable rows in the order of the table, past unreadable pages.
 
     `query` selects the rowid first and ends with a condition on it, above a value.  The number of rows of a damaged
@@ -163,7 +163,7 @@ def _salvaged(connection: Guarded, query: str, values: list[Any]) -> Iterator[tu
     done = 0
     while done < _LAST:
         try:
-            for rowid, *stored in _fetched(connection, connection.execute(query, [*values, done]), 1):
+            for rowid, *stored in _fetch(connection, connection.execute(query, [*values, done]), 1):
                 if rowid <= done:
                     break
                 done = rowid
@@ -181,7 +181,7 @@ def _salvaged(connection: Guarded, query: str, values: list[Any]) -> Iterator[tu
 
 
 def _gap(readable: Callable[[int], bool]) -> int | None:
-    """Return the smallest distance found at which reading continues; None if there is none."""
+    """Return the smallest distance found at which reading continues, or None."""
     low, high = 0, 1
     while not readable(high):
         low, high = high, 2 * high

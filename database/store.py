@@ -33,7 +33,7 @@ _abandoned: list[sql.Guarded] = []  # connections of a parent process: closing t
 
 
 class Store:
-    """An open database file. Safe to share between threads; a forked child gets a connection of its own.
+    """An open database file. Safe to share between threads; a forked child gets its own connection.
 
     Reading never raises for damage in the file: rows that fail their digest are left out with one warning.
 
@@ -75,25 +75,11 @@ class Store:
         trusted: bool | None = None,
         timeout: float = TIMEOUT,
     ) -> Store:
-        """Open a database.
+        """Open a database, which is created if absent, unless `readonly`.
 
-        Parameters
-        ----------
-        path : path
-            The file, created if absent unless `readonly`.
-        readonly : bool
-            Whether the file is never written.
-        immutable : bool
-            Promise that no process changes the file (shipped files).
-        trusted : bool, optional
-            Whether its cubins may be loaded; by default, if no other user can write to it (trust.py).
-        timeout : float
-            Seconds to wait for locks.
-
-        Raises
-        ------
-        StoreError
-            With the reason.
+        `immutable` promises that no process changes the file, as for shipped files. Cubins of a `trusted` file may be
+        loaded; by default, if no other user can write to it (trust.py). `timeout` is in seconds, for locks. Raises
+        StoreError with the reason.
         """
         file = absolute(path)
         store = cls(file, readonly, immutable, False, timeout)
@@ -226,21 +212,9 @@ class Store:
         return next(self.rows(kind, digest=digest), None)
 
     def find(self, key: str, arch: str, part: str | None = None, abis: Mapping[str, int] | None = None) -> Entry | None:
-        """Return the newest record with a kernel for a Workload.
+        """Return the newest record with a kernel for the Workload of a key, and the kernel, or None.
 
-        Parameters
-        ----------
-        key : str
-            Workload.key().
-        arch, part : str
-            Compute capability, and part; None for any part.
-        abis : Mapping[str, int], optional
-            Current ABI version by family; kernels of other families and versions are skipped.
-
-        Returns
-        -------
-        Entry or None
-            Record and kernel.
+        Without `part`, any part is valid. Kernels of families and versions other than `abis` are skipped.
         """
         for record in self.records(key, arch, part):
             stored = self.kernel(record.kernel_digest) if record.kernel_digest else None

@@ -14,13 +14,13 @@ DAY_US = 24 * 3600 * 1e6
 #: Units of time in microseconds, and how many of each make the next one.
 UNITS = (("µs", 1, 1000), ("ms", 1e3, 1000), ("s", 1e6, 60), ("min", 6e7, 60), ("h", 3.6e9, 24), ("days", DAY_US, 365))
 
-#: Neither text nor background has a colour of its own: notebooks are light or dark.
+#: Text and background inherit their colours: notebooks are light or dark.
 CELL = "text-align:left;vertical-align:top;padding:0.1em 0.8em 0.1em 0;color:inherit;background:transparent;border:0"
 WORDS = "white-space:normal;overflow-wrap:anywhere;max-width:60em"
 
 
 def duration(us: float | None, digits: int = 3) -> str:
-    """Return a time in microseconds as text with so many digits, in the unit that a person would choose.
+    """Return a time in microseconds as text with this number of digits, in the unit that a person would choose.
 
     Examples
     --------

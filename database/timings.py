@@ -32,7 +32,7 @@ def quiet(timings: Iterable[Timing]) -> list[Timing]:
 
     Background tuning marks its rows (`samples`).  They are kept, but no kernel is chosen by them.
     """
-    return [timing for timing in timings if not _noted(timing, "background")]
+    return [timing for timing in timings if not _note(timing, "background")]
 
 
 #: Conditions that times of the array library's call depend on, and times of kernels do not.
@@ -79,14 +79,14 @@ def _conditions(text: str) -> dict[str, object]:
 def launched(timing: Timing) -> tuple[str | None, str | None]:
     """Return the digest of the stored kernel that was timed; and its Program, where its launch had other arguments than
     it is stored with, else None."""
-    found = _noted(timing, "launched")
+    found = _note(timing, "launched")
     if isinstance(found, dict) and isinstance(found.get("kernel"), str) and isinstance(found.get("program"), str):
         return found["kernel"], found["program"]
     return timing.kernel_digest, None
 
 
-def _noted(timing: Timing, name: str) -> object:
-    """Return what the samples of a timing hold under a name; None where they hold nothing, or are not ours."""
+def _note(timing: Timing, name: str) -> object:
+    """Return what the samples of a timing hold under a name, or None where they hold nothing, or are not ours."""
     if f'"{name}"' not in timing.samples:
         return None
     try:
@@ -97,7 +97,7 @@ def _noted(timing: Timing, name: str) -> object:
 
 
 def winner(timings: Iterable[Timing], band: float = TIE_BAND) -> Winner | None:
-    """Return the fastest kernel or vendor call for one Workload on one part; None without `quiet` timings.
+    """Return the fastest kernel or vendor call for one Workload on one part, or None without `quiet` timings.
 
     Times within `band` of the fastest are a tie.  A tie goes to the vendor's call, which needs no kernel, then to the
     smaller digest, so that noise changes neither results nor files.

@@ -88,28 +88,12 @@ def make_folder(folder: Path) -> None:
 
 
 def open_folder(folder: Path) -> int:
-    """Open a folder that code is loaded from, by the rules of `folder_objection`, on POSIX.
+    """Open a folder that code is loaded from, by the rules of `folder_objection`, on POSIX; the caller closes it.
 
-    That function checks names, whose targets may change meanwhile.  Here each folder is opened from the open folder
-    above it, which was checked, without following a link; links above ``folder`` are followed before.  So no other user
-    can replace a folder in between.
-
-    Parameters
-    ----------
-    folder : Path
-        An absolute path.
-
-    Returns
-    -------
-    int
-        The folder's descriptor, which the caller closes.
-
-    Raises
-    ------
-    PermissionError
-        If other users can write to the folder, or replace it; the message has advice.
-    OSError
-        If it cannot be opened, or is a link.
+    That function checks names, whose targets may change meanwhile. Here each folder is opened from the open folder
+    above it, which was checked, without following a link; links above ``folder``, an absolute path, are followed
+    before. Thus no other user can replace a folder in between. Raises PermissionError, with advice, if other users can
+    write to the folder or replace it, and OSError if it cannot be opened, or is a link.
     """
     path = Path(os.path.realpath(folder.parent), folder.name)
     opened, above = os.open(path.anchor, _ABOVE), Path(path.anchor)

@@ -29,14 +29,8 @@ if TYPE_CHECKING:
 class Conflict:
     """A Workload for which databases chose different kernels, or a kernel with different verdicts.
 
-    Attributes
-    ----------
-    subject, arch, part
-        Key of the Workload or digest of the kernel; capability and part.
-    choices : tuple[tuple[str, str], ...]
-        (file, digest of the kernel or verdict) of each database with a choice.
-    winner, reason : str
-        The digest that counts in the union, or "rejected", and its reason.
+    `subject` is the key of the Workload or the digest of the kernel, `choices` are (file, digest of the kernel or
+    verdict) of each database with a choice, `winner` is the digest that counts in the union, or "rejected".
     """
 
     subject: str

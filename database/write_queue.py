@@ -2,7 +2,7 @@
 
 SQLite pauses for up to 0.1 s between two attempts at a lock, and the last writer often gets it again: of 64 processes
 in an endless loop of writes some had no turn within 30 s.  Here they wait in the kernel's queue for a lock on the
-database's folder, which costs nothing, leaves no file behind and ends with its holder.  It is a courtesy: without it,
+database's folder, which costs nothing, leaves no file and ends with its holder.  It is a courtesy: without it,
 and after its timeout, SQLite's own lock still separates writers.  Any process that can open the folder can hold the
 lock without writing: that is waited for once, and reported.
 """
@@ -63,7 +63,7 @@ def _in_turn(path: Path, timeout: float) -> int | None:
         return descriptor
     except BlockingIOError:
         if path.parent not in _stalled:
-            return _queued(descriptor, path, timeout)
+            return _queue(descriptor, path, timeout)
         os.close(descriptor)
         return None
     except OSError:  # a network's file system, say
@@ -71,7 +71,7 @@ def _in_turn(path: Path, timeout: float) -> int | None:
         return None
 
 
-def _written(path: Path) -> list[tuple[int, int]]:
+def _file_facts(path: Path) -> list[tuple[int, int]]:
     """Return facts that change with every write to a database."""
     found = []
     for suffix in ("", "-wal", "-journal"):
@@ -83,9 +83,9 @@ def _written(path: Path) -> list[tuple[int, int]]:
 
 def _comes(locked: threading.Event, path: Path, timeout: float) -> bool:
     """Return whether the lock comes within `timeout` seconds; if these are many, they restart with every write."""
-    deadline, seen = time.monotonic() + QUEUE, _written(path)
+    deadline, seen = time.monotonic() + QUEUE, _file_facts(path)
     while not locked.wait(timeout):
-        now = _written(path)
+        now = _file_facts(path)
         if now == seen:
             _stalled.add(path.parent)
             if timeout >= PATIENT:
@@ -98,8 +98,8 @@ def _comes(locked: threading.Event, path: Path, timeout: float) -> bool:
     return True
 
 
-def _queued(descriptor: int, path: Path, timeout: float) -> int | None:
-    """Return the descriptor once it has the lock; None if it does not come in time, for which a thread waits."""
+def _queue(descriptor: int, path: Path, timeout: float) -> int | None:
+    """Return the descriptor once it has the lock, for which a thread waits, or None if it does not come in time."""
     decided, locked, given_up = threading.Lock(), threading.Event(), threading.Event()
 
     def wait() -> None:

@@ -1,6 +1,6 @@
 """Writing of files named by a user: whole or not at all, and never in place of a device.
 
-A regular file, or one that does not exist yet, is written beside its place under an unpredictable name, synced, and
+A regular file, or one that does not exist yet, is written in the same folder under an unpredictable name, synced, and
 renamed.  Anything else with that name (a device, a pipe, a socket, a symbolic link) stays and is written through, as
 with the shell's `>`.
 """
@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
-#: Errors of making a file beside another: the folder is not writable, although the file may be.
+#: Errors of making a file in the folder of another: the folder is not writable, although the file may be.
 _NOT_BESIDE = (errno.EACCES, errno.EPERM, errno.EROFS)
 _EXCLUSIVE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
@@ -33,26 +33,12 @@ def is_replaceable(path: Path) -> bool:
 
 @contextmanager
 def written(path: Path) -> Iterator[TextIO]:
-    """Write the text file at `path`, which has the new text once the block ends without an error.
+    """Write the text file at `path`, UTF-8, which has the new text once the block ends without an error.
 
-    After an error a regular file is unchanged, and nothing is left beside it.  A file that is replaced keeps its mode
-    and owner; a new file has the mode of the umask.  A file is written in place if its folder is not writable, or if it
-    is a mount of its own.
-
-    Parameters
-    ----------
-    path : Path
-        The file. Anything but a regular file is opened and written through.
-
-    Yields
-    ------
-    TextIO
-        The open file: UTF-8, without translation of line ends.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be written.
+    After an error a regular file is unchanged, and no temporary file is left. A file that is replaced keeps its mode
+    and owner; a new file has the mode of the umask. A file is written in place if its folder is not writable, or if it
+    is a separate mount; anything but a regular file is opened and written through. Raises OSError if it cannot be
+    written.
     """
     if not is_replaceable(path):
         with _in_place(path) as file:
@@ -81,24 +67,10 @@ def written(path: Path) -> Iterator[TextIO]:
 
 @contextmanager
 def folder_beside(path: Path) -> Iterator[Path]:
-    """Make a file in a new folder that only this user can enter; it takes the place of `path` when the block ends.
+    """Yield the name of a file in a new private folder; it takes the place of `path` when the block ends.
 
-    For programs that open a file by its name and make other files beside it, such as SQLite.
-
-    Parameters
-    ----------
-    path : Path
-        The file to replace, or to make.
-
-    Yields
-    ------
-    Path
-        The name of the file to make.
-
-    Raises
-    ------
-    OSError
-        If `path` is no regular file, or cannot be replaced; then it is unchanged.
+    For programs that open a file by its name and make other files next to it, such as SQLite. Raises OSError if `path`
+    is no regular file, or cannot be replaced; then it is unchanged.
     """
     if not is_replaceable(path):
         what = "a symbolic link" if path.is_symlink() else "a folder" if path.is_dir() else "a device, pipe or socket"

@@ -1,4 +1,4 @@
-"""mkdocs: pages made from files beside docs/, the command line's help, and links that lead out of docs/."""
+"""mkdocs: pages made from files outside docs/, the help of the command line, and links that lead out of docs/."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What searches: the construction graph, its Markov walk, verification and the command line."""
+"""The search: the construction graph, its Markov walk, verification and the command line."""
 
 if __name__ != "gensor_tuner":
     raise ImportError(

@@ -22,21 +22,9 @@ class GpuError(GensorError):
 
 
 def open_any_gpu(number: int | None = None) -> CudaDevice:
-    """Open this machine's current GPU, or make the GPU with a given number the current one and open it.
+    """Open this machine's current GPU, or make the GPU with this CUDA number the current one and open it.
 
-    Parameters
-    ----------
-    number : int or None
-        Device number as CUDA counts; None is the current device.
-
-    Returns
-    -------
-    CudaDevice
-
-    Raises
-    ------
-    GpuError
-        Where CuPy, a driver or a usable GPU is missing; the message is one sentence.
+    Raises GpuError, one sentence, where CuPy, a driver or a usable GPU is missing.
     """
     from gensor_kernels.devices import cuda
 
@@ -60,7 +48,7 @@ def open_gpu(arch: Arch, number: int | None = None) -> CudaDevice:
 
 
 def limit_memory(device: CudaDevice, limit: int | None) -> None:
-    """Limit the array library to `limit` bytes of device memory; None is no limit."""
+    """Limit the array library to `limit` bytes of device memory, by default not at all."""
     if limit is not None:
         device.cupy.get_default_memory_pool().set_limit(size=limit)
 

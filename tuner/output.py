@@ -20,24 +20,9 @@ STDOUT = "-"
 
 @contextmanager
 def output(path: Path, option: str = "") -> Iterator[TextIO]:
-    """Open a file for writing that replaces `path` only once the block ends without an error.
+    """Open a file for writing that replaces `path` (`-` is stdout) only once the block ends without an error.
 
-    Parameters
-    ----------
-    path : Path
-        The file; `-` is stdout.
-    option : str
-        The command line option that named the file, for the error message.
-
-    Yields
-    ------
-    TextIO
-        The open file.
-
-    Raises
-    ------
-    ConfigError
-        Where the file cannot be written.
+    Raises ConfigError, which names the command line's `option`, where the file cannot be written.
     """
     if str(path) == STDOUT:
         yield sys.stdout
@@ -53,22 +38,9 @@ def output(path: Path, option: str = "") -> Iterator[TextIO]:
 
 @contextmanager
 def json_lines(path: Path | None) -> Iterator[TextIO | None]:
-    """Open the file behind `--json`; each line is complete on disk as soon as it is flushed.
+    """Open the file of `--json`, if any; each line is complete on disk as soon as it is flushed.
 
-    Parameters
-    ----------
-    path : Path or None
-        The file; `-` is stdout, and text for people then goes to stderr.
-
-    Yields
-    ------
-    TextIO or None
-        The open file; None without a `path`.
-
-    Raises
-    ------
-    ConfigError
-        Where the file cannot be opened.
+    `-` is stdout, and text for people then goes to stderr. Raises ConfigError where the file cannot be opened.
     """
     if path is None:
         yield None

@@ -1,5 +1,5 @@
 """The workloads of claims.csv, whose predictions only a GPU can settle: each kernel verified, then all of them timed
-together beside the vendors' calls.
+together with the vendors' calls.
 
 The kernels of a workload are the best stored ones of its class, a default Program of each family that serves it and
 has none, and the best one with other values of the coordinates that the row varies: a stream of blocks or whole waves,
@@ -38,15 +38,15 @@ from .vendors.registry import CUPY, EAGER
 
 STEP = "claims"
 FILE = Path(__file__).with_name("claims.csv")
-TUNE_SHARE = 0.25  # of this step's remaining time, for rows that nobody tuned before
+TUNE_SHARE = 0.25  # of this step's remaining time, for untuned rows
 SECONDS = 180.0  # after which compiling or timing the kernels of a row counts as hanging
 COMPARING = 0.4  # seconds of comparison per kernel: a row has up to a dozen
 STORED = 3  # kernels of a row that the database has
 VALUES = 2  # other values of a coordinate
-FAR = 3.0  # a family predicted to take so many times the best one's time is not timed
+FAR = 3.0  # a family is not timed above this multiple of the best predicted time
 REHEARSED = ("attention_causal", "fp8_4096", "softmax_4096")
 REHEARSED_KERNELS = 2
-#: What Programs need to have, too, where a coordinate has another value than 0.
+#: What Programs also need where a coordinate has another value than 0.
 TOGETHER = {"stream": {"split_k": 1, "persistent": 1, "cluster": 0}}
 #: Coordinates that follow from others: the family's default where they are not stated.
 FOLLOWING = ("min_blocks",)
@@ -66,7 +66,7 @@ class Claim:
 
     @property
     def vary(self) -> tuple[str, ...]:
-        """Coordinates whose other values are timed beside the best kernel's."""
+        """Coordinates whose other values are timed next to the best kernel's."""
         return tuple(self.row.notes.get("vary", "").split())
 
     @property
@@ -87,18 +87,18 @@ def claims(file: Path = FILE) -> list[Claim]:
 
 def items(session: Session) -> Iterator[Item]:
     """Yield an item that fills the database; then for every row one that makes its kernels, one for each of these, and
-    one that times those that are right."""
+    one that times the correct ones."""
     bench, chosen = Bench(session), [each for each in claims() if not session.emulate or each.name in REHEARSED]
     wanted = partial(lacking, chosen)
     limit = max(60.0, session.left())
     yield Item(origin(session), partial(fill, session, wanted, TUNE_SHARE), limit=limit, always=True)
     for claim in chosen:
         made = f"{claim.name}: kernels"
-        yield Item(made, partial(gathered, session, claim), limit=SECONDS)
+        yield Item(made, partial(gather, session, claim), limit=SECONDS)
         kernels = _ends(session).get(made, {}).get("kernels", {})
         names = {digest: f"{digest[:16]} {claim.name} {how}" for digest, how in kernels.items()}
         for digest, name in names.items():
-            yield Item(name, partial(checked, bench, claim, digest))
+            yield Item(name, partial(check, bench, claim, digest))
         if kernels:
             yield Item(f"{claim.name}: times", partial(times, bench, claim, kernels, names), limit=SECONDS)
 
@@ -116,43 +116,43 @@ def _ends(session: Session) -> dict[str, dict[str, Any]]:
 # ---- the kernels of a row
 
 
-def gathered(session: Session, claim: Claim) -> dict[str, Any]:
+def gather(session: Session, claim: Claim) -> dict[str, Any]:
     """Bring the kernels of a row into the database; return what each is by its digest, and what was refused."""
     try:
         served = Space(claim.workload, session.arch).names
     except UnsupportedError as error:
         return {"outcome": "skipped", "reason": str(error)}
     with session.store() as store:
-        known = stored(session, store, claim.workload)
+        known = best_stored(session, store, claim.workload)
         new = [*_starters(session, claim.workload, set(served) - {each.candidate.program.family for each in known})]
         every = {each.candidate: f"stored {each.candidate.program.family}" for each in known}
         every |= {each: f"default {each.program.family}" for each in new}
-        ranked = _ranked(session, claim.workload, [*every])
+        ranked = _rank(session, claim.workload, [*every])
         if not ranked:
             return {"outcome": "skipped", "reason": "no Program is legal"}
         near = {each: every[each] for seconds, each in ranked if seconds <= FAR * ranked[0][0]}
-        near |= {each: how for each, how in varied(session, claim, ranked[0][1]).items() if each not in near}
+        near |= {each: how for each, how in vary(session, claim, ranked[0][1]).items() if each not in near}
         if session.emulate:
             near = dict([*near.items()][:REHEARSED_KERNELS])
         digests = {each.candidate: each.digest for each in known}
-        added, refused = _added(session, store, claim.workload, {e: how for e, how in near.items() if e not in digests})
+        added, refused = _add(session, store, claim.workload, {e: how for e, how in near.items() if e not in digests})
     kernels = {digests.get(each) or added.get(each): how for each, how in near.items()}
     found = {"kernels": {digest: how for digest, how in kernels.items() if digest}, "refused": refused}
     found["families"] = {name: family.serves(claim.workload, session.arch) for name, family in FAMILIES.items()}
     return found if found["kernels"] else found | {"outcome": "failed", "error": str(refused)}
 
 
-def stored(session: Session, store: Store, workload: Workload) -> list[Stored]:
+def best_stored(session: Session, store: Store, workload: Workload) -> list[Stored]:
     """Return the database's best predicted kernels for a workload, and its best of each other family."""
     rows = store.rows(Kernel, arch=session.arch.name, class_key=workload.class_key())
     found = [each for row in rows if (each := load(store, row, workload)) is not None]
     by_candidate = {each.candidate: each for each in found}
-    ranked = [by_candidate[each] for _, each in _ranked(session, workload, [*by_candidate])]
+    ranked = [by_candidate[each] for _, each in _rank(session, workload, [*by_candidate])]
     first = {each.candidate.program.family: each for each in reversed(ranked)}
     return [each for place, each in enumerate(ranked) if place < STORED or each in first.values()]
 
 
-def _ranked(session: Session, workload: Workload, found: Sequence[Candidate]) -> list[tuple[float, Candidate]]:
+def _rank(session: Session, workload: Workload, found: Sequence[Candidate]) -> list[tuple[float, Candidate]]:
     """Return candidates that can serve a workload with their predicted seconds, the fastest first."""
     seconds = predictions(session, workload, found)
     pairs = [pair for pair in zip(seconds, found, strict=True) if math.isfinite(pair[0])]
@@ -164,11 +164,11 @@ def _starters(session: Session, workload: Workload, names: set[str]) -> Iterator
     for name in sorted(names):
         family = FAMILIES[name]
         programs = family.starters(workload, session.arch)
-        ranked = _ranked(session, workload, [candidate(family, each, workload) for each in programs])
+        ranked = _rank(session, workload, [candidate(family, each, workload) for each in programs])
         yield from (each for _, each in ranked[:1])
 
 
-def varied(session: Session, claim: Claim, best: Candidate) -> dict[Candidate, str]:
+def vary(session: Session, claim: Claim, best: Candidate) -> dict[Candidate, str]:
     """Return the Programs that differ from the best one in a coordinate that the row varies, and what it is there: the
     values with the least predicted times."""
     family, workload, own = best.family, claim.workload, dict(best.program.values)
@@ -182,12 +182,12 @@ def varied(session: Session, claim: Claim, best: Candidate) -> dict[Candidate, s
         wanted = [kept | {n: v for n, v in more[each].items() if n in own} | {coordinate.name: each} for each in others]
         programs = completed(family, wanted, workload, session.arch, math.inf)
         alone = [candidate(family, each, workload) for each in programs if each[coordinate.name] in others]
-        for _, each in _ranked(session, workload, alone)[:VALUES]:
+        for _, each in _rank(session, workload, alone)[:VALUES]:
             found.setdefault(each, f"{coordinate.name}={each.program[coordinate.name]}")
     return found
 
 
-def _added(
+def _add(
     session: Session, store: Store, workload: Workload, new: Mapping[Candidate, str]
 ) -> tuple[dict[Candidate, str], dict[str, str]]:
     """Compile candidates and store them; return their digests, and why others have none."""
@@ -207,24 +207,24 @@ def _added(
 # ---- execution
 
 
-def _loaded(session: Session, claim: Claim, digests: Sequence[str]) -> list[Stored]:
+def _load(session: Session, claim: Claim, digests: Sequence[str]) -> list[Stored]:
     with session.store() as store:
         rows = [store.get(Kernel, digest) for digest in digests]
         found = [load(store, row, claim.workload) for row in rows if row is not None]
     return [each for each in found if each is not None]
 
 
-def checked(bench: Bench, claim: Claim, digest: str) -> dict[str, Any]:
+def check(bench: Bench, claim: Claim, digest: str) -> dict[str, Any]:
     """Execute one kernel at the row's sizes and compare it with float64."""
-    (each,) = _loaded(bench.session, claim, [digest])
+    (each,) = _load(bench.session, claim, [digest])
     return verify(bench.session, bench.timer.noise, each, COMPARING)
 
 
 def times(bench: Bench, claim: Claim, kernels: Mapping[str, str], names: Mapping[str, str]) -> dict[str, Any]:
-    """Time the kernels that were right together, beside the vendors."""
+    """Time the kernels that verified, together with the vendors' calls."""
     session, ends = bench.session, _ends(bench.session)
     verdicts = {digest: ends.get(name, {}) for digest, name in names.items()}
-    right = _loaded(session, claim, [digest for digest in kernels if verdicts[digest].get("outcome") == "ok"])
+    right = _load(session, claim, [digest for digest in kernels if verdicts[digest].get("outcome") == "ok"])
     if not right:
         return {"outcome": "skipped", "reason": "no kernel of the row was right"}
     workload = fitting(session, claim.workload, right[0].candidate.family)
@@ -235,7 +235,7 @@ def times(bench: Bench, claim: Claim, kernels: Mapping[str, str], names: Mapping
     # CuPy multiplies integers without tensor cores, which takes seconds at these sizes.
     whole = facts(workload.dtypes[0][1]).is_integer
     vendors = [name for name in EAGER if name != CUPY or not whole]
-    found = bench.timed(workload, timed, [value * 1e6 for value, _ in serving], vendors)
+    found = bench.time_together(workload, timed, [value * 1e6 for value, _ in serving], vendors)
     return {
         **found,
         "asked": claim.workload.key(),

@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 
 from .harness.session import Item, Session
-from .shipped import Stored, rejected, stored
-from .timing import Bench, timed_name
+from .shipped import Stored, rejected_kernels, stored_kernels
+from .timing import Bench, item_name
 from .vendors.registry import COMPILED, EAGER, TORCH
 
 STEP = "compiled"
@@ -33,15 +33,15 @@ def items(session: Session) -> Iterator[Item]:
     if reason is not None:
         yield Item("compiled", lambda: {"outcome": "skipped", "reason": reason}, always=True)
         return
-    found = chosen(session)
+    found = choose(session)
     for each in found[: REHEARSED if session.emulate else None]:
-        yield Item(timed_name(each), partial(measure, bench, each), limit=SECONDS)
+        yield Item(item_name(each), partial(measure, bench, each), limit=SECONDS)
 
 
-def chosen(session: Session) -> list[Stored]:
+def choose(session: Session) -> list[Stored]:
     """Return the record with the most work of each operator and type."""
-    bad, best = rejected(session), dict[tuple[str, str], Stored]()
-    for each in stored(session):
+    bad, best = rejected_kernels(session), dict[tuple[str, str], Stored]()
+    for each in stored_kernels(session):
         group = each.workload.operator, each.workload.kind
         if each.short not in bad and (group not in best or each.workload.flops() > best[group].workload.flops()):
             best[group] = each

@@ -35,7 +35,7 @@ def items(session: Session) -> Iterator[Item]:
     yield Item("copy", lambda: copy(session))
     for dtype in ("float16", "float32"):
         yield Item(f"matmul {dtype}", lambda dtype=dtype: product(session, dtype))  # type: ignore[misc]
-    for name, probe in probes.named(session, _median_seconds):
+    for name, probe in probes.probes(session, _median_seconds):
         yield Item(name, partial(with_clock, session, probe))
 
 
@@ -99,7 +99,7 @@ def smi() -> dict[str, str]:
 
 
 def power_mode() -> str:
-    """Return a Jetson's power mode in the words of its own tool; empty elsewhere."""
+    """Return a Jetson's power mode as nvpmodel prints it; empty elsewhere."""
     tool = shutil.which("nvpmodel")
     if tool is None:
         return ""
@@ -144,7 +144,7 @@ def product(session: Session, dtype: str) -> dict[str, Any]:
     c = xp.empty((side, side), dtype)
 
     def work() -> None:
-        if session.emulate:  # the emulator has no product of its own; NumPy's stands in
+        if session.emulate:  # the emulator has no product; NumPy's stands in
             xp.matmul(a, b, out=c)
         else:
             session.device.product(a, b, "ieee", out=c)

@@ -27,7 +27,7 @@ from gensor_tuner.shapes.reader import read_shapes
 from gensor_tuner.verify.on_device import verify_on
 
 from .harness.session import Item, Session
-from .kernels.ordering import Known, ordered, shipped
+from .kernels.ordering import Known, order, shipped_kernels
 
 STEP = "families"
 TYPES = (
@@ -64,14 +64,16 @@ REHEARSED = (
 def items(session: Session) -> Iterator[Item]:
     """Yield one item per kernel: a few with every family, type and launch form among them, one of every shipped class,
     the first starters of all classes, the other starters."""
-    known = [] if session.emulate else shipped(session)
-    found = list(ordered(known, starters(session)))
+    known = [] if session.emulate else shipped_kernels(session)
+    found = list(order(known, starters(session)))
     done = session.journal.finished(STEP, session.since)
     todo = [each for each in found if each.name not in done and session.wants(each.name)]
     for start in range(0, len(todo), COMPILED_AHEAD):
         batch = todo[start : start + COMPILED_AHEAD]
         new = [each for each in batch if each.code is None]
-        codes = dict(zip((each.name for each in new), compiled(session, [each.candidate for each in new]), strict=True))
+        codes = dict(
+            zip((each.name for each in new), compile_all(session, [each.candidate for each in new]), strict=True)
+        )
         for each in batch:
             made = each.code or codes[each.name]
             yield Item(each.name, partial(verify, session, each.candidate, made, each.workload))
@@ -89,7 +91,7 @@ def starters(session: Session) -> list[Known]:
 def _candidates(session: Session) -> Iterator[tuple[tuple[Any, ...], Known]]:
     """Yield every starter of every class with its place; rows of one class may have different families."""
     seen = set()
-    for order, (rank_of_class, named, workload) in enumerate(classes()):
+    for position, (rank_of_class, named, workload) in enumerate(classes()):
         wanted = [family for family, begins in REHEARSED if named.startswith(begins)]
         if session.emulate and not wanted:
             continue
@@ -102,7 +104,7 @@ def _candidates(session: Session) -> Iterator[tuple[tuple[Any, ...], Known]]:
             if session.emulate and family.name not in wanted:
                 continue
             for rank, program in enumerate(family.starters(workload, session.arch)):
-                place = (rank, *rank_of_class, order, family.name)
+                place = (rank, *rank_of_class, position, family.name)
                 if (family.name, named, rank) not in seen:
                     seen.add((family.name, named, rank))
                     yield place, Known(f"{named} starter {rank}", workload, candidate(family, program, workload))
@@ -137,7 +139,7 @@ def class_workload(dtype: str, out: str, math: str, layout: str, aligned: bool, 
     return matmul.workload_from_operands(a, b, c, math=math)
 
 
-def compiled(session: Session, candidates: Sequence[Candidate]) -> list[Code | BuildError]:
+def compile_all(session: Session, candidates: Sequence[Candidate]) -> list[Code | BuildError]:
     """Return the code that the device loads for each candidate; the emulator builds from the source when it loads."""
     sources = [flatten(each.family.source) for each in candidates]
     cubins: list[Any] = [None] * len(candidates)

@@ -16,7 +16,7 @@ from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.measure.operands import Noise
 
-from .families import class_workload, compiled
+from .families import class_workload, compile_all
 from .harness.session import Item, Session
 from .kernels.real_size import check
 
@@ -36,7 +36,7 @@ def items(session: Session) -> Iterator[Item]:
         "null pointer": _null_c,
     }
     for name, change in plants.items():
-        yield Item(name, partial(planted, session, change))
+        yield Item(name, partial(plant, session, change))
     yield Item("right launch after these", lambda: launch(session, None))
 
 
@@ -58,14 +58,14 @@ def launch(session: Session, change: Callable[[bytes], bytes] | None) -> dict[st
     workload = class_workload("float16", "float16", "ieee", "kn", True)
     family = Space(workload, session.arch).families[0].family
     kernel = candidate(family, family.starters(workload, session.arch)[0], workload)
-    (made,) = compiled(session, [kernel])
+    (made,) = compile_all(session, [kernel])
     if isinstance(made, Exception):
         raise made
     small = matmul.workload(96, 128, 64, dtype="float16")
     return check(session, Noise(session.device), kernel, made, small, change)
 
 
-def planted(session: Session, change: Callable[[bytes], bytes]) -> dict[str, Any]:
+def plant(session: Session, change: Callable[[bytes], bytes]) -> dict[str, Any]:
     """Succeed where the damage was noticed: by the comparison, a red zone, or the device itself."""
     try:
         found = launch(session, change)

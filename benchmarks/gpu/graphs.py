@@ -1,4 +1,4 @@
-"""Whole models from ONNX files as users run them: a captured CUDA graph beside the same model by the array library.
+"""Whole models from ONNX files as users run them: a captured CUDA graph next to the same model by the array library.
 
 The networks are those of tests/graph/networks/exported, weights drawn. With `GENSOR_DISABLE=1` every node is CuPy's;
 both results are compared. Times are of whole calls, the copies of inputs and results included; a profile has each node
@@ -60,7 +60,7 @@ def items(session: Session) -> Iterator[Item]:
 def measure(session: Session, name: str, dtype: str) -> dict[str, Any]:
     """Compare and time one model; "wrong" where its result is not the array library's."""
     with context(session):
-        model, inputs = loaded(name, dtype)
+        model, inputs = load_model(name, dtype)
         given = model.placed(inputs)
         call = partial(model, **given)
         expected, library_us = by_library(session, call)
@@ -81,7 +81,7 @@ def measure(session: Session, name: str, dtype: str) -> dict[str, Any]:
         return found if session.emulate else found | times(session, model, given, call)
 
 
-def loaded(name: str, dtype: str) -> tuple[Model, dict[str, np.ndarray]]:
+def load_model(name: str, dtype: str) -> tuple[Model, dict[str, np.ndarray]]:
     """Return a network with drawn weights, computed in `dtype`, and inputs."""
     import onnx
 
@@ -154,7 +154,7 @@ def _host(results: Any) -> list[np.ndarray]:
 
 
 def _differences(results: list[np.ndarray], expected: list[np.ndarray]) -> list[float]:
-    """Return the largest difference of each result beside the largest element; NaN where only one side has NaN."""
+    """Return the largest difference of each result relative to the largest element; NaN where only one side has NaN."""
     found = []
     for one, other in zip(results, expected, strict=True):
         a, b = one.astype(np.float64), other.astype(np.float64)

@@ -1,5 +1,5 @@
-// What the roofline takes a part to do, asked of the part: behind gensor_kernels/cuda/epilogue_operand.cuh, which has
-// intrinsics and Params. Every kernel leaves a word per thread in c, so that nothing is dropped.
+// Probes of the figures that the roofline assumes; included after gensor_kernels/cuda/epilogue_operand.cuh, which has
+// intrinsics and Params. Every kernel leaves a word per thread in c, so that the compiler keeps every load.
 #ifndef MMA_K
 #define MMA_K 16 // extent along k of the float16 products: 16, or 8 where sm_80's are missing
 #endif
@@ -16,7 +16,7 @@ DEVICE void leave(const Params &params, u32 value) {
 // Nothing: what a launch costs.
 KERNEL(probe_nothing, Params, 256, 0) {}
 
-// Every block reads 16-byte vectors [0, m) of a in circles, from a place of its own on, k rounds of four per thread:
+// Every block reads 16-byte vectors [0, m) of a in circles, from its own offset on, k rounds of four per thread:
 // blocks of one multiprocessor are too far apart to find each other's in its L1.
 KERNEL(probe_stream, Params, 256, 0) {
     const u32 vectors = (u32)params.m;

@@ -96,7 +96,7 @@ class Probes:
         host = np.zeros(lines * LINE // 4, np.uint32)
         host[order] = np.roll(order, -1)
         a = self.device.xp.asarray(host)
-        # Reads from DRAM may not repeat an address: every sample has a place of its own, its launch prepared ahead.
+        # Reads from DRAM may not repeat an address: every sample reads another place, its launch prepared ahead.
         starts = [sample * steps % lines for sample in range(SAMPLES)]
         made = [self.run("probe_chase", a, int(order[start]), steps, 1) for start in starts]
         calls = iter([call for call, _ in made])
@@ -118,7 +118,7 @@ class Probes:
         return {"seconds": seconds, "tflops": flops * steps * THREADS * self.blocks / seconds / 1e12}
 
     def launches(self) -> dict[str, Any]:
-        """Return the host seconds of one launch, queued behind others."""
+        """Return the host seconds of one launch, queued after others."""
         call, _ = self.run("probe_nothing", self.device.xp.zeros(4, np.uint32), 0, 0, 1)
         call()
         spent = 0.0
@@ -131,7 +131,7 @@ class Probes:
         return {"us": spent / (CLOCKED if self.tiny else MADE) * 1e6}
 
 
-def named(session: Session, seconds: Callable[[Session, Callable[[], None]], float]) -> Iterator[tuple[str, Any]]:
+def probes(session: Session, seconds: Callable[[Session, Callable[[], None]], float]) -> Iterator[tuple[str, Any]]:
     """Yield (item, function) of every probe."""
     probes = Probes(session, seconds)
     depth = dict(probes.code.constants)["MMA_K"]

@@ -89,7 +89,7 @@ class Case:
         keywords: dict[str, Any] = {"bias": self.bias, "activation": "relu"} if fused else {}
         return gensor_kernels.matmul(self.a, self.b, out, dtype=self.result, **keywords)
 
-    def served(self, out: Any, fused: bool) -> gensor_kernels.Explanation:
+    def serving_tiers(self, out: Any, fused: bool) -> gensor_kernels.Explanation:
         """Return the explanation of the call."""
         keywords: dict[str, Any] = {"bias": self.bias, "activation": "relu"} if fused else {}
         return gensor_kernels.explain(gensor_kernels.matmul, self.a, self.b, out, dtype=self.result, **keywords)
@@ -99,7 +99,7 @@ class Case:
         steps = [Step("bias", self.bias_host.astype(np.float64)), Step("relu")] if fused else []
         integer = len(steps) if self.result == "int32" else 0
         expected = matmul.expect(self.host[0], self.host[1], self.workload, steps, integer_steps=integer)
-        if fused and self.served(out, fused).tier == 4:  # the library rounds the product before the epilogue
+        if fused and self.serving_tiers(out, fused).tier == 4:  # the library rounds the product before the epilogue
             product = np.abs(self.host[0].astype(np.float64) @ self.host[1].astype(np.float64))
             expected = expected._replace(bound=expected.bound + 2 * facts(self.result).unit_roundoff * product)
         found = tolerance_base.check(out if isinstance(out, np.ndarray) else out.get(), expected)
@@ -115,7 +115,7 @@ def call(session: Session, dtype: str, shape: tuple[int, int, int]) -> dict[str,
     with context(session):
         for fused in (False, True):
             out = case.out()
-            why = case.served(out, fused)
+            why = case.serving_tiers(out, fused)
             case.run(out, fused)
             session.synchronize()
             name, worst = "fused" if fused else "plain", case.check(out, fused)
@@ -153,10 +153,10 @@ def function(session: Session, shown: Shown) -> dict[str, Any]:
     with context(session):
         result = shown.call(arrays)
         session.synchronize()
-        found["worst"] = public_calls.error(session.device.host(result), public_calls.expected(shown, drawn))
+        found["worst"] = public_calls.error(session.device.host(result), public_calls.reference(shown, drawn))
         found["tiers"] = tiers(lambda: shown.call(arrays))
         if not session.emulate:
-            found["graph"] = captured(session, shown, arrays)
+            found["graph"] = capture(session, shown, arrays)
         found["us"] = _per_call(session, 5 if session.emulate else CALLS // 4, lambda: shown.call(arrays))
     worst = max(found["worst"], found.get("graph", {}).get("worst", 0.0))
     return found if worst <= 1 else found | {"outcome": "wrong", "error": f"{worst:.2f} times the tolerance"}
@@ -171,7 +171,7 @@ def tiers(call: Callable[[], Any]) -> dict[str, int]:
         return {f"tier {row.notes['tier']}": row.count for row in read_shapes(path)}
 
 
-def captured(session: Session, shown: Shown, arrays: public_calls.Arrays) -> dict[str, Any]:
+def capture(session: Session, shown: Shown, arrays: public_calls.Arrays) -> dict[str, Any]:
     """Capture a call and replay it on other numbers in the same memory, after all freed memory has been overwritten;
     return its error and the bytes that remain when the graph is gone, or CuPy's message where its own calls cannot be
     captured."""
@@ -201,7 +201,7 @@ def captured(session: Session, shown: Shown, arrays: public_calls.Arrays) -> dic
     session.synchronize()
     made.launch(stream)
     stream.synchronize()
-    worst = public_calls.error(session.device.host(result), public_calls.expected(shown, other))
+    worst = public_calls.error(session.device.host(result), public_calls.reference(shown, other))
     del result, made
     gc.collect()  # releases the memory of destroyed graphs
     return {"worst": worst, "kept_bytes": pool.used_bytes() - before}
@@ -217,7 +217,7 @@ def _overwrite(cupy: Any, pool: Any, stream: Any) -> None:
 
 
 def streams(session: Session) -> dict[str, Any]:
-    """Make the same call on several streams at once, each with operands of its own, several times over."""
+    """Make the same call on several streams at once, each with other operands, several times over."""
     cupy: Any = session.device.xp
     cases = [Case(session, "float16", (512, 512, 512), seed) for seed in range(STREAMS)]
     outs, lanes = [case.out() for case in cases], [cupy.cuda.Stream(non_blocking=True) for _ in cases]

@@ -123,7 +123,7 @@ def draw(shown: Shown, seed: int = 0) -> Arrays:
     return Arrays(made | {name: each.copy() for name, each in shown.whole.items()})
 
 
-def expected(shown: Shown, arrays: Arrays) -> np.ndarray:
+def reference(shown: Shown, arrays: Arrays) -> np.ndarray:
     """Return the result on the host, by NumPy's compositions in float64 or complex128."""
     kind = np.complex128 if shown.dtype.startswith("complex") else np.float64
     wide = {name: each if each.dtype.kind == "i" else each.astype(kind) for name, each in arrays.items()}
@@ -132,7 +132,7 @@ def expected(shown: Shown, arrays: Arrays) -> np.ndarray:
 
 
 def error(result: np.ndarray, wanted: np.ndarray) -> float:
-    """Return the largest error over its tolerance: up to 1 is right."""
+    """Return the largest error over its tolerance: at most 1 is correct."""
     near = NEAR[result.dtype.name]
     if result.dtype.kind == "i":
         return float((result != wanted).any()) * 2

@@ -2,7 +2,7 @@
 
 Where no database has kernels for this capability, they are made first, without the emulator: from the Programs in
 another capability's database, or by tuning the common shapes. The same is done for operators without any record. Such
-kernels, too, are verified only by this step.
+kernels are also verified only by this step.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def items(session: Session) -> Iterator[Item]:
     while left:
         left = False  # an error ends the loop
         yield Item(origin(session), filling, limit=max(60.0, session.left()), always=True)
-        fresh = [each for each in rehearsed(session, ordered(stored(session))) if each.name not in seen]
+        fresh = [each for each in for_rehearsal(session, order(stored_kernels(session))) if each.name not in seen]
         seen |= {each.name for each in fresh}
         yield from (Item(each.name, partial(verify, session, noise, each)) for each in fresh)
 
@@ -76,7 +76,7 @@ def origin(session: Session) -> str:
     return f"kernels of {session.db.name if session.db else 'the package'}"
 
 
-def rehearsed(session: Session, found: Sequence[Stored]) -> Sequence[Stored]:
+def for_rehearsal(session: Session, found: Sequence[Stored]) -> Sequence[Stored]:
     """Return all of them; in a rehearsal a few, and one of every family."""
     if not session.emulate:
         return found
@@ -96,7 +96,7 @@ def fill(
             workloads = [fitting(session, row.workload) for row in missing if row.workload]
             found["default Programs"] = adopt_starters(session, workloads, store)
         elif missing:
-            found["rows tuned here"] = tuned(session, store, missing, share)
+            found["rows tuned here"] = tune(session, store, missing, share)
         told = [each for each in found.values() if isinstance(each, dict)]
         return found | {"left": sum(each.pop("left", 0) for each in told)}
 
@@ -118,7 +118,7 @@ def given(session: Session, store: Store) -> dict[str, Any]:
             if made:
                 return {"from": f"programs of {path}, legal here, compiled here", "kernels": made}
     rows = read_shapes(COMMON)[: 2 if session.emulate else None]
-    return {"from": f"tuning of {COMMON.name}", "rows": tuned(session, store, rows)}
+    return {"from": f"tuning of {COMMON.name}", "rows": tune(session, store, rows)}
 
 
 def lacking(session: Session, store: Store) -> list[Row]:
@@ -131,7 +131,7 @@ def lacking(session: Session, store: Store) -> list[Row]:
     return [first[name] for name in REHEARSED_OPERATORS if name in first]
 
 
-def tuned(session: Session, store: Store, rows: Sequence[Row], share: float = TUNE_SHARE) -> dict[str, int]:
+def tune(session: Session, store: Store, rows: Sequence[Row], share: float = TUNE_SHARE) -> dict[str, int]:
     """Tune rows while the time lasts, without verification, which is the step's own work. `left`: rows without enough
     time."""
     options, seconds = Options(top=TOP, jobs=session.jobs, verify="none"), session.left() * share
@@ -196,7 +196,7 @@ def _adopt_class(session: Session, store: Store, workloads: list[Workload], prog
     return len(digests)
 
 
-def stored(session: Session) -> list[Stored]:
+def stored_kernels(session: Session) -> list[Stored]:
     """Return every record of this capability with its kernel, in the order of the records' keys."""
     found = []
     loaded: dict[str, Stored | None] = {}  # kernels are shared by many records
@@ -212,7 +212,7 @@ def stored(session: Session) -> list[Stored]:
     return list({each.name: each for each in found}.values())
 
 
-def ordered(found: list[Stored]) -> list[Stored]:
+def order(found: list[Stored]) -> list[Stored]:
     """Return every kernel once before any kernel again."""
     seen: Counter[str] = Counter()
     ranked = []
@@ -223,8 +223,8 @@ def ordered(found: list[Stored]) -> list[Stored]:
 
 
 def verify(session: Session, noise: Noise, each: Stored, seconds: float | None = None) -> dict[str, Any]:
-    """Execute one kernel on one workload, and compare its result for so many seconds (real_size.SECONDS by default);
-    store the verdict beside the kernel."""
+    """Execute one kernel on one workload, and compare its result for `seconds` at most (real_size.SECONDS by default);
+    store the verdict with the kernel."""
     workload = fitting(session, each.workload, each.candidate.family)
     try:
         found = check(session, noise, each.candidate, each.code, workload, seconds=seconds)
@@ -252,7 +252,7 @@ def _fault(session: Session, error: Exception) -> dict[str, Any]:
     return {"outcome": "failed", "error": f"{type(error).__name__}: {error}"}
 
 
-def rejected(session: Session) -> set[str]:
+def rejected_kernels(session: Session) -> set[str]:
     """Return the digests (first digits, as in items' names) of kernels that did not pass this step or `claims`."""
     ends = session.journal.results()
     return {

@@ -31,11 +31,11 @@ ROOT = Path(__file__).parents[2]
 def items(session: Session) -> Iterator[Item]:
     """Yield one item per file of tests."""
     for name in FILES:
-        yield Item(name, partial(compared, session, name), limit=3 * SECONDS)
+        yield Item(name, partial(compare, session, name), limit=3 * SECONDS)
 
 
 def folder(given: Path | None) -> Path | None:
-    """Return the folder of CuPy's tests: inside `given`, else of an installed package; None without one."""
+    """Return the folder of CuPy's tests: inside `given`, else of an installed package, or None without one."""
     if given is not None:
         inside = (given, given / "cupy_tests", given / "tests" / "cupy_tests")
         return next((each for each in inside if (each / FILES[0]).is_file()), None)
@@ -44,7 +44,7 @@ def folder(given: Path | None) -> Path | None:
     return Path(places[0]) if places else None
 
 
-def compared(session: Session, name: str) -> dict[str, Any]:
+def compare(session: Session, name: str) -> dict[str, Any]:
     """Return the tests of one file that fail only with `accelerate`, and how many calls kernels served."""
     place = folder(session.cupy_tests)
     if place is None or not (place / name).is_file():
@@ -55,10 +55,10 @@ def compared(session: Session, name: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         plain, _ = outcomes(place / name, Path(scratch) / "plain.xml")
         ours, counters = outcomes(place / name, Path(scratch) / "ours.xml", accelerated=True)
-    return judged(plain, ours, counters)
+    return judge(plain, ours, counters)
 
 
-def judged(plain: dict[str, str], ours: dict[str, str], counters: dict[str, Any]) -> dict[str, Any]:
+def judge(plain: dict[str, str], ours: dict[str, str], counters: dict[str, Any]) -> dict[str, Any]:
     """Return the verdict on `accelerate` from two runs of the same tests."""
     worse = sorted(name for name, outcome in ours.items() if outcome == "failed" and plain.get(name) == "passed")
     lost = sorted(set(plain) - set(ours))

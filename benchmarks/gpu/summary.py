@@ -17,7 +17,7 @@ from gensor_kernels.machine.arch import lookup
 from . import probes
 from .harness.journal import Journal
 
-#: The steps that time kernels beside vendors.
+#: The steps that time kernels next to vendors.
 TIMED = ("timing", "compiled")
 CLAIMS = "claims"
 VENDORS, WORST = ("cupy", "cublas", "padded", "torch", "flash", "cudnn", "compiled"), 5
@@ -59,7 +59,7 @@ def collect(journal: Journal, steps: Sequence[str]) -> dict[str, Any]:
 
 
 def arch_row(journal: Journal) -> str | None:
-    """Return the part's row of archs.toml with measured values; None without any, and for a rehearsal."""
+    """Return the part's row of archs.toml with measured values, or None where there are none and for a rehearsal."""
     ends = {item: end for (step, item), end in journal.results().items() if step == "facts"}
     environment, probe = ends.get("environment", {}), ends.get("l2", {})
     if probe.get("outcome") != "ok" or probe.get("emulated"):
@@ -76,9 +76,9 @@ def timing(ends: Iterable[dict[str, Any]]) -> dict[str, Any]:
     regrets = [row["regret_at_8"] for row in rows if row["regret_at_8"] is not None]
     return {
         "all": speedups(rows),
-        "families": _grouped(rows, lambda row: row["group"].partition(" ")[0]),
-        "groups": _grouped(rows, lambda row: row["group"]),
-        "classes": _grouped(rows, lambda row: row["class"]),
+        "families": _group(rows, lambda row: row["group"].partition(" ")[0]),
+        "groups": _group(rows, lambda row: row["group"]),
+        "classes": _group(rows, lambda row: row["class"]),
         "kernels_timed": sum(len(row["kernels"]) for row in rows),
         "refused": dict(Counter(f"{vendor}: {why}" for row in rows for vendor, why in row["refused"].items())),
         "tau_median": float(np.median(taus)) if taus else None,
@@ -122,7 +122,7 @@ def with_cublas(end: dict[str, Any]) -> dict[str, Any]:
     return {**end, "vendors_us": {**times, CUBLAS: min(times[name] for name in OF_CUBLAS)}}
 
 
-def _grouped(rows: Iterable[dict[str, Any]], name: Callable[[dict[str, Any]], str]) -> dict[str, Any]:
+def _group(rows: Iterable[dict[str, Any]], name: Callable[[dict[str, Any]], str]) -> dict[str, Any]:
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault(name(row), []).append(row)
@@ -152,7 +152,7 @@ def speedups(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def geometric_mean(values: Iterable[float]) -> float | None:
-    """Return the geometric mean; None of nothing."""
+    """Return the geometric mean, or None of no values."""
     logs = [math.log(value) for value in values]
     return math.exp(sum(logs) / len(logs)) if logs else None
 
@@ -253,7 +253,7 @@ TICKS = (0.25, 0.5, 0.8, 1.0, 1.25, 2.0, 4.0, 8.0)
 
 
 def plot(ends: Ends, path: Path, title: str) -> str:
-    """Draw every workload that was timed beside a vendor; return a message: the file, or why there is none."""
+    """Draw every workload that has a vendor's time; return a message: the file, or why there is none."""
     rows = [with_cublas(end) for (step, _), end in ends.items() if step in TIMED and end.get("vendors_us")]
     if not rows:
         return "no plot: nothing was timed beside a vendor"

@@ -1,4 +1,4 @@
-"""Every stored kernel on its records' sizes beside CuPy's, cuBLASLt's and PyTorch's calls, and the potential's ranking.
+"""Every stored kernel on its records' sizes, CuPy's, cuBLASLt's and PyTorch's calls, and the potential's ranking.
 
 Protocol: `gensor_tuner.measure.timer` (rotating operand sets, full queue, interleaved rounds, medians). A vendor's call
 is the one that its users would write for the same workload, epilogue included; its result is compared with ours first.
@@ -29,7 +29,7 @@ from ..spaces.correlation import kendall
 from .facts import Clocks, environment
 from .harness.session import Item, Session
 from .kernels.fitting import fitting
-from .shipped import Stored, load, rehearsed, rejected, stored
+from .shipped import Stored, for_rehearsal, load, rejected_kernels, stored_kernels
 from .vendors.registry import CUPY, EAGER, Vendors
 
 STEP = "timing"
@@ -50,12 +50,12 @@ class Bench:
         """Time the kernels of a class and the vendors' calls on one workload; every time becomes a row."""
         workload = fitting(self.session, each.workload, each.candidate.family)
         kernels, predicted = rivals(self.session, each, workload, most)
-        return self.timed(workload, kernels, predicted, names) | {"asked": each.workload.key()}
+        return self.time_together(workload, kernels, predicted, names) | {"asked": each.workload.key()}
 
-    def timed(
+    def time_together(
         self, workload: Workload, kernels: Sequence[Stored], predicted: Sequence[float], names: Sequence[str] = EAGER
     ) -> dict[str, Any]:
-        """Time kernels, predicted to take so many microseconds, and the vendors' calls; vendors' results are compared
+        """Time kernels with their predicted microseconds, and the vendors' calls; vendors' results are compared
         with the first kernel's."""
         pairs = [(kernel.candidate, kernel.code) for kernel in kernels]
         calls, refused = self.vendors.agreeing(
@@ -102,13 +102,13 @@ class Bench:
 
 def items(session: Session) -> Iterator[Item]:
     """Yield one item per workload in an order drawn by their digests: whatever a budget reaches is a sample of all."""
-    bench, bad = Bench(session), rejected(session)
-    by_key = {each.workload.key(): each for each in stored(session) if each.short not in bad}
-    for each in rehearsed(session, [by_key[key] for key in sorted(by_key, key=source.digest)]):
-        yield Item(timed_name(each), partial(bench.measure, each))
+    bench, bad = Bench(session), rejected_kernels(session)
+    by_key = {each.workload.key(): each for each in stored_kernels(session) if each.short not in bad}
+    for each in for_rehearsal(session, [by_key[key] for key in sorted(by_key, key=source.digest)]):
+        yield Item(item_name(each), partial(bench.measure, each))
 
 
-def timed_name(each: Stored) -> str:
+def item_name(each: Stored) -> str:
     """Return the name of a timing: sizes, epilogue, class."""
     return each.name.partition(" ")[2] + f" {class_text(each.workload)}"
 
@@ -129,7 +129,7 @@ def _samples(timed: Timed, machine: dict[str, Any]) -> str:
 def rivals(session: Session, each: Stored, workload: Workload, most: int) -> tuple[list[Stored], list[float]]:
     """Return the record's kernel, then the stored kernels of its class that can serve it, best predicted first, with
     predicted microseconds."""
-    found, bad = {each.digest: each}, rejected(session)
+    found, bad = {each.digest: each}, rejected_kernels(session)
     with session.store() as store:
         for row in store.rows(Kernel, arch=session.arch.name, class_key=workload.class_key()):
             other = load(store, row, workload)
@@ -157,7 +157,7 @@ def predictions(session: Session, workload: Workload, candidates: Sequence[Candi
 
 
 def kendall_tau(predicted: Sequence[float], measured: Sequence[float]) -> float | None:
-    """Return Kendall's tau-b of two rankings; None below three candidates, or where one side is constant."""
+    """Return Kendall's tau-b of two rankings, or None below three candidates, or where one side is constant."""
     x, y = np.asarray(predicted), np.asarray(measured)
     finite = np.isfinite(x)
     tau = kendall(x[finite], y[finite]) if finite.sum() > 2 else math.nan
@@ -165,7 +165,7 @@ def kendall_tau(predicted: Sequence[float], measured: Sequence[float]) -> float 
 
 
 def regret(predicted: Sequence[float], measured: Sequence[float], at: int = REGRET_AT) -> float | None:
-    """Return the best time among the `at` best predicted over the best of all; None where all are among them."""
+    """Return the best time among the `at` best predicted over the best of all, or None where all are among them."""
     if len(measured) <= at:
         return None
     order = np.argsort(np.asarray(predicted), kind="stable")[:at]

@@ -1,1 +1,1 @@
-"""Our machine code beside Triton's and CUTLASS's, compiled in the same run: `python -m benchmarks.sass`. No GPU."""
+"""Our machine code compared with Triton's and CUTLASS's: `python -m benchmarks.sass`. No GPU."""

@@ -44,8 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows: report.Rows = old.get("rows", [])
     versions = old.get("versions", {}) | {"ours": toolchain()}
     for name in options.arch:
-        for row in compared(chosen, lookup(name), options, rows):
-            rows = report.merged(rows, [row])
+        for row in compare(chosen, lookup(name), options, rows):
+            rows = report.merge(rows, [row])
             print(*list(report.table([row]))[2:], sep="\n", flush=True)
             report.save(options.out, rows, versions)
     mine = [row for row in rows if row["arch"] in options.arch and row["workload"] in {case.name for case in chosen}]
@@ -66,7 +66,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     return made.parse_args(arguments)
 
 
-def compared(
+def compare(
     chosen: Sequence[Case], arch: Arch, options: argparse.Namespace, old: report.Rows
 ) -> Iterator[dict[str, Any]]:
     """Yield one row for each workload: our figures, those of every peer in the `old` rows, and what is too slow."""
@@ -78,7 +78,9 @@ def compared(
         reasons = {name: reason for name, reason in known.get("refused", {}).items() if name != "ours"}
         mine, reason = None, refused.get(case.name, "not tuned")
         if case.name in programs:
-            mine, reason = _figures(ours.compiled(programs[case.name], case.workload, arch, cache), case, arch, cache)
+            mine, reason = _figures(
+                ours.build_kernel(programs[case.name], case.workload, arch, cache), case, arch, cache
+            )
         if mine is None:
             reasons["ours"] = reason
         peers = known.get("peers", {})
@@ -93,13 +95,13 @@ def _programs(
     """Return our Programs by workload, stored or tuned now, and why the others have none."""
     rows = [case.row for case in chosen]
     db = options.db or PRETUNED / f"{arch.name}.db"
-    found = ours.stored(rows, arch, db) if db.is_file() and not options.tune else {}
+    found = ours.stored_programs(rows, arch, db) if db.is_file() and not options.tune else {}
     rest = [row for row in rows if row.name not in found]
     if not rest:
         return found, {}
     print(f"tuning {len(rest)} workloads for {arch.name}", file=sys.stderr)
     kept = options.cache / f"{arch.name}-{ours.sources_digest()}.db"
-    programs, refused = ours.tuned(rest, arch, kept, options.jobs)
+    programs, refused = ours.tune(rest, arch, kept, options.jobs)
     return found | programs, refused
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from gensor_tuner.output import plural
 
-#: Ours may be so many times the best peer's.
+#: Ours may be at most this multiple of the best peer's.
 TOLERANCE = 1.05
 ATTENTION_TOLERANCE = 1.1  # of the rate at the ceiling, on parts with wgmma
 #: With stalls of at most 1 clock per clock of the unit even one warp keeps the unit busy: fewer are no better. Products
@@ -37,7 +37,7 @@ def counterpart(lines: Sequence[Line], ours: Line | None) -> Line | None:
 
 
 def per_result(line: Line, rows: int | None) -> float | None:
-    """Return an epilogue's stalls for each of a thread's results that the workload has; None where it has no path.
+    """Return an epilogue's stalls for each of a thread's results that the workload has, or None where it has no path.
 
     A tile higher than the workload's `rows` has results that are never stored. `configuration` names its height first.
     """
@@ -55,7 +55,7 @@ def failures(
     Parameters
     ----------
     ours : mapping or None
-        Our figures; None where we have no kernel.
+        Our figures, or None where we have no kernel.
     peers : mapping of str to sequence
         The figures of every kernel of each peer.
     workload, arch : str

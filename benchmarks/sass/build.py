@@ -113,14 +113,14 @@ class Cache:
         return made
 
     def code(self, build: Build) -> tuple[Instruction, ...] | None:
-        """Return the instructions of a kernel's entry; None where nvdisasm does not read them."""
+        """Return the instructions of a kernel's entry, or None where nvdisasm does not read them."""
         digest = hashlib.sha256(build.cubin).hexdigest()
         key = f"code\0{build.target}\0{build.entry}\0{digest}\0{INSTRUCTION_FIELDS}"
-        listed = json.loads(self.text(key, partial(_listed, build)))
+        listed = json.loads(self.text(key, partial(_list, build)))
         return None if listed is None else tuple(Instruction(*each[:-1], tuple(each[-1])) for each in listed)
 
 
-def _listed(build: Build) -> str:
+def _list(build: Build) -> str:
     """Return the instructions of a kernel's entry as JSON."""
     return json.dumps((instructions([build.cubin], build.target)[0] or {}).get(build.entry))
 

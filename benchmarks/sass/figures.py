@@ -17,7 +17,7 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import residency
 
 ACCUMULATOR_BYTES = 4
-DEPTHS = (1024, 4096)  # at which the epilogue's share of a tile is told
+DEPTHS = (1024, 4096)  # at which the epilogue's share of a tile is computed
 
 
 class NoFiguresError(ValueError):
@@ -46,7 +46,7 @@ class Figures:
         Multiply-adds per clock and SM at the ceiling, the epilogue at the workload's depth included; elements per clock
         and SM where memory limits.
     epilogue_stalls, epilogue_instructions : float or None
-        Of one warp and tile; None where the path was not found.
+        For one warp and tile, or None where the path was not found.
     epilogue_per_result : float or None
         Stalls for each result of a thread, including results of the tile that the workload does not have; see
         acceptance.per_result.
@@ -104,7 +104,7 @@ def figures(build: Build, code: tuple[Instruction, ...] | None, arch: Arch, dept
         Products that each result sums, the k of the workload; 0 without products.
     stream : str
         "b" or "all" where the part's DRAM limits the workload, so that clocks are DRAM's: only tiles of the second
-        operand come from there, beside few rows that stay in L2, or all copies. "" where products limit it.
+        operand come from there, while few rows stay in L2, or all copies. "" where products limit it.
 
     Raises
     ------

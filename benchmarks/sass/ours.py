@@ -26,7 +26,7 @@ _FLOAT_PRODUCTS = 6
 _SPLIT_FLOATS = 5  # the coordinate `instruction` of contraction_mma
 
 
-def stored(rows: Sequence[Row], arch: Arch, db: Path) -> dict[str, Program]:
+def stored_programs(rows: Sequence[Row], arch: Arch, db: Path) -> dict[str, Program]:
     """Return the recorded Programs of a database by the name of their row, where their source is the current one."""
     found: dict[str, Program] = {}
     abis = {name: family.abi for name, family in FAMILIES.items()}
@@ -42,7 +42,7 @@ def stored(rows: Sequence[Row], arch: Arch, db: Path) -> dict[str, Program]:
     return found
 
 
-def tuned(rows: Sequence[Row], arch: Arch, db: Path, jobs: int) -> tuple[dict[str, Program], dict[str, str]]:
+def tune(rows: Sequence[Row], arch: Arch, db: Path, jobs: int) -> tuple[dict[str, Program], dict[str, str]]:
     """Return the Programs that the tuner chooses without executing them, and why the other rows have none.
 
     `db` keeps the results: rows that it has are not tuned again.
@@ -71,19 +71,19 @@ def sources_digest() -> str:
     return digest("\0".join([toolchain(), *(file.read_text(encoding="utf-8") for file in files)]))
 
 
-def compiled(program: Program, workload: Workload, arch: Arch, cache: Cache) -> Build:
+def build_kernel(program: Program, workload: Workload, arch: Arch, cache: Cache) -> Build:
     """Return the compiled kernel of a Program."""
     family = FAMILIES[program.family]
     source = candidate(family, program, workload).source()
     key = "\0".join(["ours", toolchain(), arch.target, source, program.to_json(), workload.key()])
-    return cache.get(key, lambda: _compiled(family, program, workload, arch, source))
+    return cache.get(key, lambda: _compile(family, program, workload, arch, source))
 
 
-def _compiled(family: Family, program: Program, workload: Workload, arch: Arch, source: str) -> Build:
+def _compile(family: Family, program: Program, workload: Workload, arch: Arch, source: str) -> Build:
     began = cpu_seconds()
     binary = compile_cubin(source, arch.target)
     seconds = cpu_seconds() - began
-    configuration = described(program)
+    configuration = describe(program)
     if binary.error is not None:
         return Build("ours", configuration, refused=binary.error.splitlines()[0])
     launches = family.launches(program, workload)
@@ -134,7 +134,7 @@ def geometry(values: Mapping[str, int], workload: Workload, family: str, threads
     }
 
 
-def described(program: Program) -> str:
+def describe(program: Program) -> str:
     """Return a Program in a few words: its family, its tile, stages and splits."""
     values = dict(program.values)
     sides = [values[name] for name in ("block_m", "block_q", "block_n", "head_tile", "block_k") if name in values]

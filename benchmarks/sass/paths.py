@@ -9,7 +9,7 @@ from benchmarks.sass.units import COPIED_STORES, SHARED_READS, STAGED, STORES
 from gensor_kernels.build.instruction import MATRIX, Instruction, products
 from gensor_kernels.build.loops import Span, best_path, hot_loop, loops, steady_path, successors
 
-#: A path may store so many times the bytes that are asked for, and no more.
+#: A path may store at most this multiple of the requested bytes.
 _TOO_MUCH = 1.5
 #: Bytes of one store by all lanes, some of which may have nothing to store.
 _ONE_STORE = 16 * LANES
@@ -21,7 +21,7 @@ _Key = tuple[int, bool]
 
 
 def common_loop(code: Sequence[Instruction]) -> Span | None:
-    """Return the loop over whole tiles; None where no loop computes.
+    """Return the loop over whole tiles, or None where no loop computes.
 
     Of the loops with as many products as the hot loop, it has the fewest stalls: attention passes the tiles that its
     mask cuts in another loop.
@@ -36,9 +36,9 @@ def common_loop(code: Sequence[Instruction]) -> Span | None:
 
 
 def behind_products(code: Sequence[Instruction]) -> int:
-    """Return the index behind the last innermost loop of products.
+    """Return the index after the last innermost loop of products.
 
-    A loop belongs to an epilogue if it has few multiply-adds beside those of the hot loop, or reads no operands from
+    A loop belongs to an epilogue if it has few multiply-adds compared with the hot loop, or reads no operands from
     shared memory where the hot loop does: an activation in float64 is a polynomial, whose coefficients are constants.
     """
     hot = hot_loop(code)
@@ -62,7 +62,7 @@ def epilogue(code: Sequence[Instruction], results: float, sums: float) -> Cost |
     Of the paths to the end of the kernel, or back to its next tile, it is the cheapest that stores one warp's `results`
     bytes, neither fewer nor partial sums besides. Where tensor copies store, the same bytes go to shared memory and
     count there. A loop is passed as often as the results need its stores, or the accumulators' `sums` bytes its stores
-    to shared memory. None where no path stores the results.
+    to shared memory. The result is None where no path stores the results.
     """
     behind = behind_products(code)
     copied = any(each.name in COPIED_STORES for each in code[behind:])
@@ -80,7 +80,7 @@ def whole(code: Sequence[Instruction], loaded: float, results: float) -> Cost | 
     """
     needs = [(STORES, results), (_LOADS, loaded)]
     spans, kinds = loops(code), STORES | _LOADS
-    passing = [span for span in spans if _moved(code, span, _inside(span, spans), kinds)]
+    passing = [span for span in spans if _bytes_moved(code, span, _inside(span, spans), kinds)]
     kept = [span for span in passing if not any(span in _inside(other, passing) for other in passing)]
     times = often(code, 0, needs, first_only=True)
     path = stored_path(code, 0, results, STORES, times, False, kept)
@@ -103,7 +103,7 @@ def often(
         inside = _inside((first, end), spans)
         passes = []
         for kinds, wanted in needs:
-            width = _moved(code, (first, end), inside, kinds) * LANES
+            width = _bytes_moved(code, (first, end), inside, kinds) * LANES
             passes += [wanted / width] if width else []
         if passes:
             times[first:end] = [max(1.0, passes[0] if first_only else max(passes))] * (end - first)
@@ -116,7 +116,7 @@ def _inside(loop: Span, spans: Sequence[Span]) -> list[Span]:
     return [span for span in spans if loop[0] <= span[0] and span[1] <= loop[1] and span != loop]
 
 
-def _moved(code: Sequence[Instruction], loop: Span, inside: Sequence[Span], kinds: frozenset[str]) -> int:
+def _bytes_moved(code: Sequence[Instruction], loop: Span, inside: Sequence[Span], kinds: frozenset[str]) -> int:
     """Return the most bytes that a thread moves on a path through a loop, its inner loops left out."""
     worth = [
         each.width if each.name in kinds and not any(a <= at < b for a, b in inside) else 0

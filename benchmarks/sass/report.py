@@ -21,7 +21,7 @@ HEAD = (
 )  # fmt: skip
 
 
-def merged(old: Rows, new: Rows) -> list[Mapping[str, Any]]:
+def merge(old: Rows, new: Rows) -> list[Mapping[str, Any]]:
     """Return the rows of an earlier run with those of this one in their places, in the order of the workloads file."""
     rows = {(row["arch"], row["workload"]): row for row in (*old, *new)}
     archs = list(dict.fromkeys([*ARCHS, *(arch for arch, _ in rows)]))
@@ -29,7 +29,7 @@ def merged(old: Rows, new: Rows) -> list[Mapping[str, Any]]:
     return [rows[arch, name] for arch in archs for name in names if (arch, name) in rows]
 
 
-def chosen(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def compared_lines(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yield our line of a row, and of each peer the kernel that ours is compared with."""
     if row["ours"] is not None:
         yield row["ours"]
@@ -44,7 +44,7 @@ def table(rows: Rows) -> Iterator[str]:
     yield "| " + " | ".join(HEAD) + " |"
     yield "| " + " | ".join(["---"] * 5 + ["---:"] * (len(HEAD) - 5)) + " |"
     for row in rows:
-        for line in chosen(row):
+        for line in compared_lines(row):
             yield "| " + " | ".join((row["arch"], row["workload"], *_cells(line, row.get("rows")))) + " |"
 
 

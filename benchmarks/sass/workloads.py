@@ -11,7 +11,7 @@ from gensor_tuner.shapes.reader import Row, read_shapes
 
 FILE = Path(__file__).resolve().parent / "workloads.csv"
 ARCHS = ("sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_120")
-#: Rows whose product's m or queries are at most so many are limited by DRAM.
+#: Rows whose product's m or queries are at most this number are limited by DRAM.
 FEW = 16
 
 
@@ -44,7 +44,7 @@ class Case:
 
     @property
     def rows(self) -> int | None:
-        """Rows of results that one tile may hold: m, or queries by the heads of a group; None where m has no axis."""
+        """Rows of results that one tile may hold: m, queries by the heads of a group, or None without an axis m."""
         size = self.sizes
         group = size.get("heads", 1) // size.get("kv_heads", 1)
         return size["queries"] * group if "queries" in size else size.get("m")

@@ -59,7 +59,7 @@ def lines(addresses: np.ndarray, words: int) -> int:
     return len({(int(a) + WORD * word) // LINE for a in addresses for word in range(words)})
 
 
-def tabulated(function: Callable[..., tuple[float, ...]], *columns: np.ndarray) -> np.ndarray:
+def tabulate(function: Callable[..., tuple[float, ...]], *columns: np.ndarray) -> np.ndarray:
     """Return `function` over rows of small integers, called once per distinct row; (outputs, n) float64."""
     keys, where = np.unique(np.stack([c.astype(np.int64) for c in columns], axis=1), axis=0, return_inverse=True)
     values = np.array([function(*(int(x) for x in key)) for key in keys], dtype=np.float64)

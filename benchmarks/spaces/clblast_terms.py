@@ -1,7 +1,7 @@
 """CLBlast's Xgemm kernel as a `terms` function over our roofline: a foreign family, with nothing fitted to one GPU.
 
 The kernel (CLBlast, src/kernels/level3/xgemm_part*.opencl, GEMMK = 0): a work group of MDIMC x NDIMC threads computes
-MWG x NWG of C, KWG steps of k at a time.  A lies k-major and contiguous along M, B k-major and contiguous along N.
+MWG x NWG of C, KWG steps of k at a time.  A is k-major and contiguous along M, B k-major and contiguous along N.
 With SA (SB) the group copies its part of A (B) into shared memory between two barriers, MDIMA (NDIMB) threads side by
 side; without, every thread reads what it multiplies through the L1.  VWM (VWN) are the words of one access; STRM
 (STRN) spreads a thread's outputs instead of keeping them side by side.  The k loop is unrolled by KWI.
@@ -14,12 +14,12 @@ Basis of each term:
 - `wavefronts`: shared accesses by enumerating the 32 lanes over 32 banks.  Lanes of an 8- or 16-byte read that want
   the same words are served together when neighbours do.  A global access costs one tag look-up per 128-byte line, and
   its words return to the registers of all 32 lanes, also where many lanes want one word: a shared read broadcasts
-  before, a global one behind the L1's data path.  No access is quicker than the load/store units take its lanes in.
+  before, a global one after the L1's data path.  The load/store units bound the rate of every access.
 - `chain`: staged, one trip to the L2 per KWG between two barriers.  Not staged, one per group of k steps the compiler
   unrolls, to DRAM: every group begins with rows of A and B that no block has touched yet.
 - `l2_bytes`: the group's parts of A and B once per step (the L1 serves the rest), and spilled words: the L1 writes
   through.
-  A spilled word comes or goes SPILL_TOUCHES times per k step: 2.4 in SASS of NVRTC 12.9, and the compiler behind the
+  A spilled word comes or goes SPILL_TOUCHES times per k step: 2.4 in SASS of NVRTC 12.9, and the compiler of the
   timings kept worse order.
 - `registers`: one per output, fragments, addresses; or the words on their way into shared memory if these are more.
   Coefficients as NVRTC 12.9 allocates for 640 configurations of this kernel on sm_75 and sm_86.
@@ -37,7 +37,7 @@ import numpy as np
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import SUBCORES, Terms, residency
 
-from .accesses import BARRIER, EXPOSED, SHARED_LATENCY, WORD, Columns, least_clocks, lines, shared_clocks, tabulated
+from .accesses import BARRIER, EXPOSED, SHARED_LATENCY, WORD, Columns, least_clocks, lines, shared_clocks, tabulate
 
 #: Columns of a configuration, in the order of the measured spaces.
 NAMES = ("MWG", "NWG", "KWG", "MDIMC", "NDIMC", "MDIMA", "NDIMB", "KWI", "VWM", "VWN", "STRM", "STRN", "SA", "SB")
@@ -81,9 +81,9 @@ class Operand:
 
 
 def read_costs(width: int, apart: int, words: int) -> tuple[float, float]:
-    """Return (wavefronts, lines) of reading a fragment whose lanes lie `apart` words from each other.
+    """Return (wavefronts, lines) of reading a fragment whose lanes are `apart` words from each other.
 
-    `width` > 0: lanes 0 to width - 1 lie side by side, and the next lanes repeat them. `width` < 0: groups of that many
+    `width` > 0: lanes 0 to width - 1 are adjacent, and the next lanes repeat them. `width` < 0: groups of that many
     lanes read the same words, and the next group the following words.
     """
     lane = np.arange(32)
@@ -113,10 +113,10 @@ def _operand(c: Columns, name: str) -> Operand:
     store_words = np.where(joined, np.minimum(per_copier & -per_copier, 4), global_words)
     apart = np.where(strided == 1, width, outputs)
     lanes = c["MDIMC"] if m else -c["MDIMC"]
-    read_clocks, read_lines = tabulated(read_costs, lanes, apart, read_words)
+    read_clocks, read_lines = tabulate(read_costs, lanes, apart, read_words)
     between = np.where(strided == 1, width, per_copier)
-    copy_lines = tabulated(copy_costs, copiers, between, rows * SIZE, global_words)[1]
-    store_clocks = tabulated(copy_costs, copiers, between, rows * block, store_words)[0]
+    copy_lines = tabulate(copy_costs, copiers, between, rows * SIZE, global_words)[1]
+    store_clocks = tabulate(copy_costs, copiers, between, rows * block, store_words)[0]
     words = per_copier * rows * staged
     return Operand(
         staged=staged.astype(np.float64),
@@ -138,9 +138,9 @@ _B_NAMES = ("NWG", "NDIMC", "NDIMB", "VWN")
 
 
 def _aligned(c: Columns, m: bool) -> np.ndarray:
-    """Return where the compiler joins single-word shared reads: an array behind one of vectors inherits its alignment.
+    """Return where the compiler joins single-word shared reads: an array after one of vectors inherits its alignment.
 
-    This concerns only B, whose array lies behind A's, of VWM words.
+    This concerns only B, whose array follows A's, of VWM words.
     """
     if m:
         return np.zeros(len(c["SA"]), dtype=bool)

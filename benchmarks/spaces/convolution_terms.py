@@ -3,7 +3,7 @@
 The kernel (AutoTuningAssociation's benchmark hub, `convolution`, with its input in shared memory): a block of
 block_size_x x block_size_y threads copies its part of a row-major float32 image, with a border of 7 on each side, into
 shared memory, one float per thread and access, synchronises once, and computes tile_size_x x tile_size_y outputs per
-thread over 15 x 15 taps that are fully unrolled. A thread's outputs lie block_size_x (block_size_y) apart. Taps are
+thread over 15 x 15 taps that are fully unrolled. A thread's outputs are block_size_x (block_size_y) apart. Taps are
 operands in constant memory. read_only loads the image by `ld.global.nc`. use_padding pads rows in shared memory until
 thread rows begin on consecutive banks.
 
@@ -11,7 +11,7 @@ Basis of each term:
 
 - One iteration is a whole block: its copy, its barrier and its multiply-adds.
 - `math`, `multiplies`: one FFMA per tap and output; a tap from constant memory costs no instruction. Threads past the
-  edge of the image compute, too.
+  edge of the image also compute.
 - `issue`, `wavefronts`: the compiler reads a value once per thread where several of its outputs need it: columns never
   coincide, since block_size_x is at least the filter's width, and rows do if block_size_y is below the filter's height.
   SASS of NVRTC 12.9 has exactly this number of reads in all 80 shapes of a thread's tile. A shared access takes the
@@ -37,7 +37,7 @@ import numpy as np
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import SUBCORES, Terms, residency
 
-from .accesses import BANKS, BARRIER, EXPOSED, WORD, Columns, least_clocks, tabulated
+from .accesses import BANKS, BARRIER, EXPOSED, WORD, Columns, least_clocks, tabulate
 
 #: Columns of a configuration, in the order of the measured spaces.
 NAMES = ("block_size_x", "block_size_y", "tile_size_x", "tile_size_y", "read_only", "use_padding")
@@ -48,7 +48,7 @@ BORDER, TAPS = FILTER - 1, FILTER * FILTER
 UNROLLED = 4
 #: Instructions of the copy per float and per row: addresses, guards, loop (SASS of NVRTC 12.9).
 COPY_ISSUE, ROW_ISSUE = 6.0, 10.0
-#: Clocks of a wait beside the memory's: the address, the guard, and the store to shared memory depend on each other.
+#: Clocks of a wait in addition to the memory's: address, guard and store to shared memory depend on each other.
 COPY_LATENCY = 30.0
 #: Registers of threads with one output, with up to 12, and with more.
 REGISTERS = (28.0, 40.0, 56.0)
@@ -166,7 +166,7 @@ def terms(columns: Columns, arch: Arch) -> Terms:
     residents = np.maximum(residency(warps, registers, shared_bytes, arch), 1.0)
 
     lanes = np.full(len(threads), 32 // least_clocks(arch))
-    access = tabulated(access_clocks, c["block_size_x"], _pitch(c), threads, lanes)[0]
+    access = tabulate(access_clocks, c["block_size_x"], _pitch(c), threads, lanes)[0]
     rows = np.ceil((down + BORDER) / c["block_size_y"])  # copied by a thread
     loads = rows * (c["tile_size_x"] + 1.0)
     accesses = reads(c) + 2 * loads + 2 * spilled

@@ -27,7 +27,7 @@ from gensor_tuner.search.walk import walk
 from gensor_tuner.shapes.reader import read_shapes
 
 # %% [markdown]
-# Biases, activations and residuals are arguments of the products: no launch of their own, no trip through memory.
+# Biases, activations and residuals are arguments of the products: no further launch, no trip through memory.
 
 # %%
 
@@ -69,7 +69,7 @@ print("\n".join(line[:110] for line in recorded.read_text().splitlines()[:9]))
 
 # %% [markdown]
 # At full size: the layers of GPT-2 as the shipped list of common shapes has them, a prompt of 1,024 tokens and one step
-# of decoding behind it. The list also has the three calls that fused attention replaces; they are left out here.
+# of decoding after it. The list also has the three calls that fused attention replaces; they are left out here.
 # `count` says how often a layer occurs per step. The walk predicts every layer on two machines, with a small budget;
 # `gensor-tune` takes more time, compiles, verifies and stores.
 

@@ -10,7 +10,7 @@
 #
 # For anyone who wants to know whether a kernel became slower, or the machine. `gensor-tune check` compares runs of
 # pytest-benchmark with earlier runs; the vendor's time in the same run is the control
-# ([the statistic](../regressions.md)). The runs here are drawn: a kernel of 100 us beside a vendor's call of 80 us,
+# ([the statistic](../regressions.md)). The runs here are drawn: a kernel of 100 us and a vendor's call of 80 us,
 # both with one per cent of noise.
 
 # %%
@@ -54,7 +54,7 @@ def check(results: str) -> int:
 
 
 # %% [markdown]
-# Twenty runs before a change, five behind it that change nothing, and five in which the kernel takes a fifth longer.
+# Twenty runs before a change, five after it that change nothing, and five in which the kernel takes a fifth longer.
 
 # %%
 before = [run("before", day) for day in range(1, 21)]

@@ -8,26 +8,18 @@ from typing import NoReturn
 
 from gensor_kernels.errors import GensorError, ModelError
 
-#: How names of packages begin whose errors are the GPU's, not the model's.
+#: Prefixes of packages whose errors are the GPU's, not the model's.
 OF_THE_GPU = ("cupy", "cuda")
 #: Characters of another library's text; onnx-ir writes whole graphs.
 LONGEST = 300
-#: What to do about a node that cannot be computed.
+#: Advice about a node that cannot be computed.
 REMEDY = "correct its inputs or its attributes, or export the model again"
 
 
 def fail(what: str, error: BaseException, remedy: str = "") -> NoReturn:
-    """Raise ModelError in place of another error, for work that a model's file has caused.
+    """Raise ModelError in place of another error: `what` failed ("node 'a' (Conv) cannot be computed"), and the remedy.
 
-    Errors of this package, of the operating system and of the GPU are raised as they are.
-
-    Parameters
-    ----------
-    what : str
-        What failed: "node 'a' (Conv) cannot be computed".
-    error : BaseException
-    remedy : str, optional
-        What to do.
+    Errors of this package, of the operating system and of the GPU are raised unchanged.
     """
     if isinstance(error, (GensorError, OSError)) or type(error).__module__.startswith(OF_THE_GPU):
         raise error
@@ -38,7 +30,7 @@ def fail(what: str, error: BaseException, remedy: str = "") -> NoReturn:
 
 @contextmanager
 def failing(what: str, remedy: str = "export the model again") -> Iterator[None]:
-    """Turn errors into a ModelError, as `fail` does; those of passes over a model have their cause inside."""
+    """Turn errors into a ModelError as `fail` does, by the cause of an error of a pass over a model."""
     try:
         yield
     except GensorError:
@@ -48,6 +40,6 @@ def failing(what: str, remedy: str = "export the model again") -> Iterator[None]
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text, as far as a reader takes it in."""
+    """Return the first line of an error's text, of at most LONGEST characters."""
     text = str(error).strip().removeprefix("[ShapeInferenceError] ")  # of onnx
     return (text or type(error).__name__).partition("\n")[0][:LONGEST]

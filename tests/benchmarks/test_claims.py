@@ -58,7 +58,7 @@ def test_a_variant_differs_in_one_choice(gpu):
     family = Space(each.workload, HOPPER).family("contraction_wgmma").family
     for program in family.starters(each.workload, HOPPER)[:3]:
         best = candidate(family, program, each.workload)
-        found = claims.varied(gpu, each, best)
+        found = claims.vary(gpu, each, best)
         assert {how.partition("=")[0] for how in found.values()} >= {"stream", "persistent", "epilogue_staged"}
         for other, how in found.items():
             name, _, value = how.partition("=")
@@ -106,8 +106,8 @@ def test_a_wrong_kernel_costs_itself_and_the_others_are_timed(few, monkeypatch):
     assert times["outcome"] == "ok" and times["claim"] == "product" and times["published_us"] == 2.5
     assert set(times["kernels"]) == right and sorted(times["what"]) == [other, stored]
     assert times["vendors_us"]["cupy"] > 0 and all(0 < worst <= 1 for worst in times["worst"])
-    assert shipped.rejected(few) >= {digest[:16] for digest in made if digest not in right}
-    assert not shipped.rejected(few) & {digest[:16] for digest in right}
+    assert shipped.rejected_kernels(few) >= {digest[:16] for digest in made if digest not in right}
+    assert not shipped.rejected_kernels(few) & {digest[:16] for digest in right}
     with few.store() as store:
         assert {row.kernel_digest for row in store.rows(Verification)} == set(made)
         assert {row.kernel_digest for row in store.rows(Timing) if row.kernel_digest} == right
@@ -121,11 +121,11 @@ def test_families_without_a_stored_kernel_have_a_default_program(few, monkeypatc
     (product, _) = claims.claims()
     shipped.fill(few, lambda *given: [])
     monkeypatch.setattr(claims, "FAR", math.inf)
-    found = claims.gathered(few, product)
+    found = claims.gather(few, product)
     assert {"stored contraction_mma", "default contraction_simt"} <= set(found["kernels"].values())
     assert found["families"]["contraction_mma"] is None and "warpgroup" in found["families"]["contraction_wgmma"]
     monkeypatch.setattr(claims, "FAR", 1.0)
-    assert "default contraction_simt" not in claims.gathered(few, product)["kernels"].values()
+    assert "default contraction_simt" not in claims.gather(few, product)["kernels"].values()
 
 
 def test_a_row_that_no_family_serves_is_skipped_with_its_reason(few, monkeypatch):
@@ -135,7 +135,7 @@ def test_a_row_that_no_family_serves_is_skipped_with_its_reason(few, monkeypatch
         raise claims.UnsupportedError("nobody")
 
     monkeypatch.setattr(claims, "Space", unserved)
-    assert claims.gathered(few, product) == {"outcome": "skipped", "reason": "nobody"}
+    assert claims.gather(few, product) == {"outcome": "skipped", "reason": "nobody"}
 
 
 def test_a_row_whose_kernels_cannot_be_compiled_is_broken_and_the_next_goes_on(few, monkeypatch):
@@ -145,7 +145,7 @@ def test_a_row_whose_kernels_cannot_be_compiled_is_broken_and_the_next_goes_on(f
         return [replace(each, error="no such instruction") for each in real(requests, jobs)]
 
     monkeypatch.setattr(claims, "compile_many", refusing)
-    monkeypatch.setattr(claims, "stored", lambda *given: [])
+    monkeypatch.setattr(claims, "best_stored", lambda *given: [])
     assert few.work("claims", claims.items(few)) == 0
     found = ends(few, "claims")
     assert [found[f"{name}: kernels"]["outcome"] for name in ("product", "none")] == ["failed", "failed"]
@@ -157,12 +157,12 @@ def test_integers_are_not_timed_beside_cupy(gpu, monkeypatch):
     row = next(each for each in ROWS if each.name == "int8_4096")
     named = []
     serving = SimpleNamespace(
-        timed=lambda workload, kernels, predicted, names: named.extend(names) or {"best_us": 1.0},
+        time_together=lambda workload, kernels, predicted, names: named.extend(names) or {"best_us": 1.0},
         session=gpu,
     )
     program = SimpleNamespace(to_json=str)
     kernel = SimpleNamespace(candidate=SimpleNamespace(family=None, program=program), digest="a")
-    monkeypatch.setattr(claims, "_loaded", lambda *given: [kernel])
+    monkeypatch.setattr(claims, "_load", lambda *given: [kernel])
     monkeypatch.setattr(claims, "predictions", lambda *given: [1e-6])
     monkeypatch.setattr(claims, "forms", lambda *given: set())
     gpu.journal.write(event="end", step="claims", item="a int8_4096 it", outcome="ok", worst=0.5)

@@ -22,7 +22,7 @@ from .clblast_space import columns, configurations
         (32, 32, 1, 32, 32),  # one bank
         (-32, 8, 1, 1, 1),  # all lanes read one word
         (32, 4, 4, 4, 4),  # 16 bytes each: a quarter warp at a time
-        (-8, 8, 4, 2, 1),  # 16 bytes, neighbours alike: half a warp at a time
+        (-8, 8, 4, 2, 1),  # 16 bytes, neighbours read one address: half a warp at a time
         (-8, 8, 2, 1, 1),
         (16, 8, 1, 4, 4),  # 16 lanes 8 words apart: 4 banks, the others repeat them
     ],
@@ -71,7 +71,7 @@ def test_physics(part):
     )
     assert good < narrow < small and good * 2 < spilling
     assert seconds(replace(arch, clock_ghz=arch.clock_ghz / 2), {})[0] > good * 1.7
-    # Lanes that lie side by side read without conflicts.
+    # Adjacent lanes read without conflicts.
     split, joined = clblast_terms.terms(columns({"VWM": 1, "STRM": 1}, {"VWM": 1}), arch).wavefronts
     assert split < joined
 

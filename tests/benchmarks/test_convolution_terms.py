@@ -51,7 +51,7 @@ def test_waits_are_the_turns_of_a_warp_through_both_loops(tile):
         (32, 46, 64, 32, 1),  # a row of 32 threads
         (32, 46, 64, 16, 2),  # the units take half of it at once
         (16, 30, 32, 32, 2),  # the second row begins two banks before the first one's end
-        (16, 48, 32, 32, 1),  # padded: it begins behind the first
+        (16, 48, 32, 32, 1),  # padded: it begins after the first
         (16, 30, 32, 16, 2),  # halves of a warp have no conflict
         (16, 30, 16, 16, 2),  # half a warp takes as long as a warp
         (16, 32, 32, 32, 2),
@@ -108,7 +108,7 @@ def test_physics(part):
     arch = lookup(part)
     changes = ({}, {"tile_size_x": 1, "tile_size_y": 1}, {"block_size_y": 16}, {"block_size_x": 16, "block_size_y": 1})
     good, single, apart, narrow = roofline.seconds(kernel.terms(columns(*changes), arch), arch)
-    # One output per thread reads a value per tap; rows that lie 16 apart share none; half of each warp is missing.
+    # One output per thread reads a value per tap; rows 16 apart share none; half of each warp is missing.
     assert good * 1.3 < min(single, narrow) and good < apart
     bound = 2 * 225 * 4096**2 / arch.peak("float32")
     assert bound < good < 20 * bound

@@ -155,8 +155,8 @@ def test_the_sanitizers_verdict_is_its_own_count(tool, tmp_path):
 def test_the_first_kernels_are_of_every_kind_and_then_of_every_shipped_class(monkeypatch, tmp_path):
     monkeypatch.setattr(families, "LAYOUTS", ("kn", "kk"))
     made = session(tmp_path, lookup("sm_90"))
-    known, rest = ordering.shipped(made), families.starters(made)
-    found = list(ordering.ordered(known, rest))
+    known, rest = ordering.shipped_kernels(made), families.starters(made)
+    found = list(ordering.order(known, rest))
     assert len(found) == len({each.name for each in found}) == len(known) + len(rest)
     of = [ordering.traits(each) for each in found]
     kinds = set().union(*of)

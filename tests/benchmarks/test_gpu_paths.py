@@ -96,7 +96,7 @@ def test_families_are_compiled_ahead_for_the_device(gpu):
     assert len(found) == 3 and all(end["outcome"] == "ok" and 0 < end["worst"] <= 1 for end in found.values())
 
 
-def stored(gpu, workload):
+def store_rows(gpu, workload):
     """Return the path of a database with the first starter of a workload."""
     path = gpu.out / "kernels.db"
     add_rows(path, *stored_kernel(workload))
@@ -105,7 +105,7 @@ def stored(gpu, workload):
 
 def test_stored_kernels_are_verified_and_timed_beside_the_library(gpu, monkeypatch):
     workload = matmul.workload(72, 48, 40, batch=2, epilogue="bias_relu")
-    gpu.db = stored(gpu, workload)
+    gpu.db = store_rows(gpu, workload)
     short_rounds(monkeypatch, timing)
     assert gpu.work("shipped", shipped.items(gpu)) == 0
     assert gpu.work("timing", timing.items(gpu)) == 0
@@ -124,9 +124,9 @@ def test_stored_kernels_are_verified_and_timed_beside_the_library(gpu, monkeypat
 def test_a_large_output_is_compared_in_blocks(gpu, monkeypatch):
     monkeypatch.setattr(parts, "PRODUCT_WORK", 4e4)
     workload = matmul.workload(72, 48, 40, batch=2, epilogue="bias_add_relu")
-    gpu.db = stored(gpu, workload)
+    gpu.db = store_rows(gpu, workload)
     shipped.fill(gpu)
-    (each,) = shipped.stored(gpu)
+    (each,) = shipped.stored_kernels(gpu)
     found = real_size.check(gpu, Noise(gpu.device), each.candidate, each.code, workload)
     assert found["outcome"] == "ok" and found["checked"] == 1 and found["whole"] == 0
     monkeypatch.setattr(real_size, "SECONDS", 0.0)
@@ -151,14 +151,14 @@ def test_a_rehearsal_runs_kernels_at_sizes_that_their_family_serves(gpu):
 
 
 def test_programs_of_another_capability_are_taken_over(gpu):
-    gpu.db = stored(gpu, matmul.workload(64, 64, 64, dtype="float32"))
+    gpu.db = store_rows(gpu, matmul.workload(64, 64, 64, dtype="float32"))
     gpu.device.arch = lookup("sm_90")
     found = shipped.fill(gpu)
     assert found["kernels"] == 1 and "compiled here" in found["from"]
     with gpu.store() as store:
         assert {row.arch for row in store.rows(Kernel)} == {"sm_90"}
         assert {binary.target for each in store.rows(Kernel) if (binary := store.binary(each))} == {"sm_90a"}
-    assert len(shipped.stored(gpu)) == 1
+    assert len(shipped.stored_kernels(gpu)) == 1
 
 
 def test_without_any_database_the_common_shapes_are_tuned(gpu, monkeypatch, tmp_path):
@@ -168,7 +168,7 @@ def test_without_any_database_the_common_shapes_are_tuned(gpu, monkeypatch, tmp_
     monkeypatch.setattr(shipped, "COMMON", shapes)
     monkeypatch.setattr(shipped, "TOP", 1)
     assert shipped.fill(gpu)["rows"] == {"ok": 1}
-    (each,) = shipped.stored(gpu)
+    (each,) = shipped.stored_kernels(gpu)
     with gpu.store() as store:
         assert not store.kernel(each.digest).usable  # until the device has verified it
     assert shipped.verify(gpu, Noise(gpu.device), each)["outcome"] == "ok"

@@ -1,4 +1,4 @@
-"""benchmarks/bench_kernels.py: counters against the baseline, and times beside CuPy's call in the JSON of a run."""
+"""benchmarks/bench_kernels.py: counters against the baseline, and times next to CuPy's call in the JSON of a run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COUNTED = ("rows", "contraction_aligned")
 
 @pytest.fixture(scope="module")
 def shipped():
-    return kernel_counters.shipped()
+    return kernel_counters.shipped_kernels()
 
 
 def test_every_family_of_the_shipped_kernels_has_a_baseline(shipped):
@@ -65,7 +65,7 @@ def test_the_command_compares_and_accepts(shipped, tmp_path, monkeypatch, capsys
     monkeypatch.setattr(kernel_counters, "BASELINE", tmp_path / "baseline.json")
     counts = {"rows": {"barriers": 4}}
     kernel = type("Kernel", (), {"counters": lambda self: counts["rows"]})()
-    monkeypatch.setattr(kernel_counters, "shipped", lambda: {"sm_87 rows x": kernel})
+    monkeypatch.setattr(kernel_counters, "shipped_kernels", lambda: {"sm_87 rows x": kernel})
     monkeypatch.setattr(kernel_counters.Counted, "counters", lambda each: each.counters())
     for option, code, said in (
         ([], 1, "is not in the baseline"),

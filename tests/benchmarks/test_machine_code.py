@@ -61,7 +61,7 @@ def test_bytes_read_from_shared_memory():
 EPILOGUE = (
     "head: HMMA.16816.F32 | 4",
     "@P0 BRA head | 5",
-    "HMMA.16816.F32 | 9",  # the last step, behind the loop
+    "HMMA.16816.F32 | 9",  # the last step, after the loop
     "@P1 BRA partial | 5",
     "group: STS.64 | 2",
     "rows: LDS.128 | 3",
@@ -164,7 +164,7 @@ def half(tmp_path_factory):
 @needs_nvdisasm
 def test_figures_of_a_product(half):
     case, arch, program, cache = half
-    build = ours.compiled(program, case.workload, arch, cache)
+    build = ours.build_kernel(program, case.workload, arch, cache)
     assert build.tile == (128, 128, 32) and build.threads == 128 and build.stages == 3
     found = figures(build, cache.code(build), arch, case.depth, case.stream)
     steps = found.products / (64 * 64 * 32 / (16 * 8 * 16))
@@ -190,9 +190,9 @@ def test_figures_of_a_product(half):
 @needs_nvdisasm
 def test_compiled_kernels_are_kept_and_a_damaged_file_is_made_again(half):
     case, arch, program, cache = half
-    build = ours.compiled(program, case.workload, arch, cache)
+    build = ours.build_kernel(program, case.workload, arch, cache)
     assert Build.from_json(build.to_json()) == build
-    assert ours.compiled(program, case.workload, arch, cache) == build  # the same seconds: not compiled again
+    assert ours.build_kernel(program, case.workload, arch, cache) == build  # the same seconds: not compiled again
     made = []
     assert cache.text("key", lambda: made.append(1) or "text") == "text" == cache.text("key", lambda: "other")
     for file in cache.folder.glob("*.z"):
@@ -335,7 +335,7 @@ def test_the_acceptance_counts_rows():
     assert acceptance.verdict(rows[1:])[0].startswith("1 of 1 row fails (100%")
     new = [{"arch": arch, "workload": name} for arch in ("sm_90", "sm_80") for name in ("softmax_4096", "fp16_8192")]
     old = [{"arch": "sm_90", "workload": "fp16_8192", "old": True}, {"arch": "sm_75", "workload": "of another file"}]
-    found = [(row["arch"], row["workload"], "old" in row) for row in report.merged(old, new)]
+    found = [(row["arch"], row["workload"], "old" in row) for row in report.merge(old, new)]
     assert found == [
         ("sm_80", "fp16_8192", False), ("sm_80", "softmax_4096", False), ("sm_90", "fp16_8192", False),
         ("sm_90", "softmax_4096", False), ("sm_75", "of another file", False),

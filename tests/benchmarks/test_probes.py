@@ -20,7 +20,7 @@ def session(tmp_path, arch):
 
 @pytest.mark.parametrize("arch", ["t4", "h200"])
 def test_every_probe_finds_what_it_should_and_takes_time(tmp_path, arch):
-    for name, probe in probes.named(session(tmp_path, arch), _median_seconds):
+    for name, probe in probes.probes(session(tmp_path, arch), _median_seconds):
         found = probe()
         assert all(value > 0 for value in found.values()), name
 

@@ -206,10 +206,11 @@ def space_file(tmp_path, **changes):
     return write_space(tmp_path / "space.csv", columns, columns.pop("time_ms"))
 
 
-@pytest.mark.parametrize("arch", archs(), ids=lambda arch: arch.part)
-def test_every_part_is_predicted(tmp_path, arch):
-    found = measured_space.load(space_file(tmp_path), arch.part)
-    assert np.isfinite(found.analytic_ms).all() and (found.analytic_ms > 0).all()
+def test_every_part_is_predicted(tmp_path):
+    path = space_file(tmp_path)
+    for arch in archs():
+        found = measured_space.load(path, arch.part)
+        assert np.isfinite(found.analytic_ms).all() and (found.analytic_ms > 0).all(), arch.part
 
 
 def test_a_part_file_says_what_its_capability_does_not(tmp_path):

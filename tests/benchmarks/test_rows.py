@@ -16,7 +16,7 @@ from gensor_tuner.shapes.reader import Row
 ARCH = lookup("sm_87")
 
 
-def tuned(m, n, k, choose=min, **options):
+def tune(m, n, k, choose=min, **options):
     """Return a row served by the best (or the worst) starter."""
     workload = matmul.workload(m, n, k, **options)
     found = []
@@ -39,7 +39,7 @@ def tuned(m, n, k, choose=min, **options):
 
 @pytest.fixture(scope="module")
 def served():
-    return [tuned(1024, 1024, 1024), tuned(16, 4096, 4096, max), tuned(4096, 16, 1024)]
+    return [tune(1024, 1024, 1024), tune(16, 4096, 4096, max), tune(4096, 16, 1024)]
 
 
 def test_rows_above_twice_their_bound_are_listed_with_what_they_wait_for(served):
@@ -51,7 +51,7 @@ def test_rows_above_twice_their_bound_are_listed_with_what_they_wait_for(served)
 
 
 def test_the_limiting_term_is_the_one_that_would_save_most():
-    row = tuned(4096, 4096, 4096, dtype="float32")
+    row = tune(4096, 4096, 4096, dtype="float32")
     space = Space(row.result.workload, ARCH).family(row.result.family)
     terms = space.explain(space.point(rows.program_of(row.result)))
     slow = rows.limits({**terms, "wavefronts": terms["wavefronts"] * 100}, ARCH)

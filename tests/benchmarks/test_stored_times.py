@@ -1,4 +1,4 @@
-"""benchmarks.stored_times: predictions of stored kernels beside their times."""
+"""benchmarks.stored_times: predictions of stored kernels and their times."""
 
 import numpy as np
 import pytest

@@ -34,26 +34,27 @@ def checkout(tmp_path):
     return tmp_path
 
 
-def test_what_fails_only_with_accelerate_is_told(checkout):
-    found = suite.compared(SimpleNamespace(cupy_tests=checkout, emulate=False), suite.FILES[0])
+@pytest.mark.nightly
+def test_failures_of_accelerate_alone_are_reported(checkout):
+    found = suite.compare(SimpleNamespace(cupy_tests=checkout, emulate=False), suite.FILES[0])
     assert found["outcome"] == "wrong" and found["tests"] == 3 and found["passed"] == 1 and found["failed"] == 2
     (worse,) = found["failed only with accelerate"]
     assert worse.endswith("::test_ours") and "fallbacks" in found["counters"]
 
 
 def test_a_rehearsal_collects(checkout):
-    found = suite.compared(SimpleNamespace(cupy_tests=checkout, emulate=True), suite.FILES[0])
+    found = suite.compare(SimpleNamespace(cupy_tests=checkout, emulate=True), suite.FILES[0])
     assert found == {"collected": 3, "status": 0}
 
 
 def test_without_a_checkout_it_is_skipped(tmp_path):
     for place in (None, tmp_path):
-        found = suite.compared(SimpleNamespace(cupy_tests=place, emulate=False), suite.FILES[0])
+        found = suite.compare(SimpleNamespace(cupy_tests=place, emulate=False), suite.FILES[0])
         assert found["outcome"] == "skipped" and "--cupy-tests" in found["reason"]
 
 
-def test_tests_that_are_lost_are_told():
+def test_lost_tests_are_reported():
     right = {"a": "passed", "b": "passed"}
-    assert "outcome" not in suite.judged(right, right, {})
-    assert suite.judged(right, {"a": "passed"}, {})["error"] == "b"
-    assert suite.judged({}, {}, {})["error"] == "no test passed"
+    assert "outcome" not in suite.judge(right, right, {})
+    assert suite.judge(right, {"a": "passed"}, {})["error"] == "b"
+    assert suite.judge({}, {}, {})["error"] == "no test passed"

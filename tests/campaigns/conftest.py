@@ -3,6 +3,7 @@
 import pytest
 
 from gensor_database import opening
+from tests.campaign_size import sample
 
 from .lives.journals import JOURNALS
 from .lives.lives import Zygote
@@ -21,8 +22,8 @@ def stage(zygote, tmp_path_factory):
     return Stage(zygote, tmp_path_factory.mktemp("stage"))
 
 
-@pytest.fixture(params=JOURNALS)
+@pytest.fixture(params=sample(JOURNALS, 1))
 def journal(request, monkeypatch):
-    """Each journal mode, also of the databases this process opens: a look at one must not convert it."""
+    """One journal mode in a push, both nightly; databases that this process opens have it as well."""
     monkeypatch.setattr(opening, "is_remote", lambda path: request.param == "delete")
     return request.param

@@ -1,7 +1,7 @@
 """Many processes on one database at the same moment: python -m tests.campaigns.crowd WHAT PROCESSES JOURNAL FILES ...
 
 All are forked from one that has imported everything, and start together when a pipe is closed; once for each of the
-FILES, which commas separate. Prints, as JSON, their exit codes and what they said on stderr.
+FILES, which commas separate. Prints their exit codes and stderr as JSON.
 """
 
 import json
@@ -19,7 +19,7 @@ from .lives.journals import set_journal
 
 
 def commits(number: int, path: Path, count: str) -> None:
-    """Commits of workloads of its own; the seconds that each took go into a file."""
+    """Commits of different Workloads; their seconds go into a file."""
     seconds = []
     with Store.open(path) as store:
         for commit in range(int(count)):
@@ -30,12 +30,12 @@ def commits(number: int, path: Path, count: str) -> None:
 
 
 def opens(number: int, path: Path) -> None:
-    """The first to open it makes it; everybody stores something."""
+    """The first process makes the file, and all store rows."""
     add_rows(path, *rows(number))
 
 
 def tunes(number: int, path: Path, worker: str) -> None:
-    """The same Workload by everybody, with a tuning process of its own."""
+    """Every process tunes the same Workload, each by its tuning process."""
     from gensor_kernels.dispatch.tuning import background
     from gensor_kernels.dispatch.tuning.worker import Worker
     from tests.doubles.kernels import ARCH, workload
@@ -49,7 +49,7 @@ def tunes(number: int, path: Path, worker: str) -> None:
 
 
 def crowd(act: Callable[[int], None], processes: int) -> list[dict]:
-    """Runs `act` in so many processes at once."""
+    """Runs `act` in this number of processes at once."""
     waiting, start = os.pipe()
     children = []
     for number in range(processes):

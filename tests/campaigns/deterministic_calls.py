@@ -1,6 +1,6 @@
 """A process of the determinism campaign: `python -m tests.campaigns.deterministic_calls ORDER COUNT`.
 
-It makes COUNT calls of the kinds of lives/calls.py in an order of its own, and prints for each kind the digests of the
+It makes COUNT calls of the kinds of lives/calls.py in a random order, and prints for each kind the digests of the
 bits it gave, and by which kernels. The databases are those of the environment. It exits with the number of its races.
 """
 

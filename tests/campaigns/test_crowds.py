@@ -32,7 +32,7 @@ def crowd(what, processes, journal, paths, *arguments):
     return sorted((end["code"], end["said"]) for end in json.loads(done.stdout))
 
 
-def stored(path):
+def stored_keys(path):
     with Store.open(path) as store:
         assert store.connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         records = list(store.rows(Record))
@@ -44,7 +44,7 @@ def stored(path):
 def test_every_commit_of_every_process_is_there(tmp_path, journal):
     path = tmp_path / "kernels.db"
     assert crowd("commits", PROCESSES, journal, [path], COMMITS) == [(0, "")] * PROCESSES
-    assert stored(path) == {key(number) for number in range(PROCESSES * COMMITS)}
+    assert stored_keys(path) == {key(number) for number in range(PROCESSES * COMMITS)}
     seconds = sorted(each for file in tmp_path.glob("seconds.*") for each in json.loads(file.read_text()))
     assert len(seconds) == PROCESSES * COMMITS
     told = [f"{1000 * seconds[int(share * (len(seconds) - 1))]:.1f} ms" for share in (0.5, 0.99, 1.0)]
@@ -55,7 +55,7 @@ def test_stampedes_on_a_file_that_is_not_there_yet(tmp_path, journal):
     paths = [tmp_path / str(number) / "kernels.db" for number in range(STAMPEDES)]
     assert crowd("opens", STAMPEDING, journal, paths) == [(0, "")] * STAMPEDING * STAMPEDES
     for path in paths:
-        assert stored(path) == {key(number) for number in range(STAMPEDING)}
+        assert stored_keys(path) == {key(number) for number in range(STAMPEDING)}
     tell(f"stampedes, {journal}", f"{STAMPEDES} of {STAMPEDING} processes")
 
 
@@ -81,7 +81,7 @@ print(json.dumps({{"status": "ok", "kernel": kernel.digest, "error": None}}), fl
 """
 
 
-def test_a_workload_is_tuned_once_by_whoever_asks_for_it_also_where_the_first_to_tune_dies(tmp_path):
+def test_a_workload_is_tuned_once_although_the_first_process_dies(tmp_path):
     path, asked, code = tmp_path / "kernels.db", tmp_path / "asked", tmp_path / "worker.py"
     code.write_text(WORKER.format(asked=str(asked)))
     ends = crowd("tunes", TUNING, "wal", [path], code)
@@ -91,7 +91,7 @@ def test_a_workload_is_tuned_once_by_whoever_asks_for_it_also_where_the_first_to
     tell("processes that tune one Workload, the first of them killed", TUNING)
 
 
-def test_who_waits_in_vain_for_a_claim_gives_up(tmp_path):
+def test_waiting_for_a_claim_has_a_limit(tmp_path):
     database = tmp_path / "kernels.db"
     with claim(database, "a", 0.0) as mine, claim(database, "b", 0.0) as other:
         assert mine and other
@@ -103,7 +103,7 @@ def test_who_waits_in_vain_for_a_claim_gives_up(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_where_nothing_can_be_locked_everybody_may(tmp_path):
+def test_without_locks_every_claim_succeeds(tmp_path):
     (tmp_path / "file").write_text("")
     with claim(tmp_path / "file" / "kernels.db", "a", 0.0) as mine:
         assert mine

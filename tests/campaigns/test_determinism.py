@@ -73,7 +73,7 @@ def faster(row):
 
 
 def calls(database, order, environment):
-    """What a process found, by kind; it exits with the number of its races."""
+    """The report of a process by kind of call, and the number of its races, with which it exits."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.campaigns.deterministic_calls", str(order), str(CALLS)],
         cwd=ROOT,
@@ -99,6 +99,6 @@ def test_two_processes_give_equal_bits(database):
 
 
 def test_without_the_setting_they_need_not(database):
-    """The control: races go on there, and change which kernel serves."""
+    """The control: races continue there, and change the kernel that serves."""
     found, races = calls(database, 1, {})
     assert any(len(each["bits"]) > 1 for each in found) or races

@@ -1,4 +1,7 @@
-"""Databases made to harm: refused, or read without believing them; within a second each, by every way of opening."""
+"""Databases made to harm: refused, or read with every row checked; within a second each, however they are opened.
+
+A sample of files/hostile_schemas.py in a push, all of them nightly.
+"""
 
 import shutil
 import warnings
@@ -11,17 +14,17 @@ from gensor_database.record import TABLES
 from gensor_kernels.dispatch.selection import load, untrusted
 from gensor_kernels.machine.arch import lookup
 from gensor_tuner.cli import app
-from tests.campaign_size import tell
+from tests.campaign_size import sample, tell
 from tests.doubles.store_rows import ARCH, PART, add_rows, kernel_rows, key, rows
 
-from .files.hostile_schemas import ELSEWHERE, OPENED, REFUSED, made
+from .files.hostile_schemas import ELSEWHERE, OPENED, REFUSED, make_database
 from .lives.clock import Clock
 
 TRUE = {number: {row.digest: row for row in rows(number)} for number in (1, 2)}
 
 
 def looks(path):
-    """Every way of looking into a file that somebody else made, by name."""
+    """Every way of reading a file of another user, by name."""
 
     def user():
         with open_layers(ARCH, path) as layers:
@@ -31,13 +34,13 @@ def looks(path):
         with open_layers(ARCH, None, path) as layers:
             load.contents(layers.load(ARCH, None, untrusted.well_formed), lookup(ARCH))
 
-    def found():
+    def find():
         with Store.open(path, readonly=True) as store:
             entry = store.find(key(1), ARCH, PART)
             assert entry is None or (entry.record in TRUE[1].values() and entry.kernel in TRUE[1].values())
             Catalog([store], ARCH)
 
-    return {"user": user, "site": site, "find": found, **{kind.TABLE: table(path, kind) for kind in TABLES}}
+    return {"user": user, "site": site, "find": find, **{kind.TABLE: table(path, kind) for kind in TABLES}}
 
 
 def table(path, kind):
@@ -54,7 +57,7 @@ def every_look(path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StoreWarning)
         for name, look in looks(path).items():
-            with clock.timed(name):
+            with clock.measure(name):
                 try:
                     look()
                 except StoreError:
@@ -63,12 +66,12 @@ def every_look(path):
     return clock, refused
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", sample(list(REFUSED), 3))
 def test_a_database_with_other_tables_is_refused(tmp_path, name):
-    path = made(tmp_path / "hostile.db", REFUSED[name])
+    path = make_database(tmp_path / "hostile.db", REFUSED[name])
     before = path.read_bytes()
     clock, refused = every_look(path)
-    tell(f"hostile schemas: {name}", clock.told())
+    tell(f"hostile schemas: {name}", clock.longest())
     assert refused["find"] and all(refused[kind.TABLE] for kind in TABLES) and path.read_bytes() == before
     for readonly in (False, True):
         with pytest.raises(StoreError) as error:
@@ -78,18 +81,24 @@ def test_a_database_with_other_tables_is_refused(tmp_path, name):
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("name", OPENED)
-def test_what_hostile_rows_say_is_not_believed(tmp_path, name):
-    path = made(tmp_path / "hostile.db", OPENED[name])
-    clock, refused = every_look(path)  # asserts that none takes long
+@pytest.mark.parametrize("name", sample(list(OPENED), 1))
+def test_hostile_rows_are_not_served(tmp_path, name):
+    path = make_database(tmp_path / "hostile.db", OPENED[name])
+    clock, refused = every_look(path)
     assert refused.keys() <= clock.cpu.keys()
-    tell(f"hostile schemas: {name}", clock.told())
+    tell(f"hostile schemas: {name}", clock.longest())
 
 
-@pytest.mark.parametrize("name", ["hostile strings", "deep json", "another rows digest", "zip bombs"])
-@pytest.mark.parametrize("command", [("show",), ("merge",), ("verify",), ("export", "out.csv"), ("where",), ("prune",)])
-def test_the_command_line_says_so_in_a_sentence(tmp_path, monkeypatch, capsys, name, command):
-    path = made(tmp_path / "hostile.db", OPENED[name])
+COMMANDS = [
+    (name, command)
+    for name in ("hostile strings", "deep json", "another rows digest", "zip bombs")
+    for command in (("show",), ("merge",), ("verify",), ("export", "out.csv"), ("where",), ("prune",))
+]
+
+
+@pytest.mark.parametrize(("name", "command"), sample(COMMANDS, 2))
+def test_commands_print_a_sentence(tmp_path, monkeypatch, capsys, name, command):
+    path = make_database(tmp_path / "hostile.db", OPENED[name])
     shutil.copy(path, tmp_path / "other.db")
     files = ["other.db", "--db", "new.db"] if command[0] == "merge" else ["--db", "hostile.db"]
     monkeypatch.chdir(tmp_path)
@@ -109,7 +118,7 @@ def test_good_rows_among_hostile_ones_are_served(tmp_path):
         for each in (OPENED["wrong types"], OPENED["hostile strings"], OPENED["zip bombs"]):
             each(connection)
 
-    path = made(tmp_path / "mixed.db", make)
+    path = make_database(tmp_path / "mixed.db", make)
     add_rows(path, *rows(1))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StoreWarning)

@@ -1,4 +1,4 @@
-"""Killed at every system call on the database's folder: what was reported is there, and the next run goes on.
+"""Kills at every system call on the database's folder: reported rows are there, and the next run continues.
 
 The sample of the default tier is small; `GENSOR_CAMPAIGN=full pytest tests/campaigns` takes every point.
 """
@@ -11,7 +11,7 @@ import pytest
 
 from tests.campaign_size import FULL, SEED, sample, tell
 
-from .lives.checks import check, reported
+from .lives.checks import check, read_reports
 from .lives.lives import Action
 from .lives.power import Disk, moments
 from .lives.stage import changes, points
@@ -69,7 +69,7 @@ def test_a_kill_during_recovery_from_a_kill(stage, journal, tmp_path):
     assert kills >= 6
 
 
-# ---- The power fails after any call: what was reported is on the disk, whichever unsynced sectors got there
+# ---- The power fails after any call: reported rows are on the disk with any of the unsynced sectors
 
 
 @pytest.mark.parametrize("state", ["empty", "tuned"])
@@ -86,7 +86,7 @@ def test_power_loss_after_any_call_loses_nothing_that_was_reported(stage, state,
             left.mkdir()
             disk.fail(generator, chance, left)
             (tmp_path / "out.json").write_text(acknowledged)
-            found = check(left / "kernels.db", reported(tmp_path / "out.json"))
+            found = check(left / "kernels.db", read_reports(tmp_path / "out.json"))
             assert before <= found <= 4, (index, chance)
             states += 1
     tell(f"power losses, {state}, {journal}", states)

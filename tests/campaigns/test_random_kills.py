@@ -1,7 +1,7 @@
-"""`kill -9` of gensor-tune at random moments: nothing reported is lost, the next run goes on, no process outlives it.
+"""`kill -9` of gensor-tune at random moments: no reported row is lost, the next run continues, no process outlives it.
 
-1,000 lives with GENSOR_CAMPAIGN=full, or as many as GENSOR_CAMPAIGN_LIVES says, a few by default. One in four is a
-whole process, with walkers of its own in half of them, killed with its group or alone. The others are forked from the
+1,000 lives with GENSOR_CAMPAIGN=full, or as many as GENSOR_CAMPAIGN_LIVES says, 4 in a push. One in four is a
+whole process, half of them with walkers, killed with its group or alone. The others are forked from the
 zygote, which spares them what happens before the database is touched: in them the kill is more likely to meet it.
 """
 
@@ -17,10 +17,10 @@ from pathlib import Path
 
 from tests.campaign_size import FULL, SEED, tell
 
-from .lives.checks import check, reported
+from .lives.checks import check, read_reports
 from .lives.lives import Gate
 
-LIVES = int(os.environ.get("GENSOR_CAMPAIGN_LIVES") or (1000 if FULL else 8))
+LIVES = int(os.environ.get("GENSOR_CAMPAIGN_LIVES") or (1000 if FULL else 4))
 WHOLE = 4  # every which life is a whole process
 SHAPES = "name,op,shape,dtype\n" + "".join(
     f"{op}-{extent},{op},8x{extent},fp32\n" for op in ("relu", "reduce_sum") for extent in range(32, 256, 32)
@@ -36,7 +36,7 @@ class Campaign:
     folder: Path
     zygote: object
     generator: random.Random
-    lines: list[dict] = field(default_factory=list)  # reported, of the database at hand
+    lines: list[dict] = field(default_factory=list)  # reported, of the current database
     database: int = 0
     ends: Counter = field(default_factory=Counter)
     longest: dict[bool, float] = field(default_factory=dict)  # seconds of an undisturbed life
@@ -55,7 +55,7 @@ class Campaign:
         moment = self.generator.uniform(0.0, self.longest[whole]) if whole in self.longest else None
         began = time.monotonic()
         killed = (self._process if whole else self._fork)(moment)
-        fresh = reported(self.folder / "out.json")
+        fresh = read_reports(self.folder / "out.json")
         self.lines += fresh
         records = check(self.path, self.lines)
         self.ends["killed" if killed else "ended"] += 1
@@ -100,7 +100,7 @@ def test_random_kills_of_the_command_and_its_group(zygote, tmp_path):
         if number % 50 == 49 or number == LIVES - 1:
             tell(f"random kills, seed {SEED}", dict(campaign.ends))
     campaign.longest.clear()
-    campaign.step(whole=False)  # what is left goes on too
+    campaign.step(whole=False)
 
 
 def nobody_left(group: int) -> bool:

@@ -1,9 +1,9 @@
-"""Sixteen threads that call while kernels are raced, tuned and swapped: every result is right.
+"""Sixteen threads that call while kernels are raced, tuned and swapped: all results are correct.
 
 GENSOR_CAMPAIGN=full: 16 threads of 10,000 calls; by default a hundredth of that.
 
 HOT: runs after which a kind of call is tuned; TUNED: Workloads that tuning finds a kernel for; SWAPS: further times
-that all Plans are made anew.
+that all Plans are made again.
 """
 
 import sys
@@ -83,7 +83,7 @@ def test_every_result_is_right_while_kernels_are_swapped(stores):
             done.append(number)
 
     def swap():
-        """What a tuning thread does at the end of each tuning, again and again."""
+        """The end of a tuning, repeated."""
         for swaps in range(1, SWAPS):
             while len(done) < swaps * THREADS * CALLS // SWAPS and not over:
                 time.sleep(0.001)

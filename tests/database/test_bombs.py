@@ -172,4 +172,6 @@ def test_importing_holds_a_few_rows_at_a_time(import_, tmp_path, small_batches):
         for number in range(COUNT):
             made = binary(number)
             file.write(line(made, cubin=base64.b64encode(made.cubin).decode()))
-    assert peak(lambda: import_("--binaries")) < MOST  # a line, its text, its JSON and its cubin beside the rows
+    assert (
+        peak(lambda: import_("--binaries")) < MOST
+    )  # a line, its text, its JSON and its cubin in addition to the rows

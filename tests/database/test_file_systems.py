@@ -3,10 +3,11 @@ files."""
 
 import os
 import sqlite3
+from pathlib import Path
 
 import pytest
 
-from gensor_database import Store, export, layers, open_layers, opening
+from gensor_database import Kernel, Record, Store, export, layers, open_layers, opening
 from tests.doubles.store_rows import ARCH, PART, add_rows, key, rows
 
 LOCAL = ("ext4", "xfs", "btrfs", "zfs", "tmpfs", "overlay", "f2fs", "apfs", "fuseblk", "fuse.overlayfs", "squashfs")
@@ -16,7 +17,7 @@ REMOTE += ("fuse.sshfs", "fuse.rclone", "fuse.s3fs", "fuse.glusterfs", "fuse", "
 
 @pytest.fixture
 def mounted(monkeypatch, tmp_path):
-    """mounted(kind): the test's folder lies on a file system of this kind."""
+    """mounted(kind): the test's folder is on a file system of this kind."""
     ask = opening.is_remote
 
     def mount(kind):
@@ -27,14 +28,35 @@ def mounted(monkeypatch, tmp_path):
     return mount
 
 
-@pytest.mark.parametrize("kind", LOCAL + REMOTE)
-def test_the_journal_mode_follows_from_the_file_system(kind, mounted, tmp_path):
-    mounted(kind)
-    with Store.open(tmp_path / "db" / "kernels.db") as store:
-        store.add(*rows(1))
-        mode = store.connection.execute("PRAGMA journal_mode").fetchone()[0]
-        assert mode == ("delete" if kind in REMOTE else "wal")
-        assert os.path.exists(f"{store.path}-shm") is (mode == "wal")  # shared memory, which a network cannot give
+def test_the_journal_mode_follows_from_the_file_system(mounted, tmp_path):
+    for kind in LOCAL + REMOTE:
+        mounted(kind)
+        with Store.open(tmp_path / kind / "kernels.db") as store:
+            store.add(*rows(1))
+            mode = store.connection.execute("PRAGMA journal_mode").fetchone()[0]
+            assert mode == ("delete" if kind in REMOTE else "wal")
+            assert os.path.exists(f"{store.path}-shm") is (mode == "wal")  # shared memory, which a network cannot give
+            for pragma, value in (("trusted_schema", 0), ("cell_size_check", 1), ("mmap_size", 0), ("synchronous", 3)):
+                assert store.connection.execute(f"PRAGMA {pragma}").fetchone() in ((value,), None)
+
+
+MOUNTS = """overlay / overlay rw 0 0
+server:/home /home nfs4 rw 0 0
+/dev/sdb /home/me/local\\040disk ext4 rw 0 0
+/dev/sdc /data ext4 rw 0 0
+server:/data /data nfs rw 0 0
+C: /mnt/c 9p rw 0 0
+host:/ /scratch fuse.sshfs rw 0 0
+broken
+"""
+
+
+def test_the_file_system_of_a_path_is_that_of_its_last_mount(tmp_path):
+    (tmp_path / "mounts").write_text(MOUNTS)
+    remote = ("/home/me/x.db", "/data/x.db", "/mnt/c/x.db", "/scratch/x.db")
+    for path in (*remote, "/home/me/local disk/x.db", "/homework/x.db", "/x.db"):
+        assert opening.is_remote(Path(path), tmp_path / "mounts") is (path in remote)
+        assert opening.is_remote(Path(path), tmp_path / "absent") is False
 
 
 def test_a_database_that_was_moved_to_a_network_is_converted_and_back(mounted, tmp_path):
@@ -59,7 +81,7 @@ def test_a_database_that_is_read_stays_in_its_mode(mounted, tmp_path):
 
 
 def test_the_packaged_database_is_opened_as_one_that_never_changes(monkeypatch, tmp_path):
-    """No lock, no log, no index: it may lie on read-only media, and processes do not meet at it."""
+    """No lock, no log, no index: it may be on read-only media, and processes do not meet at it."""
     monkeypatch.setattr(layers, "PRETUNED", tmp_path / "pretuned")
     with Store.open(tmp_path / "draft.db") as draft:
         draft.add(*rows(1))
@@ -76,3 +98,12 @@ def test_the_packaged_database_is_opened_as_one_that_never_changes(monkeypatch, 
             stores.packaged.connection.execute("DELETE FROM record")
     holder.close()
     assert os.listdir(tmp_path / "pretuned") == [f"{ARCH}.db"]
+
+
+def test_odd_characters_in_paths(tmp_path):
+    path = tmp_path / "100% odd? #1 ü" / "kernels&mode=memory.db"
+    with Store.open(path) as store:
+        store.add(*rows(1))
+    assert path.exists()
+    with Store.open(path, readonly=True) as store:
+        assert [type(row) for row in (*store.rows(Kernel), *store.rows(Record))] == [Kernel, Record]

@@ -59,7 +59,7 @@ def test_it_serves_every_common_shape_of_its_arch(store):
 
 
 def is_served(workload, arch):
-    """Whether any family has kernels for it: before sm_80 none has attention of bfloat16, or int4 beside it."""
+    """Whether any family has kernels for it: before sm_80 none has attention of bfloat16, or int4 with it."""
     try:
         return bool(Space(workload, arch).families)
     except UnsupportedError:
@@ -82,7 +82,7 @@ def test_stored_programs_rebuild_to_identical_sources_and_cubins(store):
         found = threads.map(lambda kernel: check(store, kernel, compiled=kernel.digest in compiled), kernels)
         problems = [each.reason for each in found]
     assert kernels and compiled
-    # Others' cubins cannot be compared: a newer NVRTC in the extra needs the databases to be built anew.
+    # Others' cubins cannot be compared: a newer NVRTC in the extra needs new databases.
     assert {row.toolchain for row in store.rows(Binary)} == {toolchain()}
     wrong = {kernel.digest[:12]: text for kernel, text in zip(kernels, problems, strict=True) if text}
     assert not wrong, wrong
@@ -111,7 +111,7 @@ def is_meant_fault(fault, operator, program):
         return fault == "narrow"
     if program["family"] == "rows" and program["vector"] * 2 < 16:  # few columns, so that threads take few of them
         return fault == "narrow"
-    if program["family"] == "contraction_simt":  # a thread's results, half its columns behind a gate, fill no 16 bytes
+    if program["family"] == "contraction_simt":  # a thread's results, half its columns after a gate, fill no 16 bytes
         return fault == "narrow" and program["thread_n"] // (2 if operator in GATES else 1) * 2 % 16 > 0
     # Results leave in pairs, straight from registers, where slabs were predicted to cost more.
     direct = program["family"] in ("contraction_mma", "attention") and not program["epilogue_staged"]

@@ -1,7 +1,6 @@
 """Several processes on one file: no lock error surfaces, no acknowledged row is lost, none is torn."""
 
 import os
-import random
 import signal
 import sqlite3
 import subprocess
@@ -63,15 +62,6 @@ def check_whole(path, acknowledged):
         return len(records)
 
 
-def test_processes_open_one_fresh_file_and_write_without_lock_errors(tmp_path):
-    path = tmp_path / "fresh" / "kernels.db"
-    writers = [start_writer(path, COMMITS * index, COMMITS * (index + 1)) for index in range(PROCESSES)]
-    outputs = [writer.communicate(timeout=120) for writer in writers]
-    assert [writer.returncode for writer in writers] == [0] * PROCESSES, [errors for _, errors in outputs]
-    assert all(errors == "" for _, errors in outputs)
-    assert check_whole(path, range(PROCESSES * COMMITS)) == PROCESSES * COMMITS
-
-
 def test_a_reader_waits_for_the_tables_of_a_file_that_has_just_been_made(tmp_path):
     path = tmp_path / "k.db"
     path.touch()
@@ -91,25 +81,6 @@ def test_an_empty_file_is_refused_when_nobody_fills_it(tmp_path, monkeypatch):
     monkeypatch.setattr(opening.time, "sleep", lambda seconds: pytest.fail("an old file is not waited for"))
     with pytest.raises(ForeignStoreError):
         Store.open(path, readonly=True, timeout=60)
-
-
-@pytest.mark.parametrize("journal", ["wal", "delete"])
-def test_a_killed_writer_loses_nothing_it_acknowledged(tmp_path, journal, monkeypatch):
-    path = tmp_path / "kernels.db"
-    generator = random.Random(journal)
-    acknowledged: set[int] = set()
-    for trial in range(6):
-        first = 1000 * trial
-        writer = start_writer(path, first, first + 1000, journal)
-        assert writer.stdout.readline()
-        time.sleep(generator.uniform(0, 0.08))
-        writer.send_signal(signal.SIGKILL)
-        acknowledged |= {first} | acknowledged_by(writer)
-        with monkeypatch.context() as patch:
-            patch.setattr(opening, "is_remote", lambda path: journal == "delete")
-            check_whole(path, acknowledged)
-    assert path.read_bytes()[18:20] == (b"\x01\x01" if journal == "delete" else b"\x02\x02")
-    assert len(acknowledged) > 6
 
 
 def test_a_lock_that_stays_is_named_and_reading_goes_on(tmp_path):
@@ -143,8 +114,8 @@ def test_who_holds_the_queue_and_writes_nothing_is_waited_for_once(tmp_path, hel
     """Any process that can open a folder can hold its lock; each transaction would wait for ten minutes."""
     monkeypatch.setattr(write_queue, "PATIENT", 0.2)
     monkeypatch.setattr(write_queue, "QUEUE", 1.0)
-    waits, queued = [], write_queue._queued
-    monkeypatch.setattr(write_queue, "_queued", lambda *arguments: waits.append(1) or queued(*arguments))
+    waits, queued = [], write_queue._queue
+    monkeypatch.setattr(write_queue, "_queue", lambda *arguments: waits.append(1) or queued(*arguments))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with Store.open(tmp_path / "kernels.db", timeout=0.2) as store:
@@ -171,7 +142,7 @@ def test_a_queue_that_moves_is_waited_for(tmp_path, held, monkeypatch):
             held()
         return len(looks)  # another state at each look: another process writes
 
-    monkeypatch.setattr(write_queue, "_written", written)
+    monkeypatch.setattr(write_queue, "_file_facts", written)
     with turn(tmp_path / "kernels.db", 0.05):
         assert len(looks) >= 5 and not write_queue._stalled
         fcntl = pytest.importorskip("fcntl")
@@ -209,26 +180,6 @@ def leave_quietly(leave, code):
         leave(code)
     except SystemExit:
         os._exit(code)
-
-
-def test_a_child_that_ends_like_a_program_does_not_disturb_its_parent(tmp_path):
-    """The same in a fresh interpreter, whose shutdown closes everything the child inherited."""
-    code = f"""
-import os, sys
-from gensor_database import Store
-from tests.doubles.store_rows import rows, key, ARCH
-store = Store.open({str(tmp_path / "kernels.db")!r})
-store.add(*rows(0))
-child = os.fork()
-if child == 0:
-    store.add(*rows(1))
-    sys.exit(0)
-assert os.waitpid(child, 0)[1] == 0
-store.add(*rows(2))
-assert all(store.find(key(n), ARCH) for n in range(3))
-"""
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-    assert check_whole(tmp_path / "kernels.db", range(3)) == 3
 
 
 def test_ctrl_c_in_the_middle_of_a_write_leaves_whole_rows(tmp_path):

@@ -71,3 +71,27 @@ def until(condition, seconds=60.0):
     while not condition():
         assert time.monotonic() < deadline, "it did not come"
         time.sleep(0.05)
+
+
+def children(parent):
+    """Processes below a process, with their command lines."""
+    found, below = [], {parent}
+    listed = {}
+    for entry in os.listdir("/proc"):
+        with contextlib.suppress(OSError, ValueError):
+            with open(f"/proc/{int(entry)}/stat", encoding="utf-8") as file:
+                above = int(file.read().rpartition(")")[2].split()[1])
+            with open(f"/proc/{entry}/cmdline", encoding="utf-8") as file:
+                listed[int(entry)] = above, file.read()
+    for pid, (above, name) in sorted(listed.items()):
+        if above in below:
+            below.add(pid)
+            found.append((pid, name))
+    return found
+
+
+def alive(pid):
+    """Whether a process is there, and no zombie."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+        return file.read().rpartition(")")[2].split()[0] != "Z"
+    return False

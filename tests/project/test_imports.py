@@ -32,17 +32,12 @@ def names() -> Iterator[tuple[str, str]]:
                 yield path, found[0]
 
 
-def test_no_property_that_is_computed_once_has_a_lock():
-    """A forked child would wait for it (gensor_database/lazy.py)."""
-    assert [path for path, name in names() if name == "functools.cached_property"] == ["database/lazy.py"]
-
-
-def test_folder_names_are_never_imported():
-    assert not [path for path, name in names() if name.split(".")[0] in ("database", "tuner")]
-
-
-def test_only_one_file_imports_cupy():
-    users = {path for path, name in names() if name.split(".")[0] in ("cupy", "cupyx")}
+def test_single_users_of_modules():
+    """A cached_property with a lock would block a forked child (gensor_database/lazy.py); folder names import twice."""
+    imported = list(names())
+    assert [path for path, name in imported if name == "functools.cached_property"] == ["database/lazy.py"]
+    assert not [path for path, name in imported if name.split(".")[0] in ("database", "tuner")]
+    users = {path for path, name in imported if name.split(".")[0] in ("cupy", "cupyx")}
     assert users <= {"gensor_kernels/devices/cuda.py"}, users
 
 

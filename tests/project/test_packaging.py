@@ -1,4 +1,4 @@
-"""What pyproject.toml lists is what the folders hold."""
+"""pyproject.toml against the folders; the wheel and the source archive."""
 
 import ast
 import os
@@ -32,11 +32,8 @@ def packages_on_disk() -> set[str]:
     return found
 
 
-def test_every_package_is_listed():
+def test_packages_and_extras_are_listed():
     assert set(PROJECT["tool"]["setuptools"]["packages"]) == packages_on_disk()
-
-
-def test_extras_are_the_documented_ones():
     assert {"cu12", "cu13", "tune", "test"} <= set(PROJECT["project"]["optional-dependencies"])
     assert not any("cupy" in line for line in PROJECT["project"]["dependencies"])
 
@@ -50,7 +47,7 @@ def clone(tmp_path_factory) -> Path:
 
 
 def built(clone: Path, step: str, out: Path) -> Path:
-    """What a step of the build backend has made."""
+    """Return the result of a step of the build backend."""
     code = (
         "import os, sys; from setuptools import build_meta; os.chdir(sys.argv[1]); "
         "print(getattr(build_meta, sys.argv[2])(sys.argv[3]))"
@@ -66,15 +63,9 @@ def wheel(clone, tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def archived(clone, tmp_path_factory) -> set[str]:
-    """The files of the source archive, which setuptools lists without making it."""
-    built(clone, "prepare_metadata_for_build_wheel", tmp_path_factory.mktemp("metadata"))
+def archived(clone, wheel) -> set[str]:
+    """The files of the source archive, which setuptools lists for every build."""
     return set((clone / "gensor_kernels.egg-info" / "SOURCES.txt").read_text(encoding="utf-8").splitlines())
-
-
-def test_the_wheel_is_small(wheel):
-    """PyPI refuses files of more than 100 MB; the source archive is as large, for both are databases above all."""
-    assert 10 * 2**20 < wheel.stat().st_size <= 60 * 2**20
 
 
 def portable() -> list[str]:
@@ -89,7 +80,7 @@ def imported(path: str) -> set[str]:
 
 
 def test_the_source_archive_builds_and_can_be_tested(archived):
-    """With the tests that run anywhere: these, what they import, and what pytest reads beside them."""
+    """With the tests that run anywhere: these, what they import, and what pytest reads with them."""
     assert {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "MANIFEST.in"} <= archived
     assert {path for path in tracked() if path.split("/")[0] in (*FOLDERS.values(), "examples")} <= archived
     needed, left = set(), [*portable(), "tests/conftest.py"]
@@ -123,7 +114,7 @@ def test_its_page_on_the_registry_leads_to_the_repository(wheel):
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="the commands of a Makefile")
-def test_the_demo_needs_the_tuner_alone_and_the_tests_add_theirs(tmp_path):
+def test_the_makefile_installs_and_names_what_it_needs(tmp_path):
     def commands(target: str) -> list[str]:
         line = ["make", "-n", target, f"VENV={tmp_path}", f"PYTHON={sys.executable}"]
         text = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True).stdout
@@ -136,9 +127,13 @@ def test_the_demo_needs_the_tuner_alone_and_the_tests_add_theirs(tmp_path):
     assert commands("test") == ["'.[test]'", "-m pytest"]
     (tmp_path / "installed").touch()
     assert commands("test") == ["-m pytest"]
+    text = subprocess.run(["make", "-n", "test-cupy"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    named = re.findall(r"tests/\S+\.py", text)
+    assert len(named) > 10 and not [path for path in named if not (ROOT / path).is_file()]
 
 
 def test_the_wheel_carries_sources_tables_and_only_our_packages(wheel):
+    assert 10 * 2**20 < wheel.stat().st_size <= 60 * 2**20  # PyPI refuses more than 100 MB
     names = set(zipfile.ZipFile(wheel).namelist())
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     renamed = {"database/": "gensor_database/", "tuner/": "gensor_tuner/", "gensor_kernels/": "gensor_kernels/"}
@@ -153,23 +148,16 @@ def test_the_wheel_carries_sources_tables_and_only_our_packages(wheel):
     assert tops == set(FOLDERS)
 
 
-@pytest.mark.skipif(shutil.which("make") is None, reason="the commands of a Makefile")
-def test_the_tests_of_other_cupys_are_there():
-    text = subprocess.run(["make", "-n", "test-cupy"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    named = re.findall(r"tests/\S+\.py", text)
-    assert len(named) > 10 and not [path for path in named if not (ROOT / path).is_file()]
-
-
-@pytest.mark.parametrize("package", ["gensor_kernels", "gensor_database"])
-def test_packages_in_a_zip_file_are_refused_at_import(package, tmp_path):
+def test_packages_in_a_zip_file_are_refused_at_import(tmp_path):
     """g++, SQLite and NVRTC's sources need files, which Python's importer of zip files does not give."""
     with zipfile.ZipFile(tmp_path / "packages.zip", "w") as packed:
         for name, folder in (("gensor_kernels", "gensor_kernels"), ("gensor_database", "database")):
             for path in (ROOT / folder).rglob("*.py"):
                 packed.write(path, Path(name, path.relative_to(ROOT / folder)))
     environment = os.environ | {"PYTHONPATH": str(tmp_path / "packages.zip")}
-    command = [sys.executable, "-c", f"import {package}"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    last = done.stderr.splitlines()[-1]
-    assert done.returncode == 1 and last.startswith("ImportError: gensor-kernels reads files"), last
-    assert "unpack the zip file" in last
+    for package in ("gensor_kernels", "gensor_database"):
+        command = [sys.executable, "-c", f"import {package}"]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        last = done.stderr.splitlines()[-1]
+        assert done.returncode == 1 and last.startswith("ImportError: gensor-kernels reads files"), last
+        assert "unpack the zip file" in last

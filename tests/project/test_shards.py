@@ -1,4 +1,4 @@
-"""The array job and the workflow that docs/fleet.md gives away: they run, and merge to the rows of one run."""
+"""The array job and the workflow of docs/fleet.md: they run, and merge to the rows of one run."""
 
 import os
 import re
@@ -57,12 +57,9 @@ def whole(folder):
     return found
 
 
-def test_the_array_has_as_many_tasks_as_shares():
+def test_the_array_merges_to_the_rows_of_one_run(folder, whole):
     (tasks,) = re.findall(r"^#SBATCH --array=1-(\d+)$", ARRAY, re.MULTILINE)
     assert re.findall(r"^shares=(\d+)\b", ARRAY, re.MULTILINE) == [tasks]
-
-
-def test_the_array_merges_to_the_rows_of_one_run(folder, whole):
     script = re.sub(r"^shares=\d+", f"shares={SHARES}", ARRAY, flags=re.MULTILINE).replace("sm_87 sm_90", "sm_87")
     (folder / "tune.sbatch").write_text(script)
     for task in range(1, SHARES + 1):
@@ -74,6 +71,7 @@ def test_the_array_merges_to_the_rows_of_one_run(folder, whole):
         bash("bash tune.sbatch merge", folder)
 
 
+@pytest.mark.nightly
 def test_the_workflow_merges_to_the_rows_of_one_run(folder, whole):
     """Its own commands, without those that install; a share that is missing is found."""
     shard, merge = (WORKFLOW["jobs"][name] for name in ("shard", "merge"))

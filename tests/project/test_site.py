@@ -1,4 +1,4 @@
-"""The documentation site: its pages, the links that lead out of them, and what docstrings become."""
+"""The documentation site: its pages, the links that lead out of them, and its version of docstrings."""
 
 import importlib.util
 import re
@@ -14,7 +14,7 @@ REPOSITORY = PROJECT["project"]["urls"]["Homepage"]
 
 
 def module(name: str):
-    """A module of docs/, which is no package."""
+    """A module of docs/, which is not a package."""
     spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / f"{name}.py")
     made = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(made)
@@ -24,14 +24,11 @@ def module(name: str):
 hooks = module("hooks")
 
 
-def test_every_page_is_in_the_navigation():
+def test_pages_and_addresses_are_those_of_the_project():
     listed = re.findall(r"([\w./-]+\.(?:md|py))$", CONFIG[CONFIG.index("\nnav:") :], re.MULTILINE)
     pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
     pages |= {f"gallery/{notebook.name}" for notebook in (ROOT / "docs" / "gallery").glob("*.py")}
     assert len(listed) == len(set(listed)) and set(listed) == pages | set(hooks.MADE) | {hooks.HELP}
-
-
-def test_addresses_are_those_of_the_project():
     assert f"\n  repository: {REPOSITORY} " in CONFIG and f"link: {REPOSITORY}\n" in CONFIG
     owner, name = REPOSITORY.split("/")[-2:]
     assert f"\nsite_url: https://{owner}.github.io/{name}/\n" in CONFIG  # as GitHub's Pages name it
@@ -48,35 +45,25 @@ def test_links_are_those_of_the_site():
     pages = {"README.md": "index.md", "docs/start/cupy.md": "start/cupy.md", "docs/trust.md": "trust.md"}
     pages["docs/report.png"] = "report.png"
     raw = REPOSITORY.replace("github.com", "raw.githubusercontent.com")
-    readme = (
-        f"[a]({REPOSITORY}/blob/main/docs/trust.md#campaigns) ![b]({raw}/main/docs/report.png) [c](https://cupy.dev)"
-    )
-    assert (
-        hooks.linked(readme, "index.md", pages, REPOSITORY)
-        == "[a](trust.md#campaigns) ![b](report.png) [c](https://cupy.dev)"
-    )
+    readme = f"[a]({REPOSITORY}/blob/main/docs/trust.md#files) ![b]({raw}/main/docs/report.png) [c](https://cupy.dev)"
+    wanted = "[a](trust.md#files) ![b](report.png) [c](https://cupy.dev)"
+    assert hooks.linked(readme, "index.md", pages, REPOSITORY) == wanted
     page = "[a](../trust.md) [b](../../README.md) [c](../../tuner/) [d](../../Makefile)\n```sh\n[e](../trust.md)\n```\n"
     assert hooks.linked(page, "start/cupy.md", pages, REPOSITORY) == (
         f"[a](../trust.md) [b](../index.md) [c]({REPOSITORY}/tree/main/tuner) [d]({REPOSITORY}/blob/main/Makefile)\n"
         "```sh\n[e](../trust.md)\n```\n"
     )
+    notebook = '<a href="../potential.md#power">x</a> <a href="https://x.org/y.md">z</a>'
+    assert hooks.SOURCE.sub(r"\1.html\2", notebook) == notebook.replace("potential.md", "potential.html")
 
 
-def test_links_of_notebooks_lead_to_pages():
-    text = '<a href="../potential.md#power">x</a> <a href="https://x.org/y.md">z</a>'
-    assert hooks.SOURCE.sub(r"\1.html\2", text) == text.replace("potential.md", "potential.html")
-
-
-@pytest.mark.parametrize(
-    "tag, fetched",
-    [
-        ('<script src="https://unpkg.com/x"></script>', ["https://unpkg.com/x"]),
-        ('<link rel="stylesheet" href="https://fonts.example/css">', ["https://fonts.example/css"]),
-        ('<a href="https://cupy.dev">CuPy</a> <script src="assets/x.js"></script>', []),
-    ],
-)
-def test_what_a_page_would_fetch_is_found(tag, fetched):
-    assert hooks.FETCHED.findall(tag) == fetched
+def test_a_fetch_from_another_host_is_found():
+    for tag, fetched in {
+        '<script src="https://unpkg.com/x"></script>': ["https://unpkg.com/x"],
+        '<link rel="stylesheet" href="https://fonts.example/css">': ["https://fonts.example/css"],
+        '<a href="https://cupy.dev">CuPy</a> <script src="assets/x.js"></script>': [],
+    }.items():
+        assert hooks.FETCHED.findall(tag) == fetched
 
 
 def test_the_help_of_every_command_is_a_page():

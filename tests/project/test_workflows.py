@@ -1,9 +1,8 @@
-"""The workflows: which code gets onto the machine with a GPU, who may publish, and that what they name is there."""
+"""The workflows: which code gets onto the machine with a GPU, who may publish, and which files they name."""
 
 import re
 import subprocess
 
-import pytest
 import yaml
 
 from .structure import ROOT
@@ -19,10 +18,9 @@ def parsed(text: str) -> dict:
     return yaml.load(text, Loader=yaml.BaseLoader)
 
 
-#: Those of the project, and one that the documentation gives away.
+#: Those of the project, and one of the documentation to copy.
 FILES = [*sorted(FOLDER.glob("*.yml")), ROOT / "docs" / "fleet" / "tune-matrix.yml"]
 WORKFLOWS = {path.stem: parsed(path.read_text(encoding="utf-8")) for path in FILES}
-EVERY = pytest.mark.parametrize("name", WORKFLOWS, ids="{}.yml".format)  # an id `gpu` reads as that marker
 
 
 def steps(workflow: dict) -> list[dict]:
@@ -37,7 +35,7 @@ def scalars(node: object) -> list[str]:
 
 
 def objections(workflow: dict) -> list[str]:
-    """Return how code that nobody has read could get onto a runner of our own."""
+    """Return how unread code could get onto one of our runners."""
     on, found = workflow["on"], []
     for name, job in workflow["jobs"].items():
         machines = scalars(job.get("runs-on", "")) + scalars(job.get("strategy", {}))
@@ -60,16 +58,12 @@ def objections(workflow: dict) -> list[str]:
     return found
 
 
-@EVERY
-def test_runners_of_our_own_get_reviewed_code_only(name):
-    assert not objections(WORKFLOWS[name])
-
-
-def test_the_gpu_workflow_is_among_them():
+def test_our_runners_get_reviewed_code_only():
+    assert not {name: found for name, workflow in WORKFLOWS.items() if (found := objections(workflow))}
     assert "self-hosted" in scalars(WORKFLOWS["gpu"]["jobs"]["device"]["runs-on"])
 
 
-def test_a_label_is_no_review():
+def test_labels_and_unmerged_branches_are_no_review():
     """A label stays on a pull request, and later pushes to it run unread."""
     workflow = parsed("""
         on: {workflow_dispatch: , pull_request: {types: [labeled, synchronize]}}
@@ -86,58 +80,48 @@ def test_a_label_is_no_review():
         "device waits for no reviewer",
         "device checks out something else than the reviewed commit",
     ]
-
-
-def test_branches_that_are_not_merged_are_refused():
     assert "device runs on pushes that are not merged" in objections(
         parsed("{on: {push: }, jobs: {device: {runs-on: self-hosted, environment: gpu, steps: []}}}")
     )
 
 
-@pytest.mark.parametrize(
-    ("commit", "code"), [("0123456789abcdef" * 2 + "01234567", 0), ("main", 1), ("3db1c8d", 1), ("0" * 40 + "; id", 1)]
-)
-def test_only_a_full_hash_names_a_commit(commit, code):
+def test_only_a_full_hash_names_a_commit():
     script = WORKFLOWS["gpu"]["jobs"]["device"]["steps"][0]["run"]
-    assert subprocess.run(["bash", "-e", "-c", script], env={"COMMIT": commit}).returncode == code
+    for commit, code in {"0123456789abcdef" * 2 + "01234567": 0, "main": 1, "3db1c8d": 1, "0" * 40 + "; id": 1}.items():
+        assert subprocess.run(["bash", "-e", "-c", script], env={"COMMIT": commit}).returncode == code, commit
 
 
-@EVERY
-def test_a_workflow_may_read_and_only_publishing_may_do_more(name):
-    workflow = WORKFLOWS[name]
-    assert workflow["permissions"] == {"contents": "read"}
-    granted = {job: each["permissions"] for job, each in workflow["jobs"].items() if "permissions" in each}
+def test_a_workflow_may_read_and_only_publishing_may_do_more():
     allowed = {
         "docs": {"publish": {"pages": "write", "id-token": "write"}},
         "release": {"publish": {"id-token": "write"}},
     }
-    assert granted == allowed.get(name, {})
-    assert not {"pull_request_target", "workflow_run", "issue_comment"} & set(workflow["on"])
+    for name, workflow in WORKFLOWS.items():
+        assert workflow["permissions"] == {"contents": "read"}, name
+        granted = {job: each["permissions"] for job, each in workflow["jobs"].items() if "permissions" in each}
+        assert granted == allowed.get(name, {}), name
+        assert not {"pull_request_target", "workflow_run", "issue_comment"} & set(workflow["on"]), name
 
 
-@EVERY
-def test_no_checkout_leaves_its_token_behind(name):
-    checkouts = [step for step in steps(WORKFLOWS[name]) if step.get("uses", "").startswith(CHECKOUT)]
-    assert all(step.get("with", {}).get("persist-credentials") == "false" for step in checkouts)
+def test_steps_keep_no_token_and_pin_the_actions_of_others():
+    """Actions of GitHub itself to their major version, others to a commit."""
+    for name, workflow in WORKFLOWS.items():
+        for step in (step for step in steps(workflow) if "uses" in step):
+            action = step["uses"]
+            if action.startswith(CHECKOUT):
+                assert step.get("with", {}).get("persist-credentials") == "false", name
+            pattern = r"@v\d+\Z" if action.startswith("actions/") else r"@[0-9a-f]{40}\Z"
+            assert re.search(pattern, action), (name, action)
 
 
-@EVERY
-def test_actions_of_others_are_pinned_to_a_commit(name):
-    """Those of GitHub itself to their major version."""
-    for action in [step["uses"] for step in steps(WORKFLOWS[name]) if "uses" in step]:
-        pattern = r"@v\d+\Z" if action.startswith("actions/") else r"@[0-9a-f]{40}\Z"
-        assert re.search(pattern, action), action
-
-
-@EVERY
-def test_what_is_named_is_there(name):
-    """Targets of the Makefile, and files and folders of tests, in commands and in the matrix."""
+def test_targets_and_tests_that_workflows_name_exist():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8").replace("$(VENV)", ".venv")
-    words = [word for text in scalars(WORKFLOWS[name]["jobs"]) for word in text.split()]
-    for path in (match[1] for word in words if (match := re.match(r"[\"@]*(tests/[\w./-]+)", word))):
-        assert (ROOT / path).exists(), path
-    for target in re.findall(r"^make ([.\w/-]+)", "\n".join(scalars(WORKFLOWS[name]["jobs"])), re.MULTILINE):
-        assert re.search(rf"^{re.escape(target)}:", makefile, re.MULTILINE), target
+    for name, workflow in WORKFLOWS.items():
+        words = [word for text in scalars(workflow["jobs"]) for word in text.split()]
+        for path in (match[1] for word in words if (match := re.match(r"[\"@]*(tests/[\w./-]+)", word))):
+            assert (ROOT / path).exists(), (name, path)
+        for target in re.findall(r"^make ([.\w/-]+)", "\n".join(scalars(workflow["jobs"])), re.MULTILINE):
+            assert re.search(rf"^{re.escape(target)}:", makefile, re.MULTILINE), (name, target)
 
 
 def test_a_release_is_a_tag_and_waits_for_every_check():
@@ -165,6 +149,6 @@ def test_checks_run_where_the_package_promises_to_run():
     assert jobs["test"]["strategy"]["matrix"]["python"] == promised
 
 
-def test_updates_are_asked_for():
+def test_updates_are_requested():
     updates = parsed((ROOT / ".github" / "dependabot.yml").read_text(encoding="utf-8"))["updates"]
     assert {each["package-ecosystem"] for each in updates} == {"github-actions", "pip"}

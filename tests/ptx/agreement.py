@@ -14,7 +14,7 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.cases import Case
 from gensor_tuner.build.pool import Candidate
 from gensor_tuner.verify.problem import Failure, Placed, Problem
-from gensor_tuner.verify.verify import told, verified_epilogue
+from gensor_tuner.verify.verify import describe_case, verified_epilogue
 from tests.ptx.causes import causes, plain, unfused
 from tests.ptx.execute import Kernel, Memory, PtxFault
 from tests.ptx.translation.parse import NotExecutedError, PtxError
@@ -125,7 +125,7 @@ def agree(
         epilogue = verified_epilogue(candidate, workload)
         cases = candidate.family.cases(candidate.program, workload, epilogue)
         for case in chosen(list(cases)):
-            found.detail = f"case {told(case)}"
+            found.detail = f"case {describe_case(case)}"
             _run_case(found, candidate, kernel, library, case, found.runs, checked=not replaced.plain)
         found.detail = ""
     except NotExecutedError as missing:

@@ -1,4 +1,4 @@
-"""Examples in docstrings of the tuner run as they stand."""
+"""Examples in docstrings of the tuner run unchanged."""
 
 import doctest
 from importlib import import_module

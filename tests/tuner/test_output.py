@@ -26,7 +26,7 @@ COMMANDS = {
     "verify": ("verify", "--json", "FILE", "--db", "{}/k.db"),
     "merge": ("merge", "{}/k.db", "--json", "FILE", "--db", "{}/k.db"),
 }
-#: What writes a database as a whole.
+#: Commands that write a whole database.
 DATABASES = {
     "export": ("export", "{}/x.db", "--arch", "sm_87", "--db", "{}/k.db"),
     "pretune": ("pretune", "--arch", "sm_87", "--shapes", "{}/none.csv", "--out", "{}/x.db"),
@@ -73,7 +73,7 @@ def named(arguments, file):
 
 @pytest.fixture
 def wide_pipes(monkeypatch):
-    """Pipes that hold what a command writes, so that nobody has to read meanwhile."""
+    """Pipes that hold what a command writes, so that no reader is needed meanwhile."""
     fcntl = pytest.importorskip("fcntl")
     if not hasattr(fcntl, "F_SETPIPE_SZ"):
         pytest.skip("the size of pipes cannot be set")

@@ -1,6 +1,6 @@
 """One class under a budget: kernels are added one at a time, in order of predicted savings for the model.
 
-After each step, every kernel at hand is verified and serves all workloads of the class that it can.
+After each step, every available kernel is verified and serves all workloads of the class that it can.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class IncrementalRun(ClassRun):
     # ---- predicted savings
 
     def _look(self) -> None:
-        """Predict the seconds of each workload with each candidate, and with the kernels at hand."""
+        """Predict the seconds of each workload with each candidate, and with the available kernels."""
         self._seconds = seconds = self.pool.seconds(self.spaces)
         preferred = preferring(seconds, *self._preferences(self.pool))
         costs = np.where(np.isfinite(preferred), preferred, seconds * SPILL_FREE)
@@ -160,7 +160,7 @@ class IncrementalRun(ClassRun):
         self._look()
 
     def _measure(self, tournament: Tournament) -> None:
-        with self._timed("measure"):
+        with self._time("measure"):
             self._measured, _ = tournament.measured(self.pool)
         self._look()
 
@@ -194,9 +194,9 @@ class IncrementalRun(ClassRun):
         for row in range(len(self.workloads)):
             if row in serving:
                 column = serving[row]
-                found = self._chosen(row, self.pool.candidates[column], self._seconds[row, column], self.pool)
+                found = self._choice(row, self.pool.candidates[column], self._seconds[row, column], self.pool)
                 yield replace(found, settled=bool(self._costs[row, column] <= WITHIN * self._best[row]))
             elif (
                 row in self.founds and not np.isfinite(self._seconds[row]).any()
             ):  # others may just not be searched yet
-                yield self._chosen(row, None, np.inf, self.pool)
+                yield self._choice(row, None, np.inf, self.pool)

@@ -42,16 +42,10 @@ FALL = 1e-3  # relative drop of the model's predicted time that is worth a progr
 class BudgetedRun(Run):
     """A run that ends after `budget` seconds, with everything that is verified by then.
 
-    Parameters
-    ----------
-    budget : float
-        Seconds.
-    packaged : Store or None
-        A database whose verified kernels count as made by an earlier run: layers are served from the first second on,
-        and the budget goes to kernels that are predicted to be faster.
-    fell : callable
-        Told of every fall of the model's predicted time: seconds since the run began, microseconds of all calls,
-        how many of how many workloads have a verified kernel.
+    The verified kernels of `packaged`, a database, count as made by an earlier run: layers are served from the first
+    second on, and the budget goes to kernels that are predicted to be faster. `fell` is called with each fall of the
+    model's predicted time: seconds since the run began, microseconds of all calls, and how many of how many workloads
+    have a verified kernel.
     """
 
     budget: float = field(kw_only=True)
@@ -64,13 +58,13 @@ class BudgetedRun(Run):
         self._told = np.inf
         self._names: dict[str, str] = {}
 
-    def _tuned(self, todo: Groups, executor: Executor) -> Iterator[tuple[Row, Result]]:
+    def _tune_groups(self, todo: Groups, executor: Executor) -> Iterator[tuple[Row, Result]]:
         """Yield the rows of every class with their results."""
         executor = Keeping(executor, self.unfinished)
         if self.options.verify != "none":
             executor.prepare()
         self._names = {key: rows[0].name for by_key in todo.values() for key, rows in by_key.items()}
-        growing = self._begun(todo, self._searched(todo, executor), executor) if not self._spent() else {}
+        growing = self._begin_classes(todo, self._search(todo, executor), executor) if not self._is_spent() else {}
         try:
             self._grow(list(growing.values()))
         except BaseException:  # Ctrl-C, a full disk: verified kernels are kept
@@ -81,24 +75,24 @@ class BudgetedRun(Run):
         for group, by_key in todo.items():
             yield from self._results(by_key, growing.get(group))
 
-    def _spent(self, share: float = 1.0) -> bool:
+    def _is_spent(self, share: float = 1.0) -> bool:
         return self.elapsed > share * self.budget
 
     # ---- searching
 
-    def _searched(self, todo: Groups, executor: Executor) -> TaskScheduler:
+    def _search(self, todo: Groups, executor: Executor) -> TaskScheduler:
         """Search slice by slice, for the workload with the largest predicted gain, within a share of the budget."""
         calls, options = self._calls(todo), self.options
         self.progress.begin([self._names[key] for key in calls])
         first = next(iter(calls.values()))[0]
         base = Request(first, self.arch, options.seed, options.graph, strategy=options.strategy)
-        scheduler = TaskScheduler(base, calls, lambda: self._spent(SEARCHING))
-        self._tell_search(scheduler)
-        if not self._spent(SEARCHING):
+        scheduler = TaskScheduler(base, calls, lambda: self._is_spent(SEARCHING))
+        self._notify_search(scheduler)
+        if not self._is_spent(SEARCHING):
             for _ in scheduler.run(executor):
-                self._tell_search(scheduler)
+                self._notify_search(scheduler)
                 self.progress("search", 1)
-                if self._spent(SEARCHING):
+                if self._is_spent(SEARCHING):
                     break
         return scheduler
 
@@ -110,7 +104,7 @@ class BudgetedRun(Run):
             calls[workload.key()] = workload, sum(row.count for row in rows)
         return dict(sorted(calls.items(), key=lambda each: -bound_us(each[1][0], self.arch) * each[1][1]))
 
-    def _tell_search(self, scheduler: TaskScheduler) -> None:
+    def _notify_search(self, scheduler: TaskScheduler) -> None:
         spent = f"{sum(task.slices for task in scheduler.tasks)} slices of {len(scheduler.tasks)} workloads"
         self._tell(scheduler.seconds, f"predicted after {spent}", 0, len(scheduler.tasks))
 
@@ -119,11 +113,11 @@ class BudgetedRun(Run):
         if seconds <= (1 - FALL) * self._told:
             self._told = seconds
             self.fell(self.elapsed, seconds * 1e6, served, workloads)
-            self.tell(f"after {duration(self.elapsed * 1e6)}: end to end {duration(seconds * 1e6, 4)} {about}")
+            self.notify(f"after {duration(self.elapsed * 1e6)}: end to end {duration(seconds * 1e6, 4)} {about}")
 
     # ---- growing
 
-    def _begun(self, todo: Groups, scheduler: TaskScheduler, executor: Executor) -> dict[str, IncrementalRun]:
+    def _begin_classes(self, todo: Groups, scheduler: TaskScheduler, executor: Executor) -> dict[str, IncrementalRun]:
         """Return the state of every class for which search found a Program."""
         founds, spaces = scheduler.founds(), dict(zip(scheduler.workloads, scheduler.spaces, strict=True))
         calls = {workload: task.calls for workload, task in zip(scheduler.workloads, scheduler.tasks, strict=True)}
@@ -138,27 +132,30 @@ class BudgetedRun(Run):
                     founds=found,
                     calls=[calls[workload] for workload in workloads],
                     evaluations=SLICE,
-                    held=[*self._held(group), *self._shipped(group, [spaces[workload] for workload in workloads])],
-                    late=self._spent,
+                    held=[
+                        *self._stored_kernels(group),
+                        *self._shipped_kernels(group, [spaces[each] for each in workloads]),
+                    ],
+                    late=self._is_spent,
                 )
         self._told = np.inf
         return growing
 
-    def _held(self, class_key: str) -> Iterator[Held]:
-        """Yield the stored kernels of a class that this version would make and verify alike."""
+    def _stored_kernels(self, class_key: str) -> Iterator[Held]:
+        """Yield the stored kernels of a class that this version would make and verify in the same way."""
         if self.store.trusted:
-            yield from self._held_by(self.store, class_key)
+            yield from self._kernels_of(self.store, class_key)
 
-    def _shipped(self, class_key: str, spaces: Sequence[Space]) -> list[Held]:
+    def _shipped_kernels(self, class_key: str, spaces: Sequence[Space]) -> list[Held]:
         """Return the packaged kernels of a class that are the best ones for a workload, by predicted time."""
         if self.packaged is None or not self.packaged.trusted:
             return []
-        found = list(self._held_by(self.packaged, class_key))
+        found = list(self._kernels_of(self.packaged, class_key))
         times = [predicted(space, [each.program for each in found]) for space in spaces]
         best = {min(each, key=each.__getitem__) for each in times if each}
         return [each for each in found if each.program in best]
 
-    def _held_by(self, store: Store, class_key: str) -> Iterator[Held]:
+    def _kernels_of(self, store: Store, class_key: str) -> Iterator[Held]:
         """Yield the kernels of one database."""
         for each in store.kernels_for_class(class_key, self.arch.name):
             family, binary = FAMILIES.get(each.kernel.family), each.binary()
@@ -196,7 +193,7 @@ class BudgetedRun(Run):
             self._tell(sum(each.seconds_now for each in classes), f"with {kernels}", served, rows)
         else:
             serve = "serve" if count != 1 else "serves"
-            self.tell(f"after {duration(self.elapsed * 1e6)}: {kernels} {serve} {served} of {rows} workloads")
+            self.notify(f"after {duration(self.elapsed * 1e6)}: {kernels} {serve} {served} of {rows} workloads")
 
     def _keep(self, growing: IncrementalRun) -> None:
         """Store kernels that were verified or refused since the last call, whatever happens to this run later."""
@@ -218,7 +215,7 @@ class BudgetedRun(Run):
             made = {chosen.workload.key(): result for chosen, result in self.stored(growing, better)}
             self.portfolio(growing)
         for key, rows in by_key.items():
-            result = made.get(key) or self._stored(rows, settled=False)
+            result = made.get(key) or self._find_stored(rows, settled=False)
             if result is None:
                 wrong = growing is not None and not growing.usable and bool(growing.judge.verdicts)
                 before = "a kernel passed verification" if wrong else "this row had a kernel"
@@ -228,7 +225,7 @@ class BudgetedRun(Run):
 
     def _beaten(self, chosen: Chosen, by_key: Rows) -> bool:
         """Whether an earlier run left a result that is predicted to be at least as good."""
-        before = self._stored(by_key[chosen.workload.key()], settled=False)
+        before = self._find_stored(by_key[chosen.workload.key()], settled=False)
         if before is None or before.predicted_us is None:
             return False
         # The same kernel is stored again where it proved to be the best, so that the next run leaves its row alone.
@@ -238,9 +235,9 @@ class BudgetedRun(Run):
     def _warn(self, todo: Groups, growing: Mapping[str, IncrementalRun]) -> None:
         """Print which classes got no kernel within the budget."""
         bare = [group for group in todo if group not in growing or not growing[group].usable]
-        if bare and self._spent(0.9):
+        if bare and self._is_spent(0.9):
             names = [class_text(workload_of(next(iter(todo[group].values())))) for group in bare]
-            self.tell(
+            self.notify(
                 f"a budget of {self.budget:g} s is too small for a kernel of every class: {len(bare)} of {len(todo)} "
                 f"have none ({'; '.join(names)}); run again to go on, or with a larger --budget"
             )

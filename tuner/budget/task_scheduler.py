@@ -222,7 +222,7 @@ class TaskScheduler:
         return [self._slice(i) for i in order if gain[i] > WORTH * self.seconds]
 
     def _slice(self, i: int) -> Slice:
-        """Return the task's next slice, from the best Programs known for it; every FRESH-th starts anew."""
+        """Return the task's next slice, from the best Programs known for it; every FRESH-th starts afresh."""
         number = self.tasks[i].slices
         best = sorted(self._known[i], key=lambda program: self._known[i][program])[:ELITES]
         return Slice(i, number, () if number % FRESH == FRESH - 1 else tuple(best))

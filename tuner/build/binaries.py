@@ -17,7 +17,7 @@ from gensor_kernels.programs.space import Space
 from gensor_tuner.strategies.request import Facts, learn
 from gensor_tuner.tasks.task import Executor
 
-from .compile import Compile, inspected
+from .compile import Compile, inspect_binaries
 from .pool import Candidate, Pool
 
 
@@ -63,7 +63,7 @@ class Binaries:
         wanted = {_key(each): each for each in chosen if each not in self}
         tasks = [Compile(each.source(), self.arch.target) for each in wanted.values()]
         made = self.executor.map(tasks, lambda *_: self.progress("compile", 1))
-        for key, (binary, sass) in zip(wanted, inspected(made, self.executor.jobs), strict=True):
+        for key, (binary, sass) in zip(wanted, inspect_binaries(made, self.executor.jobs), strict=True):
             self._made[key], self._machine_code[key] = binary, sass
         for each in chosen:
             self._learn(each, spaces)
@@ -74,7 +74,7 @@ class Binaries:
 
         Returns False where its machine code is refused: candidates with this binary are then dead in the pool.
         """
-        ((self._made[_key(each)], self._machine_code[_key(each)]),) = inspected([binary], 1)
+        ((self._made[_key(each)], self._machine_code[_key(each)]),) = inspect_binaries([binary], 1)
         self._learn(each, spaces)
         self._bury(pool)
         return self[each].error is None

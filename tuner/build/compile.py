@@ -70,7 +70,7 @@ class Compile(Task[Binary]):
         return binary
 
 
-def inspected(binaries: Sequence[Binary], jobs: int) -> list[tuple[Binary, dict[str, Sass]]]:
+def inspect_binaries(binaries: Sequence[Binary], jobs: int) -> list[tuple[Binary, dict[str, Sass]]]:
     """Return binaries with the machine code of their functions, read together on `jobs` processes.
 
     A binary in which ptxas has left out a wait (`build/hazards.py`) becomes one without code that has an error. Every
@@ -79,10 +79,10 @@ def inspected(binaries: Sequence[Binary], jobs: int) -> list[tuple[Binary, dict[
     compiled = [binary for binary in binaries if binary.error is None]
     found = resources.disassemble_many([(binary.cubin, binary.target) for binary in compiled], jobs)
     rest = (each or {} for each in found)
-    return [_judged(binary, next(rest)) if binary.error is None else (binary, {}) for binary in binaries]
+    return [_with_verdict(binary, next(rest)) if binary.error is None else (binary, {}) for binary in binaries]
 
 
-def _judged(binary: Binary, code: dict[str, Sass]) -> tuple[Binary, dict[str, Sass]]:
+def _with_verdict(binary: Binary, code: dict[str, Sass]) -> tuple[Binary, dict[str, Sass]]:
     if not any(each.unguarded for each in code.values()):
         return binary, code
     return replace(binary, cubin=b"", entries={}, error=LEFT_OUT), {}

@@ -104,7 +104,7 @@ def assign(seconds: np.ndarray, chosen: Sequence[int], names: Sequence[str]) -> 
     return np.where(np.isfinite(part).any(axis=1), picks, -1)
 
 
-def limited(seconds: np.ndarray, names: Sequence[str], limit: int, issued: np.ndarray | None = None) -> list[int]:
+def limit_cover(seconds: np.ndarray, names: Sequence[str], limit: int, issued: np.ndarray | None = None) -> list[int]:
     """Return the cover if it has at most `limit` columns; else `limit` columns chosen for the least mean regret.
 
     A truncated cover would not do: a row left out of it may be far from its best. Where no `limit` columns serve every

@@ -126,7 +126,7 @@ class Pool:
     def wide(self) -> np.ndarray:
         """Mask of candidates with the widest accesses that some workload's class allows (candidates,).
 
-        The potential hardly tells them from narrow accesses, whose costs it does not model fully.
+        The potential hardly separates them from narrow accesses, whose costs it does not model fully.
         """
         return np.array([each.name in self._wide for each in self.candidates], bool)
 
@@ -149,7 +149,7 @@ class Pool:
                 row[columns] = family.potential(points)
         return matrix
 
-    def relaunched(self, spaces: Sequence[Space]) -> np.ndarray:
+    def relaunch_seconds(self, spaces: Sequence[Space]) -> np.ndarray:
         """Return `seconds` of candidates that are launched with k divided among blocks in the best of all ways.
 
         Dispatch launches kernels of portfolios like that; see Family.resplit.

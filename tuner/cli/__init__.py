@@ -1,4 +1,4 @@
 """The command line of gensor-tune."""
 
-#: What a person reads after Ctrl-C.
+#: The message after Ctrl-C.
 STOPPED = "gensor-tune: stopped; what was done is kept, run the same command again to go on"

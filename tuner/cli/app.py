@@ -182,7 +182,7 @@ def run(
     json: Annotated[Path | None, typer.Option(help="Write one JSON object per layer to FILE; - is stdout.")] = None,
     input: InputOption = None,
 ) -> None:
-    """Print the layers of a model with their times. What serves each, beside the roofline; `--profile` draws a plot."""
+    """Print the layers of a model, the kernel of each, its time and its bound; `--profile` draws a plot."""
     if out is not None and not profile:
         raise typer.BadParameter("--out goes with --profile: it names the plot")
     plot = (out or Path(f"{model.stem}.png")) if profile else None
@@ -196,7 +196,7 @@ def shapes(
     arch: Annotated[str, typer.Option(help="The capability whose choices are asked; nothing is computed.")] = "sm_87",
     input: InputOption = None,
 ) -> None:
-    """Write the calls of a model as a shapes file. They are those behind its fusions, one run of each asked size."""
+    """Write the calls of a model, after its fusions, as a shapes file: one run of each requested size."""
     commands.model_shapes(model, out, arch, input or [])
 
 
@@ -258,7 +258,7 @@ def pretune(
 
 @app.command()
 def archs() -> None:
-    """List every compute capability and part with the figures behind the predictions."""
+    """List every compute capability and part with the figures used in predictions."""
     raise typer.Exit(commands.archs())
 
 
@@ -335,7 +335,7 @@ def measure(
     memory: Annotated[str | None, typer.Option(help="Device memory that may be used: BYTES, 500M, 2G.")] = None,
     json: JsonOption = None,
 ) -> None:
-    """Time stored kernels beside CuPy on this machine's GPU, without compiling. `merge` takes the times home."""
+    """Time stored kernels and CuPy on this machine's GPU, without compiling. `merge` takes the times home."""
     from gensor_tuner.measure.command import measure as run
 
     limit = None if memory is None else bytes_of(memory)

@@ -1,4 +1,4 @@
-"""The work behind the subcommands that tune, show and export. Each returns an exit code; stdout carries data only."""
+"""Implementation of the subcommands that tune, show and export. Each returns an exit code; stdout carries data only."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from gensor_tuner.measure.timer import Timer, open_timer
 from gensor_tuner.output import beside, json_lines, plural, printable, say, write_line
 from gensor_tuner.run import many
 from gensor_tuner.run.class_run import Options
-from gensor_tuner.run.drawn import mending, missed
+from gensor_tuner.run.drawn import find_missed, mending
 from gensor_tuner.run.result import Result, json_line
 from gensor_tuner.run.shards import Shard
 from gensor_tuner.run.shipped import library_of, ship
@@ -120,7 +120,7 @@ def tune(
     """Tune a shapes file for one arch or several; return 1 where a row was bad, failed or skipped, else 0.
 
     Records name their rows where `named`. For the shapes of a `model`, they name the model in place of the file, and
-    the lines of `--json` also tell how the end-to-end time falls. `cluster` is the address of a Dask cluster, whose
+    the lines of `--json` also report how the end-to-end time falls. `cluster` is the address of a Dask cluster, whose
     workers are believed unless `distrust`. `shard`: tune this share of the classes alone.
     """
     archs = [lookup(name) for name in arch_names]
@@ -132,7 +132,7 @@ def tune(
     began = time.perf_counter()
     results: list[tuple[int, Row, Result]] = []
     with ExitStack() as stack:
-        fleet = None if cluster is None else stack.enter_context(opened_fleet(cluster, options, distrust))
+        fleet = None if cluster is None else stack.enter_context(open_fleet(cluster, options, distrust))
         if fleet is not None:
             options = replace(options, jobs=fleet.jobs)
         verifiers: list[DeviceVerifier | RemoteVerifier | None]
@@ -191,22 +191,22 @@ def tune(
         for number, arch in enumerate(archs):
             kind: Callable[..., Run] = Run
             if budget is not None:
-                packaged = stack.enter_context(_packaged(arch)) if searching else None
+                packaged = stack.enter_context(_packaged_store(arch)) if searching else None
                 kind = partial(BudgetedRun, budget=budget, packaged=packaged, fell=fell)
             shown = progress.of(number)
-            run = kind(arch, store, options, shown, timers[number], verifiers[number], tell=progress.tell)
+            run = kind(arch, store, options, shown, timers[number], verifiers[number], notify=progress.notify)
             run.unfinished, run.executor = unfinished, fleet
             run.file, run.in_file = label if named else None, rows
             runs.append(run)
         stack.callback(conclude)
         named_archs = ", ".join(f"{arch.name} ({arch.part})" for arch in archs)
-        told = f"{len(rows)} {plural('row', len(rows))}" if shard is None else shard.told(shares, rows)
+        told = f"{len(rows)} {plural('row', len(rows))}" if shard is None else shard.describe(shares, rows)
         say(f"gensor-tune: {told} for {named_archs} into {path}", file=sys.stderr)
-        for number, row, result in _tuned(runs, shares, budget is not None, fleet, options):
+        for number, row, result in _tune_archs(runs, shares, budget is not None, fleet, options):
             results.append((number, row, result))
             progress.report(number)
             if row.error is not None and number == 0:  # the same for every arch
-                progress.tell(row.error)
+                progress.notify(row.error)
             write_line(lines, json_line(row, result, archs[number]))
             ordered.add(number, row, result)
     if any(result.status == "ok" for *_, result in results):
@@ -214,7 +214,7 @@ def tune(
     return 1 if any(result.status in ("failed", "skipped") for *_, result in results) else 0
 
 
-def _tuned(
+def _tune_archs(
     runs: Sequence[Run], rows: Sequence[Sequence[Row]], budgeted: bool, fleet: Fleet | None, options: Options
 ) -> Iterator[tuple[int, Row, Result]]:
     """Yield the rows of all runs with their results: by a budget, on a cluster, or class by class on this machine."""
@@ -233,7 +233,7 @@ def _tuned(
 
 
 def _remote_timer(arch: Arch, measure: str, fleet: Fleet) -> RemoteTimer | None:
-    """Return a timer on the workers that have a part; None where nobody measures."""
+    """Return a timer on the workers that have a part, or None if no worker measures."""
     if measure == "never" or (measure == "auto" and not fleet.cluster.measuring(arch.part)):
         return None
     return RemoteTimer(arch.part, fleet)
@@ -250,27 +250,27 @@ def check_cluster(address: str) -> None:
 
 
 @contextmanager
-def opened_fleet(address: str, options: Options, distrust: bool) -> Iterator[Fleet]:
+def open_fleet(address: str, options: Options, distrust: bool) -> Iterator[Fleet]:
     """Connect to a cluster that can run all tasks; FleetError where it cannot, in one sentence."""
     from gensor_tuner.fleet.cluster import Cluster
     from gensor_tuner.fleet.executor import Fleet
 
-    def tell(line: str) -> None:
+    def notify(line: str) -> None:
         say(f"gensor-tune: {line}", sys.stderr)
 
     here = Local(options.jobs)
-    with here, Cluster(address, tell) as cluster:
+    with here, Cluster(address, notify) as cluster:
         cluster.ready(["compile", *(["verify"] if options.verify != "none" else [])])
         walking = bool(cluster.able("walk"))
         if not walking:
-            tell("walks stay on this machine: no worker's processor and NumPy give the same last bits")
+            notify("walks stay on this machine: no worker's processor and NumPy give the same last bits")
         if cluster.dashboard:
-            tell(f"Dask's dashboard: {cluster.dashboard}")
+            notify(f"Dask's dashboard: {cluster.dashboard}")
         yield Fleet(cluster, here, () if walking else ("walk",), distrust)
 
 
-def _packaged(arch: Arch) -> AbstractContextManager[Store | None]:
-    """Open the packaged database of an arch; None where there is none, or it cannot be read."""
+def _packaged_store(arch: Arch) -> AbstractContextManager[Store | None]:
+    """Open the packaged database of an arch, or None if it is absent or cannot be read."""
     try:
         return Store.open(PRETUNED / f"{arch.name}.db", readonly=True)
     except StoreError:
@@ -313,7 +313,7 @@ def run_model(
 
 
 def _users() -> Path | None:
-    """Return the database that programs read without being told; None where there is none."""
+    """Return the database that programs read by default, or None."""
     try:
         return config.user_database()
     except ConfigError:
@@ -371,7 +371,7 @@ def pretune(arch_name: str, shapes: Path, out: Path | None, options: Options, dr
     """Tune into a scratch database and export the rows of the arch as the database that ships with the package.
 
     Then `drawn` Workloads are walked, kernels are tuned where the picks of dispatch are far from the best (see
-    `drawn.missed`), and the database is exported again.  An interrupted build resumes from the scratch database; a
+    `drawn.find_missed`), and the database is exported again.  An interrupted build resumes from the scratch database; a
     finished build deletes it.
     """
     from gensor_tuner.store.inspection import counts_text
@@ -390,7 +390,7 @@ def pretune(arch_name: str, shapes: Path, out: Path | None, options: Options, dr
         counts = ship(store, arch, target, asked)
         if asked:
             with Local(options.jobs) as executor:
-                found = missed(asked, arch, library_of(store, arch), executor)
+                found = find_missed(asked, arch, library_of(store, arch), executor)
                 told = f"{len(found)} of {len(asked)} drawn Workloads are tuned for further kernels"
                 say(f"gensor-tune: {told}", sys.stderr)
                 run.stock(found, executor)

@@ -8,7 +8,7 @@ from typer.completion import completion_init, get_completion_script
 
 PROGRAM = "gensor-tune"
 SHELLS = ("bash", "zsh", "fish")
-#: By this variable the script asks for completions.
+#: The variable by which a shell's script requests completions.
 VARIABLE = "_GENSOR_TUNE_COMPLETE"
 
 
@@ -18,6 +18,6 @@ def script(shell: str) -> str:
 
 
 def answer_scripts() -> None:
-    """Let typer answer where a shell's script asks for completions."""
+    """Let typer answer a shell's request for completions."""
     if VARIABLE in os.environ:
         completion_init()

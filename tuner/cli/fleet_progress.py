@@ -21,18 +21,9 @@ MOST_HOSTS = 3
 
 
 class ArchProgress(Progress):
-    """What is left of one arch, and how long that will take at the rate so far.
+    """The remaining work of one arch, and its time at the rate so far.
 
-    Parameters
-    ----------
-    name : str
-        The arch.
-    rows : int
-        Its rows.
-    jobs : callable
-        Returns how many tasks the cluster runs at once, for the estimate before the first class has ended.
-    clock : callable
-        Returns seconds.
+    `jobs()` is the number of tasks that the cluster runs at once, for the estimate before the first class has ended.
     """
 
     def __init__(self, name: str, rows: int, jobs: Callable[[], int], clock: Callable[[], float] = time.monotonic):
@@ -60,16 +51,9 @@ class ArchProgress(Progress):
 
 
 class FleetShown:
-    """Shows the state of every arch, and which hosts work, from the first second on.
+    """Shows the state of every arch, and the hosts at work, from the first second on.
 
-    Parameters
-    ----------
-    archs : sequence of ArchProgress
-        One for each arch, in the order of their bars.
-    at_work : callable
-        Returns how many tasks run now, by host.
-    quiet : bool
-        Show nothing.
+    `at_work()` is the number of running tasks by host.
     """
 
     def __init__(self, archs: Sequence[ArchProgress], at_work: Callable[[], Counter[str]], quiet: bool):
@@ -107,7 +91,7 @@ class FleetShown:
             say(f"gensor-tune: {line}", file=self.stream, flush=True)
         self._last, self._told = line, self.clock()
 
-    def tell(self, line: str) -> None:
+    def notify(self, line: str) -> None:
         """Print a line on stderr, above the bars."""
         tqdm.write(printable(f"gensor-tune: {line}", None), file=self.stream)
 

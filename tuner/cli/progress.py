@@ -58,7 +58,7 @@ class Shown(Tracker):
             say(f"gensor-tune: {text}", file=self.stream, flush=True)
         self._last = text
 
-    def tell(self, line: str) -> None:
+    def notify(self, line: str) -> None:
         """Print a line on stderr, above the bar."""
         tqdm.write(printable(f"gensor-tune: {line}", None), file=self.stream)
 

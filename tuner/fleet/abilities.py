@@ -1,4 +1,4 @@
-"""What a machine can do for a fleet, and whether it does it exactly as another machine does.
+"""Abilities of a machine in a fleet, and whether its results equal those of another machine.
 
 A task runs only where its result would be the client's own, byte by byte: machines offer each kind of task together
 with a digest of all that its results follow from, as a resource of Dask's. Resources of another version are another
@@ -28,7 +28,7 @@ from gensor_kernels.errors import GensorError
 
 #: Files of the package that decide results.
 SUFFIXES = (".cpp", ".cu", ".cuh", ".h", ".py", ".sql", ".toml")
-#: What results of each kind of task follow from, beside the package.
+#: The facts that determine the results of each kind of task, in addition to the package.
 FOLLOWS = {"walk": ("numpy", "cpu"), "compile": ("nvrtc", "nvdisasm"), "verify": ()}
 #: Facts without which a kind of task cannot run at all.
 NEEDS = {"compile": ("nvrtc",), "verify": ("g++",)}
@@ -37,14 +37,10 @@ DIGITS = 12
 
 @dataclass(frozen=True)
 class Abilities:
-    """What a machine has.
+    """The abilities of a machine.
 
-    Attributes
-    ----------
-    facts : dict
-        Versions by name: package, python, numpy, cpu, nvrtc, nvdisasm, g++.
-    missing : dict
-        Why a fact is missing, by its name.
+    `facts` are versions by name (package, python, numpy, cpu, nvrtc, nvdisasm, g++), `missing` the reasons for missing
+    ones.
     """
 
     facts: dict[str, str]
@@ -56,8 +52,8 @@ class Abilities:
 
     def digest(self, kind: str) -> str:
         """Return the digest of what results of a kind follow from."""
-        told = [self.facts.get(name, "") for name in ("package", *FOLLOWS.get(kind, ()))]
-        return hashlib.sha256(repr(told).encode()).hexdigest()[:DIGITS]
+        facts = [self.facts.get(name, "") for name in ("package", *FOLLOWS.get(kind, ()))]
+        return hashlib.sha256(repr(facts).encode()).hexdigest()[:DIGITS]
 
     def resource(self, kind: str) -> str:
         """Return the name under which Dask knows who can run tasks of a kind with these results."""
@@ -95,7 +91,7 @@ def abilities() -> Abilities:
     return Abilities(facts, missing)
 
 
-def told(abilities: Mapping[str, Any]) -> Abilities:
+def parse_abilities(abilities: Mapping[str, Any]) -> Abilities:
     """Return the abilities that another machine has sent as JSON."""
     texts = [{str(name): str(text) for name, text in abilities[field].items()} for field in ("facts", "missing")]
     return Abilities(*texts)

@@ -18,7 +18,7 @@ from gensor_kernels.install import command
 from gensor_tuner.tasks.task import Result, Task
 
 from . import wire
-from .abilities import FOLLOWS, Abilities, abilities, told
+from .abilities import FOLLOWS, Abilities, abilities, parse_abilities
 from .connect import connected, refill
 from .errors import FleetError, LostTaskError
 from .worker_side import TOPIC, advertise, offer, perform
@@ -68,22 +68,13 @@ class Running:
 class Cluster:
     """The workers of a scheduler; a context manager.
 
-    Parameters
-    ----------
-    address : str
-        "tcp://HOST:PORT", "tls://HOST:PORT", "local", "local:N" for N processes here, or "dask" for the address in
-        Dask's own configuration.
-    tell : callable
-        Called with lines for people.
-
-    Raises
-    ------
-    FleetError
-        On entering, within half a minute, where no cluster is reached or none of its workers is of use.
+    `address` is "tcp://HOST:PORT", "tls://HOST:PORT", "local", "local:N" for N processes here, or "dask" for the
+    address in Dask's own configuration. `notify` is called with lines for people. Entering raises FleetError within
+    half a minute where no cluster is reached or none of its workers is of use.
     """
 
-    def __init__(self, address: str, tell: Callable[[str], None] = lambda line: None, clock=time.monotonic):
-        self.address, self.tell, self.clock = address, tell, clock
+    def __init__(self, address: str, notify: Callable[[str], None] = lambda line: None, clock=time.monotonic):
+        self.address, self.notify, self.clock = address, notify, clock
         self.members: dict[str, Member] = {}
         self.refused: dict[str, str] = {}
         self.dashboard = ""
@@ -207,7 +198,7 @@ class Cluster:
         async with self._enlisting:
             await self._enlist_new()
 
-    async def _refilled(self) -> None:
+    async def _refill(self) -> None:
         if self._cluster is not None:
             refill(self._cluster)
 
@@ -222,11 +213,11 @@ class Cluster:
         for address, answered in answers.items():
             name = str(found[address].get("name", address))
             try:
-                can = told(answered)
+                can = parse_abilities(answered)
             except (TypeError, KeyError, AttributeError):
                 reason = f"{type(answered).__name__}: {answered}"
                 self.refused[address] = reason
-                self.tell(f"worker {name} is not used: {reason}; it needs {command('tune')}")
+                self.notify(f"worker {name} is not used: {reason}; it needs {command('tune')}")
                 continue
             await self._take(address, name, found[address], can)
 
@@ -242,7 +233,7 @@ class Cluster:
         for kind in FOLLOWS if not boards else ():
             reason = can.why_not(kind, abilities())
             if reason:
-                self.tell(f"worker {name} cannot {kind}: {reason}")
+                self.notify(f"worker {name} cannot {kind}: {reason}")
         self.members[address] = member
 
     async def _renew(self) -> None:
@@ -260,14 +251,14 @@ class Cluster:
         """Return the future of a task, which raises LostTaskError where no worker could finish it."""
         if self._error is not None:
             raise self._error
-        return asyncio.run_coroutine_threadsafe(self._finished(task, wire.asked(task)), self._loop)
+        return asyncio.run_coroutine_threadsafe(self._take_result(task, wire.asked(task)), self._loop)
 
     def at_work(self) -> Counter[str]:
         """Return how many tasks run now, by the host of their workers."""
         running = [each.worker for each in list(self._running.values()) if each.began is not None]
         return Counter(self.members[each].host if each in self.members else each for each in running)
 
-    async def _finished(self, task: Task[Result], message: bytes) -> Result:
+    async def _take_result(self, task: Task[Result], message: bytes) -> Result:
         blamed: list[str] = []
         reasons: list[str] = []
         deaths = 0
@@ -276,7 +267,7 @@ class Cluster:
                 reasons.append(self.absent[task.part])
                 break
             key = f"gensor-{task.kind}-{self._client.id}-{next(self._numbers)}"
-            running = self._sent(task, message, key, blamed)
+            running = self._send(task, message, key, blamed)
             try:
                 answered = await running.future
                 result = await self._loop.run_in_executor(self._checkers, wire.result_of, task, answered)
@@ -292,7 +283,7 @@ class Cluster:
                 elif self._error is not None:
                     raise self._error from None
                 else:  # the scheduler has gone, or the task is to be sent again
-                    await self._reconnected()
+                    await self._reconnect()
             except self._distributed.KilledWorker:
                 # Dask also counts the deaths of workers where this task only waited its turn.
                 deaths += max(running.starts, 1)
@@ -311,7 +302,7 @@ class Cluster:
         self.counts["lost"] += 1
         raise LostTaskError("; ".join(reasons))
 
-    def _sent(self, task: Task[Any], message: bytes, key: str, blamed: list[str]) -> Running:
+    def _send(self, task: Task[Any], message: bytes, key: str, blamed: list[str]) -> Running:
         own = abilities()
         if task.part is None:
             needs, able = {own.resource(task.kind): 1}, self.able(task.kind)
@@ -341,7 +332,7 @@ class Cluster:
 
     # ---- faults
 
-    async def _reconnected(self) -> None:
+    async def _reconnect(self) -> None:
         deadline = self.clock() + GONE_SECONDS
         while self._client.status != "running" and self.clock() < deadline and not self._ended:
             if self._client.status == "closed":
@@ -357,7 +348,7 @@ class Cluster:
         """Look after workers and tasks for as long as the client lives."""
         while not self._ended:
             await asyncio.sleep(TICK)
-            for look in (self._refilled, self._enlist, self._send_stranded, self._restart_hung, self._look_for_nobody):
+            for look in (self._refill, self._enlist, self._send_stranded, self._restart_hung, self._look_for_nobody):
                 with suppress(Exception):  # the connection may be lost meanwhile, or a worker: it looks again soon
                     if self._client.status == "running":
                         await look()
@@ -375,7 +366,7 @@ class Cluster:
         hung = [each for each in there if each.began and now - each.began > each.task.seconds]
         for running in hung:
             running.hung, running.began = True, None
-            self.tell(f"{self._name(running)} is restarted: a task did not end within {running.task.seconds:g} s")
+            self.notify(f"{self._name(running)} is restarted: a task did not end within {running.task.seconds:g} s")
             await running.future.cancel(force=True)
             try:
                 await self._client.restart_workers([running.worker], timeout=20, raise_for_error=False)
@@ -385,12 +376,12 @@ class Cluster:
     async def _look_for_nobody(self) -> None:
         """Give up tasks that have waited too long for a worker: those of a part, or else the run."""
         self.absent = {part: line for part, line in self.absent.items() if part and not self.measuring(part)}
-        # Thousands of tasks run, of few kinds: asking for each would look through thousands of workers every time.
+        # Thousands of tasks run, of few kinds: a query per task would search thousands of workers every time.
         kinds = {(each.task.kind, each.task.part): each.task for each in self._running.values()}
         waiting = [task for task in kinds.values() if not self._could(task)]
         told = {self._no_board(task.part) if task.part else self._no_worker(task.kind): task.part for task in waiting}
         for line in told.keys() - self._nobody.keys():
-            self.tell(f"tasks wait: {line}")
+            self.notify(f"tasks wait: {line}")
         now = self.clock()
         self._nobody = {line: self._nobody.get(line, now) for line in told}
         for line, since in self._nobody.items():
@@ -405,7 +396,7 @@ class Cluster:
             self._error = FleetError(line)
         else:
             self.absent[part] = line
-            self.tell(f"tasks for {part} are given up until a worker has it")
+            self.notify(f"tasks for {part} are given up until a worker has it")
         for running in list(self._running.values()):
             if part is None or running.task.part == part:
                 await running.future.cancel()

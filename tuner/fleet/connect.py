@@ -47,18 +47,18 @@ async def connected(address: str, seconds: float) -> tuple[Any, Any]:
     """
     found = LOCAL.match(address)
     if found:
-        return await _started(int(found[1] or parallel.usable_cores()))
+        return await _start(int(found[1] or parallel.usable_cores()))
     try:
         return None, await _client(address, seconds)
     except (TimeoutError, OSError, asyncio.TimeoutError) as error:
-        raise FleetError(f"no scheduler answers at {_named(address)}: {reason(error)}") from None
+        raise FleetError(f"no scheduler answers at {_address_of(address)}: {reason(error)}") from None
     except MemoryError:  # the first bytes of another protocol, read as the length of a message
-        raise FleetError(f"no scheduler answers at {_named(address)}: the program there is not Dask's") from None
+        raise FleetError(f"no scheduler answers at {_address_of(address)}: the program there is not Dask's") from None
     except (RuntimeError, TypeError, ValueError, ImportError) as error:
-        raise FleetError(f"the scheduler at {_named(address)} cannot be used: {reason(error)}") from None
+        raise FleetError(f"the scheduler at {_address_of(address)} cannot be used: {reason(error)}") from None
 
 
-async def _started(count: int) -> tuple[Any, Any]:
+async def _start(count: int) -> tuple[Any, Any]:
     """Start single-threaded worker processes on this machine: walks hold Python's lock. They share its cache folder.
 
     A process that ends while it starts costs one more attempt.
@@ -99,7 +99,7 @@ def security_of(address: str, role: str) -> dict[str, Any]:
 
 
 def refill(cluster: Any) -> None:
-    """Start workers of a cluster of our own in place of those that nobody restarts: they ended while they started."""
+    """Start workers of a local cluster in place of workers that ended while they started."""
     from distributed import Status
 
     count = len(cluster.worker_spec)
@@ -133,7 +133,7 @@ async def _up(client: Any) -> Any:
     return await client
 
 
-def _named(address: str) -> str:
+def _address_of(address: str) -> str:
     import dask
 
     return str(dask.config.get("scheduler-address", None) or address) if address == "dask" else address

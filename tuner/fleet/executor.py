@@ -1,4 +1,4 @@
-"""The executor of a cluster: tasks run on its workers, and a task that none could finish leaves a reason."""
+"""The executor of a cluster: tasks run on its workers, and a task that no worker could finish leaves a reason."""
 
 from __future__ import annotations
 
@@ -13,18 +13,10 @@ from .errors import LostTaskError
 
 
 class Fleet(Executor):
-    """Runs tasks on the workers of a cluster; those that no worker does alike run here.
+    """Runs tasks on the workers of a cluster; tasks for which no worker is equivalent run here.
 
-    Parameters
-    ----------
-    cluster : Cluster
-        An open cluster.
-    here : Local
-        This machine, for kinds of tasks whose results would differ on the workers.
-    kinds_here : sequence of str
-        These kinds.
-    distrust : bool
-        Whether this machine repeats what is about to be stored.
+    Tasks of `kinds_here` run on `here`, because their results would differ on the workers. With `distrust`, this
+    machine repeats every task whose result is about to be stored.
     """
 
     def __init__(self, cluster: Cluster, here: Local, kinds_here: Sequence[str] = (), distrust: bool = False):
@@ -32,7 +24,7 @@ class Fleet(Executor):
         self.cluster, self.here, self.kinds_here = cluster, here, kinds_here
 
     def own(self) -> Fleet:
-        """Return a view with a list `lost` of its own."""
+        """Return a view with its own list `lost`."""
         return Fleet(self.cluster, self.here, self.kinds_here, self.again is not None)
 
     def map(self, tasks: Sequence[Task[Result]], done: Callable[[int, Result], None] = ignore) -> list[Result]:
@@ -60,6 +52,6 @@ class Fleet(Executor):
             return future.result()
         except LostTaskError as error:
             self.lost.append(f"{task.kind}: {error}")
-            if task.part not in self.cluster.absent:  # which is told once
-                self.cluster.tell(f"gave up a task to {task.kind}: {error}")
+            if task.part not in self.cluster.absent:  # which is reported once
+                self.cluster.notify(f"gave up a task to {task.kind}: {error}")
             return task.lost(f"{task.kind} could not be finished: {error}")

@@ -1,4 +1,4 @@
-"""Tasks and results as bytes: JSON behind a digest. Nothing here is ever unpickled, and every result is checked."""
+"""Tasks and results as bytes: JSON after its digest. Nothing here is ever unpickled, and every result is checked."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from gensor_tuner.verify.verify import Execute
 KINDS: dict[str, type[Task[Any]]] = {each.kind: each for each in (Request, Compile, Execute, Time, ExecuteOnDevice)}
 DIGEST_BYTES = hashlib.sha256().digest_size
 LARGEST = 1 << 28  # bytes of a message, inflated
-#: The end of a worker's traceback that is told.
+#: Characters kept from the end of a worker's traceback.
 TOLD = 400
 
 
 class CorruptError(Exception):
-    """Bytes that are no result of the task that was asked for, or the reason why there is none."""
+    """Bytes that are no result of the requested task, or the reason why there is none."""
 
 
 def pack(body: dict[str, Any]) -> bytes:
@@ -49,7 +49,7 @@ def unpack(message: bytes) -> dict[str, Any]:
 
 
 def asked(task: Task[Any]) -> bytes:
-    """Return the message that asks for a task."""
+    """Return the message that requests a task."""
     return pack(task.to_json())
 
 

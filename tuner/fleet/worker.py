@@ -29,7 +29,7 @@ AGAIN_SECONDS = 5.0
 #: Seconds that a process is given to end.
 END_SECONDS = 10.0
 
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -42,24 +42,11 @@ class Offer:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def serve(scheduler: str, jobs: int, scratch: Path | None, tell: Tell) -> None:
+def serve(scheduler: str, jobs: int, scratch: Path | None, notify: Notify) -> None:
     """Offer this machine to a scheduler until Ctrl-C; come back where the scheduler comes back.
 
-    Parameters
-    ----------
-    scheduler : str
-        "tcp://HOST:PORT" or "tls://HOST:PORT".
-    jobs : int
-        Processes that walk, compile and verify.
-    scratch : Path or None
-        The folder that tasks write to; None is a folder in the cache folder.
-    tell : callable
-        Called with lines for people.
-
-    Raises
-    ------
-    FleetError
-        Where Dask or a certificate is missing, or the machine can do nothing, or nothing any more.
+    `jobs` processes walk, compile and verify. Tasks write to `scratch`, by default a folder in the cache folder. Raises
+    FleetError where Dask or a certificate is missing, or the machine can run no task, or no longer.
     """
     try:
         import dask
@@ -67,7 +54,7 @@ def serve(scheduler: str, jobs: int, scratch: Path | None, tell: Tell) -> None:
     except ImportError:
         raise FleetError(f"a worker needs Dask: {command('fleet')}") from None
     _check_security(scheduler)
-    parts = _parts(tell)
+    parts = _parts(notify)
     offers = _offers(parts, jobs)
     if not offers:
         reasons = "; ".join(filter(None, (abilities().why_not(kind) for kind in FOLLOWS)))
@@ -78,10 +65,10 @@ def serve(scheduler: str, jobs: int, scratch: Path | None, tell: Tell) -> None:
     kinds = ", ".join(kind for kind in FOLLOWS if not abilities().why_not(kind))
     told = f"{count} {plural('process', count)} to {kinds}" if count else "nothing that compiles"
     boards = f"measuring on {', '.join(parts.values())}" if parts else "no GPU"
-    tell(f"{told}; {boards}; scratch folder {folder}")
+    notify(f"{told}; {boards}; scratch folder {folder}")
     # The process that measures has a child, which owns the GPU: Python forbids that to daemons.
     with dask.config.set({"distributed.worker.daemon": False}):
-        asyncio.run(_Serving(scheduler, offers, folder, tell).forever())
+        asyncio.run(_Serving(scheduler, offers, folder, notify).forever())
 
 
 def _offers(parts: Mapping[int, str], jobs: int) -> list[Offer]:
@@ -97,7 +84,7 @@ def _offers(parts: Mapping[int, str], jobs: int) -> list[Offer]:
     return offers
 
 
-def _parts(tell: Tell) -> dict[int, str]:
+def _parts(notify: Notify) -> dict[int, str]:
     """Return the parts of this machine's GPUs by number."""
     found: dict[int, str] = {}
     number, count = 0, 1
@@ -106,7 +93,7 @@ def _parts(tell: Tell) -> dict[int, str]:
             found[number], count = opened(number)
         except GpuError as error:
             if number or error.worth_telling:
-                tell(f"not measuring on GPU {number}: {error}")
+                notify(f"not measuring on GPU {number}: {error}")
         number += 1
     return found
 
@@ -126,8 +113,8 @@ def opened(number: int) -> tuple[str, int]:
 class _Serving:
     """The processes of this machine, for as long as a scheduler wants them."""
 
-    def __init__(self, scheduler: str, offers: list[Offer], folder: Path, tell: Tell):
-        self.scheduler, self.offers, self.folder, self.tell = scheduler, offers, folder, tell
+    def __init__(self, scheduler: str, offers: list[Offer], folder: Path, notify: Notify):
+        self.scheduler, self.offers, self.folder, self.notify = scheduler, offers, folder, notify
         self._there: bool | None = None
 
     async def forever(self) -> None:
@@ -162,7 +149,7 @@ class _Serving:
                 await nanny
                 await nanny.finished()
             except (OSError, TimeoutError, asyncio.TimeoutError, RuntimeError) as error:
-                self.tell(f"process {offer.name} could not join {self.scheduler}: {reason(error)}")
+                self.notify(f"process {offer.name} could not join {self.scheduler}: {reason(error)}")
                 await asyncio.sleep(AGAIN_SECONDS)
             finally:
                 with suppress(OSError, TimeoutError, asyncio.TimeoutError, RuntimeError):
@@ -175,20 +162,20 @@ class _Serving:
         try:
             await asyncio.to_thread(opened, offer.gpu)
         except GpuError as error:
-            self.tell(f"GPU {offer.gpu} cannot be opened any more, so nothing is measured on it: {error}")
+            self.notify(f"GPU {offer.gpu} cannot be opened any more, so nothing is measured on it: {error}")
             return False
         return True
 
     async def _come(self) -> None:
-        """Wait until the scheduler is there; each change is told once."""
+        """Wait until the scheduler is there; each change is reported once."""
         async with self._asking:
             while why := await self._unreachable():
                 if self._there is not False:
-                    self.tell(f"waiting for a scheduler at {self.scheduler}: {why}")
+                    self.notify(f"waiting for a scheduler at {self.scheduler}: {why}")
                 self._there = False
                 await asyncio.sleep(AGAIN_SECONDS)
             if not self._there:
-                self.tell(f"serving {self.scheduler}")
+                self.notify(f"serving {self.scheduler}")
             self._there = True
 
     async def _unreachable(self) -> str:

@@ -1,4 +1,4 @@
-"""What runs on workers: the only functions that a client sends, by their names."""
+"""Functions that run on workers: the only ones that a client sends, by their names."""
 
 from __future__ import annotations
 

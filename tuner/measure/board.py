@@ -55,11 +55,11 @@ class Board(DeviceProcess):
 
     def about(self) -> tuple[str, int]:
         """Return the part of the GPU, and how many GPUs the machine has."""
-        part, count = self._asked("about", None)
+        part, count = self._request("about", None)
         return str(part), int(count)
 
     def time(self, workload: Workload | None, kernels: Sequence[Kernel], vendor: bool) -> Times:
-        """Time kernels beside each other and the vendor's call; a kernel that fails is left out, and the rest timed.
+        """Time kernels and the vendor's call together; a kernel that fails is left out, and the rest timed.
 
         A kernel fails where the device faults once while it runs, or the child dies or hangs twice. Where kernel after
         kernel fails, the device may be to blame, and no kernel is.
@@ -70,11 +70,11 @@ class Board(DeviceProcess):
             asked = [(each.program, each.constants, code) for each, code in left.values()]
             killed = False
             try:
-                found = self._asked("time", (workload, asked, vendor), running.append)
+                found = self._request("time", (workload, asked, vendor), running.append)
             except EndedError as error:
                 found, killed = error, error.killed
             if isinstance(found, Times):
-                return _placed(found, list(left), len(kernels), why)
+                return _at_positions(found, list(left), len(kernels), why)
             if isinstance(found, str):
                 raise RuntimeError(f"the GPU could not time kernels: {found}")
             blamed = not killed and running and running[-1] < len(left)
@@ -91,9 +91,9 @@ class Board(DeviceProcess):
 
     def verify(self, candidate: Candidate, code: Code, workload: Workload) -> Verdict:
         """Execute a kernel on the device, as `DeviceVerifier.verify` does."""
-        return judged(lambda: self._asked("verify", (candidate.program, candidate.constants, code, workload)))
+        return judged(lambda: self._request("verify", (candidate.program, candidate.constants, code, workload)))
 
-    def _asked(self, name: str, question: Any, told: Say = lambda note: None) -> Any:
+    def _request(self, name: str, question: Any, told: Say = lambda note: None) -> Any:
         try:
             return self.ask((name, question), told)
         except GpuError as error:
@@ -109,8 +109,8 @@ class Fault(NamedTuple):
         return self.text
 
 
-def _placed(found: Times, numbers: Sequence[int], count: int, why: Mapping[int, str]) -> Times:
-    """Return the times of some kernels among those of all; `why` tells why the others have failed."""
+def _at_positions(found: Times, numbers: Sequence[int], count: int, why: Mapping[int, str]) -> Times:
+    """Return the times of some kernels among those of all; `why` has the reasons why the others failed."""
     if found.lost:
         return Times.none(count, found.lost, found.conditions)
     timed: list[Timed | None] = [None] * count
@@ -131,7 +131,7 @@ def answered(timer: Timer, question: Any, say: Say) -> tuple[Any, bool]:
             return (timer.device.unsupported, 0), True
         return (arch.part, count_gpus(timer.device)), False
     try:
-        found = _timed(timer, asked, say)
+        found = _time_kernels(timer, asked, say)
         free_memory(timer.device)  # not after a fault: the driver refuses everything in a lost context
         return found, False
     except Exception as error:  # driver errors have no common base class
@@ -141,7 +141,7 @@ def answered(timer: Timer, question: Any, say: Say) -> tuple[Any, bool]:
         return Fault(text) if isinstance(error, timer.device.faults) else text, True
 
 
-def _timed(timer: Timer, question: Any, say: Say) -> Times:
+def _time_kernels(timer: Timer, question: Any, say: Say) -> Times:
     workload, asked, vendor = question
     if workload is None:
         return Times((), None, timer.conditions(), ())

@@ -1,4 +1,4 @@
-"""`gensor-tune measure`: stored kernels timed beside CuPy on this machine's GPU, Workload by Workload."""
+"""`gensor-tune measure`: stored kernels and CuPy timed on this machine's GPU, Workload by Workload."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Measured:
 
     def to_json(self, conditions: str) -> str:
         """Return the line of the `--json` file."""
-        fields = {"workload": _parsed(self.key), "status": self.status, "winner": self.winner}
+        fields = {"workload": _workload_of(self.key), "status": self.status, "winner": self.winner}
         fields |= {"measured_us": self.measured_us, "vendor_us": self.vendor_us, "kernels": self.kernels}
         fields |= {"left": self.left, "conditions": json.loads(conditions), "seconds": round(self.seconds, 4)}
         return json.dumps(fields | {"error": self.error}, separators=(",", ":"))
@@ -89,7 +89,7 @@ class Measurement:
 
     def measure(self, key: str, name: str) -> Measured:
         """Measure one Workload and commit its rows; raise GpuError where the device is no longer usable."""
-        began, reply = time.monotonic(), self._asked(key)
+        began, reply = time.monotonic(), self._request(key)
         if reply["status"] == "ok":
             self.target.add(*(Timing(**row) for row in reply["rows"]))
         self._in_a_row = self._in_a_row + 1 if reply["status"] == "failed" else 0
@@ -103,7 +103,7 @@ class Measurement:
             raise GpuError(f"the GPU failed at {FAILURES} workloads one after the other, the last time: {found.error}")
         return found
 
-    def _asked(self, key: str) -> dict[str, Any]:
+    def _request(self, key: str) -> dict[str, Any]:
         """Return the worker's answer without the kernels that fail.
 
         A kernel at which the device faults once or the process ends twice is left out, and rejected in the database
@@ -143,7 +143,7 @@ def _rejection(kernel: str, part: str, error: str) -> Verification:
     return Verification(kernel, "device", "failed", error, provenance=canonical({"part": part}))
 
 
-def _parsed(key: str) -> Any:
+def _workload_of(key: str) -> Any:
     try:
         return json.loads(key)
     except (ValueError, RecursionError):
@@ -161,20 +161,9 @@ def measure(
 ) -> int:
     """Time the kernels of the database at `path`; return 1 where a Workload failed or was not reached.
 
-    Parameters
-    ----------
-    path, out : Path
-        Database to read, and database for the times (None: the same).
-    shapes : Path or None
-        Only the rows of this shapes file; None is every record of the device's arch.
-    budget : float or None
-        Seconds after which no further Workload is started.
-    memory : int or None
-        Bytes of device memory that may be used.
-    lines : file or None
-        Receives one JSON object per Workload.
-    start : callable
-        Starts the worker; replaced in tests.
+    Times go to the database `out`, by default the same. Only the rows of the file `shapes` are timed, by default all
+    records of the device's arch; none is started after `budget` seconds. At most `memory` bytes of device memory are
+    used. `lines` receives one JSON object per Workload. Tests replace `start`, which starts the worker.
     """
     counts: Counter[str] = Counter()
     began = time.monotonic()
@@ -188,7 +177,7 @@ def measure(
             say(f"gensor-tune: cubins of {path} are not loaded: others can write to it", file=sys.stderr)
         run = Measurement(worker, target, [target] if target.path == source.path else [target, source], about)
         say(f"gensor-tune: measuring on {run.part} {run.conditions} into {target.path}", file=sys.stderr)
-        for found in _results(run, _asked_for(source, run.arch, shapes), budget, began):
+        for found in _results(run, _rows_of_file(source, run.arch, shapes), budget, began):
             counts[found.status] += 1
             counts["won"] += found.measured_us is not None and found.winner is not None
             say(found.line(), flush=True)
@@ -228,7 +217,7 @@ def _results(run: Measurement, asked: Sequence[Asked], budget: float | None, beg
             yield run.measure(key, name)
 
 
-def _asked_for(source: Store, arch: str, shapes: Path | None) -> list[Asked]:
+def _rows_of_file(source: Store, arch: str, shapes: Path | None) -> list[Asked]:
     """Return the Workloads of a shapes file, or of every record of the arch, each once."""
     if shapes is None:
         return [Asked(key, _name(key)) for key in sorted({row.key for row in source.rows(Record, arch=arch)})]

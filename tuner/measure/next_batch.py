@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-BATCH = 16  # candidates timed beside each other
+BATCH = 16  # candidates timed together
 QUIET, GAIN = 2, 0.01  # stop after QUIET consecutive rounds that gain less than the share GAIN
 TIE_BAND = 1.01  # times within 1 % are equal
 
@@ -78,7 +78,7 @@ class Posterior:
     """Posterior of ln(measured / predicted) for n Programs with features ``x`` (features, n)."""
 
     def __init__(self, x: np.ndarray):
-        scaled = _scaled(x)
+        scaled = _scale(x)
         square = np.square(scaled).sum(axis=0)
         distance = np.maximum(square[:, None] + square - 2 * scaled.T @ scaled, 0) / max(len(scaled), 1)
         alike = COMMON + ALIKE * np.exp(-0.5 * distance / LENGTH**2) + OWN * np.eye(len(square))
@@ -96,7 +96,7 @@ class Posterior:
         return cross @ (solved @ ratios), np.sqrt(np.maximum(spread * variance, 0))
 
 
-def _scaled(x: np.ndarray) -> np.ndarray:
+def _scale(x: np.ndarray) -> np.ndarray:
     """Return logarithms of the features that vary, scaled to mean 0 and deviation 1, outliers clipped."""
     logs = np.log(np.maximum(x.astype(np.float64), 1e-6))
     logs -= logs.mean(axis=1, keepdims=True)

@@ -16,7 +16,7 @@ from gensor_kernels.programs.validation import workload_of
 from gensor_tuner.build.pool import Candidate
 from gensor_tuner.tasks.checked import checked
 from gensor_tuner.tasks.task import Executor, Task
-from gensor_tuner.verify.verify import OUTCOMES, Verdict, told, verified_epilogue
+from gensor_tuner.verify.verify import OUTCOMES, Verdict, describe_case, verified_epilogue
 
 from .board import board
 from .timer import Kernel, Timed, Times
@@ -24,9 +24,9 @@ from .timer import Kernel, Timed, Times
 
 @dataclass(frozen=True)
 class Time(Task[Times]):
-    """Kernels of a workload to be timed beside each other and the vendor's call, on a part.
+    """Kernels of a workload to be timed together with the vendor's call, on a part.
 
-    Without a workload, a task asks for the conditions alone.
+    A task without a workload requests only the conditions.
     """
 
     kind: ClassVar[str] = "time"
@@ -42,7 +42,7 @@ class Time(Task[Times]):
         return self.part_name
 
     def run(self) -> Times:
-        """Time the kernels on this machine's GPU, in a process of its own."""
+        """Time the kernels on this machine's GPU, in another process."""
         return board().time(self.workload, self.kernels, self.vendor)
 
     def lost(self, reason: str) -> Times:
@@ -51,7 +51,7 @@ class Time(Task[Times]):
 
     def to_json(self) -> dict[str, Any]:
         """Return the arguments; sources stay at home, because every machine has them."""
-        kernels = [_told(*each) for each in self.kernels]
+        kernels = [_times_of(*each) for each in self.kernels]
         key = None if self.workload is None else self.workload.key()
         return {"part": self.part_name, "workload": key, "kernels": kernels, "vendor": self.vendor}
 
@@ -68,9 +68,9 @@ class Time(Task[Times]):
 
     def unpack(self, packed: dict[str, Any]) -> Times:
         """Return times that can be these kernels': as many, finite and above nothing."""
-        timed = tuple(None if each is None else _timed(each) for each in packed["timed"])
+        timed = tuple(None if each is None else _timing_of(each) for each in packed["timed"])
         why = tuple(str(each) for each in packed["why"])
-        vendor = None if packed["vendor"] is None else _timed(packed["vendor"])
+        vendor = None if packed["vendor"] is None else _timing_of(packed["vendor"])
         if not len(timed) == len(why) == len(self.kernels) or (vendor is not None and not self.vendor):
             raise ValueError(f"{len(timed)} times for {len(self.kernels)} kernels")
         lost = packed["lost"]
@@ -86,7 +86,7 @@ class Time(Task[Times]):
         return Times(timed, vendor, packed["conditions"], why, failed, lost)
 
 
-def _told(each: Candidate, code: Code) -> list[str]:
+def _times_of(each: Candidate, code: Code) -> list[str]:
     return [each.program.to_json(), each.constants, code.target, base64.b64encode(code.cubin or b"").decode()]
 
 
@@ -99,7 +99,7 @@ def _kernel(program: str, constants: str, target: str, cubin: str) -> Kernel:
     return Candidate(found, family, constants), code
 
 
-def _timed(told: dict[str, Any]) -> Timed:
+def _timing_of(told: dict[str, Any]) -> Timed:
     found = checked(Timed(**told))
     if not min(found.median_us, found.low_us, found.high_us) > 0:
         raise ValueError(f"a time of {found.median_us} microseconds")
@@ -124,7 +124,7 @@ class ExecuteOnDevice(Task[Verdict]):
         return self.part_name
 
     def run(self) -> Verdict:
-        """Execute on this machine's GPU, in a process of its own."""
+        """Execute on this machine's GPU, in another process."""
         return board().verify(*self.kernel, self.workload)
 
     def lost(self, reason: str) -> Verdict:
@@ -133,7 +133,7 @@ class ExecuteOnDevice(Task[Verdict]):
 
     def to_json(self) -> dict[str, Any]:
         """Return the arguments."""
-        return {"part": self.part_name, "workload": self.workload.key(), "kernel": _told(*self.kernel)}
+        return {"part": self.part_name, "workload": self.workload.key(), "kernel": _times_of(*self.kernel)}
 
     @classmethod
     def from_json(cls, told: dict[str, Any]) -> ExecuteOnDevice:
@@ -154,7 +154,7 @@ class ExecuteOnDevice(Task[Verdict]):
         if found.outcome == "ok":
             epilogue = verified_epilogue(candidate, self.workload)
             cases = candidate.family.cases(candidate.program, self.workload, epilogue)
-            if found.sizes != [told(case) for case in cases] or found.worst > 1 or not found.runs:
+            if found.sizes != [describe_case(case) for case in cases] or found.worst > 1 or not found.runs:
                 raise ValueError("a good verdict without all cases")
         return found
 
@@ -171,15 +171,7 @@ class RemoteVerifier:
 
 
 class RemoteTimer:
-    """Times kernels on a worker that has a part, as Timer does on this machine.
-
-    Parameters
-    ----------
-    part : str
-        The part.
-    executor : Executor
-        Runs the tasks.
-    """
+    """Times kernels on a worker that has a part, as Timer does on this machine."""
 
     emulated = False
 
@@ -206,6 +198,6 @@ class RemoteTimer:
         vendor: bool = True,
         before: Callable[[int], None] = lambda index: None,
     ) -> Times:
-        """Time kernels beside the vendor's call; `before` is not called, because nothing runs on this machine."""
+        """Time kernels and the vendor's call; `before` is not called, because nothing runs on this machine."""
         (found,) = self.executor.map([Time(self.part, workload, tuple(kernels), vendor)])
         return found

@@ -52,7 +52,7 @@ class Noise:
             done, start = done + count, 0
 
     def own(self, workload: Workload, operand: Operand) -> Array:
-        """Return elements drawn by the operator itself, for the first rows of an operand; None where any will do."""
+        """Return elements that the operator draws for an operand's first rows, or None where any are valid."""
         key = f"{operand.name} {workload.key()}"
         if key not in self._drawn:
             shape = list(operand.shape)
@@ -112,14 +112,14 @@ class Block:
         return xp.lib.stride_tricks.as_strided(self.flat, self.shape, tuple(s * size for s in self.strides))
 
     def around(self) -> tuple[Array, Array]:
-        """Return the bytes before and behind the array."""
+        """Return the bytes before and after the array."""
         return self.memory[: self.start], self.memory[self.start + self.nbytes :]
 
 
 class Operands:
     """Inputs, output and epilogue operands of one workload on a device.
 
-    Each array lies between `guard` poisoned bytes. With `exact`, an array of an alignment class below 16 bytes is
+    Each array is surrounded by `guard` poisoned bytes. With `exact`, an array of an alignment class below 16 bytes is
     aligned to that and no more. The output holds poison until a kernel writes it.
     """
 
@@ -194,10 +194,10 @@ class Operands:
         """Return the packed Params of one launch."""
         strides = {name: block.strides for name, block in self.blocks.items()}
         addresses = [self.address(each) for each in (*self.inputs, self.out)]
-        steps = [self._packed(*step) for step in self.steps]
+        steps = [self._pack(*step) for step in self.steps]
         return kernel.params(self.workload, strides, addresses, workspace, steps, self.integer_steps)
 
-    def _packed(self, name: str, block: Block | None, scalar: float) -> Step:
+    def _pack(self, name: str, block: Block | None, scalar: float) -> Step:
         code = OPERATIONS[name].code
         if block is None:
             return Step(code, scalar)
@@ -223,7 +223,7 @@ class Operands:
         return call
 
     def vendor(self) -> Callable[[], object] | None:
-        """Return a function that makes the equivalent CuPy call; None where CuPy has none."""
+        """Return a function that makes the equivalent CuPy call, or None if CuPy has none."""
         arrays = {name: self.typed(block) for name, block in self.blocks.items()}
         steps = [
             Operation(name, None if block is None else self.typed(block), scalar) for name, block, scalar in self.steps

@@ -1,7 +1,7 @@
-"""The process behind `gensor-tune measure`, which times stored kernels beside the array library's call.
+"""The child process of `gensor-tune measure`, which times stored kernels and the array library's call.
 
 A kernel that faults or hangs destroys this process's CUDA context, not the command's. Requests are lines of JSON on
-stdin: {} asks for a description of the device, {"workload": key, "without": kernel digests} for the times of one
+stdin: {} requests a description of the device, {"workload": key, "without": kernel digests} for the times of one
 Workload. Each gets one line of answer on stdout. A line {"trying": digest} precedes a kernel's first run, and
 {"trying": null} says that all kernels have returned. Nothing is compiled.
 """
@@ -79,7 +79,7 @@ class StoredTimes:
         left: dict[str, str] = {}
         found = [kernel for kernel in self._candidates(workload) if kernel.digest not in without]
         chosen = [each for kernel in found if (each := self._entrant(kernel, workload, left))]
-        done = self._measured(workload)
+        done = self._measure(workload)
         todo = [each for each in chosen if each[0].digest not in done]
         told = {"kernels": len(chosen), "left": left}
         if not chosen:
@@ -127,7 +127,7 @@ class StoredTimes:
             return None
         return kernel, Candidate(kernel.program, family, canonical(dict(code.constants))), code
 
-    def _measured(self, workload: Workload) -> set[str]:
+    def _measure(self, workload: Workload) -> set[str]:
         """Return the kernels timed under the current conditions.
 
         Races of the runtime (fewer samples) and times taken in the background of a program do not count.

@@ -1,4 +1,4 @@
-"""Timing of kernels beside the vendor's call on a GPU.
+"""Timing of kernels and the vendor's call on a GPU.
 
 Protocol (benchmarks/README.md): normal random inputs; operand sets rotate so that together they exceed twice the L2
 cache and every call reads DRAM; the queue is kept full, so host time does not count; kernels and the vendor's call are
@@ -69,23 +69,12 @@ class Timed:
 
 @dataclass(frozen=True)
 class Times:
-    """What was measured for kernels beside each other.
+    """Measurements of kernels that were timed together.
 
-    Attributes
-    ----------
-    timed : tuple of (Timed or None)
-        One per kernel; None where it has none.
-    vendor : Timed or None
-        The vendor's call, where it was asked for and has one.
-    conditions : str
-        `Device.conditions` while the kernels ran.
-    why : tuple of str
-        Why a kernel has no time; "" for the others.
-    failed : tuple of int
-        The numbers of kernels that were loaded, and failed when they ran.
-    lost : str
-        Why nothing was timed, where that says nothing about the kernels: their operands exceed the device's memory, or
-        no machine could finish the task. Else "".
+    `timed` has one entry per kernel, None if it has no time, and `why` the reason, else "". `vendor` is the vendor's
+    call, if it was requested and exists. `conditions` are those of the device while the kernels ran. `failed` are the
+    numbers of kernels that were loaded, and failed when they ran. `lost` is the reason why nothing was timed, if it
+    says nothing about the kernels: their operands exceed the device's memory, or no machine could finish the task.
     """
 
     timed: tuple[Timed | None, ...]
@@ -136,7 +125,7 @@ class HostClock:
 
 
 class CudaClock:
-    """Times calls with events on the current stream, behind a fill kernel (`gensor_kernels.devices.sampling`).
+    """Times calls with events on the current stream, after a fill kernel (`gensor_kernels.devices.sampling`).
 
     The fill hides the host's launch time and evicts operands from the L2.
     """
@@ -181,7 +170,7 @@ class Timer:
         return self.device.emulated
 
     def on(self, executor: Executor) -> Timer:
-        """Return this timer: whoever runs the tasks of a class, it times on this machine."""
+        """Return this timer, which times on this machine for every executor."""
         return self
 
     def conditions(self) -> str:
@@ -214,23 +203,9 @@ class Timer:
         vendor: bool = True,
         before: Callable[[int], None] = lambda index: None,
     ) -> tuple[list[Timed], Timed | None]:
-        """Time kernels beside the vendor's call.
+        """Time kernels and, with `vendor`, the vendor's call; return one Timed per kernel, and the vendor's.
 
-        Parameters
-        ----------
-        workload : Workload
-            Sizes, types and epilogue of the operands.
-        kernels : sequence of (Candidate, Code)
-            Kernels to time.
-        vendor : bool
-            Whether to time the vendor's call.
-        before : callable
-            See `beside`.
-
-        Returns
-        -------
-        (list of Timed, Timed or None)
-            One per kernel, and the vendor's, in microseconds.
+        See `beside` for `before`.
         """
         vendors = {"vendor": Operands.vendor} if vendor and not self.device.emulated else {}
         times, theirs = self.beside(workload, kernels, vendors, before)
@@ -243,7 +218,7 @@ class Timer:
         vendors: Mapping[str, Vendor],
         before: Callable[[int], None] = lambda index: None,
     ) -> tuple[list[Timed], dict[str, Timed]]:
-        """Time kernels beside the calls of several vendors, interleaved in every round.
+        """Time kernels and the calls of several vendors, interleaved in every round.
 
         `vendors` maps names to functions from Operands to a call. `before(i)` is called before kernel i runs for the
         first time, and once more with i = len(kernels) when the last kernel has returned. Returns one Timed per
@@ -299,10 +274,10 @@ def interleaved(
             watch(index)
             calls = [each[i % len(each)] for i in range(count)]
             found.append(clock.measure(calls) / count * 1e6)
-    return [_timed(each, count) for each, count in zip(steadied(np.array(samples)), counts, strict=True)]
+    return [_statistics(each, count) for each, count in zip(steady(np.array(samples)), counts, strict=True)]
 
 
-def steadied(samples: np.ndarray) -> np.ndarray:
+def steady(samples: np.ndarray) -> np.ndarray:
     """Remove the variation that all runners of a round share, the clock, from samples (runners, rounds).
 
     Where a GPU throttles in the middle of a measurement, half of a runner's samples have another clock, and chance
@@ -324,6 +299,6 @@ def vendor_name(workload: Workload) -> str:
     return "cupy.matmul" if workload.operator == "matmul" else f"cupy, {workload.operator}"
 
 
-def _timed(samples: Sequence[float], calls: int) -> Timed:
+def _statistics(samples: Sequence[float], calls: int) -> Timed:
     low, median, high = np.percentile(samples, (25, 50, 75))
     return Timed(float(median), float(low), float(high), len(samples), calls)

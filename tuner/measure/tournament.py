@@ -56,7 +56,7 @@ class Tournament:
                 break
             measured[row] = self._workload(row, space, pool)
             self.progress("measure", 1)
-        return measured, assign(_banded(measured), range(len(pool.candidates)), pool.names)
+        return measured, assign(_with_bands(measured), range(len(pool.candidates)), pool.names)
 
     def _workload(self, row: int, space: Space, pool: Pool) -> np.ndarray:
         """Run rounds until they gain nothing: compiled candidates first, then candidates made promising by times."""
@@ -67,9 +67,7 @@ class Tournament:
         while row not in self.stopped and (
             columns := rounds.next(*pool.described(space), ~out & self._able(row, pool))
         ):
-            entrants = [
-                c for c in self._compiled(columns, pool) if self._runs(pool.candidates[c], space.workload, pool)
-            ]
+            entrants = [c for c in self._compile(columns, pool) if self._runs(pool.candidates[c], space.workload, pool)]
             out[[column for column in columns if column not in entrants]] = True
             if entrants not in ([], [rounds.leader]):
                 out[self._round(row, rounds, entrants, space.workload, pool)] = True
@@ -82,7 +80,7 @@ class Tournament:
         known, _ = self.timed[row]
         return np.ones(len(pool.candidates), bool) if known and self.most > 0 else self.binaries.among(pool)
 
-    def _compiled(self, columns: Sequence[int], pool: Pool) -> list[int]:
+    def _compile(self, columns: Sequence[int], pool: Pool) -> list[int]:
         """Return the compiled candidates of a round, after compiling as many as the limit allows."""
         new = [column for column in columns if pool.candidates[column] not in self.binaries][: self.most]
         self.most -= self.binaries.compile(pool, new, self.spaces)
@@ -128,18 +126,18 @@ class Tournament:
         if kept:
             again = rounds.leader == kept[0][0]
             drift = rounds.add([c for c, _, _ in kept], np.array([t.median_us * 1e-6 for _, _, t in kept]))
-            found = [(each, self.binaries[each], _scaled(t, drift)) for _, each, t in kept]
+            found = [(each, self.binaries[each], _scale(t, drift)) for _, each, t in kept]
             self.timed[row] = known + found[again:], vendor or times.vendor
         return [column for column in columns if column not in {c for c, _, _ in kept}]
 
 
-def _scaled(timed: Timed, factor: float) -> Timed:
+def _scale(timed: Timed, factor: float) -> Timed:
     """Return a time converted to another clock."""
     scaled = {name: getattr(timed, name) * factor for name in ("median_us", "low_us", "high_us")}
     return replace(timed, **scaled)
 
 
-def _banded(measured: np.ndarray) -> np.ndarray:
+def _with_bands(measured: np.ndarray) -> np.ndarray:
     """Return measured seconds with times inside the tie band set equal to the row's best, so that names decide."""
     best = measured.min(axis=1, keepdims=True)
     return np.where(measured <= best * TIE_BAND, best, measured)

@@ -20,29 +20,14 @@ def check(
 ) -> int:
     """Compare results with a baseline; return 1 where a benchmark of ours is slower, or may be, else 0.
 
-    Parameters
-    ----------
-    baseline : Path
-        A file or folder of earlier runs.
-    results : sequence of Path
-        New runs; empty: the newest runs of the baseline, compared with its older runs.
-    junit : Path or None
-        The JUnit XML file to write.
-    tolerance : float
-        Relative slowdown that is accepted.
-    allow_unclear : bool
-        Whether benchmarks pass whose runs do not tell.
-
-    Raises
-    ------
-    UnusableError
-        Where the runs cannot be read or are too few.
-    ConfigError
-        Where `junit` cannot be written.
+    Without `results`, the newest runs of the baseline are compared with its older ones. A slowdown up to the relative
+    `tolerance` is accepted; with `allow_unclear`, benchmarks pass whose runs are inconclusive. `junit` is a JUnit XML
+    file to write. Raises UnusableError where the runs cannot be read or are too few, ConfigError where `junit` cannot
+    be written.
     """
     old, new = _sides(baseline, results)
     verdicts = compare(old, new, tolerance)
-    moved, failing = _moved(old, new), (SLOWER,) if allow_unclear else FAILING
+    moved, failing = _changes(old, new), (SLOWER,) if allow_unclear else FAILING
     if junit is not None:
         write_junit(junit, verdicts, moved, failing)
     for line in lines(verdicts):
@@ -58,7 +43,7 @@ def check(
     unclear = sum(each.verdict == UNCLEAR for each in verdicts)
     if unclear and not allow_unclear:
         say(
-            f"gensor-tune: {unclear} {plural('benchmark', unclear)} may have become slower, and the runs do not tell: "
+            f"gensor-tune: {unclear} {plural('benchmark', unclear)} may have become slower, but the runs cannot say: "
             "add runs, or take a steadier control; --allow-unclear lets them pass",
             sys.stderr,
         )
@@ -74,7 +59,7 @@ def _sides(baseline: Path, results: Sequence[Path]) -> tuple[list[Run], list[Run
     return [run for run in old if run.path.resolve() not in found], list(found.values())
 
 
-def _moved(old: Sequence[Run], new: Sequence[Run]) -> dict[str, dict[str, tuple[str, str]]]:
+def _changes(old: Sequence[Run], new: Sequence[Run]) -> dict[str, dict[str, tuple[str, str]]]:
     """Return the changed conditions of each machine that has runs on both sides."""
     both = {run.machine for run in old} & {run.machine for run in new}
     return {
@@ -110,8 +95,8 @@ def write_junit(
     moved: Mapping[str, Mapping[str, tuple[str, str]]],
     failing: Sequence[str] = FAILING,
 ) -> None:
-    """Write JUnit XML: one test case per benchmark, failed with a verdict of `failing`, skipped where the data cannot
-    tell.
+    """Write JUnit XML: one test case per benchmark, failed with a verdict of `failing`, skipped where the data is
+    inconclusive.
 
     `moved` (machine -> condition -> before, after) becomes properties. Raises ConfigError where the file cannot be
     written.

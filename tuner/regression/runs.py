@@ -14,7 +14,7 @@ from gensor_kernels.errors import GensorError
 from gensor_tuner.output import printable
 
 JOURNAL = "results.jsonl"
-#: Steps of benchmarks.device that time kernels beside vendors.
+#: Steps of benchmarks.device that time kernels and vendors.
 TIMED_STEPS = ("timing", "models", "compiled")
 #: Names used by nvidia-smi and benchmarks.device -> names for people.
 CONDITIONS = {

@@ -4,7 +4,7 @@ Times are compared as logarithms, so differences are ratios. The change is the H
 all differences between an old and a new run. The noise of a run is the larger of two estimates:
 
 - Shamos: the median of all differences between runs of one side, right where runs are independent of each other;
-- overlapping batches: how far the medians of consecutive old runs lie from the median of all, right where runs drift.
+- overlapping batches: distances of the medians of consecutive old runs from the median of all, right where runs drift.
 
 The estimates are medians of pairs: almost three runs in ten may be arbitrarily wrong, such as runs on a busy machine.
 (J. L. Hodges, E. L. Lehmann, 1963; M. I. Shamos, 1976; P. J. Rousseeuw, C. Croux, 1993; M. S. Meketon, B. Schmeiser,
@@ -35,7 +35,7 @@ SHAMOS = 1.0483  # 1 / (sqrt(2) * the normal distribution's upper quartile)
 BATCHES = 1.23  # below the 1.4 to 1.7 of independent runs: their noise is Shamos', drift raises it
 #: A control has to make our times steadier by a quarter, or leave noise below STEADY.
 STEADIER, STEADY = 0.75, 0.03
-#: Quantile of the distances of pairs that tells, and its value for normal noise of 1: above the median, because where
+#: Quantile of the distances of pairs that is used, and its value for normal noise of 1: above the median, because where
 #: four of ten runs have another speed, every other pair spans both.
 PAIRS, OF_PAIRS = 0.55, 1.0684
 

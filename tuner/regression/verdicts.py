@@ -50,7 +50,7 @@ SOFTWARE = frozenset({"driver", "CUDA driver", "cuBLAS", "CuPy", "PyTorch", "Num
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict on one benchmark on one machine. Changes are ratios minus 1; None without data to compare."""
+    """The verdict on one benchmark on one machine. Changes are ratios minus 1, or None without data to compare."""
 
     name: str
     machine: str
@@ -61,7 +61,6 @@ class Verdict:
     ours: float | None = None
     control: float | None = None
     net: float | None = None
-    control_name: str = ""
 
 
 def compare(baseline: Sequence[Run], results: Sequence[Run], tolerance: float = TOLERANCE) -> list[Verdict]:
@@ -125,7 +124,7 @@ def _of_one(name: str, machine: str, old: Sequence[Run], new: Sequence[Run], tol
     theirs = _logs(old, name, control), _logs(new, name, control)
     verdict, why = _beside(ours, theirs, _clocks(old, new), moved, tolerance)
     own, other, net = (math.expm1(change(each)) for each in (ours, theirs, _less(ours, theirs)))
-    return Verdict(name, machine, verdict, why, *counts, own, other, net, control)
+    return Verdict(name, machine, verdict, why, *counts, own, other, net)
 
 
 def _newest(runs: Sequence[Run]) -> list[Run]:
@@ -162,7 +161,7 @@ def _alone(ours: Sides, moved: Mapping[str, tuple[str, str]], tolerance: float) 
     """Decide without a control, which is possible only on an unchanged machine."""
     if is_slower(ours, tolerance):
         if moved:
-            return UNCLEAR, f"slower, but so may the machine be ({_told(moved)}), and the runs have no control"
+            return UNCLEAR, f"slower, but so may the machine be ({_explain(moved)}), and the runs have no control"
         return SLOWER, "slower, on a machine that says it is the same; the runs have no control"
     if not excludes(ours, max(LIMIT, tolerance)):
         return UNCLEAR, TOO_NOISY
@@ -173,7 +172,7 @@ def _beside(
     ours: Sides, theirs: Sides, clocks: Sides | None, moved: Mapping[str, tuple[str, str]], tolerance: float
 ) -> tuple[str, str]:
     """Decide with a control: first what rose, then whether the rest excludes that ours did."""
-    ratios, changed = _less(ours, theirs), f"; changed: {_told(moved)}" if moved else ""
+    ratios, changed = _less(ours, theirs), f"; changed: {_explain(moved)}" if moved else ""
     rose, steady = is_slower(ours, tolerance), is_control(ours[0], theirs[0])
     if is_slower(ratios, tolerance) and (rose or steady):
         if SOFTWARE & moved.keys() and _control_moved(ours, theirs, clocks, tolerance):
@@ -211,5 +210,5 @@ def _control_moved(ours: Sides, theirs: Sides, clocks: Sides | None, tolerance: 
     return change(ours) <= math.log1p(tolerance) and is_faster(theirs, tolerance)
 
 
-def _told(moved: Mapping[str, tuple[str, str]]) -> str:
+def _explain(moved: Mapping[str, tuple[str, str]]) -> str:
     return ", ".join(f"{name} {old} -> {new}" for name, (old, new) in moved.items())

@@ -1,4 +1,4 @@
-"""Predictions beside measurements, and our times beside the vendor's; a sentence replaces charts without timings."""
+"""Predictions against measurements, and our times against the vendor's; a sentence replaces charts without timings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from .contents import Line, Part
 from .drawing import BOTTOM, LEFT, RIGHT, TOP, WIDTH, LogScale, chart, dot, figure, frame, si
 from .markup import Markup, lines, tag
-from .roofline import told
+from .roofline import describe
 
 CELL, NAMES = 34, 312  # height of a row of the heat map, width of the rows' names
 SHADES = ((0.8, "slow2"), (0.97, "slow1"), (1.03, "even"), (1.25, "fast1"), (math.inf, "fast2"))
@@ -34,7 +34,7 @@ def predicted_and_measured(part: Part) -> Markup:
     within = sum(0.5 <= ratio <= 2 for ratio in ratios)
     even = tag("line", class_="roof first", x1=x(x.low), y1=y(y.low), x2=x(x.high), y2=y(y.high))
     dots = [
-        dot(x(predicted), y(measured), 0, False, told(line))
+        dot(x(predicted), y(measured), 0, False, describe(line))
         for (predicted, measured), line in zip(pairs, timed, strict=True)
     ]
     axes = _axes(x, y)

@@ -16,7 +16,7 @@ from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.registry import FAMILIES, program_from_json
 from gensor_kernels.programs.validation import MALFORMED
-from gensor_tuner.store.show import best_times, described, timings, told_us
+from gensor_tuner.store.show import best_times, described, displayed_us, timings
 from gensor_tuner.store.uses import Call, Use, newest, read, totals
 from gensor_tuner.strategies.request import compiled_space
 
@@ -48,11 +48,11 @@ class Line:
     @cached_property
     def predicted_us(self) -> float | None:
         """The predicted time as displayed; the record holds the potential's own prediction."""
-        return told_us(self.record.key, self.record.part, self.record.predicted_us)
+        return displayed_us(self.record.key, self.record.part, self.record.predicted_us)
 
     @property
     def name(self) -> str:
-        """The display name; in front of it, the names of the rows it was tuned for."""
+        """The display name, after the names of the rows it was tuned for."""
         epilogue = "" if self.texts["epilogue"] == "none" else f" + {self.texts['epilogue']}"
         own = f"{self.texts['operator']} {self.texts['sizes']} {self.texts['dtype']}{epilogue}"
         return f"{self.called}: {own}" if self.uses else own
@@ -64,7 +64,7 @@ class Line:
 
     @property
     def calls(self) -> int | None:
-        """How often its models call it; None where no row is known."""
+        """Number of calls by its models, or None if no row is known."""
         return sum(use.calls for use in self.uses) if self.uses else None
 
     @property

@@ -70,7 +70,7 @@ def frame(x: LogScale, y: LogScale, labels: tuple[str, str], units: tuple[str, s
 
 
 def rungs(y: LogScale, unit: str, scale: float = 1.0, right: float = RIGHT) -> list[Markup]:
-    """Draw horizontal grid lines as far as `right`, with their values times `scale` beside them."""
+    """Draw horizontal grid lines as far as `right`, labelled with their values times `scale`."""
     marks = []
     for value in y.ticks():
         marks.append(tag("line", class_="grid", x1=LEFT, x2=right, y1=y(value), y2=y(value)))

@@ -1,4 +1,4 @@
-"""The layers of a model beside their bounds: JSON lines, and a plot."""
+"""The layers of a model and their bounds: JSON lines, and a plot."""
 
 from __future__ import annotations
 
@@ -43,21 +43,9 @@ def json_lines(layers: Layers) -> Iterator[str]:
 
 
 def plot(layers: Layers, title: str, out: Path) -> None:
-    """Draw time and bound of each layer; a file that is there is replaced.
+    """Draw time and bound of each layer; the ending of `out` names the format, .png or .svg.
 
-    Parameters
-    ----------
-    layers : Layers
-        Layers with times.
-    title : str
-        Title of the plot.
-    out : Path
-        Image to write; its ending names the format, .png or .svg.
-
-    Raises
-    ------
-    ConfigError
-        If matplotlib is missing, or the file cannot be written.
+    Raises ConfigError if matplotlib is missing, or the file cannot be written.
     """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -33,7 +33,7 @@ def join(parts: Iterable[object]) -> Markup:
 
 
 def breakable(value: object) -> Markup:
-    """Return a value as HTML text; a browser may break long texts behind "x", "_" and "," in a narrow cell."""
+    """Return a value as HTML text; a browser may break long texts after "x", "_" and "," in a narrow cell."""
     if isinstance(value, Markup) or len(str(value)) <= WHOLE:
         return text(value)
     return Markup(re.sub(r"(?<=\d)x(?=\d)|[_,]", r"\g<0><wbr>", text(value)))
@@ -45,7 +45,7 @@ def lines(told: Iterable[object]) -> Markup:
 
 
 def tag(name: str, /, *children: object, **attributes: object) -> Markup:
-    """Return an element; `class_` is class, `data_x` data-x; None and False omit an attribute, True omits its value."""
+    """Return an element. `class_` is class, `data_x` data-x. False or None omits an attribute, True its value."""
     written = "".join(_attribute(key, value) for key, value in attributes.items() if value not in (None, False))
     if name in VOID:
         return Markup(f"<{name}{written}>")

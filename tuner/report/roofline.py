@@ -41,7 +41,13 @@ def roofline(part: Part) -> Markup:
     y = LogScale.around([*rates, *peaks], BOTTOM, TOP, 1.6)
     order = list(peaks)
     dots = [
-        dot(x(_intensity(line)), y(_rate(line)), order.index(_peak(line, arch)), line.measured_us is None, told(line))
+        dot(
+            x(_intensity(line)),
+            y(_rate(line)),
+            order.index(_peak(line, arch)),
+            line.measured_us is None,
+            describe(line),
+        )
         for line in sorted(lines, key=_intensity)
     ]
     roofs = _roofs(arch, peaks, x, y)
@@ -90,7 +96,7 @@ def _unit(kinds: list[str]) -> str:
     return "OP/s" if all(kind.startswith("int") for kind in kinds) else "FLOP/s"
 
 
-def told(line: Line) -> list[str]:
+def describe(line: Line) -> list[str]:
     """Return the tooltip lines of a workload's mark."""
     text = [line.name]
     if line.predicted_us:
@@ -121,7 +127,7 @@ def _peak(line: Line, arch: Arch) -> float:
 
 
 def _roofs(arch: Arch, peaks: dict[float, list[str]], x: LogScale, y: LogScale) -> Markup:
-    """Draw DRAM and L2 as diagonals up to the highest ceiling, and the ceilings with their names beside the plot."""
+    """Draw DRAM and L2 as diagonals up to the highest ceiling, and the ceilings with their names next to the plot."""
     dram, l2 = arch.dram_gb_s * 1e9, arch.l2_bytes_per_clk * arch.clock_ghz * 1e9
     drawn = [_diagonal(dram, f"DRAM {si(dram, 'B/s')}", max(peaks), x, y)]
     drawn.append(_diagonal(l2, f"L2 {si(l2, 'B/s')}", max(peaks), x, y, "second"))

@@ -14,7 +14,7 @@ from .markup import Markup, breakable, tag
 
 @dataclass(frozen=True)
 class Column:
-    """A heading; a number column is right-aligned and sorted by value."""
+    """A heading; a number column is aligned to the right and sorted by value."""
 
     name: str
     number: bool = False

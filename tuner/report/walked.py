@@ -10,7 +10,7 @@ from gensor_database.text import duration
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.space import Space
-from gensor_tuner.search.trace import Trail, expanded, visited
+from gensor_tuner.search.trace import Trail, expand, visited
 
 from .contents import UNREADABLE, Line, Part
 from .drawing import LEFT, RIGHT, LogScale, chart, figure, rungs, upright
@@ -40,7 +40,7 @@ def walk(part: Part) -> Markup:
             steps = followed(line.record.walk, line.workload, part.arch)
         except UNREADABLE:
             continue
-        return _drawn(line, steps)
+        return _draw(line, steps)
     return tag("p", "No record of this part carries a walk that can be followed again.", class_="absent")
 
 
@@ -71,10 +71,10 @@ def _candidates(part: Part) -> list[Line]:
     """Return the LONGEST walks with the most actions, in descending order of gain."""
     lines = [line for line in part.lines if part.arch is not None and _own_actions(line) >= SHORTEST]
     ranked = sorted(lines, key=lambda line: (-_own_actions(line), line.record.key))[:LONGEST]
-    return sorted(ranked, key=lambda line: -_gained(line, part.arch))
+    return sorted(ranked, key=lambda line: -_gain(line, part.arch))
 
 
-def _gained(line: Line, arch: Arch | None) -> float:
+def _gain(line: Line, arch: Arch | None) -> float:
     """Return the predicted time at the walk's start over the record's; 0 where replay fails."""
     try:
         assert line.workload is not None and arch is not None and line.record.predicted_us
@@ -89,12 +89,12 @@ def _own_actions(line: Line) -> int:
     try:
         trail = Trail.from_json(line.record.walk, line.workload)
         own = all(leg.workload is None for leg in trail.legs)
-        return sum(len(expanded(leg.path)) for leg in trail.legs) if own else 0
+        return sum(len(expand(leg.path)) for leg in trail.legs) if own else 0
     except UNREADABLE:
         return 0
 
 
-def _drawn(line: Line, steps: Sequence[Step]) -> Markup:
+def _draw(line: Line, steps: Sequence[Step]) -> Markup:
     gap = (RIGHT - LEFT) / max(len(steps) - 1, 1)
     bound = line.record.bound_us
     times = [step.predicted_us for step in steps] + ([bound] if bound else [])

@@ -20,8 +20,8 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.space import Space
 from gensor_tuner.build.binaries import Binaries
-from gensor_tuner.build.compile import Compile, inspected
-from gensor_tuner.build.cover import CLEAN, PLAIN, SPILL_FREE, WITHIN, assign, limited, preferring
+from gensor_tuner.build.compile import Compile, inspect_binaries
+from gensor_tuner.build.cover import CLEAN, PLAIN, SPILL_FREE, WITHIN, assign, limit_cover, preferring
 from gensor_tuner.build.pool import Candidate, Pool, finalists
 from gensor_tuner.measure.on_board import RemoteTimer, RemoteVerifier
 from gensor_tuner.measure.timer import Timed, Timer
@@ -42,23 +42,11 @@ ROUNDS = 4  # of compiling and choosing, before the cover is limited to compiled
 class Options:
     """Options of a run, with the defaults of the command line.
 
-    Parameters
-    ----------
-    top : int
-        Finalists compiled (and, with a GPU, timed) per class; also the most kernels of a class's cover,
-        unless a row would have none.
-    seed : int
-        Seed of the walks.
-    jobs : int
-        Parallel processes and threads, at least 1.
-    graph : {"full", "paper"}
-        All actions, or only those of the Gensor paper.
-    verify : {"emulator", "device", "none"}
-        Where kernels are executed before use; "device" runs the emulator first.
-    strategy : str
-        A name in `gensor_tuner.strategies.STRATEGIES`.
-    background : bool
-        Another program uses the same GPU meanwhile, so times must not decide between kernels.
+    `top` finalists are compiled (and, with a GPU, timed) per class; a class's cover has at most as many kernels, unless
+    a row would have none. `graph` is "full", or "paper" for the actions of the Gensor paper. `verify` says where
+    kernels are executed before use: "emulator", "device" (on the emulator first) or "none". `strategy` is a name in
+    `gensor_tuner.strategies.STRATEGIES`. With `background`, another program uses the same GPU meanwhile, so times must
+    not decide between kernels.
     """
 
     top: int = 16
@@ -122,16 +110,16 @@ class ClassRun:
         founds = self._walk(self.first_requests)
         pool = Pool(self.workloads)
         self._gather(pool, dict(enumerate(founds)))
-        self._compile(pool, finalists(pool, self._predicted(pool), self.options.top))
+        self._compile(pool, finalists(pool, self._predict(pool), self.options.top))
         if self.again and self.options.graph != "paper":
             requests = [self._again(*each) for each in zip(self.workloads, founds, strict=True)]
             self._gather(pool, dict(enumerate(self._walk(requests))))
         seconds, picks = self._choose(pool)
         predicted = seconds
         if self.tournament is not None:
-            with self._timed("measure"):
+            with self._time("measure"):
                 times, fastest = self.tournament.measured(pool)
-            seconds, picks = self._believed(pool, self.tournament, (seconds, picks), (times, fastest))
+            seconds, picks = self._complete_times(pool, self.tournament, (seconds, picks), (times, fastest))
         yield from self._verified(pool, predicted, seconds, picks)
 
     @cached_property
@@ -153,7 +141,7 @@ class ClassRun:
     # ---- walking
 
     def _walk(self, requests: Sequence[Request]) -> list[Found]:
-        with self._timed("walk", len(requests)):
+        with self._time("walk", len(requests)):
             return self.executor.map(requests, lambda *_: self.progress("walk", 1))
 
     @property
@@ -180,11 +168,11 @@ class ClassRun:
 
     def _compile(self, pool: Pool, columns: Sequence[int]) -> int:
         new = {pool.candidates[column].name for column in columns if pool.candidates[column] not in self.binaries}
-        with self._timed("compile", len(new)):
+        with self._time("compile", len(new)):
             return self.binaries.compile(pool, columns, self.spaces)
 
-    def _predicted(self, pool: Pool) -> np.ndarray:
-        return pool.relaunched(self.spaces) if self.relaunched else pool.seconds(self.spaces)
+    def _predict(self, pool: Pool) -> np.ndarray:
+        return pool.relaunch_seconds(self.spaces) if self.relaunched else pool.seconds(self.spaces)
 
     def _choose(self, pool: Pool) -> tuple[np.ndarray, np.ndarray]:
         """Cover the workloads and compile the chosen candidates, until compiling no longer changes the choice.
@@ -193,12 +181,12 @@ class ClassRun:
         fast candidates the leanest is taken.
         """
         for attempt in range(ROUNDS + 1):
-            seconds, compiled = self._predicted(pool), self.binaries.among(pool)
+            seconds, compiled = self._predict(pool), self.binaries.among(pool)
             if attempt == ROUNDS:
                 seconds[:, ~compiled] = np.inf
             preferred = preferring(seconds, *self._preferences(pool), (compiled, WITHIN))
             issued = pool.issued(self.spaces, compiled)
-            picks = assign(preferred, limited(preferred, pool.names, self.options.top, issued), pool.names)
+            picks = assign(preferred, limit_cover(preferred, pool.names, self.options.top, issued), pool.names)
             if not self._compile(pool, sorted({int(column) for column in picks if column >= 0})):
                 break
         return seconds, picks
@@ -211,7 +199,7 @@ class ClassRun:
 
     @cached_property
     def tournament(self) -> Tournament | None:
-        """The tournament that times candidates; None without a device."""
+        """The tournament that times candidates, or None without a device."""
         if self.timer is None:
             return None
         most = 0 if self.timer.emulated else self.options.top  # times on the emulator carry no information
@@ -219,10 +207,10 @@ class ClassRun:
             *(self.spaces, self.binaries, self.timer.on(self.executor), most),
             *(self.recorded, self.trying, self.progress),
             late=self.late,
-            failed=self._failed,
+            failed=self._failure,
         )
 
-    def _believed(
+    def _complete_times(
         self,
         pool: Pool,
         tournament: Tournament,
@@ -241,7 +229,7 @@ class ClassRun:
                     picks[row] = int(np.argmin(able)) if np.isfinite(able).any() else -1
         return seconds, picks
 
-    def _failed(self, each: Candidate, reason: str, workload: Workload) -> None:
+    def _failure(self, each: Candidate, reason: str, workload: Workload) -> None:
         """Remember a candidate that failed on the device: no database counts it as usable again."""
         verdict = Verdict("failed", reason, method="device", part=self.arch.part)
         self.refused.append((each, self.binaries[each], workload, verdict))
@@ -259,7 +247,7 @@ class ClassRun:
                 column = int(picks[row])
                 each = pool.candidates[column] if column >= 0 else None
                 if each is None or self._skips() or self.judge.passed(each.name):
-                    yield self._chosen(row, each, predicted[row, column], pool)
+                    yield self._choice(row, each, predicted[row, column], pool)
                 else:
                     seconds[row, column] = np.inf
                     picks[row] = int(np.argmin(seconds[row])) if np.isfinite(seconds[row]).any() else -1
@@ -288,10 +276,10 @@ class ClassRun:
         for column, workload in pairs:
             each = pool.candidates[column]
             picks.setdefault(each.name, (each, self.binaries[each], self.binaries.code(each), workload))
-        with self._timed("verify", sum(name not in self.judge.verdicts for name in picks)):
+        with self._time("verify", sum(name not in self.judge.verdicts for name in picks)):
             self.judge.judge(picks)
 
-    def _chosen(self, row: int, each: Candidate | None, seconds: float, pool: Pool) -> Chosen:
+    def _choice(self, row: int, each: Candidate | None, seconds: float, pool: Pool) -> Chosen:
         workload = self.workloads[row]
         # A task that no machine could finish may have led elsewhere: the next run takes this class up again.
         settled = not self.executor.lost
@@ -315,7 +303,7 @@ class ClassRun:
         space = self.spaces[self.workloads.index(where) if where in self.workloads else row]
         return self.trails.to(program, origin, space, self.options.seed)
 
-    def _timed(self, stage: str, steps: int = 0) -> _Stopwatch:
+    def _time(self, stage: str, steps: int = 0) -> _Stopwatch:
         self.progress.stage(stage, steps)
         return _Stopwatch(self.seconds, stage)
 
@@ -373,7 +361,7 @@ class Judge:
         def executed(index: int, verdict: Verdict) -> None:
             name = names[index]
             if verdict.outcome == "ok" and self.executor.again is not None:
-                verdict = self._repeated(self.executor.again, picks[name])
+                verdict = self._repeat(self.executor.again, picks[name])
             self.verdicts[name] = (verdict,)
             if verdict.outcome == "ok" and self.verifier is not None:
                 self.verdicts[name] = verdict, self.verifier.verify(*todo[name])
@@ -381,11 +369,11 @@ class Judge:
 
         self.executor.map([Execute(each, workload) for each, _, workload in todo.values()], executed)
 
-    def _repeated(self, here: Executor, pick: Pick) -> Verdict:
+    def _repeat(self, here: Executor, pick: Pick) -> Verdict:
         """Compile and execute again what another machine has made; its verdict says nothing where that differs."""
         each, binary, _, workload = pick
         resources.forget(binary.cubin, binary.target)  # what the other machine says of its machine code
-        ((own, _),) = inspected(here.map([Compile(each.source(), binary.target)]), 1)
+        ((own, _),) = inspect_binaries(here.map([Compile(each.source(), binary.target)]), 1)
         if (own.cubin, own.entries, own.error) != (binary.cubin, binary.entries, binary.error):
             return Verdict("timeout", "a worker's binary is another than the one that is compiled here")
         (verdict,) = here.map([Execute(each, workload, anew=True)])

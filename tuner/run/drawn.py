@@ -1,4 +1,4 @@
-"""Drawn Workloads: sizes that no row names, by which a shipped database is judged and mended."""
+"""Drawn Workloads: sizes that no row names, by which a shipped database is judged and completed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FORMS: tuple[dict[str, Any], ...] = (
     {"window": (1023, 0)},
     {"softcap": True},
 )
-#: A pick is missed if it is predicted to take so many times the time of a fresh walk's best Program.
+#: A pick is missed if it is predicted to take this multiple of the time of a fresh walk's best Program.
 MISSED = 1.18
 
 
@@ -114,7 +114,7 @@ def attentions(count: int, seed: int) -> Iterator[Workload]:
         count -= 1
 
 
-#: Draws that mend a database, DRAW Workloads of each. `benchmarks.unseen` judges by other seeds.
+#: Draws that complete a database, DRAW Workloads of each. `benchmarks.unseen` judges by other seeds.
 DRAW = 200
 MENDING = (
     *(partial(products, seed=seed) for seed in (*range(11, 19), *range(20, 24))),
@@ -125,29 +125,15 @@ MENDING = (
 
 
 def mending(count: int = DRAW * len(MENDING)) -> Iterator[Workload]:
-    """Yield the first `count` of the Workloads that mend a database, of each draw in turn."""
+    """Yield the first `count` of the Workloads that complete a database, from each draw in turn."""
     turns = zip(*(draw(DRAW) for draw in MENDING), strict=True)
     return islice((each for turn in turns for each in turn), count)
 
 
-def missed(drawn: Sequence[Workload], arch: Arch, library: Library, executor: Executor) -> list[Workload]:
-    """Return the Workloads for which a fresh walk promises a much faster kernel than the stored pick.
+def find_missed(drawn: Sequence[Workload], arch: Arch, library: Library, executor: Executor) -> list[Workload]:
+    """Return the Workloads whose stored pick is predicted to take MISSED times as long as a fresh walk's best.
 
-    Parameters
-    ----------
-    drawn : sequence of Workload
-        Workloads that the arch has Programs for.
-    arch : Arch
-        The part that kernels are predicted for.
-    library : Library
-        What is stored.
-    executor : Executor
-        Where walks run.
-
-    Returns
-    -------
-    list of Workload
-        Workloads whose pick is predicted to take more than MISSED times as long, in their order.
+    They keep their order. The arch must have Programs for all of `drawn`; walks run on `executor`.
     """
     found = executor.map([Request(each, arch, 0, "full") for each in drawn])
     return [

@@ -31,7 +31,7 @@ from gensor_tuner.tasks.task import Executor
 from gensor_tuner.verify.verify import verify
 
 from .class_run import ROUNDS, Chosen, ClassRun
-from .result import NEAR_BOUND, Result, provenance, stored_result
+from .result import NEAR_BOUND, Result, find_result, provenance
 from .tune import Rows, Run, names_of, workload_of
 
 #: A stored kernel, or the first that passes, serves within this factor of the best Program of a walk: seconds later the
@@ -65,12 +65,12 @@ class FirstRun(ClassRun):
             self._try(pool, column)
         each = pool.candidates[column] if column >= 0 and ready[column] else None
         if each is not None and self.tournament is not None:
-            with self._timed("measure"):
+            with self._time("measure"):
                 self.tournament.measured(pool)
-        yield self._chosen(0, each, seconds[0, column], pool)
+        yield self._choice(0, each, seconds[0, column], pool)
 
-    def _chosen(self, row: int, each: Candidate | None, seconds: float, pool: Pool) -> Chosen:
-        return replace(super()._chosen(row, each, seconds, pool), settled=False)
+    def _choice(self, row: int, each: Candidate | None, seconds: float, pool: Pool) -> Chosen:
+        return replace(super()._choice(row, each, seconds, pool), settled=False)
 
     def _ready(self, pool: Pool) -> np.ndarray:
         """Return a mask of the compiled candidates that passed verification (candidates,)."""
@@ -101,9 +101,9 @@ class FirstRun(ClassRun):
 class FirstKernels(Run):
     """A run that gives every Workload its first kernel; stored kernels are this database's and the packaged ones."""
 
-    def _stored(self, rows: Sequence[Row], settled: bool = True) -> Result | None:
+    def _find_stored(self, rows: Sequence[Row], settled: bool = True) -> Result | None:
         """Return any earlier result: one that is not settled serves as well."""
-        return super()._stored(rows, settled=False)
+        return super()._find_stored(rows, settled=False)
 
     def tuned(self, by_key: Rows, executor: Executor, whole: bool = False) -> Iterator[tuple[Row, Result]]:
         """Yield the rows of one class with their first results, committed."""
@@ -114,7 +114,7 @@ class FirstKernels(Run):
 
     def _first(self, workload: Workload, executor: Executor) -> Result:
         with open_layers(self.arch.name) as packaged:
-            known = self._known(workload, (self.store, *packaged.stores))
+            known = self._stored_kernel(workload, (self.store, *packaged.stores))
             if known is None or known[1] * 1e6 > NEAR_BOUND * bound_us(workload, self.arch):
                 run = self.class_run(FirstRun, [workload], executor, at_hand=known[1] if known else np.inf)
                 for _, result in self.stored(run, run.run()):
@@ -122,7 +122,7 @@ class FirstKernels(Run):
             assert known is not None
             return self._serving(workload, *known)
 
-    def _known(self, workload: Workload, stores: Iterable[Store]) -> tuple[StoredKernel, float] | None:
+    def _stored_kernel(self, workload: Workload, stores: Iterable[Store]) -> tuple[StoredKernel, float] | None:
         """Return the usable stored kernel of the class that is predicted fastest, with its seconds."""
         space = Space(workload, self.arch)
         pool, kernels = Pool([workload]), dict[Program, StoredKernel]()
@@ -170,9 +170,9 @@ class FirstKernels(Run):
             "ok",
             None,
             "{}",
-            self._named(workload, provenance(self.options, settled=False)),
+            self._with_names(workload, provenance(self.options, settled=False)),
         )
         self.store.add(*parts, record)
-        found = stored_result(self.store, workload, self.arch, self.options, settled=False)
+        found = find_result(self.store, workload, self.arch, self.options, settled=False)
         assert found is not None
         return found

@@ -46,7 +46,7 @@ class Offer:
 
 
 def usual(workload: Workload) -> list[Workload]:
-    """Return the sizes at which portfolios of a Workload's class are compared, beside sizes that rows name."""
+    """Return the sizes at which portfolios of a Workload's class are compared, in addition to sizes that rows name."""
     sample = workload.with_epilogue(())
     return operator(sample.operator).usual(sample)
 
@@ -66,7 +66,7 @@ def offer(
     arch : Arch
         The part that they are predicted for.
     workloads : sequence of Workload
-        Sizes of the class that count beside the usual ones, at least one.
+        Sizes of the class that count in addition to the usual ones, at least one.
     further : mapping from str to sequence of Row, optional
         Verified kernels that the database does not have, by digest: their rows.
     """
@@ -94,7 +94,7 @@ def offer(
         if space is not None:
             pool.add(space, [program], siblings=False)
     digests = [programs[each.program] for each in pool.candidates]
-    return Offer(digests, pool.names, pool.relaunched(spaces), np.array([clean[each] for each in digests], bool))
+    return Offer(digests, pool.names, pool.relaunch_seconds(spaces), np.array([clean[each] for each in digests], bool))
 
 
 def is_clean(rows: Iterable[Verification]) -> bool:

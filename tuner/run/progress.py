@@ -10,7 +10,7 @@ from gensor_database.text import duration
 
 #: Processor seconds that one walk, one compilation and one verification usually take: the estimate of the first second.
 USUAL = {"walk": 0.5, "compile": 1.0, "verify": 2.0}
-#: Seconds that these figures count for beside the seconds that this run's own classes took.
+#: Weight of these figures, in seconds, next to the seconds that this run's own classes took.
 BELIEVED = 2.0
 #: Finalists compiled and kernels verified for a usual class, whatever its number of rows.
 COMPILED, VERIFIED = 10, 2
@@ -36,14 +36,7 @@ class Progress:
 class Tracker(Progress):
     """The state of a run, and the seconds that it will still take.
 
-    Parameters
-    ----------
-    jobs, top : int
-        As in Options.
-    budget : float or None
-        The seconds after which the run ends in any case.
-    clock : callable
-        Returns seconds.
+    `jobs` and `top` are those of Options; the run ends after `budget` seconds in any case.
     """
 
     jobs: int = 1
@@ -106,7 +99,7 @@ class Tracker(Progress):
         steps = {"walk": 2 * rows, "compile": min(self.top, COMPILED), "verify": min(rows, VERIFIED)}.get(stage, 0)
         return USUAL.get(stage, 0.0) * steps / max(min(self.jobs, steps), 1)
 
-    def _expected(self, stage: str, rows: int) -> float:
+    def _expected_seconds(self, stage: str, rows: int) -> float:
         """Return the seconds that a stage takes for a class, by the seconds of the classes before it."""
         taken, expected = self._told.get(stage, (0.0, 0.0))
         return self._usual(stage, rows) * (taken + BELIEVED) / (expected + BELIEVED)
@@ -116,10 +109,10 @@ class Tracker(Progress):
         """The seconds until the run ends, as far as is known now."""
         if self.budget is not None:
             return max(self.budget - (self.clock() - self.began), 0.0)
-        left = sum(self._expected(stage, rows) for stage in USUAL for rows in self._waiting)
+        left = sum(self._expected_seconds(stage, rows) for stage in USUAL for rows in self._waiting)
         for stage in USUAL if self._names else ():
             here = self.clock() - self._since if stage == self._stage else 0.0
-            rest = self._expected(stage, len(self._names)) - self._spent.get(stage, 0.0) - here
+            rest = self._expected_seconds(stage, len(self._names)) - self._spent.get(stage, 0.0) - here
             if here and self._steps and self._total:
                 rest = max(rest, here / self._steps * (self._total - self._steps))
             left += max(rest, 0.0)

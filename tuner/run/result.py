@@ -24,7 +24,7 @@ from gensor_tuner.store.uses import without
 
 from .class_run import Chosen, Options, Refusal
 
-NEAR_BOUND = 2.0  # a row is near its bound when told_us <= 2 x bound_us
+NEAR_BOUND = 2.0  # a row is near its bound when displayed_us <= 2 x bound_us
 STAGES = ("walk", "compile", "verify", "measure")
 
 
@@ -54,7 +54,7 @@ class Result:
     sustained_us: float = 0.0
 
     @property
-    def told_us(self) -> float | None:
+    def displayed_us(self) -> float | None:
         """The predicted time as displayed: never below `sustained_us`."""
         return None if self.predicted_us is None else max(self.predicted_us, self.sustained_us)
 
@@ -195,9 +195,7 @@ def result_of(chosen: Chosen, digest: str | None, arch: Arch, seconds: dict[str,
     )
 
 
-def stored_result(
-    store: Store, workload: Workload, arch: Arch, options: Options, settled: bool = True
-) -> Result | None:
+def find_result(store: Store, workload: Workload, arch: Arch, options: Options, settled: bool = True) -> Result | None:
     """Return the result that an earlier run with the same options left, or None: a second run resumes by it.
 
     Without `settled`, results that an earlier run's budget cut short count too.

@@ -59,13 +59,13 @@ class Shard(NamedTuple):
             for arch in archs
         ]
 
-    def told(self, shares: Sequence[Sequence[Row]], rows: Sequence[Row]) -> str:
+    def describe(self, shares: Sequence[Sequence[Row]], rows: Sequence[Row]) -> str:
         """Return the size of this share, and of the whole, each arch counted.
 
         Examples
         --------
         >>> rows = [Row(2, "a", error="no operator"), Row(3, "b", error="no operator")]
-        >>> Shard(2, 3).told([[], rows[:1]], rows)
+        >>> Shard(2, 3).describe([[], rows[:1]], rows)
         'shard 2/3: 0 of 0 classes, 1 of 4 rows'
         """
         whole = [rows] * len(shares)

@@ -1,6 +1,6 @@
 """Which kernels a database has that ships: few for all classes together, within a limit of bytes.
 
-A size that nobody tuned is served by kernels of its own class and of classes that ask less of their operands, so a
+An untuned size is served by kernels of its class and of classes that ask less of their operands, so a
 kernel is worth as much as it lowers the predicted regret in all of them. The kernel with the largest worth for its
 bytes is taken first: the greedy rule of budgeted maximum coverage (Khuller, Moss and Naor, Information Processing
 Letters 70, 1999).
@@ -49,7 +49,7 @@ def ship(store: Store, arch: Arch, target: Path, drawn: Sequence[Workload] = (),
     target : Path
         The file to write.
     drawn : sequence of Workload
-        Sizes that count beside those of records and the usual sizes, in classes that have kernels.
+        Sizes that count in addition to those of records and the usual sizes, in classes that have kernels.
     limit : int
         Its most bytes. Kernels that records name stay even where they alone take more.
 
@@ -96,7 +96,7 @@ def library_of(store: Store, arch: Arch) -> Library:
 
 
 def ranked(store: Store, arch: Arch, drawn: Sequence[Workload] = ()) -> dict[str, float]:
-    """Return the kernels that lower the predicted regret of sizes that nobody tuned, and the bytes that each takes.
+    """Return the kernels that lower the predicted regret of untuned sizes, and the bytes that each takes.
 
     Kernels are given by digest, in the order in which they lower it most for their bytes.
 
@@ -108,7 +108,7 @@ def ranked(store: Store, arch: Arch, drawn: Sequence[Workload] = ()) -> dict[str
     library = library_of(store, arch)
     kernels = {name: each for name, each in sorted(library.contents.kernels.items()) if each.epilogue_codes == 0}
     column = {digest: index for index, digest in enumerate(kernels)}
-    known = _known(store, arch, kernels)
+    known = _kernels_of(store, arch, kernels)
     records = sorted(store.rows(Record, arch=arch.name), key=lambda record: record.key)
     sizes: dict[str, list[Workload]] = defaultdict(list)
     for workload in (*(Workload.from_json(each.key) for each in records), *drawn):
@@ -135,7 +135,7 @@ class _Known(NamedTuple):
     cost: np.ndarray
 
 
-def _known(store: Store, arch: Arch, digests: Iterable[str]) -> _Known:
+def _kernels_of(store: Store, arch: Arch, digests: Iterable[str]) -> _Known:
     recorded = {row.kernel_digest for row in store.rows(Record, arch=arch.name)}
     stored = {each.kernel.digest: each.binary() for each in Catalog((store,), arch.name).kernels()}
     clean, spill_free, cost = [], [], []

@@ -49,9 +49,10 @@ class Table:
         head += f"{dtype:<13} {result.status:<11} "
         if row.error is not None:
             return f"{head}bad row: the reason is on stderr"
-        if result.status != "ok" or result.told_us is None or result.bound_us is None:
+        if result.status != "ok" or result.displayed_us is None or result.bound_us is None:
             return head + (result.error or "")
-        times = f"{duration(result.told_us):>9} {duration(result.bound_us):>9} {result.told_us / result.bound_us:>6.2f}"
+        displayed, bound = result.displayed_us, result.bound_us
+        times = f"{duration(displayed):>9} {duration(bound):>9} {displayed / bound:>6.2f}"
         kernel = (result.kernel or "")[:10]
         return f"{head}{result.family:<17} {kernel:<10} {times} {result.registers or 0:>5} {result.verified}"
 
@@ -66,9 +67,9 @@ class Table:
 class InOrder:
     """Passes results on in the order of the shapes file, each as soon as all rows before it have one."""
 
-    def __init__(self, rows: Sequence[tuple[int, Row]], tell: Callable[[int, Row, Result], None]):
-        """Prepare for rows, each with the number of its run; `tell(run, row, result)` is called for each."""
-        self.tell = tell
+    def __init__(self, rows: Sequence[tuple[int, Row]], notify: Callable[[int, Row, Result], None]):
+        """Prepare for rows, each with the number of its run; `notify(run, row, result)` is called for each."""
+        self.notify = notify
         self._lines = [(run, row.line) for run, row in rows]
         self._found: dict[tuple[int, int], tuple[int, Row, Result]] = {}
         self._next = 0
@@ -77,13 +78,13 @@ class InOrder:
         """Take a result."""
         self._found[run, row.line] = run, row, result
         while self._next < len(self._lines) and self._lines[self._next] in self._found:
-            self.tell(*self._found.pop(self._lines[self._next]))
+            self.notify(*self._found.pop(self._lines[self._next]))
             self._next += 1
 
     def rest(self) -> None:
-        """Pass on the results that rows without one are in front of: the run has ended."""
+        """Pass on the results that wait for rows without one: the run has ended."""
         for line in sorted(self._found):
-            self.tell(*self._found[line])
+            self.notify(*self._found[line])
         self._found.clear()
 
 
@@ -93,7 +94,7 @@ def totals(results: Sequence[tuple[Row, Result]], file: str) -> list[str]:
 
 
 def _call(row: Row, result: Result) -> Call:
-    return Call(row.count, result.told_us, result.bound_us, result.measured_us, result.vendor_us)
+    return Call(row.count, result.displayed_us, result.bound_us, result.measured_us, result.vendor_us)
 
 
 def summary(results: Sequence[Result]) -> list[str]:
@@ -106,7 +107,7 @@ def summary(results: Sequence[Result]) -> list[str]:
         kernels = len({result.kernel for result in served})
         classes = len({result.workload.class_key() for result in served if result.workload is not None})
         lines[0] += f"; kernels: {kernels}, classes: {classes}"
-        ratios = [r.told_us / r.bound_us for r in served if r.told_us and r.bound_us]
+        ratios = [r.displayed_us / r.bound_us for r in served if r.displayed_us and r.bound_us]
         near = sum(ratio <= NEAR_BOUND for ratio in ratios)
         lines.append(
             f"predicted within 2x of the bound: {near} of {len(served)} rows; "
@@ -123,7 +124,7 @@ def _is_exact_int8(workload: Workload) -> bool:
 
 
 def next_steps(db: Path, users: bool) -> str:
-    """Return the commands to go on with; `users` says that programs read this database without being told."""
+    """Return the next commands; `users`: whether programs read this database by default."""
     path = shlex.quote(str(db))
     read = "your programs use these kernels from now on" if users else f"GENSOR_DB={path} python your_program.py"
     return f"next: gensor-tune report --db {path}; {read}"

@@ -37,7 +37,7 @@ from gensor_tuner.verify.verify import Verdict
 from .class_run import Chosen, ClassRun, Options
 from .portfolios import offer, usual
 from .progress import Progress
-from .result import Result, refusal_rows, result_of, rows_for, stored_result
+from .result import Result, find_result, refusal_rows, result_of, rows_for
 from .unfinished import Keeping, Unfinished
 
 Kind = TypeVar("Kind", bound=ClassRun)
@@ -47,7 +47,7 @@ Groups = Mapping[str, Rows]  # by the key of their class
 
 @dataclass
 class Run:
-    """A run of the tuner: `rows` turns rows of a shapes file into results, stored as they come.
+    """A run of the tuner: `rows` turns rows of a shapes file into results, stored one by one.
 
     Parameters
     ----------
@@ -61,13 +61,13 @@ class Run:
         Told which rows are at work, and called as ``progress(stage, n)`` when `n` more walks, compilations,
         verifications or timings are done.
     timer : Timer, RemoteTimer or None
-        Times kernels on a GPU; None tunes without timings.
+        Times kernels on a GPU; without it no kernel is timed.
     verifier : DeviceVerifier, RemoteVerifier or None
         Required for ``verify="device"``.
     unfinished : Unfinished or None
         Walks and binaries that an interrupted run has left, and where this run keeps its own.
     executor : Executor or None
-        Where tasks run; None is this machine.
+        Where tasks run, by default on this machine.
 
     Examples
     --------
@@ -87,7 +87,7 @@ class Run:
     #: called with each kernel before it runs on the device, and with None once the device is idle again
     trying: Callable[[Candidate | None, Binary | None, Workload], None] = lambda *_: None
     #: called with a line of text for people
-    tell: Callable[[str], None] = lambda line: None
+    notify: Callable[[str], None] = lambda line: None
     clock: Callable[[], float] = time.monotonic
     unfinished: Unfinished | None = None
     executor: Executor | None = None
@@ -108,25 +108,16 @@ class Run:
         return self.clock() - self.began
 
     def rows(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Result]]:
-        """Yield every row with its result; rows with the same workload are tuned once.
+        """Yield every row with its result, whose rows are committed by then; equal workloads are tuned once.
 
-        Rows that need no tuning come first: bad ones, and the results of an earlier run. The others come by class.
-
-        Parameters
-        ----------
-        rows : sequence of Row
-            As `read_shapes` returns them; rows with an error or without a workload get a result too.
-
-        Yields
-        ------
-        (Row, Result)
-            The result's rows are committed to the database before it is yielded.
+        Rows that need no tuning come first: bad ones, and the results of an earlier run. The others come by class. Rows
+        with an error or without a workload get a result too.
         """
         todo = yield from self.known(rows)
         if todo:
             self.progress.plan([names_of(by_key) for by_key in todo.values()])
             with self.unfinished or nullcontext(), self.executor or Local(self.options.jobs) as executor:
-                yield from self._tuned(todo, executor)
+                yield from self._tune_groups(todo, executor)
 
     def known(self, rows: Sequence[Row]) -> Generator[tuple[Row, Result], None, Groups]:
         """Yield the rows that need no tuning with their results, and return the others by class."""
@@ -147,7 +138,7 @@ class Run:
         todo: dict[str, Rows] = {}
         for group, by_key in groups.items():
             for key, same in by_key.items():
-                stored = self._stored(same)
+                stored = self._find_stored(same)
                 if stored is None:
                     todo.setdefault(group, {})[key] = same
                 else:
@@ -160,7 +151,7 @@ class Run:
             self._uses = uses_of(rows if self.in_file is None else self.in_file, self.file)
             name_records(self.store, self.arch.name, self.arch.part, self.file, self._uses)
 
-    def _named(self, workload: Workload, provenance: str) -> str:
+    def _with_names(self, workload: Workload, provenance: str) -> str:
         """Return a new record's provenance with the rows that it is for."""
         if self.file is None:
             return provenance
@@ -168,7 +159,7 @@ class Run:
         known = before[0].provenance if before else "{}"
         return with_uses(provenance, known, self.file, self._uses.get(workload.key(), ()))
 
-    def _tuned(self, todo: Groups, executor: Executor) -> Iterator[tuple[Row, Result]]:
+    def _tune_groups(self, todo: Groups, executor: Executor) -> Iterator[tuple[Row, Result]]:
         """Yield the rows of every class with their results."""
         works = [Work(0, by_key) for by_key in todo.values()]
         yield from ((row, result) for _, row, result in in_turn([self], works, executor))
@@ -178,7 +169,7 @@ class Run:
         return self.arch.name, workload_of(next(iter(by_key.values()))).class_key()
 
     def expect(self, by_key: Rows, executor: Executor) -> None:
-        """Tell an executor which class comes next."""
+        """Notify an executor which class comes next."""
         if self.timer is not None:  # walks would disturb the program that launches kernels
             return
         ahead = Keeping(executor, self.unfinished)
@@ -187,9 +178,9 @@ class Run:
     def _class_run(self, by_key: Rows, executor: Executor) -> ClassRun:
         return self.class_run(ClassRun, [workload_of(rows) for rows in by_key.values()], executor)
 
-    def _stored(self, rows: Sequence[Row], settled: bool = True) -> Result | None:
+    def _find_stored(self, rows: Sequence[Row], settled: bool = True) -> Result | None:
         """Return the result that an earlier run has left for rows of one workload, or None."""
-        return stored_result(self.store, workload_of(rows), self.arch, self.options, settled)
+        return find_result(self.store, workload_of(rows), self.arch, self.options, settled)
 
     def unsupported(self, workload: Workload) -> str | None:
         """Return the reason where no family serves the workload, its result is empty or it is too large, else None."""
@@ -209,8 +200,8 @@ class Run:
     def tuned(self, by_key: Rows, executor: Executor, whole: bool = False) -> Iterator[tuple[Row, Result]]:
         """Yield the rows of one class with their results, committed: row by row, or all in the end with `whole`.
 
-        A run that is killed within a class goes on with the rows that are left, and these are another class with other
-        candidates; with `whole` it stores what a run stores that nothing interrupts.
+        A run that is killed within a class continues with the remaining rows, which are another class with other
+        candidates; with `whole` it stores what an uninterrupted run stores.
         """
         self.progress.begin(names_of(by_key))
         keeping = Keeping(executor, self.unfinished)
@@ -225,33 +216,25 @@ class Run:
         keeping.forget()
 
     def _for_any_size(self, by_key: Rows, asked: Sequence[Workload], executor: Executor) -> list[Chosen]:
-        """Return verified kernels for the usual sizes of a class, where a row asks for any size."""
+        """Return verified kernels for the usual sizes of a class, where a row has `any_size`."""
         if self.options.verify == "none" or not any(row.any_size for rows in by_key.values() for row in rows):
             return []
         shapes = [shape for shape in usual(asked[0]) if shape not in asked and self.unsupported(shape) is None]
-        # One walk each is enough: every size is offered the Programs of all others, too.
+        # One walk each is enough: every size is also offered the Programs of all others.
         run = self.class_run(ClassRun, shapes, executor, again=False, relaunched=True)
         found = [chosen for chosen in run.run() if chosen.candidate is not None]
         self.keep(run, ())
         return found
 
     def stock(self, workloads: Iterable[Workload], executor: Executor) -> None:
-        """Tune workloads for the kernels alone: store those that are verified and serve any epilogue, without records.
-
-        Parameters
-        ----------
-        workloads : iterable of Workload
-            Workloads that the arch has Programs for.
-        executor : Executor
-            Where tasks run.
-        """
+        """Tune workloads, and store verified kernels that serve any epilogue, but no records."""
         classes: dict[str, list[Workload]] = {}
         for each in workloads:
             classes.setdefault(each.class_key(), []).append(each)
         for same in classes.values():
             run = self.class_run(ClassRun, same, executor)
             for chosen in run.run():
-                self.store.add(*(row for _, rows in self._executed(chosen) for row in rows))
+                self.store.add(*(row for _, rows in self._execute(chosen) for row in rows))
             self.keep(run, ())
 
     def class_run(self, kind: type[Kind], workloads: Sequence[Workload], executor: Executor, **more: Any) -> Kind:
@@ -259,7 +242,7 @@ class Run:
         return kind(
             *(self.arch, workloads, self.options, executor, self.progress, self.timer),
             verifier=self.verifier,
-            recorded=self._recorded,
+            recorded=self._record,
             trying=self.trying,
             **more,
         )
@@ -286,7 +269,7 @@ class Run:
         return [(each, result_of(each, digest, self.arch, share())) for each, _, digest in made]
 
     def _rows(self, each: Chosen) -> tuple[list[StoreRow], str | None]:
-        return rows_for(each, self.arch, self.options, partial(self._named, each.workload))
+        return rows_for(each, self.arch, self.options, partial(self._with_names, each.workload))
 
     def keep(self, run: ClassRun, rows: Iterable[StoreRow]) -> None:
         """Commit rows, and the kernels refused since the last call."""
@@ -300,7 +283,7 @@ class Run:
             row.kernel_digest: row for outcome in REJECTING for row in self.store.rows(Verification, outcome=outcome)
         }
 
-    def _recorded(self, candidate: Candidate, binary: Binary, workload: Workload) -> Verdict | None:
+    def _record(self, candidate: Candidate, binary: Binary, workload: Workload) -> Verdict | None:
         """Return the verdict by which the store already rejects a kernel, else None."""
         if not self._rejections:
             return None
@@ -311,7 +294,7 @@ class Run:
 
     def portfolio(self, run: ClassRun, further: Sequence[Chosen] = ()) -> None:
         """Replace the portfolio of a class by the best few of its usable kernels, stored ones and `further` ones."""
-        new = {kernel.digest: rows for each in further for kernel, rows in self._executed(each)}
+        new = {kernel.digest: rows for each in further for kernel, rows in self._execute(each)}
         digests = offer(self.store, self.arch, run.workloads, new).best()
         if not digests:  # with --verify none, no kernel is usable
             return
@@ -319,7 +302,7 @@ class Run:
         class_key = run.workloads[0].class_key()
         self.store.replace_portfolio(self.arch.name, self.arch.part, class_key, digests)
 
-    def _executed(self, chosen: Chosen) -> Iterator[tuple[Kernel, list[StoreRow]]]:
+    def _execute(self, chosen: Chosen) -> Iterator[tuple[Kernel, list[StoreRow]]]:
         """Yield the row of a verified kernel that may serve any epilogue, with all rows that belong to it."""
         each, binary = chosen.candidate, chosen.binary
         if each is not None and binary is not None and not each.fixes_epilogue:

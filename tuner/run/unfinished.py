@@ -26,15 +26,7 @@ FOLDER = "unfinished"
 
 
 class Unfinished:
-    """Results of finished tasks by their keys; those of an interrupted run included.
-
-    Attributes
-    ----------
-    known : dict
-        What an interrupted run has left.
-    new : dict
-        What this run has finished, and not stored yet.
-    """
+    """Results of finished tasks by their keys: `known` are left from an interrupted run, `new` not stored yet."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -70,15 +62,7 @@ class Unfinished:
 
 
 class Keeping(Executor):
-    """Runs the tasks of a class elsewhere, but for those whose results are known, and keeps what was finished.
-
-    Parameters
-    ----------
-    executor : Executor
-        Where tasks run.
-    unfinished : Unfinished or None
-        What an interrupted run has left, and where results are kept; None keeps nothing.
-    """
+    """Runs tasks of a class on another executor, except for known results, and keeps finished ones."""
 
     def __init__(self, executor: Executor, unfinished: Unfinished | None):
         self.executor, self.unfinished = executor.own(), unfinished

@@ -60,12 +60,12 @@ def answer(request: dict[str, Any], say: Say = lambda message: None) -> dict[str
         with Store.open(Path(request["db"])) as store, _verifier(arch, number) as verifier:
             verify, beside = "device" if verifier is not None else "emulator", request.get("background") is True
             options = Options(jobs=usable_cores(), verify=verify, background=beside)
-            timer, trying = _timer(arch, number), _announced(store, arch, say)
+            timer, trying = _timer(arch, number), _announce(store, arch, say)
             kind = FirstKernels if request.get("first") is True else Run
             run = kind(arch, store, options, timer=timer, verifier=verifier, trying=trying)
             ((_, result),) = run.rows([Row(0, "request", workload=workload)])
     except (GensorError, ValueError, KeyError, TypeError, MemoryError, OSError) as error:
-        return _failed(error)
+        return _failure(error)
     return {"status": result.status, "kernel": result.kernel, "error": result.error}
 
 
@@ -76,7 +76,7 @@ def _step_back() -> None:
         os.nice(NICENESS)
 
 
-def _failed(error: Exception) -> dict[str, Any]:
+def _failure(error: Exception) -> dict[str, Any]:
     return {"status": "failed", "kernel": None, "error": f"{type(error).__name__}: {error}"}
 
 
@@ -92,7 +92,7 @@ def _verifier(arch: Arch, number: int | None) -> AbstractContextManager[DeviceVe
     return nullcontext() if shutil.which("g++") is not None else DeviceVerifier(partial(open_gpu, arch, number))
 
 
-def _announced(store: Store, arch: Arch, say: Say) -> Callable[[Candidate | None, Binary | None, Workload], None]:
+def _announce(store: Store, arch: Arch, say: Say) -> Callable[[Candidate | None, Binary | None, Workload], None]:
     def trying(candidate: Candidate | None, binary: Binary | None, workload: Workload) -> None:
         if candidate is None or binary is None:
             return say({"trying": None})
@@ -151,7 +151,7 @@ def main() -> None:
             found = answer(request, channel.say)
         except Exception as error:
             if channel.kernel is None:  # otherwise the parent blames that kernel when this process ends
-                channel.say(_failed(error))
+                channel.say(_failure(error))
             raise  # the CUDA context may be lost
         channel.say(found)
     out.close()

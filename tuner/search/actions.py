@@ -86,7 +86,7 @@ class Action:
         return found
 
 
-def _nested(axes: Sequence[Axis]) -> list[tuple[int, int]]:
+def _nested_axes(axes: Sequence[Axis]) -> list[tuple[int, int]]:
     """Return (inner, outer) coordinate numbers of tiles along one axis: warp_m or thread_m within block_m."""
     number = {axis.name: i for i, axis in enumerate(axes) if axis.kind == "tile" and len(axis.values) > 1}
     return [
@@ -113,7 +113,7 @@ class Tile(Action):
     @classmethod
     def moves(cls, axes: Sequence[Axis]) -> list[Move]:
         """Return moves of one coordinate, then moves of inner tiles that carry their block along."""
-        pairs = [(f"{axes[i].name}&{axes[o].name}", i, o) for i, o in _nested(axes)]
+        pairs = [(f"{axes[i].name}&{axes[o].name}", i, o) for i, o in _nested_axes(axes)]
         return super().moves(axes) + [move for name, i, o in pairs for move in cls._pair(name, i, o)]
 
 

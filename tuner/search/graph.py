@@ -1,7 +1,7 @@
 """The construction graph of one family: lattice points joined by the actions that are legal there.
 
 A move along a coordinate is a ray of value indices; its edge goes to the nearest legal point on the ray. No legal point
-lies between the two ends of an edge, so the same ray backwards returns to the start: every edge has its inverse. The
+is between the two ends of an edge, so the same ray backwards returns to the start: every edge has its inverse. The
 values of some coordinates form a ring (`Move.wraps`).
 
 Moves of an inner tile can carry a second coordinate along: the block grows by the same ratio. Moves of a ring can carry
@@ -28,7 +28,7 @@ LEVEL_TOKENS = ("level+", "level-")
 
 
 class SearchSpace(Protocol):
-    """What walks and strategies search: a `Space`, or another union of lattices with the same methods."""
+    """The search space of walks and strategies: a `Space`, or another union of lattices with the same methods."""
 
     @property
     def families(self) -> Sequence[FamilySpace]:
@@ -177,7 +177,7 @@ class Graph:
         return targets, found
 
     def follow(self, point: Numbers, token: str) -> Numbers:
-        """Return the point behind the move called `token`; raise ValueError if the edge does not exist."""
+        """Return the point after the move called `token`; raise ValueError if the edge does not exist."""
         move = self._index.get(token)
         if move is None:
             raise ValueError(f"no action {token!r} in the {self.name} graph of {self.space.family.name}")

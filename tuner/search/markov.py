@@ -4,7 +4,7 @@ From Program s an action a to s' has benefit g = ln Phi(s) - ln Phi(s'), where P
 proportional to exp(g / tau); staying is one more choice with g = 0. The chain is memoryless. At a fixed tau > 0 every
 edge and every self-loop has positive probability and every edge has its inverse, so on a connected graph the chain is
 irreducible and aperiodic. The walk cools tau geometrically, in cycles; of many chains, those that have a
-start of their own are cold from the first step (docs/construction-graph.md, "Temperature and restarts").
+separate start are cold from the first step (docs/construction-graph.md, "Temperature and restarts").
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from .graph import Graph, Numbers, Points
 from .markov import Chains, Schedule, choose
 from .region import NOWHERE, Ids, Region, grown
 
-SHARED_LATENCY = 30.0  # clocks of a shared-memory access, alike on all parts
+SHARED_LATENCY = 30.0  # clocks of a shared-memory access, the same on all parts
 SHARED_BYTES = 128.0  # bytes per clock and SM: 32 banks of 4
 REGISTER_LATENCY = 4.0  # clocks from one dependent instruction to the next
 REGISTER_BYTES = 1536.0  # bytes per clock and SM: 4 schedulers x 32 lanes x 3 operands x 4

@@ -76,23 +76,9 @@ class Trail:
 
 
 def replay(space: Space, trail: Trail | str) -> Program:
-    """Return the Program that a trail leads to.
+    """Return the Program that a trail, or its JSON in a record, leads to in the space of the record's Workload.
 
-    Parameters
-    ----------
-    space : Space
-        The space of the record's Workload.
-    trail : Trail or str
-        A Trail, or a record's JSON.
-
-    Returns
-    -------
-    Program
-
-    Raises
-    ------
-    ValueError
-        If the family, the start or an action does not exist in the space of its leg.
+    Raises ValueError if the family, the start or an action does not exist in the space of its leg.
     """
     *_, (family, _, point) = visited(space, trail)
     return family.program(point)
@@ -115,7 +101,7 @@ def visited(space: Space, trail: Trail | str) -> Iterator[tuple[FamilySpace, str
     for leg, where in zip(trail.legs, spaces, strict=False):
         family = _family(where, trail.family)
         graph = Graph(family, trail.graph)
-        for token in expanded(leg.path):
+        for token in expand(leg.path):
             point = graph.follow(point, token)
             yield family, token, point
 
@@ -148,7 +134,7 @@ class Trails:
         return self._known[program]
 
     def end(self, program: Program) -> Workload | None:
-        """Return the Workload in whose space a known Program's trail ends; None where the trail has no legs."""
+        """Return the Workload in whose space a known Program's trail ends, or None if the trail has no legs."""
         legs = self._known[program].legs
         return legs[-1].workload if legs else None
 
@@ -187,7 +173,7 @@ def route(graph: Graph, source: Program, target: Program) -> str:
 
 
 def _nearer(point: Numbers, to: Numbers, end: Numbers) -> bool:
-    """Whether every coordinate that `to` changes lies between its old value and the wanted value."""
+    """Whether every coordinate that `to` changes is between its old value and the wanted value."""
     return bool((np.abs(end - to) + np.abs(to - point) == np.abs(end - point)).all())
 
 
@@ -204,7 +190,7 @@ def _runs(tokens: list[str]) -> Iterator[tuple[str, int]]:
             begin = end
 
 
-def expanded(text: str) -> list[str]:
+def expand(text: str) -> list[str]:
     """Return the tokens of a compact path."""
     words = [word.partition("*") for word in text.split()]
     return [token for token, _, count in words for _ in range(int(count or 1))]

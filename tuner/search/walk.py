@@ -115,7 +115,7 @@ def walk(
             taken += _run(region, ids, Schedule(given[i], plan.steps, plan.hot, plan.cycle), rng)
     if deepening:
         _deepen(regions, budget, SIFTED * keep)
-    ranked = _ranked(regions, keep, alike)
+    ranked = _rank(regions, keep, alike)
     trails = [_trail(regions[i], ident, seed) for _, _, i, ident in ranked[:traced]]
     best = [(program, seconds) for program, seconds, _, _ in ranked]
     return Walk(best, trails, sum(region.evaluations for region in regions), taken)
@@ -231,7 +231,7 @@ def _start_points(
 
 
 def _point(family: FamilySpace, program: Program) -> Numbers | None:
-    """Return a Program's point; None where the Workload's lattice lacks a value, such as another window's taps."""
+    """Return a Program's point, or None if the Workload's lattice lacks a value, such as another window's taps."""
     try:
         return np.asarray(family.point(program))
     except ValueError:
@@ -251,7 +251,7 @@ def shares(regions: list[Region], starts: list[Ids], chains: int) -> list[int]:
     return [int(share) for share in shares]
 
 
-def _ranked(
+def _rank(
     regions: list[Region], keep: int, alike: Callable[[Program], Hashable] | None
 ) -> list[tuple[Program, float, int, int]]:
     """Merge the families' best Programs: (Program, seconds, number of the region, id there), best first."""

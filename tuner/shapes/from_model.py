@@ -1,4 +1,4 @@
-"""The shapes that a model calls, behind its rewrites, as a shapes file."""
+"""The shapes that a model calls, after its rewrites, as a shapes file."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from gensor_kernels.shown import shown
 from .reader import read_shapes
 
 Shape = tuple[int, ...]
-#: Columns of a recording that tell who served a call: they depend on the arch, and the tuner does not read them.
+#: Columns of a recording that say what served a call: they depend on the arch, and the tuner does not read them.
 SERVED = ("tier", "part")
 #: Extents that an example tries for sizes that a file leaves open, but for the first of each input, which is 1.
 TRIED = (128, 224, 48, 32, 8, 1)
-#: Calls of different sizes that one command may ask for.
+#: Calls of different sizes that one command may request.
 MOST_SIZES = 1000
 
 
 def extents_of(texts: Sequence[str]) -> dict[str, list[Shape]]:
-    """Return the shapes asked for by name; ModelError names a text of another form.
+    """Return the requested shapes by name; ModelError names a text of another form.
 
     Examples
     --------
@@ -52,20 +52,9 @@ def extents_of(texts: Sequence[str]) -> dict[str, list[Shape]]:
 
 
 def signatures(model: Any, asked: Mapping[str, Sequence[Shape]]) -> list[dict[str, Shape]]:
-    """Return the shapes of all inputs for every combination of what was asked for, without combinations that the
-    model refuses: a size with one name has one value.
+    """Return the shapes of all inputs, by name, for every requested combination that the model accepts.
 
-    Parameters
-    ----------
-    model : Model
-        Declares the shapes of its inputs; sizes that a call chooses have names.
-    asked : mapping of str to shapes
-        Shapes of an input, or values of a size, by name.
-
-    Returns
-    -------
-    list of dict
-        Shapes by the input's name. Sizes that nothing sets are an error (ModelError).
+    A size with one name has one value. Raises ModelError for a size without a value.
     """
     sizes = {each for spec in model.inputs.values() for each in spec.shape or () if isinstance(each, str)}
     for name, shapes in asked.items():
@@ -159,18 +148,10 @@ def drawn(model: Any, shapes: Mapping[str, Shape], zeros: bool = False) -> dict[
 
 
 def layers(path: Path, emulate: str | None, asked: Mapping[str, Sequence[Shape]], timed: bool = False) -> Any:
-    """Return the layers of a model with random inputs.
+    """Return the layers of a model with random inputs, for one combination of sizes from `extents_of`.
 
-    Parameters
-    ----------
-    path : Path
-        ONNX file.
-    emulate : str or None
-        Capability or part that times are predicted for, computing nothing; None: the model runs on the GPU.
-    asked : mapping of str to shapes
-        As `extents_of` returns it: one combination of sizes.
-    timed : bool
-        Whether layers are timed on the GPU.
+    With `emulate`, times are predicted for this capability or part, and nothing is computed; otherwise the model runs
+    on the GPU, where `timed` layers are timed.
     """
     model = loaded(path)
     found = signatures(model, asked)
@@ -182,20 +163,10 @@ def layers(path: Path, emulate: str | None, asked: Mapping[str, Sequence[Shape]]
 
 
 def write(path: Path, out: Path, arch: str, asked: Mapping[str, Sequence[Shape]]) -> list[str]:
-    """Write the calls of a model as a shapes file: one run of every combination of sizes, computing nothing.
+    """Write the calls of a model as a shapes file: one run of every combination of sizes from `extents_of`.
 
-    Returns the names of the files beside the model that hold its weights.
-
-    Parameters
-    ----------
-    path : Path
-        ONNX file.
-    out : Path
-        Shapes file; a file that is there is replaced.
-    arch : str
-        Capability or part whose dispatch is asked.
-    asked : mapping of str to shapes
-        As `extents_of` returns it.
+    Nothing is computed: `arch` is dispatched for. Returns the names of the files next to the model that hold its
+    weights.
     """
     model, names = loaded(path), dict[str, list[str]]()
     found = signatures(model, asked)

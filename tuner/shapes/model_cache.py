@@ -1,6 +1,6 @@
 """Shapes files of models that were tuned before: a second run reads no model.
 
-An entry is named by the file's contents, the sizes asked for, and the sources and packages that turn one into the
+An entry is named by the file's contents, the requested sizes, and the sources and packages that turn one into the
 other. It lists the files that the model keeps its weights in, with their sizes and times.
 """
 
@@ -66,6 +66,6 @@ def _sources() -> list[str]:
 
 
 def _state(model: Path, names: Sequence[str] | Mapping[str, object]) -> dict[str, list[int]]:
-    """Return size and time of change of files beside a model, by name."""
+    """Return size and time of change of files next to a model, by name."""
     stats = {name: (model.parent / name).stat() for name in names}
     return {name: [each.st_size, each.st_mtime_ns] for name, each in stats.items()}

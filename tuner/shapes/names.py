@@ -66,7 +66,7 @@ COLUMNS = {
 }
 #: Columns of other operators that stand for a column of an operator which does not read them.
 ELSEWHERE = {"batch": "n", "group": "groups"}
-#: Columns of recordings that tell how a call was served (observe/record_file.py), and the name of a row.
+#: Columns of recordings that say how a call was served (observe/record_file.py), and the name of a row.
 TOLD = frozenset({"name", "tier", "part", "shapes", ""})
 
 

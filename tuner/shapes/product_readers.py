@@ -24,12 +24,12 @@ def matrix(line: Line) -> Read:
     sizes, types = _sizes(line), element(line)
     if line.text("group", "") or line.text("dtype_b", "").lower() == "int4":
         return quantised_weights(line, types)
-    (gate, behind), (norm, place, both) = _fused(line, gated.parse), _fused(line, normed.parse)
+    (gate, behind), (norm, place, both) = _fused_product(line, gated.parse), _fused_product(line, normed.parse)
     listed = before(line)
     if listed and (gate or norm):
         raise UnsupportedError("no operator of this version has a prologue beside a gate or a norm")
     if gate:
-        return _gated(line, sizes, types, gate, behind)
+        return _gated_product(line, sizes, types, gate, behind)
     workload = _product(line, sizes, types, both if norm else steps(line))
     if _column_major(line) and norm:
         raise line.fail("epilogue", f"'{norm}' normalises the rows of a row-major product")
@@ -52,7 +52,7 @@ def _column_major(line: Line) -> bool:
     return line.choice("order", ("row", "col"), "row") == "col"
 
 
-def _gated(line: Line, sizes: dict[str, Any], types: Element, gate: str, behind: tuple[str, ...]) -> Read:
+def _gated_product(line: Line, sizes: dict[str, Any], types: Element, gate: str, behind: tuple[str, ...]) -> Read:
     other = second(line, types)
     if other != types.dtype:
         raise UnsupportedError(f"no operator of this version gates a product of {types.dtype} and {other}")
@@ -74,7 +74,7 @@ def _product(line: Line, sizes: dict[str, Any], types: Element, epilogue: tuple[
     return types.accumulated(laid_out(line, workload))
 
 
-def _fused(line: Line, parse: Callable[[str], T]) -> T:
+def _fused_product(line: Line, parse: Callable[[str], T]) -> T:
     """Return the gate or norm in an epilogue, as `parse` finds it."""
     try:
         return parse(line.text("epilogue", "none"))

@@ -119,7 +119,7 @@ class NoRowsError(ShapesError):
 class Row:
     """One line of a shapes file: a workload, a reason why it is unsupported, or an error.
 
-    `count` is how often the model calls it; `any_size` asks for kernels of the row's class at sizes that no row names;
+    `count` is how often the model calls it; `any_size` requests kernels of the row's class for sizes that no row names;
     `notes` holds the columns that its op does not read; `cells` holds the whole line as it was written.
     """
 
@@ -134,14 +134,14 @@ class Row:
     any_size: bool = False
 
 
-def read_shapes(path: str | Path, tell: Callable[[str], None] = lambda line: None) -> list[Row]:
+def read_shapes(path: str | Path, notify: Callable[[str], None] = lambda line: None) -> list[Row]:
     """Read a shapes file.
 
     Parameters
     ----------
     path : str or Path
         The CSV file, UTF-8, at most 64 MB; `-` is stdin.
-    tell : callable, optional
+    notify : callable, optional
         Called with a sentence about columns that are not read, if there are any.
 
     Returns
@@ -185,7 +185,7 @@ def read_shapes(path: str | Path, tell: Callable[[str], None] = lambda line: Non
     rows = [_row(path, number, header, line, notes) for number, line in records]
     unread = names.unread(notes, ops)
     if unread is not None:
-        tell(f"{path}: {unread}")
+        notify(f"{path}: {unread}")
     return rows
 
 

@@ -102,7 +102,7 @@ def attend(line: Line) -> Read:
     queries = line.integer("queries")
     try:
         workload = attention.workload(
-            queries, line.integer("keys", queries), batch=line.integer("batch", 1), **_attended(line)
+            queries, line.integer("keys", queries), batch=line.integer("batch", 1), **_attention(line)
         )
     except ValueError as error:
         raise line.fail("op", str(error)) from None
@@ -120,7 +120,7 @@ def attend_sequences(line: Line) -> Read:
         keys = line.integer("pages", batch * table) * page
     else:
         keys, table = line.integer("keys", queries), 0
-    more = _attended(line)
+    more = _attention(line)
     try:
         workload = sequences.workload(batch, queries, keys, ragged=ragged, page_size=page, table=table, **more)
     except ValueError as error:
@@ -128,7 +128,7 @@ def attend_sequences(line: Line) -> Read:
     return Read(workload)
 
 
-def _attended(line: Line) -> dict[str, Any]:
+def _attention(line: Line) -> dict[str, Any]:
     """Return what all forms of attention have in common: heads, types, diagonal, window, soft cap, epilogue."""
     left, right = (line.integer(name) if line.text(name, "") else None for name in forms.WINDOW)
     if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{0,9})?", line.text("softcap", "0")):

@@ -106,7 +106,7 @@ def derive(family: Family, kernel: Kernel, binary: Binary) -> tuple[Candidate, W
 
 
 def rebuilt(binary: Binary, derived: Candidate) -> str | None:
-    """Return the difference to the cubin compiled here; None also where another compiler version made it."""
+    """Return the difference to the cubin compiled here, or None, also if another compiler version made it."""
     if binary.toolchain != toolchain():
         return None
     made = compile_cubin(derived.source(), binary.target)

@@ -32,11 +32,11 @@ def export_lines(store: Store, out: Path, arch: str | None, binaries: bool) -> i
         for row in _rows(store, arch, binaries):
             file.write(to_json(row) + "\n")
             counts[row.TABLE] += 1
-    say(_told(counts) or "no rows", file=beside(out))
+    say(_summary(counts) or "no rows", file=beside(out))
     return 0
 
 
-def _told(counts: Counter[str]) -> str:
+def _summary(counts: Counter[str]) -> str:
     return ", ".join(f"{count} {table}" for table, count in sorted((+counts).items()))
 
 
@@ -67,17 +67,17 @@ def import_lines(source: Path, target: Path, binaries: bool) -> int:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gensor-import-"))
         # Rows pass through a scratch database, so that they are merged like any other database's.
         scratch = stack.enter_context(Store.open(Path(folder) / "rows.db", trusted=binaries))
-        rows = _believed(file, source, binaries, seen)
+        rows = _accept(file, source, binaries, seen)
         for batch in batches(rows):
             scratch.add(*batch)
         added = merge(stack.enter_context(Store.open(target)), scratch, binaries)
-    say(_told(added) or "nothing new")
+    say(_summary(added) or "nothing new")
     for sentence in _remarks(seen["refused"], seen["left"], added["kernel"], binaries):
         say(f"gensor-tune: {sentence}", file=sys.stderr)
     return 1 if seen["refused"] else 0
 
 
-def _believed(file: BinaryIO, source: Path, binaries: bool, seen: Counter[str]) -> Iterator[Row]:
+def _accept(file: BinaryIO, source: Path, binaries: bool, seen: Counter[str]) -> Iterator[Row]:
     """Yield rows of well-formed lines; `seen` counts refused lines, and lines left out because they contain code."""
     for number, line in _lines(file, LONGEST_CODE if binaries else LONGEST):
         try:

@@ -1,4 +1,4 @@
-"""`gensor-tune where`, `prune` and `clean`: databases in use, and removal of data that nothing needs."""
+"""`gensor-tune where`, `prune` and `clean`: databases in use, and removal of unneeded data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gensor_kernels.errors import ConfigError
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.output import plural, say
 
-from .inspection import counts, counts_text, journal
+from .inspection import counts_text
 
 #: Folders of the cache folder that can be rebuilt, and the endings of files that belong there.
 BUILT = {"emulator": (".so", ".o"), "verdicts": (".json",), "unfinished": (".json",), "models": (".json",)}
@@ -71,21 +71,21 @@ def layers(capability: str | None) -> Iterator[Layer]:
     try:
         path = config.user_database()
         absent = "made when something is first tuned"
-        yield _looked_into(Layer("user", str(path), named), path, absent)
+        yield _inspect(Layer("user", str(path), named), path, absent)
     except ConfigError as error:
         yield Layer("user", None, named, "ignored", str(error))
     site = config.site_database()
     if site is None:
         yield Layer("site", None, "GENSOR_SITE_DB is not set", "unset")
     else:
-        yield _looked_into(Layer("site", str(site), "GENSOR_SITE_DB"), site, None)
+        yield _inspect(Layer("site", str(site), "GENSOR_SITE_DB"), site, None)
     packaged = sorted(PRETUNED.glob("*.db")) if capability is None else [PRETUNED / f"{capability}.db"]
     for file in packaged:
         layer = Layer("packaged", str(file), f"for {file.stem}")
-        yield _looked_into(layer, file, "none ships for it", immutable=True, trusted=True)
+        yield _inspect(layer, file, "none ships for it", immutable=True, trusted=True)
 
 
-def _looked_into(
+def _inspect(
     layer: Layer, path: Path, absent: str | None, *, immutable: bool = False, trusted: bool | None = None
 ) -> Layer:
     """Fill in a layer from its file; `absent`: meaning of a missing file, None where that is an error."""
@@ -95,9 +95,9 @@ def _looked_into(
     try:
         with Store.open(path, readonly=True, immutable=immutable, trusted=trusted) as store:
             layer.bytes = sum(each.stat().st_size for each in (path, Path(f"{path}-wal")) if each.exists())
-            layer.rows = counts(store)
+            layer.rows = dict(store.counts())
             layer.schema = header(store.connection, "user_version")
-            layer.journal = journal(store)
+            (layer.journal,) = store.connection.execute("PRAGMA journal_mode").fetchone()
             layer.cubins = store.trusted
     except StoreError as error:
         layer.state, layer.reason = "ignored", str(error)
@@ -138,7 +138,7 @@ def clean(dry_run: bool) -> int:
     """Delete build products in the cache folder; return 1 where a file could not be deleted."""
     folder, failed = config.cache_dir(), 0
     for name in BUILT:
-        files = list(_built(folder / name))
+        files = list(_built_files(folder / name))
         done = count = 0
         for file in files:
             try:
@@ -157,7 +157,7 @@ def clean(dry_run: bool) -> int:
     return 1 if failed else 0
 
 
-def _built(folder: Path) -> Iterator[Path]:
+def _built_files(folder: Path) -> Iterator[Path]:
     """Yield our files in a folder of the cache, without following links."""
     if not folder.is_dir() or folder.is_symlink():
         return

@@ -18,7 +18,7 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.validation import MALFORMED
 from gensor_tuner.output import say, sizes_text, write_line
 
-from .inspection import counts, counts_text
+from .inspection import counts_text
 
 #: Seconds to wait for locks of a source, per table; commits take milliseconds.
 SOURCE_TIMEOUT = 5.0
@@ -40,7 +40,7 @@ def merge(sources: list[Path], into: Path, new: bool, binaries: bool, lines: Tex
             added = sum((add_to(store, other, binaries) for other in others), Counter[str]())
     say(counts_text(dict(sorted(added.items()))) if +added else "nothing new")
     for conflict in found:
-        say(f"gensor-tune: {_told(conflict)}", sys.stderr)
+        say(f"gensor-tune: {_describe(conflict)}", sys.stderr)
         write_line(lines, json.dumps(asdict(conflict), separators=(",", ":")))
     if added["kernel"] and not binaries:
         say(
@@ -56,14 +56,14 @@ def _source(path: Path) -> Store:
     """Open a source; raise GensorError, because a StoreError would add advice about `--db`, which is another file."""
     try:
         store = Store.open(path, readonly=True, timeout=SOURCE_TIMEOUT)
-        if not any(counts(store).values()):
+        if not any(store.counts().values()):
             say(f"gensor-tune: {path} has no rows", sys.stderr)
         return store
     except StoreError as error:
         raise GensorError(f"cannot merge: {error}") from None
 
 
-def _told(conflict: Conflict) -> str:
+def _describe(conflict: Conflict) -> str:
     said = ", ".join(f"{Path(path).name} says {choice[:12]}" for path, choice in conflict.choices)
     if conflict.part is None:
         return f"conflict: kernel {conflict.subject[:12]}: {said}; {conflict.winner}: {conflict.reason}"

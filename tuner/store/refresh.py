@@ -1,7 +1,7 @@
 """`gensor-tune refresh`: rebuild and verify recorded kernels from their Programs.
 
 Rows never change: a rebuilt kernel gets new rows, and newer records refer to it. The replaced kernel stays with all its
-timings, and goes on serving if its ABI version is current. A Program that another version stored is adapted to this
+timings, and continues to serve if its ABI version is current. A Program that another version stored is adapted to this
 version where its family allows it.
 """
 
@@ -39,7 +39,7 @@ from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
 from gensor_kernels.programs.validation import MALFORMED, samples_of, workload_of
-from gensor_tuner.build.compile import inspected
+from gensor_tuner.build.compile import inspect_binaries
 from gensor_tuner.build.pool import Candidate, candidate
 from gensor_tuner.output import plural, say, write_line
 from gensor_tuner.search.trace import start_of
@@ -76,7 +76,7 @@ def refresh(path: Path, arch: str | None, budget: float | None, jobs: int, lines
     check_compilers("emulator", jobs)
     began, counts = time.monotonic(), Counter[str]()
     with Store.open(path) as store:
-        for found in _refreshed(store, arch, jobs, lambda: budget is not None and time.monotonic() - began > budget):
+        for found in _refresh(store, arch, jobs, lambda: budget is not None and time.monotonic() - began > budget):
             counts[found.status] += 1
             served = f"{found.records:>4} {plural('record', found.records)}"
             text = f"{found.kernel[:12]} {found.status:<8} {(found.now or '')[:12]:<12} {served}"
@@ -106,7 +106,7 @@ def winners(store: Store, arch: str | None) -> list[Winner]:
     return [found[digest] for digest in sorted(found)]
 
 
-def _refreshed(store: Store, arch: str | None, jobs: int, spent: Callable[[], bool]) -> Iterator[Refreshed]:
+def _refresh(store: Store, arch: str | None, jobs: int, spent: Callable[[], bool]) -> Iterator[Refreshed]:
     todo: list[Work] = []
     for winner in winners(store, arch):
         stored = store.kernel(winner.kernel.digest)
@@ -117,18 +117,18 @@ def _refreshed(store: Store, arch: str | None, jobs: int, spent: Callable[[], bo
         elif reason is None:
             yield Refreshed(winner.kernel.digest, "current", records=len(winner.records))
         else:
-            yield from _planned(winner, reason, todo)
+            yield from _plan(winner, reason, todo)
     for start in range(0, len(todo), BATCH):
         batch = todo[start : start + BATCH]
         if spent():
             error = "the budget was spent before this kernel; run again to go on"
             yield from (Refreshed(work.winner.kernel.digest, "failed", reason=error) for work in batch)
         else:
-            yield from _built(store, batch, jobs)
+            yield from _build(store, batch, jobs)
 
 
 def _why_not_current(store: Store, kernel: Kernel) -> str | None:
-    """Return the reason why this version would build the kernel differently; None where it would not."""
+    """Return the reason why this version would build the kernel differently, or None."""
     family, binary = FAMILIES.get(kernel.family), store.binary(kernel)
     if family is None or family.abi != kernel.abi:
         return f"it has ABI {kernel.abi} of {kernel.family}"
@@ -150,7 +150,7 @@ class Work:
     reason: str
 
 
-def _planned(winner: Winner, reason: str, todo: list[Work]) -> Iterator[Refreshed]:
+def _plan(winner: Winner, reason: str, todo: list[Work]) -> Iterator[Refreshed]:
     """Add the kernel's work to `todo`; yield the kernel or records that are left as they are, with the reason."""
     kernel, arch = winner.kernel, lookup(winner.kernel.arch)
     legal: dict[Candidate, list[tuple[Record, Workload, Candidate]]] = {}
@@ -162,7 +162,7 @@ def _planned(winner: Winner, reason: str, todo: list[Work]) -> Iterator[Refreshe
             yield Refreshed(kernel.digest, "left", records=1, reason=f"{error} ({record.key[:200]})")
         else:
             legal.setdefault(adapted, []).append((record, workload, adapted))
-    # A compile-time epilogue makes a kernel of its own.
+    # A compile-time epilogue makes another kernel.
     todo += [Work(winner, found[0][1], found[0][2], tuple(found), reason) for found in legal.values()]
     if not winner.records:
         try:
@@ -180,13 +180,13 @@ def _sample(kernel: Kernel, arch: Arch) -> tuple[Workload, Candidate]:
     return workloads[0], adapt(kernel.program, workloads[0], arch)  # which says why it is not legal
 
 
-def _built(store: Store, batch: Sequence[Work], jobs: int) -> Iterator[Refreshed]:
+def _build(store: Store, batch: Sequence[Work], jobs: int) -> Iterator[Refreshed]:
     requests = [(work.adapted.source(), lookup(work.winner.kernel.arch).target) for work in batch]
     # Rows hold what nvdisasm reads of a cubin; one process reads a whole batch in the time of a few cubins.
-    compiled = [binary for binary, _ in inspected(nvrtc.compile_many(requests, jobs), jobs)]
+    compiled = [binary for binary, _ in inspect_binaries(nvrtc.compile_many(requests, jobs), jobs)]
     good = [work for work, binary in zip(batch, compiled, strict=True) if binary.error is None]
     with ThreadPoolExecutor(jobs) as threads:
-        verdicts = dict(zip(map(id, good), threads.map(_executed, good), strict=True))
+        verdicts = dict(zip(map(id, good), threads.map(_execute, good), strict=True))
     for work, binary in zip(batch, compiled, strict=True):
         old = work.winner.kernel.digest
         if binary.error is not None:
@@ -206,7 +206,7 @@ def _built(store: Store, batch: Sequence[Work], jobs: int) -> Iterator[Refreshed
         yield Refreshed(old, "rebuilt", rows[-1].digest, len(work.records), work.reason)
 
 
-def _executed(work: Work) -> Verdict:
+def _execute(work: Work) -> Verdict:
     return verify(work.adapted, work.workload)
 
 
@@ -266,7 +266,7 @@ def adapt(text: str, workload: Workload, arch: Arch) -> Candidate:
         reason = family.serves(workload, arch)
         if reason is not None:
             raise NotLegal(f"{family.name} does not serve it: {reason}")
-        program = _completed(family, body, workload, arch)
+        program = _complete(family, body, workload, arch)
     except NotLegal:
         raise
     except MALFORMED as error:
@@ -277,7 +277,7 @@ def adapt(text: str, workload: Workload, arch: Arch) -> Candidate:
     return candidate(family, program, workload)
 
 
-def _completed(family: Family, values: dict[str, int], workload: Workload, arch: Arch) -> Program:
+def _complete(family: Family, values: dict[str, int], workload: Workload, arch: Arch) -> Program:
     """Return the Program with these values, and defaults for the other coordinates."""
     lost = sorted(set(values) - set(family.names))
     if lost:

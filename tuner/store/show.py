@@ -21,7 +21,7 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.validation import MALFORMED
 from gensor_tuner.output import printable, sizes_text
 
-from .inspection import beginning, counts, counts_text
+from .inspection import beginning, counts_text
 from .uses import Call, Use, newest, read, totals
 
 WORDS = ("operator", "sizes", "dtype", "epilogue", "part", "outcome")
@@ -82,7 +82,7 @@ def best_times(record: Record, rows: Iterable[Timing]) -> tuple[Winner | None, W
     return winner(mine), winner(row for row in rows if row.vendor is not None)
 
 
-def told_us(key: str, part: str, predicted_us: float | None) -> float | None:
+def displayed_us(key: str, part: str, predicted_us: float | None) -> float | None:
     """Return a record's predicted time as displayed: not below the part's sustained rate.
 
     The stored prediction is returned where this version does not know the Workload or the part.
@@ -127,7 +127,7 @@ def record_lines(store: Store, arch: str | None, as_json: bool) -> Iterator[str]
         calls = f" {_cell(each['calls'] if each else 'calls'):>6}" if named else ""
         times = ("predicted", "bound")
         if each is not None:
-            times = duration(told_us(each["key"], each["part"], each["predicted_us"])), duration(each["bound_us"])
+            times = duration(displayed_us(each["key"], each["part"], each["predicted_us"])), duration(each["bound_us"])
         kernel = (each["kernel"] or "")[:12] if each else "kernel"
         yield f"{head}{calls} {times[0]:>9} {times[1]:>9}  {kernel}"
     yield from totals(
@@ -136,7 +136,7 @@ def record_lines(store: Store, arch: str | None, as_json: bool) -> Iterator[str]
     if arch is not None and not found:
         others = sorted({each["arch"] for each in records(store, None)})
         yield f"no record is of {arch}" + (f": the database has records of {', '.join(others)}" if others else "")
-    yield f"{store.path.name} has {counts_text(counts(store), empty=True)}"
+    yield f"{store.path.name} has {counts_text(store.counts(), empty=True)}"
 
 
 def _cell(value: object) -> str:
@@ -145,7 +145,7 @@ def _cell(value: object) -> str:
 
 def _call(each: Mapping[str, Any]) -> Call:
     """Return the calls of a row by its dictionary of `records`."""
-    predicted = told_us(each["key"], each["part"], each["predicted_us"])
+    predicted = displayed_us(each["key"], each["part"], each["predicted_us"])
     return Call(each["calls"], predicted, each["bound_us"], each["measured_us"], each["vendor_us"])
 
 
@@ -182,7 +182,7 @@ def kernel_lines(store: Store, prefix: str) -> Iterator[str]:
 
 
 def source_lines(store: Store, prefix: str) -> list[str]:
-    """Return the CUDA source of the one kernel whose digest begins with `prefix`, behind its constants.
+    """Return the CUDA source of the one kernel whose digest begins with `prefix`, after its constants.
 
     Raises GensorError unless there is exactly one such kernel, whose source is in this database.
     """

@@ -98,7 +98,7 @@ def read(provenance: str) -> list[Use]:
     """Return the rows that a record names, in order; malformed ones of a foreign file are left out."""
     if f'"{KEY}"' not in provenance:
         return []
-    files = _parsed(provenance).get(KEY)
+    files = _parse(provenance).get(KEY)
     found = [_use(file, each) for file, uses in _items(files) for each in (uses if isinstance(uses, list) else ())]
     return sorted((use for use in found if use is not None), key=lambda use: use.order)
 
@@ -116,7 +116,7 @@ def _items(value: Any) -> Iterator[tuple[str, Any]]:
     yield from value.items() if isinstance(value, dict) else ()
 
 
-def _parsed(provenance: str) -> dict[str, Any]:
+def _parse(provenance: str) -> dict[str, Any]:
     try:
         found = json.loads(provenance)
     except (ValueError, RecursionError):
@@ -128,15 +128,15 @@ def without(provenance: str) -> str:
     """Return a provenance without the rows: the part that says how a record was made."""
     if f'"{KEY}"' not in provenance:
         return provenance
-    return canonical({name: value for name, value in _parsed(provenance).items() if name != KEY})
+    return canonical({name: value for name, value in _parse(provenance).items() if name != KEY})
 
 
 def with_uses(provenance: str, before: str, file: str, uses: Sequence[Use]) -> str:
     """Return a provenance with the rows of `file`, and those of other files that the provenance `before` names."""
-    known = {name: rows for name, rows in _items(_parsed(before).get(KEY)) if name != file}
+    known = {name: rows for name, rows in _items(_parse(before).get(KEY)) if name != file}
     if uses:
         known[file] = [{name: value for name, value in asdict(use).items() if name != "file"} for use in uses]
-    made = {name: value for name, value in _parsed(provenance).items() if name != KEY}
+    made = {name: value for name, value in _parse(provenance).items() if name != KEY}
     return canonical(made | {KEY: known} if known else made)
 
 
@@ -166,7 +166,7 @@ def name_records(store: Store, arch: str, part: str, file: str, uses: Uses) -> N
 
 @dataclass(frozen=True)
 class Call:
-    """The calls of one row, with the times of one call in microseconds; None where there is none."""
+    """The calls of one row, with the times of one call in microseconds, or None."""
 
     count: int
     predicted_us: float | None
@@ -186,7 +186,7 @@ def totals(calls: Iterable[tuple[str, Call]], most: int | None = None) -> list[s
 
 
 def _total(name: str, calls: Sequence[Call]) -> str | None:
-    """Return a sentence with the times of all calls of a model; None where no row has a kernel."""
+    """Return a sentence with the times of all calls of a model, or None if no row has a kernel."""
     served = [each for each in calls if each.predicted_us is not None and each.bound_us]
     if not served:
         return None

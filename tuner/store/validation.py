@@ -49,7 +49,7 @@ def to_json(row: Row) -> str:
 
 def row_of(line: bytes) -> Row:
     """Return the row of a line; raise ValueError with the reason where it is malformed."""
-    body = _parsed(line)
+    body = _parse(line)
     kind = BY_TABLE.get(body.pop("table", None)) if isinstance(body.get("table"), str) else None
     if kind is None:
         raise ValueError(f"'table' is not one of {', '.join(BY_TABLE)}")
@@ -66,7 +66,7 @@ def row_of(line: bytes) -> Row:
     return row
 
 
-def _parsed(line: bytes) -> dict[str, Any]:
+def _parse(line: bytes) -> dict[str, Any]:
     def refuse(text: str) -> None:
         raise ValueError(f"{text} is not a number")
 
@@ -119,11 +119,11 @@ def _program(row: Kernel) -> None:
 
 def _json_text(row: Row, *names: str) -> None:
     for name in names:
-        if not isinstance(_nested(getattr(row, name)), (dict, list)):
+        if not isinstance(_parse_json(getattr(row, name)), (dict, list)):
             raise ValueError(f"'{name}' is not a JSON object")
 
 
-def _nested(text: str) -> object:
+def _parse_json(text: str) -> object:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Search strategies behind one interface: a function from a Search to a Walk, one file each.
+"""Search strategies with one interface: a function from a Search to a Walk, one file each.
 
 A strategy sees a space (the families' lattices, legality, and a vectorised potential) and a number of evaluations to
 spend, but nothing of operators.

@@ -41,7 +41,7 @@ class Annealer:
         best = {code: score for code, score in best.items() if code not in landscape.seconds}
         since = 0
         for step in range(STEPS):
-            ahead = landscape.redrawn(self.at, rng)
+            ahead = landscape.mutate(self.at, rng)
             there = model(ahead)
             heat = HOT * (1 - step / STEPS)
             go = rng.random(self.at.size) < np.exp(np.minimum((there - scores) / (heat + 1e-5), 1))

@@ -35,7 +35,7 @@ class Evolution:
     def __init__(self, landscape: Landscape, rng: np.random.Generator):
         self.landscape, self.rng = landscape, rng
 
-    def annotated(self, count: int) -> Codes:
+    def annotate(self, count: int) -> Codes:
         """Draw `count` random points: first a sketch, uniformly, then one of its annotations."""
         landscape = self.landscape
         pool = np.unique(np.concatenate([landscape.random(4 * count, self.rng), landscape.starts()]))
@@ -59,7 +59,7 @@ class Evolution:
         """Return the `count` points of highest predicted throughput over all generations."""
         known, seconds = self.landscape.known()
         elite = known[np.argsort(seconds, kind="stable")][: int(MEASURED_SHARE * POPULATION)]
-        population = np.concatenate([elite, self.annotated(POPULATION - elite.size)])
+        population = np.concatenate([elite, self.annotate(POPULATION - elite.size)])
         best: dict[int, float] = {}
         for generation in range(GENERATIONS + 1):
             scores = model(population)
@@ -74,8 +74,8 @@ class Evolution:
         fitness = np.maximum(scores, 1e-9)
         mothers, fathers = self.rng.choice(population, (2, population.size), p=fitness / fitness.sum())
         mutated = self.rng.random(population.size) < MUTATION
-        mothers[mutated] = self.landscape.redrawn(mothers[mutated], self.rng)
-        mothers[~mutated] = self.landscape.crossed(mothers[~mutated], fathers[~mutated], self.rng)
+        mothers[mutated] = self.landscape.mutate(mothers[mutated], self.rng)
+        mothers[~mutated] = self.landscape.crossover(mothers[~mutated], fathers[~mutated], self.rng)
         return mothers
 
 

@@ -27,7 +27,7 @@ class Search:
     """The task of a strategy.
 
     `space` has `families`, lattices with a `potential` in seconds.
-    `evaluations`: the most distinct complete points to evaluate; None is the strategy's own number.
+    `evaluations`: the largest number of distinct complete points to evaluate, by default the strategy's own.
     `start`, `keep`, `traced`, `alike`: as for `walk`. Only the walk uses `chains` and `steps`.
     """
 
@@ -109,7 +109,7 @@ class Landscape:
         found = [self.codes(i, graph.scatter(share, rng)) for i, graph in enumerate(self.graphs)]
         return rng.permutation(np.concatenate(found))[:count]
 
-    def redrawn(self, codes: Codes, rng: np.random.Generator) -> Codes:
+    def mutate(self, codes: Codes, rng: np.random.Generator) -> Codes:
         """Redraw one coordinate of each point uniformly; a point stays where TRIES draws are illegal."""
 
         def draw(number: int, points: Points, where: Numbers) -> Points:
@@ -121,18 +121,18 @@ class Landscape:
                 points[rows, axis] = (points[rows, axis] + rng.integers(1, extents[axis])) % extents[axis]
             return points
 
-        return self._changed(codes, draw)
+        return self._change(codes, draw)
 
-    def crossed(self, codes: Codes, others: Codes, rng: np.random.Generator) -> Codes:
+    def crossover(self, codes: Codes, others: Codes, rng: np.random.Generator) -> Codes:
         """Draw every coordinate from the point or its partner; a point with a partner of another family stays."""
         partners = np.where(self.family_of(codes) == self.family_of(others), others, codes)
 
         def draw(number: int, points: Points, where: Numbers) -> Points:
             return np.where(rng.random(points.shape) < 0.5, points, self.points(number, partners[where]))
 
-        return self._changed(codes, draw)
+        return self._change(codes, draw)
 
-    def _changed(self, codes: Codes, draw: Callable[[int, Points, Numbers], Points]) -> Codes:
+    def _change(self, codes: Codes, draw: Callable[[int, Points, Numbers], Points]) -> Codes:
         """Return the first legal of TRIES points drawn per point; a point without any stays."""
         result = codes.copy()
         for number, where in self._by_family(codes):

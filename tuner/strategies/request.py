@@ -1,4 +1,4 @@
-"""Walks as tasks: what is asked of a walk, and what it finds; both travel as JSON."""
+"""Walks as tasks: the request for a walk and its result, both sent as JSON."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def _figures(arch: Arch) -> str:
 
 @cache
 def _version() -> str:
-    """Return the version of this package, read once: its metadata takes milliseconds, and keys are asked for often."""
+    """Return the version of this package, read once: its metadata takes milliseconds, and keys are computed often."""
     return metadata.version("gensor-kernels")
 
 

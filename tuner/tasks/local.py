@@ -23,7 +23,7 @@ from gensor_tuner.parent_watch import follow
 from .task import Executor, Result, Task, ignore
 
 PARALLEL_FROM = 6  # with fewer tasks in Python, starting processes costs more than it saves
-AHEAD = 8  # tasks per process that may run before they are asked for: tasks asked for meanwhile wait behind them
+AHEAD = 8  # tasks per process that may run ahead of their request: tasks requested meanwhile wait for them
 
 
 class Local(Executor):
@@ -59,7 +59,7 @@ class Local(Executor):
                 results.append(result)
                 done(len(results) - 1, result)
             return results
-        # NVRTC, g++ and the emulator release Python's lock; NVRTC has its own, so processes compile, too.
+        # NVRTC, g++ and the emulator release Python's lock; NVRTC has its own, so processes also compile.
         with COMPILERS.beside(self.jobs - 1):
             return ordered_map(_run, tasks, self.jobs, done)
 

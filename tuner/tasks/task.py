@@ -15,14 +15,9 @@ Result = TypeVar("Result")
 class Task(ABC, Generic[Result]):
     """A function with its arguments, which travels as JSON and returns bytes.
 
-    Attributes
-    ----------
-    kind : str
-        What a machine must be able to do: walk, compile, verify, time or execute.
-    in_python : bool
-        Whether the task holds Python's lock, so that processes run it in parallel and threads do not.
-    seconds : float
-        A task that takes longer hangs.
+    `kind` is the ability that it needs: walk, compile, verify, time or execute. Tasks that are `in_python` hold
+    Python's lock, so that processes run them in parallel and threads do not. A task that takes longer than `seconds`
+    hangs.
     """
 
     kind: ClassVar[str]
@@ -31,12 +26,12 @@ class Task(ABC, Generic[Result]):
 
     @property
     def key(self) -> Hashable | None:
-        """A key that equal tasks share, whose results are equal; None where no two tasks are equal."""
+        """A key that equal tasks share, whose results are equal, or None if no two tasks are equal."""
         return None
 
     @property
     def part(self) -> str | None:
-        """The part that the task needs, such as "orin-nano-8gb"; None where any machine will do."""
+        """The part that the task needs, such as "orin-nano-8gb", or None if any machine can run it."""
         return None
 
     @abstractmethod
@@ -75,14 +70,8 @@ def ignore(index: int, result: object) -> None:
 class Executor(ABC):
     """Runs tasks; a context manager that owns processes or connections.
 
-    Attributes
-    ----------
-    jobs : int
-        How many tasks run at once.
-    lost : list of str
-        Why tasks could not be finished; empty in a process that fails with its tasks.
-    again : Executor or None
-        Repeats what is about to be stored, where this executor's machines are not trusted.
+    `jobs` tasks run at once. `lost` has the reasons why tasks could not be finished. `again` repeats tasks before their
+    results are stored, where this executor's machines are not trusted.
     """
 
     def __init__(self, jobs: int, again: Executor | None = None):
@@ -97,13 +86,13 @@ class Executor(ABC):
         """
 
     def expect(self, tasks: Sequence[Task[Any]]) -> None:  # noqa: B027 - a hint, which an executor may ignore
-        """Take a hint: these tasks are asked for next, and may begin where nothing else runs."""
+        """Take a hint: these tasks come next, and may begin where nothing else runs."""
 
     def prepare(self) -> None:  # noqa: B027 - nothing needs preparation everywhere
         """Prepare for executions of kernels, which come later."""
 
     def own(self) -> Executor:
-        """Return a view of this executor with a list `lost` of its own."""
+        """Return a view of this executor with its own list `lost`."""
         return self
 
     def __enter__(self) -> Executor:

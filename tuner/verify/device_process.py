@@ -48,16 +48,10 @@ class EndedError(Exception):
 class DeviceProcess:
     """A child process with a device, which answers questions; a context manager.
 
-    Parameters
-    ----------
-    open_device : callable
-        Called in the child, so it must be picklable: a module's function, or a partial of one. Its GensorError becomes
-        the parent's GpuError.
-    answer : callable
-        Likewise a module's function: ``answer(device, question, say)`` returns the answer, and whether the device's
-        context may be lost, so that the child ends.
-    seconds : float
-        The longest time between two messages of the child.
+    `open_device` and `answer` are called in the child, so they must be picklable: functions of a module, or partials. A
+    GensorError of the first becomes the parent's GpuError. ``answer(device, question, say)`` returns the answer, and
+    whether the device's context may be lost, so that the child ends. `seconds` is the longest time between two messages
+    of the child.
     """
 
     def __init__(
@@ -78,10 +72,10 @@ class DeviceProcess:
     def __exit__(self, *reason: object) -> None:
         self.stop(5.0)
 
-    def ask(self, question: Any, told: Say = lambda note: None) -> Any:
+    def ask(self, question: Any, on_note: Say = lambda note: None) -> Any:
         """Return the answer to a question; EndedError where the child dies or hangs, GpuError where it cannot start.
 
-        `told` is called with each note that comes before the answer.
+        `on_note` is called with each note that comes before the answer.
         """
         pipe = self._pipe or self._start()
         try:
@@ -95,7 +89,7 @@ class DeviceProcess:
                     if last:
                         self.stop(5.0)
                     return found
-                told(found)
+                on_note(found)
         except (EOFError, OSError):
             code = self.stop(5.0)
             raise EndedError(f"the process that ran it ended with {code}", code in KILLED) from None
@@ -122,7 +116,7 @@ class DeviceProcess:
         process, pipe = self._process, self._pipe
         self._process = self._pipe = None
         if pipe is not None:
-            pipe.close()  # tells the process to end
+            pipe.close()  # ends the process
         if process is None:
             return None
         process.join(patience)

@@ -2,7 +2,7 @@
 
 The host makes operands and reference (`problem`). Buffers are copied to the device at the same offset modulo 64 bytes,
 between guard zones, and copied back after the launch. Besides wrong numbers this detects writes between the elements
-of C, behind any buffer, or into an operand. Branches are not counted: the emulator has done that, and the purpose here
+of C, after any buffer, or into an operand. Branches are not counted: the emulator has done that, and the purpose here
 is to check the results of the hardware's own instructions.
 """
 
@@ -19,38 +19,24 @@ from gensor_tuner.build.pool import Candidate
 
 from .problem import Failure, Problem
 from .problem import Placed as Operand
-from .verify import Verdict, told, verified_epilogue
+from .verify import Verdict, describe_case, verified_epilogue
 
 GUARD = 4096  # poisoned bytes on both sides of each buffer
 POISON = 0xFF  # a NaN in every floating-point type
 
 
 def verify_on(device: Device, candidate: Candidate, code: Code, workload: Workload) -> Verdict:
-    """Execute a kernel on `device` and return the verdict.
+    """Execute a compiled candidate on an open device, at the sizes of the verification cases, and return the verdict.
 
-    Parameters
-    ----------
-    device : Device
-        An open device; its context is lost after the outcome "failed".
-    candidate : Candidate
-        The Program and its constants.
-    code : Code
-        The compiled candidate.
-    workload : Workload
-        Gives class and epilogue; the sizes are those of the verification cases.
-
-    Returns
-    -------
-    Verdict
-        "not_compiled" where the device refuses to load the code, "failed" where it faults. Other errors of device or
-        host, such as too little memory, are raised.
+    It is "not_compiled" where the device refuses to load the code, "failed" where it faults; the device's context is
+    lost then. Other errors of device or host, such as too little memory, are raised.
     """
     worst, sizes = 0.0, []
     part = device.arch.part if device.arch is not None else ""
     cases = candidate.family.cases(candidate.program, workload, verified_epilogue(candidate, workload))
     try:
         for seed, case in enumerate(cases):
-            sizes.append(told(case))
+            sizes.append(describe_case(case))
             worst = max(worst, DeviceProblem(case, seed).check_on(device, candidate, code))
     except BuildError as error:
         detail = f"{error}: {error.log[:2000]}" if error.log else str(error)

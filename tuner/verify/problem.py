@@ -20,7 +20,7 @@ from gensor_kernels.programs.core.params import Step
 from gensor_tuner.build.pool import Candidate
 
 INTEGER_OPERATIONS = frozenset({"bias", "add", "mul", "relu"})
-PADDING = 3  # vectors added behind each row, so that the end of a row is not the start of the next row
+PADDING = 3  # vectors added after each row, so that the end of a row is not the start of the next row
 
 
 class Failure(Exception):

@@ -100,7 +100,7 @@ class Verdict:
 class Execute(Task[Verdict]):
     """A candidate to execute on the emulator, for the class and epilogue of a workload.
 
-    `anew`: verdicts in the cache folder do not count.
+    With `anew`, verdicts in the cache folder do not count.
     """
 
     kind: ClassVar[str] = "verify"
@@ -143,28 +143,21 @@ class Execute(Task[Verdict]):
             taken = {name for name, count in found.branches.items() if count}
             missing = self.candidate.family.branches(self.candidate.program, self.workload) - taken
             runs = sum(len(case.schedule) for case in cases)
-            if found.sizes != [told(case) for case in cases] or missing or found.worst > 1 or found.runs != runs:
+            if (
+                found.sizes != [describe_case(case) for case in cases]
+                or missing
+                or found.worst > 1
+                or found.runs != runs
+            ):
                 raise ValueError("a good verdict without all cases and branches")
         return found
 
 
 def verify(candidate: Candidate, workload: Workload, *, use_cache: bool = True) -> Verdict:
-    """Execute a candidate on the emulator and return the verdict.
+    """Execute a candidate on the emulator, at the sizes of the verification cases, and return the verdict.
 
-    Parameters
-    ----------
-    candidate : Candidate
-        The Program and its constants.
-    workload : Workload
-        Gives class and epilogue; the sizes are those of the verification cases.
-    use_cache : bool
-        Reuse and store verdicts in the cache folder. Their key is the host source, the emulator and the Program, so
-        archs with equal sources share them.
-
-    Returns
-    -------
-    Verdict
-        ``outcome`` is "ok", "not_compiled", "wrong", "failed" or "timeout".
+    With `use_cache`, verdicts are kept in the cache folder by host source, emulator and Program: archs with equal
+    sources share them.
     """
     began = time.perf_counter()
     path = _verdict_path(candidate, workload)
@@ -206,7 +199,7 @@ def _execute(candidate: Candidate, workload: Workload, library: Path) -> Verdict
     try:
         for case in candidate.family.cases(candidate.program, workload, epilogue):
             problem = Problem(case, seed=runs)
-            sizes.append(told(case))
+            sizes.append(describe_case(case))
             for copies, order in case.schedule:
                 found = problem.run(candidate, library, copies=copies, order=order)
                 worst = max(worst, problem.check())
@@ -235,7 +228,7 @@ def _expected(case: Case, found: Counters) -> None:
         raise Failure("failed", f"branches taken without cause: {', '.join(taken)}")
 
 
-def told(case: Case) -> dict[str, int | str]:
+def describe_case(case: Case) -> dict[str, int | str]:
     """Return a case as a verdict records it."""
     return {"name": case.name, **case.workload.size, "epilogue": join(case.workload.epilogue)}
 

@@ -34,7 +34,7 @@ PARTS = (
 )
 
 
-def planned(steps: Sequence[Step], journal: Journal, inputs: str, budget: float, command: str) -> list[str]:
+def plan(steps: Sequence[Step], journal: Journal, inputs: str, budget: float, command: str) -> list[str]:
     """Return the plan: the seconds and the state of every step of each part, and the parts' commands.
 
     Parameters

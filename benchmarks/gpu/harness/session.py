@@ -66,7 +66,7 @@ class Session:
             from .rehearsal import RehearsedDevice
 
             return RehearsedDevice(lookup(self.arch_name or EMULATED_ARCH))
-        if self.timed:  # a TF32 row's vendor call must be TF32, too; IEEE rows switch it off call by call
+        if self.timed:  # the vendor's call of a TF32 row must also be TF32; IEEE rows switch it off call by call
             os.environ.setdefault("CUPY_TF32", "1")
         from gensor_kernels.devices import cuda
 

@@ -1,7 +1,7 @@
 """Steps in subprocesses, so that a CUDA context that a bad kernel has poisoned ends with its process, not with the run.
 
 A step's worker writes the journal and returns one of the codes below. After a poisoned context, a crash or a hang the
-running item is recorded, and a fresh worker continues behind it while the step's share of time lasts.
+running item is recorded, and a fresh worker continues after it while the step's share of time lasts.
 """
 
 from __future__ import annotations
@@ -90,9 +90,9 @@ class Supervisor:
         return True
 
     def _worker(self, step: str, seconds: float) -> int | None:
-        """Return the exit code of a worker; None where it had to be killed."""
+        """Return the exit code of a worker, or None where it had to be killed."""
         print(f"benchmarks.device: {step}, {seconds:.0f} s", file=sys.stderr, flush=True)
-        # A session of its own: the worker's children, such as compute-sanitizer, end with it.
+        # A new session: the worker's children, such as compute-sanitizer, end with it.
         process = subprocess.Popen(self.command(step, seconds), start_new_session=True)
         deadline = time.monotonic() + seconds + self.grace
         watched: tuple[str, float] | None = None

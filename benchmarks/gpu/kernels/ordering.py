@@ -35,7 +35,7 @@ class Known(NamedTuple):
         return f"{self.candidate.program.family} {self.named}"
 
 
-def shipped(session: Session) -> list[Known]:
+def shipped_kernels(session: Session) -> list[Known]:
     """Return the database's kernels for this capability: one of every class, then one of its other families."""
     path = session.db or PRETUNED / f"{session.arch.name}.db"
     found: dict[tuple[str, str], Known] = {}
@@ -78,7 +78,7 @@ def traits(each: Known) -> set[Hashable]:
     return {("family", each.candidate.program.family), *types, *forms(each.candidate, workload)}
 
 
-def ordered(known: Sequence[Known], rest: Sequence[Known]) -> Iterator[Known]:
+def order(known: Sequence[Known], rest: Sequence[Known]) -> Iterator[Known]:
     """Yield a cover of all traits, the rest of `known`, the rest of `rest`."""
     found = [*known, *rest]
     of = [traits(each) for each in found]

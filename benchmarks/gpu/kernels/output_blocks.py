@@ -169,7 +169,9 @@ def _attention(workload: Workload) -> Cuts:
 
     def part(ranges: Ranges) -> Part:
         batch, (low, high), (first, end) = slice(*ranges["batch"]), ranges["kv_heads"], ranges.get("queries", whole)
-        end, keys, causal = _seen(z, first, end) if "queries" in cut_axes else (end, slice(0, z["keys"]), z["causal"])
+        end, keys, causal = (
+            _keys_seen(z, first, end) if "queries" in cut_axes else (end, slice(0, z["keys"]), z["causal"])
+        )
         heads, queries = slice(low * group, high * group), slice(first, end)
         sizes = {"batch": batch.stop - batch.start, "heads": (high - low) * group, "kv_heads": high - low}
         found = workload.with_sizes(**sizes, queries=end - first, keys=keys.stop - keys.start, causal=causal)
@@ -183,7 +185,7 @@ def _attention(workload: Workload) -> Cuts:
             )
         return Part(found, slices)
 
-    # A window around a diagonal that does not end at the last key cannot be told of some queries alone.
+    # A window around a diagonal that does not end at the last key cannot be stated for some queries alone.
     cut_axes = ("batch", "kv_heads", *(("queries",) if not windowed or z["causal"] == 1 else ()))
     return Cuts({axis: z[axis] for axis in cut_axes}, part)
 
@@ -203,10 +205,10 @@ def _sequences(workload: Workload) -> Cuts:
     return Cuts({"kv_heads": z["kv_heads"]}, part)
 
 
-def _seen(z: Mapping[str, int], first: int, end: int) -> tuple[int, slice, int]:
+def _keys_seen(z: Mapping[str, int], first: int, end: int) -> tuple[int, slice, int]:
     """Return (end, keys, causal) of some queries alone: the last query sees the last of the keys that any of them sees.
 
-    If some queries see all keys and others do not, the former are left out. Keys in front of all windows are left out.
+    If some queries see all keys and others do not, the former are left out. Keys before all windows are left out.
     """
     keys = z["keys"]
     if z["causal"] == 1:

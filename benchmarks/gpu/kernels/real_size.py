@@ -77,7 +77,7 @@ def _compare(session: Session, operands: Operands, candidate: Candidate, seconds
     for part in parts(operands.workload):
         result = host(session, cut(view, part.slices[name]))
         found = tolerance_base.check(
-            result, _expected(session, operands, part, candidate.family.summed_by(candidate.program, part.workload))
+            result, _reference(session, operands, part, candidate.family.summed_by(candidate.program, part.workload))
         )
         worst = max(worst, found.ratio)
         checked += result.size
@@ -89,7 +89,7 @@ def _compare(session: Session, operands: Operands, candidate: Candidate, seconds
     return {"outcome": "ok", "worst": worst, "checked": round(checked / max(math.prod(out.shape), 1), 4)}
 
 
-def _expected(session: Session, operands: Operands, part: Part, workload: Workload) -> tolerance_base.Expected:
+def _reference(session: Session, operands: Operands, part: Part, workload: Workload) -> tolerance_base.Expected:
     """Return the reference of a part, as `workload` sums it."""
     xp, name = session.device.xp, operands.operator.names[-1]
     arrays = {
@@ -131,7 +131,7 @@ def whole(session: Session, operands: Operands) -> dict[str, Any]:
 
 
 def wide_reference(session: Session, operands: Operands) -> Any:
-    """Return the array library's float64 result of the same numbers; None where it has no such call."""
+    """Return the array library's float64 result of the same numbers, or None where it has no such call."""
     xp, out = session.device.xp, operands.out
     kind = np.complex128 if facts(out.dtype).is_complex else np.float64
     arrays = {name: _wide(xp, block) for name, block in operands.blocks.items() if block is not out}

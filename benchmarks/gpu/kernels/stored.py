@@ -36,7 +36,7 @@ class Stored:
 
 
 def load(store: Store, kernel: Kernel, workload: Workload) -> Stored | None:
-    """Return a kernel with its own source, constants and cubin; None where this version cannot launch it."""
+    """Return a kernel with its own source, constants and cubin, or None where this version cannot launch it."""
     family, binary = FAMILIES.get(kernel.family), store.binary(kernel)
     source = store.source(binary) if binary is not None else None
     if family is None or family.abi != kernel.abi or binary is None or source is None:

@@ -1,4 +1,4 @@
-"""Matrix products by cuBLASLt, by the fastest of its own eight proposals: the best that NVIDIA's library offers.
+"""Matrix products by cuBLASLt, by the fastest of eight proposals: the best that NVIDIA's library offers.
 
 The library is the one that CuPy has loaded. cuBLASLt stores columns; a product of rows is the product of the transposed
 operands in the other order. Products of 8-bit floats have scales of 1, and are summed as accurately as it can: without
@@ -89,7 +89,7 @@ class CublasLt:
         self._chosen: dict[str, int] = {}  # the fastest proposal by workload
 
     def call(self, operands: Operands) -> Callable[[], Any] | None:
-        """Return the fastest proposal for these operands; None where there is none."""
+        """Return the fastest proposal for these operands, or None where there is none."""
         try:
             calls = self._calls(operands)
         except NoCallError:
@@ -218,7 +218,7 @@ class _Side:
 
 def _load(path: str | None) -> Any:
     """Return the library that the process has loaded, or that of an installed wheel or toolkit, or the newest."""
-    for name in [path] if path else [*_loaded(), *_installed(), *SONAMES]:
+    for name in [path] if path else [*_mapped_paths(), *_installed_path(), *SONAMES]:
         try:
             return ctypes.CDLL(name)
         except OSError as error:
@@ -226,14 +226,14 @@ def _load(path: str | None) -> Any:
     raise ToolMissingError(f"cuBLASLt: {missing}")
 
 
-def _loaded(maps: Path = Path("/proc/self/maps")) -> list[str]:
+def _mapped_paths(maps: Path = Path("/proc/self/maps")) -> list[str]:
     try:
         return sorted(set(re.findall(r"/\S*libcublasLt\.so\S*", maps.read_text(encoding="utf-8"))))
     except OSError:
         return []
 
 
-def _installed() -> list[str]:
+def _installed_path() -> list[str]:
     """Return the path of the library in a wheel or a toolkit, where CUDA's own finder knows it."""
     try:
         from cuda.pathfinder import load_nvidia_dynamic_lib

@@ -18,8 +18,8 @@ from gensor_tuner.measure.operands import Block, Operands
 ROW_BYTES = 16
 
 
-def padded(operands: Operands) -> Callable[[], Any] | None:
-    """Return the call for these operands; None for other operators and epilogues, and where nothing is to be padded."""
+def pad(operands: Operands) -> Callable[[], Any] | None:
+    """Return the call for these operands, or None for other operators and epilogues and without padding."""
     workload, blocks, xp = operands.workload, operands.blocks, operands.device.xp
     if workload.operator != "matmul" or workload.epilogue or min(workload.align.values()) >= ROW_BYTES:
         return None

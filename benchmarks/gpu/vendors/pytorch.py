@@ -31,7 +31,7 @@ Main = tuple[Function, int]  # the core of a call, and how many steps of the epi
 
 
 class Torch:
-    """PyTorch beside a device's own array library. `device`: "cuda", or "cpu" in a rehearsal.
+    """PyTorch as a vendor. `device`: "cuda", or "cpu" in a rehearsal.
 
     Raises ImportError where it is not installed, RuntimeError where it reaches no GPU although it should.
     """
@@ -49,7 +49,7 @@ class Torch:
             setattr(torch.backends.cuda.matmul, name, False)
 
     def call(self, operands: Operands, compiled: bool = False, backend: str = "") -> Callable[[], Any] | None:
-        """Return the call for these operands, of attention by a `backend` in BACKENDS; None where PyTorch has none.
+        """Return the call for these operands, of attention by a `backend` in BACKENDS, or None where PyTorch has none.
         Raises PyTorch's error for operands that it refuses."""
         torch, workload = self.torch, operands.workload
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = workload.math == "tf32"
@@ -153,7 +153,7 @@ def gated(torch: ModuleType, workload: Workload, steps: list[str]) -> Main:
 
 
 def normed(torch: ModuleType, workload: Workload, steps: list[str]) -> Main:
-    """Return the product, the sums in front of the norm, and the norm."""
+    """Return the product, the sums before the norm, and the norm."""
     functional, shape, before = torch.nn.functional, (workload.size["n"],), workload.size["before"]
     declared: Any = operator(workload.operator)
     if any(step not in ("bias", "add") for step in steps[:before]):
@@ -172,7 +172,7 @@ def normed(torch: ModuleType, workload: Workload, steps: list[str]) -> Main:
 
 
 def prepared(main: Callable[[Any, Workload, list[str]], Main]) -> Callable[[Any, Workload, list[str]], Main]:
-    """Return a product of `main` behind element-wise calls in the operands' type."""
+    """Return a product of `main` after element-wise calls in the operands' type."""
 
     def made(torch: ModuleType, workload: Workload, steps: list[str]) -> Main:
         core, taken = main(torch, workload, steps)
@@ -285,7 +285,7 @@ MAIN: dict[str, Callable[[Any, Workload, list[str]], Main]] = {
     "rows.softmax": _softmax,
     "rows.norms": _norm,
     "rows.elementwise": _elementwise,
-    "attention.attention": pytorch_attention.chosen,
+    "attention.attention": pytorch_attention.choose,
     "products.gated": gated,
     "products.normed": normed,
     "products.matmul_prologue": prepared(_matmul),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Main = tuple[Callable[..., Any], int]
 
 
-def chosen(torch: ModuleType, workload: Workload, steps: Sequence[str]) -> Main:
+def choose(torch: ModuleType, workload: Workload, steps: Sequence[str]) -> Main:
     """Return attention by the kernel that PyTorch chooses."""
     _expect_plain(workload)
     return _product(torch, workload), 0
@@ -103,12 +103,12 @@ def _beneath(torch: ModuleType, workload: Workload, form: Form) -> Callable[...,
     more = {"window_size_left": left, "window_size_right": right}
     forward, ends = torch.ops.aten._flash_attention_forward, list[Any]()
 
-    def called(*given: Any) -> Any:
+    def call(*given: Any) -> Any:
         return forward(*given, 0.0, _causal(workload), False, **more)[0]
 
     def dense(*operands: Tensor) -> Tensor:
         q, k, v = (each.transpose(1, 2) for each in operands)
-        found: Tensor = called(q, k, v, None, None, q.shape[1], k.shape[1])
+        found: Tensor = call(q, k, v, None, None, q.shape[1], k.shape[1])
         return found.transpose(1, 2)
 
     def sequences(q: Tensor, k: Tensor, v: Tensor, of_queries: Tensor, of_keys: Tensor) -> Tensor:
@@ -116,7 +116,7 @@ def _beneath(torch: ModuleType, workload: Workload, form: Form) -> Callable[...,
             ends.extend(_begins(torch, each, rows.shape[2]) for each, rows in ((of_queries, q), (of_keys, k)))
         (at_q, most_q, last), (at_k, most_k, _) = ends
         q, k, v = (each[0].transpose(0, 1) for each in (q, k, v))
-        found: Tensor = called(q, k, v, at_q, at_k, most_q, most_k)
+        found: Tensor = call(q, k, v, at_q, at_k, most_q, most_k)
         found[last:] = 0  # rows of no sequence, which flash attention leaves unwritten
         return found.transpose(0, 1)[None]
 

@@ -16,11 +16,11 @@ Function = Callable[..., Any]
 
 
 class NoCallError(Exception):
-    """PyTorch has no call of its own for a Workload."""
+    """PyTorch has no call for a Workload."""
 
 
 def _pads(size: Mapping[str, int]) -> tuple[tuple[int, int], tuple[int, int, int, int] | None]:
-    """Return (the padding argument of a call, the padding for F.pad in front of it)."""
+    """Return (the padding argument of a call, the padding for F.pad before it)."""
     top, bottom, left, right = (size[f"pad_{side}"] for side in ("top", "bottom", "left", "right"))
     if (top, left) == (bottom, right):
         return (top, left), None
@@ -99,9 +99,9 @@ def pooling(torch: ModuleType, workload: Workload, steps: list[str]) -> tuple[Fu
         return lambda x: _last(functional.avg_pool2d(_first(x), window, stride, padding, ceil, counted)), 0
     (dilation,) = _over(size, "dilation")
 
-    def pooled(x: Tensor) -> Tensor:
+    def pool(x: Tensor) -> Tensor:
         x = _first(x)
         x = x if before is None else functional.pad(x, before, value=float("-inf"))
         return _last(functional.max_pool2d(x, window, stride, padding, dilation, ceil))
 
-    return pooled, 0
+    return pool, 0

@@ -1,4 +1,4 @@
-"""The vendors that kernels are timed beside: CuPy, PyTorch (cuBLAS, cuDNN) and PyTorch compiled (Triton); for products
+"""The vendors that kernels are compared with: CuPy, PyTorch (cuBLAS, cuDNN) and PyTorch compiled (Triton); for products
 also cuBLASLt's best proposal, and CuPy on padded operands; for attention PyTorch's flash attention and cuDNN's."""
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from gensor_tuner.measure.operands import Noise, Operands
 from gensor_tuner.measure.timer import CudaClock, HostClock, Vendor
 
 from .cublaslt import CublasLt, NoCallError
-from .padded import padded
+from .padded import pad
 from .pytorch import Torch
 
 CUPY, CUBLASLT, PADDED, TORCH, COMPILED = "cupy", "cublaslt", "padded", "torch", "compiled"
 #: Backends of PyTorch's attention, which `torch` may choose or not.
 OF_ATTENTION = FLASH, CUDNN = "flash", "cudnn"
 OF_TORCH = (TORCH, COMPILED, *OF_ATTENTION)
-#: Vendors timed beside every kernel, because nothing has to be compiled.
+#: Vendors timed with every kernel, because nothing has to be compiled.
 EAGER = (CUPY, CUBLASLT, PADDED, TORCH, *OF_ATTENTION)
 NO_CALL = "it has no such call"
 #: Vendors of products only: they are not missing elsewhere.
@@ -61,7 +61,7 @@ class Vendors:
 
     def calls(self, compiled: bool = False) -> dict[str, Vendor]:
         """Return the calls of the requested vendors by name."""
-        found: dict[str, Vendor] = {CUPY: Operands.vendor, PADDED: padded}
+        found: dict[str, Vendor] = {CUPY: Operands.vendor, PADDED: pad}
         if self.cublaslt is not None:
             found[CUBLASLT] = self.cublaslt.call
         if self.torch is not None:
@@ -94,7 +94,7 @@ class Vendors:
         return good, refused
 
     def _or_none(self, vendor: Vendor, operands: Operands) -> Callable[[], Any] | None:
-        """Return a call that was good for other operands; None where it fails for these: ours is timed anyway."""
+        """Return a call that was good for other operands, or None where it fails for these: ours is timed anyway."""
         try:
             return vendor(operands)
         except Exception as error:
@@ -107,7 +107,7 @@ class Vendors:
             return NO_CALL
         result: Any = call()
         if facts(operands.out.dtype).is_integer and not facts(operands.workload.accumulator).is_integer:
-            return None  # positions: any of several equal elements is right
+            return None  # positions: any of several equal elements is correct
         if name in OF_TORCH:
             assert self.torch is not None
             result = self.session.device.xp.asarray(self.torch.wide(result))

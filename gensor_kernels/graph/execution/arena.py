@@ -1,8 +1,8 @@
-"""One arena for the activations of a run: which requests for memory lie where, by when each is in use.
+"""One arena for the activations of a run: the offset of each request for memory, from the times when it is in use.
 
 The order of requests and returns of a run is the same whenever the same nodes run on the same signature. A Ledger notes
-it, `make_layout` gives each request its place in one piece of memory, and the Ledger of the next run hands these places
-out. It trusts no plan: a place that something else still uses is not handed out, and the run counts as another one.
+it, `make_layout` assigns each request a place in one piece of memory, and the Ledger of the next run hands out these
+places. It checks the plan: a place that is still in use is not handed out, and the run counts as a different one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from gensor_kernels.devices.lending import Lease
 
-#: Bytes that places are multiples of: more than any kernel or tensor map asks for.
+#: Alignment of places in bytes: at least that of any kernel or tensor map.
 UNIT = 256
 
 #: The node that makes a request, and the number of the request among those of the node.
@@ -22,7 +22,7 @@ Key = tuple[int, int]
 
 
 class Use(NamedTuple):
-    """A request for memory and the time in which it was used: [first, last) in a count of requests and returns."""
+    """A request for memory and its lifetime: [first, last) in a count of requests and returns."""
 
     key: Key
     nbytes: int
@@ -31,7 +31,7 @@ class Use(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a request lies in the arena, and the node that returns it; None: the end of the run does."""
+    """Offset of a request in the arena, and the node that frees it (None for the end of the run)."""
 
     offset: int
     nbytes: int
@@ -43,35 +43,26 @@ class Place(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Places of all requests.
-
-    Attributes
-    ----------
-    places : dict
-        By node and number of the request.
-    nbytes : int
-        Size of the arena.
-    live : int
-        Bytes of the largest set of requests in use at a time: no arena is smaller.
-    asked : int
-        Bytes of all requests together.
-    """
+    """Places of all requests."""
 
     places: dict[Key, Place]
+    #: Size of the arena.
     nbytes: int
+    #: Bytes of the largest set of requests in use at a time: no arena is smaller.
     live: int
-    asked: int
+    #: Bytes of all requests together.
+    requested: int
 
 
 def round_up(nbytes: int) -> int:
-    """Return the bytes that a request takes."""
+    """Return the bytes of the arena that a request takes."""
     return -(-nbytes // UNIT) * UNIT
 
 
 def offsets(uses: Sequence[Use]) -> list[int]:
-    """Return offsets at which no two requests that are in use at a time overlap, of several orders the smallest.
+    """Return offsets at which requests with common lifetimes do not overlap.
 
-    Greedy: one request after another goes into the smallest gap that fits between the ones that it meets.
+    The best of several greedy orders: each request goes into the smallest gap between those whose lifetimes it meets.
     """
     load = _load(uses)
     orders = (
@@ -111,8 +102,7 @@ def _load(uses: Sequence[Use]) -> list[int]:
 def _assign(uses: Sequence[Use], order: Sequence[int]) -> list[int]:
     """Return the offsets of requests that are placed in this order.
 
-    A model whose nodes all run by the array library makes thousands of requests, so each step is a few array
-    operations over the places so far.
+    Models that run by the array library make thousands of requests, so each step is a few array operations.
     """
     found = [0] * len(uses)
     done = np.empty((4, len(uses)), np.int64)  # low, high, first, last of the places so far, by low
@@ -149,19 +139,14 @@ def _largest(uses: Sequence[Use]) -> int:
 
 
 class Ledger:
-    """Notes the requests of one run, and hands out the places of a Layout.
+    """Notes the requests of one run, and hands out the places of a Layout, from the address `base` on.
 
-    Parameters
-    ----------
-    layout : Layout, optional
-        Places that the run before asks for; without them every request gets memory of the device's own.
-    base : int
-        Address of the arena.
+    Without a Layout, or where a request differs from it, the device allocates memory.
     """
 
     def __init__(self, layout: Layout | None = None, base: int = 0):
         self.layout, self.base = layout, base
-        #: Whether each request so far was that of the Layout, and its place was free.
+        #: Whether each request so far is that of the Layout, with a free place.
         self.follows = layout is not None
         self._node, self._number = -1, 0
         self._keys: list[tuple[Key, int, int]] = []  # (key, bytes, address)
@@ -195,7 +180,7 @@ class Ledger:
         self._events.append(~number)
 
     def _settle(self) -> None:
-        """Follow the returns so far: they belong to the node that runs."""
+        """Process the returns so far, which belong to the current node."""
         while self._seen < len(self._events):
             event = self._events[self._seen]
             self._seen += 1
@@ -213,7 +198,7 @@ class Ledger:
         return bool(self._used)
 
     def make_layout(self) -> Layout:
-        """Return the Layout that this run asks for; what was not returned is in use to the end."""
+        """Return the Layout of this run; memory that was not freed is in use to the end."""
         self._settle()
         first: dict[int, int] = {}
         last: dict[int, int] = {}

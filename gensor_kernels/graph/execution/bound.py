@@ -1,6 +1,6 @@
-"""A plan on memory of its own: inputs, activations and launches have fixed addresses, so that a call is their replay.
+"""A plan with its own memory: inputs, activations and launches have fixed addresses, so that a call is their replay.
 
-On a GPU the launches are one CUDA graph. Where they cannot be captured, and on the emulator, they are made in a loop.
+On a GPU the launches are one CUDA graph; without graphs, and on the emulator, a loop makes them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MOST_ARENAS = 8
 
 
 class Arena:
-    """Memory for the places of a Layout; it belongs to the stream that is current when it is made."""
+    """Memory for the places of a Layout, on the current stream."""
 
     def __init__(self, device: Device, layout: Layout):
         self.device, self.layout = device, layout
@@ -43,7 +43,7 @@ class Arena:
         self.base = -(-device.pointer(self.owner) // UNIT) * UNIT
 
     def pin(self, array: Any) -> Any:
-        """Return an array in the arena as one that keeps the whole arena alive, any other array as it is."""
+        """Return an array that keeps the arena alive if it is part of it; other arrays unchanged."""
         at = self.device.pointer(array)
         if not self.base <= at < self.base + self.layout.nbytes:
             return array
@@ -52,15 +52,10 @@ class Arena:
 
 
 class Recompute:
-    """A node that the array library takes part in: it is computed anew, and its results are copied to their places.
+    """A node that uses the array library: each call computes it again and copies its results (`targets`, by number).
 
-    Its requests for memory get the places that were planned for them. A request that was not foreseen gets memory of
-    the device's own; with `kept`, inside a capture, this memory is kept for the graph.
-
-    Parameters
-    ----------
-    targets : sequence of (int, array)
-        Results that are new memory, by their number, and their places.
+    Its requests for memory get their planned places. The device allocates memory for other requests, which `kept` keeps
+    for the graph inside a capture.
     """
 
     def __init__(self, arena: Arena, run: Run, node: Node, number: int, targets: Sequence[tuple[int, Any]]):
@@ -89,27 +84,9 @@ class Recompute:
 class Bound:
     """A plan bound to memory and launches, on one stream.
 
-    Parameters
-    ----------
-    runtime : Runtime
-    arena : Arena
-    inputs : list of (int, array)
-        Numbers of the inputs that are read, and their places.
-    outputs : list of array
-        Results within the arena, and constants.
-    steps : list of callable
-        What computes the results from the inputs.
-    run : Run
-        Tensors on memory that stays.
-    switched : bool
-        Whether launches depend on the array library's TF32 switch.
-    trials : list of Trial
-        Kinds of calls to be considered for tuning once they have come often.
-
-    Attributes
-    ----------
-    reason : str
-        Why there is no CUDA graph.
+    `inputs` are places by the numbers of the inputs that are read, `outputs` results in the arena and constants, and
+    `steps` compute these on tensors of `run` at fixed addresses. `switched`: launches depend on the library's TF32
+    switch. `trials` are kinds of calls to be considered for tuning once they are frequent.
     """
 
     def __init__(
@@ -127,8 +104,9 @@ class Bound:
         self.arena, self.inputs, self.outputs, self.steps = arena, tuple(inputs), tuple(outputs), tuple(steps)
         self.run, self.switched, self.trials = run, switched, list(trials)
         self.kept: list[Lease] = []
+        #: Calls so far, and why there is no CUDA graph.
         self.calls, self.reason = 0, ""
-        #: When it was used last, by a clock that all plans of a model share.
+        #: Time of the last use, by a clock that all plans of a model share.
         self.clock, self.used = itertools.count(), 0
         self._new = [(each, tuple(each.shape), each.dtype) for each in self.outputs]
         self.launch: Callable[[], None] = self._loop
@@ -172,13 +150,13 @@ class Bound:
             step()
 
     def capture(self) -> None:
-        """Capture the launches into a graph, where the device has graphs and nothing forbids it."""
+        """Capture the launches into a graph if the device can."""
         again = [step for step in self.steps if isinstance(step, Recompute)]
         for step in again:
             step.kept = self.kept
         try:
             graph = self.device.captured(self._loop)
-        except Exception as error:  # whatever the array library cannot do inside a capture, it can do in the loop
+        except Exception as error:  # the array library may be unable to run inside a capture
             logger().info("a model is not captured: %s", error)
             self.reason = f"its nodes cannot be captured: {error}"
             self.kept.clear()
@@ -192,7 +170,7 @@ class Bound:
 
 
 class Arenas:
-    """Bound plans of a model on one device: the one that was used longest ago gives way to a new one."""
+    """Bound plans of a model on one device, of which the least recently used is replaced."""
 
     def __init__(self) -> None:
         self._all: dict[Bound, tuple[dict[int, Bound], int]] = {}
@@ -222,19 +200,16 @@ class Arenas:
         plan.pop(stream, None)
 
 
-class _Poison:
-    """Spoils memory that nothing reads any more."""
+def _poison(address: int, nbytes: int) -> Repeat:
+    def spoil() -> None:
+        ctypes.memset(address, POISON, nbytes)
 
-    def __init__(self, address: int, nbytes: int):
-        self.address, self.nbytes = address, nbytes
-
-    def __call__(self) -> None:
-        ctypes.memset(self.address, POISON, self.nbytes)
+    return spoil
 
 
 def poison_steps(arena: Arena, node: int) -> list[Repeat]:
-    """Return the functions that spoil, on the emulator, what nothing reads any more behind a node."""
+    """Return functions that overwrite, on the emulator, the memory that is unused after a node."""
     places = arena.layout.places
     alive = [place for key, place in places.items() if key[0] <= node and (place.dies is None or place.dies > node)]
     dead = [place for place in places.values() if place.dies == node and not any(map(place.meets, alive))]
-    return [_Poison(arena.base + place.offset, place.nbytes) for place in dead]
+    return [_poison(arena.base + place.offset, place.nbytes) for place in dead]

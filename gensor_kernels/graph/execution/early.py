@@ -1,4 +1,4 @@
-"""What a model is refused for when it is made, rather than when it is called."""
+"""Refusals when a model is made, rather than when it is called."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ from gensor_kernels.shown import shown
 
 
 def refuse_early(graph: Graph, options: Options) -> None:
-    """Raise UnsupportedError for what no call of a graph can compute, as far as that is known without a call.
-
-    Windows over more than two axes, complex numbers, and quantised weights of large float32 products.
-    """
+    """Raise UnsupportedError for windows over more than two axes, complex numbers, and quantised float32 products."""
     for name, spec in (*graph.inputs.items(), *graph.specs.items()):
         if spec.dtype.kind == "c":
             raise UnsupportedError(f"tensor {shown(name)} is {spec.dtype.name}; a model takes real numbers")

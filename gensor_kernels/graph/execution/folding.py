@@ -1,6 +1,6 @@
 """Nodes of constants, computed once when a graph is made.
 
-The optimiser of onnxscript folds small constants; weights that a file computes (ConstantOfShape) are left to this.
+The optimiser of onnxscript folds small constants; this module folds weights that a file computes (ConstantOfShape).
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from gensor_kernels.graph.lowerings import LOWERINGS
 from gensor_kernels.graph.lowerings.base import Host
 from gensor_kernels.graph.lowerings.shapes import infer
 from gensor_kernels.graph.readers.onnx_bounds import most_folded, refuse_large
-from gensor_kernels.graph.readers.onnx_file import OPSET
 
 from .nodes import compute
 
@@ -24,8 +23,8 @@ from .nodes import compute
 def fold(graph: Graph) -> None:
     """Replace nodes whose inputs are all constants, and shapes that are known, by their results.
 
-    Nodes that only the device computes are left to every run. UnsupportedError names the node whose result takes more
-    memory than is left for what a model computes from its constants; a result takes none after its last reader.
+    Nodes that only the device computes stay. UnsupportedError names a node whose result exceeds the memory for computed
+    constants; a result is freed after its last reader.
     """
     run, kept = Host(), []
     fixed, held = set(graph.constants), dict[str, int]()
@@ -34,9 +33,9 @@ def fold(graph: Graph) -> None:
     reads.update(graph.outputs)
     for node in graph.nodes:
         run.values = graph.constants
-        infer(graph, node, OPSET)
+        infer(graph, node)
         if node.op in ("Shape", "Size") and (shape := graph.static(node.inputs[0])) is not None:
-            stand_in = np.broadcast_to(np.zeros((), np.bool_), shape)  # nothing but its shape is read
+            stand_in = np.broadcast_to(np.zeros((), np.bool_), shape)  # only its shape is read
             graph.constants[node.outputs[0]] = LOWERINGS[node.op](run, node, stand_in)
             fixed.update(node.outputs)
             continue
@@ -60,7 +59,7 @@ def fold(graph: Graph) -> None:
 
 
 def _fold_node(graph: Graph, run: Host, node: Node) -> bool:
-    """Make a node's results constants; False where a kernel computes them, on the device."""
+    """Make a node's results constants; return False if only a kernel on the device computes them."""
     try:
         results = compute(run, node)
     except UnsupportedError:

@@ -49,7 +49,7 @@ def from_torch(
     -------
     Model
         As `load` returns it. Called with tensors it gives tensors, on PyTorch's current
-        stream; inside `emulated` these lie in the host's memory. Results are a flat
+        stream; inside `emulated` these are in the host's memory. Results are a flat
         tuple, whatever structure the module returns.
 
     Raises

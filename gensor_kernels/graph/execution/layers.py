@@ -65,7 +65,7 @@ class Layer(Reasons):
     served : tuple of Explanation
         What served each call of our functions; empty where the array library computes.
     measured_us : float or None
-        Time of the whole layer on the GPU, in microseconds; None where it was not timed.
+        Time of the whole layer on the GPU in microseconds, or None if it was not timed.
     """
 
     served: tuple[Explanation, ...] = ()
@@ -88,14 +88,14 @@ class Layer(Reasons):
 
     @property
     def by(self) -> str:
-        """What serves it, in a word."""
+        """Families of its kernels, or "array library"."""
         families = {each.family or "CuPy" for each in self.served}
         return ", ".join(sorted(families)) or "array library"
 
     def __str__(self) -> str:
         result = _result(self.result, self.remarks) or "unknown"
-        told = f"{self.name}: {self.operators} -> {result}, served by {self.by}\n{self.why}"
-        return "\n\n".join([told, *map(str, self.served)])
+        head = f"{self.name}: {self.operators} -> {result}, served by {self.by}\n{self.why}"
+        return "\n\n".join([head, *map(str, self.served)])
 
 
 class Layers(tuple[Layer, ...]):
@@ -106,14 +106,14 @@ class Layers(tuple[Layer, ...]):
     runs : str
         How calls with such inputs run: as one CUDA graph, launch by launch, or node by node.
     layouts : Layouts or None
-        Layouts that were chosen, and the predicted times with and without them; None for a model without images.
+        Chosen layouts with predicted times, or None for a model without images.
     """
 
     runs: str = ""
     layouts: Layouts | None = None
 
     def named(self, name: str) -> Layer:
-        """Return the layer of a name; `print` tells what serves each of its calls, and why.
+        """Return the layer of a name; `print` shows what serves each of its calls, and why.
 
         Parameters
         ----------
@@ -159,8 +159,8 @@ class Layers(tuple[Layer, ...]):
             rows.append((each.name, each.operators, _result(each.result, each.remarks), each.by, *cells))
         how = "measured" if self.timed else "in kernels (predicted)"
         runs = f"; calls run {self.runs}" if self.runs else ""
-        told = f"{len(self)} layers, {total:.1f} µs {how}, the bound is {self.bound_us:.1f} µs{runs}"
-        lines = [*_table(rows), told]
+        last = f"{len(self)} layers, {total:.1f} µs {how}, the bound is {self.bound_us:.1f} µs{runs}"
+        lines = [*_table(rows), last]
         return "\n".join(lines if self.layouts is None else [*lines, str(self.layouts)])
 
 
@@ -205,18 +205,9 @@ def _describe(graph: Graph, node: Node) -> tuple[str, str, Spec | None, str, tup
 
 
 def reasons(graph: Graph, name: str) -> Reasons:
-    """Return why a node of a rewritten graph is what it is; for a node that was joined, the one that computes it.
+    """Return the rules that made a node, by its name in the graph or in the file; KeyError for an unknown name.
 
-    Parameters
-    ----------
-    graph : Graph
-    name : str
-        Name of a node of the graph, or of the file.
-
-    Raises
-    ------
-    KeyError
-        If neither a node nor a decision has the name.
+    For a node that was joined to another, return those of the other.
     """
     nodes = {node.name: node for node in reversed(graph.nodes)}
     decisions = graph.reasons(name)

@@ -1,7 +1,7 @@
-"""A run that is watched: which memory it asks for, and which launches it makes.
+"""A run that records its requests for memory and its launches.
 
-The first run of a plan tells the order of its requests for memory. The next runs use the places that follow from it,
-and keep their launches: a run that asked for the same memory, in which no kernel was still to race, is then bound.
+The first run of a plan determines the places of its requests in an arena. The next runs use them and keep their
+launches: a run with the same requests, in which no kernel was still to race, is then bound.
 """
 
 from __future__ import annotations
@@ -31,15 +31,7 @@ OF_SHAPES = ("Shape", "Size")
 
 
 class Learning:
-    """One watched run of a plan.
-
-    Parameters
-    ----------
-    plan : Prepared
-    runtime : Runtime
-    layout : Layout, optional
-        Places that the run before asked for.
-    """
+    """One recorded run of a plan; `layout` has the places of the requests of the run before, if any."""
 
     def __init__(self, plan: Prepared, runtime: Runtime, layout: Layout | None):
         self.plan, self.runtime, self.device = plan, runtime, runtime.device
@@ -49,7 +41,7 @@ class Learning:
         self.binder = Binder(self.device)
         self.run, self.fixed = plan.new_run(), plan.new_run()
         self.run.uploaded, self.run.variable = self.fixed.uploaded, self.fixed.variable
-        self.run.noted = self.binder.note
+        self.run.on_upload = self.binder.note
         self.inputs: list[tuple[int, Any]] = []
         self.steps: list[Repeat] = []
         self.outputs: list[Any] = []
@@ -71,11 +63,11 @@ class Learning:
         return self._results()
 
     def layout(self) -> Layout:
-        """Return the places that the run asked for."""
+        """Return the places of the run's requests."""
         return self.arena.layout if self.arena is not None and self.ledger.follows else self.ledger.make_layout()
 
     def bound(self) -> Bound | None:
-        """Return the plan on the run's memory; None if the run asked for other memory, or a kernel may change."""
+        """Return the plan on the run's memory, or None if its requests differed or a kernel may change."""
         same = self.ledger.follows and not self.ledger.in_use() and self.run.reader is None
         if self.arena is None or not same or not self.binder.settled or self.epoch != self.runtime.epoch:
             return None
@@ -118,7 +110,7 @@ class Learning:
         run.values.update(zip(node.outputs, results, strict=False))
 
     def _adopt(self, results: Sequence[Any]) -> tuple[Any, ...]:
-        """Give results that NumPy has allocated places of their own, as if they had asked for memory."""
+        """Move results that NumPy allocated to places in the arena."""
         owners: dict[int, tuple[np.ndarray, int, Any]] = {}
         found = []
         for array in results:
@@ -157,7 +149,7 @@ class Learning:
         binder.begin(())
 
     def _results(self) -> tuple[Any, ...]:
-        """Return the results as arrays that are the caller's."""
+        """Return the results as arrays that the caller owns."""
         run, found = self.run, []
         for name in self.plan.graph.outputs:
             array = run.device(run.values[name])

@@ -49,15 +49,13 @@ def _bytes(count: int) -> str:
 
 
 def memory_of(plan: Plan, stream: int) -> Memory:
-    """Return the memory of a plan that has run at least once, and how its calls on a stream run."""
+    """Return the memory of a plan after its first run, and how its calls on a stream run."""
     layout, bound = plan.layout, plan.bound.get(stream)
     weights = sum(each.nbytes for each in plan.graph.constants.values())
     if bound is not None:
         runs = "as one CUDA graph" if bound.captured else f"launch by launch: {bound.reason}"
     else:
-        runs = (
-            f"node by node: {plan.eager}" if plan.eager else "node by node, to be bound once nothing is raced any more"
-        )
+        runs = f"node by node{f': {plan.eager}' if plan.eager else ', to be bound once nothing is raced'}"
     if layout is None:
         return Memory(0, 0, 0, weights, runs)
-    return Memory(layout.nbytes, layout.live, layout.asked, weights, runs)
+    return Memory(layout.nbytes, layout.live, layout.requested, weights, runs)

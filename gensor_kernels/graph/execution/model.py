@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .weights import Weights
 
 Signature = tuple[tuple[str, tuple[int, ...], str], ...]
-#: Signatures whose plans a model keeps; the oldest gives way to a new one.
+#: Signatures whose plans a model keeps; the oldest is replaced.
 MOST_PLANS = 64
 
 
@@ -68,10 +68,10 @@ class Model:
         self.inputs, self.outputs = dict(source.inputs), list(source.outputs)
         self.defaults = dict(source.defaults)
         self._specs = self.inputs | self.defaults
-        #: Names of the files beside the model's that hold its weights.
+        #: Names of files next to the model's that hold its weights.
         self.weight_files: tuple[str, ...] = tuple(source.weight_files)
         self._plans: dict[tuple[Signature, int, bool, tuple[Any, ...]], Plan] = {}
-        #: Plans by Runtime and what arrays were given in order: the calls of these need no further check.
+        #: Plans by Runtime and by the types, dtypes and shapes of arguments that were checked.
         self._known: dict[Any, Plan] = {}
         self._weights: dict[int, Weights] = {}
         with failing("no valid ONNX model"):
@@ -86,8 +86,8 @@ class Model:
         Parameters
         ----------
         *args, **keywords : array
-            Inputs in the order of `inputs`, or by name, as `defaults` are: CuPy arrays, or NumPy
-            arrays inside `emulated`; PyTorch tensors, too, for which the results are tensors.
+            Inputs in the order of `inputs`, or by name, as `defaults` are: CuPy arrays, NumPy
+            arrays inside `emulated`, or PyTorch tensors, for which the results are tensors.
 
         Returns
         -------
@@ -129,15 +129,15 @@ class Model:
     def explain(self, *args: Any, **keywords: Any) -> Layers: ...
 
     def explain(self, *args: Any, **keywords: Any) -> Reasons | Layers:
-        """Tell what is fused and what serves each node of a run, or why one node is what it is.
+        """Show what is fused and what serves each node of a run, or the rules that made one node.
 
         Parameters
         ----------
         *args, **keywords : array
             Inputs as for a call: the model runs once.
         node : str
-            Alone, the name of a node: nothing runs. The node is that of the signature that
-            was planned last, or of the sizes that the file declares.
+            Alone, the name of a node of the signature that was planned last, or of the sizes
+            that the file declares: nothing runs.
 
         Returns
         -------
@@ -163,7 +163,7 @@ class Model:
         return explain_plan(self._plan(inputs), inputs, current.current_runtime().device.stream())
 
     def memory(self, *args: Any, **keywords: Any) -> Memory:
-        """Tell the memory that the model needs for such inputs, and how its calls run; it runs once if it has not yet.
+        """Return the memory that the model needs for such inputs, and how its calls run; the first time it runs once.
 
         Parameters
         ----------
@@ -173,7 +173,7 @@ class Model:
         Returns
         -------
         Memory
-            Bytes of the arena beside the largest live set, and of weights; `print` shows them.
+            Bytes of the arena, of the largest live set, and of weights; `print` shows them.
         """
         from .memory import memory_of
 
@@ -254,11 +254,11 @@ class Model:
         return {name: array if device.emulated else device.xp.asarray(array) for name, array in inputs.items()}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle and copy what the model was made from; plans are made anew."""
+        """Pickle and copy the source of the model; plans are made again."""
         return Model, (self._source, self._name, self._options)
 
     def __str__(self) -> str:
-        """Return the nodes behind the rewrites, for the sizes that the file declares and the current device, if any."""
+        """Return the nodes after the rewrites, for the sizes that the file declares and the current device, if any."""
         from .layers import outline
 
         given = ", ".join(f"{name}: {spec}" for name, spec in self.inputs.items())
@@ -297,9 +297,9 @@ class Model:
         given |= keywords
         missing = [name for name in self.inputs if name not in given]
         if missing:
-            raise ValueError(printable(f"{self._name} needs the inputs {', '.join(missing)}, too"))
+            raise ValueError(printable(f"{self._name} needs the inputs {', '.join(missing)}"))
         sizes: dict[str, int] = {}
-        given = {name: given[name] for name in specs if name in given}  # plans take them in this order
+        given = {name: given[name] for name in specs if name in given}  # the order of plans
         for name, array in given.items():
             _check(name, array, specs[name], sizes)
         for name, (least, most) in self._source.bounds.items():
@@ -315,7 +315,7 @@ class Model:
 
         signature = tuple((name, tuple(array.shape), str(array.dtype)) for name, array in inputs.items())
         device = current.current_runtime().device
-        # Layouts are chosen by times, which decide nothing in deterministic mode.
+        # In deterministic mode times do not decide on layouts.
         key = signature, id(device), config.deterministic(), state.key() if state else ()
         plan = self._plans.get(key)
         if plan is None:
@@ -362,8 +362,8 @@ def load(
     Parameters
     ----------
     path : path, bytes or onnx.ModelProto
-        An ONNX file, whose external data, if any, is in its folder; or what such a file
-        holds, as bytes or as onnx reads it, without external data.
+        An ONNX file, whose external data, if any, is in its folder; or the
+        content of such a file, as bytes or as onnx reads it, without external data.
     dtype : {None, "float16", "bfloat16"}, optional
         Compute float32 tensors in 16 bits; weights are cast once. Inputs and results keep
         the dtypes of the file.
@@ -383,7 +383,7 @@ def load(
     FileNotFoundError
         If there is no such file.
     ModelError
-        If it is no valid model, or packages of the `onnx` extra are missing.
+        If it is not a valid model, or packages of the `onnx` extra are missing.
     UnsupportedError
         If operators are not served; the text names all of them.
     ValueError

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def compute(run: Run, node: Node) -> tuple[Any, ...]:
-    """Return the results of a node; ModelError or UnsupportedError, which name the node, if there are none."""
+    """Return the results of a node; errors are ModelError or UnsupportedError and name the node."""
     run.node = node
     try:
         found = LOWERINGS[node.op](run, node, *(run.values[each] if each else None for each in node.inputs))

@@ -1,4 +1,4 @@
-"""How the calls of one signature run: node by node, watched, or bound to memory and launches."""
+"""How the calls of one signature run: node by node, recorded, or bound to memory and launches."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
     from .bound import Bound
     from .weights import Weights
 
-#: Watched runs that end without a bound plan, before a plan is left to run node by node.
+#: Recorded runs without a bound plan after which a plan runs node by node.
 MOST_ATTEMPTS = 8
 
 
 class Plan(Prepared):
     """A prepared graph, and how its calls run.
 
-    The first calls are watched (learning.py); from then on each stream has memory and launches of its own (bound.py).
+    The first calls are recorded (learning.py), after which each stream has its own memory and launches (bound.py).
     Parameters are those of Prepared.
     """
 
     def __init__(self, graph: Graph, weights: Weights, options: Options = DEFAULT, state: State | None = None):
         super().__init__(graph, weights, options, state)
         self.arenas = weights.arenas
-        #: Where the requests of the last watched run lie; None before the first.
+        #: Places of the requests of the last recorded run, or None before the first.
         self.layout: Layout | None = None
-        #: Why every call computes node by node; "" where that is not so.
+        #: Why every call computes node by node, or "".
         self.eager = ""
         self.bound: dict[int, Bound] = {}
         self._attempts = 0
@@ -48,7 +48,7 @@ class Plan(Prepared):
         forking.renew(self)
 
     def of(self, state: Mapping[str, Any]) -> Plan:
-        """Return this plan for the state of a session, with memory and launches of its own."""
+        """Return a copy of this plan for the state of a session, with separate memory and launches."""
         plan = copy.copy(self)
         plan.state, plan.layout, plan.eager, plan.bound, plan._attempts = dict(state), None, "", {}, 0
         plan.after_fork()
@@ -60,7 +60,7 @@ class Plan(Prepared):
         self._turn = threading.Lock()
 
     def __call__(self, runtime: Runtime, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        """Compute the graph: on memory and launches that are there, or node by node."""
+        """Compute the graph, bound or node by node."""
         device = runtime.device
         if device.capturing():  # the caller's graph owns the memory, and keeps the weights
             with device.lasting(self.constants, self.state):
@@ -69,10 +69,10 @@ class Plan(Prepared):
         bound = self.bound.get(stream)
         if bound is not None and bound.runtime is runtime and not record.active and bound.holds():
             return bound(inputs)
-        # Each call counts while calls are recorded.
+        # Every call of a node is counted while calls are recorded.
         if self.eager or record.active or (config.disabled() and not device.emulated):
             return self._by_nodes(inputs)
-        if not self._turn.acquire(blocking=False):  # another thread is at it
+        if not self._turn.acquire(blocking=False):  # another thread records a run
             return self._by_nodes(inputs)
         try:
             return self._learn(runtime, stream, inputs)
@@ -83,7 +83,7 @@ class Plan(Prepared):
         return self.run(dict(zip(self.graph.inputs, inputs, strict=True)))
 
     def _learn(self, runtime: Runtime, stream: int, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        """Compute the graph, and bind it where the run shows that it may be."""
+        """Compute the graph in a recorded run, and bind it if possible."""
         try:
             learning = Learning(self, runtime, self.layout)
         except MemoryError as error:
@@ -102,5 +102,5 @@ class Plan(Prepared):
         else:
             self._attempts += 1
             if self._attempts == MOST_ATTEMPTS:
-                self.eager = f"{MOST_ATTEMPTS} runs after one another asked for memory in different ways"
+                self.eager = f"{MOST_ATTEMPTS} runs in a row requested memory in different orders"
         return results

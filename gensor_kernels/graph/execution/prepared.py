@@ -27,23 +27,8 @@ if TYPE_CHECKING:
 class Prepared:
     """A graph for inputs of one signature, rewritten, with its constants on one device.
 
-    Parameters
-    ----------
-    graph : Graph
-        Graph with all shapes inferred; it is changed.
-    weights : Weights
-        Constants that plans of the model share.
-    options : Options
-        Precision, and how weights are stored.
-    state : State, optional
-        Inputs that a session keeps; they are no inputs of the rewritten graph any more.
-
-    Attributes
-    ----------
-    ends : list of tuple of str
-        For each node the tensors that nothing reads behind it.
-    read : set of str
-        Tensors that a node reads, or that are results.
+    The graph has all shapes inferred, and is changed. Plans of a model share `weights`; `state` are inputs that a
+    session keeps.
     """
 
     def __init__(self, graph: Graph, weights: Weights, options: Options = DEFAULT, state: State | None = None):
@@ -51,7 +36,7 @@ class Prepared:
         graph.derived.note(graph.constants.values())
         fold(graph)
         self.graph = rewrite(graph, options=options)
-        #: Layouts that were chosen by the times predicted for the current device; None where there is none.
+        #: Layouts that were chosen by times predicted for the current device, or None without a device.
         self.layouts: Layouts | None = None
         if _has_device():
             self.layouts = choose_layouts(self.graph)
@@ -62,7 +47,9 @@ class Prepared:
             keep_state(self.graph, *state)
             self.graph.specs |= {name: self.graph.inputs.pop(name) for name in state.results}
         self.graph.constants = {name: weights.shared(value) for name, value in self.graph.constants.items()}
+        #: For each node the tensors that are unused after it.
         self.ends = list(self.graph.last_reads())
+        #: Tensors that a node reads, or that are results.
         self.read = {*(name for node in self.graph.nodes for name in node.reads()), *self.graph.outputs}
         self.constants = Constants(self.graph.constants.values(), weights.placed)
 
@@ -76,7 +63,7 @@ class Prepared:
     def run(self, inputs: Mapping[str, Any], watch: Any = None) -> tuple[Any, ...]:
         """Execute every node.
 
-        `watch(node, explanations, again, device)` is called behind each; `again()` computes the node once more.
+        `watch(node, explanations, again, device)` is called after each; `again()` computes the node once more.
         """
         run = self.new_run(explains=watch is not None)
         values = run.values
@@ -91,7 +78,7 @@ class Prepared:
             for name in last:
                 values.pop(name, None)
         outputs = [run.device(values[name]) for name in self.graph.outputs]
-        # A constant stays what it is, whatever a caller does with a result.
+        # A caller may change a result, but not a constant.
         return tuple(
             result.copy() if name in self.graph.constants else result
             for name, result in zip(self.graph.outputs, outputs, strict=True)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .layers import Layers
     from .plan import Plan
 
-#: Plans that a session keeps; the oldest gives way to a new one.
+#: Plans that a session keeps; the oldest is replaced.
 MOST_PLANS = 64
 
 
@@ -45,7 +45,7 @@ class Session:
         plan_for: Callable[[dict[str, Any]], tuple[dict[str, Any], Plan]],
     ):
         self._kept, self._shared = kept, plan_for
-        #: Plans of its own, and the limits of places, by the model's plans.
+        #: The session's plans with the limits of places, by the model's plans.
         self._plans: dict[Plan, tuple[Plan, dict[str, tuple[int, int]]]] = {}
         self.inputs = [name for name in specs if name not in kept.results]
         self.outputs = [name for name in results if name not in kept.results.values()]
@@ -86,11 +86,11 @@ class Session:
                         f"{found[result].shape}: state keeps its shape; export the model with caches of a fixed size"
                     )
                 self.state[name][...] = found[result]
-        asked = tuple(found[name] for name in self.outputs)
-        return asked[0] if len(asked) == 1 else asked
+        wanted = tuple(found[name] for name in self.outputs)
+        return wanted[0] if len(wanted) == 1 else wanted
 
     def explain(self, *args: Any, **keywords: Any) -> Layers:
-        """Run the model once, and tell what serves each node; as `Model.explain`."""
+        """Run the model once, and show what serves each node, as `Model.explain` does."""
         from .layers import explain_plan
 
         return explain_plan(*self._plan_for(args, keywords), current_runtime().device.stream())
@@ -125,7 +125,7 @@ class Session:
 
 
 def state_of(graph: Graph, results: Mapping[str, str] | None) -> State:
-    """Return what a session of this graph keeps.
+    """Return the state of a session of this graph.
 
     Without `results`, these are the inputs that a TensorScatter appends to, where the appended tensor is a result.
     ModelError for names that are no input, or no result, or where there is nothing to keep.
@@ -182,10 +182,10 @@ def _in_rows(graph: Graph, *stores: Node | None) -> bool:
 def _rows(
     xp: Any, specs: Mapping[str, Spec], shapes: Mapping[str, tuple[int, ...]], pairs: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return caches whose rows of keys and of values lie side by side, those of equal layers in one piece of memory.
+    """Return caches whose rows hold keys and values next to each other, those of equal layers in one piece of memory.
 
-    In front of each are a row for the keys and the values of the newest token, and one for its queries. A batch entry
-    has a multiple of the rows of a page (lowerings/caches.py), so that its pages are those of the whole.
+    Before each cache come a row for the queries and a row for the keys and values of the newest token. The rows of a
+    batch entry are a multiple of those of a page (lowerings/caches.py).
     """
     groups: dict[tuple[Any, ...], list[tuple[str, str]]] = {}
     for keys, values in pairs.items():
@@ -204,7 +204,7 @@ def _rows(
 def state_shapes(
     specs: Mapping[str, Spec], names: Mapping[str, str], sizes: Mapping[str, int]
 ) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the state; ModelError for a size that neither the file nor `sizes` gives."""
+    """Return the shapes of the state; ModelError for a size that is missing in the file and in `sizes`."""
     found = {}
     for name in names:
         extents = specs[name].shape

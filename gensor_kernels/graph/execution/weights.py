@@ -15,11 +15,11 @@ class Weights:
     """Constants of a model on one device: plans of several signatures share equal ones."""
 
     def __init__(self) -> None:
-        #: Arrays by dtype, shape, order in memory and first elements: only arrays that agree so far are compared.
+        #: Arrays by dtype, shape, strides and first elements.
         self._arrays: dict[tuple[Any, ...], list[np.ndarray]] = {}
         #: Copies on the device, by the identity of the NumPy array.
         self.placed: dict[int, tuple[np.ndarray, Any]] = {}
-        #: What rules and layouts made of the file's constants.
+        #: Arrays that rules and layouts computed from the file's constants.
         self.derived = Derived()
         self.arenas = Arenas()
 
@@ -27,11 +27,13 @@ class Weights:
         """Return the first array that was equal to this one."""
         if value.dtype == object:  # text
             return value
-        alike = self._arrays.setdefault((value.dtype.name, value.shape, value.strides, value.flat[:16].tobytes()), [])
-        for each in alike:
+        candidates = self._arrays.setdefault(
+            (value.dtype.name, value.shape, value.strides, value.flat[:16].tobytes()), []
+        )
+        for each in candidates:
             if each is value or np.array_equal(_bytes(each), _bytes(value)):
                 return each
-        alike.append(value)
+        candidates.append(value)
         return value
 
 

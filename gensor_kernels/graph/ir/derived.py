@@ -14,33 +14,24 @@ Found = TypeVar("Found")
 class Derived:
     """Arrays by the constants that they were made of, and how, as long as anything uses them.
 
-    Constants are known by identity: of others, such as a rule's intermediate results, nothing is kept.
+    Constants are known by identity; results of other arrays are not kept.
     """
 
     def __init__(self) -> None:
-        #: What owns memory, and its name, by identity.
+        #: Arrays that own memory, and their names, by identity.
         self._owners: dict[int, tuple[Callable[[], np.ndarray | None], Hashable]] = {}
         self._made: WeakValueDictionary[Hashable, np.ndarray] = WeakValueDictionary()
         self._facts: dict[Hashable, Any] = {}
 
     def note(self, constants: Iterable[np.ndarray]) -> None:
-        """Take in constants of a file, which are kept from now on."""
+        """Add constants of a file, which are kept from now on."""
         for each in constants:
             owner = owner_of(each)
             if id(owner) not in self._owners:
                 self._owners[id(owner)] = (lambda owner=owner: owner), len(self._owners)  # type: ignore[misc]
 
     def array(self, how: Hashable, sources: Sequence[np.ndarray], make: Callable[[], np.ndarray]) -> np.ndarray:
-        """Return what was made of these arrays in this way before, or else what `make` returns.
-
-        Parameters
-        ----------
-        how : hashable
-            Equal for calls that make equal arrays of equal sources.
-        sources : sequence of numpy.ndarray
-        make : callable
-            Returns a new array.
-        """
+        """Return the array that was made of `sources` before under an equal key `how`, or the result of `make`."""
         key = self._key(how, sources)
         found = None if key is None else self._made.get(key)
         if found is None:
@@ -51,7 +42,7 @@ class Derived:
         return found
 
     def fact(self, what: Hashable, source: np.ndarray, ask: Callable[[], Found]) -> Found:
-        """Return what was found out about an array before, or else what `ask` returns."""
+        """Return a fact about an array that is known under this key, or the result of `ask`."""
         key = self._key(what, [source])
         if key is None:
             return ask()

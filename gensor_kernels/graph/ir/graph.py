@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -10,6 +10,8 @@ import numpy as np
 
 from .derived import Derived
 
+#: Version of the ONNX standard's operators that nodes have.
+OPSET = 24
 #: Extents of a tensor: a number, the name of a symbolic size, or None where nothing is known.
 Extents = tuple[int | str | None, ...]
 
@@ -35,67 +37,53 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Node:
-    """One call of an operator.
+    """One call of an operator."""
 
-    Attributes
-    ----------
-    op : str
-        Operator of the ONNX standard (its newest version), or "Elementwise": a chain of operations on one tensor.
-    inputs, outputs : tuple of str
-        Tensors by name; "" is an input that was left out.
-    attributes : dict
-        Attributes by name, as Python values and NumPy arrays.
-    name : str
-        Name in the model; nodes that were joined have the name of the first.
-    epilogue : tuple of Step
-        Operations that the kernel applies to its result.
-    joined : tuple of str
-        Operators of the nodes that this node computes too.
-    layout : str
-        Order in memory of the images that the node reads and writes, whose axes are (n, c, h, w) in any case: "last"
-        for channels innermost, "first" for columns innermost, "" where nothing was chosen.
-    """
-
+    #: Operator of the ONNX standard (its newest version), or "Elementwise": a chain of operations on one tensor.
     op: str
+    #: Tensors by name; "" is an input that was left out.
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    #: Attributes by name, as Python values and NumPy arrays.
     attributes: dict[str, Any] = field(default_factory=dict)
+    #: Name in the model; nodes that were joined have the name of the first.
     name: str = ""
+    #: Operations that the kernel applies to its result.
     epilogue: tuple[Step, ...] = ()
+    #: Operators of other nodes that this node computes.
     joined: tuple[str, ...] = ()
+    #: Order in memory of the images that the node reads and writes, whose axes are (n, c, h, w) in any case: "last" for
+    #: channels innermost, "first" for columns innermost, "" where nothing was chosen.
     layout: str = ""
 
     def reads(self) -> tuple[str, ...]:
         """Return the tensors that this node reads, those of its epilogue included."""
         return tuple(each for each in (*self.inputs, *(step.operand for step in self.epilogue)) if each)
 
+    def reading(self, names: Mapping[str, str]) -> Node:
+        """Return this node with other tensors in place of some that it reads."""
+        inputs = tuple(names.get(each, each) for each in self.inputs)
+        steps = tuple(step._replace(operand=names.get(step.operand, step.operand)) for step in self.epilogue)
+        return replace(self, inputs=inputs, epilogue=steps)
+
     def __str__(self) -> str:
         return " + ".join(self.joined if self.op == "Elementwise" else (self.op, *self.joined))
 
 
 class Decision(NamedTuple):
-    """A rule that was applied, or was not because another way is predicted faster.
+    """A rule that was applied, or was not because another way is predicted faster."""
 
-    Attributes
-    ----------
-    rule : str
-        Name of the rule.
-    before, after : tuple of str
-        Names of the nodes that it took out and put in.
-    why : str
-        Reason in words, "" where the rule itself is the reason.
-    before_us, after_us : float or None
-        Predicted times of both ways, in microseconds, where they were compared.
-    applied : bool
-        Whether the rule was applied; otherwise the nodes in `before` were left alone.
-    """
-
+    #: Name of the rule.
     rule: str
+    #: Names of the nodes that it took out and put in.
     before: tuple[str, ...]
     after: tuple[str, ...]
+    #: Reason in words, "" where the rule itself is the reason.
     why: str = ""
+    #: Predicted times of both ways, in microseconds, where they were compared.
     before_us: float | None = None
     after_us: float | None = None
+    #: Whether the rule was applied; otherwise the nodes in `before` stayed.
     applied: bool = True
 
     def __str__(self) -> str:
@@ -110,34 +98,22 @@ class Decision(NamedTuple):
 
 @dataclass
 class Graph:
-    """Nodes in an order in which each tensor is computed before it is read.
-
-    Attributes
-    ----------
-    nodes : list of Node
-    inputs : dict of str to Spec
-        What a caller gives, in order.
-    outputs : list of str
-        Tensors that a caller gets, in order.
-    constants : dict of str to numpy.ndarray
-        Weights and other constants.
-    specs : dict of str to Spec
-        Inferred dtype and shape of tensors.
-    decisions : list of Decision
-        Rules that were applied, in order, and alternatives that were not taken.
-    derived : Derived
-        What was made of constants; graphs of one model share it.
-    weight_bytes : int
-        Bytes of the constants that the file has, among others that were computed.
-    """
+    """Nodes in an order in which each tensor is computed before it is read."""
 
     nodes: list[Node]
+    #: Inputs in order.
     inputs: dict[str, Spec]
+    #: Results in order.
     outputs: list[str]
+    #: Weights and other constants.
     constants: dict[str, np.ndarray]
+    #: Inferred dtype and shape of tensors.
     specs: dict[str, Spec]
+    #: Rules that were applied, in order, and alternatives that were not taken.
     decisions: list[Decision] = field(default_factory=list)
+    #: Arrays made of constants; graphs of one model share it.
     derived: Derived = field(default_factory=Derived)
+    #: Bytes of the constants that the file has, among others that were computed.
     weight_bytes: int = 0
 
     def reasons(self, name: str) -> list[Decision]:
@@ -181,7 +157,7 @@ class Graph:
         self.nodes[position] = replace(self.nodes[position], **changes)
 
     def tidy(self) -> None:
-        """Drop nodes and constants whose results nobody reads."""
+        """Drop nodes and constants that are not read."""
         wanted, kept = set(self.outputs), []
         for node in reversed(self.nodes):
             if wanted & set(node.outputs):
@@ -191,7 +167,7 @@ class Graph:
         self.constants = {name: value for name, value in self.constants.items() if name in wanted}
 
     def last_reads(self) -> Iterator[tuple[str, ...]]:
-        """Yield for each node the tensors that are not read any more behind it."""
+        """Yield for each node the tensors that are unused after it."""
         later, found = set(self.outputs), []
         for node in reversed(self.nodes):
             names = {name for name in (*node.reads(), *node.outputs) if name and name not in later}

@@ -1,4 +1,4 @@
-"""Who makes and who reads each tensor of a graph, kept right while rules change its nodes."""
+"""The maker and the readers of each tensor of a graph, updated while rules change its nodes."""
 
 from __future__ import annotations
 
@@ -11,25 +11,20 @@ from .graph import Decision, Graph, Node, Spec
 class Links:
     """An index of a graph's nodes by the tensors that they make and read.
 
-    Nodes change through this object alone until `store` writes them back. Every question and every change takes a time
-    that depends on the nodes in question, not on the size of the graph.
-
-    Parameters
-    ----------
-    graph : Graph
-        Graph with each tensor computed before it is read.
+    Nodes change through this object alone until `store` writes them back. The time of a query or a change depends on
+    the nodes in question, not on the size of the graph.
     """
 
     def __init__(self, graph: Graph):
         self.graph = graph
-        #: Nodes by places; a node that is replaced by several leaves them in its place.
+        #: Nodes by place; several nodes that replace one share its place.
         self._places: list[list[Node]] = []
         self._place: dict[str, int] = {}
         self._made: dict[str, Node] = {}
         #: For each tensor, how often each node reads it, by the node's key.
         self._readers: dict[str, dict[str, int]] = {}
         self._results = frozenset(graph.outputs)
-        #: Nodes that were taken out and put in since `watch` began, and the reason that a rule gave.
+        #: Nodes that the current rule removed and added, and its reason.
         self.removed: list[Node] = []
         self.added: list[Node] = []
         self.why = ""
@@ -38,7 +33,7 @@ class Links:
             self._places.append([])
             self._put(place, node)
 
-    # ---- questions
+    # ---- queries
 
     def nodes(self) -> Iterator[Node]:
         """Yield all nodes in order."""
@@ -46,12 +41,12 @@ class Links:
             yield from nodes
 
     def maker(self, name: str, *ops: str) -> Node | None:
-        """Return the node that computes a tensor, if it is of one of these operators (any, if none is named)."""
+        """Return the node that computes a tensor, if it is of one of these operators (any by default)."""
         node = self._made.get(name)
         return node if node is not None and (not ops or node.op in ops) else None
 
     def plain(self, name: str, *ops: str) -> Node | None:
-        """Return the maker of a tensor without an epilogue whose only reader is the one that asks, by operators."""
+        """Return the maker of a tensor by operators, if it has no epilogue and the tensor is read once."""
         node = self.maker(name, *ops)
         return node if node is not None and not node.epilogue and self.alone(name) else None
 
@@ -92,12 +87,12 @@ class Links:
         """Put nodes in the place of one."""
         place = self._place[key_of(old)]
         rank = next(rank for rank, each in enumerate(self._places[place]) if each is old)
-        behind = self._places[place][rank + 1 :]
+        after = self._places[place][rank + 1 :]
         del self._places[place][rank + 1 :]
         self._take(old)
         for node in new:
             self._put(place, node)
-        self._places[place].extend(behind)
+        self._places[place].extend(after)
         self.removed.append(old)
         self.added.extend(new)
 
@@ -108,7 +103,7 @@ class Links:
         return new
 
     def take_in(self, first: Node, second: Node, **fields: object) -> Node:
-        """Let the node in front of another, which alone reads its result, compute that one's result in its place."""
+        """Let `first` compute the result of `second`, its only reader, in the place of `second`."""
         self._take(first)
         self.removed.append(first)
         new = replace(first, outputs=second.outputs, **fields)  # type: ignore[arg-type]
@@ -116,19 +111,17 @@ class Links:
         return new
 
     def remove(self, node: Node) -> None:
-        """Take a node out whose results nobody reads."""
+        """Remove a node whose results are not read."""
         self._take(node)
         self.removed.append(node)
 
     def rename(self, old: str, new: str) -> None:
         """Let all readers of `old` read `new`."""
         for node in self.readers(old):
-            inputs = tuple(new if each == old else each for each in node.inputs)
-            steps = tuple(step._replace(operand=new) if step.operand == old else step for step in node.epilogue)
-            self._swap(node, replace(node, inputs=inputs, epilogue=steps))
+            self._swap(node, node.reading({old: new}))
 
     def drop(self, names: Iterable[str]) -> None:
-        """Take out the makers of tensors that nobody reads any more, and theirs in turn."""
+        """Remove the makers of tensors that are no longer read, and the makers of their inputs in turn."""
         waiting = list(names)
         while waiting:
             node = self._made.get(waiting.pop())
@@ -137,7 +130,7 @@ class Links:
                 waiting += node.reads()
 
     def replace(self, last: Node, *new: Node) -> None:
-        """Put nodes in the place of the last node of a pattern, and take out what only the pattern read."""
+        """Put nodes in the place of the last node of a pattern, and remove nodes that only the pattern read."""
         self.put(last, *new)
         self.drop(last.reads())
 
@@ -184,7 +177,7 @@ class Links:
         self._link(node, -1)
 
     def _swap(self, old: Node, new: Node) -> None:
-        """Put a node with the same results in the place of one, without a note."""
+        """Put a node with the same results in the place of one, without recording it."""
         nodes = self._places[self._place[key_of(old)]]
         nodes[next(rank for rank, each in enumerate(nodes) if each is old)] = new
         for name in new.outputs:

@@ -1,11 +1,9 @@
-"""Which layout each node has: exact, by a minimum cut.
+"""The layout of each node: exact, by a minimum cut.
 
-Every node has one of two layouts, with a time for either. A tensor that is read in another layout than it was written
-in is converted once for all its readers, or read as it lies by readers that can do so, whichever is faster. The sum of
-these times is a cut of a network: nodes on the source's side have channels last. Residual edges and tensors with many
-readers, as in DenseNet, add edges and no states, whereas tables of a dynamic programme over the graph would grow
-exponentially with the tensors that are alive at once. With two layouts and costs that only differing neighbours pay,
-the minimum cut is the optimum.
+Every node has one of two layouts, with a time for either. A tensor that is written in one layout and read in the other
+is converted once for all its readers, or read directly by readers that can, whichever is faster. The sum of these times
+is a cut of a network: nodes on the source's side have channels last. As only differing neighbours add costs, the
+minimum cut is the optimum, also with residual edges and tensors with many readers.
 """
 
 from __future__ import annotations
@@ -22,24 +20,16 @@ PARTS = 10_000
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor between nodes, which are numbers.
+    """A tensor between nodes, which are numbers."""
 
-    Attributes
-    ----------
-    made : int
-        Node that writes it.
-    readers : tuple of int
-        Nodes that read it, each once.
-    conversion : float
-        Microseconds of a copy in the other layout.
-    direct : dict of (int, bool) to float
-        Microseconds that a reader takes longer where it reads the tensor in the other layout, by the reader and
-        whether it has channels last; infinite where it cannot, as are those not given.
-    """
-
+    #: Node that writes it.
     made: int
+    #: Nodes that read it, each once.
     readers: tuple[int, ...]
+    #: Microseconds of a copy in the other layout.
     conversion: float
+    #: Further microseconds of a reader in the other layout, by the reader and whether it has channels last; infinite by
+    #: default.
     direct: Mapping[tuple[int, bool], float] = field(default_factory=dict)
 
     def crossing(self, last: Sequence[bool]) -> tuple[float, bool]:
@@ -58,11 +48,7 @@ def total(times: Sequence[tuple[float, float]], tensors: Sequence[Tensor], last:
 def choose(times: Sequence[tuple[float, float]], tensors: Sequence[Tensor]) -> list[bool]:
     """Return for each node whether it has channels last, so that `total` is least; channels first where equal.
 
-    Parameters
-    ----------
-    times : sequence of (float, float)
-        Microseconds of each node with channels first and with channels last; infinite where it cannot have them.
-    tensors : sequence of Tensor
+    `times` are microseconds with channels first and with channels last, infinite for a layout that a node cannot have.
     """
     known = [value for pair in times for value in pair]
     known += [value for each in tensors for value in (each.conversion, *each.direct.values())]

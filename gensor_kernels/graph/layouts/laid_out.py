@@ -11,13 +11,13 @@ from gensor_kernels.graph.ir.graph import Graph, Node
 from .choice import Tensor, choose, total
 from .times import Times, in_order, weight_orders
 
-#: Operators whose kernels take both layouts, at times of their own.
+#: Operators whose kernels take both layouts, with different times.
 KERNELS = ("AveragePool", "Conv", "ConvTranspose", "Elementwise", "GlobalAveragePool", "MaxPool")
 #: Reductions of whole images, which read both layouts and write vectors.
 REDUCTIONS = ("GlobalMaxPool", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum")
 #: Predicted times must fall by this factor before a graph is changed.
 WORTHWHILE = 1.01
-#: Operators that kernels read in one layout and write in the other; grouped convolutions are not among them.
+#: Operators that can read one layout and write the other; grouped convolutions cannot.
 EITHER = ("Conv", "Elementwise")
 #: Operators of the array library, which keep the layout that they read at the same time.
 NEUTRAL = (
@@ -29,23 +29,15 @@ NEUTRAL = (
 
 @dataclass(frozen=True)
 class Layouts:
-    """What was chosen.
+    """Chosen layouts, with their times."""
 
-    Attributes
-    ----------
-    last : int
-        Nodes with channels last.
-    conversions : int
-        Copies between layouts.
-    predicted_us : float
-        Predicted microseconds of the nodes over images, conversions included.
-    first_us : float
-        The same with channels first everywhere.
-    """
-
+    #: Nodes with channels last.
     last: int = 0
+    #: Copies between layouts.
     conversions: int = 0
+    #: Predicted microseconds of the nodes over images, conversions included.
     predicted_us: float = 0.0
+    #: The same with channels first everywhere.
     first_us: float = 0.0
 
     def __str__(self) -> str:
@@ -96,14 +88,14 @@ def _takes_both(graph: Graph, node: Node) -> bool:
 
 
 class _Choice:
-    """Nodes that take both layouts, and around them one that stands for all others, which has channels first."""
+    """Nodes that take both layouts; node 0 stands for all others, which have channels first."""
 
     def __init__(self, graph: Graph, places: list[int]):
         self.graph, self.times = graph, Times(graph)
         self.nodes = [graph.nodes[place] for place in places]
         self.own = [(0.0, math.inf), *(self._both(node) for node in self.nodes)]
         for number, (first, last) in enumerate(self.own):
-            if math.isinf(first) and math.isinf(last):  # nothing is known: as in the file
+            if math.isinf(first) and math.isinf(last):  # unknown: as in the file
                 self.own[number] = (0.0, math.inf)
         self.number = {id(node): number for number, node in enumerate(self.nodes, 1)}
         self.names = self._tensors()
@@ -133,11 +125,11 @@ class _Choice:
     def apply(self) -> Layouts:
         """Choose, and change the graph.
 
-        What a reader of the other layout takes longer is asked only where it matters: at first it is taken to be
-        nothing, and a choice that rests on nothing unknown is the best one.
+        Further times of readers in the other layout are predicted only where needed: they are 0 at first, and a choice
+        that depends on no unknown time is the best one.
         """
         direct: dict[str, dict[tuple[int, bool], float]] = {name: {} for name in self.names}
-        asked: set[tuple[str, int, bool]] = set()
+        known: set[tuple[str, int, bool]] = set()
         for name, (_, readers) in self.names.items():
             for reader in readers:
                 if reader and self._may_cross(name, self.nodes[reader - 1]):
@@ -152,14 +144,14 @@ class _Choice:
                 for name, (writer, readers) in self.names.items()
                 for reader in readers
                 if last[reader] != last[writer] and (reader, last[reader]) in direct[name]
-            } - asked
+            } - known
             if not unknown:
                 break
             for name, reader, side in unknown:
                 node = replace(self.nodes[reader - 1], layout="last" if side else "first")
                 more = self.times.of(node, not side) - self.own[reader][side]
                 direct[name][reader, side] = max(more, 0.0)
-            asked |= unknown
+            known |= unknown
         nothing = [False] * len(last)
         return self._write(tensors, last, total(self.own, list(tensors.values()), nothing))
 
@@ -209,11 +201,11 @@ class _Choice:
         else:
             place = min(there)
         for each in there:
-            graph.nodes[each] = _reading(graph.nodes[each], name, copy)
+            graph.nodes[each] = graph.nodes[each].reading({name: copy})
         return place, node
 
     def _with_constants(self, node: Node) -> Node:
-        """Return a node with channels last with the constants that it reads laid out likewise."""
+        """Return a node with channels last whose constants have the same layout."""
         orders = weight_orders(self.graph, node)
         for place, name in enumerate(node.reads()):
             constant = self.graph.constants.get(name)
@@ -221,7 +213,7 @@ class _Choice:
                 continue
             order = orders[1] if orders is not None and place == 1 else (0, 2, 3, 1)
             if math.prod(constant.shape) > max(constant.shape):  # of one axis it is the same in any order
-                node = _reading(node, name, self._constant_in(name, order))
+                node = node.reading({name: self._constant_in(name, order)})
         return node
 
     def _constant_in(self, name: str, order: tuple[int, ...]) -> str:
@@ -229,10 +221,3 @@ class _Choice:
         if (name, order) not in self.laid:
             self.laid[name, order] = self.graph.add(f"{name}.last", in_order(self.graph, name, order))
         return self.laid[name, order]
-
-
-def _reading(node: Node, old: str, new: str) -> Node:
-    """Return a node that reads one tensor in place of another."""
-    inputs = tuple(new if each == old else each for each in node.inputs)
-    steps = tuple(step._replace(operand=new) if step.operand == old else step for step in node.epilogue)
-    return replace(node, inputs=inputs, epilogue=steps)

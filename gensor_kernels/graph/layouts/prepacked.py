@@ -13,15 +13,12 @@ from gensor_kernels.graph.lowerings.base import FLOATS
 
 from .times import in_order, weight_orders
 
-#: Rows of the other operand up to which a product waits for its weights.
+#: Rows of the other operand up to which a product is bound by reading its weights.
 MOST_ROWS = 64
 
 
 def prepack_weights(graph: Graph) -> None:
-    """Lay out constant weights once, so that no call copies them and products with few rows read them fastest.
-
-    Shapes stay: what changes is the order in memory.
-    """
+    """Store constant weights in the order in which products with few rows read them fastest and no call copies them."""
     orders: dict[Any, tuple[int, ...] | None] = {}
     made: dict[tuple[str, tuple[int, ...]], str] = {}
     for place, node in enumerate(graph.nodes):
@@ -39,7 +36,7 @@ def prepack_weights(graph: Graph) -> None:
 
 
 def _order(graph: Graph, node: Node, weights: Any, orders: dict[Any, tuple[int, ...] | None]) -> tuple[int, ...] | None:
-    """Return the axes of weights from the outermost to the innermost in memory; None where they lie well."""
+    """Return the best order of the axes of weights in memory, outermost first, or None for the present one."""
     if node.op == "ConvTranspose" and weights.ndim == 4 and weights.flags.c_contiguous:
         found = weight_orders(graph, node)
         return None if found is None else found[node.layout == "last"]

@@ -21,13 +21,7 @@ LAST = (0, 2, 3, 1)
 
 
 class Times:
-    """Predicted times of the nodes of a graph.
-
-    Parameters
-    ----------
-    graph : Graph
-        Its images have known extents.
-    """
+    """Predicted times of the nodes of a graph whose images have known extents."""
 
     def __init__(self, graph: Graph):
         self.graph, self._runtime = graph, current_runtime()
@@ -45,8 +39,8 @@ class Times:
     def of(self, node: Node, read_last: bool) -> float:
         """Return the predicted microseconds of a node of `node.layout` whose first input has channels last or first.
 
-        Infinite where no kernel serves it so. A copy that every call would make of the first input is included where
-        the layouts agree, and no way of reading the other layout.
+        Infinite if no kernel serves it so. Where both layouts agree, the time includes a copy that every call makes of
+        the first input; a kernel that needs a copy does not count as reading the other layout.
         """
         graph, last = self.graph, node.layout == "last"
         images = {name: last for name in node.reads()} | {node.inputs[0]: read_last}
@@ -62,9 +56,9 @@ class Times:
 
 
 def weight_orders(graph: Graph, node: Node) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Return the axes of a convolution's weights from the outermost to the innermost in memory.
+    """Return the order of the axes in memory in which kernels read a convolution's weights, or None for other nodes.
 
-    For (channels first, channels last): as kernels read them without a copy. None for other nodes.
+    The orders are those for (channels first, channels last), outermost axis first.
     """
     if node.op == "ConvTranspose":
         return (1, 0, 2, 3), (1, 2, 3, 0)

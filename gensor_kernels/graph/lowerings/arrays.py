@@ -87,7 +87,7 @@ def _slice(run: Run, node: Node, x: Any, starts: Any, ends: Any, axes: Any = Non
     key = [slice(None)] * x.ndim
     for axis, begin, end, step in zip(along, first, last, stride, strict=True):
         extent = x.shape[axis]
-        # NumPy's slices count from the end where ONNX's clamp: an end below -extent is "in front of the first".
+        # NumPy counts from the end where ONNX clamps: an end below -extent is before the first element.
         stop: int | None = end if end >= 0 else end + extent
         if step < 0 and stop is not None and stop < 0:
             stop = None
@@ -111,7 +111,7 @@ def _gather_elements(run: Run, node: Node, x: Any, indices: Any) -> Any:
 
 
 def _elements(xp: Any, node: Node, x: Any, indices: Any) -> tuple[Any, ...]:
-    """Return the places that an array of indices along one axis means: its own on all others."""
+    """Return full indices for an array of indices along one axis."""
     axis, rank = attribute(node, "axis", 0), indices.ndim
     key = [xp.arange(extent).reshape(-1, *(1,) * (rank - place - 1)) for place, extent in enumerate(indices.shape)]
     key[axis] = xp.where(indices < 0, indices + x.shape[axis], indices)
@@ -276,7 +276,7 @@ def _top_k(run: Run, node: Node, x: Any, k: Any) -> Any:
     xp, x = run.together(x)
     count, axis = int(run.host(k).item()), attribute(node, "axis", -1)
     if not 0 <= count <= x.shape[axis]:
-        raise ValueError(f"{count} of {x.shape[axis]} elements are asked for")
+        raise ValueError(f"{count} of {x.shape[axis]} elements are requested")
     if attribute(node, "largest", 1):  # the first of equal elements comes first
         order = xp.flip(x.shape[axis] - 1 - xp.argsort(xp.flip(x, axis), axis=axis, kind="stable"), axis)
     else:

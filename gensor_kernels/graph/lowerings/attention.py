@@ -33,11 +33,11 @@ def _attention(
 ) -> Any:
     """Compute softmax(softcap(scale * q @ k.T) + mask) @ v; a query that sees no key gives zeros.
 
-    `valid` is the number of keys of each batch entry that count: those of a cache with room for more. Sixteen-bit heads
-    are one kernel, which reads these numbers on the device, others a product, a softmax and a product.
+    `valid` is the number of keys of each batch entry in a cache with room for more. Heads of 16 bits are one kernel,
+    which reads these numbers on the device, others a product, a softmax and a product.
     """
     xp, q, k, v, mask, past_key, past_value = run.together(q, k, v, mask, past_key, past_value)
-    if mask is not None and mask.dtype.kind in "iu":  # to ONNX numbers that are added, to `attention` a mistake
+    if mask is not None and mask.dtype.kind in "iu":  # ONNX adds them, `attention` refuses them
         mask = mask.astype(q.dtype)
     merged, past = q.ndim == 3, 0
     if merged:
@@ -53,12 +53,12 @@ def _attention(
     scale = attribute(node, "scale")
     scale = 1 / math.sqrt(q.shape[3]) if scale is None else scale
     whole = past == 0 or fresh == q.shape[2]
-    alike = name_of(q) in ("float16", "bfloat16") and len(node.outputs) < 4 and _alike(q, k, v) and scale > 0
-    pages = pages_of(k, v) if alike and valid is not None and mask is None and k.size and q.size else None
+    is_fused = name_of(q) in ("float16", "bfloat16") and len(node.outputs) < 4 and _is_uniform(q, k, v) and scale > 0
+    pages = pages_of(k, v) if is_fused and valid is not None and mask is None and k.size and q.size else None
     scores = None
     if pages is not None:
         y = _attend_cache(run, node, q, pages, valid, scale)
-    elif alike and valid is None and whole:
+    elif is_fused and valid is None and whole:
         y = _attend(run, node, q, k, v, mask, scale, "lower_right" if past else "upper_left")
     elif valid is None and len(node.outputs) < 4 and not attribute(node, "softcap", 0.0) and _is_step(q, mask):
         y = _in_steps(run, node, q, k, v, mask, scale, past)
@@ -76,8 +76,8 @@ def _heads(x: Any, heads: int) -> Any:
     return x.reshape(*x.shape[:2], heads, -1).transpose(0, 2, 1, 3)
 
 
-def _alike(q: Any, k: Any, v: Any) -> bool:
-    """Return whether one kernel takes the heads: one size of head, one dtype."""
+def _is_uniform(q: Any, k: Any, v: Any) -> bool:
+    """Return whether all heads have one size and one dtype, as one kernel needs."""
     return q.shape[3] == k.shape[3] == v.shape[3] and q.dtype == k.dtype == v.dtype
 
 
@@ -86,7 +86,7 @@ def _windows(node: Node) -> tuple[int, int]:
 
 
 def _heads_last(run: Run, node: Node, q: Any) -> tuple[Any, ...]:
-    """Return memory for a result whose rows lie in front of its heads; nothing where the order is that of q."""
+    """Return memory for a result with the axis of rows before that of heads, or () for the order of q."""
     if not (attribute(node, "heads_last", 0) or attribute(node, "q_num_heads")):
         return ()
     batch, heads, queries, size = q.shape
@@ -108,7 +108,7 @@ def _attend(run: Run, node: Node, q: Any, k: Any, v: Any, mask: Any, scale: floa
 
 
 def _attend_cache(run: Run, node: Node, q: Any, pages: Pages, valid: Any, scale: float) -> Any:
-    """Attend to the keys of a cache that count, in one kernel; rows of a merged result lie in front of its heads."""
+    """Attend to the valid keys of a cache in one kernel."""
     more: dict[str, Any] = {}
     if max(_windows(node)) >= 0:
         more["window"] = _windows(node)
@@ -150,19 +150,19 @@ def _in_steps(run: Run, node: Node, q: Any, k: Any, v: Any, mask: Any, scale: fl
         steps.append(("mask", run.device(wide), -np.inf) if boolean else ("add", run.device(wide)))
         own = wide if boolean else wide > -np.inf
         visible = own if visible is None else own & run.together(own, visible)[2]
-    behind: list[Any] = []
+    last: list[Any] = []
     if visible is not None:
-        behind.append(("mask", run.device(visible.any(axis=-1, keepdims=True)), 0.0))
+        last.append(("mask", run.device(visible.any(axis=-1, keepdims=True)), 0.0))
     scores = run.call(matmul, q.reshape(*grouped, queries, size), k[:, :, None].swapaxes(-1, -2), epilogue=steps)
     shares = run.call(softmax, scores)
-    found = run.call(matmul, shares, v[:, :, None], **({"epilogue": behind} if behind else {}))
+    found = run.call(matmul, shares, v[:, :, None], **({"epilogue": last} if last else {}))
     return found.reshape(batch, heads, queries, -1)
 
 
 def _compose(
     run: Run, node: Node, q: Any, k: Any, v: Any, mask: Any, scale: float, offset: Any, valid: Any
 ) -> tuple[Any, Any]:
-    """Return the result, and the scores that the node is asked for."""
+    """Return the result, and the scores that the node returns."""
     xp = run.together(q)[0]
     batch, heads, queries, size = q.shape
     kv_heads, keys = k.shape[1:3]
@@ -190,10 +190,7 @@ def _compose(
 
 
 def _key_mask(xp: Any, node: Node, queries: int, keys: int, offset: Any, valid: Any) -> Any:
-    """Return where a key does not count, as booleans that broadcast to the scores; None if all do.
-
-    They lie where `valid` lies: `xp` is the array library there.
-    """
+    """Return where a key is hidden, as booleans of `xp` that broadcast to the scores, or None if none is."""
     own = xp.arange(queries)[:, None] + offset
     key = xp.arange(keys)
     left, right = _windows(node)
@@ -215,8 +212,8 @@ def _key_mask(xp: Any, node: Node, queries: int, keys: int, offset: Any, valid: 
 def _rotary(run: Run, node: Node, x: Any, cosine: Any, sine: Any, positions: Any = None) -> Any:
     """Rotate pairs of the first elements of each head by an angle per position.
 
-    A pair (a, b) becomes (a * cos - b * sin, b * cos + a * sin): two chains of operations on a view in which pairs are
-    an axis. With the attribute `signed`, the sine has (-sin, sin) of all pairs.
+    A pair (a, b) becomes (a * cos - b * sin, b * cos + a * sin): two chains of operations on a view with an axis of
+    pairs.
     """
     xp, x, cosine, sine, positions = run.together(x, cosine, sine, positions)
     merged = x.ndim == 3
@@ -225,11 +222,8 @@ def _rotary(run: Run, node: Node, x: Any, cosine: Any, sine: Any, positions: Any
     if positions is not None:
         cosine, sine = cosine[positions], sine[positions]
     axis = 4 if attribute(node, "interleaved", 0) else 3
-    if not attribute(node, "signed", 0):
-        sine = sine[..., : size // 2]
-        sine = xp.stack([-sine, sine], axis=axis - 1 if axis == 3 else -1)
-    else:
-        sine = sine.reshape(*sine.shape[:2], 2, size // 2)
+    sine = sine[..., : size // 2]
+    sine = xp.stack([-sine, sine], axis=axis - 1 if axis == 3 else -1)
     cosine, sine = xp.expand_dims(cosine[:, :, None, : size // 2], axis), sine[:, :, None]
     result = xp.empty(heads.shape, x.dtype)
     pairs, found = (_pairs_of(each[..., :size], axis) for each in (heads, result))
@@ -245,7 +239,7 @@ def _rotary(run: Run, node: Node, x: Any, cosine: Any, sine: Any, positions: Any
 
 
 def _pairs_of(heads: Any, axis: int) -> Any:
-    """Return a view of heads whose pairs are an axis of their own."""
+    """Return a view of heads with a separate axis of pairs."""
     half = heads.shape[3] // 2
     return heads.reshape(*heads.shape[:3], *((2, half) if axis == 3 else (half, 2)))
 

@@ -1,4 +1,4 @@
-"""What a lowering is given, and how it makes itself known by the operators that it computes."""
+"""The run in which lowerings compute nodes, and functions that they share."""
 
 from __future__ import annotations
 
@@ -16,48 +16,40 @@ from gensor_kernels.graph.ir.derived import owner_of
 if TYPE_CHECKING:
     from gensor_kernels.graph.ir.graph import Node
 
-#: Computes the results of a node from its inputs; None stands for an input that was left out.
+#: Computes the results of a node from its inputs, of which some may be None.
 Lowering = Callable[..., Any]
 
-#: Attribute of a node that writes into its inputs: state that nothing else reads.
+#: Attribute of a node that writes into its inputs: state that only it reads.
 IN_PLACE = "in_place"
 #: dtypes of the kernels of rows and of element-wise operations.
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
 class Run:
-    """One execution of a graph: where arrays lie, and what served each node.
+    """One execution of a graph: its tensors, and what served each node if it `explains`.
 
-    Shapes, indices and the like are NumPy arrays, whatever the device; a tensor that a kernel reads is an array of the
-    device. A lowering changes no array in place that it was given or that `call` returned, but state that its node is
-    marked for (IN_PLACE).
-
-    Parameters
-    ----------
-    constants : Constants
-        Constants of the graph, and their copies on the device.
-    explains : bool
-        Whether `explained` gets an Explanation of every call.
+    Shapes and indices are NumPy arrays on every device; tensors that kernels read are arrays of the device. A lowering
+    changes no array in place, except the state of a node with IN_PLACE.
     """
 
     def __init__(self, constants: Constants, explains: bool = False):
         self.runtime = current.current_runtime()
         self.xp = self.runtime.device.xp
         self.constants = constants
-        #: Every tensor that is still needed, by name.
+        #: Tensors that are still needed, by name.
         self.values: dict[str, Any] = {}
-        #: What served the calls of the node that is being computed, where that is asked for.
+        #: Explanations of the calls of the current node, if the run explains.
         self.explained: list[Any] | None = [] if explains else None
-        #: The node that is being computed.
+        #: The current node.
         self.node: Node | None = None
         #: Tensors whose elements follow from the elements of inputs.
         self.variable: set[str] = set()
-        #: The first node that needs such elements on the host, and so cannot be enqueued before they are known.
+        #: The first node that reads such elements back to the host.
         self.reader: Node | None = None
-        #: Copies on the device of host arrays that are no constants, by identity.
+        #: Copies on the device of host arrays other than constants, by identity.
         self.uploaded: dict[int, tuple[np.ndarray, Any]] = {}
-        #: Is told of every array that was a host array.
-        self.noted: Callable[[Any], None] | None = None
+        #: Called with every copy of a host array.
+        self.on_upload: Callable[[Any], None] | None = None
 
     def device(self, value: Any) -> Any:
         """Return an array of the device; the copy of a NumPy array is kept."""
@@ -68,8 +60,8 @@ class Run:
             if id(value) not in self.uploaded:
                 self.uploaded[id(value)] = value, upload(self.runtime.device, value)
             found = self.uploaded[id(value)][1]
-        if self.noted is not None:
-            self.noted(found)
+        if self.on_upload is not None:
+            self.on_upload(found)
         return found
 
     def host(self, value: Any) -> np.ndarray:
@@ -86,7 +78,7 @@ class Run:
         self.reader = self.reader or self.node
 
     def is_known(self, name: str, value: Any) -> bool:
-        """Return whether the host knows the elements of a tensor, and they are those of every call of a bound plan."""
+        """Return whether the host knows the elements of a tensor, which are equal in every call of a bound plan."""
         return isinstance(value, np.ndarray) and name not in self.variable
 
     def integers(self, value: Any) -> list[int]:
@@ -94,7 +86,7 @@ class Run:
         return [int(each) for each in np.ravel(self.host(value))]
 
     def together(self, *values: Any) -> tuple[Any, ...]:
-        """Return the array library of some tensors in front of them; all lie on the device if one does."""
+        """Return the array library of some tensors, and the tensors, all on the device if one is."""
         if all(value is None or isinstance(value, np.ndarray) for value in values):
             return np, *values
         return self.xp, *(self.device(value) for value in values)
@@ -129,11 +121,7 @@ def channels_first(array: Any) -> Any:
 class Constants:
     """Constants of a graph on one device.
 
-    Parameters
-    ----------
-    values : iterable of numpy.ndarray
-    placed : dict
-        Copies on the device, by the identity of the NumPy array; graphs of a model share it.
+    Graphs of a model share `placed`, the copies on the device by the identity of the NumPy array.
     """
 
     def __init__(self, values: Iterable[np.ndarray], placed: dict[int, tuple[np.ndarray, Any]]):
@@ -145,7 +133,7 @@ class Constants:
             self._by_owner.setdefault(id(owner_of(value)), []).append(value)
 
     def on(self, device: Any, value: np.ndarray) -> Any:
-        """Return a constant, or a view of one, on the device; None for any other array."""
+        """Return a constant, or a view of one, on the device, or None for any other array."""
         if id(value) in self._all:
             if id(value) not in self.placed:
                 self.placed[id(value)] = value, upload(device, value)
@@ -165,7 +153,7 @@ class Constants:
 
 
 def upload(device: Any, value: np.ndarray) -> Any:
-    """Return a copy of a NumPy array on the device, in memory of its own; its axes lie in the same order."""
+    """Return a copy of a NumPy array on the device, in new memory and with the same order of axes."""
     order = sorted(range(value.ndim), key=lambda axis: -value.strides[axis])
     with device.lending(None):
         copy = device.xp.asarray(np.ascontiguousarray(value.transpose(order)))
@@ -211,7 +199,7 @@ class Host(Run):
         raise UnsupportedError("kernels run on the device")
 
 
-#: Operators of windows, as messages call them.
+#: Operators of windows, by their names in messages.
 WINDOWS = {
     "AveragePool": "poolings",
     "Conv": "convolutions",
@@ -221,7 +209,7 @@ WINDOWS = {
 
 
 def spatial_axes(node: Node, rank: int) -> int:
-    """Return the number of spatial axes of a tensor under a window; UnsupportedError for others than one or two."""
+    """Return the number of spatial axes of a tensor under a window; UnsupportedError unless it is one or two."""
     if rank not in (3, 4):
         raise refusal(node, f"{WINDOWS[node.op]} have one or two spatial axes, not {rank - 2}")
     return rank - 2

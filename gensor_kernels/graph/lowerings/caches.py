@@ -52,7 +52,7 @@ def pages_of(k: Any, v: Any) -> Pages | None:
 
 
 def memory_view(array: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
-    """Return a view of the memory behind an array, which may be larger; strides are in bytes."""
+    """Return a view of an array's memory, which may be larger than the array; strides are in bytes."""
     if isinstance(array, np.ndarray):
         return np.lib.stride_tricks.as_strided(array, shape, strides)
     return array.__class__(shape, array.dtype, array.data, strides)
@@ -60,18 +60,18 @@ def memory_view(array: Any, shape: tuple[int, ...], strides: tuple[int, ...]) ->
 
 @lru_cache(maxsize=64)
 def _table(batch: int, pages: int, step: int) -> np.ndarray:
-    """Return the pages of each batch entry; one array for equal arguments, whose copy on the device is kept."""
+    """Return the pages of each batch entry: one array for equal arguments, whose copy on the device is kept."""
     return (np.arange(batch)[:, None] * step + np.arange(pages)).astype(np.int32)
 
 
 @lru_cache(maxsize=1024)
 def _offsets(batch: int, new: int, step: int) -> np.ndarray:
-    """Return the numbers of new rows behind their places; one array for equal arguments, as `_table`."""
+    """Return the offsets of new rows from their places: one array for equal arguments, as `_table`."""
     return np.arange(batch)[:, None] * step + np.arange(new)
 
 
 def _tensor_scatter(run: Run, node: Node, past: Any, update: Any, places: Any = None) -> Any:
-    """Write `update` into a cache, at a place of its own for each batch entry; into `past` itself if marked so."""
+    """Write `update` into a cache, at one place for each batch entry; into `past` itself if marked so."""
     _, past, update = run.together(past, update)
     cache = past if attribute(node, IN_PLACE, False) else past.copy()
     axis = attribute(node, "axis", -2) % past.ndim
@@ -84,15 +84,15 @@ def _tensor_scatter(run: Run, node: Node, past: Any, update: Any, places: Any = 
 def append(run: Run, cache: Any, update: Any, places: Any, known: bool, circular: bool, node: Node) -> None:
     """Write rows (batch, new, ...) into a cache (batch, capacity, ...), from row `places[b]` on.
 
-    Places that the host knows become slices: a copy for all entries at once if they agree. Others stay on the device:
-    one scatter of rows by their number in all, and an addition in front of it unless a single row is appended.
+    Places that the host knows become slices: one copy for all entries if they agree. Others stay on the device:
+    one scatter of rows by their number in the whole cache, after an addition if several rows are appended.
     """
     batch, new = update.shape[:2]
     capacity, (apart, row) = cache.shape[1], cache.strides[:2]
     if not known:
         step = apart // row if batch > 1 else 0
         if (apart % row and batch > 1) or step < 0:
-            raise refusal(node, "the rows of a batch entry lie no number of rows behind those of the one before")
+            raise refusal(node, "the strides of batch entries are no multiple of those of rows")
         rows = places
         if circular:
             rows = (places[:, None] + run.device(_offsets(1, new, 0))) % capacity + run.device(_offsets(batch, 1, step))
@@ -113,11 +113,10 @@ def append(run: Run, cache: Any, update: Any, places: Any, known: bool, circular
 
 
 def _matmul_append(run: Run, node: Node, x: Any, w: Any, keys: Any, values: Any, places: Any = None) -> Any:
-    """Compute queries, keys and values side by side, and append the latter to caches (batch, capacity, columns).
+    """Compute queries, keys and values in one product, and append the latter to caches (batch, capacity, columns).
 
-    A single token goes to the row in front of the caches, where the product stores it (see Session); the result then
-    begins with that row. Attention of one query does not depend on the order of its keys, and a NewestRows node moves
-    them to their places for the next call.
+    The product stores a single token in the row before the caches (see Session), and the result begins with that row.
+    Attention of one query does not depend on the order of its keys; a NewestRows node moves them to their places.
     """
     steps = {"epilogue": items} if (items := run.epilogue(node)) else {}
     queries, (apart, pitch, unit) = w.shape[1] - keys.shape[2] - values.shape[2], keys.strides
@@ -134,7 +133,7 @@ def _matmul_append(run: Run, node: Node, x: Any, w: Any, keys: Any, values: Any,
 
 
 def _newest(run: Run, node: Node, places: Any, *caches: Any) -> Any:
-    """Move the rows in front of caches to their places: one copy for all that lie at equal distances."""
+    """Move the rows before caches to their places: one copy for all caches at equal distances."""
     device, (batch, capacity), strides = run.runtime.device, caches[0].shape[:2], caches[0].strides
     known = places is None or run.is_known(node.inputs[0], places)
     starts = [device.pointer(each) for each in caches]
@@ -150,7 +149,7 @@ def _newest(run: Run, node: Node, places: Any, *caches: Any) -> Any:
 
 
 def _view_at(run: Run, array: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
-    """Return a view of the memory around an array, `offset` bytes behind its first element."""
+    """Return a view of the memory around an array, from `offset` bytes after its first element."""
     device = run.runtime.device
     return device.borrowed(device.pointer(array) + offset, shape, strides, array.dtype, array, device.number)
 

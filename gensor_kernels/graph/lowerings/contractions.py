@@ -36,9 +36,8 @@ def _gemm(run: Run, node: Node, a: Any, b: Any, c: Any = None) -> Any:
     items: list[Any] = [] if alpha == 1 else [("scale", alpha)]
     if c is not None and beta != 0:
         c = run.device(c)
-        scaled = (
-            c if beta == 1 else run.xp.asarray(c * c.dtype.type(beta))
-        )  # NumPy makes scalars of arrays without axes
+        # NumPy makes scalars of arrays without axes.
+        scaled = c if beta == 1 else run.xp.asarray(c * c.dtype.type(beta))
         items.append(("bias" if scaled.shape == (b.shape[1],) else "add", scaled))
     return run.call(matmul, a, b, **_epilogue(items + run.epilogue(node)))
 
@@ -96,8 +95,8 @@ def _conv_transpose(run: Run, node: Node, x: Any, w: Any, bias: Any = None) -> A
     extra = attribute(node, "output_padding", (0,) * spatial)
     reach = [(taps - 1) * dilation + 1 for taps, dilation in zip(w.shape[2:], dilations, strict=True)]
     full = [
-        stride * (extent - 1) + each + behind
-        for stride, extent, each, behind in zip(strides, x.shape[2:], reach, extra, strict=True)
+        stride * (extent - 1) + each + more
+        for stride, extent, each, more in zip(strides, x.shape[2:], reach, extra, strict=True)
     ]
     mode = attribute(node, "auto_pad", "NOTSET")
     wanted = attribute(node, "output_shape")

@@ -10,7 +10,7 @@ import numpy as np
 
 from gensor_kernels.dispatch.api.elementwise import elementwise
 
-from .base import Lowering, Run, attribute, channels_first, channels_last, is_served, name_of
+from .base import Lowering, Run, attribute, channels_first, channels_last, is_served, name_of, refusal
 
 if TYPE_CHECKING:
     from gensor_kernels.graph.ir.graph import Node
@@ -49,7 +49,7 @@ def _gelu(run: Run, xp: Any, x: Any, tanh: bool) -> Any:
     return 0.5 * x * (1 + erf(run, xp, x / math.sqrt(2)))
 
 
-#: Of floating-point tensors: (xp, x, attributes by name) -> y, computed in at least float32.
+#: Functions (xp, x, attributes by name) -> y of floating-point tensors, computed in at least float32.
 _MAPS: dict[str, tuple[Callable[..., Any], dict[str, float]]] = {
     "Celu": (lambda xp, x, alpha: xp.maximum(x, 0) + xp.minimum(0, alpha * xp.expm1(x / alpha)), {"alpha": 1.0}),
     "Elu": (_elu, {"alpha": 1.0}),
@@ -76,7 +76,7 @@ _MAPS: dict[str, tuple[Callable[..., Any], dict[str, float]]] = {
     "Tanh": (lambda xp, x: xp.tanh(x), {}),
     "ThresholdedRelu": (lambda xp, x, alpha: xp.where(x > alpha, x, 0), {"alpha": 1.0}),
 }
-#: Functions of the array library of the same meaning.
+#: Equal functions of the array library.
 _UNARY = {
     **{"Abs": "absolute", "Acos": "arccos", "Acosh": "arccosh", "Asin": "arcsin", "Asinh": "arcsinh"},
     **{"Atan": "arctan", "Atanh": "arctanh", "BitwiseNot": "invert", "Ceil": "ceil", "Cos": "cos", "Cosh": "cosh"},
@@ -230,8 +230,6 @@ def _same(run: Run, node: Node, x: Any, *_: Any) -> Any:
 
 def _dropout(run: Run, node: Node, x: Any, ratio: Any = None, training: Any = None) -> Any:
     if training is not None and bool(run.host(training)):
-        from .base import refusal
-
         raise refusal(node, "models are run for inference; export the model in evaluation mode")
     return _same(run, node, x)
 

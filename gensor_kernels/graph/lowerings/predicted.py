@@ -1,4 +1,4 @@
-"""Predicted times of nodes: their lowerings in a dry run, on arrays that stand in for their tensors."""
+"""Predicted times of nodes: their lowerings in a dry run, on arrays of the same shapes."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from gensor_kernels.dispatch.plans.runtime import Runtime
     from gensor_kernels.graph.ir.graph import Graph, Node
 
-#: Axes of a tensor from the outermost to the innermost in memory, by name; those of others are in order.
+#: Axes of a tensor from the outermost to the innermost in memory, by name; others are in order.
 Orders = Mapping[str, Sequence[int]]
-#: Of nodes whose shapes or times are not known.
+#: The answer for nodes with unknown shapes or times.
 UNKNOWN = Served(None, False)
-#: Nothing takes a node in this form.
+#: Errors of lowerings for nodes that no kernel computes.
 REFUSED = (GensorError, ValueError, TypeError, np.exceptions.AxisError)
 
 
 class Dry(Run):
-    """A run in which functions of this package are asked about instead of called, and nothing is copied."""
+    """A run that adds up the predicted times of calls instead of making them."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime, self.xp = runtime, runtime.device.xp
@@ -42,7 +42,7 @@ class Dry(Run):
         return self.runtime.device.empty(value.shape, value.dtype)
 
     def host(self, value: Any) -> np.ndarray:
-        """Return a NumPy array; UnsupportedError for one that would have to be computed."""
+        """Return a NumPy array; UnsupportedError for an array of the device."""
         if not isinstance(value, np.ndarray):
             raise UnsupportedError("a dry run computes no numbers")
         return value
@@ -59,18 +59,18 @@ class Dry(Run):
         return self.runtime.device.empty(last.call.result.shape, last.call.result.dtype)
 
 
-#: What is known of nodes, by what it depends on, for each Runtime and the contents of its library.
+#: Known answers, by what they depend on, for each Runtime and the contents of its library.
 _known: WeakKeyDictionary[Runtime, tuple[Any, dict[Any, Served]]] = WeakKeyDictionary()
 
 
 def predict(graph: Graph, nodes: Sequence[Node]) -> float | None:
     """Return the predicted microseconds of the kernels of some nodes that read each other or the graph's tensors.
 
-    None without a device, and where a shape or a time is not known.
+    Unknown without a device, and if a shape or a time is unknown: None.
     """
     try:
         runtime = current_runtime()
-    except (GensorError, ImportError, RuntimeError):  # a model is printed on a machine without a GPU
+    except (GensorError, ImportError, RuntimeError):  # a machine without a GPU
         return None
     return answer(runtime, graph, nodes, {}).us
 
@@ -78,7 +78,7 @@ def predict(graph: Graph, nodes: Sequence[Node]) -> float | None:
 def answer(runtime: Runtime, graph: Graph, nodes: Sequence[Node], orders: Orders) -> Served:
     """Return the predicted microseconds of the kernels of some nodes, and whether calls copy an operand.
 
-    Nodes of equal shapes and orders in memory are asked about once, whichever the graph.
+    Nodes of equal shapes and orders in memory are predicted once, in whichever graph.
     """
     contents, answers = _known.get(runtime, (None, {}))
     if contents is not runtime.library.contents:  # other kernels or timings
@@ -92,7 +92,7 @@ def answer(runtime: Runtime, graph: Graph, nodes: Sequence[Node], orders: Orders
 
 
 def _about(graph: Graph, node: Node, made: Mapping[str, Any], orders: Orders) -> Any:
-    """Return what a node's time depends on."""
+    """Return a key of all that a node's time depends on."""
     tensors: list[Any] = []
     for name in (*node.inputs, *(step.operand for step in node.epilogue)):
         spec = None if name in made or not name else graph.spec(name)
@@ -128,7 +128,7 @@ def _dry_run(runtime: Runtime, graph: Graph, nodes: Sequence[Node], made: Mappin
 
 
 def _stand_in(runtime: Runtime, graph: Graph, name: str, order: Sequence[int] | None) -> Any:
-    """Return an array like a tensor, whose elements are never read; None where its shape is not known."""
+    """Return an array like a tensor, whose elements are not read, or None if its shape is unknown."""
     if _is_index(graph, name):
         return graph.constants[name]
     spec = graph.spec(name)

@@ -23,7 +23,7 @@ _ROUNDINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "floor": np.floor,
     "ceil": np.ceil,
 }
-#: How places in the result become places among the given elements, and of which versions.
+#: Mappings of places in the result to places among the input's elements.
 _COORDINATES = (
     *("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"),
     "tf_half_pixel_for_nn",  # of version 11
@@ -33,7 +33,7 @@ FLOOR_OR_CEIL = "floor_or_ceil"
 
 
 def _resize(run: Run, node: Node, x: Any, roi: Any = None, scales: Any = None, sizes: Any = None) -> Any:
-    """Resize the axes one after the other: the nearest element, or a linear interpolation between two."""
+    """Resize the axes in turn: the nearest element, or a linear interpolation between two."""
     mode, coordinates, rounding = (
         attribute(node, name, value)
         for name, value in (
@@ -71,7 +71,7 @@ def _resize(run: Run, node: Node, x: Any, roi: Any = None, scales: Any = None, s
 
 
 def _places(given: int, extent: int, scale: float, coordinates: str) -> np.ndarray:
-    """Return for each element of the result its place among the given ones, in float32 as other libraries do."""
+    """Return the place of each element of the result among those of the input, in float32 as other libraries do."""
     place = np.arange(extent, dtype=np.float32)
     if coordinates == "asymmetric":
         return place / scale
@@ -109,7 +109,7 @@ def _weights(given: int, extent: int, scale: float, coordinates: str, dtype: str
 
 
 def _select(run: Run, x: Any, axis: int, places: np.ndarray) -> Any:
-    """Select elements along an axis; each one some times is a view that is copied once, behind the last axis."""
+    """Select elements along an axis; equal repeats of all are a broadcast view that is copied once."""
     xp, x = run.together(x)
     times, rest = divmod(len(places), x.shape[axis])
     if not rest and np.array_equal(places, np.repeat(np.arange(x.shape[axis]), times)):

@@ -8,13 +8,13 @@ import numpy as np
 
 from gensor_kernels.errors import ModelError
 from gensor_kernels.graph.failures import REMEDY, fail
-from gensor_kernels.graph.ir.graph import Spec
+from gensor_kernels.graph.ir.graph import OPSET, Spec
 from gensor_kernels.shown import shown
 
 if TYPE_CHECKING:
     from gensor_kernels.graph.ir.graph import Graph, Node
 
-#: Words that an attribute may be, by its name, where operators differ with the operator's in front.
+#: Values of an attribute by its name, preceded by the operator's if operators differ.
 WORDS = {
     "auto_pad": ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID", ""),
     "reduction": ("none", "add", "mul", "max", "min"),
@@ -27,22 +27,10 @@ WORDS = {
 MOST_ELEMENTS = 1024
 
 
-def infer(graph: Graph, node: Node, version: int) -> None:
-    """Note dtypes and shapes of a node's results where they follow from its inputs and were not known.
+def infer(graph: Graph, node: Node) -> None:
+    """Store unknown dtypes and shapes of a node's results in the graph, if they follow from its inputs.
 
-    Parameters
-    ----------
-    graph : Graph
-        Its specs are changed.
-    node : Node
-        A node of the graph.
-    version : int
-        Version of the standard's operators.
-
-    Raises
-    ------
-    ModelError
-        If the node breaks a rule of its operator: an axis that is not there, sizes that do not add up.
+    ModelError if the node breaks a rule of its operator: an axis that does not exist, sizes that do not add up.
     """
     import onnx
     from onnx import shape_inference
@@ -59,16 +47,16 @@ def infer(graph: Graph, node: Node, version: int) -> None:
         if value.size <= MOST_ELEMENTS and value.dtype != object
     }
     try:
-        schema = onnx.defs.get_schema(node.op, version)
+        schema = onnx.defs.get_schema(node.op, OPSET)
         made = onnx.helper.make_node(node.op, node.inputs, node.outputs, node.name)
         for name, value in node.attributes.items():
             if name in schema.attributes and value is not None:
                 made.attribute.append(_attribute(name, value, schema.attributes[name].type))
-        opsets = [onnx.helper.make_opsetid("", version)]
+        opsets = [onnx.helper.make_opsetid("", OPSET)]
         found = shape_inference.infer_node_outputs(schema, made, types, data, opset_imports=opsets)
     except shape_inference.InferenceError as error:
         fail(f"node {shown(node.name)} ({node})", error, REMEDY)
-    except Exception:  # the node itself says what is wrong with it
+    except Exception:  # computing the node will raise the error
         return
     for name, each in found.items():
         if each.HasField("tensor_type") and each.tensor_type.HasField("shape") and graph.static(name) is None:
@@ -93,7 +81,7 @@ def _check(graph: Graph, node: Node) -> None:
 
 
 def _type(spec: Spec | None, single: bool) -> Any:
-    """Return the TypeProto of a tensor, None where its dtype is not known; `single` makes a scalar of one number."""
+    """Return the TypeProto of a tensor, or None if its dtype is unknown; `single` makes a scalar of one number."""
     from onnx import helper
 
     if spec is None or spec.dtype == object:

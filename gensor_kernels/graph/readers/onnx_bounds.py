@@ -1,4 +1,4 @@
-"""Bounds on what a small file may ask for: functions that call functions, texts, and constants that it computes."""
+"""Bounds on the memory that a small file can need: nested functions, texts, and computed constants."""
 
 from __future__ import annotations
 
@@ -21,13 +21,7 @@ WEIGHT_BYTES = "weight_bytes"
 
 
 def check(model: Any) -> None:
-    """Raise UnsupportedError for a model whose operators take far more memory than its file.
-
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        As the file has it.
-    """
+    """Raise UnsupportedError for an onnx.ModelProto whose operators take far more memory than its file."""
     import onnx
 
     for node in messages(model, onnx.NodeProto):
@@ -77,7 +71,7 @@ def node_count(model: Any) -> int:
 
 
 def _calls(graph: Any) -> list[tuple[str, str]]:
-    """Return the operators that the nodes of a graph or a function call, those of graphs within it included."""
+    """Return the operators that the nodes of a graph or a function call, including those of graphs within it."""
     import onnx
 
     return [(node.domain, node.op_type) for node in messages(graph, onnx.NodeProto)]
@@ -105,9 +99,9 @@ def most_folded(weights: int) -> int:
 
 
 def foldable(model: Any) -> Callable[[Any], bool | None]:
-    """Return the question whether onnxscript may fold a node: not where the constants would take too much memory.
+    """Return a function that decides whether onnxscript may fold a node: not if all constants would exceed the bound.
 
-    The question remembers how much was folded. What the file has is in the model's `meta`, by WEIGHT_BYTES.
+    The function adds up what was folded. The model's `meta` has the bytes of the file's constants as WEIGHT_BYTES.
     """
     weights = model.meta[WEIGHT_BYTES]
     left = most_folded(weights) - max(0, weight_bytes(model) - weights)
@@ -128,7 +122,7 @@ def foldable(model: Any) -> Callable[[Any], bool | None]:
 
 
 def refuse_large(name: str, operator: str, size: int, total: int, most: int) -> None:
-    """Raise UnsupportedError for a constant that would take too much memory, with all others that are computed."""
+    """Raise UnsupportedError for a constant that exceeds the memory for computed constants."""
     if total > most:
         raise UnsupportedError(
             f"node {shown(name)} ({operator}): a constant of {size:.3g} bytes would be computed, {total:.3g} with "

@@ -20,7 +20,7 @@ import numpy as np
 from gensor_kernels import install
 from gensor_kernels.errors import ModelError, UnsupportedError
 from gensor_kernels.graph.failures import failing, first_line
-from gensor_kernels.graph.ir.graph import Graph, Node, Spec
+from gensor_kernels.graph.ir.graph import OPSET, Graph, Node, Spec
 from gensor_kernels.shown import printable, shown
 
 from . import onnx_bounds, onnx_operators, onnx_weights
@@ -28,30 +28,23 @@ from .onnx_bounds import WEIGHT_BYTES
 from .onnx_lifting import lift
 from .pickled import in_memory, pack, unpack
 
-#: Version of the standard's operators that nodes of a Graph have.
-OPSET = 24
 #: Elements up to which onnxscript folds constants; onnx_bounds limits their bytes.
 LIMITS: dict[str, Any] = dict.fromkeys(("input_size_limit", "output_size_limit"), 2**31)
-#: Names of sizes; exporters write others, such as "?" and "-1", for sizes of which each is its own.
+#: Names of sizes; exporters write others, such as "?" and "-1", for any number of unrelated sizes.
 SIZE = re.compile(r"[^\W\d][\w.]*")
-#: dtypes of weights, whose arrays are made once.
+#: dtypes of weights whose arrays are made once.
 KEPT = ("float16", "bfloat16", "float32", "float64")
 #: Passes over the constants of a model for one signature; more than two change nothing in practice.
 MOST_PASSES = 4
 
 
 class Source:
-    """A model as it was read: its operators lifted to OPSET and optimised once, sizes not bound.
+    """A model as it was read, from an onnx.ModelProto and the folder of its external data.
 
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        It is not changed.
-    folder : Path or None
-        Folder of its external data.
+    Its operators are lifted to OPSET and optimised once, sizes are not bound.
     """
 
-    #: What to do about an operator that is not served.
+    #: Advice about an operator that is not served.
     remedy = onnx_operators.CUT
     #: Constants that a call may override, as the file declares them.
     defaults: Mapping[str, Spec] = {}
@@ -62,7 +55,7 @@ class Source:
     def __init__(self, model: Any, folder: Path | None = None):
         onnx_operators.refuse_early(model)
         onnx_bounds.check(model)
-        #: Names of the files beside the model that hold its weights.
+        #: Names of the files next to the model that hold its weights.
         self.weight_files = onnx_weights.external_files(model)
         operators, weights = onnx_weights.split(model, folder)
         _tidy(operators)
@@ -131,7 +124,7 @@ def _with_weights(lifted: Any, weights: Mapping[str, Any]) -> Any:
 
 
 def optimise(model: Any, inputs: Iterable[str]) -> Any:
-    """Simplify a model of onnx-ir as far as that holds for all sizes, and return it."""
+    """Simplify a model of onnx-ir for all sizes, and return it."""
     import onnx_ir as ir
     from onnxscript.optimizer import optimize_ir
 
@@ -249,7 +242,7 @@ def _parse(data: bytes) -> Any:
 
 
 def _tidy(model: Any) -> None:
-    """Write a model as the standard wants it, where exporters do otherwise and other runtimes do not mind."""
+    """Correct what the standard forbids and other runtimes accept: names of sizes and domains, the order of nodes."""
     onnx = library()
     for each in onnx_weights.messages(model, (onnx.NodeProto, onnx.OperatorSetIdProto)):
         if each.domain == "ai.onnx":

@@ -19,21 +19,9 @@ from gensor_kernels.shown import shown
 
 
 def lift(model: Any, version: int) -> None:
-    """Write the nodes of a model, and of the graphs within it, in operators of a newer version.
+    """Rewrite the nodes of an onnx.ModelProto without functions, and of graphs within it, to a version from 18 on.
 
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        A model without functions; it is changed.
-    version : int
-        Version that its nodes have afterwards, 18 or more.
-
-    Raises
-    ------
-    ModelError
-        If a rank is needed and not known.
-    UnsupportedError
-        If an old version of an operator means something that is not served.
+    ModelError for a rank that is needed and unknown, UnsupportedError for meanings that are not served.
     """
     own = [each for each in model.opset_import if each.domain in ("", "ai.onnx")]
     if not own or own[0].version >= version:
@@ -84,7 +72,7 @@ class _Lifting:
         return found
 
     def rank(self, name: str) -> int | None:
-        """Return the rank of a tensor, None where it is not known."""
+        """Return the rank of a tensor, or None."""
         return self._ranks.get(name)
 
     def lift(self, graph: Any) -> None:
@@ -169,7 +157,7 @@ class Step:
         self.after.append(helper.make_node(operator, [name, *inputs], [wanted], f"{self.node.name or name}_{name}"))
 
     def rank(self, place: int) -> int:
-        """Return the rank of an input; ModelError where it is not known."""
+        """Return the rank of an input; ModelError if it is unknown."""
         found = self.lifting.rank(self.node.input[place])
         if found is None:
             raise ModelError(

@@ -31,12 +31,9 @@ MOST = 12
 
 
 def refuse_early(model: Any) -> None:
-    """Raise UnsupportedError for a model with an operator that is never served; attributes are not read.
+    """Raise UnsupportedError for an onnx.ModelProto with an operator that is never served, without reading attributes.
 
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        As the file has it; nodes of its functions are looked at once these are inlined.
+    Nodes of its functions are checked after inlining.
     """
     own = {(each.domain, each.name) for each in model.functions}
     constants = {"", *(each.name for each in model.graph.initializer)}
@@ -53,15 +50,9 @@ def refuse_early(model: Any) -> None:
 
 
 def refuse(graph: Any, sizes_are_open: bool, remedy: str = CUT) -> None:
-    """Raise UnsupportedError for a simplified model with operators that are not served.
+    """Raise UnsupportedError for the onnx_ir.Graph of a simplified model with operators that are not served.
 
-    Parameters
-    ----------
-    graph : onnx_ir.Graph
-    sizes_are_open : bool
-        Whether shapes that a call gives may still decide the conditions of branches.
-    remedy : str
-        What to do about operators that have no remedy of their own.
+    With open sizes, shapes of a call may still decide the conditions of branches. `remedy` is the default advice.
     """
     _refuse(_nodes(graph, sizes_are_open), remedy)
 
@@ -133,6 +124,6 @@ def _remedy_of(domain: str, operator: str) -> str:
 
 
 def _remedy(table: Mapping[str, str], operator: str) -> str:
-    """Return what a table says to an operator; many operators begin with Sequence and with Optional."""
+    """Return the entry of an operator in a table; many operators begin with Sequence and with Optional."""
     found = (table[word] for word in table if operator == word or (operator.startswith(word) and word in MANY))
     return next(found, "")

@@ -1,4 +1,4 @@
-"""Weights of an ONNX model apart from its operators: what changes operators need not copy hundreds of megabytes."""
+"""Weights of an ONNX model, separated from its operators so that changes of these do not copy the weights."""
 
 from __future__ import annotations
 
@@ -15,36 +15,18 @@ from gensor_kernels.shown import shown
 
 from .onnx_bounds import LARGEST_FOLDED, messages
 
-#: Elements up to which a constant stays among the operators, where the inference of shapes may want its values.
+#: Elements up to which a constant stays among the operators, for the inference of shapes.
 SMALL = 1024
 
 
 def split(model: Any, folder: Path | None) -> tuple[Any, dict[str, Any]]:
-    """Part a model into its operators and its weights: neither names another file.
+    """Split an onnx.ModelProto into a copy whose large constants have no data, and their tensors of onnx-ir by name.
 
-    Constants of the graph that are in another file are mapped into memory. Tensors elsewhere (in other attributes, in
-    functions, in graphs within graphs, in sparse tensors) are read, so that no library looks for their files.
+    Tensors are views of the model's memory, or of files in `folder` that are mapped into memory. External tensors
+    elsewhere (in other attributes, functions, graphs within graphs) are read, so that no library opens their files.
 
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        It is not changed.
-    folder : Path or None
-        Folder of the files that hold external data.
-
-    Returns
-    -------
-    onnx.ModelProto
-        The model with large constants as initializers without data.
-    dict of str to tensor
-        Their tensors, of onnx-ir: views of the model's memory, or of files that are mapped into memory.
-
-    Raises
-    ------
-    ModelError
-        If external data lie outside the folder, or a file is too short.
-    UnsupportedError
-        If more than LARGEST_FOLDED bytes would have to be read, or weights are sparse.
+    ModelError for external data outside the folder and for a file that is too short, UnsupportedError for more than
+    LARGEST_FOLDED bytes to read and for sparse weights.
     """
     import onnx
 
@@ -76,7 +58,7 @@ def split(model: Any, folder: Path | None) -> tuple[Any, dict[str, Any]]:
 
 
 def external_files(model: Any) -> list[str]:
-    """Return the names of the files that hold a model's external data, beside the model."""
+    """Return the names of the files that hold a model's external data."""
     return sorted({_places(tensor).get("location", "") for tensor in external(model)})
 
 
@@ -158,7 +140,7 @@ def _places(tensor: Any) -> dict[str, str]:
 
 
 def _external(tensor: Any, name: str, folder: Path | None) -> Any:
-    """Return a tensor on a file beside the model; ModelError where there is no such file, or it is too short."""
+    """Return a tensor in a file of the model's folder; ModelError if the file is missing or too short."""
     import onnx_ir as ir
 
     label, places = f"weights {shown(name)}", _places(tensor)

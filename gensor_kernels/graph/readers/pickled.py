@@ -8,7 +8,7 @@ import numpy as np
 
 
 def pack(model: Any) -> tuple[bytes, dict[str, np.ndarray], dict[str, Any]]:
-    """Return a model as a protobuf without weights, which may be larger than one can be, its weights, and its notes."""
+    """Return a model as a protobuf without weights, its weights (protobuf limits their size), and its notes."""
     import onnx_ir as ir
 
     draft, weights = model.clone(), {}

@@ -1,8 +1,8 @@
 """Check of PyTorch's ONNX exporter: each operator of a program against PyTorch itself, on drawn operands.
 
 Distinct calls of operators (by operator, attributes, dtypes and small extents) are exported once in a process, all new
-ones of a program together, and evaluated by the reference evaluator of onnx. The exporter has lost attributes, changed
-dtypes and rounded scalars without a word.
+ones of a program together, and evaluated by the reference evaluator of onnx. The exporter silently loses attributes,
+changes dtypes and rounds scalars.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gensor_kernels.shown import shown
 
 from .onnx_file import Source
 
-#: Elements up to which a call is checked with its own extents, and the extent from which others are made smaller.
+#: Elements up to which a call is checked with its own extents, and the extent above which others are reduced.
 FEW, SMALL = 1 << 14, 8
 #: Elements of the operands and results that are evaluated together.
 TOGETHER = 1 << 24
@@ -38,25 +38,13 @@ TOLERANCES = {
 #: An extent that no example has fixed.
 OPEN = 3
 
-#: Keys of drawn calls by those of the program's; and by the former what is wrong with a translation, None for nothing.
+#: Keys of drawn calls by those of the program's, and what is wrong with the translation of drawn calls, or None.
 _drawn_keys: dict[Any, Any] = {}
 _verdicts: dict[Any, str | None] = {}
 
 
 class Call:
-    """A call of an operator with drawn operands.
-
-    Attributes
-    ----------
-    key : tuple
-        Operator, arguments, and dtypes and extents of the operands; once these are drawn, theirs.
-    used : list of int
-        Positions of the results that the program reads.
-    operands : list of torch.Tensor
-        Drawn operands.
-    results : list of torch.Tensor
-        What PyTorch computes from them.
-    """
+    """A call of an operator with drawn `operands`, and PyTorch's `results`."""
 
     def __init__(self, node: Any):
         import torch
@@ -71,10 +59,12 @@ class Call:
         made = node.meta["val"]
         self._single = isinstance(made, torch.Tensor)
         reads = {user.args[1] for user in node.users if _is_item(user) and user.users}
+        #: Positions of the results that the program reads.
         self.used = [0] if self._single else [place for place, each in enumerate(made) if place in reads]
         self._result_elements = sum(
             math.prod(map(_extent, each.shape)) for each in ([made] if self._single else made) if each is not None
         )
+        #: Operator, arguments, and dtypes and extents of the operands; after drawing, those of the drawn operands.
         self.key = self._key(self.shapes)
 
     def _key(self, shapes: Sequence[Any]) -> tuple[Any, ...]:
@@ -127,14 +117,7 @@ class Call:
 
 
 def check(program: Any, export: Callable[[Any], Any]) -> None:
-    """Raise UnsupportedError where the exporter translates an operator of a program into something else.
-
-    Parameters
-    ----------
-    program : torch.export.ExportedProgram
-    export : callable
-        Returns the model of ONNX for an exported program.
-    """
+    """Raise UnsupportedError if the exporter (`export`) translates an operator of a torch.export program wrongly."""
     with _nothing_around():
         new: dict[Any, Call] = {}
         calls = [Call(node) for node in _nodes(program)]
@@ -157,7 +140,7 @@ def check(program: Any, export: Callable[[Any], Any]) -> None:
 
 
 def path_of(node: Any) -> str:
-    """Return where in its module a node of a program stands, as words; nothing for the outermost module."""
+    """Return the module of a node of a program as words, or "" for the outermost module."""
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     return f" (module {shown(stack[-1][0])})" if stack and stack[-1][0] else ""
 
@@ -203,7 +186,7 @@ def _extent(value: Any) -> Any:
 
 
 def _draws(dtypes: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -> Iterator[list[Any]]:
-    """Yield operands: integers of both signs, then without 0, then such as are indices of small extents."""
+    """Yield operands: integers of both signs, then without 0, then indices of small extents."""
     import torch
 
     whole = any(not dtype.is_floating_point and not dtype.is_complex and dtype != torch.bool for dtype in dtypes)
@@ -235,7 +218,7 @@ def _draw(dtype: Any, shape: tuple[int, ...], below: int | None, generator: Any)
 
 @contextlib.contextmanager
 def _nothing_around() -> Iterator[None]:
-    """Call operators as a program does: tracing has applied the caller's autocast. Random numbers stay the caller's."""
+    """Call operators without the caller's autocast, which tracing has applied, and keep the state of random numbers."""
     import torch
 
     with contextlib.ExitStack() as stack:
@@ -334,7 +317,7 @@ def _array(tensor: Any) -> np.ndarray:
 
 
 def _difference(found: Any, true: Any) -> str | None:
-    """Return how a result differs from PyTorch's; None where it does not."""
+    """Return how a result differs from PyTorch's, or None."""
     found, true = np.asarray(found), _array(true)
     if found.dtype != true.dtype:
         return f"gives {found.dtype.name} in place of {true.dtype.name}"

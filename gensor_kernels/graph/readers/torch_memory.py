@@ -1,4 +1,4 @@
-"""What a graph of PyTorch does to memory: changes in place, and results that share memory."""
+"""Memory effects of a graph of PyTorch: changes in place, and results that share memory."""
 
 from __future__ import annotations
 
@@ -16,25 +16,18 @@ def placeholders(gm: Any) -> list[Any]:
 
 
 class Memory(NamedTuple):
-    """What a graph does to memory.
+    """Memory effects of a graph."""
 
-    Attributes
-    ----------
-    changes : tuple of str
-        Inputs that it changes in place, by name.
-    returns_inputs : bool
-        Whether a result shares memory with an input.
-    shares : bool
-        Whether other results share memory with each other.
-    """
-
+    #: Inputs that it changes in place, by name.
     changes: tuple[str, ...]
+    #: Whether a result shares memory with an input.
     returns_inputs: bool
+    #: Whether other results share memory with each other.
     shares: bool
 
 
 def memory_of(gm: Any) -> Memory | None:
-    """Return what a graph of torch.fx does to memory, from a run on fake tensors; None where that run fails."""
+    """Return the memory effects of a graph of torch.fx from a run on fake tensors, or None if that run fails."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensor
     from torch.fx.experimental.symbolic_shapes import ShapeEnv

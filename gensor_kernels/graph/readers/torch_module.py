@@ -1,7 +1,7 @@
 """From a PyTorch module to a Graph: `torch.export` traces it, and PyTorch's ONNX exporter translates the trace.
 
-The exporter's model is read where it lies in memory. Parameters in the host's memory are not copied: its initializers
-are views of them, so no size of a file limits them.
+The exporter's model is read in memory. Parameters in the host's memory are not copied: its initializers are views of
+them, so no size of a file limits them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import Any
 from gensor_kernels import forking, install
 from gensor_kernels.errors import ModelError, UnsupportedError
 from gensor_kernels.graph.failures import first_line
-from gensor_kernels.graph.ir.graph import Spec
+from gensor_kernels.graph.ir.graph import OPSET, Spec
 from gensor_kernels.graph.ir.options import Options
 from gensor_kernels.shown import shown
 
-from .onnx_file import OPSET, Source, dtype_of, extents_of, library, optimise
+from .onnx_file import Source, dtype_of, extents_of, library, optimise
 from .torch_checked import check
 from .torch_memory import memory_of, placeholders, value_of
 from .torch_operators import translations
@@ -39,26 +39,19 @@ def _after_fork() -> None:
 
 
 class TorchSource(Source):
-    """A module as it was exported, sizes not bound.
+    """A module as PyTorch's exporter translates it to onnx-ir, sizes not bound.
 
-    Parameters
-    ----------
-    model : onnx_ir.Model
-        What PyTorch's exporter has made, in version OPSET of the operators.
-    weights : sequence of torch.Tensor
-        Parameters and buffers of the module.
-    ranges : dict, optional
-        Least and largest values of open extents, by input and axis.
+    `weights` are parameters and buffers of the module, `ranges` the least and largest values of open extents.
     """
 
     remedy = 'torch.compile(module, backend="gensor") computes them eagerly'
 
-    def __init__(self, model: Any, weights: Sequence[Any] = (), ranges: Mapping[tuple[str, int], Any] | None = None):
+    def __init__(self, model: Any, weights: Sequence[Any], ranges: Mapping[tuple[str, int], Any]):
         self._versions = [(each, version(each)) for each in weights]
         self.inputs = {each.name: Spec(dtype_of(each.dtype), extents_of(each.shape)) for each in model.graph.inputs}
         self.bounds = {
             str((self.inputs[name].shape or ())[axis]): bounds
-            for (name, axis), bounds in (ranges or {}).items()
+            for (name, axis), bounds in ranges.items()
             if name in self.inputs
         }
         self._results = {each.name: dtype_of(each.dtype) for each in model.graph.outputs}
@@ -132,18 +125,18 @@ def torch_library() -> Any:
 
 
 def torch_options(dtype: Any = None, weights: str | None = None) -> Options:
-    """Return the options of a model, for a dtype by name or of torch; ValueError where there are none such."""
+    """Return the options of a model, for a dtype by name or of torch; ValueError for unknown values."""
     name = str(dtype).removeprefix("torch.") if isinstance(dtype, torch_library().dtype) else dtype
     return Options(name, weights).validate()
 
 
 def export(module: Any, args: Sequence[Any], keywords: Mapping[str, Any], dynamic_shapes: Any) -> Any:
-    """Return the `torch.export.ExportedProgram` of a module; ModelError where there is none."""
+    """Return the `torch.export.ExportedProgram` of a module; ModelError if tracing fails."""
     torch = torch_library()
     with _alone(torch):
         try:
             return torch.export.export(module, tuple(args), dict(keywords), dynamic_shapes=dynamic_shapes, strict=False)
-        except Exception as error:  # of the module's own code, too
+        except Exception as error:  # also of the module's code
             raise ModelError(f"torch.export cannot trace {_label(module)}: {_reason(error)}") from error
 
 
@@ -174,7 +167,7 @@ def translate(program: Any, dynamic_shapes: Any = None) -> TorchSource:
     with _alone(torch):
         try:
             found = _to_onnx(program, dynamic_shapes)
-        except Exception as error:  # of the exporter, with the cause behind it
+        except Exception as error:  # of the exporter
             raise _refusal(error) from error
         check(program, _to_onnx)
     return TorchSource(found.model, weights, dict(_ranges(program)))
@@ -195,7 +188,7 @@ def refuse_numbers(program: Any) -> None:
 def _ranges(program: Any) -> Iterator[tuple[tuple[str, int], tuple[float, float]]]:
     """Yield the least and largest value of each extent of an input that the program limits, by input and axis.
 
-    A least value of 2 is not of the caller: the tracer notes it for every size that it was not given as 0 or 1.
+    A least value of 2 is not the caller's: the tracer assumes it for every size that is not 0 or 1 in the example.
     """
     for node in placeholders(program.graph_module):
         for axis, extent in enumerate(getattr(value_of(node), "shape", ())):

@@ -26,12 +26,12 @@ from .scales import Scales
 from .siblings import Siblings
 from .views import Selects, Views
 
-#: Rules that find operators and views in what exporters write, whatever the dtype.
+#: Rules that recognise operators and views in the output of exporters, for all dtypes.
 PATTERNS: tuple[Rewrite, ...] = (
     *(Aliases(), Views(), Linears(), Views(), Selects(), Views()),
     *(Gelus(), Swishes(), LayerNorms(), RMSNorms(), RotaryEmbeddings(), Aliases(), Linears(), Views()),
 )
-#: Rules that make kernels: which there are depends on the dtype.
+#: Rules that form kernels, which depend on the dtype.
 KERNELS: tuple[Rewrite, ...] = (
     *(Scales(), Guards(), Attentions(), Views(), GroupedHeads(), Masks(), Views(), HeadsLast(), Linears(), Views()),
     *(Gates(), Siblings(), Rotations()),
@@ -44,8 +44,8 @@ RULES = (*PATTERNS, *KERNELS)
 def rewrite(graph: Graph, potential: Potential | None = None, options: Options = DEFAULT) -> Graph:
     """Apply every rule to a graph, and return it; `potential` predicts times, by default those of the device.
 
-    In 16 bits, and with quantised weights, where `options` say so: constants are cast behind the rules that read them
-    as the file has them.
+    In 16 bits, and with quantised weights, if `options` say so: constants are cast after the rules that read those of
+    the file.
     """
     dtype = options.narrow()
     if dtype is not None:

@@ -1,4 +1,4 @@
-"""Element-wise operators that kernels compute, alone or behind a product."""
+"""Element-wise operators that kernels compute, alone or after a product."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Activations(Rewrite):
     """Relu(x) -> Elementwise(x; relu); Add(x, y) -> Elementwise(x; add y); Clip(x, 0, 6) -> Elementwise(x; relu6).
 
     x - y is (-y) + x or, as x + (-c), an addition; x / c is a scale; HardSigmoid and HardSwish are a shifted and scaled
-    relu6; Where(keep, x, c) is a mask. Of two operands x is the one with the shape of the result, and of these the one
-    computed last, so that the kernel that computes x can take the operation in.
+    relu6; Where(keep, x, c) is a mask. If both operands have the shape of the result, x is the one computed last, whose
+    kernel can then compute the operation.
     """
 
     roots = (*PLAIN, *PAIRS, "Gelu", "Swish", "Clip", "HardSigmoid", "HardSwish", "Where")

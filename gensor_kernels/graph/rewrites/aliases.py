@@ -1,4 +1,4 @@
-"""Nodes that change nothing in inference, and operators that are others in a simpler form."""
+"""Nodes without effect in inference, and operators with a simpler form."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _changes_nothing(links: Links, node: Node) -> bool:
 class Constants(Rewrite):
     """x - c -> x + (-c); x / c -> x * (1 / c), of floating-point tensors; -x -> x * (-1).
 
-    Reciprocals of 16-bit constants are taken only where they are exact: another rounding would be seen.
+    Reciprocals of 16-bit constants are used only if they are exact.
     """
 
     roots = ("Sub", "Div", "Neg")

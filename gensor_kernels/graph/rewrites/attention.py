@@ -13,7 +13,7 @@ from gensor_kernels.graph.ir.links import Links
 from .base import Potential, Rewrite, number
 from .views import swap_last_axes
 
-#: Largest number that, added to scores, surely hides a key: its exponential is zero beside that of any other score.
+#: Largest number that, added to a score, hides its key: the exponential is zero next to that of any other score.
 HIDES = -1e9
 
 
@@ -48,7 +48,7 @@ def _guard_input(links: Links, node: Node) -> str | None:
 
 
 def _sees_keys(links: Links, scores: str) -> bool:
-    """Return whether each row of scores surely has one that is finite, if the product in front is finite."""
+    """Return whether each row of scores has a finite one, given finite products."""
     added = links.maker(scores, "Add")
     if added is None:
         return links.maker(scores, "MatMul", "Mul", "Div") is not None
@@ -56,7 +56,7 @@ def _sees_keys(links: Links, scores: str) -> bool:
 
 
 def _is_finite(links: Links, mask: str) -> bool:
-    """Return whether each row of a mask has a finite element, however it is computed."""
+    """Return whether each row of a mask has a finite element."""
     graph = links.graph
     if mask in graph.constants:
         constant = graph.constants[mask]
@@ -87,7 +87,7 @@ class Attentions(Rewrite):
 
     def apply(self, links: Links, node: Node, potential: Potential) -> bool:
         """Replace the pattern around a softmax."""
-        graph, last, shares = links.graph, self._behind(links, node), node.outputs[0]
+        graph, last, shares = links.graph, self._value_product(links, node), node.outputs[0]
         shape = graph.shape(node.inputs[0])
         if last is None or shape is None or node.attributes.get("axis", -1) not in (-1, len(shape) - 1):
             return False
@@ -103,8 +103,8 @@ class Attentions(Rewrite):
             return True
         return False
 
-    def _behind(self, links: Links, softmax: Node) -> Node | None:
-        """Return the product with the values, behind casts and a guard."""
+    def _value_product(self, links: Links, softmax: Node) -> Node | None:
+        """Return the product with the values, after casts and a guard."""
         name = softmax.outputs[0]
         for _ in range(3):
             if (last := links.reader(name, "MatMul")) is not None:
@@ -167,7 +167,7 @@ class Attentions(Rewrite):
 class Masks(Rewrite):
     """Attention(q, k, v, triangle) -> Attention(q, k, v; is_causal); a mask that hides nothing disappears.
 
-    The triangle is a constant that hides the keys behind each query, and those only.
+    The triangle is a constant that hides the keys after each query, and no others.
     """
 
     roots = ("Attention",)
@@ -206,7 +206,7 @@ class GroupedHeads(Rewrite):
     roots = ("Attention",)
 
     def apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        """Read keys and values in front of the expansion."""
+        """Read keys and values before the expansion."""
         keys, values = (_repeat_source(links, each) for each in node.inputs[1:3])
         if keys is None or values is None or keys[1] != values[1] or len(node.inputs) > 4:
             return False
@@ -240,13 +240,13 @@ def _repeat_source(links: Links, name: str) -> tuple[str, tuple[int, ...]] | Non
 class HeadsLast(Rewrite):
     """Transpose(Attention(q, k, v), (0, 2, 1, 3)) -> Attention(q, k, v; heads_last), which stores its result so.
 
-    The reshape behind it, to (batch, rows, heads * head), is then a view.
+    The reshape after it, to (batch, rows, heads * head), is then a view.
     """
 
     roots = ("Attention",)
 
     def apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        """Take the transposition behind an attention in."""
+        """Join the transposition after an attention."""
         turn = links.reader(node.outputs[0], "Transpose")
         shape = links.graph.static(node.inputs[0])
         if turn is None or shape is None or len(shape) != 4 or len(node.outputs) > 1:

@@ -1,4 +1,4 @@
-"""What a rule is, and questions that rules ask about a graph."""
+"""The base class of rules, and queries of a graph that rules share."""
 
 from __future__ import annotations
 
@@ -12,19 +12,14 @@ import numpy as np
 from gensor_kernels.graph.ir.graph import Graph, Node
 from gensor_kernels.graph.ir.links import Links, key_of
 
-#: Predicted microseconds of the kernels of some nodes; None where nothing is known.
+#: Predicted microseconds of the kernels of some nodes, or None.
 Potential = Callable[[Graph, "list[Node]"], "float | None"]
 
 
 class Rewrite(ABC):
-    """A rule that changes a graph without changing its results beyond rounding.
+    """A rule that changes a graph without changing its results beyond rounding."""
 
-    Attributes
-    ----------
-    roots : tuple of str
-        Operators of the nodes at which the rule begins.
-    """
-
+    #: Operators of the nodes at which the rule begins.
     roots: tuple[str, ...]
 
     @abstractmethod
@@ -55,13 +50,11 @@ def floats(graph: Graph, name: str) -> bool:
 
 
 def number(graph: Graph, name: str) -> float | None:
-    """Return the value of a constant whose elements are all one number, None for other tensors."""
+    """Return the value of a constant of one element, or None for other tensors."""
     constant = graph.constants.get(name)
-    if constant is None or not constant.size or constant.dtype == object:
+    if constant is None or constant.size != 1 or constant.dtype == object:
         return None
-    if constant.size == 1:
-        return float(constant.ravel()[0])
-    return None
+    return float(constant.ravel()[0])
 
 
 def close(value: float | None, wanted: float) -> bool:
@@ -70,15 +63,15 @@ def close(value: float | None, wanted: float) -> bool:
 
 
 def other(graph: Graph, node: Node, wanted: float) -> str | None:
-    """Return the operand of a node beside a constant of this value."""
+    """Return the other operand of a node with a constant of this value, or None."""
     for value, constant in (node.inputs, node.inputs[::-1]):
         if close(number(graph, constant), wanted):
             return value
     return None
 
 
-def beside(node: Node, name: str) -> str:
-    """Return the operand of a node of two beside this one."""
+def other_operand(node: Node, name: str) -> str:
+    """Return the other one of a node's two operands."""
     first, second = node.inputs
     return second if first == name else first
 
@@ -98,7 +91,7 @@ def last_axis(graph: Graph, node: Node) -> bool:
 
 
 def channels(constant: np.ndarray, count: int, rank: int) -> np.ndarray | None:
-    """Return a constant as a vector along axis 1 of a tensor with `rank` axes; None if it varies along others."""
+    """Return a constant as a vector along axis 1 of a tensor with `rank` axes, or None if it varies along others."""
     if constant.size == 1:
         return np.full(count, constant.ravel()[0], constant.dtype)
     shape = (1,) * (rank - constant.ndim) + constant.shape
@@ -119,5 +112,5 @@ def broadcasts(graph: Graph, operand: str, result: str) -> bool:
 
 
 def operators_of(first: Node, second: Node) -> tuple[str, ...]:
-    """Return the operators that a node computes which takes another in."""
+    """Return the operators that a node computes after it has joined another."""
     return (*first.joined, second.op, *second.joined) if second.op != "Elementwise" else (*first.joined, *second.joined)

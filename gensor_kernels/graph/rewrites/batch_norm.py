@@ -16,7 +16,7 @@ class BatchNorms(Rewrite):
     """BatchNormalization(x; scale, bias, mean, var) -> Add(Mul(x, factor), shift), with constants of shape (c, 1, 1).
 
     factor = scale / sqrt(var + epsilon) and shift = bias - mean * factor are computed in float64. `ChannelScales` then
-    folds them into the weights of a convolution in front.
+    folds them into the weights of the convolution before it.
     """
 
     roots = ("BatchNormalization",)

@@ -1,4 +1,4 @@
-"""Factors and terms per channel behind a convolution."""
+"""Factors and terms per channel after a convolution."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ChannelScales(Rewrite):
     roots = ("Mul", "Add")
 
     def apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        """Fold a node into the convolution in front of it."""
+        """Fold a node into the convolution before it."""
         for value, constant in (node.inputs, node.inputs[::-1]):
             conv = links.plain(value, "Conv")
             if conv is not None and constant in links.graph.constants and _fold(links, conv, node, constant):

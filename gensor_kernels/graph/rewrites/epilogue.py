@@ -1,4 +1,4 @@
-"""Operations behind a product, in the product's kernel."""
+"""Operations after a product, in the product's kernel."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .base import Potential, Rewrite, floats, operators_of
 
 
 class Epilogues(Rewrite):
-    """Elementwise(MatMul(a, b); add c, gelu) -> MatMul(a, b; add c, gelu), likewise for Gemm, Conv and Elementwise.
+    """Elementwise(MatMul(a, b); add c, gelu) -> MatMul(a, b; add c, gelu), also for Gemm, Conv and Elementwise.
 
     A convolution takes one term and one activation, in this order; the others up to six operations.
     """
@@ -20,7 +20,7 @@ class Epilogues(Rewrite):
     roots = ("Elementwise",)
 
     def apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        """Join a chain of operations with the node in front of it, in the place of the chain."""
+        """Join a chain of operations with the node before it, in the place of the chain."""
         first = links.maker(node.inputs[0], *OWN, "Conv")
         if first is None or not links.alone(node.inputs[0]):
             return False

@@ -7,7 +7,7 @@ import numpy as np
 from gensor_kernels.graph.ir.graph import Node
 from gensor_kernels.graph.ir.links import Links
 
-from .base import Potential, Rewrite, beside
+from .base import Potential, Rewrite, other_operand
 from .siblings import Linear, linear_of
 
 #: Gates of `matmul`, by operator and its attribute `approximate`.
@@ -22,7 +22,7 @@ GATES = {
 class Gates(Rewrite):
     """Swish(MatMul(x, g) + c) * (MatMul(x, u) + d) -> GatedMatMul(x, [g, u], [c, d]; swiglu), with constants g and u.
 
-    Gelu and Relu likewise. It is done where the one product with a gate is predicted not to be slower.
+    Also for Gelu and Relu. The rule applies unless the product with a gate is predicted to be slower.
     """
 
     roots = ("Swish", "Gelu", "Relu")
@@ -33,8 +33,8 @@ class Gates(Rewrite):
         approximate = node.attributes.get("approximate", "none")
         name = GATES.get((node.op, approximate.decode() if isinstance(approximate, bytes) else approximate))
         last = links.reader(node.outputs[0], "Mul")
-        gate = _in_front(links, node.inputs[0])
-        other = None if last is None else _in_front(links, beside(last, node.outputs[0]))
+        gate = _linear_before(links, node.inputs[0])
+        other = None if last is None else _linear_before(links, other_operand(last, node.outputs[0]))
         if name is None or last is None or gate is None or other is None or node.attributes.get("alpha", 1.0) != 1:
             return False
         first, second = (graph.constants[each.weight] for each in (gate, other))
@@ -61,7 +61,7 @@ class Gates(Rewrite):
         return True
 
 
-def _in_front(links: Links, name: str) -> Linear | None:
+def _linear_before(links: Links, name: str) -> Linear | None:
     """Return the product x @ w + bias that makes a tensor, if nothing else reads it."""
     node = links.maker(name, "Add", "MatMul")
     if node is None or not links.alone(name):

@@ -7,11 +7,11 @@ import math
 from gensor_kernels.graph.ir.graph import Node
 from gensor_kernels.graph.ir.links import Links
 
-from .base import Potential, Rewrite, beside, close, number, other
+from .base import Potential, Rewrite, close, number, other, other_operand
 
 
 class Gelus(Rewrite):
-    """x * 0.5 * (1 + Erf(x / sqrt(2))) -> Gelu(x); x * 0.5 * (1 + Tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) likewise.
+    """x * 0.5 * (1 + Erf(x / sqrt(2))) -> Gelu(x); x * 0.5 * (1 + Tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))).
 
     Products may have any order.
     """
@@ -60,16 +60,16 @@ def _is_cube(links: Links, name: str, x: str) -> bool:
     product = links.maker(name, "Mul")
     if product is None or x not in product.inputs:
         return False
-    square = links.maker(beside(product, x), "Mul")
+    square = links.maker(other_operand(product, x), "Mul")
     return square is not None and square.inputs == (x, x)
 
 
 def _last_product(links: Links, name: str, x: str) -> Node | None:
-    """Return the last node of `name * x * 0.5`, whose results in between nothing else reads."""
+    """Return the last node of `name * x * 0.5`, if only these nodes read the results between."""
     graph, product = links.graph, links.reader(name, "Mul")
     if product is None:
         return None
-    factor = beside(product, name)
+    factor = other_operand(product, name)
     if factor == x:
         halved = links.reader(product.outputs[0], "Mul")
         return halved if halved is not None and other(graph, halved, 0.5) == product.outputs[0] else None
@@ -86,9 +86,9 @@ class Swishes(Rewrite):
     roots = ("Sigmoid",)
 
     def apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        """Replace the product behind a sigmoid."""
+        """Replace the product after a sigmoid."""
         product = links.reader(node.outputs[0], "Mul")
-        if product is None or beside(product, node.outputs[0]) != node.inputs[0]:
+        if product is None or other_operand(product, node.outputs[0]) != node.inputs[0]:
             return False
         links.replace(product, Node("Swish", node.inputs, product.outputs, {}, node.name))
         return True

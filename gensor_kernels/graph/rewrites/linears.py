@@ -1,4 +1,4 @@
-"""Products of a tensor's rows with one matrix, in the order in which the rows lie in memory."""
+"""Products of a tensor's rows with one matrix, in the memory order of the rows."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import numpy as np
 from gensor_kernels.graph.ir.graph import Node, Spec
 from gensor_kernels.graph.ir.links import Links
 
-from .base import Potential, Rewrite, beside
+from .base import Potential, Rewrite, other_operand
 from .views import VIEWS, Axes, Part, chain_of, follow, steps_to, view_nodes
 
 
 class Linears(Rewrite):
     """View(MatMul(View(x), w) + b) -> View(View(MatMul(View(x), w) + b)), where the first views keep the rows of x.
 
-    Exporters flatten batch and rows in front of a product, or exchange them, and undo that behind it. The views in
-    front of the product shrink to those that gather the summed axis, the others move behind it and meet their inverse;
-    a residual can then join the product. A Gemm with such views is MatMul and Add.
+    Exporters flatten or exchange batch and rows before a product, and undo that after it. Views before the product are
+    reduced to those that gather the summed axis, the others move after it and cancel with their inverse; a residual can
+    then join the product. A Gemm with such views is MatMul and Add.
     """
 
     roots = ("MatMul", "Gemm")
 
     def apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        """Move views from the front of a product behind it."""
+        """Move views from before a product to after it."""
         given = links.maker(node.inputs[0], *VIEWS)
         matrix = _matrix(links, node)
         if given is None or matrix is None or node.epilogue:
@@ -88,7 +88,7 @@ def _extent(axis: tuple[Part, ...]) -> int:
 
 
 def _matrix(links: Links, node: Node) -> str | None:
-    """Return the constant matrix (k, n) of a product; None for other products, and for scaled ones."""
+    """Return the constant matrix (k, n) of a product, or None for other and for scaled products."""
     constant = links.graph.constants.get(node.inputs[1])
     if constant is None or constant.ndim != 2:
         return None
@@ -113,5 +113,5 @@ def _with_bias(links: Links, node: Node) -> tuple[Node, str]:
     if node.op == "Gemm":
         return node, node.inputs[2] if len(node.inputs) > 2 else ""
     added = links.reader(node.outputs[0], "Add")
-    bias = "" if added is None else beside(added, node.outputs[0])
+    bias = "" if added is None else other_operand(added, node.outputs[0])
     return (added, bias) if added is not None and _is_vector(links, bias, added) else (node, "")

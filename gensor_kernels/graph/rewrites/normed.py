@@ -13,15 +13,15 @@ NORMS = {"LayerNormalization": "layernorm", "RMSNormalization": "rmsnorm"}
 
 
 class NormedProducts(Rewrite):
-    """LayerNormalization(MatMul(a, b), w, c) -> MatMul(a, b; layernorm, mul w, add c), and likewise RMS norms.
+    """LayerNormalization(MatMul(a, b), w, c) -> MatMul(a, b; layernorm, mul w, add c); also RMS norms.
 
-    It is done where the kernel, whose blocks hold whole rows, is predicted to be faster than both.
+    The rule applies if the kernel, whose blocks hold whole rows, is predicted to be faster than both.
     """
 
     roots = tuple(NORMS)
 
     def apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        """Take a norm of the last axis into the product in front of it."""
+        """Join a norm of the last axis with the product before it."""
         graph, product = links.graph, links.maker(node.inputs[0], "MatMul")
         shape = graph.static(node.inputs[0])
         if product is None or shape is None or not links.alone(node.inputs[0]) or len(node.outputs) > 1:

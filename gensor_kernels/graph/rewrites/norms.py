@@ -7,7 +7,7 @@ import numpy as np
 from gensor_kernels.graph.ir.graph import Node
 from gensor_kernels.graph.ir.links import Links
 
-from .base import Potential, Rewrite, beside, floats, last_axis, number
+from .base import Potential, Rewrite, floats, last_axis, number, other_operand
 
 
 class LayerNorms(Rewrite):
@@ -85,11 +85,11 @@ def _quotient(links: Links, root: Node) -> tuple[str, Node] | None:
     product = None if inverse is None else links.reader(inverse.outputs[0], "Mul")
     if inverse is None or product is None or product.inputs[0] == product.inputs[1]:
         return None
-    return beside(product, inverse.outputs[0]), product
+    return other_operand(product, inverse.outputs[0]), product
 
 
 def _uncast(links: Links, x: str, last: Node) -> tuple[str, Node]:
-    """Return the tensor in front of a Cast to float32, and the Cast back behind the norm, where both are there."""
+    """Return the tensor before a Cast to float32, and the Cast back after the norm, if both exist."""
     cast, graph = links.maker(x, "Cast"), links.graph
     if cast is None or not floats(graph, cast.inputs[0]):
         return x, last
@@ -101,11 +101,11 @@ def _uncast(links: Links, x: str, last: Node) -> tuple[str, Node]:
     if back is not None and graph.spec(back.outputs[0]) == own:
         return cast.inputs[0], back
     if weighted is not None and (back := links.reader(weighted.outputs[0], "Cast")) is not None:
-        weight = graph.constants.get(beside(weighted, last.outputs[0]))
+        weight = graph.constants.get(other_operand(weighted, last.outputs[0]))
         narrow = None if weight is None else weight.astype(own.dtype)
         if narrow is None or graph.spec(back.outputs[0]) != own or (narrow.astype(np.float32) != weight).any():
             return x, last
-        # The weight behind the Cast instead of in front of it.
+        # The weight after the Cast instead of before it.
         name = graph.add(weighted.outputs[0] + ".weight", narrow)
         between = links.fresh(last.outputs[0] + ".narrow", own)
         narrowed = Node("Cast", last.outputs, (between,), back.attributes, back.name)
@@ -117,14 +117,14 @@ def _uncast(links: Links, x: str, last: Node) -> tuple[str, Node]:
 def _put_norm(
     links: Links, root: Node, kind: tuple[str, tuple[str, ...]], x: str, last: Node, extent: int, eps: float
 ) -> bool:
-    """Put the norm in place of its last node, with the weight and the bias behind it where they are constants."""
+    """Put the norm in place of its last node, with the weight and the bias after it if they are constants."""
     graph, spec = links.graph, links.graph.spec(x)
     if spec is None or not floats(graph, x) or graph.spec(last.outputs[0]) != spec:
         return False
     operands: list[str] = []
     for op in kind[1]:
         node = links.reader(last.outputs[0], op)
-        found = "" if node is None else beside(node, last.outputs[0])
+        found = "" if node is None else other_operand(node, last.outputs[0])
         constant = graph.constants.get(found)
         if node is None or constant is None or constant.shape != (extent,) or constant.dtype != spec.dtype:
             break

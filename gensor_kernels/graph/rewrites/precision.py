@@ -10,15 +10,15 @@ from gensor_kernels.graph.ir.graph import Graph, Node, Spec
 from gensor_kernels.graph.ir.links import Links
 
 FLOAT32 = np.dtype(np.float32)
-#: Operators whose results leave the range or the precision of 16 bits: computed in float32, as what follows from them
-#: alone is.
+#: Operators whose results exceed the range or the precision of 16 bits: computed in float32, with all that follows from
+#: them alone.
 WIDE = (
     *("Pow", "Exp", "Log", "CumSum", "LRN", "LpNormalization", "MeanVarianceNormalization", "ReduceL1"),
     *("ReduceLogSum", "ReduceLogSumExp", "ReduceProd", "ReduceSumSquare", "Range", "Tan", "Sinh", "Cosh"),
 )
 #: Operators of the weights of a model, which are in 16 bits wherever their inputs follow from the data.
 PRODUCTS = ("Attention", "Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul")
-#: Operators whose float32 results are no copies or calculations of their floating-point inputs' dtype.
+#: Operators whose float32 results do not have the dtype of their floating-point inputs.
 KEPT = ("DequantizeLinear",)
 #: Constants this large stand for infinity, as in masks; smaller ones beyond the range are numbers.
 BOUNDLESS = 1e9
@@ -27,17 +27,11 @@ BOUNDLESS = 1e9
 def narrow_floats(graph: Graph, dtype: np.dtype[np.generic]) -> None:
     """Compute the float32 tensors of a graph in 16 bits, its constants cast once.
 
-    Inputs and results keep their dtypes: a Cast stands behind an input, and in front of a result. Tensors that follow
-    from integers and constants alone (positions, masks) and from operators of WIDE stay float32 until a tensor of 16
-    bits meets them. Constants and tensors of at least BOUNDLESS, which are masks, become the largest finite numbers;
-    infinities stay. A node that reads another constant beyond the range is computed in float32.
-
-    Parameters
-    ----------
-    graph : Graph
-        Batch norms and norms written in parts are folded already: their constants want float32.
-    dtype : numpy.dtype
-        float16 or bfloat16.
+    Inputs and results keep their dtypes: a Cast follows an input, and precedes a result. Tensors that are computed from
+    integers and constants alone (positions, masks) and by operators of WIDE stay float32 until they meet a tensor of 16
+    bits. Constants and tensors of at least BOUNDLESS, which are masks, become the largest finite numbers; infinities
+    stay. A node that reads another constant beyond the range is computed in float32. Batch norms and norms in parts,
+    whose constants need float32, are folded before.
     """
     _Narrowing(graph, dtype).apply()
 
@@ -57,7 +51,7 @@ class _Narrowing:
         results = [name for name in dict.fromkeys(graph.outputs) if self._is_float(name)]
         self.data |= {name for name, spec in graph.inputs.items() if spec.dtype == FLOAT32}
         changed = [self._change(node) for node in graph.nodes]
-        # A cast right behind its tensor is computed before every kernel that could take a reader of it in.
+        # A cast right after its tensor is computed before every kernel that could join a reader of it.
         graph.nodes = [cast for name in graph.inputs for cast in self.casts.get(name, ())]
         for node in changed:
             graph.nodes += [node, *(cast for name in node.outputs for cast in self.casts.get(name, ()))]
@@ -84,9 +78,7 @@ class _Narrowing:
         from_data = bool(data) or (node.op == "Gather" and node.inputs[0] in weights and not self._is_position(node))
         is_narrow = from_data and self._is_narrow(node, data, weights)
         if reads:
-            found = {each: self._in(each, is_narrow) for each in dict.fromkeys(reads)}
-            steps = tuple(step._replace(operand=found.get(step.operand, step.operand)) for step in node.epilogue)
-            node = replace(node, inputs=tuple(found.get(each, each) for each in node.inputs), epilogue=steps)
+            node = node.reading({each: self._in(each, is_narrow) for each in dict.fromkeys(reads)})
         if is_narrow and node.op == "Cast" and self._is_float(node.outputs[0]):
             node = replace(node, attributes={**node.attributes, "to": _number(self.dtype)})
         for name in node.outputs:

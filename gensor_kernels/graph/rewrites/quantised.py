@@ -27,10 +27,7 @@ def quantise(graph: Graph, weights: str) -> None:
     of 8-bit weights over 127, of a group of 4-bit weights over 7: an element differs by at most half a scale. Epilogues
     stay.
 
-    Raises
-    ------
-    UnsupportedError
-        If products are in float32, which kernels do not multiply by quantised weights.
+    UnsupportedError for float32 products, which kernels do not multiply by quantised weights.
     """
     for place, node in enumerate(graph.nodes):
         matrix = _matrix(graph, node)
@@ -52,17 +49,17 @@ def quantise(graph: Graph, weights: str) -> None:
 
 
 def product_dtype(graph: Graph, node: Node, weights: str) -> np.dtype[np.generic]:
-    """Return the dtype of a product with quantised weights; UnsupportedError where that has not 16 bits."""
+    """Return the dtype of a product with quantised weights; UnsupportedError unless it has 16 bits."""
     spec = graph.spec(node.inputs[0])
     if spec is None or spec.dtype.name not in ("float16", "bfloat16"):
         name = "an unknown dtype" if spec is None else spec.dtype.name
-        reason = f"weights={weights!r} needs products of 16 bits, not of {name}; load it with dtype='float16', too"
+        reason = f"weights={weights!r} needs products of 16 bits, not of {name}; load it with dtype='float16'"
         raise UnsupportedError(f"node {shown(node.name)} ({node.op}): {reason}")
     return spec.dtype
 
 
 def _matrix(graph: Graph, node: Node) -> np.ndarray | None:
-    """Return the constant weights of a product as a matrix (n, k); None for other nodes and small weights."""
+    """Return the constant weights of a product as a matrix (n, k), or None for other nodes and small weights."""
     if node.op not in ("MatMul", "Gemm") or node.attributes.get("transA", 0):
         return None
     weights, shape = graph.constants.get(node.inputs[1]), graph.shape(node.inputs[0])
@@ -87,7 +84,7 @@ def _in_bits(
 
 
 def _steps(graph: Graph, node: Node) -> tuple[Step, ...] | None:
-    """Return all operations behind the product itself; None for a Gemm whose term is scaled."""
+    """Return all operations after the product itself, or None for a Gemm whose term is scaled."""
     if node.op == "MatMul":
         return node.epilogue
     alpha, beta = node.attributes.get("alpha", 1.0), node.attributes.get("beta", 1.0)
@@ -116,6 +113,6 @@ def four_bits(matrix: np.ndarray, dtype: np.dtype[np.generic]) -> tuple[np.ndarr
 
 
 def _scales(largest: np.ndarray, most: int, dtype: np.dtype[np.generic]) -> np.ndarray:
-    """Return normal numbers of `dtype`; the numbers of a row are found for the rounded scale."""
+    """Return scales as normal numbers of `dtype`."""
     found = np.maximum(largest / most, np.finfo(np.float16).tiny)
     return found.astype(dtype)

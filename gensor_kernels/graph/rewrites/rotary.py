@@ -7,14 +7,14 @@ import numpy as np
 from gensor_kernels.graph.ir.graph import Node
 from gensor_kernels.graph.ir.links import Links
 
-from .base import Potential, Rewrite, beside, floats, number
+from .base import Potential, Rewrite, floats, number, other_operand
 
 
 class RotaryEmbeddings(Rewrite):
     """x * cos + Concat(-x2, x1) * sin -> RotaryEmbedding(x, cos, sin), where x1 and x2 are the halves of x's last axis.
 
     x has the axes (batch, heads, rows, head). cos and sin are constants of shape (1 or batch, 1, rows, head) whose
-    halves are equal: the node reads one half of cos, (batch, rows, head / 2), and (-sin, sin).
+    halves are equal: the node reads one half of each, (batch, rows, head / 2).
     """
 
     roots = ("Concat",)
@@ -28,18 +28,16 @@ class RotaryEmbeddings(Rewrite):
         if x is None or scaled is None or shape is None or len(shape) != 4 or not floats(graph, x):
             return False
         last = links.reader(scaled.outputs[0], "Add")
-        other = None if last is None else links.maker(beside(last, scaled.outputs[0]), "Mul")
+        other = None if last is None else links.maker(other_operand(last, scaled.outputs[0]), "Mul")
         if last is None or other is None or x not in other.inputs or not links.alone(other.outputs[0]):
             return False
         if graph.spec(last.outputs[0]) != graph.spec(x):
             return False
-        caches = [_half(links, each, shape) for each in (beside(other, x), beside(scaled, turned))]
-        cosine, sine = caches
+        cosine, sine = (_half(links, each, shape) for each in (other_operand(other, x), other_operand(scaled, turned)))
         if cosine is None or sine is None:
             return False
-        names = [graph.add(last.outputs[0] + ".cos", cosine)]
-        names.append(graph.add(last.outputs[0] + ".sin", np.concatenate([-sine, sine], axis=-1)))
-        links.replace(last, Node("RotaryEmbedding", (x, *names), last.outputs, {"signed": 1}, node.name))
+        names = graph.add(last.outputs[0] + ".cos", cosine), graph.add(last.outputs[0] + ".sin", sine)
+        links.replace(last, Node("RotaryEmbedding", (x, *names), last.outputs, {}, node.name))
         return True
 
 

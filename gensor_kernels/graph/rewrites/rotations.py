@@ -50,8 +50,7 @@ def _fits(graph: Graph, node: Node) -> bool:
     if cosine is None or sine is None or shape is None or not floats(graph, node.inputs[0]):
         return False
     rank, last = 2 if (*node.inputs, "")[3] else 3, shape[-1]
-    wide = 2 if node.attributes.get("signed") else 1  # (-sin, sin), see rotary.py
-    if (*cosine.shape[:-1], wide * cosine.shape[-1]) != sine.shape or cosine.ndim != rank or not isinstance(last, int):
+    if cosine.shape != sine.shape or cosine.ndim != rank or not isinstance(last, int):
         return False
     head = last if len(shape) == 4 else last // (node.attributes.get("num_heads") or 1)
     return (node.attributes.get("rotary_embedding_dim") or head) == head == 2 * cosine.shape[-1]
@@ -64,7 +63,6 @@ def _tables(graph: Graph, node: Node) -> tuple[str, str]:
     ratio, factor = f"{stem}.ratio", f"{stem}.sine"
     if ratio not in graph.constants:
         cosine, sine = (graph.constants[each].astype(np.float64) for each in node.inputs[1:3])
-        sine = sine[..., sine.shape[-1] - cosine.shape[-1] :]
         parts = [np.stack(pair, -1 if interleaved else -2) for pair in ((cosine, cosine), (-sine, sine))]
         c, s = (each.reshape(*cosine.shape[:-1], -1) for each in parts)
         s = np.where(np.abs(s) < LEAST_SINE, LEAST_SINE, s)

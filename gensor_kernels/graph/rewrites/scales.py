@@ -13,14 +13,14 @@ from .base import Potential, Rewrite, floats, number
 class Scales(Rewrite):
     """MatMul(a * s, b * t) -> MatMul(a, b) * (s * t), with numbers s and t.
 
-    The product is behind its kernel's sum, in the accumulator's type. Attention in 16 bits is written so: both the
-    queries and the keys are multiplied with the root of the scale.
+    The kernel scales its sum in the accumulator's type. In exported attention of 16 bits, both the queries and the keys
+    are multiplied by the root of the scale.
     """
 
     roots = ("MatMul",)
 
     def apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        """Move the factors of both operands behind a product."""
+        """Move the factors of both operands after a product."""
         graph = links.graph
         spec = graph.spec(node.outputs[0])
         if node.epilogue or spec is None or not spec.shape or not floats(graph, node.outputs[0]):
@@ -36,7 +36,7 @@ class Scales(Rewrite):
 
 
 def _factor_of(links: Links, name: str) -> tuple[str, float]:
-    """Return a tensor and the number that it is multiplied with; others may read the result, too."""
+    """Return a tensor and its factor; others may also read the product."""
     node = links.maker(name, "Mul", "Div")
     if node is None or node.epilogue:
         return name, 1.0

@@ -9,7 +9,7 @@ import numpy as np
 from gensor_kernels.graph.ir.graph import Node, Spec
 from gensor_kernels.graph.ir.links import Links
 
-from .base import Potential, Rewrite, beside, floats
+from .base import Potential, Rewrite, floats, other_operand
 
 
 class Linear(NamedTuple):
@@ -34,7 +34,7 @@ def linear_of(links: Links, node: Node | None) -> Linear | None:
     if weight is None or weight.ndim != 2 or not floats(links.graph, node.outputs[0]):
         return None
     added = links.reader(node.outputs[0], "Add")
-    bias = "" if added is None else beside(added, node.outputs[0])
+    bias = "" if added is None else other_operand(added, node.outputs[0])
     constant = links.graph.constants.get(bias)
     if added is None or constant is None or constant.shape != weight.shape[1:] or constant.dtype != weight.dtype:
         return Linear(node, node, node.inputs[1], "")
@@ -42,10 +42,10 @@ def linear_of(links: Links, node: Node | None) -> Linear | None:
 
 
 class Siblings(Rewrite):
-    """MatMul(x, u), MatMul(x, v) -> Split(MatMul(x, [u, v])), with constants u and v, and biases joined likewise.
+    """MatMul(x, u), MatMul(x, v) -> Split(MatMul(x, [u, v])), with constants u and v, and joined biases.
 
-    So queries, keys and values of an attention are one product, whose parts are views. It is done where the joined
-    product is predicted not to be slower.
+    Queries, keys and values of an attention become one product, whose parts are views. The rule applies unless the
+    joined product is predicted to be slower.
     """
 
     roots = ("MatMul",)

@@ -1,4 +1,4 @@
-"""Tensors that a model keeps: what appends to them writes in place, from the kernel of a product where it can."""
+"""State of a session: nodes that append to it write in place, if possible from the kernel of a product."""
 
 from __future__ import annotations
 
@@ -19,32 +19,20 @@ TENSOR_INT32 = 6
 
 
 class State(NamedTuple):
-    """What a session keeps.
+    """State of a session."""
 
-    Attributes
-    ----------
-    results : dict of str to str
-        Results by the input that they replace in the next call.
-    pairs : dict of str to str
-        Caches of values by the caches of keys whose rows lie in front of theirs.
-    """
-
+    #: Results by the input that they replace in the next call.
     results: dict[str, str]
+    #: Caches of values by the caches of keys that share their rows.
     pairs: dict[str, str]
 
     def key(self) -> tuple[Any, ...]:
-        """Return what tells states apart."""
+        """Return a key that identifies the state."""
         return tuple(self.results.items()), tuple(self.pairs.items())
 
 
 class InPlace(Rewrite):
-    """TensorScatter(past, x, places) -> the same, written into `past`, which nothing else reads.
-
-    Parameters
-    ----------
-    state : dict of str to str
-        Results by the input that they replace in the next call.
-    """
+    """TensorScatter(past, x, places) -> the same, written into `past`, if it alone reads `past`."""
 
     roots = ("TensorScatter",)
 
@@ -63,8 +51,8 @@ class InPlace(Rewrite):
 class Appends(Rewrite):
     """q, k, v = Split(MatMul(x, w)), TensorScatter(past_k, k), TensorScatter(past_v, v) -> MatMulAppend(x, w).
 
-    `pairs` are the caches of keys and values (batch, capacity, columns) whose rows lie side by side; only attention of
-    all keys that count reads them.
+    `pairs` are caches of keys and values (batch, capacity, columns) with common rows; only attention to all valid keys
+    reads them.
     """
 
     roots = ("Split",)
@@ -73,7 +61,7 @@ class Appends(Rewrite):
         self.pairs = pairs
 
     def apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        """Let the product in front of the node store into the caches."""
+        """Let the product before the node store into the caches."""
         graph, joint = links.graph, node.inputs[0]
         product, shape = links.maker(joint, "MatMul"), graph.shape(joint)
         if product is None or not links.alone(joint) or len(node.outputs) != 3 or shape is None or len(shape) != 3:
@@ -86,7 +74,7 @@ class Appends(Rewrite):
         if node.attributes.get("axis", 0) not in (-1, 2) or places != (*values.inputs, "")[2]:
             return False
         columns = [(graph.static(name) or (0,))[-1] for name in (q, k, v)]
-        # The queries of a token must fit into the row in front of its keys and values.
+        # The queries of a token must fit into the row before its keys and values.
         fits = 0 < columns[0] <= sum(columns[1:]) and (graph.shape(product.inputs[1]) or ())[1:] == (sum(columns),)
         if not fits or links.when(places) > links.order(product):
             return False
@@ -115,14 +103,14 @@ def _store(links: Links, name: str) -> Node | None:
 
 
 def _sees_all(node: Node) -> bool:
-    """Return whether a node is attention whose last query sees all keys that count, in any order."""
+    """Return whether a node is attention whose last query sees all valid keys, in any order."""
     inputs = (*node.inputs, *[""] * 7)
     windows = max(node.attributes.get(f"{side}_window_size", -1) for side in ("left", "right"))
     return node.op == "Attention" and not inputs[3] and bool(inputs[6]) and windows < 0 and len(node.outputs) == 1
 
 
 def _newest(graph: Graph) -> None:
-    """Let rows that products have stored in front of the caches be moved to their places behind all other nodes."""
+    """Add nodes at the end that move rows from before the caches, where products stored them, to their places."""
     groups: dict[tuple[str, Extents | None, Extents | None], list[Node]] = {}
     for node in graph.nodes:
         if node.op == "MatMulAppend" and (graph.shape(node.inputs[0]) or (0, 0))[1] == 1:
@@ -157,7 +145,7 @@ class Lengths(Rewrite):
 
 
 def keep_state(graph: Graph, state: Mapping[str, str], pairs: Mapping[str, str]) -> None:
-    """Apply the rules of state to a graph; results that are written in place are no results of it any more."""
+    """Apply the rules of state to a graph; results that are written in place are removed from its outputs."""
     links = Links(graph)
     for rule in (InPlace(state), Appends(pairs), Lengths()):
         apply_everywhere(rule, links, lambda graph, nodes: None)

@@ -31,8 +31,8 @@ Axes = tuple[tuple[Part, ...], ...]
 class Views(Rewrite):
     """Reshape(Transpose(Reshape(x))) and longer chains -> the shortest of Reshape, Transpose, Reshape of x.
 
-    A chain that splits, permutes and joins axes back becomes one Transpose, so that no copy is made between; a chain
-    that moves nothing becomes one Reshape, or x.
+    A chain that splits, permutes and rejoins axes becomes one Transpose, without copies between; a chain that moves
+    nothing becomes one Reshape, or x.
     """
 
     roots = VIEWS
@@ -62,13 +62,13 @@ class Views(Rewrite):
 class Selects(Rewrite):
     """Gather(view of x, i), with a number i -> view of Slice(x), where the view's axis is the outer part of x's own.
 
-    So are three products in one taken apart after their axis was split into (3, heads, head).
+    Exporters take three joined products apart so, after a split of their axis into (3, heads, head).
     """
 
     roots = ("Gather",)
 
     def apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        """Slice the tensor in front of the views."""
+        """Slice the tensor before the views."""
         graph, index = links.graph, links.graph.constants.get(node.inputs[1])
         given = links.maker(node.inputs[0], *VIEWS)
         if given is None or index is None or index.ndim or links.is_result(node.outputs[0]):
@@ -102,7 +102,7 @@ class Selects(Rewrite):
 def chain_of(links: Links, node: Node) -> list[Node]:
     """Return the views that end at a node, first to last.
 
-    A reshape that others read, too, may be a copy, which would be made once more for this chain: it stays.
+    A reshape with other readers stays: it may be a copy, which this chain would repeat.
     """
     chain = [node]
     while (maker := links.maker(chain[0].inputs[0], *VIEWS)) is not None:
@@ -114,7 +114,7 @@ def chain_of(links: Links, node: Node) -> list[Node]:
 
 
 def follow(graph: Graph, chain: Sequence[Node], shape: Sequence[int]) -> Axes | None:
-    """Return the axes behind a chain of views, None where axes are split across each other."""
+    """Return the axes after a chain of views, or None if axes are split across each other."""
     axes: Axes = tuple((Part((place,), extent),) if extent > 1 else () for place, extent in enumerate(shape))
     for node in chain:
         if node.op == "Transpose":
@@ -200,7 +200,7 @@ def _permutation(whole: list[tuple[Part, ...]], axes: Axes, shape: Sequence[int]
 
 
 def _transposition(whole: list[tuple[Part, ...]], flat: list[Part]) -> tuple[int, ...] | None:
-    """Return the order of the source's axes in which their parts are those of the result, one behind the other."""
+    """Return the order of the source's axes in which their parts are those of the result in sequence, or None."""
     order, rest = [place for place, axis in enumerate(whole) if not axis], list(flat)
     while rest:
         axis = whole[rest[0].path[0]]
@@ -216,7 +216,7 @@ def _adjacent(axis: Sequence[Part], place: dict[Part, int]) -> bool:
 
 
 def _runs(flat: Sequence[Part], place: dict[Part, int]) -> list[list[Part]]:
-    """Return the parts in runs that are neighbours in memory, too."""
+    """Return the parts in runs of neighbours in memory."""
     runs = [[flat[0]]]
     for part in flat[1:]:
         if place[part] == place[runs[-1][-1]] + 1:

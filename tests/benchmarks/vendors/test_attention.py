@@ -49,7 +49,7 @@ def _attended(q, k, v, causal, left, right):
 
 
 def compared(session, workload, backend):
-    """Return whether a backend's result is within the tolerance; None where it has no call."""
+    """Return whether a backend's result is within the tolerance, or None where it has no call."""
     operands = Operands(session.device, workload, Noise(session.device))
     call = Vendors(session).torch.call(operands, backend=backend)
     if call is None:

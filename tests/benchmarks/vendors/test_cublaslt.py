@@ -13,7 +13,7 @@ import pytest
 from benchmarks.gpu import summary
 from benchmarks.gpu.harness.rehearsal import RehearsedDevice
 from benchmarks.gpu.vendors import cublaslt
-from benchmarks.gpu.vendors.padded import padded
+from benchmarks.gpu.vendors.padded import pad
 from gensor_kernels.errors import ToolMissingError
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
@@ -71,7 +71,7 @@ def test_products_of_8_bit_floats_lie_along_k(opponent):
     opponent.call(made)()
     a, b = (decode("float8_e4m3fn", made.blocks[name].view(np)) for name in "ab")
     assert np.allclose(made.typed(made.out), a @ b, rtol=1e-5, atol=1e-4) and np.abs(a @ b).max() > 1
-    assert opponent.call(operands(matmul.workload(9, 32, 48, **asked))) is None  # B lies along n
+    assert opponent.call(operands(matmul.workload(9, 32, 48, **asked))) is None  # B is contiguous along n
 
 
 def test_the_library_of_a_wheel_is_found(monkeypatch, library):
@@ -79,7 +79,7 @@ def test_the_library_of_a_wheel_is_found(monkeypatch, library):
 
     found = SimpleNamespace(abs_path=library)
     monkeypatch.setattr(pathfinder, "load_nvidia_dynamic_lib", lambda name: {"cublasLt": found}[name])
-    monkeypatch.setattr(cublaslt, "_loaded", list)
+    monkeypatch.setattr(cublaslt, "_mapped_paths", list)
     assert cublaslt._load(None)._name == library
 
     def absent(name):
@@ -137,14 +137,14 @@ def test_a_missing_library_is_named():
 @pytest.mark.parametrize(("dtype", "batch"), [("float16", 1), ("float32", 2)])
 def test_padded_operands_give_the_product(trans_a, dtype, batch):
     made = operands(matmul.workload(9, 21, 33, dtype=dtype, batch=batch, trans_a=trans_a, trans_b=not trans_a))
-    found = padded(made)()
+    found = pad(made)()
     assert found.shape == made.out.shape and np.allclose(found, expected(made), rtol=2e-3, atol=2e-2)
     assert np.array_equal(made.typed(made.out), found)
 
 
 def test_nothing_is_padded_where_nothing_is_gained():
-    assert padded(operands(matmul.workload(8, 16, 24, dtype="float16"))) is None
-    assert padded(operands(matmul.workload(9, 21, 33, dtype="float16", epilogue=["relu"]))) is None
+    assert pad(operands(matmul.workload(8, 16, 24, dtype="float16"))) is None
+    assert pad(operands(matmul.workload(9, 21, 33, dtype="float16", epilogue=["relu"]))) is None
 
 
 def test_cublas_is_the_faster_of_its_two_ways():

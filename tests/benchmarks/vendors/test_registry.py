@@ -1,4 +1,4 @@
-"""What is said of a vendor that is absent, and where it is not missed."""
+"""The message about an absent vendor, and calls that need none."""
 
 import numpy as np
 import pytest

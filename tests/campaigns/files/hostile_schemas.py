@@ -1,6 +1,6 @@
-"""Databases made to harm who opens them: each maker fills an ordinary connection to a new file.
+"""Databases that are made to harm: each maker fills an ordinary connection to a new file.
 
-Half of them have other tables than ours. The other half have exactly ours, and what is in them is hostile.
+Some have other tables than ours; the others have exactly ours, with hostile rows.
 """
 
 import lzma
@@ -9,7 +9,7 @@ import sqlite3
 from gensor_database import Binary, Kernel, Portfolio, Record, Source, Timing, Verification
 from gensor_database import connection as sql
 from gensor_database.rows import insert
-from tests.doubles.store_rows import ARCH, PART, class_key, kernel_rows, key, rows
+from tests.doubles.store_rows import ARCH, PART, kernel_rows, rows
 
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)"
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -24,8 +24,8 @@ def _script(*statements):
     return make
 
 
-def _rewritten(kind, name, old, new):
-    """The schema's own text, edited behind SQLite's back."""
+def _rewrite(kind, name, old, new):
+    """The text of the schema, edited without SQLite's checks."""
 
     def make(connection):
         connection.execute("PRAGMA writable_schema=ON")
@@ -36,7 +36,7 @@ def _rewritten(kind, name, old, new):
 
 
 def roots_swapped(connection):
-    """Each table's text is ours, but `kernel` lies where `timing` does, and an index is of another table."""
+    """The text of every table is ours, but `kernel` has the pages of `timing`, and an index is of another table."""
     connection.execute("PRAGMA writable_schema=ON")
     roots = dict(connection.execute("SELECT name, rootpage FROM sqlite_master"))
     for name, other in (("kernel", "timing"), ("record_key", "kernel_class"), ("source", "source")):
@@ -55,7 +55,7 @@ def many_tables(connection):
 
 
 def a_million_rows(connection):
-    """Of nothing that matches its digest, in the tables that are read first."""
+    """Rows that do not match their digests, in the tables that are read first."""
     connection.execute(
         f"INSERT INTO kernel {ENDLESS} SELECT printf('%064x', i), 'f', 1, 'c', 'p', '{ARCH}', 'b' FROM n LIMIT 1000000"
     )
@@ -103,7 +103,7 @@ def wrong_types(connection):
 
 
 def hostile_strings(connection):
-    """Rows that match their digests and say what no Workload, Program or compiler option may be."""
+    """Rows that match their digests, with text that is no Workload, Program or compiler option."""
     for text in (
         '"; DROP TABLE kernel; --',
         "$(touch /tmp/x)",
@@ -123,7 +123,7 @@ def hostile_strings(connection):
 
 
 def duplicated_keys(connection):
-    """The unique indexes are gone from the file's own list, and each key has rows that contradict each other."""
+    """The unique indexes are not in the schema, and each key has rows that contradict each other."""
     for row in rows(1):
         insert(connection, row)
     connection.execute("PRAGMA writable_schema=ON")
@@ -146,7 +146,7 @@ def another_rows_digest(connection):
         connection.execute("UPDATE kernel SET digest = ? WHERE digest = ?", (after, before))
 
 
-#: Other tables than ours: refused before anything in them is looked at.
+#: Other tables than ours: refused before any of their rows is read.
 REFUSED = {
     "a view in place of a table": _script(
         "DROP TABLE kernel", f"CREATE VIEW kernel AS {ENDLESS} SELECT {COLUMNS} FROM n"
@@ -161,18 +161,16 @@ REFUSED = {
     ),
     "an index on an expression": _script("CREATE INDEX extra ON record (length(key))"),
     "a partial index": _script("CREATE INDEX extra ON record (key) WHERE arch LIKE '%%%%%%%%%%%%%%%%%%%%%%a'"),
-    "an expensive check": _rewritten(
-        "table", "record", "created INTEGER NOT NULL", "created CHECK (hex(zeroblob(9e8)))"
-    ),
-    "a default that calls": _rewritten("table", "source", "text BLOB NOT NULL", "text DEFAULT (load_extension('x'))"),
-    "a missing collation": _rewritten("table", "kernel", "arch TEXT NOT NULL", "arch TEXT COLLATE elsewhere"),
-    "another affinity": _rewritten("table", "timing", "median_us REAL", "median_us BLOB"),
+    "an expensive check": _rewrite("table", "record", "created INTEGER NOT NULL", "created CHECK (hex(zeroblob(9e8)))"),
+    "a default that calls": _rewrite("table", "source", "text BLOB NOT NULL", "text DEFAULT (load_extension('x'))"),
+    "a missing collation": _rewrite("table", "kernel", "arch TEXT NOT NULL", "arch TEXT COLLATE elsewhere"),
+    "another affinity": _rewrite("table", "timing", "median_us REAL", "median_us BLOB"),
     "a virtual table": _script("CREATE VIRTUAL TABLE extra USING fts5(text)"),
-    "a virtual table that is not there": _rewritten(
+    "a virtual table that is not there": _rewrite(
         "table", "source", "CREATE TABLE source (", "CREATE VIRTUAL TABLE source USING csv(filename=/etc/passwd, "
     ),
-    "text that is no SQL": _rewritten("table", "binary", "CREATE TABLE", "CREATE TABLE TABLE"),
-    "a table without rowids": _rewritten("table", "portfolio", "\n)", "\n) WITHOUT ROWID"),
+    "text that is no SQL": _rewrite("table", "binary", "CREATE TABLE", "CREATE TABLE TABLE"),
+    "a table without rowids": _rewrite("table", "portfolio", "\n)", "\n) WITHOUT ROWID"),
     "a table more": _script("CREATE TABLE extra (x)"),
     "a table less": _script("DROP TABLE timing"),
     "an index less": _script("DROP INDEX record_key"),
@@ -182,12 +180,12 @@ REFUSED = {
     "a negative version": _script("PRAGMA user_version=-2147483647"),
     "an older version than any": _script("PRAGMA user_version=0"),
 }
-#: What SQLite cannot read, or the header tells: refused for another reason than other tables.
+#: Files that SQLite cannot read or that have another header: refused for that reason.
 ELSEWHERE = {
     *("a virtual table that is not there", "text that is no SQL", "many tables", "another application"),
     *("a newer version", "a negative version", "an older version than any"),
 }
-#: Exactly our tables: opened, and nothing in them believed but what matches its digest.
+#: Exactly our tables: opened, and only rows that match their digests are used.
 OPENED = {
     each.__name__.replace("_", " "): each
     for each in (
@@ -197,7 +195,7 @@ OPENED = {
 }
 
 
-def made(path, make):
+def make_database(path, make):
     """A database of ours, changed by `make`."""
     connection = sqlite3.connect(path, isolation_level=None)
     sql.create_tables(connection)
@@ -205,6 +203,3 @@ def made(path, make):
     make(connection)
     connection.close()
     return path
-
-
-KEYS = (class_key(), key(1))

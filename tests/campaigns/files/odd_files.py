@@ -1,4 +1,4 @@
-"""Things that can lie where a database is expected: each maker puts one at a path."""
+"""Files, folders and devices in place of a database: each maker puts one at a path."""
 
 import gzip
 import os
@@ -135,7 +135,7 @@ def junk_beside(path, image, generator):
 
 
 def log_of_another(path, image, generator):
-    """A sound file beside the log of another database, and beside a damaged log of its own."""
+    """A sound file with the log of another database, some with a flipped bit."""
     other = path.with_name("other.db")
     connection = sqlite3.connect(other, isolation_level=None)
     connection.execute("PRAGMA journal_mode=wal")

@@ -1,4 +1,4 @@
-"""Where what lies in an SQLite file: which bytes are structure, and through which pages each row is reached.
+"""The layout of an SQLite file: which bytes are structure, and the pages that lead to each row.
 
 Read from the file format (sqlite.org/fileformat2.html), so that it does not depend on the library under test.
 """

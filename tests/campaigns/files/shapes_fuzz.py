@@ -54,7 +54,7 @@ def cell(generator):
     return generator.choice(choices)
 
 
-def assembled(generator):
+def assemble(generator):
     """Rows of an op with columns of any op."""
     names = generator.sample(COLUMNS, generator.randrange(1, 16))
     if generator.random() < 0.9 and "op" not in names:
@@ -65,10 +65,10 @@ def assembled(generator):
     for _ in range(generator.randrange(5)):
         values = [generator.choice(OPS) if name == "op" else cell(generator) for name in names]
         rows.append(values[: generator.randrange(len(values) + 1)] if generator.random() < 0.1 else values)
-    return written(rows, generator)
+    return write(rows, generator)
 
 
-def written(rows, generator):
+def write(rows, generator):
     if generator.random() < 0.3:  # nothing is quoted that should be
         return generator.choice(ENDS).join(",".join(row) for row in rows)
     text = io.StringIO()
@@ -78,7 +78,7 @@ def written(rows, generator):
     return text.getvalue()
 
 
-def altered(generator):
+def alter(generator):
     """A sound file with some cells, characters or lines changed."""
     lines = generator.choice(SOUND).splitlines()
     for _ in range(generator.randrange(1, 4)):
@@ -112,7 +112,7 @@ def contents(generator):
     elif draw < 0.05:
         return generator.randbytes(generator.randrange(3000))
     else:
-        text = assembled(generator) if draw < 0.55 else altered(generator)
+        text = assemble(generator) if draw < 0.55 else alter(generator)
     data = text.encode(generator.choice(ENCODINGS), "replace")
     if generator.random() < 0.1:
         data = generator.choice([codecs.BOM_UTF8, codecs.BOM_UTF16_LE, b"\x00", b"\xff"]) + data

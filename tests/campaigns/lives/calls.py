@@ -32,7 +32,7 @@ class Kind:
         m, n, k = (4 * int(size) for size in rng.integers(2, 14, 3))
         lead = (2,) if index % 7 == 3 else ()
         trans_a, trans_b = LAYOUTS[index % 3]
-        self.a, self.b = drawn(rng, lead, m, k, trans_a), drawn(rng, lead, k, n, trans_b)
+        self.a, self.b = draw(rng, lead, m, k, trans_a), draw(rng, lead, k, n, trans_b)
         self.steps, value = (), np.matmul(self.a, self.b)
         if index % 4 == 1:
             bias = aligned((n,))
@@ -48,7 +48,7 @@ class Kind:
         return found
 
 
-def drawn(rng, lead, rows, columns, transposed):
+def draw(rng, lead, rows, columns, transposed):
     """Whole numbers from -4 to 4, in C order or transposed."""
     array = aligned((*lead, columns, rows)).swapaxes(-1, -2) if transposed else aligned((*lead, rows, columns))
     array[...] = rng.integers(-4, 5, array.shape)

@@ -1,4 +1,4 @@
-"""What must hold of a database after anything: what was reported is in it, every row is whole, SQLite agrees."""
+"""Invariants of a database after any fault: it has all reported rows, every row is whole, SQLite finds no damage."""
 
 import json
 import warnings
@@ -10,7 +10,7 @@ from gensor_database.record import canonical
 ARCH, PART = "sm_87", "orin-nano-8gb"
 
 
-def reported(path: Path) -> list[dict]:
+def read_reports(path: Path) -> list[dict]:
     """The rows that `--json` has reported as tuned: whole lines only, the process may have died within one."""
     text = path.read_text() if path.exists() else ""
     lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
@@ -18,7 +18,7 @@ def reported(path: Path) -> list[dict]:
 
 
 def check(path: Path, lines: list[dict], readonly: bool = False) -> int:
-    """Raises AssertionError unless the database has all of it; the number of Workloads that it has records of."""
+    """The number of Workloads with records; raises AssertionError unless the database has all reported rows."""
     if not path.exists():
         assert not lines, "rows were reported, and there is no database"
         return 0
@@ -45,6 +45,6 @@ def is_whole(store: Store, digest: str) -> bool:
 
 
 def serves(store: Store, line: dict) -> bool:
-    """Whether a reported row is what the database answers."""
+    """Whether the database answers with a reported row."""
     entry = store.find(canonical(line["workload"]), ARCH, PART)
     return entry is not None and entry.usable and entry.kernel.digest == line["kernel"]

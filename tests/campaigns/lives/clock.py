@@ -18,7 +18,7 @@ class Clock:
         self.wall: dict[str, float] = {}
 
     @contextmanager
-    def timed(self, name: str) -> Iterator[None]:
+    def measure(self, name: str) -> Iterator[None]:
         """Times what is inside, whether it raises or not."""
         wall, cpu = time.perf_counter(), time.process_time()
         try:
@@ -28,11 +28,11 @@ class Clock:
             self.cpu[name] = max(self.cpu.get(name, 0.0), time.process_time() - cpu)
 
     def check(self) -> None:
-        """No look took longer than it may; the second is for campaigns: beside other tests, CPU time too grows."""
+        """No look took too long; CPU time is checked in full campaigns alone, as it grows with the load."""
         assert not FULL or max(self.cpu.values()) < LONGEST, self.cpu
         assert max(self.wall.values()) < HANGING, self.wall
 
-    def told(self) -> str:
+    def longest(self) -> str:
         """The longest of all, and which."""
         name = max(self.wall, key=lambda each: self.wall[each])
         return f"{self.wall[name]:.3f} s ({name}), {max(self.cpu.values()):.3f} s of CPU"

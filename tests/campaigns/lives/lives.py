@@ -14,7 +14,7 @@ GATE = Path(__file__).with_name("gate.c")
 
 
 class Action(IntEnum):
-    """What happens at the chosen call; the numbers are those of gate.c."""
+    """The fault at the chosen call; the numbers are those of gate.c."""
 
     COUNT = 0
     KILL = 1  # before it
@@ -25,7 +25,7 @@ class Action(IntEnum):
 
 @dataclass(frozen=True)
 class Gate:
-    """Which call on `folder` it is about, and what happens then."""
+    """The chosen call on `folder`, and its fault."""
 
     folder: Path
     at: int = 0
@@ -46,7 +46,7 @@ class Life:
     code: int
     stdout: str
     stderr: str
-    calls: int | None  # on the folder; None where it did not get to its end
+    calls: int | None  # on the folder; absent if the process was killed
 
 
 def build_gate(folder: Path) -> Path:
@@ -58,7 +58,7 @@ def build_gate(folder: Path) -> Path:
 
 
 class Zygote:
-    """A process that forks lives; its own output is what they say of themselves."""
+    """A process that forks lives and reports their ends."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -73,7 +73,7 @@ class Zygote:
         )
 
     def warm(self, scene: str, *arguments: object) -> None:
-        """Plays a scene in the zygote itself: what it walked and compiled is remembered by the lives."""
+        """Plays a scene in the zygote itself, whose walks and compilations the lives inherit."""
         assert self._ask({"warm": True, "scene": scene, "arguments": [str(each) for each in arguments]}) == {}
 
     def life(self, gate: Gate, scene: str, *arguments: object, limit: float = 60.0, **environment: str) -> Life:

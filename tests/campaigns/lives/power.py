@@ -1,7 +1,7 @@
 """Power loss: from the log of a life (gate.c) the files a disk may hold after each of its calls.
 
-What was synced is there. Of what was written since, any 512-byte sectors may be; of files made and deleted since the
-folder was synced, any first few. The index of SQLite's log is garbage: it is shared memory, never synced.
+Synced data is there, with any 512-byte sectors of later writes, and any first few of the files that were made or
+deleted since the folder was synced. The index of SQLite's log is garbage: it is shared memory, never synced.
 """
 
 import random
@@ -43,7 +43,7 @@ class Disk:
     """A folder on a disk, call by call."""
 
     def __init__(self, folder: Path):
-        """What lies in `folder` at the beginning is all there."""
+        """All files of `folder` are on the disk at the beginning."""
         self.names = {path.name: Inode(path.read_bytes()) for path in folder.iterdir()}
         self.durable_names = dict(self.names)
         self.pending: list[tuple[str, Inode | None]] = []
@@ -68,7 +68,7 @@ class Disk:
             self.names[name] = inode
 
     def fail(self, generator: random.Random, chance: float, folder: Path) -> None:
-        """Writes into the empty `folder` what may be left when the power fails now."""
+        """Writes files that may remain if the power fails now into the empty `folder`."""
         names: dict[str, Inode | None] = dict(self.durable_names)
         names.update(self.pending[: round(chance * len(self.pending) + generator.uniform(-0.5, 0.5))])
         for name, inode in names.items():

@@ -1,4 +1,4 @@
-"""What the lives of the campaigns do; each function is a whole program."""
+"""Programs of the campaigns' lives, one per function."""
 
 import json
 import logging
@@ -34,7 +34,7 @@ def cli(journal: str, *arguments: str) -> None:
 
 
 def cli_to_its_end(*arguments: str) -> None:
-    """The same where the process goes on."""
+    """The same without the end of the process."""
     with suppress(SystemExit):
         cli("wal", *arguments)
 
@@ -51,8 +51,8 @@ def stocked(journal: str, path: str) -> None:
 def program(journal: str, path: str) -> None:
     """A program that calls matmul: on a device, where its second call races and the times are stored, then emulated.
 
-    The device is the emulator taken for a GPU on which the kernels win every race. Prints how many results were right
-    and which warnings there were, those of the log included.
+    The device is the emulator in place of a GPU, on which the kernels win every race. Prints the number of correct
+    results and all warnings, those of the log included.
     """
     set_journal(journal)
     os.environ["GENSOR_DB"] = path

@@ -1,11 +1,11 @@
-"""A folder with shapes files and databases in several states, and the lives that go on from them."""
+"""A folder with shapes files and databases in several states, and lives that start from them."""
 
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .checks import reported
+from .checks import read_reports
 from .journals import JOURNALS
 from .lives import Action, Gate, Life, Zygote
 
@@ -31,16 +31,16 @@ class Stage:
         (self.folder / "warm").mkdir()
         self.zygote.warm("cli_to_its_end", *self.arguments("tune", self.folder / "warm", "more.csv"))
         for journal in JOURNALS:
-            self.states["empty", journal] = self._made("empty", journal)
-            tuned = self.states["tuned", journal] = self._made("tuned", journal)
+            self.states["empty", journal] = self._make("empty", journal)
+            tuned = self.states["tuned", journal] = self._make("tuned", journal)
             assert self.play("tune", journal, tuned).code == 0
-            stocked = self.states["stocked", journal] = self._made("stocked", journal)
+            stocked = self.states["stocked", journal] = self._make("stocked", journal)
             assert self.zygote.life(Gate(stocked), "stocked", journal, stocked / "kernels.db").code == 0
-            self.states["absent", journal] = self._made("absent", journal)
+            self.states["absent", journal] = self._make("absent", journal)
         self.zygote.warm("program", "wal", self.folder / "warm" / "kernels.db")  # builds for the emulator
         shutil.copytree(self.states["tuned", "wal"], self.folder / "other")
 
-    def _made(self, name: str, journal: str) -> Path:
+    def _make(self, name: str, journal: str) -> Path:
         folder = self.folder / f"{name}-{journal}"
         folder.mkdir()
         return folder
@@ -71,8 +71,8 @@ class Stage:
         return self.zygote.life(made, "cli", journal, *self.arguments(act, folder, shapes))
 
     def lines(self) -> list[dict]:
-        """What the last life reported."""
-        return reported(self.output)
+        """The rows that the last life reported."""
+        return read_reports(self.output)
 
 
 def points(log: Path, calls: int) -> Iterator[tuple[int, Action]]:

@@ -38,7 +38,7 @@ def serve() -> None:
         child = os.fork()
         if child == 0:
             live(gate, request)
-        print(json.dumps({"status": ended(child, request["limit"]), **calls(request)}), file=answers, flush=True)
+        print(json.dumps({"status": wait_for(child, request["limit"]), **calls(request)}), file=answers, flush=True)
 
 
 def remember() -> None:
@@ -86,7 +86,7 @@ def live(gate: ctypes.CDLL, request: dict) -> None:
     os._exit(code)
 
 
-def ended(child: int, limit: float) -> int:
+def wait_for(child: int, limit: float) -> int:
     """How a child ended; one that takes too long is killed, which shows as SIGALRM."""
     deadline = time.monotonic() + limit
     while time.monotonic() < deadline:
@@ -94,7 +94,7 @@ def ended(child: int, limit: float) -> int:
         if pid:
             return status
         time.sleep(0.002)
-    for kill in (os.kill, os.killpg):  # it may not have a group of its own yet
+    for kill in (os.kill, os.killpg):  # its group may not exist yet
         with suppress(ProcessLookupError):
             kill(child, signal.SIGKILL)
     os.waitpid(child, 0)

@@ -19,7 +19,7 @@ ARCHS = [path.stem for path in SHIPPED]
 
 
 @pytest.fixture(autouse=True)
-def packaged_alone(monkeypatch, tmp_path):
+def only_packaged(monkeypatch, tmp_path):
     """No kernels but the packaged ones."""
     monkeypatch.setenv("GENSOR_DB", str(tmp_path / "none.db"))
     monkeypatch.delenv("GENSOR_SITE_DB", raising=False)
@@ -64,12 +64,12 @@ def test_every_capability_has_kernels_of_every_form(name, requests_of_forms):
     without = [
         label
         for label, (form, _, requests) in requests_of_forms.items()
-        if form.served_on(arch) and not all(served(replace(each, arch=arch), library) for each in requests)
+        if form.served_on(arch) and not all(is_served(replace(each, arch=arch), library) for each in requests)
     ]
     assert not without, without
 
 
-def served(request, library):
+def is_served(request, library):
     """Whether the tiers find a stored kernel."""
     recorded = library.record(request.problem.workload)
     return (recorded is not None and request.allows(recorded)) or bool(tiers.candidates(request, library))

@@ -128,11 +128,11 @@ def test_merged_groups_of_arrays_with_gaps(monkeypatch: pytest.MonkeyPatch):
     rng, merged = np.random.default_rng(0), []
     pack = params.pack
 
-    def packed(geometry, tiling, **more):
+    def pack_and_note(geometry, tiling, **more):
         merged.append(tiling.merged)
         return pack(geometry, tiling, **more)
 
-    monkeypatch.setattr(params, "pack", packed)
+    monkeypatch.setattr(params, "pack", pack_and_note)
     x, w = (rng.standard_normal(shape).astype(np.float16) for shape in ((2, 128, 10, 8), (64, 8, 3, 3)))
     bias, more = (rng.standard_normal(shape).astype(np.float16) for shape in ((128,), (2, 64, 10, 8)))
     x, bias, out = x[:, ::2], bias[::2], np.zeros((2, 128, 10, 8), np.float16)

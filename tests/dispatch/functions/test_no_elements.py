@@ -54,14 +54,14 @@ def int8(m, k, n):
     return gk.linear(ones(m, k, dtype=HALF), w, bias, scales=scales)
 
 
-def scaled(m, k, n):
+def scaled_product(m, k, n):
     types = {"dtype_a": "float8_e4m3fn", "dtype_b": "float8_e4m3fn"}
     a, b = np.full((m, k), 0x38, "uint8"), np.full((n, k), 0x38, "uint8").T
     scales = ones(m, -(-k // 128)), ones(-(-k // 128), -(-n // 128))
     return gk.scaled_matmul(a, b, *scales, bias=twos(n), **types)
 
 
-def grouped(g, m, k, n):
+def grouped_product(g, m, k, n):
     ends = np.linspace(0, m, g + 1)[1:].astype("int32")
     return gk.grouped_matmul(ones(m, k), ones(g, k, n), ends, bias=twos(n))
 
@@ -81,8 +81,8 @@ CASES = {
     "linear": (lambda m, k, n: gk.linear(ones(m, k), ones(n, k), twos(n)), MKN, BIAS),
     "int4": (int4, dict(m=2, k=16, n=8), BIAS),
     "int8": (int8, dict(m=2, k=16, n=8), BIAS),
-    "scaled_matmul": (scaled, dict(m=2, k=16, n=8), BIAS),
-    "grouped_matmul": (grouped, dict(g=2, m=4, k=3, n=4), BIAS),
+    "scaled_matmul": (scaled_product, dict(m=2, k=16, n=8), BIAS),
+    "grouped_matmul": (grouped_product, dict(g=2, m=4, k=3, n=4), BIAS),
     "define": (lambda m, k, n: DEFINED(ones(m, k), ones(k, n), twos(n)), MKN, BIAS),
     "attention": (attention, dict(b=2, h=2, q=3, k=4, d=16), 0),
     "einsum": (lambda i, j, k: gk.einsum("ij,jk->ki", ones(i, j), ones(j, k)), IJK, 0),

@@ -40,7 +40,7 @@ def arrays(rng, bits, group, zeros, out, k, dtype=np.float16):
     return (w if bits == 4 else w.view(np.int8)), scales, zero if zeros else None
 
 
-def dequantised(w, scales, zeros, group):
+def dequantise(w, scales, zeros, group):
     """The weights in float64, written out element by element of a row."""
     out = np.empty((w.shape[0], w.shape[1] * (2 if w.dtype == np.uint8 else 1)))
     for j in range(out.shape[1]):
@@ -70,7 +70,7 @@ def test_the_declaration(kind):
     two = {"d": scales.reshape(5, -1)} | ({"e": zero.reshape(5, -1)} if zeros else {})
     sizes = {"m": 3, "n": 5, "k": 160, "group": group}
     found = declared.reference({"a": a, "b": w, **two}, sizes)
-    np.testing.assert_allclose(found, a @ dequantised(w, scales, zero, group).T, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(found, a @ dequantise(w, scales, zero, group).T, rtol=1e-12, atol=1e-12)
     assert declared.names == ("a", "b", "d", *("e" * zeros), "c")
 
 
@@ -140,7 +140,7 @@ def test_arguments_that_do_not_fit():
             linear(x.astype(np.float32), w, scales=s)
 
 
-def predicted(wanted):
+def predict_us(wanted):
     """Microseconds of the best default Program."""
     arch = lookup("sm_87")
     found = []
@@ -157,7 +157,7 @@ def test_narrow_weights_are_predicted_to_be_faster(m=16):
     eight = quantised.workload(m, 8192, 8192, bits=8, group=0)
     arch = lookup("sm_87")
     assert bound_us(four, arch) < 0.27 * bound_us(full, arch) and bound_us(eight, arch) < 0.51 * bound_us(full, arch)
-    assert predicted(four) < predicted(eight) < predicted(full)
+    assert predict_us(four) < predict_us(eight) < predict_us(full)
 
 
 def test_shapes_files(tmp_path):
@@ -195,7 +195,7 @@ def test_an_epilogue_in_order():
     w, scales, _ = arrays(rng, 8, 0, False, 32, 64)
     x, term, factor = (rng.standard_normal(shape).astype(np.float16) for shape in ((4, 64), (4, 32), (32,)))
     steps = [("scale", 0.5), ("mul", factor), ("add", term), "relu"]
-    wide = x.astype(np.float64) @ dequantised(w, scales, None, 0).T
+    wide = x.astype(np.float64) @ dequantise(w, scales, None, 0).T
     expected = np.maximum(wide * 0.5 * factor.astype(np.float64) + term, 0)
     with gensor_kernels.emulated("sm_87"):
         found = gensor_kernels.linear(x, w, scales=scales, epilogue=steps)

@@ -21,7 +21,7 @@ PART = lookup("sm_87").part
 
 @pytest.fixture
 def site(tmp_path):
-    """What a laptop made and a board measured: kernels that take half of the library's time."""
+    """A database that a laptop made and a board measured: kernels take half of the library's time."""
     path = tmp_path / "site" / "fleet.db"
     path.parent.mkdir(mode=0o755)
     shutil.copyfile(SHIPPED, path)
@@ -37,10 +37,10 @@ def site(tmp_path):
 
 
 def board(tmp_path, site, python=sys.executable, most=10_000):
-    """What the board says, and its stderr."""
+    """The report of the board, and its stderr."""
     (tmp_path / "file").touch()
     (tmp_path / "tmpfs").mkdir()
-    nowhere = tmp_path / "file" / "nowhere"  # below a file nothing can be made, whoever asks
+    nowhere = tmp_path / "file" / "nowhere"  # nothing can be made below a file
     environment = {
         "GENSOR_SITE_DB": str(site),
         "GENSOR_CACHE_DIR": str(nowhere / "cache"),
@@ -91,7 +91,7 @@ def test_another_python_serves_as_well(tmp_path, site):
 
 @pytest.mark.skipif(os.name != "posix", reason="trust follows from permissions")
 def test_cubins_of_a_site_database_that_others_can_write_are_not_loaded(tmp_path, site):
-    """And as the board cannot compile, the library serves."""
+    """As the board cannot compile, the library serves."""
     site.chmod(0o666)
     found, _ = board(tmp_path, site, most=8)
     assert found["loads"] == 0 and found["compiled"] == 0

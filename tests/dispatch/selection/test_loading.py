@@ -32,7 +32,7 @@ def database(no_databases, monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def loaded(monkeypatch):
+def loads(monkeypatch):
     """The codes that are loaded; in place of being built, one that would not compile is refused."""
     found = []
 
@@ -60,7 +60,7 @@ def product_kernel(**values):
 
 @pytest.mark.filterwarnings("ignore::gensor_database.StoreWarning")
 @pytest.mark.parametrize("fused", [{}, {"activation": "relu"}])
-def test_a_binary_that_cannot_be_read_is_passed_over(database, loaded, fused):
+def test_a_binary_that_cannot_be_read_is_passed_over(database, loads, fused):
     """It alone names the epilogue that is compiled into it, so nothing says what calls the kernel serves."""
     digest = store(database, PRODUCT.with_epilogue(["relu"]), product_kernel(epilogue_fixed=1))
     with gk.emulated("sm_87"):
@@ -74,27 +74,27 @@ def test_a_binary_that_cannot_be_read_is_passed_over(database, loaded, fused):
         assert "default Programs" in gk.explain(gk.matmul, A, A, **fused).reason
 
 
-def test_a_kernel_that_does_not_compile_is_passed_over(database, loaded, caplog):
+def test_a_kernel_that_does_not_compile_is_passed_over(database, loads, caplog):
     """Another stored one, and at last a default Program."""
     family = FAMILIES["contraction_simt"]
     broken = store(database, PRODUCT, product_kernel(), flatten(family.source) + BROKEN)
     with gk.emulated("sm_87"):
         assert gk.explain(gk.matmul, A, A).kernel == broken
         assert gk.matmul(A, A)[0, 0] == 55 and gk.matmul(A, A[:, :8])[0, 0] == 55
-    assert len(loaded) == 2 and "it is damaged" in caplog.text
+    assert len(loads) == 2 and "it is damaged" in caplog.text
 
 
-def test_so_are_kernels_of_other_functions(database, loaded):
+def test_a_kernel_of_another_function_that_does_not_compile_is_passed_over(database, loads):
     wanted = views.workload("reduce_sum", A.shape, (1,), "float32")
     program = FAMILIES["rows"].starters(wanted, ARCH)[0]
     broken = store(database, wanted, program, flatten(FAMILIES["rows"].source) + BROKEN)
     with gk.emulated("sm_87"):
         assert gk.explain(gk.sum, A, axis=1).kernel == broken
         assert gk.sum(A, axis=1)[0] == 55
-    assert len(loaded) == 1
+    assert len(loads) == 1
 
 
-def test_a_call_whose_kernels_are_all_refused_says_why(database, loaded, monkeypatch):
+def test_a_call_whose_kernels_are_all_refused_says_why(database, loads, monkeypatch):
     monkeypatch.setattr(EmulatorDevice, "refuses", True)
     with gk.emulated("sm_87"):
         for call in (lambda: gk.matmul(A, A), lambda: gk.sum(A, axis=1)):
@@ -105,7 +105,7 @@ def test_a_call_whose_kernels_are_all_refused_says_why(database, loaded, monkeyp
 # ---- refresh
 
 
-def test_refresh_reads_again_inside_a_block(database, loaded):
+def test_refresh_reads_again_inside_a_block(database, loads):
     with gk.emulated("sm_87"):
         gk.matmul(A, A)
         digest = store(database, PRODUCT, product_kernel())
@@ -113,11 +113,11 @@ def test_refresh_reads_again_inside_a_block(database, loaded):
         gk.refresh()
         assert gk.explain(gk.matmul, A, A).kernel == digest
         gk.matmul(A, A)
-    assert len(set(loaded)) == 2
+    assert len(set(loads)) == 2
 
 
-def test_refresh_holds_for_every_open_block(database, loaded):
-    """Those around this one and those of other threads, and the database that the environment names then."""
+def test_refresh_holds_for_every_open_block(database, loads):
+    """For outer blocks and those of other threads, with the database that the environment names then."""
     entered, refreshed, found = threading.Event(), threading.Event(), []
 
     def elsewhere():
@@ -140,7 +140,7 @@ def test_refresh_holds_for_every_open_block(database, loaded):
     assert found == [digest] * 3
 
 
-def test_refresh_forgets_plans_of_settings(database, loaded, monkeypatch, tmp_path):
+def test_refresh_forgets_plans_of_settings(database, loads, monkeypatch, tmp_path):
     digest = store(tmp_path / "other.db", PRODUCT, product_kernel())
     with gk.emulated("sm_87"):
         gk.matmul(A, A)

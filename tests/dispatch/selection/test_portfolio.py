@@ -1,4 +1,4 @@
-"""Tier 3: the kernels of portfolios serve sizes nobody tuned, and the others only where none of those can."""
+"""Tier 3: kernels of portfolios serve sizes that were not tuned, other kernels only if no portfolio can."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ AGX = lookup("agx-orin-64gb")
 pytestmark = pytest.mark.usefixtures("no_databases")
 
 
-def shelved(kernels, portfolio, times=()):
+def library_of(kernels, portfolio, times=()):
     """A library of these kernels, of which `portfolio` is one; `times` are Timings."""
     rows_by_key = {row.key: [row] for row in times}
     return library.Library(library.Contents({k.digest: k for k in kernels}, {}, rows_by_key, set(portfolio)))
@@ -42,20 +42,20 @@ def test_a_portfolio_kernel_comes_before_any_other():
     wanted = workload()
     ranked = fastest_first(list(starters(wanted)), wanted)
     chosen = [kernel.digest for kernel in ranked[1:4]]
-    choice = choose(shelved(ranked, chosen), wanted)
+    choice = choose(library_of(ranked, chosen), wanted)
     assert (choice.tier, choice.kernel.digest) == (3, chosen[0])
     assert choice.reason == "best of 3 portfolio kernels, by predicted time"
     # Measured to be slow, the portfolio's favourite loses to another of the portfolio, not to the rest.
     other = wanted.with_sizes(m=256)
     (predicted,) = predict.predict([choice.kernel], other, ARCH)
-    again = choose(shelved(ranked, chosen, [timing(other, predicted * 1e9, chosen[0])]), wanted)
+    again = choose(library_of(ranked, chosen, [timing(other, predicted * 1e9, chosen[0])]), wanted)
     assert again.kernel.digest == chosen[1]
 
 
 def test_without_a_portfolio_every_kernel_is_a_candidate():
     wanted = workload()
     ranked = fastest_first(list(starters(wanted)), wanted)
-    choice = choose(shelved(ranked, ()), wanted)
+    choice = choose(library_of(ranked, ()), wanted)
     assert choice.kernel.digest == ranked[0].digest
     fitting = f"{len(ranked)} stored kernels that fit (none of the portfolio does)"
     assert choice.reason == f"best of {fitting}, by predicted time"
@@ -65,13 +65,13 @@ def test_a_portfolio_that_cannot_serve_the_call_is_passed_over():
     wanted, fused = workload(), workload(epilogue="bias_relu")
     ranked = fastest_first(list(starters(wanted)), wanted)
     fixed = library.generate(ranked[-1].program.replace(epilogue_fixed=1), fused, ARCH)
-    shelf = shelved([*ranked, fixed], [fixed.digest])
+    shelf = library_of([*ranked, fixed], [fixed.digest])
     assert choose(shelf, fused).kernel.digest == fixed.digest
     assert choose(shelf, workload(epilogue="bias")).kernel.digest != fixed.digest
     # More splits than there are steps of k: not legal for this shape.
     deep = library.generate(ranked[0].program.replace(split_k=32), wanted, ARCH)
     short = wanted.with_sizes(k=64)
-    choice = choose(shelved([*ranked, deep], [deep.digest]), short)
+    choice = choose(library_of([*ranked, deep], [deep.digest]), short)
     assert choice.kernel.digest == fastest_first(ranked, short)[0].digest and "none of the portfolio" in choice.reason
 
 
@@ -79,7 +79,7 @@ def test_inside_graph_capture_the_portfolio_must_be_loaded():
     wanted = workload()
     ranked = fastest_first(list(starters(wanted)), wanted)
     chosen, loaded = ranked[1].digest, ranked[2].digest
-    shelf = shelved(ranked, [chosen])
+    shelf = library_of(ranked, [chosen])
     choice = choose(shelf, wanted, captured=True, loaded=[loaded])
     assert choice.kernel.digest == loaded and "best of 1 stored kernels" in choice.reason
     assert choose(shelf, wanted, captured=True, loaded=[chosen, loaded]).kernel.digest == chosen
@@ -89,13 +89,13 @@ def test_portfolios_of_all_fitting_classes_count():
     wanted, narrow = workload(), workload(510, 510, 510)
     wide, lesser = list(starters(wanted)), list(starters(narrow))
     best, least = fastest_first(wide, wanted)[0].digest, fastest_first(lesser, wanted)[0].digest
-    both = choose(shelved([*wide, *lesser], [wide[0].digest, lesser[0].digest]), wanted)
+    both = choose(library_of([*wide, *lesser], [wide[0].digest, lesser[0].digest]), wanted)
     assert both.reason == "best of 2 portfolio kernels, by predicted time"
     # Classes by themselves: without a portfolio for the better class, its kernels still take part.
-    mixed = choose(shelved([*wide, *lesser], [least]), wanted)
+    mixed = choose(library_of([*wide, *lesser], [least]), wanted)
     assert mixed.kernel.digest == best
     assert f"best of {len(wide) + 1} stored kernels that fit (1 of a portfolio), by" in mixed.reason
-    assert choose(shelved([*wide, *lesser], [least]), narrow).kernel.digest == least
+    assert choose(library_of([*wide, *lesser], [least]), narrow).kernel.digest == least
 
 
 # ---- through the databases
@@ -188,7 +188,7 @@ def test_an_emulated_call_runs_a_portfolio_kernel(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("fixed", [0, 1])
-def test_a_kernel_whose_rows_cannot_be_read_any_more_is_what_its_program_says(fixed, tmp_path, monkeypatch):
+def test_a_kernel_with_unreadable_rows_is_made_from_its_program(fixed, tmp_path, monkeypatch):
     program = next(iter(starters(workload()))).program.replace(epilogue_fixed=fixed)
     text = flatten(FAMILIES[program.family].source)
     with Store.open(tmp_path / "kernels.db") as store:
@@ -204,7 +204,7 @@ def test_a_kernel_whose_rows_cannot_be_read_any_more_is_what_its_program_says(fi
 
 
 def test_a_kernel_for_any_strides_has_the_shared_memory_of_its_own_tiles():
-    """Columns of A that lie padded in shared memory stay so where A has unit strides along m."""
+    """Columns of A that are padded in shared memory stay padded if A has unit strides along m."""
     wanted = replace(workload(m=16, n=512, k=32), layout=(("a", "m"), ("b", "k"), ("c", "n")))
     strided = replace(wanted, layout=(("a", "s"), ("b", "s"), ("c", "n")), alignment=(("a", 4), ("b", 4), ("c", 16)))
     seen = set()

@@ -1,4 +1,4 @@
-"""Kernels of portfolios divide k among blocks as suits a size that nobody tuned, within their verification."""
+"""Kernels of portfolios divide k among blocks for sizes that were not tuned, within their verification."""
 
 from dataclasses import replace
 
@@ -32,12 +32,12 @@ def split(wanted=TUNED):
     return next(each for each in starters(wanted) if each.program[SPLIT] > 1)
 
 
-def undivided():
+def kernel_of_one_part():
     """A kernel that was tuned with k in one part."""
     return next(each for each in starters(TUNED) if each.program[SPLIT] == 1)
 
 
-def shelved(*kernels, arch=ARCH, times=()):
+def library_of(*kernels, arch=ARCH, times=()):
     by_key = {row.key: [each for each in times if each.key == row.key] for row in times}
     return library.Library(library.Contents({each.digest: each for each in kernels}, {}, by_key), arch=arch)
 
@@ -48,7 +48,7 @@ def timing(wanted, median, kernel):
     return replace(plainly(wanted, median, kernel.digest), samples=canonical(told))
 
 
-def chosen(shelf, wanted=DEEP):
+def choose(shelf, wanted=DEEP):
     return tiers.choose(request(wanted, one_call=False), shelf)
 
 
@@ -67,55 +67,55 @@ def test_they_differ_in_the_parts_of_k_alone():
 
 
 def test_a_kernel_that_was_executed_with_k_whole_keeps_it_whole():
-    assert library.resplit(undivided(), ARCH) == [undivided()]
+    assert library.resplit(kernel_of_one_part(), ARCH) == [kernel_of_one_part()]
 
 
 def test_another_process_finds_the_division_that_is_pinned(tmp_path):
     """And inside graph capture the kernel, where the library is pinned for other calls."""
-    path, asked, found = tmp_path / "kernels.json", request(DEEP, one_call=False), chosen(shelved(split())).kernel
+    path, asked, found = tmp_path / "kernels.json", request(DEEP, one_call=False), choose(library_of(split())).kernel
     captured, writer = replace(asked, captured=True), Pins(path)
     writer.note(asked, None, False)
     writer.note(captured, found, False)
     writer.note(captured, found, True)
     writer.close()
-    reader, shelf = Pins(path), shelved(split())
+    reader, shelf = Pins(path), library_of(split())
     held = [reader.held(*each, shelf).kernel for each in ((asked, NOTHING, False), (captured, NOTHING, False))]
     assert held == [None, found] and found.base is not None
     assert reader.held(asked, NOTHING, True, shelf).kernel == found
     with pytest.raises(gensor_kernels.PinError, match=r"no kernel that .* pins for matmul .* can serve it here"):
-        reader.held(captured, NOTHING, False, shelved(undivided()))
+        reader.held(captured, NOTHING, False, library_of(kernel_of_one_part()))
 
 
-def test_the_best_division_serves_and_is_told():
+def test_the_best_division_serves_and_is_explained():
     kernel = split()
-    shelf = shelved(kernel)
+    shelf = library_of(kernel)
     among = library.resplit(kernel, ARCH)
     seconds = predict.predict(among, DEEP, ARCH)
     best = among[seconds.index(min(seconds))]
-    choice = chosen(shelf)
+    choice = choose(shelf)
     assert choice.kernel == best != kernel and choice.predicted_us == pytest.approx(min(seconds) * 1e6)
     assert choice.reason.endswith(f", with k divided among {best.program[SPLIT]} blocks for this size")
     assert best.launches(DEEP)[0].grid > kernel.launches(DEEP)[0].grid
     assert best.workspace(DEEP)[0] > kernel.workspace(DEEP)[0]
     # Without a part there is nothing to decide by, and where it is best as it was tuned it stays so.
-    assert chosen(shelved(kernel, arch=None)).kernel == kernel
-    choices = [chosen(shelf, TUNED.with_sizes(m=m)) for m in (8, 64, 256, 1024)]
+    assert choose(library_of(kernel, arch=None)).kernel == kernel
+    choices = [choose(shelf, TUNED.with_sizes(m=m)) for m in (8, 64, 256, 1024)]
     assert [each.kernel == kernel for each in choices] == ["divided" not in each.reason for each in choices]
     assert kernel in [each.kernel for each in choices]
 
 
 def test_a_division_that_is_stored_itself_is_that_kernel():
     kernel = split()
-    best = chosen(shelved(kernel)).kernel
+    best = choose(library_of(kernel)).kernel
     stored = library.generate(best.program, TUNED, ARCH)
-    choice = chosen(shelved(kernel, stored))
+    choice = choose(library_of(kernel, stored))
     assert choice.kernel == stored and choice.kernel.base is None
-    assert len(tiers.candidates(request(DEEP), shelved(kernel, stored))) == 2
+    assert len(tiers.candidates(request(DEEP), library_of(kernel, stored))) == 2
 
 
 def test_captures_and_refusals_name_the_stored_kernel():
     kernel = split()
-    shelf = shelved(kernel)
+    shelf = library_of(kernel)
     ask = {"one_call": False}
     assert tiers.choose(request(DEEP, captured=True, loaded={kernel.digest}, **ask), shelf).kernel.base == kernel.digest
     assert tiers.choose(request(DEEP, captured=True, loaded=set(), **ask), shelf).kernel is None
@@ -124,19 +124,19 @@ def test_captures_and_refusals_name_the_stored_kernel():
 
 def test_a_time_of_another_process_counts_for_the_division_it_was_taken_with():
     kernel = split()
-    best = chosen(shelved(kernel)).kernel
+    best = choose(library_of(kernel)).kernel
     times = [timing(DEEP, 5.0, best)]
-    choice = tiers.choose(request(DEEP, one_call=False), shelved(kernel, times=times))
+    choice = tiers.choose(request(DEEP, one_call=False), library_of(kernel, times=times))
     assert (choice.tier, choice.measured_us, choice.kernel) == (1, 5.0, best)
     # Not where its kernel is gone, nor where k has fewer steps than that, nor without a part, nor
     # where the digest is none of that kernel's divisions.
     gone = next(each for each in starters(TUNED) if each.program[SPLIT] == 1)
     for shelf, wanted in (
-        (shelved(gone, times=times), DEEP),
-        (shelved(kernel, times=[timing(workload(48, 40, 32), 5.0, best)]), workload(48, 40, 32)),
-        (shelved(kernel, arch=None, times=times), DEEP),
-        (shelved(kernel, times=[timing(DEEP, 5.0, replace(best, digest="0" * 64))]), DEEP),
-        (shelved(kernel, gone, times=[timing(DEEP, 5.0, replace(best, base=gone.digest))]), DEEP),
+        (library_of(gone, times=times), DEEP),
+        (library_of(kernel, times=[timing(workload(48, 40, 32), 5.0, best)]), workload(48, 40, 32)),
+        (library_of(kernel, arch=None, times=times), DEEP),
+        (library_of(kernel, times=[timing(DEEP, 5.0, replace(best, digest="0" * 64))]), DEEP),
+        (library_of(kernel, gone, times=[timing(DEEP, 5.0, replace(best, base=gone.digest))]), DEEP),
     ):
         assert winner(shelf.timings(wanted)) is None
         assert tiers.choose(request(wanted, one_call=False), shelf).tier != 1
@@ -144,12 +144,12 @@ def test_a_time_of_another_process_counts_for_the_division_it_was_taken_with():
 
 def test_a_kernel_that_is_dropped_takes_its_divisions_along():
     kernel = split()
-    shelf = shelved(kernel)
-    best = chosen(shelf).kernel
+    shelf = library_of(kernel)
+    best = choose(shelf).kernel
     shelf.note([timing(DEEP, 5.0, best)])
-    assert chosen(shelf).tier == 1
+    assert choose(shelf).tier == 1
     shelf._take(library.Contents())
-    assert chosen(shelf).kernel is None and not shelf.timings(DEEP)
+    assert choose(shelf).kernel is None and not shelf.timings(DEEP)
 
 
 def test_a_race_stores_the_division_that_won(no_databases, monkeypatch, tmp_path):
@@ -161,7 +161,7 @@ def test_a_race_stores_the_division_that_won(no_databases, monkeypatch, tmp_path
     kernel = library.Kernel(stored[2].digest, made.program, made.serves, lambda: code)
 
     def process(*times):
-        return Runtime(FakeDevice(clock=Race()), shelved(kernel, times=times))
+        return Runtime(FakeDevice(clock=Race()), library_of(kernel, times=times))
 
     a, b = aligned((16, 30000)), aligned((30000, 8))
     runtime = process()
@@ -170,7 +170,7 @@ def test_a_race_stores_the_division_that_won(no_databases, monkeypatch, tmp_path
         rows = list(store.rows(Timing))
         (row,) = (row for row in rows if row.kernel_digest)
         digest, program = launched(row)
-        best = chosen(shelved(kernel), wanted).kernel
+        best = choose(library_of(kernel), wanted).kernel
         assert (row.key, digest, row.kernel_digest) == (wanted.key(), kernel.digest, best.digest)
         assert program == best.program.to_json() != kernel.program.to_json()
         # Another process launches the same from its first call on, and the database keeps the kernel.
@@ -184,7 +184,7 @@ def test_a_race_stores_the_division_that_won(no_databases, monkeypatch, tmp_path
         assert [each.digest for each in store.rows(Kernel)] == [kernel.digest] and row in store.rows(Timing)
 
 
-def divided(way, arch=ARCH):
+def kernels_with(way, arch=ARCH):
     """Shipped kernels with this argument, by family."""
     found = {}
     for each in load.library(arch).contents.kernels.values():
@@ -199,7 +199,7 @@ def divided(way, arch=ARCH):
     [("split_k", {"contraction_mma", "contraction_simt", "gemv", "rows"}), ("stream", {"contraction_mma"})],
 )
 def test_divisions_of_shipped_kernels_compute_the_same(way, families):
-    kernels = divided(way)
+    kernels = kernels_with(way)
     assert families <= set(kernels)
     for family, among in sorted(kernels.items()):
         kernel = min(among, key=lambda each: each.digest)
@@ -228,18 +228,18 @@ def whole(kernel):
 
 def test_a_stream_has_no_more_blocks_than_its_compiler_was_promised():
     hopper = lookup("sm_90")
-    kernel = min(divided("stream", hopper)["contraction_mma"], key=lambda each: each.digest)
+    kernel = min(kernels_with("stream", hopper)["contraction_mma"], key=lambda each: each.digest)
     asked = [kernel.serves.with_sizes(batch=1, m=m, n=512, k=2048) for m in (16, 48, 112, 240, 512, 1000)]
     legal = [each for each in library.resplit(kernel, hopper) if library.is_legal(each, asked[-1], hopper)]
     assert len(legal) > 2 and max(x.program["stream"] for x in legal) <= kernel.program["min_blocks"] * hopper.sms
-    shelf = shelved(kernel, arch=hopper)
+    shelf = library_of(kernel, arch=hopper)
     choices = [tiers.choose(replace(request(each, one_call=False), arch=hopper), shelf) for each in asked]
     told = {int(each.reason.split("divided among ")[1].split()[0]) for each in choices if "divided" in each.reason}
     assert told == {each.kernel.program["stream"] for each in choices if each.kernel.base is not None} != set()
 
 
 @pytest.mark.usefixtures("needs_emulator")
-def test_a_call_of_a_size_that_nobody_tuned(monkeypatch):
+def test_a_call_of_a_size_that_was_not_tuned(monkeypatch):
     monkeypatch.setenv("GENSOR_RACE", "0")
     rng = np.random.default_rng(5)
     with gensor_kernels.emulated("sm_87"):

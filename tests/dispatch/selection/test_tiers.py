@@ -20,7 +20,7 @@ def timing(wanted, median, digest=None):
     return Timing(wanted.key(), ARCH.name, ARCH.part, digest, None if digest else "cupy.matmul", median)
 
 
-def stocked(wanted, record=False, times=(), vendor=None):
+def stock(wanted, record=False, times=(), vendor=None):
     """A library of the default Programs; `times` are medians of the first of them by digest."""
     kernels = {kernel.digest: kernel for kernel in starters(wanted)}
     digests = sorted(kernels)
@@ -39,7 +39,7 @@ def test_nothing_stored_goes_to_the_library():
 
 def test_predictions_do_not_replace_one_call(monkeypatch):
     wanted = workload()
-    shelf, digests = stocked(wanted, record=True)
+    shelf, digests = stock(wanted, record=True)
     choice = tiers.choose(request(wanted), shelf)
     assert choice.tier == 4 and "no timing on orin-nano-8gb" in choice.reason and choice.standby
     captured = tiers.choose(request(wanted, captured=True, loaded=digests), shelf)
@@ -52,7 +52,7 @@ def test_predictions_do_not_replace_one_call(monkeypatch):
 
 def test_kernels_are_ranked_by_the_potential_times_residuals():
     wanted = workload()
-    shelf, _ = stocked(wanted)
+    shelf, _ = stock(wanted)
     choice = tiers.choose(request(wanted, one_call=False), shelf)
     seconds = predict.predict(list(shelf.contents.kernels.values()), wanted, ARCH)
     assert choice.tier == 3 and choice.predicted_us == pytest.approx(min(seconds) * 1e6)
@@ -69,7 +69,7 @@ def test_kernels_are_ranked_by_the_potential_times_residuals():
 def test_a_kernel_that_was_never_measured_is_not_preferred_for_that():
     """All kernels but one that is predicted a little slower take 1.6 times what was predicted: so may that one."""
     wanted, other = workload(), workload().with_sizes(m=256)
-    shelf, _ = stocked(wanted)
+    shelf, _ = stock(wanted)
     kernels = list(shelf.contents.kernels.values())
     first, *rest = sorted(zip(predict.predict(kernels, wanted, ARCH), kernels, strict=True), key=lambda x: x[0])
     second = next(each for each in rest if each[0] > 1.1 * first[0])
@@ -87,10 +87,10 @@ def test_a_kernel_that_was_never_measured_is_not_preferred_for_that():
 
 def test_timings_decide_with_a_tie_band():
     wanted = workload()
-    shelf, digests = stocked(wanted, times=[100.9, 100.0, 150.0], vendor=120.0)
+    shelf, digests = stock(wanted, times=[100.9, 100.0, 150.0], vendor=120.0)
     choice = tiers.choose(request(wanted), shelf)
     assert (choice.tier, choice.kernel.digest, choice.vendor_us) == (1, digests[0], 120.0)  # a tie: by digest
-    lost, _ = stocked(wanted, times=[100.0], vendor=101.0)  # a tie with the library is not a win
+    lost, _ = stock(wanted, times=[100.0], vendor=101.0)  # a tie with the library is not a win
     for one_call in (True, False):
         choice = tiers.choose(request(wanted, one_call=one_call), lost)
         assert choice.tier == 4 and "the library takes 101 µs" in choice.reason and choice.standby
@@ -98,7 +98,7 @@ def test_timings_decide_with_a_tie_band():
     assert tiers.choose(request(wanted, captured=True), lost).tier == 3  # standing by for a graph
     assert tiers.choose(request(wanted, captured=True, loaded=()), lost).tier == 4  # nothing can be loaded now
     assert tiers.choose(request(wanted, emulated=True), lost).tier == 3  # there is no library to lose to
-    alone, _ = stocked(wanted, times=[100.0])
+    alone, _ = stock(wanted, times=[100.0])
     assert tiers.choose(request(wanted), alone).tier == 4  # nothing to compare with is no win
     assert tiers.choose(request(wanted, one_call=False), alone).tier == 1
 
@@ -106,7 +106,7 @@ def test_timings_decide_with_a_tie_band():
 def test_several_calls_serve_where_they_are_predicted_to_be_faster(monkeypatch):
     wanted = workload()
     for record, times in ((True, ()), (False, ()), (False, [1e4])):  # recorded, predicted; measured, but we alone
-        shelf, digests = stocked(wanted, record=record, times=times)
+        shelf, digests = stock(wanted, record=record, times=times)
         fused = dict(one_call=False)
         kernel = tiers.choose(request(wanted, **fused), shelf)
         us = kernel.measured_us or kernel.predicted_us
@@ -124,14 +124,14 @@ def test_several_calls_serve_where_they_are_predicted_to_be_faster(monkeypatch):
         with monkeypatch.context() as only:
             only.setenv("GENSOR_TUNE", "predicted")
             assert tiers.choose(request(wanted, **fused), shelf) == kernel
-    won, _ = stocked(wanted, times=[100.0], vendor=120.0)
+    won, _ = stock(wanted, times=[100.0], vendor=120.0)
     assert tiers.choose(request(wanted, one_call=False, unfused=lambda: 1.0), won).tier == 1  # a timing says more
 
 
 def test_kernels_of_lesser_classes_fit():
     narrow = workload(510, 510, 510)
     wanted = workload(512, 512, 512)
-    shelf, _ = stocked(narrow)
+    shelf, _ = stock(narrow)
     choice = tiers.choose(request(wanted, one_call=False), shelf)
     assert choice.tier == 3 and choice.kernel.serves.align["a"] == 8
     assert tiers.choose(request(workload(511, 511, 511), one_call=False), shelf).tier == 4

@@ -1,4 +1,4 @@
-"""Kernels loaded before they are asked for: of a shapes file, of a database, of everything stored."""
+"""Kernels loaded before their calls: of a shapes file, of a database, of all that is stored."""
 
 import importlib
 import logging
@@ -15,6 +15,7 @@ from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import library, load
 from gensor_kernels.errors import GensorError
+from tests.campaign_size import sample
 from tests.doubles.device import FakeDevice, Race
 from tests.doubles.kernels import ARCH, kernels, products, put, runtime_of, workload
 
@@ -39,8 +40,8 @@ def test_everything_stored(runtime):
     assert not runtime.plans and not runtime.device.races
 
 
-def test_what_a_block_pins(runtime, tmp_path):
-    """The first block loads what it would choose, the second what the list has."""
+def test_pins_of_a_block(runtime, tmp_path):
+    """The first block loads the kernels that it would choose, the second those of the list."""
     path, stored = tmp_path / "kernels.json", set(runtime.library.contents.records.values())
     with gensor_kernels.deterministic(path):
         assert gensor_kernels.warmup() == 2
@@ -58,7 +59,7 @@ def test_a_shapes_file(runtime, tmp_path):
 
 
 def test_a_database(runtime, tmp_path):
-    """It says what will be asked for; the kernels are those of the databases in use."""
+    """It names the Workloads; the kernels are those of the databases in use."""
     with Store.open(tmp_path / "other.db") as store:
         for each in (SMALL, workload(64, 64, 64, dtype="float64")):
             store.add(Record(each.key(), ARCH.name, ARCH.part, 1, None, None, None, "failed"))
@@ -114,9 +115,9 @@ def emulators():
 
 
 @emulates
-@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("arch", sample(ARCHS, 1))
 def test_every_record_is_placed_on_the_emulator(arch, emulators, monkeypatch):
-    """By the very kernel that was tuned for it: chosen and bound, and not built."""
+    """By the kernel that was tuned for it: chosen and bound, and not built."""
     nothing_is_compiled(monkeypatch)
     with gensor_kernels.emulated(arch):
         contents = current.current_runtime().library.contents
@@ -124,12 +125,11 @@ def test_every_record_is_placed_on_the_emulator(arch, emulators, monkeypatch):
         assert gensor_kernels.warmup() == len(set(contents.records.values()))
 
 
-@pytest.mark.parametrize("arch", ["sm_87", "sm_90"])
+@pytest.mark.parametrize("arch", sample(["sm_87", "sm_90"], 1))
 def test_every_stored_binary_is_loaded(arch, monkeypatch):
     nothing_is_compiled(monkeypatch)
     board = FakeDevice(arch, clock=Race())
     made = put(monkeypatch, Runtime(board, load.library(board.arch)))
-    contents = made.library.contents
     contents = made.library.contents
     wanted = {fastest(contents.timings.get(key, ()), digest) for key, digest in contents.records.items()}
     assert gensor_kernels.warmup() == len(wanted) and made.loaded == wanted

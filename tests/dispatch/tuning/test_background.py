@@ -1,4 +1,4 @@
-"""GENSOR_TUNE=now: the worker process, whatever it does, and what comes of its answer."""
+"""GENSOR_TUNE=now: the tuning process, its faults, and the use of its answer."""
 
 import json
 import os
@@ -25,7 +25,7 @@ from tests.doubles.device import FakeDevice, Race
 from tests.doubles.kernels import ARCH, kernels, products, runtime_of, starters, workload
 from tests.doubles.stored import stock, stock_classes
 
-from .test_faults_worker import gone
+from .test_faults_worker import ends_soon
 
 
 @pytest.fixture(autouse=True)
@@ -48,21 +48,12 @@ def request(**keywords):
     return tiers.Request(made, ARCH, **{"emulated": True, "one_call": True, **keywords})
 
 
+#: Processes that fail; test_faults_worker.py has more.
 ANSWERS = {
     "exits": "raise SystemExit(3)",
-    "dies": "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
-    "garbage": "print('not json')",
     "nothing": "",
-    "half a line": "import sys; sys.stdout.write('{\"status\": ')",
-    "a list": "print('[]')",
-    "a number for a kernel": "print('{\"trying\": 3}')",
-    "megabytes without a line's end": "print('x' * 3_000_000, end='')",
-    "bytes that are no text": "import sys; sys.stdout.buffer.write(bytes(range(128, 256)) + b'\\n')",
-    "talks without end": "while True: print('not json', flush=True)",
-    "closes its output": "import os, time; os.close(1); time.sleep(60)",
     "closes its input": "import os, time; os.close(0); time.sleep(60)",
     "answers before it dies": 'import os; print(\'{"status": "failed"}\', flush=True); os._exit(9)',
-    "hangs": "import time; time.sleep(60)",
     "fails": 'print(\'{"status": "failed", "kernel": null, "error": "no kernel verified"}\')',
 }
 
@@ -79,7 +70,7 @@ def test_a_worker_that_fails_costs_a_warning(name, monkeypatch, caplog):
     assert background_tuning.improve(request(), choice, shelf, tried) is choice and not caplog.records
 
 
-def test_where_nothing_can_be_stored_nobody_waits_for_a_walk(monkeypatch, tmp_path, caplog):
+def test_without_a_writable_database_nothing_is_tuned(monkeypatch, tmp_path, caplog):
     worker(monkeypatch, "raise SystemExit('started')")
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("GENSOR_DB", str(tmp_path / "file" / "user.db"))
@@ -113,7 +104,7 @@ def test_a_kernel_that_kills_or_hangs_the_worker_is_marked_and_the_rest_is_tuned
     made.close()
 
 
-def test_one_process_serves_many_requests_and_ends_when_told(monkeypatch):
+def test_one_process_serves_many_requests(monkeypatch):
     made = worker(
         monkeypatch,
         "import os, sys, json\nfor line in sys.stdin: print(json.dumps("
@@ -139,11 +130,11 @@ print(made._process.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert gone(int(done.stdout), 10.0)
+    assert ends_soon(int(done.stdout), 10.0)
 
 
 def test_hot_kinds_of_calls_are_tuned_while_the_program_runs(monkeypatch, tmp_path):
-    """What the worker stores is raced, and serves, without anybody asking for it."""
+    """A kernel that the worker stores is raced and serves, without a restart."""
     monkeypatch.setenv("GENSOR_TUNE", "auto")
     found = kernels(workload(64, 64, 64))
     load = [library.Contents(), library.Contents(found)]
@@ -182,7 +173,7 @@ def test_a_kernel_tuned_in_the_background_serves_after_a_race_only(ours, setting
     )
     assert products(runtime, 3) == expected and len(runtime.device.races) == (not settings)
     assert not settings or not runtime.library.timings(wanted)
-    if not settings:  # one race confirmed it, or did not: another process has no need of one
+    if not settings:  # the race decided for other processes as well
         again = Runtime(FakeDevice(clock=Race(ours)), load.library(ARCH))
         assert products(again, 3) == [expected[-1]] * 3 and not again.device.races
 
@@ -217,7 +208,7 @@ def background_tuned(path, device, samples):
         ({"GENSOR_DETERMINISTIC": "1"}, False, False),
     ],
 )
-def test_who_is_tuned_in_the_background(settings, integrated, tuned, monkeypatch):
+def test_settings_of_background_tuning(settings, integrated, tuned, monkeypatch):
     monkeypatch.setenv("GENSOR_TUNE", "auto")
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
@@ -234,7 +225,7 @@ def test_who_is_tuned_in_the_background(settings, integrated, tuned, monkeypatch
     assert len(asked) == tuned  # a record is there
 
 
-def test_a_machine_that_cannot_tune_is_not_asked_for_ever(monkeypatch):
+def test_after_repeated_failures_nothing_is_tuned(monkeypatch):
     monkeypatch.setenv("GENSOR_TUNE", "auto")
     asked = []
     monkeypatch.setattr(background_tuning, "tune", lambda *request: asked.append(request) or False)
@@ -265,7 +256,7 @@ print(json.dumps({{"status": "ok", "kernel": "x", "error": None}}))
     assert asked["db"] == str(tmp_path / "user.db") and mode == "off"
 
 
-def test_when_nothing_is_tuned(monkeypatch):
+def test_calls_that_are_not_tuned(monkeypatch):
     worker(monkeypatch, "raise SystemExit('started')")
     monkeypatch.setattr(background_tuning, "tune", lambda *_: pytest.fail("tuned"))
     choice = Choice(4, "nothing")
@@ -281,7 +272,7 @@ def test_when_nothing_is_tuned(monkeypatch):
 
 
 def test_tuning_an_emulated_call(tmp_path, monkeypatch):
-    """The whole way: a call, the real worker, its database, and the kernel it stored."""
+    """From a call through the real worker to its database and the kernel it stores."""
     monkeypatch.setenv("GENSOR_BACKGROUND", "0")  # the call waits for everything
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal(shape).astype(np.float32) for shape in [(48, 32), (32, 40)])
@@ -325,8 +316,8 @@ for line in sys.stdin:
 """
 
 
-def test_each_device_asks_for_itself(monkeypatch, tmp_path):
-    """Two devices share a process: `now` and the background name the one whose call it is, and which of both asks."""
+def test_requests_name_their_device(monkeypatch, tmp_path):
+    """Two devices share a process: requests name the device of the call, and whether they come from the background."""
     path = tmp_path / "asked"
     worker(monkeypatch, ECHO.format(path=str(path)))
     for number in (0, 1):

@@ -16,14 +16,14 @@ from tests.doubles.kernels import aligned, kernels, runtime_of, workload
 
 
 def ticking(launch=10.0, copy=10.0, call=30.0):
-    """A device whose launches, copies and calls of the library take so many microseconds."""
+    """A device whose launches, copies and calls of the library take these microseconds."""
     return FakeDevice(clock=Prices(launch, call, copy))
 
 
 pytestmark = pytest.mark.usefixtures("user_database")
 
 
-def made(monkeypatch, device, wanted=None, **keywords):
+def make_runtime(monkeypatch, device, wanted=None, **keywords):
     wanted = wanted or workload(64, 64, 64, **keywords)
     found = runtime_of(device, kernels(wanted))
     monkeypatch.setattr(current, "only", found)
@@ -36,7 +36,7 @@ def odd(shape):
     return np.ndarray(shape, np.float32, raw.data, 1)
 
 
-def served(results):
+def values_of(results):
     """Who computed: 55 is a kernel's mark, 0 the library's."""
     return [float(each.flat[0]) for each in results]
 
@@ -45,10 +45,10 @@ def served(results):
 def test_a_call_that_copies_is_served_by_what_is_faster_with_the_copies(monkeypatch, copy, kernel):
     """The kernel takes 10 us and the library 30, copies of two operands twice `copy`: the kernel alone would win."""
     device = ticking(copy=copy / 2)
-    runtime = made(monkeypatch, device)
+    runtime = make_runtime(monkeypatch, device)
     a, b = odd((64, 64)), odd((64, 64))
     results = [gensor_kernels.matmul(a, b) for _ in range(5)]
-    assert served(results) == [0.0] * (RACING_RUN - 1) + [55.0 if kernel else 0.0] * (6 - RACING_RUN)
+    assert values_of(results) == [0.0] * (RACING_RUN - 1) + [55.0 if kernel else 0.0] * (6 - RACING_RUN)
     why = gensor_kernels.explain(gensor_kernels.matmul, a, b)
     assert why.staged and (why.tier == 1) == kernel
     if not kernel:
@@ -59,7 +59,7 @@ def test_a_call_that_copies_is_served_by_what_is_faster_with_the_copies(monkeypa
 
 def test_each_way_to_lie_has_a_timing_of_its_own(monkeypatch):
     device = ticking()
-    runtime = made(monkeypatch, device)
+    runtime = make_runtime(monkeypatch, device)
     b = aligned((64, 64))
     wide = odd((64, 128))
     for a in (odd((64, 64)), wide[:, ::2], wide[:, :64]):
@@ -71,29 +71,29 @@ def test_each_way_to_lie_has_a_timing_of_its_own(monkeypatch):
 def test_untimed_the_library_serves_what_it_does_in_one_call(monkeypatch):
     """Even where the kernel on the copies is known to win: the copies are not in its time."""
     device = ticking()
-    runtime = made(monkeypatch, device)
+    runtime = make_runtime(monkeypatch, device)
     plain, odd_one = aligned((64, 64)), odd((64, 64))
     for _ in range(3):
-        assert served([gensor_kernels.matmul(plain, plain)])
-    assert served([gensor_kernels.matmul(plain, plain)]) == [55.0]
+        assert values_of([gensor_kernels.matmul(plain, plain)])
+    assert values_of([gensor_kernels.matmul(plain, plain)]) == [55.0]
     monkeypatch.setenv("GENSOR_DETERMINISTIC", "1")
     gensor_kernels.dispatch.api.current.only.plans.clear()
-    assert served([gensor_kernels.matmul(odd_one, plain) for _ in range(4)]) == [0.0] * 4
+    assert values_of([gensor_kernels.matmul(odd_one, plain) for _ in range(4)]) == [0.0] * 4
     why = gensor_kernels.explain(gensor_kernels.matmul, odd_one, plain)
     assert why.tier == 4 and "no timing with the copies" in why.reason and not runtime.wholes
     monkeypatch.setenv("GENSOR_TUNE", "predicted")
     runtime.plans.clear()
-    assert served([gensor_kernels.matmul(odd_one, plain)]) == [55.0]
+    assert values_of([gensor_kernels.matmul(odd_one, plain)]) == [55.0]
 
 
 @pytest.mark.parametrize("copy, kernel", [(10.0, True), (25.0, False)])
 def test_contractions_of_sums(monkeypatch, copy, kernel):
     """One operand is summed first: the library's einsum, 30 us, against a sum and a product."""
     device = ticking(copy=copy)
-    runtime = made(monkeypatch, device)
+    runtime = make_runtime(monkeypatch, device)
     a, b = np.zeros((64, 3, 64), np.float32), aligned((64, 64))
     arguments = "ijk,kl->il", a, b
-    results = served([gensor_kernels.einsum(*arguments) for _ in range(5)])
+    results = values_of([gensor_kernels.einsum(*arguments) for _ in range(5)])
     assert results == [0.0] * (RACING_RUN - 1) + [55.0 if kernel else 0.0] * (6 - RACING_RUN)
     assert device.timed[-1] == [30.0, 10.0 + copy] and len(runtime.wholes) == 1
     why = gensor_kernels.explain(gensor_kernels.einsum, *arguments)
@@ -111,8 +111,8 @@ def test_other_functions(monkeypatch, launch, kernel):
     conv2d = partial(gensor_kernels.conv2d, layout="NHWC", padding=1)
     monkeypatch.setattr(current, "only", runtime_of(device))
     why = gensor_kernels.explain(gensor_kernels.conv2d, *arguments, layout="NHWC", padding=1)
-    made(monkeypatch, device, wanted=Workload.from_json(why.workload))
-    results = served([conv2d(*arguments) for _ in range(5)])
+    make_runtime(monkeypatch, device, wanted=Workload.from_json(why.workload))
+    results = values_of([conv2d(*arguments) for _ in range(5)])
     assert results == [55.0] * (RACING_RUN - 1) + [55.0 if kernel else 0.0] * (6 - RACING_RUN)
     alone, whole = device.timed
     assert set(alone[1:]) == {launch} and alone[0] == 1170.0 and whole == [1170.0, launch + 50.0]
@@ -123,7 +123,7 @@ def test_other_functions(monkeypatch, launch, kernel):
 
 def test_without_kernels_for_the_copies_nothing_is_timed(monkeypatch):
     device = ticking()
-    runtime = made(monkeypatch, device, dtype="float16")
+    runtime = make_runtime(monkeypatch, device, dtype="float16")
     before = counters.races.value()
     for _ in range(HOT_RUN + 2):
         gensor_kernels.matmul(odd((64, 64)), aligned((64, 64)))
@@ -133,7 +133,7 @@ def test_without_kernels_for_the_copies_nothing_is_timed(monkeypatch):
 
 def test_a_result_that_overlaps_its_operands_is_not_computed_twice(monkeypatch):
     device = ticking()
-    runtime = made(monkeypatch, device)
+    runtime = make_runtime(monkeypatch, device)
     a = odd((64, 64))
     for _ in range(4):
         gensor_kernels.matmul(a, aligned((64, 64)), out=a)
@@ -142,19 +142,19 @@ def test_a_result_that_overlaps_its_operands_is_not_computed_twice(monkeypatch):
 
 def test_a_timing_that_fails_leaves_the_library(monkeypatch):
     device = ticking()
-    runtime = made(monkeypatch, device)
+    runtime = make_runtime(monkeypatch, device)
     plain = aligned((64, 64))
     for _ in range(3):
         gensor_kernels.matmul(plain, plain)
     monkeypatch.setattr(device, "sampled", lambda *_: 1 // 0)
     a = odd((64, 64))
-    assert served([gensor_kernels.matmul(a, plain) for _ in range(4)]) == [0.0] * 4
+    assert values_of([gensor_kernels.matmul(a, plain) for _ in range(4)]) == [0.0] * 4
     assert not runtime.wholes
 
 
 def test_after_tuning_it_is_timed_again(monkeypatch):
     device = ticking(copy=40.0)
-    runtime = made(monkeypatch, device)
+    runtime = make_runtime(monkeypatch, device)
     a, b = odd((64, 64)), aligned((64, 64))
     for _ in range(4):
         gensor_kernels.matmul(a, b)

@@ -19,19 +19,19 @@ class Simulated:
         self.true, self.rounds, self.noise = [us, *(us * each for each in slower)], rounds, noise
         self.random, self.spent = random.Random(seed), []
 
-    def drawn(self, us, rounds):
+    def draw(self, us, rounds):
         return [us * self.random.gauss(1, self.noise) for _ in range(rounds)]
 
     def again(self, rank, rounds):
         self.spent[-1] += rounds
-        return self.drawn(self.true[0], rounds), self.drawn(self.true[rank + 1], rounds)
+        return self.draw(self.true[0], rounds), self.draw(self.true[rank + 1], rounds)
 
     def winners(self, dueling=True):
         """The times, as multiples of the library's, of the kernels that win; 0 of the library's call."""
         found = []
         for _ in range(RACES):
             self.spent.append(0)
-            samples = [self.drawn(us, self.rounds) for us in self.true]
+            samples = [self.draw(us, self.rounds) for us in self.true]
             samples = duel.settled(samples, NAMES, self.again) if dueling else samples
             times = dict(enumerate(map(median, samples)))
             _, name = fastest({(rank > 0, ("", *NAMES)[rank]): us for rank, us in times.items()}, TIE_BAND)

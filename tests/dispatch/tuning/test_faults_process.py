@@ -1,4 +1,4 @@
-"""Forks, and the ends of programs: no lock is waited for that nobody holds, no process is left, no row is doubled."""
+"""Forks, and the ends of programs: no child waits for a lock of its parent, no process remains, no row is doubled."""
 
 import contextlib
 import importlib
@@ -24,9 +24,10 @@ from gensor_kernels.dispatch.tuning import background
 from gensor_kernels.dispatch.tuning.worker import Worker
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.programs.core.program import Program
+from tests.campaign_size import sample
 from tests.doubles.kernels import products, raced, workload
 
-from .test_faults_worker import gone
+from .test_faults_worker import ends_soon
 
 build, run = (importlib.import_module(f"gensor_kernels.devices.emulator.{name}") for name in ("build", "run"))
 ROOT = Path(__file__).resolve().parents[3]
@@ -52,7 +53,7 @@ def program(code, seconds=SECONDS, **keywords):
 
 
 def in_child(action):
-    """What a forked child makes of `action`: its exit code, 0 where that returned; at most a minute."""
+    """The exit code of a forked child that calls `action`, 0 if it returns; the child has a minute."""
     pid = os.fork()
     if not pid:
         signal.alarm(int(SECONDS))
@@ -75,15 +76,6 @@ def test_locks_that_other_threads_hold_are_free_in_a_child(monkeypatch, tmp_path
     locks = [made.lock, made.background._lock, made.notes._lock, made.library._taking, made.library._reading]
     locks += [shared._lock, current._lock, accelerate._lock, record._lock, nvrtc._lock, build._object_lock]
     locks += [run._loading]
-    held, over = threading.Event(), threading.Event()
-
-    def hold():
-        for lock in locks:
-            lock.acquire()
-        held.set()
-        over.wait()
-        for lock in locks:
-            lock.release()
 
     def use():
         products(made, 3, out=True)  # another kind of call: planned, raced and noted
@@ -97,13 +89,7 @@ def test_locks_that_other_threads_hold_are_free_in_a_child(monkeypatch, tmp_path
             pass
 
     made.library_workload = workload(64, 64, 64)
-    holder = threading.Thread(target=hold)
-    holder.start()
-    held.wait()
-    code = in_child(use)
-    over.set()
-    holder.join()
-    assert code == 0
+    assert hold_and_fork(locks, use) == 0
 
 
 def module_locks():
@@ -115,8 +101,8 @@ def module_locks():
     }
 
 
-def holding(locks, use):
-    """Exit code of a child that was forked while another thread held the locks, and used them."""
+def hold_and_fork(locks, use):
+    """Exit code of a child that uses locks and is forked while another thread holds them."""
     held, over = threading.Event(), threading.Event()
 
     def hold():
@@ -147,11 +133,11 @@ def test_every_lock_of_a_module_is_free_in_a_child():
         taken = {place: lock.acquire(timeout=0.1) for place, lock in module_locks().items()}
         assert all(taken.values()) and taken.keys() == before.keys(), taken
 
-    assert holding(before.values(), use) == 0
+    assert hold_and_fork(before.values(), use) == 0
 
 
-def test_what_another_thread_computes_once_is_computed_by_a_child_itself(monkeypatch):
-    """A kernel's code, say, which is read from a database or compiled."""
+def test_a_child_computes_cached_values_itself(monkeypatch):
+    """The code of a kernel, for example, while another thread reads or compiles it."""
     program, workload = Program("gemv", {}), matmul.workload(8, 8, 8)
     reading, over = threading.Event(), threading.Event()
     slow = Kernel("slow", program, workload, lambda: (reading.set(), over.wait())[1])
@@ -168,7 +154,7 @@ def test_what_another_thread_computes_once_is_computed_by_a_child_itself(monkeyp
     assert slow.code is True and quick.__dict__.get("code") is None
 
 
-def test_a_race_of_another_thread_is_no_concern_of_a_child():
+def test_a_race_of_another_thread_does_not_block_a_child():
     made = raced()
     products(made, 1)
     (trial,) = made.plans.values()
@@ -198,7 +184,7 @@ def test_the_tuning_process_stays_the_parents(monkeypatch):
     first = made.ask({})["status"]
 
     def use():
-        assert made.ask({})["status"] != first  # one of its own
+        assert made.ask({})["status"] != first
         made.close()
 
     assert in_child(use) == 0 and in_child(made.close) == 0 and in_child(made.stop) == 0
@@ -206,7 +192,7 @@ def test_the_tuning_process_stays_the_parents(monkeypatch):
     made.close()
 
 
-def test_a_child_keeps_no_pipe_to_the_parents_tuning_process_open():
+def test_a_child_closes_pipes_to_the_parents_tuning_process():
     """Else that process would not see the end of its input."""
     done = program("""
         import os, time
@@ -221,7 +207,7 @@ def test_a_child_keeps_no_pipe_to_the_parents_tuning_process_open():
     """)
     worker, child = map(int, done.stdout.split())
     try:
-        assert gone(worker)
+        assert ends_soon(worker)
     finally:
         os.kill(child, signal.SIGKILL)
 
@@ -241,7 +227,7 @@ def test_a_child_that_ends_like_a_program_does_not_wait():
     assert (done.stdout, done.stderr, done.returncode) == ("7\n", "", 0)
 
 
-def test_multiprocessing_children_call_as_ever():
+def test_multiprocessing_children_are_served():
     done = program("""
         import multiprocessing
         made = raced()
@@ -257,7 +243,7 @@ def test_multiprocessing_children_call_as_ever():
     assert done.stdout.splitlines() == ["[55.0, 55.0, 55.0]", "0"], done.stderr
 
 
-def test_background_tuning_starts_anew_in_a_child(monkeypatch):
+def test_background_tuning_starts_in_a_child(monkeypatch):
     monkeypatch.setenv("GENSOR_TUNE", "auto")
     monkeypatch.delenv("GENSOR_BACKGROUND")
     made, over, asked = raced(), threading.Event(), []
@@ -280,7 +266,9 @@ def test_background_tuning_starts_anew_in_a_child(monkeypatch):
 # ---- ends of programs
 
 
-@pytest.mark.parametrize("end", ["", "raise SystemExit(3)", "1 / 0", "import signal; signal.raise_signal(2)"])
+@pytest.mark.parametrize(
+    "end", sample(["", "raise SystemExit(3)", "1 / 0", "import signal; signal.raise_signal(2)"], 1)
+)
 def test_a_program_that_ends_while_it_tunes_does_not_wait(end):
     began = time.monotonic()
     done = program(f"""
@@ -289,23 +277,23 @@ def test_a_program_that_ends_while_it_tunes_does_not_wait(end):
         {end}
     """)
     assert time.monotonic() - began < SECONDS
-    assert gone(int(done.stdout))
+    assert ends_soon(int(done.stdout))
     tracebacks = done.stderr.count("Traceback")
     assert tracebacks == (1 if end.startswith(("1 /", "import")) else 0), done.stderr
     assert "gensor" not in done.stderr.lower() and "Fatal" not in done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGHUP])
+@pytest.mark.parametrize("number", sample([signal.SIGTERM, signal.SIGKILL, signal.SIGHUP], 1))
 def test_a_signal_that_ends_the_program_ends_its_tuning(number):
     done = program(f"""
         import os, signal
-        if {int(number)} != signal.SIGKILL:  # nohup, say, may have had it ignored
+        if {int(number)} != signal.SIGKILL:  # nohup may ignore it
             signal.signal({int(number)}, signal.SIG_DFL)
         made, pid = tuning("import sys; sys.stdin.read()")
         print(pid, flush=True)
         os.kill(os.getpid(), {int(number)})
     """)
-    assert done.returncode == -number and gone(int(done.stdout))
+    assert done.returncode == -number and ends_soon(int(done.stdout))
 
 
 def test_the_kernel_that_was_tried_at_the_end_is_not_to_blame(tmp_path):
@@ -322,8 +310,8 @@ def test_the_kernel_that_was_tried_at_the_end_is_not_to_blame(tmp_path):
         assert not list(store.rows(Verification))
 
 
-def test_calls_at_the_very_end_are_served(tmp_path):
-    """Threads cannot be started any more."""
+def test_calls_at_exit_are_served(tmp_path):
+    """Although no thread can be started then."""
     done = program("""
         import atexit
         from gensor_kernels.dispatch.plans import trial

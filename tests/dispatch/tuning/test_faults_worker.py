@@ -1,5 +1,5 @@
-"""A tuning process that misbehaves at the start, in the middle and at the end of an answer: an error that says so, the
-right kernel to blame, a fresh process for the next request, and nothing left behind."""
+"""A tuning process that fails at the start, in the middle and at the end of an answer: the error, the kernel to blame,
+a new process for the next request, and no process that remains."""
 
 import os
 import signal
@@ -12,15 +12,16 @@ import pytest
 
 from gensor_kernels.dispatch.tuning import worker
 from gensor_kernels.dispatch.tuning.worker import Ended, Worker, WorkerError
+from tests.campaign_size import sample
 from tests.threads import in_threads
 
 DIGEST = "d" * 64
 PATIENCE = 2.0
 
-#: What a process does in the place of its next message. Those of the second group end as no kernel can end them.
+#: Actions of a process in place of its next message; no kernel can cause those of the second group.
 BLAMED = {
     "exits": "raise SystemExit(3)",
-    "ends as if all were well": "os._exit(0)",
+    "exits without an error": "os._exit(0)",
     "crashes": "os.kill(os.getpid(), signal.SIGSEGV)",
     "aborts": "os.abort()",
     "closes its output": "os.close(1); time.sleep(60)",
@@ -28,18 +29,18 @@ BLAMED = {
     "hangs and ignores signals": "signal.signal(15, signal.SIG_IGN); signal.signal(2, signal.SIG_IGN); time.sleep(60)",
     "stops": "os.kill(os.getpid(), signal.SIGSTOP)",
     "half a line": "os.write(1, b'{\"status\": ')",
-    "no end of a line": "os.write(1, b'x' * 3_000_000)",
-    "no end of lines": "while True: os.write(1, b'not json\\n')",
-    "a drop at a time": "while True: os.write(1, b'{'); time.sleep(0.05)",
+    "an endless line": "os.write(1, b'x' * 3_000_000)",
+    "endless lines": "while True: os.write(1, b'not json\\n')",
+    "a byte at a time": "while True: os.write(1, b'{'); time.sleep(0.05)",
     "bytes that are no text": "os.write(1, bytes(range(128, 256)) + b'\\n')",
     "zeros": "os.write(1, bytes(5000) + b'\\n')",
     "a list": "os.write(1, b'[]\\n')",
     "a number": "os.write(1, b'17\\n')",
-    "a deep nest": "os.write(1, b'[' * 500_000 + b'\\n')",
+    "deep nesting": "os.write(1, b'[' * 500_000 + b'\\n')",
     "an endless number": "os.write(1, b'9' * 500_000 + b'\\n')",
-    "an object without a word we know": "os.write(1, b'{\"ok\": true}\\n')",
+    "an object of unknown words": "os.write(1, b'{\"ok\": true}\\n')",
     "a number for a kernel": "os.write(1, b'{\"trying\": 3}\\n')",
-    "text that is no digest": 'os.write(1, b\'{"trying": "../../x"}\\n\')',
+    "a path for a digest": 'os.write(1, b\'{"trying": "../../x"}\\n\')',
     "a traceback": "1 / 0",
 }
 UNBLAMED = {
@@ -66,7 +67,7 @@ os.write(1, b"a library's chatter\\n")
 
 
 @pytest.fixture
-def started(tmp_path):
+def start_worker(tmp_path):
     """started(code, ...) -> a Worker of processes that run it; all are gone at the end."""
     made = []
 
@@ -79,11 +80,13 @@ def started(tmp_path):
         each.close()
 
 
-@pytest.mark.parametrize("stage", BEFORE)
-@pytest.mark.parametrize("kind", [*BLAMED, *UNBLAMED])
-def test_misbehaviour_is_an_error_and_the_next_process_a_fresh_one(kind, stage, started, tmp_path):
+FAULTS = [(kind, stage) for kind in (*BLAMED, *UNBLAMED) for stage in BEFORE]
+
+
+@pytest.mark.parametrize(("kind", "stage"), sample(FAULTS, 12))
+def test_a_fault_is_an_error_and_the_next_request_has_a_new_process(kind, stage, start_worker, tmp_path):
     instead = (BLAMED | UNBLAMED)[kind]
-    made = started(PROCESS.format(flag=str(tmp_path / "once"), before=BEFORE[stage], instead=instead))
+    made = start_worker(PROCESS.format(flag=str(tmp_path / "once"), before=BEFORE[stage], instead=instead))
     began = time.monotonic()
     with pytest.raises(WorkerError) as caught:
         made.ask({})
@@ -94,21 +97,21 @@ def test_misbehaviour_is_an_error_and_the_next_process_a_fresh_one(kind, stage, 
     assert made.ask({}) == {"status": "ok"}
 
 
-def test_a_hanging_process_takes_its_own_along(started, tmp_path):
-    """A compiler, say, that would go on working for nobody."""
+def test_children_of_a_hanging_process_are_killed(start_worker, tmp_path):
+    """A compiler, for example."""
     code = f"""
 import os, time
 if not os.fork():
     open({str(tmp_path / "pid")!r}, "w").write(str(os.getpid()))
 time.sleep(60)
 """
-    made = started(code, patience=3.0)
+    made = start_worker(code, patience=3.0)
     with pytest.raises(WorkerError, match=r"did not answer within 3 s"):
         made.ask({})
-    assert gone(int((tmp_path / "pid").read_text()))
+    assert ends_soon(int((tmp_path / "pid").read_text()))
 
 
-def gone(pid, seconds=5.0):
+def ends_soon(pid, seconds=5.0):
     """Whether a process ends soon; a zombie has."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -121,7 +124,7 @@ def gone(pid, seconds=5.0):
     return False
 
 
-def test_ctrl_c_ends_the_process_and_the_next_answer_is_the_next_ones(started, tmp_path):
+def test_ctrl_c_ends_the_process_and_its_answer_is_not_taken_for_the_next(start_worker, tmp_path):
     code = """
 import json, os, sys, time
 for line in sys.stdin:
@@ -130,23 +133,23 @@ for line in sys.stdin:
         time.sleep(request["wait"])
     os.write(1, json.dumps({"status": request["name"], "pid": os.getpid()}).encode() + b"\\n")
 """
-    made = started(code, patience=30.0)
+    made = start_worker(code, patience=30.0)
     first = made.ask({"name": "first"})["pid"]
     threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         made.ask({"name": "late", "wait": 20})
-    assert gone(first)
+    assert ends_soon(first)
     assert made.ask({"name": "second"})["status"] == "second"
 
 
-def test_requests_of_many_threads_get_their_own_answers(started):
+def test_requests_of_many_threads_get_their_own_answers(start_worker):
     code = """
 import json, os, sys
 for line in sys.stdin:
     os.write(1, json.dumps({"trying": None}).encode() + b"\\n")
     os.write(1, json.dumps({"status": json.loads(line)["name"]}).encode() + b"\\n")
 """
-    made, found = started(code, patience=30.0), {}
+    made, found = start_worker(code, patience=30.0), {}
 
     def ask(name):
         found[name] = [made.ask({"name": f"{name}.{index}"})["status"] for index in range(20)]
@@ -155,26 +158,21 @@ for line in sys.stdin:
     assert found == {name: [f"{name}.{index}" for index in range(20)] for name in range(8)}
 
 
-@pytest.mark.parametrize(
-    "error", [OSError(24, "Too many open files"), OSError(12, "Cannot allocate memory"), RuntimeError("no fork now")]
-)
-def test_a_process_that_cannot_be_started_is_an_error_like_others(error, started, monkeypatch):
-    def refuse(*arguments, **keywords):
-        raise error
-
-    made = started("")
-    monkeypatch.setattr(worker.subprocess, "Popen", refuse)
-    with pytest.raises(WorkerError, match=r"^the tuning process cannot be started: (Too many|Cannot alloc|no fork)"):
-        made.ask({})
-
-
-def test_a_command_that_is_not_there():
+def test_a_process_that_cannot_be_started(start_worker, monkeypatch):
     with pytest.raises(WorkerError, match="cannot be started: No such file"):
         Worker(("/no/such/python",)).ask({})
+    for error in (OSError(24, "Too many open files"), OSError(12, "Cannot allocate memory"), RuntimeError("no fork")):
+
+        def refuse(*arguments, error=error, **keywords):
+            raise error
+
+        monkeypatch.setattr(worker.subprocess, "Popen", refuse)
+        with pytest.raises(WorkerError, match=r"^the tuning process cannot be started: (Too many|Cannot al|no fork)"):
+            start_worker("").ask({})
 
 
-def test_stop_does_not_wait_for_an_answer_and_is_for_good(started):
-    made, caught = started("import time; time.sleep(60)", patience=60.0), []
+def test_stop_does_not_wait_for_an_answer(start_worker):
+    made, caught = start_worker("import time; time.sleep(60)", patience=60.0), []
 
     def ask():
         try:
@@ -195,9 +193,9 @@ def test_stop_does_not_wait_for_an_answer_and_is_for_good(started):
         made.ask({})
 
 
-def test_the_clock_may_jump(started, monkeypatch):
-    """Patience is measured by a clock that nobody sets."""
-    made = started('import os, time; time.sleep(0.5); os.write(1, b\'{"status": "ok"}\\n\')', patience=30.0)
+def test_the_clock_may_jump(start_worker, monkeypatch):
+    """Patience is measured by a monotonic clock."""
+    made = start_worker('import os, time; time.sleep(0.5); os.write(1, b\'{"status": "ok"}\\n\')', patience=30.0)
     real, offsets = time.time, iter([0, -(10**9), 10**9] * 1000)
     monkeypatch.setattr(time, "time", lambda: real() + next(offsets))
     assert made.ask({})["status"] == "ok"

@@ -38,21 +38,23 @@ for line in sys.stdin:
 
 
 @pytest.fixture
-def asked(no_databases, monkeypatch, tmp_path):
-    """Lines of what two tuning processes were asked: that of calls, and that of the background."""
+def requests(no_databases, monkeypatch, tmp_path):
+    """Requests to two tuning processes: of calls, and of the background."""
     monkeypatch.setenv("GENSOR_TUNE", "now")
     monkeypatch.delenv("GENSOR_BACKGROUND")
     monkeypatch.setenv("GENSOR_DB", str(tmp_path / "user.db"))
     path = tmp_path / "asked"
-    made = {name: Worker((sys.executable, "-c", ECHO.format(path=str(path), name=name))) for name in ("call", "beside")}
+    made = {
+        name: Worker((sys.executable, "-c", ECHO.format(path=str(path), name=name))) for name in ("call", "background")
+    }
     monkeypatch.setattr(background_tuning, "WORKER", made["call"])
-    monkeypatch.setattr(background_tuning, "BACKGROUND_WORKER", made["beside"])
+    monkeypatch.setattr(background_tuning, "BACKGROUND_WORKER", made["background"])
     yield lambda: path.read_text().splitlines() if path.exists() else []
     for each in made.values():
         each.close()
 
 
-def improved(runtime, choice=None):
+def improve(runtime, choice=None):
     request = tiers.Request(problem.Problem(workload(), Geometry((1, 1, 1)), ()), ARCH, True, True)
     choice = choice or Choice(4, "nothing")
     found = background_tuning.improve(request, choice, runtime.library, set(), refine=runtime.background.refine)
@@ -61,25 +63,25 @@ def improved(runtime, choice=None):
 
 
 @pytest.mark.parametrize("emulated", [False, True])
-def test_a_call_waits_for_its_first_kernel_and_the_rest_follows(emulated, asked):
+def test_a_call_waits_for_its_first_kernel_and_the_rest_follows(emulated, requests):
     runtime = runtime_of(FakeDevice(clock=Race(), emulated=emulated))
-    runtime.device.integrated = True  # a board, on which nothing hot is tuned beside the program
-    improved(runtime)
-    assert asked() == ["call first", "beside background"]
-    improved(runtime)  # in another table of tried Workloads: it is refined once
-    assert asked() == ["call first", "beside background", "call first"]
+    runtime.device.integrated = True  # a board, on which background tuning is off
+    improve(runtime)
+    assert requests() == ["call first", "background background"]
+    improve(runtime)  # in another table of tried Workloads: it is refined once
+    assert requests() == ["call first", "background background", "call first"]
     assert background_tuning.BACKGROUND_WORKER._process is None  # and with it its CUDA context
 
 
-def test_with_no_background_the_call_waits_for_everything(asked, monkeypatch):
+def test_with_no_background_the_call_waits_for_everything(requests, monkeypatch):
     monkeypatch.setenv("GENSOR_BACKGROUND", "0")
-    improved(runtime_of(FakeDevice(clock=Race())))
-    assert asked() == ["call"]
+    improve(runtime_of(FakeDevice(clock=Race())))
+    assert requests() == ["call"]
 
 
 @pytest.mark.parametrize("mode", ["now", "auto"])
 @pytest.mark.parametrize("unsettled", [False, True])
-def test_what_an_earlier_program_left_half_done_is_finished(mode, unsettled, asked, monkeypatch):
+def test_unfinished_tuning_of_an_earlier_program_is_finished(mode, unsettled, requests, monkeypatch):
     monkeypatch.setenv("GENSOR_TUNE", mode)
     found = {each.digest: each for each in starters(workload())}
     key = workload().key()
@@ -89,34 +91,34 @@ def test_what_an_earlier_program_left_half_done_is_finished(mode, unsettled, ask
     for _ in range(2):
         if mode == "now":
             choice = Choice(2, "a record")
-            assert improved(runtime, choice) is choice
+            assert improve(runtime, choice) is choice
         else:
             runtime.background.consider(workload())
             runtime.background.join(20)
-    assert asked() == ["beside background"] * unsettled
+    assert requests() == ["background background"] * unsettled
 
 
 @pytest.mark.parametrize(
     "settings", [{"GENSOR_DETERMINISTIC": "1"}, {"GENSOR_TUNE": "off"}, {"GENSOR_BACKGROUND": "0"}]
 )
-def test_nothing_is_refined_without_leave(settings, asked, monkeypatch):
+def test_settings_that_forbid_refining(settings, requests, monkeypatch):
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
     runtime = runtime_of(FakeDevice(clock=Race()))
     runtime.background.refine(workload())
     runtime.background.join(20)
-    assert asked() == []
+    assert requests() == []
 
 
-def test_a_stored_kernel_serves_while_another_process_refines_it(asked, tmp_path):
+def test_a_stored_kernel_serves_while_another_process_refines_it(requests, tmp_path):
     with Store.open(tmp_path / "user.db") as store:
         store.add(*record_rows())
     with background_tuning.claim(tmp_path / "user.db", f"{ARCH.part} {workload().key()}", 0.0) as mine:
-        assert mine and background_tuning.tune(workload(), ARCH) and asked() == []
+        assert mine and background_tuning.tune(workload(), ARCH) and requests() == []
 
 
 def test_an_emulated_call_is_served_and_then_refined(no_databases, monkeypatch, tmp_path):
-    """The whole way, with both processes."""
+    """With both processes."""
     for name, value in (("GENSOR_TUNE", "now"), ("GENSOR_DB", str(tmp_path / "user.db"))):
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("GENSOR_BACKGROUND")

@@ -1,4 +1,4 @@
-"""Races: who enters, who wins, when none is held, and what is remembered of it."""
+"""Races: contenders, winners, calls without a race, and stored times."""
 
 import threading
 import time
@@ -42,7 +42,7 @@ def test_the_second_call_of_a_kind_races_and_the_winner_serves(out, tmp_path):
     assert products(again, 3) == [55, 55, 55] and not again.device.races
 
 
-def test_a_kernel_that_computes_something_else_never_serves(tmp_path, caplog):
+def test_a_wrong_kernel_never_serves(tmp_path, caplog):
     runtime = racer()
     runtime.device.agreeing = False
     assert products(runtime, 5) == [0] * 5
@@ -116,7 +116,7 @@ def test_a_call_of_several_library_calls_races_too():
         assert found == expected
 
 
-def test_no_race_without_leave(monkeypatch):
+def test_settings_that_forbid_races(monkeypatch):
     for name, value in [("GENSOR_TUNE", "off"), ("GENSOR_DETERMINISTIC", "1"), ("GENSOR_RACE", "0")]:
         with monkeypatch.context() as only:
             only.setenv(name, value)
@@ -149,7 +149,7 @@ def test_no_race_inside_graph_capture():
     assert products(runtime, 2) == [55, 55] and len(runtime.device.races) == 1
 
 
-def test_an_output_that_is_read_too_is_not_raced():
+def test_a_result_that_overlaps_an_operand_is_not_raced():
     runtime, a = racer(), aligned((64, 64))
     for _ in range(4):
         runtime.call(a, aligned((64, 64)), a, (), None, None)
@@ -214,7 +214,7 @@ def test_another_library_is_another_race(changed, until):
     assert products(again, 2)[0] == until and len(again.device.races) == 1
 
 
-def test_a_time_without_the_librarys_beside_it_is_another_race():
+def test_a_time_without_the_librarys_is_another_race():
     first = racer()
     products(first, 3)
     rows = [row for rows in first.library.contents.timings.values() for row in rows if row.kernel_digest]
@@ -223,7 +223,7 @@ def test_a_time_without_the_librarys_beside_it_is_another_race():
 
 
 def test_another_power_mode_is_noticed_while_a_program_runs(monkeypatch):
-    """The kernel wins in one mode and loses in the other; a program that calls on and on is served by what wins."""
+    """The kernel wins in one mode and loses in the other; the program is served by the winner of each."""
     runtime = racer()
     device = runtime.device
     device.clock.conditions = '{"power_mode":"0"}'
@@ -241,7 +241,7 @@ def test_another_power_mode_is_noticed_while_a_program_runs(monkeypatch):
     assert not thread.is_alive() and products(runtime, 1) == [55]
 
 
-def test_where_there_are_no_power_modes_nobody_looks():
+def test_without_power_modes_there_is_no_watcher():
     assert power_mode.watch(racer()) is None
 
 
@@ -265,7 +265,7 @@ def test_threads_hold_one_race():
     assert len(runtime.device.races) == 1 and len(found) == 160 and set(found) <= {0.0, 55.0} and found[-1] == 55
 
 
-def test_what_cannot_be_stored_still_decides(monkeypatch, tmp_path, caplog):
+def test_times_that_cannot_be_stored_still_decide(monkeypatch, tmp_path, caplog):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("GENSOR_DB", str(tmp_path / "file" / "user.db"))
     runtime = racer()
@@ -289,7 +289,7 @@ def test_favourites_race_and_no_more_than_a_few():
     runtime = racer(wanted)
     request = trial.Request(library_problem(wanted), runtime.device.arch, False, True)
     entered = race.contenders(request, runtime.library)
-    seconds = dict(zip(runtime.library.contents.kernels, predicted(runtime, wanted), strict=True))
+    seconds = dict(zip(runtime.library.contents.kernels, predict_seconds(runtime, wanted), strict=True))
     assert 1 <= len(entered) <= race.CONTENDERS
     assert seconds[entered[0].digest] == min(seconds.values())
     assert all(seconds[each.digest] <= race.NEAR * min(seconds.values()) for each in entered)
@@ -304,7 +304,7 @@ def library_problem(wanted):
     return Problem(wanted, Geometry((1, 1, 1)), ())
 
 
-def predicted(runtime, wanted):
+def predict_seconds(runtime, wanted):
     return predict.predict(list(runtime.library.contents.kernels.values()), wanted, runtime.device.arch)
 
 

@@ -1,9 +1,8 @@
-"""The index of makers and readers that rules change nodes through."""
+"""The index of makers and readers that rules use to change nodes."""
 
 import sys
 
 import numpy as np
-import pytest
 
 from gensor_kernels.graph.ir.graph import Graph, Node, Spec, Step
 from gensor_kernels.graph.ir.links import Links
@@ -47,13 +46,8 @@ def test_nodes_in_the_place_of_one_keep_their_order():
 
 def test_a_tensor_by_another_name():
     steps = (Step("add", "b"),)
-    links = Links(
-        graph(
-            Node("Relu", ("x",), ("a",)),
-            Node("Tanh", ("a",), ("b",)),
-            Node("Elementwise", ("b",), ("y",), {}, "", steps),
-        )
-    )
+    nodes = [Node("Relu", ("x",), ("a",)), Node("Tanh", ("a",), ("b",))]
+    links = Links(graph(*nodes, Node("Elementwise", ("b",), ("y",), {}, "", steps)))
     links.rename("b", "a")
     (last,) = [each for each in links.readers("a") if each.op == "Elementwise"]
     assert last.inputs == ("a",) and last.epilogue[0].operand == "a" and links.readers("b") == []
@@ -99,10 +93,9 @@ def test_planning_makes_calls_in_proportion_to_the_nodes():
     assert 200 < calls(200) < calls(800) < 5 * calls(200)
 
 
-@pytest.mark.parametrize("name, count", [("y", 2), ("a", 2), ("x", 0)])
-def test_reasons_of_a_node(name, count):
-    nodes = [Node("MatMul", ("x", "w"), ("a",), {}, "a"), Node("Relu", ("a",), ("y",), {}, "y")]
-    made = graph(*nodes)
+def test_reasons_of_a_node():
+    made = graph(Node("MatMul", ("x", "w"), ("a",), {}, "a"), Node("Relu", ("a",), ("y",), {}, "y"))
     made.constants["w"] = np.zeros((4, 4), np.float32)
-    found = rewrite(made, lambda graph, nodes: None).reasons(name)
-    assert len(found) == count and all(str(each) for each in found)
+    rewrite(made, lambda graph, nodes: None)
+    assert [len(made.reasons(name)) for name in ("y", "a", "x")] == [2, 2, 0]
+    assert all(str(each) for each in made.reasons("y"))

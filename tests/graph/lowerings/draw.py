@@ -21,29 +21,18 @@ DTYPES = ("float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8"
 
 @dataclass
 class Case:
-    """A node with its inputs.
-
-    Attributes
-    ----------
-    operator : str
-    version : int
-        Version of the standard that the model has.
-    inputs : list of numpy.ndarray or None
-        None is an input that is left out.
-    attributes : dict
-    outputs : int
-    known : set of int
-        Places of inputs that are constants of the model.
-    free : bool
-        Whether the sizes of other inputs are names in the model.
-    """
+    """A node with its inputs."""
 
     operator: str
+    #: Version of the standard that the model has.
     version: int
+    #: Arrays, or None for an input that is left out.
     inputs: list[Any]
     attributes: dict[str, Any] = field(default_factory=dict)
     outputs: int = 1
+    #: Places of inputs that are constants of the model.
     known: set[int] = field(default_factory=set)
+    #: Whether the sizes of other inputs are names in the model.
     free: bool = False
 
     def __str__(self) -> str:
@@ -56,8 +45,6 @@ class Case:
 
 
 class Draw:
-    """Random numbers for one call of an operator."""
-
     def __init__(self, operator: str, version: int, seed: str):
         self.random = random.Random(seed)
         self.numbers = np.random.default_rng(self.random.getrandbits(64))
@@ -69,7 +56,6 @@ class Draw:
         self.outputs = 1
 
     def case(self) -> Case:
-        """Return the call."""
         DRAWS[self.operator](self)
         taken = {name: value for name, value in self.attributes.items() if name in self.schema.attributes}
         known = {place for place in range(1, len(self.inputs)) if self.maybe(0.3)} | self.known
@@ -77,15 +63,12 @@ class Draw:
         return Case(self.operator, self.version, self.inputs, taken, self.outputs, known, free)
 
     def maybe(self, share: float = 0.5) -> bool:
-        """Return whether something is done."""
         return self.random.random() < share
 
     def pick(self, *options: Any) -> Any:
-        """Return one of some options."""
         return self.random.choice(options)
 
     def within(self, low: int, high: int) -> int:
-        """Return an integer, both ends included."""
         return self.random.randint(low, high)
 
     def number(self) -> float:
@@ -93,12 +76,10 @@ class Draw:
         return self.pick(0.0, -0.75, 0.3, 1.0, 2.5, -2.0)
 
     def shape(self, low: int = 1, high: int = 4, empty: bool = False) -> tuple[int, ...]:
-        """Return a shape with some number of axes."""
         least = 0 if empty and self.maybe(0.1) else 1
         return tuple(self.within(least, 5) for _ in range(self.within(low, high)))
 
     def dtype(self, place: int = 0, *wanted: str) -> str:
-        """Return a dtype that the schema allows for an input."""
         inputs = self.schema.inputs
         types = inputs[min(place, len(inputs) - 1)].types
         allowed = [
@@ -109,7 +90,6 @@ class Draw:
         return allowed[0] if self.maybe(0.6) else self.pick(*allowed)
 
     def array(self, shape: Sequence[int], dtype: str = "float32", scale: float = 1.5) -> np.ndarray:
-        """Return an array of small numbers."""
         if dtype == "bool":
             return self.numbers.random(shape) < 0.5
         if "int" in dtype:
@@ -122,7 +102,6 @@ class Draw:
         return self.within(-rank if self.version >= since else 0, rank - 1)
 
     def axes(self, rank: int, most: int | None = None, since: int = 11) -> list[int]:
-        """Return distinct axes in any order."""
         found = self.random.sample(range(rank), self.within(1, most or rank))
         return [each - rank if self.version >= since and self.maybe(0.3) else each for each in found]
 
@@ -146,10 +125,10 @@ DRAWS: dict[str, Callable[[Draw], None]] = {}
 
 
 def draws(operators: str) -> Callable[[Callable[[Draw], None]], Callable[[Draw], None]]:
-    """Note the function that draws calls of some operators."""
+    """Register the function that draws calls of some operators."""
 
-    def noted(function: Callable[[Draw], None]) -> Callable[[Draw], None]:
+    def register(function: Callable[[Draw], None]) -> Callable[[Draw], None]:
         DRAWS.update(dict.fromkeys(operators.split(), function))
         return function
 
-    return noted
+    return register

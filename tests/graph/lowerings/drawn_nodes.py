@@ -64,7 +64,6 @@ def versions() -> list[tuple[str, int, int]]:
 
 
 def drawn(operator: str, first: int, last: int, number: int, seed: int) -> Case:
-    """Return one call of an operator in one of its definitions."""
     key = f"{seed} {operator} {first} {number}"
     # the first version of a definition and the last are drawn most
     version = (first, last, first + number % (last - first + 1))[number % 3]
@@ -72,7 +71,6 @@ def drawn(operator: str, first: int, last: int, number: int, seed: int) -> Case:
 
 
 def model_of(case: Case) -> Any:
-    """Return the ModelProto of a call."""
     names = ["" if each is None else f"x{place}" for place, each in enumerate(case.inputs)]
     given, constants = [], []
     for place, (name, each) in enumerate(zip(names, case.inputs, strict=True)):
@@ -194,7 +192,7 @@ def fed(case: Case) -> dict[str, np.ndarray]:
 
 
 def by_runtime(case: Case) -> list[Any] | None:
-    """Return the results of onnxruntime, in float32 where it has no others, None where it does not compute the call."""
+    """Return the results of onnxruntime, in float32 if it has no others, or None for a call that it refuses."""
     found = _by_runtime(case)
     kinds = {each.dtype.name for each in case.inputs if each is not None}
     if (
@@ -225,7 +223,7 @@ def _by_runtime(case: Case) -> list[Any] | None:
 
 
 def by_reference(case: Case) -> list[Any] | None:
-    """Return the results of onnx's reference evaluator, None where it does not compute the call."""
+    """Return the results of onnx's reference evaluator, or None for a call that it does not compute."""
     try:
         with np.errstate(all="ignore"):
             return list(ReferenceEvaluator(model_of(case)).run(None, fed(case)))
@@ -234,7 +232,7 @@ def by_reference(case: Case) -> list[Any] | None:
 
 
 def agree(found: Sequence[Any], wanted: Sequence[Any], unit: float = 0.0) -> str | None:
-    """Return what differs, None where nothing does."""
+    """Return what differs, or None."""
     for a, b in zip(found, map(np.asarray, wanted), strict=True):
         if a.dtype != b.dtype or a.shape != b.shape:
             return f"{a.dtype}{list(a.shape)} in place of {b.dtype}{list(b.shape)}"
@@ -255,7 +253,6 @@ def agree(found: Sequence[Any], wanted: Sequence[Any], unit: float = 0.0) -> str
 
 
 def ours(case: Case) -> list[Any]:
-    """Return our results."""
     found = Model(Source(model_of(case)), "drawn")(*fed(case).values())
     return list(found) if isinstance(found, tuple) else [found]
 

@@ -70,7 +70,7 @@ def inferred(op, inputs, attributes):
     shapes |= {"image": (1, 4, 5, 5), "w4": (2, 4, 3, 3)}
     graph = Graph([], {}, ["y"], dict(CONSTANTS), {name: Spec(HALF, each) for name, each in shapes.items()})
     graph.specs["k"] = Spec(np.dtype(bool), (4, 1))
-    infer(graph, Node(op, tuple(inputs.split()), ("y", "z")[: 1 + (op == "Split")], attributes, "off"), 24)
+    infer(graph, Node(op, tuple(inputs.split()), ("y", "z")[: 1 + (op == "Split")], attributes, "off"))
     return graph
 
 

@@ -1,4 +1,4 @@
-"""Every fused node of a model on the emulator, beside the same tensor of onnxruntime and of float64."""
+"""Every fused node of a model on the emulator, compared with the same tensor of onnxruntime and of float64."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def fused(
 ) -> tuple[dict[str, Node], dict[str, np.ndarray]]:
     """Return the fused nodes and their results, by the last tensor that they compute.
 
-    The optimiser gives some tensors names of its own; `known` are those of the file. `watch` as `Plan.run` takes it.
+    The optimiser renames some tensors; `known` are the names of the file. `watch` as `Plan.run` takes it.
     """
     plan = model._plan(inputs)
     names = set(known)
@@ -92,28 +92,8 @@ def reference(model: onnx.ModelProto, names: Sequence[str], inputs: Arrays) -> d
         return dict(zip(names, ReferenceEvaluator(giving(model, names)).run(None, dict(inputs)), strict=True))
 
 
-def computed_from(model: onnx.ModelProto, name: str, known: Arrays) -> np.ndarray:
-    """Return a tensor as onnx's reference implementation computes it from the nearest tensors that are known."""
-    makers = {each: node for node in model.graph.node for each in node.output}
-    needed, given, waiting = {name}, {}, [name]
-    while waiting:
-        for each in makers[waiting.pop()].input:
-            if each in known:
-                given[each] = known[each]
-            elif each in makers and each not in needed:
-                needed.add(each)
-                waiting.append(each)
-    made = giving(model, [name])
-    nodes = [node for node in made.graph.node if needed & set(node.output)]
-    del made.graph.node[:], made.graph.input[:], made.graph.value_info[:]
-    made.graph.node.extend(nodes)
-    kinds = {key: onnx.helper.np_dtype_to_tensor_dtype(each.dtype) for key, each in given.items()}
-    made.graph.input.extend(onnx.helper.make_tensor_value_info(key, kinds[key], given[key].shape) for key in given)
-    return reference(made, [name], given)[name]
-
-
 def difference(node: str, exact: np.ndarray, ours: np.ndarray, theirs: np.ndarray) -> Difference:
-    """Return the errors of one tensor; what is no finite number where the exact result is one is infinitely wrong."""
+    """Return the errors of one tensor; a result that is not finite where the exact one is has an infinite error."""
     assert ours.shape == theirs.shape == exact.shape, f"{node}: {ours.shape}, {theirs.shape}, {exact.shape}"
     right = exact.astype(np.float64)
     finite = np.isfinite(right)

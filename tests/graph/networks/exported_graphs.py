@@ -1,14 +1,12 @@
 """ONNX graphs of exported networks, committed without weights, which a seed draws again.
 
 `exported_torch` writes the files.
-`python -m tests.graph.networks.exported_graphs NAME FILE.onnx` writes one with weights.
 """
 
 from __future__ import annotations
 
 import gzip
 import math
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -52,8 +50,8 @@ def drawn(name: str, dtype: str = "float32", seed: int = 0) -> onnx.ModelProto:
 def rounding(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a float16 model in float32, with every result rounded to float16.
 
-    onnxruntime has no float16 kernels for most operators on a CPU: it computes in float32, and rounds only what is
-    asked for, not what passes from node to node. Explicit casts make it round each result, as the file says.
+    onnxruntime has no float16 kernels for most operators on a CPU: it computes in float32, and rounds only results of
+    the graph. Explicit casts make it round each tensor, as the file says.
     """
     made = onnx.shape_inference.infer_shapes(cast(model, "float32"))
     floats = {
@@ -117,7 +115,7 @@ def cast(model: onnx.ModelProto, dtype: str) -> onnx.ModelProto:
 
 
 def _converted(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Round an array; what a mask has as its least number stays finite."""
+    """Round an array; the least number of a mask stays finite."""
     limit = np.finfo(dtype)
     return np.where(np.isfinite(array), np.clip(array, limit.min, limit.max), array).astype(dtype)
 
@@ -130,7 +128,7 @@ def _is_weight(tensor: TensorProto) -> bool:
 def _uses(graph: onnx.GraphProto) -> dict[str, tuple[str, int, bool]]:
     """Return for each initializer the operator that uses it, the input's place, and whether it is read transposed.
 
-    A weight that is looked up and multiplied, too, is drawn for the product.
+    A weight that is both looked up and multiplied is drawn for the product.
     """
     readers: dict[str, list[tuple[onnx.NodeProto, int]]] = {}
     for node in graph.node:
@@ -145,8 +143,8 @@ def _uses(graph: onnx.GraphProto) -> dict[str, tuple[str, int, bool]]:
             flags = {each.name: each.i for each in node.attribute}
             op = node.op_type
             if op == "Conv":
-                behind = [reader.op_type for reader, _ in readers.get(node.output[0], ())]
-                op = "Conv, Add" if "Add" in behind else "Conv, Clip" if "Clip" in behind else op
+                after = [reader.op_type for reader, _ in readers.get(node.output[0], ())]
+                op = "Conv, Add" if "Add" in after else "Conv, Clip" if "Clip" in after else op
             yield op, place, turned ^ bool(op == "Gemm" and place == 1 and flags.get("transB"))
 
     found = {}
@@ -168,7 +166,7 @@ def _weight(rng: np.random.Generator, shape: tuple[int, ...], op: str, place: in
     if op == "Gather":
         return normal
     if op.startswith("Conv") and place == 1:
-        # Half of what a rectifier is given is lost; the branch of a residual is small beside what it is added to.
+        # A rectifier loses half of its input; the branch of a residual is small compared with its sum.
         gain = {"Conv, Add": 0.5}.get(op, math.sqrt(2))
         return normal * gain / math.sqrt(math.prod(shape[1:]))
     if op in ("MatMul", "Gemm") and place < 2 and len(shape) > 1:
@@ -180,12 +178,3 @@ def _vocabulary(model: onnx.ModelProto) -> int:
     """Return how many rows the table has in which tokens are looked up: the largest that the model gathers from."""
     gathered = {node.input[0] for node in model.graph.node if node.op_type == "Gather"}
     return max((each.dims[0] for each in model.graph.initializer if each.name in gathered and each.dims), default=1)
-
-
-def main(name: str, path: str) -> None:
-    """Write a graph with drawn weights to a file."""
-    onnx.save(drawn(name), path)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

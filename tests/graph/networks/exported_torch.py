@@ -4,7 +4,7 @@
 torchvision and transformers, and downloads nothing. `exported_graphs` reads the files, and draws weights.
 
 Parameters are NaN while a module is exported. Whatever the exporter makes of them, a folded batch norm or a transposed
-matrix, is NaN, too: these initializers are weights and lose their data. All others (masks, positions, angles) stay.
+matrix, is also NaN: these initializers are weights and lose their data. All others (masks, positions, angles) stay.
 """
 
 from __future__ import annotations
@@ -52,7 +52,6 @@ class Logits(nn.Module):
         self.model, self.fields, self.keywords = model, fields, keywords
 
     def forward(self, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Call the model with tensors in the order of its first parameters."""
         found = self.model(*values, **self.keywords)
         return tuple(getattr(found, each) for each in self.fields)
 
@@ -82,7 +81,6 @@ class Prompt(nn.Module):
         self.model = model
 
     def forward(self, tokens: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Return the logits, and the cache."""
         found = self.model(tokens, use_cache=True)
         return found.logits, *_flat(found.cache)
 
@@ -95,21 +93,19 @@ class Step(nn.Module):
         self.model = model
 
     def forward(self, tokens: torch.Tensor, *past: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Return the logits, and the longer cache."""
         cache = _filled(past)
         found = self.model(tokens, cache=cache, use_cache=True)
         return found.logits, *_flat(cache)
 
 
 class DecoderStep(nn.Module):
-    """T5's decoder for one token: caches of its own tokens and of the encoder's come first and second."""
+    """T5's decoder for one token: caches of the decoder's tokens, then of the encoder's."""
 
     def __init__(self, model: nn.Module):
         super().__init__()
         self.model = model
 
     def forward(self, tokens: torch.Tensor, encoded: torch.Tensor, *past: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Return the logits, and the longer cache of the decoder's own tokens."""
         from transformers.cache_utils import EncoderDecoderCache
         from transformers.modeling_outputs import BaseModelOutput
 
@@ -124,7 +120,6 @@ class Narrow(nn.Module):
     """ResNet-50 with an eighth of its channels and two blocks in each of its four stages."""
 
     def __new__(cls) -> Any:
-        """Return torchvision's module."""
         from torchvision.models.resnet import Bottleneck, ResNet
 
         class Eighth(ResNet):
@@ -148,18 +143,17 @@ class _Stage(nn.Module):
     def __init__(self, given: int, made: int, count: int):
         super().__init__()
         half = made // 2
-        self.first, self.beside = _Convolution(given, half), _Convolution(given, half)
+        self.first, self.second = _Convolution(given, half), _Convolution(given, half)
         self.blocks = nn.ModuleList(
             nn.Sequential(_Convolution(half, half), _Convolution(half, half, 3)) for _ in range(count)
         )
         self.last = _Convolution(made, made)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return features of the same size."""
         y = self.first(x)
         for block in self.blocks:
             y = y + block(y)
-        return self.last(torch.cat([y, self.beside(x)], dim=1))
+        return self.last(torch.cat([y, self.second(x)], dim=1))
 
 
 class Detector(nn.Module):
@@ -180,7 +174,6 @@ class Detector(nn.Module):
         self.heads = nn.ModuleList(nn.Conv2d(each, 5 + classes, 1) for each in w[2:])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return centre, size, confidence and classes of each cell of the three grids."""
         x = self.stem(x)
         found = []
         for down, stage in zip(self.down, self.stages, strict=True):
@@ -214,10 +207,6 @@ def _resnet50(small: bool) -> Export:
     import torchvision
 
     return _image(Narrow() if small else torchvision.models.resnet50(weights=None), 64 if small else 224)
-
-
-def _resnet50_traced(small: bool) -> Export:
-    return _resnet50(small)._replace(traced=True)
 
 
 def _mobilenet_v2(small: bool) -> Export:
@@ -257,10 +246,6 @@ def _bert(small: bool) -> Export:
     return Export(module, inputs, {each: axes for each in names}, ("hidden", "pooled"))
 
 
-def _bert_traced(small: bool) -> Export:
-    return _bert(small)._replace(traced=True)
-
-
 def _language(model: nn.Module, step: bool, layers: int, heads: int, size: int) -> Export:
     names = [f"{each}_{layer}" for layer in range(layers) for each in ("key", "value")]
     results = ("logits", *(f"new_{each}" for each in names))
@@ -278,10 +263,6 @@ def _gpt2(small: bool, step: bool = False) -> Export:
     return _language(GPT2LMHeadModel(config), step, config.n_layer, config.n_head, config.n_embd // config.n_head)
 
 
-def _gpt2_step(small: bool) -> Export:
-    return _gpt2(small, True)
-
-
 def _llama(small: bool, step: bool = False) -> Export:
     """Return a Llama of two layers with grouped queries; the large one has the widths of Llama 3.2 1B."""
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -294,10 +275,6 @@ def _llama(small: bool, step: bool = False) -> Export:
     config = LlamaConfig(num_hidden_layers=2, max_position_embeddings=2048, **(narrow if small else wide))
     size = config.hidden_size // config.num_attention_heads
     return _language(LlamaForCausalLM(config), step, 2, config.num_key_value_heads, size)
-
-
-def _llama_step(small: bool) -> Export:
-    return _llama(small, True)
 
 
 def _t5_model(small: bool, attention: str = "sdpa") -> Any:
@@ -334,14 +311,14 @@ EXPORTS: dict[str, Callable[[bool], Export]] = {
     "vit_b_16": _vit,
     "bert_base": _bert,
     "gpt2": _gpt2,
-    "gpt2_step": _gpt2_step,
+    "gpt2_step": lambda small: _gpt2(small, True),
     "llama": _llama,
-    "llama_step": _llama_step,
+    "llama_step": lambda small: _llama(small, True),
     "t5_encoder": _t5_encoder,
     "t5_step": _t5_step,
     "yolo": _yolo,
-    "bert_base_traced": _bert_traced,
-    "resnet50_traced": _resnet50_traced,
+    "bert_base_traced": lambda small: _bert(small)._replace(traced=True),
+    "resnet50_traced": lambda small: _resnet50(small)._replace(traced=True),
 }
 
 

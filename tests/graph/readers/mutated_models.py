@@ -35,12 +35,7 @@ MOST_ELEMENTS = 1 << 16
 
 
 class Mutator:
-    """Changes of one model.
-
-    Parameters
-    ----------
-    seed : str
-    """
+    """Changes of one model."""
 
     def __init__(self, seed: str):
         self.random = random.Random(seed)
@@ -209,7 +204,7 @@ def _said(error: Exception) -> tuple[str, str]:
 
 
 def _inputs(model: Model) -> dict[str, np.ndarray] | None:
-    """Return ones for all inputs; None where the file declares too many."""
+    """Return ones for all inputs, or None if the file declares too many."""
     found, elements = {}, 0
     for name, spec in model.inputs.items():
         shape = [each if isinstance(each, int) else 2 for each in ((2, 2) if spec.shape is None else spec.shape)]
@@ -225,7 +220,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.graph.readers.mutated_models", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--first", type=int, default=0, help="number of the first model")
-    parser.add_argument("--verbose", action="store_true", help="print errors of the package, too")
+    parser.add_argument("--verbose", action="store_true", help="also print errors of the package")
     options = parser.parse_args()
     count: Counter[str] = Counter()
     number, end = options.first, time.monotonic() + options.seconds

@@ -129,7 +129,7 @@ ELEMENTWISE = {
     **{"node": drawn(3, 5, 8), "half": np.float32(0.5)},
 }
 GIVEN = ("x", "v", "scalar", "image", "node")
-#: What becomes of element-wise operators; a product takes in what follows it, at the place of the last operand.
+#: Nodes after the rules; a product takes in the operations after it, at the place of the last operand.
 CHAINS = {
     "y = Sub(x, c)": "Add",
     "y = Sub(c, x)": "Sub",

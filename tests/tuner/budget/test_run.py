@@ -31,9 +31,6 @@ WALK, KERNEL = 0.2, 4.0
 SHAPES = [("float32", 64, 1), ("float32", 512, 1), ("float16", 256, 2), ("float16", 640, 2), ("int8", 4096, 50)]
 
 
-#: Walks that other tests asked for, too.
-
-
 class Machine:
     """A clock, and what moves it: no kernel is really compiled or executed."""
 
@@ -87,9 +84,9 @@ def rows():
 
 
 def run(machine, store, budget):
-    """(results by row, what was told, seconds taken)."""
+    """(results by row, lines for people, seconds taken)."""
     told: list[str] = []
-    made = BudgetedRun(ARCH, store, Options(), budget=budget, tell=told.append, clock=lambda: machine.now)
+    made = BudgetedRun(ARCH, store, Options(), budget=budget, notify=told.append, clock=lambda: machine.now)
     began = machine.now
     results = {row.name: result for row, result in made.rows(rows())}
     return results, told, machine.now - began
@@ -118,7 +115,7 @@ def test_the_estimate_falls_as_search_and_then_kernels_go_on(machine, store):
         falling = [float(number) * {"µs": 1, "ms": 1e3, "s": 1e6}[unit] for each in found for number, unit in each]
         assert falling and falling == sorted(set(falling), reverse=True)
     assert {result.status for result in results.values()} == {"ok"}
-    # Whatever time there is, walks behind the compiler's feedback are as long as slices.
+    # With any budget, walks after the compiler's feedback are as long as slices.
     assert any(each.feedback for each in machine.asked) and {each.evaluations for each in machine.asked} == {SLICE}
 
 
@@ -149,11 +146,11 @@ def test_kernels_that_would_be_made_otherwise_today_are_made_again(machine, stor
     run(machine, store, 9)
     (kernel,) = store.rows(Kernel)
     again = BudgetedRun(ARCH, store, Options(), budget=9, clock=lambda: machine.now)
-    (held,) = again._held(kernel.class_key)
+    (held,) = again._stored_kernels(kernel.class_key)
     assert held.program.to_json() == kernel.program and held.verdicts
     changed = {"toolchain": lambda: "another", "flatten": lambda name: "// another", "is_current": lambda row: False}
     monkeypatch.setattr(f"gensor_tuner.budget.run.{stale}", changed[stale])
-    assert list(again._held(kernel.class_key)) == []
+    assert list(again._stored_kernels(kernel.class_key)) == []
 
 
 def test_one_kernel_serves_a_class_until_others_are_worth_it(machine, store):

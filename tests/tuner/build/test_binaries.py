@@ -1,4 +1,4 @@
-"""What tuning knows of candidates' binaries."""
+"""Facts about candidates' binaries."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def test_candidates_that_share_a_refused_binary_are_dead_too(monkeypatch):
     workload = matmul.workload(2048, 2048, 512, dtype="float16")
     space, family = Space(workload, ARCH), FAMILIES["contraction_mma"]
     first = family.starters(workload, ARCH)[0].replace(raster=1)
-    others = [first.replace(raster=2), first.replace(stages=4)]  # the raster is told at run time
+    others = [first.replace(raster=2), first.replace(stages=4)]  # the raster is an argument at run time
     pool, made = Pool([workload]), Binaries(ARCH, Local(1), lambda *_: None)
     pool.add(space, [first, *others], siblings=False)
     by_program = {each.program: column for column, each in enumerate(pool.candidates)}

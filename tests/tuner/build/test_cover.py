@@ -1,6 +1,6 @@
 import numpy as np
 
-from gensor_tuner.build.cover import assign, cover, limited, portfolio, preferring, regrets, single_kernel_regret
+from gensor_tuner.build.cover import assign, cover, limit_cover, portfolio, preferring, regrets, single_kernel_regret
 
 NAMES = ["c", "a", "b", "d"]
 SECONDS = np.array(
@@ -38,17 +38,17 @@ def test_a_cover_that_is_too_large_gives_way_to_the_least_regret():
     which the first pair's serves almost as well. A cover takes candidates by how many rows are open."""
     first, second, lone = [1.0, 1.1, 9.0], [1.1, 1.0, 9.0], [7.0, 8.0, 1.0]
     seconds = np.array([first, first, second, second, lone])
-    assert limited(seconds, ["a", "b", "c"], 3) == cover(seconds, ["a", "b", "c"]) == [0, 1, 2]
-    assert limited(seconds, ["a", "b", "c"], 2) == [0, 2]
+    assert limit_cover(seconds, ["a", "b", "c"], 3) == cover(seconds, ["a", "b", "c"]) == [0, 1, 2]
+    assert limit_cover(seconds, ["a", "b", "c"], 2) == [0, 2]
     # What no candidate serves alone is served by several, most rows first.
     holes = np.array([[1.0, np.inf, np.inf], [1.0, np.inf, 2.0], [np.inf, 1.0, np.inf]])
-    assert limited(holes, ["c", "b", "a"], 2) == portfolio(holes, ["c", "b", "a"], 2) == [0, 1]
+    assert limit_cover(holes, ["c", "b", "a"], 2) == portfolio(holes, ["c", "b", "a"], 2) == [0, 1]
 
 
 def test_a_limit_leaves_no_row_without_a_candidate():
     seconds = np.array([[1.0, np.inf, np.inf, 2.0], [np.inf, 1.0, 3.0, np.inf], [np.inf, 3.0, 1.0, np.inf]])
-    assert limited(seconds, ["a", "b", "c", "d"], 1) == [1, 0]
-    assert limited(np.full((2, 2), np.inf), ["a", "b"], 1) == []
+    assert limit_cover(seconds, ["a", "b", "c", "d"], 1) == [1, 0]
+    assert limit_cover(np.full((2, 2), np.inf), ["a", "b"], 1) == []
 
 
 def test_portfolio_lowers_the_mean_regret_first_and_stops():

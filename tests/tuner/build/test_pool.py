@@ -21,7 +21,7 @@ def test_a_candidate_of_a_portfolio_counts_with_its_best_division_of_k():
     pool = Pool(asked)
     pool.add(spaces[0], [whole, divided], siblings=False)
     column = {each.program: i for i, each in enumerate(pool.candidates)}
-    alone, launched = pool.seconds(spaces), pool.relaunched(spaces)
+    alone, launched = pool.seconds(spaces), pool.relaunch_seconds(spaces)
     np.testing.assert_array_equal(launched[:, column[whole]], alone[:, column[whole]])
     others = Pool(asked)
     others.add(spaces[0], family.resplit(divided, asked[0], ARCH), siblings=False)
@@ -30,7 +30,7 @@ def test_a_candidate_of_a_portfolio_counts_with_its_best_division_of_k():
     assert best[1] < alone[1, column[divided]]  # of a long k, more parts are faster than two
     # A candidate that must not be used has no time, however it is launched.
     pool.dead[pool.candidates[column[divided]].name] = "spills"
-    assert np.isinf(pool.relaunched(spaces)[:, column[divided]]).all()
+    assert np.isinf(pool.relaunch_seconds(spaces)[:, column[divided]]).all()
 
 
 def test_finalists_hold_rows_in_different_places():

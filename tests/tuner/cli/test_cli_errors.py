@@ -56,7 +56,7 @@ FILES = {
     "capitals": ("OP,M,N,K\nmatmul,1,2,3\n", "columns 'OP', 'M', 'N', 'K' are unknown: did you mean op, m, n, k?"),
     "a misspelt column": ("op,m,n,k,epilouge\nmatmul,1,2,3,relu\n", "'epilouge' is unknown: did you mean epilogue?"),
 }
-#: One row after its header, and words of the sentence. Exit code 1, and other rows go on.
+#: One row after its header, and words of the sentence. Exit code 1, and other rows continue.
 ROWS = {
     "negative": ("op,m,n,k", "matmul,-1,2,3", "'m': '-1' is not a whole number written in digits"),
     "a decimal point": ("op,m,n,k", "matmul,128.5,2,3", "'m': '128.5' is not a whole number"),

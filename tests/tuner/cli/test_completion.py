@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("typer")
 
 RUN = [sys.executable, "-c", "from gensor_tuner.cli.start import main; main()"]
-#: What each shell's script sets when somebody presses tab behind `gensor-tune sh`.
+#: Variables that each shell's script sets when tab is pressed after `gensor-tune sh`.
 ASKED = {
     "bash": {"COMP_WORDS": "gensor-tune sh", "COMP_CWORD": "1"},
     "zsh": {"_TYPER_COMPLETE_ARGS": "gensor-tune sh"},

@@ -20,7 +20,7 @@ from gensor_tuner.run import worker
 from gensor_tuner.tasks import local
 from gensor_tuner.tasks.local import Local
 from tests.build.test_tools import waited
-from tests.dispatch.tuning.test_faults_worker import gone
+from tests.dispatch.tuning.test_faults_worker import ends_soon
 from tests.doubles.tasks import Counted
 
 ARCH = lookup("sm_87")
@@ -67,7 +67,7 @@ def test_ctrl_c_says_what_is_kept_and_leaves_nothing_running(delay, tmp_path):
     assert re.search(r"compilations?\n", err)  # the summary
     for line in subprocess.run(["ps", "-A", "-o", "pid=,pgid="], capture_output=True, text=True).stdout.splitlines():
         pid, group = map(int, line.split())
-        assert group != child.pid or gone(pid)
+        assert group != child.pid or ends_soon(pid)
     waited(lambda: not list((tmp_path / "temporary").iterdir()))
     reported = sum(" ok " in line for line in out.splitlines())
     if (tmp_path / "k.db").exists():
@@ -178,7 +178,7 @@ def test_ctrl_c_waits_for_no_thread_and_leaves_no_child():
     child = subprocess.Popen([sys.executable, "-c", LEAVING], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     out, err = child.communicate(timeout=120)  # the pipes are closed once the child's child is gone, too
     assert child.returncode == 130 and err == f"{STOPPED}\n"
-    assert gone(int(out))
+    assert ends_soon(int(out))
 
 
 def test_ctrl_c_that_is_ignored_stays_ignored():

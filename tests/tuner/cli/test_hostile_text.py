@@ -1,4 +1,4 @@
-"""What a foreign database says reaches terminals, spreadsheets and programs as text, never as commands to them."""
+"""Texts of a foreign database reach terminals, spreadsheets and programs as text, never as commands to them."""
 
 import ast
 import contextlib

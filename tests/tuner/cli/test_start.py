@@ -24,7 +24,7 @@ def test_a_package_that_one_command_needs_is_named_by_this_command(monkeypatch, 
 
     Store.open(tmp_path / "x.db").close()
     monkeypatch.setattr(start, "keep_interrupts", lambda: None)
-    monkeypatch.setattr(sys, "argv", ["gensor-tune", "show", "--db", str(tmp_path / "x.db")])
+    monkeypatch.setattr(sys, "argv", ["gensor-tune", "show", "--kernel", "ab", "--db", str(tmp_path / "x.db")])
     monkeypatch.delitem(sys.modules, "gensor_tuner.store.show", raising=False)
     monkeypatch.setitem(sys.modules, "sqlite_utils", None)
     with pytest.raises(SystemExit) as ended:

@@ -11,7 +11,7 @@ SECONDS = 300
 
 @pytest.fixture(scope="module")
 def stubs():
-    """Stub tasks can be asked for."""
+    """Stub tasks can be requested."""
     with fleet.known():
         yield
 

@@ -37,9 +37,8 @@ from gensor_tuner.run.class_run import ClassRun, Options
 from gensor_tuner.tasks.local import Local
 from gensor_tuner.tasks.task import ignore
 from gensor_tuner.verify.verify import Execute, Verdict
-from tests.doubles.schedulers import ROOT, free_port, process, scheduler, until
+from tests.doubles.schedulers import ROOT, alive, children, free_port, process, scheduler, until
 from tests.doubles.strict.machine import installed
-from tests.tuner.fleet.test_command import alive, children
 
 pytestmark = [pytest.mark.fleet, pytest.mark.usefixtures("needs_emulator")]
 PART = "orin-nano-8gb"
@@ -467,7 +466,7 @@ def test_a_worker_whose_gpu_has_gone_says_so_and_does_not_come_back(tmp_path, mo
                 fleet = Fleet(cluster, here)
                 (times,) = fleet.map([task])
                 assert times.lost and fleet.lost
-                ((each, code),) = kernels(1)  # the machine's other process goes on
+                ((each, code),) = kernels(1)  # the machine's other process continues
                 (binary,) = fleet.map([Compile(each.source(), code.target)])
             assert binary.cubin == code.cubin
         assert said.count(f"tasks for {PART} are given up until a worker has it") == 1

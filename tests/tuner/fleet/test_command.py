@@ -15,6 +15,7 @@ pytest.importorskip("distributed", reason="Dask is not installed")
 
 from gensor_database.record import TABLES, Record
 from gensor_database.store import Store
+from tests.doubles.schedulers import alive, children
 
 pytestmark = [pytest.mark.fleet, pytest.mark.usefixtures("needs_emulator")]
 SHAPES = """op,m,n,k,dtype
@@ -64,7 +65,7 @@ def rows(folder):
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory):
-    """What a run on one machine stores."""
+    """The rows that a run on one machine stores."""
     found = tuned(tmp_path_factory.mktemp("here"), "--jobs", "1")
     assert len(found["record"]) == 8 and found["verification"] and found["portfolio"]
     return found
@@ -121,26 +122,3 @@ def stored(folder):
         return 0
     with Store.open(folder / "k.db", readonly=True) as store:
         return len(list(store.rows(Record)))
-
-
-def children(parent):
-    """Processes below a process, with their command lines."""
-    found, below = [], {parent}
-    listed = {}
-    for entry in os.listdir("/proc"):
-        with contextlib.suppress(OSError, ValueError):
-            with open(f"/proc/{int(entry)}/stat", encoding="utf-8") as file:
-                above = int(file.read().rpartition(")")[2].split()[1])
-            with open(f"/proc/{entry}/cmdline", encoding="utf-8") as file:
-                listed[int(entry)] = above, file.read()
-    for pid, (above, name) in sorted(listed.items()):
-        if above in below:
-            below.add(pid)
-            found.append((pid, name))
-    return found
-
-
-def alive(pid):
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-        return file.read().rpartition(")")[2].split()[0] != "Z"
-    return False

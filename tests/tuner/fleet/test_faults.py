@@ -1,4 +1,4 @@
-"""Workers that die, hang, swell, lie or lose the network: no task is lost, no result is wrong, no process is left."""
+"""Workers that die, hang, swell, forge answers or lose the network: no task is lost, and no result is wrong."""
 
 import concurrent.futures
 import contextlib
@@ -21,6 +21,7 @@ from gensor_tuner.fleet.cluster import Cluster
 from gensor_tuner.fleet.executor import Fleet
 from gensor_tuner.tasks.local import Local
 from tests.doubles.fleet import Stub
+from tests.doubles.schedulers import alive as is_alive
 
 pytestmark = [pytest.mark.fleet, pytest.mark.usefixtures("stubs")]
 PRELOAD = {"distributed.worker.preload": ["tests.doubles.fleet"]}
@@ -155,18 +156,9 @@ def test_no_process_is_left():
         threading.Thread(target=run, daemon=True).start()
         time.sleep(0.5)
     deadline = time.monotonic() + 30
-    while any(running(pid) for pid in alive) and time.monotonic() < deadline:
+    while any(map(is_alive, alive)) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert not [pid for pid in alive if running(pid)]
-
-
-def running(pid):
-    """Whether a process is there, and no zombie."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    assert not [pid for pid in alive if is_alive(pid)]
 
 
 def test_a_retry_whose_workers_have_gone_is_sent_to_others(opened, fleet, tmp_path):

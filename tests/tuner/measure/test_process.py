@@ -1,4 +1,4 @@
-"""gensor-tune measure: what is timed, what is kept, what is skipped and why, and that a run goes on where it ended."""
+"""gensor-tune measure: rows that are timed, kept and skipped, and runs that continue an interrupted one."""
 
 import json
 import os
@@ -77,7 +77,7 @@ def test_a_second_run_measures_nothing_again_and_new_conditions_everything(measu
 def test_only_what_is_missing_is_timed(measure, tmp_path, samples):
     (wanted,) = stock(tmp_path / "k.db", SIZES[:1], kernels=1)
     first = kernel_rows(wanted)[0][2].digest
-    with Store.open(tmp_path / "k.db") as store:  # a race's times are of few samples, the other's beside a program
+    with Store.open(tmp_path / "k.db") as store:  # a race's times are of few samples, the other's while a program runs
         place = (wanted.key(), ARCH.name, ARCH.part)
         store.add(Timing(*place, first, None, 4.0, samples, '{"driver":1}'))
     assert measure()[1][0]["status"] == "ok"

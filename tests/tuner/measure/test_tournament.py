@@ -12,7 +12,7 @@ from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import Pool
 from gensor_tuner.measure import timer as timers
 from gensor_tuner.measure.next_batch import BATCH, DEVIATION, QUIET, Posterior, Rounds
-from gensor_tuner.measure.timer import Timed, steadied
+from gensor_tuner.measure.timer import Timed, steady
 from gensor_tuner.measure.tournament import Tournament
 from gensor_tuner.search.walk import walk
 
@@ -29,9 +29,9 @@ def test_a_clock_that_changes_in_the_middle_is_taken_out():
     samples = true[:, None] * clock
     samples[0, 3] *= 1.4  # an interruption, which would move the first one's median to the other clock
     assert np.median(samples, axis=1).argmin() == 0
-    found = np.median(steadied(samples), axis=1)
+    found = np.median(steady(samples), axis=1)
     np.testing.assert_allclose(found / found[0], true, rtol=1e-6)
-    np.testing.assert_allclose(steadied(samples[:2]), samples[:2])
+    np.testing.assert_allclose(steady(samples[:2]), samples[:2])
 
 
 # ---- what times of some say of others
@@ -56,7 +56,7 @@ def test_equal_candidates_are_no_trouble():
 
 
 def flat(count):
-    """Candidates of which nothing is known: (predicted, features, able)."""
+    """Candidates without any facts: (predicted, features, able)."""
     return np.full(count, 1e-3), np.ones((2, count), np.float32), np.ones(count, bool)
 
 

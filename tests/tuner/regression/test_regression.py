@@ -16,9 +16,8 @@ import pytest
 pytest.importorskip("typer")
 
 from gensor_tuner.regression.runs import Run, Sample, read
-from gensor_tuner.regression.statistics import LEVEL, MOST, change, critical, is_faster, is_slower, score
+from gensor_tuner.regression.statistics import MOST, change
 from gensor_tuner.regression.verdicts import compare
-from tests.doubles.simulated_benchmarks import trace
 
 GPU = {"name": "NVIDIA H200", "driver_version": "550.54", "clocks.sm": "1500"}
 
@@ -30,7 +29,7 @@ def check(gensor_tune):
 
 
 def pytest_run(path, number, times, gpu=GPU, **more):
-    """What pytest-benchmark writes, as far as it is read: `times` are name -> (seconds, extra_info)."""
+    """A file of pytest-benchmark, as far as it is read: `times` are name -> (seconds, extra_info)."""
     entries = [
         {"name": name, "fullname": f"bench.py::{name}", "stats": {"median": seconds}, "extra_info": info}
         for name, (seconds, info) in times.items()
@@ -122,7 +121,7 @@ def test_without_a_control_a_changed_machine_leaves_it_open(check, tmp_path):
 
 
 def noisy_control_runs(path, slower, control, noise, seed):
-    """12 runs and 5 of a kernel that became slower, with noise of 0.4 %, beside a control with much noise, whose change
+    """12 runs and 5 of a kernel that became slower, with noise of 0.4 %, with a noisy control, whose change
     is given: runs of the same numbers differ in nothing else."""
     rng = np.random.default_rng(seed)
     ours, theirs = rng.normal(0, 0.004, 17), rng.normal(0, noise, 17)
@@ -181,11 +180,6 @@ def test_runs_too_noisy_to_exclude_a_slowdown_are_unclear():
         alone = [Run(each.path, each.when, "gpu", {}, {"k": Sample(each.samples["k"].ours_us)}) for each in runs]
         for side in (runs, alone):
             assert compare(side[:20], side[20:])[0].verdict == wanted
-
-
-def test_a_large_tolerance_accepts_what_it_says():
-    old, new = trace(np.random.default_rng(24), ours=0.2, noise=0.003)
-    assert compare(old, new, 0.1)[0].verdict == "slower" and compare(old, new, 0.4)[0].verdict == "unchanged"
 
 
 def test_a_long_baseline_is_compared_by_its_newest_runs():
@@ -290,7 +284,7 @@ def test_names_reach_terminal_and_junit_harmless(check, tmp_path):
 
 
 def test_what_pytest_benchmark_writes_is_read(tmp_path):
-    """The real thing, in a process of its own."""
+    """A real run, in another process."""
     (tmp_path / "bench_it.py").write_text(
         "def test_ours(benchmark):\n    benchmark.extra_info['vendor_us'] = {'numpy': 3.5}\n    benchmark(sum, [1])\n"
     )
@@ -303,23 +297,3 @@ def test_what_pytest_benchmark_writes_is_read(tmp_path):
     assert set(run.samples) == {"bench_it.py::test_ours"} and run.when > 1_700_000_000
     assert run.samples["bench_it.py::test_ours"].controls == {"numpy": 3.5}
     assert 0 < run.samples["bench_it.py::test_ours"].ours_us < 1000 and "Python" in run.conditions
-
-
-# ---- the statistic
-
-
-def test_the_critical_value_is_kept_by_normal_noise():
-    """Noise that has nothing to do with what the value was made from exceeds it as often as it says."""
-    rng, limit = np.random.default_rng(11), critical(5, 3, level=0.1)
-    beyond = sum(score((rng.standard_normal(5), rng.standard_normal(3))) > limit for _ in range(600))
-    assert beyond / 600 == pytest.approx(0.1, abs=0.04)
-    assert LEVEL < 0.01 and critical(5, 3) > limit > critical(20, 10, level=0.1)
-
-
-def test_outliers_move_nothing():
-    rng = np.random.default_rng(12)
-    old, new = rng.normal(0, 0.005, 10), rng.normal(0, 0.005, 5)
-    old[:2] += 0.4
-    new[0] += 0.4
-    assert not is_slower((old, new)) and not is_faster((old, new))
-    assert is_slower((old, new + 0.05)) and is_faster((old + 0.05, new))

@@ -1,4 +1,4 @@
-"""The report in a real browser: it draws, asks for nothing, can be used by keyboard, and runs no script but its own."""
+"""The report in a real browser: it draws, requests nothing, can be used by keyboard, and runs only its own script."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""gensor-tune report: what the page says, and that nothing in a database can become part of it."""
+"""gensor-tune report: the contents of the page, and no markup from a database."""
 
 import re
 from dataclasses import fields, replace
@@ -142,7 +142,7 @@ def test_shares_sum_to_one_and_name_what_bounds(shipped):
 
 
 def test_a_share_is_what_a_resource_adds(shipped):
-    """Of a kernel that has only one resource, all that is not the launch; of equal ones, equal shares."""
+    """The whole time but the launch for a kernel's only resource, equal shares for equal resources."""
     terms = recorded_terms(max(shipped.lines, key=lambda line: line.flops).record)
     still = replace(ARCH, l2_latency=0.0, dram_latency=0.0)
     math = only(terms, "math")

@@ -1,4 +1,4 @@
-"""Drawn Workloads, whose kernels a shipped database may have beside those of its rows."""
+"""Drawn Workloads, whose kernels a shipped database may have in addition to those of its rows."""
 
 import json
 import shutil
@@ -11,7 +11,7 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_tuner.cli import commands
 from gensor_tuner.run.class_run import Options
-from gensor_tuner.run.drawn import DRAW, MENDING, attentions, mending, missed, products, rows
+from gensor_tuner.run.drawn import DRAW, MENDING, attentions, find_missed, mending, products, rows
 from gensor_tuner.run.tune import Run
 from gensor_tuner.tasks.local import Local
 
@@ -30,8 +30,8 @@ def test_a_database_is_mended_by_other_workloads_than_it_is_judged_by():
 def test_what_nothing_serves_is_missed_and_what_is_tuned_is_not():
     drawn = list(products(5, 7))
     with Local(1) as executor:
-        assert missed(drawn, ARCH, Library(Contents(), arch=ARCH), executor) == drawn
-        assert len(missed(drawn, ARCH, load.library(ARCH), executor)) < len(drawn)
+        assert find_missed(drawn, ARCH, Library(Contents(), arch=ARCH), executor) == drawn
+        assert len(find_missed(drawn, ARCH, load.library(ARCH), executor)) < len(drawn)
 
 
 def test_kernels_of_drawn_products_are_stored_without_records(tuned, monkeypatch, tmp_path, capsys):
@@ -47,7 +47,7 @@ def test_kernels_of_drawn_products_are_stored_without_records(tuned, monkeypatch
         classes = {row.class_key for row in store.rows(Portfolio)}
         assert asked[0].class_key() in classes and {row.class_key for row in store.rows(Kernel)} >= classes
         assert {row.key for row in store.rows(Record)} == {each.key() for each in tuned[1]}
-        assert not missed(asked, ARCH, commands.library_of(store, ARCH), executor)
+        assert not find_missed(asked, ARCH, commands.library_of(store, ARCH), executor)
     assert not scratch.exists()
 
 

@@ -1,4 +1,4 @@
-"""Serve first: a verified kernel soon, and after it the kernels of a run that nobody waited for."""
+"""Serve first: a verified kernel soon, and in the end the kernels of an ordinary run."""
 
 import json
 from dataclasses import replace

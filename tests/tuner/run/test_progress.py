@@ -1,4 +1,4 @@
-"""What a run tells while it works: the rows at work, and an estimate that follows what happens."""
+"""Progress of a run: the rows at work, and an estimate that follows events."""
 
 from __future__ import annotations
 

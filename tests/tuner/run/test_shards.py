@@ -54,10 +54,10 @@ def test_every_class_is_in_one_share_whatever_the_order(drawn, count, random):
     assert max(loads) - min(loads) <= 2 * max(Counter(keys.values()).values(), default=0)
 
 
-@pytest.mark.parametrize("text", ["0/3", "4/3", "3", "a/b", "1/0", "-1/3", "1/3/5", "01/3"])
-def test_other_texts_are_refused(text):
-    with pytest.raises(ValueError, match="--shard takes I/N with 1 <= I <= N"):
-        Shard.of(text)
+def test_other_texts_are_refused():
+    for text in ("0/3", "4/3", "3", "a/b", "1/0", "-1/3", "1/3/5", "01/3"):
+        with pytest.raises(ValueError, match="--shard takes I/N with 1 <= I <= N"):
+            Shard.of(text)
 
 
 SHAPES = """op,m,n,k,dtype,shape,axes

@@ -21,7 +21,7 @@ from gensor_tuner.strategies import request as walks
 from tests.doubles.walks import remembered
 
 ARCH = lookup("sm_87")
-#: Walks are really taken once, whoever asks for them.
+#: Each walk is really taken once for all tests.
 ROWS = [Row(2 + i, f"row {i}", workload=matmul.workload(m, 64, 64, dtype="float64")) for i, m in enumerate((16, 32))]
 
 
@@ -65,7 +65,7 @@ def tuned(path, progress=None):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """What a run does that nothing interrupts."""
+    """The result of an uninterrupted run."""
     return tuned(tmp_path_factory.mktemp("whole") / "k.db")
 
 

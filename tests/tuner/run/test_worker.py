@@ -60,7 +60,7 @@ def test_memory_beyond_the_limit_ends_the_process():
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_kernels_are_timed_on_the_device_that_asks(tmp_path, monkeypatch, number):
-    """Two devices, both the emulator's: what is asked for the second runs there, and not on the first."""
+    """Two devices, both the emulator's: a request for the second runs there, and not on the first."""
     from gensor_kernels.devices import cuda
     from gensor_tuner.measure import timer
     from gensor_tuner.run import worker
@@ -81,27 +81,26 @@ def test_kernels_are_timed_on_the_device_that_asks(tmp_path, monkeypatch, number
     assert found["status"] == "ok" and set(launched) == {(number, number)}
     with Store.open(tmp_path / "user.db", readonly=True) as store:
         rows = list(store.rows(Timing))
-        assert len(quiet(rows)) == (0 if number else len(rows)) and rows  # times taken beside a program say so
+        assert len(quiet(rows)) == (0 if number else len(rows)) and rows  # times taken while a program runs say so
 
 
-@pytest.mark.parametrize("number", [-1, "1", True, 1.0, [0]])
-def test_a_device_is_a_number(number, tmp_path):
+def test_a_device_is_a_number(tmp_path):
     from gensor_tuner.run import worker
 
     workload = matmul.workload(16, 16, 32, dtype="float64")
-    request = {"workload": json.loads(workload.key()), "arch": "sm_87", "db": str(tmp_path / "x.db"), "device": number}
-    found = worker.answer(request)
-    assert found["status"] == "failed" and "device must be the number of a GPU" in found["error"]
+    request = {"workload": json.loads(workload.key()), "arch": "sm_87", "db": str(tmp_path / "x.db")}
+    for number in (-1, "1", True, 1.0, [0]):
+        found = worker.answer(request | {"device": number})
+        assert found["status"] == "failed" and "device must be the number of a GPU" in found["error"]
 
 
-@pytest.mark.parametrize("background", [True, False])
-def test_tuning_beside_a_program_has_a_low_priority(background):
+def test_tuning_next_to_a_program_has_a_low_priority():
     code = (
         "import json, os, sys; from gensor_tuner.run import worker\n"
         "worker.answer = lambda request, say: {'status': 'failed', 'kernel': os.nice(0), 'error': None}\n"
         "worker.main()\n"
     )
-    request = json.dumps({"background": background}) + "\n"
-    done = subprocess.run([sys.executable, "-c", code], input=2 * request, capture_output=True, text=True, check=True)
-    raised = [json.loads(line)["kernel"] - os.nice(0) for line in done.stdout.splitlines()]
-    assert raised == [min(19, os.nice(0) + 5) - os.nice(0) if background else 0] * 2
+    for background, nice in ((True, min(19, os.nice(0) + 5)), (False, os.nice(0))):
+        lines = 2 * (json.dumps({"background": background}) + "\n")
+        done = subprocess.run([sys.executable, "-c", code], input=lines, capture_output=True, text=True, check=True)
+        assert [json.loads(line)["kernel"] for line in done.stdout.splitlines()] == [nice] * 2

@@ -1,4 +1,4 @@
-"""The Markov chain: its transition matrix on a small space, sampling, the schedule, and the memo behind it."""
+"""The Markov chain: its transition matrix on a small space, sampling, the schedule, and its memo."""
 
 import numpy as np
 import pytest

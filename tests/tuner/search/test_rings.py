@@ -101,7 +101,7 @@ def test_a_tile_is_waited_for_in_a_shallow_ring():
 
 
 def test_a_slower_kernel_with_a_longer_ring_has_a_trail():
-    """It may be among the best, whose actions are told, though no action of the walk led to it."""
+    """It may be among the best, whose actions are reported, though no action of the walk led to it."""
     sizes = {"n": 8, "h": 28, "w": 28, "c": 224, "k_out": 224, "groups": 28, "r": 3, "s": 3, "layout": "nchw"}
     pads = dict.fromkeys(("pad_top", "pad_bottom", "pad_left", "pad_right"), 1)
     found = search(Request(conv.workload(**sizes, **pads, dtype="float16"), lookup("sm_90"), 0, "full"))

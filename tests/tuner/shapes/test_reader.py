@@ -31,24 +31,24 @@ def test_a_column_major_problem_is_the_transposed_row_major_one(tmp_path):
     assert row.workload.layouts["a"] == "k" and row.workload.layouts["b"] == "k"
 
 
-@pytest.mark.parametrize(
-    ("words", "dtype", "math"),
-    [
-        (("fp16", "float16", "half", "f16", "FP16", "Half"), "float16", "ieee"),
-        (("bf16", "bfloat16", "BFloat16"), "bfloat16", "ieee"),
-        (("fp32", "float32", "single", "f32", ""), "float32", "ieee"),
-        (("fp64", "float64", "double", "f64"), "float64", "ieee"),
-        (("fp8_e4m3", "float8_e4m3fn", "e4m3", "fp8-e4m3", "float8_e4m3"), "float8_e4m3fn", "ieee"),
-        (("fp8_e5m2", "float8_e5m2", "e5m2"), "float8_e5m2", "ieee"),
-        (("fp64_ozaki", "float64_ozaki", "double_ozaki"), "float64", "ozaki"),
-        (("tf32", "TF32"), "float32", "tf32"),
-        (("complex64_3m", "csingle_3m"), "complex64", "3m"),
-    ],
+ELEMENTS = (
+    (("fp16", "float16", "half", "f16", "FP16", "Half"), "float16", "ieee"),
+    (("bf16", "bfloat16", "BFloat16"), "bfloat16", "ieee"),
+    (("fp32", "float32", "single", "f32", ""), "float32", "ieee"),
+    (("fp64", "float64", "double", "f64"), "float64", "ieee"),
+    (("fp8_e4m3", "float8_e4m3fn", "e4m3", "fp8-e4m3", "float8_e4m3"), "float8_e4m3fn", "ieee"),
+    (("fp8_e5m2", "float8_e5m2", "e5m2"), "float8_e5m2", "ieee"),
+    (("fp64_ozaki", "float64_ozaki", "double_ozaki"), "float64", "ozaki"),
+    (("tf32", "TF32"), "float32", "tf32"),
+    (("complex64_3m", "csingle_3m"), "complex64", "3m"),
 )
-def test_element_types_have_their_usual_names(tmp_path, words, dtype, math):
-    rows = read(tmp_path, "op,m,n,k,dtype\n" + "".join(f"matmul,64,64,64,{word}\n" for word in words))
-    assert [row.error for row in rows] == [None] * len(words)
-    assert {(row.workload.dtype["a"], row.workload.math) for row in rows} == {(dtype, math)}
+
+
+def test_element_types_have_their_usual_names(tmp_path):
+    for words, dtype, math in ELEMENTS:
+        rows = read(tmp_path, "op,m,n,k,dtype\n" + "".join(f"matmul,64,64,64,{word}\n" for word in words))
+        assert [row.error for row in rows] == [None] * len(words)
+        assert {(row.workload.dtype["a"], row.workload.math) for row in rows} == {(dtype, math)}
 
 
 def test_products_with_scales_per_block(tmp_path):
@@ -92,11 +92,11 @@ MISSPELT = {
 FAR = ("colour", "comment", "ms", "tflops", "source", "model", "layer", "time_ms", "id", "keepdims", "h", "groups")
 
 
-@pytest.mark.parametrize("header", MISSPELT)
-def test_a_column_with_nearly_the_name_of_another_is_refused(tmp_path, header):
-    with pytest.raises(ShapesError) as told:
-        read(tmp_path, f"{header}\nmatmul,1,2,3" + ",1" * (header.count(",") - 3))
-    assert str(told.value) == f"{tmp_path / 'shapes.csv'}:1: {MISSPELT[header]}"
+def test_a_column_with_nearly_the_name_of_another_is_refused(tmp_path):
+    for header, reason in MISSPELT.items():
+        with pytest.raises(ShapesError) as error:
+            read(tmp_path, f"{header}\nmatmul,1,2,3" + ",1" * (header.count(",") - 3))
+        assert str(error.value) == f"{tmp_path / 'shapes.csv'}:1: {reason}"
 
 
 def test_only_columns_that_the_operators_of_the_file_read_are_near(tmp_path):

@@ -1,4 +1,4 @@
-"""gensor-tune export: the same records in every format, and no file in a format that nobody asked for."""
+"""gensor-tune export: the same records in every format, and no file of an unknown one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stored binary says of its machine code, and rows of earlier versions, which say less."""
+"""Facts of a stored binary about its machine code, and rows of earlier versions, which have fewer."""
 
 import json
 from dataclasses import asdict

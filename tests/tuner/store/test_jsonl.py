@@ -1,4 +1,4 @@
-"""export --json and import: what comes back, what is refused, and that code stays behind unless it is asked for."""
+"""export --json and import: rows that come back, lines that are refused, and code only on request."""
 
 import dataclasses
 import io

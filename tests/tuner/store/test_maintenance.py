@@ -28,7 +28,7 @@ def record(number, of, created, outcome="ok", abi=ABI):
 
 
 def untimed(number):
-    """What tuning one Workload stores, without timings."""
+    """The rows of one tuned Workload, without timings."""
     return rows(number)[:5]
 
 

@@ -14,7 +14,7 @@ pytest.importorskip("typer")
 from gensor_database import Record, Store, canonical
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.run.class_run import Options
-from gensor_tuner.run.result import provenance, stored_result
+from gensor_tuner.run.result import find_result, provenance
 from gensor_tuner.shapes.reader import read_shapes
 from gensor_tuner.store.uses import Use, name_records, newest, read, uses_of, with_uses, without
 from tests.doubles.stored import ARCH, kernel_rows, record_of
@@ -73,7 +73,7 @@ def test_a_run_with_the_same_names_adds_no_record_and_resumes(net, tmp_path):
         for record in newest(store):
             entry = store.find(record.key, record.arch, record.part)
             assert entry.record == record and without(record.provenance) == provenance(Options())
-        stored = stored_result(store, Workload.from_json(record.key), ARCH, Options(verify="none"))
+        stored = find_result(store, Workload.from_json(record.key), ARCH, Options(verify="none"))
         assert stored is not None and stored.stored
 
 
@@ -98,12 +98,10 @@ def test_a_new_record_takes_over_the_rows_of_other_files():
     assert without(second) == '{"seed":1}' == with_uses(with_uses(second, second, "net", []), "{}", "other", [])
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [1, [], {"net": 1}, {"net": [1]}, {"net": [{"line": 1}]}, {"net": [{"name": "\x1b[31m", "line": "x"}]}],
-)
-def test_what_a_foreign_file_says_is_left_out(rows):
-    assert read(canonical({"rows": rows})) == [] == read('{"rows":' * 100_000)
+def test_malformed_rows_of_a_foreign_file_are_left_out():
+    named = ({"line": 1}, {"name": "\x1b[31m", "line": "x"})
+    for rows in (1, [], {"net": 1}, {"net": [1]}, *({"net": [each]} for each in named)):
+        assert read(canonical({"rows": rows})) == [] == read('{"rows":' * 100_000)
 
 
 def test_a_shipped_database_names_no_rows(monkeypatch, tmp_path):

@@ -18,7 +18,7 @@ print(Request(matmul.workload(64, 48, 40), lookup("sm_87"), 0, "full").key)
 
 
 def test_equal_walks_have_one_key_in_every_process():
-    """A run that goes on after an interruption is another process."""
+    """A run that continues after an interruption is another process."""
     own = Request(matmul.workload(64, 48, 40), lookup("sm_87"), 0, "full").key
     for seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": seed}

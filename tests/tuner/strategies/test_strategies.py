@@ -72,9 +72,9 @@ def test_learning_finds_more_than_chance(name):
 def test_mutation_redraws_one_coordinate_and_crossover_takes_from_both_parents():
     landscape, rng = Landscape(Search(toys()), 100), np.random.default_rng(0)
     parents = landscape.random(200, rng)
-    changed = landscape.redrawn(parents, rng)
+    changed = landscape.mutate(parents, rng)
     mates = rng.permutation(parents)
-    crossed = landscape.crossed(parents, mates, rng)
+    crossed = landscape.crossover(parents, mates, rng)
     kept = moved = 0
     for code, mutant, mate, child in np.stack([parents, changed, mates, crossed], axis=1):
         (number,) = landscape.family_of(np.array([code]))
@@ -94,7 +94,7 @@ def test_mutation_redraws_one_coordinate_and_crossover_takes_from_both_parents()
 
 def test_sketches_are_drawn_evenly():
     landscape = Landscape(Search(Spaces((ToySpace(),))), 100)
-    population = Evolution(landscape, np.random.default_rng(0)).annotated(2000)
+    population = Evolution(landscape, np.random.default_rng(0)).annotate(2000)
     points = landscape.points(0, population)
     structural = [i for i, axis in enumerate(landscape.families[0].coordinates) if axis.kind in STRUCTURE]
     _, counts = np.unique(points[:, structural], axis=0, return_counts=True)

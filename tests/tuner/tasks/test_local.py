@@ -1,4 +1,4 @@
-"""Walks that are taken before they are asked for: the same results, and none is taken twice."""
+"""Walks ahead of their request: the same results, and none is taken twice."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ NOW, LATER = requests("float64", PARALLEL_FROM), requests("float32", 3)
 
 @pytest.fixture
 def submitted(monkeypatch):
-    """The workloads of all walks that processes were told to take."""
+    """The workloads of all walks that were sent to processes."""
     told = []
     submit = local.ProcessPoolExecutor.submit
     monkeypatch.setattr(

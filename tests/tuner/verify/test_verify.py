@@ -1,4 +1,4 @@
-"""The verifier: right kernels pass every case, and each kind of wrong one is told by its outcome."""
+"""The verifier: correct kernels pass every case, and each kind of wrong one has its outcome."""
 
 import errno
 import json
@@ -25,6 +25,7 @@ from gensor_tuner.run.tune import Run
 from gensor_tuner.shapes.reader import Row
 from gensor_tuner.verify.device_process import DeviceVerifier
 from gensor_tuner.verify.verify import check_compilers, verify
+from tests.campaign_size import sample
 from tests.doubles import spoiled
 
 
@@ -79,10 +80,16 @@ def test_right_kernels_pass_with_every_branch_taken(family, workload, arch):
     assert verdict.runs >= 7
 
 
-@pytest.mark.parametrize("out", ["float32", "float16", "bfloat16"])
-@pytest.mark.parametrize("epilogue", [("bias",), ("relu", "add"), ("mul", "relu")])
+INTEGER = [
+    (out, epilogue)
+    for out in ("float32", "float16", "bfloat16")
+    for epilogue in (("bias",), ("relu", "add"), ("mul", "relu"))
+]
+
+
+@pytest.mark.parametrize(("out", "epilogue"), sample(INTEGER, 2))
 def test_integer_sums_take_operands_of_a_float_result(out, epilogue):
-    """The steps in front of the first float operand are exact."""
+    """The steps before the first float operand are exact."""
     workload = matmul.workload(64, 64, 64, dtype="int8", out=out, epilogue=epilogue)
     for family in ("contraction_simt", "contraction_mma"):
         assert verify(smallest(family, workload, epilogue_fixed=1), workload).outcome == "ok"
