@@ -196,7 +196,7 @@ def test_two_processes_with_other_databases_compute_the_same_bits(pin, tmp_path)
 def test_threads_take_part_in_the_block_that_is_open(pin, monkeypatch):
     made = put(monkeypatch, runtime())
     monkeypatch.setattr(current, "inside", contextvars.ContextVar("none", default=None))
-    monkeypatch.setattr(current, "lookup", lambda: current.fixed(made))
+    monkeypatch.setattr(current, "lookup", lambda: current.deterministic_runtime(made))
     monkeypatch.setattr(current, "only", None)
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(current.current_runtime).result() is made

@@ -65,7 +65,7 @@ def destroy(machine, graph):
 
 @pytest.mark.parametrize("stock", ["split_k", "library", "stream", ""])
 def test_replays_use_only_the_graphs_memory(opened, stock):
-    """Of a share of the calls by the commit's hash, or all of them in a full campaign."""
+    """A share of the calls by the commit's hash, or all of them in a full campaign."""
     machine = opened(stock)
     names = {"split_k": list(CALLS), "library": [name for name in CALLS if name not in UNSERVED]}.get(stock, PRODUCTS)
     for name in sample(names, 9):

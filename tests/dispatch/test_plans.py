@@ -189,7 +189,7 @@ def test_threads_make_one_plan(stocked_runtime, monkeypatch):
 
 def test_a_child_forked_in_a_dry_run_finds_its_warm_calls():
     made = runtime_of()
-    with made.questioned():
+    with made.dry_run():
         assert made.find != made.plans.get
         made.after_fork()
         assert made.find == made.plans.get
@@ -263,7 +263,7 @@ def test_a_chain_that_the_library_serves_is_one_call(beside, monkeypatch):
 
 @pytest.mark.parametrize("captured", [False, True])
 def test_threads_make_one_kernel_stand_by(beside, captured):
-    """Of two threads that come to a second run together; inside a capture both need the kernel."""
+    """Two threads reach the second run together; inside a capture both need the kernel."""
     made, meeting, served = [], threading.Barrier(2), []
 
     class Standing(Plan):
@@ -285,8 +285,8 @@ def test_threads_make_one_kernel_stand_by(beside, captured):
 
 
 def test_operands_are_copied_once_for_kernels_only(beside, monkeypatch):
-    copies, real = [], Gathered.made
-    monkeypatch.setattr(Gathered, "made", lambda *each: copies.append(each[2].shape) or real(*each))
+    copies, real = [], Gathered.make
+    monkeypatch.setattr(Gathered, "make", lambda *each: copies.append(each[2].shape) or real(*each))
     a, b = aligned((64, 8, 8)), aligned((8, 64, 8))
     assert einsum("ikl,kjl->ij", a, b)[0, 0] == 55 and copies == [(8, 64, 8)]
     np.testing.assert_array_equal(einsum("ikl,kjl->ij", a.astype(int), b.astype(int)), np.zeros((64, 64)))

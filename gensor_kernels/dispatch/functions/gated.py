@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels.dispatch.calls.arguments import WIDER_RESULTS, Operation, resolve
-from gensor_kernels.dispatch.calls.fallback import apply_steps, multiplied
+from gensor_kernels.dispatch.calls.fallback import apply_steps, product_dtype
 from gensor_kernels.dispatch.calls.problem import Axes, broadcast, matrix, result_matrix
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.products import gated
@@ -53,7 +53,7 @@ class GatedProduct(Function):
         if any(x is not None and x.dtype != dtype for x in asked.inputs):
             raise Staged(*(None if x is None else Copy(dtype, tuple(range(len(x.shape)))) for x in asked.inputs))
         gate, other = gated.halves(b)
-        axes, views = folded(a, gate, asked.out, asked.operands)
+        axes, views = fold_axes(a, gate, asked.out, asked.operands)
         if len(axes.batch) > BATCH_AXES:
             raise UnsupportedError(f"{len(axes.batch)} batch axes that cannot be merged; kernels take {BATCH_AXES}")
         first, second, out = (axes.view(index, views[index]) for index in range(3))
@@ -82,7 +82,7 @@ class GatedProduct(Function):
             operands=tuple(None if view is None else axes.strides(next(numbers)) for view in asked.operands),
         )
 
-    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
+    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """Both matrices side by side."""
         a, b, d = arrays["a"], arrays["b"], arrays.get("d")
         wide = None if arrays["c"].dtype == a.dtype else arrays["c"].dtype
@@ -93,7 +93,7 @@ class GatedProduct(Function):
         a, b, bias = inputs
         call = resolve(a, b, None, (), parameters)
         wide = np.promote_types(call.dtype, np.float32)
-        kind = multiplied(call.dtype, call.dtype, bool(call.batch))
+        kind = product_dtype(call.dtype, call.dtype, bool(call.batch))
         both = device.product(a.astype(kind, copy=False), b.astype(kind, copy=False), math).astype(wide, copy=False)
         if bias is not None:
             both = both + bias.astype(wide, copy=False)
@@ -112,7 +112,7 @@ def inputs_of(result: np.dtype[Any], a: View, b: View) -> str:
     return own if result.name in WIDER_RESULTS.get(own, ()) else result.name
 
 
-def folded(a: View, gate: View, out: View, operands: Sequence[View | None]) -> tuple[Axes, list[View]]:
+def fold_axes(a: View, gate: View, out: View, operands: Sequence[View | None]) -> tuple[Axes, list[View]]:
     """The axes of a product (with the gate alone), and its views. Batch entries become no columns: a bias has n."""
     rank = len(a.shape)
     c = result_matrix(out, rank, 2)

@@ -1,7 +1,7 @@
 """From databases to a Library.
 
-A cubin, and the source text beside it, are taken only from stores that nobody else can have written to. From any
-other store Programs and times are taken (untrusted.py), and the code is made anew from the installed sources.
+Cubins and source texts are taken only from stores that no other user can have written to. From any other store
+Programs and times are taken (untrusted.py), and the code is generated again from the installed sources.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from gensor_kernels.programs.validation import MALFORMED
 from . import untrusted
 from .library import Contents, Kernel, Library, code, constants
 
-#: Seconds that a call waits for a database which another process has locked, before it goes on without.
+#: Seconds that a call waits for a database which another process has locked, before it continues without it.
 PATIENCE = 5.0
 
 
 def library(arch: Arch) -> Library:
-    """Everything stored for `arch`: packaged, site's and user's. What cannot be read is a warning."""
+    """Everything stored for `arch`: packaged, site's and user's. Unreadable databases are warnings."""
     return Library(read=partial(read, arch), arch=arch)
 
 

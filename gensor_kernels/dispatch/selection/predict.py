@@ -25,7 +25,7 @@ _DIGEST = attrgetter("digest")
 
 
 class Group(NamedTuple):
-    """Kernels that read and write operands alike: their places in a list, one of them, their Programs."""
+    """Kernels with the same layouts and alignments: their places in a list, one of them, their Programs."""
 
     places: list[int]
     first: Kernel
@@ -48,17 +48,17 @@ def predict(kernels: Sequence[Kernel], workload: Workload, arch: Arch, library: 
 
 def _groups(kernels: Sequence[Kernel], library: Library | None) -> list[Group]:
     if library is None:
-        return _grouped(kernels)
+        return _group(kernels)
     key = tuple(map(_DIGEST, kernels))
     found: list[Group] | None = library.groups.get(key)
     if found is None:
         if len(library.groups) >= MOST_LISTS:
             library.groups.clear()
-        found = library.groups[key] = _grouped(kernels)
+        found = library.groups[key] = _group(kernels)
     return found
 
 
-def _grouped(kernels: Sequence[Kernel]) -> list[Group]:
+def _group(kernels: Sequence[Kernel]) -> list[Group]:
     forms: dict[str, list[int]] = {}
     for place, kernel in enumerate(kernels):
         forms.setdefault(kernel.form, []).append(place)
@@ -84,13 +84,13 @@ def few_seconds(family: Family, programs: Sequence[Program], workload: Workload,
 
 
 def predicted_us(kernel: Kernel, workload: Workload, arch: Arch, library: Library | None = None) -> float | None:
-    """Predicted microseconds of a kernel for a Workload; None where its Program is not legal for it."""
+    """Predicted microseconds of a kernel for a Workload, or None if its Program is not legal for it."""
     (seconds,) = predict([kernel], workload, arch, library)
     return seconds * 1e6 if math.isfinite(seconds) else None
 
 
 def residual(kernel: Kernel, library: Library, arch: Arch) -> float | None:
-    """Measured over predicted time of a kernel on this part, geometric mean; None where it was never measured."""
+    """Measured over predicted time of a kernel on this part, geometric mean, or None if it was never measured."""
     if kernel.digest not in library.residuals:
         pairs = [
             (predicted_us(kernel, workload, arch, library), measured) for workload, measured in library.timed(kernel)
