@@ -1,7 +1,7 @@
 """A tuning whose truth is known: candidates of a real walk, times that a noisy, drifting clock takes of them.
 
-What the potential does not know: an error common to all, one that follows the Programs' terms, and one of each
-Program's own. What the clock adds: noise, now and then an interruption, a slow drift, and throttling in steps.
+The potential does not know: an error common to all, one that follows the Programs' terms, and one of each
+Program's own. The clock adds: noise, now and then an interruption, a slow drift, and throttling in steps.
 """
 
 from dataclasses import dataclass

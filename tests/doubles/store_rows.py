@@ -66,7 +66,7 @@ def add_rows(path: Path, *rows: Row) -> None:
 
 
 def altered(path: Path, *statements: str | tuple[str, tuple[object, ...]]) -> Path:
-    """A database changed behind the store's back, by statements or (statement, its values)."""
+    """A database changed without the store, by statements or (statement, its values)."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         for each in statements:
             connection.execute(*([each] if isinstance(each, str) else each))
