@@ -81,9 +81,7 @@ def small(wanted, copy):
 
 
 @pytest.mark.parametrize(
-    ("kind", "copy"),
-    sample([(KINDS[0], 1), (KINDS[1], 1), (KINDS[1], 0), (KINDS[2], 1), (KINDS[3], 0)], 2),
-    ids=str,
+    ("kind", "copy"), sample([(KINDS[0], 1), (KINDS[1], 1), (KINDS[1], 0), (KINDS[2], 1), (KINDS[3], 0)], 2), ids=str
 )
 def test_programs_are_verified(kind, copy):
     bits, group, zeros, dtype = kind
