@@ -192,7 +192,7 @@ def at_home(clone, monkeypatch):
 
 
 class Reader:
-    """Somebody who follows a page from its first block to the last."""
+    """Follows a page from its first block to the last."""
 
     def __init__(self, monkeypatch, capsys):
         self.names: dict = {"__name__": "page"}

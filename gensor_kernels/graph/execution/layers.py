@@ -216,7 +216,7 @@ def explain_plan(plan: Plan, inputs: Mapping[str, Any], stream: int, timed: bool
     found: list[Layer] = []
 
     def watch(node: Node, served: tuple[Explanation, ...], again: Callable[[], Any], device: Device) -> None:
-        us = median(device.sampled([again])[0]) if timed and not device.emulated else None
+        us = median(device.sample([again])[0]) if timed and not device.emulated else None
         found.append(Layer(*_describe(plan.graph, node), served, us))
 
     plan.run(inputs, watch)

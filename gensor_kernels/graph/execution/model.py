@@ -10,7 +10,7 @@ import numpy as np
 
 from gensor_kernels import config
 from gensor_kernels.dispatch.api import current
-from gensor_kernels.dispatch.api.interop import exchanged
+from gensor_kernels.dispatch.api.interop import find_exchange
 from gensor_kernels.errors import GensorError, UnsupportedError
 from gensor_kernels.graph.failures import failing
 from gensor_kernels.graph.ir.options import DEFAULT, Options
@@ -110,7 +110,7 @@ class Model:
         except (AttributeError, TypeError):  # no arrays
             plan = key = None
         if plan is None:
-            exchange = exchanged(args, keywords)
+            exchange = find_exchange(args, keywords)
             if exchange is not None:
                 return exchange.call(self, args, keywords)
             inputs = self._bound(args, keywords)
@@ -155,7 +155,7 @@ class Model:
         if len(args) == 1 and not keywords and isinstance(args[0], str):
             prepared = next(reversed(self._plans.values())) if self._plans else self._prepare()
             return reasons(prepared.graph, args[0])
-        exchange = exchanged(args, keywords)
+        exchange = find_exchange(args, keywords)
         if exchange is not None:
             layers: Layers = exchange.call(self.explain, args, keywords)
             return layers
