@@ -1,4 +1,4 @@
-"""Tensor maps of a GPU: encoded by the driver library, each cached by its contents, and put behind Params."""
+"""Tensor maps of a GPU: encoded by the driver library, cached by their contents, and appended to Params."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def warm(device):
 
 
 def refused(device):
-    """What a launch raises that the driver refuses, with attributes and without, and what reached the driver."""
+    """Errors of launches that the driver refuses, with attributes and without, and the calls that it received."""
     found, refuses = [], runtime.system.refuses
     for index in (0, 1):
         launch = device.load(SEVERAL.code, SEVERAL.launches[index : index + 1])

@@ -38,7 +38,7 @@ def plain_family(monkeypatch, tmp_path):
         monkeypatch.delitem(registry.FAMILIES, other)
     monkeypatch.setitem(registry.FAMILIES, family.name, family)
     yield family
-    source._installed.cache_clear()
+    source._flatten_installed.cache_clear()
 
 
 def test_legal_programs_compile(plain_family):
