@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
-from common import INT64, Builder, checked
+from common import INT64, Builder, check
 from onnx import TensorProto
 
 
@@ -82,7 +82,7 @@ def main(given: Sequence[str] | None = None) -> float:
         ids = np.where(keep, rng.integers(1, c.vocabulary, keep.shape), 0)
         return {"input_ids": ids, "attention_mask": keep.astype(np.int64), "token_type_ids": np.zeros_like(ids)}
 
-    return checked(__doc__, given, lambda small, dtype: build(SMALL if small else Config(), dtype), sentences)
+    return check(__doc__, given, lambda small, dtype: build(SMALL if small else Config(), dtype), sentences)
 
 
 if __name__ == "__main__":

@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -56,14 +54,14 @@ class Builder:
         return f"int_{value}"
 
     def model(self, inputs: Mapping[str, Sequence[Any]], outputs: Mapping[str, Sequence[Any]]) -> onnx.ModelProto:
-        """Return the model; inputs and outputs are shapes, in front of them a dtype where it is another one."""
+        """Return the model; inputs and outputs are shapes, after a dtype if it differs from the model's."""
         graph = helper.make_graph(
-            *(self.nodes, "model", self._described(inputs), self._described(outputs)),
+            *(self.nodes, "model", self._describe(inputs), self._describe(outputs)),
             [numpy_helper.from_array(value, name) for name, value in self.constants.items()],
         )
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)], ir_version=11)
 
-    def _described(self, tensors: Mapping[str, Sequence[Any]]) -> list[onnx.ValueInfoProto]:
+    def _describe(self, tensors: Mapping[str, Sequence[Any]]) -> list[onnx.ValueInfoProto]:
         found = []
         for name, shape in tensors.items():
             typed = bool(shape) and isinstance(shape[0], np.dtype)
@@ -73,14 +71,6 @@ class Builder:
 
 
 INT64 = np.dtype("int64")
-
-
-def loaded(model: onnx.ModelProto) -> Any:
-    """Return a model as `gensor_kernels.load` returns a file of it."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.onnx"
-        onnx.save(model, path)
-        return gk.load(path)
 
 
 def arguments(text: str | None, given: Sequence[str] | None, **more: Any) -> argparse.Namespace:
@@ -122,7 +112,7 @@ def onnxruntime_results(model: onnx.ModelProto | str, inputs: Mapping[str, np.nd
     return session.run(None, dict(inputs))
 
 
-def compared(name: str, found: Any, wanted: np.ndarray) -> float:
+def compare(name: str, found: Any, wanted: np.ndarray) -> float:
     """Print and return the largest difference, as a share of the largest value."""
     found = found.get() if hasattr(found, "get") else found
     wanted = wanted.astype(np.float64)
@@ -131,7 +121,7 @@ def compared(name: str, found: Any, wanted: np.ndarray) -> float:
     return error
 
 
-def checked(text: str | None, given: Sequence[str] | None, build: Any, inputs: Any) -> float:
+def check(text: str | None, given: Sequence[str] | None, build: Any, inputs: Any) -> float:
     """Run a model once, print its layers, and compare its results with onnxruntime's; return the largest difference.
 
     The model is the file of the command line, or `build(small, dtype)` with random weights: in float16 for this
@@ -140,7 +130,7 @@ def checked(text: str | None, given: Sequence[str] | None, build: Any, inputs: A
     options = arguments(text, given, model={"metavar": "FILE", "help": "an ONNX file (default: random weights)"})
     small = bool(options.emulate)
     with device(options.emulate) as xp:
-        model = gk.load(options.model) if options.model else loaded(build(small, "float16"))
+        model = gk.load(options.model) if options.model else gk.load(build(small, "float16"))
         arrays = inputs(small and not options.model)
         placed = {name: xp.asarray(each.astype(model.inputs[name].dtype)) for name, each in arrays.items()}
         results = model(**placed)
@@ -151,17 +141,17 @@ def checked(text: str | None, given: Sequence[str] | None, build: Any, inputs: A
     if options.model:
         exact = {name: each.astype(model.inputs[name].dtype) for name, each in arrays.items()}
     wanted = onnxruntime_results(reference, exact)
-    return max(compared(*each) for each in zip(model.outputs, found, wanted, strict=True))
+    return max(compare(*each) for each in zip(model.outputs, found, wanted, strict=True))
 
 
-def checked_on_image(text: str | None, given: Sequence[str] | None, build: Any, small: Any, full: Any) -> float:
-    """`checked` for a network of one image (1, 3, side, side); both configurations have a `side`."""
+def check_on_image(text: str | None, given: Sequence[str] | None, build: Any, small: Any, full: Any) -> float:
+    """`check` for a network of one image (1, 3, side, side); both configurations have a `side`."""
 
     def images(is_small: bool) -> dict[str, np.ndarray]:
         side = (small if is_small else full).side
         return {"images": np.random.default_rng(1).standard_normal((1, 3, side, side))}
 
-    return checked(text, given, lambda is_small, dtype: build(small if is_small else full, dtype), images)
+    return check(text, given, lambda is_small, dtype: build(small if is_small else full, dtype), images)
 
 
 def language_arguments(text: str | None, given: Sequence[str] | None, new: int) -> argparse.Namespace:
@@ -176,8 +166,8 @@ def language_arguments(text: str | None, given: Sequence[str] | None, new: int) 
     return options
 
 
-def told(xp: Any, session: Any, ids: np.ndarray, tokens: Iterable[tuple[Any, Any]]) -> tuple[np.ndarray, Any]:
-    """Print tokens as they come with their logits, and the layers of a step; return all ids and the last logits."""
+def print_tokens(xp: Any, session: Any, ids: np.ndarray, tokens: Iterable[tuple[Any, Any]]) -> tuple[np.ndarray, Any]:
+    """Print tokens during generation, and the layers of a step; return all ids and the last logits."""
     began, count, logits = time.perf_counter(), ids.shape[1], None
     for token, logits in tokens:  # noqa: B007
         ids = np.append(ids, [[int(token[0])]], 1)

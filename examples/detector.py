@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
-from common import Builder, checked_on_image
+from common import Builder, check_on_image
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def build(config: Config, dtype: str = "float32") -> onnx.ModelProto:
 
 def main(given: Sequence[str] | None = None) -> float:
     """Run the command; return the largest difference."""
-    return checked_on_image(__doc__, given, build, SMALL, Config())
+    return check_on_image(__doc__, given, build, SMALL, Config())
 
 
 if __name__ == "__main__":

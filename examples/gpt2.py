@@ -5,7 +5,7 @@
 
 Weights are read under the names of https://huggingface.co/openai-community/gpt2 (.safetensors, or the same arrays in an
 .npz); without a file they are random. Ids are tokens: bring a tokenizer of your own, such as tiktoken's. The logits of
-the last token are compared with onnxruntime's in float32. GENSOR_RECORD=gpt2.csv in front of the command writes the
+the last token are compared with onnxruntime's in float32. GENSOR_RECORD=gpt2.csv before the command writes the
 shapes that gensor-tune then tunes.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from common import INT64, Builder, compared, device, language_arguments, loaded, onnxruntime_results, told
+from common import INT64, Builder, compare, device, language_arguments, onnxruntime_results, print_tokens
 
 import gensor_kernels as gk
 
@@ -102,7 +102,7 @@ def shapes(config: Config) -> dict[str, tuple[int, ...]]:
     return found | {"ln_f.weight": (w,), "ln_f.bias": (w,)}
 
 
-def drawn(config: Config, seed: int = 0) -> dict[str, np.ndarray]:
+def draw(config: Config, seed: int = 0) -> dict[str, np.ndarray]:
     """Draw random weights, float16."""
     rng = np.random.default_rng(seed)
     return {
@@ -136,11 +136,11 @@ def main(given: Sequence[str] | None = None) -> None:
     options = language_arguments(__doc__, given, new=8)
     config = SMALL if options.emulate and not options.weights else Config()
     with device(options.emulate) as xp:
-        weights = load(options.weights) if options.weights else drawn(config)
-        session = loaded(build(config, weights)).session(batch=1)
+        weights = load(options.weights) if options.weights else draw(config)
+        session = gk.load(build(config, weights)).session(batch=1)
         tokens = generate(session, xp.asarray(options.ids), options.new)
-        ids, logits = told(xp, session, options.ids, tokens)
-    compared("logits", logits, reference(config, weights, ids[:, :-1]))
+        ids, logits = print_tokens(xp, session, options.ids, tokens)
+    compare("logits", logits, reference(config, weights, ids[:, :-1]))
 
 
 if __name__ == "__main__":

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
-from common import INT64, Builder, compared, device, language_arguments, loaded, onnxruntime_results, told
+from common import INT64, Builder, compare, device, language_arguments, onnxruntime_results, print_tokens
 from gpt2 import generate, load
+
+import gensor_kernels as gk
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def build(config: Config, weights: Mapping[str, np.ndarray] | None = None, dtype
     for layer in range(c.layers):
         name = f"layers.{layer}."
         qkv = project(name + "qkv", norm(name + "norm_1", x), c.width, c.width + 2 * columns)
-        # Queries and keys lie side by side, so that a single rotation turns both.
+        # Queries and keys are next to each other, so that one rotation turns both.
         qk, v = add("Split", qkv, add.integers(c.width + columns, columns), results=2, axis=2)
         turned = add("RotaryEmbedding", qk, cosines, sines, places, num_heads=c.heads + c.kv_heads)
         q, k = add("Split", turned, add.integers(c.width, columns), results=2, axis=2)
@@ -103,10 +105,10 @@ def main(given: Sequence[str] | None = None) -> float:
     config = SMALL if options.emulate and not options.weights else Config()
     with device(options.emulate) as xp:
         weights = load(options.weights) if options.weights else None
-        session = loaded(build(config, weights)).session(batch=1)
+        session = gk.load(build(config, weights)).session(batch=1)
         tokens = generate(session, xp.asarray(options.ids), options.new)
-        ids, logits = told(xp, session, options.ids, tokens)
-    return compared("logits", logits, reference(config, weights, ids[:, :-1]))
+        ids, logits = print_tokens(xp, session, options.ids, tokens)
+    return compare("logits", logits, reference(config, weights, ids[:, :-1]))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""MobileNetV2: inverted residuals, whose convolutions compute batch norm, ReLU6 and the residual, too.
+"""MobileNetV2: inverted residuals, whose convolutions include batch norm, ReLU6 and the residual.
 
     python examples/mobilenet_v2.py --model mobilenet_v2.onnx      # on a GPU, through CuPy
     python examples/mobilenet_v2.py --emulate sm_87                # a small model with random weights, without a GPU
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
-from common import Builder, checked_on_image
+from common import Builder, check_on_image
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def build(config: Config, dtype: str = "float32") -> onnx.ModelProto:
 
 def main(given: Sequence[str] | None = None) -> float:
     """Run the command; return the largest difference."""
-    return checked_on_image(__doc__, given, build, SMALL, Config())
+    return check_on_image(__doc__, given, build, SMALL, Config())
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import onnx
-from common import Builder, checked_on_image
+from common import Builder, check_on_image
 
 EXPANSION = 4  # output channels of a block over its inner channels
 
@@ -39,7 +39,7 @@ def blocks(config: Config) -> Iterator[tuple[str, int]]:
 
 
 def norm_of(convolution: str) -> str:
-    """Return the name of the batch norm behind a convolution."""
+    """Return the name of the batch norm after a convolution."""
     return convolution.replace("downsample.0", "downsample.1").replace("conv", "bn")
 
 
@@ -76,7 +76,7 @@ def build(config: Config, dtype: str = "float32") -> onnx.ModelProto:
 
 def main(given: Sequence[str] | None = None) -> float:
     """Run the command; return the largest difference."""
-    return checked_on_image(__doc__, given, build, SMALL, Config())
+    return check_on_image(__doc__, given, build, SMALL, Config())
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import onnx
-from common import Builder, checked_on_image
+from common import Builder, check_on_image
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ SMALL = Config(layers=2, heads=2, width=64, patch=8, classes=10, side=32)
 
 
 def encoder(add: Builder, x: str, layers: int, heads: int, width: int) -> str:
-    """Add layers with norms in front of attention and of the two products, and a norm behind them."""
+    """Add layers with norms before attention and before the two products, and a norm after them."""
 
     def project(name: str, x: str, rows: int, out: int) -> str:
         product = add("MatMul", x, add.weight(name + ".weight", rows, out, summed=rows))
@@ -75,7 +75,7 @@ def build(config: Config, dtype: str = "float32") -> onnx.ModelProto:
 
 def main(given: Sequence[str] | None = None) -> float:
     """Run the command; return the largest difference."""
-    return checked_on_image(__doc__, given, build, SMALL, Config())
+    return check_on_image(__doc__, given, build, SMALL, Config())
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ functions     what each public function means to kernels, and how the array libr
 contractions  einsum and its like as labels of axes: groups, windows, order of pairs
 tuning        races, tuning in the background, and the way of their results into the user's database
 selection     the stored kernels, predicted times, and the tier that serves a call
-calls         arguments by NumPy's rules, arrays as they lie in memory, and the array library's element-wise operations
+calls         arguments by NumPy's rules, the layouts of arrays, and the array library's element-wise operations
 observe       counters, recordings, dry runs and explanations
 """
 

@@ -123,7 +123,7 @@ def values(dtype) -> np.ndarray:
     if dtype == np.int32:
         edges = [0, 1, -1, 127, 128, -128, -129, 2**31 - 1, -(2**31), 16777217, 33554435]
         random = [rng.integers(-(2**31), 2**31, 5000), rng.integers(-300, 300, 600)]
-        ties = rng.integers(-(2**15), 2**15, 3000) * 2**16 + rng.integers(-2, 3, 3000)  # of bfloat16, and beside them
+        ties = rng.integers(-(2**15), 2**15, 3000) * 2**16 + rng.integers(-2, 3, 3000)  # of bfloat16, and next to them
         return np.concatenate([np.array(edges), *random, ties.clip(-(2**31), 2**31 - 1)]).astype(np.int32)
     narrow = np.arange(65536, dtype=np.uint16)
     with np.errstate(all="ignore"):

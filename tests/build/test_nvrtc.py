@@ -175,6 +175,6 @@ def test_a_library_that_cannot_load_says_what_to_install(monkeypatch):
 
 @pytest.mark.parametrize("name", ["OUT_OF_MEMORY", "BUILTIN_OPERATION_FAILURE"])
 def test_a_failure_of_the_machine_is_no_failure_of_the_source(name, monkeypatch):
-    monkeypatch.setattr(nvrtc, "_compiled", lambda *_: (f"NVRTC_ERROR_{name}", "a log\nof lines", b""))
+    monkeypatch.setattr(nvrtc, "_compile", lambda *_: (f"NVRTC_ERROR_{name}", "a log\nof lines", b""))
     with pytest.raises(MachineError, match=rf"NVRTC failed on this machine \(NVRTC_ERROR_{name} a log\)"):
         nvrtc.compile_many([(SOURCES[0], "sm_87"), (SOURCES[1], "sm_87")])

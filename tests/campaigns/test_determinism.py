@@ -2,7 +2,7 @@
 
 The database has races and timings under two drivers.
 
-GENSOR_CAMPAIGN=full: 10,000 calls per process; by default a twentieth. Each kernel marks the bits of its results.
+Nightly: 10,000 calls per process. Each kernel marks the bits of its results.
 """
 
 import json
@@ -17,7 +17,6 @@ import pytest
 from gensor_database import Store, Timing, canonical
 from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import load
-from tests.campaign_size import FULL
 from tests.doubles.device import FakeDevice
 from tests.doubles.exact import Exact, Turns
 from tests.doubles.kernels import ARCH
@@ -26,8 +25,9 @@ from tests.doubles.stored import stock_classes
 from .deterministic_calls import with_binaries
 from .lives.calls import KINDS, Kind
 
+pytestmark = pytest.mark.nightly
 ROOT = Path(__file__).resolve().parent.parent.parent
-CALLS = 10_000 if FULL else 500
+CALLS = 10_000
 CLASSES = [("knn", True), ("mnn", True), ("kkn", True), ("knn", False), ("mnn", False), ("kkn", False), ("sss", False)]
 
 

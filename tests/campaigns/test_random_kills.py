@@ -1,8 +1,8 @@
 """`kill -9` of gensor-tune at random moments: no reported row is lost, the next run continues, no process outlives it.
 
-1,000 lives with GENSOR_CAMPAIGN=full, or as many as GENSOR_CAMPAIGN_LIVES says, 4 in a push. One in four is a
-whole process, half of them with walkers, killed with its group or alone. The others are forked from the
-zygote, which spares them what happens before the database is touched: in them the kill is more likely to meet it.
+Nightly: 1,000 lives, or the number that GENSOR_CAMPAIGN_LIVES gives. One in four is a whole process, half of them with
+walkers, killed with its group or alone. The others are forked from the zygote, which spares them the time before the
+database is touched: in them the kill is more likely to meet it.
 """
 
 import os
@@ -15,12 +15,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.campaign_size import FULL, SEED, tell
+import pytest
+
+from tests.campaign_size import SEED, tell
 
 from .lives.checks import check, read_reports
 from .lives.lives import Gate
 
-LIVES = int(os.environ.get("GENSOR_CAMPAIGN_LIVES") or (1000 if FULL else 4))
+LIVES = int(os.environ.get("GENSOR_CAMPAIGN_LIVES") or 1000)
 WHOLE = 4  # every which life is a whole process
 SHAPES = "name,op,shape,dtype\n" + "".join(
     f"{op}-{extent},{op},8x{extent},fp32\n" for op in ("relu", "reduce_sum") for extent in range(32, 256, 32)
@@ -86,15 +88,15 @@ class Campaign:
         return process.returncode != 0
 
 
+@pytest.mark.nightly
 def test_random_kills_of_the_command_and_its_group(zygote, tmp_path):
     """`Campaign.step` asserts after each life what must hold then."""
     (tmp_path / "shapes.csv").write_text(SHAPES)
     campaign = Campaign(tmp_path, zygote, random.Random(SEED))
     zygote.warm("cli_to_its_end", *campaign.options(1))
     campaign.database += 1
-    for whole in (False, True)[: 2 if FULL else 1]:  # undisturbed, to know how long that takes
+    for whole in (False, True):  # undisturbed, to know how long that takes
         campaign.step(whole)
-    campaign.longest.setdefault(True, 8.0)
     for number in range(LIVES):
         campaign.step(whole=number % WHOLE == WHOLE - 1)
         if number % 50 == 49 or number == LIVES - 1:

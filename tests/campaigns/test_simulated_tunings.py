@@ -1,6 +1,6 @@
 """Tunings under noise, interruptions, a drifting clock, throttling and candidates that fail: how good is the pick?
 
-40 by default, 1,000 with GENSOR_CAMPAIGN=full. The seeds are always the same: the share below is of them.
+12 in a push, 1,000 with GENSOR_CAMPAIGN=full. The seeds are always the same: the share below is of them.
 """
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy as np
 from tests.campaign_size import FULL, tell
 from tests.doubles.simulated_tuning import CANDIDATES, tuned
 
-TUNINGS = 1_000 if FULL else 40
+TUNINGS = 1_000 if FULL else 12
 NEAR = 0.03
 
 

@@ -123,7 +123,7 @@ def test_captures_end_where_they_began_with_all_their_streams(machine):
 def test_what_was_captured_runs_at_its_replays_only(machine):
     values, double = (machine.cupy.asarray(np.eye(2, dtype=np.float32) * each) for each in (1, 2))
     machine.synchronize()
-    graph = machine.captured(lambda: machine.cupy.matmul(values, double, out=values))[1]
+    graph = machine.capture(lambda: machine.cupy.matmul(values, double, out=values))[1]
     machine.synchronize()
     assert values.get().tolist() == [[1, 0], [0, 1]]
     for expected in (2, 4, 8):
@@ -139,7 +139,7 @@ def test_a_capture_loads_nothing_and_stays_whole(machine, product):
     a, b, exact = operands(machine)
     out = machine.cupy.empty(exact.shape, np.float16)
     for expected in (["matmul"], ["contraction_mma", "contraction_reduce"]):
-        _, graph = machine.captured(lambda: product(a, b, out))
+        _, graph = machine.capture(lambda: product(a, b, out))
         assert [node.name for node in graph.graph.nodes] == expected
         assert len(machine.context.modules) == (expected != ["matmul"])
         out.fill(0)
@@ -168,7 +168,7 @@ def captured_product(machine, product, stream=None):
     out = machine.cupy.empty(exact.shape, np.float16)
     product(a, b, out)
     machine.synchronize()
-    graph = machine.captured(lambda: product(a, b, out), stream, RELAXED)[1]
+    graph = machine.capture(lambda: product(a, b, out), stream, RELAXED)[1]
     out.fill(0)
     return out, exact, graph, (a, b)
 

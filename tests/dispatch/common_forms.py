@@ -1,6 +1,6 @@
 """Calls of every public function in its common forms: types, layouts, epilogues, masks and axes, at published sizes.
 
-A form is a call that asks `explain` who serves it. Arrays are allocated and never touched.
+A form asks `explain` which tier serves a call. Arrays are allocated and never written.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +34,7 @@ DTYPES = {
 
 
 class Form(NamedTuple):
-    """One call: the public function that it is a form of, a name, and the question who serves it."""
+    """One call: its public function, a name, and the call of `explain`."""
 
     function: str
     name: str
@@ -42,7 +42,7 @@ class Form(NamedTuple):
 
     @property
     def label(self) -> str:
-        """What a failing test calls it."""
+        """The name in test reports."""
         return f"{self.function} {self.name}"
 
     def served_on(self, arch: Arch) -> bool:
@@ -87,7 +87,7 @@ def _made(value: Any) -> Any:
 
 
 def ask(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Callable[[], Explanation]:
-    """The question who serves a call."""
+    """A call of `explain`."""
     return lambda: explain(function, *map(_made, arguments), **{name: _made(x) for name, x in keywords.items()})
 
 
@@ -130,7 +130,7 @@ def _matmul() -> Asked:
     yield "bf16 by 8-bit floats", ask(gk.matmul, *mixed, dtype_b=narrow)
     yield "fp16 swiglu", of_sizes("fp16", 128, 28672, 4096, b=turned, activation="swiglu")
     yield "fp16 layernorm", of_sizes("fp16", 128, 768, 768, epilogue=[("add", new("fp16", 128, 768)), "layernorm"])
-    yield "bf16 behind a norm", of_sizes("bf16", 128, 4096, 4096, b=turned, prologue=[("mul", new("bf16", 4096))])
+    yield "bf16 after a norm", of_sizes("bf16", 128, 4096, 4096, b=turned, prologue=[("mul", new("bf16", 4096))])
 
 
 def _linear() -> Asked:
@@ -148,7 +148,7 @@ def _linear() -> Asked:
     yield "fp16 int8 weights, scales of rows", quantised("fp16", "int8", 16, group=None)
     for dtype, steps in (("bf16", [("mul", new("bf16", 4096))]), ("fp16", ["gelu"])):
         operands = new(dtype, 128, 4096), new(dtype, 4096, 4096)
-        yield f"{dtype} behind an operation", ask(gk.linear, *operands, prologue=steps)
+        yield f"{dtype} after an operation", ask(gk.linear, *operands, prologue=steps)
 
 
 def quantised(dtype: str, kind: str, rows: int, group: int | None = 128) -> Callable[[], Explanation]:
@@ -244,7 +244,7 @@ def _conv2d() -> Asked:
     yield "tf32 NHWC", conv("fp32", "NHWC", 256, 256, 14, 3, precision="tf32")
     yield "fp64 NCHW", conv("fp64", "NCHW", 64, 64, 56, 3)
     norm = [("mul", new("fp16", 128)), ("bias", new("fp16", 128)), "relu"]
-    yield "fp16 NHWC behind a batch norm", conv("fp16", "NHWC", 128, 32, 28, 3, prologue=norm)
+    yield "fp16 NHWC after a batch norm", conv("fp16", "NHWC", 128, 32, 28, 3, prologue=norm)
     x, w = new("int8", 8, 28, 28, 128), new("int8", 128, 3, 3, 128)
     yield "int8 NHWC", ask(gk.conv2d, x, w, padding=1, layout="NHWC")
 
@@ -300,8 +300,8 @@ def _attention() -> Asked:
             for causal in (False, True):
                 name = f"{dtype} {queries} {keys} {'causal' if causal else 'plain'}"
                 yield name, ask(gk.attention, *heads, causal=causal)
-        behind = partial(lambda d: new(d, 8, 128, 12, 64)().swapaxes(1, 2), dtype)
-        yield f"{dtype} heads behind tokens", ask(gk.attention, behind, behind, behind)
+        heads = partial(lambda d: new(d, 8, 128, 12, 64)().swapaxes(1, 2), dtype)
+        yield f"{dtype} heads after tokens", ask(gk.attention, heads, heads, heads)
         long = new(dtype, 1, 32, 8192, 128), new(dtype, 1, 8, 8192, 128), new(dtype, 1, 8, 8192, 128)
         yield f"{dtype} window", ask(gk.attention, *long, causal=True, window=(4095, None))
         wide = new(dtype, 1, 16, 1024, 256), new(dtype, 1, 8, 1024, 256), new(dtype, 1, 8, 1024, 256)

@@ -1,4 +1,4 @@
-"""Surroundings of public calls."""
+"""Fixtures of public calls."""
 
 import pytest
 
@@ -7,7 +7,7 @@ import gensor_kernels
 
 @pytest.fixture
 def user_database(monkeypatch, tmp_path):
-    """Give the test a user's database of its own, which does not exist yet."""
+    """Set the user's database to a file that does not exist yet."""
     monkeypatch.setenv("GENSOR_DB", str(tmp_path / "user.db"))
 
 

@@ -1,4 +1,4 @@
-"""Calls of row operators on NumPy arrays as they lie, through workload_from_views and the emulator."""
+"""Calls of row operators on NumPy arrays of any layout, through workload_from_views and the emulator."""
 
 from dataclasses import dataclass, field
 
@@ -21,7 +21,7 @@ POISON = 0xFF
 
 
 def view_of(array: np.ndarray, dtype: str) -> View:
-    """How an array lies; bfloat16 is held as uint16."""
+    """The View of an array; bfloat16 is held as uint16."""
     address = array.__array_interface__["data"][0]
     alignment = min(16, address & -address) if address else 16
     return View(array.shape, tuple(s // array.itemsize for s in array.strides), dtype, alignment)

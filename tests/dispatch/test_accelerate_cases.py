@@ -21,7 +21,7 @@ from tests.doubles.strict.stored import cubin  # noqa: E402
 from .einsum_cases import PAIRS  # noqa: E402
 
 DTYPES = ("float16", "float32", "float64", "complex64", "complex128", "int8")
-#: Of matmul: vectors, matrices, stacks that broadcast, and no elements at all.
+#: Shapes for matmul: vectors, matrices, stacks that broadcast, and no elements.
 PRODUCTS = [
     *(((2,), (2,)), ((2,), (2, 4)), ((3, 2), (2,)), ((3, 2), (2, 4)), ((1, 1), (1, 1)), ((65, 33), (33, 47))),
     *(((2, 3, 2), (2, 4)), ((3, 2), (5, 2, 4)), ((1, 3, 2), (5, 2, 4)), ((5, 3, 2), (5, 2, 4)), ((5, 3, 2), (2,))),
@@ -34,14 +34,14 @@ PRODUCTS = [
     *(((6, 5, 3, 2), (2,)), ((6, 5, 3, 0), (0,)), ((2,), (6, 5, 2, 4)), ((0,), (6, 5, 0, 4))),
     *(((1, 3, 3), (10, 1, 3, 1)), ((2, 1, 2, 3), (2, 1, 3, 1)), ((256, 256, 3, 2), (2, 4)), ((32, 64), (64, 96))),
 ]
-#: Of dot: the last axis of one with the last but one of the other.
+#: Shapes for dot: the last axis of one with the last but one of the other.
 DOTS = [
     *(((3,), (3,)), ((4, 3), (3,)), ((4, 3), (3, 5)), ((2, 4, 3), (3,)), ((2, 4, 3), (3, 5)), ((4, 3), (2, 3, 5))),
     *(((2,), (2, 4)), ((2,), (2, 1)), ((1, 2), (2,)), ((1, 1), (1, 2)), ((3, 1), (1, 1)), ((2, 1), (1, 3))),
     *(((2, 3, 4), (3, 4, 2)), ((2, 3, 0), (3, 0, 2)), ((0, 3), (3, 0)), ((3, 0), (0, 4)), ((0, 0), (0, 0))),
     *(((), ()), ((), (2, 4)), ((4, 2), ())),
 ]
-#: Of tensordot: shapes and axes.
+#: Shapes and axes for tensordot.
 TENSORS = [
     ((2, 3, 4), (3, 4, 5), 2),
     ((2, 3, 4), (4, 5), 1),
@@ -147,7 +147,7 @@ def test_dtypes_are_promoted_as_by_numpy(launched, other):
 
 
 def test_out_of_any_kind(launched):
-    """Reversed, of another dtype, and the operands themselves: the result lands in `out`, whoever computes it."""
+    """Reversed, of another dtype, and the operands themselves."""
     a, b = cupy.empty((5, 3, 2), np.float32), cupy.empty((5, 2, 4), np.float32)
     whole = cupy.empty((10, 3, 4), np.float32)
     for out in (whole[::2], whole[9::-2], cupy.empty((5, 3, 4), np.float64)):
@@ -179,7 +179,7 @@ def check(launched, name, function, more, arrays, layout):
 
 
 class Explain:
-    """The functions, asked about."""
+    """`explain` of the functions."""
 
     matmul, dot, tensordot, einsum = (
         partial(gensor_kernels.explain, getattr(gensor_kernels, name))

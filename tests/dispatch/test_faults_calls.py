@@ -93,7 +93,7 @@ def test_without_memory_for_copies_the_library_gets_the_callers_arrays(scarce, m
     def refuse(*_):
         raise MemoryError("no memory for a copy")
 
-    monkeypatch.setattr(CopyPlan, "_copied", refuse)
+    monkeypatch.setattr(CopyPlan, "_copy", refuse)
     np.testing.assert_array_equal(call(), (a @ b).astype(np.float32))
 
 
@@ -128,7 +128,7 @@ def test_a_warm_launch_that_the_driver_refuses_goes_to_the_library_from_then_on(
 
 
 def culprit(failure, at):
-    """What runs launches: the first kernel that is bound fails so at its start number `at`; a Fault is for ever."""
+    """A function that runs launches; the first kernel fails at start number `at`, with a Fault from then on."""
     bound, starts = [], count(1)
 
     def execute(device, code, launches):
@@ -241,7 +241,7 @@ PLACES = {
     "planning": (make, "plan_of"),
     "loading": (FakeDevice, "load"),
     "launching": (FakeDevice, "launch"),
-    "racing": (FakeDevice, "sampled"),
+    "racing": (FakeDevice, "sample"),
     "after the race": (library.Library, "note"),
     "storing": (Store, "add"),
 }

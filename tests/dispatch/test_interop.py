@@ -122,7 +122,7 @@ def theirs(orin):
 
 @pytest.fixture
 def mixed(monkeypatch):
-    """Of each call on PyTorch's stream, whether CuPy's own arrays take part."""
+    """A list with an entry per call on PyTorch's stream: whether arrays of CuPy take part."""
     seen, running_on = [], borrowed.running_on
 
     def spied(cupy, address, number, mixed):

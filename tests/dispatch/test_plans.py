@@ -189,7 +189,7 @@ def test_threads_make_one_plan(stocked_runtime, monkeypatch):
 
 def test_a_child_forked_in_a_dry_run_finds_its_warm_calls():
     made = runtime_of()
-    with made.questioned():
+    with made.dry_run():
         assert made.find != made.plans.get
         made.after_fork()
         assert made.find == made.plans.get
@@ -228,17 +228,13 @@ def beside(monkeypatch):
 
 
 def test_contractions_without_a_kernel_go_to_the_library(beside, monkeypatch):
-    a, b = aligned((2, 64, 64)), aligned((2, 64, 64))
+    a, b, whole = aligned((2, 64, 64)), aligned((2, 64, 64)), np.ones((3, 4), np.int64)
     assert einsum("bij,bjk->bik", a, b)[0, 0, 0] == 55 and len(beside.device.launched) == 1
     assert einsum("bij,bjk->bik", a, b, optimize="greedy")[0, 0, 0] == 55
-    whole = np.ones((3, 4), np.int64)
-    calls = [("ij,kj", whole, whole), ("ij,kj", whole + 1j, whole), ("ij,ij->ij", a[0], b[0]), ("ij,ij->i", a[0], b[0])]
-    for text, *each in calls:
+    for text, *each in (("ij,kj", whole + 1j, whole), ("ij,ij->ij", a[0], b[0]), ("ij,ij->i", a[0], b[0])):
         np.testing.assert_array_equal(einsum(text, *each), np.einsum(text, *each))
-    np.testing.assert_array_equal(vdot(whole * 1j, whole), np.vdot(whole * 1j, whole))
-    np.testing.assert_array_equal(outer(a[0, 0], b[0, 0]), np.outer(a[0, 0], b[0, 0]))
-    out = np.zeros((64, 64), np.float32)
-    assert outer(a[0, 0], b[0, 0], out) is out
+    for function in (vdot, outer):
+        np.testing.assert_array_equal(function(whole * 1j, whole), getattr(np, function.__name__)(whole * 1j, whole))
     assert dot(whole, whole.T, np.zeros((3, 3), np.int64))[0, 0] == 4
     np.testing.assert_array_equal(tensordot(whole, whole, ([0, 1], [0, 1])), 12)
     with pytest.raises(TypeError, match="Iterator operand 0"):  # NumPy's own rule; CuPy has none
@@ -263,7 +259,7 @@ def test_a_chain_that_the_library_serves_is_one_call(beside, monkeypatch):
 
 @pytest.mark.parametrize("captured", [False, True])
 def test_threads_make_one_kernel_stand_by(beside, captured):
-    """Of two threads that come to a second run together; inside a capture both need the kernel."""
+    """Two threads reach the second run together; inside a capture both need the kernel."""
     made, meeting, served = [], threading.Barrier(2), []
 
     class Standing(Plan):
@@ -285,8 +281,8 @@ def test_threads_make_one_kernel_stand_by(beside, captured):
 
 
 def test_operands_are_copied_once_for_kernels_only(beside, monkeypatch):
-    copies, real = [], Gathered.made
-    monkeypatch.setattr(Gathered, "made", lambda *each: copies.append(each[2].shape) or real(*each))
+    copies, real = [], Gathered.make
+    monkeypatch.setattr(Gathered, "make", lambda *each: copies.append(each[2].shape) or real(*each))
     a, b = aligned((64, 8, 8)), aligned((8, 64, 8))
     assert einsum("ikl,kjl->ij", a, b)[0, 0] == 55 and copies == [(8, 64, 8)]
     np.testing.assert_array_equal(einsum("ikl,kjl->ij", a.astype(int), b.astype(int)), np.zeros((64, 64)))

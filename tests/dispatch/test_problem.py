@@ -1,4 +1,4 @@
-"""The strides of Params reproduce the product, whatever the arrays look like in memory."""
+"""The strides of Params reproduce the product for any layout of the arrays."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from gensor_kernels.operators.types.epilogue import OPERATIONS
 
 
 def evaluate(found, arrays, steps):
-    """The contraction `found` read straight from the memory of its arrays, with the strides kernels would use."""
+    """Compute the contraction from the memory of its arrays, with the strides that kernels would use."""
     a, b, c = (arrays[1], arrays[0], arrays[2]) if found.geometry.swapped else arrays[:3]
     m, n, k = found.geometry.sizes
 
@@ -90,24 +90,17 @@ def test_strides_reproduce_the_product(call):
 
 
 def test_batches_become_rows_or_columns():
-    def sizes(a, b):
+    def geometry(a, b, order="C"):
         a, b = np.zeros(a), np.zeros(b)
-        c = np.zeros(np.matmul(a, b).shape)
-        views = [problem.view_of(x, x.ctypes.data) for x in (a, b, c)]
-        found = problem.multiply(*views, [], (), "ieee")
-        return found.geometry.sizes, found.geometry.batch
+        c = np.zeros(np.matmul(a, b).shape, order=order)
+        found = problem.multiply(*(problem.view_of(x, x.ctypes.data) for x in (a, b, c)), [], (), "ieee")
+        return found.geometry.sizes, found.geometry.batch, found.geometry.swapped
 
-    assert sizes((8, 2, 3), (3, 5)) == ((16, 5, 3), (1, 1, 1))
-    assert sizes((2, 3), (8, 3, 1)) == ((8, 2, 3), (1, 1, 1))  # 8 vectors: C^T is (8, 2)
-    assert sizes((8, 2, 3), (8, 3, 5)) == ((2, 5, 3), (1, 1, 8))
-    assert sizes((4, 8, 2, 3), (8, 3, 5)) == ((2, 5, 3), (1, 4, 8))
-
-
-def test_a_column_major_result_is_computed_transposed():
-    a, b, c = np.zeros((32, 16)), np.zeros((16, 48)), np.zeros((32, 48), order="F")
-    found = problem.multiply(*(problem.view_of(x, x.ctypes.data) for x in (a, b, c)), [], (), "ieee")
-    assert found.geometry.swapped and found.geometry.sizes == (48, 32, 16)
-    assert found.workload.layouts == {"a": "m", "b": "k", "c": "n"}
+    assert geometry((8, 2, 3), (3, 5)) == ((16, 5, 3), (1, 1, 1), False)
+    assert geometry((2, 3), (8, 3, 1))[:2] == ((8, 2, 3), (1, 1, 1))  # 8 vectors: C^T is (8, 2)
+    assert geometry((8, 2, 3), (8, 3, 5)) == ((2, 5, 3), (1, 1, 8), False)
+    assert geometry((4, 8, 2, 3), (8, 3, 5)) == ((2, 5, 3), (1, 4, 8), False)
+    assert geometry((32, 16), (16, 48), "F") == ((48, 32, 16), (1, 1, 1), True)  # computed transposed
 
 
 def test_huge_extents_are_refused():

@@ -87,7 +87,7 @@ def products(made, runs, out=False):
 
 def asked(runtime, a, b, out=None, steps=(), dtype=None, precision=None):
     """What `runtime.call` would ask the tiers: a kind of call, inputs, out and epilogue."""
-    with runtime.questioned():
+    with runtime.dry_run():
         try:
             runtime.call(a, b, out, steps, dtype, precision)
         except Question as question:

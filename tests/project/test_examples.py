@@ -37,14 +37,14 @@ def exact(x):
     return x
 
 
-def halved(x):
+def round_half(x):
     return x.astype(np.float16).astype(np.float64)
 
 
 def assert_near(found, reference):
     """`reference` computes the result with a rounding after every layer."""
     wanted = reference(exact)
-    allowed = 2 * np.abs(reference(halved) - wanted).max()
+    allowed = 2 * np.abs(reference(round_half) - wanted).max()
     assert 0 < allowed < 0.1 * np.abs(wanted).max()
     assert np.abs(found.astype(np.float64) - wanted).max() <= allowed
 
@@ -81,9 +81,9 @@ def gpt2_logits(weights, config, ids, rounded):
 def test_gpt2_reads_a_prompt_and_decodes():
     """Calls are captured from the third token on."""
     gpt2 = example("gpt2")
-    weights, ids = gpt2.drawn(gpt2.SMALL), np.random.default_rng(1).integers(0, gpt2.SMALL.vocabulary, (2, 9))
+    weights, ids = gpt2.draw(gpt2.SMALL), np.random.default_rng(1).integers(0, gpt2.SMALL.vocabulary, (2, 9))
     with gk.emulated("sm_87"):
-        session = gpt2.loaded(gpt2.build(gpt2.SMALL, weights)).session(batch=2)
+        session = gk.load(gpt2.build(gpt2.SMALL, weights)).session(batch=2)
         found = {3: session(ids[:, :4], np.zeros(2, np.int64))}
         for place in range(4, 9):
             found[place] = session(ids[:, place : place + 1], np.full(2, place))
@@ -106,7 +106,7 @@ def test_the_gpt2_command_generates(capsys):
     assert compared.startswith("logits: the largest difference from onnxruntime is ") and "e-04 of" in compared
     ids = np.array([[3, 1, 2]])
     for token in map(int, tokens.split()):  # the likeliest, within the precision of float16
-        logits = gpt2_logits(gpt2.drawn(gpt2.SMALL), gpt2.SMALL, ids, exact)[0, -1]
+        logits = gpt2_logits(gpt2.draw(gpt2.SMALL), gpt2.SMALL, ids, exact)[0, -1]
         assert logits[token] > logits.max() - 0.01 * np.abs(logits).max()
         ids = np.append(ids, [[token]], 1)
 

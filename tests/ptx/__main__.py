@@ -5,8 +5,8 @@
 
 Kernels that FILE of --json names already are not executed again, so that a run can be stopped and continued. Exit code
 1 where a result is wrong, a rule of the ISA is broken, or PTX is not understood. Elements, and of them equal ones, are
-counted by the causes of different bits (causes.py); --unfused, --plain and --truncated replace one or more, and keep
-lines of their own in FILE.
+counted by the causes of different bits (causes.py); --unfused, --plain and --truncated replace one or more, and have
+separate lines in FILE.
 """
 
 import argparse
@@ -108,7 +108,7 @@ def _told(line: dict[str, Any]) -> str:
 def table(lines: list[dict[str, Any]]) -> dict[str, Any]:
     """Return totals, the rows by family, dtype and form of launch, and what was not executed, with the reasons.
 
-    Lines with something replaced are totals of their own.
+    Lines with something replaced have separate totals.
     """
     every, lines = lines, [line for line in lines if not line["replaced"]]
     others = sorted({line["replaced"] for line in every} - {""})

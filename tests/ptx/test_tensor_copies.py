@@ -56,7 +56,7 @@ def kernel() -> Kernel:
 
 
 def fetched(name: str, tensor: np.ndarray, at: tuple[int, ...], size: int, moved=(0, 0), *, late=False, **made):
-    """The first 2048 bytes of the box behind a copy of `size` bytes."""
+    """The first 2048 bytes of the box after a copy of `size` bytes."""
     out, source = np.zeros(2048, np.uint8), np.zeros(8, np.int32)
     source[: len(at)], source[5:7], source[7] = at, moved, size
     toy = Toy(out, source, tensor)

@@ -56,11 +56,25 @@ def _arrays(change: Change) -> list[int]:
 
 
 def _swap_bytes(draw: Draw, change: Change, emulated: bool) -> None:
-    places = [place for place in _arrays(change) if change.arguments[place].dtype.kind in "iufc"]
-    if places:
-        place = draw.pick(places)
-        if emulated and change.arguments[place].dtype.name not in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
-            change.arguments[place] = change.arguments[place].astype(change.arguments[place].dtype.newbyteorder())
+    """One operand or all arrays, `out` among them, in the other byte order."""
+
+    def has_order(value: Any) -> bool:
+        kind = value.dtype.kind if type(value) is np.ndarray else ""
+        return kind in tuple("iufc") and value.dtype.itemsize > 1 and value.dtype.name != "bfloat16"
+
+    places = [place for place in _arrays(change) if has_order(change.arguments[place])]
+    several = draw.often(0.5)
+    chosen = places if several else [draw.pick(places)] if places else []
+    if not emulated:
+        return
+    for place in chosen:
+        change.arguments[place] = change.arguments[place].astype(change.arguments[place].dtype.newbyteorder())
+    out = change.out
+    if several and out is not None and has_order(out):
+        change.convert(np.zeros(out.shape, out.dtype.newbyteorder()))
+    for name, value in change.keywords.items():
+        if several and has_order(value) and value is not out and value.dtype.isnative:
+            change.keywords[name] = value.astype(value.dtype.newbyteorder())
 
 
 def _read_only(draw: Draw, change: Change, emulated: bool) -> None:

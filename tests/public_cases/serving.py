@@ -12,7 +12,7 @@ from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import tiers
 from gensor_kernels.dispatch.selection.library import Contents, Kernel, Library, Shelf, fits_class, generate
 from gensor_kernels.dispatch.selection.predict import predict
-from gensor_kernels.dispatch.selection.tiers import coarsened
+from gensor_kernels.dispatch.selection.tiers import coarsen
 from gensor_kernels.machine.arch import Arch, lookup
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.products import block_scaled
@@ -59,7 +59,7 @@ def _coarse(workload: Workload) -> Workload:
     """The class that serves a Workload here. A third of those aligned to 16 bytes, by their names, are served by
     themselves; a ninth of all products by what is aligned to elements; the others by kernels for operands of any
     strides, where there are such."""
-    coarse = coarsened(workload)
+    coarse = coarsen(workload)
     if coarse.operator == block_scaled.NAME:  # its kernels read aligned rows alone
         return coarse
     drawn = zlib.crc32(coarse.class_key().encode()) % 9

@@ -15,6 +15,7 @@ from gensor_kernels.dispatch.functions import rows
 from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS
 from tests.campaign_size import SEED
 
+from . import arguments
 from .drawing import ARRAYS, FLOATS, FORMS, Draw
 from .serving import serving
 from .ways import CASES, nth_call, three_ways, verdict
@@ -78,6 +79,15 @@ def test_calls_that_once_differed(way, needs_emulator):
             else:
                 assert result.dtype == wanted.dtype
                 np.testing.assert_allclose(result, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("change", [arguments._swap_bytes, arguments._alias_out])
+def test_every_function_with_a_change_of_its_arguments(monkeypatch, needs_emulator, change):
+    """Arrays of the other byte order, and results over operands."""
+    monkeypatch.setattr(arguments, "CHANGES", [change])
+    with three_ways() as ways:
+        outcomes = [ways.run(name, 12 * SEED % 2**40 + 1) for name in CASES]
+    assert not [each.wrong for each in outcomes if each.wrong]
 
 
 # ---- what is drawn

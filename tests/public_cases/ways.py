@@ -102,49 +102,22 @@ def describe(function: Any, arguments: Any, keywords: Any) -> str:
     return f"{name}({', '.join([*map(text, arguments), *named])})"
 
 
-def _sums(name: str) -> Callable[..., Any]:
-    """NumPy's function, which sums float16 and bfloat16 in float32 as CuPy's does."""
-    function = getattr(np, name)
+def _in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of NumPy that sums float16 and bfloat16 in float32, as CuPy's does."""
 
-    def call(x: Any, *more: Any, dtype: Any = None, **keywords: Any) -> Any:
-        if dtype is None and x.dtype.name in ("float16", "bfloat16"):
-            return function(x.astype(np.float32), *more, **keywords).astype(x.dtype)
-        return function(x, *more, **keywords, **({} if dtype is None else {"dtype": dtype}))
-
-    return call
-
-
-def _product(a: Any, b: Any, out: Any = None) -> Any:
-    """NumPy's matrix product, which sums float16 and bfloat16 in float32 as CuPy's does."""
-    narrow = np.promote_types(a.dtype, b.dtype)
-    if narrow.name in ("float16", "bfloat16"):
-        found = np.matmul(a.astype(np.float32), b.astype(np.float32)).astype(narrow)
-    else:
-        found = np.matmul(a, b)
-    if out is None:
-        return found
-    out[...] = found
-    return out
-
-
-def _contraction(name: str) -> Callable[..., Any]:
-    """NumPy's einsum or tensordot, which sums float16 and bfloat16 in float32 as CuPy's does."""
-    function = getattr(np, name)
-
-    def call(*operands: Any, out: Any = None, **keywords: Any) -> Any:
-        found = new(operands, keywords)
-        if out is None:
-            return found
-        out[...] = found
-        return out
-
-    def new(operands: Any, keywords: Any) -> Any:
+    def call(*operands: Any, dtype: Any = None, out: Any = None, **keywords: Any) -> Any:
         narrow = np.result_type(*[each.dtype for each in operands if hasattr(each, "dtype")])
-        own = np.float32 if narrow.name in ("float16", "bfloat16") else None
-        # Copies: einsum adds what stands next to a stride of 0 before it multiplies, so that infinities cancel.
-        wide = [np.array(each, own or each.dtype) if hasattr(each, "dtype") else each for each in operands]
-        found = np.asarray(function(*wide, **keywords))
-        return found if own is None else found.astype(narrow)
+        is_wide = dtype is not None or narrow.name not in ("float16", "bfloat16")
+        own = None if is_wide else np.float32
+        # Copies: einsum adds elements with a stride of 0 before it multiplies, so that infinities cancel.
+        arrays = [np.array(each, own or each.dtype) if hasattr(each, "dtype") else each for each in operands]
+        more = {} if dtype is None else {"dtype": dtype}
+        result = np.asarray(function(*arrays, **keywords, **more))
+        result = result if is_wide else result.astype(narrow)
+        if out is None:
+            return result
+        np.copyto(out, result, casting="same_kind")
+        return out
 
     return call
 
@@ -155,9 +128,11 @@ class Ways:
     def __init__(self, patch: pytest.MonkeyPatch, stack: ExitStack):
         self.patch = patch
         self.kernels = {arch: stack.enter_context(serving(patch, arch)) for arch in ARCHS}
-        sums = {name: _sums(name) for name in ("sum", "prod", "mean")}
-        products = {name: _contraction(name) for name in ("einsum", "tensordot", "dot", "inner", "vdot", "outer")}
-        library = FakeDevice("sm_87", xp=Numpy(**sums, **products), multiply=_product)
+        names = ("sum", "prod", "mean", "einsum", "tensordot", "dot", "inner", "vdot", "outer")
+        functions = {name: _in_float32(getattr(np, name)) for name in names}
+        matmul = _in_float32(np.matmul)
+        multiply = lambda a, b, out=None: matmul(a, b, out=out)  # noqa: E731
+        library = FakeDevice("sm_87", xp=Numpy(**functions), multiply=multiply)
         self.library = Runtime(library, Library())
 
     @contextmanager

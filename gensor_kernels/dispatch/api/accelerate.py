@@ -36,7 +36,7 @@ def accelerate() -> Iterator[None]:
     Notes
     -----
     The meaning of a call does not change. CuPy serves, as before, operands that are not
-    CuPy arrays, keyword arguments beside `out`, an `out` of another dtype than the
+    CuPy arrays, keyword arguments other than `out`, an `out` of another dtype than the
     result, and any call that no kernel serves faster. Names imported before (`from cupy
     import matmul`) stay CuPy's.
 
@@ -143,21 +143,21 @@ def _replace(owner: Any, name: str, ours: Callable[..., Any], fits: Fits) -> Non
 
     original, within = getattr(owner, name), originals.within.get
 
-    def routed(*args: Any, **keywords: Any) -> Any:
+    def route(*args: Any, **keywords: Any) -> Any:
         # The library's way and a race's call of it must not come back to ours; and a name that somebody imported
         # within a block is CuPy's again after it.
         if not _users or within() or not fits(args, keywords):
             return original(*args, **keywords)
         return ours(*args, **keywords)
 
-    update_wrapper(routed, original)
-    routed.__name__, routed.__module__ = name, "cupy"
+    update_wrapper(route, original)
+    route.__name__, route.__module__ = name, "cupy"
     if isinstance(owner, type):  # a method must be a function
-        routed.__qualname__ = f"{owner.__qualname__}.{name}"
-        originals.replace(owner, name, routed)
+        route.__qualname__ = f"{owner.__qualname__}.{name}"
+        originals.replace(owner, name, route)
     else:
-        routed.__qualname__ = name
-        originals.replace(owner, name, Routed(routed, original, name))
+        route.__qualname__ = name
+        originals.replace(owner, name, Routed(route, original, name))
 
 
 class Routed:

@@ -61,18 +61,18 @@ def attention(
     scale : float, optional
         Factor of the scores, by default 1 / sqrt(head).
     window : (left, right), optional
-        Sliding window: keys that a query sees in front of and behind its own one, which
-        is i + keys - queries, or i for "upper_left". None and -1 stand for all.
+        Sliding window: keys that a query sees before and after its position, which
+        is i + keys - queries, or i for "upper_left". A value of None or -1 stands for all.
     softcap : float, optional
-        Scaled scores s become `softcap * tanh(s / softcap)`, in front of the mask [3]_.
+        Scaled scores s become `softcap * tanh(s / softcap)`, before the mask [3]_.
     offsets, sizes : array or sequence of int, shape (sequences,), optional
-        Ends, or numbers of queries, of sequences of different lengths that lie one after
-        the other, as in `grouped_matmul` (FlashAttention's `cu_seqlens_q[1:]`). The
+        Ends, or numbers of queries, of packed sequences of different lengths, as in
+        `grouped_matmul` (FlashAttention's `cu_seqlens_q[1:]`). The
         batch of `q` is 1; `causal` and `window` hold for each sequence by itself.
     key_offsets, key_sizes : array or sequence of int, shape (sequences,), optional
         The same for the keys, by default as for the queries.
     block_table : array or sequence, shape (sequences, pages of a sequence), optional
-        Keys lie in pages of a power of two [4]_: key j of sequence s is row `j % page`
+        Keys are stored in pages of a power of two [4]_: key j of sequence s is row `j % page`
         of page `block_table[s, j // page]`, and `key_sizes` are required. Entries past a
         sequence's last key may be any numbers. Sequences are batch entries of `q`, or
         those of `offsets` or `sizes`.
@@ -90,8 +90,8 @@ def attention(
     Raises
     ------
     ValueError
-        If shapes do not fit or a word is unknown; if a mask stands beside sequences of
-        different lengths; for offsets, sizes and pages that cannot be, where they are
+        If shapes do not fit or a word is unknown; if a mask is given together with sequences
+        of different lengths; for offsets, sizes and pages that cannot be, where they are
         checked.
     TypeError
         If an array is not floating-point; or, for a mask, neither that nor of booleans.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels.dispatch.calls.arguments import named_dtype
-from gensor_kernels.dispatch.contractions.path import Chain, flags_of, outlined, parsed, strategy_of, taken
+from gensor_kernels.dispatch.contractions.path import Chain, flags_of, make_chain, parse_operands, strategy_of, take
 from gensor_kernels.dispatch.contractions.spec import einsum_form
 from gensor_kernels.dispatch.functions.contraction import CONTRACTION, Spec
 from gensor_kernels.dispatch.observe import record
@@ -18,7 +18,7 @@ from gensor_kernels.operators.expression.subscripts import from_sublists
 from gensor_kernels.shown import is_masked, no_array
 
 from .interop import is_foreign
-from .prologue import contraction, in_front
+from .prologue import apply_prologue, contraction
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gensor_kernels.dispatch.plans.runtime import Runtime
 
 
-def chained(
+def contract_chain(
     runtime: Runtime,
     arguments: Sequence[Any],
     dtype: DTypeLike | None,
@@ -37,22 +37,22 @@ def chained(
     prologue: Any = None,
 ) -> Any:
     """Compute `einsum(*arguments, dtype=dtype, optimize=optimize, conjugate=conjugate, prologue=prologue)`."""
-    text, operands = written_as(runtime, arguments)
+    text, operands = read_arguments(runtime, arguments)
     dtype = named_dtype(dtype) if isinstance(dtype, str) else dtype
     strategy, flags = strategy_of(optimize), flags_of(conjugate, len(operands))
     if prologue is not None and len(operands) == 2:
         a, b = operands
         return contraction(runtime, einsum_form(text, (flags[0], flags[1])), a, b, prologue, dtype)
     if prologue is not None and operands:
-        operands[0] = in_front(runtime, operands[0], prologue)
+        operands[0] = apply_prologue(runtime, operands[0], prologue)
     if len(operands) == 1:
         return _single(runtime, text, operands[0].conj() if flags[0] else operands[0], dtype)
     if len(operands) == 2:
         a, b = operands
         return runtime.contract(einsum_form(text, (flags[0], flags[1])), a, b, None, dtype)
     if asking.get():
-        chain = outlined(text, operands, dtype, strategy, flags)
-        raise Question(steps=tuple(Question(call, each) for call, each in _walked(runtime, chain, operands)))
+        chain = make_chain(text, operands, dtype, strategy, flags)
+        raise Question(steps=tuple(Question(call, each) for call, each in _steps(runtime, chain, operands)))
     whole = _whole(runtime, text, operands, dtype, strategy, flags)
     if whole.library:
         given = [each.conj() if flag else each for each, flag in zip(operands, flags, strict=True)]
@@ -61,12 +61,12 @@ def chained(
             whole.count(runtime, operands)
         return result
     for form, places in whole.chain.steps():
-        first, second = taken(operands, places)
+        first, second = take(operands, places)
         operands.append(runtime.contract(form, first, second, None, whole.chain.dtype))
     return operands[0]
 
 
-def written_as(runtime: Runtime, arguments: Sequence[Any]) -> tuple[str, list[Any]]:
+def read_arguments(runtime: Runtime, arguments: Sequence[Any]) -> tuple[str, list[Any]]:
     """Return (subscripts, operands as arrays of the device) of either form of call."""
     if arguments and isinstance(arguments[0], str):
         text, operands = arguments[0], list(arguments[1:])
@@ -74,7 +74,7 @@ def written_as(runtime: Runtime, arguments: Sequence[Any]) -> tuple[str, list[An
         text, operands = from_sublists(arguments)
     device = runtime.device
     if any(is_foreign(each, device) for each in operands if not device.is_array(each)):
-        raise TypeError("arrays of other libraries are exchanged first")  # by whoever catches this
+        raise TypeError("arrays of other libraries are exchanged first")  # by the caller, who catches this
     for each in filter(is_masked, operands):
         raise TypeError(no_array("an operand", each, device.xp.__name__))
     return text, [each if device.is_array(each) else device.xp.asarray(each) for each in operands]
@@ -82,7 +82,7 @@ def written_as(runtime: Runtime, arguments: Sequence[Any]) -> tuple[str, list[An
 
 def _single(runtime: Runtime, text: str, operand: DeviceArray, dtype: DTypeLike | None) -> Any:
     """Return the library's view or sum of one operand; bfloat16 is summed in float32, which every library can."""
-    (labels,), output = parsed(text, [operand])[0]
+    (labels,), output = parse_operands(text, [operand])[0]
     if asking.get():
         raise Question(reason="one operand: the library's view or sum")
     library = runtime.device.xp.einsum
@@ -104,7 +104,7 @@ class _Whole:
 
     def count(self, runtime: Runtime, operands: Sequence[DeviceArray]) -> None:
         """Count every contraction of a chain that was one call of the library's."""
-        for number, (call, arrays) in enumerate(_walked(runtime, self.chain, operands)):
+        for number, (call, arrays) in enumerate(_steps(runtime, self.chain, operands)):
             step = self.steps.setdefault(number, _Step())
             recorded.count(step, lambda call=call, arrays=arrays: _row(call, arrays))  # type: ignore[misc]
 
@@ -124,7 +124,7 @@ def _whole(
     key = ("chain", text, dtype, strategy, flags, *((each.shape, each.strides, each.dtype) for each in operands))
     found: Any = runtime.plans.get(key)
     if found is None:
-        chain = outlined(text, operands, dtype, strategy, flags)
+        chain = make_chain(text, operands, dtype, strategy, flags)
         found = _Whole(chain, not runtime.device.emulated and _is_librarys(runtime, chain, operands))
         if not runtime.device.capturing():
             runtime.plans[key] = found
@@ -132,15 +132,15 @@ def _whole(
 
 
 def _is_librarys(runtime: Runtime, chain: Chain, operands: Sequence[DeviceArray]) -> bool:
-    made = (make.make(call, arrays, None, ()) for call, arrays in _walked(runtime, chain, operands))
+    made = (make.make(call, arrays, None, ()) for call, arrays in _steps(runtime, chain, operands))
     return all(plan.tier == 4 for plan, _ in made)
 
 
-def _walked(runtime: Runtime, chain: Chain, operands: Sequence[DeviceArray]) -> Iterator[tuple[Call, tuple[Any, Any]]]:
+def _steps(runtime: Runtime, chain: Chain, operands: Sequence[DeviceArray]) -> Iterator[tuple[Call, tuple[Any, Any]]]:
     """Return every step with its operands: stand-ins for the results of steps before it."""
     arrays = list(operands)
     for form, places in chain.steps():
-        pair = taken(arrays, places)
+        pair = take(arrays, places)
         call = runtime.kind_of(CONTRACTION, pair, Spec(form, chain.dtype))
         yield call, pair
         arrays.append(call.result.new(runtime.device))

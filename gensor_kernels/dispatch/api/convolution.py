@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gensor_kernels.dispatch.calls.arguments import Operation, unfused
+from gensor_kernels.dispatch.calls.arguments import Operation, plain_operations
 from gensor_kernels.dispatch.calls.conv_parameters import IMAGES, Parameters
 from gensor_kernels.dispatch.calls.whole import padding_pairs, pair, whole
 from gensor_kernels.shown import shown
@@ -72,7 +72,7 @@ def conv2d(
     out : array, optional
         Array that receives the result.
     precision : {None, "ieee", "tf32"}, optional
-        Arithmetic of float32; None follows CuPy's TF32 switch.
+        Arithmetic of float32. The default, None, follows CuPy's TF32 switch.
     prologue : list, optional
         Operations on `x` as kernels read it, as in `matmul`. Arrays of shape (c,) have
         one element per channel; arrays of more axes broadcast to `x`.
@@ -281,7 +281,7 @@ def conv_transpose2d(
     -------
     array, shape (n, k, oh, ow) or (n, oh, ow, k)
         A new array, or `out`, with oh = (h - 1) stride - 2 padding + dilation (r - 1) +
-        output_padding + 1, and ow likewise.
+        output_padding + 1, and ow by the same formula.
 
     Raises
     ------
@@ -339,7 +339,7 @@ def _convolution(
         raise ValueError(f"precision must be one of {', '.join(map(repr, PRECISIONS))}, not {shown(precision)}")
     if bias is not None:
         bias = _bias(bias, w, p)
-    steps = unfused("a convolution", 1, bias, add, activation)
+    steps = plain_operations("a convolution", 1, bias, add, activation)
     runtime = current_runtime()
     if prologue is not None:
         from gensor_kernels.dispatch.functions.prologue_convolution import PREPARED_CONVOLUTION, PREPARED_DEPTHWISE
@@ -348,8 +348,9 @@ def _convolution(
 
         x, vectors, prepared = convolution(runtime, x, w, prologue, p)
         if prepared is not None:
-            behind = PREPARED_DEPTHWISE if _kind(tuple(x.shape), tuple(w.shape), p).depthwise else PREPARED_CONVOLUTION
-            return runtime.serve(behind, (x, w, *vectors), prepared, out, steps, precision)
+            is_depthwise = _kind(tuple(x.shape), tuple(w.shape), p).depthwise
+            with_prologue = PREPARED_DEPTHWISE if is_depthwise else PREPARED_CONVOLUTION
+            return runtime.serve(with_prologue, (x, w, *vectors), prepared, out, steps, precision)
     kind = _kind(tuple(x.shape), tuple(w.shape), p)
     if kind.product:
         found = _product(x, w, steps, out, precision, p)
@@ -412,7 +413,7 @@ def _kind(x: tuple[int, ...], w: tuple[int, ...], p: Parameters) -> _Kind:
 def _product(
     x: DeviceArray, w: DeviceArray, steps: tuple[Operation, ...], out: DeviceArray, precision: str | None, p: Parameters
 ) -> Any:
-    """A convolution of 1 x 1 as a matrix product of the arrays as they lie; None where they lie otherwise."""
+    """A convolution of 1 x 1 as a matrix product without copies, or None if the layouts do not allow that."""
     flat, dtype = w.reshape(w.shape[0], x.shape[IMAGES[p.layout][3]]), "int32" if x.dtype == w.dtype == "int8" else None
     if p.layout == "NHWC":
         return current_runtime().call(x, flat.T, out, steps, dtype, precision)
@@ -492,9 +493,9 @@ def _lift(array: DeviceArray, axis: int, ndim: int) -> Any:
     return array.reshape(*array.shape[:axis], 1, *array.shape[axis:])
 
 
-def _lift_step(item: Any, behind: int) -> Any:
-    """An operation as it is written, whose array has another axis of extent 1 before the last `behind`."""
-    if isinstance(item, str) or len(item) < 2 or getattr(item[1], "ndim", 0) <= behind:
+def _lift_step(item: Any, trailing: int) -> Any:
+    """An operation whose array gets an axis of extent 1 before its last `trailing` ones."""
+    if isinstance(item, str) or len(item) < 2 or getattr(item[1], "ndim", 0) <= trailing:
         return item
     name, array, *rest = item
-    return (name, array.reshape(*array.shape[:-behind], 1, *array.shape[-behind:]), *rest)
+    return (name, array.reshape(*array.shape[:-trailing], 1, *array.shape[-trailing:]), *rest)

@@ -60,7 +60,7 @@ def _cuda() -> Runtime:
                     device = devices[number]
                     runtime = runtimes[number] = Runtime(device, library(device.arch) if device.arch else Library())
                     only = runtime if device.where is None and not _has_blocks else None
-        return fixed(runtime)
+        return deterministic_runtime(runtime)
 
     _forget_devices.append(runtimes.clear)
     lookup = of_device
@@ -74,8 +74,8 @@ def _after_fork() -> None:
 
 
 lookup: Callable[[], Runtime] = _cuda
-#: The one Runtime there can be, so that nobody need ask which device is current: where there is one GPU, and no block
-#: of `emulated` or `deterministic` was ever open.
+#: The Runtime of every call, if there is one GPU and no block of `emulated` or `deterministic` was ever open: calls
+#: then do not look up the current device.
 only: Runtime | None = None
 _has_blocks = False
 _forget_devices: list[Callable[[], None]] = []
@@ -185,7 +185,7 @@ def _look_for_blocks() -> None:
         _has_blocks, only = True, None
 
 
-def fixed(runtime: Runtime) -> Runtime:
+def deterministic_runtime(runtime: Runtime) -> Runtime:
     """Return the Runtime in the place of one that a `deterministic` block has: this thread's, or the one that is
     open."""
     block, elsewhere = blocks.deterministic.own.get(), blocks.deterministic
@@ -210,4 +210,4 @@ def _emulator(name: str, kind: type[EmulatorDevice] | None = None) -> Runtime:
         if key not in _emulators:
             _emulators[key] = Runtime(made(arch), library(arch))
         runtime = _emulators[key]
-    return fixed(runtime)
+    return deterministic_runtime(runtime)

@@ -13,7 +13,7 @@ from gensor_kernels.shown import shown
 
 from .current import current_runtime
 from .interop import adopting
-from .prologue import behind, checked, computed
+from .prologue import check, compute, fuse
 
 if TYPE_CHECKING:
     from gensor_kernels.arrays import ArrayLike
@@ -30,8 +30,8 @@ class Defined:
     expression : str
         The expression given to `define`.
     operands : int
-        Number of arrays behind the two operands: the arrays of the prologue, then the
-        arrays of the epilogue.
+        Number of arrays after the two operands: those of the prologue, then those of
+        the epilogue.
     """
 
     def __init__(self, expression: str, epilogue: Sequence[Any], prologue: Sequence[Any] = ()):
@@ -79,23 +79,23 @@ class Defined:
         runtime.check(a, b, None, tuple(Operation("add", each) for each in operands), None)
         rest = iter(operands)
         before = [
-            Operation(name, None if labels is None else _placed(next(rest), labels, self.form[1]), scalar)
+            Operation(name, None if labels is None else _broadcast(next(rest), labels, self.form[1]), scalar)
             for name, scalar, labels in self.before
         ]
         if before:
-            checked(runtime, a, before)
+            check(runtime, a, before)
         output = self.form[3]
         steps = tuple(
             Operation(name, None if labels is None else _spread(next(rest), labels, output), scalar)
             for name, scalar, labels in self.steps
         )
-        found = behind(runtime, self.form, a, b, before) if before else None
+        found = fuse(runtime, self.form, a, b, before) if before else None
         if found is not None:
             return found.run(runtime, a, b, before, steps)
         first: Any = a
         if before:
             first = first if a.dtype.kind == "c" else first.astype(np.promote_types(a.dtype, b.dtype), copy=False)
-            first = computed(runtime, first, before)
+            first = compute(runtime, first, before)
         return runtime.contract(self.form, first, b, None, None, steps)
 
 
@@ -126,7 +126,7 @@ def _step(
     return name, float(rest[0]) if rest else 0.0, labels
 
 
-def _placed(array: DeviceArray, labels: Labels, axes: Labels) -> Any:
+def _broadcast(array: DeviceArray, labels: Labels, axes: Labels) -> Any:
     """A prologue's array as it broadcasts to an operand with these axes."""
     if array.ndim != len(labels):
         raise ValueError(f"an array of shape {tuple(array.shape)} where {len(labels)} axes are named")

@@ -41,7 +41,7 @@ class Block:
             with self._lock:
                 found = self._runtimes.get(runtime)
                 if found is None:
-                    found = self._runtimes[runtime] = runtime.fixed(self.pins)
+                    found = self._runtimes[runtime] = runtime.with_pins(self.pins)
         return found
 
 

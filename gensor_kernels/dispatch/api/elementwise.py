@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gensor_kernels.dispatch.calls.arguments import unfused
+from gensor_kernels.dispatch.calls.arguments import plain_operations
 
 from .current import current_runtime
 from .interop import adopting
@@ -58,6 +58,6 @@ def elementwise(x: ArrayLike, epilogue: Items, out: ArrayLike | None = None) -> 
     """
     runtime = current_runtime()
     runtime.require("x", x)
-    steps = unfused("elementwise", 1, None, None, None, epilogue)
+    steps = plain_operations("elementwise", 1, None, None, None, epilogue)
     function, parameters = rows_parameters("elementwise", (), x.ndim)
     return runtime.serve(function, (x,), parameters, out, steps)

@@ -39,10 +39,10 @@ def ends_of(device: Device, words: Grouped, offsets: Any, sizes: Any, rows: int)
         return given if sizes is None else device.xp.cumsum(given, dtype=np.int32)
     name = words.offsets if sizes is None else words.sizes
     found = integers(device, name, given, 1, f"one integer per {words.group}")
-    return device.xp.asarray(_checked(words, found, sizes is not None, rows))
+    return device.xp.asarray(_to_ends(words, found, sizes is not None, rows))
 
 
-def _checked(words: Grouped, given: np.ndarray, are_sizes: bool, rows: int) -> np.ndarray:
+def _to_ends(words: Grouped, given: np.ndarray, are_sizes: bool, rows: int) -> np.ndarray:
     """Return ends as int32; ValueError where they say what cannot be."""
     import numpy as np
 
@@ -67,8 +67,9 @@ def stays(device: Device, given: Any) -> bool:
 
 
 def integers(device: Device, name: str, given: Any, axes: int, expected: str) -> Any:
-    """Return integers of so many axes as an array of the host, or as the array on a GPU that they are; ValueError in
-    the argument's name for others, TypeError for an array whose mask would be lost."""
+    """Return integers with `axes` axes as an array of the host, or unchanged where they are an array on a GPU.
+
+    Raises ValueError with the argument's name for others, TypeError for an array whose mask would be lost."""
     import numpy as np
 
     if stays(device, given):

@@ -40,8 +40,8 @@ def explain(function: Callable[..., Any], *args: Any, **keywords: Any) -> Explan
     Returns
     -------
     Explanation
-        Tier, reason, kernel and times. `print` says in words who serves, its time
-        beside the bound and the time of CuPy, and a way to make it faster;
+        Tier, reason, kernel and times. `print` shows what serves the call, its time,
+        the bound, the time of CuPy, and a way to make it faster;
         `print(found.details)` shows everything as a table.
 
     Raises
@@ -77,13 +77,13 @@ def explain(function: Callable[..., Any], *args: Any, **keywords: Any) -> Explan
     except TypeError as error:  # in the words of a call that does not fit
         raise TypeError(f"{getattr(function, '__name__', 'function')}() {error}") from None
     runtime = current_runtime()
-    found = asked(runtime, function, *call.args, **call.kwargs)
+    found = find_call(runtime, function, *call.args, **call.kwargs)
     return Explanation(0, "there is nothing to compute", _part(runtime)) if found is None else _answer(runtime, found)
 
 
-def asked(runtime: Runtime, function: Callable[..., Any], *args: Any, **keywords: Any) -> Question | None:
-    """Return the call of a kernel that a function makes, without running it; None where there is nothing to compute."""
-    with runtime.questioned():
+def find_call(runtime: Runtime, function: Callable[..., Any], *args: Any, **keywords: Any) -> Question | None:
+    """Return the call of a kernel that a function makes, without running it, or None if there is nothing to compute."""
+    with runtime.dry_run():
         try:
             function(*args, **keywords)
         except Question as question:
@@ -98,7 +98,7 @@ class Served(NamedTuple):
     staged: bool
 
 
-def served(runtime: Runtime, question: Question) -> Served:
+def find_time(runtime: Runtime, question: Question) -> Served:
     """Tell how long a call would take: as measured or predicted of our kernel, or else of the array library.
 
     These are the times of `explain`, without the rest of an Explanation.
@@ -106,19 +106,19 @@ def served(runtime: Runtime, question: Question) -> Served:
     from gensor_kernels.dispatch.plans.make import idle_plan
 
     if question.steps:
-        each = [served(runtime, step) for step in question.steps]
+        each = [find_time(runtime, step) for step in question.steps]
         known = [step.us for step in each if step.us is not None]
         return Served(sum(known) if len(known) == len(each) else None, any(step.staged for step in each))
     if question.call is None or idle_plan(question.call, question.inputs, question.epilogue) is not None:
         return Served(None, False)
-    choice, lowered, predicted = _chosen(runtime, question)
+    choice, lowered, predicted = _choose(runtime, question)
     time = choice.measured_us or predicted or choice.vendor_us
     if time is None and lowered is not None:
         time = _of_library(question)
     return Served(time, lowered is not None and bool(lowered.staged))
 
 
-def _chosen(runtime: Runtime, question: Question) -> tuple[Choice, Lowered | None, float | None]:
+def _choose(runtime: Runtime, question: Question) -> tuple[Choice, Lowered | None, float | None]:
     """Return what is chosen for a call, the call as kernels see it, and the microseconds predicted of the choice."""
     from gensor_kernels.dispatch.plans.make import choose
     from gensor_kernels.machine.roofline import sustained_us
@@ -132,7 +132,7 @@ def _chosen(runtime: Runtime, question: Question) -> tuple[Choice, Lowered | Non
 
 
 def _of_library(question: Question) -> float | None:
-    """Return the predicted microseconds of the array library's calls; None where they are no substitute."""
+    """Return the predicted microseconds of the array library's calls, or None if they are no substitute."""
     from gensor_kernels.dispatch.plans.unfused import microseconds
 
     return microseconds(question.call, question.inputs, question.out, question.epilogue)
@@ -159,7 +159,7 @@ def _answer(runtime: Runtime, question: Question) -> Explanation:
     idle = idle_plan(question.call, question.inputs, question.epilogue)
     if idle is not None:
         return Explanation(0, idle.reason, _part(runtime))
-    choice, lowered, predicted = _chosen(runtime, question)
+    choice, lowered, predicted = _choose(runtime, question)
     kernel, arch = choice.kernel, runtime.device.arch
     bounds, theirs = {}, None
     if lowered is not None and arch is not None:

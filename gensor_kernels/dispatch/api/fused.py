@@ -24,14 +24,14 @@ EPS = {"layernorm": 1e-5, "rmsnorm": 1e-6}
 
 
 class Gate(NamedTuple):
-    """A gate by name, the bias added in front of it, and the operations behind it."""
+    """A gate by name, the bias added before it, and the operations after it."""
 
     name: str
     bias: Any
     steps: tuple[Operation, ...]
 
 
-def parsed(alpha: Any, bias: DeviceArray, add: DeviceArray, activation: str | None, epilogue: Any) -> Gate:
+def parse_gate(alpha: Any, bias: DeviceArray, add: DeviceArray, activation: str | None, epilogue: Any) -> Gate:
     """Return the gate in the arguments of `operations`; ValueError if anything but one bias comes before it."""
     if epilogue is None:
         name, items = str(activation), []
@@ -46,12 +46,12 @@ def parsed(alpha: Any, bias: DeviceArray, add: DeviceArray, activation: str | No
         before = operations(alpha, bias, add, activation, listed[:place])
     if len(before) > 1 or any(step.name != "bias" for step in before):
         named = ", ".join(step.name for step in before)
-        raise ValueError(f"in front of {name} only one bias is computed, not {named}")
+        raise ValueError(f"only one bias may come before {name}, not {named}")
     try:
-        behind = operations(epilogue=items)
+        after = operations(epilogue=items)
     except FusedAsked:
         raise ValueError("an epilogue has one gate at most") from None
-    return Gate(name, before[0].operand if before else None, behind)
+    return Gate(name, before[0].operand if before else None, after)
 
 
 def gated_product(
@@ -81,20 +81,20 @@ def fused(
     alpha, bias, add, activation, epilogue = asked
     found = _norm_in(epilogue)
     if found is None:
-        return gated_product(runtime, a, b, parsed(*asked), out, dtype, precision)
+        return gated_product(runtime, a, b, parse_gate(*asked), out, dtype, precision)
     if bias is not None or add is not None or activation is not None:
         raise ValueError("epilogue= gives the whole order: put bias, add and activation into it")
     first, norm, last = found
     try:
-        before, behind = operations(alpha, epilogue=first), operations(epilogue=last)
+        before, after = operations(alpha, epilogue=first), operations(epilogue=last)
     except FusedAsked:
         raise ValueError("an epilogue has one gate or norm at most") from None
     norm = norm._replace(before=len(before), dtype=None if dtype is None else named_dtype(dtype))
-    return runtime.serve(NORMED, (a, b), norm, out, (*before, *behind), precision)
+    return runtime.serve(NORMED, (a, b), norm, out, (*before, *after), precision)
 
 
 def _norm_in(epilogue: Any) -> tuple[list[Any], Norm, list[Any]] | None:
-    """Split an epilogue into (operations before its norm, the norm, operations behind it); None without a norm."""
+    """Split an epilogue into (operations before its norm, the norm, operations after it), or None without a norm."""
     items = [] if epilogue is None else list(epilogue)
     names = _names(items)
     places = [place for place, name in enumerate(names) if name in NORMS]

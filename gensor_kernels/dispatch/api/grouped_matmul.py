@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gensor_kernels.dispatch.calls.arguments import named_dtype, unfused
+from gensor_kernels.dispatch.calls.arguments import named_dtype, plain_operations
 
 from .current import current_runtime
 from .ends import Grouped, ends_of
@@ -66,7 +66,7 @@ def grouped_matmul(
     Returns
     -------
     array, shape (m, n)
-        A new array, or `out`. The product of rows behind the last offset is 0.
+        A new array, or `out`. The product of rows after the last offset is 0.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def grouped_matmul(
     they may change from call to call. int32 spares a conversion. A sequence or, on a
     GPU, a NumPy array is checked and copied to the device.
 
-    On a GPU, offsets and sizes that lie there are not checked. An offset, as an int32,
+    Offsets and sizes in arrays of a GPU are not checked. An offset, as an int32,
     is clamped to 0..m, so kernels read and write nothing outside of the arrays. Where
     offsets descend or sizes are negative, a row of the result may hold its product with
     any of the matrices, 0, or what was in that memory before. Inside `emulated`, all
@@ -108,7 +108,7 @@ def grouped_matmul(
     from gensor_kernels.dispatch.functions.grouped import RAGGED
 
     runtime = current_runtime()
-    steps = unfused("grouped_matmul", 1, bias, None, activation, epilogue)
+    steps = plain_operations("grouped_matmul", 1, bias, None, activation, epilogue)
     runtime.check(x, w, out, steps, precision)
     ends = ends_of(runtime.device, Grouped("group", "x"), offsets, sizes, x.shape[0] if x.ndim else 0)
     return runtime.serve(RAGGED, (x, w, ends), None if dtype is None else named_dtype(dtype), out, steps, precision)

@@ -1,9 +1,9 @@
 """Arrays of other libraries in calls: PyTorch's tensors, and what has `__cuda_array_interface__` or `__dlpack__`.
 Inside `emulated` also NumPy's arrays of the other byte order, which are copied into the machine's own.
 
-A call that fails is looked at again: where arguments are such arrays, it is made once more with this device's arrays on
-the same memory. So calls with the device's own arrays pay a Python call for it, and plain products (matmul.py) not even
-that. PyTorch is never imported: who passes a tensor has done that.
+If a call with such arrays fails, it is made once more with this device's arrays on the same memory. Calls with the
+device's own arrays therefore cost one more Python call, and plain products (matmul.py) not even that. PyTorch is never
+imported: a caller who passes a tensor has done that.
 
 Every public function comes through here, so this is also where a call inside graph capture gets memory that lasts as
 long as its graph: whatever the call allocates, by our hand or by the array library's.
@@ -37,9 +37,9 @@ def adopting(function: Called) -> Called:
     that is one, else the device's; with `out`, it is that."""
 
     @wraps(function)
-    def adapted(*args: Any, **keywords: Any) -> Any:
+    def adapt(*args: Any, **keywords: Any) -> Any:
         try:
-            return _recorded(function, args, keywords)
+            return _run_in_capture(function, args, keywords)
         except Exception as error:
             exchange = _exchange(args, keywords)
             if exchange is None:
@@ -49,8 +49,8 @@ def adopting(function: Called) -> Called:
                 raise wrong from None
         return exchange.call(function, args, keywords)
 
-    adapted.__signature__ = _plain(inspect.signature(function))  # type: ignore[attr-defined]
-    return adapted  # type: ignore[return-value]
+    adapt.__signature__ = _plain(inspect.signature(function))  # type: ignore[attr-defined]
+    return adapt  # type: ignore[return-value]
 
 
 def _plain(signature: inspect.Signature) -> inspect.Signature:
@@ -59,11 +59,11 @@ def _plain(signature: inspect.Signature) -> inspect.Signature:
     return inspect.Signature(bare)
 
 
-def _recorded(function: Callable[..., Any], args: Any, keywords: Any) -> Any:
+def _run_in_capture(function: Callable[..., Any], args: Any, keywords: Any) -> Any:
     """The call; inside graph capture with memory that lasts."""
     try:
         device = current.current_runtime().device
-    except ToolMissingError:  # arguments that do not fit are told first
+    except ToolMissingError:  # errors of arguments come first
         return function(*args, **keywords)
     if not device.capturing():
         return function(*args, **keywords)
@@ -72,7 +72,7 @@ def _recorded(function: Callable[..., Any], args: Any, keywords: Any) -> Any:
 
 
 def _exchange(args: Any, keywords: Any) -> Exchange | None:
-    """What is to be exchanged; None where no argument is of another library."""
+    """The arrays to exchange, or None if no argument is of another library."""
     named = [keywords[name] for name in keywords if name != "out"]
     arrays = list(_arrays((*args, *named, keywords.get("out"))))
     if all(_library(each) in ("numpy", "cupy") and not _is_swapped(each) for each in arrays):
@@ -81,8 +81,8 @@ def _exchange(args: Any, keywords: Any) -> Exchange | None:
     return Exchange(device, arrays) if any(is_foreign(each, device) for each in arrays) else None
 
 
-def exchanged(args: Any, keywords: Any) -> Exchange | None:
-    """Return the exchange that a call with PyTorch's tensors needs; None without a tensor among its arguments."""
+def find_exchange(args: Any, keywords: Any) -> Exchange | None:
+    """Return the exchange that a call with PyTorch's tensors needs, or None without a tensor among its arguments."""
     kind = tensor_type()
     if not any(isinstance(each, kind) for each in (*args, *keywords.values())):
         return None
@@ -99,7 +99,7 @@ def _arrays(value: Any) -> Iterator[Any]:
 
 
 def _has(value: Any, name: str) -> bool:
-    """Whether a value has an attribute, without asking for it: that may raise, or wait for a device."""
+    """Whether a value has an attribute, without reading it, which may raise or wait for a device."""
     return hasattr(type(value), name) or name in getattr(value, "__dict__", ())
 
 
@@ -152,19 +152,19 @@ class Exchange:
         for tensor in self.tensors:
             _check(tensor, self.device)
         if self.device.emulated or not self.tensors:
-            return self._called(function, args, keywords)
+            return self._call(function, args, keywords)
         torch, first = sys.modules["torch"], self.tensors[0]
         stream = torch.cuda.current_stream(first.device)
         with self.device.running_on(stream.cuda_stream, first.device.index, self.mixed):
-            result = self._called(function, args, keywords)
+            result = self._call(function, args, keywords)
         for tensor in self.tensors:
             tensor.record_stream(stream)
         return result
 
-    def _called(self, function: Callable[..., Any], args: Any, keywords: Any) -> Any:
+    def _call(self, function: Callable[..., Any], args: Any, keywords: Any) -> Any:
         taken, named = self._take(args), {name: self._take(value) for name, value in keywords.items()}
         try:
-            return self._give(_recorded(function, taken, named))
+            return self._give(_run_in_capture(function, taken, named))
         except Exception as error:
             wrong = misfit(error, function, taken, named)
             if wrong is None:
@@ -221,7 +221,7 @@ def _of_tensor(tensor: Any, device: Any) -> Any:
         raise TypeError(f"a tensor of {tensor.dtype} is no array of a type that is served") from None
     strides = tuple(step * dtype.itemsize for step in tensor.stride())
     number = tensor.device.index if tensor.is_cuda else 0
-    return device.borrowed(tensor.data_ptr(), tuple(tensor.shape), strides, dtype, tensor, number)
+    return device.borrow(tensor.data_ptr(), tuple(tensor.shape), strides, dtype, tensor, number)
 
 
 def _of(value: Any, device: Any) -> Any:
@@ -239,13 +239,13 @@ def _of(value: Any, device: Any) -> Any:
     if not dtype.isnative:
         raise TypeError(f"an array of {facts['typestr']} is not in the device's byte order")
     if strides is None:
-        strides = _packed(shape, dtype.itemsize)
+        strides = _strides_of(shape, dtype.itemsize)
     if facts.get("stream") is not None:
         device.wait_for(facts["stream"])
-    return device.borrowed(facts["data"][0], shape, tuple(strides), dtype, value, device.number)
+    return device.borrow(facts["data"][0], shape, tuple(strides), dtype, value, device.number)
 
 
-def _packed(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+def _strides_of(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     strides = []
     for extent in reversed(shape):
         strides.append(itemsize)
@@ -268,7 +268,7 @@ class _Interface:
 
 
 def _tensor(array: Any, like: Any) -> Any:
-    """A tensor on a result's memory, beside `like`."""
+    """A tensor on a result's memory, on the device of `like`."""
     torch, name = sys.modules["torch"], array.dtype.name
     if 0 in array.shape:
         return torch.empty(array.shape, dtype=getattr(torch, name), device=like.device)

@@ -1,4 +1,4 @@
-"""The public functions beside matmul: contractions with the names, arguments and rules of CuPy's. Imports little."""
+"""Contractions with the names, arguments and rules of CuPy's, other than matmul. Imports little."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def einsum(
 
     Notes
     -----
-    Two operands are one product of kernels on the arrays as they lie in memory; more
+    Two operands are one product of kernels on the arrays in place; more
     axes than kernels take cost one copy. Three and more operands are contracted
     pairwise, each intermediate in the dtype of the result. One operand, and products
     without a sum, go to the array library.
@@ -108,9 +108,9 @@ def einsum(
         is_array = runtime.device.is_array
         if is_array(a) and is_array(b):
             return runtime.contract(text, a, b, None, dtype)
-    from .chain import chained
+    from .chain import contract_chain
 
-    return chained(current_runtime(), operands, dtype, optimize, conjugate, prologue)
+    return contract_chain(current_runtime(), operands, dtype, optimize, conjugate, prologue)
 
 
 @adopting
@@ -328,7 +328,7 @@ def outer(a: ArrayLike, b: ArrayLike, out: ArrayLike | None = None) -> Any:
 
 
 def _flat(runtime: Runtime, array: DeviceArray) -> Any:
-    """Return an array as a vector; in a dry run one like it, for which nothing is copied."""
+    """Return an array as a vector, or an empty vector of its size in a dry run."""
     if array.ndim != 1 and asking.get():
         return runtime.device.empty((array.size,), array.dtype)
     return array.ravel()

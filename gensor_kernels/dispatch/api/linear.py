@@ -73,7 +73,7 @@ def linear(
     TypeError
         If an operand is not an array of this device.
     UnsupportedError
-        If a gate is asked for with quantised weights.
+        If a gate is combined with quantised weights.
 
     Notes
     -----
@@ -121,12 +121,12 @@ def linear(
                 raise UnsupportedError(f"linear: {activation or 'a gate'} takes no quantised weights") from None
             from .fused import fused
 
-            return fused(runtime, x, transposed(w), (1, bias, None, activation, epilogue), None, None, None)
+            return fused(runtime, x, transpose_weights(w), (1, bias, None, activation, epilogue), None, None, None)
         if scales is not None:
             return _quantised_linear(runtime, x, w, steps, (scales, zeros, group))
         if zeros is not None or group is not None:
             raise ValueError("linear: zeros and group belong to scales")
-        return runtime.call(x, transposed(w), None, steps, None, None)
+        return runtime.call(x, transpose_weights(w), None, steps, None, None)
     except ValueError:
         _refuse_misfits(x, w, activation, scales)
         raise
@@ -136,11 +136,11 @@ def _quantised_linear(
     runtime: Runtime, x: DeviceArray, w: DeviceArray, steps: Any, quantised: tuple[Any, Any, int | None]
 ) -> Any:
     """A linear layer of quantised weights; `quantised` are scales, zeros and group."""
-    from gensor_kernels.dispatch.functions.quantised import QUANTISED_LINEAR, checked
+    from gensor_kernels.dispatch.functions.quantised import QUANTISED_LINEAR, check
 
     scales, zeros, group = quantised
     runtime.check_inputs((x, w, scales, zeros), None, steps)
-    return runtime.serve(QUANTISED_LINEAR, (x, w, scales, zeros), checked(x, w, scales, zeros, group), None, steps)
+    return runtime.serve(QUANTISED_LINEAR, (x, w, scales, zeros), check(x, w, scales, zeros, group), None, steps)
 
 
 def _refuse_misfits(x: DeviceArray, w: DeviceArray, activation: str | None, scales: DeviceArray) -> None:
@@ -157,26 +157,26 @@ def _prepared_linear(
     runtime: Runtime,
     x: DeviceArray,
     w: DeviceArray,
-    behind: tuple[DeviceArray, Activation | None, Items | None],
+    after: tuple[DeviceArray, Activation | None, Items | None],
     prologue: Items,
     quantised: tuple[Any, Any, int | None],
 ) -> Any:
-    """A linear layer with a prologue; `behind` are bias, activation and epilogue, `quantised` scales, zeros, group."""
-    from .prologue import in_front, product
+    """A linear layer with a prologue; `after`: bias, activation, epilogue; `quantised`: scales, zeros, group."""
+    from .prologue import apply_prologue, product
 
-    (scales, zeros, group), (bias, activation, epilogue) = quantised, behind
+    (scales, zeros, group), (bias, activation, epilogue) = quantised, after
     if scales is None and zeros is None and group is None:
         runtime.check(x, w, None, (), None)
         try:
             steps = operations(1, bias, None, activation, epilogue)
-            return product(runtime, x, transposed(w), prologue, None, steps, None, None)
+            return product(runtime, x, transpose_weights(w), prologue, None, steps, None, None)
         except FusedAsked:
             pass
-    x = in_front(runtime, x, prologue)
+    x = apply_prologue(runtime, x, prologue)
     return linear(x, w, bias, activation, scales=scales, zeros=zeros, group=group, epilogue=epilogue)
 
 
-def transposed(w: DeviceArray) -> Any:
+def transpose_weights(w: DeviceArray) -> Any:
     """The weights of `linear` as its product takes them."""
     if w.ndim > 2:
         raise ValueError(f"linear: w has the shape (out, in) or (in,), not {tuple(w.shape)}")

@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gensor_kernels.dispatch.calls.arguments import FusedAsked, operations, unfused
+from gensor_kernels.dispatch.calls.arguments import FusedAsked, operations, plain_operations
 
 from . import current
 from .interop import adopting
@@ -190,17 +190,17 @@ def matmul(
     """
     runtime = current.only or current.inside.get() or current.lookup()
     if prologue is not None:
-        from .prologue import in_front, product
+        from .prologue import apply_prologue, product
 
         if dtype_a is None and dtype_b is None:
             with suppress(FusedAsked):
                 steps = operations(alpha, bias, add, activation, epilogue)
                 return product(runtime, a, b, prologue, out, steps, dtype, precision)
-        a = in_front(runtime, a, prologue)
+        a = apply_prologue(runtime, a, prologue)
     if dtype_a is not None or dtype_b is not None:
         from .fused import typed_product
 
-        steps = unfused("matmul of operands with dtype_a or dtype_b", alpha, bias, add, activation, epilogue)
+        steps = plain_operations("matmul of operands with dtype_a or dtype_b", alpha, bias, add, activation, epilogue)
         return typed_product(runtime, (a, b), out, steps, dtype, precision, (dtype_a, dtype_b))
     if bias is None and add is None and activation is None and epilogue is None and alpha is _ONE:
         return runtime.call(a, b, out, (), dtype, precision)

@@ -26,7 +26,7 @@ ANYTHING = ("Any", "Callable[..., Any]")
 
 
 def misfit(error: Exception, function: Callable[..., Any], args: Any, keywords: Any) -> TypeError | None:
-    """Return the exception to raise in place of `error`; None where every argument is of a kind that is taken.
+    """Return the exception to raise in place of `error`, or None if every argument has an accepted type.
 
     A ValueError speaks of its argument, and stays, unless an array is given where none belongs.
     """

@@ -64,7 +64,7 @@ def softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, out: ArrayLike 
     array([[0.5, 0.5],
            [1. , 0. ]], dtype=float32)
     """
-    return _mapped("softmax", x, axis, out)
+    return _softmax("softmax", x, axis, out)
 
 
 @adopting
@@ -106,7 +106,7 @@ def log_softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, out: ArrayL
     ...     gensor_kernels.log_softmax(x)
     array([[    0., -1000.]], dtype=float32)
     """
-    return _mapped("log_softmax", x, axis, out)
+    return _softmax("log_softmax", x, axis, out)
 
 
 @adopting
@@ -164,7 +164,7 @@ def layer_norm(
     array([[-2.,  1.],
            [-2.,  1.]], dtype=float32)
     """
-    return _normed("layernorm", x, normalized_shape, weight, bias, eps, out)
+    return _norm("layernorm", x, normalized_shape, weight, bias, eps, out)
 
 
 @adopting
@@ -219,7 +219,7 @@ def rms_norm(
     >>> y.round(3)
     array([[0.2, 1.4]], dtype=float32)
     """
-    return _normed("rmsnorm", x, normalized_shape, weight, None, _spacing(x.dtype) if eps is None else eps, out)
+    return _norm("rmsnorm", x, normalized_shape, weight, None, _spacing(x.dtype) if eps is None else eps, out)
 
 
 @lru_cache
@@ -231,14 +231,14 @@ def _spacing(dtype: np.dtype[Any]) -> float:
     return 2.0 ** (1 - (digits or DTYPES["float64"].digits))
 
 
-def _mapped(name: str, x: DeviceArray, axis: Any, out: DeviceArray) -> Any:
+def _softmax(name: str, x: DeviceArray, axis: Any, out: DeviceArray) -> Any:
     runtime = current_runtime()
     runtime.require("x", x)
     function, parameters = rows_parameters(name, named_axes(axis), x.ndim)
     return runtime.serve(function, (x,), parameters, out)
 
 
-def _normed(name: str, x: DeviceArray, shape: Any, weight: Any, bias: DeviceArray, eps: float, out: DeviceArray) -> Any:
+def _norm(name: str, x: DeviceArray, shape: Any, weight: Any, bias: DeviceArray, eps: float, out: DeviceArray) -> Any:
     runtime = current_runtime()
     runtime.require("x", x)
     try:

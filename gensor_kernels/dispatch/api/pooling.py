@@ -74,7 +74,7 @@ def max_pool2d(
     array([[[[ 5.,  7.],
              [13., 15.]]]], dtype=float32)
     """
-    return _pooled("max_pool2d", x, kernel_size, stride, padding, layout, out, dilation, ceil_mode=int(bool(ceil_mode)))
+    return _pool("max_pool2d", x, kernel_size, stride, padding, layout, out, dilation, ceil_mode=int(bool(ceil_mode)))
 
 
 @adopting
@@ -132,7 +132,7 @@ def avg_pool2d(
              [10.5, 12.5]]]], dtype=float32)
     """
     more = {"ceil_mode": int(bool(ceil_mode)), "count_include_pad": int(bool(count_include_pad))}
-    return _pooled("avg_pool2d", x, kernel_size, stride, padding, layout, out, None, **more)
+    return _pool("avg_pool2d", x, kernel_size, stride, padding, layout, out, None, **more)
 
 
 @adopting
@@ -177,7 +177,7 @@ def _layout(layout: str) -> str:
     return layout
 
 
-def _pooled(
+def _pool(
     op: str,
     x: DeviceArray,
     kernel: Any,

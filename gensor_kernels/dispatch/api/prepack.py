@@ -80,7 +80,7 @@ def prepack(w: ArrayLike, *, axis: int = -2, rows: int = 1) -> Any:
 
     *lead, first, last = (int(extent) for extent in w.shape)
     stored = contiguous((*lead, first, last), w.dtype.name)
-    turned = _turned(contiguous((*lead, last, first), w.dtype.name))
+    turned = _swap_axes(contiguous((*lead, last, first), w.dtype.name))
     seconds = [_seconds(runtime, w, view, transposed, rows) for view in (None, stored, turned)]
     if min(seconds[1:]) * WORTHWHILE > seconds[0]:
         return w
@@ -90,7 +90,7 @@ def prepack(w: ArrayLike, *, axis: int = -2, rows: int = 1) -> Any:
     return xp.ascontiguousarray(xp.swapaxes(w, -1, -2)).swapaxes(-1, -2)
 
 
-def _turned(view: View) -> View:
+def _swap_axes(view: View) -> View:
     """A view with its last two axes in the other order."""
     from gensor_kernels.operators.types.workload import View
 
@@ -112,7 +112,7 @@ def _seconds(runtime: Runtime, w: DeviceArray, view: View | None, transposed: bo
     assert arch is not None
     try:
         b = view_of(w, runtime.pointer(w)) if view is None else view
-        b = _turned(b) if transposed else b
+        b = _swap_axes(b) if transposed else b
         *lead, k, n = b.shape
         x = contiguous((*lead, rows, k), b.dtype)
         c = contiguous((*lead, rows, n), default_output(b.dtype))

@@ -1,8 +1,8 @@
 """Prologues: operations on the first operand as kernels read it, from what a caller wrote to a Function's call.
 
-Kernels take vectors along the axes that are summed, or along the channels of an image. What is more than they take is
-computed by the array library in front of a call without a prologue. The first operand of a contraction stays the
-product's a, whatever the order of the result's axes: what kernels write is seen through a transposition where need be.
+Kernels take vectors along the axes that are summed, or along the channels of an image. The array library computes
+other prologues before a call without one. The first operand of a contraction stays the product's a, whatever the order
+of the result's axes: the result is a transposed view where necessary.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gensor_kernels.dispatch.calls.conv_parameters import IMAGES, Parameters
 from gensor_kernels.dispatch.calls.fallback import apply_steps
 from gensor_kernels.dispatch.contractions.axes import Window
 from gensor_kernels.dispatch.contractions.lowering import Lowered, lower
-from gensor_kernels.dispatch.functions.contraction import laid, steps_along
+from gensor_kernels.dispatch.functions.contraction import layout_of, steps_along
 from gensor_kernels.dispatch.functions.prologue_convolution import PreparedImage, ones
 from gensor_kernels.dispatch.functions.prologue_matmul import PREPARED, Prepared
 from gensor_kernels.dispatch.observe import dry_run
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from gensor_kernels.operators.expression.subscripts import Labels
 
 
-def listed(asked: Any) -> tuple[Operation, ...]:
+def parse(asked: Any) -> tuple[Operation, ...]:
     """Return the operations of `prologue=`, written as in an epilogue; ValueError for an operation it cannot have."""
     try:
         steps = operations(epilogue=asked)
@@ -65,7 +65,7 @@ def _of_prologue(error: Exception) -> str:
 def vectors_of(steps: Sequence[Operation], channels: int, axes: int) -> list[Any] | None:
     """Return the arrays of a prologue as vectors over the channels, or None if an array is no such vector.
 
-    Channels are the last axis of the operand but for `axes` behind it.
+    Channels are the last axis of the operand except for `axes` after it.
     """
     arrays = [step.operand for step in steps if step.operand is not None]
     ones = (1,) * axes
@@ -74,7 +74,7 @@ def vectors_of(steps: Sequence[Operation], channels: int, axes: int) -> list[Any
     return [x.reshape(-1) for x in arrays]
 
 
-def checked(runtime: Runtime, x: DeviceArray, steps: Sequence[Operation]) -> None:
+def check(runtime: Runtime, x: DeviceArray, steps: Sequence[Operation]) -> None:
     """Raise TypeError or ValueError for operands that are no arrays or do not broadcast to `x`, and for integer `x`."""
     runtime.check(x, x, None, tuple(steps), None)
     if x.dtype.kind in "iub":
@@ -86,7 +86,7 @@ def checked(runtime: Runtime, x: DeviceArray, steps: Sequence[Operation]) -> Non
             raise ValueError(f"{step.name} of shape {shape} does not broadcast to the operand's shape {tuple(x.shape)}")
 
 
-def computed(runtime: Runtime, x: DeviceArray, steps: Sequence[Operation]) -> Any:
+def compute(runtime: Runtime, x: DeviceArray, steps: Sequence[Operation]) -> Any:
     """Compute the prologue by the array library, in the dtype of `x`; in a dry run return an array like the result."""
     if not steps:
         return x
@@ -95,11 +95,11 @@ def computed(runtime: Runtime, x: DeviceArray, steps: Sequence[Operation]) -> An
     return apply_steps(runtime.device, x, tuple(steps), x.dtype, x.dtype)
 
 
-def in_front(runtime: Runtime, x: DeviceArray, asked: Any) -> Any:
+def apply_prologue(runtime: Runtime, x: DeviceArray, asked: Any) -> Any:
     """Apply `prologue=` to `x`, for calls that no kernel with a prologue serves."""
-    steps = listed(asked)
-    checked(runtime, x, steps)
-    return computed(runtime, x, steps)
+    steps = parse(asked)
+    check(runtime, x, steps)
+    return compute(runtime, x, steps)
 
 
 def product(
@@ -113,8 +113,8 @@ def product(
     precision: str | None,
 ) -> Any:
     """Compute a matmul or linear with a prologue; `steps` are its epilogue."""
-    before = listed(asked)
-    checked(runtime, a, before)
+    before = parse(asked)
+    check(runtime, a, before)
     runtime.check(a, b, out, steps, precision)
     is_complex = "c" in (a.dtype.kind, b.dtype.kind)
     vectors = None if is_complex or b.ndim < 2 or not before else vectors_of(before, a.shape[-1], 0)
@@ -124,12 +124,12 @@ def product(
     if vectors is None or parameters is None:
         if not is_complex:
             a = a.astype(np.promote_types(a.dtype, b.dtype), copy=False)
-        return runtime.call(computed(runtime, a, before), b, out, steps, dtype, precision)
+        return runtime.call(compute(runtime, a, before), b, out, steps, dtype, precision)
     return runtime.serve(PREPARED, (a, b, *vectors), parameters, out, steps, precision)
 
 
 def wider(a: DeviceArray, b: DeviceArray, out: DeviceArray) -> Any:
-    """Return the dtype of `out` if it asks for a wider result that kernels write, as in matmul; else None."""
+    """Return the dtype of `out` if it is a wider one that kernels write, as in matmul, else None."""
     found = resolve(a, b, out, ()).dtype
     return None if found == np.promote_types(a.dtype, b.dtype) else found
 
@@ -152,7 +152,7 @@ def window(xp: Any, array: DeviceArray, found: Window) -> Any:
 
 
 @dataclass(frozen=True)
-class Behind:
+class FusedContraction:
     """A contraction that kernels compute with its prologue, whose arrays become vectors along the summed axes."""
 
     lowered: Lowered
@@ -174,19 +174,19 @@ class Behind:
         vectors = [_vector(runtime.device.xp, x, labels, shape, layout.summed) for x in arrays]
         result = runtime.device.empty(layout.allocated, self.lowered.dtype)
         x, y, z = windows(runtime.device.xp, self.lowered, a, b, result)
-        runtime.serve(PREPARED, (x, y, *vectors), self.parameters, z, self._arranged(runtime, steps))
+        runtime.serve(PREPARED, (x, y, *vectors), self.parameters, z, self._align(runtime, steps))
         return result if layout.order is None else result.transpose(layout.order)
 
-    def _arranged(self, runtime: Runtime, steps: tuple[Operation, ...]) -> tuple[Operation, ...]:
+    def _align(self, runtime: Runtime, steps: tuple[Operation, ...]) -> tuple[Operation, ...]:
         """Return the epilogue with its arrays as windows with the axes of the product's result."""
         xp, found = runtime.device.xp, self.lowered
         return tuple(
-            step if step.operand is None else step._replace(operand=_arranged(xp, found, step.operand))
+            step if step.operand is None else step._replace(operand=_align_operand(xp, found, step.operand))
             for step in steps
         )
 
 
-def _arranged(xp: Any, found: Lowered, array: DeviceArray) -> Any:
+def _align_operand(xp: Any, found: Lowered, array: DeviceArray) -> Any:
     """Return an epilogue's array as such a window; copied where it has gaps there."""
     layout = found.layout
     assert layout is not None and layout.c is not None
@@ -201,35 +201,35 @@ def _arranged(xp: Any, found: Lowered, array: DeviceArray) -> Any:
     return window(xp, full, Window(layout.c.shape, steps))
 
 
-def behind(
+def fuse(
     runtime: Runtime,
     form: Any,
     a: DeviceArray,
     b: DeviceArray,
     before: Sequence[Operation],
     dtype: DTypeLike | None = None,
-) -> Behind | None:
-    """Return the contraction behind these operations as kernels compute it; None if they do not."""
+) -> FusedContraction | None:
+    """Return the contraction with this prologue as kernels compute it, or None if they do not."""
     laid = tuple((x.shape, x.strides, x.dtype) for x in (a, b))
     shapes = tuple(None if step.operand is None else step.operand.shape for step in before)
-    key = ("behind", form, laid, dtype, tuple((step.name, step.scalar) for step in before), shapes)
+    key = ("prologue", form, laid, dtype, tuple((step.name, step.scalar) for step in before), shapes)
     found: Any = runtime.plans.get(key)
     if found is None:
-        found = (_behind(runtime, form, a, b, before, dtype),)
+        found = (_fuse(runtime, form, a, b, before, dtype),)
         if not runtime.device.capturing():
             runtime.plans[key] = found
     return found[0]
 
 
-def _behind(
+def _fuse(
     runtime: Runtime, form: Any, a: DeviceArray, b: DeviceArray, before: Sequence[Operation], dtype: DTypeLike | None
-) -> Behind | None:
+) -> FusedContraction | None:
     arrays = [step.operand for step in before if step.operand is not None]
     if not before or "c" in (a.dtype.kind, b.dtype.kind):
         return None
     if {a.dtype.name, b.dtype.name} & set(EIGHT_BIT_FLOATS):  # no kernel takes them, and NumPy cannot stride them
         return None
-    found = lower(form, laid(a), laid(b), None if dtype is None else named_dtype(dtype), turning=False)
+    found = lower(form, layout_of(a), layout_of(b), None if dtype is None else named_dtype(dtype), turning=False)
     unworthy = "" if runtime.device.emulated else found.unworthy
     if found.layout is None or found.is_staged or unworthy:
         return None
@@ -239,7 +239,7 @@ def _behind(
     if any(not _runs_along(x.shape, labels, found.layout.summed) for x in arrays):
         return None
     parameters = Prepared.of(before, found.given)
-    return None if parameters is None else Behind(found, parameters)
+    return None if parameters is None else FusedContraction(found, parameters)
 
 
 def _runs_along(shape: Sequence[int], labels: Labels, summed: Labels) -> bool:
@@ -262,16 +262,16 @@ def _vector(xp: Any, array: DeviceArray, labels: Labels, shape: Sequence[int], s
 def contraction(
     runtime: Runtime, form: Any, a: DeviceArray, b: DeviceArray, asked: Any, dtype: DTypeLike | None = None
 ) -> Any:
-    """Compute the contraction of `a` behind `prologue=` and `b` that `form` names (contractions/spec.py)."""
-    before = listed(asked)
-    checked(runtime, a, before)
+    """Compute the contraction of `a`, after `prologue=`, and `b` that `form` names (contractions/spec.py)."""
+    before = parse(asked)
+    check(runtime, a, before)
     runtime.check(a, b, None, (), None)
-    found = behind(runtime, form, a, b, before, dtype)
+    found = fuse(runtime, form, a, b, before, dtype)
     if found is not None:
         return found.run(runtime, a, b, before, ())
     if "c" not in (a.dtype.kind, b.dtype.kind):
         a = a.astype(np.promote_types(a.dtype, b.dtype), copy=False)
-    a = computed(runtime, a, before)
+    a = compute(runtime, a, before)
     return runtime.contract(form, a, b, None, dtype)
 
 
@@ -283,18 +283,18 @@ def convolution(
 ) -> tuple[Any, tuple[Any, ...], PreparedImage | None]:
     """Return (image, vectors, parameters) of a convolution with `prologue=`.
 
-    Where no kernel takes the prologue, the image is returned behind it, without vectors and parameters.
+    If no kernel takes the prologue, it is applied to the image, and vectors and parameters are empty.
     """
     axes = len(ones(p))
-    before = tuple(_per_channel(step, axes) for step in listed(asked))
-    checked(runtime, x, before)
+    before = tuple(_per_channel(step, axes) for step in parse(asked))
+    check(runtime, x, before)
     runtime.check(x, w, None, (), None)
     channels = x.shape[IMAGES[p.layout][3]] if x.ndim == 4 else 0
     taken = before and "c" not in (x.dtype.kind, w.dtype.kind)
     vectors = vectors_of(before, channels, axes) if taken else None
     found = Prepared.of(before)
     if vectors is None or found is None:
-        return computed(runtime, x, before), (), None
+        return compute(runtime, x, before), (), None
     return x, tuple(vectors), PreparedImage(found, p)
 
 

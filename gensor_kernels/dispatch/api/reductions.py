@@ -70,7 +70,7 @@ def sum(
     ...     gensor_kernels.sum(a, axis=1)
     array([ 6., 18.], dtype=float32)
     """
-    return _reduced("reduce_sum", a, axis, out, keepdims, dtype=dtype)
+    return _reduce("reduce_sum", a, axis, out, keepdims, dtype=dtype)
 
 
 @adopting
@@ -120,7 +120,7 @@ def mean(
     ...     gensor_kernels.mean(a, axis=1)
     array([2., 6.], dtype=float32)
     """
-    return _reduced("reduce_mean", a, axis, out, keepdims, dtype=dtype)
+    return _reduce("reduce_mean", a, axis, out, keepdims, dtype=dtype)
 
 
 @adopting
@@ -170,7 +170,7 @@ def prod(
     ...     gensor_kernels.prod(a, axis=1)
     array([  6., 192.], dtype=float32)
     """
-    return _reduced("reduce_prod", a, axis, out, keepdims, dtype=dtype)
+    return _reduce("reduce_prod", a, axis, out, keepdims, dtype=dtype)
 
 
 @adopting
@@ -213,7 +213,7 @@ def max(
     ...     gensor_kernels.max(a, axis=1)
     array([3., 8.], dtype=float32)
     """
-    return _reduced("reduce_max", a, axis, out, keepdims)
+    return _reduce("reduce_max", a, axis, out, keepdims)
 
 
 @adopting
@@ -256,7 +256,7 @@ def min(
     ...     gensor_kernels.min(a, axis=1)
     array([1., 4.], dtype=float32)
     """
-    return _reduced("reduce_min", a, axis, out, keepdims)
+    return _reduce("reduce_min", a, axis, out, keepdims)
 
 
 @adopting
@@ -300,7 +300,7 @@ def argmax(
     ...     gensor_kernels.argmax(a, axis=1)
     array([2, 2])
     """
-    return _reduced("argmax", a, axis, out, keepdims)
+    return _reduce("argmax", a, axis, out, keepdims)
 
 
 @adopting
@@ -344,7 +344,7 @@ def argmin(
     ...     gensor_kernels.argmin(a, axis=1)
     array([0, 0])
     """
-    return _reduced("argmin", a, axis, out, keepdims)
+    return _reduce("argmin", a, axis, out, keepdims)
 
 
 @adopting
@@ -409,7 +409,7 @@ def var(
         ddof = real("ddof", ddof)
         if ddof != ddof:
             raise ValueError("ddof must be a number, not nan")
-    return _reduced("reduce_var", a, axis, out, keepdims, dtype=dtype, ddof=ddof)
+    return _reduce("reduce_var", a, axis, out, keepdims, dtype=dtype, ddof=ddof)
 
 
 @adopting
@@ -450,7 +450,7 @@ def norm(a: ArrayLike, axis: int | Sequence[int] | None = None, keepdims: bool =
     ...     gensor_kernels.norm(np.array([[3, 4], [6, 8]], "float32"), axis=1)
     array([ 5., 10.], dtype=float32)
     """
-    return _reduced("l2_norm", a, axis, None, keepdims)
+    return _reduce("l2_norm", a, axis, None, keepdims)
 
 
 @adopting
@@ -496,7 +496,7 @@ def logsumexp(a: ArrayLike, axis: int | Sequence[int] | None = None, keepdims: b
     ...     gensor_kernels.logsumexp(a * 1000, axis=1)
     array([3000., 8000.], dtype=float32)
     """
-    return _reduced("logsumexp", a, axis, None, keepdims)
+    return _reduce("logsumexp", a, axis, None, keepdims)
 
 
 def named_axes(axis: Any) -> int | tuple[int, ...] | None:
@@ -519,7 +519,7 @@ def rows_parameters(
     value: float | None = None,
     ddof: float = 0,
 ) -> tuple[Rows, Parameters]:
-    """Return the Function of an operator on rows, and what it is asked for; kept, because each call asks.
+    """Return the Function of an operator on rows, and its parameters; cached, because every call needs them.
 
     Raises AxisError, a ValueError, as NumPy does.
     """
@@ -530,7 +530,7 @@ def rows_parameters(
     return function_of(name), Parameters(name, axes, keepdims, dtype, value, ddof)
 
 
-def _reduced(
+def _reduce(
     name: str,
     a: DeviceArray,
     axis: Any,

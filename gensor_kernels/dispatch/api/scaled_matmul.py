@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gensor_kernels.dispatch.calls.arguments import named_dtype, unfused
+from gensor_kernels.dispatch.calls.arguments import named_dtype, plain_operations
 
 from .current import current_runtime
 from .interop import adopting
@@ -111,7 +111,7 @@ def scaled_matmul(
     from .fused import stored_name
 
     runtime = current_runtime()
-    steps = unfused("scaled_matmul", 1, bias, None, activation, epilogue)
+    steps = plain_operations("scaled_matmul", 1, bias, None, activation, epilogue)
     first, second = stored_name("dtype_a", dtype_a), stored_name("dtype_b", dtype_b)
     runtime.check_inputs((a, b, scale_a, scale_b), out, steps)
     if dtype is None and out is not None:

@@ -1,4 +1,4 @@
-"""`warmup`: what a program will need, loaded before it is asked for. Imports little."""
+"""`warmup`: load the kernels that a program will need. Imports little."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def warmup(source: str | os.PathLike[str] | None = None) -> int:
         return 0
     placed: dict[str, list[Placed]] = {}
     for workload in _workloads(runtime, None if source is None else Path(source)):
-        found = _placed(runtime, workload)
+        found = _bind(runtime, workload)
         if found is not None:
             placed.setdefault(found.kernel.stored, []).append(found)
     builds = device.emulated and source is not None
@@ -105,7 +105,7 @@ class Placed(NamedTuple):
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[], None]]:
-    """What is to be called behind each of `total` steps."""
+    """A function to call after each of `total` steps."""
     try:
         from tqdm import tqdm
     except ImportError:
@@ -132,15 +132,15 @@ def _workloads(runtime: Runtime, path: Path | None) -> Iterable[Workload]:
         return [Workload.from_json(key) for key in records_of(path, runtime.device.arch)]
     import subprocess
 
-    # Shapes files are the tuner's to read, which runs in processes of its own.
+    # The tuner reads shapes files, and runs in its own processes.
     done = subprocess.run([*READER, str(path)], capture_output=True, text=True)
     if done.returncode:
         raise GensorError(done.stderr.strip() or f"{path}: could not be read")
     return [Workload.from_json(line) for line in done.stdout.splitlines()]
 
 
-def _placed(runtime: Runtime, workload: Workload) -> Placed | None:
-    """The kernel that would serve, in a graph or outside of one, bound to its sizes; None where there is none."""
+def _bind(runtime: Runtime, workload: Workload) -> Placed | None:
+    """The kernel that would serve, in a graph or outside of one, with its sizes, or None if there is none."""
     from gensor_kernels.dispatch.calls.problem import Problem
     from gensor_kernels.dispatch.selection import tiers
     from gensor_kernels.operators import operator
@@ -150,13 +150,13 @@ def _placed(runtime: Runtime, workload: Workload) -> Placed | None:
     if declared.empty(workload):
         return None
     try:
-        # Families look at strides and windows, too: those of arrays without gaps stand for all.
+        # Families also check strides and windows, here of arrays without gaps.
         strides = {each.name: each.strides() for each in declared.operands(workload)}
         problem = Problem(workload, declared.geometry(workload, strides), ())
         request = tiers.Request(problem, arch, runtime.device.emulated, one_call=True, captured=True)
         choice = tiers.choose(request, runtime.library)
         if runtime.pins is not None:
-            choice = runtime.pins.held(request, choice, False, runtime.library)
+            choice = runtime.pins.choose(request, choice, False, runtime.library)
         kernel = choice.kernel
         if kernel is None:
             return None
@@ -167,7 +167,7 @@ def _placed(runtime: Runtime, workload: Workload) -> Placed | None:
 
 
 def _code(kernel: Kernel) -> Code | None:
-    """What a device loads; None where no database has it any more."""
+    """The code that a device loads, or None if it is no longer in a database."""
     try:
         return kernel.code
     except BuildError as error:

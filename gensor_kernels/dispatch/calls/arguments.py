@@ -1,6 +1,6 @@
 """From what a caller wrote to what is computed: NumPy's rules for shapes, dtypes and error texts.
 
-Nothing here touches array data: arrays are asked for `shape` and `dtype` only.
+Only `shape` and `dtype` of arrays are read here, no data.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from .array import DeviceArray
 
 PRECISIONS = (None, "ieee", "tf32", "3m", "ozaki")
-#: What types other than complex ones may be computed with beside their own arithmetic.
+#: Other arithmetic for real types.
 MATH_OF = {"float32": "tf32", "float64": "ozaki"}
 
-#: Results a kernel writes straight from its accumulator, beside the inputs' own dtype.
+#: Dtypes of results, other than that of the inputs, that a kernel writes from its accumulator.
 WIDER_RESULTS = {
     "float16": ("float32",),
     "bfloat16": ("float32",),
@@ -35,7 +35,7 @@ WIDER_RESULTS = {
 
 
 class Operation(NamedTuple):
-    """One epilogue operation as asked for: its name, the array it reads (or None) and its scalar."""
+    """One epilogue operation: its name, the array it reads (or None) and its scalar."""
 
     name: str
     operand: Any = None
@@ -84,10 +84,10 @@ def operations(
     activation: str | None = None,
     epilogue: Any = None,
 ) -> tuple[Operation, ...]:
-    """The epilogue of `activation(alpha * a@b + bias + add)`, or of an explicit list behind `alpha`.
+    """The epilogue of `activation(alpha * a@b + bias + add)`, or of `alpha` and an explicit list.
 
-    Raises ValueError for unknown names and for a list beside bias, add or activation (their order would be
-    anybody's guess), TypeError for scalars that are no numbers (a mask's fill: no real ones) and for a list that is
+    Raises ValueError for unknown names and for a list together with bias, add or activation (their order
+    is undefined), TypeError for scalars that are no numbers (a mask's fill: no real ones) and for a list that is
     none; FusedAsked for one with a gate or a norm. Operands are not looked at here.
     """
     steps = [] if type(alpha) is int and alpha == 1 else _scale(alpha)
@@ -96,7 +96,7 @@ def operations(
             raise ValueError("epilogue= gives the whole order: put bias, add and activation into it")
         if isinstance(epilogue, str) or not isinstance(epilogue, Iterable):
             raise TypeError(f"epilogue must be a list such as [('bias', x), 'relu'], not {shown(epilogue)}")
-        return (*steps, *(_listed(item) for item in epilogue))
+        return (*steps, *(_parse_item(item) for item in epilogue))
     if bias is not None:
         steps.append(_new(Operation, ("bias", bias, 0.0)))
     if add is not None:
@@ -111,7 +111,7 @@ def operations(
     return tuple(steps)
 
 
-def unfused(function: str, *given: Any) -> tuple[Operation, ...]:
+def plain_operations(function: str, *given: Any) -> tuple[Operation, ...]:
     """`operations` of a function whose kernels have neither gates nor norms: UnsupportedError for these."""
     try:
         return operations(*given)
@@ -140,7 +140,7 @@ def _scalar(name: str, value: Any) -> float:
     return real(name, value)
 
 
-def _listed(item: Any) -> Operation:
+def _parse_item(item: Any) -> Operation:
     """One entry of `epilogue=`: "relu", ("scale", 2.0), ("bias", array) or ("mask", array, fill)."""
     name, *values = item if isinstance(item, (tuple, list)) and item else (item,)
     if not isinstance(name, str):
@@ -202,10 +202,10 @@ def resolve(
 
 
 def wider_result(promoted: np.dtype[Any], out: np.dtype[Any]) -> np.dtype[Any] | None:
-    """Return the dtype of `out` where it asks for a result that is not rounded to the operands' promoted dtype.
+    """Return the dtype of `out` if the result is not rounded to the operands' promoted dtype first, else None.
 
-    One thing more than NumPy: where the accumulator is wider than the operands (int8, float16, bfloat16), the dtype of
-    `out` may ask for it.
+    Unlike in NumPy, `out` may have the dtype of an accumulator that is wider than the operands (int8, float16,
+    bfloat16).
     """
     return out if out.name in WIDER_RESULTS.get(promoted.name, ()) else None
 
@@ -278,11 +278,11 @@ def product_shapes(
     except ValueError:
         raise ValueError(
             "operands could not be broadcast together with remapped shapes [original->remapped]: "
-            f"{_remapped(a)} {_remapped(b)}"
+            f"{_signature_of(a)} {_signature_of(b)}"
         ) from None
     rows, columns = a[-2:-1] if len(a) > 1 else (), b[-1:] if len(b) > 1 else ()
     return batch, (rows[0] if rows else 1, columns[0] if columns else 1, k), (*batch, *rows, *columns)
 
 
-def _remapped(shape: tuple[int, ...]) -> str:
+def _signature_of(shape: tuple[int, ...]) -> str:
     return f"({','.join(map(str, shape))})->({','.join((*map(str, shape[:-2]), 'newaxis', 'newaxis'))})"

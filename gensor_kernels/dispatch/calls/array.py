@@ -1,4 +1,4 @@
-"""Types of public arguments, and what dispatch asks of an array library."""
+"""Types of public arguments, and the protocol of an array library."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Activation = Literal[
     "reglu",
 ]
 Precision = Literal["ieee", "tf32", "3m", "ozaki"]
-#: What a convolution is allowed to use.
+#: Arithmetic of a convolution.
 ConvolutionPrecision = Literal["ieee", "tf32"]
 
 

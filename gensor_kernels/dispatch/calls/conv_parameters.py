@@ -1,4 +1,4 @@
-"""What a convolution is asked for beside its arrays. Imports nothing: it is part of every key."""
+"""Parameters of a convolution. Imports nothing: they are part of every key."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ TRANSPOSED_WEIGHTS = {"NCHW": (1, 2, 3, 0), "NHWC": (3, 1, 2, 0)}
 
 @dataclass(frozen=True)
 class Parameters:
-    """What a convolution is asked for beside its arrays: the order of axes, and the sizes named in conv.DEFAULTS (and
-    the output padding of a transposed one)."""
+    """Order of axes, sizes named in conv.DEFAULTS, and the output padding of a transposed convolution."""
 
     layout: str
     sizes: tuple[tuple[str, int], ...]

@@ -33,14 +33,14 @@ def evaluate(
     if inputs == np.int8 and (steps or product.dtype != np.int8):
         inputs = np.dtype(np.int32)  # products of int8 that wrap at 32 bits, as the kernels' do
     else:
-        inputs = multiplied(inputs, product.dtype, bool(product.batch))
+        inputs = product_dtype(inputs, product.dtype, bool(product.batch))
     first, second = product.conjugated
     a, b = a.conj() if first else a, b.conj() if second else b
     value = device.product(a.astype(inputs, copy=False), b.astype(inputs, copy=False), math)
     return apply_steps(device, value, steps, product.dtype, product.inputs)
 
 
-def multiplied(inputs: np.dtype[Any], result: np.dtype[Any], is_batched: bool) -> np.dtype[Any]:
+def product_dtype(inputs: np.dtype[Any], result: np.dtype[Any], is_batched: bool) -> np.dtype[Any]:
     """Return the dtype in which the library multiplies, so that sums are rounded no more often than a kernel's.
 
     It is that of a result which is wider than 16-bit operands; CuPy has no batched product of bfloat16.

@@ -1,4 +1,4 @@
-"""From operands as they lie in memory to what a kernel is launched with: a Workload and the strides of Params.
+"""From the layouts of operands to the arguments of a launch: a Workload and the strides of Params.
 
 Views are `(shape, strides in elements, dtype, alignment)`; no array is touched. Three rewrites happen, each
 an identity of the product: axes that follow each other in memory for every operand are merged; a batch axis
@@ -228,7 +228,7 @@ def byte_range(array: DeviceArray) -> tuple[int, int]:
 
 
 def clearance(array: DeviceArray, out: DeviceArray) -> tuple[int, int]:
-    """How far behind `array` `out` may begin, in bytes, exclusive, and still overlap it; nowhere without both."""
+    """Exclusive bounds of `out` minus `array`, in bytes, where they overlap; (0, 0) without both."""
     if array is None or out is None:
         return 0, 0
     (low, high), (begin, end) = byte_range(array), byte_range(out)
@@ -247,6 +247,6 @@ def repeats_itself(array: DeviceArray) -> bool:
 
 
 def is_odd(array: DeviceArray, pointer: int) -> bool:
-    """Whether elements lie off their natural alignment."""
+    """Whether elements are not naturally aligned."""
     size = array.dtype.itemsize
     return bool(pointer % size or any(stride % size for stride in array.strides))

@@ -4,8 +4,8 @@ Axes are labels with a stride per operand; nothing here touches an array. A labe
 batch, of both and not the output k, of one and the output m or n. Axes of a group are one axis where each follows
 the next in memory, in the same order for every operand that has them. Kernels take one axis of m, n and k each and
 three of batch; an axis of m or n that stays over is one more of batch, which the other operand lacks. Where that is
-not enough, an operand is copied so that all its axes follow each other. The result's memory is ours to lay out: in
-the order asked for where that costs nothing, else in the order of the product, seen through a transposition.
+not enough, an operand is copied so that all its axes follow each other. The layout of the result is free: it has
+the order of the caller where that costs nothing, else that of the product, and is returned as a transposed view.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def strides_of(labels: Labels, shape: Sequence[int], strides: Sequence[int]) -> 
     return found
 
 
-def packed(labels: Sequence[int], extents: Mapping[int, int], itemsize: int) -> Strides:
+def packed_strides(labels: Sequence[int], extents: Mapping[int, int], itemsize: int) -> Strides:
     """Strides of a new array with axes `labels`."""
     found, step = {}, itemsize
     for label in reversed(labels):

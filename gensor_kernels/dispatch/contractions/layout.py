@@ -1,4 +1,4 @@
-"""Where the arrays of a contraction go: as they lie, behind a copy, or summed first (the choices of `grouping`)."""
+"""Which arrays of a contraction are used in place, copied, or summed first (the choices of `grouping`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from gensor_kernels.operators.expression.subscripts import Labels
 
-from .axes import Fit, Groups, Layout, Strides, classify, fit, packed, runs, strides_of, windows
+from .axes import Fit, Groups, Layout, Strides, classify, fit, packed_strides, runs, strides_of, windows
 
 Extents = Mapping[int, int]
 
@@ -27,7 +27,7 @@ class Source(NamedTuple):
 class _Product:
     """The operands in the product's order, and the result: its labels, extents, bytes of an element and strides.
 
-    `out` is None for a result that is ours to lay out.
+    `out` is None for a result whose layout is free.
     """
 
     groups: Groups
@@ -40,7 +40,7 @@ class _Product:
     out: Strides | None
 
     def place(self, a: Strides, b: Strides) -> Layout | None:
-        """The Layout with operands of these strides; None where kernels have too few axes for it."""
+        """The Layout with operands of these strides, or None if kernels have too few axes for it."""
         if self.out is not None:
             found = fit(self.groups, a, b, self.out, self.extents, self.units)
             return (
@@ -51,22 +51,22 @@ class _Product:
         free = fit(self.groups, a, b, None, self.extents, self.units)
         if free is None:
             return None
-        c = packed(self.output, self.extents, self.itemsize)
+        c = packed_strides(self.output, self.extents, self.itemsize)
         asked = fit(self.groups, a, b, c, self.extents, self.units)
         if asked is not None and self._as_good(asked, free):
             allocated = tuple(self.extents[each] for each in self.output)
             return Layout(False, *windows(asked, a, b, c), allocated, labels=asked.result, summed=asked.k.labels)
-        return self._transposed(free, a, b)
+        return self._transpose(free, a, b)
 
     def _as_good(self, asked: Fit, free: Fit) -> bool:
         sizes = [(found.m.extent, found.n.extent) for found in (asked, free)]
         return sizes[0] == sizes[1] and (asked.n.extent == 1 or asked.n.strides[2] == self.itemsize)
 
-    def _transposed(self, found: Fit, a: Strides, b: Strides) -> Layout:
+    def _transpose(self, found: Fit, a: Strides, b: Strides) -> Layout:
         lead = sorted(found.lead, key=lambda run: self.output.index(run.labels[0]))
         axes = [label for run in (*lead, found.m, found.n) for label in run.labels]
         axes = [label for label in self.output if label not in axes] + axes
-        c = packed(axes, self.extents, self.itemsize)
+        c = packed_strides(axes, self.extents, self.itemsize)
         order = tuple(axes.index(label) for label in self.output)
         allocated = tuple(self.extents[label] for label in axes)
         turned = None if list(order) == sorted(order) else order
@@ -79,8 +79,8 @@ class _Product:
         size_a, size_b = (math.prod(extents[each] for each in axes) for axes in (by_a, by_b))
         one = [(by_a, None), (None, by_b)]
         for pair in one if size_a * self.units[0] <= size_b * self.units[1] else reversed(one):
-            first = a if pair[0] is None else packed(pair[0], extents, self.units[0])
-            second = b if pair[1] is None else packed(pair[1], extents, self.units[1])
+            first = a if pair[0] is None else packed_strides(pair[0], extents, self.units[0])
+            second = b if pair[1] is None else packed_strides(pair[1], extents, self.units[1])
             if self.place(first, second) is not None:
                 return pair
         return self._order(a, self.groups.m, a), self._order(b, self.groups.n, a)
@@ -88,10 +88,10 @@ class _Product:
     def _order(self, strides: Strides, own: Labels, guide: Strides) -> Labels:
         """Axes of a copy: batch and k as `guide` has them, so that they are one axis with it."""
 
-        def guided(labels: Labels) -> list[int]:
+        def by_stride(labels: Labels) -> list[int]:
             return sorted((each for each in labels if each in strides), key=lambda each: -abs(guide.get(each, 0)))
 
-        return (*guided(self.groups.batch), *own, *guided(self.groups.k))
+        return (*by_stride(self.groups.batch), *own, *by_stride(self.groups.k))
 
 
 def arrange(
@@ -105,18 +105,18 @@ def arrange(
 ) -> Layout | None:
     """The Layout of a contraction whose result has elements of `itemsize` bytes; no operand is empty.
 
-    `out` gives the strides of a result that exists already; None is returned where it cannot be written directly.
+    `out` gives the strides of a result that exists already; it is None if it cannot be written directly.
     Without `turning` the first operand is the product's a whatever the result's last axis.
     """
     a, b = (strides_of(source.labels, source.shape, source.strides) for source in sources)
     groups = classify(a, b, output)
-    swapped = turning and _turned(groups, output, extents)
+    swapped = turning and _is_second_first(groups, output, extents)
     if swapped:
         sources, a, b = sources[::-1], b, a
         groups = Groups(groups.batch, groups.n, groups.m, groups.k, groups.only_b, groups.only_a)
-    whole = _absorbed(groups, a, b, extents)
+    whole = _absorb(groups, a, b, extents)
     if whole is None:
-        return _summed(swapped, (a, b), (groups.only_a, groups.only_b))
+        return _sum_axes(swapped, (a, b), (groups.only_a, groups.only_b))
     target = None if out is None else strides_of(output, [extents[each] for each in output], out)
     units = sources[0].itemsize, sources[1].itemsize
     product = _Product(whole, a, b, units, output, extents, itemsize, target)
@@ -129,7 +129,7 @@ def arrange(
     return replace(found, swapped=swapped)
 
 
-def _summed(swapped: bool, operands: tuple[Strides, Strides], sums: tuple[Labels, Labels]) -> Layout:
+def _sum_axes(swapped: bool, operands: tuple[Strides, Strides], sums: tuple[Labels, Labels]) -> Layout:
     kept = [
         tuple(label for label in strides if label not in summed) if summed else None
         for strides, summed in zip(operands, sums, strict=True)
@@ -139,13 +139,13 @@ def _summed(swapped: bool, operands: tuple[Strides, Strides], sums: tuple[Labels
     return Layout(swapped, staged=(first, second), sums=(one, other))
 
 
-def _turned(groups: Groups, output: Labels, extents: Extents) -> bool:
+def _is_second_first(groups: Groups, output: Labels, extents: Extents) -> bool:
     """Whether the result's last axis is one of the first operand alone: then that is the product's b."""
     last = next((label for label in reversed(output) if extents[label] != 1), None)
     return last in groups.m
 
 
-def _absorbed(groups: Groups, a: Strides, b: Strides, extents: Extents) -> Groups | None:
+def _absorb(groups: Groups, a: Strides, b: Strides, extents: Extents) -> Groups | None:
     """Groups in which summed axes of one operand are k, read again and again by the other.
 
     None where that does not work, or would multiply the work: these axes are summed first.

@@ -40,7 +40,7 @@ class Lowered:
     """A contraction as far as it is known without choosing a kernel.
 
     `layout` is None where there is nothing to compute, and where kernels could not take the operands' dtypes.
-    `conjugated`: which operands are, in the caller's order; `given` is the dtype the caller asked for.
+    `conjugated`: which operands are, in the caller's order; `given` is the `dtype` of the caller.
     """
 
     form: Form
@@ -108,8 +108,8 @@ class Lowered:
             return "one element per product: a block of a kernel would compute a whole tile for it"
         return ""
 
-    def described(self) -> str:
-        """What happens to the operands first, in words."""
+    def describe(self) -> str:
+        """A description of the operations on the operands before the launch."""
         assert self.layout is not None
         parts = []
         for number, name in enumerate(("first", "second")):

@@ -20,13 +20,13 @@ STRATEGIES = ("greedy", "optimal")
 Pairs = tuple[tuple[int, int], ...]
 
 
-def parsed(text: str, operands: Sequence[DeviceArray]) -> tuple[Subscripts, dict[int, int]]:
+def parse_operands(text: str, operands: Sequence[DeviceArray]) -> tuple[Subscripts, dict[int, int]]:
     """Return labels and their extents; ValueError if they do not fit the operands."""
     subscripts = parse(text, tuple(each.ndim for each in operands))
     return subscripts, extents(subscripts, [each.shape for each in operands])
 
 
-def taken(operands: list[DeviceArray], places: tuple[int, int]) -> tuple[Any, Any]:
+def take(operands: list[DeviceArray], places: tuple[int, int]) -> tuple[Any, Any]:
     """Remove two operands from the list and return them in their order."""
     low, high = sorted(places)
     second = operands.pop(high)
@@ -43,8 +43,8 @@ class Chain:
         """Yield (form, places of its operands) of each contraction; its result is put at the end of the operands."""
         labels, flags = list(self.subscripts.operands), list(self.flags)
         for places in self.pairs:
-            a, b = taken(labels, places)
-            conjugated = taken(flags, places)
+            a, b = take(labels, places)
+            conjugated = take(flags, places)
             flags.append(False)
             kept = self.subscripts.output
             if labels:
@@ -54,9 +54,9 @@ class Chain:
             yield ("labels", a, b, kept, conjugated), places
 
 
-def outlined(text: str, operands: Sequence[DeviceArray], dtype: Any, strategy: Any, flags: tuple[bool, ...]) -> Chain:
+def make_chain(text: str, operands: Sequence[DeviceArray], dtype: Any, strategy: Any, flags: tuple[bool, ...]) -> Chain:
     """Return the Chain of three or more operands; ValueError for arguments that do not fit."""
-    subscripts, sizes = parsed(text, operands)
+    subscripts, sizes = parse_operands(text, operands)
     result = named_dtype(dtype) if dtype is not None else np.result_type(*(each.dtype for each in operands))
     shapes = [each.shape for each in operands]
     path = _path(subscripts, shapes, strategy) if len(sizes) <= len(LETTERS) else [tuple(range(len(operands)))]

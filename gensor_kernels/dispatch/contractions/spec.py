@@ -1,4 +1,4 @@
-"""What each product function means as a contraction of two arrays, and as a call of the array library.
+"""Each product function as a contraction of two arrays, and as a call of the array library.
 
 A form is the hashable part of a call that is no array: the subscripts of einsum as text, or the function's name with
 what else it was given. Shapes that do not fit raise ValueError, with NumPy's sentences.
@@ -52,7 +52,7 @@ def _labels(
     return Subscripts((first, second), output)
 
 
-def _paired(a: Shape, b: Shape, pairs: Iterable[tuple[int, int]]) -> Subscripts:
+def _pair(a: Shape, b: Shape, pairs: Iterable[tuple[int, int]]) -> Subscripts:
     """Axes of `a`, then those of `b`, without the pairs that are summed over."""
     first, second = list(range(len(a))), list(range(len(a), len(a) + len(b)))
     for one, other in pairs:
@@ -62,16 +62,16 @@ def _paired(a: Shape, b: Shape, pairs: Iterable[tuple[int, int]]) -> Subscripts:
 
 
 def _tensordot(a: Shape, b: Shape, axes: Any) -> Subscripts:
-    first, second = _summed_axes(axes, a, b)
+    first, second = _axes_of(axes, a, b)
     pairs = [(normal_axis(one, len(a)), normal_axis(other, len(b))) for one, other in zip(first, second, strict=False)]
     if len(first) != len(second) or any(a[one] != b[other] for one, other in pairs):
         raise ValueError(f"shape-mismatch for sum: axes {axes} of shapes {a} and {b}")
     if any(len(set(each)) < len(pairs) for each in zip(*pairs, strict=True)):
         raise ValueError("an axis is summed over twice")
-    return _paired(a, b, pairs)
+    return _pair(a, b, pairs)
 
 
-def _summed_axes(axes: Any, a: Shape, b: Shape) -> tuple[Labels, Labels]:
+def _axes_of(axes: Any, a: Shape, b: Shape) -> tuple[Labels, Labels]:
     """The axes of both operands that a number or a pair of tuples names; ValueError for more than they have."""
     if isinstance(axes, tuple):
         return axes
@@ -82,19 +82,19 @@ def _summed_axes(axes: Any, a: Shape, b: Shape) -> tuple[Labels, Labels]:
 
 def _dot(a: Shape, b: Shape) -> Subscripts:
     if not a or not b:
-        return _paired(a, b, ())
+        return _pair(a, b, ())
     axis = max(len(b) - 2, 0)
     if a[-1] != b[axis]:
         raise ValueError(f"shapes {a} and {b} not aligned: {a[-1]} (dim {len(a) - 1}) != {b[axis]} (dim {axis})")
-    return _paired(a, b, [(len(a) - 1, axis)])
+    return _pair(a, b, [(len(a) - 1, axis)])
 
 
 def _inner(a: Shape, b: Shape) -> Subscripts:
     if not a or not b:
-        return _paired(a, b, ())
+        return _pair(a, b, ())
     if a[-1] != b[-1]:
         raise ValueError(f"shapes {a} and {b} not aligned: {a[-1]} (dim {len(a) - 1}) != {b[-1]} (dim {len(b) - 1})")
-    return _paired(a, b, [(len(a) - 1, len(b) - 1)])
+    return _pair(a, b, [(len(a) - 1, len(b) - 1)])
 
 
 def _vdot(a: Shape, b: Shape) -> Subscripts:
@@ -110,7 +110,7 @@ _READERS: dict[str, Callable[..., Subscripts]] = {
     "dot": _dot,
     "inner": _inner,
     "vdot": _vdot,
-    "outer": partial(_paired, pairs=()),
+    "outer": partial(_pair, pairs=()),
 }
 
 

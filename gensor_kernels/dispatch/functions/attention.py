@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameters:
-    """What attention is asked for beside its arrays.
+    """Parameters of attention.
 
-    `scale` None is 1 / sqrt(head). `window` are the keys that a query sees to the (left, right) of its own, None for
+    `scale` None is 1 / sqrt(head). `window` are the numbers of keys that a query sees on its (left, right), None for
     all. `softcap` None is none. `ragged` and `paged` are those of attention_sequences.py.
     """
 
@@ -88,7 +88,7 @@ class Attention(Function):
         strides = {name: view.strides for name, view in views.items()}
         return Understood(workload, declared.geometry(workload, strides, p.scale, p.softcap or 0.0))
 
-    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
+    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """Scale and soft cap are those of verification; a mask of booleans is one of bytes to kernels."""
         form = FORMS[workload.operator]
         mask = arrays.get("e")
@@ -97,7 +97,7 @@ class Attention(Function):
 
     def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Parameters, math: str | None) -> Any:
         """Scores, a softmax and a product, in at least float32."""
-        return composed(device, inputs, parameters, math)
+        return compute(device, inputs, parameters, math)
 
 
 ATTENTION = Attention()
@@ -142,7 +142,7 @@ def parameters_of(workload: Workload) -> Parameters:
     return Parameters(False if word == "none" else word, None, (left, right), softcap, form.ragged, form.paged)
 
 
-def composed(device: Backend, inputs: Sequence[DeviceArray], p: Parameters, math: str | None) -> Any:
+def compute(device: Backend, inputs: Sequence[DeviceArray], p: Parameters, math: str | None) -> Any:
     """Attention by the array library."""
     q, k, v, mask = inputs
     xp = device.xp

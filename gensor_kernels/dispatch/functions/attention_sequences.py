@@ -11,7 +11,7 @@ from gensor_kernels.operators import operator
 from gensor_kernels.operators.attention.sequences import spans, workload_from_views
 from gensor_kernels.operators.types.workload import View, Workload
 
-from .attention import Parameters, check, composed, parameters_of, result_dtype
+from .attention import Parameters, check, compute, parameters_of, result_dtype
 from .base import Asked, Called, Copy, Function, Result, Staged, Understood
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Sequences(Function):
-    """Attention of sequences that lie one after the other, or whose keys lie in pages; `parameters` is a Parameters.
+    """Attention of packed sequences, or of sequences with paged keys; `parameters` is a Parameters.
 
     Inputs are q, k, v, the ends of queries (`ragged`), the ends of keys or their numbers, and the table (`paged`).
     """
@@ -29,7 +29,7 @@ class Sequences(Function):
 
     def result(self, inputs: Sequence[DeviceArray], parameters: Parameters) -> Result:
         """q's shape and dtype; ValueError for shapes that do not fit."""
-        q, k, v, ends, keys, table = _named(inputs, parameters)
+        q, k, v, ends, keys, table = _split_inputs(inputs, parameters)
         batch = q.shape[0] if q.ndim == 4 else 0
         if parameters.paged:
             if k.ndim != 4:
@@ -43,15 +43,15 @@ class Sequences(Function):
         if parameters.ragged:
             if batch != 1:
                 raise ValueError(f"sequences one after the other have a batch of 1, not {batch}: q is {tuple(q.shape)}")
-            count = _counted("offsets", ends, ends.shape[:1])
-        _counted("key_offsets and key_sizes", keys, (count,))
+            count = _count("offsets", ends, ends.shape[:1])
+        _count("key_offsets and key_sizes", keys, (count,))
         if parameters.paged:
-            _counted("block_table", table, (count, *table.shape[1:2]))
+            _count("block_table", table, (count, *table.shape[1:2]))
         return Result(tuple(q.shape), result_dtype(q, k, v))
 
     def nothing(self, inputs: Sequence[DeviceArray], parameters: Parameters) -> float | None:
         """Zeros where there are no keys, or no sequences."""
-        _, k, _, _, keys, table = _named(inputs, parameters)
+        _, k, _, _, keys, table = _split_inputs(inputs, parameters)
         return 0.0 if 0 in (keys.shape[0], k.shape[0], k.shape[2], 1 if table is None else table.shape[1]) else None
 
     def understand(self, asked: Asked) -> Understood:
@@ -77,13 +77,13 @@ class Sequences(Function):
         strides = {name: view.strides for name, view in views.items()}
         return Understood(workload, declared.geometry(workload, strides, p.scale, p.softcap or 0.0))
 
-    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
+    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """Scale and soft cap are those of verification."""
         return Called(tuple(arrays[name] for name in operator(workload.operator).names[:-1]), parameters_of(workload))
 
     def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Parameters, math: str | None) -> Any:
         """Attention of one sequence after the other; ends and table are read, which waits for the device."""
-        q, k, v, ends, keys, table = _named(inputs, parameters)
+        q, k, v, ends, keys, table = _split_inputs(inputs, parameters)
         value = device.xp.zeros(q.shape, np.promote_types(result_dtype(q, k, v), np.float32))
         rows = spans(ends.tolist(), q.shape[2]) if parameters.ragged else [(0, q.shape[2])] * q.shape[0]
         if parameters.paged:
@@ -96,10 +96,10 @@ class Sequences(Function):
                 continue
             entry = slice(0, 1) if parameters.ragged else slice(number, number + 1)
             if parameters.paged:
-                own = (_gathered(device, x, table[number], end) for x in (k, v))
+                own = (_gather(device, x, table[number], end) for x in (k, v))
             else:
                 own = (x[:, :, begin:end] for x in (k, v))
-            part = composed(device, (q[entry, :, first:last], *own, None), parameters, math)
+            part = compute(device, (q[entry, :, first:last], *own, None), parameters, math)
             value[entry, :, first:last] = part
         return value
 
@@ -107,14 +107,14 @@ class Sequences(Function):
 SEQUENCES = Sequences()
 
 
-def _named(inputs: Sequence[Any], p: Parameters) -> tuple[Any, ...]:
+def _split_inputs(inputs: Sequence[Any], p: Parameters) -> tuple[Any, ...]:
     """Return (q, k, v, ends of queries, ends or numbers of keys, table), None for those a call does not have."""
     q, k, v, *rest = inputs
     ends = rest.pop(0) if p.ragged else None
     return q, k, v, ends, rest[0], rest[1] if p.paged else None
 
 
-def _counted(name: str, given: Any, shape: tuple[int, ...]) -> int:
+def _count(name: str, given: Any, shape: tuple[int, ...]) -> int:
     """Return the number of sequences; ValueError for other numbers than one per sequence (and page)."""
     axes = 2 if name == "block_table" else 1
     if given.ndim != axes or tuple(given.shape) != tuple(shape) or given.dtype.kind not in "iu":
@@ -128,7 +128,7 @@ def _is_list(view: View) -> bool:
     return view.dtype == "int32" and (view.shape[-1] <= 1 or view.strides[-1] == 1)
 
 
-def _gathered(device: Backend, pages: Any, table: Any, keys: int) -> Any:
+def _gather(device: Backend, pages: Any, table: Any, keys: int) -> Any:
     """Return the keys (1, kv_heads, keys, head) of a row of the table; zeros for pages that do not exist."""
     xp = device.xp
     own = table[: -(-keys // pages.shape[2])].astype(np.int64)

@@ -41,7 +41,7 @@ class Result:
 
     @property
     def transposition(self) -> tuple[int, ...] | None:
-        """The axes that transpose an allocated array into the result; None where nothing is to be transposed."""
+        """The axes that transpose an allocated array into the result, or None if nothing is to be transposed."""
         return None if self.order is None else inverse(self.order)
 
     def new(self, device: Device) -> Any:
@@ -68,7 +68,7 @@ class Asked:
     """One call as `understand` sees it: Views in place of arrays.
 
     ``inputs``, the output and the epilogue's operands (broadcast to the result's shape). ``fresh``: the output is a
-    new array in the result's own layout. ``emulated``: no array library stands behind the device.
+    new array with the layout of the result. ``emulated``: the device has no array library.
     """
 
     inputs: tuple[View | None, ...]
@@ -84,7 +84,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Understood:
-    """What kernels compute for a call.
+    """The computation of kernels for a call.
 
     A Workload, and the strides of its operands. ``declared`` maps strides along the result's axes (also those of an
     epilogue operand, broadcast) to strides along the axes that the operator declares; or ``operands`` gives the
@@ -99,12 +99,12 @@ class Understood:
 
 
 class Copying(Protocol):
-    """A copy of an input that no kernel takes as it lies."""
+    """A copy of an input whose layout no kernel takes."""
 
     def view(self, view: View) -> View:
         """Return the View of the copy of an input with this View."""
 
-    def made(self, device: Device, array: DeviceArray) -> Any:
+    def make(self, device: Device, array: DeviceArray) -> Any:
         """Make the copy."""
 
 
@@ -120,15 +120,15 @@ class Copy:
         """Return the View of the copy."""
         return Result(view.shape if self.shape is None else self.shape, array_dtype(self.dtype), self.order).view()
 
-    def made(self, device: Device, array: DeviceArray) -> Any:
+    def make(self, device: Device, array: DeviceArray) -> Any:
         """Make the copy."""
         whole = array if self.shape is None else device.xp.broadcast_to(array, self.shape)
         copied = device.xp.array(whole.transpose(self.order), dtype=array_dtype(self.dtype), order="C", copy=True)
         return copied.transpose(inverse(self.order))
 
 
-def converted(view: View, dtype: str) -> Copy | None:
-    """Return the Copy that converts an input and keeps the order of its axes in memory; None for the same dtype."""
+def convert(view: View, dtype: str) -> Copy | None:
+    """Return the Copy that converts an input and keeps the order of its axes in memory, or None for the same dtype."""
     return None if view.dtype == dtype else Copy(dtype, memory_order(view.strides))
 
 
@@ -147,7 +147,7 @@ class Spread:
     dtype: np.dtype[Any]
 
     def result(self, shape: Sequence[int]) -> Result:
-        """Return the copy's shape and layout beside a result of `shape`."""
+        """Return shape and layout of the copy, for a result of `shape`."""
         extents = tuple(extent if own else 1 for extent, own in zip(shape, self.own, strict=True))
         return Result(extents, self.dtype, self.order)
 
@@ -157,7 +157,7 @@ class Spread:
         strides = tuple(stride if own else 0 for stride, own in zip(copy.strides, self.own, strict=True))
         return View(shape, strides, copy.dtype, copy.alignment)
 
-    def made(self, device: Device, operand: DeviceArray, shape: tuple[int, ...]) -> Any:
+    def make(self, device: Device, operand: DeviceArray, shape: tuple[int, ...]) -> Any:
         """Make the copy of an operand that broadcasts to `shape`."""
         copy = self.result(shape).new(device)
         cut = tuple(slice(None) if own else slice(1) for own in self.own)
@@ -168,7 +168,7 @@ class Spread:
 class Staged(Exception):
     """Raised by `understand` for inputs that have to be copied before the call is made again.
 
-    ``copies`` has one entry per input, None for those that are taken as they lie. ``parameters`` are those of the call
+    ``copies`` has one entry per input, None for those that are not copied. ``parameters`` are those of the call
     that is made again, None for the same ones. ``rounded``: its result has a wider dtype and is rounded to this call's.
     """
 
@@ -198,7 +198,7 @@ class Function:
     name: str
     #: names of the inputs in error messages, where the public function has them
     arguments: tuple[str, ...] = ()
-    #: whether the array library has it as one call of its own
+    #: whether it is one call of the array library
     one_call = False
     #: whether the library's calls serve where a kernel is predicted to take longer (plans/unfused.py)
     stands_in = True
@@ -217,14 +217,14 @@ class Function:
                 raise TypeError(f"out has dtype {out.dtype}, to which the result's {result.dtype} cannot be cast")
 
     def is_one_call(self, result: Any, steps: Steps) -> bool:
-        """Return whether the array library needs one call of its own for this one."""
+        """Return whether this call is one call of the array library."""
         return self.one_call and not steps
 
     def is_substitute(self, result: Any) -> bool:
         """Return whether the library's calls may serve where a kernel is predicted to take longer."""
         return self.stands_in
 
-    def timed_as(self, library: str) -> str:
+    def timing_name(self, library: str) -> str:
         """Return the name under which times of the array library's way are stored."""
         return f"{library}: {self.name}"
 
@@ -248,7 +248,7 @@ class Function:
         """
         return None
 
-    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
+    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """Return the call that computes a Workload of arrays in their declared axes: the inverse of `understand`."""
         raise NotImplementedError
 
@@ -256,7 +256,7 @@ class Function:
         """Compute the result without an epilogue by the array library, in the dtype an epilogue is applied in."""
         raise NotImplementedError
 
-    def finished(self, device: Backend, value: Any, steps: Steps, parameters: Any, dtype: np.dtype[Any]) -> Any:
+    def finish(self, device: Backend, value: Any, steps: Steps, parameters: Any, dtype: np.dtype[Any]) -> Any:
         """Apply the epilogue to what `library` returned, and convert to the result's dtype."""
         return apply_steps(device, value, steps, dtype, value.dtype)
 
@@ -272,13 +272,13 @@ class Function:
     ) -> Any:
         """Compute a whole call by the array library, into `out` where there is one."""
         value = self.library(device, inputs, parameters, math)
-        value = self.finished(device, value, steps, parameters, result.dtype)
+        value = self.finish(device, value, steps, parameters, result.dtype)
         if out is None:
             return value
         out[...] = value
         return out
 
-    def counted(
+    def count_passes(
         self,
         device: Backend,
         inputs: Sequence[DeviceArray],

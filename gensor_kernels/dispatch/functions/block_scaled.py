@@ -13,8 +13,8 @@ from gensor_kernels.operators.products.block_scaled import BLOCK, NAME, blocks_o
 from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS
 from gensor_kernels.operators.types.workload import View, Workload, alignment_class
 
-from .base import Asked, Called, Copy, Function, Result, Staged, Understood, converted
-from .mixed_input import Stored, names, typed, widened
+from .base import Asked, Called, Copy, Function, Result, Staged, Understood, convert
+from .mixed_input import Stored, names, reinterpret, widen
 from .quantised import plain, rows_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class ScaledProduct(Function):
     name = "scaled_matmul"
 
     def result(self, inputs: Sequence[DeviceArray], parameters: Stored) -> Result:
-        """Return (..., n) of the dtype asked for, else of float32; ValueError and TypeError for what does not fit."""
+        """Return (..., n) of `dtype`, by default float32; ValueError or TypeError if operands do not fit."""
         a, b, *scales = inputs
         if a.ndim == 0 or b.ndim != 2 or a.shape[-1] != b.shape[0]:
             raise ValueError(f"scaled_matmul takes a (..., k) and b (k, n), not {tuple(a.shape)} and {tuple(b.shape)}")
@@ -65,20 +65,26 @@ class ScaledProduct(Function):
         if a.shape[-1] % COPIED:
             raise UnsupportedError(f"scaled_matmul: kernels take multiples of {COPIED} as k, not {a.shape[-1]}")
         first, second = asked.parameters.dtype_a or a.dtype, asked.parameters.dtype_b or b.dtype
-        left, right = typed(a, first), typed(_turned(b), second)
+        left, right = reinterpret(a, first), reinterpret(_turn(b), second)
         copies = [None if _is_read(left) else plain(a), None if _is_read(right) else Copy(b.dtype, (1, 0))]
-        copies.append(converted(scale_a, "float32") if _folds(scale_a) else plain(scale_a, "float32"))
-        copies.append(converted(scale_b, "float32"))
+        copies.append(convert(scale_a, "float32") if _folds(scale_a) else plain(scale_a, "float32"))
+        copies.append(convert(scale_b, "float32"))
         if any(copies):
             raise Staged(*copies)
-        views = {"a": rows_of(left), "b": right, "d": rows_of(scale_a), "e": _turned(scale_b), "c": rows_of(asked.out)}
+        views = {
+            "a": rows_of(left),
+            "b": right,
+            "d": rows_of(scale_a),
+            "e": _turn(scale_b),
+            "c": rows_of(asked.out),
+        }
         workload = workload_from_views(views, [step.name for step in asked.steps])
         declared = operator(NAME)
         geometry = declared.geometry(workload, {name: view.strides for name, view in views.items()})
         operands = tuple(None if v is None else declared.output(workload, rows_of(v).strides) for v in asked.operands)
         return Understood(workload, geometry, operands=operands)
 
-    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
+    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """Return the arguments: b and its scales are declared transposed."""
         stored = [workload.dtype[name] if arrays[name].dtype.itemsize == 1 else None for name in "ab"]
         inputs = arrays["a"], arrays["b"].T, arrays["d"], arrays["e"].T
@@ -92,15 +98,15 @@ class ScaledProduct(Function):
             wide = np.result_type(wide, a.dtype, b.dtype)
         step, panel = (xp.arange(extent) // BLOCK for extent in b.shape)
         along_k = (*(slice(None) for _ in a.shape[:-1]), step)
-        a = widened(xp, a, types[0], wide) * scale_a.astype(wide, copy=False)[along_k]
-        b = widened(xp, b, types[1], wide) * scale_b.astype(wide, copy=False)[step][:, panel]
+        a = widen(xp, a, types[0], wide) * scale_a.astype(wide, copy=False)[along_k]
+        b = widen(xp, b, types[1], wide) * scale_b.astype(wide, copy=False)[step][:, panel]
         return device.product(a, b, math)
 
 
 SCALED_PRODUCT = ScaledProduct()
 
 
-def _turned(view: View) -> View:
+def _turn(view: View) -> View:
     """Return the View of a transposed matrix."""
     return View(view.shape[::-1], view.strides[::-1], view.dtype, view.alignment)
 

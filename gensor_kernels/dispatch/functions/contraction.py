@@ -30,7 +30,7 @@ from .base import (
     Staged,
     Steps,
     Understood,
-    converted,
+    convert,
     inverse,
 )
 from .matmul import check_int8_sum
@@ -69,7 +69,7 @@ class Gathered:
         """Return the View of the copy."""
         return contiguous(self.shape[: len(self.shape) - self.sums], self.dtype.name)
 
-    def made(self, device: Device, array: DeviceArray) -> Any:
+    def make(self, device: Device, array: DeviceArray) -> Any:
         """Copy, or sum in at least float32."""
         xp = device.xp
         steps = tuple(stride * array.dtype.itemsize for stride in self.strides)
@@ -92,10 +92,10 @@ class Contraction(Function):
 
     def result(self, inputs: Sequence[DeviceArray], parameters: Spec) -> Contracted:
         """Return the shape that the form says, laid out in memory as the product writes it best."""
-        lowered = product = lower(parameters.form, *map(laid, inputs), parameters.dtype)
+        lowered = product = lower(parameters.form, *map(layout_of, inputs), parameters.dtype)
         while product.is_staged:
             form, dtype = product.staged_form
-            product = lower(form, *(_staged(product, number) for number in (0, 1)), dtype)
+            product = lower(form, *(_staging(product, number) for number in (0, 1)), dtype)
         order = None if product.layout is None else product.layout.order
         return Contracted(
             lowered.shape, lowered.dtype, None if order is None else inverse(order), lowered=lowered, product=product
@@ -128,7 +128,7 @@ class Contraction(Function):
 
     def nothing(self, inputs: Sequence[DeviceArray], parameters: Spec) -> float | None:
         """Return 0 for sums without terms."""
-        lowered = lower(parameters.form, *map(laid, inputs), parameters.dtype)
+        lowered = lower(parameters.form, *map(layout_of, inputs), parameters.dtype)
         return 0.0 if 0 in lowered.extents.values() else None
 
     def understand(self, asked: Asked) -> Understood:
@@ -137,21 +137,21 @@ class Contraction(Function):
         assert a is not None and b is not None
         spec: Spec = asked.parameters
         out = None if asked.fresh else _bytes(asked.out)
-        found = lower(spec.form, _laid(a), _laid(b), spec.dtype, out)
+        found = lower(spec.form, _view_layout(a), _view_layout(b), spec.dtype, out)
         reason = found.unfit or ("" if asked.emulated else found.unworthy)
         if reason or found.layout is None:
             raise UnsupportedError(reason or SUMS_OF_NOTHING)
         if not asked.fresh and found.dtype.name != asked.out.dtype:
-            raise UnsupportedError("a result that is rounded behind the product")
+            raise UnsupportedError("a result that is rounded after the product")
         if found.is_staged:
-            copies = [_gathered(found, number) for number in (0, 1)]
+            copies = [_gather(found, number) for number in (0, 1)]
             raise Staged(
-                *copies, words=found.described(), parameters=Spec(*found.staged_form), rounded=found.rounds_late
+                *copies, words=found.describe(), parameters=Spec(*found.staged_form), rounded=found.rounds_late
             )
         inputs = _inputs(found)
         if a.dtype != inputs.name or b.dtype != inputs.name:
             form = ("labels", *found.subscripts.operands, found.subscripts.output, found.conjugated)
-            copies_of = converted(a, inputs.name), converted(b, inputs.name)
+            copies_of = convert(a, inputs.name), convert(b, inputs.name)
             raise Staged(*copies_of, words="operands are converted", parameters=Spec(form, found.given))
         return self._product(asked, found, inputs)
 
@@ -196,7 +196,7 @@ class Contraction(Function):
         out[...] = found
         return out
 
-    def counted(
+    def count_passes(
         self,
         device: Backend,
         inputs: Sequence[DeviceArray],
@@ -213,7 +213,7 @@ class Contraction(Function):
         a, b = (b, a) if layout.swapped else (a, b)
         a, b = device.xp.broadcast_to(a, layout.a.shape), device.xp.broadcast_to(b, layout.b.shape)
         value = device.product(a.astype(result.inputs, copy=False), b.astype(result.inputs, copy=False), math)
-        return self.finished(device, value, steps, parameters, result.dtype)
+        return self.finish(device, value, steps, parameters, result.dtype)
 
 
 CONTRACTION = Contraction()
@@ -225,8 +225,8 @@ def _inputs(found: Lowered) -> np.dtype[Any]:
     return found.inputs if wider else found.dtype
 
 
-def laid(array: ArrayLike | Laid) -> Laid:
-    """Return how an array lies in memory."""
+def layout_of(array: ArrayLike | Laid) -> Laid:
+    """Return shape, strides and dtype of an array."""
     return Laid(tuple(array.shape), tuple(array.strides), np.dtype(array.dtype))  # type: ignore[union-attr]
 
 
@@ -236,7 +236,7 @@ def _bytes(view: View) -> tuple[int, ...]:
     return tuple(stride * size for stride in view.strides)
 
 
-def _laid(view: View) -> Laid:
+def _view_layout(view: View) -> Laid:
     return Laid(view.shape, _bytes(view), array_dtype(view.dtype))
 
 
@@ -246,8 +246,8 @@ def _window(view: View, window: Window) -> View:
     return View(window.shape, tuple(stride // size for stride in window.strides), view.dtype, view.alignment)
 
 
-def _gathered(found: Lowered, number: int) -> Copying | None:
-    """Return the copy or the sum that takes the place of an operand; None for one that is taken as it lies."""
+def _gather(found: Lowered, number: int) -> Copying | None:
+    """Return the copy or the sum that replaces an operand, or None for one that is used in place."""
     layout, operand = found.layout, found.operands[number]
     assert layout is not None
     kept, sums = layout.staged[number], layout.sums[number]
@@ -260,8 +260,8 @@ def _gathered(found: Lowered, number: int) -> Copying | None:
     return Gathered(shape, steps, found.staged_dtype(number), len(sums))
 
 
-def _staged(found: Lowered, number: int) -> Laid:
-    """Return how an operand lies once it is staged."""
+def _staging(found: Lowered, number: int) -> Laid:
+    """Return the layout of an operand after it was staged."""
     assert found.layout is not None
     labels = found.layout.staged[number]
     if labels is None:

@@ -32,7 +32,7 @@ class Convolution(Function):
     folds = True
 
     def result(self, inputs: Sequence[DeviceArray], parameters: Parameters) -> Result:
-        """(n, k, oh, ow) or (n, oh, ow, k), in memory as the image lies where kernels take it so."""
+        """(n, k, oh, ow) or (n, oh, ow, k), in the order of the image in memory where kernels take that."""
         x, w = inputs
         sizes = full_sizes(x.shape, w.shape, parameters)
         dtype = np.promote_types(x.dtype, w.dtype)
@@ -61,7 +61,7 @@ class Convolution(Function):
         if dtype not in ACCUMULATORS:
             raise UnsupportedError(f"a convolution takes {', '.join(ACCUMULATORS)}, got {dtype}: cast x and w")
         images = IMAGES[p.layout]
-        last = _stored_last(asked.out, images)
+        last = _has_channels_last(asked.out, images)
         layout = _weight_layout(w, p, sizes, last)
         copy_x = None if x.dtype == dtype else Copy(dtype, tuple(range(4)))
         copy_w = None if layout and w.dtype == dtype else Copy(dtype, _weight_order(p, last))
@@ -69,15 +69,15 @@ class Convolution(Function):
             raise Staged(copy_x, copy_w)
         layouts = {"x": "nhwc" if last else "nchw", "w": layout, "y": "nhwk" if last else "nkhw"}
         named = {
-            "x": _named(x, images, "nhwc"),
-            "w": _named(w, p.weights, "krsc"),
-            "y": _named(asked.out, images, "nhwc"),
+            "x": _name_axes(x, images, "nhwc"),
+            "w": _name_axes(w, p.weights, "krsc"),
+            "y": _name_axes(asked.out, images, "nhwc"),
         }
         bands = 1
         if self.folds and not p.transposed:
-            sizes, layouts, named = _folded(sizes, layouts, named, dtype)
-            bands = _bands(sizes, layouts, named, [_named(v, images, "nhwc") for v in asked.operands if v])
-            sizes, named = conv_folded.banded(sizes, bands), _banded(named, bands)
+            sizes, layouts, named = _fold(sizes, layouts, named, dtype)
+            bands = _bands(sizes, layouts, named, [_name_axes(v, images, "nhwc") for v in asked.operands if v])
+            sizes, named = conv_folded.banded(sizes, bands), _split_bands(named, bands)
         alignment = {name: _alignment(*named[name], RUNS[layouts[name]]) for name in named}
         workload = conv.from_layouts(
             sizes,
@@ -91,12 +91,12 @@ class Convolution(Function):
 
         def declared(strides: Sequence[int]) -> tuple[int, ...]:
             n, h, *others = (strides[axis] for axis in images)
-            return _grouped([n if bands == 1 else h, h, *others], sizes["k_out"] // sizes["groups"])
+            return _group_strides([n if bands == 1 else h, h, *others], sizes["k_out"] // sizes["groups"])
 
         arrays = _strides(sizes, named, p.transposed) | {"y": declared(asked.out.strides)}
         return Understood(workload, operator(workload.operator).geometry(workload, arrays), declared)
 
-    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
+    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """Axes are (n, h, w, c) and (k, r, s, c) whatever the layouts; a transposed one's weights (c, r, s, k)."""
         declared: Any = operator(workload.operator)
         x, w, shape = arrays["x"], arrays["w"], declared.operands(workload)[-1].shape
@@ -135,27 +135,27 @@ def full_sizes(x: Sequence[int], w: Sequence[int], p: Parameters) -> dict[str, i
 Named = tuple[View, Mapping[str, tuple[int, int]]]
 
 
-def _grouped(strides: Sequence[int], channels: int) -> tuple[int, ...]:
-    """The strides of (image, row, column, group, channel), where groups have so many channels."""
+def _group_strides(strides: Sequence[int], channels: int) -> tuple[int, ...]:
+    """The strides of (image, row, column, group, channel), for groups of `channels` channels."""
     n, h, w, channel = strides
     return n, h, w, channel * channels, channel
 
 
 def _strides(sizes: Mapping[str, int], named: Mapping[str, Named], transposed: bool) -> dict[str, tuple[int, ...]]:
-    """Those of image and weights along the axes that the operator declares."""
+    """Strides of image and weights along the axes that the operator declares."""
     k, c = sizes["k_out"] // sizes["groups"], sizes["c"] // sizes["groups"]
     s = {axis: stride for axis, (_, stride) in named["w"][1].items()}
     group = s["c"] * c if transposed else s["k"] * k
-    image = _grouped([stride for _, stride in named["x"][1].values()], c)
+    image = _group_strides([stride for _, stride in named["x"][1].values()], c)
     return {"x": image, "w": (group, s["k"], s["r"], s["s"], s["c"])}
 
 
-def _named(view: View, axes: Sequence[int], names: str) -> Named:
+def _name_axes(view: View, axes: Sequence[int], names: str) -> Named:
     """A view with its (extent, stride) by axis."""
     return view, {name: (view.shape[a], view.strides[a]) for name, a in zip(names, axes, strict=True)}
 
 
-def _folded(
+def _fold(
     sizes: dict[str, int], layouts: dict[str, str], named: dict[str, Named], dtype: str
 ) -> tuple[dict[str, int], dict[str, str], dict[str, Named]]:
     """(sizes, layouts, operands) with neighbouring columns as channels, as far as windows move by as many of them."""
@@ -185,7 +185,7 @@ def _bands(
     return by if all(axes["n"][1] == axes["h"][0] * axes["h"][1] for axes in each) or sizes["n"] == 1 else 1
 
 
-def _banded(named: Mapping[str, Named], by: int) -> dict[str, Named]:
+def _split_bands(named: Mapping[str, Named], by: int) -> dict[str, Named]:
     """The operands with bands of rows as images."""
 
     def cut(view: View, axes: Mapping[str, tuple[int, int]]) -> Named:
@@ -208,7 +208,7 @@ def _alignment(view: View, axes: Mapping[str, tuple[int, int]], run: str) -> int
     return next((width for width in (16, 8, 4) if run and not any(step % width for step in steps)), size)
 
 
-def _stored_last(out: View, images: Sequence[int]) -> bool:
+def _has_channels_last(out: View, images: Sequence[int]) -> bool:
     """Whether the result's channels are innermost in memory; UnsupportedError where neither they nor its rows are."""
     (_, h, w, c), strides = (out.shape[a] for a in images), [out.strides[a] for a in images]
     if (strides[3] == 1 and c > 1) or (c == 1 and h * w > 1 and strides[2] != 1):
@@ -219,8 +219,8 @@ def _stored_last(out: View, images: Sequence[int]) -> bool:
 
 
 def _weight_layout(w: View, p: Parameters, sizes: Mapping[str, int], last: bool) -> str | None:
-    """How the weights lie, None where no kernel takes them so."""
-    axes = _named(w, p.weights, "krsc")[1]
+    """The layout of the weights, None where no kernel takes it."""
+    axes = _name_axes(w, p.weights, "krsc")[1]
     c = sizes["c"] // sizes["groups"]
     digits = {"r": axes["r"], "s": axes["s"], "c": (c, axes["c"][1])}
     reach = None
@@ -255,7 +255,7 @@ def convolve(
     xp, groups = device.xp, sizes["groups"]
     dtype = np.promote_types(x.dtype, w.dtype)
     wide = np.dtype(np.int32) if dtype == np.int8 else np.dtype(np.float32) if dtype.itemsize == 2 else dtype
-    image, z = _padded(xp, x.transpose(IMAGES[p.layout]).astype(wide, copy=False), sizes, p.transposed)
+    image, z = _pad(xp, x.transpose(IMAGES[p.layout]).astype(wide, copy=False), sizes, p.transposed)
     weights = w.transpose(p.weights).astype(wide, copy=False)
     n, h, width, c = image.shape
     c, k = c // groups, z["k_out"] // groups
@@ -280,7 +280,7 @@ def convolve(
     return found.transpose(0, 3, 1, 2) if p.layout == "NCHW" else found
 
 
-def _padded(xp: Any, image: DeviceArray, z: Mapping[str, int], transposed: bool) -> tuple[Any, Mapping[str, int]]:
+def _pad(xp: Any, image: DeviceArray, z: Mapping[str, int], transposed: bool) -> tuple[Any, Mapping[str, int]]:
     """The image (n, h, w, c) with its zeros, and the sizes of a convolution without padding: where weights are not
     finite, their products with these zeros are NaN, as in kernels."""
     top, left = z["pad_top"], z["pad_left"]
@@ -293,7 +293,7 @@ def _padded(xp: Any, image: DeviceArray, z: Mapping[str, int], transposed: bool)
 
 
 def _tap(z: Mapping[str, int], side: str, tap: int, out: int, transposed: bool) -> tuple[slice, slice] | None:
-    """(rows of the image, rows of the result) that one row of the filter joins; None where there are none."""
+    """(rows of the image, rows of the result) that one row of the filter joins, or None if there are none."""
     stride, shift = z[f"stride_{side}"], tap * z[f"dilation_{side}"] - z["pad_top" if side == "h" else "pad_left"]
     # The result's row o reads the image's o stride + shift; a transposed one's row i stride + shift is fed by i.
     longer, shorter = (out, z[side]) if transposed else (z[side], out)

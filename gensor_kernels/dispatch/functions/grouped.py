@@ -61,7 +61,7 @@ class RaggedProduct(Function):
         strides = {"a": x.strides, "b": w.strides, "c": asked.out.strides, "d": ends.strides}
         return Understood(workload, operator(ragged.NAME).geometry(workload, strides))
 
-    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
+    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """As it is declared."""
         wide = None if arrays["c"].dtype == arrays["a"].dtype else arrays["c"].dtype
         return Called((arrays["a"], arrays["b"], arrays["d"]), wide)

@@ -16,7 +16,7 @@ from gensor_kernels.dispatch.calls.problem import TooManyAxesError, multiply
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.types.workload import View, Workload, contiguous
 
-from .base import Asked, Called, Copy, Function, Result, Staged, Steps, Understood, converted
+from .base import Asked, Called, Copy, Function, Result, Staged, Steps, Understood, convert
 
 #: Products of int8 that an int32 sum holds without wrapping: 2^31 / (128 * 128), rounded down.
 MOST_INT8_PRODUCTS = 2**17 - 1
@@ -52,7 +52,7 @@ class Matmul(Function):
         """Return whether the library rounds no more often than a kernel."""
         return result.product.inputs.name not in ("float16", "bfloat16") or result.dtype == result.product.inputs
 
-    def timed_as(self, library: str) -> str:
+    def timing_name(self, library: str) -> str:
         """Return the library function's own name."""
         return f"{library}.matmul"
 
@@ -72,7 +72,7 @@ class Matmul(Function):
         check_int8_sum(product.inputs, product.dtype, product.sizes[2])
         dtype = product.inputs.name
         if a.dtype != dtype or b.dtype != dtype:
-            raise Staged(converted(a, dtype), converted(b, dtype), words="operands are converted")
+            raise Staged(convert(a, dtype), convert(b, dtype), words="operands are converted")
         names = [step.name for step in asked.steps]
         try:
             found = multiply(a, b, asked.out, asked.operands, names, math_of(product.inputs, asked.math))
@@ -83,7 +83,7 @@ class Matmul(Function):
             raise Staged(*copies) from None
         return Understood(found.workload, found.geometry, operands=found.operands)
 
-    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
+    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """Return the operands as they are declared."""
         return Called((arrays["a"], arrays["b"]), arrays["c"].dtype)
 
@@ -114,7 +114,7 @@ WRAPS = 'sums of int8 wrap around in an int8 result, as in CuPy: dtype="int32" g
 
 
 def exact(workload: Workload) -> Workload | None:
-    """Return the product of int8 with int32 results in place of int8 ones that wrap around; None of other Workloads."""
+    """Return the product with int32 results of one with int8 results, which wrap around, or None of other Workloads."""
     types, align = workload.dtype, workload.align
     if [types.get(name) for name in "abc"] != ["int8"] * 3:
         return None
@@ -129,7 +129,7 @@ def check_int8_sum(inputs: np.dtype[Any], result: np.dtype[Any], k: int) -> None
 
 
 def _compact(view: View, batch: tuple[int, ...]) -> Copy | None:
-    """Return a copy whose batch axes can be merged; None of an operand for which it would change nothing."""
+    """Return a copy whose batch axes can be merged, or None of an operand for which it would change nothing."""
     shape = (*(batch if len(view.shape) > 1 else ()), *view.shape[-2:])
     if view.strides == contiguous(shape, view.dtype).strides:
         return None

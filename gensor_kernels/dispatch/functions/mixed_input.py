@@ -35,7 +35,7 @@ class StoredProduct(Function):
     name = "matmul"
 
     def result(self, inputs: Sequence[DeviceArray], parameters: Stored) -> Result:
-        """As matmul's; the dtype is the one asked for, else that of the wider operand, or the accumulator's."""
+        """As matmul's; by default the dtype is that of the wider operand, or of the accumulator."""
         a, b = inputs
         _, _, shape = product_shapes(tuple(a.shape), tuple(b.shape))
         first, second = names(inputs, parameters)
@@ -57,15 +57,15 @@ class StoredProduct(Function):
         assert a is not None and b is not None
         first, second = asked.parameters.dtype_a or a.dtype, asked.parameters.dtype_b or b.dtype
         names = [step.name for step in asked.steps]
-        found = multiply(typed(a, first), typed(b, second), asked.out, asked.operands, names, "ieee")
+        found = multiply(reinterpret(a, first), reinterpret(b, second), asked.out, asked.operands, names, "ieee")
         return Understood(found.workload, found.geometry, operands=found.operands)
 
     def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Stored, math: str | None) -> Any:
-        """The operands widened to float32 (float64 beside such an operand), or int32, and multiplied."""
+        """The operands widened to float32 (or float64, or int32), and multiplied."""
         types = names(inputs, parameters)
         wide = np.result_type(np.float32, *(x.dtype for x, n in zip(inputs, types, strict=True) if n not in WIDENED))
         dtype = np.dtype(np.int32) if set(types) == {"int8"} else wide
-        a, b = (widened(device.xp, x, name, dtype) for x, name in zip(inputs, types, strict=True))
+        a, b = (widen(device.xp, x, name, dtype) for x, name in zip(inputs, types, strict=True))
         return device.product(a, b, math)
 
 
@@ -82,13 +82,13 @@ def names(inputs: Sequence[DeviceArray], parameters: Stored) -> tuple[str, str]:
     return first, second
 
 
-def widened(xp: Any, array: DeviceArray, name: str, dtype: np.dtype[Any]) -> Any:
+def widen(xp: Any, array: DeviceArray, name: str, dtype: np.dtype[Any]) -> Any:
     """The numbers of an operand in a dtype that holds them."""
     if name in EIGHT_BIT_FLOATS:
         return xp.asarray(float8_values(name).astype(dtype))[array.view(np.uint8)]
     return array.astype(dtype, copy=False)
 
 
-def typed(view: View, name: str) -> View:
+def reinterpret(view: View, name: str) -> View:
     """The view of the same bytes as elements of a type."""
     return View(view.shape, view.strides, name, view.alignment)

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gensor_kernels.dispatch.calls.arguments import Operation, resolve
-from gensor_kernels.dispatch.calls.fallback import apply_steps, multiplied
-from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.dispatch.calls.fallback import apply_steps, product_dtype
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.products import normed
 from gensor_kernels.operators.rows.norms import VERIFIED_EPS
-from gensor_kernels.operators.types.geometry import BATCH_AXES, Geometry
+from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.operators.types.workload import Workload
 
 from .base import Asked, Called, Copy, Function, Result, Staged, Understood
-from .gated import folded, inputs_of
+from .gated import fold_axes, inputs_of
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
@@ -35,7 +34,7 @@ class Norm(NamedTuple):
 
 @dataclass(frozen=True)
 class NormedProduct(Function):
-    """behind(norm(before(a b))) over the rows of the product of a (..., m, k) or (k,) and b (..., k, n)."""
+    """after(norm(before(a b))) over the rows of the product of a (..., m, k) or (k,) and b (..., k, n)."""
 
     name: str = "matmul with a norm"
 
@@ -57,30 +56,21 @@ class NormedProduct(Function):
         dtype = inputs_of(asked.result.dtype, a, b)
         if a.dtype != dtype or b.dtype != dtype:
             raise Staged(*(Copy(dtype, tuple(range(len(x.shape)))) for x in (a, b)))
-        axes, views = folded(a, b, asked.out, asked.operands)
-        if len(axes.batch) > BATCH_AXES:
-            raise UnsupportedError(f"{len(axes.batch)} batch axes that cannot be merged; kernels take {BATCH_AXES}")
-        first, second, out = (axes.view(index, views[index]) for index in range(3))
+        folded = fold_axes(asked, a, b)
+        first, second, out = folded.matrices
         workload = normed.workload_from_operands(
             *(p.name, first, second, out, p.before),
             math="tf32" if dtype == "float32" and asked.math == "tf32" else "ieee",
             epilogue=[step.name for step in asked.steps],
         )
-        extents = tuple(extent for extent, _ in axes.batch)
-        geometry = Geometry(
-            (axes.m, axes.n, axes.k),
-            (1, 1, 1, *extents)[-BATCH_AXES:],  # type: ignore[arg-type]
-            *(axes.strides(0), axes.strides(1), axes.strides(2)),
-            tail=normed.told(p.eps, p.before),
-        )
-        numbers = iter(range(3, len(views)))
+        geometry = Geometry(*folded.geometry, tail=normed.told(p.eps, p.before))
         return Understood(
             workload,
             geometry,
-            operands=tuple(None if view is None else axes.strides(next(numbers)) for view in asked.operands),
+            operands=folded.operands,
         )
 
-    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
+    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """The eps is that of verification."""
         declared: Any = operator(workload.operator)
         wide = None if arrays["c"].dtype == arrays["a"].dtype else arrays["c"].dtype
@@ -88,14 +78,14 @@ class NormedProduct(Function):
         return Called((arrays["a"], arrays["b"]), norm)
 
     def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Norm, math: str | None) -> Any:
-        """The product, in at least float32; the rest is in `finished`."""
+        """The product, in at least float32; the rest is in `finish`."""
         a, b = inputs
         call = resolve(a, b, None, (), parameters.dtype)
         wide = np.promote_types(call.dtype, np.float32)
-        kind = multiplied(call.dtype, call.dtype, bool(call.batch))
+        kind = product_dtype(call.dtype, call.dtype, bool(call.batch))
         return device.product(a.astype(kind, copy=False), b.astype(kind, copy=False), math).astype(wide, copy=False)
 
-    def finished(
+    def finish(
         self, device: Backend, value: Any, steps: tuple[Operation, ...], parameters: Norm, dtype: np.dtype[Any]
     ) -> Any:
         """Operations, norm, operations."""

@@ -1,4 +1,4 @@
-"""Convolutions of CuPy arrays behind a prologue: what a call means to kernels, and the same from the library.
+"""Convolutions with a prologue: by kernels, and by the array library.
 
 Transposed and depthwise ones too: Prepared convolutions are those of another Function with an image that is prepared.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class PreparedImage(NamedTuple):
-    """The parameters of a call: of its prologue, and of the convolution behind it."""
+    """The parameters of a call: of its prologue, and of the convolution."""
 
     prologue: Prepared
     convolution: Parameters
@@ -37,7 +37,7 @@ class PreparedImage(NamedTuple):
 class PreparedConvolution(Convolution):
     """f(x) under a window, of an image, weights and vectors (channels,); `parameters` is a PreparedImage.
 
-    `plain` is the convolution without a prologue, `declared` the module of the operator behind one.
+    `plain` is the convolution without a prologue, `declared` the module of the operator with one.
     """
 
     name = "conv2d with a prologue"
@@ -71,9 +71,9 @@ class PreparedConvolution(Convolution):
         )
         return replace(found, workload=workload, geometry=self.declared.told(found.geometry, workload, before.scale))
 
-    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
+    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """The scale is that of verification."""
-        plain = super().called(workload, arrays)
+        plain = super().vendor_call(workload, arrays)
         vectors = [arrays[name].reshape(-1) for name in prologue.VECTORS if name in arrays]
         before = Prepared(workload.prologue, prologue.VERIFIED_SCALE)
         return Called((*plain.inputs, *vectors), PreparedImage(before, plain.parameters), plain.declared)
@@ -101,5 +101,5 @@ PREPARED_CONVOLUTION, PREPARED_DEPTHWISE = PreparedConvolution(), PreparedDepthw
 
 
 def ones(p: Parameters) -> tuple[int, ...]:
-    """Extents of what lies behind the channels of an operand that is broadcast to an image."""
+    """Extents after the channels, of an operand that is broadcast to an image."""
     return (1,) * (3 - IMAGES[p.layout][3])

@@ -1,7 +1,7 @@
-"""Products of CuPy arrays behind a prologue: what a call means to kernels, and the same from the array library.
+"""Products with a prologue: by kernels, and by the array library.
 
-Kernels take vectors along the axis that is summed. What is more than they take is computed by the array library in
-front of a product without a prologue.
+Kernels take vectors along the axis that is summed. The array library computes other
+prologues before a product without one.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gensor_kernels.dispatch.calls.arguments import Operation, named_dtype, resolve
-from gensor_kernels.dispatch.calls.fallback import apply_steps, multiplied
-from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.dispatch.calls.fallback import apply_steps, product_dtype
 from gensor_kernels.operators.declaration import prologue
 from gensor_kernels.operators.products import matmul_prologue
 from gensor_kernels.operators.types.epilogue import MAX_SCALES, MAX_STEPS, MAX_VECTORS
-from gensor_kernels.operators.types.geometry import BATCH_AXES, Geometry
+from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.operators.types.workload import View, Workload
 
 from .base import Asked, Called, Copy, Function, Result, Staged, Understood
-from .gated import folded, inputs_of
+from .gated import fold_axes, inputs_of
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
@@ -38,7 +37,7 @@ class Prepared(NamedTuple):
 
     @staticmethod
     def of(steps: Sequence[Operation], dtype: Any = None) -> Prepared | None:
-        """Of these operations; None where they are more than kernels take."""
+        """Return the parameters for these operations, or None if kernels take no such prologue."""
         vectors, scales = (sum(step.operand is not None for step in steps), [s for s in steps if s.name == "scale"])
         if vectors > MAX_VECTORS or len(scales) > MAX_SCALES or len(steps) > MAX_STEPS:
             return None
@@ -74,29 +73,21 @@ class PreparedProduct(Function):
         copies += [vector_copy(view, dtype) for view in vectors]
         if any(copies):
             raise Staged(*copies)
-        axes, views = folded(a, b, asked.out, asked.operands)
-        if len(axes.batch) > BATCH_AXES:
-            raise UnsupportedError(f"{len(axes.batch)} batch axes that cannot be merged; kernels take {BATCH_AXES}")
-        first, second, out = (axes.view(index, views[index]) for index in range(3))
+        folded = fold_axes(asked, a, b)
+        first, second, out = folded.matrices
         workload = matmul_prologue.workload_from_operands(
             *(p.names, first, second, out, [view for view in vectors if view is not None]),
             math="tf32" if dtype == "float32" and asked.math == "tf32" else "ieee",
             epilogue=[step.name for step in asked.steps],
         )
-        extents = tuple(extent for extent, _ in axes.batch)
-        geometry = Geometry(
-            (axes.m, axes.n, axes.k),
-            (1, 1, 1, *extents)[-BATCH_AXES:],  # type: ignore[arg-type]
-            *(axes.strides(0), axes.strides(1), axes.strides(2)),
-        )
-        numbers = iter(range(3, len(views)))
+        geometry = Geometry(*folded.geometry)
         return Understood(
             workload,
             matmul_prologue.told(geometry, p.scale),
-            operands=tuple(None if view is None else axes.strides(next(numbers)) for view in asked.operands),
+            operands=folded.operands,
         )
 
-    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
+    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """The scale is that of verification."""
         wide = None if arrays["c"].dtype == arrays["a"].dtype else arrays["c"].dtype
         vectors = [arrays[name] for name in prologue.VECTORS if name in arrays]
@@ -108,7 +99,7 @@ class PreparedProduct(Function):
         a, b, *vectors = inputs
         call = resolve(a, b, None, (), parameters.dtype)
         a = apply_steps(device, a.astype(call.inputs, copy=False), parameters.steps(vectors), call.inputs, call.inputs)
-        kind = multiplied(call.inputs, call.dtype, bool(call.batch))
+        kind = product_dtype(call.inputs, call.dtype, bool(call.batch))
         return device.product(a.astype(kind, copy=False), b.astype(kind, copy=False), math)
 
 
@@ -116,7 +107,7 @@ PREPARED = PreparedProduct()
 
 
 def vector_copy(view: View | None, dtype: str) -> Copy | None:
-    """How a vector beside operands of a dtype is copied, if it must be."""
+    """The copy of a vector for operands of a dtype, or None if it is used in place."""
     if view is None:
         return None
     types = prologue.vector_types(dtype)

@@ -64,7 +64,7 @@ class QuantisedLinear(Function):
         operands = tuple(None if v is None else declared.output(workload, rows_of(v).strides) for v in asked.operands)
         return Understood(workload, geometry, operands=operands)
 
-    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
+    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """Operands are in the order of the arguments."""
         bits = 4 if workload.dtype["b"] == "uint4x2" else 8
         inputs = (arrays["a"], arrays["b"], arrays["d"], arrays.get("e"))
@@ -75,14 +75,14 @@ class QuantisedLinear(Function):
         x, w, scales, zeros = inputs
         wide = np.result_type(np.float32, x.dtype)
         return device.product(
-            x.astype(wide, copy=False), dequantised(device.xp, parameters, w, scales, zeros, wide).T, math
+            x.astype(wide, copy=False), dequantise(device.xp, parameters, w, scales, zeros, wide).T, math
         )
 
 
 QUANTISED_LINEAR = QuantisedLinear()
 
 
-def dequantised(
+def dequantise(
     xp: Any, parameters: Weights, w: DeviceArray, scales: DeviceArray, zeros: DeviceArray, dtype: np.dtype[Any]
 ) -> Any:
     """(out, in) weights as numbers of a floating-point dtype."""
@@ -100,7 +100,7 @@ def dequantised(
     return (number.astype(dtype) - zero) * scales.reshape(w.shape[0], count).astype(dtype)[:, which]
 
 
-def checked(x: DeviceArray, w: DeviceArray, scales: DeviceArray, zeros: DeviceArray, group: int | None) -> Weights:
+def check(x: DeviceArray, w: DeviceArray, scales: DeviceArray, zeros: DeviceArray, group: int | None) -> Weights:
     """The Weights of a call; ValueError and TypeError for arrays that do not fit together."""
     if w.ndim != 2 or w.dtype.name not in ("int8", "uint8"):
         raise TypeError(

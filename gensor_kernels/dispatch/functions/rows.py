@@ -19,7 +19,7 @@ from .base import Asked, Called, Copy, Function, Result, Staged, Steps, Understo
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
 
-#: Functions of the array library, by operator. Those that have none are composed here.
+#: Functions of the array library, by operator. The others are composed here.
 LIBRARY = {
     "reduce_sum": "sum",
     "reduce_mean": "mean",
@@ -36,7 +36,7 @@ OF_NOTHING = {"reduce_sum": 0.0, "reduce_prod": 1.0, "l2_norm": 0.0, "reduce_mea
 
 @dataclass(frozen=True)
 class Parameters:
-    """What a call is asked for beside its array; `axes` are sorted and not negative, `value` is a norm's eps."""
+    """Parameters of a call; `axes` are sorted and not negative, `value` is a norm's eps."""
 
     operator: str
     axes: tuple[int, ...]
@@ -72,7 +72,7 @@ class Rows(Function):
         return 0.0 if p.operator == "reduce_var" and p.ddof < 0 else OF_NOTHING.get(p.operator)  # 0 / -ddof
 
     def understand(self, asked: Asked) -> Understood:
-        """Axes merged as far as all arrays allow; x in a wider type where sums are asked for in one."""
+        """Axes merged as far as all arrays allow; x in the dtype of the sums, where that is wider."""
         (x,), p = asked.inputs, asked.parameters
         assert x is not None
         if not x.shape:
@@ -101,7 +101,7 @@ class Rows(Function):
         laid = tuple(None if view is None else next(places) for view in asked.operands)
         return Understood(found.workload, found.geometry, operands=laid)
 
-    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
+    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """Over the last axes; eps is the one kernels are verified with."""
         given: Any = operator(workload.operator)
         x, size = arrays["a"], workload.size
@@ -123,7 +123,7 @@ class Rows(Function):
         own = np.float64 if x.dtype.kind in "iub" else x.dtype
         dtype = np.promote_types(p.dtype or own, np.float32)
         dtype = np.promote_types(dtype, x.dtype) if x.dtype.kind == "c" else dtype
-        return _composed(xp, x.astype(dtype, copy=False), axis, p)
+        return _compute(xp, x.astype(dtype, copy=False), axis, p)
 
 
 class Positions(Rows):
@@ -183,7 +183,7 @@ def _positions(xp: Any, function: Any, x: DeviceArray, p: Parameters) -> Any:
     return found.reshape(_shape(x.shape, p)) if p.keepdims else found
 
 
-def _composed(xp: Any, x: DeviceArray, axis: Any, p: Parameters) -> Any:
+def _compute(xp: Any, x: DeviceArray, axis: Any, p: Parameters) -> Any:
     keep = {"axis": axis, "keepdims": True}
     count = math.prod(x.shape[each] for each in p.axes)
     if p.operator == "l2_norm":

@@ -50,7 +50,7 @@ def library_call(
 
     `arrays` are inputs and output by operand name, in the axes the operator declares; `steps` are the epilogue, its
     operands broadcastable to the output's axes. The result has these axes, and is the output itself where the library
-    can write to it. None where the library has no such call.
+    can write to it. It is None where the library has no such call.
     """
     declared = operator(workload.operator)
     output = arrays[declared.names[-1]]
@@ -63,11 +63,11 @@ def library_call(
     module, name = FUNCTIONS[MODULES[workload.operator]]
     given = getattr(import_module(f".{module}", __package__), name)
     function: Function = given[declared.gate] if isinstance(declared, Gated) else given
-    made = function.called(workload, arrays)
+    made = function.vendor_call(workload, arrays)
 
     def call() -> Any:
         value = made.declared(function.library(device, made.inputs, made.parameters, precision_of(workload)))
-        return function.finished(device, value, tuple(steps), made.parameters, output.dtype)
+        return function.finish(device, value, tuple(steps), made.parameters, output.dtype)
 
     return call
 
@@ -87,7 +87,7 @@ def _product(
         a, b, c = a[0], b[0], c[0]
         steps = tuple(step if step.operand is None else step._replace(operand=step.operand[0]) for step in steps)
     if a.dtype != b.dtype or a.dtype == np.uint8:
-        return lambda: _stored(device, workload, (a, b), c, steps).reshape(arrays["c"].shape)
+        return lambda: _mixed_product(device, workload, (a, b), c, steps).reshape(arrays["c"].shape)
     flags = workload.conjugated
     found = resolve(a, b, c, steps, c.dtype, precision_of(workload), (flags["a"], flags["b"]))
     if found.plain and not steps:
@@ -95,7 +95,7 @@ def _product(
     return lambda: evaluate(device, found, a, b, steps, found.math).reshape(arrays["c"].shape)
 
 
-def _stored(
+def _mixed_product(
     device: Backend,
     workload: Workload,
     inputs: tuple[DeviceArray, DeviceArray],

@@ -26,7 +26,7 @@ MEMORY = {"NCHW": {"nchw": (0, 1, 2, 3), "nhwc": (0, 2, 3, 1)}, "NHWC": {"nchw":
 
 @dataclass(frozen=True)
 class PoolParameters:
-    """What a pooling is asked for beside its array: its operator, the order of axes, and sizes of its window."""
+    """The operator of a pooling, the order of axes, and sizes of its window."""
 
     operator: str
     layout: str
@@ -53,14 +53,14 @@ class Pooling(Function):
         return Result((n, c, oh, ow), x.dtype, MEMORY["NCHW"]["nhwc"] if _last(x.strides, x.shape, images) else None)
 
     def understand(self, asked: Asked) -> Understood:
-        """The image in the result's order in memory; copied where it lies otherwise."""
+        """The image in the result's order of axes in memory, copied where it has another one."""
         x, p = asked.inputs[0], asked.parameters
         assert x is not None
         images = IMAGES[p.layout]
         memory = "nhwc" if _last(asked.out.strides, asked.out.shape, images) else "nchw"
-        if not _stored(x, images, memory):
+        if not _has_unit_stride(x, images, memory):
             raise Staged(Copy(x.dtype, MEMORY[p.layout][memory]))
-        views = {"x": _turned(x, images), "y": _turned(asked.out, images)}
+        views = {"x": _turn(x, images), "y": _turn(asked.out, images)}
         workload = pooling.workload_from_views(
             p.operator,
             views["x"],
@@ -69,9 +69,9 @@ class Pooling(Function):
             epilogue=[step.name for step in asked.steps],
             **dict(p.sizes),
         )
-        return _understood(workload, views, images)
+        return _understand(workload, views, images)
 
-    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
+    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """Axes are (n, h, w, c) whatever the layout."""
         sizes = tuple((name, size) for name, size in workload.sizes if name not in "nhwc")
         return Called((arrays["x"],), PoolParameters(workload.operator, "NHWC", sizes))
@@ -91,7 +91,7 @@ class Depthwise(Convolution):
     name = "depthwise_conv2d"
 
     def understand(self, asked: Asked) -> Understood:
-        """Image and filter in the result's order in memory; copied where they lie otherwise."""
+        """Image and filter in the result's order of axes in memory, copied where they have another one."""
         (x, w), p = asked.inputs, asked.parameters
         assert x is not None and w is not None
         images, taps = IMAGES[p.layout], (p.weights[1], p.weights[2], p.weights[0])
@@ -103,19 +103,19 @@ class Depthwise(Convolution):
         filters = View(shape, strides, w.dtype, w.alignment)
         inner = filters.strides[2 if memory == "nhwc" else 1]
         good_w = w.dtype == dtype and (inner == 1 or filters.shape[2 if memory == "nhwc" else 1] == 1)
-        good_x = x.dtype == dtype and _stored(x, images, memory)
+        good_x = x.dtype == dtype and _has_unit_stride(x, images, memory)
         if not (good_x and good_w):
             raise Staged(
                 None if good_x else Copy(dtype, MEMORY[p.layout][memory]), None if good_w else Copy(dtype, order)
             )
         sizes = {name: size for name, size in p.sizes if name != "groups"}
-        views = {"x": _turned(x, images), "w": filters, "y": _turned(asked.out, images)}
+        views = {"x": _turn(x, images), "w": filters, "y": _turn(asked.out, images)}
         steps = [step.name for step in asked.steps]
-        return _understood(
+        return _understand(
             depthwise.workload_from_views(*views.values(), layout=memory, epilogue=steps, **sizes), views, images
         )
 
-    def called(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
+    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """Axes are (n, h, w, c) and (c, r, s, 1) whatever the layouts."""
         sizes = {name: workload.size[name] for name in DEFAULTS} | {"groups": workload.size["c"]}
         filters = arrays["w"].transpose(2, 0, 1)[..., None]
@@ -125,12 +125,12 @@ class Depthwise(Convolution):
 POOLING, DEPTHWISE = Pooling(), Depthwise()
 
 
-def _understood(workload: Any, views: Mapping[str, View], images: Sequence[int]) -> Understood:
+def _understand(workload: Any, views: Mapping[str, View], images: Sequence[int]) -> Understood:
     geometry = operator(workload.operator).geometry(workload, {name: view.strides for name, view in views.items()})
     return Understood(workload, geometry, lambda strides: tuple(strides[axis] for axis in images))
 
 
-def _turned(view: View, images: Sequence[int]) -> View:
+def _turn(view: View, images: Sequence[int]) -> View:
     """A view with the axes (n, h, w, c)."""
     shape, strides = (tuple(values[axis] for axis in images) for values in (view.shape, view.strides))
     return View(shape, strides, view.dtype, view.alignment)
@@ -145,7 +145,7 @@ def _last(strides: Sequence[int], shape: Sequence[int], images: Sequence[int]) -
     return (wide == 1 or c < w) and (high == 1 or c < h)
 
 
-def _stored(view: View, images: Sequence[int], memory: str) -> bool:
+def _has_unit_stride(view: View, images: Sequence[int], memory: str) -> bool:
     """Whether the innermost axis of that order has stride 1."""
     axis = images[3 if memory == "nhwc" else 2]
     return view.strides[axis] == 1 or view.shape[axis] == 1
@@ -169,9 +169,9 @@ def pool(xp: Any, x: DeviceArray, p: PoolParameters) -> Any:
     else:
         y = xp.zeros(shape, np.promote_types(x.dtype, np.float32))
     for r in range(high.window):
-        rows = _reached(high, r)
+        rows = _reach(high, r)
         for s in range(wide_side.window):
-            columns = _reached(wide_side, s)
+            columns = _reach(wide_side, s)
             if rows is None or columns is None:
                 continue
             seen = x[:, rows[0], columns[0]]
@@ -183,8 +183,8 @@ def pool(xp: Any, x: DeviceArray, p: PoolParameters) -> Any:
     return (y / xp.asarray(counts)[None, :, :, None].astype(y.dtype)).astype(x.dtype)
 
 
-def _reached(side: Any, tap: int) -> tuple[slice, slice] | None:
-    """(rows of the image, rows of the result) that one position of the window joins; None where there are none."""
+def _reach(side: Any, tap: int) -> tuple[slice, slice] | None:
+    """(rows of the image, rows of the result) that one position of the window joins, or None if there are none."""
     shift = tap * side.dilation - side.pad
     first = max(0, -(shift // side.stride)) if shift < 0 else 0
     end = min(side.output, (side.extent - 1 - shift) // side.stride + 1)

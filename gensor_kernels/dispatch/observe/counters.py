@@ -1,6 +1,6 @@
-"""What the calls of this process came to, as numbers.
+"""Counters of the calls of this process.
 
-Counted where it costs nothing beside what is done there: a first call, a race, a tuning, a call of the array library.
+Events are counted where counting costs little: first calls, races, tunings, calls of the array library.
 Warm calls that a kernel serves are counted with `GENSOR_COUNT_HITS=1`, or while calls are recorded: they take the way
 of first calls then, some microseconds longer.
 """
@@ -35,7 +35,7 @@ misses, races, tunes, fallbacks = Tally(), Tally(), Tally(), Tally()
 hits = {tier: Tally() for tier in range(5)}
 
 
-def seen(plan: Any) -> None:
+def note_hit(plan: Any) -> None:
     """A call whose Plan was there already; those of the array library are counted as they are served."""
     hits[getattr(plan, "tier", 0)].add()
 
@@ -47,7 +47,7 @@ def counters() -> dict[str, Any]:
     -------
     dict
         hits : dict of int, or None
-            Calls that kernels served without planning, by tier. None where they are not
+            Calls that kernels served without planning, by tier, or None if they are not
             counted: counting takes `GENSOR_COUNT_HITS=1`, or a recording, because it
             is a noticeable part of what such a call costs.
         misses : int

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import DeviceArray
 
-#: whether calls of this thread are only asked about; a Runtime sets it (Runtime.questioned)
+#: whether calls of this thread are only explained; a Runtime sets it (Runtime.dry_run)
 asking: ContextVar[bool] = ContextVar("gensor_kernels_asking", default=False)
 
 

@@ -28,8 +28,8 @@ class Explanation:
     """The answer of `explain`: which kernel serves a call, and why.
 
     `print` shows it in words, and `print(found.details)` as a table of everything that
-    is known. Times are in microseconds; an attribute is None where there is nothing to
-    tell. In a notebook it is drawn.
+    is known. Times are in microseconds; an attribute is None where there is no value.
+    Notebooks draw it.
 
     Attributes
     ----------
@@ -125,7 +125,7 @@ class Explanation:
 
     def _sentences(self) -> list[str]:
         """Who serves, the steps before the kernel, the times of kernel, bound and library, and a faster way."""
-        found = [self._served()]
+        found = [self._server()]
         if self.staged:
             found.append(f"Before it, {self.staged}.")
         time = self._time()
@@ -137,7 +137,7 @@ class Explanation:
             found.append(f"{self.note[0].upper()}{self.note[1:]}.")
         return found
 
-    def _served(self) -> str:
+    def _server(self) -> str:
         if self.tier == 0:
             return f"Nothing is launched on {self.arch}: {self.reason}."
         if self.tier == 4:
@@ -147,7 +147,7 @@ class Explanation:
         return f"Kernel{kernel} of {self.family} serves this call on {self.arch}, tier {self.tier}: {self.reason}."
 
     def _time(self) -> str:
-        """The time of the kernel beside the bound and the library's time."""
+        """The time of the kernel, the bound, and the library's time."""
         own, how = (self.measured_us, "measured") if self.measured_us is not None else (self.predicted_us, "predicted")
         theirs, said = self._theirs(), []
         if own is not None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Watched(Protocol):
-    """What recording asks of a Runtime."""
+    """The part of a Runtime that recording needs."""
 
     def bypass(self) -> None:
         """Let warm calls take the way of first ones, on which they are counted, while anything is recorded."""
@@ -40,7 +40,7 @@ class Recording:
         self.reset()
 
     def reset(self) -> None:
-        """Starts counting at nothing, with a lock that nobody holds."""
+        """Clear all counts, and make a new lock."""
         self.lock = threading.Lock()
         self.counts: dict[Cells, int] = {}
 
@@ -72,13 +72,13 @@ class _Thread(threading.local):
     counted = 0
 
 
-#: Warning of a block in which nothing was counted.
+#: Warning of a block without counted calls.
 NOTHING = (
     "nothing was recorded, for no call reached gensor_kernels: "
     'compile a PyTorch module by torch.compile(module, backend="gensor") or gensor_kernels.from_torch, '
     "and put CuPy code inside gensor_kernels.accelerate()"
 )
-#: What is being recorded to now, by whichever thread.
+#: The open recordings of all threads.
 active: tuple[Recording, ...] = ()
 _thread = _Thread()
 _lock = threading.RLock()
@@ -99,7 +99,7 @@ def attach(runtime: Watched) -> None:
         runtime.bypass()
 
 
-def counted() -> int:
+def count_calls() -> int:
     """How many calls of this thread have been counted."""
     return _thread.counted
 
@@ -162,7 +162,7 @@ def record(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _start(path: Path) -> Recording | None:
-    """The recording to a file, with one user more; None where the file cannot be used."""
+    """The recording to a file, with one user more, or None if the file cannot be used."""
     global active, _at_exit
     from .record_file import check
 
@@ -208,7 +208,7 @@ def _bypass() -> None:
 
 
 def _write_all() -> None:
-    """At the interpreter's end: what the environment asked for, and blocks of threads that never left them."""
+    """At exit, write the recording of the environment, and those of blocks that threads have not left."""
     for recording in active:
         recording.write()
 

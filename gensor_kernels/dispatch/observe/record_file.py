@@ -1,7 +1,7 @@
 """The file a recording is: rows of a shapes file with counts, read, merged and written in one step.
 
-`gensor-tune --shapes` reads it unchanged and gets the Workloads that were called, to the letter: what the columns of
-a hand-written shapes file cannot say (operands without unit stride, lesser alignment) stands in columns of its own.
+`gensor-tune --shapes` reads it unchanged and gets the Workloads that were called, exactly: properties that have
+no column in a hand-written shapes file (operands without unit stride, smaller alignment) have columns here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gensor_kernels.operators.shape_row import NAMES, cells_of, dtype_name, join
 from gensor_kernels.operators.types.workload import Workload
 
 OPERANDS = ("a", "b", "c")
-#: The columns of every recording. Rows of other operators than products add their own, behind these.
+#: The first columns of every recording. Rows of operators other than products add columns.
 COLUMNS = (
     *("op", "batch", "m", "n", "k", "dtype", "acc", "out", "trans_a", "trans_b", "epilogue"),
     *(f"layout_{name}" for name in OPERANDS),
@@ -157,7 +157,7 @@ def update(path: Path, counts: Mapping[Cells, int]) -> None:
 
 
 def _text(counts: Mapping[Cells, int]) -> str:
-    """A whole file. What is called most comes first: with `--budget` it is tuned first."""
+    """The text of a file. The most frequent calls come first, so that `--budget` tunes them first."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     more = {name for cells in counts for name, _ in cells} - set(COLUMNS)
@@ -183,7 +183,7 @@ def _alone(path: Path) -> Iterator[None]:
     while not held:
         try:
             handle = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
-        except OSError:  # a link, or a file of another user's; or nothing can be written here, which is told later
+        except OSError:  # a link, or another user's file; if the folder is not writable, the write fails later
             yield
             return
         try:
@@ -191,7 +191,7 @@ def _alone(path: Path) -> Iterator[None]:
             held = lock.exists() and os.path.samestat(os.fstat(handle), os.stat(lock))
         except BlockingIOError:
             if time.monotonic() >= deadline:
-                text = f"another process has held {lock} for {PATIENCE:.0f} s: it is not waited for any more"
+                text = f"another process has held {lock} for {PATIENCE:.0f} s: this process no longer waits for it"
                 warnings.warn(text, RuntimeWarning, stacklevel=5)
                 break
             time.sleep(LOOK_SECONDS)

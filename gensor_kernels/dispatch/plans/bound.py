@@ -24,7 +24,7 @@ class Binder:
     """Serves the calls of one piece of work after another, and keeps their launches.
 
     A piece is made of launches alone where each of its calls is one launch that reads what the piece was given or what
-    a launch before it wrote; its results must be among these, too. Whoever binds does not change results in place.
+    a launch before it wrote; its results must also be among these. The caller does not change results in place.
 
     Attributes
     ----------
@@ -53,11 +53,11 @@ class Binder:
         self._given.append(self._extent(array))
 
     def knows(self, array: Any) -> bool:
-        """Return whether an array lies in memory of the piece: what it was given, or what its launches wrote."""
+        """Return whether an array is in memory of the piece: given to it, or written by its launches."""
         return self.is_given(array) or self._is_within(array, self._written)
 
     def is_given(self, array: Any) -> bool:
-        """Return whether an array lies in memory that the piece was given."""
+        """Return whether an array is in memory that the piece was given."""
         return self._is_within(array, self._given)
 
     def _is_within(self, array: Any, extents: list[tuple[int, int]]) -> bool:
@@ -105,7 +105,7 @@ def repeat(device: Device, launched: Launched, fixed: Callable[[Any], Any]) -> l
     workspace = None
     if launched.workspace is not None:
         address, nbytes, zeroed = launched.workspace
-        workspace = device.borrowed(address, (nbytes,), (1,), np.uint8, None, device.number)
+        workspace = device.borrow(address, (nbytes,), (1,), np.uint8, None, device.number)
         made += [partial(device.clear, workspace)] if zeroed else []
     if isinstance(launch, OneLaunch):
         once = partial(launch.function, launch.grid, launch.block, arguments[1], launch.shared_bytes)

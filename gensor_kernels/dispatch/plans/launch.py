@@ -119,7 +119,7 @@ class KernelPlan(Plan):
         pc: int,
         more: Inputs = (),
     ) -> Any:
-        """Write this call's addresses and scalars into Params, and launch; `more` are inputs behind the second."""
+        """Write this call's addresses and scalars into Params, and launch; `more` are inputs after the second."""
         result = out
         if out is None:
             result = self.empty(self.allocated, self.dtype)
@@ -145,7 +145,7 @@ class KernelPlan(Plan):
         return result if self.transposition is None or out is not None else result.transpose(self.transposition)
 
     def bound(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> tuple[Any, Launched | None]:
-        """See Plan.bound: the launch has Params of its own."""
+        """See Plan.bound: the launch has its own Params."""
         made: list[Launched] = []
         own = self.device.parameters()
 
@@ -181,7 +181,7 @@ class KernelPlan(Plan):
         return False
 
     def _write_inputs(self, buffer: bytearray, more: Inputs, pc: int) -> bool:
-        """Write addresses of inputs behind the second; True when `out` overlaps one of them."""
+        """Write addresses of inputs after the second; return whether `out` overlaps one of them."""
         for slot, (low, high), array in zip(self.slots, self.more, more):  # noqa: B905 - there may be fewer inputs
             if array is not None:
                 address = self.pointer(array)
@@ -207,12 +207,12 @@ def _template(bound: Bound, inputs: Inputs, steps: Steps) -> bytes:
     return params.pack(
         geometry,
         family.tiling(bound.kernel.program, geometry),
-        steps=[_packed(step, where) for step, where in zip(steps, bound.problem.operands, strict=True)],
+        steps=[_pack(step, where) for step, where in zip(steps, bound.problem.operands, strict=True)],
         integer_steps=whole_steps(np.dtype(inputs[0].dtype), steps) if steps else 0,
     )
 
 
-def _packed(step: Operation, where: Strides | None) -> params.Step:
+def _pack(step: Operation, where: Strides | None) -> params.Step:
     dtype = "float32" if step.operand is None else step.operand.dtype.name
     return params.Step(OPERATIONS[step.name].code, step.scalar, dtype, where or Strides())
 
@@ -234,7 +234,7 @@ class PlainPlan(KernelPlan):
         self.last = (0, 0, 0)
         first, second = (1, 0) if self.swapped else (0, 1)
         ready: list[tuple[Any, Any]] = []
-        # One tuple: what a call reads of its Plan lies together in memory.
+        # One tuple, so that a call reads its Plan from one place in memory.
         self.parts = (
             *(self.low_a, self.high_a, self.low_b, self.high_b, ready, first, second),
             *(launch.function, launch.grid, launch.block, launch.shared_bytes),

@@ -1,4 +1,4 @@
-"""What a call is to kernels, and what is copied first where arrays lie as no kernel takes them."""
+"""Lower a call to a problem of kernels, with copies of arrays whose layouts no kernel takes."""
 
 from __future__ import annotations
 
@@ -52,24 +52,24 @@ class Lowered:
 
     @property
     def staged(self) -> str | None:
-        """What happens to the arrays first, in words; None for nothing."""
+        """A description of the copies before the launch, or None without copies."""
         copied = self.words or ("operands are copied",) * self.copied
         return "; ".join((*copied, *("the result goes through a temporary",) * self.temporary)) or None
 
 
 def lower(call: Call, inputs: Inputs, out: DeviceArray, steps: Steps) -> Lowered:
-    """Lower a call to the problem it is to kernels; for an `out` that no kernel writes as it lies, into a new array."""
+    """Lower a call to a problem of kernels, with a new result where no kernel writes the layout of `out`."""
     pointer = call.runtime.pointer
     if out is not None and out.dtype == call.result.dtype and not (is_odd(out, pointer(out)) or repeats_itself(out)):
         try:
-            return _lowered(call, inputs, view_of(out, pointer(out)), steps, fresh=False)
+            return _lower(call, inputs, view_of(out, pointer(out)), steps, fresh=False)
         except UnsupportedError:
             pass  # where it was not `out`, the new array will not do either
-    return replace(_lowered(call, inputs, call.result.view(), steps, fresh=True), temporary=out is not None)
+    return replace(_lower(call, inputs, call.result.view(), steps, fresh=True), temporary=out is not None)
 
 
-def _lowered(call: Call, inputs: Inputs, target: View, steps: Steps, fresh: bool) -> Lowered:
-    """Lower with the epilogue's operands as they lie, else with copies of the axes they have, else of all axes."""
+def _lower(call: Call, inputs: Inputs, target: View, steps: Steps, fresh: bool) -> Lowered:
+    """Lower with the epilogue's operands in place, else with copies of the axes they have, else of all axes."""
     views, odd = _inputs(call, inputs)
     asked = Asked(
         *(views, target, call.parameters, steps, (), call.result, call.math, fresh),
@@ -77,13 +77,13 @@ def _lowered(call: Call, inputs: Inputs, target: View, steps: Steps, fresh: bool
     )
     nothing = (None,) * len(steps)
     if not any(step.operand is not None for step in steps):
-        return replace(_understood(call, replace(asked, operands=nothing), odd), spread=nothing)
+        return replace(_understand(call, replace(asked, operands=nothing), odd), spread=nothing)
     error: UnsupportedError | None = None
     for copied, whole in ((False, False), (True, False), (True, True)):
         spread = tuple(_spread(call, step.operand, target, copied, whole) for step in steps)
         operands = tuple(_operand(call, step.operand, each) for step, each in zip(steps, spread, strict=True))
         try:
-            return replace(_understood(call, replace(asked, operands=operands), odd), spread=spread)
+            return replace(_understand(call, replace(asked, operands=operands), odd), spread=spread)
         except UnsupportedError as each:
             error = error or each
     assert error is not None
@@ -91,7 +91,7 @@ def _lowered(call: Call, inputs: Inputs, target: View, steps: Steps, fresh: bool
 
 
 def _inputs(call: Call, inputs: Inputs) -> tuple[tuple[View | None, ...], tuple[Copy | None, ...]]:
-    """Return the Views of inputs, and the copies of inputs whose elements lie off their natural alignment."""
+    """Return the Views of inputs, and the copies of inputs whose elements are not naturally aligned."""
     views: list[View | None] = []
     odd: list[Copy | None] = []
     for array in inputs:
@@ -107,7 +107,7 @@ def _inputs(call: Call, inputs: Inputs) -> tuple[tuple[View | None, ...], tuple[
     return tuple(views), tuple(odd)
 
 
-def _understood(call: Call, asked: Asked, odd: tuple[Copy | None, ...]) -> Lowered:
+def _understand(call: Call, asked: Asked, odd: tuple[Copy | None, ...]) -> Lowered:
     """Lower a call whose epilogue operands are settled."""
     first: Staged | None = Staged(*odd) if any(odd) else None
     words: list[str] = [first.args[0]] if first else []

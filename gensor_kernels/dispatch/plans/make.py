@@ -73,7 +73,7 @@ def plan_of(call: Call, inputs: Inputs, out: DeviceArray, steps: Steps, capturin
         choice, lowered = choose(call, inputs, out, steps, capturing, improving=True, refused=refused)
         if choice.kernel is None and refused:
             choice = replace(choice, reason=next(iter(refused.values())))
-        plan = _chosen(call, choice, lowered, inputs, out, steps)
+        plan = _report(call, choice, lowered, inputs, out, steps)
         if choice.kernel is None or not isinstance(plan, LibraryPlan) or not call.device.emulated:
             break
         # No library steps in for a kernel that cannot be loaded: another one may.
@@ -101,7 +101,7 @@ def _pin(call: Call, kernel: Kernel | None, lowered: Lowered, captured: bool, st
         call.runtime.pins.note(request, kernel, bool(lowered.staged))
 
 
-def _chosen(
+def _report(
     call: Call, choice: tiers.Choice, lowered: Lowered | None, inputs: Inputs, out: DeviceArray, steps: Steps
 ) -> Plan:
     reason = choice.reason
@@ -117,13 +117,13 @@ def _chosen(
 
 
 def _launching(call: Call, kernel: Kernel, lowered: Lowered, tier: int, arrays: tuple[Inputs, Any, Steps]) -> Plan:
-    """Return the Plan that launches a kernel, loaded here: on copies where arrays lie as no kernel takes them."""
+    """Load a kernel and return the Plan that launches it, on copies where no kernel takes the arrays' layouts."""
     bound = load(call, kernel, lowered.problem)
-    return _staged(call, lowered, tier) or launching(call, tier, bound, *arrays)
+    return _copy_plan(call, lowered, tier) or launching(call, tier, bound, *arrays)
 
 
-def _staged(call: Call, lowered: Lowered, tier: int) -> Plan | None:
-    """Return the Plan of a call that copies; None of one that does not."""
+def _copy_plan(call: Call, lowered: Lowered, tier: int) -> Plan | None:
+    """Return the Plan of a call that copies, or None of one that does not."""
     if lowered.copied:
         return CopyPlan(call, tier, lowered.copies, lowered.spread, lowered.parameters, lowered.rounded)
     return TemporaryPlan(call, tier) if lowered.temporary else None
@@ -142,7 +142,7 @@ def _on_trial(
     def again(inputs: Inputs, out: DeviceArray, steps: Steps) -> Plan:
         return plan_of(call, inputs, out, steps, False)
 
-    staged = _staged(call, lowered, choice.tier)
+    staged = _copy_plan(call, lowered, choice.tier)
     if staged is None:
         return Trial(plan, request, launch, again) if may(runtime, problem.workload) else plan
     kind = copy_race.kind(runtime, problem, arrays_of(*arrays))
@@ -213,9 +213,9 @@ def choose(
         choice = improve(request, choice, runtime.library, runtime.tuned, runtime.notes, device.number, refine)
     if lowered.staged and not request.captured:
         kind = copy_race.kind(runtime, problem, arrays)
-        choice = copy_race.weighed(runtime, kind, request.one_call, choice)
+        choice = copy_race.choose(runtime, kind, request.one_call, choice)
     if runtime.pins is not None:
-        choice = runtime.pins.held(request, choice, bool(lowered.staged), runtime.library)
+        choice = runtime.pins.choose(request, choice, bool(lowered.staged), runtime.library)
     if capturing and choice.kernel is not None and choice.kernel.stored not in runtime.loaded:
         choice = tiers.Choice(4, "the kernel of this call is not loaded: make the call once outside of the capture")
     return choice, lowered

@@ -86,13 +86,13 @@ class Call:
         return self.runtime.device
 
     def one_call(self, steps: Steps) -> bool:
-        """Return whether the array library needs one call of its own."""
+        """Return whether the array library needs a single call."""
         return self.function.is_one_call(self.result, steps)
 
     def again(
         self, inputs: Inputs, out: DeviceArray, steps: Steps, parameters: Any = None, math: str | None = None
     ) -> Any:
-        """Make the call again with other arrays; by its own key, with a Plan of its own."""
+        """Make the call again with other arrays, which has another key and another Plan."""
         given = self.parameters if parameters is None else parameters
         return self.runtime.serve(self.function, tuple(inputs), given, out, steps, math or self.math)
 
@@ -125,7 +125,7 @@ class Plan:
         return self.serve((a,) if b is None else (a, b), out, steps)
 
     def bound(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> tuple[Any, Launched | None]:
-        """Serve a call, and return its result and the launch that computes it; None where more than a kernel did.
+        """Serve a call, and return its result and the launch that computes it, or None if more than a kernel did.
 
         `inputs`, the result and the workspace are the launch's own for good: it is made again without dispatch.
         """
@@ -150,7 +150,7 @@ class NothingPlan(Plan):
 
 
 class ZeroPlan(Plan):
-    """Sums without terms behind an epilogue: a matrix product without terms computes them, whatever the Function."""
+    """Sums without terms, with an epilogue: computed as a matrix product without terms, for every Function."""
 
     tier, reason = 0, SUMS_OF_NOTHING
 
@@ -174,7 +174,7 @@ class LibraryPlan(Plan):
 
     With `standby`, a kernel serves inside graph capture, where the library's call cannot be recorded. Its Plan is made
     at the second run: that costs milliseconds and loads a kernel, for which shapes that never come back must not pay.
-    Inside a capture only kernels that are loaded already can stand by. `standby` is told whether there is one.
+    Inside a capture only kernels that are loaded already can stand by. `standby` gets whether there is one.
     """
 
     def __init__(self, call: Call, reason: str, standby: Standby | None = None):
@@ -215,7 +215,7 @@ class LibraryPlan(Plan):
 
 
 class CopyPlan(Plan):
-    """Copies inputs and epilogue operands that no kernel takes as they lie, then makes the call again.
+    """Copies inputs and epilogue operands whose layouts no kernel takes, then makes the call again.
 
     `parameters` are those of the call that is made again; `rounded`: its result is wider, and rounded to this call's.
     """
@@ -237,9 +237,9 @@ class CopyPlan(Plan):
         """Copy, call, and round."""
         call, device = self.call, self.call.device
         copies = self.copies or (None,) * len(inputs)
-        arrays = [self._copied(array, copy) for array, copy in zip(inputs, copies, strict=True)]
+        arrays = [self._copy(array, copy) for array, copy in zip(inputs, copies, strict=True)]
         steps = tuple(
-            step if spread is None else step._replace(operand=spread.made(device, step.operand, call.result.shape))
+            step if spread is None else step._replace(operand=spread.make(device, step.operand, call.result.shape))
             for step, spread in zip(steps, self.spread, strict=True)
         )
         if not self.rounded:
@@ -250,12 +250,12 @@ class CopyPlan(Plan):
         out[...] = found
         return out
 
-    def _copied(self, array: DeviceArray, copy: Copying | None) -> Any:
-        return array if array is None or copy is None else copy.made(self.call.device, array)
+    def _copy(self, array: DeviceArray, copy: Copying | None) -> Any:
+        return array if array is None or copy is None else copy.make(self.call.device, array)
 
 
 class TemporaryPlan(Plan):
-    """Computes beside an `out` that no kernel writes as it lies, or that overlaps an input, then copies."""
+    """Computes a new result and copies it to an `out` whose layout no kernel writes, or that overlaps an input."""
 
     def __init__(self, call: Call, tier: int):
         super().__init__(call)

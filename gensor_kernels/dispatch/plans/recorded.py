@@ -26,20 +26,20 @@ _rows: WeakKeyDictionary[Any, dict[int, Cells | None]] = WeakKeyDictionary()
 def serve(plan: Plan, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
     """Run a Plan; while calls are recorded, count the call.
 
-    Not so where the Plan passed it on (converted, say): the call it made is counted instead. So what a file has is
-    what kernels, or CuPy, were asked for, and the tier that served it. A call that raises is not counted.
+    If the Plan made another call (with converted arrays, say), that one is counted instead: a file has the calls that
+    kernels or CuPy served, and their tiers. A call that raises is not counted.
     """
     if not record.active:
         return plan.serve(inputs, out, steps)
-    before = record.counted()
+    before = record.count_calls()
     result = plan.serve(inputs, out, steps)
-    if record.counted() == before:
+    if record.count_calls() == before:
         count(plan, lambda: describe(plan.call, plan.tier, inputs, out, steps))
     return result
 
 
 def count(plan: Any, row: Callable[[], Cells | None]) -> None:
-    """Count a call that a Plan has served, by the row that `row` returns the first time; None is not counted."""
+    """Count a call that a Plan has served, by the row that `row` returns the first time, if it is not None."""
     try:
         rows, tier = _rows.setdefault(plan, {}), getattr(plan, "tier", 0)
         if tier not in rows:
@@ -64,10 +64,10 @@ def describe(call: Call, tier: int, inputs: Inputs, out: DeviceArray, steps: Ste
         reason = getattr(error, "reason", str(error))
         if tier == 0 and reason == SUMS_OF_NOTHING:
             return None
-        return served.row(_unserved(call, inputs, steps, reason))
+        return served.row(_cells_of(call, inputs, steps, reason))
 
 
-def _unserved(call: Call, inputs: Inputs, steps: Steps, reason: str) -> dict[str, object]:
+def _cells_of(call: Call, inputs: Inputs, steps: Steps, reason: str) -> dict[str, object]:
     """Return the cells of a call that forms no Workload."""
     arrays = [array for array in inputs if array is not None]
     sizes = call.function.cells(call.result)

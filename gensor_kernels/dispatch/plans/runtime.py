@@ -2,7 +2,7 @@
 
 A key is what two calls must share for one Plan to serve both: a flat tuple of numbers where time matters, because each
 entry costs time to build, to hash and to compare. CuPy's `_shape` and `_strides` are the lists that its properties make
-tuples of at every read, at twice the price; behind each array's (of equal lengths) stands None, so that no two
+tuples of at every read, at twice the price. Each array's lists, of equal lengths, are followed by None, so that no two
 different calls have equal keys. `call` is the path of matrix products, whose key matmul's short way (api/matmul.py)
 shares, `contract` that of contractions, `serve` that of all other Functions. Everything else happens once per kind of
 call.
@@ -54,7 +54,7 @@ def unseen(key: Any) -> None:
     """Stand for the look-up of Plans: no call has been seen before."""
 
 
-def _served(plan: Plan, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
+def _serve(plan: Plan, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
     """Run a Plan; while calls are recorded, count the call, and while they are bound, keep its launch."""
     binder = binding.get()
     if binder is not None:
@@ -92,16 +92,16 @@ class Runtime:
         self.epoch = getattr(self, "epoch", -1) + 1
         self.bypass()
 
-    def fixed(self, pins: Pins | None) -> Runtime:
+    def with_pins(self, pins: Pins | None) -> Runtime:
         """Return a Runtime for deterministic calls on the same device."""
         return Runtime(self.device, self.library.timeless(), pins)
 
     def bypass(self) -> None:
-        """Let every call take the way of a first one while calls or hits are counted, or asked about."""
+        """Serve every call like a first one while calls or hits are counted, or in a dry run."""
         slow = record.active or self._questions or config.counts_hits()
         self.find = unseen if slow else self.plans.get
 
-    def questioned(self) -> AbstractContextManager[None]:
+    def dry_run(self) -> AbstractContextManager[None]:
         """Within it, calls of this thread raise a Question in place of being computed."""
         return self._the_slow_way(asking, True)
 
@@ -160,7 +160,7 @@ class Runtime:
         except (AttributeError, TypeError):  # arrays that are not CuPy's
             self.check(a, b, out, steps, precision)
             pa, pb, pc = (0 if array is None else self.pointer(array) for array in (a, b, out))
-            key = ("matmul", self._laid((a, b, out)), dtype, precision, *self._about(steps))
+            key = ("matmul", self._key_of((a, b, out)), dtype, precision, *self._about(steps))
             if self.where is not None:
                 key += self._places((a, b, out), steps)
             plan = self.find(key)
@@ -184,7 +184,7 @@ class Runtime:
     ) -> Any:
         """Compute the contraction of `a` and `b` that `form` names (contractions/spec.py), into `out` or a new array.
 
-        The key has `form` in front, so that it meets no other function's.
+        The key begins with `form`, so that it equals no other function's.
         """
         pointer, pc = self.pointer, 0
         try:
@@ -238,7 +238,7 @@ class Runtime:
                 if steps or precision is not None:
                     key += (None, precision, *self._about(steps))
             else:
-                key = (function.name, parameters, precision, self._laid((*inputs, out)), *self._about(steps))
+                key = (function.name, parameters, precision, self._key_of((*inputs, out)), *self._about(steps))
             if self.where is not None:
                 key += self._places((*inputs, out), steps)
             plan = self.find(key)
@@ -265,7 +265,7 @@ class Runtime:
                 parts += (is_whole(scalar), type(scalar) is complex)
         return tuple(parts)
 
-    def _laid(self, arrays: Inputs) -> tuple[Any, ...]:
+    def _key_of(self, arrays: Inputs) -> tuple[Any, ...]:
         """Return the part of a key for arrays of any library."""
         pointer = self.pointer
         return tuple(None if x is None else (x.shape, x.strides, x.dtype, pointer(x) & 15) for x in arrays)
@@ -289,7 +289,7 @@ class Runtime:
         steps: Steps,
         precision: str | None,
     ) -> Any:
-        """Serve the first call of its kind, or any while calls are recorded; ask about it in a dry run."""
+        """Serve the first call of its kind, or any while calls are recorded; raise a Question in a dry run."""
         if asking.get():
             self._check(function, inputs, out, steps, precision)
             call = self._kind(function, inputs, parameters, out, precision)
@@ -297,7 +297,7 @@ class Runtime:
             raise Question(call, inputs, out, steps)
         plan = self.plans.get(key)
         if plan is not None:
-            counters.seen(plan)
+            counters.note_hit(plan)
         else:
             self._check(function, inputs, out, steps, precision)
             with self.lock:  # several threads may arrive together
@@ -309,10 +309,10 @@ class Runtime:
                     if keep:
                         self.keep(key, plan)
         try:
-            return _served(plan, inputs, out, steps)
+            return _serve(plan, inputs, out, steps)
         except self.troubles as error:
             plan = self.instead(key, plan, error)
-        return _served(plan, inputs, out, steps)
+        return _serve(plan, inputs, out, steps)
 
     def _kind(
         self,
@@ -335,7 +335,7 @@ class Runtime:
         return self._kind(function, inputs, parameters, None, None)
 
     def precision(self, asked: str | None) -> str:
-        """Return the math mode of float32 products: what was asked for, else the library's own switch."""
+        """Return the math mode of float32 products, by default that of the library's switch."""
         return asked or ("tf32" if self.device.tf32() else "ieee")
 
     def check(
@@ -408,7 +408,7 @@ class Runtime:
         self.background.consider(trial.request.problem.workload)
 
     def renew(self, workload: Workload) -> None:
-        """Plan calls anew after a Workload was tuned; its kinds may race again."""
+        """Plan calls again after a Workload was tuned; its kinds may race again."""
         self.library.reload()
         with self.lock:
             self.epoch += 1
@@ -425,7 +425,7 @@ class Runtime:
                 known.clear()
 
     def adapt(self, conditions: str) -> None:
-        """Plan calls anew under other conditions (see Device.conditions); all kinds may race again."""
+        """Plan calls again under other conditions (see Device.conditions); all kinds may race again."""
         self.library.adapt(conditions)
         with self.lock:
             self.epoch += 1

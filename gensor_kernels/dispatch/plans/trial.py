@@ -20,8 +20,8 @@ from .plan import Inputs, Launched, LibraryPlan, Plan, Steps
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import DeviceArray
 
-RACING_RUN = 2  # which run of a kind of call races: kinds that never come back must not pay
-HOT_RUN = 64  # which run makes a kind of call worth a walk of its own
+RACING_RUN = 2  # the run of a kind of call that races: kinds that never come back must not pay
+HOT_RUN = 64  # the run from which a kind of call is worth a walk
 
 Launch = Callable[[Kernel, Inputs, Any, Steps], Plan]
 Again = Callable[[Inputs, Any, Steps], Plan]
@@ -106,10 +106,10 @@ class Trial(Plan):
             plan = self._launch(kernel, inputs, target, steps)
             return lambda: plan.serve(inputs, target, steps)
 
-        return race(runtime, self.request, bind, theirs, call.function.timed_as(call.device.xp.__name__))
+        return race(runtime, self.request, bind, theirs, call.function.timing_name(call.device.xp.__name__))
 
     def _take(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> None:
-        """Take the Plan that the race's times ask for; where it cannot be made, the one there is goes on serving."""
+        """Switch to the Plan that won the race; the present one stays if that cannot be made."""
         try:
             plan = self._again(inputs, out, steps)
         except Exception as error:

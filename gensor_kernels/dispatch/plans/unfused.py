@@ -30,21 +30,21 @@ if TYPE_CHECKING:
 #: reach less, so that the assumption errs on the side of the library, which is what callers had before.
 VENDOR_SHARE = 0.8
 
-#: Functions of NumPy that are one pass over their arrays in the library, too.
+#: Functions of NumPy that are also one pass over their arrays in the library.
 _PASSES = frozenset({"abs", "exp", "isfinite", "log", "maximum", "minimum", "sqrt", "tanh", "trunc", "where"})
 
 
 def microseconds(
     call: Call, inputs: Sequence[DeviceArray], out: DeviceArray, steps: Sequence[Operation]
 ) -> float | None:
-    """Return the predicted microseconds of tier 4 for a call; None where the library's calls are no substitute."""
+    """Return the predicted microseconds of tier 4 for a call, or None if the library's calls are no substitute."""
     arch, function = call.device.arch, call.function
     if arch is None or not function.is_substitute(call.result):
         return None
     library = _Library(arch)
     arrays, target = [library.array(x) for x in inputs], library.array(out)
     try:
-        function.counted(library, arrays, target, library.steps(steps), call.parameters, call.result, call.math)
+        function.count_passes(library, arrays, target, library.steps(steps), call.parameters, call.result, call.math)
     except _NoSubstituteError:
         return None
     except Exception as error:  # a call is served all the same
@@ -58,7 +58,7 @@ class _NoSubstituteError(Exception):
 
 
 class _Library:
-    """Stands for a device in what the library's way asks of one."""
+    """Takes the place of a device in the library's implementations."""
 
     emulated = False
 
@@ -71,26 +71,26 @@ class _Library:
         return None if given is None else _Counted(self, tuple(given.shape), np.dtype(given.dtype))
 
     def steps(self, given: Sequence[Operation]) -> tuple[Operation, ...]:
-        """Operations of a call, likewise."""
+        """Stand-ins for the operations of a call."""
         return tuple(step._replace(operand=self.array(step.operand)) for step in given)
 
-    def moved(self, *arrays: Any) -> None:
+    def touch(self, *arrays: Any) -> None:
         """One operation that reads or writes each of these arrays once."""
         self._add(sum(math.prod(x.shape) * x.dtype.itemsize for x in arrays) / (self.arch.dram_gb_s * DRAM_EFFICIENCY))
 
     def _add(self, nanoseconds: float) -> None:
         self.us += max(nanoseconds * 1e-3, self.arch.launch_us)
 
-    def made(self, shape: Sequence[int], dtype: Any, *read: Any) -> _Counted:
+    def make(self, shape: Sequence[int], dtype: Any, *read: Any) -> _Counted:
         """A new array, computed from others in one pass."""
         found = _Counted(self, tuple(shape), np.dtype(dtype))
-        self.moved(found, *read)
+        self.touch(found, *read)
         return found
 
     def product(self, a: _Counted, b: _Counted, precision: str | None = None, out: DeviceArray = None) -> _Counted:
         """A matrix product."""
         dtype = np.promote_types(a.dtype, b.dtype)
-        if dtype.kind in "iub":  # cuBLAS is not asked: the library has a plain kernel of its own, far from any bound
+        if dtype.kind in "iub":  # not by cuBLAS, but by a plain kernel of the library, far from any bound
             raise _NoSubstituteError
         a, b = a.astype(dtype, copy=False), b.astype(dtype, copy=False)
         if dtype == np.float16 and max(a.ndim, b.ndim) > 2:  # CuPy multiplies these in float32
@@ -107,14 +107,14 @@ class _Library:
 
     def erfc(self, x: _Counted) -> _Counted:
         """Element by element."""
-        return self.made(x.shape, x.dtype, x)
+        return self.make(x.shape, x.dtype, x)
 
     def each(self, function: Callable[..., Any], *given: Any) -> _Counted:
         """NumPy's function of the elements of arrays and numbers."""
         arrays = [x for x in given if isinstance(x, _Counted)]
         with np.errstate(all="ignore"):
             dtype = function(*(np.ones(1, x.dtype) if isinstance(x, _Counted) else x for x in given)).dtype
-        return self.made(np.broadcast_shapes(*(np.shape(x) for x in given)), dtype, *arrays)
+        return self.make(np.broadcast_shapes(*(np.shape(x) for x in given)), dtype, *arrays)
 
 
 class _Namespace:
@@ -129,29 +129,29 @@ class _Namespace:
         return partial(self._library.each, getattr(np, name))
 
     def zeros(self, shape: Sequence[int], dtype: Any) -> _Counted:
-        return self._library.made(shape, dtype)
+        return self._library.make(shape, dtype)
 
     def arange(self, stop: int) -> _Counted:
-        return self._library.made((stop,), np.int64)
+        return self._library.make((stop,), np.int64)
 
     def asarray(self, given: np.ndarray[Any, Any]) -> _Counted:
-        return self._library.made(given.shape, given.dtype)
+        return self._library.make(given.shape, given.dtype)
 
     def broadcast_to(self, x: _Counted, shape: Sequence[int]) -> _Counted:
-        return x.reshaped(shape)
+        return x.view_as(shape)
 
     def ascontiguousarray(self, x: _Counted) -> _Counted:
-        return self._library.made(x.shape, x.dtype, x)
+        return self._library.make(x.shape, x.dtype, x)
 
     def stack(self, arrays: Sequence[_Counted], axis: int) -> _Counted:
         assert axis == -1
-        return self._library.made((*arrays[0].shape, len(arrays)), arrays[0].dtype, *arrays)
+        return self._library.make((*arrays[0].shape, len(arrays)), arrays[0].dtype, *arrays)
 
 
 class _Counted:
     """An array without memory, whose operations are counted."""
 
-    __array_ufunc__ = None  # a NumPy number in front of an operator leaves it to us
+    __array_ufunc__ = None  # a NumPy number before an operator leaves it to us
 
     def __init__(self, library: _Library, shape: tuple[int, ...], dtype: np.dtype[Any]):
         self.library, self.shape, self.dtype = library, shape, dtype
@@ -160,11 +160,11 @@ class _Counted:
         #: computed where it was read from
         self.in_place = False
 
-    def reshaped(self, shape: Sequence[int], dtype: Any = None) -> _Counted:
+    def view_as(self, shape: Sequence[int], dtype: Any = None) -> _Counted:
         """The same memory."""
         return _Counted(self.library, tuple(shape), self.dtype if dtype is None else np.dtype(dtype))
 
-    def _strided(self) -> np.ndarray[Any, Any]:
+    def _as_numpy(self) -> np.ndarray[Any, Any]:
         return np.broadcast_to(np.zeros((), self.dtype), self.shape)
 
     # ---- views
@@ -173,51 +173,51 @@ class _Counted:
         wanted = list(shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
         if -1 in wanted:
             wanted[wanted.index(-1)] = self.size // max(-math.prod(wanted), 1)
-        return self.reshaped(wanted)
+        return self.view_as(wanted)
 
     def transpose(self, *axes: Any) -> _Counted:
         order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
-        return self.reshaped([self.shape[axis] for axis in order])
+        return self.view_as([self.shape[axis] for axis in order])
 
     @property
     def T(self) -> _Counted:
-        return self.reshaped(self.shape[::-1])
+        return self.view_as(self.shape[::-1])
 
     def view(self, dtype: Any) -> _Counted:
-        return self.reshaped(self.shape, dtype)
+        return self.view_as(self.shape, dtype)
 
     def __getitem__(self, key: Any) -> _Counted:
         keys = key if isinstance(key, tuple) else (key,)
         if isinstance(keys[-1], _Counted):  # a look-up: elements are copied
-            lead = self._strided()[keys[:-1]].shape[: len(keys) - 1]
-            return self.library.made((*lead, *keys[-1].shape, *self.shape[len(keys) :]), self.dtype, keys[-1])
-        return self.reshaped(self._strided()[key].shape)
+            lead = self._as_numpy()[keys[:-1]].shape[: len(keys) - 1]
+            return self.library.make((*lead, *keys[-1].shape, *self.shape[len(keys) :]), self.dtype, keys[-1])
+        return self.view_as(self._as_numpy()[key].shape)
 
     # ---- what is computed
 
     def astype(self, dtype: Any, copy: bool = True) -> _Counted:
         same = np.dtype(dtype) == self.dtype
-        return self if same and not copy else self.library.made(self.shape, dtype, self)
+        return self if same and not copy else self.library.make(self.shape, dtype, self)
 
     def conj(self) -> _Counted:
-        return self.library.made(self.shape, self.dtype, self)
+        return self.library.make(self.shape, self.dtype, self)
 
     def __setitem__(self, key: Any, value: _Counted) -> None:
         if not value.in_place:
-            self.library.moved(self[key], value)
+            self.library.touch(self[key], value)
 
     def __iadd__(self, other: Any) -> _Counted:
-        self.library.moved(self, self, other)
-        found = self.reshaped(self.shape)
+        self.library.touch(self, self, other)
+        found = self.view_as(self.shape)
         found.in_place = True
         return found
 
-    def _reduced(self, axis: int, keepdims: bool = False) -> _Counted:
+    def _reduce(self, axis: int, keepdims: bool = False) -> _Counted:
         place = axis % self.ndim
         kept = (*self.shape[:place], *((1,) if keepdims else ()), *self.shape[place + 1 :])
-        return self.library.made(kept, self.dtype, self)
+        return self.library.make(kept, self.dtype, self)
 
-    sum = mean = max = _reduced
+    sum = mean = max = _reduce
 
     def __abs__(self) -> _Counted:
         return self.library.each(np.abs, self)
@@ -227,10 +227,10 @@ class _Counted:
 
 
 def _operator(name: str, function: Callable[..., Any], swapped: bool = False) -> None:
-    def applied(self: _Counted, other: Any) -> _Counted:
+    def apply(self: _Counted, other: Any) -> _Counted:
         return self.library.each(function, *((other, self) if swapped else (self, other)))
 
-    setattr(_Counted, name, applied)
+    setattr(_Counted, name, apply)
 
 
 for _name, _function in {

@@ -14,7 +14,6 @@ from gensor_kernels.build.source import digest, flatten
 from gensor_kernels.devices.device import Code
 from gensor_kernels.errors import BuildError
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.machine.residual import Learnt, Residual
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.family import Launch
 from gensor_kernels.programs.core.program import Program
@@ -27,7 +26,7 @@ class Kernel:
     """A Program compiled for a class: `serves` is a Workload of that class, whose sizes mean nothing.
 
     `read` gets its code, from a database or from the installed sources, when it is needed for the first time.  `base`
-    is the digest of the stored kernel that is launched with other arguments here; None of a stored kernel itself.
+    is the digest of the stored kernel that is launched with other arguments here, or None of a stored kernel itself.
     """
 
     digest: str
@@ -43,17 +42,17 @@ class Kernel:
 
     @cached_property
     def code(self) -> Code:
-        """What a device loads."""
+        """The code that a device loads."""
         return self.read()
 
     @cached_property
     def form(self) -> str:
-        """Equal for kernels of one family that read and write operands alike; a text, whose hash is kept."""
+        """Equal for kernels of one family with the same layouts and alignments; a text, whose hash is cached."""
         return f"{self.program.family} {self.serves.layout} {self.serves.alignment}"
 
     @cached_property
     def epilogue_codes(self) -> int | None:
-        """The epilogue compiled into it, 0 where that is a list in Params; None where its binary cannot be read, which
+        """The epilogue compiled into it, 0 where that is a list in Params, or None if its binary cannot be read, which
         alone names it."""
         if not dict(self.program.values).get("epilogue_fixed"):
             return 0
@@ -65,7 +64,7 @@ class Kernel:
 
     @property
     def demands(self) -> int:
-        """How much its class asks of the operands: among equals, what asks for most wastes least."""
+        """The alignment that its class needs: among equal kernels, the one that needs most wastes least."""
         return sum(self.serves.align[name] for name, layout in self.serves.layouts.items() if layout != "s")
 
     def fits(self, workload: Workload) -> bool:
@@ -84,7 +83,7 @@ class Kernel:
         return wanted.stored_as(self.serves)
 
     def launches(self, wanted: Workload) -> Sequence[Launch]:
-        """Return what a device launches for `wanted`. Tiles lie as in this kernel's class, whatever the operands'."""
+        """Return the launches for `wanted`, with the order of tiles of this kernel's class."""
         return FAMILIES[self.program.family].launches(self.program, self.workload(wanted))
 
     def workspace(self, wanted: Workload) -> tuple[int, bool]:
@@ -93,7 +92,7 @@ class Kernel:
 
 
 def types_of(workload: Workload) -> tuple[object, ...]:
-    """What two Workloads must share for one binary to serve both."""
+    """The properties that Workloads served by one binary have in common."""
     return workload.operator, workload.dtypes, workload.accumulator, workload.math
 
 
@@ -124,10 +123,10 @@ def code(text: str, bound: Mapping[str, int | str], target: str, cubin: bytes = 
 def resplit(kernel: Kernel, arch: Arch) -> list[Kernel]:
     """Return a kernel under all arguments that divide k among blocks and that its verification covers, itself first."""
     programs = FAMILIES[kernel.program.family].resplit(kernel.program, kernel.serves, arch)
-    return [kernel, *(_relaunched(kernel, each) for each in programs[1:])]
+    return [kernel, *(_relaunch(kernel, each) for each in programs[1:])]
 
 
-def _relaunched(kernel: Kernel, program: Program) -> Kernel:
+def _relaunch(kernel: Kernel, program: Program) -> Kernel:
     name = digest(repr((kernel.digest, program.to_json())))
     return replace(kernel, digest=name, program=program, read=lambda: kernel.code, base=kernel.digest)
 
@@ -148,19 +147,17 @@ def generate(program: Program, workload: Workload, arch: Arch) -> Kernel:
 
 @dataclass(frozen=True)
 class Contents:
-    """What the stores hold for one Arch and part.
+    """The contents of the stores for one Arch and part.
 
     `kernels` by digest; `records` and `timings` by Workload key: the kernel tuning chose, and every timing on this
     part, the array library's own included. `portfolio`: digests of the kernels that cover the sizes of their classes.
-    `residual`: what timings taught beside the potential. `unsettled`: keys of records whose tuning did not come to its
-    end.
+    `unsettled`: keys of records whose tuning did not end.
     """
 
     kernels: Mapping[str, Kernel] = field(default_factory=dict)
     records: Mapping[str, str] = field(default_factory=dict)
     timings: Mapping[str, Sequence[Timing]] = field(default_factory=dict)
     portfolio: Collection[str] = frozenset()
-    residual: Residual | None = None
     unsettled: Collection[str] = frozenset()
 
 
@@ -186,9 +183,9 @@ def _with(contents: Contents, rows: Iterable[Timing]) -> Contents:
 class Library:
     """Kernels, records and timings of one Arch and part, indexed for the tiers.
 
-    `read` gets the contents anew: after tuning, or after a database has changed.  With an `arch`, kernels of the
+    `read` reads the contents again: after tuning, or after a database has changed.  With an `arch`, kernels of the
     portfolios are also launched with k divided among blocks in other ways than they were tuned with.  A `timeless` one
-    takes in no timings, nor what they taught.
+    takes in no timings.
     """
 
     def __init__(
@@ -199,7 +196,7 @@ class Library:
         timeless: bool = False,
     ):
         self.arch, self._timeless = arch, timeless
-        #: kernels that are launched with other arguments, by their own digest; some may not be stored any more
+        #: kernels that are launched with other arguments, by their own digest; some may no longer be stored
         self._relaunched: dict[str, Kernel] = {}
         self._read = read or (lambda: self.contents)
         self._noted: dict[str, Timing] = {}
@@ -212,16 +209,16 @@ class Library:
         self._take(contents or self._readable())
 
     def after_fork(self) -> None:
-        """Locks that nobody holds: one for readings of the stores, one for taking in what was read or measured."""
+        """Make new locks: one to read the stores, one to take in what was read or measured."""
         self._reading, self._taking = threading.Lock(), threading.Lock()
 
     def timeless(self) -> Library:
-        """Return another Library of the same contents without timings, nor what they taught."""
+        """Return another Library of the same contents without timings."""
         return Library(self.contents, self._read, self.arch, timeless=True)
 
     def _take(self, contents: Contents) -> None:
         if self._timeless or config.always_deterministic():
-            contents = replace(contents, timings={}, residual=None)
+            contents = replace(contents, timings={})
         kept = {name: each for name, each in contents.kernels.items() if name not in self._refused}
         contents = replace(contents, kernels=kept)
         shelves: dict[str, Shelf] = {}
@@ -250,7 +247,7 @@ class Library:
                 self._take(contents)
 
     def _readable(self) -> Contents:
-        """What the stores hold; where they cannot be read at all, what is known already: a call waits for it."""
+        """The contents of the stores, or what is known already if they cannot be read, because a call waits."""
         try:
             return self._read()
         except Exception as error:
@@ -273,15 +270,9 @@ class Library:
             self._take(self.contents)
 
     def adapt(self, conditions: str) -> None:
-        """Other conditions from now on: other timings count, and the residual of another power mode."""
+        """Other conditions from now on: other timings count."""
         with self._taking:
             self.conditions, self.residuals = conditions, {}
-
-    @property
-    def learnt(self) -> Learnt | None:
-        """What timings taught beside the potential, under the conditions there are now."""
-        model = self.contents.residual
-        return None if model is None else Learnt(model, self.conditions)
 
     def record(self, workload: Workload) -> Kernel | None:
         """The kernel tuning chose for exactly this Workload."""
@@ -302,9 +293,9 @@ class Library:
         return found
 
     def timings(self, workload: Workload) -> list[Timing]:
-        """What was measured for exactly this Workload on this part, of kernels that can still be used: under the
-        conditions there are now, or where nothing was, under any. So a kernel whose times a new driver or another
-        power mode has made untrue is demoted by the first race after that. Times of kernels outlast other versions of
+        """The timings of exactly this Workload on this part, of kernels that can still be used: under the present
+        conditions or, without any, under all. A kernel whose times are invalid with a new driver or another
+        power mode is demoted by the first race after that. Times of kernels outlast other versions of
         the array library and of its backends, and its own call's serve until that race; but with other accelerators it
         is another call."""
         rows = self.contents.timings.get(workload.key(), ())
@@ -337,7 +328,7 @@ class Library:
         return kernel if kernel is not None and kernel.base == base else None
 
     def kernel(self, name: str) -> Kernel:
-        """The kernel with this digest, of which `timings` has told or which is stored."""
+        """The kernel with this digest, which is stored or named by `timings`."""
         return self.contents.kernels.get(name) or self._relaunched[name]
 
     def shelves(self, workload: Workload) -> list[Shelf]:

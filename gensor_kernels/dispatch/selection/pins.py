@@ -22,7 +22,7 @@ from gensor_kernels.programs.validation import MALFORMED
 
 from .library import Kernel, Library, generate, is_legal
 from .predict import predicted_us
-from .tiers import Choice, Request, coarsened
+from .tiers import Choice, Request, coarsen
 
 FORMAT = 1
 LIBRARY = "library"
@@ -57,11 +57,11 @@ class Pins:
         """Make a new lock."""
         self._lock = threading.Lock()
 
-    def held(self, request: Request, choice: Choice, copied: bool, library: Library) -> Choice:
+    def choose(self, request: Request, choice: Choice, copied: bool, library: Library) -> Choice:
         """Return the choice that is pinned for a request, or `choice` where none has to be; else raise PinError."""
         key = _key(request, copied)
         for pin in tuple(self._pins.get(key, ())):
-            found = self._served(pin, request, choice, library)
+            found = self._find(pin, request, choice, library)
             if found is not None:
                 return found
         if not self.required or (request.emulated and choice.kernel is None):
@@ -104,8 +104,8 @@ class Pins:
         except OSError as error:
             raise PinError(f"the pinned kernels cannot be written to {self.path}: {error}") from error
 
-    def _served(self, pin: Pin, request: Request, choice: Choice, library: Library) -> Choice | None:
-        """Return the choice of a pin; None where it cannot serve the request."""
+    def _find(self, pin: Pin, request: Request, choice: Choice, library: Library) -> Choice | None:
+        """Return the choice of a pin, or None if it cannot serve the request."""
         if not pin.kernel:
             able = not request.emulated and not request.captured
             return Choice(4, f"{self.path} pins the library", standby=True) if able else None
@@ -124,7 +124,7 @@ def _kernel(pin: Pin, request: Request, library: Library) -> Kernel | None:
     kernel = library.find(pin.kernel, pin.stored)
     if kernel is None and request.emulated:
         try:
-            made = generate(program_from_json(pin.program), coarsened(workload), arch)
+            made = generate(program_from_json(pin.program), coarsen(workload), arch)
         except (BuildError, *MALFORMED):
             return None
         kernel = made if made.digest == pin.kernel else None

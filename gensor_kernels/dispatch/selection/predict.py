@@ -25,7 +25,7 @@ _DIGEST = attrgetter("digest")
 
 
 class Group(NamedTuple):
-    """Kernels that read and write operands alike: their places in a list, one of them, their Programs."""
+    """Kernels with the same layouts and alignments: their places in a list, one of them, their Programs."""
 
     places: list[int]
     first: Kernel
@@ -35,31 +35,30 @@ class Group(NamedTuple):
 def predict(kernels: Sequence[Kernel], workload: Workload, arch: Arch, library: Library | None = None) -> list[float]:
     """Predicted seconds of each kernel for a Workload it fits; infinity where its Program is not legal.
 
-    That is the potential, corrected by the residual that ``library`` holds, if any.  What does not depend on sizes is
-    kept with the library for the next Workload.
+    What does not depend on sizes is kept with ``library`` for the next Workload.
     """
     seconds = np.full(len(kernels), math.inf)
     for group in _groups(kernels, library):
         wanted = group.first.workload(workload)
         if group.roster.family.serves(wanted, arch) is None:
-            legal, values = _seconds(group.roster, wanted, arch, library)
+            legal, values = _seconds(group.roster, wanted, arch)
             seconds[np.take(group.places, legal)] = values
     return seconds.tolist()
 
 
 def _groups(kernels: Sequence[Kernel], library: Library | None) -> list[Group]:
     if library is None:
-        return _grouped(kernels)
+        return _group(kernels)
     key = tuple(map(_DIGEST, kernels))
     found: list[Group] | None = library.groups.get(key)
     if found is None:
         if len(library.groups) >= MOST_LISTS:
             library.groups.clear()
-        found = library.groups[key] = _grouped(kernels)
+        found = library.groups[key] = _group(kernels)
     return found
 
 
-def _grouped(kernels: Sequence[Kernel]) -> list[Group]:
+def _group(kernels: Sequence[Kernel]) -> list[Group]:
     forms: dict[str, list[int]] = {}
     for place, kernel in enumerate(kernels):
         forms.setdefault(kernel.form, []).append(place)
@@ -70,40 +69,28 @@ def _grouped(kernels: Sequence[Kernel]) -> list[Group]:
     ]
 
 
-def _seconds(
-    roster: Roster, workload: Workload, arch: Arch, library: Library | None
-) -> tuple[np.ndarray, np.ndarray | list[float]]:
+def _seconds(roster: Roster, workload: Workload, arch: Arch) -> tuple[np.ndarray, np.ndarray | list[float]]:
     """Places of the legal Programs, and their predicted seconds."""
     places, terms = roster.terms(workload, arch)
-    if terms is None:
-        return places, []
-    learnt = library.learnt if library is not None else None
-    if learnt is None:
-        return places, roofline.seconds(terms, arch)
-    return places, learnt.seconds(terms, arch, workload.kind, workload.operator)
+    return places, [] if terms is None else roofline.seconds(terms, arch)
 
 
-def few_seconds(
-    family: Family, programs: Sequence[Program], workload: Workload, arch: Arch, library: Library | None = None
-) -> list[float]:
+def few_seconds(family: Family, programs: Sequence[Program], workload: Workload, arch: Arch) -> list[float]:
     """See `predict`, of a few Programs; infinity off the Workload's lattice and where they are not legal."""
     seconds = np.full(len(programs), math.inf)
-    places, values = _seconds(Roster(family, programs), workload, arch, library)
+    places, values = _seconds(Roster(family, programs), workload, arch)
     seconds[places] = values
     return seconds.tolist()
 
 
 def predicted_us(kernel: Kernel, workload: Workload, arch: Arch, library: Library | None = None) -> float | None:
-    """Predicted microseconds of a kernel for a Workload; None where its Program is not legal for it."""
+    """Predicted microseconds of a kernel for a Workload, or None if its Program is not legal for it."""
     (seconds,) = predict([kernel], workload, arch, library)
     return seconds * 1e6 if math.isfinite(seconds) else None
 
 
 def residual(kernel: Kernel, library: Library, arch: Arch) -> float | None:
-    """Measured over predicted time of a kernel on this part, geometric mean; None where it was never measured.
-
-    Where there is a learnt residual this is what it leaves of this kernel.
-    """
+    """Measured over predicted time of a kernel on this part, geometric mean, or None if it was never measured."""
     if kernel.digest not in library.residuals:
         pairs = [
             (predicted_us(kernel, workload, arch, library), measured) for workload, measured in library.timed(kernel)

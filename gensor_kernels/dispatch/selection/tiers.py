@@ -33,9 +33,9 @@ from gensor_kernels.programs.space import Space
 from .library import Kernel, Library, generate
 from .predict import few_seconds, predict, predicted_us, residual
 
-#: Seconds by which kernels are ranked, less for what asks for more, digest; the kernel, and its predicted seconds.
+#: Seconds by which kernels are ranked, minus the demands of a kernel, digest, kernel, and its predicted seconds.
 Ranked = tuple[float, int, str, Kernel, float]
-#: So many measured kernels outweigh the belief that predictions of others are right.
+#: Weight of the prior that predictions are correct, in measured kernels.
 BELIEVED = 2
 #: A kernel as it is stored and as it would be launched, and its predicted seconds.
 Served = tuple[Kernel, Kernel, float]
@@ -43,10 +43,10 @@ Served = tuple[Kernel, Kernel, float]
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be served.
+    """A call to serve.
 
-    `one_call`: the array library would need only one call of its own. `captured`: for a graph, in which that call
-    cannot be recorded. `loaded`: digests of the kernels on the device, where no others can be had now. `refused`:
+    `one_call`: the array library would need a single call. `captured`: for a graph, in which that call cannot be
+    recorded. `loaded`: digests of the kernels on the device, where no others can be loaded now. `refused`:
     digests of kernels that could not be loaded for this call. `unfused` predicts the microseconds of the library's
     calls where it needs several, None where they are no substitute.
     """
@@ -61,18 +61,18 @@ class Request:
     unfused: Callable[[], float | None] = lambda: None
 
     def allows(self, kernel: Kernel) -> bool:
-        """Whether a kernel can be had now, and can read operands that lie so."""
+        """Whether a kernel is available now, and can read the layouts of the operands."""
         here = kernel.stored not in self.refused and (self.loaded is None or kernel.stored in self.loaded)
         return here and self.readable(FAMILIES[kernel.program.family])
 
     def readable(self, family: Family) -> bool:
-        """Whether kernels of a family can read operands that lie so."""
+        """Whether kernels of a family can read the layouts of the operands."""
         return family.reads(self.problem.workload, self.problem.geometry)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The outcome; times in microseconds. `standby`: inside graph capture a kernel would be asked for after all."""
+    """The outcome; times in microseconds. `standby`: inside graph capture a kernel is needed after all."""
 
     tier: int
     reason: str
@@ -90,7 +90,7 @@ def choose(request: Request, library: Library) -> Choice:
     for predictions nobody uses.
     """
     workload, arch = request.problem.workload, request.arch
-    measured = None if request.emulated else _measured(request, library)
+    measured = None if request.emulated else _from_timings(request, library)
     if measured is not None and (request.allows(measured.kernel) if measured.kernel else not request.captured):
         compared = measured.kernel is None or measured.vendor_us is not None
         return measured if compared else _never_slower(request, measured, "measured", measured.measured_us)
@@ -98,7 +98,7 @@ def choose(request: Request, library: Library) -> Choice:
     if one_call and not request.emulated and config.tune_mode() != "predicted":
         reason = f"the library does this in one call, and no timing on {arch.part} shows a win yet"
         return Choice(4, reason, standby=True)
-    found = _recorded(request, library) or _predicted(request, library)
+    found = _from_records(request, library) or _from_predictions(request, library)
     if found is None and request.emulated:
         found = _starter(request)
     if found is not None:
@@ -119,8 +119,8 @@ def _never_slower(request: Request, choice: Choice, how: str, us: float | None) 
     return Choice(4, reason, predicted_us=choice.predicted_us, standby=True)
 
 
-def _measured(request: Request, library: Library) -> Choice | None:
-    """Tier 1; a Choice without a kernel where the library's call won; None where nothing says who did."""
+def _from_timings(request: Request, library: Library) -> Choice | None:
+    """Tier 1; a Choice without a kernel where the library's call won, or None if nothing says who did."""
     workload, part = request.problem.workload, request.arch.part
     rows = library.timings(workload)
     if not rows:
@@ -141,7 +141,7 @@ def _measured(request: Request, library: Library) -> Choice | None:
     return Choice(1, f"measured on {part}: {duration(time, 4)}{versus}", kernel, predicted, time, vendor)
 
 
-def _recorded(request: Request, library: Library) -> Choice | None:
+def _from_records(request: Request, library: Library) -> Choice | None:
     workload, arch = request.problem.workload, request.arch
     kernel = library.record(workload)
     if kernel is None or not request.allows(kernel):
@@ -150,7 +150,7 @@ def _recorded(request: Request, library: Library) -> Choice | None:
     return Choice(2, f"tuned for exactly this workload on {arch.name}", kernel, predicted)
 
 
-def _predicted(request: Request, library: Library) -> Choice | None:
+def _from_predictions(request: Request, library: Library) -> Choice | None:
     """Tier 3. Class by class: a class that was stored without a portfolio must not lose to a lesser one with one."""
     chosen, others = _by_class(request, library)
     if not chosen and not others:
@@ -162,12 +162,11 @@ def _predicted(request: Request, library: Library) -> Choice | None:
         among = f"{len(others)} stored kernels that fit (none of the portfolio does)"
     else:
         among = f"{len(chosen) + len(others)} stored kernels that fit ({len(chosen)} of a portfolio)"
-    corrected = "" if library.contents.residual is None else " that earlier timings correct"
-    told = f"best of {among}, by predicted time{corrected}{_divided(kernel, request.arch)}"
+    told = f"best of {among}, by predicted time{_division(kernel, request.arch)}"
     return Choice(3, told, kernel, seconds * 1e6)
 
 
-def _divided(kernel: Kernel, arch: Arch) -> str:
+def _division(kernel: Kernel, arch: Arch) -> str:
     """Return among how many blocks a launch divides k where its kernel is stored with another number."""
     if kernel.base is None:
         return ""
@@ -183,13 +182,13 @@ def candidates(request: Request, library: Library) -> list[Ranked]:
 
 
 def _by_class(request: Request, library: Library) -> tuple[list[Ranked], list[Ranked]]:
-    """Those of the portfolios that fit, and those of classes of which no portfolio's does."""
+    """Kernels of the portfolios that fit, and kernels of classes of which no portfolio's does."""
     chosen: list[Served] = []
     others: list[Served] = []
     for shelf in library.shelves(request.problem.workload):
-        found = _served(shelf.portfolio, request, library)
+        found = _servers(shelf.portfolio, request, library)
         chosen += found
-        others += [] if found else _served(shelf.others, request, library)
+        others += [] if found else _servers(shelf.others, request, library)
     ratios = [residual(stored, library, request.arch) for stored, *_ in chosen + others]
     # A kernel that was never measured is taken to be about as far off as kernels that were: predictions leave out what
     # all of them pay, and it would else be preferred for being unknown.
@@ -202,7 +201,7 @@ def _by_class(request: Request, library: Library) -> tuple[list[Ranked], list[Ra
     return ranked[: len(chosen)], ranked[len(chosen) :]
 
 
-def _served(kernels: Sequence[Kernel], request: Request, library: Library) -> list[Served]:
+def _servers(kernels: Sequence[Kernel], request: Request, library: Library) -> list[Served]:
     """Return the kernels that can serve, each as it is stored and with the best division of k among blocks, and its
     predicted seconds."""
     workload, arch = request.problem.workload, request.arch
@@ -217,7 +216,7 @@ def _served(kernels: Sequence[Kernel], request: Request, library: Library) -> li
 def _starter(request: Request) -> Choice:
     """For emulated devices, where no library can step in: the best of the families' default Programs."""
     workload, arch = request.problem.workload, request.arch
-    coarse = coarsened(workload)
+    coarse = coarsen(workload)
     seconds: dict[Program, float] = {}
     try:
         for family in (each.family for each in Space(coarse, arch).families if request.readable(each.family)):
@@ -234,7 +233,7 @@ def _starter(request: Request) -> Choice:
     return Choice(4, f"no default Program is legal for {_class_words(workload)}")
 
 
-def coarsened(workload: Workload) -> Workload:
+def coarsen(workload: Workload) -> Workload:
     """The same with alignments of 16 bytes or one element only: fewer classes, fewer builds."""
     coarse = {n: w if w == 16 else facts(workload.dtype[n]).itemsize for n, w in workload.alignment}
     return replace(workload, alignment=tuple(coarse.items()))

@@ -1,7 +1,7 @@
-"""What is taken from a database that others can write to: Programs and times, never code.
+"""Rows of a database that others can write to: Programs and times are taken, never code.
 
-Each row is checked against the grammar of what this version writes, and kernels are made anew from the installed
-sources. So what such a file decides is which of the Programs that this version would build itself serves a call.
+Each row is checked against the grammar of what this version writes, and kernels are generated from the installed
+sources. All that a file decides is which of the Programs that this version would build itself serves a call.
 """
 
 from __future__ import annotations
@@ -36,8 +36,6 @@ def well_formed(row: database.Row) -> bool:
         elif isinstance(row, (database.Record, database.Timing)):
             _known_workload(row.key)
             return not isinstance(row, database.Timing) or 0 < row.median_us < math.inf
-        elif isinstance(row, database.Residual):
-            return False  # what its timings say is learnt here: gensor-tune learn
     except MALFORMED:
         return False
     return True
@@ -70,13 +68,13 @@ def code_of(program: Program, serves: Workload, binary: database.Binary, arch: A
     """The code of a Program, made from the installed sources: of a foreign binary only the operations of an epilogue
     compiled into it are read, which a Program does not say. BuildError where that is none."""
     try:
-        wanted = serves.with_epilogue(_compiled_in(program, json.loads(binary.constants)))
+        wanted = serves.with_epilogue(_epilogue_of(program, json.loads(binary.constants)))
         return code(flatten(FAMILIES[program.family].source), constants(program, wanted), arch.target)
     except MALFORMED as error:
         raise BuildError(f"a Program of a database that others can write to makes no kernel: {error}") from None
 
 
-def _compiled_in(program: Program, given: Mapping[str, object]) -> Collection[str]:
+def _epilogue_of(program: Program, given: Mapping[str, object]) -> Collection[str]:
     """The epilogue compiled into a binary: five bits per operation, the first lowest."""
     names = {operation.code: name for name, operation in OPERATIONS.items()}
     codes, found = given.get("EPILOGUE_CODES", 0), []

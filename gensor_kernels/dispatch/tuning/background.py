@@ -1,8 +1,7 @@
-"""Tuning of calls: at once where `GENSOR_TUNE=now` asks for it, in the background where a kind of call is hot.
+"""Tuning of calls: at once with `GENSOR_TUNE=now`, else in the background for hot kinds of calls.
 
-Either way the walk, the compiler and the timing run in a process of their own (worker.py), and what comes of it goes
-through the user's database. Nothing is tuned inside graph capture, nor where `GENSOR_TUNE=off` or
-`GENSOR_DETERMINISTIC=1` forbid it.
+The walk, the compiler and the timing run in another process (worker.py), and results go through the user's database.
+Nothing is tuned inside graph capture, nor where `GENSOR_TUNE=off` or `GENSOR_DETERMINISTIC=1` forbid it.
 
 A call that waits is served by the first verified kernel; the rest of its tuning follows in the background, unless
 `GENSOR_BACKGROUND=0`.
@@ -39,7 +38,7 @@ from .writeback import Notes
 
 WORKER = Worker()
 BACKGROUND_WORKER = Worker()  # a call that waits must not wait for the tuning of earlier ones
-ATTEMPTS = 3  # processes that may die or hang over one Workload, each over a kernel of its own
+ATTEMPTS = 3  # processes that may die or hang on one Workload, each on another kernel
 MOST_FAILURES = 3  # in a row: then something is missing here, the tune extra say, and no more is tried
 #: A kernel within this factor of the roofline bound is not worth a walk.
 NEAR_BOUND = 1.15
@@ -101,7 +100,7 @@ def tune(
 ) -> bool:
     """Tunes one Workload into the user's database, or waits while another process does; False where there is no kernel.
 
-    It is measured on the GPU of number `device`. In the `background` this program goes on using that GPU, so its times
+    It is measured on the GPU of number `device`. In the `background` this program keeps using that GPU, so its times
     are stored as such, and a race decides whether the kernel serves. Why there is none is a warning of the process that
     tuned.  With `first` it ends with the first verified kernel; with `again` a stored kernel does not end it.
     """
@@ -117,7 +116,7 @@ def tune(
         return True
     with claim(database, f"{arch.part} {workload.key()}", ATTEMPTS * PATIENCE) as mine:
         stored = not (again and mine) and _is_stored(database, workload, arch)
-        return stored if stored or not mine else _tuned(request, BACKGROUND_WORKER if background else WORKER, notes)
+        return stored if stored or not mine else _request(request, BACKGROUND_WORKER if background else WORKER, notes)
 
 
 def _can_store(database: Path) -> bool:
@@ -125,7 +124,7 @@ def _can_store(database: Path) -> bool:
     try:
         with Store.open(database) as store:
             store.add()
-    except LockedStoreError:  # by the time there is something to store it may not be any more
+    except LockedStoreError:  # it may be unlocked by the time a result is stored
         return True
     except StoreError as error:
         say = config.logger().warning if first_told(database) else config.logger().info
@@ -145,7 +144,7 @@ def _is_stored(database: Path, workload: Workload, arch: Arch) -> bool:
     return entry is not None and entry.usable
 
 
-def _tuned(request: dict[str, Any], worker: Worker, notes: Notes | None) -> bool:
+def _request(request: dict[str, Any], worker: Worker, notes: Notes | None) -> bool:
     """Whether the tuning process finds a kernel.
 
     One during which it died or hung is stored as failed, and the rest is tried again without it.
@@ -170,7 +169,7 @@ def _tuned(request: dict[str, Any], worker: Worker, notes: Notes | None) -> bool
 
 
 class Background:
-    """Hot kinds of calls of one Runtime, tuned one after the other while the program goes on."""
+    """Hot kinds of calls of one Runtime, tuned one after the other while the program runs."""
 
     def __init__(self, runtime: Tuned):
         self.runtime = runtime
@@ -189,9 +188,9 @@ class Background:
     def consider(self, workload: Workload) -> None:
         """Tunes a hot Workload, unless that was done or cannot gain anything. Raises nothing: a call waits."""
         try:
-            if self._allowed() and not self._is_good(workload):
+            if self._may_tune() and not self._is_good(workload):
                 self._start(workload)
-            elif self._allowed() and workload.key() in self.runtime.library.contents.unsettled:
+            elif self._may_tune() and workload.key() in self.runtime.library.contents.unsettled:
                 self.refine(workload)
         except Exception as error:
             config.logger().warning("tuning in the background failed: %s", error, exc_info=True)
@@ -219,7 +218,7 @@ class Background:
         with self._lock:
             self._waiting.clear()
 
-    def _allowed(self) -> bool:
+    def _may_tune(self) -> bool:
         device, asked = self.runtime.device, config.background()
         wanted = (not device.integrated if asked is None else asked) and self._failed < MOST_FAILURES
         return wanted and not device.emulated and config.tune_mode() != "off" and not config.deterministic()
@@ -259,7 +258,7 @@ class Background:
                 workload, again = self._waiting.popleft()
             try:
                 self._tune(workload, again)
-            except Exception as error:  # the program goes on with what it has
+            except Exception as error:  # the program keeps the kernels it has
                 config.logger().warning("tuning in the background failed: %s", error, exc_info=True)
         BACKGROUND_WORKER.close()  # with it the memory of its CUDA context
 

@@ -1,7 +1,7 @@
 """Calls whose arrays are copied before a kernel takes them: with the copies, they must beat the library's call.
 
-What a kernel takes on copies that lie well is known from races (race.py). It says nothing of a call that has to make
-the copies first: those are timed as a whole, once per kind of call and process, against the library's call on the
+Races (race.py) give the times of kernels on copies, without the time to make these copies. Calls that copy are
+timed as a whole, once per kind of call and process, against the library's call on the
 caller's arrays. Until then the library serves what it does in one call.
 """
 
@@ -17,7 +17,7 @@ from gensor_kernels.dispatch.calls.problem import Problem
 from gensor_kernels.dispatch.observe import counters
 from gensor_kernels.dispatch.selection.tiers import Choice
 
-from .duel import settled
+from .duel import settle
 from .runtime import Kind, Tuned
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ Run = Callable[[], Any]
 
 
 def kind(runtime: Tuned, problem: Problem, arrays: Sequence[DeviceArray]) -> Kind:
-    """Return what two calls that copy must share for one timing to hold for both; None among `arrays` is skipped."""
+    """Return the key by which calls that copy share a timing. Entries of `arrays` may be None."""
     pointer = runtime.pointer
     lie = tuple((x.shape, x.strides, x.dtype, pointer(x) & 15) for x in arrays if x is not None)
     return problem.workload.key(), lie
@@ -39,7 +39,7 @@ def kind(runtime: Tuned, problem: Problem, arrays: Sequence[DeviceArray]) -> Kin
 def against(runtime: Tuned, kind: Kind, one_call: bool) -> str:
     """Return why the library serves a call that copies; empty if a kernel on the copies serves it.
 
-    `one_call`: the library needs one call of its own.
+    `one_call`: the library needs a single call.
     """
     if runtime.device.emulated:
         return ""
@@ -53,7 +53,7 @@ def against(runtime: Tuned, kind: Kind, one_call: bool) -> str:
     return f"timed with its copies: {duration(ours, 4)}, the library {duration(theirs, 4)}"
 
 
-def weighed(runtime: Tuned, kind: Kind, one_call: bool, choice: Choice) -> Choice:
+def choose(runtime: Tuned, kind: Kind, one_call: bool, choice: Choice) -> Choice:
     """Return the choice among kernels for the copies, after `against`."""
     if choice.kernel is None:
         return choice
@@ -77,8 +77,8 @@ def weigh(runtime: Tuned, kind: Kind, ours: Run, theirs: Run) -> bool:
         for _ in range(WARM_RUNS):
             ours()
         calls = [theirs, ours]
-        first = runtime.device.sampled(calls)
-        samples = settled(first, ["copies"], lambda _, rounds: runtime.device.sampled(calls, rounds))
+        first = runtime.device.sample(calls)
+        samples = settle(first, ["copies"], lambda _, rounds: runtime.device.sample(calls, rounds))
         library, whole = (median(times) for times in samples)
     except Exception as error:  # out of memory, say: the call itself is served as before
         config.logger().info("a call with its copies could not be timed: %s", error, exc_info=True)

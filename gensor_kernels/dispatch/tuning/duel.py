@@ -30,7 +30,7 @@ Samples = list[list[float]]
 Again = Callable[[int, int], Sequence[Sequence[float]]]
 
 
-def settled(samples: Samples, names: Sequence[str], again: Again) -> Samples:
+def settle(samples: Samples, names: Sequence[str], again: Again) -> Samples:
     """Return the samples of a race in which the library's call wins, or a kernel that has won a duel.
 
     New samples take the places of those of a kernel that wins, and of the library's call, until nothing wins by samples

@@ -1,7 +1,7 @@
 """At most one process at a time tunes a Workload into a database; the others wait for it and read what it has stored.
 
-A claim is a lock on a file beside the database. The system lets go of it when its holder ends, in whatever way, so
-nobody waits for the dead. A holder that is done deletes the file, by which those that waited know.
+A claim is a lock on a file in the folder of the database. The system releases it when its holder ends in any way. A
+holder that has finished deletes the file, by which waiting processes recognise it.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def claim(database: Path, key: str, patience: float) -> Iterator[bool]:
 
     Where no file can be made or locked, everybody does it: twice the work, and the same rows.
     """
-    descriptor = _opened(database, key)
+    descriptor = _open(database, key)
     if descriptor is None:
         yield True
         return
     try:
-        mine = _locked(descriptor, time.monotonic() + patience)
+        mine = _lock(descriptor, time.monotonic() + patience)
         yield mine
         if mine:
             with suppress(OSError):
@@ -50,7 +50,7 @@ def _path(database: Path, key: str) -> Path:
     return database.with_name(f"{database.name}.{hashlib.sha256(key.encode()).hexdigest()[:16]}.tuning")
 
 
-def _opened(database: Path, key: str) -> int | None:
+def _open(database: Path, key: str) -> int | None:
     if fcntl is None:
         return None
     try:
@@ -60,7 +60,7 @@ def _opened(database: Path, key: str) -> int | None:
         return None
 
 
-def _locked(descriptor: int, deadline: float) -> bool:
+def _lock(descriptor: int, deadline: float) -> bool:
     """Waits for the lock; whether it is ours and nobody has finished meanwhile."""
     while True:
         try:

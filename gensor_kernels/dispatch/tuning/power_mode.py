@@ -1,4 +1,4 @@
-"""A Jetson's power mode can be set while a program runs: what was measured in another one is not known any more.
+"""A Jetson's power mode can change while a program runs: timings of another mode no longer hold.
 
 Driver and CuPy stay what they are as long as a process lives. Steady calls run no code that could notice, so a thread
 looks; only where there are power modes.
@@ -18,7 +18,7 @@ SECONDS = 10.0  # between two looks, each of one small file
 
 
 def watch(runtime: Tuned, seconds: float = SECONDS) -> threading.Thread | None:
-    """Starts a thread that tells `runtime` of other conditions, until it is gone; None where they cannot change."""
+    """Start a thread that adapts `runtime` to changed conditions while it exists, or None if they cannot change."""
     if "power_mode" not in json.loads(runtime.library.conditions):
         return None
     thread = threading.Thread(target=_look, args=(ref(runtime), seconds), name="gensor-power-mode", daemon=True)

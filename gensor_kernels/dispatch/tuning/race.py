@@ -21,7 +21,7 @@ from gensor_kernels.dispatch.selection.tiers import Request, candidates
 from gensor_kernels.errors import BuildError
 from gensor_kernels.operators.types.workload import Workload
 
-from .duel import settled
+from .duel import settle
 from .runtime import Tuned
 
 CONTENDERS = 4
@@ -65,11 +65,13 @@ def race(runtime: Tuned, request: Request, bind: Bind, vendor: Callable[[], Any]
     runtime.raced.add(request.problem.workload.key())
     try:
         entrants = _bound(contenders(request, runtime.library), bind)
-        samples = sampled(runtime, vendor, entrants) if entrants else []
+        samples = take_samples(runtime, vendor, entrants) if entrants else []
         wrong = differing(runtime, vendor, entrants, samples) if entrants else []
         if entrants and not wrong:
             names = [kernel.digest for kernel, _ in entrants]
-            samples = settled(samples, names, lambda rank, rounds: sampled(runtime, vendor, [entrants[rank]], rounds))
+            samples = settle(
+                samples, names, lambda rank, rounds: take_samples(runtime, vendor, [entrants[rank]], rounds)
+            )
     except Exception as error:  # out of memory, say: the call itself is served as before
         config.logger().info("a race was called off: %s", error, exc_info=True)
         return False
@@ -85,7 +87,7 @@ def race(runtime: Tuned, request: Request, bind: Bind, vendor: Callable[[], Any]
     ]
     runtime.library.note(rows)
     runtime.notes.add(rows)
-    config.logger().info("raced %s: %s", request.problem.workload.key(), _told(rows))
+    config.logger().info("raced %s: %s", request.problem.workload.key(), _describe(rows))
     return True
 
 
@@ -134,17 +136,17 @@ def _timing(runtime: Tuned, request: Request, kernel: Kernel | None, name: str, 
     )
 
 
-def _told(rows: Sequence[Timing]) -> str:
+def _describe(rows: Sequence[Timing]) -> str:
     return ", ".join(f"{(row.kernel_digest or row.vendor or '')[:12]} {duration(row.median_us, 4)}" for row in rows)
 
 
 # ---- kernels that fail in a race
 
 
-def sampled(
+def take_samples(
     runtime: Tuned, vendor: Callable[[], Any], entrants: list[Entrant], rounds: int | None = None
 ) -> list[list[float]]:
-    """Return samples of the library's call and of each of `entrants`, of so many rounds.
+    """Return samples of the library's call and of each of `entrants`.
 
     Kernels that are refused, or for which there is no memory, are taken from `entrants`, and the others race again; the
     list is empty if no kernel is left. Raises what the library's call raises, and any error after which the device
@@ -154,7 +156,7 @@ def sampled(
         course = _Course([vendor, *(call for _, call in entrants)])
         try:
             with runtime.device.lending(None):  # a model that runs its nodes has no use for the memory of thousands
-                return runtime.device.sampled(course.calls, rounds)
+                return runtime.device.sample(course.calls, rounds)
         except Exception as error:
             suspects = course.suspects()
             if suspects and _is_lost(runtime):
@@ -173,15 +175,15 @@ class _Course:
     def __init__(self, calls: list[Callable[[], Any]]):
         self.starts: dict[int, int] = {}
         self.last = 0
-        self.calls = [self._watched(index, call) for index, call in enumerate(calls)]
+        self.calls = [self._watch(index, call) for index, call in enumerate(calls)]
 
-    def _watched(self, index: int, call: Callable[[], Any]) -> Callable[[], Any]:
-        def watched() -> Any:
+    def _watch(self, index: int, call: Callable[[], Any]) -> Callable[[], Any]:
+        def counting() -> Any:
             self.starts[index] = self.starts.get(index, 0) + 1
             self.last = index
             return call()
 
-        return watched
+        return counting
 
     def suspects(self) -> list[int]:
         """Return the calls that may have ruined the device: the last one alone, or all calls that took turns."""
@@ -199,7 +201,7 @@ def _is_lost(runtime: Tuned) -> bool:
 
 
 def _refute(runtime: Tuned, request: Request, wrong: Sequence[Kernel]) -> None:
-    """Store kernels as wrong, and plan all calls anew without them: the others race again."""
+    """Store kernels as wrong, and plan all calls again without them: the others race again."""
     digests, workload = list(dict.fromkeys(kernel.stored for kernel in wrong)), request.problem.workload
     config.logger().warning(
         "results of %s are not those of %s, and nothing uses it any more; please report this with the output of "

@@ -11,7 +11,7 @@ from gensor_kernels.operators.types.workload import Workload
 
 from .writeback import Notes
 
-#: What two calls that copy their arrays must share for one timing to hold for both (copy_race.py).
+#: The key by which calls that copy their arrays share a timing (copy_race.py).
 Kind = tuple[Any, ...]
 
 
@@ -30,7 +30,7 @@ class Tuned(Protocol):
     wholes: dict[Kind, tuple[float, float]]
 
     def renew(self, workload: Workload) -> None:
-        """Plan calls anew after a Workload was tuned."""
+        """Plan calls again after a Workload was tuned."""
 
     def adapt(self, conditions: str) -> None:
-        """Plan calls anew under other conditions."""
+        """Plan calls again under other conditions."""

@@ -1,6 +1,6 @@
 """The tuning process as the runtime sees it: started when there is something to tune, never outliving this process.
 
-It has a CUDA context of its own, which a bad kernel can spoil without harm to the caller's. Requests and answers are
+It has its own CUDA context, which a bad kernel can ruin without harm to the caller's. Requests and answers are
 lines of JSON; what the process prints besides goes to its stderr. Before a kernel runs on the device, the process
 says which: when it dies or hangs then, that kernel is to blame.
 
@@ -47,7 +47,7 @@ class WorkerError(GensorError):
 
 
 class Ended(WorkerError):
-    """Somebody ended the process: the system, for want of memory, or this program at its own end. No kernel did."""
+    """The process was ended by the system, out of memory, or by this program at its end, not by a kernel."""
 
 
 class Worker:
@@ -90,7 +90,7 @@ class Worker:
             self._end()
 
     def stop(self) -> None:
-        """Ends the process at once, whoever waits for it, for good: this program is about to end."""
+        """End the process at once and for good, even if a thread waits for it: this program is about to end."""
         self.stopped = True
         process = self._process
         if process is not None:
@@ -102,7 +102,7 @@ class Worker:
                 self._lock.release()
 
     def after_fork(self) -> None:
-        """The process is the parent's. What is left of it here are pipes, which would keep it waiting."""
+        """Close the pipes of the parent's process, which would keep it waiting."""
         self._lock = threading.Lock()
         process, self._process, self._read = self._process, None, b""
         if process is not None:
@@ -146,13 +146,13 @@ class Worker:
         return self._process
 
     def _message(self, deadline: float) -> dict[str, Any]:
-        """The next message. What a library prints before it can be kept from it is passed over, if it is not much."""
+        """The next message. A limited number of lines that libraries print before it are skipped."""
         line = b""
         for _ in range(MOST_CHATTER):
             line = self._line(deadline)
             if not line:
-                raise self._gone()
-            message = _parsed(line)
+                raise self._end_error()
+            message = _parse(line)
             if message is not None:
                 return message
         raise WorkerError(f"the tuning process talks nonsense: {line[:60]!r}")
@@ -174,8 +174,8 @@ class Worker:
         line, end, self._read = self._read.partition(b"\n")
         return line + end
 
-    def _gone(self) -> WorkerError:
-        """What is to be said of a process that has closed its output."""
+    def _end_error(self) -> WorkerError:
+        """The error of a process that has closed its output."""
         assert self._process is not None
         if self.stopped:
             return Ended("this program ends")
@@ -210,8 +210,8 @@ def _close(process: subprocess.Popen[bytes]) -> None:
             pipe.close()
 
 
-def _parsed(line: bytes) -> dict[str, Any] | None:
-    """A line as a message; None where it is none."""
+def _parse(line: bytes) -> dict[str, Any] | None:
+    """A line as a message, or None if it is not one."""
     try:
         message = json.loads(line)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""What races and tuning found out, on its way into the user's database; what cannot be written outlives no process."""
+"""A queue of rows from races and tuning for the user's database; rows that cannot be written end with the process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Notes:
         _all.add(self)
 
     def after_fork(self) -> None:
-        """What waits is written by the parent."""
+        """Empty the queue, which the parent writes."""
         self._lock = threading.Lock()
         self._waiting: list[Row] = []
 

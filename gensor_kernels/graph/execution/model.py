@@ -10,7 +10,7 @@ import numpy as np
 
 from gensor_kernels import config
 from gensor_kernels.dispatch.api import current
-from gensor_kernels.dispatch.api.interop import exchanged
+from gensor_kernels.dispatch.api.interop import find_exchange
 from gensor_kernels.errors import GensorError, UnsupportedError
 from gensor_kernels.graph.failures import failing
 from gensor_kernels.graph.ir.options import DEFAULT, Options
@@ -110,7 +110,7 @@ class Model:
         except (AttributeError, TypeError):  # no arrays
             plan = key = None
         if plan is None:
-            exchange = exchanged(args, keywords)
+            exchange = find_exchange(args, keywords)
             if exchange is not None:
                 return exchange.call(self, args, keywords)
             inputs = self._bound(args, keywords)
@@ -155,7 +155,7 @@ class Model:
         if len(args) == 1 and not keywords and isinstance(args[0], str):
             prepared = next(reversed(self._plans.values())) if self._plans else self._prepare()
             return reasons(prepared.graph, args[0])
-        exchange = exchanged(args, keywords)
+        exchange = find_exchange(args, keywords)
         if exchange is not None:
             layers: Layers = exchange.call(self.explain, args, keywords)
             return layers
@@ -163,17 +163,10 @@ class Model:
         return explain_plan(self._plan(inputs), inputs, current.current_runtime().device.stream())
 
     def memory(self, *args: Any, **keywords: Any) -> Memory:
-        """Return the memory that the model needs for such inputs, and how its calls run; the first time it runs once.
+        """Return the memory that the model needs for inputs as of a call, and how its calls run.
 
-        Parameters
-        ----------
-        *args, **keywords : array
-            Inputs as for a call.
-
-        Returns
-        -------
-        Memory
-            Bytes of the arena, of the largest live set, and of weights; `print` shows them.
+        The model runs once if it has not yet. `print` shows the bytes of the arena, of the largest live set, and of
+        weights.
         """
         from .memory import memory_of
 
@@ -184,18 +177,9 @@ class Model:
         return memory_of(plan, runtime.device.stream())
 
     def profile(self, *args: Any, **keywords: Any) -> Layers:
-        """Run the model once, explain every node, and time each by itself on the GPU.
+        """Run the model once with inputs as of a call, explain every node, and time each by itself on the GPU.
 
-        Parameters
-        ----------
-        *args, **keywords : array
-            Inputs as for a call.
-
-        Returns
-        -------
-        Layers
-            As from `explain`; with `measured_us` on a GPU, and predicted times alone inside
-            `emulated`.
+        The result is that of `explain`, with `measured_us` on a GPU, and predicted times alone inside `emulated`.
         """
         from .layers import explain_plan
 

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from gensor_kernels.dispatch.api.current import current_runtime
-from gensor_kernels.dispatch.api.explain import Served, asked, served
+from gensor_kernels.dispatch.api.explain import Served, find_call, find_time
 from gensor_kernels.errors import GensorError, UnsupportedError
 
 from .base import Run
@@ -49,11 +49,11 @@ class Dry(Run):
 
     def call(self, function: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
         """Add the predicted time of a call, and return an array like its result."""
-        question = asked(self.runtime, function, *map(self.device, args), **keywords)
+        question = find_call(self.runtime, function, *map(self.device, args), **keywords)
         last = question.steps[-1] if question is not None and question.steps else question
         if question is None or last is None or last.call is None:
             raise UnsupportedError("no kernel takes the call")
-        found = served(self.runtime, question)
+        found = find_time(self.runtime, question)
         self.microseconds = None if found.us is None or self.microseconds is None else self.microseconds + found.us
         self.calls, self.staged = self.calls + 1, self.staged or found.staged
         return self.runtime.device.empty(last.call.result.shape, last.call.result.dtype)

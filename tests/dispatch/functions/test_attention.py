@@ -108,7 +108,7 @@ def test_arguments_of_flash_attention_are_views():
         np.concatenate(cache[row])[:length].swapaxes(0, 1)[None] for row, length in zip(table, (10, 24), strict=True)
     ]
     wanted = [
-        attention.composed(NUMPY, (packed[:, :, span], k, k, None), attention.Parameters(True, None), None)
+        attention.compute(NUMPY, (packed[:, :, span], k, k, None), attention.Parameters(True, None), None)
         for span, k in zip((slice(0, 2), slice(2, 9)), keys, strict=True)
     ]
     np.testing.assert_allclose(found.astype(np.float64), np.concatenate(wanted, 2), rtol=1e-2, atol=1e-2)

@@ -119,7 +119,7 @@ def test_a_float_that_equals_an_integer_is_refused():
 
 def test_merged_groups_of_arrays_with_gaps(monkeypatch: pytest.MonkeyPatch):
     """Groups have the strides of their channels and filters, in images, outputs and operands of the epilogue."""
-    for tier in ("_recorded", "_predicted"):  # an empty database: the family's own Programs
+    for tier in ("_from_records", "_from_predictions"):  # an empty database: the family's own Programs
         monkeypatch.setattr(tiers, tier, lambda *_: None)
     patch = FAMILIES["contraction_patch"]
     starters = patch.starters

@@ -50,8 +50,8 @@ def test_contractions_without_a_copy(monkeypatch):
     def copy(*_):
         raise AssertionError("an operand was copied")
 
-    monkeypatch.setattr(Gathered, "made", copy)
-    monkeypatch.setattr(Copy, "made", copy)
+    monkeypatch.setattr(Gathered, "make", copy)
+    monkeypatch.setattr(Copy, "make", copy)
     for text, *shapes in WITHOUT_COPIES:
         a, b = operands(shapes)
         result, why = einsum(text, a, b), explain(einsum, text, a, b)

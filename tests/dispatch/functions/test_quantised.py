@@ -6,7 +6,7 @@ import pytest
 import gensor_kernels
 from gensor_kernels.build.nvrtc import compile_many
 from gensor_kernels.build.source import bind, flatten
-from gensor_kernels.dispatch.functions.quantised import QUANTISED_LINEAR, checked
+from gensor_kernels.dispatch.functions.quantised import QUANTISED_LINEAR, check
 from gensor_kernels.dispatch.selection.load import class_workload
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.machine.roofline import bound_us, seconds
@@ -81,9 +81,7 @@ def small(wanted, copy):
 
 
 @pytest.mark.parametrize(
-    ("kind", "copy"),
-    sample([(KINDS[0], 1), (KINDS[1], 1), (KINDS[1], 0), (KINDS[2], 1), (KINDS[3], 0)], 2),
-    ids=str,
+    ("kind", "copy"), sample([(KINDS[0], 1), (KINDS[1], 1), (KINDS[1], 0), (KINDS[2], 1), (KINDS[3], 0)], 2), ids=str
 )
 def test_programs_are_verified(kind, copy):
     bits, group, zeros, dtype = kind
@@ -109,7 +107,7 @@ def test_the_size_of_a_group_follows_by_exact_division_or_is_given(k, count, gro
     x, w = np.ones((1, k), np.float16), np.ones((1, k), np.int8)
     scales = np.array([[1, 10, 3, 5][:count]], np.float16)
     wanted = sum(int(scales[0, place // size]) for place in range(k))
-    parameters = checked(x, w, scales, None, group)
+    parameters = check(x, w, scales, None, group)
     assert QUANTISED_LINEAR.library(FakeDevice(), (x, w, scales, None), parameters, None) == wanted
     with gensor_kernels.emulated("sm_87"):
         if size in quantised.GROUPS:

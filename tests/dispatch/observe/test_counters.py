@@ -1,4 +1,4 @@
-"""The counters: what is counted without a price on warm calls, and hits where they are asked for."""
+"""The counters, and hits where they are enabled."""
 
 import logging
 
@@ -13,7 +13,7 @@ from tests.threads import in_threads
 
 @pytest.fixture
 def counted():
-    """A function: how far the counters have moved since."""
+    """A function that returns the increments since the start of the test."""
     before = gensor_kernels.counters()
 
     def moved():
@@ -39,7 +39,7 @@ def test_misses_races_and_fallbacks(counted):
     assert counted()["misses"] == 2 and counted()["fallbacks"] == 6
 
 
-def test_hits_are_counted_where_they_are_asked_for(counted, monkeypatch):
+def test_hits_are_counted_where_they_are_enabled(counted, monkeypatch):
     monkeypatch.setenv("GENSOR_COUNT_HITS", "1")
     a, made = aligned((64, 64)), raced()
     for _ in range(5):

@@ -1,4 +1,4 @@
-"""The file of a recording: rows that read back to the letter, and what else may be found in its place."""
+"""Files of recordings: rows that read back, and files that are no recordings."""
 
 import os
 import warnings
@@ -21,7 +21,7 @@ from .test_record import counts, product
 
 @st.composite
 def views(draw):
-    """Three operands of a product as they may lie in memory: any strides, offsets, extents of 0 and 1."""
+    """Three operands of a product with any strides, offsets and extents, 0 and 1 too."""
     extent = st.sampled_from([0, 1, 2, 3, 8, 12, 16, 64])
     batch, m, n, k = draw(st.sampled_from([1, 1, 3])), draw(extent), draw(extent), draw(extent)
     dtype = draw(st.sampled_from(["float64", "float32", "float16", "bfloat16", "int8"]))
@@ -37,7 +37,7 @@ def views(draw):
     return found, math, draw(st.lists(st.sampled_from(sorted(OPERATIONS)), max_size=6))
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.lists(views(), min_size=5, max_size=25))
 def test_every_workload_reads_back_as_itself(tmp_path_factory, drawn):
     wanted = [workload_from_operands(*found, math=math, epilogue=names) for found, math, names in drawn]
@@ -49,14 +49,15 @@ def test_every_workload_reads_back_as_itself(tmp_path_factory, drawn):
     assert {row.workload.key() for row in read} == {each.key() for each in wanted}
 
 
-def test_an_epilogue_that_another_operation_hides_is_written_apart(tmp_path):
-    assert record_file.join(("bias", "gelu", "tanh")) == "bias;gelu;tanh"
+def test_separators_of_epilogues(tmp_path):
+    assert record_file.join(("bias", "gelu", "tanh")) == "bias;gelu;tanh"  # gelu_tanh is one operation
     assert record_file.join(("bias", "gelu_tanh")) == "bias_gelu_tanh" and record_file.join(()) == "none"
 
 
-@pytest.mark.parametrize(
-    ("cells", "column", "reason"),
-    [
+def test_impossible_layouts_are_errors_that_name_their_column(tmp_path):
+    path = tmp_path / "shapes.csv"
+    header = "op,m,n,k,dtype,layout_a,layout_b,layout_c,align_a,align_b,order,epilogue"
+    for cells, column, reason in (
         ("s,,,,,row,none", None, ""),
         (",,,2,,row,bias;gelu;tanh", None, ""),
         (",,,16,,row,none", "align_a", "'16' is not one of 2: axis k has 14 bytes"),
@@ -67,21 +68,17 @@ def test_an_epilogue_that_another_operation_hides_is_written_apart(tmp_path):
         (",,,,2,col,none", "order", "cannot stand beside 'align_b'"),
         (",,,,,row,bias;gelu_tahn", "epilogue", "operation 'tahn' is unknown: did you mean tanh?"),
         (",,,,,row,relu;relu;relu;relu;relu;relu;relu", "epilogue", "at most 6"),
-    ],
-)
-def test_an_impossible_layout_is_an_error_that_names_its_column(tmp_path, cells, column, reason):
-    path = tmp_path / "shapes.csv"
-    header = "op,m,n,k,dtype,layout_a,layout_b,layout_c,align_a,align_b,order,epilogue"
-    path.write_text(f"{header}\nmatmul,8,16,7,fp16,{cells}\n")
-    (row,) = read_shapes(path)
-    if column is None:
-        assert row.error is None and row.workload.align["a"] == 2
-    else:
-        assert f"shapes.csv:2: column '{column}'" in row.error and reason in row.error
+    ):
+        path.write_text(f"{header}\nmatmul,8,16,7,fp16,{cells}\n")
+        (row,) = read_shapes(path)
+        if column is None:
+            assert row.error is None and row.workload.align["a"] == 2
+        else:
+            assert f"shapes.csv:2: column '{column}'" in row.error and reason in row.error
 
 
 def warned(path, made):
-    """The one warning that recording to `path` gives; the call is served."""
+    """The one warning of a recording to `path`; its calls are served."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with record(path):
@@ -131,14 +128,14 @@ def test_links_and_permissions_of_the_file_stay(tmp_path):
     assert link.is_symlink() and counts(target) == [(2, 1, 4)] and target.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_lock_that_somebody_holds_for_good_is_waited_for_once_and_told(tmp_path, monkeypatch):
-    """In a folder that others can write to, the lock's file can be theirs."""
+def test_a_lock_that_is_never_released_is_waited_for_once(tmp_path, monkeypatch):
+    """In a folder that others can write to, the lock file can be another user's."""
     fcntl = pytest.importorskip("fcntl")
     monkeypatch.setattr(record_file, "PATIENCE", 0.1)
     path, lock = tmp_path / "shapes.csv", tmp_path / ".shapes.csv.lock"
     descriptor = os.open(lock, os.O_CREAT | os.O_RDWR)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
-    with pytest.warns(RuntimeWarning, match="it is not waited for any more"):
+    with pytest.warns(RuntimeWarning, match="no longer waits for it"):
         record_file.update(path, {(("op", "matmul"),): 2})
     os.close(descriptor)
     assert path.read_text().count("\n") == 2 and lock.exists()  # it is not ours to delete

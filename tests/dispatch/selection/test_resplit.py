@@ -13,7 +13,6 @@ from gensor_kernels.dispatch.selection.pins import Pins
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.build.pool import candidate
-from gensor_tuner.learn.command import lessons
 from gensor_tuner.verify.verify import verify
 from tests.doubles.device import MARK, FakeDevice, Race
 from tests.doubles.kernels import ARCH, aligned, starters, workload
@@ -80,11 +79,11 @@ def test_another_process_finds_the_division_that_is_pinned(tmp_path):
     writer.note(captured, found, True)
     writer.close()
     reader, shelf = Pins(path), library_of(split())
-    held = [reader.held(*each, shelf).kernel for each in ((asked, NOTHING, False), (captured, NOTHING, False))]
+    held = [reader.choose(*each, shelf).kernel for each in ((asked, NOTHING, False), (captured, NOTHING, False))]
     assert held == [None, found] and found.base is not None
-    assert reader.held(asked, NOTHING, True, shelf).kernel == found
+    assert reader.choose(asked, NOTHING, True, shelf).kernel == found
     with pytest.raises(gensor_kernels.PinError, match=r"no kernel that .* pins for matmul .* can serve it here"):
-        reader.held(captured, NOTHING, False, library_of(kernel_of_one_part()))
+        reader.choose(captured, NOTHING, False, library_of(kernel_of_one_part()))
 
 
 def test_the_best_division_serves_and_is_explained():
@@ -178,7 +177,6 @@ def test_a_race_stores_the_division_that_won(no_databases, monkeypatch, tmp_path
         again = process(*rows)
         assert float(again.call(a, b, None, (), None, None)[0, 0]) == MARK and not again.device.races
         store.add(*stored)
-        assert lessons(store).left == {} and len(lessons(store).samples) == 1
         prune(store)
         assert [each.digest for each in store.rows(Kernel)] == [kernel.digest]
         export(store, tmp_path / "shipped.db", ARCH.name)
@@ -220,7 +218,7 @@ def test_a_launch_may_leave_whole_what_its_kernel_was_tuned_to_divide():
     found = [again for each in kernels for again in library.resplit(each, hopper)[1:] if whole(again)]
     assert found
     for again in found[:3]:
-        assert tiers._divided(again, hopper) == ", with k divided among 1 block for this size"
+        assert tiers._division(again, hopper) == ", with k divided among 1 block for this size"
 
 
 def whole(kernel):

@@ -44,7 +44,7 @@ def on(monkeypatch, tmp_path):
 
 def question_of(function, *arguments, **keywords):
     """The request of a public function to the tiers: a kind of call, inputs, out and epilogue."""
-    with current_runtime().questioned():
+    with current_runtime().dry_run():
         try:
             function(*arguments, **keywords)
         except Question as question:
@@ -114,10 +114,10 @@ def test_functions_are_counted_as_they_are_computed(on, caplog):
         base, inputs, out, steps = question_of(public, *arguments, **keywords)
         function, real = base.function, FakeDevice()
         value = function.library(real, inputs, base.parameters, base.math)
-        expected = function.finished(real, value, steps, base.parameters, base.result.dtype)
+        expected = function.finish(real, value, steps, base.parameters, base.result.dtype)
         counting = unfused._Library(runtime.device.arch)
         value = function.library(counting, [counting.array(x) for x in inputs], base.parameters, base.math)
-        result = function.finished(counting, value, counting.steps(steps), base.parameters, base.result.dtype)
+        result = function.finish(counting, value, counting.steps(steps), base.parameters, base.result.dtype)
         assert (result.shape, result.dtype) == (expected.shape, expected.dtype), name
         assert unfused.microseconds(base, inputs, out, steps) == pytest.approx(counting.us) and not caplog.records, name
 

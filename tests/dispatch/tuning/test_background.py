@@ -1,8 +1,6 @@
 """GENSOR_TUNE=now: the tuning process, its faults, and the use of its answer."""
 
 import json
-import os
-import sqlite3
 import subprocess
 import sys
 
@@ -101,21 +99,6 @@ def test_a_kernel_that_kills_or_hangs_the_worker_is_marked_and_the_rest_is_tuned
         (row,) = store.rows(Verification)
     assert (row.kernel_digest, row.method, row.outcome) == ("d" * 64, "device", "failed") and "process" in row.error
     assert "did not finish" in caplog.text
-    made.close()
-
-
-def test_one_process_serves_many_requests(monkeypatch):
-    made = worker(
-        monkeypatch,
-        "import os, sys, json\nfor line in sys.stdin: print(json.dumps("
-        "{'status': 'ok', 'kernel': str(os.getpid())}), flush=True)",
-    )
-    pids = {made.ask({})["kernel"] for _ in range(3)}
-    assert len(pids) == 1
-    made.close()
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(pids.pop()), 0)
-    assert made.ask({})["status"] == "ok"  # another one is started
     made.close()
 
 
@@ -269,22 +252,6 @@ def test_calls_that_are_not_tuned(monkeypatch):
             only.setenv(name, value)
             tried = set()
             assert background_tuning.improve(request(), choice, library.Library(), tried) is choice and not tried
-
-
-def test_tuning_an_emulated_call(tmp_path, monkeypatch):
-    """From a call through the real worker to its database and the kernel it stores."""
-    monkeypatch.setenv("GENSOR_BACKGROUND", "0")  # the call waits for everything
-    rng = np.random.default_rng(0)
-    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in [(48, 32), (32, 40)])
-    with gensor_kernels.emulated("sm_87"):
-        assert gensor_kernels.explain(gensor_kernels.matmul, a, b).tier == 3  # explaining tunes nothing
-        found = gensor_kernels.matmul(a, b)
-        why = gensor_kernels.explain(gensor_kernels.matmul, a, b)
-    gensor_kernels.refresh()
-    np.testing.assert_allclose(found, a @ b, rtol=1e-4, atol=1e-4)
-    assert why.tier == 2, why
-    with sqlite3.connect(tmp_path / "user.db") as database:
-        assert [why.kernel] == [row[0] for row in database.execute("SELECT kernel_digest FROM record")]
 
 
 def test_damaged_databases_are_warnings(monkeypatch, tmp_path):

@@ -32,7 +32,7 @@ class Simulated:
         for _ in range(RACES):
             self.spent.append(0)
             samples = [self.draw(us, self.rounds) for us in self.true]
-            samples = duel.settled(samples, NAMES, self.again) if dueling else samples
+            samples = duel.settle(samples, NAMES, self.again) if dueling else samples
             times = dict(enumerate(map(median, samples)))
             _, name = fastest({(rank > 0, ("", *NAMES)[rank]): us for rank, us in times.items()}, TIE_BAND)
             found.append(self.true[("", *NAMES).index(name)] / self.true[0] if name else 0)
@@ -73,5 +73,5 @@ def test_long_calls_have_few_rounds():
 
 
 def test_a_kernel_that_cannot_run_alone_is_out():
-    samples = duel.settled([[10.0] * 3, [5.0] * 3, [6.0] * 3], NAMES, lambda rank, _: rank and ([10.0] * 3, [7.0] * 3))
+    samples = duel.settle([[10.0] * 3, [5.0] * 3, [6.0] * 3], NAMES, lambda rank, _: rank and ([10.0] * 3, [7.0] * 3))
     assert samples == [[10.0] * 3, [], [7.0] * 3]

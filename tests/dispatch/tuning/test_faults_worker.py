@@ -142,20 +142,25 @@ for line in sys.stdin:
     assert made.ask({"name": "second"})["status"] == "second"
 
 
-def test_requests_of_many_threads_get_their_own_answers(start_worker):
+def test_one_process_answers_requests_of_many_threads(start_worker):
     code = """
 import json, os, sys
 for line in sys.stdin:
     os.write(1, json.dumps({"trying": None}).encode() + b"\\n")
-    os.write(1, json.dumps({"status": json.loads(line)["name"]}).encode() + b"\\n")
+    os.write(1, json.dumps({"status": json.loads(line)["name"], "pid": os.getpid()}).encode() + b"\\n")
 """
-    made, found = start_worker(code, patience=30.0), {}
+    made, answers, pids = start_worker(code, patience=30.0), {}, set()
 
     def ask(name):
-        found[name] = [made.ask({"name": f"{name}.{index}"})["status"] for index in range(20)]
+        given = [made.ask({"name": f"{name}.{index}"}) for index in range(20)]
+        answers[name] = [each["status"] for each in given]
+        pids.update(each["pid"] for each in given)
 
     in_threads(ask, range(8))
-    assert found == {name: [f"{name}.{index}" for index in range(20)] for name in range(8)}
+    assert answers == {name: [f"{name}.{index}" for index in range(20)] for name in range(8)}
+    (pid,) = pids
+    made.close()
+    assert ends_soon(pid) and made.ask({"name": "more"})["pid"] != pid  # another process
 
 
 def test_a_process_that_cannot_be_started(start_worker, monkeypatch):

@@ -108,13 +108,11 @@ class Array(cupy.ndarray, metaclass=_AnyArray):
         enqueue(Array.system, "assignment", [each.data.ptr for each in arrays], work)
 
     def astype(self, dtype: Any, copy: bool = True) -> Array:
-        """See cupy.ndarray.astype."""
         if self.dtype == dtype and not copy:
             return self
         return computed("astype", np.copy, self, dtype=dtype)
 
     def conj(self) -> Array:
-        """See cupy.ndarray.conj."""
         return computed("conj", np.conj, self)
 
     def reshape(self, *shape: Any) -> Array:
@@ -130,15 +128,12 @@ class Array(cupy.ndarray, metaclass=_AnyArray):
         return computed(name, function, self, dtype=dtype, out=out)
 
     def sum(self, *arguments: Any, **keywords: Any) -> Any:
-        """See cupy.ndarray.sum."""
         return self._reduced("sum", *arguments, **keywords)
 
     def max(self, *arguments: Any, **keywords: Any) -> Any:
-        """See cupy.ndarray.max."""
         return self._reduced("max", *arguments, **keywords)
 
     def mean(self, *arguments: Any, **keywords: Any) -> Any:
-        """See cupy.ndarray.mean."""
         return self._reduced("mean", *arguments, **keywords)
 
     __hash__ = None  # type: ignore[assignment]
@@ -178,7 +173,6 @@ class Library(Surface):
         )
 
     def empty(self, shape: Any, dtype: Any = float) -> Array:
-        """See cupy.empty."""
         return Array(shape, dtype)
 
     def asarray(self, values: Any) -> Array:
@@ -187,31 +181,24 @@ class Library(Surface):
         return Array(values.shape, values.dtype).set(values)
 
     def zeros(self, shape: Any, dtype: Any = float) -> Array:
-        """See cupy.zeros."""
         return self.full(shape, 0, dtype)
 
     def full(self, shape: Any, value: Any, dtype: Any) -> Array:
-        """See cupy.full."""
         return computed("full", lambda: np.full(shape, value, dtype))
 
     def arange(self, count: int) -> Array:
-        """See cupy.arange."""
         return computed("arange", lambda: np.arange(count))
 
     def cumsum(self, array: Array, dtype: Any) -> Array:
-        """See cupy.cumsum."""
         return computed("cumsum", lambda values: np.cumsum(values, dtype=dtype), array, dtype=dtype)
 
     def sum(self, array: Array, axis: Any = None, **keywords: Any) -> Array:
-        """See cupy.sum."""
         return array.sum(axis, **keywords)
 
     def array(self, array: Array, dtype: Any = None, order: Any = None, copy: bool = True) -> Array:
-        """See cupy.array."""
         return computed("array", np.copy, array, dtype=dtype or array.dtype)
 
     def ascontiguousarray(self, array: Array) -> Array:
-        """See cupy.ascontiguousarray."""
         return array if array.flags.c_contiguous else computed("ascontiguousarray", np.copy, array)
 
 

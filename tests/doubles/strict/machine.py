@@ -63,7 +63,7 @@ class Machine:
         self.library = library(self.system, names)
         forget_driver()
 
-    def captured(self, call: Callable[[], Any], stream: Any = None, mode: int = GLOBAL) -> tuple[Any, CapturedGraph]:
+    def capture(self, call: Callable[[], Any], stream: Any = None, mode: int = GLOBAL) -> tuple[Any, CapturedGraph]:
         """Return (result of a call, the graph that it was captured into), in the mode that forbids most."""
         with stream or self.cupy.cuda.Stream() as own:
             own.begin_capture(mode)

@@ -7,7 +7,7 @@ import pytest
 
 import gensor_kernels
 from gensor_kernels.dispatch.api.current import current_runtime
-from gensor_kernels.dispatch.api.explain import asked, explain, served
+from gensor_kernels.dispatch.api.explain import explain, find_call, find_time
 from gensor_kernels.graph.execution.model import Model
 from gensor_kernels.graph.execution.plan import Plan
 from gensor_kernels.graph.execution.weights import Weights
@@ -42,7 +42,7 @@ def test_a_short_answer_has_the_time_of_explain(part, dtype):
     with gensor_kernels.emulated(part):
         for function, args, keywords in calls:
             found = explain(function, *args, **keywords)
-            short = served(current_runtime(), asked(current_runtime(), function, *args, **keywords))
+            short = find_time(current_runtime(), find_call(current_runtime(), function, *args, **keywords))
             steps = found.steps or (found,)
             assert short.us == pytest.approx(sum(each.measured_us or each.predicted_us for each in steps))
             assert short.us > 0
@@ -59,7 +59,7 @@ def repeated(text, count, x, weight):
 
 def test_times_are_looked_up_once_unless_the_library_changes(monkeypatch):
     lookups = []
-    monkeypatch.setattr(predicted, "served", lambda *given: lookups.append(given) or served(*given))
+    monkeypatch.setattr(predicted, "find_time", lambda *given: lookups.append(given) or find_time(*given))
     monkeypatch.setattr(predicted, "_known", type(predicted._known)())
 
     def plan(count, batch=1):
