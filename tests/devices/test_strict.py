@@ -18,7 +18,7 @@ from gensor_kernels.errors import BuildError
 from gensor_kernels.machine.arch import archs
 from gensor_kernels.programs.core.family import Launch
 from gensor_kernels.programs.core.params import SIZE
-from gensor_kernels.programs.core.tensor_maps import MAP_BYTES, MAPS_OFFSET, TensorMap, described
+from gensor_kernels.programs.core.tensor_maps import MAP_BYTES, MAPS_OFFSET, TensorMap, description
 from tests.devices.test_tensor_maps import packed
 
 cupy = pytest.importorskip("cupy")
@@ -158,7 +158,7 @@ def test_kernels_take_the_arguments_that_they_declare(machine):
 
 
 def test_tensor_maps_are_the_driver_librarys(monkeypatch):
-    wanted = described(packed(), TensorMap("a", False, 2, 128))
+    wanted = description(packed(), TensorMap("a", False, 2, 128))
     with installed(["h200"]):
         assert tensor_maps.encode(wanted) == encode(wanted)
         for wrong in ({"address": wanted.address + 8}, {"box": (64, 300)}, {"strides": (24, *wanted.strides[1:])}):
