@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from .entry import Entry, StoredKernel, counting, newest_first, serves, verdict
-from .record import Kernel, Portfolio, Record, Residual, Row, RowType, Timing, Verification
+from .entry import Entry, StoredKernel, newest_first, serves, verdict
+from .record import Kernel, Portfolio, Record, Row, RowType, Timing, Verification
 from .store import Store
 
 
@@ -73,14 +73,6 @@ class Catalog:
     def timed_keys(self, part: str) -> list[str]:
         """Return every Workload with a timing on a part."""
         return sorted(key for key, place in self._timings if place == part)
-
-    def residual(self) -> Residual | None:
-        """Return the residual of the first trusted store that has one.
-
-        It decides which kernel is tried first, so that other users must not be able to write to its store.
-        """
-        found = (counting(store, self.arch) for store in self.stores if store.trusted)
-        return next((row for row in found if row is not None), None)
 
     def kernels(self) -> list[StoredKernel]:
         """Return every kernel of the arch, in the order of digests."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from .record import Binary, Kernel, Record, Residual, RowType, Source, Verification
+from .record import Binary, Kernel, Record, RowType, Source, Verification
 
 #: Outcomes after which a kernel is never used again, even with other right results.
 REJECTING = ("wrong", "failed", "not_compiled")
@@ -99,15 +99,6 @@ def newest_first(records: Iterable[Record]) -> list[Record]:
 def is_settled(record: Record) -> bool:
     """Return whether tuning came to its end: a budget, or a call that waited, may have stored an earlier kernel."""
     return '"settled":false' not in record.provenance
-
-
-def counting(store: Rows, arch: str) -> Residual | None:
-    """Return the residual of a store that counts for a capability, or None.
-
-    That is the newest residual learned from this capability's timings or from all timings; of one second, by digest.
-    """
-    rows = (row for each in ("", arch) for row in store.rows(Residual, arch=each))
-    return min(rows, key=lambda row: (-row.created, row.digest), default=None)
 
 
 def serves(record: Record, kernel: Kernel, arch: str, abis: Mapping[str, int] | None) -> bool:

@@ -9,10 +9,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from .connection import Guarded, translated
-from .entry import counting
 from .errors import absolute
 from .packs import pack
-from .record import TABLES, Binary, Kernel, Portfolio, Record, Residual, Row, Source, Timing, Verification
+from .record import TABLES, Binary, Kernel, Portfolio, Record, Row, Source, Timing, Verification
 from .rows import batches, select
 from .timings import launched
 from .writing import folder_beside
@@ -24,10 +23,9 @@ if TYPE_CHECKING:
 def merge(store: Store, other: Store, binaries: bool | None = None) -> Counter[str]:
     """Add every row of `other` that `store` lacks, and return the number of new rows by table.
 
-    Binaries, verifications and residuals are taken with `binaries`, by default only if `other` is trusted. Without
-    them, its kernels have to be compiled and verified again, and its residual learned again from its timings. A
-    portfolio's kernel keeps the better of its two ranks, so that the order of merges does not matter. Raises StoreError
-    if a database cannot be written.
+    Binaries and verifications are taken with `binaries`, by default only if `other` is trusted. Without them, its
+    kernels have to be compiled and verified again. A portfolio's kernel keeps the better of its two ranks, so that the
+    order of merges does not matter. Raises StoreError if a database cannot be written.
     """
     added: Counter[str] = Counter()
     for kind in tables(other, binaries):
@@ -39,9 +37,7 @@ def merge(store: Store, other: Store, binaries: bool | None = None) -> Counter[s
 def tables(store: Store, binaries: bool | None) -> list[type[Row]]:
     """Return the tables that are copied unchanged, in the order of their references; portfolios are joined instead."""
     whole = store.trusted if binaries is None else binaries
-    return [
-        kind for kind in TABLES if kind is not Portfolio and (whole or kind not in (Binary, Verification, Residual))
-    ]
+    return [kind for kind in TABLES if kind is not Portfolio and (whole or kind not in (Binary, Verification))]
 
 
 def _add_all(store: Store, rows: Iterable[Row]) -> int:
@@ -73,8 +69,8 @@ def export(store: Store, path: str | os.PathLike[str], arch: str) -> Counter[str
     """Write the rows that serve `arch` to a new, compact file for shipping, replacing `path` in one step.
 
     These are the record that counts for each Workload and part, the portfolios, their kernels with binaries, sources
-    and verifications, the timings, and the residual that counts.  The file has a rollback journal and no free pages,
-    and is readable from a read-only folder.
+    and verifications, and the timings.  The file has a rollback journal and no free pages, and is readable from a
+    read-only folder.
     """
     added: Counter[str] = Counter()
     with compact(path) as copy:
@@ -135,5 +131,3 @@ def _selection(store: Store, arch: str) -> Iterator[Iterable[Row]]:
     yield sorted(newest.values(), key=lambda record: record.digest)
     yield portfolio
     yield timings
-    learnt = counting(store, arch)
-    yield [learnt] if learnt is not None else []

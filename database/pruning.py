@@ -13,7 +13,7 @@ from .connection import Guarded
 from .entry import REJECTING, newest_first, verdict
 from .errors import StoreError
 from .packs import loose
-from .record import TABLES, Binary, Kernel, Portfolio, Record, Residual, Row, RowType, Source, Timing, Verification
+from .record import TABLES, Binary, Kernel, Portfolio, Record, Row, RowType, Source, Timing, Verification
 from .rows import select
 from .timings import launched
 
@@ -42,7 +42,7 @@ def prune(store: Store, abis: Mapping[str, int] | None = None, dry_run: bool = F
 
     Superseded records are deleted: of each Workload and part, the newest record stays, and the newest with a usable
     kernel of each ABI version. Then kernels without record, portfolio and timing, their verifications except
-    rejections, binaries without kernel and sources without binary, and superseded residuals. Rows that do not match
+    rejections, binaries without kernel and sources without binary. Rows that do not match
     their digests are neither used nor deleted, unless they are binaries and sources. With `abis`, the current ABI
     version by family, records and portfolios of other versions are also deleted. After a StoreError nothing was
     deleted.
@@ -109,7 +109,6 @@ def _unused_rows(connection: Guarded, abis: Mapping[str, int] | None) -> Dropped
         Verification: {
             row.digest for kernel in drop_kernels for row in verdicts.get(kernel, ()) if row.outcome not in REJECTING
         },
-        Residual: _outdated_rows(_intact(connection, Residual)),
     }
     return dropped | _code(connection, drop_kernels)
 
@@ -130,13 +129,6 @@ def _superseded_records(records: Iterable[Record], kernels: Mapping[str, Kernel]
             keep |= {r.digest for r in best[:1]}
         found |= {record.digest for record in ordered} - keep
     return found
-
-
-def _outdated_rows(residuals: Iterable[Residual]) -> set[str]:
-    """Return digests of residuals that a newer one of the same timings replaces."""
-    ordered = sorted((-row.created, row.digest, row.arch) for row in residuals)  # without their models
-    newest = {arch: digest for _, digest, arch in reversed(ordered)}
-    return {digest for _, digest, _ in ordered} - set(newest.values())
 
 
 def _code(connection: Guarded, drop_kernels: Iterable[str]) -> Dropped:

@@ -390,20 +390,5 @@ class Timing(Row):
             raise ValueError("a timing is of a kernel or of a vendor call, never of both")
 
 
-@dataclass(frozen=True)
-class Residual(Row):
-    """A correction of the potential, learned from timings by `gensor-tune learn`: a model in plain numbers.
-
-    `arch` is the compute capability of the timings, or empty for all timings.
-    """
-
-    TABLE: ClassVar[str] = "residual"
-    COMPRESSED: ClassVar[frozenset[str]] = frozenset({"model"})
-    arch: str
-    model: bytes
-    learnt: str = "{}"
-    created: int = field(default_factory=now)
-
-
 #: In the order of their references: a prefix of a copy never refers to a missing row.
-TABLES: tuple[type[Row], ...] = (Source, Binary, Kernel, Verification, Record, Portfolio, Timing, Residual)
+TABLES: tuple[type[Row], ...] = (Source, Binary, Kernel, Verification, Record, Portfolio, Timing)

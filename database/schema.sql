@@ -86,6 +86,7 @@ CREATE TABLE timing (
 );
 CREATE INDEX timing_key ON timing (key, arch, part);
 
+-- Written by no version and read by none; the next schema drops it.
 CREATE TABLE residual (
     digest TEXT NOT NULL PRIMARY KEY, -- over the columns below
     arch TEXT NOT NULL,               -- compute capability whose timings taught it, empty for all

@@ -56,7 +56,7 @@ def opened():
         mock.patch.object(cupy, "asarray", lambda value: cupy.empty(value.shape, value.dtype)),
         mock.patch.object(StubDevice, "stream", lambda device: 0),
         mock.patch.object(StubDevice, "copy", lambda device, target, source: None),
-        mock.patch.object(StubDevice, "captured", lambda device, run: None),
+        mock.patch.object(StubDevice, "capture_graph", lambda device, run: None),
     ):
         yield model(), cupy.empty((ROWS, WIDTH), np.float16)
 
@@ -78,7 +78,7 @@ def bound_of(made):
 
 def test_captured(benchmark, opened):
     made, x = opened
-    with mock.patch.object(StubDevice, "captured", lambda device, run: _nothing):
+    with mock.patch.object(StubDevice, "capture_graph", lambda device, run: _nothing):
         for _ in range(2):
             made(x)
     assert bound_of(made).captured

@@ -74,7 +74,7 @@ def version(library: Any) -> str:
 
 
 def _block(stream: BinaryIO) -> bytes | None:
-    """Return the next block of a stream; None at its end."""
+    """Return the next block of a stream, or None at its end."""
     header = stream.read(HEADER.size)
     return stream.read(*HEADER.unpack(header)) if len(header) == HEADER.size else None
 
@@ -97,6 +97,6 @@ def _serve(requests: BinaryIO, answers: BinaryIO) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if hasattr(signal, "pthread_sigmask"):  # NVRTC sets a handler of its own
+    if hasattr(signal, "pthread_sigmask"):  # NVRTC sets its own handler
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     _serve(sys.stdin.buffer, sys.stdout.buffer)

@@ -1,11 +1,11 @@
-"""Processes that compile beside this one.
+"""Processes that compile in parallel with this one.
 
 NVRTC compiles one source at a time per process: on two idle cores, two threads need 5.2 s for ten kernels that one
-thread compiles in 5.4 s, two processes 2.7 s. So while a thread of this process compiles, others send their sources to
-processes (compile_process.py). A process that dies, or cannot be started, costs time but no result: its source is
-compiled here.
+thread compiles in 5.4 s, two processes 2.7 s. While a thread of this process compiles, others therefore
+send their sources to processes (compile_process.py). A process that dies, or cannot be started, costs time but no
+result: its source is compiled here.
 
-Processes are started only inside `Compilers.beside`, wait for requests until this process ends, and take about 140 MB.
+Processes are started only inside `Compilers.allow`, wait for requests until this process ends, and take about 140 MB.
 """
 
 from __future__ import annotations
@@ -123,12 +123,12 @@ class Compilers:
         self._all: list[CompileProcess] = []
         self._idle: list[CompileProcess] = []
         self._starting = 0
-        self._allowed: list[int] = []  # by every block of `beside` that is under way
+        self._allowed: list[int] = []  # by every block of `allow` that is under way
         self._here = 0  # threads that compile in this process
 
     @contextmanager
-    def beside(self, most: int) -> Iterator[None]:
-        """Let up to `most` processes compile beside this one within the block."""
+    def allow(self, most: int) -> Iterator[None]:
+        """Let up to `most` processes compile in addition to this one within the block."""
         with self._lock:
             self._allowed.append(most)
         try:
@@ -138,7 +138,7 @@ class Compilers:
                 self._allowed.remove(most)
 
     @contextmanager
-    def taken(self, version: str) -> Iterator[CompileProcess | None]:
+    def lend(self, version: str) -> Iterator[CompileProcess | None]:
         """Give the thread a process for one compilation; None: it compiles in this process."""
         process = self._take(version)
         whole = False
@@ -166,14 +166,14 @@ class Compilers:
                 return self._idle.pop()
             room = len(self._all) + self._starting < most
             self._starting += room
-        found = self._started(version) if room else None
+        found = self._start(version) if room else None
         if found is None:
             with self._lock:
                 self._here += 1
         return found
 
-    def _started(self, version: str) -> CompileProcess | None:
-        """Return a new process, counted in `_starting` until now; None if it cannot be started."""
+    def _start(self, version: str) -> CompileProcess | None:
+        """Return a new process, counted in `_starting` until now, or None if it cannot be started."""
         process: CompileProcess | None = None
         with suppress(Lost):
             process = CompileProcess(version)

@@ -21,7 +21,7 @@ _BRANCH = struct.Struct("<III")  # address, 0, number of targets
 
 
 def code_sections(cubin: bytes) -> Code | None:
-    """The code of every function of a cubin; None where anything about the file is odd."""
+    """Return the code of every function of a cubin, or None where anything about the file is odd."""
     try:
         return _code_sections(cubin)
     except (struct.error, ValueError):  # shorter than its header; a name without its end, or not text
@@ -52,7 +52,7 @@ def _code_sections(cubin: bytes) -> Code | None:
 
 
 def entry_usage(cubin: bytes) -> dict[str, tuple[int, int]]:
-    """Return registers per thread and bytes of stack of each function, whoever compiled the cubin.
+    """Return registers per thread and bytes of stack of each function, for cubins of any compiler.
 
     Raises
     ------

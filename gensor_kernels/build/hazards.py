@@ -1,9 +1,9 @@
 """Waits that ptxas leaves out: DMMAs that read sums which an earlier DMMA may still be writing.
 
 A DMMA takes no fixed number of clocks, so it signals a scoreboard, and a reader waits for this scoreboard: by its mask,
-or behind a DEPBAR. For sm_90a, ptxas of NVRTC 12.9.86 leaves out waits over the backward branch of loops. Where no
-other DMMA lies between the two, results on an H100 are wrong, and differ from run to run; with four or more between,
-they are right.
+or after a DEPBAR. For sm_90a, ptxas of NVRTC 12.9.86 leaves out waits over the backward branch of loops. Without
+another DMMA between the two, results on an H100 are wrong, and differ from run to run; with four or more they are
+correct.
 
 Only DMMAs are looked at. Instructions that take a fixed number of clocks are guarded by stall counts, and for others
 that signal scoreboards (loads, other matrix instructions) no wait was found missing.
@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from .instruction import Instruction
 from .loops import followers
 
-#: With so many other DMMAs between, a sum is there: DMMAs run in order, and each occupies its pipe, on sm_90 for 32
-#: clocks or more, on sm_80 for 16.
+#: Number of other DMMAs in between after which a sum is there: DMMAs run in order, and each occupies its pipe, on sm_90
+#: for 32 clocks or more, on sm_80 for 16.
 ENOUGH = 4
 
 _NAME = "DMMA"
@@ -28,7 +28,7 @@ _DEPBAR = re.compile(r"SB(\d), 0x([0-9a-f]+)")
 Signals = tuple[int | None, ...]  # scoreboards of the DMMAs that were issued since a sum was, its own first
 
 
-def unguarded(code: Sequence[Instruction]) -> list[int]:
+def find_unguarded(code: Sequence[Instruction]) -> list[int]:
     """Return the indices of DMMAs that read sums which a DMMA fewer than `ENOUGH` DMMAs before may still be writing.
 
     On some path from that DMMA to the reader, backward branches included, no instruction waits for the sum.
@@ -62,7 +62,7 @@ def _early_readers(code: Sequence[Instruction], writer: int) -> set[int]:
 
 
 def _waits(each: Instruction, signals: Signals) -> bool:
-    """Return whether the first DMMA of `signals` has ended when this instruction is issued, or behind this DEPBAR.
+    """Return whether the first DMMA of `signals` has ended when this instruction is issued, or after this DEPBAR.
 
     DMMAs end in order, so a wait for any of them will do. DEPBAR.LE leaves the last few of a scoreboard outstanding.
     """

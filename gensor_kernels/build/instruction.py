@@ -34,12 +34,12 @@ class Instruction(NamedTuple):
     stall : int
         The encoded stall count: clocks until the warp may issue its next instruction.
     target : int or None
-        Index within the function of the instruction that a direct branch or call goes to; None for any other
-        instruction. The compiler also leaves loops by calls.
+        Index within the function of the instruction that a direct branch or call goes to. The compiler also leaves
+        loops by calls.
     scoreboard : int or None
-        The counter, 0 to 5, that tells later instructions when its result is written; None where it signals none.
+        The counter, 0 to 5, by which later instructions wait for its result, if it signals one.
     waits : int
-        Mask of the scoreboards of which nothing may be outstanding when it is issued: bit n stands for scoreboard n.
+        Mask of the scoreboards that it waits for before it is issued: bit n stands for scoreboard n.
     targets : tuple of int
         Indices of the instructions that an indirect branch goes to, where the cubin's table is known.
     """

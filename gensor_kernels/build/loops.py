@@ -23,7 +23,7 @@ _PRODUCT, _READ = 1 << 40, 1 << 20
 def loops(code: Sequence[Instruction]) -> list[Span]:
     """Return the instructions between each backward branch and its target, in the order of the code.
 
-    Loops nest. A range that begins in a loop and ends behind it is a jump back from a rare case of that loop, which
+    Loops nest. A range that begins in a loop and ends after it is a jump back from a rare case of that loop, which
     the compiler moved away: such a range is no loop.
     """
     spans = {
@@ -37,7 +37,7 @@ def loops(code: Sequence[Instruction]) -> list[Span]:
 def hot_loop(code: Sequence[Instruction]) -> Span | None:
     """Return the innermost loop with the most matrix instructions (without any: with the most multiply-adds).
 
-    Loops with a block barrier come first; None where no loop computes.
+    Loops with a block barrier come first. Returns None where no loop computes.
     """
     spans = loops(code)
     for kinds in (MATRIX, SCALAR):

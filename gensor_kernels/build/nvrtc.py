@@ -1,7 +1,7 @@
 """From a bound source to a cubin, with NVRTC through NVIDIA's own Python bindings.
 
 Works without a GPU and without a driver: only the compiler library is called. `compile_many` uses every core: NVRTC
-works on one source at a time, so other processes compile beside this one (compilers.py). A source that does not compile
+works on one source at a time, so other processes also compile (compilers.py). A source that does not compile
 is a `Binary` with `error` set, never an exception.
 
 Over ten kernels the front end takes 8 % of a compilation, the optimizer 50 % and ptxas 42 %. Precompiled headers, or
@@ -91,7 +91,7 @@ def compile_cubin(source: str, target: str) -> Binary:
     with _lock:
         _count += 1
     start = time.perf_counter()
-    error, log, cubin = _compiled(library, text, target)
+    error, log, cubin = _compile(library, text, target)
     seconds = time.perf_counter() - start
     if error in _MACHINE:
         reason = " ".join([error, *log.splitlines()[:1]])
@@ -111,7 +111,7 @@ def compile_many(
     Equal pairs are compiled once; `done(index, binary)` is called as in `parallel.ordered_map`.
     """
     _nvrtc()
-    with COMPILERS.beside((jobs or usable_cores()) - 1):
+    with COMPILERS.allow((jobs or usable_cores()) - 1):
         return ordered_map(lambda request: compile_cubin(*request), requests, jobs, done)
 
 
@@ -150,7 +150,7 @@ def toolchain_note() -> str | None:
 
 @cache
 def _nvrtc() -> Any:
-    """The bindings module, once the library behind it has answered."""
+    """Return the bindings module, after a first answer of its library."""
     try:
         from cuda.bindings import nvrtc
 
@@ -183,8 +183,8 @@ def _wheel_version(prefix: str) -> str | None:
     return None
 
 
-def _compiled(library: Any, text: bytes, target: str) -> tuple[str | None, str, bytes]:
-    """(error name or None, log, cubin) of one compilation, by this process or one beside it."""
-    with suppress(Lost), COMPILERS.taken(version(library)) as process:
+def _compile(library: Any, text: bytes, target: str) -> tuple[str | None, str, bytes]:
+    """(error name or None, log, cubin) of one compilation, by this process or another one."""
+    with suppress(Lost), COMPILERS.lend(version(library)) as process:
         return compile_text(library, text, target) if process is None else process.compile(text, target)
     return compile_text(library, text, target)

@@ -52,7 +52,7 @@ def ordered_map(
     futures: dict[Item, Future[Result]] = {}
     results: list[Result] = []
     try:
-        futures = _submitted(executor, function, items)
+        futures = _submit(executor, function, items)
         known: dict[Item, Result] = {}
         for index, item in enumerate(items):
             if item not in known:
@@ -72,7 +72,7 @@ def ordered_map(
         executor.shutdown(wait, cancel_futures=True)
 
 
-def _submitted(
+def _submit(
     executor: ThreadPoolExecutor, function: Callable[[Item], Result], items: Sequence[Item]
 ) -> dict[Item, Future[Result]]:
     """Return the futures of all items; none if the system refuses to start a thread."""

@@ -4,7 +4,7 @@
 returns None without it: instruction counts refine the potential and prove access widths, but no result depends on them.
 
 nvdisasm takes 0.25 to 0.4 s for the tables of its target before the first instruction, and then 15 us per instruction.
-So the code of many cubins goes through it as one stream.
+The code of many cubins therefore goes through it as one stream.
 """
 
 from __future__ import annotations
@@ -93,14 +93,14 @@ def find_nvdisasm() -> str | None:
 
 
 def disassemble(cubin: bytes, target: str) -> dict[str, Sass] | None:
-    """Machine code of each function of a cubin for `target` such as "sm_87"; None as in `disassemble_many`."""
+    """Return the machine code of each function of a cubin for a target such as "sm_87", as `disassemble_many`."""
     return disassemble_many([(cubin, target)])[0]
 
 
 def instructions(cubins: Sequence[bytes], target: str) -> list[dict[str, tuple[Instruction, ...]] | None]:
     """Return the instructions of each function of cubins of one target, with the targets of their indirect branches.
 
-    One process reads them all; None as in `disassemble_many`.
+    One process reads them all. Returns None for a cubin as `disassemble_many` does.
     """
     codes = [code_sections(cubin) or () if find_nvdisasm() else () for cubin in cubins]
     sections = [section for code in codes for _, section in code]
@@ -140,7 +140,7 @@ def remember(cubin: bytes, target: str, code: dict[str, Sass]) -> None:
 
 
 def forget(cubin: bytes, target: str) -> None:
-    """Read a cubin again when it is next asked for."""
+    """Read a cubin again at its next request."""
     with _lock:
         _remembered.pop((hashlib.sha256(cubin).digest(), target), None)
 

@@ -1,4 +1,4 @@
-"""Machine code: instructions with what is encoded beside them, and what one entry point has of them.
+"""Machine code: instructions with their control bits, and counts of the instructions of an entry point.
 
 A line of nvdisasm's listing is `/*0290*/ @!P0 BRA 0x140 ;`: address, predicate, opcode with modifiers, operands.
 Addresses start at 0 and count through all code of the stream. The listing has no control bits. From sm_70 on, bits 105
@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .hazards import unguarded
+from .hazards import find_unguarded
 from .instruction import INSTRUCTION_BYTES, Instruction, products
 from .loops import hot_loop, steady_path
 
@@ -143,7 +143,7 @@ def summary(code: Sequence[Instruction]) -> Sass:
     loop = hot_loop(code)
     hot = {} if loop is None else _by_name(code[slice(*loop)])
     regular = Steady() if loop is None else steady(steady_path(code, loop))
-    return Sass(_by_name(code), hot, _accesses(code), regular, len(unguarded(code)))
+    return Sass(_by_name(code), hot, _accesses(code), regular, len(find_unguarded(code)))
 
 
 def steady(path: Sequence[Instruction]) -> Steady:

@@ -1,7 +1,7 @@
 """From a family's `.cu` file to the one text a compiler gets.
 
-Two steps, both pure text: `flatten` inlines the project's own headers, `bind` puts the constants of a Program
-in front as `#define`s. Nothing else is ever assembled in Python. The flattened text is the same for every
+Two steps, both pure text: `flatten` inlines the project's own headers, `bind` prepends the constants of a Program
+as `#define`s. Nothing else is ever assembled in Python. The flattened text is the same for every
 Program of a family, so the store keeps it once; digest, emulator and NVRTC all work on the bound text, which
 therefore depends on no file and no folder.
 """
@@ -35,7 +35,7 @@ def flatten(file_name: str, folder: Path = CUDA_FOLDER) -> str:
     where two files below `folder` have one base name.
     """
     if folder == CUDA_FOLDER:
-        return _installed(file_name)
+        return _flatten_installed(file_name)
     return "".join(_inline(file_name, files(folder), {}, conditional=False))
 
 
@@ -54,7 +54,7 @@ def _installed_files() -> dict[str, Path]:
 
 
 @cache
-def _installed(file_name: str) -> str:
+def _flatten_installed(file_name: str) -> str:
     return "".join(_inline(file_name, _installed_files(), {}, conditional=False))
 
 
@@ -87,7 +87,7 @@ def parameters(text: str) -> frozenset[str]:
 
 
 def bind(text: str, constants: Mapping[str, int | str]) -> str:
-    """Return `text` behind one `#define` per constant, sorted by name.
+    """Return `text` after one `#define` per constant, sorted by name.
 
     Values are integers or single identifiers (type tokens such as `half_t`), so that constants read from a database
     cannot carry statements or directives.  Raises ValueError for any other value, and for a name that is no parameter

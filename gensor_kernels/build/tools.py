@@ -57,7 +57,7 @@ def run(command: Sequence[str], text: str = "", pass_fds: Sequence[int] = ()) ->
 def _folder(text: str) -> Iterator[str]:
     folder = ""
     try:
-        with written("the temporary folder", "TMPDIR"):
+        with folder_errors("the temporary folder", "TMPDIR"):
             folder = tempfile.mkdtemp(prefix="gensor-")
             Path(folder, "input").write_text(text, encoding="utf-8")
         yield folder
@@ -66,7 +66,7 @@ def _folder(text: str) -> Iterator[str]:
 
 
 @contextmanager
-def written(name: str, variable: str) -> Iterator[None]:
+def folder_errors(name: str, variable: str) -> Iterator[None]:
     """Raise the system's errors of a block that writes to a folder as MachineError, in one sentence.
 
     Parameters

@@ -1,8 +1,8 @@
 """Whether two results of one call are the same but for rounding: what a race asks before its winner serves.
 
 Verification executes a kernel's source text; what ptxas makes of it runs on the GPU alone. A wrong kernel has tiles or
-terms missing, and many elements far off; a right one differs from the library by roundings, which are small beside the
-result's root mean square unless nearly all terms cancel.
+terms missing, and many elements far off; a correct one differs from the library by roundings, which are small compared
+with the result's root mean square unless nearly all terms cancel.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def agree(xp: ModuleType, result: Any, expected: Any) -> bool:
     name = result.dtype.name
     if (result.dtype.kind not in "fc" and name != "bfloat16") or expected.size == 0:
         return True
-    ours, theirs = widened(sample(result), name), widened(expected, name)
+    ours, theirs = widen(sample(result), name), widen(expected, name)
     same, finite = kinds(xp, ours) == kinds(xp, theirs), kinds(xp, theirs) == 0
     off, compared = float(xp.sum(~same)), same & finite
     if bool(compared.any()):
@@ -52,7 +52,7 @@ def agree(xp: ModuleType, result: Any, expected: Any) -> bool:
 
 def is_finite(xp: ModuleType, expected: Any, dtype: str) -> bool:
     """Return whether a `sample` of a result of a type has neither NaN nor infinities."""
-    return bool(xp.isfinite(widened(expected, dtype)).all())
+    return bool(xp.isfinite(widen(expected, dtype)).all())
 
 
 def kinds(xp: ModuleType, values: Any) -> Any:
@@ -62,7 +62,7 @@ def kinds(xp: ModuleType, values: Any) -> Any:
     return xp.where(xp.isnan(values), 1, xp.where(xp.isinf(values), xp.where(values > 0, 2, 3), 0))
 
 
-def widened(array: Any, dtype: str) -> Any:
+def widen(array: Any, dtype: str) -> Any:
     """Return elements of a type as float64 or complex128, contiguous; bfloat16 by its bits, so that no array library
     needs to know the type."""
     if dtype == "bfloat16":

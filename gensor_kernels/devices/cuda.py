@@ -22,12 +22,12 @@ from gensor_kernels.programs.core.family import Launch
 from . import borrowed, cupy_internals
 from .advice import about_device, about_import
 from .cupy_internals import FLOAT32, allow_shared_bytes, entry, load_module
-from .dependent import started
+from .dependent import choose_launch
 from .device import Arguments, Code, Device, Launcher, launcher, ready
 from .graphs import Graphs
 from .lending import Lender, LendingAllocator
 from .originals import Original
-from .sampling import RELAXED, conditions, sampled
+from .sampling import RELAXED, conditions, take_samples
 from .tensor_maps import Mapped
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ def make_current(number: int) -> None:
         raise ToolMissingError(about_device(error)) from error
 
 
-def _mapped(pairs: Sequence[tuple[Any, Launch]], handle: Handle, sms: int) -> Launcher:
-    """Return a launcher for kernels with tensor maps behind Params, or with persistent blocks on ``sms``
+def _mapped_launcher(pairs: Sequence[tuple[Any, Launch]], handle: Handle, sms: int) -> Launcher:
+    """Return a launcher for kernels with tensor maps after Params, or with persistent blocks on ``sms``
     multiprocessors.
 
     `handle` makes a kernel argument from an address.
@@ -255,8 +255,8 @@ class CudaDevice(Device):
 
     # ---- arrays of other libraries
 
-    def borrowed(self, address: int, shape: Shape, strides: Shape, dtype: DTypeLike, owner: object, number: int) -> Any:
-        """See Device.borrowed."""
+    def borrow(self, address: int, shape: Shape, strides: Shape, dtype: DTypeLike, owner: object, number: int) -> Any:
+        """See Device.borrow."""
         return borrowed.array(self.cupy, address, shape, strides, dtype, owner, number)
 
     def running_on(self, stream: int, number: int, mixed: bool) -> AbstractContextManager[None]:
@@ -291,8 +291,8 @@ class CudaDevice(Device):
             return cuda.using_allocator(base)
         return cuda.using_allocator(LendingAllocator(cuda, lender, base, self.number, self.capturing()))
 
-    def captured(self, run: Callable[[], None]) -> Callable[[], None] | None:
-        """See Device.captured. The capture has a stream of its own: the legacy stream cannot be captured."""
+    def capture_graph(self, run: Callable[[], None]) -> Callable[[], None] | None:
+        """See Device.capture_graph. The capture has its own stream: the legacy stream cannot be captured."""
         stream = self.cupy.cuda.Stream(non_blocking=True)
         with stream:
             stream.begin_capture(RELAXED)
@@ -324,11 +324,11 @@ class CudaDevice(Device):
     def load(self, code: Code, launches: Sequence[Launch]) -> Launcher:
         """Load the module. Raises BuildError if the driver refuses it or its shared memory."""
         arch, functions = self.arch, self._modules.functions(code, launches)
-        called = [started(*each, arch, self.stream) for each in zip(functions, launches, strict=True)]
+        called = [choose_launch(*each, arch, self.stream) for each in zip(functions, launches, strict=True)]
         pairs = list(zip(called, launches, strict=True))
         if arch is None or not any(each.maps or each.per_sm for each in launches):
             return launcher(pairs)
-        return _mapped(pairs, self._handle, arch.sms)
+        return _mapped_launcher(pairs, self._handle, arch.sms)
 
     def stream(self) -> int:
         """Return the address of the calling thread's current stream, as launches by CuPy pass it."""
@@ -363,9 +363,9 @@ class CudaDevice(Device):
 
     # ---- measuring
 
-    def sampled(self, calls: Sequence[Callable[[], Any]], rounds: int | None = None) -> list[list[float]]:
-        """See sampling.sampled."""
-        return sampled(self.cupy, self.arch.l2_mb * 1e6 if self.arch else 0, calls, rounds)
+    def sample(self, calls: Sequence[Callable[[], Any]], rounds: int | None = None) -> list[list[float]]:
+        """See sampling.take_samples."""
+        return take_samples(self.cupy, self.arch.l2_mb * 1e6 if self.arch else 0, calls, rounds)
 
     def conditions(self) -> str:
         """See sampling.conditions."""

@@ -1,4 +1,4 @@
-"""Undocumented parts of CuPy, each behind one function.
+"""Undocumented parts of CuPy, each used by one function.
 
 They were read in CuPy 13.3.0, 13.6.0, 14.0.0 and 14.2.0; each docstring names the source file.  The tests in
 tests/driver_standin/ check them against the installed CuPy, and `make test-oldest` against 13.3.0.
@@ -155,7 +155,7 @@ def cublas_version(cupy: Any) -> int:
 
 def backends(cupy: Any) -> dict[str, Any]:
     """Return what computes CuPy's products: `CUPY_ACCELERATORS` where it is set, and the versions of cuBLAS and, if it
-    is among these, of cuTENSOR (cupy_backends/cuda/libs/cutensor.pyx); without what cannot be found out."""
+    is among these, of cuTENSOR (cupy_backends/cuda/libs/cutensor.pyx); each is left out if it cannot be found."""
     named = os.environ.get("CUPY_ACCELERATORS", "").replace(" ", "").lower()
     found: dict[str, Any] = {"accelerators": named} if named else {}
     with suppress(Exception):  # it is not installed, or a platform where no symbol is found this way

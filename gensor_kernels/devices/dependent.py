@@ -61,13 +61,13 @@ class DependentLaunch:
 
     def __call__(self, grid: tuple[int], block: tuple[int], given: Any, shared_bytes: int) -> None:
         """Enqueue the launch; if the driver refuses, launch through CuPy, which raises the error."""
-        config = LaunchConfig.from_buffer_copy(self._config)  # threads have streams of their own
+        config = LaunchConfig.from_buffer_copy(self._config)  # each thread has its own stream
         config.stream = self._stream()
         if self._launch(ctypes.byref(config), self._entry, given[0].pointers, None):
             self._function(grid, block, given, shared_bytes)
 
 
-def started(function: Any, launch: Launch, arch: Arch | None, stream: Callable[[], int]) -> Any:
+def choose_launch(function: Any, launch: Launch, arch: Arch | None, stream: Callable[[], int]) -> Any:
     """Return the callable of a launch: a DependentLaunch where driver and part support it, else CuPy's `function`."""
     if arch is None or FEATURE not in arch.features or not launch.dependent or driver_version() < OLDEST_DRIVER:
         return function

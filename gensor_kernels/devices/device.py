@@ -136,9 +136,9 @@ class Device:
     emulated : bool
         Whether only kernels may serve a call: tier 4 raises.
     pointer : Callable[[Array], int]
-        Address of an array's first element.  `pointer` and `where` are on the path of every call, hence attributes.
+        Address of an array's first element.  `pointer` and `where` are attributes because every call uses them.
     where : Callable[[Array], int] or None
-        Device of an array's memory; None for a single device.
+        Device of an array's memory, unless there is only one device.
     dlpack_kinds : tuple[int, ...]
         Device types of DLPack for this device's memory.
     integrated : bool
@@ -179,7 +179,7 @@ class Device:
         """Return a new C-contiguous array, not initialised."""
         raise NotImplementedError
 
-    def borrowed(self, address: int, shape: Shape, strides: Shape, dtype: DTypeLike, owner: object, number: int) -> Any:
+    def borrow(self, address: int, shape: Shape, strides: Shape, dtype: DTypeLike, owner: object, number: int) -> Any:
         """Return an array on memory of another library, which `owner` keeps alive.
 
         `address` is that of the first element, strides are in bytes, `number` is the memory's device.
@@ -223,7 +223,7 @@ class Device:
         """Return the address of this thread's current stream."""
         return 0
 
-    def captured(self, run: Callable[[], None]) -> Callable[[], None] | None:
+    def capture_graph(self, run: Callable[[], None]) -> Callable[[], None] | None:
         """Return a function that launches on the current stream the graph of all that `run` enqueues.
 
         None where the device has no graphs. `run` only describes the work: nothing is executed.
@@ -287,10 +287,10 @@ class Device:
 
     # ---- measuring
 
-    def sampled(self, calls: Sequence[Callable[[], Any]], rounds: int | None = None) -> list[list[float]]:
+    def sample(self, calls: Sequence[Callable[[], Any]], rounds: int | None = None) -> list[list[float]]:
         """Return microseconds per call: a list of samples for each of `calls`, interleaved on the current stream.
 
-        `rounds` is the number of samples of each, None for as many as suit calls so long.
+        `rounds` is the number of samples of each, None for a number that suits the duration of the calls.
         """
         raise NotImplementedError
 
@@ -300,5 +300,5 @@ class Device:
         return agree(self.xp, result, expected)
 
     def conditions(self) -> str:
-        """Return the conditions of measured times beside the part, as canonical JSON: driver, library, power mode."""
+        """Return the conditions of measured times, without the part, as canonical JSON: driver, library, power mode."""
         return "{}"

@@ -88,10 +88,10 @@ def _gpu() -> str:
     device = cuda.CudaDevice(cuda.current_device()())
     if device.arch is None:
         return f"device {device.number} is not served: {device.unsupported}"
-    return f"device {device.number}: {described(device.arch)}"
+    return f"device {device.number}: {describe(device.arch)}"
 
 
-def described(arch: Arch) -> str:
+def describe(arch: Arch) -> str:
     """Describe the part that a GPU was recognised as, with figures that expose a wrong guess."""
     listed = arch in archs()
     facts = f"{arch.sms} SMs, {arch.clock_ghz:.2f} GHz, {arch.dram_gb_s:.0f} GB/s, {arch.l2_mb:g} MB L2"

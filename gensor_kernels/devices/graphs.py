@@ -5,7 +5,7 @@ During capture, memory for a call therefore comes from a GraphMemory.  Memory dr
 calls of the same capture, in the order of their stream, and no other call while the graph lives.
 
 The driver reports the end of a graph (CUDA 11.3 and later; NCCL relies on the same calls): the graph being captured
-retains a user object, as does every executable graph made from it, and the last of them releases it behind its last
+retains a user object, as does every executable graph made from it, and the last of them releases it after its last
 launch.  The destructor of a user object runs in a thread of the driver, which may call neither CUDA nor Python.
 CPython's PyThread_release_lock does neither: it releases a lock, which is polled later.
 
@@ -54,7 +54,7 @@ class Capture(NamedTuple):
 
 
 def capture_of(stream: int) -> Capture | None:
-    """Return the capture of a stream; None if it is not capturing.
+    """Return the capture of a stream, or None if it is not capturing.
 
     Raises OSError or AttributeError without a driver that can report it.
     """
@@ -68,7 +68,7 @@ def capture_of(stream: int) -> Capture | None:
 
 
 def behind(stream: int) -> tuple[int, ...] | None:
-    """Return the nodes that the next captured node of a stream depends on; None if the driver does not report them."""
+    """Return the nodes before the next captured node of a stream, or None if the driver does not report them."""
     status, number, count = ctypes.c_int(), ctypes.c_uint64(), ctypes.c_size_t()
     graph, nodes = ctypes.c_void_p(), ctypes.POINTER(ctypes.c_void_p)()
     try:
@@ -119,7 +119,7 @@ class GraphMemory:
         self._lock = threading.Lock()
 
     def take(self, stream: int, nbytes: int) -> tuple[int, Any] | None:
-        """Return (size, memory) that earlier calls on this stream have dropped; None if no block fits."""
+        """Return (size, memory) that earlier calls on this stream have dropped, or None if no block fits."""
         free = self._free.setdefault(stream, [])
         with self._lock:
             fitting = [(size, place) for place, (size, _) in enumerate(free) if nbytes <= size <= MOST_WASTE * nbytes]
@@ -238,11 +238,11 @@ class Graphs:
 _all: WeakSet[Graphs] = WeakSet()
 
 
-def _collected(phase: str, info: dict[str, int]) -> None:
+def _on_collection(phase: str, info: dict[str, int]) -> None:
     """At every full garbage collection, which CuPy also makes before it reports a lack of memory."""
     if phase == "start" and info["generation"] == 2:
         for each in list(_all):
             each.tidy()
 
 
-gc.callbacks.append(_collected)
+gc.callbacks.append(_on_collection)

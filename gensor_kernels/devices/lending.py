@@ -23,7 +23,7 @@ class Lease:
     Attributes
     ----------
     address : int
-        Where the memory lies; 0 asks the device for memory of its own, which it then notes in `address` and `memory`.
+        Address of the memory. With 0 the device allocates memory, and stores it in `address` and `memory`.
     """
 
     __slots__ = ("address", "memory", "number", "returned")

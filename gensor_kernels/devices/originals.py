@@ -55,12 +55,12 @@ class Original:
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._cupy, name)  # first: what is kept is kept until after it is back
         original = _kept.get((self._cupy, name))
-        value = found if original is None else partial(_called, original)
+        value = found if original is None else partial(_call, original)
         setattr(self, name, value)
         return value
 
 
-def _called(original: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
+def _call(original: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
     token = within.set(True)
     try:
         return original(*args, **keywords)

@@ -37,18 +37,18 @@ RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 Call = Callable[[], Any]
 
 
-def sampled(cupy: Any, l2_bytes: float, calls: Sequence[Call], rounds: int | None = None) -> list[list[float]]:
+def take_samples(cupy: Any, l2_bytes: float, calls: Sequence[Call], rounds: int | None = None) -> list[list[float]]:
     """Return microseconds per call, a list of samples for each of `calls`; each is called twice before.
 
-    `rounds` is the number of samples of each; None for nine, and three of long calls.
+    `rounds` is the number of samples of each, by default nine, or three for long calls.
     """
     with relaxed_capture():
         return _samples(Fill(cupy, max(int(2 * l2_bytes), SMALLEST_FILL)), calls, rounds)
 
 
 def conditions(cupy: Any) -> str:
-    """Return the conditions of measured times beside the part: driver, CuPy and its backends, and on a Jetson the power
-    mode."""
+    """Return the conditions of measured times, without the part: driver, CuPy and its backends, and on a Jetson the
+    power mode."""
     found = {"cupy": str(cupy.__version__), "driver": cupy.cuda.runtime.driverGetVersion(), **backends(cupy)}
     with suppress(OSError, ValueError):  # no Jetson
         found["power_mode"] = POWER_MODE.read_text(encoding="ascii").strip()
@@ -56,7 +56,7 @@ def conditions(cupy: Any) -> str:
 
 
 class Fill:
-    """Device work of a known length, behind which calls are timed from the device's events alone.
+    """Device work of a known length, after which calls are timed by events of the device alone.
 
     It reads an array that is larger than the L2 cache and writes almost nothing, so that the cache is full of clean
     lines that no call needs.  A fill that writes would leave dirty lines, and the first misses of the sample would wait
@@ -70,7 +70,7 @@ class Fill:
         self.array = cupy.zeros((max(nbytes // (4 * ROW), 1), ROW), np.float32)
         self._fills(2)  # the first may load a kernel
         self.cuda.get_current_stream().synchronize()
-        us, host = self.timed(lambda: self._fills(4))
+        us, host = self.time_work(lambda: self._fills(4))
         #: microseconds by which a fill puts the host ahead of the device
         self.lead_us = max((us - host) / 4, us / 32, 1.0)
 
@@ -78,7 +78,7 @@ class Fill:
         for _ in range(times):
             self.array.sum(axis=1)
 
-    def timed(self, work: Call) -> tuple[float, float]:
+    def time_work(self, work: Call) -> tuple[float, float]:
         """Microseconds that the device takes for `work`, the host's delays included, and the host to enqueue it."""
         taken: list[float] = []
         start, end = self._between(lambda: taken.append(host_us(work)))
@@ -86,7 +86,7 @@ class Fill:
         return self.us_between(start, end), taken[0]
 
     def behind(self, work: Call, hidden_us: float) -> tuple[Any, Any]:
-        """Enqueues `work` behind fills that hide so much of the host's time; the events before and after it."""
+        """Enqueue `work` after fills that hide this much time of the host; return the events before and after it."""
         self._fills(math.ceil(min(hidden_us, MOST_HIDDEN_US) / self.lead_us) + 1)
         return self._between(work)
 
@@ -116,7 +116,7 @@ def _samples(fill: Fill, calls: Sequence[Call], rounds: int | None) -> list[list
     for call in calls:
         call()  # loads and allocations of a first call
         stream.synchronize()
-        device_us, enqueued_us = fill.timed(call)
+        device_us, enqueued_us = fill.time_work(call)
         once.append(device_us)
         host.append(enqueued_us)
     repeats = max(1, min(MOST_REPEATS, math.ceil(SAMPLE_US / max(min(once), 1.0))))

@@ -1,4 +1,4 @@
-"""Tensor maps of a GPU: encoded by the driver library, each cached by its contents, and put behind Params."""
+"""Tensor maps of a GPU: encoded by the driver library, cached by their contents, and appended to Params."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Mapped:
         key = wanted, tensor_maps.key(packed, wanted)
         found = self._kept.get(key)
         if found is None:
-            found = self._encode(tensor_maps.described(packed, wanted))
+            found = self._encode(tensor_maps.description(packed, wanted))
             _keep(self._kept, key, found)
         return found
 

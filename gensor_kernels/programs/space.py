@@ -14,9 +14,8 @@ import numpy as np
 
 from gensor_database.lazy import cached_property
 from gensor_kernels.errors import UnsupportedError
-from gensor_kernels.machine import residual, roofline
+from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.machine.residual import Learnt
 
 from .core.family import Facts, Family
 from .core.lattice import COMPLETE, Lattice
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Read(NamedTuple):
-    """The compiler's report on a binary, beside estimates for its Program.
+    """The compiler's report on a binary, and estimates for its Program.
 
     ``registers`` and ``spill_bytes`` per thread, ``issue`` and ``stalls`` of an iteration (see Facts): NaN where the
     machine code was not read.  ``wanted`` are the estimated registers, ``pipe`` the estimated clocks in which a warp
@@ -60,7 +59,7 @@ class Feedback:
         self._rows[code] = read
         self._tables = None
         # A spilling binary's register count is the limit, not its demand: it says nothing about the estimate. Its
-        # stalls are those of spills, too.
+        # stalls are also those of spills.
         whole = [each for each in self._rows.values() if not each.spill_bytes]
         self.register_offset = float(np.median([each.registers - each.wanted for each in whole])) if whole else 0.0
         ratios = [each.stalls / each.pipe for each in whole if not np.isnan(each.stalls)]
@@ -88,21 +87,15 @@ class Space:
     """Every family lattice that serves ``workload`` on ``arch``.
 
     ``feedback`` carries compiler facts from another Space of the same class and epilogue (see
-    FamilySpace.add_feedback), ``learnt`` corrections from timings.
+    FamilySpace.add_feedback).
     Raises UnsupportedError, with the reason of the nearest family, when none serves it.
     """
 
-    def __init__(
-        self,
-        workload: Workload,
-        arch: Arch,
-        feedback: Mapping[str, Feedback] | None = None,
-        learnt: Learnt | None = None,
-    ):
+    def __init__(self, workload: Workload, arch: Arch, feedback: Mapping[str, Feedback] | None = None):
         self.workload, self.arch = workload, arch
         reasons = {name: family.serves(workload, arch) for name, family in FAMILIES.items()}
         self.families = tuple(
-            FamilySpace(FAMILIES[name], workload, arch, (feedback or {}).get(name), learnt=learnt)
+            FamilySpace(FAMILIES[name], workload, arch, (feedback or {}).get(name))
             for name, reason in reasons.items()
             if reason is None
         )
@@ -131,8 +124,7 @@ class Space:
 class FamilySpace(Lattice):
     """One family's lattice for a Workload on an Arch: which points are legal, and how fast they are predicted to be.
 
-    ``feedback`` holds compiler facts; ``restrict`` keeps only some values of some coordinates; ``learnt`` corrects
-    the potential.
+    ``feedback`` holds compiler facts; ``restrict`` keeps only some values of some coordinates.
     """
 
     def __init__(
@@ -142,11 +134,9 @@ class FamilySpace(Lattice):
         arch: Arch,
         feedback: Feedback | None = None,
         restrict: Mapping[str, Collection[int]] | None = None,
-        learnt: Learnt | None = None,
     ):
         super().__init__(family, workload, arch, restrict)
         self.feedback = Feedback() if feedback is None else feedback
-        self.learnt = learnt
         self._static = np.array([0 if c.runtime or c.name == "level" else 1 for c in self.coordinates])
 
     # ---- legality and the potential
@@ -168,24 +158,10 @@ class FamilySpace(Lattice):
 
     def potential(self, points: np.ndarray) -> np.ndarray:
         """Predicted seconds of legal points (n, d), float64; a partial point counts as its completion."""
-        return self._seconds(self.terms(points))
-
-    def _seconds(self, terms: roofline.Terms) -> np.ndarray:
-        if self.learnt is None:
-            return roofline.seconds(terms, self.arch)
-        return self.learnt.seconds(terms, self.arch, self.workload.kind, self.workload.operator)
-
-    def described(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(:meth:`potential` (n,), its features (features, n), the standard deviation of its logarithm (n,))."""
-        terms = self.terms(points)
-        features = residual.features(terms, self.arch)
-        if self.learnt is None:
-            return self._seconds(terms), features, np.full(len(points), residual.ANALYTIC_NOISE)
-        place = (self.workload.kind, self.workload.operator, self.learnt.conditions)
-        return self._seconds(terms), features, self.learnt.model.of(terms, self.arch, *place)[1]
+        return roofline.seconds(self.terms(points), self.arch)
 
     def terms(self, points: np.ndarray) -> roofline.Terms:
-        """The terms behind :meth:`potential`."""
+        """The terms of :meth:`potential`."""
         whole = self.complete(np.asarray(points))
         facts = self._facts(whole)
         return self.family.terms(self.columns(whole), self.workload, self.arch, facts)
@@ -195,7 +171,7 @@ class FamilySpace(Lattice):
         points = np.asarray(point, dtype=np.int64)[None]
         terms = self.terms(points)
         row = {f.name: float(np.broadcast_to(getattr(terms, f.name), (1,))[0]) for f in fields(terms)}
-        return {**row, "seconds": float(self._seconds(terms)[0])}
+        return {**row, "seconds": float(roofline.seconds(terms, self.arch)[0])}
 
     # ---- enumeration
 

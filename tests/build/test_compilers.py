@@ -1,4 +1,4 @@
-"""Processes that compile beside this one: the same bytes, whatever happens to a process."""
+"""Processes that compile in parallel with this one: the same bytes, also after the death of a process."""
 
 import os
 import signal
@@ -29,7 +29,7 @@ def own(monkeypatch):
 
 def one_started(own):
     """A process that waits for work, started while this one compiles."""
-    with own.taken(VERSION) as started:
+    with own.lend(VERSION) as started:
         assert own._all == [started] and not own._idle
     return started
 
@@ -51,7 +51,7 @@ def test_threads_compile_in_several_processes(own):
     alone = [nvrtc.compile_cubin(source, "sm_87") for source in SOURCES]
     assert not own._all  # a single compilation starts none
     assert nvrtc.compile_many([(source, "sm_87") for source in SOURCES], 1) == alone and not own._all
-    with own.beside(2), own.taken(VERSION) as first:
+    with own.allow(2), own.lend(VERSION) as first:
         assert first is None  # this process
         assert nvrtc.compile_many([(source, "sm_87") for source in SOURCES], 3) == alone
         assert 1 <= len(own._all) <= 2 and own._idle
@@ -65,7 +65,7 @@ def test_a_source_of_a_dead_process_is_compiled_here(own, when, monkeypatch):
         sent(self, block)
         os.kill(self._process.pid, signal.SIGKILL)
 
-    with own.beside(1), own.taken(VERSION):
+    with own.allow(1), own.lend(VERSION):
         started = one_started(own)
         if when == "waiting":
             started._process.kill()
@@ -84,7 +84,7 @@ def test_no_process_without_an_interpreter_or_with_another_nvrtc(own, monkeypatc
         monkeypatch.setattr(sys, "executable", name)
         with pytest.raises(Lost):
             CompileProcess(VERSION)
-    with own.beside(1), own.taken(VERSION), own.taken(VERSION) as second:
+    with own.allow(1), own.lend(VERSION), own.lend(VERSION) as second:
         assert second is None
 
 
@@ -95,13 +95,13 @@ def test_an_answer_that_is_no_answer_is_lost(process, monkeypatch):
 
 
 def test_a_forked_child_leaves_the_processes_to_its_parent(own):
-    with own.beside(1), own.taken(VERSION):
+    with own.allow(1), own.lend(VERSION):
         started = one_started(own)
-    with own.beside(1), own.taken(VERSION):
+    with own.allow(1), own.lend(VERSION):
         child = os.fork()
     if child == 0:
         assert own._allowed == own._all == [] and not own._here
-        with own.beside(1), own.taken(VERSION):
+        with own.allow(1), own.lend(VERSION):
             made = nvrtc.compile_cubin(SOURCES[0], "sm_87") if own._all == [] else None
         own.close()
         os._exit(0 if made is not None and made.error is None else 1)
@@ -114,7 +114,7 @@ def test_processes_end_with_this_one():
         "from gensor_kernels.build import nvrtc\n"
         "from gensor_kernels.build.compilers import COMPILERS as made\n"
         "version = nvrtc.version(nvrtc._nvrtc())\n"
-        "with made.beside(1), made.taken(version), made.taken(version) as process:\n"
+        "with made.allow(1), made.lend(version), made.lend(version) as process:\n"
         "    print(process._process.pid, flush=True)\n"
         "import os, sys; {end}\n"
     )

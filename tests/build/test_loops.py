@@ -18,7 +18,7 @@ def test_a_rare_case_is_left_out_and_the_work_of_a_step_is_not():
         "MOV",
         "head: HMMA.16816.F32 | 4",
         "@P0 BRA copied",
-        "LDGSTS.E.128 | 2",  # a step whose tile lies inside the operand
+        "LDGSTS.E.128 | 2",  # a step whose tile is inside the operand
         "copied: @P1 BRA next",
         "IADD3 | 9",  # a rare case that copies nothing
         "next: @P2 BRA other",

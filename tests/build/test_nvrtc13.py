@@ -1,4 +1,4 @@
-"""The families' sources also compile with NVRTC 13, where its wheel (nvidia-cuda-nvrtc) is installed beside 12.9."""
+"""The families' sources also compile with NVRTC 13, where its wheel (nvidia-cuda-nvrtc) is installed as well."""
 
 import ctypes
 import re

@@ -15,7 +15,6 @@ import pytest
 from gensor_database import PRETUNED, Catalog, Store, StoreError, StoreWarning, Timing
 from gensor_database.record import TABLES, Binary, Kernel, Record, Source, Verification
 from tests.campaign_size import FULL, SEED, tell
-from tests.doubles.store_rows import residual
 
 from .files.pages import read_map
 from .lives.clock import Clock
@@ -43,7 +42,6 @@ def sound(tmp_path_factory):
             for record in [row for row in records if row.kernel_digest == name][:3]:
                 store.add(record, Timing(record.key, ARCH, PART, name, None, 12.5, created=1))
                 store.add(Timing(record.key, ARCH, PART, None, "cupy.matmul", 13.5, created=1))
-        store.add(residual())
         store.connection.execute("PRAGMA journal_mode=DELETE")
         store.connection.execute("VACUUM")
     return path

@@ -11,12 +11,10 @@ from functools import partial
 
 import pytest
 
-from gensor_database import PRETUNED, Binary, Kernel, Residual, Source, Store, StoreWarning, union
+from gensor_database import PRETUNED, Binary, Kernel, Source, Store, StoreWarning, union
 from gensor_database import connection as sql
 from gensor_database import rows as stored
-from gensor_database.entry import counting
 from gensor_database.exchange import export, merge
-from gensor_database.pruning import prune
 from gensor_database.record import LARGEST_BLOB
 from gensor_database.rows import insert
 from tests.campaign_size import sample
@@ -96,15 +94,6 @@ def test_an_export_holds_a_few_at_a_time(tmp_path, small_batches):
     assert peak(lambda: exported(path, tmp_path)) < MOST
     with Store.open(tmp_path / "into.db", readonly=True) as copy:
         assert copy.counts()["binary"] == COUNT
-
-
-def test_the_residual_that_counts_is_found_without_holding_all(tmp_path, small_batches):
-    with Store.open(tmp_path / "k.db") as store:
-        for number in range(COUNT):
-            store.add(Residual("", bytes(MB), "{}", number))
-        assert peak(lambda: counting(store, ARCH)) < MOST
-        assert peak(lambda: prune(store, dry_run=True)) < MOST
-        assert counting(store, ARCH).created == COUNT - 1
 
 
 def test_values_that_fill_memory_end_a_table_and_others_go_on(tmp_path, monkeypatch):

@@ -24,9 +24,9 @@ from gensor_database import (
     row_digest,
 )
 from gensor_kernels.build import source as build_source
-from tests.doubles.store_rows import ARCH, PART, key, portfolio, residual, rows
+from tests.doubles.store_rows import ARCH, PART, key, portfolio, rows
 
-SAMPLES: dict[type[Row], Row] = {type(row): row for row in [*rows(3), *portfolio([3]), residual()]}
+SAMPLES: dict[type[Row], Row] = {type(row): row for row in [*rows(3), *portfolio([3])]}
 
 
 def through_sqlite(row: Row) -> list[object]:

@@ -111,8 +111,7 @@ def test_merge_is_a_union_by_digest(store, tmp_path):
         assert merge(store, other)["record"] == 1
         assert sum(merge(store, other).values()) == 0
     assert store.counts() == {
-        "source": 1, "binary": 3, "kernel": 3, "verification": 3, "record": 3, "timing": 6, "portfolio": 3,
-            "residual": 0
+        "source": 1, "binary": 3, "kernel": 3, "verification": 3, "record": 3, "timing": 6, "portfolio": 3
     }  # fmt: skip
     merged = [stored.kernel.digest for stored in store.portfolio(ARCH, PART, class_key())]
     first, last = {kernel_rows(n)[1].digest for n in (1, 3)}, kernel_rows(2)[1].digest

@@ -16,7 +16,7 @@ from gensor_database import (
 )
 from gensor_database import connection as sql
 from gensor_database.record import TABLES
-from tests.doubles.store_rows import ARCH, PART, add_rows, altered, class_key, kernel_rows, key, residual, rows
+from tests.doubles.store_rows import ARCH, PART, add_rows, altered, class_key, kernel_rows, key, rows
 
 NUMBERS = range(3)
 
@@ -29,7 +29,6 @@ def image(tmp_path_factory):
         for number in NUMBERS:
             store.add(*rows(number))
         store.replace_portfolio(ARCH, PART, class_key(), [kernel_rows(n)[1].digest for n in NUMBERS])
-        store.add(residual())
         store.connection.execute("PRAGMA journal_mode=DELETE")
         store.connection.execute("PRAGMA page_size=512")
         store.connection.execute("VACUUM")

@@ -18,7 +18,7 @@ def translated(
 ) -> None:
     """Run a launch of what NVRTC makes of a source for a target.
 
-    The executor has addresses of its own: those in the parameters are replaced.
+    The executor has other addresses: those in the parameters are replaced.
     """
     memory = Memory()
     placed = [(block, memory.place(block.first, block.size, True)) for block in blocks]

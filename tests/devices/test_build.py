@@ -32,7 +32,7 @@ NAME = "0.so"
 
 
 def text(number):
-    """A kernel of its own."""
+    """A kernel that has this number."""
     return source(SMALL + f'KERNEL(test, Params, 32, 0) {{ cover("number {number}"); }}')
 
 
@@ -303,7 +303,7 @@ def lose_fma(fresh, monkeypatch):
     def lose():
         monkeypatch.setattr(build_module, "has_fma", lambda: False)
         monkeypatch.setattr(build_module, "_emulator_digest", functools.cache(_emulator_digest.__wrapped__))
-        # the emulator itself is compiled alike
+        # the emulator itself is compiled in the same way
         shutil.copy(
             usable_folder() / f"{_emulator_digest()}.o", usable_folder() / f"{build_module._emulator_digest()}.o"
         )
@@ -321,7 +321,7 @@ def test_sums_are_rounded_as_nvrtc_compiles_them(lose_fma):
     if has_fma():
         assert sums() == [E * E] * 4
     lose_fma()
-    assert sums() == [0, 0, 0, E * E]  # fma_ is right everywhere
+    assert sums() == [0, 0, 0, E * E]  # fma_ is correct everywhere
 
 
 def test_cpus_of_both_kinds_share_a_folder(lose_fma):
@@ -344,9 +344,8 @@ CPUS = {
 }
 
 
-@pytest.mark.parametrize("cpu", CPUS)
-def test_the_instruction_is_looked_up(cpu, monkeypatch):
-    machine, information, has = CPUS[cpu]
-    monkeypatch.setattr(platform, "machine", lambda: machine)
-    monkeypatch.setattr(Path, "read_text", lambda path: information)
-    assert has_fma.__wrapped__() is has
+def test_the_instruction_is_looked_up(monkeypatch):
+    for cpu, (machine, information, has) in CPUS.items():
+        monkeypatch.setattr(platform, "machine", lambda machine=machine: machine)
+        monkeypatch.setattr(Path, "read_text", lambda path, information=information: information)
+        assert has_fma.__wrapped__() is has, cpu

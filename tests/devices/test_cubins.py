@@ -1,4 +1,4 @@
-"""Cubins as the strict double of the driver reads them, beside the compiler's own report; and damaged ones."""
+"""Cubins as the strict double of the driver reads them, compared with the compiler's report; and damaged ones."""
 
 import random
 from contextlib import suppress

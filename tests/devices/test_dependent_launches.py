@@ -1,4 +1,7 @@
-"""Dependent launches as the driver library gets them, over its strict double: order, streams, fallbacks."""
+"""Dependent launches as the driver library gets them, over its strict double: order, streams, fallbacks.
+
+tests/driver_standin has the same with an unchanged CuPy: Params of a Plan, refused launches, tensor maps.
+"""
 
 import threading
 
@@ -8,15 +11,9 @@ from gensor_kernels.devices import dependent, tensor_maps
 from gensor_kernels.devices.driver import driver_function, driver_version
 from gensor_kernels.dispatch.selection import library
 from gensor_kernels.errors import BuildError
-from gensor_kernels.operators.types.geometry import Geometry, Strides
-from gensor_kernels.programs.core import params
-from gensor_kernels.programs.core.family import Launch
-from gensor_kernels.programs.core.params import Tiling
-from gensor_kernels.programs.core.tensor_maps import MAPS_OFFSET, TensorMap
 from tests.mutator.programs import configurations
 
 cupy = pytest.importorskip("cupy")
-from tests.doubles.strict import elf  # noqa: E402
 from tests.doubles.strict.machine import installed  # noqa: E402
 from tests.doubles.strict.stored import cubin  # noqa: E402
 from tests.threads import in_threads  # noqa: E402
@@ -75,15 +72,6 @@ def test_all_launches_but_the_first_are_dependent_and_made_in_order(hopper):
     assert asked(hopper)[2:] == dependent_ones(other.ptr) and called(hopper) == 2 * expected()
 
 
-def test_params_of_a_plans_own_arrive_too(hopper):
-    device = hopper.device()
-    words, given = device.ready(bytes(params.SIZE))
-    words[0] = 99
-    loaded(device)((words, given), (), (), None)
-    assert called(hopper) == expected() and {call[4][0] for call in hopper.calls} == {99}
-    assert {each.place for each in hopper.context.launches} == {words.buffer_info()[0]}
-
-
 def test_threads_launch_on_their_own_streams(hopper):
     device, barrier = hopper.device(), threading.Barrier(8)
     launch, streams = loaded(device), [hopper.cupy.cuda.Stream() for _ in range(8)]
@@ -98,34 +86,23 @@ def test_threads_launch_on_their_own_streams(hopper):
     assert sorted(asked(hopper)) == sorted(50 * [each for stream in streams for each in dependent_ones(stream.ptr)])
 
 
-def test_a_refused_launch_is_made_by_cupy(hopper):
-    hopper.system.refuses["cuLaunchKernelEx"] = 801  # CUDA_ERROR_NOT_SUPPORTED
-    device = hopper.device()
-    loaded(device)(device.local.arguments, (), (), None)
-    assert called(hopper) == expected() and asked(hopper) == []
+def missing_library(name):
+    raise OSError(name)
 
 
-@pytest.mark.parametrize("lacking", ["driver", "function", "arch", "part"])
+@pytest.mark.parametrize("lacking", ["driver", "library", "function", "arch", "part"])
 def test_without_the_feature_cupy_launches_all(monkeypatch, lacking):
     part, version = "orin-nano-super" if lacking == "arch" else "h200", 12020 if lacking == "driver" else 12030
     with installed([part], version) as machine:
         device = machine.device()
-        if lacking == "function":
+        if lacking == "library":
+            monkeypatch.setattr(dependent, "driver_function", missing_library)
+        elif lacking == "function":
             machine.lacks("cuLaunchKernelEx")
         elif lacking == "part":
             device.arch = None
         loaded(device, "sm_87" if lacking == "arch" else "sm_90a")(device.local.arguments, (), (), None)
         assert called(machine) == expected() and asked(machine) == []
-
-
-def test_without_the_library_cupy_launches_all(hopper, monkeypatch):
-    def missing(name):
-        raise OSError(name)
-
-    monkeypatch.setattr(dependent, "driver_function", missing)
-    device = hopper.device()
-    loaded(device)(device.local.arguments, (), (), None)
-    assert called(hopper) == expected() and asked(hopper) == []
 
 
 def test_a_missing_driver_has_no_version():
@@ -142,26 +119,6 @@ def test_a_missing_driver_has_no_version():
         driver_function("cuNoSuchFunction")
     with pytest.raises(BuildError, match="encodes no tensor maps"):
         tensor_maps._driver_function("cuNoSuchFunction")
-
-
-def test_maps_and_grids_that_are_walked_arrive_as_with_cupy(hopper):
-    device = hopper.device()
-    launches = [
-        Launch("front", 3, 128, 0),
-        Launch("behind", 500, 32, 1000, (TensorMap("a", False, 2, 64),), per_sm=2, cluster=2, dependent=True),
-    ]
-    entries = {
-        "front": elf.Entry(parameters=(params.SIZE,)),
-        "behind": elf.Entry(parameters=(MAPS_OFFSET + 128,), cluster=2),
-    }
-    buffer, _ = device.local.arguments
-    a = Strides((0, 0, 0), 64, 1)
-    buffer[:] = params.pack(Geometry((64, 64, 64), a=a), Tiling(1, 1, 1, 64, 1), pointers=(256, 512, 768))
-    image = elf.written((9, 0), entries, True)
-    device.load(library.code("int x;", {}, "sm_90a", image), launches)(device.local.arguments, (), (), None)
-    assert called(hopper) == [("front", (3,), (128,), 0), ("behind", (264,), (32,), 1000)]
-    assert [call[4] for call in hopper.calls] == [bytes(buffer)] * 2 and asked(hopper) == [("behind", 0)]
-    assert len({each.place for each in hopper.context.launches}) == 2 and MAPS_OFFSET >= params.SIZE
 
 
 def test_each_device_launches_its_own_functions(monkeypatch):

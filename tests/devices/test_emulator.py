@@ -24,22 +24,25 @@ MODES = [
 ]
 
 
-@pytest.mark.parametrize("mode", MODES, ids=str)
 @pytest.mark.parametrize("shape", [(128, 128, 64), (200, 136, 72), (1, 8, 8), (129, 264, 1000)], ids=str)
-def test_a_correct_kernel_gives_the_product_and_no_conflict(shape, mode):
-    error, counters = gemm(*shape, **mode)
-    assert error < 1
-    assert counters.bank_conflicts == 0
+def test_a_correct_kernel_gives_the_product_and_no_conflict(shape):
     m, n, k = shape
     blocks, steps = -(-m // 128) * -(-n // 128), -(-k // 32)
-    assert counters["blocks"] == blocks
-    assert counters["barriers"] == blocks * steps
-    assert counters["matrix_multiplies"] == blocks * steps * 8 * 2 * 16
-    assert counters.branches["drain"] == blocks * 256 * min(steps, 2)
-    assert counters.branches.get("steady", 0) == blocks * 256 * max(steps - 2, 0)
-    assert counters.global_widths("global_store") == {2: m * n}
-    assert counters.global_widths("copy") == {16: counters["copy_16"]}
-    assert counters["copy_16"] + counters["copies_zeroed"] == blocks * steps * 1024
+    reference = None
+    for mode in MODES:
+        error, counters = gemm(*shape, **mode)
+        assert error < 1 and counters.bank_conflicts == 0
+        assert counters["blocks"] == blocks
+        assert counters["barriers"] == blocks * steps
+        assert counters["matrix_multiplies"] == blocks * steps * 8 * 2 * 16
+        assert counters.branches["drain"] == blocks * 256 * min(steps, 2)
+        assert counters.branches.get("steady", 0) == blocks * 256 * max(steps - 2, 0)
+        assert counters.global_widths("global_store") == {2: m * n}
+        assert counters.global_widths("copy") == {16: counters["copy_16"]}
+        assert counters["copy_16"] + counters["copies_zeroed"] == blocks * steps * 1024
+        counters.pop("switches")  # the only count that depends on the order
+        assert reference in (None, (counters, counters.branches))
+        reference = (counters, counters.branches)
 
 
 def test_an_access_beyond_a_buffer_falls_into_no_other():
@@ -51,15 +54,6 @@ def test_an_access_beyond_a_buffer_falls_into_no_other():
     execute(kernel, [memory[:32], memory[32:]], n=0)
     with pytest.raises(KernelFault, match="byte 128 of buffer 0 of 128 bytes"):
         execute(kernel, [memory[:32], memory[32:]], n=1)
-
-
-def test_counts_do_not_depend_on_the_order():
-    reference = None
-    for mode in MODES:
-        _, counters = gemm(200, 136, 72, **mode)
-        counters.pop("switches")
-        assert reference in (None, (counters, counters.branches))
-        reference = (counters, counters.branches)
 
 
 @pytest.mark.parametrize(
@@ -78,13 +72,13 @@ def test_counts_do_not_depend_on_the_order():
         ("HANG", "timeout", "stopped after 1 seconds"),
     ],
 )
-@pytest.mark.parametrize("mode", MODES[:3], ids=str)
-def test_every_planted_bug_is_named(bug, kind, text, mode):
-    with pytest.raises(KernelFault) as caught:
-        gemm(200, 136, 264, bug, seconds=1, **mode)
-    assert caught.value.kind in kind.split("|")
-    assert text in caught.value.message and caught.value.message.startswith("gemm, block ")
-    assert bug == "HANG" or re.search(r"line \d+", caught.value.message)
+def test_every_planted_bug_is_named(bug, kind, text):
+    for mode in MODES[:3] if bug != "HANG" else MODES[:1]:
+        with pytest.raises(KernelFault) as caught:
+            gemm(200, 136, 264, bug, seconds=1, **mode)
+        assert caught.value.kind in kind.split("|")
+        assert text in caught.value.message and caught.value.message.startswith("gemm, block ")
+        assert bug == "HANG" or re.search(r"line \d+", caught.value.message)
 
 
 def test_lanes_that_left_are_a_deadlock():
@@ -96,7 +90,7 @@ def test_lanes_that_left_are_a_deadlock():
 def test_a_wrong_swizzle_is_right_but_slow():
     error, counters = gemm(128, 128, 32, "NO_SWIZZLE")
     # A: rows 64 bytes apart fall on 2 of 8 places, 4 to each. B: rows 256 bytes apart on 1, 8 to it. Copies to rows
-    # as they lie have no conflict.
+    # in their own order have no conflict.
     assert error < 1
     loads = counters["matrix_loads"] // 6
     assert counters["conflicts_matrix_load"] == loads * 4 * (4 * 3 + 2 * 7)

@@ -1,5 +1,6 @@
 """The emulator's mma.sync, ldmatrix and shuffle against the fragment layouts of the PTX ISA (section 9.7.14)."""
 
+import itertools
 from dataclasses import dataclass
 
 import ml_dtypes
@@ -17,7 +18,7 @@ GROUP, MEMBER = LANES // 4, LANES % 4
 
 @dataclass(frozen=True)
 class Shape:
-    """An instruction; `row_a` and so on give, as the PTX ISA prints them, where element i of every lane lies."""
+    """An instruction; `a`, `b` and `c` give the place of element i of every lane, as the PTX ISA prints it."""
 
     name: str
     mode: int
@@ -184,22 +185,21 @@ def test_int32_sums_wrap_around(shape):
 LOAD = toy("matrix_loads")
 
 
-@pytest.mark.parametrize("matrices", [1, 2, 4])
-@pytest.mark.parametrize("transposed", [0, 1])
-def test_ldmatrix_hands_out_rows_or_columns(matrices, transposed):
+def test_ldmatrix_distributes_rows_or_columns():
     memory = np.arange(256, dtype=np.uint16).reshape(32, 8)
-    result = np.zeros((32, matrices, 2), np.uint16)
-    counters = execute(LOAD, [memory, result], n=matrices, mode=transposed, shared=512)
-    assert counters["matrix_loads"] == 1 and counters.bank_conflicts == 0
-    for m in range(matrices):
-        tile = memory[8 * m : 8 * m + 8][np.arange(8) ^ 1]  # the kernel gives the rows in pairs swapped
-        tile = tile.T if transposed else tile
-        assert np.array_equal(result[:, m], tile.reshape(32, 2))
+    for matrices, transposed in itertools.product((1, 2, 4), (0, 1)):
+        result = np.zeros((32, matrices, 2), np.uint16)
+        counters = execute(LOAD, [memory, result], n=matrices, mode=transposed, shared=512)
+        assert counters["matrix_loads"] == 1 and counters.bank_conflicts == 0
+        for m in range(matrices):
+            tile = memory[8 * m : 8 * m + 8][np.arange(8) ^ 1]  # the kernel gives the rows in pairs swapped
+            tile = tile.T if transposed else tile
+            assert np.array_equal(result[:, m], tile.reshape(32, 2))
 
 
 @pytest.mark.parametrize("matrices", [1, 2])
 @pytest.mark.parametrize(("moved", "what"), [("512", "byte 512 of 512"), ("8", "misaligned")])
-def test_ldmatrix_asks_for_valid_addresses_of_lanes_without_a_row(matrices, moved, what):
+def test_ldmatrix_needs_valid_addresses_of_lanes_without_a_row(matrices, moved, what):
     rows = f"(thread_index() ^ 1) % (8 * N) * 16 + (thread_index() == 31 ? {moved} - (30 % (8 * N)) * 16 : 0)"
     kernel = LOAD.replace("(thread_index() ^ 1) % (8 * N) * 16", rows)
     with pytest.raises(KernelFault, match=f"{what}") as caught:
@@ -207,8 +207,8 @@ def test_ldmatrix_asks_for_valid_addresses_of_lanes_without_a_row(matrices, move
     assert "16-byte shared access" in caught.value.message
 
 
-@pytest.mark.parametrize("mask", [1, 2, 4, 8, 16, 31])
-def test_shuffle_exchanges_lanes(mask):
-    x, y = np.random.default_rng(3).standard_normal(32).astype(np.float32), np.zeros(32)
-    counters = execute(LOAD, [x, y], entry="shuffle", n=mask)
-    assert np.array_equal(y, x[LANES ^ 1 ^ mask]) and counters["shuffles"] == 2
+def test_shuffle_exchanges_lanes():
+    for mask in (1, 2, 4, 8, 16, 31):
+        x, y = np.random.default_rng(3).standard_normal(32).astype(np.float32), np.zeros(32)
+        counters = execute(LOAD, [x, y], entry="shuffle", n=mask)
+        assert np.array_equal(y, x[LANES ^ 1 ^ mask]) and counters["shuffles"] == 2

@@ -1,12 +1,9 @@
-"""Maps of images (im2col): the emulator against the definition of a convolution, the driver's arguments, the limits."""
-
-import ctypes
+"""Maps of images (im2col): the emulator against the definition of a convolution, and the limits of a map."""
 
 import numpy as np
 import pytest
 
 from gensor_kernels.build.source import bind, flatten
-from gensor_kernels.devices import tensor_maps
 from gensor_kernels.devices.emulator import AddressSpace, KernelFault, build, run
 from gensor_kernels.errors import BuildError
 from gensor_kernels.machine.arch import lookup
@@ -14,7 +11,7 @@ from gensor_kernels.operators import operator
 from gensor_kernels.operators.windows import conv
 from gensor_kernels.programs.core import params
 from gensor_kernels.programs.core.params import Tiling
-from gensor_kernels.programs.core.tensor_maps import Pixels, TensorMap, described
+from gensor_kernels.programs.core.tensor_maps import Pixels, TensorMap, description
 from tests.doubles.emulated_kernels import Launch, toy
 from tests.doubles.kernels import aligned
 from tests.programs.lattices import WGMMA
@@ -110,37 +107,25 @@ def test_a_copy_of_the_other_kind_is_named(monkeypatch):
         copied(of, image(of))
 
 
-def test_the_driver_is_told_the_pixel_box(monkeypatch):
-    asked = []
-
-    def function(place, kind, rank, address, extents, strides, lower, upper, channels, pixels, steps, *modes):
-        numbers = [kind, rank, address, channels, pixels, *modes]
-        asked.append(([each.value for each in numbers], *map(list, (extents, strides, lower, upper, steps))))
-        ctypes.memset(place, 9, 128)
-        return 0
-
-    monkeypatch.setattr(tensor_maps, "_driver_function", {"cuTensorMapEncodeIm2col": function}.get)
-    of = workload(stride_h=2, stride_w=3, pad_top=2, pad_left=1, pad_right=1, dilation_h=2)
-    assert tensor_maps.encode(described(packed(of, x=1 << 20), IMAGE)) == b"\11" * 128
-    numbers, extents, strides, lower, upper, steps = asked[0]
-    # Of 16 bits, four axes, 64 channels of 64 pixels; no interleaving, 128-byte swizzle, 256 bytes into the L2, zeros.
-    assert numbers == [1, 4, 1 << 20, 64, 64, 0, 3, 3, 0]
-    assert (extents, strides) == ([72, 10, 9, 2], [144, 1440, 12960])
+def test_the_pixel_box_of_an_image():
+    image = description(
+        packed(workload(stride_h=2, stride_w=3, pad_top=2, pad_left=1, pad_right=1, dilation_h=2)), IMAGE
+    )
+    assert (image.extents, image.strides, image.box) == ((72, 10, 9, 2), (144, 1440, 12960), (UNIT, ROWS))
     # Columns -1, 2, 5, 8 of 10, rows -2, 0, 2, 4 of 9: four outputs along each.
-    assert (lower, upper, steps) == ([-1, -2], [-1, -4], [1, 3, 2, 1])
+    assert image.pixels == Pixels(lower=(-1, -2), upper=(-1, -4), step=(3, 2))
 
 
 def test_filters_are_taps_of_channels():
     of = workload()
-    b = described(packed(of), TensorMap("b", True, 2, 64, window=True))
+    b = description(packed(of), TensorMap("b", True, 2, 64, window=True))
     assert (b.extents, b.strides) == ((72, 64, 6, 1, 1), (864, 144, 16, 16)) and b.pixels is None
-    last = described(packed(workload(weights="rsck")), TensorMap("b", False, 2, 64, window=True))
+    last = description(packed(workload(weights="rsck")), TensorMap("b", False, 2, 64, window=True))
     assert (last.extents, last.strides) == ((64, 72, 6, 1, 1), (128, 9216, 16, 16))
 
 
-@pytest.mark.parametrize(
-    ("sizes", "words"),
-    [
+def test_convolutions_that_copies_cannot_read():
+    for sizes, words in (
         ({"c": 64, "k_out": 64, "groups": 2}, "other groups"),
         ({"c": 12}, "multiples of 16 bytes"),
         ({"stride_h": 9}, "step, pad or dilate"),
@@ -148,32 +133,24 @@ def test_filters_are_taps_of_channels():
         ({"w": 600, "s": 3, "dilation_w": 128}, "step, pad or dilate"),
         ({"layout": "nchw"}, "multiples of 16 bytes"),
         ({"dtype": "float32"}, "no warpgroup product of float32"),
-    ],
-)
-def test_which_convolutions_copies_cannot_read(sizes, words):
-    assert words in str(WGMMA.serves(workload(**sizes), lookup("sm_90")))
+    ):
+        assert words in str(WGMMA.serves(workload(**sizes), lookup("sm_90"))), sizes
 
 
-@pytest.mark.parametrize(
-    ("changed", "possible"),
-    [
+def test_limits_of_pixel_boxes():
+    for changed, possible in (
         ({}, True),
         ({"lower": (-128, -128), "upper": (127, -128), "step": (8, 8)}, True),
         ({"lower": (-129, 0)}, False),
         ({"upper": (0, 128)}, False),
         ({"step": (1, 9)}, False),
-    ],
-)
-def test_how_far_a_map_reaches(changed, possible):
-    assert Pixels(**{"lower": (0, 0), "upper": (0, 0), "step": (1, 1)} | changed).possible is possible
+    ):
+        assert Pixels(**{"lower": (0, 0), "upper": (0, 0), "step": (1, 1)} | changed).possible is possible, changed
+    for upper, some in (((-9, -8), True), ((-10, 0), False), ((0, -9), False)):
+        assert Pixels(lower=(0, 0), upper=upper, step=(1, 1)).any_in((10, 9)) is some, upper
 
 
-@pytest.mark.parametrize(("upper", "held"), [((-9, -8), True), ((-10, 0), False), ((0, -9), False)])
-def test_a_pixel_box_holds_a_pixel(upper, held):
-    assert Pixels(lower=(0, 0), upper=upper, step=(1, 1)).any_in((10, 9)) is held
-
-
-def test_images_that_lie_backwards_have_no_map():
+def test_images_with_a_negative_stride_have_no_map():
     of = workload()
     operands = operator("conv2d").operands(of)
     n, h, w, g, c = operands[0].strides()
@@ -181,4 +158,4 @@ def test_images_that_lie_backwards_have_no_map():
     geometry = operator("conv2d").geometry(of, strides)
     assert not WGMMA.reads(of, geometry)
     with pytest.raises(BuildError, match="no tensor copy reads a"):
-        described(params.pack(geometry, Tiling(1, 1, 1, UNIT, 1)), IMAGE)
+        description(params.pack(geometry, Tiling(1, 1, 1, UNIT, 1)), IMAGE)

@@ -1,5 +1,7 @@
 """The race detector: every unordered pair of accesses is found in every order of execution, ordered pairs never."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from gensor_kernels.devices.emulator import KernelFault
 from tests.doubles.emulated_kernels import execute
 
 # 64 threads; every thread owns the 16 bytes at 16 * thread, written before the case begins.
-PREAMBLE = """
+HELPERS = """
 DEVICE sptr<u8> slot(int thread) { return shared_base() + (thread & 63) * 16; }
 template <int BYTES>
 DEVICE void put(int thread, int byte = 0) { store_shared<BYTES>(slot(thread) + byte, Vec<BYTES>::zero()); }
@@ -21,10 +23,13 @@ DEVICE void rows(int thread) {
     u32 r[4];
     load_matrix<4, false>(r, slot(thread));
 }
-KERNEL(test, Params, 64, 0) {
+"""
+CASE = """KERNEL({name}, Params, 64, 0) {{
     const int me = thread_index();
     put<16>(me);
     barrier();
+{body}
+}}
 """
 
 ORDERED = {
@@ -74,31 +79,51 @@ UNORDERED = {
 ORDERS = ["forward", "reverse", 11]
 
 
-def run_case(body: str, order, copies: str = "late") -> None:
+def entry(name: str) -> str:
+    """Return the kernel's name of a case."""
+    return "".join(each if each.isalnum() else "_" for each in name)
+
+
+KERNELS = HELPERS + "".join(CASE.format(name=entry(name), body=body) for name, body in (ORDERED | UNORDERED).items())
+
+
+def fault(name: str, order, copies: str = "late", **options) -> str:
+    """Return the fault of a case, "" where there is none."""
     memory = [np.zeros(1024, np.uint8)]
-    execute(PREAMBLE + body + "\n}\n", memory, block=64, shared=1024, order=order, copies=copies)
+    try:
+        execute(KERNELS, memory, entry=entry(name), block=64, shared=1024, order=order, copies=copies, **options)
+    except KernelFault as caught:
+        return str(caught)
+    return ""
 
 
-@pytest.mark.parametrize("name", ORDERED)
-def test_ordered_accesses_raise_no_alarm(name):
-    """Nothing is asserted: the emulator raises KernelFault where it finds a race."""
-    for order in [*ORDERS, *range(20, 30)]:
-        for copies in ("late", "early"):
-            run_case(ORDERED[name], order, copies)
+def run_one(body: str, case: str = CASE, **options):
+    """Run a kernel with this body."""
+    text = HELPERS + case.format(name="test", body=body)
+    execute(text, [np.zeros(1024, np.uint8)], block=64, shared=1024, **options)
 
 
-@pytest.mark.parametrize("name", UNORDERED)
-def test_unordered_accesses_are_a_race_in_every_order(name):
-    for order in ORDERS:
-        for copies in ("late", "early"):
-            with pytest.raises(KernelFault, match="is not ordered with the") as caught:
-                run_case(UNORDERED[name], order, copies)
-            assert caught.value.kind == "race"
+@pytest.mark.parametrize("copies", ["late", "early"])
+def test_ordered_accesses_raise_no_alarm(copies):
+    for name, order in itertools.product(ORDERED, [*ORDERS, *range(20, 30)]):
+        assert fault(name, order, copies) == "", (name, order)
+
+
+@pytest.mark.parametrize("copies", ["late", "early"])
+def test_unordered_accesses_are_a_race_in_every_order(copies):
+    for name, order in itertools.product(UNORDERED, ORDERS):
+        found = fault(name, order, copies)
+        assert found.startswith("race: ") and "is not ordered with the" in found, (name, order, found)
+
+
+def test_races_can_be_left_out():
+    for name, order in itertools.product(UNORDERED, ORDERS):
+        assert fault(name, order, races=False) == "", (name, order)
 
 
 def test_a_race_names_both_sides():
     with pytest.raises(KernelFault) as caught:
-        run_case("\nput<16>(me);\nif (me == 40) get<16>(3);", "forward")
+        run_one("put<16>(me);\nif (me == 40) get<16>(3);", order="forward")
     assert caught.value.message.startswith("test, block 0, thread 40: the read at line ")
     assert "of shared byte 48 is not ordered with the write at line" in caught.value.message
     assert caught.value.message.endswith("by thread 3")
@@ -106,28 +131,16 @@ def test_a_race_names_both_sides():
 
 @pytest.mark.parametrize("access", ["get<4>(9, 12)", "get<16>(9)", "rows(me)"])
 def test_reads_of_unwritten_memory(access):
-    kernel = PREAMBLE.replace("put<16>(me);", "if (me != 9) put<16>(me);") + access + ";\n}\n"
     with pytest.raises(KernelFault, match="which nothing has written") as caught:
-        execute(kernel, [np.zeros(1024, np.uint8)], block=64, shared=1024)
+        run_one(f"{access};", CASE.replace("put<16>(me);", "if (me != 9) put<16>(me);"))
     assert caught.value.kind == "uninitialised"
 
 
-def test_races_can_be_left_out():
-    for body in UNORDERED.values():
-        kernel, memory = PREAMBLE + body + "\n}\n", [np.zeros(1024, np.uint8)]
-        with pytest.raises(KernelFault):
-            for order in ORDERS:
-                execute(kernel, memory, block=64, shared=1024, order=order)
-        assert execute(kernel, memory, block=64, shared=1024, races=False)
-
-
-def test_each_block_starts_afresh():
-    """Shared memory written by one block is unwritten for the next block, whose writes do not race with earlier
-    reads."""
-    execute(PREAMBLE + "get<4>(me);\n}\n", [np.zeros(1024, np.uint8)], block=64, grid=5, shared=1024)
-    first_only = PREAMBLE.replace("put<16>(me);", "if (block_index() == 0) put<16>(me);") + "get<4>(me);\n}\n"
+def test_each_block_starts_with_unwritten_memory():
+    """Its writes do not race with reads of the block before it."""
+    run_one("get<4>(me);", grid=5)
     with pytest.raises(KernelFault, match="block 1"):
-        execute(first_only, [np.zeros(1024, np.uint8)], block=64, grid=2, shared=1024)
+        run_one("get<4>(me);", CASE.replace("put<16>(me);", "if (block_index() == 0) put<16>(me);"), grid=2)
 
 
 def test_random_orders_find_what_a_fixed_order_hides():

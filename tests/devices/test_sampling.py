@@ -1,4 +1,4 @@
-"""The sampler on a device whose time is simulated: samples are the device's time, in turns, behind enough fill."""
+"""The sampler on a device whose time is simulated: samples are the device's time, in turns, after enough fill."""
 
 import json
 from types import SimpleNamespace
@@ -93,19 +93,19 @@ def no_driver(monkeypatch):
 
 
 def simulated(monkeypatch, cupy):
-    """The host's clock is the simulation's, too."""
+    """The host also has the simulation's clock."""
     monkeypatch.setattr(sampling.time, "perf_counter", lambda: cupy.host * 1e-6)
     return cupy
 
 
 def fills_before(log, name):
-    """Return the number of fills in front of each run of calls of this name that are timed in turns."""
+    """Return the number of fills before each run of calls of this name that are timed in turns."""
     counts, fills = [], 0
     for before, each in zip([None, *log], log, strict=False):
         if each == name and before != name:
             counts.append(fills)
         fills = fills + 1 if each == "fill" else 0
-    return counts[2:]  # behind the two runs that warm up
+    return counts[2:]  # after the two runs that warm up
 
 
 @pytest.mark.parametrize("timing", ["race", "tuner"])
@@ -114,7 +114,7 @@ def test_no_sample_waits_for_what_the_fill_wrote(monkeypatch, timing):
     cupy = simulated(monkeypatch, FakeCupy())
     call = cupy.call("a", 50.0, read=12e6)
     if timing == "race":
-        (found,) = sampling.sampled(cupy, cupy.l2, [call])
+        (found,) = sampling.take_samples(cupy, cupy.l2, [call])
     else:
         found = [CudaClock(SimpleNamespace(cupy=cupy, number=0)).measure([call]) * 1e6]
     assert np.allclose(found, 50.0)
@@ -122,7 +122,7 @@ def test_no_sample_waits_for_what_the_fill_wrote(monkeypatch, timing):
 
 @pytest.mark.parametrize("timing", ["race", "tuner"])
 def test_the_fill_does_not_grow_with_the_call(monkeypatch, timing):
-    """60 ms of the device behind 10 us of the host: there is little to hide."""
+    """60 ms of the device after 10 us of the host: there is little to hide."""
     cupy = simulated(monkeypatch, FakeCupy())
 
     def call():
@@ -130,7 +130,7 @@ def test_the_fill_does_not_grow_with_the_call(monkeypatch, timing):
         cupy.enqueued("a", 60_000.0)
 
     if timing == "race":
-        (found,) = sampling.sampled(cupy, 0, [call])
+        (found,) = sampling.take_samples(cupy, 0, [call])
         counts = fills_before(cupy.log, "a")
     else:
         clock = CudaClock(SimpleNamespace(cupy=cupy, number=0))
@@ -147,14 +147,14 @@ def test_a_call_that_waits_for_the_device_is_not_padded_for_ever(monkeypatch):
         cupy.enqueued("a", 300_000.0)
         cupy.synchronize()
 
-    sampling.sampled(cupy, 0, [call])
+    sampling.take_samples(cupy, 0, [call])
     before = [each for each in cupy.log if each != "synchronize"]
     assert set(fills_before(before, "a")) == {sampling.MOST_HIDDEN_US / cupy.fill_us + 1}
 
 
 def test_samples_are_the_devices_time_in_turns():
     cupy = FakeCupy()
-    found = sampling.sampled(cupy, 50e6, [cupy.call("a", 30.0), cupy.call("b", 200.0)])
+    found = sampling.take_samples(cupy, 50e6, [cupy.call("a", 30.0), cupy.call("b", 200.0)])
     assert np.allclose(found, [[30.0] * sampling.ROUNDS, [200.0] * sampling.ROUNDS])
     assert 99_000_000 < cupy.allocated <= 100_000_000
     rounds = [each for each in cupy.log if each in ("a", "b")][4:]  # each was called twice before
@@ -167,17 +167,17 @@ def test_samples_are_the_devices_time_in_turns():
 
 def test_long_calls_are_sampled_few_times_and_short_ones_repeated():
     cupy = FakeCupy()
-    (slow,) = sampling.sampled(cupy, 0, [cupy.call("a", 60_000.0)])
+    (slow,) = sampling.take_samples(cupy, 0, [cupy.call("a", 60_000.0)])
     assert slow == [pytest.approx(60_000.0)] * sampling.FEW_ROUNDS and cupy.log.count("a") == 2 + sampling.FEW_ROUNDS
     cupy = FakeCupy()
-    (quick,) = sampling.sampled(cupy, 0, [cupy.call("a", 2.0)])
+    (quick,) = sampling.take_samples(cupy, 0, [cupy.call("a", 2.0)])
     assert np.allclose(quick, 2.0) and cupy.log.count("a") == 2 + sampling.MOST_REPEATS * sampling.ROUNDS
     assert cupy.allocated == sampling.SMALLEST_FILL
-    assert [len(each) for each in sampling.sampled(cupy, 0, [cupy.call("a", 2.0)] * 2, 4)] == [4, 4]
+    assert [len(each) for each in sampling.take_samples(cupy, 0, [cupy.call("a", 2.0)] * 2, 4)] == [4, 4]
 
 
 def test_the_fill_outlasts_the_host(monkeypatch):
-    """A host that takes 1 ms to enqueue a call is hidden behind ten fills of 100 us for each."""
+    """A host that takes 1 ms to enqueue a call is hidden by ten fills of 100 us for each."""
     clock = [0.0]
     monkeypatch.setattr(sampling.time, "perf_counter", lambda: clock[0])
     cupy = FakeCupy()
@@ -187,7 +187,7 @@ def test_the_fill_outlasts_the_host(monkeypatch):
         cupy.now += 50.0
         cupy.log.append("a")
 
-    sampling.sampled(cupy, 0, [work])
+    sampling.take_samples(cupy, 0, [work])
     tail = cupy.log[cupy.log.index("a", cupy.log.index("a") + 1) + 1 :]
     assert tail.index("a") >= 10
 

@@ -111,7 +111,7 @@ def test_a_races_library_call_is_cupys_own(launched, monkeypatch):
         raced.append((len(launched) - before[0], len(asked) - before[1]))
         raise MemoryError
 
-    current.current_runtime().device.sampled = sampled
+    current.current_runtime().device.sample = sampled
     with gensor_kernels.accelerate():
         for _ in range(3):
             gensor_kernels.matmul(made, made)

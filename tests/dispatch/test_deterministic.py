@@ -19,7 +19,6 @@ from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.api.deterministic import Block
 from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.plans import trial
-from gensor_kernels.dispatch.selection import library
 from gensor_kernels.errors import BuildError, ToolMissingError
 from gensor_kernels.shown import no_array
 from tests.doubles.device import FakeDevice, Race
@@ -82,8 +81,6 @@ def test_a_block_ends_and_leaves_nothing():
         assert config.deterministic() and served(block.of(made), ()) == ["library"] * 3
         assert block.of(made) is block.of(made)
         assert not any(isinstance(plan, trial.Trial) for plan in block.of(made).plans.values())
-    taught = library.Library(library.Contents(residual=object()))
-    assert taught.contents.residual is not None and taught.timeless().contents.residual is None
     assert not config.deterministic() and served(made, ()) == [*before, before[0]] != ["library"] * 3
     assert len(made.device.races) == races == 1
 

@@ -241,7 +241,7 @@ PLACES = {
     "planning": (make, "plan_of"),
     "loading": (FakeDevice, "load"),
     "launching": (FakeDevice, "launch"),
-    "racing": (FakeDevice, "sampled"),
+    "racing": (FakeDevice, "sample"),
     "after the race": (library.Library, "note"),
     "storing": (Store, "add"),
 }

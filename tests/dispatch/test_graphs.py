@@ -72,7 +72,7 @@ def test_replays_use_only_the_graphs_memory(opened, stock):
         call = CALLS[name]()
         warm(machine, call)
         before = machine.pool.in_use()
-        result, graph = machine.captured(call)
+        result, graph = machine.capture(call)
         assert graph.graph.nodes or name == "prepack"
         replay(machine, graph)
         if stock == "library" and isinstance(result, Array):  # NumPy computes: the numbers are the call's
@@ -99,9 +99,9 @@ def own(machine, graph, before):
 def test_calls_of_one_capture_use_memory_again(opened):
     machine = opened()
     call, before = split(machine)
-    graph = machine.captured(call)[1]
+    graph = machine.capture(call)[1]
     once = machine.pool.in_use() - before
-    several = machine.captured(lambda: [call() for _ in range(10)] and None)[1]
+    several = machine.capture(lambda: [call() for _ in range(10)] and None)[1]
     assert once > 0 and machine.pool.in_use() == before + 2 * once
     replay(machine, graph)
     replay(machine, several)
@@ -123,7 +123,7 @@ def test_streams_of_one_capture_share_nothing(opened):
             call()
         machine.cupy.cuda.get_current_stream().wait_event(other.record())
 
-    graph = machine.captured(forked)[1]
+    graph = machine.capture(forked)[1]
     assert len(graph.graph.retained) == 1 and len(own(machine, graph, serial)) == 2
     replay(machine, graph)
 
@@ -141,7 +141,7 @@ def test_graphs_of_two_threads_share_nothing(opened):
                 barrier.wait()
                 call()
 
-        graphs.append(machine.captured(meeting)[1])
+        graphs.append(machine.capture(meeting)[1])
 
     in_threads(work, calls)
     parts = [own(machine, graph, serial) for graph in graphs]
@@ -154,7 +154,7 @@ def test_a_result_may_outlive_its_graph(opened):
     machine = opened()
     call = CALLS["matmul"]()
     warm(machine, call)
-    result, graph = machine.captured(call)
+    result, graph = machine.capture(call)
     use = machine.context.memory.whose(result.data.ptr)
     destroy(machine, graph)
     gc.collect()
@@ -176,10 +176,10 @@ def test_memory_is_kept_where_the_driver_does_not_report_the_end_of_a_graph(open
         machine.system.refuses[missing] = 801
     if (missing, how) == ("cuStreamGetCaptureInfo_v2", "refuses"):  # an invalid capture: there will be no graph
         with pytest.raises(RuntimeError, match="STREAM_CAPTURE_INVALIDATED"):
-            machine.captured(call)
+            machine.capture(call)
         assert machine.pool.in_use() == before
         return
-    graphs = [machine.captured(call)[1] for _ in range(2)]
+    graphs = [machine.capture(call)[1] for _ in range(2)]
     for graph in graphs:
         replay(machine, graph)
         destroy(machine, graph)
@@ -200,7 +200,7 @@ def test_memory_allocated_in_stream_order_belongs_to_the_graph(opened):
         return machine.pool(nbytes)
 
     with cupy.cuda.using_allocator(in_order):
-        graph = machine.captured(call)[1]
+        graph = machine.capture(call)[1]
     assert graph.graph.nodes[0].name == "an allocation" and machine.pool.in_use() == before
 
 
@@ -209,7 +209,7 @@ def test_the_callers_allocator_is_used(opened):
     call, _ = split(machine)
     asked = []
     with cupy.cuda.using_allocator(lambda nbytes: asked.append(nbytes) or machine.pool(nbytes)):
-        machine.captured(call)
+        machine.capture(call)
         assert cupy.cuda.get_allocator()(512).mem.size >= 512 and asked[-1] == 512
     assert len(asked) == 2
 
@@ -221,7 +221,7 @@ def test_zeros_are_written_at_every_replay(opened):
         with machine.only.lasting():
             machine.only.workspace(1000, True)
 
-    graph = machine.captured(zeroed)[1]
+    graph = machine.capture(zeroed)[1]
     assert [node.name for node in graph.graph.nodes] == ["memset"]
     replay(machine, graph)
 
@@ -232,7 +232,7 @@ def test_calls_that_allocate_nothing_do_not_ask_the_driver(opened, monkeypatch):
     warm(machine, of(gk.matmul, a, b, out=out), runs=5)
     monkeypatch.setattr(graphs, "driver_function", lambda name: pytest.fail("the driver was asked"))
     monkeypatch.setattr(cuda.CudaDevice, "capturing", lambda self: pytest.fail("the driver was asked"))
-    graph = machine.captured(lambda: gk.matmul(a, b, out))[1]
+    graph = machine.capture(lambda: gk.matmul(a, b, out))[1]
     assert len(graph.graph.nodes) == 1 and not graph.graph.retained
 
 
@@ -252,7 +252,7 @@ def test_captured_functions_stay_loaded(opened, monkeypatch):
     monkeypatch.setattr(load, "library", lambda arch: Stock(arch, "split_k"))
     call = CALLS["matmul"]()
     warm(machine, call)
-    graph = machine.captured(call)[1]
+    graph = machine.capture(call)[1]
     gk.refresh()
     gc.collect()
     modules = machine.context.modules

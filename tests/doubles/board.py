@@ -11,7 +11,7 @@ from gensor_kernels.machine.arch import lookup
 from gensor_tuner.gpu import GpuError
 from gensor_tuner.measure.timer import HostClock, Timer
 
-#: What happens when a kernel runs whose constants have the text of BOARD_BLAMED: fault, die, hang, memory, or killed
+#: The failure of a kernel whose constants have the text of BOARD_BLAMED: fault, die, hang, memory, or killed
 #: (by somebody). Where BOARD_ONCE names a file, it happens once.
 FAULT, BLAMED, ONCE = "BOARD_FAULT", "BOARD_BLAMED", "BOARD_ONCE"
 #: Where this file is, the GPU is gone; BOARD_LEAVES makes it when a kernel fails. GPUs of the machine.

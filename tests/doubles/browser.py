@@ -127,7 +127,7 @@ class Browser:
 
     @property
     def problems(self) -> list[str]:
-        """What went wrong since the page was opened."""
+        """Errors since the page was opened."""
         self.evaluate("0")  # events that are on their way come first
         kinds = (
             "Runtime.exceptionThrown",
@@ -139,7 +139,7 @@ class Browser:
 
     @property
     def requests(self) -> list[str]:
-        """Addresses asked for since the page was opened."""
+        """Addresses requested since the page was opened."""
         self.evaluate("0")
         sent = [event for event in self.events if event["method"] == "Network.requestWillBeSent"]
         return [event["params"]["request"]["url"] for event in sent]

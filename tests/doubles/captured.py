@@ -1,4 +1,4 @@
-"""Calls of the public functions, to be captured, and kernels for whatever they ask for."""
+"""Calls of the public functions, to be captured, and kernels for all of them."""
 
 from dataclasses import replace
 
@@ -157,6 +157,6 @@ CALLS = {
     "attention mask": lambda: attention(128, 128, half(1, 2, 128, 128)),
     "prepack": lambda: of(gk.prepack, half(257, 129)),
 }
-#: What the double has not got of CuPy: calls the library alone cannot serve over it.
+#: Functions of CuPy that the double lacks: the library alone cannot serve these calls over it.
 UNSERVED = {"quantised", "grouped", "conv2d", "conv2d float32", "conv2d NHWC", "conv2d 1x1", "conv2d prologue"}
 UNSERVED |= {"depthwise", "conv1d", "transposed", "attention", "attention split", "attention mask", "define"}

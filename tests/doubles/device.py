@@ -154,7 +154,7 @@ class FakeDevice(EmulatorDevice):
 
     `arch` is an Arch or its name; `execute` and `clock` are parts of this module; `xp` is the array library, by default
     the clock's or NumPy, and `multiply` its product. `fails` names the methods that raise: "load", "empty",
-    "workspace", "product", "sampled", "synchronize"; a dictionary gives their exceptions, else it is a MemoryError.
+    "workspace", "product", "sample", "synchronize"; a dictionary gives their exceptions, else it is a MemoryError.
     `emulated`: only kernels may serve a call, and nothing races.
 
     `agreeing`: whether results of kernels, which compute nothing here, count as the library's.
@@ -254,8 +254,8 @@ class FakeDevice(EmulatorDevice):
     def conditions(self):
         return self.clock.conditions
 
-    def sampled(self, calls, rounds=None):
-        self._check("sampled")
+    def sample(self, calls, rounds=None):
+        self._check("sample")
         found = self.clock(calls)
         (self.duels if rounds else self.timed).append(found)
         return [[time * 0.99, time, time * 1.01] for time in found]

@@ -90,7 +90,7 @@ def execute(
     if apart:
         space = AddressSpace()
         addresses, buffers = [space.place(*each) for each in placed], space.buffers
-    else:  # as they lie in the host, where one may lie in another
+    else:  # the addresses of the host, where arrays may overlap
         addresses, buffers = [each[0] for each in placed], [Buffer(*each, each[0]) for each in placed]
     addresses += [0] * (6 - len(arrays))
     params = struct.pack("<6Qii", *addresses, n, mode)

@@ -1,7 +1,7 @@
 """Launches that compute the product in Params with NumPy, reading and writing memory where a kernel would.
 
-So a result proves the arguments it was launched with: addresses, strides, sizes and epilogue. The launches are compared
-with those that the kernel's Program asks for at these sizes, which proves that the Plan was made for them.
+A result therefore proves the arguments of its launch: addresses, strides, sizes and epilogue. The launches are compared
+with those of the kernel's Program at these sizes, which proves that the Plan was made for them.
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-"""Stub tasks for clusters: they count their runs in a folder, and fail as asked. A preload of Dask's workers, too."""
+"""Stub tasks for clusters: they count their runs in a folder, and fail as requested; a preload of Dask's workers."""
 
 import os
 import time
@@ -14,7 +14,7 @@ from .tasks import Counted
 
 @dataclass(frozen=True)
 class Stub(Counted):
-    """A number; the first `faults` runs fail in a way: die, hang, swell, raise, corrupt, lie."""
+    """A number; the first `faults` runs fail in a way, such as die, hang, swell, raise or corrupt."""
 
     kind = "stub"
     in_python = False
@@ -86,7 +86,7 @@ def dask_setup(worker):
 
 @contextmanager
 def known():
-    """Let this process ask for stubs within the block."""
+    """Let this process request stubs within the block."""
     wire.KINDS[Stub.kind], abilities.FOLLOWS[Stub.kind] = Stub, ()
     try:
         yield

@@ -1,4 +1,4 @@
-"""A preload of Dask's workers: they compile something else than they are asked for."""
+"""A preload of Dask's workers: they compile something other than the request."""
 
 from gensor_tuner.build import compile
 

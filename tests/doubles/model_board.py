@@ -45,7 +45,7 @@ def main():
         shapes = json.loads(sys.argv[2])
         inputs = {name: cupy.empty(shapes[name], spec.dtype) for name, spec in model.inputs.items()}
         before = len(machine.context.launches)
-        device.sampled = sampled
+        device.sample = sampled
         layers_of = model.profile(**inputs)
         found = [
             {

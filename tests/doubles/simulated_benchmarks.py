@@ -1,8 +1,8 @@
 """Simulated traces of benchmarks: runs of a kernel and of a vendor's call on a machine whose clock drifts.
 
-Noise is Student's t with five degrees of freedom, `noise` wide, for each side of its own; three times in a hundred a
+Noise is Student's t with five degrees of freedom, `noise` wide, for each side separately; three times in a hundred a
 side's run is disturbed and 5 % to 40 % slower. The clock wanders from run to run (autoregressive, 3 % wide) and is the
-same for both sides of a run. CONTROLS says what a control may do by itself, beside all this.
+same for both sides of a run. CONTROLS has the additional effects of a control.
 """
 
 import math
@@ -18,7 +18,7 @@ DISTURBED, WANDERING = 0.03, 0.03
 
 
 def factors(rng: np.random.Generator, runs: int, noise: float) -> np.ndarray:
-    """What each run of one side takes longer or shorter, as a logarithm."""
+    """Return by how much each run of one side takes longer or shorter, as a logarithm."""
     normal = rng.standard_t(5, runs) / math.sqrt(5 / 3) * noise
     return normal + np.where(rng.random(runs) < DISTURBED, np.log(rng.uniform(1.05, 1.4, runs)), 0.0)
 
@@ -48,7 +48,7 @@ def _leaning(step: float) -> Control:
 
 
 def _bimodal(slower: float, share: float, stays: float = 0.0) -> Control:
-    """In `share` of the runs slower; a run is like the last one with probability `stays`, else drawn anew."""
+    """In `share` of the runs slower; a run is like the last one with probability `stays`, else drawn again."""
 
     def factors(rng: np.random.Generator, runs: int) -> np.ndarray:
         modes = [bool(rng.random() < share)]
@@ -59,7 +59,7 @@ def _bimodal(slower: float, share: float, stays: float = 0.0) -> Control:
     return factors
 
 
-#: What a control does by itself, as the logarithm of a factor in each run.
+#: The effect of a control by itself, as the logarithm of a factor in each run.
 CONTROLS: dict[str, Control] = {
     "steady": lambda rng, runs: np.zeros(runs),
     "noisy, 10 %": _noisy(0.1),

@@ -1,7 +1,7 @@
 """A tuning whose truth is known: candidates of a real walk, times that a noisy, drifting clock takes of them.
 
-What the potential does not know: an error common to all, one that follows the Programs' terms, and one of each
-Program's own. What the clock adds: noise, now and then an interruption, a slow drift, and throttling in steps.
+The potential does not know: an error common to all, one that follows the Programs' terms, and one of each
+Program's own. The clock adds: noise, now and then an interruption, a slow drift, and throttling in steps.
 """
 
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ import numpy as np
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products.matmul import workload
 from gensor_kernels.programs.space import Space
+from gensor_tuner.build.pool import Pool
 from gensor_tuner.measure.next_batch import Rounds
 from gensor_tuner.measure.timer import interleaved
 from gensor_tuner.search.walk import walk
@@ -30,17 +31,14 @@ DRIFT, THROTTLED = 0.1, 0.15  # how far the clock wanders during a tuning, and w
 
 
 @cache
-def candidates(case: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(predicted seconds (n,), features (features, n), deviation (n,)) of what a walk brings home."""
+def candidates(case: int) -> tuple[np.ndarray, np.ndarray]:
+    """(predicted seconds (n,), features (features, n)) of what a walk brings home."""
     part, size, dtype = CASES[case]
     space = Space(workload(*size, dtype=dtype), lookup(part))
     found = walk(space, chains=16, steps=100, keep=CANDIDATES).best
-    described = []
-    for program, _ in found:
-        family = space.family(program.family)
-        described.append(family.described(family.point(program)[None]))
-    seconds, features, deviation = zip(*described, strict=True)
-    return np.concatenate(seconds), np.concatenate(features, axis=1), np.concatenate(deviation)
+    pool = Pool([space.workload])
+    pool.add(space, [program for program, _ in found], siblings=False)
+    return pool.described(space)
 
 
 @dataclass
@@ -74,11 +72,11 @@ def truth(predicted: np.ndarray, features: np.ndarray, rng: np.random.Generator)
 def tuned(seed: int) -> tuple[float, int]:
     """(how much slower the pick of one tuning is than the best candidate, as a share; how many were timed)."""
     rng = np.random.default_rng(seed)
-    predicted, features, deviation = candidates(seed % len(CASES))
+    predicted, features = candidates(seed % len(CASES))
     true, clock = truth(predicted, features, rng), Clock(rng)
     works = rng.random(len(true)) >= FAILING
     rounds, able = Rounds(len(true)), np.ones(len(true), bool)
-    while columns := rounds.next(predicted, features, deviation, able):
+    while columns := rounds.next(predicted, features, able):
         able &= works | ~np.isin(np.arange(len(true)), columns)  # what fails is seen when it is tried
         columns = [column for column in columns if works[column]]
         if columns not in ([], [rounds.leader]):

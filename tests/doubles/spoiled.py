@@ -13,7 +13,7 @@ from .device import FakeDevice, emulate
 
 
 def device(after=None, arch="sm_87"):
-    """A device where `after(arrays, workspace)` runs behind each launch, to corrupt memory say."""
+    """A device where `after(arrays, workspace)` runs after each launch, to corrupt memory for example."""
     return FakeDevice(arch, partial(emulate, after=after))
 
 

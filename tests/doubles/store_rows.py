@@ -11,7 +11,6 @@ from gensor_database import (
     Kernel,
     Portfolio,
     Record,
-    Residual,
     Row,
     Source,
     Store,
@@ -20,7 +19,6 @@ from gensor_database import (
     canonical,
 )
 from gensor_database.record import TABLES
-from gensor_kernels.machine import residual as machine
 from gensor_kernels.programs.registry import FAMILIES
 
 ABI = FAMILIES["contraction_mma"].abi
@@ -68,7 +66,7 @@ def add_rows(path: Path, *rows: Row) -> None:
 
 
 def altered(path: Path, *statements: str | tuple[str, tuple[object, ...]]) -> Path:
-    """A database changed behind the store's back, by statements or (statement, its values)."""
+    """A database changed without the store, by statements or (statement, its values)."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         for each in statements:
             connection.execute(*([each] if isinstance(each, str) else each))
@@ -96,9 +94,3 @@ def everything(of: Store | Path) -> dict[str, Row]:
 def portfolio(numbers: list[int]) -> list[Portfolio]:
     digests = [kernel_rows(number)[1].digest for number in numbers]
     return [Portfolio(ARCH, PART, class_key(), rank, digest) for rank, digest in enumerate(digests)]
-
-
-def residual(arch: str = "", created: int = 1_700_000_000, value: float = 0.25) -> Residual:
-    """A residual that says the same of everything."""
-    model = machine.Residual(machine.FEATURES, ([value],), {}, 0.25)
-    return Residual(arch, model.to_json().encode(), canonical({"timings": 9}), created)

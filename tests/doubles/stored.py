@@ -155,7 +155,7 @@ def class_workload(inputs, result, math, layouts, aligned):
 def programs(wanted, arch, family, split, turn):
     """One of the family's smaller default Programs, and the same with a split.
 
-    `turn` is the same for all classes of a dtype: with one tile, the class that asks for most is the fastest.
+    `turn` is the same for all classes of a dtype: with one tile, the class with the largest request is the fastest.
     """
     small = [p for p in FAMILIES[family].starters(wanted, arch) if p["block_m"] * p["block_n"] <= 8192]
     chosen = sorted(small, key=lambda p: p.to_json())[turn % len(small)]

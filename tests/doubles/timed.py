@@ -15,7 +15,7 @@ from gensor_tuner.measure.timer import Timer
 from .device import FakeDevice, Fault, Numpy, Prices, zero_product
 from .kernels import ARCH
 
-#: What the device is to do, as JSON: microseconds of a launch of ours ("ours") and of the library's ("theirs"), pieces
+#: The device's behaviour, as JSON: microseconds of a launch of ours ("ours") and of the library's ("theirs"), pieces
 #: of cubins that are "slow" (ten times as long), "faulty", "deadly" or "refused", "memory" in bytes, "conditions".
 PLAN = "GENSOR_TESTS_PLAN"
 

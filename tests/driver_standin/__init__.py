@@ -1,1 +1,1 @@
-"""An unchanged CuPy over the strict double of the driver, in a process of its own."""
+"""An unchanged CuPy over the strict double of the driver, in a separate process."""

@@ -12,7 +12,7 @@ from tests.driver_standin.runtime import installed
 
 runtime = installed()
 
-from gensor_kernels.devices.dependent import started  # noqa: E402
+from gensor_kernels.devices.dependent import choose_launch  # noqa: E402
 from gensor_kernels.machine.arch import lookup  # noqa: E402
 from tests.driver_standin.host_device import HostDevice, size_of  # noqa: E402
 from tests.driver_standin.stored import Stored, stored  # noqa: E402
@@ -36,7 +36,7 @@ def _wrong(device: HostDevice, kernel: Stored) -> Iterator[str]:
     functions = device._modules.functions(kernel.code, kernel.launches)
     for function, wanted in zip(functions, kernel.launches, strict=True):
         words, given = device.ready(rng.randbytes(size_of(wanted)))
-        call = started(function, wanted, device.arch, device.stream)
+        call = choose_launch(function, wanted, device.arch, device.stream)
         call((wanted.blocks(device.arch.sms),), (wanted.block,), given, wanted.shared_bytes)
         (made,) = runtime.launches()
         if made.parameters != words.tobytes():

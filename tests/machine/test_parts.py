@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from gensor_kernels.devices import cuda
-from gensor_kernels.devices.doctor import described
+from gensor_kernels.devices.doctor import describe
 from gensor_kernels.errors import UnknownArchError
 from gensor_kernels.machine.arch import archs, lookup, table
 from gensor_kernels.machine.attributes import from_attributes
@@ -94,8 +94,8 @@ def test_the_cuda_device_asks_with_all_attributes(capability, name, facts, memor
 
 
 def test_doctor_says_what_a_gpu_is_taken_for():
-    assert described(lookup("h200")) == "h200, sm_90, 132 SMs, 1.83 GHz, 4800 GB/s, 60 MB L2"
-    built = described(by_name("NVIDIA RTX 6000 Ada Generation"))
+    assert describe(lookup("h200")) == "h200, sm_90, 132 SMs, 1.83 GHz, 4800 GB/s, 60 MB L2"
+    built = describe(by_name("NVIDIA RTX 6000 Ada Generation"))
     assert built.startswith("nvidia-rtx-6000-ada-generation, sm_89, 142 SMs")
     assert built.endswith("; not listed: built from its driver's attributes")
 

@@ -55,7 +55,7 @@ WHY = {
     "takes hours",
     "takes minutes",
 }
-#: What gensor-tune is given where a page does not say it: searches as short as they can be.
+#: Options of gensor-tune that keep searches short where a page has none.
 CHEAP = ("--top", "1", "--jobs", "1")
 #: In a line for bash, what is more than a command with its arguments.
 SHELL = re.compile(r"[|&;<>$`(){}*?]")
@@ -192,7 +192,7 @@ def at_home(clone, monkeypatch):
 
 
 class Reader:
-    """Somebody who follows a page from its first block to the last."""
+    """Follows a page from its first block to the last."""
 
     def __init__(self, monkeypatch, capsys):
         self.names: dict = {"__name__": "page"}

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.campaign_size import sample
+
 pytest.importorskip("matplotlib")
 
-GALLERY = Path(__file__).parents[2] / "docs" / "gallery"
+NOTEBOOKS = sorted((Path(__file__).parents[2] / "docs" / "gallery").glob("*.py"))
 #: Runs a notebook and counts the figures that it shows.
 RUN = """
 import runpy, sys
@@ -25,7 +27,7 @@ print("figures:", len(set(shown)))
 """
 
 
-@pytest.mark.parametrize("notebook", sorted(GALLERY.glob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("notebook", sample(NOTEBOOKS, 2), ids=lambda path: path.stem)
 def test_a_notebook_runs(notebook, tmp_path):
     environment = {**os.environ, "GENSOR_CACHE_DIR": str(tmp_path), "MPLCONFIGDIR": str(tmp_path)}
     done = subprocess.run(
@@ -41,9 +43,8 @@ def test_a_notebook_runs(notebook, tmp_path):
 
 
 def test_notebooks_are_pages_of_the_percent_format():
-    notebooks = sorted(GALLERY.glob("*.py"))
-    assert len(notebooks) >= 3
-    for notebook in notebooks:
+    assert len(NOTEBOOKS) >= 3
+    for notebook in NOTEBOOKS:
         cells = notebook.read_text().split("\n# %%")
         assert "format_name: percent" in cells[0] and cells[1].startswith(" [markdown]\n# # ")
         assert sum("plt.show()" in cell for cell in cells) >= 1

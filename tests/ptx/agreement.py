@@ -42,11 +42,11 @@ def dtype_of(workload: Workload) -> str:
 
 @dataclass(frozen=True)
 class Replaced:
-    """What is replaced to tell causes of different bits apart (causes.py).
+    """Replacements that separate causes of different bits (causes.py).
 
     `unfused` products and sums are two instructions, whose results no compiler rounds at once; `plain` takes functions
     away from the source of both, so that results are not checked; `truncated` sums of tensor cores are cut as the
-    emulator's are, by a model of the executor's own.
+    emulator's are, by the executor's model of them.
     """
 
     unfused: bool = False
@@ -106,7 +106,7 @@ def agree(
     emulated : bool
         Whether the emulator runs each case too, and bits are compared.
     replaced : Replaced
-        What is replaced to tell causes of different bits apart.
+        Replacements that separate causes of different bits.
     chosen : callable
         Which of the cases are run.
 

@@ -7,7 +7,7 @@ functions    exponentials, error functions, hyperbolic tangents and logarithms: 
 tensor sums  of floats: the ISA leaves order and rounding open. The executor rounds the exact sum once; the emulator
              cuts it as V100's tensor cores do
 sums of two  of which either may be fused, such as sums of squares: NVRTC and g++ may choose differently. They rarely
-products     do, so cases with such sums are not told from others
+products     do, so cases with such sums have no class
 """
 
 import re
@@ -55,5 +55,5 @@ def plain(source: str) -> str:
 
 
 def unfused(source: str) -> str:
-    """Return a bound source in which g++ rounds products before it adds to them; `ptx_of` tells NVRTC the same."""
+    """Return a bound source in which g++ rounds products before sums, as NVRTC does by an option of `ptx_of`."""
     return f'#pragma GCC optimize("fp-contract=off")\n{source}'

@@ -21,7 +21,7 @@ SHARED = 5
 
 
 class PtxFault(Exception):
-    """What ended a run: the kind of the fault, and where."""
+    """The fault that ended a run: its kind, and where."""
 
 
 class _Buffer(ctypes.Structure):
@@ -64,7 +64,7 @@ def _argument(launch: Launch, params: bytes) -> bytes:
 
 
 class Memory:
-    """Global memory: buffers of this process at addresses of their own, a terabyte apart."""
+    """Global memory: buffers of this process at other addresses, a terabyte apart."""
 
     def __init__(self) -> None:
         self.buffers: list[_Buffer] = []
@@ -116,7 +116,7 @@ class Kernel:
         """Run launches one after the other; PtxFault where a rule of the ISA is broken.
 
         Copies arrive `late` or when they are issued; `order` is that of blocks, warps and lanes. With `ordered`, races
-        and loads of what nobody wrote are faults, whatever the order.
+        and loads of unwritten memory are faults in any order.
         """
         for launch in launches:
             self._run(launch, _argument(launch, params), memory, late, order, ordered)

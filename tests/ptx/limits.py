@@ -1,4 +1,4 @@
-"""What a launch may ask for: the limits of the PTX ISA's directives (chapter 11) and of a compute capability."""
+"""Limits of a launch: those of the PTX ISA's directives (chapter 11) and of a compute capability."""
 
 from gensor_kernels.programs.core.family import Launch
 from tests.ptx.translation.parse import Entry, Module

@@ -85,7 +85,7 @@ def _barriers() -> Iterator[Bug]:
 
 
 def _copies() -> Iterator[Bug]:
-    """Yield edits that wait for copies behind the barrier, which then does not hand them on."""
+    """Yield edits that wait for copies after the barrier, which then does not publish them."""
     wait = "copy_async_wait<0>();\n        barrier();"
     for program in ("patch: patch any taps", "strip: strip last"):
         yield Bug(wait, "barrier();\n        copy_async_wait<0>();", program)

@@ -134,7 +134,7 @@ def inner(sizes: tuple[int, ...], strides: tuple[int, ...], at: int) -> int:
 
 @dataclass(frozen=True)
 class Tile:
-    """How a matrix lies in shared memory: the start and both offsets in bytes, the swizzle, the pattern's start."""
+    """Layout of a matrix in shared memory: the start and both offsets in bytes, the swizzle, the pattern's start."""
 
     start: int
     leading: int
@@ -227,7 +227,7 @@ class Problem:
 
     @classmethod
     def of(cls, form: Form, tile_a: Tile, tile_b: Tile, *, kept: bool = True, apart: float = 1) -> "Problem":
-        """Random matrices in these tiles, B 32 KiB behind A; d has multiples of `apart`, as near as its type does."""
+        """Random matrices in these tiles, B 32 KiB after A; d has multiples of `apart`, as near as its type does."""
         rng = np.random.default_rng(3)
         a, b = values(rng, form.a, (64, form.k)), values(rng, form.b, (form.n, form.k))
         sum_type = {"f32": np.float32, "f16": np.float16, "s32": np.int32}[form.d]

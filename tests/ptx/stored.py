@@ -1,4 +1,4 @@
-"""What the command executes: the kernels of the shipped databases, or the small Programs of the mutator."""
+"""Items that the command executes: the kernels of the shipped databases, or the small Programs of the mutator."""
 
 import json
 import random

@@ -11,9 +11,9 @@ from tests.doubles.strict.tensor_maps import FUNCTIONS
 from tests.ptx.execute import Kernel, Memory
 
 HEAD = ".version 8.8\n.target sm_90a\n.address_size 64\n.extern .shared .align 1024 .b8 shared[];\n"
-#: where maps begin in the parameters, behind the addresses of output and input; bytes of parameters
+#: offset of the maps in the parameters, after the addresses of output and input; bytes of parameters
 FIRST_MAP, PARAMS = 64, 192
-#: shared memory: mbarriers at its begin, a box behind
+#: shared memory: mbarriers at its start, then a box
 BOX, SHARED = 1024, 8192
 UINT8, UINT16, FLOAT32, TFLOAT32 = 0, 1, 7, 11
 

@@ -253,7 +253,7 @@ def test_dependent_launches_wait():
 def test_broken_rules_are_faults(late):
     for name, (_, kind) in WRONG.items():
         threads = 384 if kind == "registers" else 32
-        order = "reverse" if kind == "unordered" else "forward"  # the first thread runs behind the others
+        order = "reverse" if kind == "unordered" else "forward"  # the first thread runs last
         faults(name, kind, late=late, order=order, threads=threads, dependent=kind == "dependent")
 
 

@@ -105,7 +105,7 @@ FORMS = [
 
 
 def registers(elements: int, size: int, dtype: str) -> int:
-    """How many registers of so many bytes hold the elements."""
+    """Return the number of registers of `size` bytes that hold the elements."""
     return elements * facts(dtype).itemsize // size
 
 

@@ -29,7 +29,7 @@ PHASE = (
     {arrive}.shared::cta.b64 _, [%r7+512]; bra done;
 again: mbarrier.{take}.parity.shared::cta.b64 %p4, [%r7+512], 0; @!%p4 bra again; ld.shared.u32 %r6, [%r2]; done:"""
 )
-#: warp 0 arrives at a barrier and goes on, warp 1 waits there
+#: warp 0 arrives at a barrier and continues, warp 1 waits there
 ARRIVE = (
     OTHER_WARP
     + """setp.ge.u32 %p2, %r0, 32; @%p2 bra taker; {front} bar.arrive 1, 64; {behind} bra done;
@@ -63,7 +63,7 @@ BLOCK = {
         "mov.u32 %r1, shared; @%p7 bra on; on: setp.eq.u32 %p1, %r0, 0; setp.eq.u32 %p2, %r0, 33; "
         "@%p1 st.shared.u32 [%r1], %r0; @%p2 st.shared.u8 [%r1+3], %r0;", "race"
     ),
-    # memory that nobody wrote
+    # unwritten memory
     "unwritten": (OTHER_WARP + "ld.shared.u32 %r6, [%r2+256];", "uninitialised"),
     "partly_written": (
         OTHER_WARP + "st.shared.u8 [%r1+256], %r0; bar.sync 0; ld.shared.u32 %r6, [%r2+256];", "uninitialised"
@@ -111,7 +111,7 @@ BLOCK = {
         "mov.u32 %r1, shared; setp.eq.u32 %p1, %r0, 0; @%p1 st.shared.u64 [%r1], 0; bar.sync 0; "
         "@%p1 red.shared.add.u32 [%r1], %r0; @!%p1 red.shared.add.u64 [%r1], 1;", "race"
     ),
-    # what the launch stores is not loaded by .nc, before or behind the store
+    # what the launch stores is not loaded by .nc, before or after the store
     "read_only": ("mad.wide.u32 %rd2, %r0, 4, %rd0; ld.global.nc.u32 %r2, [%rd2];", ""),
     "read_only_behind": (
         "mad.wide.u32 %rd2, %r0, 4, %rd0; st.global.u32 [%rd2], %r0; ld.global.nc.L2::128B.u32 %r2, [%rd2];",
@@ -204,7 +204,7 @@ BLOCKS = {
     "weak_store": ((BARRIER, RAISE.format(how="weak"), ACQUIRE, BARRIER), "race"),
     "atomic": ((BARRIER, COUNT.format(how="release.gpu"), ACQUIRE, BARRIER), ""),
     "atomic_of_a_block": ((BARRIER, COUNT.format(how="release.cta"), ACQUIRE, BARRIER), "race"),
-    # an atomic goes on with the release of the store in front of it, a store ends it
+    # an atomic continues the release of the store before it, a store ends it
     "release_sequence": ((BARRIER, RELEASE + COUNT.format(how="relaxed.gpu"), ACQUIRE, BARRIER), ""),
     "overwritten": ((BARRIER, RELEASE + RELAXED, ACQUIRE, BARRIER), "race"),
     "flag_of_another_extent": ((BARRIER, "@%p1 st.release.gpu.global.u32 [%rd0], 1;", ACQUIRE, BARRIER), "race"),
@@ -263,7 +263,7 @@ def test_a_weak_load_may_never_see_a_flag():
     weak = GIVE.format(order="", give=RELEASE, take=WAIT.format(how="weak"), ordered=BARRIER)
     kernel = Kernel(HEAD + entry("spins", weak))
     launch = Launch("spins", 2, 32, 0, together=True)
-    assert outcome(kernel, launch).startswith("race: ")  # the store is in front of the loads
+    assert outcome(kernel, launch).startswith("race: ")  # the store is before the loads
     assert outcome(kernel, launch, "reverse").startswith("deadlock: thread 0 of block 1 spins on")
 
 

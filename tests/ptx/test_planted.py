@@ -16,7 +16,7 @@ def test_every_bug_is_an_edit_of_one_string():
         assert text_of(bug.program).count(bug.before) == 1, bug.name
 
 
-@pytest.mark.parametrize("bug", [*sample(BUGS, 3), *sample(ORDER_BUGS, 2)], ids=lambda bug: bug.name)
+@pytest.mark.parametrize("bug", [*sample(BUGS, 2, 3), *sample(ORDER_BUGS, 1, 2)], ids=lambda bug: bug.name)
 def test_a_bug_is_caught(bug: Bug):
     found = with_bug(bug)
     assert found.outcome in CAUGHT, found

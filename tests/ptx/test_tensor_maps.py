@@ -1,4 +1,4 @@
-"""The stand-ins of the driver's encoders: each documented rule refuses a map, and the host path's own maps pass."""
+"""The double of the driver's encoders: each documented rule refuses a map, and the host path's own maps pass."""
 
 import ctypes
 import struct
@@ -14,6 +14,7 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types.geometry import Window
 from gensor_kernels.programs.core import tensor_maps as core
 from gensor_kernels.programs.core.tensor_maps import Described, Pixels
+from tests.campaign_size import sample
 from tests.doubles.strict import tensor_maps
 from tests.doubles.strict.tensor_maps import CORNERS, FUNCTIONS, INVALID_VALUE, LAYOUT, MAGIC, encoders, refusals
 from tests.mutator.programs import configurations
@@ -62,11 +63,11 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("right", "change", "rule"), REFUSED, ids=lambda each: each if isinstance(each, str) else "")
-def test_a_broken_rule_is_refused(right, change, rule):
-    assert encoded(**right)[0] == 0
-    status, _ = encoded(**(right | change))
-    assert status == INVALID_VALUE and refusals[-1].startswith(rule)
+def test_broken_rules_are_refused():
+    for right, change, rule in REFUSED:
+        assert encoded(**right)[0] == 0
+        status, _ = encoded(**(right | change))
+        assert status == INVALID_VALUE and refusals[-1].startswith(rule), change
 
 
 @pytest.mark.parametrize("rank", CORNERS)
@@ -139,7 +140,7 @@ HOST_BUGS = [
 
 
 @pytest.mark.usefixtures("needs_emulator")  # both are compiled by g++
-@pytest.mark.parametrize(("program", "module", "name", "value"), HOST_BUGS)
+@pytest.mark.parametrize(("program", "module", "name", "value"), sample(HOST_BUGS, 3))
 def test_a_wrong_map_of_the_host_path_is_seen(program, module, name, value, monkeypatch):
     each = next(each for each in configurations() if f"{each.group}: {each.name}" == program)
     monkeypatch.setattr(module, name, value)

@@ -85,7 +85,7 @@ class BudgetedRun(Run):
         calls, options = self._calls(todo), self.options
         self.progress.begin([self._names[key] for key in calls])
         first = next(iter(calls.values()))[0]
-        base = Request(first, self.arch, options.seed, options.graph, learnt=self.learnt, strategy=options.strategy)
+        base = Request(first, self.arch, options.seed, options.graph, strategy=options.strategy)
         scheduler = TaskScheduler(base, calls, lambda: self._is_spent(SEARCHING))
         self._notify_search(scheduler)
         if not self._is_spent(SEARCHING):

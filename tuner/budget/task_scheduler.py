@@ -184,7 +184,7 @@ class TaskScheduler:
         self.found: list[list[Found]] = [[] for _ in self.tasks]
 
     def _add(self, workload: Workload, count: float) -> None:
-        space = Space(workload, self.arch, learnt=self.base.learnt)
+        space = Space(workload, self.arch)
         known = starting(space)
         best = min(known.values(), default=float("inf"))
         bound = bound_us(workload, self.arch) / 1e6

@@ -157,11 +157,3 @@ def _greedy(
         if score[0] <= enough[0] and score[1] <= enough[1]:
             break
     return chosen
-
-
-def single_kernel_regret(seconds: np.ndarray, picks: np.ndarray) -> tuple[int, np.ndarray]:
-    """Return the most used column of `picks`, and each row's regret if that column served every row."""
-    used = picks[picks >= 0]
-    columns, counts = np.unique(used, return_counts=True)
-    favourite = int(columns[np.argmax(counts)])
-    return favourite, regrets(seconds)[:, favourite]

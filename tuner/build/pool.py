@@ -12,7 +12,6 @@ import numpy as np
 from gensor_database.lazy import cached_property
 from gensor_kernels.build.source import bind, flatten
 from gensor_kernels.machine import roofline
-from gensor_kernels.machine.residual import FEATURES
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.contraction import stream_k
@@ -22,6 +21,7 @@ from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.space import FamilySpace, Space
 
 from .cover import CLEAN, PLAIN, cover, preferring, regrets
+from .features import COUNT, features
 
 FEWEST, PER_WORKLOAD = 3, 2  # finalists of a class: 3, plus 2 per workload, up to the run's limit
 
@@ -202,17 +202,13 @@ class Pool:
         legal = family.legal(points) if len(columns) else columns.astype(bool)
         return columns[legal], points[legal]
 
-    def described(self, space: Space) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return predictions on one workload with their features and doubt.
-
-        Returns seconds (candidates,) with inf as in `seconds`, features (features, candidates), and the standard
-        deviation of ln(measured / predicted) (candidates,).
-        """
-        seconds = np.full(len(self.candidates), np.inf)
-        features, deviation = np.ones((len(FEATURES), len(seconds)), np.float32), np.ones(len(seconds))
+    def described(self, space: Space) -> tuple[np.ndarray, np.ndarray]:
+        """Return predicted seconds on one workload (candidates,), inf as in `seconds`, and features (., candidates)."""
+        seconds, found = np.full(len(self.candidates), np.inf), np.ones((COUNT, len(self.candidates)), np.float32)
         for family, columns, points in self._legal(space, self._alive):
-            seconds[columns], features[:, columns], deviation[columns] = family.described(points)
-        return seconds, features, deviation
+            terms = family.terms(points)
+            seconds[columns], found[:, columns] = roofline.seconds(terms, family.arch), features(terms, family.arch)
+        return seconds, found
 
     def _point(self, column: int, family: FamilySpace) -> np.ndarray | None:
         """Return a candidate's point on a lattice, or None where it has none.

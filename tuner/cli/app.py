@@ -18,7 +18,7 @@ from gensor_database.store import StoreError
 from gensor_database.text import duration
 from gensor_kernels import spelling
 from gensor_kernels.errors import GensorError
-from gensor_kernels.machine.arch import capability_name, lookup
+from gensor_kernels.machine.arch import lookup
 from gensor_tuner.output import beside, json_lines, say
 from gensor_tuner.regression import TOLERANCE
 from gensor_tuner.run.class_run import Options
@@ -402,19 +402,6 @@ def refresh(
     with json_lines(json) as lines:
         only = commands.capability(arch)
         raise typer.Exit(run(commands.existing_file(db), only, budget, commands.cores(jobs), lines))
-
-
-@app.command()
-def learn(
-    db: DbOption = None,
-    arch: Annotated[str | None, typer.Option(help="Only timings of this capability or part.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the model's bags.")] = 0,
-) -> None:
-    """Learn the potential's errors from a database's timings and store the model, which predictions then use."""
-    from gensor_tuner.learn.command import learn as run
-
-    part = None if arch is None or capability_name(arch) else lookup(arch).part
-    raise typer.Exit(run(commands.existing_file(db), commands.capability(arch), part, seed))
 
 
 @app.command()

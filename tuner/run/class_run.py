@@ -16,7 +16,6 @@ from gensor_kernels.build import resources
 from gensor_kernels.build.nvrtc import Binary
 from gensor_kernels.devices.device import Code
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.machine.residual import Learnt
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.space import Space
@@ -90,7 +89,6 @@ class ClassRun:
     verifier: DeviceVerifier | RemoteVerifier | None = None
     recorded: Callable[[Candidate, Binary, Workload], Verdict | None] = lambda *_: None
     trying: Callable[[Candidate | None, Binary | None, Workload], None] = lambda *_: None
-    learnt: Learnt | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     trails: Trails = field(default_factory=Trails)
     refused: list[Refusal] = field(default_factory=list)
@@ -127,7 +125,7 @@ class ClassRun:
     @cached_property
     def spaces(self) -> list[Space]:
         """The space of each workload, updated with compiler feedback as binaries are built."""
-        return list(self.laid) or [Space(workload, self.arch, learnt=self.learnt) for workload in self.workloads]
+        return list(self.laid) or [Space(workload, self.arch) for workload in self.workloads]
 
     def _gather(self, pool: Pool, founds: Mapping[int, Found]) -> None:
         """Add Programs found by walks to the pool; `founds` maps the number of a workload to its walk's result."""
@@ -153,7 +151,7 @@ class ClassRun:
 
     def _request(self, workload: Workload) -> Request:
         o = self.options
-        return Request(workload, self.arch, o.seed, o.graph, learnt=self.learnt, strategy=o.strategy)
+        return Request(workload, self.arch, o.seed, o.graph, strategy=o.strategy)
 
     def _again(self, workload: Workload, found: Found) -> Request:
         """Return a second walk, from the elites and compiled finalists, with the compiler's feedback."""

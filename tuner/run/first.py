@@ -124,7 +124,7 @@ class FirstKernels(Run):
 
     def _stored_kernel(self, workload: Workload, stores: Iterable[Store]) -> tuple[StoredKernel, float] | None:
         """Return the usable stored kernel of the class that is predicted fastest, with its seconds."""
-        space = Space(workload, self.arch, learnt=self.learnt)
+        space = Space(workload, self.arch)
         pool, kernels = Pool([workload]), dict[Program, StoredKernel]()
         for store in stores:
             for each in store.kernels_for_class(workload.class_key(), self.arch.name):

@@ -11,7 +11,6 @@ import numpy as np
 from gensor_database.record import Kernel, Row, Verification
 from gensor_database.store import Store
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.machine.residual import Learnt
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.program import Program
@@ -57,7 +56,6 @@ def offer(
     arch: Arch,
     workloads: Sequence[Workload],
     further: Mapping[str, Sequence[Row]] | None = None,
-    learnt: Learnt | None = None,
 ) -> Offer:
     """Return the usable kernels of a class that serve any epilogue.
 
@@ -71,8 +69,6 @@ def offer(
         Sizes of the class that count in addition to the usual ones, at least one.
     further : mapping from str to sequence of Row, optional
         Verified kernels that the database does not have, by digest: their rows.
-    learnt : Learnt, optional
-        A residual of the predictions.
     """
     sample = workloads[0].with_epilogue(())
     programs: dict[Program, str] = {}
@@ -90,7 +86,7 @@ def offer(
         programs.update((program_from_json(row.program), digest) for row in rows if isinstance(row, Kernel))
         clean[digest] = is_clean(row for row in rows if isinstance(row, Verification))
     shapes = list(dict.fromkeys([*(each.with_epilogue(()) for each in workloads), *usual(sample)]))
-    spaces = [Space(shape, arch, learnt=learnt) for shape in shapes]
+    spaces = [Space(shape, arch) for shape in shapes]
     pool = Pool(shapes)
     for program in programs:
         # A family may serve only some sizes of a class.

@@ -10,17 +10,15 @@ from functools import partial
 from itertools import zip_longest
 from typing import Any, NamedTuple, TypeVar
 
-from gensor_database.entry import REJECTING, counting, newest_first
+from gensor_database.entry import REJECTING, newest_first
 from gensor_database.lazy import cached_property
 from gensor_database.record import Kernel, Record, Verification
 from gensor_database.record import Row as StoreRow
 from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import Binary
-from gensor_kernels.dispatch.selection.load import residual_of
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.memory import too_large
-from gensor_kernels.machine.residual import Learnt
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.space import Space
@@ -246,7 +244,6 @@ class Run:
             verifier=self.verifier,
             recorded=self._record,
             trying=self.trying,
-            learnt=self.learnt,
             **more,
         )
 
@@ -280,14 +277,6 @@ class Run:
         run.refused.clear()
 
     @cached_property
-    def learnt(self) -> Learnt | None:
-        """The residual model of `gensor-tune learn`; None where only others can have written the database."""
-        model = residual_of(counting(self.store, self.arch.name), self.arch) if self.store.trusted else None
-        if model is None:
-            return None
-        return Learnt(model, self.timer.conditions() if self.timer is not None else "{}")
-
-    @cached_property
     def _rejections(self) -> dict[str, Verification]:
         """Verifications by which the store rejects kernels, by kernel digest."""
         return {
@@ -306,7 +295,7 @@ class Run:
     def portfolio(self, run: ClassRun, further: Sequence[Chosen] = ()) -> None:
         """Replace the portfolio of a class by the best few of its usable kernels, stored ones and `further` ones."""
         new = {kernel.digest: rows for each in further for kernel, rows in self._execute(each)}
-        digests = offer(self.store, self.arch, run.workloads, new, self.learnt).best()
+        digests = offer(self.store, self.arch, run.workloads, new).best()
         if not digests:  # with --verify none, no kernel is usable
             return
         self.store.add(*(row for name in digests for row in new.get(name, ())))

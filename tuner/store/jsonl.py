@@ -96,7 +96,7 @@ def _remarks(refused: int, left: int, kernels: int, binaries: bool) -> Iterable[
     if refused:
         yield f"{refused} lines were refused"
     if left:
-        yield f"{left} lines with sources, machine code, verdicts or residuals were left out: --binaries takes them"
+        yield f"{left} lines with sources, machine code or verdicts were left out: --binaries takes them"
     if kernels and not binaries:
         yield f"{kernels} kernels came without cubins and verdicts, so none is usable yet: tune their shapes here"
 

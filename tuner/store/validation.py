@@ -19,7 +19,6 @@ from gensor_database.record import (
     Kernel,
     Portfolio,
     Record,
-    Residual,
     Row,
     Source,
     Timing,
@@ -27,13 +26,12 @@ from gensor_database.record import (
     text_digest,
 )
 from gensor_kernels.errors import GensorError
-from gensor_kernels.machine import residual
 from gensor_kernels.programs.validation import class_of, program_of, workload_of
 from gensor_tuner.output import printable
 
 BY_TABLE = {kind.TABLE: kind for kind in TABLES}
-#: Rows that contain code, vouch for it, or influence the prediction of all kernels.
-CODE = (Source, Binary, Verification, Residual)
+#: Rows that contain code or vouch for it.
+CODE = (Source, Binary, Verification)
 DIGEST, ARCH, PART = re.compile(r"[0-9a-f]{64}"), re.compile(r"sm_[1-9][0-9]{1,2}a?"), re.compile(r"[!-~]{1,100}")
 LONGEST_TEXT = 2**20  # characters; a walk has thousands
 LARGEST_INTEGER = 2**53
@@ -45,11 +43,7 @@ def to_json(row: Row) -> str:
     values = {name: getattr(row, name) for name in row.columns()}
     for name, value in values.items():
         if isinstance(value, bytes):
-            values[name] = (
-                value.decode("utf-8")
-                if isinstance(row, (Source, Residual))
-                else base64.b64encode(value).decode("ascii")
-            )
+            values[name] = value.decode("utf-8") if isinstance(row, Source) else base64.b64encode(value).decode("ascii")
     return json.dumps({"table": row.TABLE, "digest": row.digest, **values}, separators=(",", ":"))
 
 
@@ -99,7 +93,7 @@ def _parse(line: bytes) -> dict[str, Any]:
 
 def _value(kind: type[Row], name: str, value: Any) -> Any:
     """Return a column's value after checks of kind and size; the row's own class checks the exact type."""
-    if isinstance(value, str) and (kind, name) in ((Source, "text"), (Residual, "model")):
+    if isinstance(value, str) and (kind, name) == (Source, "text"):
         return value.encode("utf-8")
     if isinstance(value, str) and kind is Binary and name == "cubin":
         return base64.b64decode(value, validate=True)
@@ -167,13 +161,6 @@ def _timing(row: Timing) -> None:
         raise ValueError("'median_us' is not above 0")
 
 
-def _residual(row: Residual) -> None:
-    if row.arch:
-        _match(ARCH, "arch", row.arch)
-    residual.Residual.from_json(row.model.decode("utf-8"))
-    _json_text(row, "learnt")
-
-
 def _source(row: Source) -> None:
     text_digest(row.text.decode("utf-8"))
 
@@ -197,5 +184,4 @@ CHECKS: dict[type[Row], Callable[[Any], None]] = {
     Record: _record,
     Portfolio: _portfolio,
     Timing: _timing,
-    Residual: _residual,
 }

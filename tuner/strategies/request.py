@@ -13,7 +13,6 @@ from importlib import metadata
 from typing import Any, ClassVar
 
 from gensor_kernels.machine.arch import Arch, lookup
-from gensor_kernels.machine.residual import Learnt, Residual
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.registry import FAMILIES, program_from_json
@@ -108,7 +107,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Request(Task[Found]):
-    """One walk to take; `start` and `feedback` are empty for the first walk. `learnt`: residuals from timings."""
+    """One walk to take; `start` and `feedback` are empty for the first walk."""
 
     kind: ClassVar[str] = "walk"
     in_python: ClassVar[bool] = True
@@ -119,16 +118,14 @@ class Request(Task[Found]):
     graph: str
     feedback: tuple[Facts, ...] = ()
     start: tuple[Program, ...] = ()
-    learnt: Learnt | None = None
     strategy: str = "walk"
     evaluations: int | None = None
 
     @property
     def key(self) -> str:
         """A digest of everything that a walk follows from: the request and the version of this package."""
-        learnt = self.learnt and (self.learnt.model.to_json(), self.learnt.conditions)
         mine = {each.name: getattr(self, each.name) for each in fields(self)}
-        mine |= {"workload": self.workload.key(), "arch": _figures(self.arch), "learnt": learnt}
+        mine |= {"workload": self.workload.key(), "arch": _figures(self.arch)}
         return hashlib.sha256(repr((_version(), mine)).encode()).hexdigest()
 
     def run(self) -> Found:
@@ -145,17 +142,15 @@ class Request(Task[Found]):
         told |= {name: getattr(self, name) for name in ("seed", "graph", "strategy", "evaluations")}
         told["feedback"] = [{**asdict(each), "program": each.program.to_json()} for each in self.feedback]
         told["start"] = [program.to_json() for program in self.start]
-        told["learnt"] = self.learnt and [self.learnt.model.to_json(), self.learnt.conditions]
         return told
 
     @classmethod
     def from_json(cls, told: dict[str, Any]) -> Request:
         """Return the request of `to_json`."""
-        model = told.pop("learnt")
         told["workload"], told["arch"] = workload_of(told["workload"]), lookup(told.pop("part"))
         told["feedback"] = tuple(Facts.from_json(each) for each in told["feedback"])
         told["start"] = tuple(program_from_json(each) for each in told["start"])
-        return cls(**told, learnt=model and Learnt(Residual.from_json(model[0]), model[1]))
+        return cls(**told)
 
     def pack(self, result: Found) -> dict[str, Any]:
         """Return what the walk found as JSON."""
@@ -207,9 +202,9 @@ def _add(space: FamilySpace, facts: Facts) -> None:
     )
 
 
-def space_for(workload: Workload, arch: Arch, feedback: Sequence[Facts] = (), learnt: Learnt | None = None) -> Space:
-    """Return the space of a workload, with compiler feedback and learnt residuals in its potential."""
-    space = Space(workload, arch, learnt=learnt)
+def space_for(workload: Workload, arch: Arch, feedback: Sequence[Facts] = ()) -> Space:
+    """Return the space of a workload, with compiler feedback in its potential."""
+    space = Space(workload, arch)
     for facts in feedback:
         learn(space, facts)
     return space
@@ -231,7 +226,7 @@ def compiled_space(workload: Workload, arch: Arch, program: Program, facts: Mapp
 def search(request: Request) -> Found:
     """Run the request's strategy, by default a walk, in this process."""
     began = time.perf_counter()
-    space = space_for(request.workload, request.arch, request.feedback, request.learnt)
+    space = space_for(request.workload, request.arch, request.feedback)
     asked = Search(
         space,
         seed=walk_seed(request.seed, request.workload),

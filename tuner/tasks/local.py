@@ -60,7 +60,7 @@ class Local(Executor):
                 done(len(results) - 1, result)
             return results
         # NVRTC, g++ and the emulator release Python's lock; NVRTC has its own, so processes also compile.
-        with COMPILERS.beside(self.jobs - 1):
+        with COMPILERS.allow(self.jobs - 1):
             return ordered_map(_run, tasks, self.jobs, done)
 
     def _in_processes(self, tasks: Sequence[Task[Result]]) -> Iterator[Result]:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from gensor_kernels.build import nvrtc
 from gensor_kernels.config import cache_dir
-from gensor_kernels.devices.emulator.build import build, compiler, library_digest, usable_folder, written
+from gensor_kernels.devices.emulator.build import build, cache_errors, compiler, library_digest, usable_folder
 from gensor_kernels.devices.emulator.run import Counters
 from gensor_kernels.errors import BuildError, MachineError
 from gensor_kernels.operators.types.epilogue import join
@@ -53,7 +53,7 @@ def check_compilers(verify: str, jobs: int) -> None:
     nvrtc.toolchain()
     if verify != "none":
         compiler()
-        with written(), tempfile.TemporaryFile(dir=usable_folder()):
+        with cache_errors(), tempfile.TemporaryFile(dir=usable_folder()):
             pass
 
 
@@ -173,7 +173,7 @@ def verify(candidate: Candidate, workload: Workload, *, use_cache: bool = True) 
     verdict = _execute(candidate, workload, library)
     verdict = Verdict(**{**asdict(verdict), "seconds": time.perf_counter() - began})
     if use_cache:
-        with written():
+        with cache_errors():
             path.parent.mkdir(parents=True, exist_ok=True)
             scratch = path.with_name(f"{path.name}.{time.monotonic_ns()}")
             scratch.write_text(verdict.to_json())

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gpu.harness.session import Session
-from gensor_kernels.devices.agreement import near, widened
+from gensor_kernels.devices.agreement import near, widen
 from gensor_kernels.devices.device import Code
 from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.functions.vendor_call import library_call
@@ -158,7 +158,7 @@ def _wide(xp: ModuleType, block: Block) -> Any:
     """Return an array as float64 or complex128, contiguous."""
     if block.dtype in EIGHT_BIT_FLOATS:
         return xp.asarray(float8_values(block.dtype))[block.view(xp)]
-    return widened(block.view(xp), block.dtype)
+    return widen(block.view(xp), block.dtype)
 
 
 def host(session: Session, array: Any) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.gpu.harness.session import Session
 from benchmarks.gpu.kernels.real_size import grossly_off
-from gensor_kernels.devices.agreement import widened
+from gensor_kernels.devices.agreement import widen
 from gensor_kernels.errors import ToolMissingError
 from gensor_kernels.operators.attention.forms import FORMS
 from gensor_kernels.operators.types.dtypes import facts
@@ -112,7 +112,7 @@ class Vendors:
             assert self.torch is not None
             result = self.session.device.xp.asarray(self.torch.wide(result))
         # A plain product is written to the same array as ours.
-        result = widened(result, result.dtype.name).copy()
+        result = widen(result, result.dtype.name).copy()
         launch()
         self.session.synchronize()
         off = grossly_off(self.session, operands.out, result)

@@ -4,7 +4,7 @@ The emulator itself (host/) is compiled once into an object; each kernel is a sm
 cached under `cache_dir()/emulator`, named by a digest of the source, the emulator's files, the flags and the
 compiler's version, and put in place by renaming, so that processes can share the folder.
 
-These files are code that is loaded into this process.  They come from an open folder that no other user can have
+The files are code that is loaded into this process.  They come from an open folder that no other user can have
 replaced (database/trust.py), belong to root or to the user, are writable by no other user, and end in the SHA-256 of
 all preceding bytes (ELF files may be longer than they declare).  Other files count as missing, and are built again.
 """
@@ -153,7 +153,7 @@ def has_fma() -> bool:
     """Return whether this machine's CPUs have an instruction for a fused multiply-add.
 
     Without one, kernels' libraries are compiled under other names, and round a product before it is added where the
-    source does not ask for fma_.
+    source does not call fma_.
     """
     machine = platform.machine()
     if machine != "x86_64":
@@ -175,7 +175,7 @@ def kernel_flags() -> tuple[str, ...]:
 
 @functools.cache
 def _emulator_digest() -> str:
-    """Return the digest of all inputs of a library beside the kernel's own source: contents and names, not folders."""
+    """Return the digest of all inputs of a library except the kernel's source: contents and names, not folders."""
     state = hashlib.sha256(repr((compiler()[1], platform.machine(), EMULATOR_FLAGS, kernel_flags())).encode())
     for file in sorted([*FOLDER.glob("*.h"), *FOLDER.glob("*.cpp")]):
         state.update(file.name.encode() + b"\0" + file.read_bytes())
@@ -190,7 +190,7 @@ def library_digest(source: str) -> str:
 def usable_folder() -> Path:
     """Return the folder of built libraries; ConfigError or MachineError where it cannot be written or loaded from."""
     folder = cache_dir() / "emulator"
-    with written():
+    with cache_errors():
         trust.make_folder(folder)
     if os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0):
         raise ConfigError(
@@ -200,14 +200,14 @@ def usable_folder() -> Path:
     return folder
 
 
-def written() -> AbstractContextManager[None]:
-    """Return a block that writes to the cache folder; see `tools.written`."""
-    return tools.written(f"the cache folder {cache_dir()}", "GENSOR_CACHE_DIR")
+def cache_errors() -> AbstractContextManager[None]:
+    """Return a block that writes to the cache folder; see `tools.folder_errors`."""
+    return tools.folder_errors(f"the cache folder {cache_dir()}", "GENSOR_CACHE_DIR")
 
 
 def _compile(folder: Kept, arguments: list[str], name: str, source: str | None = None) -> None:
     """Run g++ with `source` on standard input and keep its output as `name`."""
-    with written():
+    with cache_errors():
         unfinished = folder.begin()
     try:
         command = [compiler()[0], *arguments, "-o", folder.where(unfinished)]
@@ -220,7 +220,7 @@ def _compile(folder: Kept, arguments: list[str], name: str, source: str | None =
                 f"the C++ compiler {command[0]} failed on this machine ({_reason(done)}): it needs memory, "
                 f"space in {tempfile.gettempdir()} and {folder.path}, and its own headers and tools"
             )
-        with written():
+        with cache_errors():
             folder.keep(unfinished, name)
     finally:
         folder.remove(unfinished)

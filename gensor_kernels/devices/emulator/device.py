@@ -81,7 +81,7 @@ class EmulatorDevice(Device):
             lease.memory = np.empty(nbytes + LINE, np.uint8)
             lease.address = -(-lease.memory.ctypes.data // LINE) * LINE
         steps = [math.prod(shape[place + 1 :]) * dtype.itemsize for place in range(len(shape))]
-        return self.borrowed(lease.address, shape, tuple(steps), dtype, lease, 0)
+        return self.borrow(lease.address, shape, tuple(steps), dtype, lease, 0)
 
     @contextmanager
     def lending(self, lender: Lender | None) -> Iterator[None]:
@@ -104,7 +104,7 @@ class EmulatorDevice(Device):
         """See Device.copy."""
         target[...] = source
 
-    def borrowed(self, address: int, shape: Shape, strides: Shape, dtype: DTypeLike, owner: object, number: int) -> Any:
+    def borrow(self, address: int, shape: Shape, strides: Shape, dtype: DTypeLike, owner: object, number: int) -> Any:
         """Return the NumPy array on memory of another library."""
         before, size = reach(shape, strides, np.dtype(dtype).itemsize)
         if size == 0:

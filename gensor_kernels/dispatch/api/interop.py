@@ -221,7 +221,7 @@ def _of_tensor(tensor: Any, device: Any) -> Any:
         raise TypeError(f"a tensor of {tensor.dtype} is no array of a type that is served") from None
     strides = tuple(step * dtype.itemsize for step in tensor.stride())
     number = tensor.device.index if tensor.is_cuda else 0
-    return device.borrowed(tensor.data_ptr(), tuple(tensor.shape), strides, dtype, tensor, number)
+    return device.borrow(tensor.data_ptr(), tuple(tensor.shape), strides, dtype, tensor, number)
 
 
 def _of(value: Any, device: Any) -> Any:
@@ -242,7 +242,7 @@ def _of(value: Any, device: Any) -> Any:
         strides = _strides_of(shape, dtype.itemsize)
     if facts.get("stream") is not None:
         device.wait_for(facts["stream"])
-    return device.borrowed(facts["data"][0], shape, tuple(strides), dtype, value, device.number)
+    return device.borrow(facts["data"][0], shape, tuple(strides), dtype, value, device.number)
 
 
 def _strides_of(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:

@@ -105,7 +105,7 @@ def repeat(device: Device, launched: Launched, fixed: Callable[[Any], Any]) -> l
     workspace = None
     if launched.workspace is not None:
         address, nbytes, zeroed = launched.workspace
-        workspace = device.borrowed(address, (nbytes,), (1,), np.uint8, None, device.number)
+        workspace = device.borrow(address, (nbytes,), (1,), np.uint8, None, device.number)
         made += [partial(device.clear, workspace)] if zeroed else []
     if isinstance(launch, OneLaunch):
         once = partial(launch.function, launch.grid, launch.block, arguments[1], launch.shared_bytes)

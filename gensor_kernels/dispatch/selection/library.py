@@ -14,7 +14,6 @@ from gensor_kernels.build.source import digest, flatten
 from gensor_kernels.devices.device import Code
 from gensor_kernels.errors import BuildError
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.machine.residual import Learnt, Residual
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.family import Launch
 from gensor_kernels.programs.core.program import Program
@@ -152,15 +151,13 @@ class Contents:
 
     `kernels` by digest; `records` and `timings` by Workload key: the kernel tuning chose, and every timing on this
     part, the array library's own included. `portfolio`: digests of the kernels that cover the sizes of their classes.
-    `residual`: what timings taught beside the potential. `unsettled`: keys of records whose tuning did not
-    end.
+    `unsettled`: keys of records whose tuning did not end.
     """
 
     kernels: Mapping[str, Kernel] = field(default_factory=dict)
     records: Mapping[str, str] = field(default_factory=dict)
     timings: Mapping[str, Sequence[Timing]] = field(default_factory=dict)
     portfolio: Collection[str] = frozenset()
-    residual: Residual | None = None
     unsettled: Collection[str] = frozenset()
 
 
@@ -188,7 +185,7 @@ class Library:
 
     `read` reads the contents again: after tuning, or after a database has changed.  With an `arch`, kernels of the
     portfolios are also launched with k divided among blocks in other ways than they were tuned with.  A `timeless` one
-    takes in no timings, nor what they taught.
+    takes in no timings.
     """
 
     def __init__(
@@ -216,12 +213,12 @@ class Library:
         self._reading, self._taking = threading.Lock(), threading.Lock()
 
     def timeless(self) -> Library:
-        """Return another Library of the same contents without timings, nor what they taught."""
+        """Return another Library of the same contents without timings."""
         return Library(self.contents, self._read, self.arch, timeless=True)
 
     def _take(self, contents: Contents) -> None:
         if self._timeless or config.always_deterministic():
-            contents = replace(contents, timings={}, residual=None)
+            contents = replace(contents, timings={})
         kept = {name: each for name, each in contents.kernels.items() if name not in self._refused}
         contents = replace(contents, kernels=kept)
         shelves: dict[str, Shelf] = {}
@@ -273,15 +270,9 @@ class Library:
             self._take(self.contents)
 
     def adapt(self, conditions: str) -> None:
-        """Other conditions from now on: other timings count, and the residual of another power mode."""
+        """Other conditions from now on: other timings count."""
         with self._taking:
             self.conditions, self.residuals = conditions, {}
-
-    @property
-    def learnt(self) -> Learnt | None:
-        """What timings taught beside the potential, under the conditions there are now."""
-        model = self.contents.residual
-        return None if model is None else Learnt(model, self.conditions)
 
     def record(self, workload: Workload) -> Kernel | None:
         """The kernel tuning chose for exactly this Workload."""

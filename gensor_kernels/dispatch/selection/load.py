@@ -18,7 +18,6 @@ from gensor_kernels.build.source import flatten
 from gensor_kernels.devices.device import Code
 from gensor_kernels.errors import BuildError, ConfigError, GensorError
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.machine.residual import FEATURES, Residual
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.program import Program
@@ -77,23 +76,7 @@ def contents(catalog: database.Catalog, arch: Arch) -> Contents:
             for key in catalog.timed_keys(arch.part)
         },
         portfolio={each.kernel.digest for name in classes for each in _portfolio(catalog, name, arch)},
-        residual=residual_of(catalog.residual(), arch),
     )
-
-
-def residual_of(row: database.Residual | None, arch: Arch) -> Residual | None:
-    """The model in a row, or None if it knows no part of this capability, and, with a word in the log, where another
-    version of this package made it."""
-    if row is None:
-        return None
-    try:
-        model = Residual.from_json(row.model.decode("utf-8"))
-        if model.names != FEATURES:
-            raise ValueError("it asks for other features than this version has")
-    except ValueError as error:
-        config.logger().warning("the stored residual is ignored, gensor-tune learn makes another: %s", error)
-        return None
-    return model if model.knows(arch) else None
 
 
 def records_of(path: Path, arch: Arch) -> list[str]:

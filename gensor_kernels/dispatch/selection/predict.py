@@ -35,14 +35,13 @@ class Group(NamedTuple):
 def predict(kernels: Sequence[Kernel], workload: Workload, arch: Arch, library: Library | None = None) -> list[float]:
     """Predicted seconds of each kernel for a Workload it fits; infinity where its Program is not legal.
 
-    That is the potential, corrected by the residual that ``library`` holds, if any.  What does not depend on sizes is
-    kept with the library for the next Workload.
+    What does not depend on sizes is kept with ``library`` for the next Workload.
     """
     seconds = np.full(len(kernels), math.inf)
     for group in _groups(kernels, library):
         wanted = group.first.workload(workload)
         if group.roster.family.serves(wanted, arch) is None:
-            legal, values = _seconds(group.roster, wanted, arch, library)
+            legal, values = _seconds(group.roster, wanted, arch)
             seconds[np.take(group.places, legal)] = values
     return seconds.tolist()
 
@@ -70,25 +69,16 @@ def _group(kernels: Sequence[Kernel]) -> list[Group]:
     ]
 
 
-def _seconds(
-    roster: Roster, workload: Workload, arch: Arch, library: Library | None
-) -> tuple[np.ndarray, np.ndarray | list[float]]:
+def _seconds(roster: Roster, workload: Workload, arch: Arch) -> tuple[np.ndarray, np.ndarray | list[float]]:
     """Places of the legal Programs, and their predicted seconds."""
     places, terms = roster.terms(workload, arch)
-    if terms is None:
-        return places, []
-    learnt = library.learnt if library is not None else None
-    if learnt is None:
-        return places, roofline.seconds(terms, arch)
-    return places, learnt.seconds(terms, arch, workload.kind, workload.operator)
+    return places, [] if terms is None else roofline.seconds(terms, arch)
 
 
-def few_seconds(
-    family: Family, programs: Sequence[Program], workload: Workload, arch: Arch, library: Library | None = None
-) -> list[float]:
+def few_seconds(family: Family, programs: Sequence[Program], workload: Workload, arch: Arch) -> list[float]:
     """See `predict`, of a few Programs; infinity off the Workload's lattice and where they are not legal."""
     seconds = np.full(len(programs), math.inf)
-    places, values = _seconds(Roster(family, programs), workload, arch, library)
+    places, values = _seconds(Roster(family, programs), workload, arch)
     seconds[places] = values
     return seconds.tolist()
 
@@ -100,10 +90,7 @@ def predicted_us(kernel: Kernel, workload: Workload, arch: Arch, library: Librar
 
 
 def residual(kernel: Kernel, library: Library, arch: Arch) -> float | None:
-    """Measured over predicted time of a kernel on this part, geometric mean, or None if it was never measured.
-
-    Where there is a learnt residual this is what it leaves of this kernel.
-    """
+    """Measured over predicted time of a kernel on this part, geometric mean, or None if it was never measured."""
     if kernel.digest not in library.residuals:
         pairs = [
             (predicted_us(kernel, workload, arch, library), measured) for workload, measured in library.timed(kernel)

@@ -162,8 +162,7 @@ def _from_predictions(request: Request, library: Library) -> Choice | None:
         among = f"{len(others)} stored kernels that fit (none of the portfolio does)"
     else:
         among = f"{len(chosen) + len(others)} stored kernels that fit ({len(chosen)} of a portfolio)"
-    corrected = "" if library.contents.residual is None else " that earlier timings correct"
-    told = f"best of {among}, by predicted time{corrected}{_division(kernel, request.arch)}"
+    told = f"best of {among}, by predicted time{_division(kernel, request.arch)}"
     return Choice(3, told, kernel, seconds * 1e6)
 
 

@@ -36,8 +36,6 @@ def well_formed(row: database.Row) -> bool:
         elif isinstance(row, (database.Record, database.Timing)):
             _known_workload(row.key)
             return not isinstance(row, database.Timing) or 0 < row.median_us < math.inf
-        elif isinstance(row, database.Residual):
-            return False  # what its timings say is learnt here: gensor-tune learn
     except MALFORMED:
         return False
     return True

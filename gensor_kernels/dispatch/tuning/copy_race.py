@@ -77,8 +77,8 @@ def weigh(runtime: Tuned, kind: Kind, ours: Run, theirs: Run) -> bool:
         for _ in range(WARM_RUNS):
             ours()
         calls = [theirs, ours]
-        first = runtime.device.sampled(calls)
-        samples = settle(first, ["copies"], lambda _, rounds: runtime.device.sampled(calls, rounds))
+        first = runtime.device.sample(calls)
+        samples = settle(first, ["copies"], lambda _, rounds: runtime.device.sample(calls, rounds))
         library, whole = (median(times) for times in samples)
     except Exception as error:  # out of memory, say: the call itself is served as before
         config.logger().info("a call with its copies could not be timed: %s", error, exc_info=True)

@@ -156,7 +156,7 @@ def take_samples(
         course = _Course([vendor, *(call for _, call in entrants)])
         try:
             with runtime.device.lending(None):  # a model that runs its nodes has no use for the memory of thousands
-                return runtime.device.sampled(course.calls, rounds)
+                return runtime.device.sample(course.calls, rounds)
         except Exception as error:
             suspects = course.suspects()
             if suspects and _is_lost(runtime):

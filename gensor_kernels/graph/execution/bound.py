@@ -48,7 +48,7 @@ class Arena:
         if not self.base <= at < self.base + self.layout.nbytes:
             return array
         shape, strides = tuple(array.shape), tuple(array.strides)
-        return self.device.borrowed(at, shape, strides, array.dtype, self.owner, self.device.number)
+        return self.device.borrow(at, shape, strides, array.dtype, self.owner, self.device.number)
 
 
 class Recompute:
@@ -155,7 +155,7 @@ class Bound:
         for step in again:
             step.kept = self.kept
         try:
-            graph = self.device.captured(self._loop)
+            graph = self.device.capture_graph(self._loop)
         except Exception as error:  # the array library may be unable to run inside a capture
             logger().info("a model is not captured: %s", error)
             self.reason = f"its nodes cannot be captured: {error}"

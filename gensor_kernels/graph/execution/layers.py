@@ -113,22 +113,9 @@ class Layers(tuple[Layer, ...]):
     layouts: Layouts | None = None
 
     def named(self, name: str) -> Layer:
-        """Return the layer of a name; `print` shows what serves each of its calls, and why.
+        """Return the first layer of a name; `print` shows what serves each of its calls, and why.
 
-        Parameters
-        ----------
-        name : str
-            Name of a node, as the table has it.
-
-        Returns
-        -------
-        Layer
-            The first layer of that name.
-
-        Raises
-        ------
-        KeyError
-            If no layer has the name.
+        KeyError if no layer has the name.
         """
         for each in self:
             if each.name == name:
@@ -229,7 +216,7 @@ def explain_plan(plan: Plan, inputs: Mapping[str, Any], stream: int, timed: bool
     found: list[Layer] = []
 
     def watch(node: Node, served: tuple[Explanation, ...], again: Callable[[], Any], device: Device) -> None:
-        us = median(device.sampled([again])[0]) if timed and not device.emulated else None
+        us = median(device.sample([again])[0]) if timed and not device.emulated else None
         found.append(Layer(*_describe(plan.graph, node), served, us))
 
     plan.run(inputs, watch)

@@ -129,7 +129,7 @@ class Learning:
             _, address, lease = owners[id(owner)]
             if address:
                 at = address + array.ctypes.data - owner.ctypes.data
-                moved = self.device.borrowed(at, array.shape, array.strides, array.dtype, lease, 0)
+                moved = self.device.borrow(at, array.shape, array.strides, array.dtype, lease, 0)
                 moved[...] = array
                 array = moved
             found.append(array)

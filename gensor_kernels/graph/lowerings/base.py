@@ -148,7 +148,7 @@ class Constants:
             ):
                 copy = self.on(device, whole)
                 shape, strides = tuple(value.shape), tuple(value.strides)
-                return device.borrowed(device.pointer(copy) + offset, shape, strides, value.dtype, copy, device.number)
+                return device.borrow(device.pointer(copy) + offset, shape, strides, value.dtype, copy, device.number)
         return None
 
 

@@ -151,7 +151,7 @@ def _newest(run: Run, node: Node, places: Any, *caches: Any) -> Any:
 def _view_at(run: Run, array: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
     """Return a view of the memory around an array, from `offset` bytes after its first element."""
     device = run.runtime.device
-    return device.borrowed(device.pointer(array) + offset, shape, strides, array.dtype, array, device.number)
+    return device.borrow(device.pointer(array) + offset, shape, strides, array.dtype, array, device.number)
 
 
 LOWERINGS: dict[str, Lowering] = {

@@ -128,7 +128,7 @@ def test_without_races_nothing_waits_for_the_stream(monkeypatch):
     """Products, fused products and calls with copies serve on a stream that must not be waited for: it waits for a
     collective whose other half this thread sends later."""
     monkeypatch.setenv("GENSOR_RACE", "0")
-    waits = dict.fromkeys(("sampled", "synchronize"), pytest.fail.Exception("the program hangs"))
+    waits = dict.fromkeys(("sample", "synchronize"), pytest.fail.Exception("the program hangs"))
     made = runtime_of(FakeDevice(clock=Race(), fails=waits), kernels(workload(64, 64, 64)))
     a, wide = aligned((64, 64)), aligned((64, 64), np.float64).astype(np.float32)[::-1].astype(np.float16)
     for _ in range(trial.HOT_RUN + 2):
@@ -166,7 +166,7 @@ def test_only_kernels_with_binaries_race():
 
 def test_a_race_that_fails_is_called_off_once(caplog):
     runtime = racer()
-    runtime.device.fails = ("sampled",)
+    runtime.device.fails = ("sample",)
     with caplog.at_level("INFO", "gensor_kernels"):
         assert products(runtime, 4) == [0] * 4
     assert caplog.text.count("a race was called off") == 1

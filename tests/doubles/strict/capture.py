@@ -27,7 +27,7 @@ class Node(NamedTuple):
 
 
 class Graph:
-    """What was captured. User objects end with the last reference: of the graph or of launches that wait."""
+    """The captured operations. User objects end with the last reference: of the graph or of launches that wait."""
 
     def __init__(self, number: int):
         self.number = number
@@ -49,7 +49,7 @@ class Graph:
 
 
 class Capture:
-    """A capture that goes on: its mode, its thread, its streams, and the nodes that the next of each depends on."""
+    """A capture in progress: its mode, its thread, its streams, and the nodes that the next of each depends on."""
 
     def __init__(self, number: int, mode: int, origin: Stream):
         self.graph, self.mode, self.origin = Graph(number), mode, origin
@@ -59,7 +59,7 @@ class Capture:
         self.join(origin, frozenset())
 
     def join(self, stream: Stream, nodes: frozenset[int]) -> None:
-        """Capture a stream too, behind these nodes."""
+        """Capture another stream, after these nodes."""
         if stream not in self.streams:
             self.streams.append(stream)
             stream.capture = self

@@ -215,7 +215,7 @@ class Context:
         return event.operation is None or event.operation.done
 
     def drain(self, wanted: Operation | None) -> None:
-        """Run an operation and all before it, behind the ends of memory that other streams have come to."""
+        """Run an operation and all before it, after the ends of memory that other streams have come to."""
         for stream in list(self.streams.values()):
             run(stream.last_end, self._run)
         if wanted is not None:
@@ -264,11 +264,11 @@ class Context:
     # ---- launches
 
     @_call
-    def launch(self, launch: Launch, stream: Stream, cooperative: bool = False) -> None:
+    def launch(self, launch: Launch, stream: Stream) -> None:
         """Launch a kernel (cuLaunchKernel, cuLaunchKernelEx)."""
         if self.found(launch.function.handle) is not launch.function:
             raise Status(400, "a kernel of another context")
-        check(self.part, launch, cooperative)
+        check(self.part, launch)
         self.enqueue(stream, launch.function.name, lambda: execute(self.part, self.memory, launch), launch.uses)
         self.launches.append(launch)
 
@@ -331,7 +331,7 @@ class Context:
         graph.launched_on = stream
 
     def destroy(self, graph: Graph) -> None:
-        """Destroy a graph, and its user objects behind its last launch."""
+        """Destroy a graph, and its user objects after its last launch."""
         with self.lock:
             graph.destroyed = True
             if graph.launched_on is None or self.failed is not None:

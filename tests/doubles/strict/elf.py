@@ -16,7 +16,7 @@ MAGIC, MACHINE = b"\x7fELF", 190  # EM_CUDA
 ABI_OLD, ABI_NEW = 0x33, 0x41
 NOBITS, SYMTAB, GLOBAL_FUNCTION = 8, 2, 1 << 4 | 2
 
-# Attributes (EIATTR_*) of .nv.info and .nv.info.ENTRY, and the format of one that has a value of its own length.
+# Attributes (EIATTR_*) of .nv.info and .nv.info.ENTRY, and the formats of a value of 16 bits and of one with a length.
 REGCOUNT, FRAME_SIZE = 0x2F, 0x11
 MAX_THREADS, REQNTID, PARAM_CBANK, KPARAM_INFO, CBANK_PARAM_SIZE, CTA_PER_CLUSTER = 0x05, 0x10, 0x0A, 0x17, 0x19, 0x3D
 HALF, SIZED = 3, 4
@@ -30,7 +30,7 @@ class DamagedImageError(ValueError):
 
 @dataclass(frozen=True)
 class Entry:
-    """What a cubin says of a kernel: registers of a thread, bytes of each parameter, static shared and local memory,
+    """A kernel in a cubin: registers of a thread, bytes of each parameter, static shared and local memory,
     the most threads of a block, the only number of threads (0: any), and blocks of a cluster."""
 
     registers: int = 32

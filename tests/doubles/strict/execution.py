@@ -1,4 +1,4 @@
-"""What launches do: an executor runs their source on the device's memory, such as the emulator."""
+"""Execution of launches: an executor runs their source on the device's memory, such as the emulator."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ Three = tuple[int, int, int]
 
 
 class Module:
-    """A loaded module. `executed` runs its launches, if the test has told how."""
+    """A loaded module. `executed` runs its launches, if the test has an executor for them."""
 
     def __init__(self, handle: int, image: Image, executed: Callable[..., None] | None):
         self.handle, self.image, self.executed, self.loaded = handle, image, executed, True
@@ -68,21 +68,16 @@ class Launch:
         return prod(self.block)
 
 
-def check(part: Part, launch: Launch, cooperative: bool) -> None:
+def check(part: Part, launch: Launch) -> None:
     """Raise the status with which the driver refuses a launch."""
-    for breaks, number, why in _rules(part, launch, cooperative):
+    for breaks, number, why in _rules(part, launch):
         if breaks():
             raise Status(number, f"{launch.function.name} by {launch.grid} blocks of {launch.block}: {why}")
 
 
-def _rules(part: Part, launch: Launch, cooperative: bool) -> list[tuple[Callable[[], bool], int, str]]:
+def _rules(part: Part, launch: Launch) -> list[tuple[Callable[[], bool], int, str]]:
     entry, threads = launch.function.entry, launch.threads
-
     dynamic, allowed = launch.shared_bytes, launch.function.dynamic_bytes
-
-    def resident() -> int:
-        return part.resident(entry, threads, dynamic)
-
     return [
         (lambda: _outside(launch.grid, (MOST_BLOCKS, *2 * (MOST_OTHER_BLOCKS,))), 1, "no such grid"),
         (lambda: _outside(launch.block, MOST_PER_AXIS) or threads > MOST_THREADS, 1, "no such block"),
@@ -91,12 +86,7 @@ def _rules(part: Part, launch: Launch, cooperative: bool) -> list[tuple[Callable
         (lambda: dynamic > allowed, 1, f"{dynamic} bytes of shared memory, not {allowed}"),
         (lambda: _misfits(entry, launch.blocks), 912, f"clusters of {entry.cluster} blocks"),
         (lambda: part.registers(entry, threads) > part.arch.regs_per_sm, 701, f"{entry.registers} registers"),
-        (lambda: not resident(), 701, "no multiprocessor has room for a block"),
-        (
-            lambda: cooperative and launch.blocks > resident() * part.attributes["MultiProcessorCount"],
-            720,
-            "not all blocks are resident",
-        ),
+        (lambda: not part.resident(entry, threads, dynamic), 701, "no multiprocessor has room for a block"),
     ]
 
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 NAMES = ("libcuda.so.1", "nvcuda.dll")
 INT, UINT, POINTER, SIZE = ctypes.c_int, ctypes.c_uint, ctypes.c_void_p, ctypes.c_size_t
-#: Attributes of a launch (CUlaunchAttributeID): cooperative, programmatic stream serialization.
-COOPERATIVE, SERIALIZATION = 2, 6
+#: The attribute of a launch (CUlaunchAttributeID) that the package sets: programmatic stream serialization.
+SERIALIZATION = 6
 #: The CUtensorMapDataType that is rounded to TF32, and the modes of the emulator: interleaving, swizzle, filling.
 TFLOAT32, SWIZZLE_128 = 11, (0, 3, 0)
 HOPPER = (9, 0)
@@ -95,7 +95,6 @@ class Library:
         return self.system.context()
 
     def version(self, place: int) -> None:
-        """cuDriverGetVersion."""
         INT.from_address(place).value = self.system.version
 
     def error_name(self, number: int, place: int) -> None:
@@ -107,7 +106,6 @@ class Library:
     # ---- modules
 
     def load(self, place: int | None, image: int | None) -> None:
-        """cuModuleLoadData."""
         _given(place, image)
         POINTER.from_address(place).value = self.context.load(elf.image_at(image)).handle
 
@@ -116,25 +114,21 @@ class Library:
         self.context.module(handle or 0).loaded = False
 
     def function(self, place: int | None, handle: int | None, name: int | None) -> None:
-        """cuModuleGetFunction."""
         module = self.context.module(handle or 0)
         _given(place, name)
         POINTER.from_address(place).value = self.context.function(module, ctypes.string_at(name).decode()).handle
 
     def attribute(self, handle: int | None, attribute: int, value: int) -> None:
-        """cuFuncSetAttribute."""
         self.context.allow(handle or 0, attribute, value)
 
     # ---- launches
 
     def launch(self, handle: int | None, *numbers: int | None) -> None:
-        """cuLaunchKernel."""
         grid, block, (shared, stream, arguments, extra) = numbers[:3], numbers[3:6], numbers[6:]
         function = self.context.found(handle or 0)
         self.system.launch(function, grid, block, shared, stream or 0, _pointers(function, arguments, extra))
 
     def launch_with_attributes(self, config: int, handle: int | None, arguments: int | None, extra: int | None) -> None:
-        """cuLaunchKernelEx: the attributes of programmatic serialization and of cooperation."""
         grid, block = (tuple((UINT * 3).from_address(config + offset)) for offset in (0, 12))
         stream, attributes = (POINTER.from_address(config + offset).value or 0 for offset in (32, 40))
         chosen, count = {}, UINT.from_address(config + 48).value
@@ -143,7 +137,7 @@ class Library:
         for index in range(count):
             at = attributes + 72 * index
             chosen[INT.from_address(at).value] = INT.from_address(at + 8).value
-        if not set(chosen) <= {COOPERATIVE, SERIALIZATION} or not set(chosen.values()) <= {0, 1}:
+        if not set(chosen) <= {SERIALIZATION} or not set(chosen.values()) <= {0, 1}:
             raise Status(1, f"attributes {chosen}")
         if SERIALIZATION in chosen and self.context.part.capability < HOPPER:
             raise Status(801, "dependent launches begin with Hopper")
@@ -156,7 +150,6 @@ class Library:
             stream,
             _pointers(function, arguments, extra),
             dependent=bool(chosen.get(SERIALIZATION)),
-            cooperative=bool(chosen.get(COOPERATIVE)),
         )
 
     # ---- captures
@@ -196,7 +189,6 @@ class Library:
         found[0].retained.append(self.context.objects.pop(made))
 
     def exchange(self, place: int) -> None:
-        """cuThreadExchangeStreamCaptureMode."""
         modes = self.context.modes
         wanted = INT.from_address(place)
         if wanted.value not in range(3):
@@ -206,11 +198,9 @@ class Library:
     # ---- tensor maps
 
     def tiled(self, place: int | None, *arguments: Any) -> None:
-        """cuTensorMapEncodeTiled."""
         self._encode(tensor_maps.tiled, place, arguments)
 
     def image(self, place: int | None, *arguments: Any) -> None:
-        """cuTensorMapEncodeIm2col."""
         self._encode(tensor_maps.im2col, place, arguments)
 
     def _encode(self, encoder: Callable[..., bytes], place: int | None, arguments: tuple[Any, ...]) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from gensor_kernels.devices import cuda, driver
 from gensor_kernels.programs.core.params import SIZE
 
-from .arrays import Library, computed
+from .arrays import Library, compute
 from .capture import GLOBAL
 from .context import Context, digest
 from .library import NAMES, library
@@ -63,7 +63,7 @@ class Machine:
         self.library = library(self.system, names)
         forget_driver()
 
-    def captured(self, call: Callable[[], Any], stream: Any = None, mode: int = GLOBAL) -> tuple[Any, CapturedGraph]:
+    def capture(self, call: Callable[[], Any], stream: Any = None, mode: int = GLOBAL) -> tuple[Any, CapturedGraph]:
         """Return (result of a call, the graph that it was captured into), in the mode that forbids most."""
         with stream or self.cupy.cuda.Stream() as own:
             own.begin_capture(mode)
@@ -86,7 +86,7 @@ def forget_driver() -> None:
 
 def erfc(values: Any) -> Any:
     """See cupyx.scipy.special.erfc."""
-    return computed("erfc", lambda x: np.vectorize(math.erfc, otypes=[np.float64])(x).astype(x.dtype), values)
+    return compute("erfc", lambda x: np.vectorize(math.erfc, otypes=[np.float64])(x).astype(x.dtype), values)
 
 
 @contextmanager

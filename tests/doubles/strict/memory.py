@@ -1,4 +1,4 @@
-"""Device memory: real host memory, whose blocks lie apart.
+"""Device memory: real host memory, with gaps between blocks.
 
 Who owns a block is known twice: to the host, as soon as memory is allocated or freed, and to the device, where its
 stream has got so far. A launch that runs when its memory is somebody else's by the device's count is a fault.
@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 from .results import Status
 
-#: Sizes are multiples of it, and blocks so far apart.
+#: Sizes are multiples of it, as are the gaps between blocks.
 UNIT = 512
-#: Bytes of addresses: pages that nobody touches cost nothing.
+#: Bytes of addresses: untouched pages cost nothing.
 RESERVED = 1 << 36
 FLAGS = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000} if sys.platform == "linux" else {}  # MAP_NORESERVE
-#: Freed memory holds it, a NaN of every floating-point type; of large blocks, so many bytes at both ends.
+#: Freed memory holds it, a NaN of every floating-point type; of large blocks, MOST_POISONED bytes at both ends.
 POISON, MOST_POISONED = 0xFF, 4 << 20
 
 
@@ -32,7 +32,7 @@ class Block(NamedTuple):
     serial: int
 
     def has(self, address: int) -> bool:
-        """Return whether an address lies in it."""
+        """Return whether it contains an address."""
         return self.first <= address < self.first + self.size
 
 
@@ -50,7 +50,7 @@ class Memory:
         self._given_back: list[tuple[int, int]] = []
 
     def allocate(self, nbytes: int) -> Block:
-        """Return memory that nobody has (cudaMalloc)."""
+        """Return free memory (cudaMalloc)."""
         size = max(-(-nbytes // UNIT), 1) * UNIT
         place = next((each for each in self._given_back if each[1] == size), None)
         if place is not None:
@@ -87,15 +87,15 @@ class Memory:
         ctypes.memset(block.first + block.size - some, POISON, some)
 
     def give_back(self, first: int, size: int) -> None:
-        """Take memory that nobody uses (cudaFree)."""
+        """Take unused memory (cudaFree)."""
         self._given_back.append((first, size))
 
     def whose(self, address: int) -> Block | None:
-        """Return the block in use that an address lies in, as the host knows."""
+        """Return the block in use that contains an address, as the host knows."""
         return next((each for each in list(self.by_host.values()) if each.has(address)), None)
 
     def uses(self, words: list[int]) -> tuple[tuple[int, int | None], ...]:
-        """Return (address, serial number) of words that are addresses of this memory; None where nobody has it."""
+        """Return (address, serial number or None) of words that are addresses of this memory."""
         found = {}
         for word in words:
             if self.lowest <= word < self.end:

@@ -18,7 +18,6 @@ NAMES = {
     702: "LAUNCH_TIMEOUT",
     716: "MISALIGNED_ADDRESS",
     719: "LAUNCH_FAILED",
-    720: "COOPERATIVE_LAUNCH_TOO_LARGE",
     801: "NOT_SUPPORTED",
     900: "STREAM_CAPTURE_UNSUPPORTED",
     901: "STREAM_CAPTURE_INVALIDATED",
@@ -42,7 +41,7 @@ class Status(Exception):
 
 
 class UndefinedError(AssertionError):
-    """What a caller may not do, and a driver does not notice: no code under test may catch it."""
+    """A mistake of a caller that a driver does not notice: no code under test may catch it."""
 
 
 def raising(api: type[Exception], name: str) -> type[Exception]:

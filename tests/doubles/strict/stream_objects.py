@@ -47,18 +47,15 @@ class Stream:
         self._before.pop().use()
 
     def synchronize(self) -> None:
-        """See cupy.cuda.Stream.synchronize."""
         with OF_RUNTIME():
             self.system.context().synchronize(self.stream)
 
     def record(self, event: Event | None = None) -> Event:
-        """See cupy.cuda.Stream.record."""
         event = event or Event(self.system)
         event.record(self)
         return event
 
     def wait_event(self, event: Event) -> None:
-        """See cupy.cuda.Stream.wait_event."""
         with OF_RUNTIME():
             self.system.context().wait(self.stream, event.event)
 
@@ -71,14 +68,13 @@ class Stream:
         return bool(status)
 
     def begin_capture(self, mode: int | None = None) -> None:
-        """See cupy.cuda.Stream.begin_capture: relaxed, if nothing else is asked for."""
+        """See cupy.cuda.Stream.begin_capture: relaxed by default."""
         if self.ptr == 0:
             raise RuntimeError("cannot capture on the default (legacy) stream")
         with OF_RUNTIME():
             self.system.context().begin(self.stream, RELAXED if mode is None else mode)
 
     def end_capture(self) -> CapturedGraph:
-        """See cupy.cuda.Stream.end_capture."""
         with OF_RUNTIME():
             return CapturedGraph(self.system, self.system.context().end(self.stream))
 
@@ -102,18 +98,15 @@ class Event:
         self.system, self.event = system, streams.Event()
 
     def record(self, stream: Stream | None = None) -> None:
-        """See cupy.cuda.Event.record."""
         with OF_RUNTIME():
             self.system.context().record(self.event, (stream or current_stream(self.system)).stream)
 
     def synchronize(self) -> None:
-        """See cupy.cuda.Event.synchronize."""
         with OF_RUNTIME():
             self.system.context().synchronize(self.event)
 
     @property
     def done(self) -> bool:
-        """See cupy.cuda.Event.done."""
         with OF_RUNTIME():
             return self.system.context().query(self.event)
 
@@ -125,7 +118,6 @@ class CapturedGraph:
         self.system, self.context, self.graph = system, system.context(), graph
 
     def launch(self, stream: Stream | None = None) -> None:
-        """See cupy.cuda.Graph.launch."""
         with OF_RUNTIME():
             self.context.replay(self.graph, (stream or current_stream(self.system)).stream)
 

@@ -1,7 +1,7 @@
-"""Streams and events: operations wait in their streams until somebody asks for their effects.
+"""Streams and events: operations wait in their streams until a caller waits for their effects.
 
-A GPU may run an operation at once or late. Here it runs as late as may be, so that an effect that nobody waits for is
-not there; only the ends of memory come early, so that memory freed too soon holds nothing any more.
+A GPU may run an operation at once or late. Here it runs as late as possible, so that an effect without
+a wait is missing; only the ends of memory come early, so that memory freed too soon no longer has its contents.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Operation:
 
 
 def run(wanted: Operation, failed: Callable[[Operation], None]) -> None:
-    """Run an operation behind all that it waits for; `failed` runs the work of each and takes its faults."""
+    """Run an operation after all that it waits for; `failed` runs the work of each and takes its faults."""
     waiting = [wanted]
     while waiting:
         operation = waiting[-1]
@@ -47,7 +47,7 @@ class Stream:
 
 
 class Event:
-    """An event: the operation that it was recorded behind, or the captured nodes, and the device's time then."""
+    """An event: the operation before it, or the captured nodes, and the device's time then."""
 
     def __init__(self) -> None:
         self.operation: Operation | None = None

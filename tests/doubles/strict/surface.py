@@ -1,4 +1,4 @@
-"""CuPy's surface over a System: as much of `cupy` and `cupy.cuda` as the package asks for; the rest is CuPy's own.
+"""CuPy's surface over a System: the parts of `cupy` and `cupy.cuda` that the package uses; the rest is CuPy's own.
 
 Read in CuPy 13.3 to 14.2: cupy/cuda/{function,device}.pyx, cupy_backends/cuda/api/{driver,runtime}.pyx.
 """
@@ -62,7 +62,6 @@ class Cuda:
         return getattr(cupy.cuda, name)
 
     def get_current_stream(self, device_id: int = -1) -> Stream:
-        """See cupy.cuda.get_current_stream."""
         return current_stream(self.system)
 
     def get_elapsed_time(self, start: Event, end: Event) -> float:
@@ -110,7 +109,6 @@ class Device:
         self._before: list[int] = []
 
     def use(self) -> None:
-        """See cupy.cuda.Device.use."""
         with OF_RUNTIME():
             self.system.context(self.id)
         self.system.current.number = self.id
@@ -125,13 +123,11 @@ class Device:
 
     @property
     def attributes(self) -> dict[str, int]:
-        """See cupy.cuda.Device.attributes."""
         with OF_RUNTIME():
             return dict(self.system.context(self.id).part.attributes)
 
     @property
     def compute_capability(self) -> str:
-        """See cupy.cuda.Device.compute_capability."""
         with OF_RUNTIME():
             return "".join(map(str, self.system.context(self.id).part.capability))
 
@@ -173,7 +169,6 @@ class Function:
         args: Any,
         shared_mem: int = 0,
         stream: Stream | None = None,
-        enable_cooperative_groups: bool = False,
     ) -> None:
         """Launch the kernel; CuPy makes empty axes those of one block or thread."""
         system = self.module.system
@@ -181,6 +176,4 @@ class Function:
         with OF_DRIVER():
             place = (stream or current_stream(system)).ptr
             pointers = [address(each) for each in args]
-            system.launch(
-                self.function, grid, block, shared_mem, place, pointers, cooperative=enable_cooperative_groups
-            )
+            system.launch(self.function, grid, block, shared_mem, place, pointers)

@@ -14,7 +14,7 @@ from .results import Status, UndefinedError
 
 
 class _Current(threading.local):
-    """What is current in a thread: the device's number, and the stream of each device."""
+    """The current state of a thread: the device's number, and the stream of each device."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -51,7 +51,6 @@ class System:
         stream: int,
         pointers: Sequence[int],
         dependent: bool = False,
-        cooperative: bool = False,
     ) -> None:
         """Launch a kernel of the current device, with a copy of its parameters."""
         sizes, context = function.entry.parameters, self.context()
@@ -64,4 +63,4 @@ class System:
             launch = Launch(
                 function, grid, block, shared_bytes, passed, dependent, uses, stream, next(iter(pointers), 0)
             )
-            context.launch(launch, context.stream(stream), cooperative)
+            context.launch(launch, context.stream(stream))

@@ -19,7 +19,7 @@ from gensor_kernels.programs.core.tensor_maps import MAP_BYTES, MAPS_OFFSET, Ten
 
 SUCCESS, INVALID_VALUE = 0, 1
 MAGIC = 0x70616D54
-#: CUtensorMapDataType from UINT8 to TFLOAT32_FTZ: bytes of an element; types behind are packed, and not Hopper's
+#: CUtensorMapDataType from UINT8 to TFLOAT32_FTZ: bytes of an element; later types are packed, and not Hopper's
 ELEMENTS = (1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4)
 FLOATS = (6, 7, 8, 9, 10, 11, 12)
 INTERLEAVED = {0: 0, 1: 16, 2: 32}
@@ -189,7 +189,7 @@ def encoders() -> Iterator[None]:
 
 
 def with_maps(params: bytes, maps: tuple[TensorMap, ...]) -> bytes:
-    """Return the launch argument that the host path makes: Params, and its maps behind them."""
+    """Return the launch argument that the host path makes: Params, and then its maps."""
     size = MAPS_OFFSET + MAP_BYTES * len(maps)
     with encoders():
         mapped = tensor_maps.Mapped(maps, lambda address: address)

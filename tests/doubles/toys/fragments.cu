@@ -1,4 +1,4 @@
-// One warp loads its fragments as they lie in memory, [lane][register], multiplies and stores the sums.
+// One warp loads its fragments in the order [lane][register], multiplies and stores the sums.
 template <int N, class T>
 DEVICE void load(T (&r)[N], u64 address) {
     UNROLL for (int i = 0; i < N; ++i) r[i] =

@@ -50,13 +50,13 @@ def raced(monkeypatch):
     """raced(repeats): calls race, and every way takes a microsecond."""
 
     def race(repeats=1):
-        def sampled(self, calls, rounds=None):
+        def sample(self, calls, rounds=None):
             for call in calls * repeats:
                 call()
             return [[1.0] * 9 for _ in calls]
 
         monkeypatch.delenv("GENSOR_DETERMINISTIC")
-        monkeypatch.setattr("gensor_kernels.devices.cuda.CudaDevice.sampled", sampled)
+        monkeypatch.setattr("gensor_kernels.devices.cuda.CudaDevice.sample", sample)
 
     return race
 
@@ -238,7 +238,7 @@ def test_inside_the_callers_capture_nothing_is_bound_and_the_graph_owns_its_memo
     call(made, 3)
     machine.synchronize()
     arena = bound_of(made).arena
-    result, graph = machine.captured(lambda: made(given))
+    result, graph = machine.capture(lambda: made(given))
     assert machine.context.captured == 2  # the model's, and the caller's
     lows = [each.uses for each in graph.graph.nodes]
     assert not any(arena.base <= low < arena.base + arena.layout.nbytes for uses in lows for low, _ in uses)
@@ -286,7 +286,7 @@ def test_what_cannot_be_captured_runs_in_a_loop(opened, monkeypatch):
         raise RuntimeError("no graphs today")
 
     machine, made = opened(), layers()
-    monkeypatch.setattr("gensor_kernels.devices.cuda.CudaDevice.captured", refuse)
+    monkeypatch.setattr("gensor_kernels.devices.cuda.CudaDevice.capture_graph", refuse)
     given = call(made, 4)
     assert machine.context.captured == 0 and "cannot be captured: no graphs today" in bound_of(made).reason
     assert "no graphs today" in str(made.memory(given))

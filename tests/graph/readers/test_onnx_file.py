@@ -75,19 +75,14 @@ def test_sizes_without_names_are_distinct(names):
 
 def branches(opset=20):
     """Squeeze rows if there is one, as PyTorch's older exporter writes `squeeze(0)`."""
-    axes = {"axes": [0]} if opset < 13 else {}
-    then = [node("Squeeze", ["x"] if axes else ["x", "axes"], ["a"], "squeeze", **axes)]
-    other = [node("Identity", ["x"], ["b"], "same")]
-    graphs = [
-        helper.make_graph(nodes, name, [], [helper.make_tensor_value_info(result, TensorProto.FLOAT, None)])
-        for nodes, name, result in ((then, "then", "a"), (other, "other", "b"))
-    ]
-    return node("If", ["c"], ["z"], "turn", then_branch=graphs[0], else_branch=graphs[1])
+    squeeze = "Squeeze<axes = [0]>(x)" if opset < 13 else "Squeeze(x, axes)"
+    then, other = f"then () => (float[] a) {{ a = {squeeze} }}", "other () => (float[] b) { b = Identity(x) }"
+    return f"[turn] z = If<then_branch = {then}, else_branch = {other}>(c)"
 
 
 @pytest.mark.parametrize(("opset", "rows"), [(11, 1), (11, "n"), (20, 1), (20, 2), (20, "n")])
 def test_branches_that_shapes_decide(opset, rows):
-    nodes = [*nodes_of(ROWS), branches(opset), node("Relu", ["z"], ["y"])]
+    nodes = f"{ROWS}; {branches(opset)}; y = Relu(z)"
     constants = {"zero": np.int64(0), "one": np.int64(1), "axes": np.array([0])}
     made = model(nodes, {"x": ("float32", (rows, 8))}, ["y"], constants, opset)
     assert "turn" in str(made) or rows != "n"
@@ -98,7 +93,7 @@ def test_branches_that_shapes_decide(opset, rows):
 
 def test_nodes_in_any_order_and_branches_that_a_constant_decides():
     constants = {"no": np.array(False), "axes": np.array([0])}
-    made = proto([node("Relu", ["z"], ["y"]), branches(), node("Not", ["no"], ["c"])], GIVEN, ["y"], constants)
+    made = proto(f"y = Relu(z); {branches()}; c = Not(no)", GIVEN, ["y"], constants)
     np.testing.assert_array_equal(called(load(made), X[:1]), np.maximum(X[0], 0))
 
 
@@ -118,7 +113,7 @@ def test_sequences_that_fold():
 def test_control_flow_that_inputs_decide(op):
     made = node(op, ["x"], ["y"], "turn", body=helper.make_graph([], "body", [], []), num_scan_inputs=1)
     if op == "If":
-        made = branches()
+        (made,) = nodes_of(branches())
         made.input[0], made.output[0] = "given", "y"
     given = GIVEN | {"given": ("bool", ())}
     with pytest.raises(UnsupportedError, match=rf"^operator {op} \(node 'turn'\) is not served; control flow"):

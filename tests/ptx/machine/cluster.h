@@ -23,7 +23,7 @@ void await_cluster(Thread &t) {
         fault("invalid", "thread %u waits at the barrier of its cluster, where it has not arrived", t.index);
     t.waits++;
 }
-// bar.arrive: a thread is counted and goes on.
+// bar.arrive: a thread is counted and continues.
 void arrive_at_barrier(Thread &t, u32 barrier, u32 count) {
     if (barrier > 15 || !count || count % 32)
         fault("invalid", "an arrival at barrier %u of %u threads", barrier, count);

@@ -87,7 +87,7 @@ class Scheduler {
                 order.push_back(each * cluster + rank);
         const u32 resident = launch_.together ? launch_.grid : cluster;
         if (launch_.together)
-            std::sort(order.begin(), order.end()); // each turn has an order of its own
+            std::sort(order.begin(), order.end()); // each turn has its own order
         for (u32 first = 0; first < launch_.grid; first += resident) {
             begin({order.begin() + first, order.begin() + first + resident});
             while (turn()) {

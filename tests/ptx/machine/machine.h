@@ -1,7 +1,7 @@
 // A GPU's blocks, warps and threads as translated PTX sees them: memory, barriers and what lanes do together.
 //
 // Translated code is one function per entry, `step`, that runs a thread until it must wait, and says at which site. Its
-// registers live in a struct, so that a thread goes on where it stopped. machine.cpp has the scheduler.
+// registers live in a struct, so that a thread continues where it stopped. machine.cpp has the scheduler.
 #pragma once
 #include "numbers.h"
 #include "warpgroup.h"
@@ -109,7 +109,7 @@ struct Block {
     Block *first = nullptr;     //
     Thread *threads = nullptr;  //
     Traffic *traffic = nullptr; // null where the entry has no asynchronous copies, mbarriers and products
-    u32 arrived[16] = {};       // threads that came to a barrier and went on
+    u32 arrived[16] = {};       // threads that came to a barrier and left it
     bool ended = false;
     std::vector<Warpgroup> warpgroups = {};
 };
@@ -122,7 +122,7 @@ struct Entry {
     const Access *access;
 };
 
-// Windows of generic addresses; global addresses are below all of them. Shared memory starts at 1024, behind the bytes
+// Windows of generic addresses; global addresses are below all of them. Shared memory starts at 1024, after the bytes
 // that the driver keeps, so that a null pointer faults.
 constexpr u64 SHARED_WINDOW = 1ull << 56, LOCAL_WINDOW = 2ull << 56, PARAM_WINDOW = 3ull << 56;
 constexpr u32 SHARED_BASE = 1024;

@@ -1,4 +1,4 @@
-// Barriers in shared memory (PTX ISA 9.7.13.15, "mbarrier"), and what lies in shared memory for asynchronous copies.
+// Barriers in shared memory (PTX ISA 9.7.13.15, "mbarrier"), and the parts of shared memory that asynchronous copies use.
 #pragma once
 #include "machine.h"
 #include "order.h"
@@ -180,7 +180,7 @@ void observed(Block &block, Mbarrier &m) {
     std::erase_if(block.traffic->visits,
                   [&](const Visit &each) { return each.mbarrier == m.address && each.phase < m.phase; });
 }
-// Begin the next phase if this one is over; threads that wait for it go on.
+// Begin the next phase if this one is over; threads that wait for it continue.
 void settle(Block &block, Mbarrier &m) {
     if (!m.pending && m.bytes < 0)
         fault("transaction", "copies brought %lld bytes more than the mbarrier at %#x of block %u expects",
@@ -266,7 +266,7 @@ u64 mbarrier_arrive(Thread &t, u64 address, u32 count, u32 bytes, bool drop, boo
         block.traffic->visits.push_back({&t, m.address, ticks, phase});
     if (t.causality && releases)
         t.causality->release(t.slot, key_of(block, m, phase));
-    count_bytes(block, m, bytes); // in front of the arrival
+    count_bytes(block, m, bytes); // before the arrival
     m.pending -= count;
     if (drop)
         m.expected -= count;
@@ -292,7 +292,7 @@ bool mbarrier_over(Thread &t, u64 address, u64 phase, bool parity, bool acquires
         acquire_phase(t, *t.block, m);
     return over;
 }
-// try_wait: the thread may be suspended, or be told that the phase is not over yet, as it is once when copies are late.
+// try_wait: the thread may be suspended, or find that the phase is not over yet, as it does once when copies are late.
 void mbarrier_wait(Thread &t, u64 address, u64 phase, bool parity, bool acquires) {
     t.flag = mbarrier_over(t, address, phase, parity, acquires);
     t.acquires = acquires;

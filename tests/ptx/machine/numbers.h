@@ -117,7 +117,7 @@ inline u16 f16_of_e4m3(u8 bits) {
 inline u16 f16_of_e5m2(u8 bits) { // the upper half of an f16
     return (bits & 0x7c) == 0x7c && (bits & 3) ? 0x7fff : (u16)(bits << 8);
 }
-// a * b + c with one rounding, to odd, so that rounding once more to 16 bits is right.
+// a * b + c with one rounding, to odd, so that rounding once more to 16 bits is correct.
 inline f64 fused_to_odd(f64 a, f64 b, f64 c) {
     const f64 product = a * b, sum = product + c; // the product is exact
     if (!std::isfinite(sum))

@@ -60,7 +60,7 @@ void Causality::floors(Clock &clock) const {
     for (u32 warp = 0; warp < threads_ / 32; warp++)
         clock.floor[warp] = *std::min_element(&clock.at[1 + 32 * warp], &clock.at[1 + 32 * warp] + 32);
 }
-// What a release hands on: all that the thread knows and did. What it does next has a later stamp.
+// A release passes on all that the thread knows and did. Its next operation has a later stamp.
 Known Causality::advanced(u32 slot) {
     Clock next = *clocks_[slot];
     next.at[slot] = stamp(slot)++;
@@ -77,7 +77,7 @@ void Causality::learn(u32 slot, const Known &from) {
     }
     clocks_[slot] = learned_.after;
 }
-// Barriers order all accesses of those who take part before with all of theirs behind (9.7.13: bar, bar.warp.sync).
+// Barriers order all earlier accesses of the participants with all later ones (9.7.13: bar, bar.warp.sync).
 void Causality::meet(const std::vector<u32> &slots) {
     const Known *last = &clocks_[slots[0]];
     Clock next = **last;
@@ -157,7 +157,7 @@ void Causality::synchronize(u32 slot, u64 key, const Access &a) {
     if (!(a.how & WRITES))
         return;
     if (!(a.how & READS))
-        flags.clear(); // atomics go on with the observation order (8.9.2), stores begin anew
+        flags.clear(); // atomics continue the observation order (8.9.2), stores begin a new one
     if (a.how & RELEASES)
         flags.push_back({advanced(slot), a.scope, block});
     else if (const auto found = fences_.find(slot); found != fences_.end() && found->second.out.clock)
@@ -196,7 +196,7 @@ void Causality::access(const Thread &t, u64 address, const Access &a) {
     if (actor.strong() || (write && !flags_.empty()))
         synchronize(t.slot, shadow->fresh ? 1ull << 63 | (u64)block_of(t.slot) << 32 | address : address, a);
 }
-// A weak load may give the old value for ever: no rule makes it see a store that it is not ordered behind (8.9.6).
+// A weak load may give the old value for ever: no rule makes it see a store that is not ordered before it (8.9.6).
 void Causality::spin(const Thread &t, u64 address, const Access &a) {
     repeated_ = t.slot == last_slot_ && address == last_address_ ? repeated_ + 1 : 0;
     last_slot_ = t.slot, last_address_ = address;

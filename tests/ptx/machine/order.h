@@ -10,16 +10,16 @@
 // slot the last stamp whose accesses come before what the thread does next. A release hands on the clock and then
 // advances the warp's stamp, so that what follows is not covered. Threads that passed the same barrier share one Clock.
 //
-// Memory has a Cell per granule: the smallest store of the kernel. So each store covers whole cells, a load of any byte
-// of a cell overlaps each store to it, and nothing is lost by not looking at bytes. A cell holds its last store, and
-// for each warp the last loads since (Readers); a load replaces loads that it comes after. What does not fit, such as
-// strong accesses, which may be unordered and no race, is a list (Past).
+// Memory has a Cell per granule: the smallest store of the kernel. Each store covers whole cells, and a load of any byte
+// of a cell overlaps each store to it, so that cells are as exact as bytes. A cell holds its last store, and
+// for each warp the last loads since (Readers); a load replaces loads that it comes after. Other accesses, such as
+// strong ones, which may be unordered and no race, are a list (Past).
 //
 // Asynchronous operations (8.9.1.1; cp.async, tensor copies, wgmma) are unordered with all that comes after their
 // issue, their own thread included, until they are waited for: begin, covers, and finish. Operations of the async proxy
-// (8.6) see what the generic proxy wrote only behind a fence.proxy.async.
+// (8.6) see what the generic proxy wrote only after a fence.proxy.async.
 //
-// Not followed: that a strong load which observes a strong store is alone ordered behind it, without acquire.
+// Not followed: that a strong load which observes a strong store is alone ordered after it, without acquire.
 #pragma once
 #include "machine.h"
 #include <memory>
@@ -161,7 +161,7 @@ class Causality {
     std::unordered_map<const char *, u16> named_;
     const char *last_named_ = nullptr;
     u16 last_name_ = 0;
-    std::vector<u32> blocks_, stamps_; // stamps by warp; behind the warps those of agents
+    std::vector<u32> blocks_, stamps_; // stamps by warp, and then by agent
     std::vector<Known> clocks_;        // by slot; agents have none
     struct {
         Known before, from, after;

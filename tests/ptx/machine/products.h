@@ -36,7 +36,7 @@ struct Descriptor {
         return swizzled(start + line + c * 16 + lines * stride);
     }
     // Rows of 128 bytes: bits 4 to 6 of an address xor bits 7 to 9 (of 64: 4 and 5 xor 7 and 8; of 32: 4 xor 7). The
-    // pattern of 8 rows starts at a multiple of its size, or `base` times 128 bytes behind.
+    // pattern of 8 rows starts at a multiple of its size, or `base` times 128 bytes later.
     u32 swizzled(u32 address) const { return address ^ (((address >> 7) - base) & (row / 16 - 1)) << 4; }
 };
 
@@ -100,7 +100,7 @@ void place_tile(const Thread &t, u64 bits, const char *text, u32 extent, bool ac
 u32 &register_of(const Thread &t, u32 offset) {
     return *(u32 *)(t.registers + offset);
 }
-// A warp has fragments of 16 rows of A, which lie as those of mma do (9.7.15.5.1.1).
+// A warp has fragments of 16 rows of A, in the layout of mma (9.7.15.5.1.1).
 void gather_registers(const Lanes &lanes, const Product &product, Factors &factors) {
     const u32 each = 4 / element_bytes(product.a), span = 4 * each;
     for (u32 lane = 0; lane < 32; lane++)
@@ -118,7 +118,7 @@ void gather_registers(const Lanes &lanes, const Product &product, Factors &facto
 
 // The sums of a row. In double precision the product of two elements is exact (22 bits at most; integers 16), and so is
 // the sum of terms that span 53 bits. Where they span more, bits 2^-52 below the largest term are lost, which no tensor
-// core keeps. So the exact sum is rounded once, to the type of d: the ISA leaves order and rounding open. The compiler
+// core keeps. The exact sum is therefore rounded once, to the type of d: the ISA leaves order and rounding open. The compiler
 // makes vectors of eight columns.
 void sum_row(const Factors &factors, u32 row, u32 n, u32 k, f64 (&sums)[256]) {
     for (u32 column = 0; column < n; column += 8) {
@@ -229,7 +229,7 @@ Issue &arrive(Warpgroup &group, Lanes &lanes, const Site &site, bool &first) {
     return found;
 }
 
-// A product takes registers of a thread. A wgmma.fence (9.7.15.7.1) lies between an earlier access to them and the
+// A product takes registers of a thread. A wgmma.fence (9.7.15.7.1) comes between an earlier access to them and the
 // product, unless the access was that of a product of the same shape to its sums.
 void take_registers(Thread &t, const Site &site) {
     const Product &product = *site.product;
@@ -250,7 +250,7 @@ void take_registers(Thread &t, const Site &site) {
         watched.used = t.product_fences, watched.summed = sum, watched.product = &product;
     }
 }
-// Threads' stores lie behind a fence.proxy.async of their thread, or of a lane of this warp (9.7.15.5.2). Each lane has
+// Threads' stores are followed by a fence.proxy.async of their thread, or of a lane of this warp (9.7.15.5.2). Each lane has
 // waited for the tiles that copies bring.
 void check_tiles(Lanes &lanes, Block &block, const Issue &issue) {
     const Thread *fenced = lanes[0], *latest = lanes[0];
@@ -291,7 +291,7 @@ void issue_product(Lanes &lanes, Issue &issue, bool first) {
     if (!t.block->launch->late)
         multiply_tiles(threads + t.index / 128 * 128, issue, 1u << t.index / 32 % 4);
 }
-// A wait_group at `place` waits for all products in front of this place: that of the latest commit_group but `left`.
+// A wait_group at `place` waits for the products of all commit_groups before this place but the latest `left`.
 size_t awaited(const Warpgroup &group, size_t place, u32 left) {
     u32 groups = 0;
     while (place--)
@@ -328,7 +328,7 @@ void await(Warpgroup &group, Lanes &lanes, size_t place, u32 left) {
     while (last && !group.issues[last - 1].site->product)
         last--;
     for (Thread *each : lanes)
-        if (t.causality) // all are of one agent, so that the last product stands for those in front of it
+        if (t.causality) // all are of one agent, so that the last product stands for the earlier ones
             t.causality->acquire(each->slot, products_key(t, last));
     size_t &released = group.released[t.index / 32 % 4];
     for (; released < end; released++)

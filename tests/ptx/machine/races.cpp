@@ -81,7 +81,7 @@ bool Causality::both_strong(const Past &past, const Actor &actor) const {
     const u32 x = block_of(past.slot), y = block_of(actor.slot);
     return includes(a.scope, x, y) && includes(b.scope, x, y);
 }
-// An access to a cell that keeps a list. What comes before it and is in no race that it is not in as well is dropped.
+// An access to a cell that keeps a list. Earlier entries are dropped if all their races are also races of the access.
 void Causality::listed(Shadow &shadow, u64 g, const Actor &actor) {
     std::vector<Past> &list = list_of(shadow, g);
     const Access &a = what_[actor.what];

@@ -1,4 +1,4 @@
-// Sums of tensor cores in place of exact ones, where `truncated` asks for those of the emulator.
+// Sums of tensor cores in place of exact ones, where `truncated` selects those of the emulator.
 #pragma once
 #include "numbers.h"
 

@@ -29,7 +29,7 @@ const Map *map_at(const Thread &t, u64 address) {
     return map;
 }
 
-// Rows of a box lie one behind the other in shared memory; under a swizzle a row is as wide as it.
+// Rows of a box are adjacent in shared memory; under a swizzle a row is as wide as it.
 struct Shape {
     u32 rows, row_bytes;
 };
@@ -45,7 +45,7 @@ Shape shape_of(const Map &map) {
         fault("map", "interleaved, filled with NaN, or narrower than its swizzle: not executed");
     return {rows, row_bytes};
 }
-// Where 16 bytes lie in shared memory: the bits from 4 on of an address, and as many from 7 on, exclusive or.
+// Address of 16 bytes in shared memory: the bits from 4 on of an address, and as many from 7 on, exclusive or.
 inline u32 swizzled(const Map &map, u32 address) {
     return address ^ (address >> 3 & ((1u << map.swizzle) - 1) << 4);
 }
@@ -111,7 +111,7 @@ void convert_row(const Map &map, u8 *row, u32 bytes) {
     }
 }
 
-// Bring a copy's bytes into shared memory, and tell its mbarrier.
+// Bring a copy's bytes into shared memory, and count them at its mbarrier.
 void deliver(Block &block, Arrival &arrival) {
     if (block.ended)
         fault("ended", "a copy reaches block %u, which has ended", block.index);
@@ -155,7 +155,7 @@ bool deliver_awaited(Block &block, u32 from) {
     }
     return false;
 }
-// Deliver any copy: for threads that ask for a phase again and again.
+// Deliver any copy: for threads that poll a phase.
 bool deliver_any(Block &block) {
     for (Arrival &each : block.traffic->arrivals)
         if (!each.delivered) {

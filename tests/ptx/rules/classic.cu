@@ -153,7 +153,7 @@ RULE(order_of_a_copy, 64) {
         barrier();
     finish(params, load_shared<16>(slot(thread_index() ^ 32)));
 }
-// Of two blocks that are resident together the first one stores, and the other one reads behind a flag.
+// The first of two blocks that are resident together stores, and the other one reads after a flag.
 RULE(release_of_a_flag, 32) {
     const gptr<u8> data = gptr<u8>(params.workspace) + (64 + thread_index() * 16);
     if (block_index() == 0) {

@@ -160,7 +160,7 @@ RULE(barrier_before_a_product_reads, 128) {
     wgmma_wait<0>();
     show(params, sums);
 }
-// Warps tell one another by an mbarrier that they have stored to a tile, behind a fence.
+// Warps signal one another by an mbarrier that they have stored to a tile, after a fence.
 DEVICE void store_and_tell(const Arguments &params, bool fenced, bool together) {
     if (thread_index() == 0)
         mbarrier_init(full(2), 4);

@@ -67,7 +67,7 @@ def _qualified(i: Instruction, w: Writer, q: Qualifiers, write: bool) -> tuple[s
 
 
 def load(i: Instruction, w: Writer) -> tuple[str, bool]:
-    """Return the statements of a load, and whether another thread should run in front of it: it may be waited for."""
+    """Return the statements of a load, and whether another thread should run first, because it may be waited for."""
     q = Qualifiers(i.opcode)
     order, space, count, kind, access = _qualified(i, w, q, write=False)
     d, address = operands(i, 2)

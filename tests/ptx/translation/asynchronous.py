@@ -113,7 +113,7 @@ def mbarrier(i: Instruction, w: Writer) -> str:
 
 
 def waiting(i: Instruction, w: Writer) -> tuple[str, str, str]:
-    """Return the statements of mbarrier.try_wait or test_wait: in front, how the thread waits, and behind."""
+    """Return the statements of mbarrier.try_wait or test_wait: before, how the thread waits, and after."""
     q = Qualifiers(i.opcode)
     action = q.take("try_wait", "test_wait")
     parity = bool(q.take("parity"))
@@ -124,7 +124,7 @@ def waiting(i: Instruction, w: Writer) -> tuple[str, str, str]:
     q.end()
     over, address, phase = operands(i, 3)
     operand = f"{w.address(address)}, {w.read(phase, 'u32' if parity else 'b64')}, {_flag(parity)}, {acquires}"
-    if action == "test_wait":  # other threads run in front of it
+    if action == "test_wait":  # other threads run before it
         return "t.stop = YIELDED;", "", w.write(over, "pred", f"mbarrier_over(t, {operand})")
     return f"mbarrier_wait(t, {operand});", "if (t.stop == PHASE)", w.write(over, "pred", "t.flag")
 

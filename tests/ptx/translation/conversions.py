@@ -8,12 +8,12 @@ PAIRS = ("f16x2", "bf16x2")
 
 
 def finish(kind: str, value: str, flush: str, saturate: str) -> str:
-    """Return a value behind .ftz and .sat."""
+    """Return a value after .ftz and .sat."""
     value = f"flushed({value})" if flush else value
     return f"saturated({value})" if saturate else value
 
 
-#: formats of cvt beside the integers: how a value becomes a double or float, and how one is rounded to it
+#: formats of cvt other than the integers: how a value becomes a double or float, and how one is rounded to it
 SMALL = {"f16": ("f32_of_f16", "f16_of"), "bf16": ("f32_of_bf16", "bf16_of")}
 
 
@@ -75,7 +75,7 @@ def _to_float(
 
 
 def _convert_pair(i: Instruction, w: Writer, q: Qualifiers, target: str, source: str) -> str:
-    """Two numbers at once: the first source, or the upper part, lies above."""
+    """Two numbers at once: the first source, or the upper part, is the upper one."""
     if q.take("rn") != "rn":
         raise NotExecutedError(i.opcode)
     if target in PAIRS and source == "f32":

@@ -13,7 +13,7 @@ from tests.ptx.translation.parse import Address, Entry, Instruction, Module, Ope
 
 PRODUCTS, NEGATIONS = ("mul.f32", "mul.f64"), ("neg.f32", "neg.f64")
 SUMS = ("add.f32", "add.f64", "sub.f32", "sub.f64")
-#: opcodes behind which another piece of straight code begins
+#: opcodes after which another piece of straight code begins
 ENDS = ("bra", "brx", "ret", "exit", "bar", "barrier")
 
 

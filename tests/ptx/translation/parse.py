@@ -26,7 +26,7 @@ class Register:
 
 @dataclass(frozen=True)
 class Immediate:
-    """A constant: an integer, or with `bits` the bits of a float of so many bits."""
+    """A constant: an integer, or the bits of a float that has `bits` bits."""
 
     value: int
     bits: int = 0
@@ -48,7 +48,7 @@ class Special:
 
 @dataclass(frozen=True)
 class Vector:
-    """Operands in braces; None for an underscore, which takes no value."""
+    """Operands in braces, where None stands for an underscore, which takes no value."""
 
     parts: "tuple[Operand | None, ...]"
 

@@ -1,6 +1,6 @@
-"""What threads do together: barriers, shuffles, votes, matrices and mma (PTX ISA, chapters 9.7.9, 9.7.13 and 9.7.14).
+"""Collective operations: barriers, shuffles, votes, matrices and mma (PTX ISA, chapters 9.7.9, 9.7.13 and 9.7.14).
 
-A thread puts its operands into `t.in`, stops, and finds the result in `t.out` and `t.flag` when it goes on.
+A thread puts its operands into `t.in`, stops, and finds the result in `t.out` and `t.flag` when it continues.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from tests.ptx.translation.writer import Qualifiers, Writer, operands
 
 @dataclass(frozen=True)
 class Meeting:
-    """A place where threads meet: statements in front and behind, how the thread stops, and the site's properties."""
+    """A place where threads meet: statements before and after, how the thread stops, and the site's properties."""
 
     stop: str  # WARP or BARRIER
     what: str

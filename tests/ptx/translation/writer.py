@@ -1,4 +1,4 @@
-"""What every translated instruction needs: qualifiers, and operands as C++ expressions of their type."""
+"""Common parts of all translated instructions: qualifiers, and operands as C++ expressions of their type."""
 
 from tests.ptx.translation.parse import (
     BITS,
@@ -37,7 +37,7 @@ SPECIALS = {
 
 
 class Qualifiers:
-    """The qualifiers of an opcode; each must be taken before `end`, so that none is passed over."""
+    """The qualifiers of an opcode; each must be taken before `end`, so that all are considered."""
 
     def __init__(self, opcode: str):
         self.opcode = opcode

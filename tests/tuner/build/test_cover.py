@@ -1,6 +1,6 @@
 import numpy as np
 
-from gensor_tuner.build.cover import assign, cover, limit_cover, portfolio, preferring, regrets, single_kernel_regret
+from gensor_tuner.build.cover import cover, limit_cover, portfolio, preferring, regrets
 
 NAMES = ["c", "a", "b", "d"]
 SECONDS = np.array(
@@ -58,13 +58,6 @@ def test_portfolio_lowers_the_mean_regret_first_and_stops():
     assert set(three) == {0, 1, 2} and three[0] == 2
     assert portfolio(np.full((2, 2), np.inf), ["x", "y"]) == []
     assert portfolio(np.empty((2, 0)), []) == []
-
-
-def test_single_kernel_regret():
-    picks = assign(SECONDS[:3], [1, 2], NAMES)
-    favourite, ratio = single_kernel_regret(SECONDS[:3], picks)
-    assert favourite == 1
-    np.testing.assert_allclose(ratio, [1.01, 1.005, 1.0])
 
 
 def test_preferences_hold_within_their_factors_and_in_order():

@@ -56,7 +56,6 @@ COMMANDS = {
     "show": ("show",),
     "show a kernel": ("show", "--kernel", ""),
     "verify": ("verify",),
-    "learn": ("learn",),
     "where": ("where",),
     "report": ("report", "-o", "{}/page.html"),
     "doctor": ("doctor",),
@@ -188,7 +187,7 @@ def test_values_of_other_types_under_their_own_digests_are_no_rows(gensor_tune, 
                         marks = ", ".join("?" * (len(packed) + 1))
                         store.connection.execute(f"INSERT INTO {kind.TABLE} VALUES ({marks})", (digest, *packed))
         assert store.counts()["record"] > sound["record"] + 8 and store.counts()["timing"] > sound["timing"] + 8
-    for arguments in (("show",), ("show", "--json"), ("show", "--kernel", ""), ("export", "{}/x.csv"), ("learn",)):
+    for arguments in (("show",), ("show", "--json"), ("show", "--kernel", ""), ("export", "{}/x.csv")):
         code, out, err = gensor_tune(*arguments, "--db", "{}/k.db")
         assert code in (0, 2) and "Traceback" not in err and "abc" not in out
     assert gensor_tune("verify", "--db", "{}/k.db")[0] == 1

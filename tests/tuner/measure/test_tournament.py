@@ -11,7 +11,7 @@ from gensor_kernels.operators.products.matmul import workload
 from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import Pool
 from gensor_tuner.measure import timer as timers
-from gensor_tuner.measure.next_batch import BATCH, QUIET, Posterior, Rounds
+from gensor_tuner.measure.next_batch import BATCH, DEVIATION, QUIET, Posterior, Rounds
 from gensor_tuner.measure.timer import Timed, steady
 from gensor_tuner.measure.tournament import Tournament
 from gensor_tuner.search.walk import walk
@@ -39,15 +39,15 @@ def test_a_clock_that_changes_in_the_middle_is_taken_out():
 
 def test_alike_programs_are_off_alike_and_doubt_grows_with_distance():
     x = np.exp(np.array([[0.0, 0.1, 5.0]], dtype=np.float32))
-    posterior = Posterior(np.concatenate([x, x**2]), np.full(3, 0.2))
+    posterior = Posterior(np.concatenate([x, x**2]))
     mean, doubt = posterior(np.array([0]), np.array([0.3]))
     assert mean[0] > mean[1] > mean[2] > 0 and doubt[0] < 0.05 < doubt[1] < doubt[2]
     nothing, prior = posterior(np.zeros(0, int), np.zeros(0))
-    assert (nothing == 0).all() and prior == pytest.approx(0.2)
+    assert (nothing == 0).all() and prior == pytest.approx(DEVIATION)
 
 
 def test_equal_candidates_are_no_trouble():
-    posterior = Posterior(np.ones((4, 6), np.float32), np.full(6, 0.1))
+    posterior = Posterior(np.ones((4, 6), np.float32))
     mean, doubt = posterior(np.array([0, 1]), np.array([0.1, 0.3]))
     assert np.isfinite(mean).all() and np.isfinite(doubt).all()
 
@@ -56,8 +56,8 @@ def test_equal_candidates_are_no_trouble():
 
 
 def flat(count):
-    """Candidates without any facts: (predicted, features, deviation, able)."""
-    return np.full(count, 1e-3), np.ones((2, count), np.float32), np.full(count, 0.15), np.ones(count, bool)
+    """Candidates without any facts: (predicted, features, able)."""
+    return np.full(count, 1e-3), np.ones((2, count), np.float32), np.ones(count, bool)
 
 
 def test_rounds_end_after_two_without_gain_and_time_the_leader_again():
@@ -75,13 +75,13 @@ def test_rounds_end_after_two_without_gain_and_time_the_leader_again():
 
 
 def test_who_is_promising_comes_first():
-    predicted, features, deviation, able = flat(40)
+    predicted, features, able = flat(40)
     features[0] = np.where(np.arange(40) % 2, 10.0, 1.0)
     features[1] = np.arange(1, 41)
     rounds = Rounds(40)
-    columns = rounds.next(predicted, features, deviation, np.arange(40) < BATCH)
+    columns = rounds.next(predicted, features, np.arange(40) < BATCH)
     rounds.add(columns, np.array([1.4e-3 if column % 2 else 0.7e-3 for column in columns]))
-    chosen = rounds.next(predicted, features, deviation, able)[1:]
+    chosen = rounds.next(predicted, features, able)[1:]
     assert np.mean([column % 2 for column in chosen[:8]]) < 0.2
 
 

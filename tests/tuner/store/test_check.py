@@ -13,7 +13,7 @@ import pytest
 from gensor_database import Record, Source, Store, Timing, Verification
 from gensor_kernels.build.nvrtc import toolchain
 from tests.doubles.kernels import ARCH, workload
-from tests.doubles.store_rows import add_rows, residual
+from tests.doubles.store_rows import add_rows
 from tests.doubles.store_rows import rows as toy_rows
 from tests.doubles.stored import kernel_rows, lines, record_of, stock
 
@@ -73,11 +73,11 @@ def test_the_damaged_row_is_named_wherever_it_lies_in_its_table(verify, tmp_path
     stock(tmp_path / "k.db")
     with Store.open(tmp_path / "k.db") as store:
         for number in range(1, 6):
-            store.add(Source.of(f"// {number}"), *toy_rows(number), residual(value=number))
+            store.add(Source.of(f"// {number}"), *toy_rows(number))
         store.replace_portfolio("sm_87", "orin-nano-8gb", "{}", [f"{number}" for number in range(5)])
     columns = dict(
         source="text", binary="registers", kernel="abi", verification="worst", record="bound_us", portfolio="rank",
-        timing="median_us", residual="created",
+        timing="median_us",
     )  # fmt: skip
     damaged = []
     with closing(sqlite3.connect(tmp_path / "k.db")) as connection:

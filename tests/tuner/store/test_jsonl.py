@@ -59,7 +59,7 @@ def test_without_binaries_no_code_and_no_verdict_leaves_or_enters(gensor_tune, t
         assert code == 0 and "none is usable yet" in err and ("--binaries takes them" in err) == (name == "all")
         with Store.open(tmp_path / f"{name}.db", readonly=True) as store:
             data = {kind.TABLE: len(shipped[kind]) for kind in DATA}
-            assert store.counts() == data | dict.fromkeys(("source", "binary", "verification", "timing", "residual"), 0)
+            assert store.counts() == data | dict.fromkeys(("source", "binary", "verification", "timing"), 0)
             kernel = store.kernels_for_class(shipped[Kernel][0].class_key, "sm_87")[0]
             assert not kernel.usable and kernel.binary() is None
     gensor_tune("export", "{}/none.jsonl", "--json", "--db", str(SHIPPED), "--arch", "sm_80")

@@ -49,16 +49,16 @@ struct Atom {
     u32 barrier = 0, phase = 0; // the copy that filled it completes this phase
     int reading = 0;            // products that read it and have not been waited for
     Clocks read;  // when each warp had last waited for one, or had released its loads: UNRELEASED before it has
-    Clocks wrote; // when each warp had released its stores over the copy, likewise
+    Clocks wrote; // when each warp had released its stores over the copy, in the same way
     int line = 0, read_line = 0;
     int touched = 0;     // the line of the last ordinary access that is none of `read`
     bool loaded = false; // one of these loaded
     int unfenced = 0; // threads that have stored to it since their last proxy fence
     int leaving = 0;  // tensor stores that read it and have not been waited for
-    int barriers = 0; // mbarriers that lie in it
+    int barriers = 0; // mbarriers in it
 };
 
-// A warp's share of one product: 16 rows. Each lane holds its sums in d, and its part of A in `held` unless A lies in
+// A warp's share of one product: 16 rows. Each lane holds its sums in d, and its part of A in `held` unless A is in
 // shared memory.
 struct Product {
     GroupShape shape;

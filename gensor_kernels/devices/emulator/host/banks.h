@@ -7,14 +7,14 @@
 
 namespace emulator {
 
-// A warp that goes on for longer than this without its lanes meeting is counted early (bounds the memory).
+// A warp that continues for longer than this without its lanes meeting is counted early (bounds the memory).
 constexpr u32 MOST_ACCESSES = 1 << 16;
 
 // Conflicts of one phase; `unit` bytes (4, 8 or 16) per lane, at most 128 bytes in all.
 inline u32 phase_conflicts(const u32 *address, u32 lanes, int unit) {
     int banks = 128 / unit;
     u32 used = 0, first = 0;
-    for (u32 rest = lanes; rest; rest &= rest - 1) { // the common case: every lane has a bank of its own
+    for (u32 rest = lanes; rest; rest &= rest - 1) { // the common case: every lane has its own bank
         u32 bit = 1u << (address[__builtin_ctz(rest)] / unit % banks);
         first |= used & bit, used |= bit;
     }

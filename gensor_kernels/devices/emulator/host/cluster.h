@@ -1,4 +1,4 @@
-// The barrier of a cluster. To each of its blocks it is a barrier of the block, too.
+// The barrier of a cluster. It is also a barrier of each of its blocks.
 #pragma once
 #include "mbarrier.h"
 

@@ -10,7 +10,7 @@ namespace emulator {
 #else
 #define WIDE_VECTORS
 #endif
-// The same with fused multiply-adds, which round alike in hardware and in the library.
+// The same with fused multiply-adds, which round the same in hardware and in the library.
 #if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__)
 #define WIDE_MULTIPLY_ADDS __attribute__((target_clones("arch=haswell", "default")))
 #else
@@ -78,7 +78,7 @@ static float power(u32 exponent) {
     return value;
 }
 
-// Products of 8-bit floats: all of them and the sum are cut to 13 bits behind the leading bit of the largest one, and
+// Products of 8-bit floats: all of them and the sum are cut to 13 bits after the leading bit of the largest one, and
 // the new sum to 14 bits (tolerance.py). A sum with a NaN or an infinity is what IEEE arithmetic makes of it.
 WIDE_VECTORS void multiply_cut_rows(GroupSums &sums, const GroupA &a, const GroupB &b, int n) {
     static float largest[256], unit[256], inverse[256], plain[256], cut[256];

@@ -55,7 +55,7 @@ void check_time() {
 void grid_dependency_wait() {
     current->launched = true;
 }
-// A launch whose threads all waited ends behind the one in front, and so does what waits for its end alone.
+// A launch whose threads all waited ends after the previous one, and so does a launch that waits only for its end.
 static void check_launched_at_end() {
     if (!current->launched)
         fault(RACE, "the thread ends without having waited for the launch in front");
@@ -222,7 +222,7 @@ static void prepare_machine(const Request &request, Report &report) {
         branch->count = 0;
 }
 
-// What a dependent launch behind this one may find in a cache.
+// Sectors that a dependent launch after this one may find in a cache.
 static void note_sectors() {
     for (size_t i = 0; i < machine.sectors.size(); ++i)
         for (size_t sector = 0; sector < machine.written[i].size(); ++sector) {
@@ -235,7 +235,7 @@ static void note_sectors() {
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
-// Runs the blocks of one launch. Returns 0, the kind of fault, or -1 if memory for the stacks cannot be had.
+// Runs the blocks of one launch. Returns 0, the kind of fault, or -1 if there is no memory for the stacks.
 EXPORT int emulator_run(const emulator::Request *request, emulator::Report *report) {
     using namespace emulator;
     prepare_machine(*request, *report);

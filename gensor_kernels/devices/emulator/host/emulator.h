@@ -45,7 +45,7 @@ struct Site {
     bool operator!=(const Site &other) const { return line != other.line || file != other.file; }
 };
 
-// Global memory: the kernel knows it from address `begin` on, its bytes lie at `host`.
+// Global memory: the kernel's addresses begin at `begin`, its bytes are at `host`.
 struct Buffer {
     u64 begin, bytes, host;
     int writable;
@@ -174,7 +174,7 @@ struct Stored {
 
 // What a block knows of another one: what its thread `giver` did before `tick`, what the warp of that had done before
 // its last barrier and what all did before the block's, as of the time `given`. Its thread `taker` knows it since the
-// time `taken`, the others behind a barrier.
+// time `taken`, the others after a barrier.
 struct Known {
     int giver, taker;
     u64 given, taken;

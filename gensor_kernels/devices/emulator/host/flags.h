@@ -1,7 +1,7 @@
-// Flags in global memory, by which blocks that run at the same time wait for one another. What a thread stored before
-// it gives a flag, and what its warp or block stored before their last barrier, is seen by who takes it, and by his
-// warp or block behind their next barrier (memory.h: sees). Knowledge is not handed on to third blocks: no kernel here
-// relies on that.
+// Flags in global memory, by which blocks that run at the same time wait for one another. Stores of a thread
+// before it gives a flag, and of its warp or block before their last barrier, are seen by the thread that takes it, and
+// by its warp or block after their next barrier (memory.h: sees). Third blocks do not see them: no kernel here relies
+// on that.
 #pragma once
 #include "scheduler.h"
 
@@ -47,7 +47,7 @@ void take_flag(u64 address, u64 value, const char *file, int line) {
     }
     word = 0;
     if (!flag.given)
-        return; // what lay there looked like it: nothing is known of anybody
+        return; // the memory already had this value: no thread gave it
     flag.given = false;
     flag.known.taker = current->index, flag.known.taken = now();
     current->block->known[{flag.block, current->warp()}] = flag.known;

@@ -40,7 +40,7 @@ struct FromInt8 {
 // along K and the sum so far are aligned to the largest of them, cut (not rounded) below the 24 bits of a float there,
 // added, and cut to a float. Parts differ: blocks of 4 and no further bits are V100's, the coarsest that is published;
 // A100 takes 8 of bfloat16 and keeps one more bit, H100 takes 16 and keeps two (Fasi, Higham, Mikaitis and Pranesh,
-// PeerJ Comput. Sci. 7:e330, 2021; Khattak and Mikaitis, arXiv:2512.07004, 2025). What holds here holds there.
+// PeerJ Comput. Sci. 7:e330, 2021; Khattak and Mikaitis, arXiv:2512.07004, 2025). Bounds of this model apply to both.
 constexpr int BLOCK = 4;
 
 // Four columns of B, or of C.

@@ -1,5 +1,5 @@
 // mbarriers, and what they order: tensor copies (tensor.h), warpgroup products and the exchange of registers
-// (warpgroup.h), as kernels for sm_90a use them. What moves data by itself (the copies' and the products' side of
+// (warpgroup.h), as kernels for sm_90a use them. Asynchronous data movement (the copies' and the products' side of
 // shared memory, the "asynchronous proxy") is ordered by nothing but mbarriers and waits, so it has a race detector of
 // its own, exact per 1024-byte atom: an atom remembers the copy that filled it (a phase of an mbarrier), what each warp
 // reads of it and what it stores there. A warp may read it once it has waited for that phase; a product may read what
@@ -40,7 +40,7 @@ static int own_place() {
     return place_of(*current->block, current->warp());
 }
 
-// A warp's accesses are released by a barrier of the block, and by an arrival of the thread that made them or, behind
+// A warp's accesses are released by a barrier of the block, and by an arrival of the thread that made them or, after
 // an instruction that orders its warp's shared memory, of any thread of the warp.
 static void release_accesses(Block &block, int warp, bool by_barrier) {
     WarpAsync &own = block.async.warps[warp];
@@ -68,7 +68,7 @@ static void note_access(const Atom &atom, bool stores, u32 lanes) {
     own.push_back({index, now(), lanes, stores});
 }
 
-// Whether the current warp knows of all that these clocks of an atom tell.
+// Whether the current warp knows of all that is in these clocks of an atom.
 static bool all_known(const Clocks &clocks) {
     const Clocks &known = warp_async().known;
     for (size_t w = 0; w < clocks.size(); ++w)

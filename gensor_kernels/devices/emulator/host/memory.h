@@ -53,7 +53,7 @@ __attribute__((noinline)) inline void check_sources(int index, u64 offset, int b
 }
 
 // Marks bytes of a writable buffer as stored to. A second store, or an ordinary load after a store, in one launch is a
-// race between threads that nothing orders, or a tile computed twice; load_written asks for bytes that are stored, and
+// race between unordered threads, or a tile computed twice; load_written needs bytes that are stored, and
 // in an order that the current thread may rely on.
 inline void note_global(int index, u64 offset, int bytes, Access access, const char *file, int line) {
     u32 &word = machine.written[index][offset / 32];
@@ -108,7 +108,7 @@ inline void note_global(int index, u64 offset, int bytes, Access access, const c
           address);
 }
 
-// Where the bytes lie that the kernel knows by this address.
+// The bytes at an address of the kernel.
 inline unsigned char *check_global(u64 address, int bytes, Access access, const char *file, int line) {
     const Request &request = *machine.request;
     const bool store = access == STORE;
@@ -125,7 +125,7 @@ inline unsigned char *check_global(u64 address, int bytes, Access access, const 
             note_global(i, offset + buffer.begin % 32, bytes, access, file, line);
         found = (unsigned char *)(buffer.host + offset);
         if (!machine.overlap)
-            return found; // else the result may lie in an operand: look at the other buffer too
+            return found; // else the result may overlap an operand: also look at the other buffer
     }
     if (!found)
         report_outside(address, bytes, store, file, line);
@@ -170,7 +170,7 @@ void load_global(void *to, u64 address, int bytes, const char *file, int line) {
     move(to, from, bytes);
 }
 
-// A hint changes nothing, but must name a byte of an operand, behind the launch in front.
+// A hint changes nothing, but must name a byte of an operand, after the previous launch.
 void prefetch_line(u64 address, const char *file, int line) {
     tick();
     check_launched(file, line);

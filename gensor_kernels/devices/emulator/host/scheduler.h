@@ -1,4 +1,4 @@
-// Which thread goes on: rendezvous of warps and blocks, and the order in which waiting threads are taken up.
+// Which thread continues: rendezvous of warps and blocks, and the order in which waiting threads are taken up.
 #pragma once
 #include "stack.h"
 #include "matrix.h"
@@ -13,8 +13,8 @@ static const char *operation_name(Operation operation) {
     return names[operation];
 }
 
-// Who waits where, in a block none of whose threads can go on: lanes of one warp at different places (divergent), or
-// for lanes that have left, or flags that nobody gives (deadlock).
+// Waiting threads of a block in which no thread can continue: lanes of one warp at different places (divergent), or
+// for lanes that have left, or flags that are never given (deadlock).
 static Fault describe_deadlock(const Block &block, char (&text)[800]) {
     size_t length = 0;
     text[0] = 0;
@@ -95,7 +95,7 @@ static Thread *pick() {
 
 static bool deliver_one();
 
-// Who goes on; where nobody can, copies on their way arrive first.
+// The next thread; where none can continue, copies in flight arrive first.
 static Thread *pick_or_deliver() {
     Thread *next = pick();
     while (!next && deliver_one())
@@ -285,7 +285,7 @@ void barrier(const char *file, int line) {
     if (++block.at_barrier != block.alive)
         return wait_at(BARRIER, {file, line});
     release_block(block);
-    u32 last = machine.request->order == REVERSE ? WARP - 1 : 0; // the warps go on in their order, not from here
+    u32 last = machine.request->order == REVERSE ? WARP - 1 : 0; // the warps continue in their order, not from here
     switch_to(pick_in(block, last, last));
 }
 

@@ -20,7 +20,7 @@ inline void switch_stack(void **save, void *load) {
     swapcontext((ucontext_t *)*save, (ucontext_t *)load);
 }
 inline void *prepare_stack(char *base, size_t bytes, void (*entry)()) {
-    ucontext_t *context = new (base) ucontext_t; // the context lives at the far end of its own stack
+    ucontext_t *context = new (base) ucontext_t; // the context is at the far end of the stack
     getcontext(context);
     context->uc_stack.ss_sp = base + sizeof(ucontext_t);
     context->uc_stack.ss_size = bytes - sizeof(ucontext_t);

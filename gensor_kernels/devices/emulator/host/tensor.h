@@ -29,7 +29,7 @@ static u32 swizzled(u32 address) {
     return address ^ (address >> 7 & 7) << 4;
 }
 
-// Where `count` elements from element `at` on lie in global memory; null where one lies outside.
+// The address of `count` elements from element `at` on in global memory; null where one is outside.
 static unsigned char *element(const TensorCopy &copy, const int *at, u32 count, Access access = LOAD) {
     const TensorMap &map = *(const TensorMap *)copy.map;
     u64 address = map.base + (u64)at[0] * map.element;
@@ -45,7 +45,7 @@ static int last_of_box(const TensorMap &map, int axis) {
     return (int)map.extent[1 + axis] - 1 + map.upper[axis];
 }
 
-// Rows of a box lie along the second and the third axis of a tensor.
+// Rows of a box are along the second and the third axis of a tensor.
 static u32 rows_of(const TensorMap &map) {
     return map.box[1] * map.box[2];
 }
@@ -117,7 +117,7 @@ static void deliver(Block &block, const TensorCopy &copy) {
     settle(barrier, copy.file, copy.line);
 }
 
-// Nobody can go on: one of the copies on their way arrives. False where there is none.
+// No thread can continue: one of the copies in flight arrives. False where there is none.
 static bool deliver_one() {
     for (Block &block : machine.blocks) {
         std::vector<TensorCopy> &queue = block.async.copies;
@@ -184,7 +184,7 @@ static void claim(Block &block, TensorCopy &copy, u32 bytes) {
     }
 }
 
-// The first pixel is one of the box, and taps lie behind it: the instruction has 8 bits for each distance.
+// The first pixel is one of the box, and taps come after it: the instruction has 8 bits for each distance.
 static void check_pixels(const TensorMap &map, const TensorCopy &copy) {
     for (int axis = 0; axis < 2; ++axis) {
         const int at = copy.at[1 + axis], from = map.lower[axis], moved = copy.moved[axis];

@@ -1,7 +1,7 @@
 // A model of tensor stores: boxes of shared memory on their way to global memory. With early delivery a box is read
 // when the store is issued, with late delivery when its thread waits for it. Until then nobody may write to it,
-// afterwards the thread counts as having read it just now, so that others must be ordered behind it. What threads write
-// into a box is seen by stores only behind a proxy fence of theirs.
+// afterwards the thread counts as having read it just now, so that others must be ordered after it. Writes of threads
+// into a box are seen by stores only after a proxy fence of these threads.
 #pragma once
 #include "tensor.h"
 

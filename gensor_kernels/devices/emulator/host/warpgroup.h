@@ -76,8 +76,8 @@ static void check_barriers(u32 address, int bytes, int line) {
                   address - SHARED_BASE, each.line);
 }
 
-// Whether an ordinary load, which lies in one atom, reads what a tensor copy brought there: its warp has waited for the
-// copy then, and the next copy must be ordered behind the load.
+// Whether an ordinary load, which is in one atom, reads what a tensor copy brought there: its warp has waited for the
+// copy then, and the next copy must be ordered after the load.
 bool reads_copy(u32 address, bool warp_wide, int line) {
     Async &async = current->block->async;
     if (async.atoms.empty())

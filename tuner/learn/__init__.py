@@ -1,1 +1,0 @@
-"""Residuals of the potential, fitted to timings."""
