@@ -45,10 +45,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Turn links to files of the repository into links to pages, or to the repository where there is no page."""
     address = page.file.src_uri
     pages = {MADE.get(file.src_uri, f"docs/{file.src_uri}"): file.src_uri for file in files}
-    return linked(markdown, address, pages, config.extra["repository"])
+    return relink(markdown, address, pages, config.extra["repository"])
 
 
-def linked(markdown: str, address: str, pages: dict[str, str], repository: str) -> str:
+def relink(markdown: str, address: str, pages: dict[str, str], repository: str) -> str:
     """Return a page with its links as the site has them.
 
     Parameters
@@ -65,7 +65,7 @@ def linked(markdown: str, address: str, pages: dict[str, str], repository: str) 
     folder = posixpath.dirname(MADE.get(address, f"docs/{address}"))
     absolute = (f"{repository}/blob/main/", repository.replace("github.com", "raw.githubusercontent.com") + "/main/")
 
-    def replaced(found: re.Match[str]) -> str:
+    def replace_link(found: re.Match[str]) -> str:
         target, anchor = found[2], found[3] or ""
         own = next((target.removeprefix(start) for start in absolute if target.startswith(start)), None)
         if own is None and "://" in target:
@@ -78,7 +78,7 @@ def linked(markdown: str, address: str, pages: dict[str, str], repository: str) 
         return found[1] + target + anchor + found[4]
 
     parts = FENCED.split(markdown)
-    return "".join(part if number % 2 else LINK.sub(replaced, part) for number, part in enumerate(parts))
+    return "".join(part if number % 2 else LINK.sub(replace_link, part) for number, part in enumerate(parts))
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:

@@ -21,7 +21,7 @@ from gensor_kernels.build.nvrtc import compile_many
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core.program_batch import completed
+from gensor_kernels.programs.core.program_batch import complete
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import Candidate, candidate
@@ -180,7 +180,7 @@ def vary(session: Session, claim: Claim, best: Candidate) -> dict[Candidate, str
         others = [value for value in coordinate.values if value != own.get(coordinate.name, 0)]
         more = {value: TOGETHER.get(coordinate.name, {}) if value else {} for value in others}
         wanted = [kept | {n: v for n, v in more[each].items() if n in own} | {coordinate.name: each} for each in others]
-        programs = completed(family, wanted, workload, session.arch, math.inf)
+        programs = complete(family, wanted, workload, session.arch, math.inf)
         alone = [candidate(family, each, workload) for each in programs if each[coordinate.name] in others]
         for _, each in _rank(session, workload, alone)[:VALUES]:
             found.setdefault(each, f"{coordinate.name}={each.program[coordinate.name]}")

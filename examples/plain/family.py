@@ -8,7 +8,7 @@ from gensor_kernels.programs.contraction.problem import extents
 from gensor_kernels.programs.core.family import PRODUCTS, Coordinate, Family, Launch
 from gensor_kernels.programs.core.macros import macro_token
 from gensor_kernels.programs.core.params import tiling
-from gensor_kernels.programs.core.program_batch import completed
+from gensor_kernels.programs.core.program_batch import complete
 
 STARTERS = [{"block_m": m, "block_n": n} for m, n in ((8, 32), (32, 8), (16, 16), (4, 32))]
 
@@ -62,7 +62,7 @@ class Plain(Family):
 
     def starters(self, workload, arch):
         """Return legal default completions of some block tiles."""
-        return completed(self, STARTERS, workload, arch, registers=255)
+        return complete(self, STARTERS, workload, arch, registers=255)
 
     # ---- one Program
 

@@ -100,7 +100,7 @@ class Mapped:
         key = wanted, tensor_maps.key(packed, wanted)
         found = self._kept.get(key)
         if found is None:
-            found = self._encode(tensor_maps.described(packed, wanted))
+            found = self._encode(tensor_maps.description(packed, wanted))
             _keep(self._kept, key, found)
         return found
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Read(NamedTuple):
-    """The compiler's report on a binary, beside estimates for its Program.
+    """The compiler's report on a binary, and estimates for its Program.
 
     ``registers`` and ``spill_bytes`` per thread, ``issue`` and ``stalls`` of an iteration (see Facts): NaN where the
     machine code was not read.  ``wanted`` are the estimated registers, ``pipe`` the estimated clocks in which a warp
@@ -59,7 +59,7 @@ class Feedback:
         self._rows[code] = read
         self._tables = None
         # A spilling binary's register count is the limit, not its demand: it says nothing about the estimate. Its
-        # stalls are those of spills, too.
+        # stalls are also those of spills.
         whole = [each for each in self._rows.values() if not each.spill_bytes]
         self.register_offset = float(np.median([each.registers - each.wanted for each in whole])) if whole else 0.0
         ratios = [each.stalls / each.pipe for each in whole if not np.isnan(each.stalls)]
@@ -161,7 +161,7 @@ class FamilySpace(Lattice):
         return roofline.seconds(self.terms(points), self.arch)
 
     def terms(self, points: np.ndarray) -> roofline.Terms:
-        """The terms behind :meth:`potential`."""
+        """The terms of :meth:`potential`."""
         whole = self.complete(np.asarray(points))
         facts = self._facts(whole)
         return self.family.terms(self.columns(whole), self.workload, self.arch, facts)

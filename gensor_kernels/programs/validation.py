@@ -27,7 +27,7 @@ def workload_of(text: str) -> Workload:
     workload = Workload.from_json(text)
     if workload.key() != text:
         raise ValueError("'key' is not in canonical form")
-    return _declared(workload)
+    return _validate(workload)
 
 
 def samples_of(text: str) -> tuple[Workload, ...]:
@@ -44,7 +44,7 @@ def class_of(text: str) -> Workload:
     workload = _sized(Workload(**body, sizes=declared.smallest))
     if workload.class_key() != text:
         raise ValueError("'class_key' is not in canonical form")
-    return _declared(workload)
+    return _validate(workload)
 
 
 def _sized(workload: Workload, **less: int) -> Workload:
@@ -55,7 +55,7 @@ def _sized(workload: Workload, **less: int) -> Workload:
         return workload
 
 
-def _declared(workload: Workload) -> Workload:
+def _validate(workload: Workload) -> Workload:
     """The Workload, where it has the sizes, operands and layouts of its operator."""
     declared = operator(workload.operator)
     if not all(type(extent) is int and extent <= LARGEST_EXTENT for _, extent in workload.sizes):

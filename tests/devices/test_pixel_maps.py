@@ -11,7 +11,7 @@ from gensor_kernels.operators import operator
 from gensor_kernels.operators.windows import conv
 from gensor_kernels.programs.core import params
 from gensor_kernels.programs.core.params import Tiling
-from gensor_kernels.programs.core.tensor_maps import Pixels, TensorMap, described
+from gensor_kernels.programs.core.tensor_maps import Pixels, TensorMap, description
 from tests.doubles.emulated_kernels import Launch, toy
 from tests.doubles.kernels import aligned
 from tests.programs.lattices import WGMMA
@@ -108,7 +108,9 @@ def test_a_copy_of_the_other_kind_is_named(monkeypatch):
 
 
 def test_the_pixel_box_of_an_image():
-    image = described(packed(workload(stride_h=2, stride_w=3, pad_top=2, pad_left=1, pad_right=1, dilation_h=2)), IMAGE)
+    image = description(
+        packed(workload(stride_h=2, stride_w=3, pad_top=2, pad_left=1, pad_right=1, dilation_h=2)), IMAGE
+    )
     assert (image.extents, image.strides, image.box) == ((72, 10, 9, 2), (144, 1440, 12960), (UNIT, ROWS))
     # Columns -1, 2, 5, 8 of 10, rows -2, 0, 2, 4 of 9: four outputs along each.
     assert image.pixels == Pixels(lower=(-1, -2), upper=(-1, -4), step=(3, 2))
@@ -116,9 +118,9 @@ def test_the_pixel_box_of_an_image():
 
 def test_filters_are_taps_of_channels():
     of = workload()
-    b = described(packed(of), TensorMap("b", True, 2, 64, window=True))
+    b = description(packed(of), TensorMap("b", True, 2, 64, window=True))
     assert (b.extents, b.strides) == ((72, 64, 6, 1, 1), (864, 144, 16, 16)) and b.pixels is None
-    last = described(packed(workload(weights="rsck")), TensorMap("b", False, 2, 64, window=True))
+    last = description(packed(workload(weights="rsck")), TensorMap("b", False, 2, 64, window=True))
     assert (last.extents, last.strides) == ((64, 72, 6, 1, 1), (128, 9216, 16, 16))
 
 
@@ -156,4 +158,4 @@ def test_images_with_a_negative_stride_have_no_map():
     geometry = operator("conv2d").geometry(of, strides)
     assert not WGMMA.reads(of, geometry)
     with pytest.raises(BuildError, match="no tensor copy reads a"):
-        described(params.pack(geometry, Tiling(1, 1, 1, UNIT, 1)), IMAGE)
+        description(params.pack(geometry, Tiling(1, 1, 1, UNIT, 1)), IMAGE)

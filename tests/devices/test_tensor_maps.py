@@ -15,7 +15,7 @@ from gensor_kernels.operators.products.matmul import workload
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.programs.core import params
 from gensor_kernels.programs.core.params import Tiling
-from gensor_kernels.programs.core.tensor_maps import MAPS_OFFSET, TensorMap, described
+from gensor_kernels.programs.core.tensor_maps import MAPS_OFFSET, TensorMap, description
 from tests.programs.lattices import MMA, WGMMA
 
 A, B = TensorMap("a", False, 2, 128), TensorMap("b", False, 2, 64)
@@ -32,10 +32,10 @@ def packed(a=FIRST, pointers=(1 << 20, 1 << 21)):
 
 
 def test_a_map_has_the_unit_stride_first_and_broadcast_axes_once():
-    a, b = described(packed(), A), described(packed(), B)
+    a, b = description(packed(), A), description(packed(), B)
     assert (a.address, a.extents, a.strides, a.box) == (1 << 20, (64, 8, 5, 1, 2), (128, 1024, 16, 8192), (64, 128))
     assert (b.address, b.extents, b.strides, b.box) == (1 << 21, (96, 64, 5, 1, 1), (192, 16384, 16, 16), (64, 64))
-    turned = described(packed(a=Strides((0, 0, 0), 1, 8)), TensorMap("a", True, 2, 64))
+    turned = description(packed(a=Strides((0, 0, 0), 1, 8)), TensorMap("a", True, 2, 64))
     assert turned.extents[:2] == (8, 64) and turned.strides[0] == 16
 
 
@@ -49,12 +49,12 @@ def test_operands_that_no_map_can_describe():
         {"pointers": (1 << 20 | 8, 0)},
     ):
         with pytest.raises(BuildError, match="no tensor copy reads a"):
-            described(packed(**changed), A)
+            description(packed(**changed), A)
     for rows in (0, 257):
         with pytest.raises(BuildError, match="no tensor copy reads a"):
-            described(packed(), TensorMap("a", False, 2, rows))
+            description(packed(), TensorMap("a", False, 2, rows))
     for rows in (8, 256):
-        assert described(packed(), TensorMap("a", False, 2, rows)).box == (64, rows)
+        assert description(packed(), TensorMap("a", False, 2, rows)).box == (64, rows)
 
 
 def test_the_emulators_maps_follow_params_at_multiples_of_64():
@@ -89,7 +89,7 @@ def test_a_driver_without_maps_is_named(monkeypatch):
     driver.driver_function.cache_clear()
     monkeypatch.setattr(tensor_maps.ctypes, "CDLL", missing)
     with pytest.raises(BuildError, match="this driver encodes no tensor maps"):
-        tensor_maps.encode(described(packed(), A))
+        tensor_maps.encode(description(packed(), A))
     driver.driver_function.cache_clear()
 
 

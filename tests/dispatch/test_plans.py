@@ -228,17 +228,13 @@ def beside(monkeypatch):
 
 
 def test_contractions_without_a_kernel_go_to_the_library(beside, monkeypatch):
-    a, b = aligned((2, 64, 64)), aligned((2, 64, 64))
+    a, b, whole = aligned((2, 64, 64)), aligned((2, 64, 64)), np.ones((3, 4), np.int64)
     assert einsum("bij,bjk->bik", a, b)[0, 0, 0] == 55 and len(beside.device.launched) == 1
     assert einsum("bij,bjk->bik", a, b, optimize="greedy")[0, 0, 0] == 55
-    whole = np.ones((3, 4), np.int64)
-    calls = [("ij,kj", whole, whole), ("ij,kj", whole + 1j, whole), ("ij,ij->ij", a[0], b[0]), ("ij,ij->i", a[0], b[0])]
-    for text, *each in calls:
+    for text, *each in (("ij,kj", whole + 1j, whole), ("ij,ij->ij", a[0], b[0]), ("ij,ij->i", a[0], b[0])):
         np.testing.assert_array_equal(einsum(text, *each), np.einsum(text, *each))
-    np.testing.assert_array_equal(vdot(whole * 1j, whole), np.vdot(whole * 1j, whole))
-    np.testing.assert_array_equal(outer(a[0, 0], b[0, 0]), np.outer(a[0, 0], b[0, 0]))
-    out = np.zeros((64, 64), np.float32)
-    assert outer(a[0, 0], b[0, 0], out) is out
+    for function in (vdot, outer):
+        np.testing.assert_array_equal(function(whole * 1j, whole), getattr(np, function.__name__)(whole * 1j, whole))
     assert dot(whole, whole.T, np.zeros((3, 3), np.int64))[0, 0] == 4
     np.testing.assert_array_equal(tensordot(whole, whole, ([0, 1], [0, 1])), 12)
     with pytest.raises(TypeError, match="Iterator operand 0"):  # NumPy's own rule; CuPy has none

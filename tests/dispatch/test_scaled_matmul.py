@@ -14,7 +14,6 @@ from gensor_kernels.operators.products import block_scaled
 from gensor_kernels.operators.tolerance import base as tolerance_base
 from gensor_kernels.operators.types.dtypes import encode
 from tests.doubles.device import FakeDevice
-from tests.doubles.kernels import put, runtime_of
 
 E4M3, E5M2 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
 TYPES = {"dtype_a": "float8_e4m3fn", "dtype_b": "float8_e4m3fn"}
@@ -47,19 +46,6 @@ def agrees(found, a, b, scale_a, scale_b, steps=(), accumulator="float22"):
     stored = encode("bfloat16", found.astype(np.float64)) if found.dtype.name == "bfloat16" else found
     verdict = tolerance_base.check(np.asarray(stored), expected)
     assert verdict.ok, verdict.message
-
-
-@pytest.mark.parametrize("arch", ["sm_87", "sm_90"])
-def test_the_library_multiplies_dequantised_operands(monkeypatch, arch):
-    put(monkeypatch, runtime_of(FakeDevice(arch)))
-    for k in (128, 200):  # kernels refuse the second one
-        arrays = operands(7, 150, k)
-        out = np.zeros((7, 150), np.float32)
-        assert gk.scaled_matmul(*arrays, out=out) is out
-        agrees(out, *arrays, accumulator="float32")
-        assert gk.explain(gk.scaled_matmul, *arrays).tier == 4
-        raw = [each.view(np.uint8) for each in arrays[:2]]
-        np.testing.assert_array_equal(gk.scaled_matmul(*raw, *arrays[2:], **TYPES), out)
 
 
 def test_the_vendors_call_of_a_workload_is_the_same():

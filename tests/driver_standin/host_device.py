@@ -17,7 +17,7 @@ from gensor_kernels.devices.cuda import import_cupy
 from gensor_kernels.devices.emulator.run import SMS, encode
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.programs.core.params import SIZE
-from gensor_kernels.programs.core.tensor_maps import MAP_BYTES, MAPS_OFFSET, described
+from gensor_kernels.programs.core.tensor_maps import MAP_BYTES, MAPS_OFFSET, description
 from tests.doubles.strict import memory
 from tests.doubles.strict.execution import emulated
 from tests.doubles.strict.results import Status
@@ -108,7 +108,7 @@ class HostDevice(cuda.CudaDevice):
         passed = launch.parameters
         if len(passed) != size_of(wanted) or passed[:SIZE] != self._packed:
             raise PassedError(f"{wanted.entry} was passed other bytes than Params")
-        if passed[MAPS_OFFSET:] != b"".join(encode(described(self._packed, each)) for each in wanted.maps):
+        if passed[MAPS_OFFSET:] != b"".join(encode(description(self._packed, each)) for each in wanted.maps):
             raise PassedError(f"{wanted.entry} was passed other tensor maps than {wanted.maps}")
 
 

@@ -23,7 +23,7 @@ from gensor_kernels.errors import BuildError  # noqa: E402
 from gensor_kernels.operators.types.geometry import Geometry, Strides  # noqa: E402
 from gensor_kernels.programs.core import params  # noqa: E402
 from gensor_kernels.programs.core.params import Tiling  # noqa: E402
-from gensor_kernels.programs.core.tensor_maps import MAPS_OFFSET, described  # noqa: E402
+from gensor_kernels.programs.core.tensor_maps import MAPS_OFFSET, description  # noqa: E402
 from tests.doubles.strict.streams import Stream  # noqa: E402
 from tests.driver_standin.planted import ARGUMENTS, BUGS  # noqa: E402
 from tests.driver_standin.stored import Stored, stored  # noqa: E402
@@ -87,7 +87,7 @@ def mapped(device):
     buffer[:] = params.pack(Geometry((64, 64, 64), a=lines, b=lines), Tiling(1, 1, 1, 64, 1), pointers=(256, 512, 768))
     launch(device.local.arguments, (), (), None)
     (made,) = runtime.launches()
-    maps = b"".join(encode(described(buffer, each)) for each in wanted.maps)
+    maps = b"".join(encode(description(buffer, each)) for each in wanted.maps)
     return {
         "wanted": [[wanted.blocks(device.arch.sms), 1, 1], wanted.shared_bytes, wanted.shared_bytes],
         "found": [made.grid, made.shared_bytes, made.function.dynamic_bytes],

@@ -7,6 +7,7 @@ import pytest
 
 from gensor_kernels.build.source import flatten
 from gensor_kernels.programs.registry import FAMILIES
+from tests.campaign_size import sample
 
 from .engine import mutations, sweep
 from .programs import Configuration, configurations
@@ -87,38 +88,67 @@ def named(group: str, name: str) -> Configuration:
     return next(each for each in configurations() if (each.group, each.name) == (group, name))
 
 
-@pytest.mark.parametrize(
-    ("group", "names"),
-    [
-        ("simt", ("one buffer, split", "staged, wide", "norm, whole rows", "staged, stream")),
-        ("mma cp.async", ("narrow", "wide", "tall", "norm, whole rows", "floats", "stream")),
-        ("mma registers", ("wide", "tall", "norm, whole rows", "floats", "stream")),
-        ("packed", ("packed stream", "packed tall")),
-        ("phased", ("phased phases, filters last",)),
-        ("phased_mma", ("phased_mma phases, filters last", "phased_mma phases, floats")),
-        ("patch", ("patch stream", "patch known taps")),
-        ("strip", ("strip last", "strip first, single outputs")),
-        ("rows", ("sum, one row", "columns, two passes")),
-        ("gemv", ("rows, wide", "columns, rounds")),
+GROUPS = [
+    ("simt", ("one buffer, split", "staged, wide", "norm, whole rows", "staged, stream")),
+    ("mma cp.async", ("narrow", "wide", "tall", "norm, whole rows", "floats", "stream")),
+    ("mma registers", ("wide", "tall", "norm, whole rows", "floats", "stream")),
+    ("packed", ("packed stream", "packed tall")),
+    ("phased", ("phased phases, filters last",)),
+    ("phased_mma", ("phased_mma phases, filters last", "phased_mma phases, floats")),
+    ("patch", ("patch stream", "patch known taps")),
+    ("strip", ("strip last", "strip first, single outputs")),
+    ("rows", ("sum, one row", "columns, two passes")),
+    ("gemv", ("rows, wide", "columns, rounds")),
+    (
+        "wgmma",
         (
-            "wgmma",
-            (
-                *("k-contiguous", "n-contiguous", "m-contiguous, split", "8-bit floats", "in turns", "pixels"),
-                *("pair along m", "pair along n, walking", "pixels of pairs", "stored by copies", "stream", "gate"),
-            ),
+            *("k-contiguous", "n-contiguous", "m-contiguous, split", "8-bit floats", "in turns", "pixels"),
+            *("pair along m", "pair along n, walking", "pixels of pairs", "stored by copies", "stream", "gate"),
         ),
-        ("weights_wgmma", ("a scale per column", "two warpgroups", "groups, split")),
-        ("attention cp.async", ("narrow", "split", "boolean mask", "window, soft cap")),
-        ("attention registers", ("wide", "boolean mask", "window")),
-        ("attention_wgmma", ("two warpgroups", "three warpgroups", "split", "boolean mask", "window", "ragged")),
-        ("window", ("channels, shared", "planes, shared", "staged, idle copiers", "sliding")),
-    ],
-)
+    ),
+    ("weights_wgmma", ("a scale per column", "two warpgroups", "groups, split")),
+    ("attention cp.async", ("narrow", "split", "boolean mask", "window, soft cap")),
+    ("attention registers", ("wide", "boolean mask", "window")),
+    ("attention_wgmma", ("two warpgroups", "three warpgroups", "split", "boolean mask", "window", "ragged")),
+    ("window", ("channels, shared", "planes, shared", "staged, idle copiers", "sliding")),
+]
+#: A Program and a call in it, of each kind of synchronisation.
+KINDS = [
+    ("simt", "one buffer, split", "barrier"),
+    ("mma cp.async", "narrow", "warp_barrier"),
+    ("mma cp.async", "narrow", "copy_async_wait"),
+    ("mma cp.async", "stream", "give_flag"),
+    ("wgmma", "k-contiguous", "mbarrier_wait"),
+    ("wgmma", "k-contiguous", "wgmma_wait"),
+    ("wgmma", "pair along m", "cluster_barrier"),
+    ("wgmma", "stored by copies", "store_tensor_wait"),
+]
+
+
+@pytest.mark.parametrize(("group", "name", "function"), KINDS)
+def test_a_missing_call_of_each_kind_is_caught(group, name, function):
+    _, work = sweep.plan([named(group, name)])
+    missing = [each for each in work if each[1].site.function == function and not is_equivalent(group, each[1].name)]
+    [result] = sweep.run(missing[:1], jobs=1)
+    assert result.caught_by
+
+
+@pytest.mark.parametrize(("group", "names"), sample(GROUPS, 1))
+def test_missing_barriers_and_waits_of_a_drawn_family_are_caught(group, names):
+    programs = [named(group, name) for name in names]
+    _, work = sweep.plan(programs[:1])
+    orderings = [(group, mutant, programs) for group, mutant, _ in work if not mutant.site.is_guard]
+    survivors = [each for each in sweep.run(sample(orderings, 3), jobs=1) if not each.caught_by]
+    assert all(is_equivalent(each.group, each.mutant) for each in survivors)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("group", "names"), GROUPS)
 def test_every_missing_barrier_and_wait_is_caught(group, names):
     dead, work = sweep.plan([named(group, name) for name in names])
     # Programs without a split have waits that wait for nothing: test_dependent has a mutant of every wait.
     missed = [site for site in dead[group] if not site.is_guard and site.function not in DEPENDENT]
-    # Outputs are converted in front of the slab in contraction_mma, contraction_packed and products of warpgroups, the
+    # Outputs are converted before the slab in contraction_mma, contraction_packed and products of warpgroups, the
     # latter one row of fragments at a time: phases store sums, and the others stage sums.
     converted = [site for site in missed if (site.file, site.function) == ("warp_outputs.cuh", "warp_barrier")]
     staging = ("phased_mma", "patch", "weights_wgmma")

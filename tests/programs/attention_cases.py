@@ -21,7 +21,7 @@ def operands(w: Workload, seed: int = 0, spread: float = 1.0) -> dict[str, np.nd
 
 
 def added_mask(w: Workload, arrays: dict[str, np.ndarray]) -> np.ndarray:
-    """What is added to the scores: mask, diagonal and window, (batch, heads, queries, keys) or broadcastable."""
+    """Terms that are added to the scores: mask, diagonal and window, (batch, heads, queries, keys) or broadcastable."""
     first, end = (np.arange(w.size["queries"])[:, None] + each for each in diagonals(w.size))
     keys = np.arange(w.size["keys"])
     added = np.where((first <= keys) & (keys < end), 0.0, -np.inf)
@@ -110,7 +110,7 @@ def tiled(
 ) -> np.ndarray:  # fmt: skip
     """An online softmax over tiles of ``keys`` keys, rounded as a kernel rounds; ``split`` parts are combined.
 
-    ``cap`` "late" caps scores behind the mask, "none" not at all.
+    ``cap`` "late" caps scores after the mask, "none" not at all.
     """
     q, k, v = (decode(w.dtype[x], arrays[x]) for x in "abd")
     group = q.shape[1] // k.shape[1]

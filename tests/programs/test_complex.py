@@ -5,21 +5,12 @@ import json
 import numpy as np
 import pytest
 
-from gensor_kernels.dispatch.observe.record_file import Served, update, workload_row
 from gensor_kernels.errors import UnsupportedError
-from gensor_kernels.machine import roofline
-from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.tolerance.base import Expected, check
-from gensor_kernels.operators.types.dtypes import decode, encode, facts, joined, parts, round_to
-from gensor_kernels.operators.types.epilogue import Step, apply
+from gensor_kernels.operators.types.dtypes import encode, joined, round_to
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core import params
-from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.space import FamilySpace
-from gensor_tuner.shapes.reader import read_shapes
 
-SIMT = FAMILIES["contraction_simt"]
 M, N = 20, 24
 
 
@@ -126,31 +117,6 @@ def test_infinite_operands_in_both_forms():
         assert np.isnan(four[:, 6]).all() and not np.isfinite(four[2].view(float)).any()
 
 
-def test_values_round_and_come_back_part_by_part():
-    z = normal(np.random.default_rng(0), 50)
-    assert np.array_equal(round_to("complex64", z), z.astype(np.complex64)) and facts("complex64").itemsize == 8
-    assert np.array_equal(joined(parts(z)), z) and encode("complex64", z).dtype == np.complex64
-    assert np.array_equal(decode("complex64", encode("complex64", z)), round_to("complex64", z))
-    odd = joined(np.array([np.inf, np.nan]))
-    assert np.isinf(odd.real) and np.isnan(odd.imag) and np.isinf(round_to("complex64", odd).real)
-
-
-def test_epilogues_count_real_operands_as_complex():
-    v, x = np.array([1 + 2j, 3 - 1j]), np.array([2.0, 0.0])
-    steps = [
-        Step("scale", None, 1j),
-        Step("mul", x),
-        Step("add", x),
-        Step("mask", np.array([1, 0]), -1.0),
-        Step("cast"),
-    ]
-    assert np.array_equal(apply(v, steps, "complex64"), [-2 + 2j, -1])
-    for name in ("relu", "tanh"):
-        with pytest.raises(UnsupportedError, match=f"'{name}' is not defined for complex"):
-            matmul.workload(8, 8, 8, dtype="complex64", epilogue=[name])
-    assert params.pack_step(params.Step(1, 0.5 - 2j))[:8] == np.float64(-2).tobytes()
-
-
 def test_workloads_say_what_is_conjugated_and_which_products_are_allowed():
     w = matmul.workload(8, 4, 6, dtype="complex128", trans_a=True, conjugate="ab", math="3m")
     assert dict(w.layout) == {"a": "m*", "b": "n*", "c": "n"} and w.layouts["a"] == "m" and w.conjugated["b"]
@@ -165,37 +131,3 @@ def test_workloads_say_what_is_conjugated_and_which_products_are_allowed():
         bad = json.loads(plain.key())
         bad["layout"]["c"] = "n*"
         matmul.OPERATOR.operands(Workload.from_json(json.dumps(bad)))
-
-
-def test_bounds_count_eight_operations_to_a_multiply_add():
-    arch = lookup("sm_86")  # which forms float32 products by multiply-adds alone
-    real, whole = (matmul.workload(2048, 2048, 2048, dtype=dtype) for dtype in ("float32", "complex64"))
-    assert roofline.bound_us(whole, arch) == pytest.approx(4 * roofline.bound_us(real, arch))
-    three = matmul.workload(2048, 2048, 2048, dtype="complex64", math="3m")
-    assert roofline.bound_us(three, arch) == pytest.approx(3 * roofline.bound_us(real, arch))
-    space = FamilySpace(SIMT, three, arch)
-    programs = SIMT.starters(three, arch)
-    seconds = space.potential(np.array([space.point(p) for p in programs]))
-    assert {p["form"] for p in programs} == {3, 4} and (seconds * 1e6 >= roofline.bound_us(three, arch)).all()
-
-
-def test_rows_of_shapes_files_come_back(tmp_path):
-    wanted = [
-        matmul.workload(64, 32, 16, dtype="complex64", epilogue="scale_bias"),
-        matmul.workload(64, 32, 16, dtype="complex128", math="3m", trans_a=True, conjugate="a", batch=2),
-        matmul.workload(63, 31, 17, dtype="complex64", trans_b=True, conjugate="b"),
-    ]
-    path = tmp_path / "shapes.csv"
-    update(path, {workload_row(w, Served(3, "h200")): 1 for w in wanted})
-    assert {row.workload for row in read_shapes(path)} == set(wanted)
-    lines = [
-        "op,m,n,k,dtype,acc,epilogue,layout_a",
-        "matmul,8,8,8,complex64,complex64,none,",
-        "matmul,8,8,8,complex64,fp32,,",
-    ]
-    lines += ["matmul,8,8,8,complex64,fp64,,", "matmul,8,8,8,complex64,,relu,", "matmul,8,8,8,fp32,,,k*"]
-    path.write_text("\n".join(lines) + "\n")
-    first, second, wide, relu, real = read_shapes(path)
-    assert first.workload == second.workload == matmul.workload(8, 8, 8, dtype="complex64")
-    assert "float64" in wide.unsupported and "not defined for complex" in relu.unsupported
-    assert "column 'layout_a': 'k*' is not one of m, k, s" in real.error

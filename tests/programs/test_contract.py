@@ -201,7 +201,7 @@ def test_verification_fits_shared_memory(name):
 
 
 def compiles(lattice: FamilySpace, program: Program, target: str, spills: tuple[str, ...]) -> None:
-    """Assert that a Program compiles without warnings, has its kernels, and that none but `spills` spill."""
+    """Assert that a Program compiles without warnings, has its kernels, and that only `spills` spill."""
     binary = compile_cubin(candidate(lattice.family, program, lattice.workload).source(), target)
     assert binary.error is None, f"{program.to_json()}\n{binary.error}"
     assert "warning" not in binary.log
@@ -229,7 +229,7 @@ def test_further_starters_do_not_spill_and_are_right(name, index):
 
 
 def starters_are_right(name: str, index: int, which: slice) -> None:
-    """Assert that some of the starters of a contract compile without spills and are right."""
+    """Assert that some of the starters of a contract compile without spills and pass verification."""
     lattice, promised = space(name, index), contract(name)
     chosen = promised.starters(lattice.family.starters(lattice.workload, lattice.arch), index)
     archs = [lookup(arch) for arch in promised.archs] or [lattice.arch]

@@ -21,13 +21,14 @@ from gensor_kernels.programs.contraction.wgmma.family import ContractionWgmma
 from gensor_kernels.programs.core.family import Launch
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.verify.verify import verify
+from tests.campaign_size import sample
 from tests.doubles.emulated_kernels import execute
 from tests.mutator.engine import mutations
 from tests.mutator.engine.configuration import Changed
 from tests.mutator.engine.mutations import DEPENDENT
 from tests.mutator.programs import Configuration, configurations
 
-#: What waits where a launch is in front: the products behind a launch that prepares operands, and what finishes.
+#: Kernels that wait for the launch before: products after a launch that prepares operands, and last launches.
 PRODUCTS = (
     *("contraction_simt", "contraction_mma", "contraction_sliced", "contraction_packed"),
     *("contraction_aligned", "contraction_floats_wgmma", "contraction_packed_wgmma"),
@@ -44,7 +45,7 @@ def launches_of(each: Configuration) -> tuple[Launch, ...]:
     return made.family.launches(made.program, each.workload)
 
 
-#: For each of them a Program that has it behind another.
+#: A Program for each of them in which it is not the first launch.
 FEW = {launch.entry: each for each in reversed(configurations()) for launch in launches_of(each)[1:]}
 BEHIND = [pytest.param(entry, each, id=entry) for entry, each in FEW.items()]
 
@@ -77,13 +78,13 @@ def test_waiting_kernels_do_so_before_they_touch_global_memory():
 
 TARGETS = ("sm_87", "sm_90a", "sm_100", "sm_120")
 COMPILED = [
-    (each, target)
+    pytest.param(each, target, id=f"{each.family} {target}")
     for each in dict.fromkeys(FEW.values())
     for target in (("sm_90a",) if each.arch == "sm_90" else TARGETS)
 ]
 
 
-@pytest.mark.parametrize(("each", "target"), COMPILED, ids=[f"{each.family} {target}" for each, target in COMPILED])
+@pytest.mark.parametrize(("each", "target"), sample(COMPILED, 6))
 def test_the_machine_code_waits_before_it_touches_global_memory(each, target, tmp_path):
     if resources.find_nvdisasm() is None:
         pytest.skip("nvdisasm is not installed")
@@ -110,7 +111,7 @@ def test_the_machine_code_waits_before_it_touches_global_memory(each, target, tm
             assert "ACQBULK" not in names
 
 
-@pytest.mark.parametrize(("entry", "each"), BEHIND)
+@pytest.mark.parametrize(("entry", "each"), sample(BEHIND, 3))
 def test_a_missing_wait_is_caught(entry, each):
     assert each.verify(lambda text: text + "\n").outcome == "ok"
     text = flatten(each.candidate.family.source)
@@ -177,7 +178,7 @@ def test_an_ordinary_launch_need_not_wait(mode):
 
 
 class EarlyWgmma(ContractionWgmma):
-    """As if a launch stood in front of its one."""
+    """With a launch before its own."""
 
     def launches(self, program, workload):
         return tuple(replace(each, dependent=True) for each in super().launches(program, workload))

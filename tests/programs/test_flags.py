@@ -65,7 +65,7 @@ def run_case(name: str, order: str | int) -> np.ndarray:
 
 @pytest.mark.parametrize("name", ORDERED)
 def test_what_flags_order_raises_no_alarm(name):
-    """No assertion beside that of `run_case` is needed: the emulator raises KernelFault where it finds a race."""
+    """No other assertion than that of `run_case` is needed: the emulator raises KernelFault where it finds a race."""
     for order in ORDERS:
         run_case(name, order)
 

@@ -1,4 +1,4 @@
-"""Programs that are asked about for many sizes: what is kept of them is the same for every size of their class."""
+"""Rosters of Programs: columns that are kept are the same for every size of their class."""
 
 import numpy as np
 import pytest

@@ -9,9 +9,11 @@ from gensor_kernels.operators.attention import attention
 from gensor_kernels.operators.products.matmul import workload
 from gensor_kernels.programs.registry import FAMILIES, program_from_json
 from gensor_kernels.programs.space import FamilySpace, Space
+from gensor_tuner.search.graph import Graph
 
 from . import workloads
 from .lattices import MMA, SIMT, every_space, random_legal, space
+from .workloads import contract
 
 
 @every_space
@@ -59,46 +61,32 @@ SMALL = [
 ]
 
 
-def components(lattice: FamilySpace) -> tuple[np.ndarray, np.ndarray]:
-    """(legal, label) by code: labels are equal where moves to the nearest legal value, and Cache, connect points."""
-    points = lattice.decode(np.arange(lattice.size))
-    legal = lattice.legal(points)
-    edges = []
-    codes = np.arange(lattice.size).reshape(lattice.extents)
-    for axis in range(1, len(lattice.extents)):
-        lines = np.moveaxis(codes, axis, -1).reshape(-1, lattice.extents[axis])
-        last = np.full(len(lines), -1)
-        for column in lines.T:
-            here = legal[column]
-            both = here & (last >= 0)
-            edges.append(np.stack([last[both], column[both]]))
-            last = np.where(here, column, last)
-    upper = points[legal & (points[:, 0] < 2)]
-    edges.append(np.stack([lattice.encode(upper), lattice.encode(lattice.descend(upper))]))
-    first, second = np.concatenate(edges, axis=1)
-    label = np.arange(lattice.size)
-    while True:
-        least = np.minimum(label[first], label[second])
-        before = label.copy()
-        np.minimum.at(label, first, least)
-        np.minimum.at(label, second, least)
-        label = label[label]
-        if (label == before).all():
-            return legal, label
+GEMV = {
+    "threads_k": (1, 8, 32, 64), "threads_l": (1, 4, 32), "small": (1, 2, 16), "split_k": (1, 3), "items": (1, 4),
+    "rows": (1, 4), "min_blocks": (0, 2),
+}  # fmt: skip
+ROWS = {"threads_k": (1, 8, 32, 128), "threads_m": (1, 4, 32), "split_k": (1, 2, 8), "min_blocks": (0, 2)}
+ENUMERATED = [
+    *SMALL,
+    *((FAMILIES["gemv"], *contract("gemv").served[index], GEMV) for index in (0, 5)),
+    (FAMILIES["gemv"], *contract("gemv").served[8], GEMV | {"rows": (1,)}),
+    *((FAMILIES["rows"], *contract("rows").served[index], ROWS) for index in (0, 3, 11, 13)),
+]
 
 
-@pytest.mark.parametrize("case", range(len(SMALL)))
+@pytest.mark.parametrize("case", range(len(ENUMERATED)))
 def test_reachability_equals_enumeration(case):
-    family, arch, problem, restrict = SMALL[case]
-    lattice = FamilySpace(family, problem, lookup(arch), restrict=restrict)
-    legal, label = components(lattice)
-    start = int(lattice.encode(lattice.start()[None])[0])
-    reached = legal & (label == label[start])
-    assert (reached == legal).all()
-    complete = lattice.encode(np.concatenate(list(lattice.enumerate(chunk=10_000))))
-    assert len(complete) > 2_000
-    whole = np.flatnonzero(reached & (lattice.decode(np.arange(lattice.size))[:, 0] == 2))
-    assert (whole == complete).all()
+    family, arch, problem, restrict = ENUMERATED[case]
+    graph = Graph(FamilySpace(family, problem, lookup(arch), restrict=restrict))
+    codes = []
+    for begin in range(0, graph.size, 1 << 17):
+        points = graph.decode(np.arange(begin, min(begin + (1 << 17), graph.size)))
+        codes.append(graph.encode(points[graph.space.legal(points)]))
+    legal = np.sort(np.concatenate(codes))
+    assert legal.size > 100
+    assert np.array_equal(graph.reachable(graph.decode(legal[-1:])), legal)
+    complete = np.concatenate(list(graph.space.enumerate(chunk=10_000)))
+    assert (np.sort(graph.encode(complete)) == legal[graph.decode(legal)[:, 0] == 2]).all()
 
 
 def test_restricting_a_lattice_to_nothing_is_an_error():

@@ -1,4 +1,5 @@
-"""The window family beside its contract (test_contract.py): its potential, windows that are compiled in, epilogues."""
+"""The window family in addition to its contract (test_contract.py): its potential, windows that are compiled in,
+epilogues."""
 
 import numpy as np
 import pytest
@@ -6,7 +7,6 @@ import pytest
 import gensor_kernels
 from gensor_kernels.build.source import bind, flatten
 from gensor_kernels.machine.arch import lookup
-from gensor_kernels.operators.products.matmul import workload as matmul
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import Space
 from gensor_kernels.programs.window.shape import call_of
@@ -14,7 +14,6 @@ from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.verify import verify
 from tests.doubles.stored import store_kernels
 from tests.mutator.programs.window import window_configurations
-from tests.programs.verified import is_right
 
 from .lattices import random_legal
 from .workloads import space
@@ -56,21 +55,8 @@ def test_windows_that_are_not_compiled_in():
     assert call_of(average(9, 8)).code == 9911
 
 
-def test_the_family_says_why_it_does_not_serve():
-    assert "matmul" in str(WINDOW.serves(matmul(8, 8, 8), lookup("sm_80")))
-    for arch, workload in SERVED:
-        assert [each.family.name for each in Space(workload, lookup(arch)).families] == ["window"]
-
-
-def test_a_compile_time_epilogue_is_right():
-    workload = convolution(14, 64, 3, dtype="float16", epilogue="bias_relu6")
-    program = WINDOW.starters(workload, lookup("sm_87"))[0].replace(epilogue_fixed=1)
-    verdict = is_right(WINDOW, program, workload)
-    assert verdict.branches["epilogue_step"] > 0
-
-
 def test_a_wrong_window_is_refused():
-    """The verifier's cases tell windows apart: a kernel of another one fails."""
+    """The verifier's cases distinguish windows: a kernel of another one fails."""
     workload = pool("max_pool2d", 30, 16, 3, stride_h=2, stride_w=2, **padded())
     program = next(p for p in WINDOW.starters(workload, lookup("sm_87")) if p["window"])
     constants = WINDOW.constants(program, workload)
@@ -82,7 +68,8 @@ def test_a_wrong_window_is_refused():
     assert verdict.outcome == "wrong"
 
 
-# ---- Infinite elements beside a window that slides: its taps are padded to whole reads, and zero times infinity is NaN
+# ---- Infinite elements next to a window that slides: its taps are padded to whole reads, and zero times infinity is
+# NaN
 
 
 def test_only_outputs_that_see_an_infinity_have_one(no_databases):

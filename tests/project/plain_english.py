@@ -12,7 +12,7 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
-from .structure import ROOT, tracked
+from .structure import ROOT, tracked_files
 
 #: (pattern, write instead)
 PATTERNS = (
@@ -73,7 +73,7 @@ def prose(path: Path) -> Iterator[tuple[int, str]]:
 def hits(paths: list[str]) -> list[tuple[str, str]]:
     """Return (pattern, place) of every phrase in tracked files under these paths; all files without any path."""
     found = []
-    for name in tracked():
+    for name in tracked_files():
         if name.endswith(SUFFIXES) and name not in OMITTED and (not paths or name.startswith(tuple(paths))):
             for number, line in prose(ROOT / name):
                 for pattern, _ in PATTERNS:

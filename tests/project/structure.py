@@ -42,13 +42,13 @@ ORDER = (
 )
 MOST_FILES = 25
 SOURCES = (".py", ".cu", ".cuh", ".h", ".cpp", ".c", ".sql", ".toml", ".css", ".js")
-#: Folders of results, which nobody reads as code.
+#: Folders of results.
 RESULTS = ("tests/golden", "benchmarks/results")
 
 Graph = Mapping[str, set[str]]
 
 
-def tracked() -> list[str]:
+def tracked_files() -> list[str]:
     """Return the paths that git tracks, or in an unpacked archive all paths below the packages."""
     try:
         listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
@@ -65,7 +65,7 @@ def module_name(path: str) -> str:
     return ".".join((top, *(part for part in parts[1:] if part != "__init__")))
 
 
-def named(tree: ast.AST, module: str, is_package: bool) -> Iterator[tuple[str, ...]]:
+def imported_names(tree: ast.AST, module: str, is_package: bool) -> Iterator[tuple[str, ...]]:
     """Yield, for each import in any form, the module names that it may mean, the most specific one first."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -85,13 +85,13 @@ def named(tree: ast.AST, module: str, is_package: bool) -> Iterator[tuple[str, .
 
 def imports() -> dict[str, set[str]]:
     """Return the files that each Python file of the packages imports, as paths."""
-    files = {path for path in tracked() if path.endswith(".py") and path.split("/")[0] in PACKAGES.values()}
+    files = {path for path in tracked_files() if path.endswith(".py") and path.split("/")[0] in PACKAGES.values()}
     modules = {module_name(path): path for path in files}
     found: dict[str, set[str]] = {}
     for path in sorted(files):
         tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
         targets = set()
-        for names in named(tree, module_name(path), path.endswith("__init__.py")):
+        for names in imported_names(tree, module_name(path), path.endswith("__init__.py")):
             targets.add(next((modules[name] for name in names if name in modules), ""))
         found[path] = targets - {"", path}
     return found
@@ -148,9 +148,9 @@ def rank(path: str) -> int:
     raise ValueError(f"{path} has no place in the order of imports")
 
 
-def crowded() -> dict[str, int]:
+def crowded_folders() -> dict[str, int]:
     """Return folders with more than MOST_FILES source files, and how many they have."""
-    counts = Counter(str(PurePosixPath(path).parent) for path in tracked() if path.endswith(SOURCES))
+    counts = Counter(str(PurePosixPath(path).parent) for path in tracked_files() if path.endswith(SOURCES))
     return {folder: count for folder, count in counts.items() if count > MOST_FILES and folder not in RESULTS}
 
 
@@ -167,7 +167,10 @@ def complaints() -> list[str]:
         *(f"circle of files: {' '.join(circle)}" for circle in circles(graph)),
         *(f"circle of folders: {' '.join(circle)}" for circle in circles(folders(graph))),
         *upward,
-        *(f"{folder} has {count} source files, more than {MOST_FILES}" for folder, count in sorted(crowded().items())),
+        *(
+            f"{folder} has {count} source files, more than {MOST_FILES}"
+            for folder, count in sorted(crowded_folders().items())
+        ),
     ]
 
 

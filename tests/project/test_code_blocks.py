@@ -55,7 +55,7 @@ WHY = {
     "takes hours",
     "takes minutes",
 }
-#: What gensor-tune is given where a page does not say it: searches as short as they can be.
+#: Options of gensor-tune that keep searches short where a page has none.
 CHEAP = ("--top", "1", "--jobs", "1")
 #: In a line for bash, what is more than a command with its arguments.
 SHELL = re.compile(r"[|&;<>$`(){}*?]")

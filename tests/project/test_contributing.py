@@ -19,8 +19,8 @@ CONTRIBUTING = Path(__file__).resolve().parents[2] / "CONTRIBUTING.md"
 
 
 @pytest.fixture
-def added(monkeypatch):
-    """What the text says: one file, one line."""
+def scores(monkeypatch):
+    """Add the file and the line of the text."""
     text = CONTRIBUTING.read_text(encoding="utf-8")
     code = re.search(r"file\s`(\w+)\.py` in `products/`:\n\n```python\n(.*?)```", text, re.DOTALL)
     name, source = code[1], code[2]
@@ -33,9 +33,11 @@ def added(monkeypatch):
     operators.operator.cache_clear()
 
 
-def test_the_operator_is_tuned_and_verified(added, tmp_path):
+def test_the_operator_is_tuned_and_verified(scores, tmp_path):
     shapes = tmp_path / "shapes.csv"
-    shapes.write_text(f"op,b,h,i,j,d,dtype,epilogue\n{added},2,3,40,48,32,fp16,scale\n{added},1,2,33,31,16,fp32,none\n")
+    shapes.write_text(
+        f"op,b,h,i,j,d,dtype,epilogue\n{scores},2,3,40,48,32,fp16,scale\n{scores},1,2,33,31,16,fp32,none\n"
+    )
     rows = read_shapes(shapes)
     assert [row.error or row.unsupported for row in rows] == [None, None]
     with Store.open(tmp_path / "kernels.db") as store:
@@ -45,8 +47,8 @@ def test_the_operator_is_tuned_and_verified(added, tmp_path):
     assert results[0].workload.flops() == 2 * 2 * 3 * 40 * 48 * 32
 
 
-def test_its_calls_would_be_recorded_as_they_are(added, tmp_path):
-    declared = operators.operator(added)
+def test_its_calls_would_be_recorded_as_they_are(scores, tmp_path):
+    declared = operators.operator(scores)
     wanted = declared.workload({"b": 1, "h": 2, "i": 16, "j": 17, "d": 24}, "float16")
     wanted = wanted.with_epilogue(("scale", "gelu", "tanh"))
     row = record_file.workload_row(wanted, record_file.Served(3, "h200"))

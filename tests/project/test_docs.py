@@ -146,14 +146,14 @@ def test_the_keys_of_files_are_documented(tmp_path, gensor_tune):
     shapes = tmp_path / "shapes.csv"
     shapes.write_text("op,m,n,k\nmatmul,1,2,3\n", encoding="utf-8")
     (row,) = read_shapes(shapes)
-    assert documented(of_rows) == list(json.loads(json_line(row, Result(row.workload, "ok"), lookup("sm_87"))))
+    assert names_in_table(of_rows) == list(json.loads(json_line(row, Result(row.workload, "ok"), lookup("sm_87"))))
     with Store.open(tmp_path / "empty.db"):
         pass
     assert gensor_tune("export", "{}/records.csv", "--db", "{}/empty.db")[0] == 0
-    assert documented(of_records) == (tmp_path / "records.csv").read_text(encoding="utf-8").strip().split(",")
+    assert names_in_table(of_records) == (tmp_path / "records.csv").read_text(encoding="utf-8").strip().split(",")
 
 
-def documented(text: str) -> list[str]:
+def names_in_table(text: str) -> list[str]:
     """The names in the first column of a table."""
     return re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`[^|]*) \|", text, re.MULTILINE)))
 

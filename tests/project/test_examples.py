@@ -37,14 +37,14 @@ def exact(x):
     return x
 
 
-def halved(x):
+def round_half(x):
     return x.astype(np.float16).astype(np.float64)
 
 
 def assert_near(found, reference):
     """`reference` computes the result with a rounding after every layer."""
     wanted = reference(exact)
-    allowed = 2 * np.abs(reference(halved) - wanted).max()
+    allowed = 2 * np.abs(reference(round_half) - wanted).max()
     assert 0 < allowed < 0.1 * np.abs(wanted).max()
     assert np.abs(found.astype(np.float64) - wanted).max() <= allowed
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from .structure import ROOT, circles, complaints, module_name, named, tracked
+from .structure import ROOT, circles, complaints, imported_names, module_name, tracked_files
 
 
 def test_no_rule_of_the_structure_is_broken():
@@ -18,17 +18,17 @@ def test_no_rule_of_the_structure_is_broken():
 def test_circles_are_found_in_every_form_of_import(tmp_path):
     forms = "import p.a", "from p import b", "def f():\n    from . import c", "import_module('p.d')"
     tree = ast.parse("\n".join(forms))
-    found = {names for names in named(tree, "p.x", False)}
+    found = {names for names in imported_names(tree, "p.x", False)}
     assert found == {("p.a",), ("p.b", "p"), ("p.c", "p"), ("p.d",)}
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": {"e"}, "e": {"d"}}) == [["b", "c"], ["d", "e"]]
 
 
 def names() -> Iterator[tuple[str, str]]:
     """Every file of the packages with every module name that it imports."""
-    for path in tracked():
+    for path in tracked_files():
         if path.endswith(".py") and path.split("/")[0] in ("database", "gensor_kernels", "tuner"):
             tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
-            for found in named(tree, module_name(path), path.endswith("__init__.py")):
+            for found in imported_names(tree, module_name(path), path.endswith("__init__.py")):
                 yield path, found[0]
 
 

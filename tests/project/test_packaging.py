@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .structure import module_name, named, tracked
+from .structure import imported_names, module_name, tracked_files
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -46,7 +46,7 @@ def clone(tmp_path_factory) -> Path:
     return source
 
 
-def built(clone: Path, step: str, out: Path) -> Path:
+def build(clone: Path, step: str, out: Path) -> Path:
     """Return the result of a step of the build backend."""
     code = (
         "import os, sys; from setuptools import build_meta; os.chdir(sys.argv[1]); "
@@ -59,7 +59,7 @@ def built(clone: Path, step: str, out: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(clone, tmp_path_factory) -> Path:
-    return built(clone, "build_wheel", tmp_path_factory.mktemp("wheel"))
+    return build(clone, "build_wheel", tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
@@ -73,16 +73,16 @@ def portable() -> list[str]:
     return (ROOT / "tests" / "portable.txt").read_text(encoding="utf-8").splitlines()
 
 
-def imported(path: str) -> set[str]:
+def imports_of(path: str) -> set[str]:
     """Every name that an import in this file may mean."""
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
-    return {name for names in named(tree, module_name(path), path.endswith("__init__.py")) for name in names}
+    return {name for names in imported_names(tree, module_name(path), path.endswith("__init__.py")) for name in names}
 
 
 def test_the_source_archive_builds_and_can_be_tested(archived):
     """With the tests that run anywhere: these, what they import, and what pytest reads with them."""
     assert {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "MANIFEST.in"} <= archived
-    assert {path for path in tracked() if path.split("/")[0] in (*FOLDERS.values(), "examples")} <= archived
+    assert {path for path in tracked_files() if path.split("/")[0] in (*FOLDERS.values(), "examples")} <= archived
     needed, left = set(), [*portable(), "tests/conftest.py"]
     while left:
         path = left.pop()
@@ -90,14 +90,14 @@ def test_the_source_archive_builds_and_can_be_tested(archived):
             needed.add(path)
             folders = [folder.as_posix() for folder in Path(path).parents][:-1]
             left += [f"{folder}/{name}" for folder in folders for name in ("__init__.py", "conftest.py")]
-            left += [name.replace(".", "/") + ".py" for name in imported(path) if name.startswith("tests.")]
+            left += [name.replace(".", "/") + ".py" for name in imports_of(path) if name.startswith("tests.")]
     assert len(needed) > len(portable()) > 20 and "tests/doubles/stored.py" in needed
     assert not needed - archived, sorted(needed - archived)
 
 
 def test_the_source_archive_leaves_the_bulk_of_the_tests_out(archived):
     assert not {path for path in archived if path.startswith(("benchmarks/", "docs/", "tests/golden/", "."))}
-    tests = [path for path in tracked() if path.startswith("tests/")]
+    tests = [path for path in tracked_files() if path.startswith("tests/")]
     size = {path: (ROOT / path).stat().st_size for path in tests}
     assert sum(size[path] for path in archived & size.keys()) < sum(size.values()) / 3
 

@@ -47,9 +47,9 @@ def test_links_are_those_of_the_site():
     raw = REPOSITORY.replace("github.com", "raw.githubusercontent.com")
     readme = f"[a]({REPOSITORY}/blob/main/docs/trust.md#files) ![b]({raw}/main/docs/report.png) [c](https://cupy.dev)"
     wanted = "[a](trust.md#files) ![b](report.png) [c](https://cupy.dev)"
-    assert hooks.linked(readme, "index.md", pages, REPOSITORY) == wanted
+    assert hooks.relink(readme, "index.md", pages, REPOSITORY) == wanted
     page = "[a](../trust.md) [b](../../README.md) [c](../../tuner/) [d](../../Makefile)\n```sh\n[e](../trust.md)\n```\n"
-    assert hooks.linked(page, "start/cupy.md", pages, REPOSITORY) == (
+    assert hooks.relink(page, "start/cupy.md", pages, REPOSITORY) == (
         f"[a](../trust.md) [b](../index.md) [c]({REPOSITORY}/tree/main/tuner) [d]({REPOSITORY}/blob/main/Makefile)\n"
         "```sh\n[e](../trust.md)\n```\n"
     )

@@ -13,14 +13,14 @@ CHECKOUT = "actions/checkout@"
 TRUSTED = {"push", "schedule", "workflow_dispatch"}
 
 
-def parsed(text: str) -> dict:
+def parse(text: str) -> dict:
     """A workflow; every scalar is a string, so that `on` stays one."""
     return yaml.load(text, Loader=yaml.BaseLoader)
 
 
-#: Those of the project, and one of the documentation to copy.
+#: The project's, and one of the documentation to copy.
 FILES = [*sorted(FOLDER.glob("*.yml")), ROOT / "docs" / "fleet" / "tune-matrix.yml"]
-WORKFLOWS = {path.stem: parsed(path.read_text(encoding="utf-8")) for path in FILES}
+WORKFLOWS = {path.stem: parse(path.read_text(encoding="utf-8")) for path in FILES}
 
 
 def steps(workflow: dict) -> list[dict]:
@@ -65,7 +65,7 @@ def test_our_runners_get_reviewed_code_only():
 
 def test_labels_and_unmerged_branches_are_no_review():
     """A label stays on a pull request, and later pushes to it run unread."""
-    workflow = parsed("""
+    workflow = parse("""
         on: {workflow_dispatch: , pull_request: {types: [labeled, synchronize]}}
         jobs:
           device:
@@ -81,7 +81,7 @@ def test_labels_and_unmerged_branches_are_no_review():
         "device checks out something else than the reviewed commit",
     ]
     assert "device runs on pushes that are not merged" in objections(
-        parsed("{on: {push: }, jobs: {device: {runs-on: self-hosted, environment: gpu, steps: []}}}")
+        parse("{on: {push: }, jobs: {device: {runs-on: self-hosted, environment: gpu, steps: []}}}")
     )
 
 
@@ -150,5 +150,5 @@ def test_checks_run_where_the_package_promises_to_run():
 
 
 def test_updates_are_requested():
-    updates = parsed((ROOT / ".github" / "dependabot.yml").read_text(encoding="utf-8"))["updates"]
+    updates = parse((ROOT / ".github" / "dependabot.yml").read_text(encoding="utf-8"))["updates"]
     assert {each["package-ecosystem"] for each in updates} == {"github-actions", "pip"}

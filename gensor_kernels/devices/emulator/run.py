@@ -24,7 +24,7 @@ from gensor_kernels.programs.core.tensor_maps import (
     STEP,
     Described,
     TensorMap,
-    described,
+    description,
 )
 
 from .build import Kept
@@ -372,7 +372,7 @@ class Packed:
         self.bytes = bytes(params)
         if maps:
             self.bytes = self.bytes.ljust(MAPS_OFFSET, b"\0") + b"".join(
-                encode(described(params, each)) for each in maps
+                encode(description(params, each)) for each in maps
             )
         self._buffer = ctypes.create_string_buffer(len(self.bytes) + ALIGNMENT)
         self.address = -(-ctypes.addressof(self._buffer) // ALIGNMENT) * ALIGNMENT

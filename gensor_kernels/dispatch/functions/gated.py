@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -53,34 +53,21 @@ class GatedProduct(Function):
         if any(x is not None and x.dtype != dtype for x in asked.inputs):
             raise Staged(*(None if x is None else Copy(dtype, tuple(range(len(x.shape)))) for x in asked.inputs))
         gate, other = gated.halves(b)
-        axes, views = fold_axes(a, gate, asked.out, asked.operands)
-        if len(axes.batch) > BATCH_AXES:
-            raise UnsupportedError(f"{len(axes.batch)} batch axes that cannot be merged; kernels take {BATCH_AXES}")
-        first, second, out = (axes.view(index, views[index]) for index in range(3))
+        folded = fold_axes(asked, a, gate)
+        first, second, out = folded.matrices
         # The two halves of B side by side again, as the Workload has them: of n columns, 2 n of the same stride.
-        whole = second._replace(shape=(*second.shape[:-1], 2 * axes.n))
+        whole = second._replace(shape=(*second.shape[:-1], 2 * folded.axes.n))
         workload = gated.workload_from_operands(
             ("" if bias is None else gated.BIASED) + self.name,
             *(first, whole, out, bias),
             math=asked.math if dtype == "float32" and asked.math == "tf32" else "ieee",
             epilogue=[step.name for step in asked.steps],
         )
-        extents = tuple(extent for extent, _ in axes.batch)
         d = Strides()
         if bias is not None:
             d = Strides((0, 0, 0), bias.shape[0] // 2 * bias.strides[0], bias.strides[0])
-        geometry = gated.placed(
-            (axes.m, axes.n, axes.k),
-            (1, 1, 1, *extents)[-BATCH_AXES:],  # type: ignore[arg-type]
-            *(axes.strides(0), axes.strides(1), axes.strides(2), d),
-            other,
-        )
-        numbers = iter(range(3, len(views)))
-        return Understood(
-            workload,
-            geometry,
-            operands=tuple(None if view is None else axes.strides(next(numbers)) for view in asked.operands),
-        )
+        geometry = gated.placed(*folded.geometry, d, other)
+        return Understood(workload, geometry, operands=folded.operands)
 
     def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """Both matrices side by side."""
@@ -112,13 +99,31 @@ def inputs_of(result: np.dtype[Any], a: View, b: View) -> str:
     return own if result.name in WIDER_RESULTS.get(own, ()) else result.name
 
 
-def fold_axes(a: View, gate: View, out: View, operands: Sequence[View | None]) -> tuple[Axes, list[View]]:
-    """The axes of a product (with the gate alone), and its views. Batch entries become no columns: a bias has n."""
-    rank = len(a.shape)
+class Folded(NamedTuple):
+    """A product with merged axes: Views of a, b and the result, the first arguments of Geometry, operands' strides."""
+
+    axes: Axes
+    matrices: tuple[View, ...]
+    geometry: tuple[tuple[int, int, int], tuple[int, int, int], Strides, Strides, Strides]
+    operands: tuple[Strides | None, ...]
+
+
+def fold_axes(asked: Asked, a: View, gate: View) -> Folded:
+    """Merge the axes of a product (with the gate alone). Batch entries become no columns: a bias has n."""
+    rank, out = len(a.shape), asked.out
     c = result_matrix(out, rank, 2)
     lead, (m, n), k = c.shape[:-2], c.shape[-2:], a.shape[-1]
     views = [broadcast(matrix(a, True), (*lead, m, k)), broadcast(gate, (*lead, k, n)), c]
-    views += [result_matrix(broadcast(view, out.shape), rank, 2) for view in operands if view is not None]
+    views += [result_matrix(broadcast(view, out.shape), rank, 2) for view in asked.operands if view is not None]
     axes = Axes(views, (m, n, k))
     axes.fold(columns=False)
-    return axes, views
+    if len(axes.batch) > BATCH_AXES:
+        raise UnsupportedError(f"{len(axes.batch)} batch axes that cannot be merged; kernels take {BATCH_AXES}")
+    batch = (1, 1, 1, *(extent for extent, _ in axes.batch))[-BATCH_AXES:]
+    numbers = iter(range(3, len(views)))
+    return Folded(
+        axes,
+        tuple(axes.view(index, views[index]) for index in range(3)),
+        ((axes.m, axes.n, axes.k), batch, axes.strides(0), axes.strides(1), axes.strides(2)),  # type: ignore[arg-type]
+        tuple(None if view is None else axes.strides(next(numbers)) for view in asked.operands),
+    )

@@ -10,11 +10,10 @@ import numpy as np
 
 from gensor_kernels.dispatch.calls.arguments import Operation, resolve
 from gensor_kernels.dispatch.calls.fallback import apply_steps, product_dtype
-from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.products import normed
 from gensor_kernels.operators.rows.norms import VERIFIED_EPS
-from gensor_kernels.operators.types.geometry import BATCH_AXES, Geometry
+from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.operators.types.workload import Workload
 
 from .base import Asked, Called, Copy, Function, Result, Staged, Understood
@@ -57,27 +56,18 @@ class NormedProduct(Function):
         dtype = inputs_of(asked.result.dtype, a, b)
         if a.dtype != dtype or b.dtype != dtype:
             raise Staged(*(Copy(dtype, tuple(range(len(x.shape)))) for x in (a, b)))
-        axes, views = fold_axes(a, b, asked.out, asked.operands)
-        if len(axes.batch) > BATCH_AXES:
-            raise UnsupportedError(f"{len(axes.batch)} batch axes that cannot be merged; kernels take {BATCH_AXES}")
-        first, second, out = (axes.view(index, views[index]) for index in range(3))
+        folded = fold_axes(asked, a, b)
+        first, second, out = folded.matrices
         workload = normed.workload_from_operands(
             *(p.name, first, second, out, p.before),
             math="tf32" if dtype == "float32" and asked.math == "tf32" else "ieee",
             epilogue=[step.name for step in asked.steps],
         )
-        extents = tuple(extent for extent, _ in axes.batch)
-        geometry = Geometry(
-            (axes.m, axes.n, axes.k),
-            (1, 1, 1, *extents)[-BATCH_AXES:],  # type: ignore[arg-type]
-            *(axes.strides(0), axes.strides(1), axes.strides(2)),
-            tail=normed.told(p.eps, p.before),
-        )
-        numbers = iter(range(3, len(views)))
+        geometry = Geometry(*folded.geometry, tail=normed.told(p.eps, p.before))
         return Understood(
             workload,
             geometry,
-            operands=tuple(None if view is None else axes.strides(next(numbers)) for view in asked.operands),
+            operands=folded.operands,
         )
 
     def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
@@ -88,7 +78,7 @@ class NormedProduct(Function):
         return Called((arrays["a"], arrays["b"]), norm)
 
     def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Norm, math: str | None) -> Any:
-        """The product, in at least float32; the rest is in `finished`."""
+        """The product, in at least float32; the rest is in `finish`."""
         a, b = inputs
         call = resolve(a, b, None, (), parameters.dtype)
         wide = np.promote_types(call.dtype, np.float32)

@@ -14,11 +14,10 @@ import numpy as np
 
 from gensor_kernels.dispatch.calls.arguments import Operation, named_dtype, resolve
 from gensor_kernels.dispatch.calls.fallback import apply_steps, product_dtype
-from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.declaration import prologue
 from gensor_kernels.operators.products import matmul_prologue
 from gensor_kernels.operators.types.epilogue import MAX_SCALES, MAX_STEPS, MAX_VECTORS
-from gensor_kernels.operators.types.geometry import BATCH_AXES, Geometry
+from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.operators.types.workload import View, Workload
 
 from .base import Asked, Called, Copy, Function, Result, Staged, Understood
@@ -74,26 +73,18 @@ class PreparedProduct(Function):
         copies += [vector_copy(view, dtype) for view in vectors]
         if any(copies):
             raise Staged(*copies)
-        axes, views = fold_axes(a, b, asked.out, asked.operands)
-        if len(axes.batch) > BATCH_AXES:
-            raise UnsupportedError(f"{len(axes.batch)} batch axes that cannot be merged; kernels take {BATCH_AXES}")
-        first, second, out = (axes.view(index, views[index]) for index in range(3))
+        folded = fold_axes(asked, a, b)
+        first, second, out = folded.matrices
         workload = matmul_prologue.workload_from_operands(
             *(p.names, first, second, out, [view for view in vectors if view is not None]),
             math="tf32" if dtype == "float32" and asked.math == "tf32" else "ieee",
             epilogue=[step.name for step in asked.steps],
         )
-        extents = tuple(extent for extent, _ in axes.batch)
-        geometry = Geometry(
-            (axes.m, axes.n, axes.k),
-            (1, 1, 1, *extents)[-BATCH_AXES:],  # type: ignore[arg-type]
-            *(axes.strides(0), axes.strides(1), axes.strides(2)),
-        )
-        numbers = iter(range(3, len(views)))
+        geometry = Geometry(*folded.geometry)
         return Understood(
             workload,
             matmul_prologue.told(geometry, p.scale),
-            operands=tuple(None if view is None else axes.strides(next(numbers)) for view in asked.operands),
+            operands=folded.operands,
         )
 
     def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:

@@ -113,22 +113,9 @@ class Layers(tuple[Layer, ...]):
     layouts: Layouts | None = None
 
     def named(self, name: str) -> Layer:
-        """Return the layer of a name; `print` shows what serves each of its calls, and why.
+        """Return the first layer of a name; `print` shows what serves each of its calls, and why.
 
-        Parameters
-        ----------
-        name : str
-            Name of a node, as the table has it.
-
-        Returns
-        -------
-        Layer
-            The first layer of that name.
-
-        Raises
-        ------
-        KeyError
-            If no layer has the name.
+        KeyError if no layer has the name.
         """
         for each in self:
             if each.name == name:

@@ -163,17 +163,10 @@ class Model:
         return explain_plan(self._plan(inputs), inputs, current.current_runtime().device.stream())
 
     def memory(self, *args: Any, **keywords: Any) -> Memory:
-        """Return the memory that the model needs for such inputs, and how its calls run; the first time it runs once.
+        """Return the memory that the model needs for inputs as of a call, and how its calls run.
 
-        Parameters
-        ----------
-        *args, **keywords : array
-            Inputs as for a call.
-
-        Returns
-        -------
-        Memory
-            Bytes of the arena, of the largest live set, and of weights; `print` shows them.
+        The model runs once if it has not yet. `print` shows the bytes of the arena, of the largest live set, and of
+        weights.
         """
         from .memory import memory_of
 
@@ -184,18 +177,9 @@ class Model:
         return memory_of(plan, runtime.device.stream())
 
     def profile(self, *args: Any, **keywords: Any) -> Layers:
-        """Run the model once, explain every node, and time each by itself on the GPU.
+        """Run the model once with inputs as of a call, explain every node, and time each by itself on the GPU.
 
-        Parameters
-        ----------
-        *args, **keywords : array
-            Inputs as for a call.
-
-        Returns
-        -------
-        Layers
-            As from `explain`; with `measured_us` on a GPU, and predicted times alone inside
-            `emulated`.
+        The result is that of `explain`, with `measured_us` on a GPU, and predicted times alone inside `emulated`.
         """
         from .layers import explain_plan
 

@@ -57,23 +57,10 @@ class Session:
                 self.state[name] = xp.zeros(shapes[name], specs[name].dtype)
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:
-        """Compute the model, and keep its new state.
+        """Compute the model, keep its new state, and return the other results, as a call of the model does.
 
-        Parameters
-        ----------
-        *args, **keywords : array
-            Inputs in the order of `inputs`, or by name. Places at which a TensorScatter appends
-            may be NumPy arrays; places on the device are not checked.
-
-        Returns
-        -------
-        array or tuple of array
-            The results that are no state.
-
-        Raises
-        ------
-        ValueError, TypeError, UnsupportedError
-            As a call of the model.
+        Inputs are in the order of `inputs`, or by name. Places at which a TensorScatter appends may be NumPy arrays;
+        places on the device are not checked.
         """
         plan, inputs = self._plan_for(args, keywords)
         results = plan(current_runtime(), tuple(inputs.values()))

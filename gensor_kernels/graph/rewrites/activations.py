@@ -6,11 +6,10 @@ import numpy as np
 
 from gensor_kernels.graph.ir.graph import Graph, Node, Step
 from gensor_kernels.graph.ir.links import Links
+from gensor_kernels.graph.lowerings.elementwise import STEPS
 
 from .base import Potential, Rewrite, broadcasts, floats, number
 
-#: Operations of an epilogue, by operator without further arguments.
-PLAIN = {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh"}
 #: Operators of two tensors, by operation.
 PAIRS = {"Add": "add", "Mul": "mul", "Sub": "sub", "Div": "div"}
 
@@ -25,10 +24,9 @@ class Activations(Rewrite):
     kernel can then compute the operation.
     """
 
-    roots = (*PLAIN, *PAIRS, "Gelu", "Swish", "Clip", "HardSigmoid", "HardSwish", "Where")
+    roots = (*STEPS, *PAIRS, "Gelu", "Swish", "Clip", "HardSigmoid", "HardSwish", "Where")
 
-    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        """Replace a node of floating-point tensors."""
+    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
         if not floats(links.graph, node.outputs[0]):
             return False
         found = _chain(links, node)
@@ -40,8 +38,8 @@ class Activations(Rewrite):
 
 def _chain(links: Links, node: Node) -> Found | None:
     graph, x = links.graph, node.inputs[0]
-    if node.op in PLAIN:
-        return x, (Step(PLAIN[node.op]),)
+    if node.op in STEPS:
+        return x, (Step(STEPS[node.op]),)
     if node.op == "Gelu":
         approximate = node.attributes.get("approximate", "none")
         return x, (Step("gelu_tanh" if approximate in ("tanh", b"tanh") else "gelu"),)

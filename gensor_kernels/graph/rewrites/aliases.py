@@ -15,8 +15,7 @@ class Aliases(Rewrite):
 
     roots = ("Identity", "Dropout", "Sum", "Cast", "Expand", "Reshape", "Where")
 
-    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        """Remove the node, unless its result is the graph's own."""
+    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
         if node.op == "Sum":
             return len(node.inputs) == 2 and bool(links.change(node, op="Add"))
         if node.op == "Where" or not _changes_nothing(links, node) or links.is_result(node.outputs[0]):
@@ -47,8 +46,7 @@ class Constants(Rewrite):
 
     roots = ("Sub", "Div", "Neg")
 
-    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        """Replace the operator of a node."""
+    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
         graph = links.graph
         spec = graph.spec(node.outputs[0])
         if spec is None or not floats(graph, node.outputs[0]):

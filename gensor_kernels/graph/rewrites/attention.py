@@ -25,8 +25,7 @@ class Guards(Rewrite):
 
     roots = ("Where",)
 
-    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        """Remove a guard that has nothing to do."""
+    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
         shares = _guard_input(links, node)
         softmax = None if shares is None else links.maker(shares, "Softmax")
         if shares is None or softmax is None or links.is_result(node.outputs[0]):
@@ -85,8 +84,7 @@ class Attentions(Rewrite):
 
     roots = ("Softmax",)
 
-    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        """Replace the pattern around a softmax."""
+    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
         graph, last, shares = links.graph, self._value_product(links, node), node.outputs[0]
         shape = graph.shape(node.inputs[0])
         if last is None or shape is None or node.attributes.get("axis", -1) not in (-1, len(shape) - 1):
@@ -172,8 +170,7 @@ class Masks(Rewrite):
 
     roots = ("Attention",)
 
-    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        """Remove a constant mask."""
+    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
         mask = links.graph.constants.get(node.inputs[3]) if len(node.inputs) > 3 else None
         shape = links.graph.static(node.inputs[0])
         if mask is None or shape is None or node.attributes.get("is_causal") or len(node.outputs) > 1:
@@ -205,8 +202,7 @@ class GroupedHeads(Rewrite):
 
     roots = ("Attention",)
 
-    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        """Read keys and values before the expansion."""
+    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
         keys, values = (_repeat_source(links, each) for each in node.inputs[1:3])
         if keys is None or values is None or keys[1] != values[1] or len(node.inputs) > 4:
             return False
@@ -245,8 +241,7 @@ class HeadsLast(Rewrite):
 
     roots = ("Attention",)
 
-    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        """Join the transposition after an attention."""
+    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
         turn = links.reader(node.outputs[0], "Transpose")
         shape = links.graph.static(node.inputs[0])
         if turn is None or shape is None or len(shape) != 4 or len(node.outputs) > 1:

@@ -23,7 +23,7 @@ class Rewrite(ABC):
     roots: tuple[str, ...]
 
     @abstractmethod
-    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
+    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
         """Apply the rule to a node of one of `roots`; return whether anything changed."""
 
 
@@ -37,7 +37,7 @@ def apply_everywhere(rule: Rewrite, links: Links, potential: Potential) -> None:
         node = links.maker(key, *rule.roots)
         if node is None or key_of(node) != key:
             continue
-        if links.apply_rule(type(rule).__name__, lambda each: rule.apply(links, each, potential), node):
+        if links.apply_rule(type(rule).__name__, lambda each: rule._apply(links, each, potential), node):
             made = [key_of(each) for each in links.added if each.op in rule.roots]
             waiting.extend(each for each in made if each not in queued)
             queued.update(made)

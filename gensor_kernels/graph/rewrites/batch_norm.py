@@ -21,8 +21,7 @@ class BatchNorms(Rewrite):
 
     roots = ("BatchNormalization",)
 
-    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        """Replace a batch norm whose parameters are constants."""
+    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
         spec = links.graph.spec(node.inputs[0])
         if node.attributes.get("training_mode") or len(node.outputs) > 1 or spec is None or spec.shape is None:
             return False

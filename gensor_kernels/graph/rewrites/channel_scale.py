@@ -18,8 +18,7 @@ class ChannelScales(Rewrite):
 
     roots = ("Mul", "Add")
 
-    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        """Fold a node into the convolution before it."""
+    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
         for value, constant in (node.inputs, node.inputs[::-1]):
             conv = links.plain(value, "Conv")
             if conv is not None and constant in links.graph.constants and _fold(links, conv, node, constant):

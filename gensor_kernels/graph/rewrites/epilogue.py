@@ -19,8 +19,7 @@ class Epilogues(Rewrite):
 
     roots = ("Elementwise",)
 
-    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        """Join a chain of operations with the node before it, in the place of the chain."""
+    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
         first = links.maker(node.inputs[0], *OWN, "Conv")
         if first is None or not links.alone(node.inputs[0]):
             return False

@@ -27,8 +27,7 @@ class Gates(Rewrite):
 
     roots = ("Swish", "Gelu", "Relu")
 
-    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        """Replace the product of both."""
+    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
         graph = links.graph
         approximate = node.attributes.get("approximate", "none")
         name = GATES.get((node.op, approximate.decode() if isinstance(approximate, bytes) else approximate))

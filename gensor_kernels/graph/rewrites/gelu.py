@@ -18,8 +18,7 @@ class Gelus(Rewrite):
 
     roots = ("Erf", "Tanh")
 
-    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        """Replace the pattern around an error function or a hyperbolic tangent."""
+    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
         x = _of_erf(links, node.inputs[0]) if node.op == "Erf" else _of_tanh(links, node.inputs[0])
         added = links.reader(node.outputs[0], "Add")
         if x is None or added is None or other(links.graph, added, 1.0) != node.outputs[0]:
@@ -85,8 +84,7 @@ class Swishes(Rewrite):
 
     roots = ("Sigmoid",)
 
-    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        """Replace the product after a sigmoid."""
+    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
         product = links.reader(node.outputs[0], "Mul")
         if product is None or other_operand(product, node.outputs[0]) != node.inputs[0]:
             return False

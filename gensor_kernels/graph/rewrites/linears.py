@@ -21,8 +21,7 @@ class Linears(Rewrite):
 
     roots = ("MatMul", "Gemm")
 
-    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        """Move views from before a product to after it."""
+    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
         given = links.maker(node.inputs[0], *VIEWS)
         matrix = _matrix(links, node)
         if given is None or matrix is None or node.epilogue:

@@ -20,8 +20,7 @@ class NormedProducts(Rewrite):
 
     roots = tuple(NORMS)
 
-    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        """Join a norm of the last axis with the product before it."""
+    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
         graph, product = links.graph, links.maker(node.inputs[0], "MatMul")
         shape = graph.static(node.inputs[0])
         if product is None or shape is None or not links.alone(node.inputs[0]) or len(node.outputs) > 1:

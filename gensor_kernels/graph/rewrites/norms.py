@@ -15,8 +15,7 @@ class LayerNorms(Rewrite):
 
     roots = ("Sqrt",)
 
-    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        """Replace the pattern around a square root."""
+    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
         found = _mean_square(links, node)
         divided = _quotient(links, node)
         if found is None or divided is None:
@@ -42,8 +41,7 @@ class RMSNorms(Rewrite):
 
     roots = ("Sqrt",)
 
-    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        """Replace the pattern around a square root."""
+    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
         found = _mean_square(links, node)
         divided = _quotient(links, node)
         if found is None or divided is None or divided[0] != found[0]:

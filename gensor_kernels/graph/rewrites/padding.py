@@ -13,8 +13,7 @@ class Paddings(Rewrite):
 
     roots = ("Conv",)
 
-    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        """Fold the padding before a convolution."""
+    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
         pad = links.plain(node.inputs[0], "Pad")
         pads = None if pad is None else _zeros(links.graph, pad)
         if pad is None or pads is None or node.attributes.get("auto_pad", "NOTSET") not in ("NOTSET", b"NOTSET"):

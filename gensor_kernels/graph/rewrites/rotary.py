@@ -19,8 +19,7 @@ class RotaryEmbeddings(Rewrite):
 
     roots = ("Concat",)
 
-    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        """Replace the pattern around a concatenation of the halves."""
+    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
         graph, turned = links.graph, node.outputs[0]
         x = _rotation_source(links, node)
         scaled = links.reader(turned, "Mul")

@@ -22,8 +22,7 @@ class Rotations(Rewrite):
 
     roots = ("RotaryEmbedding",)
 
-    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        """Replace the node."""
+    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
         if not _fits(links.graph, node):
             return False
         rows, position = _tables(links.graph, node), (*node.inputs, "")[3]

@@ -19,8 +19,7 @@ class Scales(Rewrite):
 
     roots = ("MatMul",)
 
-    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        """Move the factors of both operands after a product."""
+    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
         graph = links.graph
         spec = graph.spec(node.outputs[0])
         if node.epilogue or spec is None or not spec.shape or not floats(graph, node.outputs[0]):

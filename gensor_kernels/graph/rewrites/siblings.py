@@ -50,8 +50,7 @@ class Siblings(Rewrite):
 
     roots = ("MatMul",)
 
-    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        """Join a product with all its siblings."""
+    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
         graph, x = links.graph, node.inputs[0]
         found = [linear_of(links, each) for each in links.readers(x) if each.inputs[0] == x]
         joins = [each for each in found if each is not None]

@@ -39,8 +39,7 @@ class InPlace(Rewrite):
     def __init__(self, state: Mapping[str, str]):
         self.state = state
 
-    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        """Mark the node."""
+    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
         past = node.inputs[0]
         if node.attributes.get(IN_PLACE) or self.state.get(past) != node.outputs[0] or not links.alone(past):
             return False
@@ -60,8 +59,7 @@ class Appends(Rewrite):
     def __init__(self, pairs: Mapping[str, str]):
         self.pairs = pairs
 
-    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        """Let the product before the node store into the caches."""
+    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
         graph, joint = links.graph, node.inputs[0]
         product, shape = links.maker(joint, "MatMul"), graph.shape(joint)
         if product is None or not links.alone(joint) or len(node.outputs) != 3 or shape is None or len(shape) != 3:
@@ -128,8 +126,7 @@ class Lengths(Rewrite):
 
     roots = ("Attention",)
 
-    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        """Read a converted tensor."""
+    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
         name = (*node.inputs, *[""] * 7)[6]
         found = links.graph.spec(name) if name else None
         if found is None or found.dtype == np.int32 or name in links.graph.constants:

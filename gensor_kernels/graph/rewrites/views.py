@@ -37,8 +37,7 @@ class Views(Rewrite):
 
     roots = VIEWS
 
-    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        """Shorten the chain that ends at a node."""
+    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
         chain = chain_of(links, node)
         source = chain[0].inputs[0]
         shape, last = links.graph.static(source), links.graph.static(node.outputs[0])
@@ -67,8 +66,7 @@ class Selects(Rewrite):
 
     roots = ("Gather",)
 
-    def apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        """Slice the tensor before the views."""
+    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
         graph, index = links.graph, links.graph.constants.get(node.inputs[1])
         given = links.maker(node.inputs[0], *VIEWS)
         if given is None or index is None or index.ndim or links.is_result(node.outputs[0]):

@@ -10,7 +10,7 @@ import numpy as np
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms, residency
 from gensor_kernels.programs.contraction import column
-from gensor_kernels.programs.contraction.cost import BLOCK_START, L2_USABLE, Loop, granted, reduction, stalled
+from gensor_kernels.programs.contraction.cost import BLOCK_START, L2_USABLE, Loop, grants, reduction, stalls
 from gensor_kernels.programs.contraction.mma.cost import unswizzled_degree
 from gensor_kernels.programs.contraction.mma.instructions import (
     BARRIER,
@@ -74,7 +74,7 @@ def dram_bytes(c: Columns, e: Sizes, blocks: np.ndarray, residents: np.ndarray, 
 def assemble(c: Columns, e: Sizes, arch: Arch, facts: Facts | None, loop: Loop, cut: np.ndarray | float = 0.0) -> Terms:
     """The complete terms; ``cut`` are instructions of the compiled main loop that most steps skip."""
     blocks = c[own.TILES] * c[column.SLABS]
-    registers, spilling, issue = granted(loop, c, facts, arch)
+    registers, spilling, issue = grants(loop, c, facts, arch)
     if facts is not None:
         issue = np.where(np.isnan(facts.issue), issue, np.maximum(issue - cut, 0.0))
     residents = np.maximum(residency(loop.warps, registers, loop.memory, arch), 1.0)
@@ -105,7 +105,7 @@ def assemble(c: Columns, e: Sizes, arch: Arch, facts: Facts | None, loop: Loop, 
         after=c[column.AFTER],
         registers=registers,
         shared_bytes=loop.memory,
-        stalls=stalled(loop, facts),
+        stalls=stalls(loop, facts),
     )
 
 
@@ -261,7 +261,7 @@ def _multiply(workload: Workload, arch: Arch):
         weigh = scores * (5.0 + 3.0 * masked + CAP_ISSUE * capped) + sums + 24 * fragments
         queries = np.where(v["q_registers"] == 1, sums / 2, 8 * fragments)
         return {
-            # Exponentials and products use pipes of their own, and of one warp follow each other.
+            # Exponentials and products use different pipes, and follow each other in a warp.
             column.MATH: np.maximum(math, powers),
             column.CHAIN: np.minimum(math, powers) + weigh + 2 * (BARRIER + READ_LATENCY + MMA_LATENCY) + REDUCE,
             column.MULTIPLIES: products / 2048 * count,

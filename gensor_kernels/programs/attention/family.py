@@ -21,7 +21,7 @@ from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Fami
 from gensor_kernels.programs.core.macros import epilogue_codes, macro_token
 from gensor_kernels.programs.core.params import Tiling, ragged_tiles, tiling
 from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.core.program_batch import completed
+from gensor_kernels.programs.core.program_batch import complete
 
 from . import column as own
 from . import cost
@@ -258,8 +258,8 @@ class Attention(Family):
             for rows, warp, split in kinds
             for keys in (64, 32, 16)
         ]
-        found = completed(self, wanted, workload, arch, MOST_STARTING_REGISTERS)
-        found = found or completed(self, wanted, workload, arch, np.inf)
+        found = complete(self, wanted, workload, arch, MOST_STARTING_REGISTERS)
+        found = found or complete(self, wanted, workload, arch, np.inf)
         # The longest step of each kind, then the others.
         longest = {tuple(p[name] for name in ("block_q", "warp_q", "split_k")): p for p in reversed(found)}
         return list(dict.fromkeys([*(p for p in found if p in longest.values()), *found]))[:8]

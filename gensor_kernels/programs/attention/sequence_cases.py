@@ -1,8 +1,8 @@
 """The sizes on which attention over sequences of different lengths is verified.
 
 Lengths are drawn by the operator (operators/attention/sequences.py): long sequences, sequences without queries, without
-keys and without either, and rows behind the last one. Beside the branches of cases.py these take blocks without rows,
-more sequences than a warp counts at once, pages longer and shorter than a step, and the page that is missing.
+keys and without either, and rows after the last one. In addition to the branches of cases.py these take blocks without
+rows, more sequences than a warp counts at once, pages longer and shorter than a step, and the page that is missing.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Sizes:
         return -(-self.m // self.sequences)
 
     def tiles(self, block: np.ndarray) -> np.ndarray:
-        """Tiles of so many rows that are launched for an entry."""
+        """Tiles of ``rows`` rows that are launched for an entry."""
         if not self.form.ragged:
             return -(-self.m // block)
         parts = min(self.sequences + 1, self.m)  # ragged_tiles in core/params.py
@@ -67,7 +67,7 @@ class Sizes:
         return self._clipped(rows, self.diagonal)
 
     def unseen(self, rows: np.ndarray) -> np.ndarray:
-        """Keys in front of the window of rows of an entry."""
+        """Keys before the window of rows of an entry."""
         return self._clipped(rows, self.first)
 
     def _clipped(self, rows: np.ndarray, diagonal: int) -> np.ndarray:

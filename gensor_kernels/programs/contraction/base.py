@@ -43,7 +43,7 @@ EPILOGUE_NAMES = ("epilogue_staged", "epilogue_fixed", "vector_c", "min_blocks")
 REDUCE_THREADS = 256
 #: Rows of a block of contraction_normalise: one per warp.
 NORM_ROWS = REDUCE_THREADS // 32
-#: Partial sums of a split lie in rows of whole groups of four (contraction.cuh).
+#: Partial sums of a split are stored in rows of whole groups of four (contraction.cuh).
 WORKSPACE_GROUP = 4
 
 
@@ -119,7 +119,7 @@ class ContractionFamily(Family):
         return contraction_cases(workload, self.tile(program), epilogue)
 
     def with_own_cases(self, found: list[Case], program: Program) -> list[Case]:
-        """Add the problems that this main loop needs beside every contraction's."""
+        """Add the problems that this main loop needs in addition to every contraction's."""
         return found
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
@@ -244,7 +244,7 @@ def common_constants(program: Program, workload: Workload) -> dict[str, int | st
     }
 
 
-def stored_constants(e: Extents, name: str = "STORED") -> dict[str, int | str]:
+def constants_of_stored(e: Extents, name: str = "STORED") -> dict[str, int | str]:
     """Types of operands that are stored in another than products are said to be in."""
     return {f"{x.upper()}_{name}": macro_token(e.dtype[x]) for x in "ab" if e.dtype[x] not in (e.multiplied, PARTS)}
 
@@ -267,7 +267,7 @@ def class_constants(program: Program, workload: Workload) -> dict[str, int | str
     own |= stream_k.constants(program)
     return (
         common_constants(program, workload)
-        | stored_constants(e)
+        | constants_of_stored(e)
         | own
         | {
             "MATH_TF32": int(workload.math == "tf32"),
@@ -308,7 +308,7 @@ def reduce_launch(e: Extents, width: int) -> Launch:
     return Launch("contraction_reduce", -(-groups // REDUCE_THREADS), REDUCE_THREADS, 0, dependent=True)
 
 
-def unchanged(program: Program, workload: Workload, columns: int) -> frozenset[str]:
+def plain_branches(program: Program, workload: Workload, columns: int) -> frozenset[str]:
     """Name the way of outputs that no operation changes, where a kernel has it (warp_outputs.cuh).
 
     ``columns`` pass through a warp's slab at a time.

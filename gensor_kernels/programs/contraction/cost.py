@@ -22,9 +22,9 @@ from .problem import Extents
 
 #: EPILOGUE_STAGED of a block that has its rows whole and normalises them (norm.py).
 WHOLE_ROWS = 2
-#: Share of the L2 that keeps a working set alive beside streams.
+#: Share of the L2 that keeps a working set alive while streams pass.
 L2_USABLE = 0.75
-#: Clocks in which a block counts the tiles of 32 groups: two loads and twenty-five shuffles, one behind the other.
+#: Clocks in which a block counts the tiles of 32 groups: two loads and twenty-five shuffles, one after the other.
 SEARCH = 1200.0
 #: Clocks from the launch of a block to its first request.
 BLOCK_START = 150.0
@@ -38,7 +38,7 @@ def shared_parts(e: Extents, arch: Arch, taps: int = 1) -> tuple[Part, ...]:
 
     def steps(v: Values) -> dict[Column, np.ndarray]:
         count = taps * -(-max(1, e.k // taps) // v["block_k"])
-        moved = v["block_k"] if taps == 1 else e.k / count  # zeros behind a tap come from nowhere
+        moved = v["block_k"] if taps == 1 else e.k / count  # zeros after a tap are not read
         return {
             column.ITERATIONS: -(-count // v["split_k"]),
             column.FITS_SPLIT: v["split_k"] - 1 < count,
@@ -151,9 +151,9 @@ class Loop:
 def window_issue(
     entries: np.ndarray, ks: np.ndarray, masked: np.ndarray | float = 0.0, saved: float = 8.0
 ) -> np.ndarray:
-    """Instructions of a thread's step beside its loads where the operand is read through a window: the digits of each
+    """Instructions of a thread's step without its loads where the operand is read through a window: the digits of each
     k, and address and predicates of each piece. Fitted to the SASS of 56 Programs; ``masked``: of MASKED ones, which
-    look up a bit where others compare a row and a column, and save so many instructions of a piece."""
+    look up a bit where others compare a row and a column, and save these instructions of a piece."""
     return ks * (26.0 + 4.0 * masked + (9.0 - saved * masked) * entries)
 
 
@@ -191,7 +191,7 @@ def register_limit(c: Columns, warps: np.ndarray, arch: Arch) -> np.ndarray:
     return promised_registers(warps * c[column.PROMISED], arch)
 
 
-def granted(loop: Loop, c: Columns, facts: Facts | None, arch: Arch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def grants(loop: Loop, c: Columns, facts: Facts | None, arch: Arch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(registers per thread, spill accesses and other instructions of a warp's iteration).
 
     Estimates under the launch bounds, or compiler facts where they are known.  Spill bytes are the bytes of loads and
@@ -210,7 +210,7 @@ def granted(loop: Loop, c: Columns, facts: Facts | None, arch: Arch) -> tuple[np
     return used, spilling, np.where(np.isnan(facts.issue), loop.issue + spilling, counted)
 
 
-def stalled(loop: Loop, facts: Facts | None) -> np.ndarray | float:
+def stalls(loop: Loop, facts: Facts | None) -> np.ndarray | float:
     """Clocks in which the busiest warp issues a block's iteration: a family's estimate, and the compiler's stalls."""
     if facts is None:
         return loop.stalls
@@ -219,9 +219,9 @@ def stalled(loop: Loop, facts: Facts | None) -> np.ndarray | float:
     return np.maximum(loop.stalls, clocks * loop.taking)
 
 
-def settled(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop) -> dict[str, Any]:
+def fixed_terms(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop) -> dict[str, Any]:
     """The terms of a contraction that a family's loop decides, whatever the sizes."""
-    registers, spilling, issue = granted(loop, c, facts, arch)
+    registers, spilling, issue = grants(loop, c, facts, arch)
     stores = loop.outputs * c[column.STORES]
     storing = loop.warps if loop.storing is None else loop.storing
     finish = stores * 6.0 + loop.outputs * ((2 + 2 * e.steps) / 32)
@@ -243,11 +243,11 @@ def settled(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop)
         "behind": loop.behind,
         "request": loop.request,
         "slot": loop.slot,
-        "stalls": stalled(loop, facts),
+        "stalls": stalls(loop, facts),
     }
 
 
-def sized(c: Columns, e: Extents, arch: Arch, known: dict[str, Any]) -> Terms:
+def complete_terms(c: Columns, e: Extents, arch: Arch, known: dict[str, Any]) -> Terms:
     """Return the complete terms from the `settled` terms."""
     tiles, residents = c[column.TILES["m"]] * c[column.TILES["n"]], known["residents"]
     blocks = tiles * c[column.SLABS]
@@ -275,4 +275,4 @@ def searching(e: Extents) -> float:
 
 def assemble(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop) -> Terms:
     """The complete terms of a contraction from a family's loop."""
-    return sized(c, e, arch, settled(c, e, arch, facts, loop))
+    return complete_terms(c, e, arch, fixed_terms(c, e, arch, facts, loop))

@@ -187,8 +187,8 @@ def masked_coordinate(workload: Workload) -> tuple[Coordinate, ...]:
 def copy_lines(c: Columns, workload: Workload, operand: str, lanes: np.ndarray) -> np.ndarray:
     """Lines of 128 bytes that a warp's accesses of one operand are scattered over, ``lanes`` side by side in a row.
 
-    Rows of a matrix lie far apart: a line each at least. Under a window with channels last they are neighbouring
-    pixels of one image row, a step's channels apart, so that several lie in one line (wherever it begins), in each of
+    Rows of a matrix are far apart: a line each at least. Under a window with channels last they are neighbouring
+    pixels of one image row, a step's channels apart, so that several share a line (wherever it begins), in each of
     the filter's rows that the lanes reach into.
     """
     rows = 32.0 / lanes
@@ -223,7 +223,7 @@ SPREAD_ISSUE = 5
 ELEMENT_ISSUE = {"float8_e4m3fn": 8, "float8_e5m2": 3, "int8": 2}
 
 
-def stored(e: Extents, operand: str) -> float:
+def bytes_in_memory(e: Extents, operand: str) -> float:
     """Bytes of an element of operand "a" or "b" in global memory."""
     return e.bytes_a if operand == "a" else e.bytes_b
 
@@ -233,9 +233,9 @@ def other(operand: str) -> str:
     return "b" if operand == "a" else "a"
 
 
-def held(e: Extents, operand: str, copy: Any) -> Any:
+def bytes_in_shared(e: Extents, operand: str, copy: Any) -> Any:
     """Bytes of an element in shared memory, by how it gets there."""
-    own = stored(e, operand)
+    own = bytes_in_memory(e, operand)
     return own if own == e.element else np.where(copy == 1, own, e.element)
 
 
@@ -246,17 +246,17 @@ def by_fragment(workload: Workload) -> bool:
 
 
 def word_costs(workload: Workload, operand: str, arch: Arch) -> tuple[float, float] | None:
-    """(Instructions, clocks of their pipe) of widening four bytes of an operand; None where it is not."""
+    """(Instructions, clocks of their pipe) of widening four bytes of an operand, or None."""
     e = extents(workload)
     types = e.dtype[operand], e.multiplied
-    if stored(e, operand) == e.element:
+    if bytes_in_memory(e, operand) == e.element:
         return None
     return (CONVERTED_COSTS if arch.capability >= (8, 9) else WORD_COSTS).get(types, WORD_COSTS[types])
 
 
 def spread(e: Extents, operand: str, copy: Any) -> Any:
     """1 where an operand is read in the order of k of one that is widened from fragments (SPREAD), else 0."""
-    wide = e.is_widened and stored(e, operand) == e.element
+    wide = e.is_widened and bytes_in_memory(e, operand) == e.element
     return np.where(copy == 1, 1, 0) if wide else 0
 
 

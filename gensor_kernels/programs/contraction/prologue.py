@@ -53,7 +53,7 @@ def is_materialised(program: Program) -> bool:
 
 
 def element_issue(prologue: Prologue, element: int) -> float:
-    """Instructions to prepare one element of so many bytes."""
+    """Instructions to prepare one element of ``element`` bytes."""
     return sum(ISSUE[name] for name in prologue.names) + CONVERT_ISSUE * (element == 2)
 
 
@@ -68,7 +68,7 @@ def inline_part(e: Extents, arch: Arch) -> Part:
 
 
 def issue(c: Columns, workload: Workload, entries: np.ndarray, ks: np.ndarray) -> np.ndarray:
-    """Instructions of a thread's step beside its ``entries`` times ``ks`` loads: its elements, and the vectors'."""
+    """Instructions of a thread's step without its ``entries`` times ``ks`` loads: its elements, and the vectors'."""
     e = extents(workload)
     width, along = _width(c, e)
     each = element_issue(e.prologue, e.element) if e.prologue else 0.0
@@ -76,7 +76,7 @@ def issue(c: Columns, workload: Workload, entries: np.ndarray, ks: np.ndarray) -
 
 
 def registers(c: Columns, workload: Workload, entries: np.ndarray, ks: np.ndarray) -> np.ndarray:
-    """Registers for the vectors: their elements of a step, addresses, and which loads lie in the image."""
+    """Registers for the vectors: their elements of a step, addresses, and which loads are in the image."""
     e = extents(workload)
     _, along = _width(c, e)
     return c[column.INLINED] * (
@@ -91,7 +91,7 @@ def vector_words(vectors: Sequence[tuple[str, int]], along: np.ndarray) -> np.nd
 
 
 def _width(c: Columns, e: Extents) -> tuple[np.ndarray, np.ndarray]:
-    """Elements of a load of the prepared operand, and how many of them lie along k."""
+    """Elements of a load of the prepared operand, and how many of them are along k."""
     width = c[f"vector_{e.prepared}"] / (e.bytes_a if e.prepared == "a" else e.bytes_b)
     return width, width if e.unit[e.prepared] == "k" else np.ones_like(width)
 

@@ -1,7 +1,7 @@
 """Stream-K: a fixed number of blocks shares the steps of k of all tiles evenly (stream_k.cuh).
 
 After Osama, Merrill, Cecka, Garland and Owens, arXiv:2301.03598: whole waves of tiles are computed as usual, but for
-the last one; the tiles of the last wave and of the partial wave behind it are cut into equal shares ("two-tile"
+the last one; the tiles of the last wave and of the partial wave after it are cut into equal shares ("two-tile"
 stream-K).
 """
 
@@ -45,7 +45,7 @@ APART = 0.1
 #: Value of a flag that is set, in two halves (stream_mark): drawn by each process, because a new workspace must not
 #: hold it by chance.
 MARK = (secrets.randbits(31), secrets.randbits(31))
-#: Registers of a thread beside its tiles' registers: position and progress of the block. SASS of 40 Programs has 0 to
+#: Registers of a thread without its tiles' registers: position and progress of the block. SASS of 40 Programs has 0 to
 #: 30.
 STREAM_REGISTERS = 14.0
 #: STREAM_REGISTERS where sums are doubles: 12 to 36 in the SASS of 32 Programs.
@@ -111,11 +111,11 @@ def launch(main: Launch, program: Program) -> Launch:
     return replace(main, grid=blocks, per_sm=program["min_blocks"], together=True) if blocks else main
 
 
-def _counted(blocks: np.ndarray, c: Columns) -> Any:
+def _steps_fit(blocks: np.ndarray, c: Columns) -> Any:
     return 2.0 * blocks * c[column.ITERATIONS] < MOST_STEPS
 
 
-def promised(columns: Columns, arch: Arch) -> Any:
+def least_blocks(columns: Columns, arch: Arch) -> Any:
     """Blocks per multiprocessor that a stream needs; 0 where none is."""
     blocks = columns.get(NAME)
     return 0 if blocks is None else -(-blocks // arch.sms)
@@ -123,7 +123,7 @@ def promised(columns: Columns, arch: Arch) -> Any:
 
 def default(columns: Columns, arch: Arch) -> dict[str, Any]:
     """Return the blocks that a stream needs as a default of ``min_blocks``, where a family has streams."""
-    return {"min_blocks": promised(columns, arch)} if NAME in columns else {}
+    return {"min_blocks": least_blocks(columns, arch)} if NAME in columns else {}
 
 
 def legal(c: Columns, arch: Arch) -> Any:
@@ -132,22 +132,24 @@ def legal(c: Columns, arch: Arch) -> Any:
     blocks = c.get(NAME)
     if blocks is None:
         return True
-    return (blocks == 0) | ((c["split_k"] == 1) & (blocks <= c["min_blocks"] * arch.sms) & _counted(blocks, c))
+    return (blocks == 0) | ((c["split_k"] == 1) & (blocks <= c["min_blocks"] * arch.sms) & _steps_fit(blocks, c))
 
 
 def place_bytes(c: Mapping[Any, Any]) -> Any:
-    """Return the bytes of shared memory behind a ring in which a stream keeps a tile's place (PLACE_BYTES)."""
+    """Return the bytes of shared memory after a ring in which a stream keeps a tile's place (PLACE_BYTES)."""
     blocks = c.get(NAME)
     return 0 if blocks is None else (blocks > 0) * PLACE_BYTES
 
 
 def registers(c: Columns, each: float = STREAM_REGISTERS) -> Any:
-    """Return the registers a stream needs beside its tiles' registers: ``each`` per thread."""
+    """Return the registers a stream needs in addition to its tiles' registers: ``each`` per thread."""
     blocks = c.get(NAME)
     return 0.0 if blocks is None else (blocks > 0) * np.float32(each)
 
 
-def streamed(terms: Terms, c: Columns, e: Extents, arch: Arch, outputs: np.ndarray, iterations: float = 1.0) -> Terms:
+def with_streams(
+    terms: Terms, c: Columns, e: Extents, arch: Arch, outputs: np.ndarray, iterations: float = 1.0
+) -> Terms:
     """The terms of Programs, some of which are streams; ``outputs`` of a block, ``iterations`` of a step.
 
     A stream's block has all its steps in one round.  What it does between them is added to its epilogue: the start and

@@ -13,7 +13,7 @@ from gensor_kernels.operators.types.dtypes import facts
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
 
-#: (copies, warp order) of the runs of a case, where it names none of its own.
+#: (copies, warp order) of the runs of a case, where it names no others.
 USUAL = (("late", "reverse"), ("early", "forward"))
 Schedule = tuple[tuple[str, str | int], ...]
 
@@ -24,8 +24,8 @@ class Case:
 
     ``schedule`` has one run per entry: whether asynchronous copies arrive late or early, and the order of warps
     (forward, reverse, or the seed of a random one).  Random inputs are drawn times two to the ``magnitude``, and each
-    element times a power of two of its own up to ``spread``, or its inverse.  With ``dense`` the first input lies
-    without gaps, at an address of an alignment of so many bytes and no more.  ``needless`` are branches that these
+    element times a separate power of two up to ``spread``, or its inverse.  With ``dense`` the first input is
+    without gaps, at an address of exactly this alignment in bytes.  ``needless`` are branches that these
     inputs give no cause for: a slow way to the same result would hide faults of the fast way.
     """
 

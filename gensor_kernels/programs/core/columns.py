@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """An output of a part: its name and its meaning.  Every declaration is a column of its own, whatever its name."""
+    """An output of a part: its name and its meaning.  Every declaration is a separate column, whatever its name."""
 
     name: str
     doc: str

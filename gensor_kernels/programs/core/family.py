@@ -54,10 +54,10 @@ class Coordinate(NamedTuple):
 class Launch:
     """One kernel launch: entry name, blocks (1-D grid), threads per block, dynamic shared bytes.
 
-    ``maps`` describe the operands that its kernel reads by tensor copies: their encoding comes behind Params.  With
+    ``maps`` describe the operands that its kernel reads by tensor copies: their encoding follows Params.  With
     ``per_sm`` blocks walk the grid: at most that many are launched per multiprocessor.  ``together``: blocks wait for
     one another. ``cluster`` blocks reach each other's shared memory: there are whole clusters, of which the kernel
-    itself tells the driver.  ``dependent``: its kernel waits for the launch in front of it (dependent.cuh), and may
+    itself sets for the driver.  ``dependent``: its kernel waits for the launch before it (dependent.cuh), and may
     start before that one has ended.
     """
 
@@ -90,7 +90,7 @@ class Part(NamedTuple):
     fixed: bool = False
 
 
-#: A condition on every Workload that a family serves: None where it holds, else the reason for the refusal.
+#: A condition on every Workload that a family serves: the reason for a refusal, or None.
 Need = Callable[["Workload", Arch], "str | None"]
 
 
@@ -147,7 +147,7 @@ class Family:
         return self.refusal(workload, arch)
 
     def nearness(self, workload: Workload, arch: Arch) -> float:
-        """Return the share of ``needs`` that are fulfilled in front of the first one that is not."""
+        """Return the share of ``needs`` that are fulfilled before the first one that is not."""
         held = next((count for count, need in enumerate(self.needs) if need(workload, arch)), len(self.needs))
         return held / len(self.needs) if self.needs else 1.0
 
@@ -156,7 +156,7 @@ class Family:
         return None
 
     def reads(self, workload: Workload, geometry: Geometry) -> bool:
-        """Whether kernels of a Workload that is served can read operands that lie so."""
+        """Whether kernels of a Workload that is served can read operands of this geometry."""
         return True
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:

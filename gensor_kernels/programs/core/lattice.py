@@ -101,7 +101,7 @@ class Columns(Mapping[str | Column, np.ndarray]):
         return self._points.shape[1]
 
 
-def _restricted(coordinate: Coordinate, restrict: Mapping[str, Collection[int]] | None) -> Coordinate:
+def _restrict(coordinate: Coordinate, restrict: Mapping[str, Collection[int]] | None) -> Coordinate:
     if not restrict or coordinate.name not in restrict:
         return coordinate
     kept = tuple(value for value in coordinate.values if value in restrict[coordinate.name])
@@ -125,7 +125,7 @@ class Lattice:
         restrict: Mapping[str, Collection[int]] | None = None,
     ):
         self.family, self.workload, self.arch = family, workload, arch
-        self.coordinates = tuple(_restricted(c, restrict) for c in family.coordinates(workload, arch))
+        self.coordinates = tuple(_restrict(c, restrict) for c in family.coordinates(workload, arch))
         self.names = tuple(coordinate.name for coordinate in self.coordinates)
         self._places = {c.name: {value: i for i, value in enumerate(c.values)} for c in self.coordinates}
         self.extents = np.array([len(c.values) for c in self.coordinates], dtype=np.int64)

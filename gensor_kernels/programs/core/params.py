@@ -53,7 +53,7 @@ STEP_DTYPES = {
 class Step:
     """One epilogue operation: its code, its operand (0 when it takes none) and its scalar.
 
-    The imaginary part of a complex scalar lies in the pointer's place: only steps without an operand have one.
+    The imaginary part of a complex scalar takes the pointer's place: only steps without an operand have one.
     """
 
     code: int
@@ -77,7 +77,7 @@ class Tiling:
     k_per_split: int
     raster: int
     advance: tuple[int, int, int] = (0, 0, 0)
-    merged: int = 0
+    merge_groups: int = 0
 
 
 def ragged_tiles(rows: int, groups: int, tile: int) -> int:
@@ -86,9 +86,9 @@ def ragged_tiles(rows: int, groups: int, tile: int) -> int:
     return (rows - parts) // tile + parts
 
 
-def merged(geometry: Geometry, count: int) -> Geometry:
+def merge_groups(geometry: Geometry, count: int) -> Geometry:
     """The product of ``count`` neighbouring groups of a convolution as one group, whose filters are a block-diagonal
-    matrix: rows and k of all of them. A group's filters and channels lie behind those of the group before, because both
+    matrix: rows and k of all of them. A group's filters and channels follow those of the group before, because both
     are digits of one axis, so that only the strides from group to group change."""
     if count <= 1:
         return geometry
@@ -132,13 +132,13 @@ def pack(
     """The bytes of a `Params`.
 
     `pointers` are the addresses of a, b, c, the workspace, d (0 where absent at the end) and of further inputs, which
-    lie in the tail.
+    are in the tail.
     `integer_steps` are how many leading steps int32 accumulators apply before becoming float. Raises ValueError for
     more than six steps and `struct.error` where a number does not fit its field.
     """
     if len(steps) > MAX_STEPS:
         raise ValueError(f"an epilogue has at most {MAX_STEPS} steps, not {len(steps)}")
-    g = merged(geometry, tiles.merged)
+    g = merge_groups(geometry, tiles.merged)
     if tiles.merged > 1:
         steps = [
             replace(step, strides=replace(step.strides, batch=_apart(step.strides, tiles.merged))) for step in steps
@@ -168,7 +168,7 @@ def _divisors(geometry: Geometry, tiles: Tiling) -> tuple[int, ...]:
 
 
 def other_offsets(geometry: Geometry) -> tuple[int, ...]:
-    """Offsets in bytes of the addresses of inputs behind the third."""
+    """Offsets in bytes of the addresses of inputs after the third."""
     return tuple(TAIL_OFFSET + offset for offset in geometry.others)
 
 
@@ -192,7 +192,7 @@ def step_offset(index: int) -> int:
     return HEAD_BYTES + index * STEP_BYTES
 
 
-#: write_call(buffer, 0, a, b, c, rest): the addresses of the three operands, and all bytes behind them
+#: write_call(buffer, 0, a, b, c, rest): the addresses of the three operands, and all bytes after them
 write_call = _CALL.pack_into
 #: write_pointer(buffer, offset, address): the workspace at WORKSPACE_OFFSET or a step's operand at step_offset(i)
 write_pointer = _POINTER.pack_into

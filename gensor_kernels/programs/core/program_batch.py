@@ -117,7 +117,7 @@ class Roster:
         self._known: dict[tuple[object, ...], _Known] = {}
 
     def terms(self, workload: Workload, arch: Arch) -> tuple[np.ndarray, Terms | None]:
-        """Return the places of the legal Programs of a Workload, and their terms; None where no Program is legal."""
+        """Return the places of the legal Programs of a Workload, and their terms, or None without legal Programs."""
         parts = self.family.parts(workload, arch)
         known = self._class(workload, arch, parts)
         if not len(known.places):
@@ -179,7 +179,7 @@ def completions(
     values["level"][:] = 2
     for level in (1, 2):
         defaults = family.defaults(values, workload, arch)
-        values.update({c.name: _completed(c, wanted, defaults) for c in coordinates if c.level == level})
+        values.update({c.name: _complete_values(c, wanted, defaults) for c in coordinates if c.level == level})
     numbers = np.stack([values[c.name] for c in coordinates], axis=1).astype(np.int64)
     numbers = numbers[on_lattice(numbers, coordinates)]
     names = [c.name for c in coordinates]
@@ -187,7 +187,7 @@ def completions(
     return programs, Listed(coordinates, family.parts(workload, arch), numbers)
 
 
-def _completed(
+def _complete_values(
     coordinate: Coordinate, wanted: Sequence[Mapping[str, int]], defaults: Mapping[str, np.ndarray]
 ) -> np.ndarray:
     """The values of one coordinate: the largest of its lattice that are at most the wanted ones, or else the
@@ -198,7 +198,7 @@ def _completed(
     return values[np.maximum(np.searchsorted(values, best, side="right") - 1, 0)]
 
 
-def completed(
+def complete(
     family: Family, wanted: Sequence[Mapping[str, int]], workload: Workload, arch: Arch, registers: float
 ) -> list[Program]:
     """Return the legal `completions` that are estimated to need at most ``registers`` per thread, in order."""

@@ -1,4 +1,4 @@
-"""Tensor maps: descriptions of operands, beside Params, for kernels with tensor copies (TMA).
+"""Tensor maps: descriptions of operands, next to Params, for kernels with tensor copies (TMA).
 
 A family names in `Launch.maps` which operands it reads by copies, and in which boxes. Which addresses, extents and
 strides that means follows from the packed Params of a call, so the device encodes the maps when it launches, and
@@ -19,7 +19,7 @@ from gensor_kernels.operators.windows.conv_packed import packed_window, thin_win
 
 from .params import D_OFFSET, SIZE, TAIL_END, TAIL_OFFSET, WORKSPACE_OFFSET
 
-#: Bytes of a map; maps lie behind Params from a multiple of ALIGNMENT on.
+#: Bytes of a map; maps follow Params from a multiple of ALIGNMENT on.
 MAP_BYTES = 128
 ALIGNMENT = 64
 MAPS_OFFSET = -(-SIZE // ALIGNMENT) * ALIGNMENT
@@ -36,7 +36,7 @@ _SIZES = struct.Struct("<4i2i")
 _OTHER = struct.Struct("<q")  # where a gated product's tail has the elements from the gate to the other matrix
 _STRIDES_OFFSET = D_OFFSET + 8
 _SIZES_OFFSET = _STRIDES_OFFSET + 20 * 8
-#: Offset in Params of the first byte behind sizes; pointers and strides come first, a window is in the tail.
+#: Offset in Params of the first byte after sizes; pointers and strides come first, a window is in the tail.
 SIZES_END = _SIZES_OFFSET + _SIZES.size
 
 
@@ -47,12 +47,12 @@ class TensorMap:
 
     ``along_rows``: the operand's rows are adjacent (M-contiguous A, K-contiguous B), not its columns. ``element`` are
     the bytes of an element. ``rounded``: elements are float32, and copies round them to TF32 (CUTLASS, whose
-    Hopper kernels for float32 ask for the same, says that they do).  ``window``: the role of this operand of a
+    Hopper kernels for float32 request the same, says that they do).  ``window``: the role of this operand of a
     convolution, whose rows of k are one tap's channels: "image", the pixels, or "filters".  ``copied_at``: a launch in
     front has put a copy of the operand into the workspace, from this byte on, in lines of whole STEPs, or of so many
     ``parts`` of the operand, each of whole ROW_BYTES (a line to a pixel, or to a tap and filter of a convolution); the
     operands of a convolution with channels first are packed there (operators/windows/conv_packed.py).  ``other``: of a
-    gated product, b is the matrix behind the gate.  ``heads``: a, b and d are the queries, keys and values of
+    gated product, b is the matrix after the gate.  ``heads``: a, b and d are the queries, keys and values of
     attention; a box of queries has whole queries, each of them in all heads of a group: ``rows`` or a few more.
     ``together``: numbers of the operand that are one element, of less than a byte each.
     """
@@ -86,20 +86,20 @@ class Described:
     pixels: Pixels | None = None
 
 
-def described(packed: bytes | bytearray, wanted: TensorMap) -> Described:
+def description(packed: bytes | bytearray, wanted: TensorMap) -> Described:
     """The numbers of a map for a call's packed Params.
 
     An axis of one element, and a batch axis that is broadcast, count as one entry with any stride. Raises BuildError
     for strides that no map can have.
     """
     if wanted.heads:
-        return _checked(_of_heads(packed, wanted), wanted)
+        return _check(_of_heads(packed, wanted), wanted)
     if wanted.window and wanted.parts > 1:
-        return _checked(_divided(packed, wanted), wanted)
+        return _check(_map_of_parts(packed, wanted), wanted)
     if wanted.window == "image":
-        return _checked((_image if wanted.copied_at is None else _packed_image)(packed, wanted), wanted)
+        return _check((_image if wanted.copied_at is None else _packed_image)(packed, wanted), wanted)
     if wanted.window and wanted.copied_at is not None:
-        return _checked(_packed_filters(packed, wanted), wanted)
+        return _check(_packed_filters(packed, wanted), wanted)
     number = "abc".index(wanted.operand)
     own = _STRIDES.unpack_from(packed, _STRIDES_OFFSET)[5 * number :][:5]
     m, n, k, batch, *inner = _SIZES.unpack_from(packed, _SIZES_OFFSET)
@@ -112,16 +112,16 @@ def described(packed: bytes | bytearray, wanted: TensorMap) -> Described:
     unit //= wanted.together
     apart = [entries[i] if own[i] else 1 for i in reversed(range(BATCH_AXES))]
     if wanted.copied_at is not None:
-        return _checked(_copied(packed, wanted, unit, [across, *apart]), wanted)
+        return _check(_map_of_copy(packed, wanted, unit, [across, *apart]), wanted)
     address = _POINTERS.unpack_from(packed)[number]
     if wanted.other:
         address += _OTHER.unpack_from(packed, TAIL_OFFSET)[0] * wanted.element
     step = own[4] if wanted.along_rows else own[3]
     axes = [(across, step), *zip(apart, reversed(own[:BATCH_AXES]), strict=True)]
-    return _checked(_map(address, unit, axes, wanted), wanted)
+    return _check(_map(address, unit, axes, wanted), wanted)
 
 
-def _copied(packed: bytes | bytearray, wanted: TensorMap, unit: int, extents: Sequence[int]) -> Described:
+def _map_of_copy(packed: bytes | bytearray, wanted: TensorMap, unit: int, extents: Sequence[int]) -> Described:
     """The map of a copy in the workspace, whose axes follow each other."""
     whole, extents = STEP // wanted.element, [max(1, extent) for extent in extents]
     if wanted.parts > 1:
@@ -147,7 +147,7 @@ def _of_heads(packed: bytes | bytearray, wanted: TensorMap) -> Described:
     return _map(address, elements, axes, wanted)
 
 
-def _divided(packed: bytes | bytearray, wanted: TensorMap) -> Described:
+def _map_of_parts(packed: bytes | bytearray, wanted: TensorMap) -> Described:
     """The map of an image, or of filters, in parts: a line of all parts to a pixel, to a tap and filter."""
     window, (m, n, k, batch, *_) = Window.unpack(packed, TAIL_OFFSET), _SIZES.unpack_from(packed, _SIZES_OFFSET)
     first = wanted.operand == ("b" if wanted.window == "image" else "a")  # channels are, and images batch entries
@@ -223,7 +223,7 @@ def _box(wanted: TensorMap, *rows: int) -> tuple[int, ...]:
     return (ROW_BYTES // wanted.element, *rows)
 
 
-def _checked(found: Described, wanted: TensorMap) -> Described:
+def _check(found: Described, wanted: TensorMap) -> Described:
     if not _possible(found):
         raise BuildError(f"no tensor copy reads {wanted.operand} with strides of {found.strides} bytes")
     return found
@@ -268,7 +268,7 @@ def key(packed: bytes | bytearray, wanted: TensorMap) -> bytes:
 def call_key(packed: bytes | bytearray, copied: bool, stored: bool, third: bool = False) -> bytes:
     """Return the bytes of Params that all maps of a launch depend on; ``copied``: some map is that of a copy in the
     workspace; ``stored``: some map is that of c; ``third``: some map is that of d."""
-    first = D_OFFSET if third else _STRIDES_OFFSET  # strides lie behind the address of d
+    first = D_OFFSET if third else _STRIDES_OFFSET  # strides follow the address of d
     own = packed[: _POINTER.size * (2 + stored)] + packed[first:SIZES_END] + packed[TAIL_OFFSET:TAIL_END]
     return bytes(own + packed[WORKSPACE_OFFSET : WORKSPACE_OFFSET + _POINTER.size] if copied else own)
 

@@ -1,4 +1,4 @@
-"""The terms of a gemv Program: a stream of weights, x beside it, sums that meet at the end."""
+"""The terms of a gemv Program: a stream of weights, x, sums that meet at the end."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _multiplies(c: Columns, e: Extents) -> np.ndarray:
 
 
 def _issue(c: Columns, e: Extents, s: Shape) -> np.ndarray:
-    """Instructions of a warp's step beside its multiply-adds."""
+    """Instructions of a warp's step without its multiply-adds."""
     by_columns, shared = c["form"] % 2 == 1, c["x_shared"] == 1
     convert = 0.0 if e.bytes_a == e.bytes_acc else 1.2
     words = max(1, 16 // e.bytes_acc)
@@ -92,7 +92,7 @@ def _bytes(c: Columns, e: Extents, s: Shape, arch: Arch) -> tuple[np.ndarray, np
     wasted = np.maximum(SECTOR / adjacent, 1.0)
     k = e.k / (s.split * s.steps)
     wide, small = of_form(c, e.n, e.m) / s.tiles_long, of_form(c, e.m, e.n) / s.tiles_small
-    # Without shared memory every warp that needs x asks for it: hits in L1 do not count.
+    # Without shared memory every warp that needs x requests it: hits in L1 do not count.
     readers = np.where(c["x_shared"] == 1, 1.0, np.where(c["threads_k"] >= 32, c["threads_l"], s.threads / 32.0))
     l2 = (wide * wasted + small * readers) * k * e.bytes_a
     weights = of_form(c, e.whole_b, e.whole_a) * e.batch
@@ -104,7 +104,7 @@ def _bytes(c: Columns, e: Extents, s: Shape, arch: Arch) -> tuple[np.ndarray, np
 
 
 def _meeting(c: Columns, e: Extents, s: Shape) -> tuple[np.ndarray, np.ndarray]:
-    """(clocks behind the last step, clocks of them in which the SM is busy): lanes meet, then parts, then the
+    """(clocks after the last step, clocks of them in which the SM is busy): lanes meet, then parts, then the
     epilogue."""
     by_columns, words = c["form"] % 2 == 1, e.bytes_acc / 4
     count, lanes = c["small"] * s.entries, np.minimum(c["threads_k"], 32)

@@ -22,7 +22,7 @@ from gensor_kernels.programs.core.family import PRODUCTS, Columns, Coordinate, F
 from gensor_kernels.programs.core.macros import epilogue_codes, macro_token
 from gensor_kernels.programs.core.params import Tiling, tiling
 from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.core.program_batch import completed
+from gensor_kernels.programs.core.program_batch import complete
 
 from .cost import registers, terms
 from .shape import A_COLUMNS, A_ROWS, B_COLUMNS, MOST_SMALL, forms, long_tile, shape, step_of
@@ -237,7 +237,7 @@ class Gemv(Family):
                 lanes, wide, split = tiles[place]
                 small = next(x for x in (1, 2, 4, 8, 16) if x >= min(e.n if form >= A_ROWS else e.m, 16))
                 wanted.append({"form": form, "threads_k": lanes, "threads_l": wide, "small": small, "split_k": split})
-        return completed(self, wanted, workload, arch, 192)[:8]
+        return complete(self, wanted, workload, arch, 192)[:8]
 
 
 def _least(c: Columns) -> dict[str, np.ndarray]:

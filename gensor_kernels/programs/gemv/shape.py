@@ -22,7 +22,7 @@ ROUND_BYTES = 32768
 
 
 def forms(workload: Workload) -> tuple[int, ...]:
-    """The forms that stream an operand of this Workload beside a small axis."""
+    """The forms that stream an operand of this Workload along a small axis."""
     e, found = extents(workload), []
     if e.m <= MOST_SMALL:
         found.append(B_COLUMNS if e.unit["b"] == "n" else B_ROWS)
@@ -79,7 +79,7 @@ def shape(v: Points, e: Extents) -> Shape:
     small, split = c["small"], c["split_k"]
     widths = {x: max(1, e.align[x] // e.bytes_a) if e.unit[x] != "s" else 1 for x in "ab"}
     along_k = {x: widths[x] if e.unit[x] == "k" else 1 for x in "ab"}
-    # Beside columns x lies in shared memory as it is: a thread stores the elements of one access.
+    # Next to columns x is in shared memory unchanged: a thread stores the elements of one access.
     most = np.where(by_columns, np.minimum(step, max(1, 16 // e.bytes_acc)), np.where(shared, step, c["vector"]))
     x_elements = np.minimum(of_form(c, along_k["a"], along_k["b"]), most)
     every = -(-e.k // step)

@@ -48,7 +48,7 @@ def rows_cases(program: Program, workload: Workload, epilogue: tuple[str, ...]) 
     whole, part, granule = step(program, each.by_columns), partial(program, each), _granule(program, each)
     one = program["keep"] == 1
     block = program["threads_m"] * (program["vector"] if each.by_columns else 1)
-    # Steps: a partial one behind several whole ones, and a last part shorter than the others.
+    # Steps: a partial one after several whole ones, and a last part shorter than the others.
     steps = 1 if one else 3 * split if split > 1 else 3
     long = (steps - 1) * whole + (part or whole)
 

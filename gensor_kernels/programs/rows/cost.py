@@ -17,8 +17,8 @@ from .shape import COPY, TWO_FORMS, View
 #: Instructions of a maximum that keeps NaN, and of an exponential: of 16-bit results (``exp_of_element``), others and
 #: doubles.
 COMPARE, EXP = 1.0, {2: 2.0, 4: 6.0, 8: 24.0}
-#: Instructions per element beside exponentials: of the one-pass fold, of the first and the second of two passes, of the
-#: map; further ones of the one-pass fold per step, and those that finish a row. Counted, like the numbers below, in
+#: Instructions per element without exponentials: of the one-pass fold, of the first and the second of two passes, of
+#: the map; further ones of the one-pass fold per step, and those that finish a row. Counted, like the numbers below, in
 #: machine code of sm_90.
 COSTS: Mapping[str, tuple[float, float, float, float, float, float]] = {
     "copy": (0, 0, 0, 0, 0, 20),
@@ -39,19 +39,20 @@ COSTS: Mapping[str, tuple[float, float, float, float, float, float]] = {
 }
 #: Maps whose second pass leaves its terms in registers, and operations on exponentials.
 HOLDING, EXPONENTIALS = ("softmax", "layernorm"), ("softmax", "log_softmax", "logsumexp")
-#: Instructions of a thread beside those of its elements: in all, and of a further pass over global or shared memory.
+#: Instructions of a thread without those of its elements: in all, and of a further pass over global or shared memory.
 START, PASS, SHARED_PASS = 75.0, 40.0, 15.0
-#: Those of an access to global memory: along k, or with a stride.
+#: The same of an access to global memory: along k, or with a stride.
 ACCESS, COLUMN_ACCESS = 7.0, 16.0
 #: Instructions that join two states: of one word, of a value with an index, of exponentials and of moments.
 JOIN, JOIN_INDEX, JOIN_EXPONENTIALS, JOIN_MOMENTS = 2.0, 10.0, 24.0, 30.0
-#: Those of a fold whose states pass through shared memory.
+#: The same of a fold whose states pass through shared memory.
 SCRATCH = 15.0
 #: Clocks in which a lone warp issues an instruction: the sum of the stall counts of compiled paths over their length.
 STALL = 1.75
-#: Share of the work beside the busiest resource that is seen. The family's 21 times on an H100 are 1.10 times their
-#: predictions (1.19 with 0.05), and nine of softmax and layer norm of 4096 x 4096 in float16 within 8 % of them. Any
-#: share from 0.05 to 0.2 predicts the fastest of these first; with the most, fewer instructions decide between equals.
+#: Share of the work of other resources than the busiest that is seen. The family's 21 times on an H100 are 1.10 times
+#: their predictions (1.19 with 0.05), and nine of softmax and layer norm of 4096 x 4096 in float16 within 8 % of them.
+#: Any share from 0.05 to 0.2 predicts the fastest of these first; with the most, fewer instructions decide between
+#: equals.
 EXPOSED = 0.2
 #: Registers of addresses, predicates and counters.
 BASE_REGISTERS = 26.0
@@ -107,7 +108,7 @@ def registers(c: Columns, e: View, s: Shape) -> np.ndarray:
     words = e.bytes_acc / 4
     held, raw = s.held * words, s.held * e.bytes_a / 4
     folded = (c["online"] == 1) & (e.rows.operation in TWO_FORMS)
-    # A row that stays in registers lies beside the terms of its one-pass fold, or of the epilogue.
+    # A row that stays in registers is held with the terms of its one-pass fold, or of the epilogue.
     beside = np.where(folded, 0.4, 0.2) * held
     wanted = np.where(c["keep"] == 1, held + beside, np.where(folded, 1.2 * held, raw))
     if e.by_columns:
@@ -235,12 +236,12 @@ def _fitting(c: Columns, e: View, s: Shape, facts: Facts | None, arch: Arch) -> 
 
 
 def _latency(joins: np.ndarray | float) -> np.ndarray | float:
-    """Clocks in which a state is joined with another lane's: one instruction behind the other."""
+    """Clocks in which a state is joined with another lane's: one instruction after the other."""
     return 30.0 + 3.0 * (joins - JOIN)
 
 
 def _epilogue(c: Columns, e: View, s: Shape) -> np.ndarray:
-    """Clocks behind the last step: the lanes' states join, once per fold."""
+    """Clocks after the last step: the lanes' states join, once per fold."""
     joins, two = _joins(c, e), _two_passes(c, e)
     others = s.elements - 1.0 if e.by_columns else 0.0
     level = _latency(joins) + others * joins + two * (_latency(JOIN) + others * JOIN)
@@ -254,8 +255,8 @@ def _wavefronts(c: Columns, e: View, s: Shape, work: Work) -> np.ndarray:
     return (c["items"] * _lines_touched(c, e, s) + kept) * (s.threads / 32)
 
 
-def _written(c: Columns, e: View, s: Shape, running: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Bytes stored while other blocks load, and bytes stored behind all loads; ``running`` blocks at once.
+def _stored_bytes(c: Columns, e: View, s: Shape, running: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Bytes stored while other blocks load, and bytes stored after all loads; ``running`` blocks at once.
 
     Elements of a map are stored while blocks that started earlier or later load theirs; a lone round has none such.
     """
@@ -270,7 +271,7 @@ def _written(c: Columns, e: View, s: Shape, running: np.ndarray) -> tuple[np.nda
 def _between(work: Work, lost: np.ndarray, arch: Arch) -> np.ndarray:
     """Clocks in which a block waits for the first elements of its later passes over global memory.
 
-    A pass needs the states that the pass before has joined, so that no warp asks for these elements any earlier.
+    A pass needs the states that the pass before has joined, so that no warp requests these elements any earlier.
     """
     return (work.passes - 1.0) * (arch.l2_latency + lost * (arch.dram_latency - arch.l2_latency))
 
@@ -285,12 +286,12 @@ def terms(c: Columns, e: View, arch: Arch, facts: Facts | None) -> Terms:
     iterations = s.steps * work.passes
     whole = float(e.lines) * e.columns * e.k * e.bytes_a
     each = whole / blocks / s.steps
-    among, behind = _written(c, e, s, residents * arch.sms)
+    among, behind = _stored_bytes(c, e, s, residents * arch.sms)
     lost = np.clip(1.0 - arch.l2_mb * 2**20 * L2_USABLE / (residents * arch.sms * each * s.steps), 0.0, 1.0)
     # Sums of 64-bit integers are three instructions.
     multiplies = work.multiplies / iterations * (3.0 if e.bytes_acc == 8 and not e.real else 1.0)
     issue = (work.issue + spilled * 4.0) / iterations
-    # The next step's elements take the registers of this step's, so that a warp asks for them behind its last
+    # The next step's elements take the registers of this step's, so that a warp requests them after its last
     # instruction; the first ones wait for nothing.
     chain = 40.0 + _latency(_joins(c, e))
     stalls = STALL * (multiplies + issue) + chain

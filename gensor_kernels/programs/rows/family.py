@@ -131,7 +131,7 @@ class RowsFamily(Family):
     # ---- one Program
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
-        """Loads of x: a step's instructions differ too much between operations to be told from each other."""
+        """Loads of x: a step's instructions differ too much between operations to be distinguished."""
         return frozenset({"LDG"}), program["items"]
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:

@@ -51,7 +51,7 @@ class View:
 
     @property
     def by_columns(self) -> bool:
-        """Whether rows are columns that lie side by side."""
+        """Whether rows are adjacent columns."""
         return self.form in (REDUCE_COLUMNS, MAP_COLUMNS)
 
     @property

@@ -1,7 +1,7 @@
 """The sizes a Program of the window family is verified on.
 
 Along each axis of y two whole blocks and a partial one, one granule past a block, and a corner where all are partial;
-padding on every side, windows that lie in the padding alone, several images.  A Program whose window comes from Params
+padding on every side, windows in the padding alone, several images.  A Program whose window comes from Params
 sees different ones: strides, holes, more rows than columns and fewer.  Sizes are multiples of the workload's
 alignment class, and of nothing more.
 """
@@ -113,7 +113,7 @@ def _ragged(block: int, step: int, least: int) -> int:
 def _sized(
     workload: Workload, program: Program, number: int, images: int, outputs: dict[str, int], pad: int
 ) -> Workload:
-    """The Workload with these outputs, padded by ``pad`` and a little more behind, as far as images stay."""
+    """The Workload with these outputs, padded by ``pad`` and a little more at the end, as far as images stay."""
     shape = _shape(workload, program, number)
     if _whole_image(workload):
         return workload.with_sizes(n=images, c=outputs["c"], h=shape.r, w=shape.s)

@@ -15,8 +15,8 @@ from .shape import TAPS, UNROLLED, Call, Tiles, grid, shared_bytes
 F = np.float32
 #: Instructions of a thread before its loop (which output is mine), counted in SASS of sm_87: three run-time divisions.
 START_ISSUE = 130.0
-#: Instructions of a thread that slides beside its reads: per row of x, per step along it, per row of outputs in a step;
-#: counted in the SASS of sm_87 for tiles of 4 and 8 rows.
+#: Instructions of a thread that slides without its reads: per row of x, per step along it, per row of outputs in a
+#: step; counted in the SASS of sm_87 for tiles of 4 and 8 rows.
 SLIDE_ROW, SLIDE_STEP, SLIDE_TAPS = 12.0, 6.0, 3.0
 SECTOR, LINE = 32.0, 128.0
 RATES = {"float32": "fma_f32", "float64": "fma_f64", "int32": "imad"}
@@ -126,7 +126,7 @@ def read_elements(c: Points, call: Call) -> np.ndarray:
 
 
 def issue(c: Points, t: Tiles, call: Call) -> np.ndarray:
-    """Instructions of a thread's loop beside its multiply-adds: loads, their addresses and predicates, conversions.
+    """Instructions of a thread's loop without its multiply-adds: loads, their addresses and predicates, conversions.
 
     Counted in the SASS of sm_87 for a dozen Programs of either layout.
     """
@@ -142,7 +142,7 @@ def issue(c: Points, t: Tiles, call: Call) -> np.ndarray:
 
 
 def _slide(c: Points, t: Tiles, call: Call, convert: float) -> tuple[np.ndarray, np.ndarray]:
-    """(instructions beside multiply-adds, passes through shared memory) of a thread that slides along its rows of x.
+    """(instructions without multiply-adds, passes through shared memory) of a thread that slides along its rows of x.
 
     Of every row it reads the columns under its outputs, and TAPS more for as many columns of the window; these take a
     row of the filter for each row of outputs above them.
@@ -153,7 +153,7 @@ def _slide(c: Points, t: Tiles, call: Call, convert: float) -> tuple[np.ndarray,
     moves = t.rows * (SLIDE_ROW + chunks * (SLIDE_STEP + c["thread_w"]))
     cells = reads * (1.0 + read * convert)
     loads = -(-TAPS * call.word // 16)
-    # Quarter warps read 16 bytes each: lanes that lie farther apart meet in banks.
+    # Quarter warps read 16 bytes each: lanes that are farther apart meet in banks.
     passes = np.maximum(32.0 * c["thread_w"] * call.bytes_x / LINE, 1.0)
     planes = np.maximum(32.0 / t.plane_threads, 1.0)
     return moves + cells + taps * (loads + SLIDE_TAPS), reads * passes + taps * loads * planes
@@ -162,7 +162,7 @@ def _slide(c: Points, t: Tiles, call: Call, convert: float) -> tuple[np.ndarray,
 def wavefronts(c: Points, t: Tiles, call: Call) -> np.ndarray:
     """Passes of a warp's loads through L1: a line of 128 bytes each, or the bytes they bring where these are more.
 
-    Staged rows are read in vectors that lie a thread's columns apart.
+    Staged rows are read in vectors that are a thread's columns apart.
     """
     if call.channels_last:
         segments = np.ceil(32.0 / np.minimum(t.lanes_c, 32))
@@ -184,7 +184,7 @@ def wavefronts(c: Points, t: Tiles, call: Call) -> np.ndarray:
 def l2_bytes(
     c: Points, t: Tiles, call: Call, arch: Arch, residents: np.ndarray, memory: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(bytes a block asks of L2, bytes of x under its tile).
+    """(bytes a block requests from L2, bytes of x under its tile).
 
     What threads of a block share is found in L1, unless the tiles on an SM are larger than that: then half of it is.
     """

@@ -4,7 +4,6 @@ import warnings
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
 
 import gensor_kernels
 from gensor_kernels.errors import ModelError, UnsupportedError
@@ -13,8 +12,9 @@ from gensor_kernels.graph.lowerings import LOWERINGS
 from gensor_kernels.graph.readers.onnx_file import Source
 from tests import campaign_size
 
+from ..models import proto
 from .draw import DRAWS, Case
-from .drawn_nodes import RIGHT, WRONG, drawn, model_of, ours, outcome, versions
+from .drawn_nodes import RIGHT, WRONG, draw_case, model_of, ours, outcome, versions
 
 PARTS = 4
 #: Operators of this package, that no file has.
@@ -32,7 +32,7 @@ def emulator():
 def test_drawn_calls_are_right_or_refused(part):
     """One call of a share of the definitions; python -m tests.graph.lowerings.drawn_nodes draws many of all."""
     definitions = campaign_size.sample(versions(), 240)[part::PARTS]
-    cases = [drawn(*each, campaign_size.SEED % 1000, campaign_size.SEED) for each in definitions]
+    cases = [draw_case(*each, campaign_size.SEED % 1000, campaign_size.SEED) for each in definitions]
     found = [(case, *outcome(case)) for case in cases]
     assert not [f"{case}: {text}" for case, what, text in found if what == WRONG]
     assert sum(what == RIGHT for _, what, _ in found) > 0.85 * len(found)
@@ -90,7 +90,7 @@ FOUND = [
 
 
 @pytest.mark.parametrize("case", FOUND, ids=lambda case: f"{case.operator}-{case.version}")
-def test_what_was_wrong_is_right(case):
+def test_calls_that_were_wrong_once_are_correct(case):
     assert outcome(case) == (RIGHT, "")
 
 
@@ -118,7 +118,7 @@ VECTOR = [floats(2, 3), *(np.ones(3, "float32") for _ in range(4))]
         (Case("Resize", 13, [IMAGE, None, SHRUNK], {"nearest_mode": "round"}, known={2}), "'round' are unknown"),
     ],
 )
-def test_what_is_not_served_is_refused(case, says):
+def test_old_meanings_that_are_not_served_are_refused(case, says):
     with pytest.raises(UnsupportedError, match=says):
         ours(case)
 
@@ -132,19 +132,8 @@ def test_a_rank_that_is_needed_and_unknown_is_refused():
 
 def test_nodes_of_branches_are_lifted_under_free_names():
     """A tensor has the first name that lifting would take."""
-    branch = helper.make_graph(
-        [helper.make_node("Hardmax", ["lifted_0"], ["inner"])],
-        "branch",
-        [],
-        [helper.make_tensor_value_info("inner", TensorProto.FLOAT, [2, 2, 2])],
-    )
-    nodes = [
-        helper.make_node("Constant", [], ["yes"], value=helper.make_tensor("v", TensorProto.BOOL, [], [1])),
-        helper.make_node("If", ["yes"], ["y"], then_branch=branch, else_branch=branch),
-    ]
-    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 2, 2]) for name in ("lifted_0", "y"))
-    model = helper.make_model(
-        helper.make_graph(nodes, "g", [x], [y]), opset_imports=[helper.make_opsetid("", 11)], ir_version=8
-    )
-    found = Model(Source(model), "branches")(floats(2, 2, 2))
+    branch = "branch () => (float[2, 2, 2] inner) { inner = Hardmax(lifted_0) }"
+    text = f"yes = Constant<value = bool {{1}}>(); y = If<then_branch = {branch}, else_branch = {branch}>(yes)"
+    made = proto(text, {"lifted_0": ("float32", (2, 2, 2))}, {"y": (2, 2, 2)}, opset=11)
+    found = Model(Source(made), "branches")(floats(2, 2, 2))
     assert (found.reshape(2, 4).sum(axis=1) == 1).all()

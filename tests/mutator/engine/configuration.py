@@ -44,7 +44,7 @@ class Configuration:
 
     @cached_property
     def candidate(self) -> Candidate:
-        """The family's first starter with `values` in place of its own; ValueError where that is not legal."""
+        """The family's first starter with `values`; ValueError where that is not legal."""
         family, arch = FAMILIES[self.family], lookup(self.arch)
         program = family.starters(self.workload, arch)[0].replace(**self.values)
         space = Space(self.workload, arch).family(self.family)

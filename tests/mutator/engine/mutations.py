@@ -135,7 +135,7 @@ def _moved(site: Site, given: list[str]) -> list[Mutant]:
 
 
 def instrument(text: str) -> tuple[str, list[Site]]:
-    """Return `text` with a cover("site <i>") in front of each call, and the sites by i."""
+    """Return `text` with a cover("site <i>") before each call, and the sites by i."""
     every = sites(text)
     for i, site in reversed(list(enumerate(every))):
         text = text[: site.begin] + f'({{ cover("site {i}"); {site.code}; }})' + text[site.end :]
@@ -155,7 +155,7 @@ def arguments(inner: str) -> list[str]:
 
 
 def _closing(text: str, opened: int) -> int:
-    """Return the position behind the bracket that closes the one in front of `opened`."""
+    """Return the position after the bracket that closes the one before `opened`."""
     depth, at = 1, opened
     while depth:
         depth += (text[at] == "(") - (text[at] == ")")

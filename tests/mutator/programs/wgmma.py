@@ -1,4 +1,4 @@
-"""Programs of contraction_wgmma, and of the families that run a rewrite in front of it."""
+"""Programs of contraction_wgmma, and of the families that run a rewrite before it."""
 
 from gensor_kernels.operators.products.block_scaled import workload as block_scaled
 from gensor_kernels.operators.products.gated import workload as gated

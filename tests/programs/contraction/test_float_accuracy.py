@@ -2,7 +2,7 @@
 multiply-adds.
 
 All kernels run on the emulator, whose tensor cores cut as the coarsest one published does, over hostile inputs; a
-BLAS, which sums in an order of its own, stands beside them. An error is measured in 2^-24 of the sum of the terms'
+BLAS, which sums in another order, is printed with them. An error is measured in 2^-24 of the sum of the terms'
 magnitudes: what rounding every term once costs. `GENSOR_CAMPAIGN=full pytest -s
 tests/programs/contraction/test_float_accuracy.py` runs all lengths of k and prints the figures. The operands are the
 same for every commit: largest errors are compared, whose order may differ for other operands.
@@ -16,21 +16,22 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-import gensor_kernels
 from gensor_kernels.devices.emulator import build
 from gensor_kernels.machine.arch import LEAST_FLOAT_SUM, lookup
 from gensor_kernels.operators.products.matmul import workload
 from gensor_kernels.programs.contraction.rewrite.split_float import LEAST_SUM
+from gensor_kernels.programs.core.cases import Case
 from gensor_kernels.programs.registry import FAMILIES
+from gensor_tuner.build.pool import Candidate, candidate
+from gensor_tuner.verify.problem import Problem
 from tests.campaign_size import FULL
-from tests.doubles.stored import store_kernels
-from tests.programs.workloads.contraction_harness import Case, Kernel, Problem, mma, simt
 
 ROWS, COLUMNS = 64, 64
 LENGTHS = (LEAST_FLOAT_SUM, 512, 1000, 4096) if FULL else (LEAST_FLOAT_SUM, 520)
 GROUP_LENGTHS = (LEAST_SUM, 1500, 2048, 4096) if FULL else (LEAST_SUM,)
-PARTS = mma("float32", INSTRUCTION=5, BLOCK_K=32, EPILOGUE_CODES=31)
-MULTIPLY_ADDS = simt("float32", EPILOGUE_CODES=31)
+#: Families that multiply bfloat16 parts, and the lengths of k they are measured at.
+IN_PARTS = {"contraction_mma": LENGTHS, "contraction_floats_wgmma": GROUP_LENGTHS}
+MULTIPLY_ADDS = "contraction_simt"
 Pair = tuple[np.ndarray, np.ndarray]
 
 
@@ -80,17 +81,26 @@ class Error(NamedTuple):
 
 
 @cache
-def library(kernel: Kernel) -> Path:
-    return build(kernel.source())
+def kernel(name: str) -> tuple[Candidate, Path]:
+    """A Program of a family with tiles of 64 x 64, and its library."""
+    family, part = FAMILIES[name], lookup("sm_90" if "wgmma" in name else "sm_80")
+    problem = workload(ROWS, COLUMNS, 1024, dtype="float32")
+    starters = family.starters(problem, part)
+    program = next((each for each in starters if each["block_m"] == each["block_n"] == ROWS), starters[0])
+    values = {"split_k": 1, "stream": 0, "persistent": 0, "cluster": 0}
+    program = program.replace(**{each: values[each] for each in values if each in dict(program.values)})
+    each = candidate(family, program, problem)
+    return each, build(each.source())
 
 
-def product(kernel: Kernel, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """What a kernel stores for float32 operands."""
-    problem = Problem(kernel, Case(a.shape[0], b.shape[1], a.shape[1]))
-    for name, values in (("a", a), ("b", b)):
-        problem.arrays[name].view()[...] = values
-    problem.run(library(kernel), races=False)
-    return problem.arrays["c"].view()[0, 0, 0].copy()
+def product(name: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return what a kernel of a family stores for float32 operands."""
+    each, library = kernel(name)
+    problem = Problem(Case("any", workload(a.shape[0], b.shape[1], a.shape[1], dtype="float32")), 7)
+    for operand, values in (("a", a), ("b", b)):
+        problem.inputs[operand].view()[...] = values
+    problem.run(each, library, copies="late", order="forward")
+    return problem.out.view().reshape(a.shape[0], b.shape[1]).copy()
 
 
 def measured(found: np.ndarray, a: np.ndarray, b: np.ndarray) -> Error:
@@ -101,38 +111,14 @@ def measured(found: np.ndarray, a: np.ndarray, b: np.ndarray) -> Error:
     return Error(float(np.sqrt(np.mean(error**2))), float(error.max()))
 
 
-class InParts(NamedTuple):
-    """Products of bfloat16 parts, and the lengths of k they are measured at."""
-
-    product: Callable[[np.ndarray, np.ndarray], np.ndarray]
-    lengths: tuple[int, ...]
-
-
-@pytest.fixture(params=["contraction_mma", "contraction_floats_wgmma"])
-def in_parts(request, no_databases):
-    """What stores products of bfloat16 parts: a kernel of warps, or a call that reaches one of warpgroups."""
-    if request.param == "contraction_mma":
-        yield InParts(lambda a, b: product(PARTS, a, b), LENGTHS)
-        return
-    family, arch, sample = FAMILIES[request.param], lookup("sm_90"), workload(ROWS, COLUMNS, 1024, dtype="float32")
-    program = next(each for each in family.starters(sample, arch) if each["block_m"] == each["block_n"] == ROWS)
-    store_kernels(no_databases, arch, (program.replace(split_k=1, persistent=0, cluster=0), sample))
-
-    def call(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        assert gensor_kernels.explain(gensor_kernels.matmul, a, b).family == family.name
-        return gensor_kernels.matmul(a, b)
-
-    with gensor_kernels.emulated("sm_90"):
-        yield InParts(call, GROUP_LENGTHS)
-
-
+@pytest.mark.parametrize("family", IN_PARTS)
 @pytest.mark.parametrize("name", HOSTILE)
-def test_errors_are_no_larger_than_those_of_multiply_adds(name, in_parts):
-    for k in in_parts.lengths:
+def test_errors_are_no_larger_than_those_of_multiply_adds(name, family):
+    for k in IN_PARTS[family]:
         rng = np.random.default_rng([k, *name.encode()])
         with np.errstate(under="ignore"):
             a, b = (x.astype(np.float32) for x in HOSTILE[name](rng, k))
-        parts, plain = (measured(found, a, b) for found in (in_parts.product(a, b), product(MULTIPLY_ADDS, a, b)))
+        parts, plain = (measured(found, a, b) for found in (product(family, a, b), product(MULTIPLY_ADDS, a, b)))
         blas = measured(a @ b, a, b)
         print(f"{name:32} k {k:5} " + " ".join(f"{e.typical:7.3f} {e.largest:7.2f}" for e in (parts, plain, blas)))
         assert parts.typical <= plain.typical, (k, parts, plain, blas)
@@ -156,10 +142,11 @@ def special(rng: np.random.Generator, k: int) -> Iterator[tuple[str, np.ndarray,
     yield "one product, the largest float", a, b
 
 
-def test_what_is_not_finite_is_what_multiply_adds_make_of_it(in_parts):
+@pytest.mark.parametrize("family", IN_PARTS)
+def test_what_is_not_finite_is_what_multiply_adds_make_of_it(family):
     rng = np.random.default_rng(8)
-    for word, a, b in special(rng, in_parts.lengths[0]):
-        found, plain = in_parts.product(a, b), product(MULTIPLY_ADDS, a, b)
+    for word, a, b in special(rng, IN_PARTS[family][0]):
+        found, plain = product(family, a, b), product(MULTIPLY_ADDS, a, b)
         assert np.array_equal(np.isnan(found), np.isnan(plain)), word
         assert np.array_equal(np.isinf(found), np.isinf(plain)), word
         assert np.array_equal(found[np.isinf(found)], plain[np.isinf(plain)]), word

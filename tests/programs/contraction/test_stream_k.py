@@ -2,10 +2,9 @@
 what the potential says of it."""
 
 from collections.abc import Iterable, Sequence
-from itertools import pairwise, product
+from itertools import product
 from typing import Any
 
-import numpy as np
 import pytest
 
 from gensor_kernels.build import nvrtc
@@ -78,7 +77,7 @@ def test_any_number_of_blocks_computes_every_tile_once(blocks):
     ],
 )  # fmt: skip
 def test_doubles_are_streamed_too(arch_name, dtype, math):
-    """Of doubles a block keeps twice as many words, of complex ones four times as many."""
+    """A block keeps twice as many words of doubles, four times as many of complex numbers."""
     arch, problem = lookup(arch_name), matmul(256, 256, 256, dtype=dtype, math=math)
     own = {"block_k": 16, "stages": 2, "instruction": 8, "stream": 8}
     each = candidate(FAMILY, FAMILY.starters(problem, arch)[0].replace(**TILE | own), problem)
@@ -91,7 +90,7 @@ def test_doubles_are_streamed_too(arch_name, dtype, math):
 
 
 def test_no_more_blocks_are_launched_than_run_at_once():
-    """What is known of the device is read when the kernel is loaded: a slice of one has fewer multiprocessors."""
+    """Properties of the device are read when the kernel is loaded: a slice of one has fewer multiprocessors."""
     [launch] = FAMILY.launches(streamed(16, min_blocks=2).program, HALF)
     assert launch.together and [launch.blocks(sms) for sms in (1, 2, 8, 108)] == [2, 4, 16, 16]
     space = FamilySpace(FAMILY, HALF, ARCH)
@@ -108,22 +107,6 @@ def test_flags_hold_what_memory_does_not():
     assert (size, zero) == (8 * (16 + 32 * 32 * 4), False)
 
 
-def test_shares_are_those_of_the_kernel():
-    """Against a count, block by block: steps, tiles met and ended, and the blocks whose sums one adds."""
-    for blocks, tiles, steps in product((2, 5, 8), (1, 4, 5, 11, 16, 23), (1, 3, 7, 40)):
-        found = stream_k._shares(*(np.array([x], np.float32) for x in (blocks, tiles, steps)))
-        waves, left = divmod(tiles, blocks)
-        own = waves if not left else max(waves - 1, 0)
-        rest = (tiles - own * blocks) * steps
-        active = max(min(blocks, rest), 1)
-        cuts = [rest // active * b + min(b, rest % active) for b in range(active + 1)]
-        met = max((-(-end // steps) - begin // steps for begin, end in pairwise(cuts)), default=0)
-        assert found.steps[0] == own * steps + max(np.diff(cuts))
-        assert own + met <= found.met[0] <= own + met + 1
-        joins = [sum(t * steps < cut < (t + 1) * steps for cut in cuts) for t in range(tiles - own * blocks)]
-        assert max(joins, default=0) <= found.others[0] <= max(joins, default=0) + 1
-
-
 def test_the_potential_gains_where_a_wave_is_partial_and_not_where_waves_are_whole():
     arch = lookup("sm_80")
     space = FamilySpace(FAMILY, matmul(2688, 2688, 2688), arch)
@@ -138,15 +121,6 @@ def test_the_potential_gains_where_a_wave_is_partial_and_not_where_waves_are_who
     assert space.legal(space.point(FAMILY.starters(space.workload, arch)[0].replace(**values))[None])[0]
     assert seconds(2688, 2688, 108) < 0.9 * seconds(2688, 2688, 0)  # 441 tiles: four waves of 108, and nine tiles
     assert seconds(128 * 12, 128 * 18, 108) > 0.98 * seconds(128 * 12, 128 * 18, 0)  # 216 tiles
-
-
-def test_a_stream_does_not_spill():
-    """On a part where it did before one block was promised: the compiler aimed at five."""
-    arch = lookup("sm_75")
-    program = next(p for p in FAMILY.starters(HALF, arch) if (p["block_m"], p["block_n"]) == (64, 64))
-    program = program.replace(stream=arch.sms, min_blocks=1, split_k=1)
-    binary = nvrtc.compile_cubin(candidate(FAMILY, program, HALF).source(), arch.target)
-    assert binary.error is None and binary.spill_bytes == 0
 
 
 @pytest.mark.parametrize(

@@ -66,14 +66,14 @@ class Contract:
     resources: Callable[[Mapping[str, int | str], Workload], tuple[int, int]] | None = None
     #: further assertions about a random legal Program: its launches, and the terms that the potential is made of
     check: Callable[[FamilySpace, Program, Sequence[Launch], Mapping[str, float]], None] = lambda *_: None
-    #: at least so many starters, of which `starters` are executed and the first `compiled` must compile without spills,
-    #: on `archs` or on the arch of the Workload
+    #: the least number of starters, of which `starters` are executed and the first `compiled` must compile without
+    #: spills, on `archs` or on the arch of the Workload
     fewest_starters: int = 1
     starters: Choice = first
     compiled: int = 1
     archs: tuple[str, ...] = ()
-    #: so many random legal Programs are compiled, with the `relaxed` coordinates, and executed; no kernel of a family
-    #: that is `spill_free` spills
+    #: the number of random legal Programs that are compiled, with the `relaxed` coordinates, and executed; no kernel of
+    #: a family that is `spill_free` spills
     randoms: int = 1
     relaxed: Mapping[str, int] = field(default_factory=dict)
     spill_free: bool = False

@@ -13,7 +13,7 @@ FIRST = {"layout": "nchw"}
 
 
 def image(**changed):
-    """A convolution of eight images by 3 x 3 taps, unless told otherwise."""
+    """A convolution of eight images by 3 x 3 tapswith other sizes where given."""
     return convolution(**IMAGE | {"dtype": "float32"} | changed)
 
 

@@ -3,7 +3,7 @@
 from gensor_kernels.operators.products.matmul import workload
 from gensor_kernels.operators.products.quantised import workload as quantised
 from gensor_kernels.operators.windows.conv import workload as convolution
-from tests.programs.workloads.contraction_harness import mma_launch
+from tests.programs.workloads.launch_rules import mma_launch
 
 from . import Contract
 

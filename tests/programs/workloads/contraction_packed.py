@@ -4,7 +4,7 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows import conv
 from gensor_kernels.programs.contraction.rewrite import pack
 from tests.mutator.engine.configuration import Configuration
-from tests.programs.workloads.contraction_harness import mma_launch
+from tests.programs.workloads.launch_rules import mma_launch
 
 from . import Contract, product_and_reduction
 from .window import padded

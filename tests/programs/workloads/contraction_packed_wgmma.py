@@ -11,12 +11,12 @@ SIZES = {"n": 8, "h": 28, "w": 28, "c": 128, "k_out": 128, "r": 3, "s": 3, "layo
 
 
 def workload(**sizes):
-    """A convolution of eight images by 3 x 3 taps, unless told otherwise."""
+    """A convolution of eight images by 3 x 3 tapswith other sizes where given."""
     return conv.workload(**SIZES | {"dtype": "float16"} | sizes)
 
 
 def check(lattice, program, launches, terms):
-    """Packed filters, then the packed image, lie behind the partial sums, where the maps of the product find them."""
+    """Packed filters, then the packed image, follow the partial sums, where the maps of the product find them."""
     problem, (_, main, *_) = lattice.workload, launches
     partial = workspace_bytes(program, problem)
     stored = {"c": None} if program["epilogue_staged"] == 3 else {}

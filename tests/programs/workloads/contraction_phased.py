@@ -10,13 +10,13 @@ from .window import padded
 
 
 def transposed(**sizes) -> Workload:
-    """A transposed convolution of two images by 4 x 4 taps and a stride of 2, unless told otherwise."""
+    """A transposed convolution of two images by 4 x 4 taps and a stride of 2with other sizes where given."""
     square = {"n": 2, "h": 9, "w": 9, "c": 32, "k_out": 24, "r": 4, "s": 4, "stride_h": 2, "stride_w": 2}
     return conv.workload(**square | padded() | {"transposed": True} | sizes)
 
 
 def entries(program: Program) -> list[str]:
-    """The phases' outputs are put in their places by a second launch, which adds the parts of a split, too."""
+    """The phases' outputs are put in their places by a second launch, which also adds the parts of a split."""
     return [program.family, "contraction_interleave"]
 
 

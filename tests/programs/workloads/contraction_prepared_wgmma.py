@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from gensor_kernels.operators.products.matmul import workload as matmul
 from gensor_kernels.operators.products.matmul_prologue import workload as prepared
-from tests.programs.workloads.contraction_harness import wgmma_launch
+from tests.programs.workloads.launch_rules import wgmma_launch
 
 from . import Contract
 

@@ -2,7 +2,7 @@
 
 from gensor_kernels.operators.products.matmul import workload
 from gensor_kernels.operators.windows.conv import workload as convolution
-from tests.programs.workloads.contraction_harness import simt_launch
+from tests.programs.workloads.launch_rules import simt_launch
 
 from . import Contract
 

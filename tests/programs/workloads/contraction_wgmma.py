@@ -4,7 +4,7 @@ from gensor_kernels.operators.products.block_scaled import workload as block_sca
 from gensor_kernels.operators.products.gated import workload as gated
 from gensor_kernels.operators.products.matmul import workload
 from gensor_kernels.operators.windows.conv import workload as convolution
-from tests.programs.workloads.contraction_harness import wgmma_launch
+from tests.programs.workloads.launch_rules import wgmma_launch
 
 from . import Contract
 

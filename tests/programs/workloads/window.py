@@ -1,8 +1,9 @@
 """Workloads of the window family that tests share: every operator, layout, dtype and kind of alignment."""
 
+from collections.abc import Mapping
+
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows import depthwise, pooling
-from tests.programs.workloads.contraction_harness import Constants
 
 from . import Contract
 
@@ -24,7 +25,7 @@ def average(side: int, c: int, **more):
     return pooling.workload("global_avg_pool2d", n=2, h=side, w=side, c=c, **more)
 
 
-def resources(constants: Constants, workload: Workload) -> tuple[int, int]:
+def resources(constants: Mapping[str, int | str], workload: Workload) -> tuple[int, int]:
     """(threads, shared bytes) as the top of window.cu says."""
     c = {name: value for name, value in constants.items() if isinstance(value, int)}
     element = {"half_t": 2, "bfloat16_t": 2, "float": 4, "double": 8, "i8": 1}[str(constants["IN_TYPE"])]

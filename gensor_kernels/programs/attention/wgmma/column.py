@@ -1,4 +1,4 @@
-"""Columns of attention_wgmma, beside columns of attention (column.py) and of products (contraction/column.py)."""
+"""Columns of attention_wgmma in addition to those of attention (column.py) and of products (contraction/column.py)."""
 
 from __future__ import annotations
 

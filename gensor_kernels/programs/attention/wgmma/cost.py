@@ -33,15 +33,16 @@ BLOCKS_Q = (64, 128, 192)
 STAGES = tuple(range(2, 17))
 #: Elements of a head in a row of a box, and bytes of such a row.
 UNIT, ROW_BYTES = 64, 128
-#: Rows of shared memory behind a tile of Q: boxes of whole queries may be up to so many rows longer.
+#: Rows of shared memory after a tile of Q: the most rows by which boxes of whole queries are longer.
 SPARE = 8
-#: Bytes for mbarriers in front of Q and the ring, and in front of the slabs of the epilogue.
+#: Bytes for mbarriers before Q and the ring, and before the slabs of the epilogue.
 FRONT = 1024
-#: Registers that a multiplying thread needs beside sums, scores and weights, and with heads of more than LONG elements.
+#: Registers that a multiplying thread needs in addition to sums, scores and weights, and with heads of more than LONG
+#: elements.
 OTHER_REGISTERS, LONG, LONG_REGISTERS = 40, 192, 48
 #: Weights in registers, the left operand of a product.
 HELD = 4
-#: Instructions of a step beside instructions per score and per sum, and instructions of a mask per score: counted in
+#: Instructions of a step without instructions per score and per sum, and instructions of a mask per score: counted in
 #: SASS.
 STEP_ISSUE, MASK_ISSUE = 110.0, 3.0
 #: Clocks of a step that products and softmax of several warpgroups do not hide, because these wait for one another:
@@ -67,7 +68,7 @@ def consumers(v: Mapping[str, Any]) -> Any:
 
 
 def shared_bytes(ring: Any, slab: Any, warps: Any) -> Any:
-    """Return the dynamic shared bytes of a block: mbarriers, then Q and the ring, in whose place slabs of warps lie."""
+    """Return the dynamic shared bytes of a block: mbarriers, then Q and the ring, later replaced by slabs of warps."""
     return FRONT + np.maximum(ring, slab * warps)
 
 

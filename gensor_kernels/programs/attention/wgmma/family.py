@@ -29,7 +29,7 @@ from gensor_kernels.programs.core.cases import Case
 from gensor_kernels.programs.core.family import WARPGROUPS, Columns, Coordinate, Facts, Launch, Part, operators
 from gensor_kernels.programs.core.params import Tiling
 from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.core.program_batch import completed
+from gensor_kernels.programs.core.program_batch import complete
 from gensor_kernels.programs.core.tensor_maps import TensorMap
 
 from . import column as own
@@ -203,7 +203,7 @@ class AttentionWgmma(Attention):
             for rows, split in kinds
             for step in keys
         ]
-        found = completed(self, wanted, workload, arch, np.inf)
+        found = complete(self, wanted, workload, arch, np.inf)
         # The first step that fits of each kind, then the others.
         best = {tuple(p[name] for name in ("block_q", "split_k")): p for p in reversed(found)}
         return list(dict.fromkeys([*(p for p in found if p in best.values()), *found]))[:8]

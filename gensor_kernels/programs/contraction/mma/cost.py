@@ -29,13 +29,13 @@ from gensor_kernels.programs.contraction.problem import (
     MASKED,
     SPREAD_ISSUE,
     Extents,
+    bytes_in_memory,
+    bytes_in_shared,
     copy_lines,
     extents,
-    held,
     power_of_two_in,
     scale_parts,
     spread,
-    stored,
     word_costs,
 )
 from gensor_kernels.programs.contraction.prologue import inline_part
@@ -64,12 +64,12 @@ MOST_DOUBLES, MOST_SLICED = 2048, 1536
 def ring_bytes(v: Mapping[str, Any], workload: Workload) -> Any:
     """Bytes of the shared buffers, of numbers or arrays."""
     e, copy = extents(workload), v["copy"]
-    rows_a, rows_b = v["block_m"] * held(e, "a", copy), v["block_n"] * held(e, "b", copy)
+    rows_a, rows_b = v["block_m"] * bytes_in_shared(e, "a", copy), v["block_n"] * bytes_in_shared(e, "b", copy)
     return v["stages"] * v["block_k"] * (rows_a + e.matrices * rows_b)
 
 
 def words(e: Extents) -> int:
-    """Registers of an accumulator; sums of slices have one of integers beside it (rewrite/ozaki.py)."""
+    """Registers of an accumulator; sums of slices have a second one of integers (rewrite/ozaki.py)."""
     return e.bytes_acc // 4 + (e.multiplied == "int8" and e.bytes_acc == 8)
 
 
@@ -232,7 +232,7 @@ def _copies(workload: Workload, operand: str, arch: Arch) -> Part:
     e, cost = extents(workload), word_costs(workload, operand, arch)
     axis = {"a": "m", "b": "n"}[operand]
     along_k = k_contiguous(workload, operand)
-    element = stored(e, operand)
+    element = bytes_in_memory(e, operand)
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         block, width = v[f"block_{axis}"], v[f"vector_{operand}"]
@@ -245,8 +245,8 @@ def _copies(workload: Workload, operand: str, arch: Arch) -> Part:
             mma.PIECE_LINES[operand]: width * 32 / 128,
         }
         if cost:
-            # Widened elements are stored in 16-byte chunks; chunks of every other lane lie in the same banks.
-            words = held(e, operand, v["copy"]) / element * width / 4
+            # Widened elements are stored in 16-byte chunks; chunks of every other lane are in the same banks.
+            words = bytes_in_shared(e, operand, v["copy"]) / element * width / 4
             outputs[mma.PIECE_CLOCKS[operand]] = np.maximum(words * np.where(words > 4, 2, 1), 1) + 1
             own = (v["copy"] == 0) * np.maximum(width / 4, 1)
             outputs[mma.PIECE_ISSUE[operand]] = own * cost[0] + np.maximum(words / 4 - 1, 0)
@@ -297,7 +297,7 @@ def _read(workload: Workload, operand: str, arch: Arch) -> Part:
         rows_of = doubles_degree if element == 8 else functools.partial(complex_degree, along_k=along_k)
 
     def function(v: Values) -> dict[Column, np.ndarray]:
-        bytes_k = v["block_k"] * held(e, operand, v.get("copy", 1))
+        bytes_k = v["block_k"] * bytes_in_shared(e, operand, v.get("copy", 1))
         count = matrices * v[f"warp_{axis}"] / 16 * ((bytes_k if along_k else v["block_k"] * element) / 32)
         row = bytes_k if along_k else v[f"block_{axis}"] * element
         plain = np.array([rows_of(int(length)) for length in row])
@@ -307,7 +307,7 @@ def _read(workload: Workload, operand: str, arch: Arch) -> Part:
             outputs = {column.READ_ISSUE[operand]: reads, column.READ_CLOCKS[operand]: count * 4 * degree}
             if cost:
                 widened = (v["copy"] == 1) & (v.get("instruction", 0) != EIGHT_BIT)
-                words = widened * matrices * v[f"warp_{axis}"] * v["block_k"] * stored(e, operand) / 128
+                words = widened * matrices * v[f"warp_{axis}"] * v["block_k"] * bytes_in_memory(e, operand) / 128
                 outputs[column.READ_ISSUE[operand]] = reads + words * cost[0]
                 outputs[mma.READ_WIDENING[operand]] = words * cost[1]
             return outputs
@@ -341,7 +341,7 @@ def registers(c: Columns, workload: Workload, arch: Arch, of_stream: float) -> n
         _, passes, pieces = thread_copies(c, operand, warps)
         held = _holding(held, c, workload, operand, passes, pieces)
     held = held + c.get(column.SCALE_REGISTERS, 0.0) + stream_k.registers(c, of_stream)
-    return c[column.BASE_REGISTERS] + _doubled(c, warps, arch) * c[mma.SECOND_FRAGMENTS] + held
+    return c[column.BASE_REGISTERS] + _has_two_sets(c, warps, arch) * c[mma.SECOND_FRAGMENTS] + held
 
 
 def _holding(held: Any, c: Columns, workload: Workload, operand: str, passes: np.ndarray, pieces: np.ndarray) -> Any:
@@ -354,7 +354,7 @@ def _holding(held: Any, c: Columns, workload: Workload, operand: str, passes: np
     return held
 
 
-def _doubled(c: Columns, warps: np.ndarray, arch: Arch) -> np.ndarray:
+def _has_two_sets(c: Columns, warps: np.ndarray, arch: Arch) -> np.ndarray:
     """Return whether the kernel keeps two sets of fragments: DOUBLE_FRAGMENTS of mma_pipeline.cuh."""
     return c[mma.DOUBLE_NEEDS] <= register_limit(c, warps, arch)
 
@@ -362,7 +362,7 @@ def _doubled(c: Columns, warps: np.ndarray, arch: Arch) -> np.ndarray:
 def loop(c: Columns, workload: Workload, arch: Arch, memory: np.ndarray, of_stream: float) -> Loop:
     """Return the cost of an iteration, and of the end of a block of ``memory`` shared bytes."""
     warps = c[column.DOWN] * c[column.ACROSS]
-    doubled = _doubled(c, warps, arch)
+    doubled = _has_two_sets(c, warps, arch)
     issue, clocks, widening = c[column.STEP_ISSUE], 0.0, np.zeros_like(warps)
     held = stream_k.registers(c, of_stream)
     for operand in ("a", "b"):

@@ -17,8 +17,8 @@ from gensor_kernels.programs.contraction import base as shared
 from gensor_kernels.programs.contraction import column, stream_k
 from gensor_kernels.programs.contraction import complex as contraction_complex
 from gensor_kernels.programs.contraction import prologue as contraction_prologue
-from gensor_kernels.programs.contraction.base import ContractionFamily, class_constants, class_launches, unchanged
-from gensor_kernels.programs.contraction.cost import register_limit, settled, sized
+from gensor_kernels.programs.contraction.base import ContractionFamily, class_constants, class_launches, plain_branches
+from gensor_kernels.programs.contraction.cost import complete_terms, fixed_terms, register_limit
 from gensor_kernels.programs.contraction.norm import norm_legal, tile_bytes
 from gensor_kernels.programs.contraction.problem import MASKED, by_fragment, extents, masked_coordinate
 from gensor_kernels.programs.core.cases import Case
@@ -201,7 +201,7 @@ class ContractionMma(ContractionFamily):
         instruction = default_instruction(columns["block_k"], workload, arch)
         held = contraction_complex.sum_words(columns, 2 if in_parts else e.matrices * cost.words(e))
         tiles = warp_tiles(m, n, held * np.where(instruction == EIGHT_BIT, 2, 1))
-        promised = np.maximum(like * int(in_parts), stream_k.promised(columns, arch))
+        promised = np.maximum(like * int(in_parts), stream_k.least_blocks(columns, arch))
         return {
             "stages": np.clip(arch.smem_per_block // stage, 2, 3) if asynchronous else 2 * like,
             "copy": like * int(asynchronous),
@@ -237,10 +237,10 @@ class ContractionMma(ContractionFamily):
 
         def known() -> dict[str, Any]:
             memory = self._memory(c, c[column.DOWN] * c[column.ACROSS], workload)
-            return settled(c, e, arch, facts, cost.loop(c, workload, arch, memory, self._of_stream(workload)))
+            return fixed_terms(c, e, arch, facts, cost.loop(c, workload, arch, memory, self._of_stream(workload)))
 
-        terms = sized(c, e, arch, once(c, "terms", e.is_plain and facts is None, known))
-        return stream_k.streamed(terms, c, e, arch, c[column.OUTPUTS] * terms.warps)
+        terms = complete_terms(c, e, arch, once(c, "terms", e.is_plain and facts is None, known))
+        return stream_k.with_streams(terms, c, e, arch, c[column.OUTPUTS] * terms.warps)
 
     # ---- one Program
 
@@ -250,7 +250,7 @@ class ContractionMma(ContractionFamily):
         return [replace(case, workload=self.summed_by(program, case.workload)) for case in found]
 
     def summed_by(self, program: Program, workload: Workload) -> Workload:
-        """8-bit floats that are not widened have sums of their own (operators/tolerance/base.py)."""
+        """8-bit floats that are not widened have another type of sums (operators/tolerance/base.py)."""
         return replace(workload, accumulator=SHORT_SUM) if program["instruction"] == EIGHT_BIT else workload
 
     def with_own_cases(self, found: list[Case], program: Program) -> list[Case]:
@@ -260,7 +260,7 @@ class ContractionMma(ContractionFamily):
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Return the coverage names of contractions, of sums that are formed again, and of unchanged outputs."""
         own = frozenset({mma_split_float.AGAIN} if program["instruction"] == 5 else ())
-        return super().branches(program, workload) | own | unchanged(program, workload, program["warp_n"])
+        return super().branches(program, workload) | own | plain_branches(program, workload, program["warp_n"])
 
     def widest(self, program: Program, workload: Workload) -> Program:
         """Return the Program with the widest accesses, staged and swizzled.

@@ -29,7 +29,7 @@ LEAST_DOUBLE_REGISTERS = 64
 
 
 #: Code of the instruction that multiplies 8-bit floats as they are, the accumulator of its sums, and how many of these
-#: a warp sums at most beside as many long ones.
+#: a warp sums at most, with as many long ones.
 EIGHT_BIT, SHORT_SUM, MOST_SHORT_SUMS = 9, "float22", 2560
 
 
@@ -70,7 +70,7 @@ INSTRUCTIONS = {
 
 
 def kind(workload: Workload) -> str | None:
-    """Return the row of INSTRUCTIONS that a Workload uses; None where tensor cores do not serve its types."""
+    """Return the row of INSTRUCTIONS that a Workload uses, or None if tensor cores do not serve its types."""
     e = extents(workload)
     dtype = e.multiplied
     if dtype == "float32" and workload.math == "tf32":
@@ -105,12 +105,12 @@ def default_instruction(block_k: np.ndarray, workload: Workload, arch: Arch) -> 
 
 
 def least_registers(count: np.ndarray) -> np.ndarray:
-    """Registers that ptxas asks for, where so many instructions make a step."""
+    """Registers that ptxas requests, where a step has this number of instructions."""
     return np.where(count < 1, LEAST_DOUBLE_REGISTERS, 0)
 
 
 def waits(latency: np.ndarray, reads: Any, copy: np.ndarray) -> dict[Column, np.ndarray]:
-    """Return the waits of an iteration of ``reads`` steps of fragments, beside the ``latency`` of sums.
+    """Return the waits of an iteration of ``reads`` steps of fragments, without the ``latency`` of sums.
 
     With two sets of fragments the next ones are read during the math, across the barrier too where the steps come in
     pairs; with one set every step waits for its own.

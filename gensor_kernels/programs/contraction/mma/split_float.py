@@ -1,7 +1,7 @@
 """float32 on bfloat16 tensor cores: products that INSTRUCTION 5 of contraction_mma serves, and their cost
 (mma_floats.cuh).
 
-Six products of bfloat16 parts stand for one of float32.  docs/float32.md has the errors measured beside the errors
+Six products of bfloat16 parts stand for one of float32.  docs/float32.md has the errors measured and the errors
 of ordinary multiply-adds, which they must not exceed, and the parts on which six products are faster.
 """
 
@@ -38,7 +38,7 @@ SPLIT_LATENCY, SUM_LATENCY, BARRIER = 80.0, 180.0, 25.0
 
 
 def refusal(e: Extents) -> str | None:
-    """Why a product of float32 operands is left to ordinary multiply-adds; None where it is not."""
+    """Why a product of float32 operands is left to ordinary multiply-adds, or None."""
     if e.dtype["c"] != "float32" or e.gate or e.norm or e.prologue:
         return "products of float32 parts write plain sums of float32: no other type, gate, norm or prologue"
     if e.k < LEAST_FLOAT_SUM:
@@ -48,7 +48,7 @@ def refusal(e: Extents) -> str | None:
 
 
 def pays(products: int, rate: float, arch: Arch) -> bool:
-    """Whether so many products take less time on tensor cores than a multiply-add beside them."""
+    """Whether this number of products takes less time on tensor cores than a multiply-add each."""
     return products == 1 or rate / products > arch.rate("fma_f32")
 
 

@@ -85,8 +85,8 @@ def _merged_channels(workload: Workload, program: Program) -> tuple[int, int]:
 
 
 def _merged(workload: Workload, program: Program, whole: bool) -> Workload:
-    """Return the Workload with the groups that are merged for each of its own: a single step of channels, ``whole`` or
-    not, and about the filters of the workload, shared out among them."""
+    """Return the Workload with the groups that are merged for each of this one's: a single step of channels, ``whole``
+    or not, and about the filters of the workload, shared out among them."""
     z, count, block_m = workload.size, program[MERGED], program["block_m"]
     groups, most = z["groups"] * count, _merged_channels(workload, program)
     wanted = z["k_out"] // z["groups"]
@@ -128,7 +128,7 @@ def _in_one_row(workload: Workload) -> Workload:
 
 
 def _sized(workload: Workload, side: str, outputs: int) -> Workload:
-    """Return the Workload with so many outputs along a side."""
+    """Return the Workload with a number of outputs along a side."""
     call, z, axis = call_of(workload), workload.size, "hw".index(side)
     ends = ("top", "bottom") if side == "h" else ("left", "right")
     reach = (outputs - 1) * call.step[axis] + (call.window[axis] - 1) * call.dilation[axis] + 1

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 #: Pieces of a patch that a block may have on their way.
 MOST_PIECES = 2048
 #: Instructions of a thread, of the SASS of six Programs: for an element of the patch, for a piece that is found again
-#: in every step, for a piece of the filters, and for a step beside copies.
+#: in every step, for a piece of the filters, and for a step without copies.
 ELEMENT_ISSUE, FOUND_ISSUE, FILTER_ISSUE, STEP_ISSUE = 5.8, 46.0, 27.0, 85.0
-#: Of a tap, beside fragments; of four bytes of channels that are arranged, where their taps are compiled in and where
-#: they are not, and then of a channel in a group of taps.
+#: The same of a tap without fragments; of four bytes of channels that are arranged, where their taps are compiled in
+#: and where they are not, and then of a channel in a group of taps.
 TAP_ISSUE, KNOWN_ISSUE, FOUR_ISSUE, GROUP_ISSUE = 14.0, 18.0, 34.0, 16.5
-#: Of a word of channels where groups are merged: finding its group, zeros under the taps of other groups.
+#: The same of a word of channels where groups are merged: finding its group, zeros under the taps of other groups.
 GROUP_OF_WORD_ISSUE, ZERO_ISSUE = 33.0, 1.3
-#: Registers beside accumulators, fragments and elements on their way.
+#: Registers without accumulators, fragments and elements on their way.
 OTHER_REGISTERS = 56.0
 
 
@@ -246,7 +246,7 @@ def _arranging(workload: Workload) -> Part:
 
 
 def start(copy_bytes: np.ndarray, issue: np.ndarray, warps: np.ndarray) -> np.ndarray:
-    """Clocks in which a block's first step comes, which nothing of its own hides."""
+    """Clocks in which a block's first step arrives, before it has other work."""
     return np.maximum(copy_bytes / SM_L2_BYTES, issue * warps / 4)
 
 

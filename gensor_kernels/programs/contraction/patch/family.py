@@ -1,4 +1,4 @@
-"""contraction_patch: a convolution with channels first on tensor cores, as it lies
+"""contraction_patch: a convolution with channels first on tensor cores, without copies
 (contraction_patch.cu).
 
 Legality and shared bytes mirror the header of the .cu file; a test compiles random legal Programs to keep it so.
@@ -46,7 +46,7 @@ from gensor_kernels.programs.core.family import (
 from gensor_kernels.programs.core.macros import epilogue_codes, macro_token
 from gensor_kernels.programs.core.params import Tiling
 from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.core.program_batch import completed
+from gensor_kernels.programs.core.program_batch import complete
 
 from . import column as patch
 from . import cost as patch_cost
@@ -170,7 +170,7 @@ class ContractionPatch(Family):
             issue=c[patch.TAP_ISSUE],
             wavefronts=c[patch.TAP_CLOCKS] * warps
             + (c[patch.COPY_CLOCKS] + c[patch.FOURS] * c[patch.ARRANGE_CLOCKS] / 32) * own,
-            # Filters are arranged between barriers; pieces that come late are waited for, one behind the other.
+            # Filters are arranged between barriers; pieces that come late are waited for, one after the other.
             chain=c[column.CHAIN] + (np.ceil(late) * arch.l2_latency + np.ceil(warps / 4) * arranging) * own,
             in_flight=float(call.taps),
             slot=float(call.taps),
@@ -185,7 +185,7 @@ class ContractionPatch(Family):
         terms.issue = terms.issue + (copied + arranging) * own
         terms.prologue = BLOCK_START + patch_cost.start(c[patch.COPY_BYTES], copied, warps)
         outputs = c["block_m"] * c["block_n"]
-        return stream_k.streamed(terms, c, extents(workload), arch, outputs, iterations=call.taps)
+        return stream_k.with_streams(terms, c, extents(workload), arch, outputs, iterations=call.taps)
 
     # ---- one Program
 
@@ -243,7 +243,9 @@ class ContractionPatch(Family):
         _, _, bands, runs = shapes.tiles(window.rows, program["block_n"], dict(program.values).get("run", 0))
         count = dict(program.values).get(shapes.MERGED, 0)
         tile = self._under(program, window.ks[0] * window.ks[1])
-        own = replace(params.tiling(tile, params.merged(geometry, count)), tiles_n=int(bands * runs), merged=count)
+        own = replace(
+            params.tiling(tile, params.merge_groups(geometry, count)), tiles_n=int(bands * runs), merged=count
+        )
         return stream_k.tiling(own, program)
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
@@ -291,4 +293,4 @@ class ContractionPatch(Family):
             rows = min(-(-e.m * count // 16) * 16, max(BLOCKS))
             merged = {"block_m": rows, "block_k": step, "split_k": 1, shapes.MERGED: count}
             wanted = [merged | {"block_n": n} for n in MERGED_STARTERS] + wanted
-        return completed(self, wanted, workload, arch, MOST_STARTING_REGISTERS)[:8]
+        return complete(self, wanted, workload, arch, MOST_STARTING_REGISTERS)[:8]

@@ -15,7 +15,7 @@ from gensor_kernels.operators.windows.conv_product import output_size
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
 
-#: Bytes of channels that lie together; bytes of a fragment.
+#: Bytes of channels that are adjacent; bytes of a fragment.
 PLANE, FRAGMENT = 16, 32
 #: Bytes of channels that filters are arranged by.
 WORD = 4
@@ -103,7 +103,7 @@ def verified_window(taps: int) -> tuple[int, int]:
 
 
 def sector_share(call: Call, run: Any) -> Any:
-    """Bytes of the sectors that a row of a patch lies in, over its own bytes: one sector more, as rows of ``run``
+    """Bytes of the sectors of a row of a patch, over its own bytes: one sector more, as rows of ``run``
     outputs begin anywhere in one; long rows count as 1."""
     own = ((run - 1) * call.step[1] + (call.window[1] - 1) * call.dilation[1] + 1) * call.size
     return np.where(run > 0, 1.0 + SECTOR / np.maximum(own, 1), 1.0)
@@ -119,7 +119,7 @@ def verified_pixels(block_n: Any, taps: int, run: Any = 0) -> Any:
 
 
 def stored_whole(call: Call, own: Shape, group: Any, run: Any = 0) -> Any:
-    """Whether ``group`` outputs that are stored together, bytes over bytes of one, lie together in C and never belong
+    """Whether ``group`` outputs that are stored together, bytes over bytes of one, are adjacent in C and never belong
     to two tiles."""
     runs = (own.wide % group == 0) & (call.out[1] % group == 0)
     bands = (own.runs == 1) & (own.tall * call.out[1] % group == 0)

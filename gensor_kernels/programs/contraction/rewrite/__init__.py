@@ -1,1 +1,1 @@
-"""Launches that rewrite operands in front of a main loop."""
+"""Launches that rewrite operands before a main loop."""

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.programs.contraction.base import ContractionFamily, stored_constants
+from gensor_kernels.programs.contraction.base import ContractionFamily, constants_of_stored
 from gensor_kernels.programs.contraction.problem import extents
 from gensor_kernels.programs.contraction.wgmma import store, tma
 from gensor_kernels.programs.contraction.wgmma.cost import KINDS, kind
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from gensor_kernels.operators.types.geometry import Geometry
     from gensor_kernels.operators.types.workload import Workload
 
-#: Instructions of a thread per store beside its loads, and for widening, from the SASS.
+#: Instructions of a thread per store without its loads, and for widening, from the SASS.
 ITEM_ISSUE, WIDENING_ISSUE = 75.0, 25.0
 
 
 @lru_cache(maxsize=4096)
 def copies(workload: Workload) -> tuple[Copy, ...]:
-    """The operands of a product that tensor copies cannot read as they lie, or that are stored in a narrower type than
+    """The operands of a product that tensor copies cannot read in place, or that are stored in a narrower type than
     they are multiplied in; () where that type has no such products."""
     e = extents(workload)
     own = KINDS.get(e.multiplied) if widens(workload) else kind(workload)
@@ -57,10 +57,10 @@ def widens(workload: Workload) -> bool:
 
 def sources(workload: Workload) -> dict[str, int | str]:
     """Return the macros of operand types in memory where they differ from the copies' types."""
-    return stored_constants(extents(workload), "SOURCE") if widens(workload) else {}
+    return constants_of_stored(extents(workload), "SOURCE") if widens(workload) else {}
 
 
-def aligned(workload: Workload) -> Workload:
+def product_of_copies(workload: Workload) -> Workload:
     """Return the product of the copies."""
     units, e = {copy.operand: copy.unit for copy in copies(workload)}, extents(workload)
     types = dict.fromkeys("ab", e.multiplied) if widens(workload) else {}
@@ -73,7 +73,7 @@ def aligned(workload: Workload) -> Workload:
 
 
 class Align(CopyOperands):
-    """Copies in front of warpgroup products."""
+    """Copies before warpgroup products."""
 
     needs = (PRODUCTS, WARPGROUPS)
 
@@ -82,7 +82,7 @@ class Align(CopyOperands):
 
     def rewritten(self, workload: Workload) -> Workload:
         """Return the product of the copies."""
-        return aligned(workload)
+        return product_of_copies(workload)
 
     def refusal(self, workload: Workload, arch: Arch, main: ContractionFamily) -> str | None:
         """Serve products with an operand that tensor copies cannot read."""
@@ -90,12 +90,12 @@ class Align(CopyOperands):
             return f"{workload.operator} is no product of matrices"
         if not copies(workload):
             return "tensor copies read its operands where they are"
-        return main.serves(aligned(workload), arch) or copy_launch.too_large(copies(workload), workload)
+        return main.serves(product_of_copies(workload), arch) or copy_launch.too_large(copies(workload), workload)
 
     def reads(self, workload: Workload, geometry: Geometry) -> bool:
-        """Read operands that are copied wherever they lie, and others as contraction_wgmma reads them."""
+        """Read operands that are copied in any layout, and others as contraction_wgmma reads them."""
         copied = {copy.operand for copy in copies(workload)}
-        return store.writes(workload, geometry) and tma.reads(aligned(workload), geometry, copied)
+        return store.writes(workload, geometry) and tma.reads(product_of_copies(workload), geometry, copied)
 
     def constants(self, found: Constants, workload: Workload) -> Constants:
         """Add the macros of the copying launch, and the types of operands that it widens."""

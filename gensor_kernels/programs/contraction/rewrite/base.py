@@ -31,7 +31,7 @@ Constants = dict[str, int | str]
 
 
 class Rewrite:
-    """A rewrite of operands in front of a main loop.
+    """A rewrite of operands before a main loop.
 
     Methods that get an answer of the main loop (``found``) return it unchanged by default.
     """
@@ -56,7 +56,7 @@ class Rewrite:
         raise NotImplementedError
 
     def reads(self, workload: Workload, geometry: Geometry) -> bool:
-        """Whether kernels can read operands that lie in memory as ``geometry`` says."""
+        """Whether kernels can read operands with the strides of ``geometry``."""
         return True
 
     # ---- the space

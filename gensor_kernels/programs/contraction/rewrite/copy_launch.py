@@ -34,8 +34,8 @@ ACROSS = {"a": {"m": "k", "k": "m"}, "b": {"n": "k", "k": "n"}}
 class Copy(NamedTuple):
     """An operand that is copied: into lines along ``unit``, by loads of ``piece`` bytes; ``turned``: neighbours in a
     line are none in the operand. ``element`` are the bytes of an element, ``issue`` the instructions of a thread for a
-    chunk beside its loads. ``parts``: so many of ``element`` bytes are written of an element of ``read`` bytes, each in
-    lines of whole ``whole`` bytes.  ``shape``: of a convolution, elements of a line and lines.
+    chunk without its loads. ``parts``: how many of ``element`` bytes are written of an element of ``read`` bytes, each
+    in lines of whole ``whole`` bytes.  ``shape``: of a convolution, elements of a line and lines.
     """
 
     operand: str
@@ -101,7 +101,7 @@ class Copy(NamedTuple):
 
 
 def too_large(copies: Sequence[Copy], workload: Workload) -> str | None:
-    """Why operands cannot be copied; None where they can."""
+    """Why operands cannot be copied, or None."""
     e = extents(workload)
     large = any(copy.chunks(e) >= MOST_CHUNKS for copy in copies)
     return "an operand has too many elements to count its copy in 32 bits" if large else None
@@ -124,7 +124,7 @@ def launch(entry: str, copies: Sequence[Copy], workload: Workload) -> Launch:
 
 
 def offsets(copies: Sequence[Copy], program: Program, workload: Workload) -> tuple[dict[str, int], int]:
-    """Return the copies' offsets in the workspace by operand, behind a split's partial sums, and its size in bytes."""
+    """Return the copies' offsets in the workspace by operand, after a split's partial sums, and its size in bytes."""
     e, end, found = extents(workload), workspace_bytes(program, workload), {}
     for copy in copies:
         found[copy.operand] = end
@@ -135,7 +135,7 @@ def offsets(copies: Sequence[Copy], program: Program, workload: Workload) -> tup
 def in_front(
     entry: str, copies: Sequence[Copy], program: Program, workload: Workload, launches: Sequence[Launch]
 ) -> tuple[Launch, ...]:
-    """The launches of a product that reads copies, behind the one that makes them."""
+    """The launches of a product that reads copies, after the one that makes them."""
     main, *rest = launches
     places, _ = offsets(copies, program, workload)
     maps = tuple(replace(each, copied_at=places.get(each.operand)) for each in main.maps)
@@ -156,7 +156,7 @@ def branches(copies: Sequence[Copy]) -> frozenset[str]:
 
 
 class CopyOperands(Rewrite):
-    """Copies of operands in front of a product that reads them by tensor copies.
+    """Copies of operands before a product that reads them by tensor copies.
 
     ``entry`` is the kernel that makes the ``copies``.
     """
@@ -173,7 +173,7 @@ class CopyOperands(Rewrite):
         return found | constants(self._copies(workload))
 
     def launches(self, found: Sequence[Launch], program: Program, workload: Workload) -> tuple[Launch, ...]:
-        """Put the copying launch in front of the product."""
+        """Put the copying launch before the product."""
         return in_front(self._entry, self._copies(workload), program, workload, found)
 
     def workspace(self, found: int, program: Program, workload: Workload) -> int:

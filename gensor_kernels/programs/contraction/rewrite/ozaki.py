@@ -57,7 +57,7 @@ def pitch(k: int) -> int:
 
 
 @lru_cache(maxsize=4096)
-def sliced(workload: Workload) -> Workload:
+def product_of_slices(workload: Workload) -> Workload:
     """The product of slices as one of int8: K-contiguous, k once per pair of slices, sums and results float64."""
     from gensor_kernels.operators.types.workload import Workload
 
@@ -86,7 +86,7 @@ def workspace(workload: Workload) -> int:
 
 
 def microseconds(workload: Workload, arch: Arch) -> float:
-    """The launch in front, and the double arithmetic of the second, which nothing else overlaps."""
+    """The launch in front, and the double arithmetic of the second; other work does not overlap them."""
     z = workload.size
     elements = lines(workload) * float(z["k"])
     moved = elements * (8 + WRITTEN_SLICES) / (arch.dram_gb_s * DRAM_EFFICIENCY * 1e3)
@@ -97,7 +97,7 @@ def microseconds(workload: Workload, arch: Arch) -> float:
 
 
 class Slice(Rewrite):
-    """Slicing in front of integer products, where a caller allows it."""
+    """Slicing before integer products, where a caller allows it."""
 
     needs = (
         operators(("matmul",), "is no product that may be cut into slices"),
@@ -106,7 +106,7 @@ class Slice(Rewrite):
 
     def rewritten(self, workload: Workload) -> Workload:
         """Return the product of slices."""
-        return sliced(workload)
+        return product_of_slices(workload)
 
     def refusal(self, workload: Workload, arch: Arch, main: ContractionFamily) -> str | None:
         """Serve float64 products that may be computed in slices, on parts where that is faster."""
@@ -136,7 +136,7 @@ class Slice(Rewrite):
         return {name: value for name, value in found.items() if name not in WITHOUT}
 
     def launches(self, found: Sequence[Launch], program: Program, workload: Workload) -> tuple[Launch, ...]:
-        """Put slicing in front of the product."""
+        """Put slicing before the product."""
         (main,) = found
         first = Launch("contraction_slice", -(-lines(workload) // LINES_PER_BLOCK), SLICE_THREADS, 0)
         return first, replace(main, dependent=True)

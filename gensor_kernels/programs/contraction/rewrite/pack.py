@@ -1,4 +1,4 @@
-"""Pack the channels of a convolution behind each other: contraction_packed and contraction_packed_wgmma.
+"""Pack the channels of a convolution: contraction_packed and contraction_packed_wgmma.
 
 A launch in front (packed_operands.cuh) pads the channels of image and filters to whole accesses, channels last, so that
 the main loop can read them 16 bytes at a time, or by tensor copies.  The main loop computes the convolution of the
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 #: Threads of a block, and accesses of a block.
 PACK_THREADS, PACK_ACCESSES = 256, 1024
 SECTOR = 32
-#: Instructions of a thread beside its loads, and instructions per load of an element, from the SASS.
+#: Instructions of a thread without its loads, and instructions per load of an element, from the SASS.
 ITEM_ISSUE, LOAD_ISSUE = 95.0, 4.5
 #: Accesses of a plane, and of a group's filters, are counted in 32 bits.
 MOST_ACCESSES = 2**31
@@ -93,12 +93,12 @@ def packing(workload: Workload) -> Packing:
         line=z["c"] // groups * size,
         source=own["c"] // groups * size,
         size=size,
-        fetched=_fetched(workload, size),
+        fetched=_fetched_bytes(workload, size),
         stay=filters_aligned(workload) and taps == 1 and z["c"] == own["c"],
     )
 
 
-def _fetched(workload: Workload, size: int) -> int:
+def _fetched_bytes(workload: Workload, size: int) -> int:
     """Bytes of the image that packing reads: rows and columns of the padding are nowhere, and of columns that outputs
     skip, columns that share a sector with others come along."""
     z, dense = workload.size, workload.layouts["x"] == "nhwc"
@@ -116,7 +116,7 @@ def _fetched(workload: Workload, size: int) -> int:
 
 
 def too_large(workload: Workload) -> str | None:
-    """Why an image, or a group's filters, cannot be packed; None where they can."""
+    """Why an image, or a group's filters, cannot be packed, or None."""
     p = packing(workload)
     large = max(p.pixels, p.lines) * p.line // 4 >= MOST_ACCESSES
     return "an image, or the filters of a group, have too many channels to count in 32 bits" if large else None
@@ -159,14 +159,14 @@ def packed_cases(cases: Sequence[Case], workload: Workload, vector: int) -> list
     """Return the cases of a packed product as cases of ``workload``'s class, a channel short of whole accesses in every
     other one; for accesses of ``vector`` bytes, if narrow, as few channels as they are for (one short, where these
     still take such an access); and filters of one tap along an axis, which stay where they are if they can."""
-    made = [_unpacked(case, workload, short=place % 2 == 0) for place, case in enumerate(cases)]
+    made = [_before_packing(case, workload, short=place % 2 == 0) for place, case in enumerate(cases)]
     small = next(case for case in made if case.name == SMALL)
     if vector < WIDE:
         size = facts(workload.dtype["x"]).itemsize
         whole = max(vector, NARROWEST) // size
         few = next(c for c in range(max(whole - 1, 1), whole + 1) if padded_channels(c, size) == whole)
         made.append(replace(small, name="few channels", workload=_with_channels(small.workload, few)))
-    if not _transposed(workload):
+    if not _is_transposed(workload):
         made += one_tap(made)
     if filters_aligned(workload):
         made.append(replace(small, name="filters stay", workload=_one_tap(small.workload)))
@@ -175,16 +175,16 @@ def packed_cases(cases: Sequence[Case], workload: Workload, vector: int) -> list
 
 def packed_branches(workload: Workload, *, stays: bool = True) -> frozenset[str]:
     """Coverage names of the first launch; ``stays``: filters of one tap can stay where they are."""
-    thin = () if _transposed(workload) else THIN
+    thin = () if _is_transposed(workload) else THIN
     stay = ("filters_stay",) if stays and filters_aligned(workload) else ()
     return frozenset({"packed_image", "packed_filters", "no_channels", *thin, *stay})
 
 
-def _transposed(workload: Workload) -> bool:
+def _is_transposed(workload: Workload) -> bool:
     return "output_padding_h" in workload.size
 
 
-def _unpacked(case: Case, workload: Workload, *, short: bool) -> Case:
+def _before_packing(case: Case, workload: Workload, *, short: bool) -> Case:
     z = case.workload.size
     own = workload.with_sizes(**z).with_epilogue(case.workload.epilogue)
     return replace(case, workload=_with_channels(own, max(z["c"] // z["groups"] - short, 0)))
@@ -198,7 +198,7 @@ def _one_tap(workload: Workload) -> Workload:
     """Return a Workload of the same outputs and about the same depth: one tap, and channels of whole accesses."""
     z, whole = workload.size, WIDE // facts(workload.dtype["x"]).itemsize
     depth = -(-(z["c"] // z["groups"] * z["r"] * z["s"]) // whole) * whole
-    sizes = {side: output_size(z, side, _transposed(workload)) for side in ("h", "w")}
+    sizes = {side: output_size(z, side, _is_transposed(workload)) for side in ("h", "w")}
     sizes |= dict.fromkeys(("r", "s", "stride_h", "stride_w", "dilation_h", "dilation_w"), 1)
     others = ("pad_top", "pad_bottom", "pad_left", "pad_right", "output_padding_h", "output_padding_w")
     sizes |= {name: 0 for name in others if name in z}
@@ -209,7 +209,7 @@ def _one_tap(workload: Workload) -> Workload:
 
 
 class Pack(Rewrite):
-    """Packing in front of a main loop that reads operands by ordinary accesses."""
+    """Packing before a main loop that reads operands by ordinary accesses."""
 
     #: widths that a group's channels with their padding allow
     own = MappingProxyType(dict.fromkeys(("vector_a", "vector_b"), (4, 8, WIDE)))
@@ -233,7 +233,7 @@ class Pack(Rewrite):
         return cost(workload, arch)
 
     def constants(self, found: Constants, workload: Workload) -> Constants:
-        """Add how operands lie before they are packed, and whether filters can stay."""
+        """Add the layout of operands before they are packed, and whether filters can stay."""
         return found | {
             "PACKED": extents(workload).order,
             "FILTERS_LAST": int(workload.layouts["w"] == "rsck"),
@@ -241,7 +241,7 @@ class Pack(Rewrite):
         }
 
     def launches(self, found: Sequence[Launch], program: Program, workload: Workload) -> tuple[Launch, ...]:
-        """Put packing in front of the product."""
+        """Put packing before the product."""
         image, filters = ("a", "b") if extents(packed(workload)).window == "a" else ("b", "a")
         blocks = grid(workload, program[f"vector_{image}"], program[f"vector_{filters}"])
         main, *rest = found
@@ -265,7 +265,7 @@ class Pack(Rewrite):
 
 
 class PackForTensorCopies(Rewrite):
-    """Packing in front of a main loop that reads operands by tensor copies, which walk pixels as columns of B."""
+    """Packing before a main loop that reads operands by tensor copies, which walk pixels as columns of B."""
 
     needs = (operators(CONVOLUTIONS, "is no convolution"), WARPGROUPS)
 
@@ -282,7 +282,7 @@ class PackForTensorCopies(Rewrite):
         return main.serves(packed(workload), arch) or too_large(workload)
 
     def reads(self, workload: Workload, geometry: Geometry) -> bool:
-        """Read operands wherever they lie, since they are packed; refuse results that tensor copies cannot store."""
+        """Read operands in any layout, since they are packed; refuse results that tensor copies cannot store."""
         return store.writes(workload, geometry) and implicit_gemm.unreadable(packed(workload), "b") is None
 
     def cost(self, workload: Workload, arch: Arch) -> tuple[float, float]:
@@ -290,11 +290,11 @@ class PackForTensorCopies(Rewrite):
         return cost(workload, arch, always=True)
 
     def constants(self, found: Constants, workload: Workload) -> Constants:
-        """Add how the image lies before it is packed."""
+        """Add the layout of the image before it is packed."""
         return found | {"PACKED": extents(workload).order}
 
     def launches(self, found: Sequence[Launch], program: Program, workload: Workload) -> tuple[Launch, ...]:
-        """Put packing in front of the product, whose tensor maps describe the packed operands."""
+        """Put packing before the product, whose tensor maps describe the packed operands."""
         image = workspace_bytes(program, workload)
         places = {"a": image + image_bytes(workload), "b": image}
         main, *rest = found
@@ -318,7 +318,7 @@ class PackForTensorCopies(Rewrite):
         return found if program["epilogue_fixed"] else found - {"unchanged"}  # warp_outputs.cuh
 
 
-#: Stream-K takes 26 to 40 registers in the SASS of four Programs: every share looks up anew where the flags are.
+#: Stream-K takes 26 to 40 registers in the SASS of four Programs: every share looks up again where the flags are.
 PACKED = Rewritten(Pack(), ContractionMma("contraction_packed", stream_registers=32.0), abi=6)
 PACKED_WGMMA = Rewritten(
     PackForTensorCopies(), ContractionWgmma("contraction_packed_wgmma", only_products=True, images="b"), abi=4

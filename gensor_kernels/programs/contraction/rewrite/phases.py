@@ -142,7 +142,7 @@ class Phases(Rewrite):
         return found | {"SPLIT": 1}
 
     def launches(self, found: Sequence[Launch], program: Program, workload: Workload) -> tuple[Launch, ...]:
-        """Put the launch that orders sums behind the product."""
+        """Put the launch that orders sums after the product."""
         e = extents(workload)
         width = program["vector_c"] // e.bytes_c if e.unit["c"] != "s" else 1
         return found[0], replace(reduce_launch(e, width), entry="contraction_interleave")
@@ -191,7 +191,7 @@ class PhasesOnTensorCores(Phases):
         return refusal
 
     def coordinates(self, found: tuple[Coordinate, ...], workload: Workload) -> tuple[Coordinate, ...]:
-        """Copy filters that are innermost by cp.async: through registers, lines behind a tap would be read."""
+        """Copy filters that are innermost by cp.async: through registers, lines after a tap would be read."""
         made = super().coordinates(found, workload)
         if extents(phased(workload)).unit["b"] != "n":
             return made
@@ -238,7 +238,7 @@ def phased_cases(workload: Workload, tile: Mapping[str, int], epilogue: tuple[st
 
 
 def phased_branches(workload: Workload, tile: Mapping[str, int]) -> frozenset[str]:
-    """Return the coverage names beside the products'; a tap's steps may leave parts of k without a step."""
+    """Return the coverage names in addition to the products'; a tap's steps may leave parts of k without a step."""
     found = {"interleave", "next_line", "no_channels", "no_taps", "past_phase"}
     steps, split = _step(workload, tile["k"]) // tile["k"], tile["split"]
     return frozenset(found | ({"empty_part"} if -(-steps // split) * (split - 1) > steps else set()))

@@ -1,4 +1,4 @@
-"""Apply a prologue in front of a product: contraction_prepared_wgmma, warpgroup products of what it leaves.
+"""Apply a prologue before a product: contraction_prepared_wgmma, warpgroup products of what it leaves.
 
 A launch in front (prepared.cuh) applies the operations to A, and writes aligned lines along A's own contiguous axis.
 """
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 ENTRY = "contraction_prepare"
 #: Bytes of which lines of the prepared operand are multiples.
 CHUNK = prologue.PITCH_BYTES
-#: Instructions of a thread beside those of its elements: of the SASS.
+#: Instructions of a thread without those of its elements, from the SASS.
 ITEM_ISSUE = 60.0
 #: The operands of a product.
 OPERANDS = ("a", "b", "c")
 
 
 @lru_cache(maxsize=4096)
-def prepared(workload: Workload) -> Workload:
+def product_of_prepared(workload: Workload) -> Workload:
     """Return the product of the prepared operand."""
     unit = "k" if extents(workload).unit["a"] == "s" else extents(workload).unit["a"]
     return replace(
@@ -51,20 +51,20 @@ def prepared(workload: Workload) -> Workload:
 
 
 class Prepare(Rewrite):
-    """A prologue in front of warpgroup products."""
+    """A prologue before warpgroup products."""
 
     needs = (PRODUCTS, WARPGROUPS)
 
     def rewritten(self, workload: Workload) -> Workload:
         """Return the product of the prepared operand."""
-        return prepared(workload)
+        return product_of_prepared(workload)
 
     def refusal(self, workload: Workload, arch: Arch, main: ContractionFamily) -> str | None:
-        """Serve matrix products behind a prologue."""
+        """Serve matrix products after a prologue."""
         e = extents(workload)
         if not e.prologue or e.window:
             return f"no operations are applied to a matrix of {workload.operator}"
-        return main.serves(prepared(workload), arch)
+        return main.serves(product_of_prepared(workload), arch)
 
     def cost(self, workload: Workload, arch: Arch) -> tuple[float, float]:
         """Return the cost of the launch in front: A read and written once, and the operations on its elements."""
@@ -75,13 +75,13 @@ class Prepare(Rewrite):
         return cost_of_front(e.whole_a * e.batch, elements * e.element, issue, arch)
 
     def reads(self, workload: Workload, geometry: Geometry) -> bool:
-        """Read A wherever it lies, unless entries of an outer batch axis are repeated along an inner one."""
+        """Read A in any layout, unless entries of an outer batch axis are repeated along an inner one."""
         axes = [stride for stride, extent in zip(geometry.a.batch, geometry.batch, strict=True) if extent > 1]
         distinct = [stride != 0 for stride in axes]
         return (
             distinct == sorted(distinct)
             and store.writes(workload, geometry)
-            and tma.reads(prepared(workload), geometry, {"a"})
+            and tma.reads(product_of_prepared(workload), geometry, {"a"})
         )
 
     def constants(self, found: Constants, workload: Workload) -> Constants:
@@ -91,11 +91,11 @@ class Prepare(Rewrite):
         return found | own | prologue.macros(e.prologue, materialised=True)
 
     def launches(self, found: Sequence[Launch], program: Program, workload: Workload) -> tuple[Launch, ...]:
-        """Put the launch in front; its operand lies behind the sums of a split."""
+        """Put the launch first; its operand follows the sums of a split."""
         e, (main, *rest) = extents(workload), found
         lines, run = (e.k, e.m) if e.unit["a"] == "m" else (e.m, e.k)
         items = e.batch * lines * -(-run // _width(e))
-        place = workspace_bytes(program, prepared(workload))
+        place = workspace_bytes(program, product_of_prepared(workload))
         maps = tuple(replace(each, copied_at=place) if each.operand == "a" else each for each in main.maps)
         front = Launch(ENTRY, -(-items // prologue.PREPARE_THREADS), prologue.PREPARE_THREADS, 0)
         return (front, replace(main, maps=maps, dependent=True), *rest)
@@ -108,7 +108,7 @@ class Prepare(Rewrite):
 
     def branches(self, program: Program, workload: Workload, main: ContractionFamily) -> frozenset[str]:
         """Return the coverage names of product and prologue."""
-        return main.branches(program, prepared(workload)) | {"prologue", "materialise"}
+        return main.branches(program, product_of_prepared(workload)) | {"prologue", "materialise"}
 
 
 def _width(e: Extents) -> int:

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
 
 #: Terms of the shortest sums. At 512 the largest of 4,096 errors is above that of multiply-adds for one of twelve kinds
-#: of inputs (8.6 beside 8.1; typical, 1.28 beside 1.67); from 1,000 on none is, on the coarsest tensor core known.
+#: of inputs (8.6 against 8.1; typical, 1.28 against 1.67); from 1,000 on none is, on the coarsest tensor core known.
 LEAST_SUM = 1000
 #: Macros that have one value here.
 FIXED = ("IN_TYPE", "OUT_TYPE", "A_LAYOUT", "B_LAYOUT")
-#: Instructions of a thread per chunk of all parts beside its loads: of the SASS.
+#: Instructions of a thread per chunk of all parts without its loads, from the SASS.
 ITEM_ISSUE = 125.0
 #: Further instructions where a line is a pixel, or a filter tap.
 WINDOW_ISSUE = 55.0
@@ -65,14 +65,14 @@ def _shapes(workload: Workload, e: Extents) -> dict[str, tuple[int, int]]:
     """(elements of a line, lines) of a convolution's image and filters."""
     if not e.window:
         return {}
-    z = divided(workload).size
+    z = product_of_parts(workload).size
     channels, pixels, filters = max(1, z["c"]), max(1, z["n"]) * z["h"] * z["w"], max(1, z["k_out"])
     lines = {"image": (channels, pixels), "filters": (channels, z["r"] * z["s"] * filters)}
     return {operand: lines["image" if operand == e.window else "filters"] for operand in "ab"}
 
 
 @lru_cache(maxsize=4096)
-def divided(workload: Workload) -> Workload:
+def product_of_parts(workload: Workload) -> Workload:
     """Return the product of the parts; for convolutions, only of the pixels that outputs read."""
     return replace(
         workload.with_sizes(**thin_sizes(workload)) if extents(workload).window else workload,
@@ -83,7 +83,7 @@ def divided(workload: Workload) -> Workload:
 
 
 class SplitFloat(CopyOperands):
-    """Splitting in front of warpgroup products."""
+    """Splitting before warpgroup products."""
 
     needs = (PRODUCTS, WARPGROUPS)
 
@@ -92,7 +92,7 @@ class SplitFloat(CopyOperands):
 
     def rewritten(self, workload: Workload) -> Workload:
         """Return the product of the parts."""
-        return divided(workload)
+        return product_of_parts(workload)
 
     def refusal(self, workload: Workload, arch: Arch, main: ContractionFamily) -> str | None:
         """Serve long float32 products and convolutions where the caller does not allow coarser arithmetic."""
@@ -106,12 +106,12 @@ class SplitFloat(CopyOperands):
             return f"no warpgroup sums of {terms} float32 terms: no less exact than multiply-adds from {LEAST_SUM} on"
         return (
             mma_split_float.refusal(e)
-            or main.serves(divided(workload), arch)
+            or main.serves(product_of_parts(workload), arch)
             or copy_launch.too_large(copies(workload), workload)
         )
 
     def reads(self, workload: Workload, geometry: Geometry) -> bool:
-        """Read operands wherever they lie; refuse results that tensor copies cannot store."""
+        """Read operands in any layout; refuse results that tensor copies cannot store."""
         return store.writes(workload, geometry)
 
     def constants(self, found: Constants, workload: Workload) -> Constants:

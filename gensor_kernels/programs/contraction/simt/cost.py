@@ -13,7 +13,13 @@ from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.contraction.complex import RATES, planes, sum_bytes, word_bytes
 from gensor_kernels.programs.contraction.cost import in_workspace, shared_parts, tiles_part
 from gensor_kernels.programs.contraction.norm import norm_parts
-from gensor_kernels.programs.contraction.problem import ELEMENT_ISSUE, copy_lines, extents, power_of_two_in, stored
+from gensor_kernels.programs.contraction.problem import (
+    ELEMENT_ISSUE,
+    bytes_in_memory,
+    copy_lines,
+    extents,
+    power_of_two_in,
+)
 from gensor_kernels.programs.contraction.prologue import inline_part
 from gensor_kernels.programs.core.banks import wavefronts
 from gensor_kernels.programs.core.columns import Column
@@ -41,7 +47,7 @@ def ring_bytes(v: Mapping[str, Any], workload: Workload) -> Any:
     word = word_bytes(v["form"], extents(workload).bytes_acc)
     total = 0
     for operand, extent in (("a", v["block_m"]), ("b", v["block_n"])):
-        row = extent + 4 * v["pad"] if transposed(workload, operand) else extent
+        row = extent + 4 * v["pad"] if is_transposed(workload, operand) else extent
         total = total + matrices(workload, operand) * ((v["block_k"] * row * word + 127) // 128 * 128)
     return v["stages"] * planes(v["form"]) * total
 
@@ -151,8 +157,8 @@ def _stores(workload: Workload) -> Part:
     return Part(("thread_n", "vthread_n", "lanes_m", "vector_c", "epilogue_staged", "split_k"), function, fixed=True)
 
 
-def transposed(workload: Workload, operand: str) -> bool:
-    """Whether an operand lies contiguous along k (or without a unit stride): transposed on its way in."""
+def is_transposed(workload: Workload, operand: str) -> bool:
+    """Whether an operand is contiguous along k (or without a unit stride): transposed on its way in."""
     return extents(workload).unit[operand] in ("k", "s")
 
 
@@ -196,7 +202,7 @@ def _fragment(workload: Workload, operand: str) -> Part:
 def transposing_clocks(lanes: int, elements: int, row_bytes: int, span: int, word: int) -> int:
     """Wavefronts to store one element per thread of an operand that is transposed on its way in.
 
-    ``lanes`` threads lie side by side along k, ``elements`` apart; ``row_bytes`` is a row's length modulo the
+    ``lanes`` threads are adjacent along k, ``elements`` apart; ``row_bytes`` is a row's length modulo the
     banks' 128; flipping columns below ``span`` is the swizzle (1: none).  TileShape in simt_tile.cuh.
     """
     thread = np.arange(32)
@@ -210,7 +216,7 @@ def _loads(workload: Workload, operand: str) -> Part:
     """Tabulate global loads of an operand's step and the cost of a load (TileShape in simt_tile.cuh)."""
     e = extents(workload)
     axis = {"a": "m", "b": "n"}[operand]
-    element = stored(e, operand)
+    element = bytes_in_memory(e, operand)
     cast = ELEMENT_ISSUE[e.dtype[operand]] if element != e.element else int(e.element != e.bytes_acc)
 
     def common(v: Values, inner: np.ndarray, outer: np.ndarray) -> tuple[np.ndarray, dict[Column, np.ndarray]]:
@@ -253,7 +259,7 @@ def _loads(workload: Workload, operand: str) -> Part:
         }
 
     names = ("block_k", f"vector_{operand}", f"block_{axis}", "form")
-    if transposed(workload, operand):
+    if is_transposed(workload, operand):
         return Part((*names, "pad"), by_k, fixed=True)
     return Part(names, by_entry, fixed=True)
 
@@ -261,6 +267,6 @@ def _loads(workload: Workload, operand: str) -> Part:
 def load_clocks(c: Columns, workload: Workload, operand: str) -> np.ndarray:
     """Wavefronts of one of these loads: its stores, and the lines that it is scattered over."""
     own = c[simt.LOAD_CLOCKS[operand]]
-    if not transposed(workload, operand):
+    if not is_transposed(workload, operand):
         return own
     return own + copy_lines(c, workload, operand, c[simt.LOAD_LANES[operand]])

@@ -19,16 +19,29 @@ from gensor_kernels.programs.contraction import column, stream_k
 from gensor_kernels.programs.contraction import complex as contraction_complex
 from gensor_kernels.programs.contraction import prologue as contraction_prologue
 from gensor_kernels.programs.contraction.base import ContractionFamily, class_constants, class_launches
-from gensor_kernels.programs.contraction.cost import Loop, in_workspace, settled, sized, window_issue, window_registers
+from gensor_kernels.programs.contraction.cost import (
+    Loop,
+    complete_terms,
+    fixed_terms,
+    in_workspace,
+    window_issue,
+    window_registers,
+)
 from gensor_kernels.programs.contraction.norm import norm_legal, tile_bytes
-from gensor_kernels.programs.contraction.problem import MASKED, extents, masked_coordinate, power_of_two_in, stored
+from gensor_kernels.programs.contraction.problem import (
+    MASKED,
+    bytes_in_memory,
+    extents,
+    masked_coordinate,
+    power_of_two_in,
+)
 from gensor_kernels.programs.core.family import PRODUCTS, Columns, Coordinate, Facts, Launch, Part
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.core.program_batch import once
 
 from . import column as simt
 from . import cost
-from .cost import BLOCKS, LANES, THREAD_TILES, VTHREADS, load_clocks, matrices, transposed
+from .cost import BLOCKS, LANES, THREAD_TILES, VTHREADS, is_transposed, load_clocks, matrices
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
@@ -180,7 +193,7 @@ class ContractionSimt(ContractionFamily):
             tiles[:, form == each] = table[:, m, n][:, form == each]
         widths = {}
         for operand, extent in (("a", c["block_m"]), ("b", c["block_n"])):
-            inner = (c["block_k"] if transposed(workload, operand) else extent) * stored(e, operand)
+            inner = (c["block_k"] if is_transposed(workload, operand) else extent) * bytes_in_memory(e, operand)
             widths[f"vector_{operand}"] = np.minimum(power_of_two_in(inner), 16)
         return {
             "stages": 2 * like,
@@ -189,7 +202,7 @@ class ContractionSimt(ContractionFamily):
             "form": contraction_complex.PLAIN * like,
             **dict(zip(("thread_m", "thread_n", "vthread_m", "vthread_n", "lanes_m"), tiles, strict=True)),
             "epilogue_staged": 0 * like,
-            **shared.default_epilogue(like) | {"min_blocks": stream_k.promised(c, arch) * like},
+            **shared.default_epilogue(like) | {"min_blocks": stream_k.least_blocks(c, arch) * like},
             contraction_prologue.NAME: 0 * like,
             MASKED: like,
         }
@@ -200,7 +213,7 @@ class ContractionSimt(ContractionFamily):
     def _loads(c: Columns, workload: Workload, operand: str, warps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(INNER_LOADS, OUTER_LOADS) of an operand's TileShape: their product is a thread's loads of a step."""
         per_line = c[simt.PER_LINE[operand]]
-        if transposed(workload, operand):
+        if is_transposed(workload, operand):
             lanes = c[simt.LOAD_LANES[operand]]
         else:
             place = per_line * _WARPS + np.minimum(warps, _WARPS - 1)
@@ -239,10 +252,10 @@ class ContractionSimt(ContractionFamily):
         c, e = columns, extents(workload)
 
         def known() -> dict[str, Any]:
-            return settled(c, e, arch, facts, self._loop(c, workload))
+            return fixed_terms(c, e, arch, facts, self._loop(c, workload))
 
-        terms = sized(c, e, arch, once(c, "terms", e.is_plain and facts is None, known))
-        return stream_k.streamed(terms, c, e, arch, c[column.OUTPUTS] * terms.warps)
+        terms = complete_terms(c, e, arch, once(c, "terms", e.is_plain and facts is None, known))
+        return stream_k.with_streams(terms, c, e, arch, c[column.OUTPUTS] * terms.warps)
 
     def _loop(self, c: Columns, workload: Workload) -> Loop:
         """Return the cost of an iteration, and of the end of a block."""
@@ -322,4 +335,4 @@ class ContractionSimt(ContractionFamily):
 
 def _entries(workload: Workload, operand: str, inner: np.ndarray, outer: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """A thread's rows of A or columns of B, and its values of k."""
-    return (outer, inner) if transposed(workload, operand) else (inner, outer)
+    return (outer, inner) if is_transposed(workload, operand) else (inner, outer)

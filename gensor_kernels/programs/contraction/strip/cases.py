@@ -61,7 +61,7 @@ def _sized(
     long: int = 0,
     odd: int = 0,
 ) -> Workload:
-    """A convolution with the lines and octets of a Program. ``more``: filters behind a block's own; ``full``:
+    """A convolution with the lines and octets of a Program. ``more``: filters after a block's own; ``full``:
     segments fill their places; ``long``: a row of the output is more than a tile; ``odd``: the image has an odd number
     of columns, else whole eights."""
     call, places = call_of(workload), program["octets"] * EIGHT

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
 
 #: Instructions of a warp, of the SASS of three Programs: for a piece of a line, and to find its plane; counted in the
-#: source: for 32 places of k of a filter, for 32 chunks of filters, for a step beside fragments, for a tile.
+#: source: for 32 places of k of a filter, for 32 chunks of filters, for a step without fragments, for a tile.
 PIECE_ISSUE, PLANE_ISSUE, FILTER_ISSUE, CHUNK_ISSUE, STEP_ISSUE, TILE_ISSUE = 29.0, 8.0, 6.0, 4.0, 1.0, 180.0
 #: Filters that are on their way to a warp at once.
 AT_ONCE = 16
-#: Registers of 20 Programs beside accumulators and fragments: where an output lies, and words that are read ahead; the
-#: others.
+#: Registers of 20 Programs without accumulators and fragments: the place of an output, and words that are read ahead;
+#: the others.
 WORD_REGISTERS = 0.45
 OTHER_REGISTERS = 62.0
 
@@ -141,14 +141,14 @@ def _lines(workload: Workload) -> Part:
             strip.FILTERS: filter_bytes(call.steps, filters),
             strip.ARRANGE: filters * -(-call.lines * call.octets * EIGHT // 32),
             strip.CHUNKS: filter_bytes(call.steps, filters) / 16,
-            strip.VERIFIED: np.array([verified(standing, *window, m, n) for m, n in pairs]),
+            strip.VERIFIED: np.array([verification_bytes(standing, *window, m, n) for m, n in pairs]),
         }
 
     return Part(("block_m", "block_n"), function)
 
 
 @lru_cache(maxsize=4096)
-def verified(standing: Workload, lines: int, octets: int, planes: int, block_m: int, block_n: int) -> int:
+def verification_bytes(standing: Workload, lines: int, octets: int, planes: int, block_m: int, block_n: int) -> int:
     """Shared bytes of the problems that blocks of this tile are verified on; ``standing`` for all sizes."""
     own = {"block_m": block_m, "block_n": block_n, "lines": lines, "octets": octets, "planes": planes}
     return verified_bytes(standing, Program("", tuple(own.items())))

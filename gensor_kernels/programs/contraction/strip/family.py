@@ -1,4 +1,4 @@
-"""contraction_strip: a convolution of few channels on tensor cores, as it lies
+"""contraction_strip: a convolution of few channels on tensor cores, without copies
 (contraction_strip.cu).
 
 Legality and shared bytes mirror the header of the .cu file; a test compiles random legal Programs to keep it so.
@@ -37,7 +37,7 @@ from gensor_kernels.programs.core.family import (
 from gensor_kernels.programs.core.macros import epilogue_codes, macro_token
 from gensor_kernels.programs.core.params import Tiling
 from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.core.program_batch import completed
+from gensor_kernels.programs.core.program_batch import complete
 
 from . import column as strip
 from . import cost as strip_cost
@@ -240,7 +240,7 @@ class ContractionStrip(Family):
         """Return default completions of some block tiles; all legal."""
         rows = ("block_m", "block_n") if call_of(workload).pixel_rows else ("block_n", "block_m")
         wanted = [dict(zip(rows, each, strict=True)) | {"min_blocks": 2} for each in STARTERS]
-        return completed(self, wanted, workload, arch, MOST_STARTING_REGISTERS)[:8]
+        return complete(self, wanted, workload, arch, MOST_STARTING_REGISTERS)[:8]
 
 
 #: Columns that contraction/cost.py reads.

@@ -53,7 +53,7 @@ class Call:
 
     @property
     def lead(self) -> int:
-        """Places in front of a segment."""
+        """Places before a segment."""
         return self.pad_left * self.unit % 2
 
     @property

@@ -54,7 +54,7 @@ def cluster_parts(e: Extents) -> tuple[Part, ...]:
     )
 
 
-def clustered(terms: Terms, c: Columns) -> Terms:
+def with_clusters(terms: Terms, c: Columns) -> Terms:
     """The terms of Programs, some of which are clusters: tiles that both blocks need still arrive at both."""
     saved = (c[column.HELD["m"]] * c[column.STEP["a"]] + c[column.HELD["n"]] * c[column.STEP["b"]]) * c[wgmma.SAVED]
     terms.arriving = terms.l2_bytes / (terms.l2_bytes - saved)

@@ -60,7 +60,7 @@ KINDS = {
 
 
 def kind(workload: Workload) -> Kind | None:
-    """The row of KINDS of a product's operands; None where warpgroups do not multiply them."""
+    """The row of KINDS of a product's operands, or None if warpgroups do not multiply them."""
     a, b = (extents(workload).dtype[operand] for operand in "ab")
     if a in EIGHT_BIT_FLOATS and b in EIGHT_BIT_FLOATS:
         return KINDS["float8"]
@@ -76,12 +76,12 @@ STAGES = (2, 3, 4, 5, 6, 7, 8)
 CONSUMERS = (1, 2, 3)
 #: A block per tile; blocks that walk tiles; and whose warpgroups take these in turn.
 PERSISTENT = ONE_TILE, WALKING, IN_TURNS = (0, 1, 2)
-#: Rows and bytes of k of one product, threads of a warpgroup, bytes for mbarriers in front of the ring.
+#: Rows and bytes of k of one product, threads of a warpgroup, bytes for mbarriers before the ring.
 PRODUCT_ROWS, PRODUCT_BYTES, GROUP_THREADS, RING = 64, 32, 128, 1024
-#: Registers a multiplying thread needs beside its sums, and where it goes on to other tiles or fills boxes.
+#: Registers a multiplying thread needs in addition to its sums, and where it continues with other tiles or fills boxes.
 OTHER_REGISTERS, WALKING_REGISTERS = 32, 64
-#: Registers ptxas wants beside the sums of one product, out of the registers at entry: registers need not have changed
-#: hands by then.
+#: Registers ptxas wants in addition to the sums of one product, out of the registers at entry: registers need not have
+#: changed hands by then.
 PRODUCT_REGISTERS = 26
 #: Clocks in which the requesting thread issues a step, and one of its copies: stall counts in the SASS of twelve
 #: Programs.
@@ -93,7 +93,7 @@ COPY_LATENCY = 200.0
 #: estimate.
 PEER_LATENCY = 180.0
 #: Instructions of a thread that loads the scales of a step: of B and all addresses, and of the two rows of a tile of
-#: 64, counted in the SASS of two Programs; registers beside the scales and their products, an estimate.
+#: 64, counted in the SASS of two Programs; registers without the scales and their products, an estimate.
 SCALING, ROW_SCALING, SCALE_REGISTERS = 20.0, 6.0, 10
 #: Scales of B that the columns of a tile may have: with three, sums do not fit the registers.
 MOST_SCALES = 2
@@ -140,7 +140,7 @@ def group_rows(v: Mapping[str, Any]) -> Any:
 
 def shared_bytes(ring: Any, slab: Any, persistent: Any) -> Any:
     """Return the dynamic shared bytes of a block: mbarriers, the ring, and slabs in its place or, where blocks walk,
-    behind it."""
+    after it."""
     return RING + np.maximum(ring + (persistent > 0) * slab, slab)
 
 

@@ -18,9 +18,9 @@ from gensor_kernels.programs.contraction import column, stream_k
 from gensor_kernels.programs.contraction.base import (
     ContractionFamily,
     common_constants,
+    constants_of_stored,
     gate_constants,
-    stored_constants,
-    unchanged,
+    plain_branches,
 )
 from gensor_kernels.programs.contraction.cost import Loop, assemble, searching
 from gensor_kernels.programs.contraction.norm import CODES
@@ -82,7 +82,7 @@ class ContractionWgmma(ContractionFamily):
         return implicit_gemm.unreadable(workload, self.images) if e.window else None
 
     def computes(self, e: Extents) -> bool:
-        """Whether the kernel computes what a Workload has beside a product."""
+        """Whether the kernel computes what a Workload has in addition to a product."""
         refused = self.only_products and (e.gate or e.rows or e.norm or e.in_blocks)
         return not (refused or (e.scaled and not e.in_blocks) or (e.prologue and not e.window))
 
@@ -132,7 +132,7 @@ class ContractionWgmma(ContractionFamily):
             "stages": np.clip(fitting, 2, 5),
             "consumers": np.where(m == 64, 1, np.where(m == 192, 3, 2)),
             "epilogue_staged": like,
-            **shared.default_epilogue(like) | {"min_blocks": stream_k.promised(columns, arch) * like},
+            **shared.default_epilogue(like) | {"min_blocks": stream_k.least_blocks(columns, arch) * like},
         }
 
     @staticmethod
@@ -170,10 +170,10 @@ class ContractionWgmma(ContractionFamily):
             share=c[wgmma.SHARE],
         )
         e = extents(workload)
-        terms = cluster.clustered(assemble(c, e, arch, facts, loop), c)
+        terms = cluster.with_clusters(assemble(c, e, arch, facts, loop), c)
         if e.rows:  # a warp that walks finds every tile's group
             terms.epilogue = terms.epilogue + (c["persistent"] > 0) * np.float32(searching(e))
-        return stream_k.streamed(terms, c, e, arch, c["block_m"] * np.float32(1) * c["block_n"])
+        return stream_k.with_streams(terms, c, e, arch, c["block_m"] * np.float32(1) * c["block_n"])
 
     # ---- one Program
 
@@ -197,7 +197,7 @@ class ContractionWgmma(ContractionFamily):
         own = {"refill"} | (walking if program["persistent"] and not stream_k.blocks_of(program) else set())
         without = {"raster_tail"} if self.tile(program)["raster"] == 1 else set()
         columns = int(store.slab_columns(program["block_n"], program["persistent"]))
-        own |= implicit_gemm.branches(workload) | unchanged(program, workload, columns)
+        own |= implicit_gemm.branches(workload) | plain_branches(program, workload, columns)
         return (super().branches(program, workload) - without) | own
 
     def tile(self, program: Program) -> dict[str, int]:
@@ -220,14 +220,14 @@ class ContractionWgmma(ContractionFamily):
         return [replace(case, workload=self.summed(case.workload)) for case in found]
 
     def summed(self, workload: Workload) -> Workload:
-        """8-bit floats have sums of their own (operators/tolerance/base.py)."""
+        """8-bit floats have another type of sums (operators/tolerance/base.py)."""
         own = cost.kind(workload)
         return replace(workload, accumulator=own.summed) if own and own.summed else workload
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Return the macro bindings of contraction_wgmma.cu."""
         e = extents(workload)
-        own = common_constants(program, workload) | stored_constants(e) | gate_constants(e)
+        own = common_constants(program, workload) | constants_of_stored(e) | gate_constants(e)
         own |= {"BLOCK_N": program["block_n"] * e.matrices}
         walking = {"PERSISTENT": program["persistent"]} if program["persistent"] else {}
         window = {f"{e.window.upper()}_WINDOW": e.order} if e.window else {}
@@ -259,7 +259,7 @@ def _streams(c: Columns, arch: Arch) -> np.ndarray | bool:
 
 
 def _empty_turns(case: Case, ragged: bool) -> Case:
-    """Many tiles without a step, in an order that lets lanes of a warp fall behind by turns."""
+    """Many tiles without a step, in an order that lets lanes of a warp be late by turns."""
     own = case.workload
     along = {"batch": 12} if "batch" in own.size and not ragged else {"m": 12 * own.size["m"]}
     return replace(case, name="empty turns", workload=own.with_sizes(**along), schedule=(("late", 5),))

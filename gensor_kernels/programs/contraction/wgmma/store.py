@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 #: Results leave straight from registers, through shared memory by wide stores, and by tensor copies of boxes.
 DIRECT, STAGED, COPIED = (0, 1, 3)
 BOX_ROWS, BOX_BYTES = 16, 16 * ROW_BYTES
-#: Outputs of a warp that leave together, and instructions beside two for each lane's output, counted in the SASS of
-#: thirty Programs: of a store as contraction/cost.py has them, of one straight from registers with its predicate and
-#: address; of a batch on its way into a slab, or into a box, and per byte of an output what boxes need to be freed and
-#: sent.
+#: Outputs of a warp that leave together, and instructions in addition to two for each lane's output, counted in the
+#: SASS of thirty Programs: of a store as contraction/cost.py has them, of one straight from registers with its
+#: predicate and address; of a batch on its way into a slab, or into a box, and per byte of an output what boxes need to
+#: be freed and sent.
 BATCH, STORE, STORED, WRITTEN, FILLED, SENT = 512, 6.0, 10.75, 56.0, 35.0, 10.0
 #: The last two where a call has no operations: boxes are unrolled, and 16-bit ones filled by stmatrix.
 UNROLLED_FILLED, UNROLLED_SENT = 1.0, 1.0
@@ -56,7 +56,7 @@ def maps(v: Mapping[str, int], e: Extents) -> tuple[TensorMap, ...]:
 
 
 def writes(workload: Workload, geometry: Geometry) -> bool:
-    """Whether copies can store c: where they never do, it can lie anywhere."""
+    """Whether copies can store c: where they never do, its layout is free."""
     sizes, e = operand_extents(geometry), extents(workload)
     return not stores_copies(e) or readable(geometry.c, sizes["c"], False, e.bytes_c)
 
@@ -75,7 +75,7 @@ def slab_bytes(v: Mapping[str, Any]) -> Any:
 
 
 def stores_copies(e: Extents) -> bool:
-    """Whether results can leave by tensor copies: they lie in rows of whole 16 bytes, belong to one group, and are
+    """Whether results can leave by tensor copies: they have rows of whole 16 bytes, belong to one group, and are
     finished here."""
     return e.unit["c"] == "n" and e.align["c"] >= 16 and not (e.rows or e.norm)
 

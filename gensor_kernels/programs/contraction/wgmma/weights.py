@@ -20,7 +20,7 @@ from gensor_kernels.programs.contraction.base import (
     ContractionFamily,
     class_launches,
     common_constants,
-    stored_constants,
+    constants_of_stored,
 )
 from gensor_kernels.programs.contraction.cost import Loop, assemble
 from gensor_kernels.programs.contraction.problem import extents
@@ -161,7 +161,7 @@ class ContractionWeightsWgmma(ContractionFamily):
         e = extents(workload)
         common = {name: value for name, value in common_constants(program, workload).items() if name not in FIXED}
         own: dict[str, int | str] = {"SCALED": e.scaled, "GROUP": e.group, "CONSUMERS": program["consumers"]}
-        return common | stored_constants(e) | own
+        return common | constants_of_stored(e) | own
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """The product, whose operands are read by tensor copies, and for a split the reduction."""

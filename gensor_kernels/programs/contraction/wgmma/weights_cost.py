@@ -41,11 +41,11 @@ CONSUMERS = (1, 2, 3)
 PRODUCT_K, UNIT, SHORT_CHUNK = 16, 64, 32
 #: Columns that pass through a warp's slab at a time, and bytes of the slab: 16 rows of them in words.
 SLAB_COLUMNS, SLAB_BYTES = 16, 16 * 16 * 4
-#: Registers that a multiplying thread needs beside sums and weights, and beside the operands of one product out of the
-#: registers at entry.
+#: Registers that a multiplying thread needs in addition to sums and weights, and to the operands of one product out of
+#: the registers at entry.
 OTHER_REGISTERS, PRODUCT_REGISTERS = 56, 34
-#: Instructions that widen two weights, which one load brings; four of these to a product, and so many more; a step's;
-#: a group's of a tile beside a multiply-add per sum, and for zeros. Counted in the SASS of ten Programs.
+#: Instructions that widen two weights, which one load brings; four of these to a product, and their number; a step's;
+#: a group's of a tile without a multiply-add per sum, and for zeros. Counted in the SASS of ten Programs.
 WIDEN = {("int8", "float16"): 3.0, ("int8", "bfloat16"): 7.0, ("uint4x2", "float16"): 4.0, ("uint4x2", "bfloat16"): 4.0}
 PRODUCT_ISSUE, LOOP_ISSUE, GROUP_ISSUE, ZERO_ISSUE = 4.0, 30.0, 22.0, 12.0
 #: Clocks in which one product takes its weights from registers, however few rows of A there are, and from the first
@@ -76,7 +76,7 @@ def slab_bytes(v: Mapping[str, Any]) -> Any:
 
 
 def shared_bytes(ring: Any, slab: Any) -> Any:
-    """Return the dynamic shared bytes of a block: mbarriers, the ring, and slabs behind it."""
+    """Return the dynamic shared bytes of a block: mbarriers, the ring, and slabs after it."""
     return RING + ring + slab
 
 

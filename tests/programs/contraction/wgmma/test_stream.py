@@ -80,17 +80,3 @@ def test_a_stream_does_not_spill():
     binary = compile_cubin(candidate(WGMMA, program, workload).source(), "sm_90a")
     assert binary.error is None and binary.spill_bytes == 0, binary.log
     assert "Potential Performance Loss" not in binary.log and "setmaxnreg" not in binary.log, binary.log
-
-
-def test_the_potential_gains_where_a_wave_is_partial():
-    arch = lookup("h200")
-    values = TILE | {"block_m": 128, "block_n": 128, "consumers": 2, "stages": 4}
-
-    def seconds(m: int, stream: int) -> float:
-        workload = matmul(m, 128, 4096, trans_b=True)
-        space = FamilySpace(WGMMA, workload, arch)
-        program = WGMMA.starters(workload, arch)[0].replace(**values, stream=stream)
-        return float(space.potential(space.point(program)[None])[0])
-
-    assert seconds(128 * 140, 132) < 0.8 * seconds(128 * 140, 0)
-    assert seconds(128 * 264, 132) > 0.98 * seconds(128 * 264, 0)

@@ -4,7 +4,6 @@
 instead of 24.
 """
 
-import subprocess
 from functools import partial
 
 import numpy as np
@@ -12,20 +11,15 @@ import pytest
 
 import gensor_kernels
 from gensor_kernels import conv2d, explain
-from gensor_kernels.build.nvrtc import compile_cubin
-from gensor_kernels.build.resources import find_nvdisasm
 from gensor_kernels.devices.emulator import build
 from gensor_kernels.machine.arch import lookup
-from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.windows import conv
 from gensor_kernels.programs.core.cases import Case
-from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.verify.problem import Problem
 from tests.campaign_size import FULL, SEED
 from tests.doubles.stored import store_kernels
 from tests.programs.lattices import WGMMA
-
-from .small import is_right, small
+from tests.programs.warpgroups import small
 
 SIZES = {"n": 8, "h": 28, "w": 28, "c": 128, "k_out": 128, "r": 3, "s": 3}
 
@@ -34,46 +28,6 @@ WINDOWS = 2000 if FULL else 24
 
 
 made = partial(small, WGMMA, vector_c=16, epilogue_fixed=1)
-
-
-@pytest.mark.parametrize(
-    ("workload", "values"),
-    [
-        (conv.workload(**SIZES, dtype="bfloat16", weights="rsck"), {"split_k": 2}),
-        (conv.workload(**SIZES, dtype="int8"), {"block_k": 128, "persistent": 2, "consumers": 2}),
-    ],
-    ids=["filters last, split", "in turns"],
-)
-def test_convolutions_match_float64(workload, values):
-    is_right(made(workload, **values), workload)
-
-
-def test_the_machine_code_copies_pixels(tmp_path):
-    workload = conv.workload(**SIZES, dtype="float16")
-    binary = compile_cubin(made(workload, block_m=128, consumers=2).source(), "sm_90a")
-    assert binary.error is None and binary.spill_bytes == 0, binary.log
-    tool, cubin = find_nvdisasm(), tmp_path / "pixels.cubin"
-    if tool is None:
-        pytest.skip("nvdisasm is not installed")
-    cubin.write_bytes(binary.cubin)
-    listing = subprocess.run([tool, "-c", cubin], capture_output=True, text=True, check=True).stdout
-    assert listing.count("UTMALDG.4D.IM2COL") == listing.count("UTMALDG.5D") == 1
-
-
-def test_a_tap_has_whole_steps():
-    workload = conv.workload(**SIZES | {"c": 72}, dtype="float16")
-    space = FamilySpace(WGMMA, workload, lookup("sm_90"))
-
-    def told(**values):
-        return space.explain(space.point(made(workload, **values).program))
-
-    assert told()["iterations"] == 9 * 2 and told(split_k=4)["iterations"] == 5
-    # Behind the 72nd channel of a tap there is nothing to move.
-    product = matmul.workload(8 * 26 * 26, 128, 9 * 72, trans_b=True)
-    whole = FamilySpace(WGMMA, product, lookup("sm_90"))
-    moved = whole.explain(whole.point(made(product).program))
-    assert moved["iterations"] == 11
-    assert told()["l2_bytes"] * 18 == pytest.approx(moved["l2_bytes"] * 9 * 72 / 64, rel=0.01)
 
 
 def test_cases_have_one_group_and_taps_of_several_steps():
@@ -117,7 +71,7 @@ def drawn(rng):
 
 
 def match_float64(kernel, count, draw, serves):
-    """Assert that a kernel is right for `count` drawn Workloads that it serves, in as many orders of events."""
+    """Assert that a kernel is correct for `count` drawn Workloads that it serves, in as many orders of events."""
     rng, library, served = np.random.default_rng(SEED), build(kernel.source()), 0
     while served < count:
         wanted = draw(rng)
