@@ -35,7 +35,7 @@ def small(space, count, seed):
     return points[keep & (c["raster"] <= 2)][:count]
 
 
-@pytest.mark.parametrize("number", range(len(CLASSES)))
+@pytest.mark.parametrize("number", sample(range(len(CLASSES)), 1))
 def test_random_legal_programs_are_right(number):
     extents = (96, 80, 64) if number % 2 else (95, 79, 63)  # vectors, or element by element
     w = matmul.workload(*extents, **CLASSES[number])
