@@ -16,6 +16,17 @@ def stubs():
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _patient_clients():
+    """On a busy machine the first worker takes longer to start than a user would wait."""
+    from gensor_tuner.fleet import cluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster, "CONNECT_SECONDS", 90.0)
+        patch.setattr(cluster, "FIRST_SECONDS", 90.0)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _ended_in_time():
     def late(*_):

@@ -185,8 +185,7 @@ def test_certificates_of_others_are_one_sentence(port, tmp_path, impatient, monk
 
 
 @pytest.mark.nightly
-def test_a_worker_with_certificates_of_others_says_so_and_one_with_ours_serves(port, tmp_path, monkeypatch):
-    monkeypatch.setattr(clusters, "FIRST_SECONDS", 60.0)
+def test_a_worker_with_certificates_of_others_says_so_and_one_with_ours_serves(port, tmp_path):
     ours, theirs = certificates(tmp_path / "ours"), certificates(tmp_path / "theirs")
     address = f"tls://127.0.0.1:{port}"
     worker = ("gensor_tuner.cli.start", "fleet", "worker", "--scheduler", address, "--jobs", "1", "--scratch")
