@@ -15,6 +15,7 @@ from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.verify import verify
+from tests.campaign_size import sample
 
 from .lattices import MMA, SIMT, random_legal
 
